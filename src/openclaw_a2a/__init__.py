@@ -1,0 +1,1 @@
+"""openclaw-a2a."""

@@ -1,0 +1,68 @@
+"""The agent card: who an agent is and what it offers, in the 1.0 shape."""
+
+from openclaw_a2a.model.ids import JsonObject
+from openclaw_a2a.model.message import Record
+
+
+class AgentInterface(Record, frozen=True):
+    """An address at which the agent speaks one binding of one protocol version."""
+
+    url: str
+    protocol_binding: str
+    protocol_version: str
+    tenant: str | None = None
+
+
+class AgentExtension(Record, frozen=True):
+    """A protocol extension the agent offers."""
+
+    uri: str
+    description: str | None = None
+    required: bool = False
+    params: JsonObject | None = None
+
+
+class AgentCapabilities(Record, frozen=True, omit_defaults=False):
+    """The optional parts of the protocol the agent offers."""
+
+    streaming: bool = True
+    push_notifications: bool = False
+    extensions: tuple[AgentExtension, ...] = ()
+    extended_agent_card: bool = False
+
+
+class AgentProvider(Record, frozen=True):
+    """Who runs the agent."""
+
+    url: str
+    organization: str
+
+
+class AgentSkill(Record, frozen=True):
+    """Something the agent can do."""
+
+    id: str
+    name: str
+    description: str
+    tags: tuple[str, ...]
+    examples: tuple[str, ...] = ()
+    input_modes: tuple[str, ...] = ()
+    output_modes: tuple[str, ...] = ()
+
+
+class AgentCard(Record, frozen=True):
+    """Who an agent is, where it is reached and what it can do."""
+
+    name: str
+    description: str
+    version: str
+    supported_interfaces: tuple[AgentInterface, ...]
+    capabilities: AgentCapabilities
+    default_input_modes: tuple[str, ...]
+    default_output_modes: tuple[str, ...]
+    skills: tuple[AgentSkill, ...]
+    provider: AgentProvider | None = None
+    documentation_url: str | None = None
+    icon_url: str | None = None
+    security_schemes: dict[str, JsonObject] | None = None
+    security_requirements: tuple[JsonObject, ...] = ()

@@ -1,0 +1,40 @@
+"""Session keys: which conversation of an agent a caller's context continues."""
+
+import hashlib
+import re
+
+from openclaw_a2a.model.ids import AgentId, ContextId, PeerName, SessionKey
+
+RESERVED_PEERS = frozenset({"obj", "call", "anon"})
+"""Words that stand in the peer's place of other session keys; no peer may be called so."""
+
+_UNSAFE = re.compile(r"[^a-z0-9_.-]+")
+_MAX_LABEL = 60
+
+
+def session_key(agent_id: AgentId, principal: PeerName, context_id: ContextId) -> SessionKey:
+    """The key of the session for a caller's context: same caller and context, same session."""
+    peer, context = safe_label(principal), safe_label(context_id)
+    return SessionKey(f"agent:{agent_id.lower()}:a2a:{peer}:{context}")
+
+
+def main_session_key(agent_id: AgentId) -> SessionKey:
+    """The key of the agent's own main session."""
+    return SessionKey(f"agent:{agent_id.lower()}:main")
+
+
+def safe_label(text: str) -> str:
+    """The text as one label of a session key.
+
+    A short hash is added whenever cleaning changed something, so two texts never share a label.
+    """
+    cleaned = _UNSAFE.sub("-", text.lower()).strip("-.")[:_MAX_LABEL]
+    if cleaned == text and not _looks_hashed(cleaned):
+        return cleaned
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    return f"{cleaned}.h-{digest}" if cleaned else f"h-{digest}"
+
+
+def _looks_hashed(label: str) -> bool:
+    """A clean text that has the form of a hashed label must be hashed too, or it could collide."""
+    return re.search(r"(^|\.)h-[0-9a-f]{16}$", label) is not None

@@ -1,0 +1,118 @@
+"""Tasks, their status and artifacts, and the two kinds of event that change them."""
+
+from datetime import datetime
+from enum import Enum
+
+import msgspec
+
+from openclaw_a2a.model.ids import ArtifactId, ContextId, JsonObject, TaskId
+from openclaw_a2a.model.message import Message, Part, Record
+
+
+class TaskState(Enum):
+    """Where a task stands."""
+
+    SUBMITTED = "TASK_STATE_SUBMITTED"
+    WORKING = "TASK_STATE_WORKING"
+    COMPLETED = "TASK_STATE_COMPLETED"
+    FAILED = "TASK_STATE_FAILED"
+    CANCELED = "TASK_STATE_CANCELED"
+    INPUT_REQUIRED = "TASK_STATE_INPUT_REQUIRED"
+    REJECTED = "TASK_STATE_REJECTED"
+    AUTH_REQUIRED = "TASK_STATE_AUTH_REQUIRED"
+    UNSPECIFIED = "TASK_STATE_UNSPECIFIED"
+
+
+class TaskStatus(Record, frozen=True):
+    """The state of a task, since when, and what the agent said with it."""
+
+    state: TaskState
+    message: Message | None = None
+    timestamp: datetime | None = None
+
+
+class Artifact(Record, frozen=True):
+    """Something a task produced."""
+
+    artifact_id: ArtifactId
+    parts: tuple[Part, ...]
+    name: str | None = None
+    description: str | None = None
+    metadata: JsonObject | None = None
+    extensions: tuple[str, ...] = ()
+
+
+class Task(Record, frozen=True):
+    """The unit of work."""
+
+    id: TaskId
+    context_id: ContextId
+    status: TaskStatus
+    artifacts: tuple[Artifact, ...] = ()
+    history: tuple[Message, ...] = ()
+    metadata: JsonObject | None = None
+
+
+class StatusUpdate(Record, frozen=True):
+    """The task's status is now this."""
+
+    task_id: TaskId
+    context_id: ContextId
+    status: TaskStatus
+    metadata: JsonObject | None = None
+
+
+class ArtifactUpdate(Record, frozen=True):
+    """An artifact was added, replaced or (with `append`) continued."""
+
+    task_id: TaskId
+    context_id: ContextId
+    artifact: Artifact
+    append: bool = False
+    last_chunk: bool = False
+    metadata: JsonObject | None = None
+
+
+Event = StatusUpdate | ArtifactUpdate
+
+
+def apply_event(task: Task, event: Event) -> Task:
+    """The task after the event. The rule every reader and every store agrees on.
+
+    A status replaces the status and its message joins the history (once per message id). An
+    artifact replaces the one with its id, or with `append` adds its parts to it and merges
+    metadata, name and description.
+    """
+    if isinstance(event, StatusUpdate):
+        return msgspec.structs.replace(
+            task, status=event.status, history=_with_message(task.history, event.status.message)
+        )
+    return msgspec.structs.replace(task, artifacts=_with_artifact(task.artifacts, event))
+
+
+def _with_message(history: tuple[Message, ...], message: Message | None) -> tuple[Message, ...]:
+    if message is None or any(known.message_id == message.message_id for known in history):
+        return history
+    return (*history, message)
+
+
+def _with_artifact(artifacts: tuple[Artifact, ...], event: ArtifactUpdate) -> tuple[Artifact, ...]:
+    new = event.artifact
+    for index, old in enumerate(artifacts):
+        if old.artifact_id == new.artifact_id:
+            merged = continue_artifact(old, new) if event.append else new
+            return (*artifacts[:index], merged, *artifacts[index + 1 :])
+    return (*artifacts, new)
+
+
+def continue_artifact(old: Artifact, more: Artifact) -> Artifact:
+    """The old artifact with the parts of `more` added and its other members merged."""
+    metadata = {**old.metadata, **more.metadata} if old.metadata and more.metadata else None
+    return msgspec.structs.replace(
+        old,
+        parts=old.parts + more.parts,
+        name=more.name or old.name,
+        description=more.description or old.description,
+        metadata=metadata or more.metadata or old.metadata,
+        extensions=more.extensions or old.extensions,
+    )

@@ -1,0 +1,95 @@
+"""What an agent is asked (a turn) and where the question belongs (a binding)."""
+
+from datetime import datetime
+
+from openclaw_a2a.model.ids import (
+    AccountId,
+    AgentId,
+    ContextId,
+    Json,
+    MessageId,
+    PeerName,
+    RunId,
+    SessionKey,
+    TaskId,
+)
+from openclaw_a2a.model.message import Message, Record
+from openclaw_a2a.model.task import Task
+
+
+class Scope(Record, frozen=True):
+    """Who asks, at which account's door. Every look into the store is limited to one."""
+
+    principal: PeerName
+    account: AccountId
+
+
+class Peer(Record, frozen=True):
+    """The other side of the conversation, and how we know who it is."""
+
+    id: str
+    source: str
+    kind: str = "direct"
+
+
+class Binding(Record, frozen=True, omit_defaults=False):
+    """The route of a task to its agent, made once and stored with the task."""
+
+    agent_id: AgentId
+    account_id: AccountId
+    session_key: SessionKey
+    main_session_key: SessionKey
+    peer: Peer
+    created_at: datetime
+    updated_at: datetime
+    matched_by: str = "default"
+    store_path: str = ""
+    channel: str = "a2a"
+    schema_version: int = 1
+
+
+class Turn(Record, frozen=True):
+    """One question to an agent, with everything it may want to know.
+
+    `body` is what the agent should answer; `untrusted` holds labelled notes about metadata and
+    structured data that came from the peer and must never be read as instructions. `resume` is
+    the token the agent itself gave when it paused the task that this message answers.
+    """
+
+    run_id: RunId
+    task_id: TaskId
+    context_id: ContextId
+    message: Message
+    binding: Binding
+    principal: PeerName
+    body: str
+    raw_body: str = ""
+    untrusted: tuple[str, ...] = ()
+    sender: str = ""
+    recipient: str = ""
+    originating_channel: str | None = None
+    originating_to: str | None = None
+    reference_tasks: tuple[Task, ...] = ()
+    accepted_output_modes: tuple[str, ...] = ()
+    attempt: int = 1
+    resume: Json = None
+
+    @property
+    def agent_id(self) -> AgentId:
+        """The agent this turn is for."""
+        return self.binding.agent_id
+
+    @property
+    def session_key(self) -> SessionKey:
+        """The agent's conversation that this turn continues."""
+        return self.binding.session_key
+
+    @property
+    def message_id(self) -> MessageId:
+        """The id the peer gave its message."""
+        return self.message.message_id
+
+    @property
+    def thread_id(self) -> TaskId:
+        """The local task id; later replies of the agent name it."""
+        return self.task_id

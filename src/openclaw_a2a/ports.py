@@ -1,0 +1,225 @@
+"""What the engine needs from outside: a store, agents and a clock."""
+
+from collections.abc import AsyncIterator, Awaitable
+from datetime import datetime
+from enum import Enum
+from typing import Protocol
+
+import msgspec
+
+from openclaw_a2a.model.ids import AgentId, ContextId, MessageId, OwnerId, RunId, TaskId
+from openclaw_a2a.model.reply import AgentEvent
+from openclaw_a2a.model.stored import Entry, RunRecord, StoredTask, TaskHead
+from openclaw_a2a.model.task import TaskState
+from openclaw_a2a.model.turn import Scope, Turn
+
+
+class Recovery(Enum):
+    """What may be done with a run of an agent whose gateway died in the middle of it."""
+
+    FAIL = "fail"
+    REPEAT = "repeat"
+    REATTACH = "reattach"
+
+
+class Agent(Protocol):
+    """Somebody who can answer a turn."""
+
+    @property
+    def recovery(self) -> Recovery:
+        """What may be done with an interrupted run."""
+        ...
+
+    def run(self, turn: Turn) -> AsyncIterator[AgentEvent]:
+        """Answer the turn.
+
+        The engine stops a run by closing the iterator (or cancelling the await inside it); what
+        was started must really have ended when that returns. With `Recovery.REATTACH`,
+        `turn.attempt > 1` means: find the run named `turn.run_id` and go on from there.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Release what the agent holds; the gateway stops."""
+        ...
+
+
+class Clock(Protocol):
+    """Time, so that tests can have their own."""
+
+    def now(self) -> datetime:
+        """The time of day, UTC."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        ...
+
+
+class Commit(msgspec.Struct, frozen=True):
+    """One indivisible change of one task.
+
+    `after` is the sequence the task must have now (-1: it must not exist); with `run_id` the run
+    must exist with that `fence`. Anything else is refused with LeaseLost and changes nothing.
+    """
+
+    head: TaskHead
+    after: int
+    entries: tuple[Entry, ...] = ()
+    snapshot: bytes | None = None
+    run_id: RunId | None = None
+    fence: int = 0
+    ends_run: bool = False
+    resume: bytes | None = None
+    """With `ends_run`: the agent's token for the turn that answers a pause, kept with the task."""
+
+
+class Submission(msgspec.Struct, frozen=True):
+    """A message to take in: its idempotency record, its run and (for a task) its first change."""
+
+    run: RunRecord
+    body_hash: bytes
+    created_at: datetime
+    commit: Commit | None = None
+
+
+class Accepted(msgspec.Struct, frozen=True):
+    """The message is taken; the run is stored, with its place in the order of arrival."""
+
+    ticket: int
+
+
+class Known(msgspec.Struct, frozen=True):
+    """The same message was taken before. `answer` is there when its run ended without a task."""
+
+    run_id: RunId
+    task_id: TaskId
+    answer: bytes | None
+
+
+class TaskKey(msgspec.Struct, frozen=True):
+    """A place in the list of tasks: newest status first, then by id."""
+
+    status_at: datetime
+    id: TaskId
+
+
+class TaskQuery(msgspec.Struct, frozen=True):
+    """Which tasks to list."""
+
+    scope: Scope
+    limit: int
+    context_id: ContextId | None = None
+    state: TaskState | None = None
+    status_since: datetime | None = None
+    after: TaskKey | None = None
+
+
+class TaskPage(msgspec.Struct, frozen=True):
+    """Some tasks, whether more follow, and how many there are in all."""
+
+    tasks: tuple[StoredTask, ...]
+    has_more: bool
+    total: int
+
+
+class Retention(msgspec.Struct, frozen=True):
+    """What may be forgotten."""
+
+    ended_before: datetime
+    keep_ended: int
+    messages_before: datetime
+    limit: int = 500
+
+
+class Store(Protocol):
+    """Where everything is kept. Only it knows how; it takes no decisions.
+
+    Writes take effect in the order of the calls and are durable when their awaitable returns.
+    """
+
+    @property
+    def is_durable(self) -> bool:
+        """True when what was committed survives the process."""
+        ...
+
+    async def open(self) -> None:
+        """Make ready. Raises: StoreLocked, SchemaTooNew, StoreUnavailable."""
+        ...
+
+    async def close(self) -> None:
+        """Finish the writes that were taken and let go."""
+        ...
+
+    async def check(self) -> None:
+        """Raises StoreUnavailable when writes cannot succeed."""
+        ...
+
+    def submit(self, submission: Submission) -> Awaitable[Accepted | Known]:
+        """Take a message in, once.
+
+        Raises: MessageIdConflict (another body under this id), LeaseLost (the task moved on).
+        """
+        ...
+
+    def commit(self, change: Commit) -> Awaitable[None]:
+        """Change a task. Raises: LeaseLost."""
+        ...
+
+    def start_run(self, run_id: RunId, *, fence: int, attempt: int) -> Awaitable[None]:
+        """Note that the agent is about to be asked. Raises: LeaseLost."""
+        ...
+
+    def answer_run(self, run_id: RunId, *, fence: int, answer: bytes) -> Awaitable[None]:
+        """End a run that made no task; the answer is kept with its message. Raises: LeaseLost."""
+        ...
+
+    async def claim_runs(
+        self, owner: OwnerId, *, lease_until: datetime, expired_at: datetime | None
+    ) -> list[RunRecord]:
+        """Take over runs of other owners, in order of arrival, each with a higher fence.
+
+        With `expired_at` only those whose lease ended before; without, all (the store is ours
+        alone).
+        """
+        ...
+
+    def renew_leases(self, owner: OwnerId, *, lease_until: datetime) -> Awaitable[None]:
+        """Keep all runs of this owner."""
+        ...
+
+    async def read_task(self, scope: Scope | None, task_id: TaskId) -> StoredTask | None:
+        """One task, when it is in scope (None: whoever owns it)."""
+        ...
+
+    async def read_resume(self, task_id: TaskId) -> bytes | None:
+        """The token its agent left when the task paused."""
+        ...
+
+    async def read_events(self, task_id: TaskId, *, after: int, limit: int) -> list[Entry]:
+        """Committed events with a higher sequence, in order."""
+        ...
+
+    async def list_tasks(self, query: TaskQuery) -> TaskPage:
+        """Tasks by newest status."""
+        ...
+
+    async def read_known(self, scope: Scope, message_id: MessageId) -> Known | None:
+        """What became of a message, when it was ever taken."""
+        ...
+
+    def delete_task(self, scope: Scope, task_id: TaskId) -> Awaitable[bool]:
+        """Forget an ended task; False when it is not there or not ended."""
+        ...
+
+    async def forget(self, retention: Retention) -> int:
+        """Delete ended tasks and old messages; how many tasks went (at most `limit`)."""
+        ...
+
+
+class Agents(Protocol):
+    """The agents of this gateway by id."""
+
+    def find(self, agent_id: AgentId) -> Agent:
+        """The agent. Raises: AgentUnavailable."""
+        ...
