@@ -1,0 +1,31 @@
+"""Every rule the gateway keeps, by id."""
+
+from .accounts import ACCOUNTS
+from .calls import CALLS, RPC
+from .cards import CARDS
+from .promises import PROMISES
+from .requirement import Requirement
+from .stores import STORES
+from .transcripts import PROMOTION, TRANSCRIPT
+from .turns import TURNS
+from .wires import ERRORS, SEMANTICS, SHAPES, VERSIONS
+
+ALL: tuple[Requirement, ...] = (
+    *ACCOUNTS,
+    *CARDS,
+    *RPC,
+    *CALLS,
+    *TURNS,
+    *PROMOTION,
+    *TRANSCRIPT,
+    *STORES,
+    *VERSIONS,
+    *SHAPES,
+    *ERRORS,
+    *SEMANTICS,
+    *PROMISES,
+)
+"""The rules in reading order."""
+
+REQUIREMENTS: dict[str, Requirement] = {rule.id: rule for rule in ALL}
+"""The rules by id."""

@@ -1,0 +1,119 @@
+"""Rules we add: the guarantees, the callers, the limits, the health pages."""
+
+from .requirement import rules
+
+PROMISES = (
+    *rules(
+        "ours: G1",
+        promise_commit={
+            "before-show": "Nothing is shown that a crash could take back.",
+        },
+    ),
+    *rules(
+        "ours: G2",
+        promise_order={
+            "one-order": "Every reader sees the same events with rising sequence numbers.",
+            "one-terminal": "A task has exactly one terminal event.",
+        },
+    ),
+    *rules(
+        "ours: G3",
+        promise_resume={
+            "ids": "Stream frames carry the sequence as id; the first task is 0.",
+            "missing-only": "With Last-Event-ID a reader gets what it missed and nothing else.",
+            "ended": "The unread events of an ended task are streamed, not refused.",
+            "bad-cursor": "A Last-Event-ID that is no cursor never breaks a stream.",
+        },
+    ),
+    *rules(
+        "ours: G4",
+        promise_recovery={
+            "no-zombie": "After a restart no task stays working for ever.",
+            "reason": "A run that cannot be repeated is failed with a reason.",
+            "repeat": "A run of an agent that may be repeated is run again.",
+        },
+    ),
+    *rules(
+        "ours: G5",
+        promise_idempotent={
+            "task": "The same message twice gives the same task and one run.",
+            "direct": "The same message twice gives the same direct answer and one run.",
+            "at-once": "This also holds when both arrive at once.",
+            "conflict": "Another body under the same message id is an error that says so.",
+            "per-caller": "Message ids of different callers have nothing to do with each other.",
+        },
+    ),
+    *rules(
+        "ours: G6",
+        promise_lane={
+            "one-run": "A session has one run at a time, in arrival order.",
+            "parallel": "Different sessions run in parallel.",
+        },
+    ),
+    *rules(
+        "ours: G8",
+        promise_walls={
+            "not-found": "Somebody else's task looks exactly like one that does not exist.",
+            "sessions": "One context id of two callers is two sessions.",
+            "lists": "Lists and reference tasks never show somebody else's tasks.",
+            "accounts": "A task of one account is not found at another account's door.",
+        },
+    ),
+    *rules(
+        "ours: G9",
+        promise_cancel={
+            "stopped": "The agent has really stopped when canceled is committed.",
+            "refuses": "A run that refuses to stop is not cancelable, never canceled.",
+        },
+    ),
+    *rules(
+        "ours: G10",
+        promise_bounds={
+            "body": "A body past the limit is refused without reading the rest.",
+            "parts": "Too many parts are refused with a clear error.",
+            "depth": "Deep nesting is refused with a clear error.",
+            "queue": "Past the queue limit new work is refused with Retry-After.",
+            "streams": "Past the limit of streams a new one is refused with Retry-After.",
+            "keeps-accepted": "Overload loses no accepted work.",
+            "slow-reader": "A slow reader holds nobody up.",
+            "hostile": "Invalid UTF-8, NaN, huge numbers, doubled keys: a clear error, no 500.",
+        },
+    ),
+    *rules(
+        "inbound contract, section 11",
+        security={
+            "bearer": "A peer is known by any of its tokens; its name is the caller.",
+            "unauthenticated": "Without a known token the calls answer 401.",
+            "local": "On loopback without tokens the caller is `local`.",
+            "sessions": "Sessions are keyed by peer and context.",
+        },
+        limits={
+            "rate": "A peer past its rate gets 429 with Retry-After.",
+            "runs": "A peer past its concurrent runs waits or is told to.",
+        },
+        retention={
+            "age": "Ended tasks are forgotten after their time.",
+            "count": "Ended tasks past the maximum count are forgotten, the oldest first.",
+            "open-kept": "Tasks that have not ended are never forgotten.",
+        },
+        files={
+            "accepted": "A file part within the input modes reaches the agent.",
+            "bounded": "An inline file past the limit is refused.",
+            "private": "A linked file on a private address is refused.",
+        },
+    ),
+    *rules(
+        "ours: doors",
+        door={
+            "healthz": "/healthz says that the process lives.",
+            "readyz": "/readyz says whether requests would succeed.",
+            "disconnect": "A client that goes away does not cancel the task it waited for.",
+            "drain": "A stopping gateway refuses new work and leaves the rest recoverable.",
+            "bind": "A bind other than loopback without authentication is refused at start.",
+            "loopback-host": "A loopback door refuses foreign Host and Origin headers.",
+        },
+        clients={
+            "official": "Official clients of both generations do every call.",
+        },
+    ),
+)
