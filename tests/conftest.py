@@ -1,0 +1,188 @@
+"""What all tests share: the async backend, how hard property tests try, and gateway processes."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("default", max_examples=50, deadline=None)
+settings.register_profile("ci", max_examples=200, deadline=None, print_blob=True)
+settings.register_profile(
+    "fuzz",
+    max_examples=20_000,
+    stateful_step_count=100,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=list(HealthCheck),
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+START_DEADLINE_S = 20.0
+STOP_DEADLINE_S = 20.0
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--rounds", type=int, default=None, help="how often crash tests kill the gateway"
+    )
+
+
+@pytest.fixture
+def rounds(request: pytest.FixtureRequest) -> int | None:
+    """What `--rounds` says; None leaves it to the test."""
+    return request.config.getoption("--rounds")
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+class GatewayProcess:
+    """`openclaw-a2a up` as a process of its own, with a home of its own.
+
+    `stop`, `kill` and `start` may follow each other: port and home stay the same.
+    """
+
+    def __init__(self, home: Path, config: dict[str, object], env: dict[str, str]) -> None:
+        self.home = home
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.log = home / "gateway.log"
+        self.config = home / "gateway.json5"
+        self._env = env
+        self._process: subprocess.Popen[bytes] | None = None
+        home.mkdir(parents=True, exist_ok=True)
+        self.config.write_text(json.dumps(config), encoding="utf-8")
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "the gateway is not running"
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start and wait until it is ready to serve."""
+        program = str(Path(sys.executable).with_name("openclaw-a2a"))
+        command = [program, "up", "--config", str(self.config), "--port", str(self.port)]
+        kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.home,
+                env={**kept, "HOME": str(self.home), "NO_COLOR": "1", **self._env},
+            )
+        self._wait_until_ready()
+
+    def stop(self) -> int:
+        """Ask it to stop, insist after a while; its exit status."""
+        return self._end(signal.SIGTERM)
+
+    def kill(self) -> int:
+        """End it without warning, as a crash would."""
+        return self._end(signal.SIGKILL)
+
+    def output(self) -> str:
+        """Everything it has printed since its first start."""
+        return self.log.read_text(encoding="utf-8", errors="replace") if self.log.exists() else ""
+
+    def _end(self, how: signal.Signals) -> int:
+        process, self._process = self._process, None
+        if process is None:
+            return 0
+        process.send_signal(how)
+        with suppress(subprocess.TimeoutExpired):
+            return process.wait(STOP_DEADLINE_S)
+        process.kill()
+        process.wait()
+        pytest.fail(f"the gateway did not stop within {STOP_DEADLINE_S} s:\n{self.output()}")
+
+    def _wait_until_ready(self) -> None:
+        deadline = time.monotonic() + START_DEADLINE_S
+        while time.monotonic() < deadline:
+            assert self._process is not None
+            if self._process.poll() is not None:
+                pytest.fail(f"the gateway ended while it started:\n{self.output()}")
+            with suppress(urllib.error.URLError, ConnectionError, TimeoutError):
+                urllib.request.urlopen(f"{self.url}/readyz", timeout=2).close()
+                return
+            time.sleep(0.02)  # another process becomes ready; nothing here can be awaited
+        pytest.fail(f"the gateway was not ready within {START_DEADLINE_S} s:\n{self.output()}")
+
+
+def free_port() -> int:
+    """A port nobody uses at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+StartGateway = Callable[..., GatewayProcess]
+
+
+@pytest.fixture
+def start_gateway(tmp_path: Path) -> Iterator[StartGateway]:
+    """Start gateway processes: `start_gateway(config, env={...})`; all are stopped at the end.
+
+    A test whose gateway printed a traceback fails.
+    """
+    running: list[GatewayProcess] = []
+
+    def start(
+        config: dict[str, object] | None = None, *, env: dict[str, str] | None = None
+    ) -> GatewayProcess:
+        home = tmp_path / f"gateway-{len(running)}"
+        gateway = GatewayProcess(home, config or {}, env or {})
+        running.append(gateway)
+        gateway.start()
+        return gateway
+
+    yield start
+    for gateway in running:
+        gateway.stop()
+    for gateway in running:
+        assert "Traceback (most recent call last)" not in gateway.output(), gateway.output()
+
+
+SLOW_AGENT = Path(__file__).parent / "clients" / "agents" / "slow.py"
+
+
+@pytest.fixture
+def slow_agent() -> dict[str, object]:
+    """Settings of an agent that does as the text says: `hold`, `chunks:N:B`, `echo:X`."""
+    return {
+        "adapter": "command",
+        "command": [sys.executable, str(SLOW_AGENT)],
+        "input": "stdin",
+        "output": "text",
+    }
+
+
+@pytest.fixture
+def gateway(start_gateway: StartGateway, slow_agent: dict[str, object]) -> GatewayProcess:
+    """A running gateway whose default agent is the slow one."""
+    return start_gateway(
+        {
+            "agents": {"main": slow_agent},
+            "channels": {
+                "a2a": {
+                    "accounts": {
+                        "default": {"defaultAgentId": "main", "agentStyle": "task-generating"}
+                    }
+                }
+            },
+        }
+    )
