@@ -1,0 +1,29 @@
+"""Where everything is kept: one contract, several kinds."""
+
+from openclaw_a2a.model.errors import SettingsInvalid
+from openclaw_a2a.ports import Store
+from openclaw_a2a.store.memory import MemoryStore
+
+
+def open_store(kind: str, *, path: str | None) -> Store:
+    """The store of this kind, not opened yet.
+
+    Raises:
+        SettingsInvalid: no such kind, or a kind that needs a path was given none.
+    """
+    if kind == "memory":
+        return MemoryStore()
+    if kind not in ("json-file", "sqlite"):
+        raise SettingsInvalid(
+            f"store.kind is {kind!r}; it must be one of memory, json-file and sqlite"
+        )
+    if not path:
+        raise SettingsInvalid(f"store.path is missing; a store of kind {kind} needs one")
+    return _file_store(kind, path)
+
+
+def _file_store(kind: str, path: str) -> Store:
+    # Imported here so that a gateway in memory loads no database driver.
+    from openclaw_a2a.store.sqlite import SqliteStore
+
+    return SqliteStore(path)

@@ -1,0 +1,227 @@
+"""What a store does, in plain dictionaries: the meaning that every kind of store shares."""
+
+from bisect import bisect_right
+from datetime import datetime
+from typing import cast
+
+import msgspec
+
+from openclaw_a2a.model.ids import MessageId, OwnerId, RunId, TaskId
+from openclaw_a2a.model.states import is_terminal
+from openclaw_a2a.model.stored import Entry, RunRecord, StoredTask, TaskHead
+from openclaw_a2a.model.turn import Scope
+from openclaw_a2a.ports import (
+    Accepted,
+    Commit,
+    Known,
+    Retention,
+    Submission,
+    TaskPage,
+    TaskQuery,
+)
+from openclaw_a2a.store import refusals
+from openclaw_a2a.store.ordered import OrderedNames, TaskOrder
+
+MessageKey = tuple[str, str, str]
+"""Principal, account, message id: what an idempotency record is found by."""
+
+
+class TaskRow:
+    """A task as the ledger holds it; entries are never dropped while the task lives."""
+
+    __slots__ = ("entries", "head", "resume", "snapshot", "snapshot_sequence")
+
+    def __init__(self, head: TaskHead, snapshot: bytes) -> None:
+        self.head = head
+        self.snapshot = snapshot
+        self.snapshot_sequence = head.sequence
+        self.entries: list[Entry] = []
+        self.resume: bytes | None = None
+
+    def stored(self) -> StoredTask:
+        """The task for a reader."""
+        return StoredTask(self.head, self.snapshot, tuple(self.after(self.snapshot_sequence)))
+
+    def after(self, sequence: int, limit: int | None = None) -> list[Entry]:
+        """Entries with a higher sequence, in order."""
+        start = bisect_right(self.entries, sequence, key=_sequence_of)
+        return self.entries[start : None if limit is None else start + limit]
+
+
+class MessageRow(msgspec.Struct, frozen=True):
+    """What became of a message."""
+
+    body_hash: bytes
+    created_at: datetime
+    known: Known
+
+
+class Ledger:
+    """Tasks, runs and messages. Every change checks first and then happens as a whole."""
+
+    def __init__(self) -> None:
+        self.tasks: dict[TaskId, TaskRow] = {}
+        self.runs: dict[RunId, RunRecord] = {}
+        self.messages: dict[MessageKey, MessageRow] = {}
+        self._ticket = 0
+        self._order = TaskOrder()
+        self._message_times = OrderedNames()
+
+    def submit(self, submission: Submission) -> Accepted | Known:
+        """Take a message in, once."""
+        run, change = submission.run, submission.commit
+        key = message_key(run)
+        if (row := self.messages.get(key)) is not None:
+            if row.body_hash != submission.body_hash:
+                raise refusals.message_id_conflict(run.message.message_id)
+            return row.known
+        if change is not None:
+            self._check(change, joining=run.id)
+        self._ticket += 1
+        self.put_run(msgspec.structs.replace(run, ticket=self._ticket))
+        known = Known(run.id, run.task_id, None)
+        self.put_message(key, MessageRow(submission.body_hash, submission.created_at, known))
+        if (task := self.tasks.get(run.task_id)) is not None:
+            task.resume = None
+        if change is not None:
+            self._apply(change)
+        return Accepted(self._ticket)
+
+    def commit(self, change: Commit) -> None:
+        """Change a task."""
+        self._check(change)
+        self._apply(change)
+
+    def start_run(self, run_id: RunId, fence: int, attempt: int) -> None:
+        """Note that the agent is about to be asked."""
+        run = self._fenced(run_id, fence)
+        self.runs[run_id] = msgspec.structs.replace(run, is_started=True, attempt=attempt)
+
+    def answer_run(self, run_id: RunId, fence: int, answer: bytes) -> None:
+        """End a run that made no task; its answer is kept with its message."""
+        key = message_key(self._fenced(run_id, fence))
+        del self.runs[run_id]
+        if (row := self.messages.get(key)) is not None:
+            known = msgspec.structs.replace(row.known, answer=answer)
+            self.messages[key] = msgspec.structs.replace(row, known=known)
+
+    def claim_runs(
+        self, owner: OwnerId, lease_until: datetime, expired_at: datetime | None
+    ) -> list[RunRecord]:
+        """Take over runs of other owners, in order of arrival, each with a higher fence."""
+        claimed = [
+            msgspec.structs.replace(run, owner=owner, lease_until=lease_until, fence=run.fence + 1)
+            for run in sorted(self.runs.values(), key=_ticket_of)
+            if run.owner != owner and (expired_at is None or run.lease_until < expired_at)
+        ]
+        self.runs.update((run.id, run) for run in claimed)
+        return claimed
+
+    def renew_leases(self, owner: OwnerId, lease_until: datetime) -> None:
+        """Keep all runs of this owner."""
+        for run in self.runs.values():
+            if run.owner == owner:
+                self.runs[run.id] = msgspec.structs.replace(run, lease_until=lease_until)
+
+    def read_task(self, scope: Scope | None, task_id: TaskId) -> StoredTask | None:
+        """One task, when it is in scope."""
+        task = self.tasks.get(task_id)
+        if task is None or (scope is not None and task.head.scope != scope):
+            return None
+        return task.stored()
+
+    def list_tasks(self, query: TaskQuery) -> TaskPage:
+        """Tasks by newest status."""
+        ids = self._order.page(query)
+        tasks = tuple(self.tasks[task_id].stored() for task_id in ids[: query.limit])
+        return TaskPage(tasks, has_more=len(ids) > query.limit, total=self._order.total(query))
+
+    def read_known(self, scope: Scope, message_id: MessageId) -> Known | None:
+        """What became of a message."""
+        row = self.messages.get((scope.principal, scope.account, message_id))
+        return None if row is None else row.known
+
+    def delete_task(self, scope: Scope, task_id: TaskId) -> bool:
+        """Forget an ended task; False when it is not there or not ended."""
+        task = self.tasks.get(task_id)
+        if task is None or task.head.scope != scope or not is_terminal(task.head.state):
+            return False
+        self.remove_task(task_id)
+        return True
+
+    def forget(self, retention: Retention) -> list[TaskId]:
+        """Delete ended tasks and old messages; the tasks that went."""
+        for key in self._message_times.take_before(retention.messages_before):
+            del self.messages[cast("MessageKey", key)]
+        gone = self._order.forgettable(retention)
+        for task_id in gone:
+            self.remove_task(task_id)
+        return gone
+
+    def put_run(self, run: RunRecord) -> None:
+        """Keep a run with the ticket it has."""
+        self.runs[run.id] = run
+        self._ticket = max(self._ticket, run.ticket)
+
+    def put_message(self, key: MessageKey, row: MessageRow) -> None:
+        """Keep an idempotency record that is not there yet."""
+        self.messages[key] = row
+        self._message_times.add(row.created_at, key)
+
+    def put_task(self, task: TaskRow) -> None:
+        """Keep a task that is not there yet."""
+        self.tasks[task.head.id] = task
+        self._order.add(task.head)
+
+    def remove_task(self, task_id: TaskId) -> None:
+        """Let go of a task that is there."""
+        self._order.remove(self.tasks.pop(task_id).head)
+
+    def _check(self, change: Commit, *, joining: RunId | None = None) -> None:
+        """`joining` is the run that comes into being together with the change."""
+        if change.run_id is not None and change.run_id != joining:
+            self._fenced(change.run_id, change.fence)
+        task = self.tasks.get(change.head.id)
+        sequence = -1 if task is None else task.head.sequence
+        if sequence != change.after:
+            raise refusals.task_moved_on(change.head.id, found=sequence, expected=change.after)
+
+    def _apply(self, change: Commit) -> None:
+        task = self._moved(change.head)
+        task.entries.extend(change.entries)
+        if change.snapshot is not None:
+            task.snapshot, task.snapshot_sequence = change.snapshot, change.head.sequence
+        if change.ends_run and change.run_id is not None:
+            task.resume = change.resume
+            del self.runs[change.run_id]
+
+    def _moved(self, head: TaskHead) -> TaskRow:
+        """The task with its new head, at its new place."""
+        task = self.tasks.get(head.id)
+        if task is None:
+            task = TaskRow(head, b"")
+            self.put_task(task)
+            return task
+        self._order.remove(task.head)
+        task.head = head
+        self._order.add(head)
+        return task
+
+    def _fenced(self, run_id: RunId, fence: int) -> RunRecord:
+        run = self.runs.get(run_id)
+        if run is None or run.fence != fence:
+            raise refusals.run_lost(run_id, found=None if run is None else run.fence, fence=fence)
+        return run
+
+
+def message_key(run: RunRecord) -> MessageKey:
+    """What the idempotency record of this run's message is found by."""
+    return run.scope.principal, run.scope.account, run.message.message_id
+
+
+def _sequence_of(entry: Entry) -> int:
+    return entry.sequence
+
+
+def _ticket_of(run: RunRecord) -> int:
+    return run.ticket

@@ -1,0 +1,109 @@
+"""The store that forgets everything when the process ends."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import TypeVar
+
+from openclaw_a2a.model.errors import GatewayError
+from openclaw_a2a.model.ids import MessageId, OwnerId, RunId, TaskId
+from openclaw_a2a.model.stored import Entry, RunRecord, StoredTask
+from openclaw_a2a.model.turn import Scope
+from openclaw_a2a.ports import (
+    Accepted,
+    Commit,
+    Known,
+    Retention,
+    Submission,
+    TaskPage,
+    TaskQuery,
+)
+from openclaw_a2a.store.ledger import Ledger
+
+Outcome = TypeVar("Outcome")
+
+
+class MemoryStore:
+    """A ledger, and nothing else: writes take effect when they are called."""
+
+    def __init__(self) -> None:
+        self._ledger = Ledger()
+
+    @property
+    def is_durable(self) -> bool:
+        """Nothing survives the process."""
+        return False
+
+    async def open(self) -> None:
+        """Always ready."""
+
+    async def close(self) -> None:
+        """Keep what is there; an opened store goes on where it was."""
+
+    async def check(self) -> None:
+        """Writes always succeed."""
+
+    def submit(self, submission: Submission) -> Awaitable[Accepted | Known]:
+        """Take a message in, once. Raises: MessageIdConflict, LeaseLost."""
+        return _settled(lambda: self._ledger.submit(submission))
+
+    def commit(self, change: Commit) -> Awaitable[None]:
+        """Change a task. Raises: LeaseLost."""
+        return _settled(lambda: self._ledger.commit(change))
+
+    def start_run(self, run_id: RunId, *, fence: int, attempt: int) -> Awaitable[None]:
+        """Note that the agent is about to be asked. Raises: LeaseLost."""
+        return _settled(lambda: self._ledger.start_run(run_id, fence, attempt))
+
+    def answer_run(self, run_id: RunId, *, fence: int, answer: bytes) -> Awaitable[None]:
+        """End a run that made no task. Raises: LeaseLost."""
+        return _settled(lambda: self._ledger.answer_run(run_id, fence, answer))
+
+    async def claim_runs(
+        self, owner: OwnerId, *, lease_until: datetime, expired_at: datetime | None
+    ) -> list[RunRecord]:
+        """Take over runs of other owners, in order of arrival."""
+        return self._ledger.claim_runs(owner, lease_until, expired_at)
+
+    def renew_leases(self, owner: OwnerId, *, lease_until: datetime) -> Awaitable[None]:
+        """Keep all runs of this owner."""
+        return _settled(lambda: self._ledger.renew_leases(owner, lease_until))
+
+    async def read_task(self, scope: Scope | None, task_id: TaskId) -> StoredTask | None:
+        """One task, when it is in scope (None: whoever owns it)."""
+        return self._ledger.read_task(scope, task_id)
+
+    async def read_resume(self, task_id: TaskId) -> bytes | None:
+        """The token its agent left when the task paused."""
+        task = self._ledger.tasks.get(task_id)
+        return None if task is None else task.resume
+
+    async def read_events(self, task_id: TaskId, *, after: int, limit: int) -> list[Entry]:
+        """Committed events with a higher sequence, in order."""
+        task = self._ledger.tasks.get(task_id)
+        return [] if task is None else task.after(after, limit)
+
+    async def list_tasks(self, query: TaskQuery) -> TaskPage:
+        """Tasks by newest status."""
+        return self._ledger.list_tasks(query)
+
+    async def read_known(self, scope: Scope, message_id: MessageId) -> Known | None:
+        """What became of a message, when it was ever taken."""
+        return self._ledger.read_known(scope, message_id)
+
+    def delete_task(self, scope: Scope, task_id: TaskId) -> Awaitable[bool]:
+        """Forget an ended task; False when it is not there or not ended."""
+        return _settled(lambda: self._ledger.delete_task(scope, task_id))
+
+    async def forget(self, retention: Retention) -> int:
+        """Delete ended tasks and old messages; how many tasks went."""
+        return len(self._ledger.forget(retention))
+
+
+def _settled(write: Callable[[], Outcome]) -> Awaitable[Outcome]:
+    future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+    try:
+        future.set_result(write())
+    except GatewayError as refusal:
+        future.set_exception(refusal)
+    return future
