@@ -1,0 +1,46 @@
+"""Settings: one frozen `Settings` from defaults, file, environment and flags."""
+
+from openclaw_a2a.settings.describe import Described, describe, effective, settings_schema
+from openclaw_a2a.settings.environment import Surroundings, read_surroundings
+from openclaw_a2a.settings.load import Loaded, load_settings
+from openclaw_a2a.settings.secret import Secret
+from openclaw_a2a.settings.shape import (
+    Account,
+    AgentSettings,
+    AgentStyle,
+    LeaseSettings,
+    Limits,
+    LogSettings,
+    OriginRoutingPolicy,
+    PeerSettings,
+    RetentionSettings,
+    Server,
+    Settings,
+    StoreKind,
+    StoreSettings,
+)
+
+__all__ = [
+    "Account",
+    "AgentSettings",
+    "AgentStyle",
+    "Described",
+    "LeaseSettings",
+    "Limits",
+    "Loaded",
+    "LogSettings",
+    "OriginRoutingPolicy",
+    "PeerSettings",
+    "RetentionSettings",
+    "Secret",
+    "Server",
+    "Settings",
+    "StoreKind",
+    "StoreSettings",
+    "Surroundings",
+    "describe",
+    "effective",
+    "load_settings",
+    "read_surroundings",
+    "settings_schema",
+]

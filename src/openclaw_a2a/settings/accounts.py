@@ -1,0 +1,236 @@
+"""The accounts of the channel: forgiving where a default is safe, strict where it is not."""
+
+import re
+from enum import Enum
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from openclaw_a2a.model.card import AgentSkill
+from openclaw_a2a.model.ids import AccountId, AgentId, Json, JsonObject
+from openclaw_a2a.settings.forgiving import Forgiving
+from openclaw_a2a.settings.keys import (
+    ACCOUNT_ID,
+    TEXT_MODES,
+    AccountKeys,
+    SkillKeys,
+    StoreKeys,
+    names_of,
+)
+from openclaw_a2a.settings.paths import clean_url, expand_path, is_absolute
+from openclaw_a2a.settings.report import Report, join, kind_of, one_of, values_of
+from openclaw_a2a.settings.shape import (
+    Account,
+    AgentSettings,
+    AgentStyle,
+    OriginRoutingPolicy,
+    StoreKind,
+    StoreSettings,
+)
+
+DEFAULT_ID = AccountId("default")
+_REMOVED = ("restPath", "capabilities", "auth")
+_DESCRIPTION = "Answers messages with an agent of this gateway."
+_MEDIA_TYPE = re.compile(r"(\*/\*|[\w!#$&^.+-]+/(\*|[\w!#$&^.+-]+))", re.ASCII)
+_CHAT = SkillKeys(
+    id="chat",
+    name="Chat",
+    description="Talk to the agent in plain language or with structured data.",
+    tags=("chat", "openclaw"),
+    examples=("What can you do?",),
+)
+_Choice = TypeVar("_Choice", bound=Enum)
+
+
+class Surrounding(msgspec.Struct, frozen=True):
+    """What accounts take from the rest of the settings."""
+
+    public_base_url: str
+    agents: dict[AgentId, AgentSettings]
+    folder: Path
+
+
+def read_accounts(
+    path: str, values: JsonObject, *, around: Surrounding, report: Report
+) -> tuple[Account, ...]:
+    """The accounts in order of their ids; with none, one `default` that always makes tasks."""
+    if not values:
+        reader = AccountReader(DEFAULT_ID, {"agentStyle": "task-generating"}, report=report)
+        return (reader.read(around),)
+    accounts: list[Account] = []
+    for name in sorted(values):
+        place = join(path, name)
+        if not re.fullmatch(ACCOUNT_ID, name):
+            report.problem(place, "an account's id is 1 to 64 of A-Z a-z 0-9 _ . -", "name")
+        members = report.as_object(place, values[name])
+        accounts.append(AccountReader(AccountId(name), members, report=report).read(around))
+    return tuple(accounts)
+
+
+class AccountReader:
+    """Reads one account."""
+
+    def __init__(self, account_id: AccountId, values: JsonObject, *, report: Report) -> None:
+        self._id = account_id
+        self._values = values
+        self._path = f"channels.a2a.accounts.{account_id}"
+        self._report = report
+        self._forgiving = Forgiving(self._path, values, report=report)
+
+    def read(self, around: Surrounding) -> Account:
+        """The account, complete."""
+        self._check_keys()
+        take = self._forgiving
+        enabled = take.flag("enabled", default=True)
+        card_path = take.route("agentCardPath")
+        root = "" if self._id == DEFAULT_ID else f"/agents/{self._id}"
+        input_modes = self._input_modes()
+        output_modes = take.texts("defaultOutputModes", default=TEXT_MODES)
+        return Account(
+            id=self._id,
+            enabled=enabled,
+            label=take.text("label") or self._id,
+            description=take.text("description") or _DESCRIPTION,
+            public_base_url=self._public_base_url() or around.public_base_url,
+            default_agent_id=self._agent_id(around.agents, enabled=enabled),
+            protocol_version=take.text("protocolVersion") or "0.3.0",
+            agent_card_path=card_path or f"{root}/.well-known/agent-card.json",
+            agent_card_alias=None if card_path else f"{root}/.well-known/agent.json",
+            json_rpc_path=take.route("jsonRpcPath") or f"{root}/a2a/jsonrpc",
+            rest_path=f"{root}/a2a/rest",
+            max_body_bytes=take.count("maxBodyBytes", default=1_048_576),
+            default_input_modes=input_modes,
+            default_output_modes=output_modes,
+            push_notifications=self._push_notifications(),
+            agent_style=self._choice("agentStyle", AgentStyle.HYBRID),
+            origin_routing_policy=self._choice(
+                "originRoutingPolicy", OriginRoutingPolicy.SUPPRESS_GENERIC_FOLLOWUP
+            ),
+            skills=self._skills(input_modes, output_modes),
+            task_store=self._task_store(around.folder),
+            session_store=take.text("sessionStore"),
+            not_running_reason=None if enabled else f"the account {self._id} is not enabled",
+        )
+
+    def _check_keys(self) -> None:
+        known = (*names_of(AccountKeys), *_REMOVED)
+        self._report.unknown_keys(self._path, self._values, known)
+        for key in _REMOVED:
+            if key in self._values:
+                self._problem(key, "is no longer a setting; remove the key", "removed")
+
+    def _problem(self, key: str, message: str, keyword: str = "type") -> None:
+        self._report.problem(join(self._path, key), message, keyword)
+
+    def _public_base_url(self) -> str | None:
+        text = self._forgiving.text("publicBaseUrl")
+        address = clean_url(text) if text else None
+        if text and address is None:
+            path = join(self._path, "publicBaseUrl")
+            self._report.warning(path, "is no http(s) address; the server's is used", "format")
+        return address
+
+    def _agent_id(self, agents: dict[AgentId, AgentSettings], *, enabled: bool) -> AgentId:
+        text = self._forgiving.text("defaultAgentId")
+        if text is not None:
+            if text not in agents:
+                message = f"there is no agent {text}; the agents are {', '.join(agents)}"
+                self._problem("defaultAgentId", message, "reference")
+            return AgentId(text)
+        if len(agents) == 1 or "main" in agents:
+            return AgentId("main") if "main" in agents else next(iter(agents))
+        if enabled:
+            message = f"is needed, because no agent is called main: one of {', '.join(agents)}"
+            self._problem("defaultAgentId", message, "required")
+        return next(iter(agents))
+
+    def _push_notifications(self) -> bool:
+        if self._forgiving.flag("pushNotifications", default=False):
+            message = "push notifications are not available in this version; the card says so"
+            self._report.warning(join(self._path, "pushNotifications"), message, "unavailable")
+        return False
+
+    def _choice(self, key: str, default: _Choice) -> _Choice:
+        value = self._values.get(key, default.value)
+        for member in type(default):
+            if value == member.value or (isinstance(value, str) and value.strip() == member.value):
+                return member
+        self._problem(key, one_of(values_of(type(default))), "enum")
+        return default
+
+    def _input_modes(self) -> tuple[str, ...]:
+        value = self._values.get("defaultInputModes", list(TEXT_MODES))
+        if not isinstance(value, list):
+            return self._forgiving.texts("defaultInputModes", default=TEXT_MODES)
+        modes: list[str] = []
+        for index, mode in enumerate(value):
+            if not isinstance(mode, str):
+                self._bad_mode(index, f"must be a string, not {kind_of(mode)}")
+            elif mode.strip() and not _MEDIA_TYPE.fullmatch(mode.strip()):
+                self._bad_mode(index, f"{mode.strip()!r} is no media type; write type/subtype")
+            elif mode.strip():
+                modes.append(mode.strip().lower())
+        return tuple(dict.fromkeys(modes)) or TEXT_MODES
+
+    def _bad_mode(self, index: int, message: str) -> None:
+        self._problem(f"defaultInputModes[{index}]", message, "media-type")
+
+    def _skills(self, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> tuple[AgentSkill, ...]:
+        return tuple(
+            AgentSkill(
+                id=skill.id,
+                name=skill.name,
+                description=skill.description or skill.name,
+                tags=skill.tags,
+                examples=skill.examples,
+                input_modes=inputs,
+                output_modes=outputs,
+            )
+            for skill in self._forgiving.skills("skills") or (_CHAT,)
+        )
+
+    def _task_store(self, folder: Path) -> StoreSettings | None:
+        if "taskStore" not in self._values:
+            return None
+        value = self._values["taskStore"]
+        if not isinstance(value, dict):
+            self._problem("taskStore", f"must be an object, not {kind_of(value)}")
+            return None
+        place = join(self._path, "taskStore")
+        self._report.unknown_keys(place, value, names_of(StoreKeys))
+        kind = read_store_kind(place, value, default=StoreKind.MEMORY, report=self._report)
+        if kind in {None, StoreKind.MEMORY}:
+            return StoreSettings(kind=StoreKind.MEMORY)
+        path = self._store_path(value.get("path"), kind, folder)
+        return StoreSettings(kind=kind, path=path) if kind and path else None
+
+    def _store_path(self, value: Json, kind: StoreKind | None, folder: Path) -> Path | None:
+        text = value.strip() if isinstance(value, str) else ""
+        if text and is_absolute(text):
+            try:
+                return expand_path(text, folder)
+            except ValueError as error:
+                self._problem("taskStore.path", f"cannot be used: {error}", "path")
+                return None
+        needed = kind.value if kind else "store"
+        self._problem("taskStore.path", f"a {needed} store needs an absolute path", "path")
+        return None
+
+
+def read_store_kind(
+    path: str, values: JsonObject, *, default: StoreKind, report: Report
+) -> StoreKind | None:
+    """The kind of a store; None after noting that it is none of ours."""
+    value = values.get("kind", default.value)
+    if value == "postgres":
+        report.problem(
+            join(path, "kind"),
+            f"postgres is not available in this version; {one_of(values_of(StoreKind))}",
+            "unavailable",
+        )
+        return None
+    if not isinstance(value, str) or value.strip() not in values_of(StoreKind):
+        report.problem(join(path, "kind"), one_of(values_of(StoreKind)), "enum")
+        return None
+    return StoreKind(value.strip())

@@ -1,0 +1,132 @@
+"""Shows the settings to people and editors, with secrets hidden."""
+
+import re
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.settings.keys import ACCOUNT_ID, AGENT_ID, PEER_NAME, FileKeys
+from openclaw_a2a.settings.report import join
+from openclaw_a2a.settings.secret import Secret
+from openclaw_a2a.settings.shape import Account, Settings
+
+_HIDDEN = "(hidden)"
+_SECRET_NAME = re.compile(
+    r"token|secret|password|passphrase|credential|api_?key|authorization", re.I
+)
+_REFERENCE = re.compile(r"(env|file):")
+_USER_IN_URL = re.compile(r"(?<=://)[^/@\s]+@")
+_DERIVED = ("id", "notRunningReason", "restPath", "agentCardAlias")
+
+
+class Described(msgspec.Struct, frozen=True):
+    """One setting: its path, the value in force and where that came from."""
+
+    path: str
+    value: Json
+    origin: str
+
+
+def describe(settings: Settings, origins: Mapping[str, str]) -> tuple[Described, ...]:
+    """Every setting in force, in the order of the file."""
+    return tuple(
+        Described(path, value, _origin(path, origins))
+        for path, value in _leaves("", effective(settings))
+    )
+
+
+def effective(settings: Settings) -> JsonObject:
+    """The settings in force in the shape of the file, with secrets hidden."""
+    peers = {
+        name: {"tokens": [_shown(secret) for secret in peer.tokens]}
+        for name, peer in settings.peers.items()
+    }
+    accounts = {account.id: _account(account) for account in settings.accounts}
+    return {
+        "data": str(settings.data),
+        "server": _plain(settings.server),
+        "store": _plain(settings.store),
+        "agents": {
+            name: {"adapter": agent.adapter, **hide_secrets(agent.options)}
+            for name, agent in settings.agents.items()
+        },
+        "channels": {"a2a": {"accounts": accounts, "security": {"peers": peers}}},
+        "limits": _plain(settings.limits),
+        "retention": _plain(settings.retention),
+        "lease": _plain(settings.lease),
+        "log": _plain(settings.log),
+    }
+
+
+def hide_secrets(value: Json, name: str = "") -> Json:
+    """The value without what looks like a secret; references (`env:`, `file:`) stay."""
+    if isinstance(value, dict):
+        return {key: hide_secrets(member, str(key)) for key, member in value.items()}
+    if isinstance(value, list):
+        return [hide_secrets(item, name) for item in value]
+    if isinstance(value, str):
+        if _SECRET_NAME.search(name) and not _REFERENCE.match(value):
+            return _HIDDEN
+        return _USER_IN_URL.sub(f"{_HIDDEN}@", value)
+    return value
+
+
+def settings_schema() -> JsonObject:
+    """The JSON Schema of the settings file, for editors and checks."""
+    schema, parts = msgspec.json.schema_components((FileKeys,), ref_template="#/$defs/{name}")
+    definitions: JsonObject = {name: _tidy(part) for name, part in parts.items()}
+    definitions["FileKeys"]["properties"]["agents"]["propertyNames"] = {"pattern": AGENT_ID}
+    channel = definitions["ChannelKeys"]["properties"]
+    channel["accounts"]["propertyNames"] = {"pattern": ACCOUNT_ID}
+    definitions["SecurityKeys"]["properties"]["peers"]["propertyNames"] = {"pattern": PEER_NAME}
+    root = definitions.pop("FileKeys")
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **root,
+        "title": "openclaw-a2a settings",
+        "$defs": definitions,
+    }
+
+
+def _tidy(part: JsonObject) -> JsonObject:
+    """Without defaults that only mean "left out"."""
+    for member in part.get("properties", {}).values():
+        if member.get("default") in ("", None, {}, []):
+            member.pop("default", None)
+    return part
+
+
+def _account(account: Account) -> JsonObject:
+    members = _plain(account)
+    return {key: value for key, value in members.items() if key not in _DERIVED}
+
+
+def _plain(value: msgspec.Struct) -> JsonObject:
+    members: JsonObject = msgspec.to_builtins(value, enc_hook=_hook)
+    return {key: member for key, member in members.items() if member is not None}
+
+
+def _hook(value: Json) -> Json:
+    return _shown(value) if isinstance(value, Secret) else str(value)
+
+
+def _shown(secret: Secret) -> str:
+    return f"sha256:{_HIDDEN}" if secret.source == "sha256" else secret.source
+
+
+def _leaves(path: str, value: Json) -> Iterator[tuple[str, Json]]:
+    if not isinstance(value, dict) or not value:
+        yield path, value
+        return
+    for key, member in value.items():
+        yield from _leaves(join(path, key), member)
+
+
+def _origin(path: str, origins: Mapping[str, str]) -> str:
+    """Where a setting came from: it or the nearest thing above it was given, or it is a default."""
+    while path:
+        if path in origins:
+            return origins[path]
+        path = path.rpartition(".")[0]
+    return "default"

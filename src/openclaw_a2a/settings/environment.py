@@ -1,0 +1,98 @@
+"""Settings and secrets from environment variables; nothing else in the gateway reads them."""
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+import pyjson5
+
+from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.settings.keys import FileKeys, member_kind, names_of
+from openclaw_a2a.settings.report import Report, unknown_key
+
+PREFIX = "OPENCLAW_A2A_"
+_FOR_COMMANDS = frozenset({"URL", "TOKEN", "CONFIG"})
+
+
+class Surroundings(msgspec.Struct, frozen=True):
+    """What commands take from the environment: a gateway's address, a token, a settings file."""
+
+    url: str | None = None
+    token: str | None = None
+    config: str | None = None
+
+
+def read_surroundings(environ: Mapping[str, str]) -> Surroundings:
+    """OPENCLAW_A2A_URL, OPENCLAW_A2A_TOKEN and OPENCLAW_A2A_CONFIG, when they are not blank."""
+    url, token, config = (
+        environ.get(PREFIX + name, "").strip() or None for name in ("URL", "TOKEN", "CONFIG")
+    )
+    return Surroundings(url, token, config)
+
+
+def read_environment(
+    environ: Mapping[str, str], *, values: JsonObject, report: Report
+) -> Iterator[tuple[str, JsonObject]]:
+    """Each setting in the environment, by its variable's name without the prefix.
+
+    A double underscore goes one level down; keys are found whatever their case, with or without
+    single underscores. `values` are those known so far: their own spelling of an id wins.
+    """
+    for variable in sorted(name for name in environ if name.startswith(PREFIX)):
+        name = variable.removeprefix(PREFIX)
+        if name in _FOR_COMMANDS:
+            continue
+        segments = name.split("__")
+        if len(segments) == 1 and _spelling(segments[0], names_of(FileKeys)) is None:
+            known = [PREFIX + key.upper() for key in names_of(FileKeys) if key[0] != "$"]
+            report.warning(variable, f"{unknown_key(variable, known)} (ignored)", "unknown-key")
+            continue
+        yield name, _nest(segments, environ[variable], values=values)
+
+
+def _nest(segments: list[str], text: str, *, values: JsonObject) -> JsonObject:
+    root: JsonObject = {}
+    here, kind, known = root, FileKeys, values
+    for index, segment in enumerate(segments):
+        key = _key(segment, kind, known)
+        kind = member_kind(kind, key)
+        if index == len(segments) - 1:
+            here[key] = _value(text, kind)
+        else:
+            inner: JsonObject = {}
+            here[key] = inner
+            here = inner
+            below = known.get(key)
+            known = below if isinstance(below, dict) else {}
+    return root
+
+
+def _key(segment: str, kind: Json, known: JsonObject) -> str:
+    """The key a segment of a name stands for: a known one, else one in the file's spelling."""
+    names: tuple[str, ...] = ()
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        names = names_of(kind)
+    spelling = _spelling(segment, (*names, *known))
+    if spelling is not None:
+        return spelling
+    if getattr(kind, "__origin__", None) is dict:
+        return segment.lower()
+    first, *others = [word for word in segment.lower().split("_") if word] or [segment.lower()]
+    return first + "".join(word.capitalize() for word in others)
+
+
+def _spelling(segment: str, names: tuple[str, ...]) -> str | None:
+    return next((name for name in names if _bare(name) == _bare(segment)), None)
+
+
+def _bare(name: str) -> str:
+    return name.replace("_", "").replace("-", "").casefold()
+
+
+def _value(text: str, kind: Json) -> Json:
+    """The text as JSON5 when it is that and the setting is not a plain string."""
+    try:
+        value = pyjson5.decode(text)
+    except pyjson5.Json5DecoderException:
+        return text
+    wants_text = getattr(kind, "__origin__", kind) is str
+    return text if wants_text and not isinstance(value, str) else value

@@ -1,0 +1,149 @@
+"""The keys of the settings file, as people write them: the source of the schema."""
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.settings.shape import (
+    AgentStyle,
+    LeaseSettings,
+    Limits,
+    LogSettings,
+    OriginRoutingPolicy,
+    RetentionSettings,
+    Section,
+    Server,
+    StoreKind,
+)
+
+TEXT_MODES = ("text/plain", "application/json")
+
+AGENT_ID = r"^[a-z0-9_-]{1,64}$"
+ACCOUNT_ID = r"^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}$"
+PEER_NAME = r"^[a-z0-9][a-z0-9_.-]{0,63}$"
+TOKEN = r"^(env:.+|file:.+|sha256:[0-9A-Fa-f]{64})$"  # noqa: S105 - a pattern, not a password
+
+
+class StoreKeys(Section, frozen=True):
+    """Where tasks are kept."""
+
+    kind: StoreKind = StoreKind.SQLITE
+    path: Annotated[
+        str, Meta(description="File (sqlite) or folder (json-file); left out: in the data folder.")
+    ] = ""
+
+
+class AgentKeys(msgspec.Struct, frozen=True):
+    """One agent; every key but `adapter` belongs to the adapter."""
+
+    adapter: Annotated[str, Meta(description="Who answers: echo, command, ...")]
+
+
+class SkillKeys(Section, frozen=True):
+    """Something the agent can do, as its card says it."""
+
+    id: str
+    name: str
+    description: str = ""
+    tags: tuple[str, ...] = ()
+    examples: tuple[str, ...] = ()
+
+
+class AccountKeys(Section, frozen=True):
+    """One door of the channel."""
+
+    enabled: bool = True
+    label: Annotated[str, Meta(description="Name on the card; left out: the account's id.")] = ""
+    description: Annotated[str, Meta(description="Description on the card.")] = ""
+    public_base_url: Annotated[
+        str, Meta(description="Address that callers use; left out: the server's.")
+    ] = ""
+    default_agent_id: Annotated[str, Meta(description="The agent that answers.")] = ""
+    session_store: Annotated[str, Meta(description="Session store named to the agent.")] = ""
+    protocol_version: Annotated[str, Meta(description="protocolVersion on the 0.3 card.")] = "0.3.0"
+    agent_card_path: Annotated[str, Meta(description="Path of the card.")] = ""
+    json_rpc_path: Annotated[str, Meta(description="Path of the JSON-RPC door.")] = ""
+    max_body_bytes: Annotated[int, Meta(ge=1, description="Largest request body.")] = 1_048_576
+    default_input_modes: Annotated[
+        tuple[str, ...], Meta(description="Media types taken; type/* is allowed.")
+    ] = TEXT_MODES
+    default_output_modes: Annotated[tuple[str, ...], Meta(description="Media types given.")] = (
+        TEXT_MODES
+    )
+    push_notifications: bool = False
+    agent_style: AgentStyle = AgentStyle.HYBRID
+    origin_routing_policy: OriginRoutingPolicy = OriginRoutingPolicy.SUPPRESS_GENERIC_FOLLOWUP
+    task_store: Annotated[
+        StoreKeys | None, Meta(description="A store of its own; left out: the gateway's.")
+    ] = None
+    skills: tuple[SkillKeys, ...] = ()
+
+
+class PeerKeys(Section, frozen=True):
+    """A known caller."""
+
+    tokens: Annotated[
+        tuple[Annotated[str, Meta(pattern=TOKEN)], ...],
+        Meta(description="env:NAME, file:PATH or sha256:HEX; several may be valid."),
+    ]
+
+
+class SecurityKeys(Section, frozen=True):
+    """Who may call."""
+
+    peers: dict[str, PeerKeys] = {}
+
+
+class ChannelKeys(Section, frozen=True):
+    """The A2A channel."""
+
+    accounts: dict[str, AccountKeys] = {}
+    security: SecurityKeys = SecurityKeys()
+
+
+class ChannelsKeys(Section, frozen=True):
+    """The channels; there is one."""
+
+    a2a: ChannelKeys = ChannelKeys()
+
+
+class FileKeys(Section, frozen=True):
+    """The whole file."""
+
+    schema_address: Annotated[str, Meta(description="For editors.")] = msgspec.field(
+        name="$schema", default=""
+    )
+    data: Annotated[str, Meta(description="The data folder.")] = "~/.openclaw-a2a"
+    server: Server = Server()
+    store: StoreKeys = StoreKeys()
+    agents: dict[str, AgentKeys] = {}
+    channels: ChannelsKeys = ChannelsKeys()
+    limits: Limits = Limits()
+    retention: RetentionSettings = RetentionSettings()
+    lease: LeaseSettings = LeaseSettings()
+    log: LogSettings = LogSettings()
+    outbound: Annotated[JsonObject, Meta(description="Not available in this version.")] = {}
+    tools: Annotated[JsonObject, Meta(description="Not available in this version.")] = {}
+    opt: Annotated[JsonObject, Meta(description="Not available in this version.")] = {}
+
+
+LATER = ("outbound", "tools", "opt")
+"""Parts of the file that later versions read."""
+
+
+def names_of(kind: type[msgspec.Struct]) -> tuple[str, ...]:
+    """The keys of a struct, as the file spells them."""
+    return tuple(field.encode_name for field in msgspec.structs.fields(kind))
+
+
+def member_kind(kind: Json, key: str) -> Json:
+    """The type of the value under `key` of a value of type `kind`; None when anything goes."""
+    origin = getattr(kind, "__origin__", None)
+    if origin is dict:
+        return kind.__args__[1]
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        fields = msgspec.structs.fields(kind)
+        return next((field.type for field in fields if field.encode_name == key), None)
+    return None

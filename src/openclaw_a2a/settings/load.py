@@ -1,0 +1,235 @@
+"""Loads the settings: reads the sources, checks everything, and reports every problem at once."""
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+import msgspec
+
+from openclaw_a2a.model.errors import Problem, SettingsInvalid
+from openclaw_a2a.model.ids import AgentId, Json, JsonObject
+from openclaw_a2a.settings.accounts import Surrounding, read_accounts, read_store_kind
+from openclaw_a2a.settings.collisions import check_routes, check_stores
+from openclaw_a2a.settings.keys import (
+    AGENT_ID,
+    LATER,
+    ChannelKeys,
+    ChannelsKeys,
+    FileKeys,
+    SecurityKeys,
+    StoreKeys,
+    names_of,
+)
+from openclaw_a2a.settings.paths import base_url, clean_url, expand_path, is_loopback
+from openclaw_a2a.settings.peers import TokenReader, read_peers
+from openclaw_a2a.settings.report import Report, join, kind_of, read_section
+from openclaw_a2a.settings.shape import (
+    Account,
+    AgentSettings,
+    LeaseSettings,
+    Limits,
+    LogSettings,
+    RetentionSettings,
+    Server,
+    Settings,
+    StoreKind,
+    StoreSettings,
+)
+from openclaw_a2a.settings.sources import Layers, read_layers
+
+_NO_OVERRIDES: Mapping[str, Json] = MappingProxyType({})
+_FILE_OF = {StoreKind.SQLITE: "state.db", StoreKind.JSON_FILE: "tasks"}
+
+
+class Loaded(msgspec.Struct, frozen=True):
+    """Settings with where each came from, what was put right on the way, and the file read.
+
+    `origins` has the settings that were given, by dotted path; all others are defaults.
+    """
+
+    settings: Settings
+    origins: dict[str, str]
+    warnings: tuple[Problem, ...]
+    path: Path | None
+
+    def at_port(self, port: int) -> Settings:
+        """The settings once the port is known; addresses made of the port follow it."""
+        old = self.settings
+        server = msgspec.structs.replace(old.server, port=port)
+        if "server.publicBaseUrl" in self.origins:
+            return msgspec.structs.replace(old, server=server)
+        address = base_url(server.host, port)
+        server = msgspec.structs.replace(server, public_base_url=address)
+        accounts = tuple(
+            msgspec.structs.replace(one, public_base_url=address)
+            if one.public_base_url == old.server.public_base_url
+            else one
+            for one in old.accounts
+        )
+        return msgspec.structs.replace(old, server=server, accounts=accounts)
+
+
+def load_settings(
+    path: Path | None = None,
+    *,
+    overrides: Mapping[str, Json] = _NO_OVERRIDES,
+    environ: Mapping[str, str] | None = None,
+) -> Loaded:
+    """The settings from defaults, file, environment and overrides, each over the one before.
+
+    `path` is the file; without it the working directory and then the user's config folder are
+    looked at. `overrides` has dotted paths (`server.port`).
+
+    Raises:
+        SettingsInvalid: with every problem there is.
+    """
+    report = Report()
+    environment = os.environ if environ is None else environ
+    layers = read_layers(path, overrides=overrides, environ=environment, report=report)
+    settings = _Reader(layers, environ=environment, report=report).read()
+    if report.problems:
+        raise invalid(report.problems, layers.origins)
+    return Loaded(settings, layers.origins, tuple(report.warnings), layers.path)
+
+
+def invalid(problems: list[Problem], origins: Mapping[str, str]) -> SettingsInvalid:
+    """The error that lists the problems; those of variables and flags say so."""
+    told = tuple(
+        Problem(one.path, one.message + _from(origins.get(one.path, "")), one.keyword)
+        for one in dict.fromkeys(problems)
+    )
+    lines = "\n".join(f"{one.path}: {one.message}" for one in told)
+    return SettingsInvalid(lines, problems=told)
+
+
+def _from(origin: str) -> str:
+    return f" (from {origin})" if origin.startswith(("environment", "flag")) else ""
+
+
+class _Reader:
+    """Reads the laid-over values section by section."""
+
+    def __init__(self, layers: Layers, *, environ: Mapping[str, str], report: Report) -> None:
+        self._values = layers.values
+        self._folder = layers.folder
+        self._environ = environ
+        self._report = report
+
+    def read(self) -> Settings:
+        self._report.unknown_keys("", self._values, names_of(FileKeys))
+        self._note_later_parts()
+        data = self._data_folder()
+        server = self._server()
+        agents = self._agents()
+        channel = self._channel()
+        security = self._object(channel, "channels.a2a.security")
+        self._report.unknown_keys("channels.a2a.security", security, names_of(SecurityKeys))
+        tokens = TokenReader(self._environ, folder=self._folder, report=self._report)
+        settings = Settings(
+            data=data,
+            server=server,
+            store=self._store(data),
+            agents=agents,
+            accounts=self._accounts(channel, server, agents),
+            peers=read_peers(
+                "channels.a2a.security.peers",
+                self._object(security, "channels.a2a.security.peers"),
+                tokens=tokens,
+                report=self._report,
+            ),
+            limits=self._section(Limits, "limits"),
+            retention=self._section(RetentionSettings, "retention"),
+            lease=self._section(LeaseSettings, "lease"),
+            log=self._section(LogSettings, "log"),
+        )
+        self._check_together(settings)
+        return settings
+
+    def _section(self, kind: type[msgspec.Struct], key: str) -> Json:
+        return read_section(kind, key, value=self._values.get(key, {}), report=self._report)
+
+    def _object(self, values: JsonObject, path: str) -> JsonObject:
+        return self._report.as_object(path, values.get(path.rpartition(".")[2], {}))
+
+    def _note_later_parts(self) -> None:
+        for key in LATER:
+            if key in self._values and self._report.as_object(key, self._values[key]):
+                self._report.warning(key, "is not available in this version", "unavailable")
+
+    def _data_folder(self) -> Path:
+        return self._path("data", self._values.get("data", "~/.openclaw-a2a")) or self._folder
+
+    def _path(self, key: str, value: Json) -> Path | None:
+        if not isinstance(value, str):
+            self._report.problem(key, f"must be a string, not {kind_of(value)}", "type")
+            return None
+        try:
+            return expand_path(value.strip(), self._folder)
+        except ValueError as error:
+            self._report.problem(key, f"cannot be used: {error}", "path")
+            return None
+
+    def _server(self) -> Server:
+        server: Server = self._section(Server, "server")
+        if not server.public_base_url:
+            address = base_url(server.host, server.port)
+            return msgspec.structs.replace(server, public_base_url=address)
+        address = clean_url(server.public_base_url)
+        if address is None:
+            message = "must be an http(s) address without user, query or fragment"
+            self._report.problem("server.publicBaseUrl", message, "format")
+        return msgspec.structs.replace(server, public_base_url=address or "")
+
+    def _store(self, data: Path) -> StoreSettings:
+        values = self._report.as_object("store", self._values.get("store", {}))
+        self._report.unknown_keys("store", values, names_of(StoreKeys))
+        kind = read_store_kind("store", values, default=StoreKind.SQLITE, report=self._report)
+        if kind is None or kind is StoreKind.MEMORY:
+            return StoreSettings(kind=StoreKind.MEMORY)
+        given = self._path("store.path", values["path"]) if "path" in values else None
+        return StoreSettings(kind=kind, path=given or data / _FILE_OF[kind])
+
+    def _agents(self) -> dict[AgentId, AgentSettings]:
+        values = self._report.as_object("agents", self._values.get("agents", {}))
+        agents = {AgentId(name): self._agent(name, values[name]) for name in sorted(values)}
+        return agents or {AgentId("main"): AgentSettings("echo")}
+
+    def _agent(self, name: str, value: Json) -> AgentSettings:
+        path = join("agents", name)
+        if not re.fullmatch(AGENT_ID, name):
+            self._report.problem(path, "an agent's id is 1 to 64 of a-z 0-9 _ -", "name")
+        values = self._report.as_object(path, value)
+        adapter = values.get("adapter")
+        if not isinstance(adapter, str) or not adapter.strip():
+            message = "must name who answers, such as echo or command"
+            self._report.problem(join(path, "adapter"), message, "required")
+            adapter = "echo"
+        options = {key: option for key, option in values.items() if key != "adapter"}
+        return AgentSettings(adapter.strip(), options)
+
+    def _channel(self) -> JsonObject:
+        channels = self._report.as_object("channels", self._values.get("channels", {}))
+        self._report.unknown_keys("channels", channels, names_of(ChannelsKeys))
+        channel = self._object(channels, "channels.a2a")
+        self._report.unknown_keys("channels.a2a", channel, names_of(ChannelKeys))
+        return channel
+
+    def _accounts(
+        self, channel: JsonObject, server: Server, agents: dict[AgentId, AgentSettings]
+    ) -> tuple[Account, ...]:
+        values = self._object(channel, "channels.a2a.accounts")
+        around = Surrounding(server.public_base_url, agents, self._folder)
+        return read_accounts("channels.a2a.accounts", values, around=around, report=self._report)
+
+    def _check_together(self, settings: Settings) -> None:
+        check_routes(settings.accounts, self._report)
+        check_stores(settings, self._report)
+        if settings.is_open and not is_loopback(settings.server.host):
+            message = (
+                f"{settings.server.host} can be reached from other machines and no caller has to "
+                "show a token; listen on 127.0.0.1 or give a peer a token in "
+                "channels.a2a.security.peers.<name>.tokens"
+            )
+            self._report.problem("server.host", message, "open-bind")

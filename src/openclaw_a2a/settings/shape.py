@@ -1,0 +1,196 @@
+"""The settings as frozen structs: every key of the file, with its type, limits and default."""
+
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from openclaw_a2a.model.card import AgentSkill
+from openclaw_a2a.model.ids import AccountId, AgentId, JsonObject, PeerName
+from openclaw_a2a.settings.secret import Secret
+
+_MOST = 2**31 - 1
+
+Count = Annotated[int, Meta(ge=1, le=_MOST)]
+Seconds = Annotated[float, Meta(gt=0, le=_MOST)]
+Wait = Annotated[float, Meta(ge=0, le=_MOST)]
+Text = Annotated[str, Meta(min_length=1)]
+
+
+class Section(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Root of the parts of the settings: frozen, camelCase in the file, no unknown keys."""
+
+
+class Server(Section, frozen=True):
+    """Where the gateway listens and how it is reached."""
+
+    host: Annotated[Text, Meta(description="Address to listen on.")] = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65535, description="0 takes any free port.")] = 9900
+    public_base_url: Annotated[
+        str, Meta(description="Address that callers use; made of host and port when left out.")
+    ] = ""
+    stop_seconds: Annotated[Wait, Meta(description="How long runs may go on after a stop.")] = 10.0
+    heartbeat_seconds: Annotated[Seconds, Meta(description="Pause between stream comments.")] = 15.0
+
+
+class StoreKind(Enum):
+    """The kinds of store this version has."""
+
+    MEMORY = "memory"
+    JSON_FILE = "json-file"
+    SQLITE = "sqlite"
+
+
+class StoreSettings(Section, frozen=True):
+    """Where tasks are kept. `path` is a file for sqlite, a folder for json-file."""
+
+    kind: StoreKind = StoreKind.SQLITE
+    path: Annotated[
+        Path | None, Meta(description="Left out: state.db or tasks in the data folder.")
+    ] = None
+
+
+class AgentSettings(Section, frozen=True):
+    """One agent: who answers, and that adapter's own options as they were written."""
+
+    adapter: str
+    options: JsonObject = {}
+
+
+class Limits(Section, frozen=True):
+    """How much is taken at once; past each of these the answer is a clear error."""
+
+    runs: Annotated[Count, Meta(description="Runs at the same time.")] = 64
+    queue: Annotated[Count, Meta(description="Runs that wait for their turn.")] = 1000
+    per_peer_runs: Annotated[Count, Meta(description="Runs of one peer at the same time.")] = 64
+    per_peer_queue: Annotated[Count, Meta(description="Waiting runs of one peer.")] = 1000
+    session_queue: Annotated[Count, Meta(description="Waiting runs of one session.")] = 100
+    streams: Annotated[Count, Meta(description="Open streams.")] = 5000
+    parts: Annotated[Count, Meta(description="Parts of one message.")] = 1000
+    history_messages: Annotated[Count, Meta(description="Messages of one task.")] = 10_000
+    artifact_bytes: Annotated[Count, Meta(description="Size of one artifact.")] = 64 * 1024 * 1024
+    event_bytes: Annotated[Count, Meta(description="Size of one event.")] = 8 * 1024 * 1024
+    run_seconds: Annotated[Seconds, Meta(description="Deadline of one run.")] = 3600.0
+    cancel_seconds: Annotated[Seconds, Meta(description="Time a run has to stop.")] = 10.0
+    join_deltas: Annotated[
+        bool, Meta(description="Join pieces of text that arrive during a write.")
+    ] = True
+    inflight_events: Annotated[
+        Count, Meta(description="Events of one run that wait to be written.")
+    ] = 256
+
+
+class RetentionSettings(Section, frozen=True):
+    """What is forgotten, and when."""
+
+    ended_seconds: Annotated[Seconds, Meta(description="Age at which ended tasks go.")] = 2_592_000
+    keep_ended: Annotated[int, Meta(ge=0, le=_MOST, description="Most ended tasks kept.")] = (
+        1_000_000
+    )
+    message_seconds: Annotated[Seconds, Meta(description="How long message ids are known.")] = (
+        86_400
+    )
+    sweep_seconds: Annotated[Seconds, Meta(description="Pause between two sweeps.")] = 60.0
+
+
+class LeaseSettings(Section, frozen=True):
+    """How long a gateway owns its runs without a sign of life."""
+
+    seconds: Annotated[float, Meta(ge=1, le=86_400)] = 30.0
+
+
+class LogSettings(Section, frozen=True):
+    """What is written to the log, and how."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["auto", "pretty", "json"] = "auto"
+
+
+class AgentStyle(Enum):
+    """When an answer becomes a task."""
+
+    HYBRID = "hybrid"
+    TASK_GENERATING = "task-generating"
+
+
+class OriginRoutingPolicy(Enum):
+    """Whether the agent is told where the message came from."""
+
+    SUPPRESS_GENERIC_FOLLOWUP = "suppress-generic-followup"
+    LEGACY_ORIGIN_ROUTING = "legacy-origin-routing"
+
+
+class Account(Section, frozen=True):
+    """One door of the channel, complete: what was left out is filled in.
+
+    `task_store` is None when the account uses the gateway's store. `agent_card_alias` is a second
+    address of the card. `not_running_reason` says why the account is off; None: it runs.
+    """
+
+    id: AccountId
+    enabled: bool
+    label: str
+    description: str
+    public_base_url: str | None
+    default_agent_id: AgentId
+    protocol_version: str
+    agent_card_path: str
+    json_rpc_path: str
+    rest_path: str
+    max_body_bytes: int
+    default_input_modes: tuple[str, ...]
+    default_output_modes: tuple[str, ...]
+    push_notifications: bool
+    agent_style: AgentStyle
+    origin_routing_policy: OriginRoutingPolicy
+    skills: tuple[AgentSkill, ...]
+    task_store: StoreSettings | None = None
+    agent_card_alias: str | None = None
+    session_store: str | None = None
+    not_running_reason: str | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """True when the account's addresses answer."""
+        return self.not_running_reason is None
+
+
+class PeerSettings(Section, frozen=True):
+    """A known caller and the tokens it may show; several, so that they can be changed."""
+
+    name: PeerName
+    tokens: tuple[Secret, ...]
+
+
+class Settings(Section, frozen=True):
+    """Everything that can be set, complete and checked.
+
+    `accounts` are in order of their ids; `agents` and `peers` are keyed by id and name.
+    """
+
+    data: Path
+    server: Server
+    store: StoreSettings
+    agents: dict[AgentId, AgentSettings]
+    accounts: tuple[Account, ...]
+    peers: dict[PeerName, PeerSettings]
+    limits: Limits
+    retention: RetentionSettings
+    lease: LeaseSettings
+    log: LogSettings
+
+    @property
+    def default_account(self) -> Account:
+        """The first account that is enabled, else the first."""
+        return next((one for one in self.accounts if one.enabled), self.accounts[0])
+
+    def find_account(self, account_id: AccountId) -> Account | None:
+        """The account with this id."""
+        return next((one for one in self.accounts if one.id == account_id), None)
+
+    @property
+    def is_open(self) -> bool:
+        """True when no caller has to show a token."""
+        return not self.peers

@@ -1,0 +1,126 @@
+"""The four sources of settings, laid over each other: defaults, file, environment, flags."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+import platformdirs
+import pyjson5
+
+from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.settings.environment import PREFIX, read_environment
+from openclaw_a2a.settings.report import Report, join, kind_of
+
+FILE_NAME = "openclaw-a2a.json5"
+_MOST_BYTES = 4 * 1024 * 1024
+
+
+class Layers(msgspec.Struct, frozen=True):
+    """What the sources say together, and which of them said each thing."""
+
+    values: JsonObject
+    origins: dict[str, str]
+    path: Path | None
+
+    @property
+    def folder(self) -> Path:
+        """Relative paths start here: the file's folder, or the working directory."""
+        return self.path.parent if self.path else Path.cwd()
+
+
+def read_layers(
+    path: Path | None, *, overrides: Mapping[str, Json], environ: Mapping[str, str], report: Report
+) -> Layers:
+    """All sources, later ones laid over earlier ones."""
+    found = path.expanduser().absolute() if path else find_file()
+    values: JsonObject = {}
+    origins: dict[str, str] = {}
+    if found is not None:
+        _lay_over(values, read_file(found, report), origins=origins, origin=f"file {found.name}")
+    for name, nested in read_environment(environ, values=values, report=report):
+        _lay_over(values, nested, origins=origins, origin=f"environment {PREFIX}{name}")
+    for dotted, value in overrides.items():
+        nested = nest(dotted.split("."), value)
+        _lay_over(values, nested, origins=origins, origin="flag")
+    return Layers(values, origins, found)
+
+
+def find_file() -> Path | None:
+    """The settings file of the working directory, else the user's."""
+    for folder in (Path.cwd(), platformdirs.user_config_path("openclaw-a2a", appauthor=False)):
+        if (folder / FILE_NAME).is_file():
+            return folder / FILE_NAME
+    return None
+
+
+def read_file(path: Path, report: Report) -> JsonObject:
+    """The object in the file; whatever keeps it from being read is a problem."""
+    try:
+        with path.open("rb") as stream:
+            body = stream.read(_MOST_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        report.problem(str(path), f"cannot be read: {reason}; check the path", "file")
+        return {}
+    if len(body) > _MOST_BYTES:
+        report.problem(str(path), f"is larger than {_MOST_BYTES} bytes", "file")
+        return {}
+    return _parse(path, body, report)
+
+
+def _parse(path: Path, body: bytes, report: Report) -> JsonObject:
+    try:
+        text = body.decode("utf-8-sig")
+        value = pyjson5.decode(text)
+    except UnicodeDecodeError as error:
+        line = body.count(b"\n", 0, error.start) + 1
+        report.problem(str(path), f"is not UTF-8 text at line {line}; save it as UTF-8", "syntax")
+    except pyjson5.Json5DecoderException as error:
+        report.problem(str(path), syntax_sentence(body.decode("utf-8-sig"), error), "syntax")
+    else:
+        if isinstance(value, dict):
+            return value
+        report.problem(str(path), f"must hold one object, not {kind_of(value)}", "type")
+    return {}
+
+
+def syntax_sentence(text: str, error: Exception) -> str:
+    """Where the text stops being JSON5, by line and column, and what is wrong there."""
+    reason = re.sub(r"b'(\w+)'", r"\1", str(error.args[0]) if error.args else "not readable")
+    place = re.search(r"(.*?) near (\d+)(?:, found U\+([0-9a-fA-F]+))?", reason)
+    if place is None:
+        return f"is not JSON5: {reason}"
+    what = place[1].replace("JSON5Value", "a value")
+    # The parser counts from one, except for what follows the end of the value.
+    offset = int(place[2]) - (0 if what.startswith("Extra") else 1)
+    before = text[: max(0, offset)]
+    line, column = before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
+    found = f", found {chr(int(place[3], 16))!r}" if place[3] else ""
+    return f"is not JSON5 at line {line}, column {column}: {what[0].lower()}{what[1:]}{found}"
+
+
+def nest(keys: list[str], value: Json) -> JsonObject:
+    """The value under the keys, outermost first."""
+    for key in reversed(keys):
+        value = {key: value}
+    return value
+
+
+def _lay_over(
+    below: JsonObject, above: JsonObject, *, origins: dict[str, str], origin: str, path: str = ""
+) -> None:
+    for key, value in above.items():
+        place = join(path, key)
+        if not (isinstance(value, dict) and isinstance(below.get(key), dict)):
+            _forget(origins, place)
+            below[key] = {} if isinstance(value, dict) else value
+        if isinstance(value, dict) and value:
+            _lay_over(below[key], value, origins=origins, origin=origin, path=place)
+        else:
+            origins[place] = origin
+
+
+def _forget(origins: dict[str, str], place: str) -> None:
+    for known in [one for one in origins if one == place or one.startswith(place + ".")]:
+        del origins[known]
