@@ -72,8 +72,8 @@ class Session:
     async def send(self, text, *, context_id=None, blocking=True):
         configuration = MessageSendConfiguration(blocking=blocking)
         message = ask(text, context_id)
-        async for event in self.plain.send_message(message, configuration=configuration):
-            return describe_event(event)
+        answers = self.plain.send_message(message, configuration=configuration)
+        return [describe_event(event) async for event in answers][0]
 
     async def stream(self, text):
         return [describe_event(event) async for event in self.streaming.send_message(ask(text))]

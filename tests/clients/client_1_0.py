@@ -92,8 +92,8 @@ class Session:
         self.plain = make(streaming=False)
 
     async def send(self, text, **options):
-        async for event in self.plain.send_message(ask(text, **options)):
-            return describe_event(event)
+        answers = self.plain.send_message(ask(text, **options))
+        return [describe_event(event) async for event in answers][0]
 
     async def stream(self, text):
         request = ask(text)
