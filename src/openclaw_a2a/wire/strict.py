@@ -1,0 +1,104 @@
+"""JSON as we accept it from peers: stricter than the standard where leniency hides attacks."""
+
+import json
+import re
+
+import msgspec
+
+from openclaw_a2a.model.errors import ParseFailed
+from openclaw_a2a.model.ids import Json, JsonObject
+
+MAX_DEPTH = 100
+"""How deep arrays and objects may nest."""
+
+MAX_DIGITS = 308
+"""Integers up to this many digits fit a double, which is what most readers have."""
+
+_decode = msgspec.json.Decoder().decode
+_encode = msgspec.json.Encoder().encode
+_string = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"')
+_long_number = re.compile(rb"[0-9]{309}")
+_brackets = bytes.maketrans(b"{}", b"[]")
+_not_brackets = bytes(byte for byte in range(256) if byte not in b"[]{}")
+
+
+def check_json(body: bytes) -> None:
+    """Make sure that the bytes are JSON as we accept it.
+
+    Raises:
+        ParseFailed: not JSON, not UTF-8, nested too deep, a number out of range, or a member
+            name twice in one object.
+    """
+    parse_json(body)
+
+
+def parse_json(body: bytes) -> Json:
+    """The value in the bytes, after the checks of `check_json`.
+
+    Raises:
+        ParseFailed: as `check_json`.
+    """
+    try:
+        value = _decode(body)
+    except RecursionError:
+        raise _too_deep() from None
+    except ValueError as failure:
+        raise ParseFailed(f"The body is not JSON: {failure}. Send one UTF-8 JSON value.") from None
+    if body.count(b"{") + body.count(b"[") > MAX_DEPTH:
+        _check_depth(body)
+    if _may_hide_something(body, value):
+        _check_members_and_numbers(body)
+    return value
+
+
+def _may_hide_something(body: bytes, value: Json) -> bool:
+    """False proves that no member was given twice and no integer is over-long.
+
+    Every member has one colon, and a member given twice vanishes in the decoded value. So when
+    the value, encoded again, has as many colons as the body, nothing vanished, unless an escaped
+    colon evens the count out.
+    """
+    return (
+        _encode(value).count(b":") != body.count(b":")
+        or b"\\u003" in body
+        or (len(body) > MAX_DIGITS and _long_number.search(body) is not None)
+    )
+
+
+def _check_depth(body: bytes) -> None:
+    """Strip strings, then peel the innermost level of brackets once per level allowed."""
+    shape = _string.sub(b"", body).translate(None, _not_brackets).translate(_brackets)
+    for _ in range(MAX_DEPTH):
+        shape = shape.replace(b"[]", b"")
+        if not shape:
+            return
+    raise _too_deep()
+
+
+def _check_members_and_numbers(body: bytes) -> None:
+    json.loads(body, object_pairs_hook=_unique_members, parse_int=_double_sized)
+
+
+def _unique_members(pairs: list[tuple[str, Json]]) -> JsonObject:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in members if names.count(name) > 1)
+        raise ParseFailed(
+            f"The body has the member {twice[:100]!r} more than once in one object. Send it once."
+        )
+    return members
+
+
+def _double_sized(digits: str) -> int:
+    try:
+        float(number := int(digits))
+    except OverflowError:
+        raise ParseFailed(
+            f"The body has an integer of {len(digits)} digits. Send it as a string."
+        ) from None
+    return number
+
+
+def _too_deep() -> ParseFailed:
+    return ParseFailed(f"The body nests deeper than {MAX_DEPTH} levels. Send a flatter value.")
