@@ -1,0 +1,1 @@
+"""What exists: messages, tasks, turns and what agents tell; plain frozen data."""

@@ -1,43 +1,43 @@
 """Everything that can go wrong, named once.
 
-    GatewayError(message, details)          code      stable kebab-case name, searchable everywhere
-      CallerError                           what we were asked is wrong or not possible
-        ParseFailed                         the bytes are not JSON
-        InvalidRequest                      JSON, but no request we can read
-        MethodNotFound                      no such method
-        InvalidParams                       readable, but members are missing or of the wrong type
-        PartNotAccepted                     a file part whose media type the agent does not take
-        MessageIdConflict                   another body under a message id that was used before
-        ContextMismatch                     contextId is not the task's
-        TaskNotFound                        unknown task, or somebody else's
-        TaskTerminal                        the task has ended; nothing can be added to it
-        TaskNotCancelable                   the task cannot be (or refuses to be) stopped
-        TaskNotLive                         active on paper, running nowhere
-        TaskUnbound                         the task has no stored binding to an agent
-        UnsupportedOperation                the agent does not offer this
-        PushNotSupported                    push notifications are off for this agent
-        OutputNotAccepted                   the answer has content, none in an accepted output mode
-        ExtendedCardNotConfigured           there is no extended card
-        ExtensionRequired                   the card demands an extension the caller did not activate
-        VersionNotSupported                 a protocol version we do not speak, or a contradiction
-        MediaTypeNotSupported               the request body is not JSON by its content type
-        BodyTooLarge                        the request body is over the limit
-        Unauthenticated                     who are you?
-        NotAllowed                          we know you, and no
-        Overloaded                          a limit is reached; try again later
-        Draining                            the gateway is stopping; try again later
-        RouteNotFound                       no such address
-        AccountNotRunning                   the address belongs to an account that is off
-      AgentError                            the agent failed or refused
-        AgentUnavailable                    the agent cannot be reached or started
-        AgentFailed                         the agent answered with an error
-      GatewayFault                          ours
-        StoreUnavailable                    the store did not take the write
-        LeaseLost                           somebody else owns this run now
-        CorruptRecord                       a stored record cannot be read
-        SchemaTooNew                        the store was written by a newer version
-        StoreLocked                         another process uses the store
-        SettingsInvalid                     the configuration has problems
+GatewayError(message, details)          code      stable kebab-case name, searchable everywhere
+  CallerError                           what we were asked is wrong or not possible
+    ParseFailed                         the bytes are not JSON
+    InvalidRequest                      JSON, but no request we can read
+    MethodNotFound                      no such method
+    InvalidParams                       readable, but members are missing or of the wrong type
+    PartNotAccepted                     a file part whose media type the agent does not take
+    MessageIdConflict                   another body under a message id that was used before
+    ContextMismatch                     contextId is not the task's
+    TaskNotFound                        unknown task, or somebody else's
+    TaskTerminal                        the task has ended; nothing can be added to it
+    TaskNotCancelable                   the task cannot be (or refuses to be) stopped
+    TaskNotLive                         active on paper, running nowhere
+    TaskUnbound                         the task has no stored binding to an agent
+    UnsupportedOperation                the agent does not offer this
+    PushNotSupported                    push notifications are off for this agent
+    OutputNotAccepted                   the answer has content, none in an accepted output mode
+    ExtendedCardNotConfigured           there is no extended card
+    ExtensionRequired                   the card demands an extension the caller did not activate
+    VersionNotSupported                 a protocol version we do not speak, or a contradiction
+    MediaTypeNotSupported               the request body is not JSON by its content type
+    BodyTooLarge                        the request body is over the limit
+    Unauthenticated                     who are you?
+    NotAllowed                          we know you, and no
+    Overloaded                          a limit is reached; try again later
+    Draining                            the gateway is stopping; try again later
+    RouteNotFound                       no such address
+    AccountNotRunning                   the address belongs to an account that is off
+  AgentError                            the agent failed or refused
+    AgentUnavailable                    the agent cannot be reached or started
+    AgentFailed                         the agent answered with an error
+  GatewayFault                          ours
+    StoreUnavailable                    the store did not take the write
+    LeaseLost                           somebody else owns this run now
+    CorruptRecord                       a stored record cannot be read
+    SchemaTooNew                        the store was written by a newer version
+    StoreLocked                         another process uses the store
+    SettingsInvalid                     the configuration has problems
 """
 
 from typing import ClassVar

@@ -53,7 +53,9 @@ class Part(Record, frozen=True):
         return cls(raw=raw, media_type=media_type, filename=filename)
 
     @classmethod
-    def of_url(cls, url: str, *, media_type: str | None = None, filename: str | None = None) -> Self:
+    def of_url(
+        cls, url: str, *, media_type: str | None = None, filename: str | None = None
+    ) -> Self:
         """A file part that points at its content."""
         return cls(url=url, media_type=media_type, filename=filename)
 

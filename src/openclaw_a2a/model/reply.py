@@ -5,11 +5,11 @@ and without `InputRequired` means success; raising means failure.
 
     Started           the agent has begun (optional; the first other event implies it)
     TextDelta         more text of the current assistant message
-    TextPreview       the current assistant message so far, or the next piece of it (a host that
-                      mixes both): text that starts with what is known replaces it, else it is added
+    TextPreview       the current assistant message so far, or the next piece of it (some hosts mix
+                      both): text that starts with what is known replaces it, else it is added
     Block             a finished block of the current assistant message
     Reply             the current assistant message, whole; the next text begins another one
-    MessageEnd        the current assistant message is over as streamed; the next text begins another
+    MessageEnd        the current assistant message is over as streamed; the next text is another
     ToolReply         content that a tool wants shown
     ToolProgress      a tool call started, moved on or ended
     Note              a sentence on what is going on; the task stays `working`

@@ -1,0 +1,1 @@
+"""The engine: messages in, runs of agents, a journal of what happened, and its followers."""

@@ -1,0 +1,112 @@
+"""Tasks that are being worked on here, and what those who wait for them get."""
+
+import asyncio
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from openclaw_a2a.model.errors import GatewayError
+from openclaw_a2a.model.message import Message
+from openclaw_a2a.model.stored import RunRecord
+from openclaw_a2a.model.task import StatusUpdate, Task, TaskState, TaskStatus
+from openclaw_a2a.ports import Commit, Known
+from openclaw_a2a.runtime.journal import Journal
+from openclaw_a2a.runtime.transcript import Numbering
+
+if TYPE_CHECKING:
+    from openclaw_a2a.runtime.run import LiveRun
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """A direct answer: the stored bytes of one agent message."""
+
+    message: bytes
+
+
+class Shown(msgspec.Struct, frozen=True):
+    """A task as it is first shown, and the sequence it stands at."""
+
+    task: Task
+    sequence: int
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """A task as it was when it ended or paused; with the error the caller is told instead."""
+
+    task: bytes
+    error: GatewayError | None = None
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """Nothing to show: an error, or the message is known from before."""
+
+    error: GatewayError | None
+    known: Known | None = None
+
+
+First = Shown | Answer | Refused
+Outcome = Ended | Answer | Refused
+
+
+class LiveTask:
+    """A task with runs: its journal, its runs in order, and its end."""
+
+    def __init__(self, journal: Journal, loop: asyncio.AbstractEventLoop) -> None:
+        self.journal = journal
+        self.runs: list[LiveRun] = []
+        self.ended: asyncio.Future[Ended | Refused] = loop.create_future()
+        self.opening: Commit | None = None
+        """The change of the submission that brought the task to life, until it is durable."""
+        self._initial: tuple[Task, int] | None = None
+        self.restarts_at: int | None = None
+        """After a crash: how many outputs the task had before the interrupted run."""
+
+    def open_with(self, task: Task, sequence: int) -> None:
+        """What a stream of the coming run shows first."""
+        self._initial = (task, sequence)
+
+    def open_again(self, message: Message, now: datetime) -> None:
+        """A paused task goes on with a message: it will be shown as submitted, message included."""
+        task = self.journal.view.task()
+        status = TaskStatus(TaskState.SUBMITTED, timestamp=now)
+        task = msgspec.structs.replace(task, status=status, history=(*task.history, message))
+        self.open_with(task, self.journal.head.sequence)
+
+    def initial_status(self) -> StatusUpdate:
+        """The first event of the task: the status it is first shown with."""
+        task, _ = self._initial or (self.journal.view.task(), 0)
+        return StatusUpdate(task.id, task.context_id, task.status)
+
+    def submitted(self, run: "LiveRun") -> None:
+        """The submission is durable."""
+        opening, self.opening = self.opening, None
+        if opening is not None:
+            self.journal.committed(opening, None)
+        self.show_first(run)
+
+    def show_first(self, run: "LiveRun") -> None:
+        """Tell who waits that the task exists."""
+        task, sequence = self._initial or (self.journal.view.task(), self.journal.head.sequence)
+        run.show(Shown(task, sequence))
+
+    def has_others(self, run: "LiveRun") -> bool:
+        """True when more messages wait on this task."""
+        return any(other is not run for other in self.runs)
+
+    def numbering(self, record: RunRecord) -> Numbering:
+        """Where the artifact numbers of the next run begin."""
+        view = self.journal.view
+        outputs = view.artifact_count("assistant-output-")
+        if record.attempt > 1 and self.restarts_at is not None:
+            outputs = self.restarts_at
+        return Numbering(outputs, view.artifact_count("tool-result-"))
+
+    def leave(self, run: "LiveRun", result: Ended | Refused) -> None:
+        """The run is over; the last one to leave ends the task's live time."""
+        if run in self.runs:
+            self.runs.remove(run)
+        if not self.runs:
+            self.journal.feed.close()
+            if not self.ended.done():
+                self.ended.set_result(result)

@@ -1,0 +1,149 @@
+"""After a crash: every unfinished run is gone on with, repeated or failed. None stays `working`."""
+
+from datetime import datetime
+
+import msgspec
+import structlog
+
+from openclaw_a2a.model.errors import AgentUnavailable, GatewayError
+from openclaw_a2a.model.message import Part
+from openclaw_a2a.model.states import is_terminal
+from openclaw_a2a.model.stored import Entry, RunRecord, StoredTask
+from openclaw_a2a.model.task import ArtifactUpdate, Event, Task, TaskState, TaskStatus
+from openclaw_a2a.ports import Recovery
+from openclaw_a2a.runtime.cancel import closing_words
+from openclaw_a2a.runtime.engine import Engine
+from openclaw_a2a.runtime.feed import PAGE
+from openclaw_a2a.runtime.journal import Journal
+from openclaw_a2a.runtime.output import OutputModes
+from openclaw_a2a.runtime.transcript import Numbering, Stamp, Transcript
+from openclaw_a2a.runtime.turn import AccountRules
+
+log = structlog.get_logger(__name__)
+
+INTERRUPTED = (
+    "The gateway stopped while the agent was working, and this agent's work cannot be repeated "
+    "safely. Send the message again under a new message id to have it done anew."
+)
+GAVE_UP = (
+    "The gateway stopped {attempts} times while the agent was working on this; "
+    "it was not tried again."
+)
+
+
+async def recover(engine: Engine, *, expired_at: datetime | None) -> int:
+    """Take over the unfinished runs of engines that are gone; how many there were."""
+    records = await engine.store.claim_runs(
+        engine.owner, lease_until=engine.lease_end(), expired_at=expired_at
+    )
+    for record in records:
+        await _recover_run(engine, record)
+    if records:
+        log.info("runs-recovered", count=len(records))
+    return len(records)
+
+
+async def _recover_run(engine: Engine, record: RunRecord) -> None:
+    stored = await engine.store.read_task(None, record.task_id)
+    if stored is not None and is_terminal(stored.head.state):
+        await Journal.of_stored(engine.store, stored).end([], run=record)
+        return
+    if not record.is_started:
+        await _go_on(engine, record, stored)
+        return
+    reason = _why_not_again(engine, record)
+    if reason is not None:
+        await fail_run(engine, record, reason)
+        return
+    again = msgspec.structs.replace(record, attempt=record.attempt + 1)
+    await engine.store.start_run(again.id, fence=again.fence, attempt=again.attempt)
+    await _go_on(engine, again, stored)
+
+
+def _why_not_again(engine: Engine, record: RunRecord) -> str | None:
+    """Why a run that had begun must not be asked of its agent again; None when it may."""
+    try:
+        recovery = engine.agents.find(record.binding.agent_id).recovery
+    except AgentUnavailable as error:
+        return error.message
+    if recovery is Recovery.FAIL:
+        return INTERRUPTED
+    if record.attempt >= engine.limits.attempts and recovery is Recovery.REPEAT:
+        return GAVE_UP.format(attempts=record.attempt)
+    return None
+
+
+async def _go_on(engine: Engine, record: RunRecord, stored: StoredTask | None) -> None:
+    rules = engine.accounts.get(record.scope.account) or AccountRules(
+        record.scope.account, record.binding.agent_id
+    )
+    live = engine.revive(stored) if stored is not None else None
+    if live is not None and record.attempt > 1:
+        live.restarts_at = await _outputs_before(engine, record)
+    engine.relaunch(record, rules, live)
+
+
+async def fail_run(engine: Engine, record: RunRecord, reason: str) -> None:
+    """End an interrupted run: its task says why (a direct run becomes a failed task)."""
+    stored = await engine.store.read_task(None, record.task_id)
+    try:
+        if stored is None:
+            await _fail_direct(engine, record, reason)
+        else:
+            await _fail_task(engine, record, stored, reason)
+    except GatewayError as error:
+        log.warning("run-not-recovered", run_id=record.id, reason=error.message)
+
+
+async def _fail_task(engine: Engine, record: RunRecord, stored: StoredTask, reason: str) -> None:
+    words = closing_words(engine, stored)
+    events: list[Event] = list(_closings(await _all_events(engine, record)))
+    events.append(words.status_text(TaskState.FAILED, reason))
+    await Journal.of_stored(engine.store, stored).end(events, run=record)
+
+
+async def _fail_direct(engine: Engine, record: RunRecord, reason: str) -> None:
+    now = engine.clock.now()
+    status = TaskStatus(TaskState.SUBMITTED, timestamp=now)
+    task = Task(record.task_id, record.context_id, status, history=(record.message,))
+    journal = Journal.of_new(
+        engine.store, task, scope=record.scope, binding=record.binding, now=now
+    )
+    stamp = Stamp(record.task_id, record.context_id, engine.clock.now, engine.new_id)
+    words = Transcript(stamp, modes=OutputModes(()), is_task=True, numbering=Numbering())
+    await journal.end([words.submitted(), *words.fail(reason)], run=record)
+
+
+async def _all_events(engine: Engine, record: RunRecord) -> list[Entry]:
+    entries: list[Entry] = []
+    while True:
+        after = entries[-1].sequence if entries else 0
+        page = await engine.store.read_events(record.task_id, after=after, limit=PAGE)
+        entries += page
+        if len(page) < PAGE:
+            return entries
+
+
+def _closings(entries: list[Entry]) -> list[ArtifactUpdate]:
+    """One closing event for each artifact that the interrupted run left open."""
+    latest: dict[str, ArtifactUpdate] = {}
+    for entry in entries:
+        event = entry.event
+        if isinstance(event, ArtifactUpdate):
+            latest[event.artifact.artifact_id] = event
+    return [_closing(event) for event in latest.values() if not event.last_chunk]
+
+
+def _closing(event: ArtifactUpdate) -> ArtifactUpdate:
+    artifact = msgspec.structs.replace(event.artifact, parts=(Part(text=""),))
+    return msgspec.structs.replace(event, artifact=artifact, append=True, last_chunk=True)
+
+
+async def _outputs_before(engine: Engine, record: RunRecord) -> int:
+    """How many outputs the task had before the interrupted run: each run begins `submitted`."""
+    entries = await _all_events(engine, record)
+    begins = [entry.sequence for entry in entries if entry.state is TaskState.SUBMITTED]
+    start = begins[-1] if begins else 0
+    earlier = [entry.event for entry in entries if entry.sequence < start and entry.state is None]
+    ids = {event.artifact.artifact_id for event in earlier if isinstance(event, ArtifactUpdate)}
+    return sum(artifact_id.startswith("assistant-output-") for artifact_id in ids)

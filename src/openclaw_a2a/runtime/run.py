@@ -1,0 +1,364 @@
+"""One run: an agent answers one message, and what it tells goes into the journal."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+import structlog
+
+from openclaw_a2a.model.errors import (
+    AgentFailed,
+    GatewayError,
+    GatewayFault,
+    LeaseLost,
+    OutputNotAccepted,
+    StoreUnavailable,
+)
+from openclaw_a2a.model.ids import Json, MessageId
+from openclaw_a2a.model.message import Message, Part, Role
+from openclaw_a2a.model.reply import AgentEvent, TextDelta
+from openclaw_a2a.model.states import is_terminal
+from openclaw_a2a.model.stored import RunRecord, StreamBody, encode_record
+from openclaw_a2a.model.task import Event
+from openclaw_a2a.ports import Accepted, Known
+from openclaw_a2a.runtime.lane import Place
+from openclaw_a2a.runtime.live import Answer, Ended, First, LiveTask, Outcome, Refused, Shown
+from openclaw_a2a.runtime.output import OutputModes
+from openclaw_a2a.runtime.transcript import Numbering, Stamp, Transcript
+from openclaw_a2a.runtime.turn import AccountRules, build_turn
+from openclaw_a2a.runtime.view import TaskView
+
+if TYPE_CHECKING:
+    from openclaw_a2a.runtime.engine import Engine
+
+log = structlog.get_logger(__name__)
+
+
+class LiveRun:
+    """A run from its acceptance to its end."""
+
+    def __init__(
+        self, engine: "Engine", record: RunRecord, *, rules: AccountRules, place: Place
+    ) -> None:
+        self._engine = engine
+        self.record = record
+        self._rules = rules
+        self._place = place
+        self.live: LiveTask | None = None
+        self.first: asyncio.Future[First] = engine.loop.create_future()
+        """The first thing to show: the task (durable by then), the direct answer, or a refusal."""
+        self.is_cancel_requested = False
+        self.error: GatewayError | None = None
+        self.task: asyncio.Task[None] | None = None
+        self._transcript: Transcript | None = None
+
+    # ---------------------------------------------------------------- life
+
+    async def live_through(self, submission: Awaitable[Accepted | Known] | None) -> None:
+        """From the store's word on the submission to the end of the run."""
+        try:
+            if submission is not None and not await self._is_accepted(submission):
+                return
+            await self._place.wait_turn()
+            await self._begin()
+            await self._execute()
+        except asyncio.CancelledError:
+            if not self.is_cancel_requested:
+                raise
+            _uncancel()
+            await self._drop_canceled()
+        except (LeaseLost, StoreUnavailable) as error:
+            self._abandon(error)
+        except Exception as error:  # one broad catch: nobody may wait for ever because of our bug
+            log.exception("run-broken", run_id=self.record.id)
+            self._abandon(GatewayFault(f"the run broke: {type(error).__name__}"))
+        finally:
+            self._place.leave()
+            self._engine.forget_run(self)
+
+    def show(self, first: First) -> None:
+        """Tell who waits for the first thing to show."""
+        if not self.first.done():
+            self.first.set_result(first)
+
+    async def outcome(self) -> Outcome:
+        """How it ended: the direct answer, or the task as it was when it ended or paused."""
+        first = await asyncio.shield(self.first)
+        if isinstance(first, Shown):
+            live = self.live
+            return await asyncio.shield(live.ended) if live is not None else Refused(None)
+        return first
+
+    def request_cancel(self) -> None:
+        """Stop the run; its task says `canceled` once the agent has really stopped."""
+        self.is_cancel_requested = True
+        if self.task is not None:
+            self.task.cancel()
+
+    # ---------------------------------------------------------------- before the agent
+
+    async def _is_accepted(self, submission: Awaitable[Accepted | Known]) -> bool:
+        try:
+            taken = await submission
+        except GatewayError as error:
+            self._refuse(Refused(error))
+            return False
+        if isinstance(taken, Known):
+            self._refuse(Refused(None, known=taken))
+            return False
+        if self.live is not None:
+            await self._show_task(self.live)
+        return True
+
+    async def _show_task(self, live: LiveTask) -> None:
+        """The submission is durable: show the task it opened, or the one it was added to."""
+        if live.opening is not None:
+            live.submitted(self)
+            return
+        stored = await self._engine.store.read_task(None, self.record.task_id)
+        if stored is not None:
+            self.show(Shown(TaskView.of_stored(stored).task(), stored.head.sequence))
+
+    def _refuse(self, refusal: Refused) -> None:
+        if self.live is not None:
+            self.live.leave(self, refusal)
+        self.show(refusal)
+
+    async def _begin(self) -> None:
+        """Note durably that the agent is about to be asked; bring the message into the history."""
+        if not self.record.is_started:
+            self.record = msgspec.structs.replace(self.record, is_started=True)
+            record = self.record
+            await self._engine.store.start_run(
+                record.id, fence=record.fence, attempt=record.attempt
+            )
+        live = self.live
+        if live is None:
+            return
+        if is_terminal(live.journal.head.state):
+            raise LeaseLost(f"task {self.record.task_id} ended before its message could be read")
+        if not live.journal.view.has_message(self.record.message.message_id):
+            event = self._new_transcript().submitted()
+            live.journal.append([event], run=self.record, message=self.record.message)
+
+    def _new_transcript(self) -> Transcript:
+        record, engine, live = self.record, self._engine, self.live
+        stamp = Stamp(record.task_id, record.context_id, engine.clock.now, engine.new_id)
+        modes = OutputModes(record.options.accepted_output_modes or self._rules.output_modes)
+        numbering = live.numbering(record) if live is not None else Numbering()
+        return Transcript(stamp, modes=modes, is_task=live is not None, numbering=numbering)
+
+    # ---------------------------------------------------------------- the agent at work
+
+    async def _execute(self) -> None:
+        transcript = self._transcript = self._new_transcript()
+        if self.live is not None:
+            self.live.journal.on_committed = self._flush_text
+            self.live.journal.append([transcript.working()], run=self.record)
+        failure = await self._ask_agent(transcript)
+        if failure is not None and transcript.failure is None:
+            transcript.failure = failure
+        if not (transcript.is_over and transcript.failure is None):
+            await self._finish(transcript)
+
+    async def _ask_agent(self, transcript: Transcript) -> str | None:
+        """Let the agent answer; why it failed, when it did."""
+        limit = self._engine.limits.run_s
+        try:
+            async with asyncio.timeout(limit):
+                await self._drive(transcript)
+        except TimeoutError:
+            return f"The agent did not finish within {limit:g} seconds."
+        except asyncio.CancelledError:
+            if not self.is_cancel_requested:
+                raise
+            _uncancel()
+            return None
+        except (LeaseLost, StoreUnavailable):
+            raise
+        except GatewayError as error:
+            return error.message
+        except Exception as error:  # one broad catch: whatever an agent raises is its failure
+            log.warning("agent-failed", task_id=self.record.task_id, exc_info=error)
+            return str(error) or type(error).__name__
+        self.is_cancel_requested = False  # it managed to complete first
+        return None
+
+    async def _drive(self, transcript: Transcript) -> None:
+        agent = self._engine.agents.find(self.record.binding.agent_id)
+        turn = build_turn(
+            self.record,
+            rules=self._rules,
+            reference_tasks=await self._engine.reference_tasks(self.record),
+            resume=_decode(self.record.resume),
+        )
+        stream = agent.run(turn)
+        try:
+            async for event in stream:
+                await self._take(transcript, event)
+                if transcript.is_over:
+                    break
+        finally:
+            await _close(stream)
+
+    async def _take(self, transcript: Transcript, event: AgentEvent) -> None:
+        try:
+            events = transcript.take(event)
+        except KeyError:
+            raise AgentFailed(
+                f"The agent yielded a {type(event).__name__}, which is no event."
+            ) from None
+        if self.live is None:
+            if transcript.is_promoted:
+                await self._become_task(events)
+            return
+        journal = self.live.journal
+        if transcript.is_over and transcript.failure is None:
+            await journal.end(events, run=self.record, resume=_encode(transcript.resume))
+            self.live.leave(self, Ended(journal.snapshot))
+            return
+        journal.append(events, run=self.record)
+        if type(event) is TextDelta:
+            self._flush_text()
+        limits = self._engine.limits
+        if (
+            journal.in_flight > limits.inflight_events
+            or transcript.pending_size > limits.pending_text
+        ):
+            await journal.settle(limits.inflight_events // 2)
+
+    def _flush_text(self) -> None:
+        """Text that came while a commit was under way goes out as one event afterwards."""
+        transcript, live = self._transcript, self.live
+        if transcript is None or live is None or not transcript.pending_size:
+            return
+        if live.journal.in_flight == 0 or not self._engine.limits.join_deltas:
+            live.journal.append(transcript.flush(), run=self.record)
+
+    async def _become_task(self, events: Sequence[Event]) -> None:
+        """Promotion: the task is created with everything staged so far, and shown once durable."""
+        transcript = self._transcript
+        assert transcript is not None  # noqa: S101 - promotion happens inside _execute only
+        live = self.live = self._engine.open_task(self)
+        live.journal.on_committed = self._flush_text
+        first = [transcript.submitted(), transcript.working(), *events]
+        if transcript.is_over and transcript.failure is None:
+            await live.journal.end(first, run=self.record, resume=_encode(transcript.resume))
+            live.show_first(self)
+            live.leave(self, Ended(live.journal.snapshot))
+            return
+        live.journal.append(first, run=self.record)
+        await live.journal.settle()
+        live.show_first(self)
+
+    # ---------------------------------------------------------------- the end
+
+    async def _finish(self, transcript: Transcript) -> None:
+        if self.is_cancel_requested and transcript.failure is None:
+            await self._end_as_task(transcript)
+            return
+        if transcript.is_unrepresentable and transcript.failure is None:
+            self.error = _not_accepted(self.record.options.accepted_output_modes, self._rules)
+            transcript.failure = self.error.message
+            if not transcript.is_promoted:
+                await self._answer(_error_body(self.error), Refused(self.error))
+                return
+        parts = transcript.answer()
+        if parts is None:
+            await self._end_as_task(transcript)
+        else:
+            await self._answer_with(parts)
+
+    async def _answer_with(self, parts: tuple[Part, ...]) -> None:
+        record = self.record
+        message = Message(MessageId(self._engine.new_id()), Role.AGENT, parts, record.context_id)
+        body = encode_record(message)
+        await self._answer(b'{"message":' + body + b"}", Answer(body))
+
+    async def _answer(self, stored: bytes, first: First) -> None:
+        record = self.record
+        await self._engine.store.answer_run(record.id, fence=record.fence, answer=stored)
+        self.show(first)
+
+    async def _end_as_task(self, transcript: Transcript) -> None:
+        if self.live is None:
+            await self._become_task(transcript.promote())
+        live = self.live
+        assert live is not None  # noqa: S101 - made just above
+        events = transcript.flush()
+        if live.has_others(self):
+            events += transcript.close() if self.is_cancel_requested else transcript.hand_over()
+        elif transcript.failure is not None:
+            events += transcript.fail(transcript.failure)
+        elif self.is_cancel_requested:
+            events += transcript.cancel()
+        else:
+            events += transcript.complete()
+        await live.journal.end(events, run=self.record)
+        live.leave(self, Ended(live.journal.snapshot, self.error))
+
+    async def _drop_canceled(self) -> None:
+        """The run was cancelled before its agent was asked."""
+        if self.live is None:
+            self.record = msgspec.structs.replace(self.record, is_started=True)
+        self._transcript = self._transcript or self._new_transcript()
+        await self._end_as_task(self._transcript)
+
+    def _abandon(self, error: GatewayError) -> None:
+        """The store refuses us: whoever owns the run now goes on with it."""
+        log.warning("run-abandoned", run_id=self.record.id, reason=error.message)
+        refusal = Refused(error)
+        if self.live is not None:
+            self.live.leave(self, refusal)
+        self.show(refusal)
+        self._engine.note_abandoned(self.record, error)
+
+
+async def _close(stream: AsyncIterator[AgentEvent]) -> None:
+    close = getattr(stream, "aclose", None)
+    if close is not None:
+        await close()
+
+
+def _uncancel() -> None:
+    task = asyncio.current_task()
+    if task is not None:
+        task.uncancel()
+
+
+def _encode(resume: Json) -> bytes | None:
+    return None if resume is None else msgspec.json.encode(resume)
+
+
+def _decode(resume: bytes | None) -> Json:
+    return None if resume is None else msgspec.json.decode(resume)
+
+
+def _error_body(error: GatewayError) -> bytes:
+    details = {"code": error.code, "message": error.message, "details": error.details}
+    return msgspec.json.encode({"error": details})
+
+
+def _not_accepted(accepted: tuple[str, ...], rules: AccountRules) -> OutputNotAccepted:
+    modes = list(accepted or rules.output_modes)
+    return OutputNotAccepted(
+        f"The answer holds nothing in an accepted output mode ({', '.join(modes)}).",
+        details={"acceptedOutputModes": modes, "availableOutputModes": list(rules.output_modes)},
+    )
+
+
+def decode_answer(stored: bytes) -> First:
+    """The first thing to show of a run that ended without a task, from its stored form."""
+    document = msgspec.json.decode(stored, type=StoredAnswer)
+    if document.message is not None:
+        return Answer(encode_record(document.message))
+    fault = document.error or {}
+    details = fault.get("details")
+    return Refused(OutputNotAccepted(str(fault.get("message", "")), details=details))
+
+
+class StoredAnswer(StreamBody, frozen=True):
+    """What is kept of a run that made no task: its message, or why there is none."""
+
+    error: dict[str, Json] | None = None

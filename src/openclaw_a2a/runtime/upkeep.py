@@ -1,0 +1,67 @@
+"""What an engine does by itself while it lives: keep its leases, end what broke, forget the old."""
+
+from datetime import timedelta
+
+import msgspec
+import structlog
+
+from openclaw_a2a.model.errors import GatewayError
+from openclaw_a2a.ports import Retention
+from openclaw_a2a.runtime.engine import Engine
+from openclaw_a2a.runtime.recover import fail_run
+
+log = structlog.get_logger(__name__)
+
+BROKEN = "The gateway could not store what the agent did; the work was stopped."
+
+
+class UpkeepTimes(msgspec.Struct, frozen=True):
+    """How often, and how long things are kept."""
+
+    sweep_s: float = 60.0
+    ended_s: float = 30 * 86400.0
+    keep_ended: int = 1_000_000
+    message_s: float = 86400.0
+
+
+async def keep_leases(engine: Engine) -> None:
+    """Renew this engine's leases, and end the runs the store once refused to take."""
+    while True:
+        await engine.clock.sleep(engine.limits.lease_s / 3)
+        try:
+            await engine.store.renew_leases(engine.owner, lease_until=engine.lease_end())
+            await _end_abandoned(engine)
+        except GatewayError as error:
+            log.warning("leases-not-renewed", reason=error.message)
+
+
+async def _end_abandoned(engine: Engine) -> None:
+    records, engine.abandoned = engine.abandoned, []
+    for record in records:
+        await fail_run(engine, record, BROKEN)
+
+
+async def forget_old(engine: Engine, times: UpkeepTimes) -> None:
+    """Delete ended tasks and message records past their time."""
+    while True:
+        try:
+            await sweep(engine, times)
+        except GatewayError as error:
+            log.warning("retention-failed", reason=error.message)
+        await engine.clock.sleep(times.sweep_s)
+
+
+async def sweep(engine: Engine, times: UpkeepTimes) -> int:
+    """One round of forgetting; how many tasks went."""
+    now = engine.clock.now()
+    retention = Retention(
+        ended_before=now - timedelta(seconds=times.ended_s),
+        keep_ended=times.keep_ended,
+        messages_before=now - timedelta(seconds=times.message_s),
+    )
+    total = 0
+    while True:
+        count = await engine.store.forget(retention)
+        total += count
+        if count < retention.limit:
+            return total

@@ -1,0 +1,99 @@
+"""A task while it is worked on: the rules of `apply_event`, at constant cost per event."""
+
+import msgspec
+
+from openclaw_a2a.model.ids import ArtifactId, MessageId
+from openclaw_a2a.model.message import Message, Part
+from openclaw_a2a.model.stored import StoredTask, decode_task
+from openclaw_a2a.model.task import (
+    Artifact,
+    ArtifactUpdate,
+    Event,
+    StatusUpdate,
+    Task,
+    TaskStatus,
+    continue_artifact,
+)
+
+
+class TaskView:
+    """The task as the events so far made it."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self.status: TaskStatus = task.status
+        self._history = list(task.history)
+        self._message_ids: set[MessageId] = {message.message_id for message in task.history}
+        self._artifacts: dict[ArtifactId, _GrowingArtifact] = {
+            artifact.artifact_id: _GrowingArtifact(artifact) for artifact in task.artifacts
+        }
+
+    @classmethod
+    def of_stored(cls, stored: StoredTask) -> "TaskView":
+        """The view of a task as it lies in the store."""
+        view = cls(decode_task(stored.snapshot))
+        for entry in stored.entries:
+            view.apply(entry.event)
+        return view
+
+    def apply(self, event: Event) -> None:
+        """Take one event in."""
+        if isinstance(event, StatusUpdate):
+            self.status = event.status
+            if event.status.message is not None:
+                self.add_message(event.status.message)
+        else:
+            self._apply_artifact(event)
+
+    def add_message(self, message: Message) -> None:
+        """Append to the history, once per message id."""
+        if message.message_id not in self._message_ids:
+            self._message_ids.add(message.message_id)
+            self._history.append(message)
+
+    def has_message(self, message_id: MessageId) -> bool:
+        """True when the history holds this message."""
+        return message_id in self._message_ids
+
+    def artifact_count(self, prefix: str) -> int:
+        """How many artifacts have an id that starts so."""
+        return sum(artifact_id.startswith(prefix) for artifact_id in self._artifacts)
+
+    def task(self) -> Task:
+        """The task, frozen."""
+        return msgspec.structs.replace(
+            self._task,
+            status=self.status,
+            artifacts=tuple(growing.artifact() for growing in self._artifacts.values()),
+            history=tuple(self._history),
+        )
+
+    def _apply_artifact(self, event: ArtifactUpdate) -> None:
+        artifact = event.artifact
+        known = self._artifacts.get(artifact.artifact_id)
+        if known is None:
+            self._artifacts[artifact.artifact_id] = _GrowingArtifact(artifact)
+        elif event.append:
+            known.grow(artifact)
+        else:
+            known.replace(artifact)
+
+
+class _GrowingArtifact:
+    """An artifact whose parts are kept in a list, so that appending does not copy them."""
+
+    __slots__ = ("_head", "_parts")
+
+    def __init__(self, artifact: Artifact) -> None:
+        self.replace(artifact)
+
+    def replace(self, artifact: Artifact) -> None:
+        self._parts: list[Part] = list(artifact.parts)
+        self._head = msgspec.structs.replace(artifact, parts=())
+
+    def grow(self, more: Artifact) -> None:
+        self._parts.extend(more.parts)
+        self._head = continue_artifact(self._head, msgspec.structs.replace(more, parts=()))
+
+    def artifact(self) -> Artifact:
+        return msgspec.structs.replace(self._head, parts=tuple(self._parts))
