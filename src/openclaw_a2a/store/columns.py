@@ -1,0 +1,77 @@
+"""How values lie in database columns: times, states, and what a run was asked."""
+
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from openclaw_a2a.model.message import Message, Record
+from openclaw_a2a.model.states import TERMINAL
+from openclaw_a2a.model.stored import RunOptions, RunRecord
+from openclaw_a2a.model.task import TaskState
+from openclaw_a2a.model.turn import Binding
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+STATE_OF: dict[int, TaskState] = {
+    0: TaskState.UNSPECIFIED,
+    1: TaskState.SUBMITTED,
+    2: TaskState.WORKING,
+    3: TaskState.COMPLETED,
+    4: TaskState.FAILED,
+    5: TaskState.CANCELED,
+    6: TaskState.INPUT_REQUIRED,
+    7: TaskState.REJECTED,
+    8: TaskState.AUTH_REQUIRED,
+}
+"""The numbers are stored: never change one."""
+
+CODE_OF: dict[TaskState | None, int | None] = {
+    None: None,
+    **{state: code for code, state in STATE_OF.items()},
+}
+ENDED_CODES = frozenset(code for code, state in STATE_OF.items() if state in TERMINAL)
+
+_encoder = msgspec.json.Encoder()
+
+
+class RunInput(Record, frozen=True):
+    """What a run was asked, and how it is to be answered."""
+
+    message: Message
+    binding: Binding
+    options: RunOptions
+
+
+_binding_decoder = msgspec.json.Decoder(Binding)
+_input_decoder = msgspec.json.Decoder(RunInput)
+
+
+def to_microseconds(moment: datetime) -> int:
+    """The moment as a column holds it."""
+    since = moment - _EPOCH
+    return since.days * 86_400_000_000 + since.seconds * 1_000_000 + since.microseconds
+
+
+def from_microseconds(count: int) -> datetime:
+    """The moment in a column."""
+    return _EPOCH + timedelta(microseconds=count)
+
+
+def encode_binding(binding: Binding | None) -> bytes | None:
+    """The binding as a column holds it."""
+    return None if binding is None else _encoder.encode(binding)
+
+
+def decode_binding(column: bytes | None) -> Binding | None:
+    """The binding in a column."""
+    return None if column is None else _binding_decoder.decode(column)
+
+
+def encode_input(run: RunRecord) -> bytes:
+    """What the run was asked, as a column holds it."""
+    return _encoder.encode(RunInput(run.message, run.binding, run.options))
+
+
+def decode_input(column: bytes) -> RunInput:
+    """What a run was asked."""
+    return _input_decoder.decode(column)

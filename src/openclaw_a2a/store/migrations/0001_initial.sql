@@ -1,0 +1,89 @@
+-- Tasks, their events and snapshots, live runs, message records and counters.
+
+-- Which steps this database has behind it, and which version of the program made them.
+CREATE TABLE schema_version (
+  version INTEGER PRIMARY KEY,
+  made_by TEXT NOT NULL,
+  checked INTEGER NOT NULL DEFAULT 0
+) STRICT;
+
+-- What is known of a task without its content. Times are microseconds since 1970, UTC.
+-- The number stands for the id in other tables: new tasks share pages there, random ids would not.
+CREATE TABLE task (
+  number INTEGER PRIMARY KEY,
+  id TEXT NOT NULL UNIQUE,
+  principal TEXT NOT NULL,
+  account TEXT NOT NULL,
+  context TEXT NOT NULL,
+  state INTEGER NOT NULL,
+  status_at INTEGER NOT NULL,
+  created_at INTEGER NOT NULL,
+  sequence INTEGER NOT NULL,
+  binding BLOB,
+  resume BLOB
+) STRICT;
+
+-- Lists go by state too, so one index serves both; a list of all states merges a few ranges.
+CREATE INDEX task_by_status ON task (principal, account, state, status_at, id);
+CREATE INDEX task_by_context ON task (principal, account, context, status_at, id);
+-- Completed, failed, canceled, rejected: what may be forgotten, oldest first.
+CREATE INDEX task_ended ON task (status_at, id) WHERE state IN (3, 4, 5, 7);
+
+-- The newest whole picture of a task; the events after it complete it.
+CREATE TABLE snapshot (
+  task INTEGER PRIMARY KEY,
+  sequence INTEGER NOT NULL,
+  body BLOB NOT NULL
+) STRICT;
+
+CREATE TABLE event (
+  task INTEGER NOT NULL,
+  sequence INTEGER NOT NULL,
+  state INTEGER,
+  body BLOB NOT NULL,
+  PRIMARY KEY (task, sequence)
+) STRICT, WITHOUT ROWID;
+
+-- Runs that are queued or under way; the ticket is their order of arrival.
+CREATE TABLE run (
+  ticket INTEGER PRIMARY KEY,
+  id TEXT NOT NULL UNIQUE,
+  task TEXT NOT NULL,
+  context TEXT NOT NULL,
+  principal TEXT NOT NULL,
+  account TEXT NOT NULL,
+  session_key TEXT NOT NULL,
+  message_id TEXT NOT NULL,
+  owner TEXT NOT NULL,
+  fence INTEGER NOT NULL,
+  lease_until INTEGER NOT NULL,
+  is_started INTEGER NOT NULL,
+  attempt INTEGER NOT NULL,
+  input BLOB NOT NULL,
+  resume BLOB
+) STRICT;
+
+-- Which messages were taken, and what became of them.
+CREATE TABLE message (
+  number INTEGER PRIMARY KEY,
+  principal TEXT NOT NULL,
+  account TEXT NOT NULL,
+  message_id TEXT NOT NULL,
+  body_hash BLOB NOT NULL,
+  run TEXT NOT NULL,
+  task TEXT NOT NULL,
+  created_at INTEGER NOT NULL,
+  answer BLOB,
+  UNIQUE (principal, account, message_id)
+) STRICT;
+
+CREATE INDEX message_by_age ON message (created_at);
+
+-- How many tasks a caller has in each state.
+CREATE TABLE tally (
+  principal TEXT NOT NULL,
+  account TEXT NOT NULL,
+  state INTEGER NOT NULL,
+  count INTEGER NOT NULL,
+  PRIMARY KEY (principal, account, state)
+) STRICT, WITHOUT ROWID;

@@ -1,0 +1,202 @@
+"""The store in one SQLite file: the default, durable and fast on one machine."""
+
+import os
+import sqlite3
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from pathlib import Path
+from typing import TypeVar
+
+import anyio.to_thread
+
+from openclaw_a2a.model.errors import StoreUnavailable
+from openclaw_a2a.model.ids import MessageId, OwnerId, RunId, TaskId
+from openclaw_a2a.model.stored import Entry, RunRecord, StoredTask
+from openclaw_a2a.model.turn import Scope
+from openclaw_a2a.ports import (
+    Accepted,
+    Commit,
+    Known,
+    Retention,
+    Submission,
+    TaskPage,
+    TaskQuery,
+)
+from openclaw_a2a.store import refusals, sqlite_chores
+from openclaw_a2a.store.file_lock import FileLock
+from openclaw_a2a.store.group_writer import GroupWriter
+from openclaw_a2a.store.migrate import upgrade_with_backup
+from openclaw_a2a.store.sqlite_batch import Answer, SqliteBatch, Start
+from openclaw_a2a.store.sqlite_read import SqliteReader
+from openclaw_a2a.store.sqlite_write import SqliteSink
+
+Order = TypeVar("Order")
+Result = TypeVar("Result")
+
+
+class SqliteStore:
+    """Everything in one database file that one process uses at a time.
+
+    Writes go to one thread, which joins everything waiting into one synced transaction. Reads run
+    where they are called: a few rows from the page cache cost less than a hop to a thread.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self._path = Path(path).expanduser()
+        self._file: _OpenFile | None = None
+
+    @property
+    def is_durable(self) -> bool:
+        """What was committed survives the process and the machine."""
+        return True
+
+    async def open(self) -> None:
+        """Make the file when there is none, upgrade its schema, begin to write.
+
+        Raises: StoreLocked, SchemaTooNew, StoreUnavailable.
+        """
+        file = await anyio.to_thread.run_sync(_OpenFile, self._path)
+        file.writer.start()
+        self._file = file
+
+    async def close(self) -> None:
+        """Finish the writes that were taken and let go of the file."""
+        file, self._file = self._file, None
+        if file is not None:
+            await file.writer.stop()
+            await anyio.to_thread.run_sync(file.close)
+
+    async def check(self) -> None:
+        """Raises StoreUnavailable when writes cannot succeed."""
+        if self._opened().sink.failure is not None:
+            await self._put(sqlite_chores.probe, None)
+
+    def submit(self, submission: Submission) -> Awaitable[Accepted | Known]:
+        """Take a message in, once. Raises: MessageIdConflict, LeaseLost."""
+        return self._put(SqliteBatch.submit, submission)
+
+    def commit(self, change: Commit) -> Awaitable[None]:
+        """Change a task. Raises: LeaseLost."""
+        return self._put(SqliteBatch.commit, change)
+
+    def start_run(self, run_id: RunId, *, fence: int, attempt: int) -> Awaitable[None]:
+        """Note that the agent is about to be asked. Raises: LeaseLost."""
+        return self._put(SqliteBatch.start_run, Start(run_id, fence, attempt))
+
+    def answer_run(self, run_id: RunId, *, fence: int, answer: bytes) -> Awaitable[None]:
+        """End a run that made no task. Raises: LeaseLost."""
+        return self._put(SqliteBatch.answer_run, Answer(run_id, fence, answer))
+
+    async def claim_runs(
+        self, owner: OwnerId, *, lease_until: datetime, expired_at: datetime | None
+    ) -> list[RunRecord]:
+        """Take over runs of other owners, in order of arrival."""
+        claim = sqlite_chores.Claim(owner, lease_until, expired_at)
+        return await self._put(sqlite_chores.claim_runs, claim)
+
+    def renew_leases(self, owner: OwnerId, *, lease_until: datetime) -> Awaitable[None]:
+        """Keep all runs of this owner."""
+        return self._put(sqlite_chores.renew_leases, sqlite_chores.Renewal(owner, lease_until))
+
+    async def read_task(self, scope: Scope | None, task_id: TaskId) -> StoredTask | None:
+        """One task, when it is in scope (None: whoever owns it)."""
+        return self._read(lambda reader: reader.read_task(scope, task_id))
+
+    async def read_resume(self, task_id: TaskId) -> bytes | None:
+        """The token its agent left when the task paused."""
+        return self._read(lambda reader: reader.read_resume(task_id))
+
+    async def read_events(self, task_id: TaskId, *, after: int, limit: int) -> list[Entry]:
+        """Committed events with a higher sequence, in order."""
+        return self._read(lambda reader: reader.read_events(task_id, after, limit))
+
+    async def list_tasks(self, query: TaskQuery) -> TaskPage:
+        """Tasks by newest status."""
+        return self._read(lambda reader: reader.list_tasks(query))
+
+    async def read_known(self, scope: Scope, message_id: MessageId) -> Known | None:
+        """What became of a message, when it was ever taken."""
+        return self._read(lambda reader: reader.read_known(scope, message_id))
+
+    def delete_task(self, scope: Scope, task_id: TaskId) -> Awaitable[bool]:
+        """Forget an ended task; False when it is not there or not ended."""
+        return self._put(sqlite_chores.delete_task, sqlite_chores.Deletion(scope, task_id))
+
+    async def forget(self, retention: Retention) -> int:
+        """Delete ended tasks and old messages; how many tasks went."""
+        gone = await self._put(sqlite_chores.forget_tasks, retention)
+        # In portions, so that a long backlog does not hold up other writes.
+        while await self._put(sqlite_chores.forget_messages, retention) == retention.limit:
+            pass
+        return gone
+
+    def _put(
+        self, perform: Callable[[SqliteBatch, Order], Result], order: Order
+    ) -> Awaitable[Result]:
+        return self._opened().writer.put(perform, order)
+
+    def _read(self, ask: Callable[[SqliteReader], Result]) -> Result:
+        try:
+            return ask(self._opened().reader)
+        except sqlite3.Error as error:
+            raise StoreUnavailable(
+                f"the store {self._path} cannot be read: {error}; check the file and its disk"
+            ) from error
+
+    def _opened(self) -> "_OpenFile":
+        if self._file is None:
+            raise refusals.store_closed(str(self._path))
+        return self._file
+
+
+class _OpenFile:
+    """The locked database with its two connections, and what works on them."""
+
+    def __init__(self, path: Path) -> None:
+        self._connections: list[sqlite3.Connection] = []
+        self._lock = _lock(path)
+        try:
+            writing = self._connect(path)
+            upgrade_with_backup(writing, path)
+            reading = self._connect(path)
+            reading.execute("PRAGMA query_only = ON")
+        except BaseException as error:
+            self.close()
+            if isinstance(error, sqlite3.Error):
+                raise _cannot_open(path, str(error)) from error
+            raise
+        self.reader = SqliteReader(reading)
+        self.sink = SqliteSink(writing, str(path))
+        self.writer: GroupWriter[SqliteBatch] = GroupWriter(str(path), self.sink.write_group)
+
+    def close(self) -> None:
+        """Close reading first, so that the last connection folds the write-ahead log in."""
+        while self._connections:
+            self._connections.pop().close()
+        self._lock.release()
+
+    def _connect(self, path: Path) -> sqlite3.Connection:
+        # Opened in one thread, used in another, never in two at once.
+        connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        self._connections.append(connection)
+        connection.execute("PRAGMA busy_timeout = 5000")
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        return connection
+
+
+def _lock(path: Path) -> FileLock:
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Ours alone to read, before the database driver makes it for everybody.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    except OSError as error:
+        raise _cannot_open(path, error.strerror or str(error)) from error
+    return FileLock.acquire(path)
+
+
+def _cannot_open(path: Path, reason: str) -> StoreUnavailable:
+    return StoreUnavailable(
+        f"the store {path} cannot be opened: {reason}; "
+        "check that the file is ours and the directory may be written"
+    )

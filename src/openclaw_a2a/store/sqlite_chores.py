@@ -1,0 +1,149 @@
+"""The rarer writes of a SQLite store: claims, renewals, deletions. Each works on whole tables."""
+
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from openclaw_a2a.model.ids import OwnerId, TaskId
+from openclaw_a2a.model.stored import RunRecord
+from openclaw_a2a.model.turn import Scope
+from openclaw_a2a.ports import Retention
+from openclaw_a2a.store.columns import (
+    ENDED_CODES,
+    decode_input,
+    to_microseconds,
+)
+from openclaw_a2a.store.sqlite_batch import SqliteBatch
+
+_SELECT_RUNS = """
+SELECT ticket, id, task, context, principal, account, session_key, fence, is_started, attempt,
+  input, resume
+FROM run WHERE owner <> ? AND lease_until < ? ORDER BY ticket"""
+_CLAIM_RUN = "UPDATE run SET owner = ?, lease_until = ?, fence = ? WHERE ticket = ?"
+_RENEW = "UPDATE run SET lease_until = ? WHERE owner = ?"
+_SELECT_TASK = "SELECT number, state FROM task WHERE id = ? AND principal = ? AND account = ?"
+_COUNT_OLD = """
+SELECT count(*) FROM (
+  SELECT 1 FROM task WHERE state IN (3, 4, 5, 7) AND status_at < ? LIMIT ?)"""
+_COUNT_ENDED = "SELECT coalesce(sum(count), 0) FROM tally WHERE state IN (3, 4, 5, 7)"
+_SELECT_OLDEST = """
+SELECT number, id, principal, account, state FROM task
+WHERE state IN (3, 4, 5, 7) ORDER BY status_at, id LIMIT ?"""
+_DELETE_TASK = "DELETE FROM task WHERE number = ?"
+_DELETE_SNAPSHOT = "DELETE FROM snapshot WHERE task = ?"
+_DELETE_EVENTS = "DELETE FROM event WHERE task = ?"
+_DELETE_MESSAGES = """
+DELETE FROM message WHERE number IN (
+  SELECT number FROM message WHERE created_at < ? ORDER BY created_at LIMIT ?)"""
+_PROBE = "UPDATE schema_version SET checked = checked + 1"
+
+_FOREVER = 2**63 - 1
+
+
+class Claim(NamedTuple):
+    """Somebody takes over runs."""
+
+    owner: OwnerId
+    lease_until: datetime
+    expired_at: datetime | None
+
+
+class Renewal(NamedTuple):
+    """Somebody keeps its runs."""
+
+    owner: OwnerId
+    lease_until: datetime
+
+
+class Deletion(NamedTuple):
+    """Somebody wants a task gone."""
+
+    scope: Scope
+    task_id: TaskId
+
+
+def claim_runs(batch: SqliteBatch, claim: Claim) -> list[RunRecord]:
+    """Take over runs of other owners, in order of arrival, each with a higher fence."""
+    batch.flush()
+    before = _FOREVER if claim.expired_at is None else to_microseconds(claim.expired_at)
+    rows = batch.connection.execute(_SELECT_RUNS, (claim.owner, before)).fetchall()
+    claimed = [_claimed(row, claim) for row in rows]
+    lease_until = to_microseconds(claim.lease_until)
+    batch.connection.executemany(
+        _CLAIM_RUN, [(run.owner, lease_until, run.fence, run.ticket) for run in claimed]
+    )
+    for run in claimed:
+        live = batch.live.runs[run.id]
+        live.owner, live.fence = run.owner, run.fence
+    return claimed
+
+
+def renew_leases(batch: SqliteBatch, renewal: Renewal) -> None:
+    """Keep all runs of this owner."""
+    batch.flush()
+    batch.connection.execute(_RENEW, (to_microseconds(renewal.lease_until), renewal.owner))
+
+
+def delete_task(batch: SqliteBatch, deletion: Deletion) -> bool:
+    """Forget an ended task; False when it is not there or not ended."""
+    batch.flush()
+    scope = deletion.scope
+    key = (deletion.task_id, scope.principal, scope.account)
+    row = batch.connection.execute(_SELECT_TASK, key).fetchone()
+    if row is None or row[1] not in ENDED_CODES:
+        return False
+    _delete(batch, [(row[0], deletion.task_id, scope.principal, scope.account, row[1])])
+    return True
+
+
+def forget_tasks(batch: SqliteBatch, retention: Retention) -> int:
+    """Delete ended tasks that are too old or too many; how many went."""
+    batch.flush()
+    moment = to_microseconds(retention.ended_before)
+    old = batch.connection.execute(_COUNT_OLD, (moment, retention.limit)).fetchone()[0]
+    surplus = batch.connection.execute(_COUNT_ENDED).fetchone()[0] - retention.keep_ended
+    count = min(retention.limit, max(old, surplus, 0))
+    rows = batch.connection.execute(_SELECT_OLDEST, (count,)).fetchall()
+    _delete(batch, rows)
+    return len(rows)
+
+
+def forget_messages(batch: SqliteBatch, retention: Retention) -> int:
+    """Delete old message records, at most `limit`; how many went."""
+    batch.flush()
+    moment = to_microseconds(retention.messages_before)
+    return batch.connection.execute(_DELETE_MESSAGES, (moment, retention.limit)).rowcount
+
+
+def probe(batch: SqliteBatch, _: None) -> None:
+    """Write something of no meaning, to see whether writing works."""
+    batch.connection.execute(_PROBE)
+
+
+def _claimed(row: tuple[Any, ...], claim: Claim) -> RunRecord:
+    asked = decode_input(row[10])
+    return RunRecord(
+        id=row[1],
+        task_id=row[2],
+        context_id=row[3],
+        scope=Scope(row[4], row[5]),
+        session_key=row[6],
+        message=asked.message,
+        binding=asked.binding,
+        options=asked.options,
+        owner=claim.owner,
+        lease_until=claim.lease_until,
+        is_started=bool(row[8]),
+        attempt=row[9],
+        fence=row[7] + 1,
+        ticket=row[0],
+        resume=row[11],
+    )
+
+
+def _delete(batch: SqliteBatch, rows: list[tuple[int, TaskId, str, str, int]]) -> None:
+    numbers = [(row[0],) for row in rows]
+    for statement in (_DELETE_TASK, _DELETE_SNAPSHOT, _DELETE_EVENTS):
+        batch.connection.executemany(statement, numbers)
+    for _, task_id, principal, account, state in rows:
+        batch.live.drop_task(task_id)
+        batch.tally[principal, account, state] -= 1
