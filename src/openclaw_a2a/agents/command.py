@@ -1,0 +1,230 @@
+"""Any program as an agent: the message goes in as an argument or as input, the answer comes out."""
+
+import codecs
+import signal
+from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal, Self, TypeVar
+
+import anyio
+import msgspec
+from msgspec import Meta
+
+from openclaw_a2a.agents.jsonl import read_line
+from openclaw_a2a.agents.process import Child, Launch, spawn
+from openclaw_a2a.model.errors import AgentFailed
+from openclaw_a2a.model.reply import AgentEvent, Failed, InputRequired, TextDelta
+from openclaw_a2a.model.turn import Turn
+from openclaw_a2a.ports import Recovery
+
+_Result = TypeVar("_Result")
+
+_MOST = 2**31 - 1
+
+
+class CommandOptions(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """How to run a program for a turn."""
+
+    command: Annotated[
+        tuple[str, ...], Meta(min_length=1, description="Program and arguments; never a shell.")
+    ]
+    input: Annotated[
+        Literal["argv", "stdin"],
+        Meta(description="How the message gets in: last argument, or input."),
+    ] = "argv"
+    output: Annotated[
+        Literal["text", "jsonl"], Meta(description="How the answer comes out: text, or JSON lines.")
+    ] = "text"
+    timeout_seconds: Annotated[
+        float, Meta(gt=0, le=_MOST, description="How long one turn may take.")
+    ] = 600.0
+    cwd: Annotated[str, Meta(description="Directory to run in; left out: the gateway's.")] = ""
+    env: Annotated[
+        dict[str, str], Meta(description="Variables added to the gateway's own environment.")
+    ] = {}
+    repeatable: Annotated[
+        bool, Meta(description="Whether a turn cut off by a crash may simply be run again.")
+    ] = False
+    max_output_bytes: Annotated[int, Meta(ge=1, le=_MOST, description="Most a turn may write.")] = (
+        10 * 1024 * 1024
+    )
+    kill_grace_seconds: Annotated[
+        float, Meta(ge=0, le=_MOST, description="Time between SIGTERM and SIGKILL.")
+    ] = 2.0
+
+
+class CommandAgent:
+    """Runs a program for each turn; when the turn is over, nothing that it started is left.
+
+    `environment` is what the program inherits; None: the gateway's own environment.
+    """
+
+    options_type: ClassVar[type[msgspec.Struct]] = CommandOptions
+
+    def __init__(
+        self, options: CommandOptions, *, environment: Mapping[str, str] | None = None
+    ) -> None:
+        self.recovery = Recovery.REPEAT if options.repeatable else Recovery.FAIL
+        self._options = options
+        self._environment = environment
+        self._children: set[Child] = set()
+
+    @classmethod
+    def from_options(
+        cls, options: CommandOptions, *, environment: Mapping[str, str] | None
+    ) -> Self:
+        """The agent that the settings ask for."""
+        return cls(options, environment=environment)
+
+    async def run(self, turn: Turn) -> AsyncIterator[AgentEvent]:
+        """Run the program and tell what it writes, as it writes it.
+
+        Raises: AgentUnavailable (it cannot be started), AgentFailed (it failed, wrote too much,
+        wrote what cannot be read, or took too long).
+        """
+        child = spawn(self._launch(turn))
+        self._children.add(child)
+        try:
+            reading = _Reading(child, self._options)
+            reader = _JsonLines() if self._options.output == "jsonl" else _PlainText()
+            while piece := await reading.next_piece():
+                for event in reader.take(piece):
+                    yield event
+            exit_code = await reading.exit_code()
+            for event in reader.end():
+                yield event
+            if exit_code != 0 and not isinstance(reader.outcome, Failed):
+                raise AgentFailed(_exit_sentence(self._options.command[0], exit_code, child))
+            if reader.outcome is not None:
+                yield reader.outcome
+        finally:
+            await child.kill_tree(grace_s=self._options.kill_grace_seconds)
+            self._children.discard(child)
+
+    async def close(self) -> None:
+        """End every program that still runs."""
+        for child in tuple(self._children):
+            await child.kill_tree(grace_s=self._options.kill_grace_seconds)
+
+    def _launch(self, turn: Turn) -> Launch:
+        options = self._options
+        by_argument = options.input == "argv"
+        return Launch(
+            argv=(*options.command, turn.body) if by_argument else options.command,
+            environment=self._environment,
+            variables={**options.env, **_turn_variables(turn)},
+            cwd=str(Path(options.cwd).expanduser()) if options.cwd else "",
+            stdin=None if by_argument else turn.body.encode("utf-8", "replace"),
+            linger_s=options.kill_grace_seconds,
+        )
+
+
+class _Reading:
+    """One run of a program, within its limits of time and size."""
+
+    def __init__(self, child: Child, options: CommandOptions) -> None:
+        self._child = child
+        self._options = options
+        self._deadline = anyio.current_time() + options.timeout_seconds
+        self._room = options.max_output_bytes
+
+    async def next_piece(self) -> bytes:
+        """What the program writes next; empty: nothing more."""
+        piece = await self._in_time(self._child.read())
+        self._room -= len(piece)
+        if self._room < 0:
+            raise AgentFailed(
+                f"{self._options.command[0]} wrote more than {self._options.max_output_bytes} bytes"
+                " and was ended; have it write less, or raise maxOutputBytes."
+            )
+        return piece
+
+    async def exit_code(self) -> int:
+        """How the program ended."""
+        return await self._in_time(self._child.wait())
+
+    async def _in_time(self, result: Awaitable[_Result]) -> _Result:
+        try:
+            with anyio.fail_after(self._deadline - anyio.current_time()):
+                return await result
+        except TimeoutError:
+            raise AgentFailed(
+                f"{self._options.command[0]} did not finish within"
+                f" {self._options.timeout_seconds:g} seconds and was ended;"
+                " ask for less, or raise timeoutSeconds."
+            ) from None
+
+
+class _PlainText:
+    """Text as it comes; a character split over two reads waits for its second half."""
+
+    outcome: Failed | InputRequired | None = None
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def take(self, piece: bytes) -> Iterator[AgentEvent]:
+        text = self._decoder.decode(piece)
+        if text:
+            yield TextDelta(text)
+
+    def end(self) -> Iterator[AgentEvent]:
+        text = self._decoder.decode(b"", final=True)
+        if text:
+            yield TextDelta(text)
+
+
+class _JsonLines:
+    """One event for each line.
+
+    The line that ends the turn is kept until the program has ended, so that it can put its things
+    in order; what it writes after that line is not read.
+    """
+
+    def __init__(self) -> None:
+        self.outcome: Failed | InputRequired | None = None
+        self._rest: list[bytes] = []
+
+    def take(self, piece: bytes) -> Iterator[AgentEvent]:
+        *lines, rest = piece.split(b"\n")
+        for line in lines:
+            self._rest.append(line)
+            yield from self._read(b"".join(self._rest))
+            self._rest.clear()
+        self._rest.append(rest)
+
+    def end(self) -> Iterator[AgentEvent]:
+        yield from self._read(b"".join(self._rest))
+
+    def _read(self, line: bytes) -> Iterator[AgentEvent]:
+        if self.outcome is not None or not line.strip():
+            return
+        event = read_line(line.decode("utf-8", "replace"))
+        if isinstance(event, Failed | InputRequired):
+            self.outcome = event
+        else:
+            yield event
+
+
+def _turn_variables(turn: Turn) -> dict[str, str]:
+    return {
+        "A2A_TASK_ID": turn.task_id,
+        "A2A_CONTEXT_ID": turn.context_id,
+        "A2A_MESSAGE_ID": turn.message_id,
+        "A2A_SESSION_KEY": turn.session_key,
+        "A2A_PRINCIPAL": turn.principal,
+        "A2A_RESUME": msgspec.json.encode(turn.resume).decode(),
+    }
+
+
+def _exit_sentence(program: str, exit_code: int, child: Child) -> str:
+    if exit_code < 0:
+        ended = f"was ended by signal {_signal_name(-exit_code)}"
+    else:
+        ended = f"ended with exit code {exit_code}"
+    errors = child.error_tail()
+    return f"{program} {ended}: {errors}" if errors else f"{program} {ended} and gave no reason."
+
+
+def _signal_name(number: int) -> str:
+    return signal.Signals(number).name if number in set(signal.Signals) else str(number)

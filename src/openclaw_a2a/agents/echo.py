@@ -1,0 +1,57 @@
+"""The agent a newcomer meets: it says back what it is told."""
+
+import re
+from collections.abc import AsyncIterator, Mapping
+from typing import ClassVar, Self
+
+import msgspec
+
+from openclaw_a2a.model.message import Part
+from openclaw_a2a.model.reply import AgentEvent, Reply, TextDelta
+from openclaw_a2a.model.turn import Turn
+from openclaw_a2a.ports import Recovery
+
+_WORD = re.compile(r"\S+\s*|\s+")
+_MOST_PIECES = 64
+
+
+class EchoOptions(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The echo agent has no options."""
+
+
+class EchoAgent:
+    """Answers `echo: <text>`, word by word; a message of data alone comes back as that data.
+
+    A long text comes in at most 64 pieces, so that a small request cannot make a flood of events.
+    """
+
+    options_type: ClassVar[type[msgspec.Struct]] = EchoOptions
+    recovery: Recovery = Recovery.REPEAT
+
+    @classmethod
+    def from_options(cls, options: EchoOptions, *, environment: Mapping[str, str] | None) -> Self:
+        """The agent that the settings ask for."""
+        del options, environment
+        return cls()
+
+    async def run(self, turn: Turn) -> AsyncIterator[AgentEvent]:
+        """Say it back."""
+        structured = _only_structured(turn)
+        if structured:
+            yield Reply(structured)
+            return
+        words: list[str] = _WORD.findall(f"echo: {turn.body}")
+        step = -(-len(words) // _MOST_PIECES)
+        for start in range(0, len(words), step):
+            yield TextDelta("".join(words[start : start + step]))
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+def _only_structured(turn: Turn) -> tuple[Part, ...]:
+    """The data of a message that holds no text; empty when it does."""
+    parts = turn.message.parts
+    if any(part.text is not None and part.text.strip() for part in parts):
+        return ()
+    return tuple(Part.of_data(part.data) for part in parts if part.data is not msgspec.UNSET)

@@ -1,0 +1,289 @@
+"""Programs: start one, read what it writes, and end it with everything it started."""
+
+import asyncio
+import contextlib
+import errno
+import os
+import secrets
+import signal
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, cast
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from openclaw_a2a.agents.finish import finish
+from openclaw_a2a.agents.pipe import ErrorTail, Feed, Output
+from openclaw_a2a.agents.process_tree import ProcessTree
+from openclaw_a2a.model.errors import AgentError, AgentFailed, AgentUnavailable
+
+MARK_VARIABLE = "A2A_PROCESS_MARK"
+"""Inherited by everything a program starts, so that all of it can be found again."""
+
+_EXIT_POLL_S = 0.02
+_FIRST_LOOK_S = 0.002
+_SLOWEST_LOOK_S = 0.05
+_KILL_S = 5.0
+_ZOMBIE_S = 0.2
+
+
+class Launch(msgspec.Struct, frozen=True):
+    """What to start, and how.
+
+    `environment` is the whole environment (None: the gateway's own), `variables` are added to it.
+    `stdin` is fed to the program; None: it reads nothing. After the program has ended, what still
+    holds its output has `linger_s` to finish writing.
+    """
+
+    argv: tuple[str, ...]
+    environment: Mapping[str, str] | None = None
+    variables: Mapping[str, str] = {}
+    cwd: str = ""
+    stdin: bytes | None = None
+    linger_s: float = 2.0
+
+    @property
+    def program(self) -> str:
+        """What the program is called, for people."""
+        return self.argv[0]
+
+
+def spawn(launch: Launch) -> "Child":
+    """Start a program in a session of its own. Whoever starts one must `kill_tree` it.
+
+    Raises: AgentUnavailable (no such program or directory, or it may not be run), AgentFailed
+    (what the program is to be given does not fit into an argument or a variable).
+    """
+    _check(launch)
+    mark = secrets.token_hex(16)
+    try:
+        popen = subprocess.Popen(  # noqa: S603 - a list from the settings, never a shell
+            launch.argv,
+            stdin=subprocess.DEVNULL if launch.stdin is None else subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            cwd=launch.cwd or None,
+            env=_environment(launch, mark),
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as error:
+        raise _not_started(launch, error) from error
+    return Child(popen, launch, tree=ProcessTree(popen.pid, mark))
+
+
+class Child:
+    """A program that was started. Its errors are drained and its input is fed all the time."""
+
+    def __init__(
+        self, popen: subprocess.Popen[bytes], launch: Launch, *, tree: ProcessTree
+    ) -> None:
+        self.pid = popen.pid
+        self._popen = popen
+        self._launch = launch
+        self._tree = tree
+        self._output = Output(cast("IO[bytes]", popen.stdout))
+        self._errors = ErrorTail(cast("IO[bytes]", popen.stderr))
+        self._feed = Feed(popen.stdin, launch.stdin or b"") if popen.stdin is not None else None
+        self._loop = asyncio.get_running_loop()
+        self._exited = asyncio.Event()
+        self._exit_code = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._exit_handle = _open_exit_handle(self.pid)
+        self._ending: asyncio.Task[None] | None = None
+        self._watch_exit()
+
+    async def read(self) -> bytes:
+        """The next piece of what the program writes, as soon as there is one; empty: no more."""
+        return await self._output.read()
+
+    async def wait(self) -> int:
+        """The exit code, when the program has ended; negative: the signal that ended it."""
+        await self._exited.wait()
+        return self._exit_code
+
+    def error_tail(self, characters: int = 2000) -> str:
+        """The last part of what the program wrote to its standard error."""
+        return self._errors.text(characters)
+
+    async def kill_tree(self, *, grace_s: float) -> None:
+        """End the program and everything it started, and collect it; nothing runs afterwards.
+
+        First SIGTERM, then, `grace_s` later, SIGKILL. Goes on to its end even when the caller is
+        cancelled. May be called more than once.
+
+        Raises: AgentFailed when something refuses to end.
+        """
+        if self._ending is None:
+            self._ending = asyncio.ensure_future(self._end(grace_s))
+        await finish(self._ending)
+
+    # ---------------------------------------------------------------- the program's own end
+
+    def _watch_exit(self) -> None:
+        if self._exit_handle is None:
+            self._note_exit()
+        else:
+            self._loop.add_reader(self._exit_handle, self._note_exit)
+
+    def _note_exit(self) -> None:
+        code = _peek_exit_code(self._popen)
+        if code is not None:
+            self._close_exit_handle()
+            self._exit_code = code
+            self._exited.set()
+            self._timer = self._loop.call_later(self._launch.linger_s, self._output.end)
+        elif self._exit_handle is None:
+            self._timer = self._loop.call_later(_EXIT_POLL_S, self._note_exit)
+
+    def _close_exit_handle(self) -> None:
+        if self._exit_handle is not None:
+            self._loop.remove_reader(self._exit_handle)
+            os.close(self._exit_handle)
+            self._exit_handle = None
+
+    # ---------------------------------------------------------------- the end we make
+
+    async def _end(self, grace_s: float) -> None:
+        try:
+            await self._scan()
+            if self._is_running:
+                await self._stop(grace_s)
+            await self._collect_orphans()
+        finally:
+            self._release()
+
+    async def _stop(self, grace_s: float) -> None:
+        self._tree.send(signal.SIGTERM)
+        self._tree.send(signal.SIGCONT)  # a stopped process could not act on it
+        await self._scan()
+        await self._die_within(grace_s)
+        await self._scan()
+        deadline = anyio.current_time() + _KILL_S
+        while self._is_running:
+            if anyio.current_time() > deadline:
+                raise self._refused()
+            self._tree.send(signal.SIGKILL)
+            await self._die_within(_SLOWEST_LOOK_S)
+            await self._scan()
+
+    async def _die_within(self, seconds: float) -> None:
+        pause_s = _FIRST_LOOK_S
+        with anyio.move_on_after(seconds):
+            while self._is_running:
+                await anyio.sleep(pause_s)
+                pause_s = min(pause_s * 2, _SLOWEST_LOOK_S)
+                self._tree.look()
+
+    async def _collect_orphans(self) -> None:
+        with anyio.move_on_after(_ZOMBIE_S):
+            while self._tree.zombies:
+                self._tree.collect_zombies()
+                await anyio.sleep(_FIRST_LOOK_S)
+                self._tree.look()
+
+    async def _scan(self) -> None:
+        # A limiter of its own: ending a program must not wait for a free worker thread.
+        await anyio.to_thread.run_sync(self._tree.scan, limiter=anyio.CapacityLimiter(1))
+
+    @property
+    def _is_running(self) -> bool:
+        return bool(self._tree.alive) or _peek_exit_code(self._popen) is None
+
+    def _refused(self) -> AgentFailed:
+        survivors = list(self._tree.alive) or [self.pid]
+        return AgentFailed(
+            f"{self._launch.program} could not be stopped: processes {survivors} are still there"
+            " after SIGKILL; end them by hand.",
+            details={"processes": survivors},
+        )
+
+    def _release(self) -> None:
+        if _peek_exit_code(self._popen) is None:
+            self._tree.send(signal.SIGKILL)  # the event loop was torn down before the end
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            code = self._popen.wait(timeout=1)
+            self._exit_code = self._exit_code or code
+        self._errors.text(0)
+        for pipe in (self._feed, self._output, self._errors):
+            if pipe is not None:
+                pipe.close()
+        self._close_exit_handle()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._exited.set()
+
+
+def _check(launch: Launch) -> None:
+    if launch.cwd and not Path(launch.cwd).is_dir():
+        raise AgentUnavailable(
+            f"The working directory {launch.cwd} of {launch.program} does not exist;"
+            " create it or change cwd."
+        )
+    if any("\0" in argument for argument in launch.argv):
+        raise AgentFailed(
+            f"The message holds a NUL character, which no argument of {launch.program} can carry;"
+            ' leave it out, or have the program read its message with input: "stdin".'
+        )
+    for name, value in launch.variables.items():
+        if "\0" in value:
+            raise AgentFailed(
+                f"The environment variable {name} for {launch.program} would hold a NUL"
+                " character; send an id without it."
+            )
+
+
+def _environment(launch: Launch, mark: str) -> dict[str, str]:
+    own = launch.environment
+    if own is None:
+        own = os.environ  # noqa: TID251 - handed on to the program, not read
+    outer = own.get(MARK_VARIABLE)  # we may ourselves be part of somebody's tree
+    mark = f"{outer}:{mark}" if outer else mark
+    return {**own, **launch.variables, MARK_VARIABLE: mark}
+
+
+def _not_started(launch: Launch, error: OSError | ValueError) -> AgentError:
+    program = launch.program
+    if isinstance(error, FileNotFoundError):
+        return AgentUnavailable(
+            f"The program {program} (or the interpreter it names) was not found; install it or"
+            " correct the command."
+        )
+    if isinstance(error, PermissionError):
+        return AgentUnavailable(
+            f"The program {program} may not be run; make it executable or correct the command."
+        )
+    if isinstance(error, OSError) and error.errno == errno.E2BIG:
+        return AgentFailed(
+            f"The message is too long to be an argument of {program}; send a shorter one, or have"
+            ' the program read its message with input: "stdin".'
+        )
+    reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
+    return AgentUnavailable(f"The program {program} could not be started: {reason}.")
+
+
+def _open_exit_handle(pid: int) -> int | None:
+    """A descriptor that becomes readable when the process ends; None where there is no such."""
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        return None
+
+
+def _peek_exit_code(popen: subprocess.Popen[bytes]) -> int | None:
+    """The exit code of an ended program; it is not collected where that can be avoided.
+
+    As long as it is not, its process id (and so its group and session) cannot be given away.
+    """
+    if popen.returncode is not None or not hasattr(os, "waitid"):
+        return popen.poll()
+    try:
+        status = os.waitid(os.P_PID, popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return popen.poll()
+    if status is None:
+        return None
+    return status.si_status if status.si_code == os.CLD_EXITED else -status.si_status
