@@ -1,0 +1,204 @@
+"""A client of an ASGI application without sockets: whole answers, live streams, disconnects."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import anyio
+import msgspec
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+
+AsgiMessage = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[AsgiMessage]]
+Send = Callable[[AsgiMessage], Awaitable[None]]
+AsgiApp = Callable[[AsgiMessage, Receive, Send], Awaitable[None]]
+
+PATIENCE_S = 10.0
+"""How long any single wait may take before the test fails."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request: the body comes in the given chunks."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    chunks: Sequence[bytes] = (b"",)
+    client: str = "127.0.0.1"
+
+    @property
+    def scope(self) -> AsgiMessage:
+        """The ASGI scope of the request."""
+        path, _, query = self.path.partition("?")
+        headers = {"host": "127.0.0.1:9900", **{k.lower(): v for k, v in self.headers.items()}}
+        return {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": "1.1",
+            "method": self.method,
+            "scheme": "http",
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": query.encode(),
+            "root_path": "",
+            "headers": [(k.encode("latin-1"), v.encode("latin-1")) for k, v in headers.items()],
+            "client": (self.client, 40000),
+            "server": ("127.0.0.1", 9900),
+            "state": {},
+        }
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A whole answer."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        """The body as JSON."""
+        return msgspec.json.decode(self.body)
+
+    @property
+    def media_type(self) -> str:
+        """The content type without its parameters."""
+        return self.headers.get("content-type", "").partition(";")[0].strip()
+
+
+class Exchange:
+    """One request under way: what the server sent so far, and what it still wants to read."""
+
+    def __init__(self, asked: Asked, *, is_slow: bool) -> None:
+        self._asked = asked
+        self._to_read: list[bytes] = list(asked.chunks)
+        self._started = anyio.Event()
+        self._gone = anyio.Event()
+        self._ended = anyio.Event()
+        size = 0 if is_slow else 100_000
+        chunks = anyio.create_memory_object_stream[bytes](size)
+        self._sending: MemoryObjectSendStream[bytes] = chunks[0]
+        self._chunks: MemoryObjectReceiveStream[bytes] = chunks[1]
+        self.chunks_read = 0
+        self.status = 0
+        self.headers: dict[str, str] = {}
+
+    async def run(self, app: AsgiApp) -> None:
+        """Let the application work on the request until it is done."""
+        try:
+            await app(self._asked.scope, self._receive, self._send)
+        finally:
+            self._ended.set()
+            self._started.set()
+            self._sending.close()
+
+    async def wait_started(self) -> None:
+        """Wait for status and headers."""
+        with anyio.fail_after(PATIENCE_S):
+            await self._started.wait()
+
+    async def wait_ended(self) -> None:
+        """Wait until the application is done with the request."""
+        with anyio.fail_after(PATIENCE_S):
+            await self._ended.wait()
+
+    async def next_chunk(self) -> bytes | None:
+        """The next piece of the body; None at the end."""
+        with anyio.fail_after(PATIENCE_S):
+            try:
+                return await self._chunks.receive()
+            except anyio.EndOfStream:
+                return None
+
+    def close(self) -> None:
+        """Let go of what was not read."""
+        self.disconnect()
+        self._chunks.close()
+
+    def disconnect(self) -> None:
+        """Go away, as a client does whose connection broke."""
+        self._gone.set()
+
+    async def _receive(self) -> AsgiMessage:
+        if self._to_read:
+            chunk = self._to_read.pop(0)
+            self.chunks_read += 1
+            return {"type": "http.request", "body": chunk, "more_body": bool(self._to_read)}
+        async with anyio.create_task_group() as both:
+            for event in (self._gone, self._ended):
+                both.start_soon(_wait_then_cancel, event, both.cancel_scope)
+        return {"type": "http.disconnect"}
+
+    async def _send(self, message: AsgiMessage) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            self.headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in message["headers"]}
+            self._started.set()
+            return
+        if self._gone.is_set():
+            return
+        body = message.get("body", b"")
+        if body:
+            await self._deliver(body)
+        if not message.get("more_body", False):
+            self._sending.close()
+
+    async def _deliver(self, body: bytes) -> None:
+        async with anyio.create_task_group() as both:
+            both.start_soon(_wait_then_cancel, self._gone, both.cancel_scope)
+            await self._sending.send(body)
+            both.cancel_scope.cancel()
+
+
+async def _wait_then_cancel(event: anyio.Event, scope: anyio.CancelScope) -> None:
+    await event.wait()
+    scope.cancel()
+
+
+class Door:
+    """Where a test knocks: an application and the headers this client always sends."""
+
+    def __init__(self, app: AsgiApp, headers: Mapping[str, str] | None = None) -> None:
+        self._app = app
+        self._headers = dict(headers or {})
+
+    def with_headers(self, **headers: str) -> "Door":
+        """The same door for a client that always sends these headers too."""
+        more = {name.replace("_", "-"): value for name, value in headers.items()}
+        return Door(self._app, {**self._headers, **more})
+
+    @asynccontextmanager
+    async def open(self, asked: Asked, *, is_slow: bool = False) -> AsyncIterator[Exchange]:
+        """A request under way; leaving the block disconnects."""
+        headers = {**self._headers, **asked.headers}
+        exchange = Exchange(replace(asked, headers=headers), is_slow=is_slow)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(exchange.run, self._app)
+            try:
+                yield exchange
+            finally:
+                exchange.close()
+                with anyio.CancelScope(shield=True):
+                    await exchange.wait_ended()
+
+    async def ask(self, asked: Asked) -> Answer:
+        """The whole answer to a request."""
+        async with self.open(asked) as exchange:
+            body = b""
+            while (chunk := await exchange.next_chunk()) is not None:
+                body += chunk
+            return Answer(exchange.status, exchange.headers, body)
+
+    async def get(self, path: str, **headers: str) -> Answer:
+        """The whole answer to a GET."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return await self.ask(Asked("GET", path, named))
+
+    async def post(self, path: str, body: bytes, **headers: str) -> Answer:
+        """The whole answer to a POST of JSON, unless a content type is given."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        asked = Asked("POST", path, {"content-type": "application/json", **named}, (body,))
+        return await self.ask(asked)

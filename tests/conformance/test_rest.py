@@ -1,0 +1,256 @@
+"""HTTP+JSON in 1.0."""
+
+import json
+
+import pytest
+from a2a import types as v1_types
+from google.protobuf import json_format
+
+from openclaw_a2a.model.reply import InputRequired, Reply
+
+from .asgi_door import Asked, Door
+from .conftest import Start
+from .outline import describe, text_of
+from .scripted_agent import ScriptedAgent
+from .wire_clients import FrameReader, Json, v1_message
+
+REST = "/a2a/rest"
+TASKS = {"agentStyle": "task-generating"}
+
+
+def _agent() -> ScriptedAgent:
+    return ScriptedAgent(Reply.of_text("hello"))
+
+
+async def _post(door: Door, path: str, body: Json, **headers: str) -> Json:
+    answer = await door.post(f"{REST}{path}", json.dumps(body).encode(), **headers)
+    assert (answer.status, answer.media_type) == (200, "application/a2a+json"), answer
+    return answer.json
+
+
+async def _events(door: Door, asked: Asked) -> list[str]:
+    async with door.open(asked) as exchange:
+        await exchange.wait_started()
+        assert exchange.status == 200
+        assert exchange.headers["content-type"].startswith("text/event-stream")
+        frames = await FrameReader(exchange, _check_event).rest()
+    return [describe(frame.json) for frame in frames]
+
+
+def _check_event(body: Json) -> None:
+    json_format.ParseDict(body, v1_types.StreamResponse())
+
+
+def _stream(body: Json, path: str = "/message:stream") -> Asked:
+    headers = {"content-type": "application/json"}
+    return Asked("POST", f"{REST}{path}", headers, (json.dumps(body).encode(),))
+
+
+@pytest.mark.requirement("wire.rest.send", "wire.rest.media-type")
+async def test_send_takes_bare_params_and_gives_task_or_message(start: Start) -> None:
+    direct = await _post(await start(_agent()), "/message:send", v1_message())
+    json_format.ParseDict(direct, v1_types.SendMessageResponse())
+    assert text_of(direct["message"]) == "hello"
+
+
+@pytest.mark.requirement("wire.rest.send", "wire.rest.get")
+async def test_task_that_was_sent_can_be_fetched(start: Start) -> None:
+    door = await start(_agent(), account=TASKS)
+    task = (await _post(door, "/message:send", v1_message()))["task"]
+    answer = await door.get(f"{REST}/tasks/{task['id']}")
+    assert (answer.status, answer.media_type) == (200, "application/a2a+json")
+    json_format.ParseDict(answer.json, v1_types.Task())
+    assert answer.json == task
+    short = await door.get(f"{REST}/tasks/{task['id']}?historyLength=0")
+    assert "history" not in short.json
+    one = await door.get(f"{REST}/tasks/{task['id']}?historyLength=1")
+    assert one.json["history"] == task["history"][-1:]
+
+
+@pytest.mark.requirement("wire.rest.media-type")
+@pytest.mark.parametrize(
+    "media_type",
+    ["application/json", "application/a2a+json", "application/json; charset=utf-8"],
+)
+async def test_both_json_types_are_taken(start: Start, media_type: str) -> None:
+    door = await start(_agent())
+    assert await _post(door, "/message:send", v1_message(), content_type=media_type)
+
+
+@pytest.mark.requirement("wire.rest.stream")
+async def test_stream_sends_bare_events(start: Start) -> None:
+    door = await start(_agent(), account=TASKS)
+    assert await _events(door, _stream(v1_message())) == [
+        "task submitted",
+        "status submitted",
+        "status working",
+        "artifact assistant-output-0001.",
+        "status completed",
+    ]
+
+
+@pytest.mark.requirement("wire.rest.stream", "wire.stream.message-only")
+async def test_stream_of_a_direct_answer_is_one_message(start: Start) -> None:
+    door = await start(_agent())
+    assert await _events(door, _stream(v1_message())) == ["message"]
+
+
+@pytest.mark.requirement("wire.rest.list")
+async def test_list_takes_camel_case_query_parameters(start: Start) -> None:
+    door = await start(_agent(), account=TASKS)
+    for context in ("one", "two", "two"):
+        await _post(door, "/message:send", v1_message(contextId=context))
+    answer = await door.get(
+        f"{REST}/tasks?contextId=two&pageSize=1&status=TASK_STATE_COMPLETED"
+        "&includeArtifacts=true&historyLength=0&statusTimestampAfter=2020-01-01T00:00:00Z"
+    )
+    page = answer.json
+    json_format.ParseDict(page, v1_types.ListTasksResponse())
+    assert (page["totalSize"], page["pageSize"], len(page["tasks"])) == (2, 1, 1)
+    assert "artifacts" in page["tasks"][0]
+    assert "history" not in page["tasks"][0]
+    rest = await door.get(f"{REST}/tasks?contextId=two&pageToken={page['nextPageToken']}")
+    assert len(rest.json["tasks"]) == 1
+    assert rest.json["nextPageToken"] == ""
+
+
+@pytest.mark.requirement("wire.rest.list", "wire.list.page-size")
+@pytest.mark.parametrize(
+    "query",
+    [
+        "pageSize=0",
+        "pageSize=101",
+        "pageSize=x",
+        "status=DONE",
+        "includeArtifacts=7",
+        "historyLength=-1",
+    ],
+)
+async def test_bad_query_parameters_are_refused_by_name(start: Start, query: str) -> None:
+    door = await start(_agent())
+    answer = await door.get(f"{REST}/tasks?{query}")
+    assert answer.status == 400
+    assert query.partition("=")[0] in str(answer.json["error"]["details"])
+
+
+@pytest.mark.requirement("wire.rest.cancel")
+async def test_cancel_gives_the_canceled_task(start: Start) -> None:
+    door = await start(ScriptedAgent(InputRequired("Which one?")))
+    task = (await _post(door, "/message:send", v1_message()))["task"]
+    canceled = await _post(door, f"/tasks/{task['id']}:cancel", {})
+    json_format.ParseDict(canceled, v1_types.Task())
+    assert canceled["status"]["state"] == "TASK_STATE_CANCELED"
+
+
+@pytest.mark.requirement("wire.rest.cancel")
+async def test_cancel_needs_no_body(start: Start) -> None:
+    door = await start(ScriptedAgent(InputRequired("Which one?")))
+    task = (await _post(door, "/message:send", v1_message()))["task"]
+    answer = await door.ask(Asked("POST", f"{REST}/tasks/{task['id']}:cancel"))
+    assert answer.status == 200
+
+
+@pytest.mark.requirement("wire.rest.subscribe")
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_subscribe_works_by_get_and_by_post(start: Start, method: str) -> None:
+    agent = ScriptedAgent()
+    door = await start(agent)
+    params = v1_message(configuration={"returnImmediately": True})
+    task = (await _post(door, "/message:send", params))["task"]
+    run = await agent.next_run()
+    async with door.open(Asked(method, f"{REST}/tasks/{task['id']}:subscribe")) as exchange:
+        frames = FrameReader(exchange, _check_event)
+        (first,) = await frames.take(1)
+        await run.end(Reply.of_text("done"))
+        rest = await frames.rest()
+    assert "task" in first.json
+    assert describe(rest[-1].json) == "status completed"
+
+
+@pytest.mark.requirement("wire.rest.tenant")
+async def test_paths_also_exist_below_a_tenant(start: Start) -> None:
+    door = await start(_agent(), account=TASKS)
+    task = (await _post(door, "/acme/message:send", v1_message()))["task"]
+    assert (await door.get(f"{REST}/acme/tasks/{task['id']}")).status == 200
+    assert (await door.get(f"{REST}/acme/tasks")).status == 200
+
+
+@pytest.mark.requirement("wire.rest.errors", "wire.error.codes")
+async def test_errors_are_statuses_with_error_info(start: Start) -> None:
+    door = await start(_agent(), account=TASKS)
+    missing = await door.get(f"{REST}/tasks/no-such-task")
+    assert missing.status == 404
+    error = missing.json["error"]
+    assert (error["code"], error["status"]) == (404, "NOT_FOUND")
+    assert "no-such-task" in error["message"]
+    info = error["details"][0]
+    assert info["@type"] == "type.googleapis.com/google.rpc.ErrorInfo"
+    assert (info["reason"], info["domain"]) == ("TASK_NOT_FOUND", "a2a-protocol.org")
+    task = (await _post(door, "/message:send", v1_message()))["task"]
+    cancel = await door.post(f"{REST}/tasks/{task['id']}:cancel", b"{}")
+    assert (cancel.status, cancel.json["error"]["details"][0]["reason"]) == (
+        400,
+        "TASK_NOT_CANCELABLE",
+    )
+    subscribe = await door.get(f"{REST}/tasks/{task['id']}:subscribe")
+    assert (subscribe.status, subscribe.json["error"]["details"][0]["reason"]) == (
+        400,
+        "UNSUPPORTED_OPERATION",
+    )
+
+
+@pytest.mark.requirement("wire.rest.errors", "wire.error.violations")
+async def test_validation_error_lists_the_violations(start: Start) -> None:
+    door = await start(_agent())
+    answer = await door.post(f"{REST}/message:send", b'{"message":{"role":"ROLE_USER"}}')
+    assert answer.status == 400
+    assert answer.json["error"]["status"] == "INVALID_ARGUMENT"
+    details = answer.json["error"]["details"]
+    (bad,) = [one for one in details if one["@type"].endswith("google.rpc.BadRequest")]
+    fields = {one["field"] for one in bad["fieldViolations"]}
+    assert fields == {"message.messageId", "message.parts"}
+
+
+@pytest.mark.requirement("wire.rest.errors")
+async def test_body_that_is_not_json_is_a_400(start: Start) -> None:
+    door = await start(_agent())
+    answer = await door.post(f"{REST}/message:send", b"{nothing")
+    assert answer.status == 400
+    assert answer.json["error"]["message"]
+
+
+@pytest.mark.requirement("wire.rest.push-not-offered")
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/tasks/t/pushNotificationConfigs"),
+        ("GET", "/tasks/t/pushNotificationConfigs"),
+        ("GET", "/tasks/t/pushNotificationConfigs/c"),
+        ("DELETE", "/tasks/t/pushNotificationConfigs/c"),
+    ],
+)
+async def test_push_paths_say_that_push_is_not_offered(
+    start: Start, method: str, path: str
+) -> None:
+    door = await start(_agent())
+    body = b'{"url":"https://hook.example/"}' if method == "POST" else b""
+    headers = {"content-type": "application/json"}
+    answer = await door.ask(Asked(method, f"{REST}{path}", headers, (body,)))
+    assert answer.status == 400
+    reason = answer.json["error"]["details"][0]["reason"]
+    assert reason == "PUSH_NOTIFICATION_NOT_SUPPORTED"
+
+
+@pytest.mark.requirement("wire.rest.extended-card")
+async def test_extended_card_is_unsupported(start: Start) -> None:
+    answer = await (await start(_agent())).get(f"{REST}/extendedAgentCard")
+    assert answer.status == 400
+    assert answer.json["error"]["details"][0]["reason"] == "UNSUPPORTED_OPERATION"
+
+
+@pytest.mark.requirement("wire.rest.unknown-path")
+@pytest.mark.parametrize("path", ["", "/", "/nothing", "/tasks/t:sing", "/message:sing"])
+async def test_unknown_path_is_404(start: Start, path: str) -> None:
+    answer = await (await start(_agent())).get(f"{REST}{path}")
+    assert answer.status == 404
+    assert answer.json["error"]["message"]

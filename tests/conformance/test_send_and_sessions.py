@@ -1,0 +1,418 @@
+"""From a message to the turn an agent is asked, its session, and sending twice."""
+
+import json
+
+import anyio
+import pytest
+
+from openclaw_a2a.model.message import Part
+from openclaw_a2a.model.reply import Failed, InputRequired, Reply, ToolPhase, ToolProgress
+
+from .asgi_door import Asked
+from .conftest import Start, peers, token_of
+from .outline import outline, status_text, text_of
+from .scripted_agent import ScriptedAgent
+from .wire_clients import Json, V1Client, V03Client, encode_call, v1_message, v03_message
+
+TASKS = {"agentStyle": "task-generating"}
+
+
+def _agent() -> ScriptedAgent:
+    return ScriptedAgent(Reply.of_text("hello"))
+
+
+@pytest.mark.requirement("inbound.turn.text")
+async def test_text_parts_are_joined_by_a_blank_line(start: Start) -> None:
+    agent = _agent()
+    v1 = V1Client(await start(agent))
+    await v1.send(parts=[{"text": "one"}, {"text": "two"}])
+    assert agent.turns[0].body == "one\n\ntwo"
+    assert agent.turns[0].raw_body == "one\n\ntwo"
+
+
+@pytest.mark.requirement("inbound.turn.nothing-usable")
+@pytest.mark.parametrize("account", [{}, TASKS])
+@pytest.mark.parametrize("texts", [[""], ["  ", "\n"]])
+async def test_message_with_nothing_usable_is_answered_without_a_run(
+    start: Start, account: Json, texts: list[str]
+) -> None:
+    agent = _agent()
+    door = await start(agent, account=account)
+    parts = [{"kind": "text", "text": text} for text in texts]
+    answer = await V03Client(door).send(parts=parts, contextId="mine")
+    assert (answer["kind"], answer["role"], answer["contextId"]) == ("message", "agent", "mine")
+    assert "text" in text_of(answer)
+    assert agent.turns == []
+    assert (await V1Client(door).list())["totalSize"] == 0
+
+
+@pytest.mark.requirement("inbound.turn.nothing-usable")
+async def test_stream_of_a_message_with_nothing_usable_is_one_message(start: Start) -> None:
+    agent = _agent()
+    v1 = V1Client(await start(agent, account=TASKS))
+    params = v1_message(parts=[{"text": " "}])
+    assert outline(await v1.events("SendStreamingMessage", params)) == ["message"]
+    assert agent.turns == []
+
+
+@pytest.mark.requirement("inbound.turn.data-only")
+async def test_data_alone_gives_a_placeholder_and_an_empty_raw_body(start: Start) -> None:
+    agent = _agent()
+    v1 = V1Client(await start(agent))
+    await v1.send(parts=[{"data": {"a": 1}}])
+    (turn,) = agent.turns
+    assert turn.body.strip()
+    assert turn.raw_body == ""
+
+
+@pytest.mark.requirement("inbound.turn.untrusted")
+async def test_everything_but_text_is_told_as_labelled_untrusted_notes(start: Start) -> None:
+    agent = _agent()
+    v1 = V1Client(await start(agent))
+    parts: list[Json] = [
+        {"text": "hi", "metadata": {"z": 1, "a": {"y": 2, "b": 3}}},
+        {"data": {"n": [1, 2]}},
+    ]
+    await v1.send(parts=parts, metadata={"who": "me"})
+    about_message, about_text, about_data = agent.turns[0].untrusted
+    assert "part 1, kind text" in about_text
+    assert "part 2" in about_data
+    for note, value in zip(
+        (about_message, about_text, about_data),
+        ({"who": "me"}, parts[0]["metadata"], parts[1]["data"]),
+        strict=True,
+    ):
+        label, _, body = note.partition("\n")
+        assert "untrusted" in label.lower()
+        assert "not instructions" in label.lower()
+        assert body == json.dumps(value, indent=2, sort_keys=True)
+
+
+@pytest.mark.requirement(
+    "inbound.turn.addresses", "inbound.turn.message-id", "inbound.turn.thread-id"
+)
+async def test_turn_says_who_writes_to_whom_about_what(start: Start) -> None:
+    agent = _agent()
+    door = await start(agent, account=TASKS, settings=peers("alice"))
+    v1 = V1Client(door.with_headers(authorization=f"Bearer {token_of('alice')}"))
+    task = (await v1.send(messageId="m-77", contextId="mine"))["task"]
+    (turn,) = agent.turns
+    assert (turn.sender, turn.recipient) == ("a2a:alice", "a2a:default")
+    assert turn.message_id == "m-77"
+    assert turn.thread_id == task["id"]
+    assert turn.context_id == "mine"
+
+
+@pytest.mark.requirement("inbound.turn.binding", "inbound.account.session-store")
+async def test_binding_names_agent_session_and_store(start: Start) -> None:
+    agent = _agent()
+    v1 = V1Client(await start(agent, account={**TASKS, "sessionStore": "/var/sessions"}))
+    await v1.send(contextId="mine")
+    binding = agent.turns[0].binding
+    assert (binding.agent_id, binding.account_id, binding.channel) == ("main", "default", "a2a")
+    assert binding.session_key.startswith("agent:main:a2a:")
+    assert binding.session_key.endswith(":mine")
+    assert binding.main_session_key == "agent:main:main"
+    assert binding.store_path == "/var/sessions"
+
+
+@pytest.mark.requirement("inbound.turn.peer-authenticated")
+async def test_peer_is_the_authenticated_name(start: Start) -> None:
+    agent = _agent()
+    door = await start(agent, settings=peers("alice"))
+    v1 = V1Client(door.with_headers(authorization=f"Bearer {token_of('alice')}"))
+    await v1.send(contextId="mine")
+    peer = agent.turns[0].binding.peer
+    assert (peer.id, peer.source, peer.kind) == ("alice", "server-user-name", "direct")
+
+
+@pytest.mark.requirement("inbound.turn.peer-context")
+async def test_peer_without_a_name_is_the_context(start: Start) -> None:
+    agent = _agent()
+    v1 = V1Client(await start(agent))
+    await v1.send(contextId="mine")
+    peer = agent.turns[0].binding.peer
+    assert (peer.id, peer.source) == ("mine", "context-id")
+
+
+@pytest.mark.requirement("inbound.turn.origin", "inbound.account.origin-policy")
+async def test_origin_is_told_only_with_the_legacy_policy(start: Start) -> None:
+    quiet, legacy = _agent(), _agent()
+    await V1Client(await start(quiet)).send()
+    account = {"originRoutingPolicy": "legacy-origin-routing"}
+    await V1Client(await start(legacy, account=account)).send()
+    assert (quiet.turns[0].originating_channel, quiet.turns[0].originating_to) == (None, None)
+    assert legacy.turns[0].originating_channel == "a2a"
+    assert legacy.turns[0].originating_to
+
+
+@pytest.mark.requirement("inbound.turn.binding-kept", "wire.ids.context-inferred")
+async def test_follow_up_on_a_task_keeps_binding_and_context(start: Start) -> None:
+    agent = ScriptedAgent(InputRequired("Which one?"))
+    v1 = V1Client(await start(agent))
+    task = (await v1.send(contextId="mine"))["task"]
+    again = (await v1.send("the red one", taskId=task["id"]))["task"]
+    more = (await v1.send("the blue one", taskId=task["id"]))["task"]
+    assert again["contextId"] == more["contextId"] == "mine"
+    first, second, third = agent.turns
+    assert first.binding == second.binding == third.binding
+    assert second.context_id == "mine"
+    assert second.task_id == task["id"]
+
+
+@pytest.mark.requirement("inbound.turn.reference-tasks")
+async def test_referenced_tasks_are_in_the_turn_and_unknown_ones_are_ignored(start: Start) -> None:
+    agent = _agent()
+    v1 = V1Client(await start(agent, account=TASKS))
+    known = (await v1.send())["task"]
+    await v1.send(referenceTaskIds=[known["id"], "no-such-task"])
+    assert [task.id for task in agent.turns[1].reference_tasks] == [known["id"]]
+
+
+@pytest.mark.requirement("inbound.turn.no-commands")
+async def test_text_with_a_slash_reaches_the_agent_as_text(start: Start) -> None:
+    agent = _agent()
+    v1 = V1Client(await start(agent))
+    assert text_of((await v1.send("/reset all"))["message"]) == "hello"
+    assert agent.turns[0].body == "/reset all"
+
+
+@pytest.mark.requirement("inbound.session.in-turn", "promise.lane.one-run")
+async def test_messages_of_one_context_run_one_after_the_other(start: Start) -> None:
+    agent = ScriptedAgent()
+    v1 = V1Client(await start(agent))
+    for number in range(3):
+        await v1.start(f"message {number}", contextId="mine")
+    for number in range(3):
+        run = await agent.next_run()
+        assert run.turn.body == f"message {number}"
+        assert not agent.has_waiting_run
+        await run.end(Reply.of_text("done"))
+
+
+@pytest.mark.requirement("inbound.session.failure-frees")
+@pytest.mark.parametrize("failure", [Failed("no"), RuntimeError("broken")])
+async def test_failed_run_lets_the_next_one_in(start: Start, failure: Failed | Exception) -> None:
+    agent = ScriptedAgent()
+    v1 = V1Client(await start(agent))
+    await v1.start("first", contextId="mine")
+    await v1.start("second", contextId="mine")
+    await (await agent.next_run()).end(failure)
+    second = await agent.next_run()
+    assert second.turn.body == "second"
+    await second.end(Reply.of_text("done"))
+
+
+@pytest.mark.requirement("promise.lane.parallel")
+async def test_different_contexts_run_side_by_side(start: Start) -> None:
+    agent = ScriptedAgent()
+    v1 = V1Client(await start(agent))
+    for context in ("one", "two", "three"):
+        await v1.start(contextId=context)
+    runs = [await agent.next_run() for _ in range(3)]
+    assert {run.turn.context_id for run in runs} == {"one", "two", "three"}
+    for run in runs:
+        await run.end(Reply.of_text("done"))
+
+
+@pytest.mark.requirement("wire.ids.server-made", "wire.ids.context-alone", "wire.ids.context-kept")
+async def test_context_of_the_client_is_kept_and_holds_several_tasks(start: Start) -> None:
+    v1 = V1Client(await start(_agent(), account=TASKS))
+    first = (await v1.send(contextId="mine"))["task"]
+    second = (await v1.send(contextId="mine"))["task"]
+    assert first["contextId"] == second["contextId"] == "mine"
+    assert first["id"] != second["id"]
+    without = (await v1.send())["task"]
+    assert without["contextId"] not in ("", "mine")
+
+
+@pytest.mark.requirement("inbound.history.appended", "promise.idempotent.task")
+async def test_message_to_a_task_joins_its_history_once(start: Start) -> None:
+    agent = ScriptedAgent(InputRequired("Which one?"))
+    v1 = V1Client(await start(agent))
+    task = (await v1.send(messageId="m-first"))["task"]
+    params = v1_message("the red one", taskId=task["id"], messageId="m-second")
+    await v1.call("SendMessage", params)
+    await v1.call("SendMessage", params)
+    history = (await v1.get(task["id"]))["history"]
+    from_user = [one["messageId"] for one in history if one["role"] == "ROLE_USER"]
+    assert from_user == ["m-first", "m-second"]
+    assert len(agent.turns) == 2
+
+
+@pytest.mark.requirement("inbound.history.appended")
+async def test_message_is_in_the_history_while_its_run_is_under_way(start: Start) -> None:
+    agent = ScriptedAgent()
+    v1 = V1Client(await start(agent))
+    task = await v1.start(messageId="m-first")
+    await (await agent.next_run()).end(InputRequired("Which one?"))
+    await v1.start("the red one", taskId=task["id"], messageId="m-second")
+    run = await agent.next_run()
+    history = (await v1.get(task["id"]))["history"]
+    assert "m-second" in [one["messageId"] for one in history]
+    await run.end(Reply.of_text("done"))
+
+
+@pytest.mark.requirement("promise.idempotent.task")
+async def test_same_message_twice_is_one_task_and_one_run(start: Start) -> None:
+    agent = _agent()
+    v1 = V1Client(await start(agent, account=TASKS))
+    params = v1_message()
+    first = await v1.call("SendMessage", params)
+    second = await v1.call("SendMessage", params)
+    assert first == second
+    assert len(agent.turns) == 1
+
+
+@pytest.mark.requirement("promise.idempotent.task")
+async def test_same_message_as_a_stream_follows_the_same_task(start: Start) -> None:
+    agent = _agent()
+    v1 = V1Client(await start(agent, account=TASKS))
+    params = v1_message()
+    first = (await v1.call("SendMessage", params))["task"]
+    frames = await v1.events("SendStreamingMessage", params)
+    assert frames[0].json["result"]["task"]["id"] == first["id"]
+    assert len(agent.turns) == 1
+
+
+@pytest.mark.requirement("promise.idempotent.task")
+async def test_same_continuation_after_the_task_ended_gives_that_task(start: Start) -> None:
+    """A client whose connection broke repeats its message; by then the task has ended."""
+    agent = ScriptedAgent(
+        script=lambda turn: [Reply.of_text("done") if turn.resume else InputRequired("?", "x")]
+    )
+    v1 = V1Client(await start(agent))
+    task = (await v1.send())["task"]
+    params = v1_message("the red one", taskId=task["id"])
+    ended = (await v1.call("SendMessage", params))["task"]
+    assert ended["status"]["state"] == "TASK_STATE_COMPLETED"
+    assert (await v1.call("SendMessage", params))["task"] == ended
+    assert len(agent.turns) == 2
+
+
+@pytest.mark.requirement("promise.idempotent.direct")
+async def test_same_message_twice_is_one_direct_answer_and_one_run(start: Start) -> None:
+    agent = _agent()
+    v1 = V1Client(await start(agent))
+    params = v1_message()
+    first = await v1.call("SendMessage", params)
+    assert await v1.call("SendMessage", params) == first
+    assert outline(await v1.events("SendStreamingMessage", params)) == ["message"]
+    assert len(agent.turns) == 1
+
+
+@pytest.mark.requirement("promise.idempotent.at-once")
+@pytest.mark.parametrize("account", [{}, TASKS])
+async def test_same_message_at_once_is_one_run(start: Start, account: Json) -> None:
+    agent = ScriptedAgent()
+    v1 = V1Client(await start(agent, account=account))
+    params, results = v1_message(), list[Json]()
+
+    async def send() -> None:
+        results.append(await v1.call("SendMessage", params))
+
+    async with anyio.create_task_group() as both:
+        both.start_soon(send)
+        both.start_soon(send)
+        await (await agent.next_run()).end(Reply.of_text("once"))
+    assert results[0] == results[1]
+    assert len(agent.turns) == 1
+
+
+@pytest.mark.requirement("promise.idempotent.conflict")
+async def test_other_body_under_a_known_message_id_is_an_error(start: Start) -> None:
+    agent = _agent()
+    door = await start(agent, account=TASKS)
+    params = v1_message("one")
+    await V1Client(door).call("SendMessage", params)
+    params["message"]["parts"] = [{"text": "two"}]
+    failed = await V1Client(door).error("SendMessage", params)
+    assert params["message"]["messageId"] in failed.message
+    old = v03_message("three", messageId=params["message"]["messageId"])
+    assert (await V03Client(door).error("message/send", old)).code == failed.code
+    assert len(agent.turns) == 1
+
+
+@pytest.mark.requirement("promise.idempotent.per-caller")
+async def test_message_ids_of_two_callers_are_strangers(start: Start) -> None:
+    agent = _agent()
+    door = await start(agent, settings=peers("alice", "bob"))
+    for name in ("alice", "bob"):
+        v1 = V1Client(door.with_headers(authorization=f"Bearer {token_of(name)}"))
+        await v1.send(f"from {name}", messageId="m-same")
+    assert [turn.body for turn in agent.turns] == ["from alice", "from bob"]
+
+
+@pytest.mark.requirement("door.disconnect")
+async def test_client_that_goes_away_does_not_stop_its_task(start: Start) -> None:
+    agent = ScriptedAgent()
+    door = await start(agent, account=TASKS)
+    v1 = V1Client(door)
+    body = encode_call("SendMessage", v1_message())
+    headers = {"content-type": "application/json"}
+    async with door.open(Asked("POST", "/a2a/jsonrpc", headers, (body,))) as exchange:
+        run = await agent.next_run()
+        exchange.disconnect()
+    assert not run.has_stopped
+    await run.end(Reply.of_text("still here"))
+    async with v1.stream("SubscribeToTask", {"id": run.turn.task_id}, last_event_id="0") as frames:
+        assert outline(await frames.rest())[-1] == "status completed"
+
+
+@pytest.mark.requirement("wire.blocking.default", "inbound.send.task-generating")
+async def test_blocking_send_returns_the_ended_task_with_everything(start: Start) -> None:
+    agent = ScriptedAgent(
+        ToolProgress(ToolPhase.RESULT, "lookup", "c1", {"ok": True}),
+        Reply((Part.of_text("answer"),)),
+    )
+    v1 = V1Client(await start(agent, account=TASKS))
+    task = (await v1.send())["task"]
+    assert task["status"]["state"] == "TASK_STATE_COMPLETED"
+    assert status_text(task) == "answer"
+    assert [one["artifactId"] for one in task["artifacts"]] == [
+        "tool-progress-c1",
+        "assistant-output-0001",
+    ]
+    assert task["history"][0]["role"] == "ROLE_USER"
+
+
+@pytest.mark.requirement("inbound.get.history-length", "wire.history.length")
+async def test_history_length_is_honoured_by_send_and_get(start: Start) -> None:
+    v1 = V1Client(await start(_agent(), account=TASKS))
+    task = (await v1.send())["task"]
+    assert len(task["history"]) == 2
+    none = (await v1.send(configuration={"historyLength": 0}))["task"]
+    assert "history" not in none
+    last = (await v1.send(configuration={"historyLength": 1}))["task"]
+    assert [one["role"] for one in last["history"]] == ["ROLE_AGENT"]
+    assert (await v1.get(task["id"]))["history"] == task["history"]
+    assert "history" not in await v1.get(task["id"], historyLength=0)
+    assert (await v1.get(task["id"], historyLength=1))["history"] == task["history"][-1:]
+    assert (await v1.get(task["id"], historyLength=9))["history"] == task["history"]
+
+
+@pytest.mark.requirement("inbound.get.history-length")
+async def test_history_length_of_0_3_gives_all_none_or_the_last(start: Start) -> None:
+    v03 = V03Client(await start(_agent(), account=TASKS))
+    task = await v03.send()
+    assert len((await v03.get(task["id"]))["history"]) == 2
+    assert not (await v03.get(task["id"], historyLength=0)).get("history")
+    assert len((await v03.get(task["id"], historyLength=1))["history"]) == 1
+
+
+@pytest.mark.requirement("inbound.get.latest")
+async def test_get_gives_the_task_as_of_its_last_event(start: Start) -> None:
+    agent = ScriptedAgent()
+    v1 = V1Client(await start(agent, account=TASKS))
+    async with v1.stream("SendStreamingMessage", v1_message()) as frames:
+        task_id = (await frames.take(1))[0].json["result"]["task"]["id"]
+        run = await agent.next_run()
+        await run.tell(ToolProgress(ToolPhase.START, "lookup", "c1"))
+        while outline([(await frames.take(1))[0]]) != ["artifact tool-progress-c1"]:
+            pass
+        got = await v1.get(task_id)
+        assert got["status"]["state"] == "TASK_STATE_WORKING"
+        assert [one["artifactId"] for one in got["artifacts"]] == ["tool-progress-c1"]
+        await run.end(Reply.of_text("done"))
+        await frames.rest()
+    assert (await v1.get(task_id))["status"]["state"] == "TASK_STATE_COMPLETED"
