@@ -19,7 +19,15 @@ from openclaw_a2a.settings.keys import (
     names_of,
 )
 from openclaw_a2a.settings.paths import clean_url, expand_path, is_absolute
-from openclaw_a2a.settings.report import Report, join, kind_of, one_of, values_of
+from openclaw_a2a.settings.report import (
+    Report,
+    is_list,
+    is_object,
+    join,
+    kind_of,
+    one_of,
+    values_of,
+)
 from openclaw_a2a.settings.shape import (
     Account,
     AgentSettings,
@@ -83,8 +91,10 @@ class AccountReader:
         self._check_keys()
         take = self._forgiving
         enabled = take.flag("enabled", default=True)
-        card_path = take.route("agentCardPath")
+        address = self._public_base_url() or around.public_base_url or None
         root = "" if self._id == DEFAULT_ID else f"/agents/{self._id}"
+        usual = f"{root}/.well-known/agent-card.json"
+        card_path = take.route("agentCardPath") or usual
         input_modes = self._input_modes()
         output_modes = take.texts("defaultOutputModes", default=TEXT_MODES)
         return Account(
@@ -92,11 +102,11 @@ class AccountReader:
             enabled=enabled,
             label=take.text("label") or self._id,
             description=take.text("description") or _DESCRIPTION,
-            public_base_url=self._public_base_url() or around.public_base_url,
+            public_base_url=address,
             default_agent_id=self._agent_id(around.agents, enabled=enabled),
             protocol_version=take.text("protocolVersion") or "0.3.0",
-            agent_card_path=card_path or f"{root}/.well-known/agent-card.json",
-            agent_card_alias=None if card_path else f"{root}/.well-known/agent.json",
+            agent_card_path=card_path,
+            agent_card_alias=f"{root}/.well-known/agent.json" if card_path == usual else None,
             json_rpc_path=take.route("jsonRpcPath") or f"{root}/a2a/jsonrpc",
             rest_path=f"{root}/a2a/rest",
             max_body_bytes=take.count("maxBodyBytes", default=1_048_576),
@@ -110,8 +120,15 @@ class AccountReader:
             skills=self._skills(input_modes, output_modes),
             task_store=self._task_store(around.folder),
             session_store=take.text("sessionStore"),
-            not_running_reason=None if enabled else f"the account {self._id} is not enabled",
+            not_running_reason=self._not_running_reason(address, enabled=enabled),
         )
+
+    def _not_running_reason(self, address: str | None, *, enabled: bool) -> str | None:
+        if not enabled:
+            return f"the account {self._id} is not enabled"
+        if address is None:
+            return f"the account {self._id} has no publicBaseUrl and the server has none either"
+        return None
 
     def _check_keys(self) -> None:
         known = (*names_of(AccountKeys), *_REMOVED)
@@ -161,7 +178,7 @@ class AccountReader:
 
     def _input_modes(self) -> tuple[str, ...]:
         value = self._values.get("defaultInputModes", list(TEXT_MODES))
-        if not isinstance(value, list):
+        if not is_list(value):
             return self._forgiving.texts("defaultInputModes", default=TEXT_MODES)
         modes: list[str] = []
         for index, mode in enumerate(value):
@@ -194,7 +211,7 @@ class AccountReader:
         if "taskStore" not in self._values:
             return None
         value = self._values["taskStore"]
-        if not isinstance(value, dict):
+        if not is_object(value):
             self._problem("taskStore", f"must be an object, not {kind_of(value)}")
             return None
         place = join(self._path, "taskStore")

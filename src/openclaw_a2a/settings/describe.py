@@ -7,7 +7,7 @@ import msgspec
 
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.settings.keys import ACCOUNT_ID, AGENT_ID, PEER_NAME, FileKeys
-from openclaw_a2a.settings.report import join
+from openclaw_a2a.settings.report import is_list, is_object, join
 from openclaw_a2a.settings.secret import Secret
 from openclaw_a2a.settings.shape import Account, Settings
 
@@ -61,9 +61,9 @@ def effective(settings: Settings) -> JsonObject:
 
 def hide_secrets(value: Json, name: str = "") -> Json:
     """The value without what looks like a secret; references (`env:`, `file:`) stay."""
-    if isinstance(value, dict):
-        return {key: hide_secrets(member, str(key)) for key, member in value.items()}
-    if isinstance(value, list):
+    if is_object(value):
+        return {key: hide_secrets(member, key) for key, member in value.items()}
+    if is_list(value):
         return [hide_secrets(item, name) for item in value]
     if isinstance(value, str):
         if _SECRET_NAME.search(name) and not _REFERENCE.match(value):
@@ -74,7 +74,7 @@ def hide_secrets(value: Json, name: str = "") -> Json:
 
 def settings_schema() -> JsonObject:
     """The JSON Schema of the settings file, for editors and checks."""
-    schema, parts = msgspec.json.schema_components((FileKeys,), ref_template="#/$defs/{name}")
+    _, parts = msgspec.json.schema_components((FileKeys,), ref_template="#/$defs/{name}")
     definitions: JsonObject = {name: _tidy(part) for name, part in parts.items()}
     definitions["FileKeys"]["properties"]["agents"]["propertyNames"] = {"pattern": AGENT_ID}
     channel = definitions["ChannelKeys"]["properties"]
@@ -85,21 +85,28 @@ def settings_schema() -> JsonObject:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **root,
         "title": "openclaw-a2a settings",
+        "description": "Every key may be left out.",
         "$defs": definitions,
     }
 
 
 def _tidy(part: JsonObject) -> JsonObject:
-    """Without defaults that only mean "left out"."""
+    """Without defaults that only mean "left out" or repeat those of the part's members."""
     for member in part.get("properties", {}).values():
-        if member.get("default") in ("", None, {}, []):
+        if "$ref" in member or member.get("default") in ("", None, {}, []):
             member.pop("default", None)
     return part
 
 
 def _account(account: Account) -> JsonObject:
     members = _plain(account)
+    members["skills"] = [_without_modes(skill) for skill in members["skills"]]
     return {key: value for key, value in members.items() if key not in _DERIVED}
+
+
+def _without_modes(skill: JsonObject) -> JsonObject:
+    """A skill as the file has it; on the card it repeats the modes of its account."""
+    return {key: value for key, value in skill.items() if not key.endswith("Modes")}
 
 
 def _plain(value: msgspec.Struct) -> JsonObject:
@@ -116,7 +123,7 @@ def _shown(secret: Secret) -> str:
 
 
 def _leaves(path: str, value: Json) -> Iterator[tuple[str, Json]]:
-    if not isinstance(value, dict) or not value:
+    if not is_object(value) or not value:
         yield path, value
         return
     for key, member in value.items():

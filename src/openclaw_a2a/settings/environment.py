@@ -1,32 +1,34 @@
 """Settings and secrets from environment variables; nothing else in the gateway reads them."""
 
+import os
 from collections.abc import Iterator, Mapping
 
 import msgspec
 import pyjson5
 
 from openclaw_a2a.model.ids import Json, JsonObject
-from openclaw_a2a.settings.keys import FileKeys, member_kind, names_of
-from openclaw_a2a.settings.report import Report, unknown_key
+from openclaw_a2a.settings.keys import FileKeys, is_struct, member_kind, names_of
+from openclaw_a2a.settings.report import Report, is_object, unknown_key
 
 PREFIX = "OPENCLAW_A2A_"
+UNKNOWN_VARIABLE = "unknown-variable"
+"""The keyword of warnings about variables that have our prefix and set nothing."""
+
 _FOR_COMMANDS = frozenset({"URL", "TOKEN", "CONFIG"})
 
 
 class Surroundings(msgspec.Struct, frozen=True):
-    """What commands take from the environment: a gateway's address, a token, a settings file."""
+    """What commands take from the environment: a gateway's address and a token for it."""
 
     url: str | None = None
     token: str | None = None
-    config: str | None = None
 
 
-def read_surroundings(environ: Mapping[str, str]) -> Surroundings:
-    """OPENCLAW_A2A_URL, OPENCLAW_A2A_TOKEN and OPENCLAW_A2A_CONFIG, when they are not blank."""
-    url, token, config = (
-        environ.get(PREFIX + name, "").strip() or None for name in ("URL", "TOKEN", "CONFIG")
-    )
-    return Surroundings(url, token, config)
+def read_surroundings(environ: Mapping[str, str] | None = None) -> Surroundings:
+    """OPENCLAW_A2A_URL and OPENCLAW_A2A_TOKEN, when they are not blank."""
+    environment = os.environ if environ is None else environ
+    url, token = (environment.get(PREFIX + name, "").strip() or None for name in ("URL", "TOKEN"))
+    return Surroundings(url, token)
 
 
 def read_environment(
@@ -44,14 +46,15 @@ def read_environment(
         segments = name.split("__")
         if len(segments) == 1 and _spelling(segments[0], names_of(FileKeys)) is None:
             known = [PREFIX + key.upper() for key in names_of(FileKeys) if key[0] != "$"]
-            report.warning(variable, f"{unknown_key(variable, known)} (ignored)", "unknown-key")
+            report.warning(variable, f"{unknown_key(variable, known)} (ignored)", UNKNOWN_VARIABLE)
             continue
         yield name, _nest(segments, environ[variable], values=values)
 
 
 def _nest(segments: list[str], text: str, *, values: JsonObject) -> JsonObject:
     root: JsonObject = {}
-    here, kind, known = root, FileKeys, values
+    here, known = root, values
+    kind: Json = FileKeys
     for index, segment in enumerate(segments):
         key = _key(segment, kind, known)
         kind = member_kind(kind, key)
@@ -62,15 +65,13 @@ def _nest(segments: list[str], text: str, *, values: JsonObject) -> JsonObject:
             here[key] = inner
             here = inner
             below = known.get(key)
-            known = below if isinstance(below, dict) else {}
+            known = below if is_object(below) else {}
     return root
 
 
 def _key(segment: str, kind: Json, known: JsonObject) -> str:
     """The key a segment of a name stands for: a known one, else one in the file's spelling."""
-    names: tuple[str, ...] = ()
-    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-        names = names_of(kind)
+    names = names_of(kind) if is_struct(kind) else ()
     spelling = _spelling(segment, (*names, *known))
     if spelling is not None:
         return spelling

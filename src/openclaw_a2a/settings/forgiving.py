@@ -4,7 +4,7 @@ import re
 
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.settings.keys import SkillKeys, names_of
-from openclaw_a2a.settings.report import Report, join, kind_of
+from openclaw_a2a.settings.report import Report, is_list, is_object, join, kind_of
 
 _NOT_IN_A_PATH = re.compile(r"[\s?#%{}\\]|//|[^\x21-\x7e]")
 
@@ -61,7 +61,7 @@ class Forgiving:
     def skills(self, key: str) -> tuple[SkillKeys, ...]:
         """The skills that have an id and a name."""
         value = self._values.get(key, [])
-        if not isinstance(value, list):
+        if not is_list(value):
             self._wrong(key, "a list", value)
             return ()
         found = (self._skill(f"{key}[{index}]", one) for index, one in enumerate(value))
@@ -69,7 +69,7 @@ class Forgiving:
 
     def _skill(self, key: str, value: Json) -> SkillKeys | None:
         path = join(self._path, key)
-        if not isinstance(value, dict):
+        if not is_object(value):
             self._report.warning(path, "is no object and is left out", "type")
             return None
         self._report.unknown_keys(path, value, names_of(SkillKeys))
@@ -87,7 +87,7 @@ class Forgiving:
         )
 
     def _strings(self, key: str, value: Json) -> tuple[str, ...]:
-        if not isinstance(value, list):
+        if not is_list(value):
             self._wrong(key, "a list of strings", value)
             return ()
         strings: list[str] = []

@@ -1,6 +1,6 @@
 """The keys of the settings file, as people write them: the source of the schema."""
 
-from typing import Annotated
+from typing import Annotated, TypeGuard
 
 import msgspec
 from msgspec import Meta
@@ -93,13 +93,13 @@ class PeerKeys(Section, frozen=True):
 class SecurityKeys(Section, frozen=True):
     """Who may call."""
 
-    peers: dict[str, PeerKeys] = {}
+    peers: dict[str, PeerKeys] = msgspec.field(default_factory=dict)
 
 
 class ChannelKeys(Section, frozen=True):
     """The A2A channel."""
 
-    accounts: dict[str, AccountKeys] = {}
+    accounts: dict[str, AccountKeys] = msgspec.field(default_factory=dict)
     security: SecurityKeys = SecurityKeys()
 
 
@@ -107,6 +107,9 @@ class ChannelsKeys(Section, frozen=True):
     """The channels; there is one."""
 
     a2a: ChannelKeys = ChannelKeys()
+
+
+Later = Annotated[JsonObject, Meta(description="Not available in this version.")]
 
 
 class FileKeys(Section, frozen=True):
@@ -118,15 +121,15 @@ class FileKeys(Section, frozen=True):
     data: Annotated[str, Meta(description="The data folder.")] = "~/.openclaw-a2a"
     server: Server = Server()
     store: StoreKeys = StoreKeys()
-    agents: dict[str, AgentKeys] = {}
+    agents: dict[str, AgentKeys] = msgspec.field(default_factory=dict)
     channels: ChannelsKeys = ChannelsKeys()
     limits: Limits = Limits()
     retention: RetentionSettings = RetentionSettings()
     lease: LeaseSettings = LeaseSettings()
     log: LogSettings = LogSettings()
-    outbound: Annotated[JsonObject, Meta(description="Not available in this version.")] = {}
-    tools: Annotated[JsonObject, Meta(description="Not available in this version.")] = {}
-    opt: Annotated[JsonObject, Meta(description="Not available in this version.")] = {}
+    outbound: Later = msgspec.field(default_factory=dict)
+    tools: Later = msgspec.field(default_factory=dict)
+    opt: Later = msgspec.field(default_factory=dict)
 
 
 LATER = ("outbound", "tools", "opt")
@@ -138,12 +141,17 @@ def names_of(kind: type[msgspec.Struct]) -> tuple[str, ...]:
     return tuple(field.encode_name for field in msgspec.structs.fields(kind))
 
 
+def is_struct(kind: Json) -> TypeGuard[type[msgspec.Struct]]:
+    """True for the type of an object whose keys are known."""
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+
+
 def member_kind(kind: Json, key: str) -> Json:
     """The type of the value under `key` of a value of type `kind`; None when anything goes."""
     origin = getattr(kind, "__origin__", None)
     if origin is dict:
         return kind.__args__[1]
-    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+    if is_struct(kind):
         fields = msgspec.structs.fields(kind)
         return next((field.type for field in fields if field.encode_name == key), None)
     return None

@@ -2,9 +2,10 @@
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import TypeVar
 
 import msgspec
 
@@ -12,6 +13,7 @@ from openclaw_a2a.model.errors import Problem, SettingsInvalid
 from openclaw_a2a.model.ids import AgentId, Json, JsonObject
 from openclaw_a2a.settings.accounts import Surrounding, read_accounts, read_store_kind
 from openclaw_a2a.settings.collisions import check_routes, check_stores
+from openclaw_a2a.settings.environment import UNKNOWN_VARIABLE
 from openclaw_a2a.settings.keys import (
     AGENT_ID,
     LATER,
@@ -24,7 +26,7 @@ from openclaw_a2a.settings.keys import (
 )
 from openclaw_a2a.settings.paths import base_url, clean_url, expand_path, is_loopback
 from openclaw_a2a.settings.peers import TokenReader, read_peers
-from openclaw_a2a.settings.report import Report, join, kind_of, read_section
+from openclaw_a2a.settings.report import Report, is_list, is_object, join, kind_of, read_section
 from openclaw_a2a.settings.shape import (
     Account,
     AgentSettings,
@@ -39,6 +41,7 @@ from openclaw_a2a.settings.shape import (
 )
 from openclaw_a2a.settings.sources import Layers, read_layers
 
+_Struct = TypeVar("_Struct", bound=msgspec.Struct)
 _NO_OVERRIDES: Mapping[str, Json] = MappingProxyType({})
 _FILE_OF = {StoreKind.SQLITE: "state.db", StoreKind.JSON_FILE: "tasks"}
 
@@ -91,7 +94,26 @@ def load_settings(
     settings = _Reader(layers, environ=environment, report=report).read()
     if report.problems:
         raise invalid(report.problems, layers.origins)
-    return Loaded(settings, layers.origins, tuple(report.warnings), layers.path)
+    return Loaded(settings, layers.origins, _warnings(report, layers.values), layers.path)
+
+
+def _warnings(report: Report, values: JsonObject) -> tuple[Problem, ...]:
+    """All but those about variables that the settings use as references."""
+    used = {name.removeprefix("env:") for name in _strings(values)}
+    return tuple(
+        one for one in report.warnings if one.keyword != UNKNOWN_VARIABLE or one.path not in used
+    )
+
+
+def _strings(value: Json) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif is_object(value):
+        for member in value.values():
+            yield from _strings(member)
+    elif is_list(value):
+        for item in value:
+            yield from _strings(item)
 
 
 def invalid(problems: list[Problem], origins: Mapping[str, str]) -> SettingsInvalid:
@@ -147,7 +169,7 @@ class _Reader:
         self._check_together(settings)
         return settings
 
-    def _section(self, kind: type[msgspec.Struct], key: str) -> Json:
+    def _section(self, kind: type[_Struct], key: str) -> _Struct:
         return read_section(kind, key, value=self._values.get(key, {}), report=self._report)
 
     def _object(self, values: JsonObject, path: str) -> JsonObject:
@@ -172,12 +194,12 @@ class _Reader:
             return None
 
     def _server(self) -> Server:
-        server: Server = self._section(Server, "server")
-        if not server.public_base_url:
-            address = base_url(server.host, server.port)
-            return msgspec.structs.replace(server, public_base_url=address)
+        server = self._section(Server, "server")
+        given = self._object(self._values, "server").get("publicBaseUrl")
         address = clean_url(server.public_base_url)
-        if address is None:
+        if given is None:
+            address = base_url(server.host, server.port)
+        elif address is None and server.public_base_url.strip():
             message = "must be an http(s) address without user, query or fragment"
             self._report.problem("server.publicBaseUrl", message, "format")
         return msgspec.structs.replace(server, public_base_url=address or "")

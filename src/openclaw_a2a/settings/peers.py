@@ -8,7 +8,7 @@ from openclaw_a2a.model.ids import LOCAL_PEER, Json, JsonObject, PeerName
 from openclaw_a2a.model.session import RESERVED_PEERS
 from openclaw_a2a.settings.keys import PEER_NAME, PeerKeys, names_of
 from openclaw_a2a.settings.paths import expand_path
-from openclaw_a2a.settings.report import Report, join, kind_of
+from openclaw_a2a.settings.report import Report, is_list, join, kind_of
 from openclaw_a2a.settings.secret import Secret
 from openclaw_a2a.settings.shape import PeerSettings
 
@@ -107,7 +107,7 @@ def _read_tokens(
     report.unknown_keys(path, values, names_of(PeerKeys))
     place = join(path, "tokens")
     references = values.get("tokens")
-    if not isinstance(references, list) or not references:
+    if not is_list(references) or not references:
         report.problem(place, "must be a list with at least one token", "type")
         return ()
     found = (tokens.read(f"{place}[{index}]", one) for index, one in enumerate(references))

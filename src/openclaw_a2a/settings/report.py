@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Iterable
 from enum import Enum
-from typing import TypeVar
+from typing import TypeGuard, TypeVar
 
 import msgspec
 
@@ -45,10 +45,20 @@ class Report:
 
     def as_object(self, path: str, value: Json) -> JsonObject:
         """The value when it is an object; anything else is a problem and reads as empty."""
-        if isinstance(value, dict):
+        if is_object(value):
             return value
         self.problem(path, f"must be an object, not {kind_of(value)}", "type")
         return {}
+
+
+def is_object(value: Json) -> TypeGuard[JsonObject]:
+    """True for a JSON object."""
+    return isinstance(value, dict)
+
+
+def is_list(value: Json) -> TypeGuard[list[Json]]:
+    """True for a JSON list."""
+    return isinstance(value, list)
 
 
 def join(path: str, key: str) -> str:

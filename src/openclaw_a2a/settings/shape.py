@@ -24,12 +24,13 @@ class Section(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields
 
 
 class Server(Section, frozen=True):
-    """Where the gateway listens and how it is reached."""
+    """Where the gateway listens and how it is reached (`public_base_url` is empty for nowhere)."""
 
     host: Annotated[Text, Meta(description="Address to listen on.")] = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65535, description="0 takes any free port.")] = 9900
     public_base_url: Annotated[
-        str, Meta(description="Address that callers use; made of host and port when left out.")
+        str,
+        Meta(description="Address that callers use; left out: host and port; empty: none."),
     ] = ""
     stop_seconds: Annotated[Wait, Meta(description="How long runs may go on after a stop.")] = 10.0
     heartbeat_seconds: Annotated[Seconds, Meta(description="Pause between stream comments.")] = 15.0
@@ -66,6 +67,7 @@ class Limits(Section, frozen=True):
     queue: Annotated[Count, Meta(description="Runs that wait for their turn.")] = 1000
     per_peer_runs: Annotated[Count, Meta(description="Runs of one peer at the same time.")] = 64
     per_peer_queue: Annotated[Count, Meta(description="Waiting runs of one peer.")] = 1000
+    per_peer_rate: Annotated[Wait, Meta(description="Requests of one peer a second; 0: any.")] = 0.0
     session_queue: Annotated[Count, Meta(description="Waiting runs of one session.")] = 100
     streams: Annotated[Count, Meta(description="Open streams.")] = 5000
     parts: Annotated[Count, Meta(description="Parts of one message.")] = 1000
@@ -186,9 +188,15 @@ class Settings(Section, frozen=True):
         """The first account that is enabled, else the first."""
         return next((one for one in self.accounts if one.enabled), self.accounts[0])
 
-    def find_account(self, account_id: AccountId) -> Account | None:
-        """The account with this id."""
-        return next((one for one in self.accounts if one.id == account_id), None)
+    def find_account(self, account_id: AccountId) -> Account:
+        """The account with this id; for an unknown one an account that is off and says so."""
+        for account in self.accounts:
+            if account.id == account_id:
+                return account
+        reason = f"there is no account {account_id}"
+        return msgspec.structs.replace(
+            self.accounts[0], id=account_id, enabled=False, not_running_reason=reason
+        )
 
     @property
     def is_open(self) -> bool:

@@ -10,7 +10,8 @@ import pyjson5
 
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.settings.environment import PREFIX, read_environment
-from openclaw_a2a.settings.report import Report, join, kind_of
+from openclaw_a2a.settings.paths import expand_path
+from openclaw_a2a.settings.report import Report, is_object, join, kind_of
 
 FILE_NAME = "openclaw-a2a.json5"
 _MOST_BYTES = 4 * 1024 * 1024
@@ -33,7 +34,7 @@ def read_layers(
     path: Path | None, *, overrides: Mapping[str, Json], environ: Mapping[str, str], report: Report
 ) -> Layers:
     """All sources, later ones laid over earlier ones."""
-    found = path.expanduser().absolute() if path else find_file()
+    found = _chosen(path, environ) or find_file()
     values: JsonObject = {}
     origins: dict[str, str] = {}
     if found is not None:
@@ -44,6 +45,18 @@ def read_layers(
         nested = nest(dotted.split("."), value)
         _lay_over(values, nested, origins=origins, origin="flag")
     return Layers(values, origins, found)
+
+
+def _chosen(path: Path | None, environ: Mapping[str, str]) -> Path | None:
+    named = environ.get(f"{PREFIX}CONFIG", "").strip()
+    chosen = str(path) if path else named
+    if not chosen:
+        return None
+    try:
+        return expand_path(chosen, Path.cwd())
+    except ValueError:
+        # Reading it fails too, and that says which path it was.
+        return Path(chosen)
 
 
 def find_file() -> Path | None:
@@ -79,7 +92,7 @@ def _parse(path: Path, body: bytes, report: Report) -> JsonObject:
     except pyjson5.Json5DecoderException as error:
         report.problem(str(path), syntax_sentence(body.decode("utf-8-sig"), error), "syntax")
     else:
-        if isinstance(value, dict):
+        if is_object(value):
             return value
         report.problem(str(path), f"must hold one object, not {kind_of(value)}", "type")
     return {}
@@ -88,16 +101,18 @@ def _parse(path: Path, body: bytes, report: Report) -> JsonObject:
 def syntax_sentence(text: str, error: Exception) -> str:
     """Where the text stops being JSON5, by line and column, and what is wrong there."""
     reason = re.sub(r"b'(\w+)'", r"\1", str(error.args[0]) if error.args else "not readable")
-    place = re.search(r"(.*?) near (\d+)(?:, found U\+([0-9a-fA-F]+))?", reason)
+    place = re.search(r"(.*?) near (\d+)(, found .*)?", reason)
     if place is None:
         return f"is not JSON5: {reason}"
-    what = place[1].replace("JSON5Value", "a value")
-    # The parser counts from one, except for what follows the end of the value.
-    offset = int(place[2]) - (0 if what.startswith("Extra") else 1)
-    before = text[: max(0, offset)]
-    line, column = before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
-    found = f", found {chr(int(place[3], 16))!r}" if place[3] else ""
-    return f"is not JSON5 at line {line}, column {column}: {what[0].lower()}{what[1:]}{found}"
+    what = place[1].replace("JSON5Value", "a value").replace(" starting", "") + (place[3] or "")
+    what = re.sub(r"U\+([0-9a-fA-F]{4,6})", lambda code: repr(chr(int(code[1], 16))), what)
+    offset = max(0, int(place[2]) - 1)
+    if what.startswith("Extra data"):
+        what = "more after the end of the object"
+        offset += 1 + len(text[offset + 1 :]) - len(text[offset + 1 :].lstrip())
+    before = text[:offset]
+    line, column = before.count("\n") + 1, offset - before.rfind("\n")
+    return f"is not JSON5 at line {line}, column {column}: {what[0].lower()}{what[1:]}"
 
 
 def nest(keys: list[str], value: Json) -> JsonObject:
@@ -112,10 +127,10 @@ def _lay_over(
 ) -> None:
     for key, value in above.items():
         place = join(path, key)
-        if not (isinstance(value, dict) and isinstance(below.get(key), dict)):
+        if not (is_object(value) and is_object(below.get(key))):
             _forget(origins, place)
-            below[key] = {} if isinstance(value, dict) else value
-        if isinstance(value, dict) and value:
+            below[key] = {} if is_object(value) else value
+        if is_object(value) and value:
             _lay_over(below[key], value, origins=origins, origin=origin, path=place)
         else:
             origins[place] = origin

@@ -1,0 +1,94 @@
+"""What people and editors are shown of the settings."""
+
+import json
+
+import jsonschema_rs
+import pyjson5
+import pytest
+
+from openclaw_a2a.settings import describe, effective, settings_schema
+
+EXAMPLE = """{
+  server:   { host: "127.0.0.1", port: 9900, publicBaseUrl: "http://127.0.0.1:9900" },
+  store:    { kind: "sqlite", path: "~/.openclaw-a2a/state.db" },
+  agents:   { main: { adapter: "command", command: ["cat"], token: "env:TOKEN" } },
+  channels: { a2a: { accounts: { default: { defaultAgentId: "main" } }, security: {} } },
+  outbound: { enabled: true, targets: [] },
+  tools:    { agentToAgent: { enabled: false, allow: [] } },
+  opt:      { requireActivation: true },
+}"""
+
+
+def test_every_setting_says_where_it_came_from(load) -> None:
+    loaded = load(
+        {"log": {"level": "debug"}, "agents": {"x": {"adapter": "echo", "deep": {"a": [1]}}}},
+        environ={"OPENCLAW_A2A_LIMITS__RUNS": "5"},
+        overrides={"server.port": 1},
+    )
+    rows = {row.path: (row.value, row.origin) for row in describe(loaded.settings, loaded.origins)}
+    assert rows["log.level"] == ("debug", "file given.json5")
+    assert rows["agents.x.deep.a"] == ([1], "file given.json5")
+    assert rows["limits.runs"] == (5, "environment OPENCLAW_A2A_LIMITS__RUNS")
+    assert rows["server.port"] == (1, "flag")
+    assert rows["limits.queue"] == (1000, "default")
+    assert rows["server.publicBaseUrl"] == ("http://127.0.0.1:1", "default")
+
+
+def test_options_that_look_like_secrets_are_hidden_and_references_are_not(load) -> None:
+    options = {
+        "token": "sesame",
+        "env": {"API_KEY": "sesame", "MODE": "fast"},
+        "headers": [{"Authorization": "sesame"}],
+        "password": "file:/p",
+        "url": "ws://me:sesame@host/x",
+    }
+    loaded = load({"agents": {"main": {"adapter": "x", **options}}})
+    shown = effective(loaded.settings)["agents"]["main"]
+    assert "sesame" not in json.dumps(shown)
+    assert shown["password"] == "file:/p"
+    assert shown["env"]["MODE"] == "fast"
+    assert loaded.settings.agents["main"].options == options
+
+
+def test_what_is_shown_loads_again_as_the_same_settings(load) -> None:
+    loaded = load(text=EXAMPLE)
+    again = load(effective(loaded.settings))
+    assert again.settings == loaded.settings
+
+
+def test_the_schema_takes_the_example_and_refuses_what_loading_refuses() -> None:
+    schema = jsonschema_rs.validator_for(settings_schema())
+    assert schema.is_valid(pyjson5.decode(EXAMPLE))
+    for wrong in (
+        {"sever": {}},
+        {"server": {"port": 70000}},
+        {"server": {"prt": 1}},
+        {"store": {"kind": "postgres"}},
+        {"agents": {"Bad Id": {"adapter": "echo"}}},
+        {"agents": {"x": {}}},
+        {"channels": {"a2a": {"accounts": {"x": {"agentStyle": "other"}}}}},
+        {"channels": {"a2a": {"security": {"peers": {"a": {"tokens": ["literal"]}}}}}},
+        {"log": {"level": "loud"}},
+    ):
+        assert not schema.is_valid(wrong), wrong
+
+
+def test_every_key_of_the_schema_is_a_setting(load) -> None:
+    schema = settings_schema()
+    defaults = {
+        section: {
+            key: member["default"]
+            for key, member in schema["$defs"][part["$ref"].rpartition("/")[2]][
+                "properties"
+            ].items()
+            if "default" in member
+        }
+        for section, part in schema["properties"].items()
+        if section in {"server", "store", "limits", "retention", "lease", "log"}
+    }
+    assert load(defaults).settings == load().settings
+
+
+@pytest.mark.parametrize("key", ["outbound", "tools", "opt"])
+def test_parts_of_later_versions_are_in_the_schema(key: str) -> None:
+    assert key in settings_schema()["properties"]

@@ -1,0 +1,268 @@
+"""One Settings from four sources, with every problem told at once."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from openclaw_a2a.model.errors import SettingsInvalid
+from openclaw_a2a.settings import Loaded, StoreKind, load_settings
+
+SMALL = st.text(max_size=12)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | SMALL,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(SMALL, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def test_nothing_given_is_a_working_gateway_on_loopback(load, home: Path) -> None:
+    loaded: Loaded = load()
+    settings = loaded.settings
+    assert (settings.server.host, settings.server.port) == ("127.0.0.1", 9900)
+    assert settings.server.public_base_url == "http://127.0.0.1:9900"
+    assert settings.store.kind is StoreKind.SQLITE
+    assert settings.store.path == home / ".openclaw-a2a" / "state.db"
+    assert {name: agent.adapter for name, agent in settings.agents.items()} == {"main": "echo"}
+    assert [account.id for account in settings.accounts] == ["default"]
+    assert (loaded.origins, loaded.warnings, loaded.path) == ({}, (), None)
+
+
+def test_each_source_wins_over_the_one_before_it(load) -> None:
+    values = {"server": {"port": 1001, "host": "localhost", "stopSeconds": 3}}
+    environ = {"OPENCLAW_A2A_SERVER__PORT": "1002", "OPENCLAW_A2A_SERVER__HOST": "127.0.0.2"}
+    loaded: Loaded = load(values, environ=environ, overrides={"server.port": 1003})
+    server = loaded.settings.server
+    assert (server.port, server.host, server.stop_seconds) == (1003, "127.0.0.2", 3)
+    assert server.heartbeat_seconds == 15
+    assert loaded.origins == {
+        "server.port": "flag",
+        "server.host": "environment OPENCLAW_A2A_SERVER__HOST",
+        "server.stopSeconds": "file given.json5",
+    }
+
+
+def test_the_working_directory_wins_over_the_config_folder(home: Path) -> None:
+    user = home / ".config" / "openclaw-a2a"
+    if sys.platform != "linux":
+        pytest.skip("the user's config folder has another name here")
+    user.mkdir(parents=True)
+    (user / "openclaw-a2a.json5").write_text("{server: {port: 1}}", encoding="utf-8")
+    assert load_settings(environ={}).settings.server.port == 1
+    (home / "openclaw-a2a.json5").write_text("{server: {port: 2}}", encoding="utf-8")
+    assert load_settings(environ={}).settings.server.port == 2
+    other = home / "other.json5"
+    other.write_text("{server: {port: 3}}", encoding="utf-8")
+    chosen = {"OPENCLAW_A2A_CONFIG": "~/other.json5"}
+    assert load_settings(environ=chosen).settings.server.port == 3
+
+
+def test_a_file_may_have_comments_and_trailing_commas(load) -> None:
+    text = "\ufeff// mine\n{ server: { port: 9901, }, /* later */ }"
+    assert load(text=text).settings.server.port == 9901
+
+
+def test_every_problem_is_told_at_once_with_its_path(problems) -> None:
+    found = problems(
+        {
+            "sever": {},
+            "server": {"prt": 1, "port": 70_000, "host": ""},
+            "store": {"kind": "postgres"},
+            "agents": {"Main!": {"adapter": 3}},
+            "limits": {"runs": 0, "joinDeltas": "yes", "runSeconds": -1},
+            "log": {"level": "loud"},
+            "channels": {"a2a": {"accounts": [], "securty": {}}},
+            "outbound": 1,
+        }
+    )
+    assert set(found) == {
+        "sever",
+        "server.prt",
+        "server.port",
+        "server.host",
+        "store.kind",
+        "agents.Main!",
+        "agents.Main!.adapter",
+        "limits.runs",
+        "limits.joinDeltas",
+        "limits.runSeconds",
+        "log.level",
+        "channels.a2a.accounts",
+        "channels.a2a.securty",
+        "outbound",
+    }
+    assert "postgres is not available" in found["store.kind"].message
+
+
+def test_the_error_text_has_one_line_for_each_problem(load) -> None:
+    with pytest.raises(SettingsInvalid) as caught:
+        load({"server": {"port": "x"}, "log": {"level": 1}})
+    lines = str(caught.value).splitlines()
+    assert [line.split(": ")[0] for line in lines] == ["server.port", "log.level"]
+
+
+@pytest.mark.parametrize(
+    ("path", "nearest"),
+    [("sever", "server"), ("server.prt", "port"), ("limits.perPeerRun", "perPeerRuns")],
+)
+def test_an_unknown_key_names_the_nearest_one(problems, path: str, nearest: str) -> None:
+    found = problems(overrides={path: 1})
+    assert found[path].keyword == "unknown-key"
+    assert f"did you mean {nearest}?" in found[path].message
+
+
+def test_a_key_near_to_nothing_lists_what_there_is(problems) -> None:
+    found = problems(overrides={"lease.xyzzy": 1})
+    assert "known here: seconds" in found["lease.xyzzy"].message
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("{\n  server: {\n    port: ],\n  }\n}", "line 3, column 11"),
+        ("{server: {}}\n}", "line 2, column 1"),
+        ("{a: 'x'\n b: 1}", "line 2, column 2"),
+        ("", "line 1, column 1"),
+        ("[" * 2000, "JSON5"),
+    ],
+)
+def test_broken_json_is_placed_by_line_and_column(problems, text: str, place: str) -> None:
+    (problem,) = problems(text=text).values()
+    assert problem.keyword == "syntax"
+    assert place in problem.message
+
+
+def test_a_file_that_is_no_object_or_not_there_is_a_problem(problems, home: Path) -> None:
+    assert next(iter(problems([1]).values())).keyword == "type"
+    with pytest.raises(SettingsInvalid, match=r"nowhere\.json5: cannot be read"):
+        load_settings(home / "nowhere.json5", environ={})
+    (home / "latin.json5").write_bytes(b'{"data":\n"\xff"}')
+    with pytest.raises(SettingsInvalid, match="UTF-8 text at line 2"):
+        load_settings(home / "latin.json5", environ={})
+
+
+def test_a_problem_says_which_variable_or_flag_it_came_from(problems) -> None:
+    environ = {"OPENCLAW_A2A_SERVER__PORT": "many"}
+    found = problems(environ=environ, overrides={"log.level": "loud"})
+    assert found["server.port"].message.endswith("(from environment OPENCLAW_A2A_SERVER__PORT)")
+    assert found["log.level"].message.endswith("(from flag)")
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "example.test"])
+@pytest.mark.requirement("door.bind")
+def test_an_open_bind_without_tokens_is_refused_with_what_to_do(problems, host: str) -> None:
+    message = problems({"server": {"host": host}})["server.host"].message
+    assert "127.0.0.1" in message
+    assert "channels.a2a.security.peers" in message
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])
+def test_loopback_needs_no_tokens(load, host: str) -> None:
+    assert load({"server": {"host": host}}).settings.is_open
+
+
+@pytest.mark.parametrize(
+    ("host", "address"),
+    [
+        ("0.0.0.0", "http://localhost:9900"),
+        ("::", "http://localhost:9900"),
+        ("::1", "http://[::1]:9900"),
+        ("127.0.0.1", "http://127.0.0.1:9900"),
+    ],
+)
+def test_the_public_address_is_made_of_host_and_port(load, host: str, address: str) -> None:
+    peers = {"alice": {"tokens": ["env:T"]}}
+    values = {"server": {"host": host}, "channels": {"a2a": {"security": {"peers": peers}}}}
+    assert load(values, environ={"T": "x" * 20}).settings.server.public_base_url == address
+
+
+def test_addresses_follow_the_port_that_was_really_taken(load) -> None:
+    own = {"own": {"publicBaseUrl": "https://a.example/x/"}, "default": {}}
+    loaded: Loaded = load({"server": {"port": 0}, "channels": {"a2a": {"accounts": own}}})
+    bound = loaded.at_port(1234)
+    assert bound.server.port == 1234
+    assert bound.server.public_base_url == "http://127.0.0.1:1234"
+    assert [account.public_base_url for account in bound.accounts] == [
+        "http://127.0.0.1:1234",
+        "https://a.example/x",
+    ]
+    fixed: Loaded = load({"server": {"port": 0, "publicBaseUrl": "https://b.example"}})
+    assert fixed.at_port(1234).server.public_base_url == "https://b.example"
+
+
+@pytest.mark.parametrize(
+    "address", ["ftp://x", "nonsense", "http://u:p@x", "http://x:99999", "//x"]
+)
+def test_a_public_address_of_the_server_must_be_one(problems, address: str) -> None:
+    assert set(problems({"server": {"publicBaseUrl": address}})) == {"server.publicBaseUrl"}
+
+
+def test_the_data_folder_moves_the_store(load, home: Path) -> None:
+    assert load(environ={"OPENCLAW_A2A_DATA": "~/elsewhere"}).settings.store.path == (
+        home / "elsewhere" / "state.db"
+    )
+    moved = load(overrides={"data": "/tmp/x", "store.kind": "json-file"})
+    assert moved.settings.store.path == Path("/tmp/x/tasks")
+    assert load({"store": {"kind": "memory"}}).settings.store.path is None
+
+
+def test_relative_paths_start_at_the_folder_of_the_file(load, home: Path) -> None:
+    assert load({"store": {"path": "state/my.db"}}).settings.store.path == home / "state/my.db"
+    assert load({"store": {"path": "~/a/../my.db"}}).settings.store.path == home / "my.db"
+
+
+@pytest.mark.parametrize("path", ["", "\0", "~nobody-has-this-name/x", 3])
+def test_a_path_that_is_none_is_a_problem(problems, path: object) -> None:
+    assert set(problems({"store": {"path": path}})) == {"store.path"}
+
+
+def test_agents_keep_the_options_of_their_adapter_untouched(load) -> None:
+    options = {"command": ["x", "~"], "deep": {"a": [1, None]}}
+    agent = load({"agents": {"x-1": {"adapter": " command ", **options}}}).settings.agents["x-1"]
+    assert (agent.adapter, agent.options) == ("command", options)
+
+
+def test_parts_of_later_versions_are_taken_with_a_warning(load) -> None:
+    values = {"outbound": {"targets": []}, "tools": {"x": 1}, "opt": {"y": 2}, "$schema": "s"}
+    warnings = load(values).warnings
+    assert [(one.path, one.keyword) for one in warnings] == [
+        ("outbound", "unavailable"),
+        ("tools", "unavailable"),
+        ("opt", "unavailable"),
+    ]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(JSON)
+def test_no_json_makes_loading_fail_in_another_way(load, value: object) -> None:
+    try:
+        load(value)
+    except SettingsInvalid as error:
+        assert error.problems
+
+
+KEYS = ["server", "agents", "main", "adapter", "channels", "a2a", "accounts", "default", "security"]
+KEYS += ["peers", "tokens", "skills", "taskStore", "kind", "path", "store", "limits", "runs", "log"]
+KEYS += ["defaultInputModes", "publicBaseUrl", "agentStyle", "maxBodyBytes", "data", "host", "port"]
+PLAUSIBLE = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.sampled_from(KEYS) | SMALL,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=4)
+    ),
+    max_leaves=25,
+)
+PLACES = ["server", "store", "agents.main", "channels", "channels.a2a", "limits", "log", "data"]
+PLACES += [f"channels.a2a.accounts.default.{key}" for key in ("skills", "taskStore", "label")]
+PLACES += ["channels.a2a.accounts.default", "channels.a2a.security.peers.alice.tokens"]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.dictionaries(st.sampled_from(PLACES), PLAUSIBLE, max_size=6), SMALL)
+def test_wrong_values_in_right_places_are_problems_too(load, overrides, text: str) -> None:
+    environ = {"OPENCLAW_A2A_SERVER__HEARTBEAT_SECONDS": text, "OPENCLAW_A2A_AGENTS__X": text}
+    try:
+        load(overrides=overrides, environ=environ)
+    except SettingsInvalid as error:
+        assert error.problems
