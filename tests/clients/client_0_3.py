@@ -73,7 +73,8 @@ class Session:
         configuration = MessageSendConfiguration(blocking=blocking)
         message = ask(text, context_id)
         answers = self.plain.send_message(message, configuration=configuration)
-        return [describe_event(event) async for event in answers][0]
+        [answer] = [describe_event(event) async for event in answers]
+        return answer
 
     async def stream(self, text):
         return [describe_event(event) async for event in self.streaming.send_message(ask(text))]

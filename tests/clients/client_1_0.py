@@ -93,7 +93,8 @@ class Session:
 
     async def send(self, text, **options):
         answers = self.plain.send_message(ask(text, **options))
-        return [describe_event(event) async for event in answers][0]
+        [answer] = [describe_event(event) async for event in answers]
+        return answer
 
     async def stream(self, text):
         request = ask(text)
