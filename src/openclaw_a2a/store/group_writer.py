@@ -73,7 +73,7 @@ class GroupWriter(Generic[Transaction]):
     ) -> "asyncio.Future[Result]":
         """Take a write; the future has its result when it is durable."""
         if self._loop is None:
-            raise store_closed(self._name)
+            return failed(store_closed(self._name))
         future: asyncio.Future[Result] = self._loop.create_future()
         self._queue.put(Write(perform, order, future))
         return future
@@ -101,6 +101,13 @@ class GroupWriter(Generic[Transaction]):
         except queue.Empty:
             return True
         return False
+
+
+def failed(error: GatewayError) -> "asyncio.Future[Any]":
+    """A write that was never taken."""
+    future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    future.set_exception(error)
+    return future
 
 
 def _settle(outcomes: list[Outcome]) -> None:

@@ -191,9 +191,10 @@ class Ledger:
         task.entries.extend(change.entries)
         if change.snapshot is not None:
             task.snapshot, task.snapshot_sequence = change.snapshot, change.head.sequence
-        if change.ends_run and change.run_id is not None:
+        if change.ends_run:
             task.resume = change.resume
-            del self.runs[change.run_id]
+            if change.run_id is not None:
+                del self.runs[change.run_id]
 
     def _moved(self, head: TaskHead) -> TaskRow:
         """The task with its new head, at its new place."""

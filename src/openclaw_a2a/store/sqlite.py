@@ -24,7 +24,7 @@ from openclaw_a2a.ports import (
 )
 from openclaw_a2a.store import refusals, sqlite_chores
 from openclaw_a2a.store.file_lock import FileLock
-from openclaw_a2a.store.group_writer import GroupWriter
+from openclaw_a2a.store.group_writer import GroupWriter, failed
 from openclaw_a2a.store.migrate import upgrade_with_backup
 from openclaw_a2a.store.sqlite_batch import Answer, SqliteBatch, Start
 from openclaw_a2a.store.sqlite_read import SqliteReader
@@ -133,7 +133,9 @@ class SqliteStore:
     def _put(
         self, perform: Callable[[SqliteBatch, Order], Result], order: Order
     ) -> Awaitable[Result]:
-        return self._opened().writer.put(perform, order)
+        if self._file is None:
+            return failed(refusals.store_closed(str(self._path)))
+        return self._file.writer.put(perform, order)
 
     def _read(self, ask: Callable[[SqliteReader], Result]) -> Result:
         try:

@@ -176,9 +176,10 @@ class SqliteBatch:
             self._events.append((number, entry.sequence, CODE_OF[entry.state], entry.body))
         if change.snapshot is not None:
             self._snapshots[number] = (number, head.sequence, change.snapshot)
-        if change.ends_run and change.run_id is not None:
+        if change.ends_run:
             task.resume = change.resume
-            self._end_run(change.run_id)
+            if change.run_id is not None:
+                self._end_run(change.run_id)
 
     def _end_run(self, run_id: RunId) -> None:
         run = self.live.runs.pop(run_id)

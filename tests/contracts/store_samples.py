@@ -1,0 +1,220 @@
+"""Tasks, runs and messages for store tests, and the kinds of store they are tried on."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import msgspec
+
+from openclaw_a2a.model.ids import (
+    AccountId,
+    AgentId,
+    ArtifactId,
+    ContextId,
+    MessageId,
+    OwnerId,
+    PeerName,
+    RunId,
+    SessionKey,
+    TaskId,
+)
+from openclaw_a2a.model.message import Message, Part, Role
+from openclaw_a2a.model.stored import (
+    Entry,
+    RunOptions,
+    RunRecord,
+    StoredTask,
+    TaskHead,
+    decode_task,
+    encode_event,
+    encode_record,
+)
+from openclaw_a2a.model.task import (
+    Artifact,
+    ArtifactUpdate,
+    Event,
+    StatusUpdate,
+    Task,
+    TaskState,
+    TaskStatus,
+    apply_event,
+)
+from openclaw_a2a.model.turn import Binding, Peer, Scope
+from openclaw_a2a.ports import Commit, Store, Submission
+from openclaw_a2a.store import open_store
+
+ALICE = Scope(PeerName("alice"), AccountId("default"))
+BOB = Scope(PeerName("bob"), AccountId("default"))
+ALICE_ELSEWHERE = Scope(PeerName("alice"), AccountId("other"))
+OWNER = OwnerId("gateway-1")
+_START = datetime(2026, 11, 15, 6, 0, tzinfo=UTC)
+
+
+class Shelf:
+    """A place for one store of one kind, which can be closed and opened again."""
+
+    def __init__(self, kind: str, folder: Path) -> None:
+        self.kind = kind
+        self.path = folder / ("state.db" if kind == "sqlite" else "tasks")
+        self.store = self._make()
+
+    async def reopen(self) -> Store:
+        """What the next process would find."""
+        await self.store.close()
+        if self.store.is_durable:
+            self.store = self._make()
+        await self.store.open()
+        return self.store
+
+    def _make(self) -> Store:
+        return open_store(self.kind, path=None if self.kind == "memory" else str(self.path))
+
+
+def moment(seconds: float = 0) -> datetime:
+    """A time of day, so many seconds after the tests begin."""
+    return _START + timedelta(seconds=seconds)
+
+
+def make_binding(context: str = "c-1", scope: Scope = ALICE) -> Binding:
+    key = f"agent:main:a2a:{scope.principal}:{context}"
+    return Binding(
+        agent_id=AgentId("main"),
+        account_id=scope.account,
+        session_key=SessionKey(key),
+        main_session_key=SessionKey("agent:main:main"),
+        peer=Peer(context, "context-id"),
+        created_at=moment(),
+        updated_at=moment(),
+    )
+
+
+def make_message(message_id: str, text: str = "hello") -> Message:
+    return Message(MessageId(message_id), Role.USER, (Part.of_text(text),))
+
+
+class Draft:
+    """A task in the making: each method makes the next change of it."""
+
+    def __init__(self, name: str = "t-1", *, context: str = "c-1", scope: Scope = ALICE) -> None:
+        self.name = name
+        status = TaskStatus(TaskState.SUBMITTED, timestamp=moment())
+        self.task = Task(TaskId(name), ContextId(context), status)
+        self.head = TaskHead(
+            self.task.id,
+            scope,
+            self.task.context_id,
+            TaskState.SUBMITTED,
+            moment(),
+            moment(),
+            0,
+            make_binding(context, scope),
+        )
+        self.run = make_run(name, context=context, scope=scope)
+
+    def created(self, at: float = 0) -> Commit:
+        """The change that makes the task."""
+        self.head = msgspec.structs.replace(self.head, status_at=moment(at), created_at=moment(at))
+        status = TaskStatus(TaskState.SUBMITTED, timestamp=moment(at))
+        self.task = msgspec.structs.replace(self.task, status=status)
+        return Commit(self.head, -1, (), encode_record(self.task))
+
+    def submission(self, at: float = 0) -> Submission:
+        """The message that makes the task."""
+        return Submission(self.run, b"hash of " + self.name.encode(), moment(at), self.created(at))
+
+    def status(self, state: TaskState, at: float = 0, *, said: str | None = None) -> Commit:
+        """A new status, guarded by the run."""
+        message = None if said is None else Message(MessageId(said), Role.AGENT, ())
+        if message is not None:
+            message = msgspec.structs.replace(message, parts=(Part.of_text(f"I say {said}"),))
+        status = TaskStatus(state, message, moment(at))
+        event = StatusUpdate(self.task.id, self.task.context_id, status)
+        after = self.head.sequence
+        self.head = msgspec.structs.replace(self.head, state=state, status_at=moment(at))
+        return self._change(after, (self._entry(event),))
+
+    def chunk(self, text: str) -> Commit:
+        """A little more of an artifact, guarded by the run."""
+        after = self.head.sequence
+        return self._change(after, (self._entry(self._chunk(text)),))
+
+    def chunks(self, count: int) -> Commit:
+        """Many pieces of an artifact in one change."""
+        after = self.head.sequence
+        entries = tuple(self._entry(self._chunk(str(number))) for number in range(count))
+        return self._change(after, entries)
+
+    def ended(self, state: TaskState = TaskState.COMPLETED, at: float = 0) -> Commit:
+        """The last status, with the whole picture; the run is over."""
+        change = self.status(state, at)
+        snapshot = encode_record(self.task)
+        return msgspec.structs.replace(change, snapshot=snapshot, ends_run=True)
+
+    def paused(self, token: bytes, at: float = 0) -> Commit:
+        """The agent waits for an answer and leaves a token."""
+        change = self.ended(TaskState.INPUT_REQUIRED, at)
+        return msgspec.structs.replace(change, resume=token)
+
+    def whole(self, change: Commit) -> Commit:
+        """The same change with a new snapshot."""
+        return msgspec.structs.replace(change, snapshot=encode_record(self.task))
+
+    def _chunk(self, text: str) -> ArtifactUpdate:
+        artifact = Artifact(ArtifactId("a-1"), (Part.of_text(text),))
+        has_some = bool(self.task.artifacts)
+        return ArtifactUpdate(self.task.id, self.task.context_id, artifact, append=has_some)
+
+    def _entry(self, event: Event) -> Entry:
+        self.task = apply_event(self.task, event)
+        self.head = msgspec.structs.replace(self.head, sequence=self.head.sequence + 1)
+        state = event.status.state if isinstance(event, StatusUpdate) else None
+        return Entry(self.head.sequence, encode_event(event), state)
+
+    def _change(self, after: int, entries: tuple[Entry, ...]) -> Commit:
+        return Commit(self.head, after, entries, run_id=self.run.id, fence=self.run.fence)
+
+
+def make_run(
+    name: str, *, context: str = "c-1", scope: Scope = ALICE, owner: OwnerId = OWNER
+) -> RunRecord:
+    binding = make_binding(context, scope)
+    return RunRecord(
+        id=RunId(f"run-{name}"),
+        task_id=TaskId(name),
+        context_id=ContextId(context),
+        scope=scope,
+        session_key=binding.session_key,
+        message=make_message(f"m-{name}"),
+        binding=binding,
+        options=RunOptions(("text/plain",), is_task=True),
+        owner=owner,
+        lease_until=moment(30),
+        is_started=False,
+    )
+
+
+def direct(name: str, *, scope: Scope = ALICE, at: float = 0) -> Submission:
+    """A message that makes no task yet."""
+    return Submission(make_run(name, scope=scope), b"hash of " + name.encode(), moment(at))
+
+
+async def put_ended(store: Store, name: str, at: float, *, scope: Scope = ALICE) -> Draft:
+    """A task with three events that ended at a moment."""
+    draft = Draft(name, scope=scope)
+    await store.submit(draft.submission(at))
+    await store.commit(draft.status(TaskState.WORKING, at))
+    await store.commit(draft.chunk("something"))
+    await store.commit(draft.ended(at=at))
+    return draft
+
+
+def picture(stored: StoredTask | None) -> Task:
+    """The task that a reader makes of what is stored."""
+    assert stored is not None
+    task = decode_task(stored.snapshot)
+    for entry in stored.entries:
+        task = apply_event(task, entry.event)
+    return task
+
+
+MakeShelf = Callable[[str], Shelf]
