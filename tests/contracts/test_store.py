@@ -1,8 +1,6 @@
 """What every kind of store promises about messages, runs and changes of tasks."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -27,19 +25,6 @@ from .store_samples import (
 )
 
 WORKING, COMPLETED = TaskState.WORKING, TaskState.COMPLETED
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-async def shelf(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Shelf]:
-    shelf = Shelf(request.param, tmp_path)
-    await shelf.store.open()
-    yield shelf
-    await shelf.store.close()
-
-
-@pytest.fixture
-def store(shelf: Shelf) -> Store:
-    return shelf.store
 
 
 async def test_a_new_message_is_accepted_with_a_rising_ticket(store: Store) -> None:
