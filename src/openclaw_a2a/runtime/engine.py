@@ -48,6 +48,9 @@ class EngineLimits(msgspec.Struct, frozen=True):
     join_deltas: bool = True
     inflight_events: int = 256
     pending_text: int = 65536
+    history_messages: int = 10_000
+    event_bytes: int = 8 * 1024 * 1024
+    run_bytes: int = 64 * 1024 * 1024
 
 
 class Send(msgspec.Struct, frozen=True):
@@ -122,6 +125,7 @@ class Engine:
         if stored is None:
             raise TaskNotFound(f"there is no task {task_id}")
         binding = check_continuation(self._newest_head(stored), send.message)
+        self._check_history(stored)
         resume = await self.store.read_resume(task_id)
         message = msgspec.structs.replace(send.message, context_id=stored.head.context_id)
         run = self._new_run(send, message, binding, rules=rules, is_task=True, resume=resume)
@@ -137,6 +141,12 @@ class Engine:
         live.runs.append(run)
         now = self.clock.now()
         return self._launch(run, Submission(run.record, body_hash(send.message), now, commit))
+
+    def _check_history(self, stored: StoredTask) -> None:
+        most = self.limits.history_messages
+        if stored.head.sequence >= most and TaskView.of_stored(stored).message_count >= most:
+            problem = Problem("message.taskId", f"names a task with {most} messages, the most kept")
+            raise InvalidParams(f"message.taskId {problem.message}", problems=(problem,))
 
     def _newest_head(self, stored: StoredTask) -> TaskHead:
         """A task whose end is being committed right now takes no message any more."""
@@ -197,16 +207,20 @@ class Engine:
         journal = Journal.of_new(
             self.store, task, scope=record.scope, binding=record.binding, now=now
         )
-        live = LiveTask(journal, self.loop)
+        live = self._live_task(journal)
         live.open_with(task, 0)
         live.runs.append(run)
         self.live[record.task_id] = live
         return live
 
     def _revive(self, stored: StoredTask) -> LiveTask:
-        live = LiveTask(Journal.of_stored(self.store, stored), self.loop)
+        live = self._live_task(Journal.of_stored(self.store, stored))
         self.live[stored.head.id] = live
         return live
+
+    def _live_task(self, journal: Journal) -> LiveTask:
+        journal.event_bytes, journal.run_bytes = self.limits.event_bytes, self.limits.run_bytes
+        return LiveTask(journal, self.loop)
 
     def revive(self, stored: StoredTask) -> LiveTask:
         """The live task of a stored one, made when it is not there."""

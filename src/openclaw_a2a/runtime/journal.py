@@ -7,7 +7,7 @@ from typing import TypedDict, Unpack
 
 import msgspec
 
-from openclaw_a2a.model.errors import GatewayFault, LeaseLost
+from openclaw_a2a.model.errors import AgentFailed, GatewayFault, LeaseLost
 from openclaw_a2a.model.message import Message
 from openclaw_a2a.model.states import may_follow
 from openclaw_a2a.model.stored import (
@@ -57,6 +57,9 @@ class Journal:
         self.on_committed: Callable[[], None] | None = None
         self.snapshot = b""
         """The last snapshot handed to the store."""
+        self.event_bytes = self.run_bytes = 1 << 60
+        """How large one event, and everything that is written through this journal, may be."""
+        self._written = 0
         self._exists = exists
         self._next_snapshot = max(_FIRST_SNAPSHOT, head.sequence * 2)
         self._settled: list[asyncio.Future[None]] = []
@@ -134,10 +137,23 @@ class Journal:
     def _number(self, event: Event) -> Entry:
         if isinstance(event, StatusUpdate):
             return self._number_status(event)
+        body = encode_event(event)
+        self._check_size(len(body))
         self.view.apply(event)
         sequence = self.head.sequence + 1
         self.head = msgspec.structs.replace(self.head, sequence=sequence)
-        return Entry(sequence, encode_event(event))
+        return Entry(sequence, body)
+
+    def _check_size(self, size: int) -> None:
+        self._written += size
+        if size > self.event_bytes:
+            raise AgentFailed(
+                f"The agent sent {size} bytes at once; the limit is {self.event_bytes}."
+            )
+        if self._written > self.run_bytes:
+            raise AgentFailed(
+                f"The agent's answer is larger than the limit of {self.run_bytes} bytes."
+            )
 
     def _number_status(self, event: StatusUpdate) -> Entry:
         state, status = event.status.state, event.status

@@ -1,7 +1,7 @@
 """Lanes: one run at a time per session, in arrival order; other sessions side by side."""
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 
 import msgspec
 
@@ -15,6 +15,7 @@ class LaneLimits(msgspec.Struct, frozen=True):
     runs: int = 64
     queue: int = 1000
     session_queue: int = 100
+    peer_runs: int = 64
     peer_queue: int = 500
 
 
@@ -54,7 +55,8 @@ class Lanes:
         self._limits = limits
         self._lanes: dict[SessionKey, deque[Place]] = {}
         self._ready: deque[Place] = deque()
-        self._waiting_by_peer: dict[PeerName, int] = {}
+        self._waiting_by_peer: Counter[PeerName] = Counter()
+        self._running_by_peer: Counter[PeerName] = Counter()
         self.running = 0
         self.waiting = 0
 
@@ -64,14 +66,14 @@ class Lanes:
         Raises: Overloaded.
         """
         lane = self._lanes.get(session_key)
-        if lane is not None or self.running >= self._limits.runs:
+        if lane is not None or not self._has_slot(peer):
             self._check_room(peer, len(lane or ()))
         return self.join_again(session_key, peer)
 
     def join_again(self, session_key: SessionKey, peer: PeerName) -> Place:
         """Take a place for work that was accepted before: it is never turned away."""
         lane = self._lanes.get(session_key)
-        is_free = lane is None and self.running < self._limits.runs
+        is_free = lane is None and self._has_slot(peer)
         place = Place(self, session_key, peer)
         self._lanes.setdefault(session_key, deque()).append(place)
         if is_free:
@@ -91,6 +93,7 @@ class Lanes:
         lane.remove(place)
         if place.has_turn:
             self.running -= 1
+            self._running_by_peer[place.peer] -= 1
         else:
             self._count(place, -1)
             if was_first:
@@ -101,23 +104,28 @@ class Lanes:
             self._ready.append(lane[0])
         self._fill()
 
+    def _has_slot(self, peer: PeerName) -> bool:
+        limits = self._limits
+        return self.running < limits.runs and self._running_by_peer[peer] < limits.peer_runs
+
     def _fill(self) -> None:
-        while self._ready and self.running < self._limits.runs:
-            place = self._ready.popleft()
-            self._count(place, -1)
-            self._start(place)
+        """Start those that are ready, in order; a peer at its own limit holds nobody else up."""
+        if self.running >= self._limits.runs:
+            return
+        for place in list(self._ready):
+            if self._has_slot(place.peer):
+                self._ready.remove(place)
+                self._count(place, -1)
+                self._start(place)
 
     def _start(self, place: Place) -> None:
         self.running += 1
+        self._running_by_peer[place.peer] += 1
         place.grant()
 
     def _count(self, place: Place, step: int) -> None:
         self.waiting += step
-        left = self._waiting_by_peer.get(place.peer, 0) + step
-        if left:
-            self._waiting_by_peer[place.peer] = left
-        else:
-            self._waiting_by_peer.pop(place.peer, None)
+        self._waiting_by_peer[place.peer] += step
 
     def _check_room(self, peer: PeerName, in_lane: int) -> None:
         limits = self._limits
@@ -125,5 +133,5 @@ class Lanes:
             raise Overloaded(f"{self.waiting} runs are waiting already; try again shortly")
         if in_lane > limits.session_queue:
             raise Overloaded(f"{in_lane} messages wait in this context already; let some end first")
-        if self._waiting_by_peer.get(peer, 0) >= limits.peer_queue:
+        if self._waiting_by_peer[peer] >= limits.peer_queue:
             raise Overloaded(f"{peer} has {limits.peer_queue} runs waiting; let some end first")

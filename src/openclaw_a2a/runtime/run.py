@@ -51,15 +51,19 @@ class LiveRun:
         self.is_cancel_requested = False
         self.error: GatewayError | None = None
         self.task: asyncio.Task[None] | None = None
+        self._is_under_way = False
         self._transcript: Transcript | None = None
 
     # ---------------------------------------------------------------- life
 
     async def live_through(self, submission: Awaitable[Accepted | Known] | None) -> None:
         """From the store's word on the submission to the end of the run."""
+        self._is_under_way = True
         try:
             if submission is not None and not await self._is_accepted(submission):
                 return
+            if self.is_cancel_requested:
+                raise asyncio.CancelledError
             await self._place.wait_turn()
             await self._begin()
             await self._execute()
@@ -82,9 +86,13 @@ class LiveRun:
         if not self.first.done():
             self.first.set_result(first)
 
+    async def first_shown(self) -> First:
+        """Wait for the first thing to show."""
+        return await asyncio.shield(self.first)
+
     async def outcome(self) -> Outcome:
         """How it ended: the direct answer, or the task as it was when it ended or paused."""
-        first = await asyncio.shield(self.first)
+        first = await self.first_shown()
         if isinstance(first, Shown):
             live = self.live
             return await asyncio.shield(live.ended) if live is not None else Refused(None)
@@ -93,7 +101,7 @@ class LiveRun:
     def request_cancel(self) -> None:
         """Stop the run; its task says `canceled` once the agent has really stopped."""
         self.is_cancel_requested = True
-        if self.task is not None:
+        if self.task is not None and self._is_under_way:
             self.task.cancel()
 
     # ---------------------------------------------------------------- before the agent
@@ -180,8 +188,10 @@ class LiveRun:
         except GatewayError as error:
             return error.message
         except Exception as error:  # one broad catch: whatever an agent raises is its failure
-            log.warning("agent-failed", task_id=self.record.task_id, exc_info=error)
-            return str(error) or type(error).__name__
+            reason = str(error) or type(error).__name__
+            log.warning("agent-failed", task_id=self.record.task_id, reason=reason)
+            log.debug("agent-failed-at", task_id=self.record.task_id, exc_info=error)
+            return reason
         self.is_cancel_requested = False  # it managed to complete first
         return None
 
@@ -348,7 +358,7 @@ def _not_accepted(accepted: tuple[str, ...], rules: AccountRules) -> OutputNotAc
     )
 
 
-def decode_answer(stored: bytes) -> First:
+def decode_answer(stored: bytes) -> Answer | Refused:
     """The first thing to show of a run that ended without a task, from its stored form."""
     document = msgspec.json.decode(stored, type=StoredAnswer)
     if document.message is not None:

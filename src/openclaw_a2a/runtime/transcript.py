@@ -321,7 +321,7 @@ class Transcript:
         call_id = clean_text(event.call_id)
         artifact = Artifact(
             ArtifactId("tool-progress-" + re.sub(r"[^A-Za-z0-9_-]", "_", call_id)),
-            (Part(text=f"{verb}: {name}"), Part(data=cast("JsonObject", payload))),
+            (Part(text=f"{verb}: {name}"), Part(data=shown)),
             name=f"{name} progress",
             metadata={
                 "source": "tool",

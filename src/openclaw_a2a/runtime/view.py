@@ -51,6 +51,11 @@ class TaskView:
             self._message_ids.add(message.message_id)
             self._history.append(message)
 
+    @property
+    def message_count(self) -> int:
+        """How long the history is."""
+        return len(self._history)
+
     def has_message(self, message_id: MessageId) -> bool:
         """True when the history holds this message."""
         return message_id in self._message_ids

@@ -1,0 +1,6 @@
+"""The only place where parts are joined, and the process that serves them."""
+
+from openclaw_a2a.app.gateway import Gateway, build_app
+from openclaw_a2a.app.server import serve
+
+__all__ = ["Gateway", "build_app", "serve"]

@@ -1,0 +1,239 @@
+"""Joins the parts: settings, stores, agents, engines and doors."""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+from importlib.metadata import version
+from types import TracebackType
+from typing import Self
+from urllib.parse import urlsplit
+
+import structlog
+
+from openclaw_a2a.agents import AgentRegistry, build_agent
+from openclaw_a2a.inbound.cards import account_url, build_card
+from openclaw_a2a.inbound.door import Door
+from openclaw_a2a.inbound.health import Health
+from openclaw_a2a.inbound.http import Exchange, Receive, Scope, Send
+from openclaw_a2a.inbound.identity import Callers
+from openclaw_a2a.inbound.rate import RateLimit
+from openclaw_a2a.inbound.router import Router
+from openclaw_a2a.inbound.streams import Streams
+from openclaw_a2a.model.ids import AgentId
+from openclaw_a2a.ports import Agent, Clock, Store
+from openclaw_a2a.runtime.engine import Engine, EngineLimits
+from openclaw_a2a.runtime.ids import new_id
+from openclaw_a2a.runtime.lane import LaneLimits, Lanes
+from openclaw_a2a.runtime.recover import recover
+from openclaw_a2a.runtime.turn import AccountRules
+from openclaw_a2a.runtime.upkeep import UpkeepTimes, forget_old, keep_leases
+from openclaw_a2a.settings import (
+    Account,
+    AgentStyle,
+    OriginRoutingPolicy,
+    Settings,
+    StoreSettings,
+)
+from openclaw_a2a.store import open_store
+
+log = structlog.get_logger(__name__)
+
+VERSION = version("openclaw-a2a")
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def now(self) -> datetime:
+        """The time of day, UTC."""
+        return datetime.now(UTC)
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        await asyncio.sleep(seconds)
+
+
+class Gateway:
+    """A whole gateway. `async with` it, and serve its `asgi` application meanwhile."""
+
+    def __init__(self, settings: Settings, agents: AgentRegistry, clock: Clock) -> None:
+        self.settings = settings
+        self._agents = agents
+        self._clock = clock
+        self._parts = AsyncExitStack()
+        self._router: Router | None = None
+        self.engines: dict[StoreSettings, Engine] = {}
+        self.streams = Streams(settings.limits.streams, settings.server.heartbeat_seconds)
+
+    async def __aenter__(self) -> Self:
+        """Open the stores, take up what a crash left behind, and open the doors."""
+        async with AsyncExitStack() as parts:
+            parts.push_async_callback(self._agents.close)
+            lanes = Lanes(_lane_limits(self.settings))
+            running = [account for account in self.settings.accounts if account.is_running]
+            doors = [await self._open_door(account, lanes, parts) for account in running]
+            for engine in self.engines.values():
+                await self._start(engine, parts)
+            self._router = self._build_router(doors)
+            self._parts = parts.pop_all()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close the doors; what is unfinished stays in the store."""
+        self.streams.close_all()
+        await self._parts.aclose()
+
+    async def asgi(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The ASGI application."""
+        if self._router is not None:
+            await self._router(scope, receive, send)
+        elif scope["type"] == "http":
+            await Exchange(scope, receive, send).answer(503, b'{"error":"starting"}')
+
+    async def drain(self, seconds: float) -> int:
+        """Take nothing more in, let runs end, then end the streams; how many runs are left."""
+        drains = [engine.drain(seconds) for engine in self.engines.values()]
+        left = sum(await asyncio.gather(*drains))
+        self.streams.close_all()
+        return left
+
+    async def _open_door(self, account: Account, lanes: Lanes, parts: AsyncExitStack) -> Door:
+        store_settings = account.task_store or self.settings.store
+        engine = self.engines.get(store_settings)
+        if engine is None:
+            engine = await self._open_engine(store_settings, lanes, parts)
+            self.engines[store_settings] = engine
+        rules = _rules(account, self.settings)
+        engine.accounts[account.id] = rules
+        callers = Callers(self.settings.peers.values(), own_hosts=_own_hosts(self.settings))
+        return Door(
+            account,
+            engine,
+            rules=rules,
+            card=build_card(account, version=VERSION, needs_token=callers.needs_token),
+            callers=callers,
+            rate=RateLimit(self.settings.limits.per_peer_rate, monotonic=time.monotonic),
+            streams=self.streams,
+            new_id=new_id,
+        )
+
+    async def _open_engine(
+        self, store_settings: StoreSettings, lanes: Lanes, parts: AsyncExitStack
+    ) -> Engine:
+        path = None if store_settings.path is None else str(store_settings.path)
+        store: Store = open_store(store_settings.kind.value, path=path)
+        await store.open()
+        parts.push_async_callback(store.close)
+        return Engine(
+            store,
+            self._agents,
+            lanes=lanes,
+            clock=self._clock,
+            limits=_engine_limits(self.settings),
+            new_id=new_id,
+        )
+
+    async def _start(self, engine: Engine, parts: AsyncExitStack) -> None:
+        parts.push_async_callback(engine.stop)
+        await recover(engine, expired_at=None)
+        keep = self.settings.retention
+        times = UpkeepTimes(
+            sweep_s=keep.sweep_seconds,
+            ended_s=keep.ended_seconds,
+            keep_ended=keep.keep_ended,
+            message_s=keep.message_seconds,
+        )
+        engine.spawn(keep_leases(engine))
+        engine.spawn(forget_old(engine, times))
+
+    def _build_router(self, doors: list[Door]) -> Router:
+        closed = [
+            account
+            for account in self.settings.accounts
+            if account.enabled and not account.is_running
+        ]
+        router = Router(doors, closed)
+        health = Health(self.engines.values(), version=VERSION)
+        router.add_page("GET", "/healthz", health.alive)
+        router.add_page("GET", "/readyz", health.ready)
+        return router
+
+
+def build_app(
+    settings: Settings,
+    *,
+    agents: Mapping[AgentId, Agent] | None = None,
+    clock: Clock | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Gateway:
+    """A gateway from settings; `agents` stand in for (or beside) those of the settings.
+
+    Raises: SettingsInvalid.
+    """
+    built: dict[AgentId, Agent] = {}
+    for agent_id, configured in settings.agents.items():
+        if agents is None or agent_id not in agents:
+            path = f"agents.{agent_id}"
+            built[agent_id] = build_agent(
+                configured.adapter, configured.options, environment=environment, path=path
+            )
+    return Gateway(settings, AgentRegistry({**built, **(agents or {})}), clock or SystemClock())
+
+
+def agent_addresses(settings: Settings) -> list[tuple[str, str]]:
+    """Each running account's label and the address of its card."""
+    return [
+        (account.label, account_url(account, account.agent_card_path))
+        for account in settings.accounts
+        if account.is_running
+    ]
+
+
+def _rules(account: Account, settings: Settings) -> AccountRules:
+    return AccountRules(
+        account=account.id,
+        agent_id=account.default_agent_id,
+        is_task_generating=account.agent_style is AgentStyle.TASK_GENERATING,
+        input_modes=account.default_input_modes,
+        output_modes=account.default_output_modes,
+        keeps_origin=account.origin_routing_policy is OriginRoutingPolicy.LEGACY_ORIGIN_ROUTING,
+        max_parts=settings.limits.parts,
+    )
+
+
+def _lane_limits(settings: Settings) -> LaneLimits:
+    limits = settings.limits
+    return LaneLimits(
+        runs=limits.runs,
+        queue=limits.queue,
+        session_queue=limits.session_queue,
+        peer_runs=limits.per_peer_runs,
+        peer_queue=limits.per_peer_queue,
+    )
+
+
+def _engine_limits(settings: Settings) -> EngineLimits:
+    limits = settings.limits
+    return EngineLimits(
+        run_s=limits.run_seconds,
+        cancel_s=limits.cancel_seconds,
+        lease_s=settings.lease.seconds,
+        join_deltas=limits.join_deltas,
+        inflight_events=limits.inflight_events,
+        history_messages=limits.history_messages,
+        event_bytes=limits.event_bytes,
+        run_bytes=limits.artifact_bytes,
+    )
+
+
+def _own_hosts(settings: Settings) -> list[str]:
+    urls = [account.public_base_url for account in settings.accounts]
+    hosts = [urlsplit(url).hostname or "" for url in urls if url]
+    return [settings.server.host, *hosts]

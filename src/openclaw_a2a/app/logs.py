@@ -1,0 +1,32 @@
+"""What the process says while it runs: pretty on a terminal, JSON lines elsewhere, on stderr."""
+
+import logging
+import sys
+
+import structlog
+
+from openclaw_a2a.settings import LogSettings
+
+
+def configure_logs(settings: LogSettings) -> None:
+    """Set the level and the form of log lines."""
+    is_pretty = settings.format == "pretty" or (settings.format == "auto" and sys.stderr.isatty())
+    level = logging.getLevelNamesMapping()[settings.level.upper()]
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            *_rendering(is_pretty=is_pretty),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+
+
+def _rendering(*, is_pretty: bool) -> list[structlog.typing.Processor]:
+    if is_pretty:
+        plain = structlog.dev.plain_traceback
+        return [structlog.dev.ConsoleRenderer(exception_formatter=plain)]
+    return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]

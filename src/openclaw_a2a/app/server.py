@@ -1,0 +1,128 @@
+"""The process: a socket, a server, and a stop in order."""
+
+import asyncio
+import errno
+import signal
+import socket
+import sys
+from types import FrameType
+
+import structlog
+import uvicorn
+
+from openclaw_a2a.app.gateway import Gateway, build_app
+from openclaw_a2a.app.logs import configure_logs
+from openclaw_a2a.inbound.cards import account_url
+from openclaw_a2a.model.errors import GatewayFault
+from openclaw_a2a.settings import Loaded, Settings
+
+log = structlog.get_logger(__name__)
+
+
+class PortTaken(GatewayFault):
+    """Somebody else listens there."""
+
+    code = "port-taken"
+
+
+class _Server(uvicorn.Server):
+    """Uvicorn that drains the gateway at the first signal and leaves at the second."""
+
+    def __init__(self, config: uvicorn.Config, gateway: Gateway, stop_s: float) -> None:
+        super().__init__(config)
+        self._gateway = gateway
+        self._stop_s = stop_s
+        self._loop = asyncio.get_running_loop()
+        self._draining: asyncio.Task[None] | None = None
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """A signal came."""
+        self._loop.call_soon_threadsafe(self._begin_stop, signal.Signals(sig).name)
+
+    def _begin_stop(self, name: str) -> None:
+        if self._draining is not None:
+            self.force_exit = self.should_exit = True
+            return
+        log.info("stopping", signal=name, seconds=self._stop_s)
+        self._draining = self._loop.create_task(self._drain())
+
+    async def _drain(self) -> None:
+        left = await self._gateway.drain(self._stop_s)
+        if left:
+            log.info("runs-left", count=left, note="they go on at the next start")
+        self.should_exit = True
+
+
+def serve(loaded: Loaded, gateway: Gateway | None = None) -> int:
+    """Serve until a signal comes; the exit code.
+
+    Raises: SettingsInvalid, StoreLocked, PortTaken and other reasons not to start.
+    """
+    configure_logs(loaded.settings.log)
+    for warning in loaded.warnings:
+        log.warning("setting-ignored", path=warning.path, reason=warning.message)
+    config = uvicorn.Config(_unused, loop="auto")
+    runner = config.get_loop_factory()
+    with asyncio.Runner(loop_factory=runner) as loop:
+        return loop.run(_serve(loaded.settings, gateway or build_app(loaded.settings)))
+
+
+async def _serve(settings: Settings, gateway: Gateway) -> int:
+    listener = listen(settings.server.host, settings.server.port)
+    try:
+        async with gateway:
+            config = uvicorn.Config(
+                gateway.asgi,
+                http="httptools",
+                lifespan="off",
+                log_level="warning",
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=2,
+            )
+            server = _Server(config, gateway, settings.server.stop_seconds)
+            print_banner(settings)
+            await server.serve(sockets=[listener])
+    finally:
+        listener.close()
+    return 0
+
+
+async def _unused(*_: object) -> None:
+    """Uvicorn wants an application before it tells which event loop it would take."""
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket. Raises: PortTaken."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            raise PortTaken(
+                f"port {port} on {host} is taken; stop what listens there or use --port"
+            ) from None
+        raise PortTaken(f"cannot listen on {host} port {port}: {error.strerror}") from None
+    listener.setblocking(False)
+    return listener
+
+
+def print_banner(settings: Settings) -> None:
+    """Say what runs, where, and what to do next."""
+    base = settings.server.public_base_url
+    lines = [f"openclaw-a2a is ready at {base}", ""]
+    for account in settings.accounts:
+        if account.is_running:
+            adapter = settings.agents[account.default_agent_id].adapter
+            card = account_url(account, account.agent_card_path)
+            lines.append(f"  {account.label:<12} agent {account.default_agent_id} ({adapter})")
+            lines.append(f"  {'':<12} card  {card}")
+        elif account.enabled:
+            lines.append(f"  {account.label:<12} not running: {account.not_running_reason}")
+    where = settings.store.path or "nothing survives a stop"
+    lines += [f"  {'store':<12} {settings.store.kind.value} ({where})", ""]
+    lines += ['Try it:  openclaw-a2a send "hello"', "Stop it: Ctrl-C"]
+    print("\n".join(lines), file=sys.stderr, flush=True)

@@ -1,0 +1,84 @@
+"""Agent cards: built from an account, served clean 1.0 or hybrid, with validators for caches."""
+
+import msgspec
+
+from openclaw_a2a.inbound.door import Door
+from openclaw_a2a.inbound.http import Exchange
+from openclaw_a2a.model.card import AgentCapabilities, AgentCard, AgentInterface
+from openclaw_a2a.settings import Account
+from openclaw_a2a.wire.card import card_json, etag, hybrid_card_json
+from openclaw_a2a.wire.versions import Wire
+
+_CACHE = (b"cache-control", b"public, max-age=60")
+_VARY = (b"vary", b"A2A-Version")
+_BEARER = {"bearer": {"httpAuthSecurityScheme": {"scheme": "Bearer"}}}
+
+
+def build_card(account: Account, *, version: str, needs_token: bool) -> AgentCard:
+    """The card of an account."""
+    rpc_url, rest_url = (
+        account_url(account, account.json_rpc_path),
+        account_url(account, account.rest_path),
+    )
+    skills = tuple(
+        msgspec.structs.replace(
+            skill,
+            description=skill.description or skill.name,
+            input_modes=account.default_input_modes,
+            output_modes=account.default_output_modes,
+        )
+        for skill in account.skills
+    )
+    return AgentCard(
+        name=account.label,
+        description=account.description,
+        version=version,
+        supported_interfaces=(
+            AgentInterface(rpc_url, "JSONRPC", Wire.V1.value),
+            AgentInterface(rest_url, "HTTP+JSON", Wire.V1.value),
+            AgentInterface(rpc_url, "JSONRPC", Wire.V03.value),
+        ),
+        capabilities=AgentCapabilities(
+            streaming=True, push_notifications=account.push_notifications
+        ),
+        default_input_modes=account.default_input_modes,
+        default_output_modes=account.default_output_modes,
+        skills=skills,
+        security_schemes=_BEARER if needs_token else None,
+        security_requirements=({"schemes": {"bearer": {"list": []}}},) if needs_token else (),
+    )
+
+
+def account_url(account: Account, path: str) -> str:
+    """The public address of one of an account's paths."""
+    return (account.public_base_url or "").rstrip("/") + path
+
+
+class CardPage:
+    """An account's card, ready to be served."""
+
+    def __init__(self, door: Door) -> None:
+        account = door.account
+        url = account_url(account, account.json_rpc_path)
+        clean = card_json(door.card)
+        hybrid = hybrid_card_json(door.card, url=url, protocol_version=account.protocol_version)
+        self._pages = {True: (clean, etag(clean).encode()), False: (hybrid, etag(hybrid).encode())}
+
+    async def serve(self, exchange: Exchange) -> None:
+        """Answer with the clean card when 1.0 is asked for, else with the hybrid one."""
+        asked = (exchange.version() or "").strip()
+        body, tag = self._pages[asked == Wire.V1.value]
+        headers = [(b"etag", tag), _CACHE, _VARY]
+        if _knows(exchange.header(b"if-none-match"), tag.decode()):
+            await exchange.answer(304, b"", headers=headers)
+        elif exchange.method == "HEAD":
+            await exchange.answer(200, b"", headers=headers)
+        else:
+            await exchange.answer(200, body, headers=headers)
+
+
+def _knows(if_none_match: str | None, tag: str) -> bool:
+    if not if_none_match:
+        return False
+    known = [candidate.strip().removeprefix("W/") for candidate in if_none_match.split(",")]
+    return tag in known or "*" in known

@@ -1,0 +1,135 @@
+"""The two generations of the JSON-RPC wire: how each reads requests and spells answers."""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Protocol
+
+from openclaw_a2a.runtime.live import Answer
+from openclaw_a2a.wire import v03, v1
+from openclaw_a2a.wire.requests import GetRequest, SendRequest, TaskRequest
+from openclaw_a2a.wire.versions import Wire
+
+
+class Dialect(Protocol):
+    """How one protocol generation is spoken. Answers come in their stored (1.0) spelling."""
+
+    wire: Wire
+    subscribes_to_ended: bool
+    streams_early_errors: bool
+
+    def decode_send(self, params: bytes) -> SendRequest:
+        """The parameters of a send."""
+        ...
+
+    def decode_get(self, params: bytes) -> GetRequest:
+        """The parameters of a get."""
+        ...
+
+    def decode_task(self, params: bytes) -> TaskRequest:
+        """The parameters of a cancel or subscribe."""
+        ...
+
+    def task(self, body: bytes, history_length: int | None) -> bytes:
+        """A task as a result by itself."""
+        ...
+
+    def sent(self, result: bytes | Answer, history_length: int | None) -> bytes:
+        """What a send results in."""
+        ...
+
+    def stream_body(self, body: bytes) -> bytes:
+        """A stored stream body as one event."""
+        ...
+
+
+class DialectV1:
+    """A2A 1.0: the stored spelling is the wire's."""
+
+    wire = Wire.V1
+    subscribes_to_ended = False
+    streams_early_errors = False
+
+    def decode_send(self, params: bytes) -> SendRequest:
+        """The parameters of SendMessage."""
+        return v1.decode_send(params)
+
+    def decode_get(self, params: bytes) -> GetRequest:
+        """The parameters of GetTask."""
+        return v1.decode_get(params)
+
+    def decode_task(self, params: bytes) -> TaskRequest:
+        """The parameters of CancelTask and SubscribeToTask."""
+        return v1.decode_task_request(params)
+
+    def task(self, body: bytes, history_length: int | None) -> bytes:
+        """A bare task; as stored unless its history is to be cut."""
+        if history_length is None:
+            return body
+        return v1.trim_task(body, history_length=history_length, with_artifacts=None)
+
+    def sent(self, result: bytes | Answer, history_length: int | None) -> bytes:
+        """The task or the message, under the member that names it."""
+        if isinstance(result, Answer):
+            return v1.wrap_message(result.message)
+        return v1.wrap_task(self.task(result, history_length))
+
+    def stream_body(self, body: bytes) -> bytes:
+        """The body as it is stored."""
+        return body
+
+
+class DialectV03:
+    """A2A 0.3: everything is transcoded, each event once however many follow it."""
+
+    wire = Wire.V03
+    subscribes_to_ended = True
+    streams_early_errors = True
+
+    def __init__(self) -> None:
+        self._transcode = remember(v03.transcode, 4096)
+
+    def decode_send(self, params: bytes) -> SendRequest:
+        """The parameters of message/send and message/stream."""
+        return v03.decode_send(params)
+
+    def decode_get(self, params: bytes) -> GetRequest:
+        """The parameters of tasks/get."""
+        return v03.decode_get(params)
+
+    def decode_task(self, params: bytes) -> TaskRequest:
+        """The parameters of tasks/cancel and tasks/resubscribe."""
+        return v03.decode_task_request(params)
+
+    def task(self, body: bytes, history_length: int | None) -> bytes:
+        """A task of kind `task`."""
+        return v03.trim_task(body, history_length)
+
+    def sent(self, result: bytes | Answer, history_length: int | None) -> bytes:
+        """The task or the message; its kind tells which."""
+        if isinstance(result, Answer):
+            return v03.transcode(v1.wrap_message(result.message))
+        return self.task(result, history_length)
+
+    def stream_body(self, body: bytes) -> bytes:
+        """The body as an event of 0.3."""
+        return self._transcode(body)
+
+
+def remember(function: Callable[[bytes], bytes], most: int) -> Callable[[bytes], bytes]:
+    """The function with its latest results kept, by the identity of their (immutable) input.
+
+    Followers of one task share the bytes of an event, so identity is all that has to be compared.
+    """
+    known: OrderedDict[int, tuple[bytes, bytes]] = OrderedDict()
+
+    def recall(body: bytes) -> bytes:
+        hit = known.get(id(body))
+        if hit is not None and hit[0] is body:
+            return hit[1]
+        result = function(body)
+        known[id(body)] = (body, result)
+        if len(known) > most:
+            known.popitem(last=False)
+        return result
+
+    return recall

@@ -1,0 +1,44 @@
+"""One account's door: whose tasks, whose rules, which card, and what it may cost."""
+
+from collections.abc import Callable
+
+from openclaw_a2a.inbound.http import Exchange
+from openclaw_a2a.inbound.identity import Callers
+from openclaw_a2a.inbound.rate import RateLimit
+from openclaw_a2a.inbound.streams import Streams
+from openclaw_a2a.model.card import AgentCard
+from openclaw_a2a.model.turn import Scope
+from openclaw_a2a.runtime.engine import Engine
+from openclaw_a2a.runtime.turn import AccountRules
+from openclaw_a2a.settings import Account
+
+
+class Door:
+    """Everything a request at one account needs."""
+
+    def __init__(
+        self,
+        account: Account,
+        engine: Engine,
+        *,
+        rules: AccountRules,
+        card: AgentCard,
+        callers: Callers,
+        rate: RateLimit,
+        streams: Streams,
+        new_id: Callable[[], str],
+    ) -> None:
+        self.account = account
+        self.engine = engine
+        self.rules = rules
+        self.card = card
+        self.callers = callers
+        self.rate = rate
+        self.streams = streams
+        self.new_id = new_id
+
+    def admit(self, exchange: Exchange) -> Scope:
+        """Who asks, limited to this account. Raises: Unauthenticated, NotAllowed, Overloaded."""
+        principal = self.callers.identify(exchange)
+        self.rate.take(principal)
+        return Scope(principal, self.account.id)

@@ -1,0 +1,85 @@
+"""Who is calling: a known peer by its token, or the machine's own user on loopback."""
+
+import hashlib
+import hmac
+import ipaddress
+from collections.abc import Iterable
+from urllib.parse import urlsplit
+
+from openclaw_a2a.inbound.http import Exchange
+from openclaw_a2a.model.errors import NotAllowed, Unauthenticated
+from openclaw_a2a.model.ids import LOCAL_PEER, PeerName
+from openclaw_a2a.settings import PeerSettings
+
+CHALLENGE = (b"www-authenticate", b'Bearer realm="openclaw-a2a"')
+_LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+class Callers:
+    """The peers we know. Without any, only this machine may call, as `local`."""
+
+    def __init__(self, peers: Iterable[PeerSettings], *, own_hosts: Iterable[str]) -> None:
+        self._by_digest: dict[bytes, PeerName] = {
+            token.digest: peer.name for peer in peers for token in peer.tokens
+        }
+        self._own_hosts = _LOOPBACK_NAMES | {host.lower() for host in own_hosts if host}
+
+    @property
+    def needs_token(self) -> bool:
+        """True when callers must show a token."""
+        return bool(self._by_digest)
+
+    def identify(self, exchange: Exchange) -> PeerName:
+        """The caller's name. Raises: Unauthenticated, NotAllowed."""
+        if self._by_digest:
+            return self._by_token(exchange)
+        self._check_local(exchange)
+        return LOCAL_PEER
+
+    def _by_token(self, exchange: Exchange) -> PeerName:
+        said = exchange.headers.get(b"authorization", b"")
+        scheme, _, token = said.partition(b" ")
+        if scheme.lower() != b"bearer" or not token.strip():
+            raise Unauthenticated("send your token as `Authorization: Bearer <token>`")
+        digest = hashlib.sha256(token.strip()).digest()
+        name: PeerName | None = None
+        for known, peer in self._by_digest.items():
+            if hmac.compare_digest(known, digest):
+                name = peer
+        if name is None:
+            raise Unauthenticated("this token is not known here; ask the operator for one")
+        return name
+
+    def _check_local(self, exchange: Exchange) -> None:
+        """No token is needed on loopback, so a web page must not be able to reach it."""
+        client = exchange.client_host()
+        if client is not None and not _is_loopback(client):
+            raise Unauthenticated("without tokens this gateway answers its own machine only")
+        host = _host_of(exchange.header(b"host") or "")
+        if host and host not in self._own_hosts:
+            raise NotAllowed(f"the Host header says {host[:80]!r}, which is not this gateway")
+        origin = exchange.header(b"origin")
+        if origin and origin != "null" and _origin_host(origin) in self._own_hosts:
+            return
+        if origin:
+            raise NotAllowed(f"pages of {origin[:80]!r} may not call this gateway")
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return address in {"localhost", "testclient"} or address.startswith("/")
+
+
+def _host_of(authority: str) -> str:
+    if authority.startswith("["):
+        return authority[1:].partition("]")[0].lower()
+    return authority.rpartition(":")[0].lower() if ":" in authority else authority.lower()
+
+
+def _origin_host(origin: str) -> str:
+    try:
+        return (urlsplit(origin).hostname or "").lower()
+    except ValueError:
+        return ""

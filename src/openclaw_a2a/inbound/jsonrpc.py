@@ -1,0 +1,235 @@
+"""The JSON-RPC door: both protocol generations on one path; the method name decides."""
+
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from openclaw_a2a.inbound import operations
+from openclaw_a2a.inbound.dialect import Dialect, DialectV03, DialectV1
+from openclaw_a2a.inbound.door import Door
+from openclaw_a2a.inbound.http import Exchange
+from openclaw_a2a.inbound.identity import CHALLENGE
+from openclaw_a2a.model.errors import (
+    GatewayError,
+    GatewayFault,
+    InvalidParams,
+    Overloaded,
+    Problem,
+    PushNotSupported,
+    TaskNotCancelable,
+    Unauthenticated,
+    UnsupportedOperation,
+)
+from openclaw_a2a.model.states import is_terminal
+from openclaw_a2a.model.turn import Scope
+from openclaw_a2a.runtime import read
+from openclaw_a2a.wire import errors, sse, v1
+from openclaw_a2a.wire.jsonrpc import (
+    Envelope,
+    EnvelopeError,
+    decode_envelope,
+    encode_error,
+    encode_result,
+)
+from openclaw_a2a.wire.versions import Wire, pick_wire, read_version
+
+log = structlog.get_logger(__name__)
+
+DIALECTS: dict[Wire, Dialect] = {Wire.V1: DialectV1(), Wire.V03: DialectV03()}
+
+
+class Call:
+    """One decoded JSON-RPC request: who asks what, where, in which dialect."""
+
+    __slots__ = ("dialect", "door", "envelope", "exchange", "scope")
+
+    def __init__(self, exchange: Exchange, door: Door, scope: Scope, envelope: Envelope) -> None:
+        self.exchange = exchange
+        self.door = door
+        self.scope = scope
+        self.envelope = envelope
+        self.dialect = DIALECTS[pick_wire(envelope.method, exchange.version())]
+
+    def frame(self, sequence: int, body: bytes) -> bytes:
+        """One event of a stream, in this call's envelope."""
+        result = self.dialect.stream_body(body)
+        return sse.frame(encode_result(self.envelope.id, result), sequence=sequence)
+
+
+async def serve(exchange: Exchange, door: Door) -> None:
+    """Answer one JSON-RPC request."""
+    request_id, wire = b"null", _claimed_wire(exchange)
+    try:
+        scope = door.admit(exchange)
+        exchange.check_json()
+        envelope = decode_envelope(await exchange.body(door.account.max_body_bytes))
+        request_id = envelope.id
+        call = Call(exchange, door, scope, envelope)
+        wire = call.dialect.wire
+        await _METHODS[envelope.method](call)
+    except EnvelopeError as problem:
+        await answer_error(exchange, problem.error, request_id=problem.id, wire=wire)
+    except GatewayError as error:
+        await answer_error(exchange, error, request_id=request_id, wire=wire)
+    except Exception:  # the edge of a request: whatever broke is ours, and told in one sentence
+        log.exception("request-broken", path=exchange.path)
+        fault = GatewayFault("internal error")
+        await answer_error(exchange, fault, request_id=request_id, wire=wire)
+
+
+async def answer_error(
+    exchange: Exchange, error: GatewayError, *, request_id: bytes, wire: Wire
+) -> None:
+    """Answer with a JSON-RPC error."""
+    if isinstance(error, GatewayFault) and error.message != "internal error":
+        log.warning("request-failed", code=error.code, reason=error.message)
+    body = encode_error(request_id, errors.rpc_error(error, wire))
+    status = errors.http_status(error, for_rpc=True)
+    await exchange.answer(status, body, headers=error_headers(error))
+
+
+def error_headers(error: GatewayError) -> list[tuple[bytes, bytes]]:
+    """The headers an error brings along."""
+    if isinstance(error, Unauthenticated):
+        return [CHALLENGE]
+    if isinstance(error, Overloaded):
+        return [(b"retry-after", b"%d" % max(1, round(error.retry_after_s)))]
+    return []
+
+
+def last_event_id(exchange: Exchange) -> int | None:
+    """Where a returning reader wants to go on. Raises: InvalidParams."""
+    said = exchange.header(b"last-event-id")
+    if said is None or not said.strip():
+        return None
+    text = said.strip()
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        problem = Problem("Last-Event-ID", "must be the number of the last event you saw")
+        raise InvalidParams(f"Last-Event-ID {problem.message}", problems=(problem,))
+    return int(text)
+
+
+# ------------------------------------------------------------------------------- methods
+
+
+async def _send(call: Call) -> None:
+    request = call.dialect.decode_send(call.envelope.params)
+    result = await operations.send(call.door, call.scope, request)
+    await _answer(call, call.dialect.sent(result, request.history_length))
+
+
+async def _send_streaming(call: Call) -> None:
+    async def open_stream() -> operations.Stream:
+        request = call.dialect.decode_send(call.envelope.params)
+        call.door.streams.check_room()
+        return await operations.send_streaming(call.door, call.scope, request)
+
+    await _answer_stream(call, open_stream)
+
+
+async def _subscribe(call: Call) -> None:
+    async def open_stream() -> operations.Stream:
+        request = call.dialect.decode_task(call.envelope.params)
+        call.door.streams.check_room()
+        return await operations.subscribe(
+            call.door,
+            call.scope,
+            request,
+            cursor=last_event_id(call.exchange),
+            allow_ended=call.dialect.subscribes_to_ended,
+        )
+
+    await _answer_stream(call, open_stream)
+
+
+async def _get(call: Call) -> None:
+    request = call.dialect.decode_get(call.envelope.params)
+    body = await operations.get(call.door, call.scope, request)
+    await _answer(call, call.dialect.task(body, request.history_length))
+
+
+async def _list(call: Call) -> None:
+    request = v1.decode_list(call.envelope.params)
+    await _answer(call, await operations.list_tasks(call.door, call.scope, request))
+
+
+async def _cancel(call: Call) -> None:
+    request = call.dialect.decode_task(call.envelope.params)
+    body = await operations.cancel_task(call.door, call.scope, request)
+    await _answer(call, call.dialect.task(body, None))
+
+
+async def _cancel_v03(call: Call) -> None:
+    """On 0.3 the cancellation of an ended task returns it unchanged."""
+    try:
+        await _cancel(call)
+    except TaskNotCancelable:
+        request = call.dialect.decode_task(call.envelope.params)
+        stored = await read.get_task(call.door.engine, call.scope, request.id)
+        if not is_terminal(stored.head.state):
+            raise
+        await _answer(call, call.dialect.task(read.task_bytes(stored), None))
+
+
+async def _push(call: Call) -> None:
+    raise PushNotSupported(
+        f"{call.envelope.method}: this agent sends no push notifications; stream or poll instead"
+    )
+
+
+async def _extended_card(_call: Call) -> None:
+    raise UnsupportedOperation("this agent has no extended card; its public card says everything")
+
+
+async def _answer(call: Call, result: bytes) -> None:
+    await call.exchange.answer(200, encode_result(call.envelope.id, result))
+
+
+async def _answer_stream(
+    call: Call, open_stream: Callable[[], Awaitable[operations.Stream]]
+) -> None:
+    """Stream; an error known before the first event is plain JSON on 1.0, an event on 0.3."""
+    try:
+        stream = await open_stream()
+    except GatewayError as error:
+        if not call.dialect.streams_early_errors or errors.http_status(error, for_rpc=True) != 200:
+            raise
+        body = encode_error(call.envelope.id, errors.rpc_error(error, call.dialect.wire))
+        frame = sse.frame(body, event=b"error")
+        await call.door.streams.run(call.exchange, frame, follower=None, encode=call.frame)
+        return
+    first = None if stream.first is None else call.frame(stream.sequence, stream.first)
+    await call.door.streams.run(call.exchange, first, follower=stream.follower, encode=call.frame)
+
+
+_METHODS: dict[str, Callable[[Call], Awaitable[None]]] = {
+    "SendMessage": _send,
+    "SendStreamingMessage": _send_streaming,
+    "GetTask": _get,
+    "ListTasks": _list,
+    "CancelTask": _cancel,
+    "SubscribeToTask": _subscribe,
+    "CreateTaskPushNotificationConfig": _push,
+    "GetTaskPushNotificationConfig": _push,
+    "ListTaskPushNotificationConfigs": _push,
+    "DeleteTaskPushNotificationConfig": _push,
+    "GetExtendedAgentCard": _extended_card,
+    "message/send": _send,
+    "message/stream": _send_streaming,
+    "tasks/get": _get,
+    "tasks/cancel": _cancel_v03,
+    "tasks/resubscribe": _subscribe,
+    "tasks/pushNotificationConfig/set": _push,
+    "tasks/pushNotificationConfig/get": _push,
+    "tasks/pushNotificationConfig/list": _push,
+    "tasks/pushNotificationConfig/delete": _push,
+    "agent/getAuthenticatedExtendedCard": _extended_card,
+}
+
+
+def _claimed_wire(exchange: Exchange) -> Wire:
+    """The generation to spell an error in when the method is not known yet."""
+    try:
+        return read_version(exchange.version()) or Wire.V03
+    except GatewayError:
+        return Wire.V1

@@ -1,0 +1,171 @@
+"""What can be done at a door, whatever the wire: send, stream, get, list, cancel, subscribe."""
+
+import base64
+from datetime import datetime
+
+import msgspec
+
+from openclaw_a2a.inbound.door import Door
+from openclaw_a2a.model.errors import InvalidParams, Problem, PushNotSupported, TaskTerminal
+from openclaw_a2a.model.ids import MessageId, TaskId
+from openclaw_a2a.model.message import Message, Part, Role
+from openclaw_a2a.model.states import is_terminal
+from openclaw_a2a.model.stored import encode_record
+from openclaw_a2a.model.turn import Scope
+from openclaw_a2a.ports import TaskKey, TaskQuery
+from openclaw_a2a.runtime import read
+from openclaw_a2a.runtime.cancel import cancel
+from openclaw_a2a.runtime.engine import Send
+from openclaw_a2a.runtime.feed import Follower
+from openclaw_a2a.runtime.live import Answer, Shown
+from openclaw_a2a.runtime.sent import first_of, outcome_of
+from openclaw_a2a.runtime.turn import NOTHING_USABLE, is_usable
+from openclaw_a2a.wire import v1
+from openclaw_a2a.wire.requests import GetRequest, ListRequest, SendRequest, TaskRequest
+
+
+class Stream(msgspec.Struct, frozen=True):
+    """What a stream shows first (a stored stream body), and what it follows afterwards."""
+
+    first: bytes | None
+    sequence: int
+    follower: Follower | None
+
+
+def check_request(door: Door, request: SendRequest) -> None:
+    """Refuse what this agent does not offer."""
+    check_tenant(request.tenant)
+    if request.push is not None and not door.account.push_notifications:
+        raise PushNotSupported("this agent sends no push notifications; stream or poll instead")
+
+
+def check_tenant(tenant: str | None) -> None:
+    """No interface of ours names a tenant, so a caller that does means somebody else."""
+    if tenant:
+        problem = Problem("tenant", "is not known here; this agent has no tenants")
+        raise InvalidParams(f"tenant {tenant[:80]!r} {problem.message}", problems=(problem,))
+
+
+async def send(door: Door, scope: Scope, request: SendRequest) -> bytes | Answer:
+    """Send a message; the task in its stored spelling, or a direct answer."""
+    check_request(door, request)
+    if not is_usable(request.message):
+        return _nothing_usable(door, request.message)
+    run = await door.engine.submit(_command(scope, request), door.rules)
+    if not request.is_blocking:
+        first = await first_of(door.engine, run)
+        return first if isinstance(first, Answer) else encode_record(first.task)
+    outcome = await outcome_of(door.engine, run)
+    if isinstance(outcome, Answer):
+        return outcome
+    if outcome.error is not None:
+        raise outcome.error
+    return outcome.task
+
+
+async def send_streaming(door: Door, scope: Scope, request: SendRequest) -> Stream:
+    """Send a message and follow what comes of it."""
+    check_request(door, request)
+    if not is_usable(request.message):
+        return _whole(_nothing_usable(door, request.message))
+    run = await door.engine.submit(_command(scope, request), door.rules)
+    first = await first_of(door.engine, run)
+    if isinstance(first, Answer):
+        return _whole(first)
+    return _following(door, first)
+
+
+async def get(door: Door, scope: Scope, request: GetRequest) -> bytes:
+    """A task as it is now, in its stored spelling."""
+    check_tenant(request.tenant)
+    return read.task_bytes(await read.get_task(door.engine, scope, request.id))
+
+
+async def cancel_task(door: Door, scope: Scope, request: TaskRequest) -> bytes:
+    """Stop a task; how it ended."""
+    check_tenant(request.tenant)
+    return await cancel(door.engine, scope, request.id)
+
+
+async def subscribe(
+    door: Door, scope: Scope, request: TaskRequest, *, cursor: int | None, allow_ended: bool
+) -> Stream:
+    """Follow a task that exists.
+
+    With a cursor even an ended task streams what was missed; without one it is refused unless
+    the wire wants its snapshot.
+    """
+    check_tenant(request.tenant)
+    following = await read.follow(door.engine, scope, request.id, cursor=cursor)
+    if following.snapshot is None:
+        return Stream(None, 0, following.follower)
+    if is_terminal(following.head.state) and not allow_ended:
+        raise TaskTerminal(f"task {request.id} has ended; get it instead of subscribing to it")
+    return Stream(v1.wrap_task(following.snapshot), following.head.sequence, following.follower)
+
+
+async def list_tasks(door: Door, scope: Scope, request: ListRequest) -> bytes:
+    """A page of the caller's tasks, as the 1.0 answer."""
+    check_tenant(request.tenant)
+    query = TaskQuery(
+        scope=scope,
+        limit=request.page_size,
+        context_id=request.context_id,
+        state=request.state,
+        status_since=request.status_since,
+        after=_read_token(request.page_token),
+    )
+    page = await read.list_tasks(door.engine, query)
+    history, artifacts = request.history_length, request.include_artifacts
+    tasks = [
+        v1.trim_task(read.task_bytes(stored), history_length=history, with_artifacts=artifacts)
+        for stored in page.tasks
+    ]
+    last = page.tasks[-1].head if page.tasks and page.has_more else None
+    token = _write_token(TaskKey(last.status_at, last.id)) if last is not None else ""
+    return v1.encode_task_list(tasks, token, page_size=request.page_size, total=page.total)
+
+
+async def delete_task(door: Door, scope: Scope, task_id: TaskId) -> None:
+    """Forget an ended task. Raises: TaskNotFound, InvalidParams (it has not ended)."""
+    if not await door.engine.store.delete_task(scope, task_id):
+        await read.get_task(door.engine, scope, task_id)
+        problem = Problem("id", "has not ended; cancel it first")
+        raise InvalidParams(f"task {task_id} {problem.message}", problems=(problem,))
+
+
+def _command(scope: Scope, request: SendRequest) -> Send:
+    return Send(scope, request.message, request.is_blocking, request.accepted_output_modes)
+
+
+def _whole(answer: Answer) -> Stream:
+    return Stream(v1.wrap_message(answer.message), 0, None)
+
+
+def _following(door: Door, first: Shown) -> Stream:
+    follower = read.follow_from(door.engine, first.task.id, first.sequence)
+    return Stream(v1.wrap_task(encode_record(first.task)), first.sequence, follower)
+
+
+def _nothing_usable(door: Door, message: Message) -> Answer:
+    reply = Message(
+        MessageId(door.new_id()), Role.AGENT, (Part(text=NOTHING_USABLE),), message.context_id
+    )
+    return Answer(encode_record(reply))
+
+
+def _write_token(key: TaskKey) -> str:
+    text = msgspec.json.encode([key.status_at, key.id])
+    return base64.urlsafe_b64encode(text).decode("ascii").rstrip("=")
+
+
+def _read_token(token: str) -> TaskKey | None:
+    if not token:
+        return None
+    try:
+        text = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
+        status_at, task_id = msgspec.json.decode(text, type=tuple[datetime, str])
+    except (ValueError, UnicodeError):
+        problem = Problem("pageToken", "is none that this agent gave; start without one")
+        raise InvalidParams(f"pageToken {problem.message}", problems=(problem,)) from None
+    return TaskKey(status_at, TaskId(task_id))

@@ -1,0 +1,31 @@
+"""How many requests a peer may make: a token bucket each."""
+
+from collections.abc import Callable
+
+from openclaw_a2a.model.errors import Overloaded
+from openclaw_a2a.model.ids import PeerName
+
+
+class RateLimit:
+    """A bucket for each peer that refills at `per_second` and holds two seconds' worth."""
+
+    def __init__(self, per_second: float, *, monotonic: Callable[[], float]) -> None:
+        self._per_second = per_second
+        self._most = max(1.0, per_second * 2)
+        self._monotonic = monotonic
+        self._buckets: dict[PeerName, tuple[float, float]] = {}
+
+    def take(self, peer: PeerName) -> None:
+        """Count one request. Raises: Overloaded."""
+        if not self._per_second:
+            return
+        now = self._monotonic()
+        left, since = self._buckets.get(peer, (self._most, now))
+        left = min(self._most, left + (now - since) * self._per_second)
+        if left < 1:
+            wait = (1 - left) / self._per_second
+            raise Overloaded(
+                f"{peer} makes more than {self._per_second:g} requests a second; slow down",
+                retry_after_s=wait,
+            )
+        self._buckets[peer] = (left - 1, now)

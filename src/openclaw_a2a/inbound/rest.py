@@ -1,0 +1,188 @@
+"""The HTTP+JSON door of A2A 1.0: paths decide."""
+
+from collections.abc import Awaitable, Callable
+from urllib.parse import unquote
+
+import structlog
+
+from openclaw_a2a.inbound import operations
+from openclaw_a2a.inbound.door import Door
+from openclaw_a2a.inbound.http import A2A_JSON, Exchange
+from openclaw_a2a.inbound.jsonrpc import DIALECTS, error_headers, last_event_id
+from openclaw_a2a.model.errors import (
+    GatewayError,
+    GatewayFault,
+    PushNotSupported,
+    RouteNotFound,
+    UnsupportedOperation,
+    VersionNotSupported,
+)
+from openclaw_a2a.model.ids import TaskId
+from openclaw_a2a.model.turn import Scope
+from openclaw_a2a.wire import errors, sse
+from openclaw_a2a.wire.requests import TaskRequest
+from openclaw_a2a.wire.rest import decode_get_query, decode_list_query
+from openclaw_a2a.wire.strict import check_json
+from openclaw_a2a.wire.versions import Wire, read_version
+
+log = structlog.get_logger(__name__)
+
+_DIALECT = DIALECTS[Wire.V1]
+_ROOTS = frozenset({"message:send", "message:stream", "tasks", "extendedAgentCard"})
+
+
+class Visit:
+    """One HTTP+JSON request: who asks what at which door."""
+
+    __slots__ = ("door", "exchange", "scope", "task_id")
+
+    def __init__(self, exchange: Exchange, door: Door, scope: Scope, task_id: str) -> None:
+        self.exchange = exchange
+        self.door = door
+        self.scope = scope
+        self.task_id = TaskId(task_id)
+
+
+async def serve(exchange: Exchange, door: Door, path: str) -> None:
+    """Answer one request; `path` is what follows the door's own path."""
+    try:
+        scope = door.admit(exchange)
+        _check_version(exchange)
+        step, task_id = _find(exchange.method, path)
+        await step(Visit(exchange, door, scope, task_id))
+    except GatewayError as error:
+        await answer_error(exchange, error)
+    except Exception:  # the edge of a request: whatever broke is ours, and told in one sentence
+        log.exception("request-broken", path=exchange.path)
+        await answer_error(exchange, GatewayFault("internal error"))
+
+
+async def answer_error(exchange: Exchange, error: GatewayError) -> None:
+    """Answer with a google.rpc.Status."""
+    status, body = errors.rest_error(error)
+    await exchange.answer(status, body, headers=error_headers(error))
+
+
+def _check_version(exchange: Exchange) -> None:
+    if read_version(exchange.version()) is Wire.V03:
+        raise VersionNotSupported(
+            "HTTP+JSON is spoken here in A2A 1.0; 0.3 is spoken as JSON-RPC",
+            details={"supportedVersions": [Wire.V1.value]},
+        )
+
+
+Step = Callable[[Visit], Awaitable[None]]
+
+
+def _find(method: str, path: str) -> tuple[Step, str]:
+    """What a method and path ask for. Raises: RouteNotFound, InvalidParams (a tenant)."""
+    segments = [unquote(segment) for segment in path.strip("/").split("/")]
+    if len(segments) > 1 and segments[0] not in _ROOTS:
+        operations.check_tenant(segments[0])
+    root, rest = segments[0], segments[1:]
+    if not rest:
+        step = _AT_ROOT.get((method, root))
+        if step is not None:
+            return step, ""
+    elif root == "tasks":
+        found = _find_task(method, rest)
+        if found is not None:
+            return found
+    raise RouteNotFound(f"there is no {method} {path} here; see the agent card for the addresses")
+
+
+def _find_task(method: str, rest: list[str]) -> tuple[Step, str] | None:
+    if len(rest) > 1:
+        return (_push, rest[0]) if rest[1] == "pushNotificationConfigs" else None
+    task_id, colon, verb = rest[0].rpartition(":")
+    if colon and (method, verb) in _ON_TASK:
+        return _ON_TASK[method, verb], task_id
+    step = _TASK_ITSELF.get(method)
+    return None if step is None or not rest[0] else (step, rest[0])
+
+
+async def _body(visit: Visit) -> bytes:
+    visit.exchange.check_json()
+    body = await visit.exchange.body(visit.door.account.max_body_bytes)
+    check_json(body)
+    return body
+
+
+async def _send(visit: Visit) -> None:
+    request = _DIALECT.decode_send(await _body(visit))
+    result = await operations.send(visit.door, visit.scope, request)
+    await _answer(visit, _DIALECT.sent(result, request.history_length))
+
+
+async def _send_streaming(visit: Visit) -> None:
+    request = _DIALECT.decode_send(await _body(visit))
+    visit.door.streams.check_room()
+    await _stream(visit, await operations.send_streaming(visit.door, visit.scope, request))
+
+
+async def _list(visit: Visit) -> None:
+    request = decode_list_query(visit.exchange.query())
+    await _answer(visit, await operations.list_tasks(visit.door, visit.scope, request))
+
+
+async def _get(visit: Visit) -> None:
+    request = decode_get_query({**visit.exchange.query(), "id": visit.task_id})
+    body = await operations.get(visit.door, visit.scope, request)
+    await _answer(visit, _DIALECT.task(body, request.history_length))
+
+
+async def _cancel(visit: Visit) -> None:
+    request = TaskRequest(id=visit.task_id)
+    await _answer(visit, await operations.cancel_task(visit.door, visit.scope, request))
+
+
+async def _subscribe(visit: Visit) -> None:
+    visit.door.streams.check_room()
+    stream = await operations.subscribe(
+        visit.door,
+        visit.scope,
+        TaskRequest(id=visit.task_id),
+        cursor=last_event_id(visit.exchange),
+        allow_ended=False,
+    )
+    await _stream(visit, stream)
+
+
+async def _delete(visit: Visit) -> None:
+    await operations.delete_task(visit.door, visit.scope, visit.task_id)
+    await _answer(visit, b"{}")
+
+
+async def _push(_visit: Visit) -> None:
+    raise PushNotSupported("this agent sends no push notifications; stream or poll instead")
+
+
+async def _extended_card(_visit: Visit) -> None:
+    raise UnsupportedOperation("this agent has no extended card; its public card says everything")
+
+
+async def _answer(visit: Visit, body: bytes) -> None:
+    await visit.exchange.answer(200, body, media_type=A2A_JSON)
+
+
+async def _stream(visit: Visit, stream: operations.Stream) -> None:
+    first = None if stream.first is None else _frame(stream.sequence, stream.first)
+    await visit.door.streams.run(visit.exchange, first, follower=stream.follower, encode=_frame)
+
+
+def _frame(sequence: int, body: bytes) -> bytes:
+    return sse.frame(body, sequence=sequence)
+
+
+_AT_ROOT: dict[tuple[str, str], Step] = {
+    ("POST", "message:send"): _send,
+    ("POST", "message:stream"): _send_streaming,
+    ("GET", "tasks"): _list,
+    ("GET", "extendedAgentCard"): _extended_card,
+}
+_ON_TASK: dict[tuple[str, str], Step] = {
+    ("POST", "cancel"): _cancel,
+    ("GET", "subscribe"): _subscribe,
+    ("POST", "subscribe"): _subscribe,
+}
+_TASK_ITSELF: dict[str, Step] = {"GET": _get, "DELETE": _delete}

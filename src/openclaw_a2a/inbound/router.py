@@ -1,0 +1,89 @@
+"""Which address is answered by whom."""
+
+from collections.abc import Awaitable, Callable, Iterable
+
+import msgspec
+
+from openclaw_a2a.inbound import jsonrpc, rest
+from openclaw_a2a.inbound.cards import CardPage
+from openclaw_a2a.inbound.door import Door
+from openclaw_a2a.inbound.http import Exchange, Receive, Scope, Send
+from openclaw_a2a.model.ids import JsonObject
+from openclaw_a2a.settings import Account
+from openclaw_a2a.wire.card import card_json
+
+Page = Callable[[Exchange], Awaitable[None]]
+
+
+class Router:
+    """The ASGI application: account doors, the list of agents, and pages others add."""
+
+    def __init__(self, doors: Iterable[Door], closed: Iterable[Account]) -> None:
+        self._pages: dict[tuple[str, str], Page] = {}
+        self._prefixes: list[tuple[str, Door]] = []
+        self._doors = list(doors)
+        self._default = self._doors[0].account.id if self._doors else "default"
+        for account in closed:
+            self._add_closed(account)
+        for door in self._doors:
+            self._add_door(door)
+        self.add_page("GET", "/agents", self._list_agents)
+
+    def add_page(self, method: str, path: str, page: Page) -> None:
+        """Let a page answer at an exact path."""
+        self._pages[method, path] = page
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            return
+        exchange = Exchange(scope, receive, send)
+        page = self._pages.get((exchange.method, exchange.path))
+        if page is not None:
+            await page(exchange)
+            return
+        for prefix, door in self._prefixes:
+            if exchange.path.startswith(prefix):
+                await rest.serve(exchange, door, exchange.path[len(prefix) - 1 :])
+                return
+        await self._not_found(exchange)
+
+    def _add_door(self, door: Door) -> None:
+        account = door.account
+
+        async def serve_jsonrpc(exchange: Exchange) -> None:
+            await jsonrpc.serve(exchange, door)
+
+        self.add_page("POST", account.json_rpc_path, serve_jsonrpc)
+        card = CardPage(door)
+        for path in (account.agent_card_path, account.agent_card_alias):
+            if path is not None:
+                self.add_page("GET", path, card.serve)
+                self.add_page("HEAD", path, card.serve)
+        self._prefixes.append((account.rest_path.rstrip("/") + "/", door))
+
+    def _add_closed(self, account: Account) -> None:
+        async def refuse(exchange: Exchange) -> None:
+            reason = account.not_running_reason or "it is not running"
+            text = f"account {account.id} does not answer: {reason}"
+            await _problem(exchange, 503, "A2A_ACCOUNT_NOT_RUNNING", text, account.id)
+
+        self.add_page("POST", account.json_rpc_path, refuse)
+        self.add_page("GET", account.agent_card_path, refuse)
+
+    async def _list_agents(self, exchange: Exchange) -> None:
+        cards = b",".join(card_json(door.card) for door in self._doors)
+        await exchange.answer(200, b'{"agents":[' + cards + b"]}")
+
+    async def _not_found(self, exchange: Exchange) -> None:
+        text = f"there is no {exchange.method} {exchange.path[:200]} here; see GET /agents"
+        await _problem(exchange, 404, "A2A_ROUTE_NOT_FOUND", text, self._default)
+
+
+async def _problem(exchange: Exchange, status: int, code: str, text: str, account: str) -> None:
+    error: JsonObject = {
+        "code": code,
+        "message": text,
+        "details": {"channel": "a2a", "accountId": account},
+    }
+    await exchange.answer(status, msgspec.json.encode({"error": error}))

@@ -1,0 +1,64 @@
+"""What a sender gets: the first thing to show, or how it ended; for a repeated message the same."""
+
+from openclaw_a2a.model.errors import Overloaded, StoreUnavailable
+from openclaw_a2a.model.ids import TaskId
+from openclaw_a2a.model.stored import StoredTask
+from openclaw_a2a.ports import Known
+from openclaw_a2a.runtime.engine import Engine
+from openclaw_a2a.runtime.live import Answer, Ended, Refused, Shown
+from openclaw_a2a.runtime.read import task_bytes
+from openclaw_a2a.runtime.run import LiveRun, decode_answer
+from openclaw_a2a.runtime.view import TaskView
+
+
+async def first_of(engine: Engine, run: LiveRun) -> Shown | Answer:
+    """The task as soon as it exists, or the direct answer. Raises: why it was refused."""
+    first = await run.first_shown()
+    if not isinstance(first, Refused):
+        return first
+    if first.known is None:
+        raise first.error or StoreUnavailable("the run ended without a word")
+    return await _first_known(engine, first.known)
+
+
+async def outcome_of(engine: Engine, run: LiveRun) -> Ended | Answer:
+    """How it ended. Raises: why it was refused."""
+    outcome = await run.outcome()
+    if not isinstance(outcome, Refused):
+        return outcome
+    if outcome.known is None:
+        raise outcome.error or StoreUnavailable("the run ended without a word")
+    return await _outcome_known(engine, outcome.known)
+
+
+async def _first_known(engine: Engine, known: Known) -> Shown | Answer:
+    run = engine.runs.get(known.run_id)
+    if known.answer is None and run is not None and run.live is None:
+        return await first_of(engine, run)
+    stored = await _stored_or_answer(engine, known)
+    if isinstance(stored, Answer):
+        return stored
+    return Shown(TaskView.of_stored(stored).task(), stored.head.sequence)
+
+
+async def _outcome_known(engine: Engine, known: Known) -> Ended | Answer:
+    run = engine.runs.get(known.run_id)
+    if known.answer is None and run is not None:
+        return await outcome_of(engine, run)
+    live = engine.live.get(TaskId(known.task_id))
+    if live is not None and live.runs:
+        return await outcome_of(engine, live.runs[0])
+    stored = await _stored_or_answer(engine, known)
+    return stored if isinstance(stored, Answer) else Ended(task_bytes(stored))
+
+
+async def _stored_or_answer(engine: Engine, known: Known) -> StoredTask | Answer:
+    if known.answer is not None:
+        first = decode_answer(known.answer)
+        if isinstance(first, Answer):
+            return first
+        raise first.error or StoreUnavailable("the run ended without a word")
+    stored = await engine.store.read_task(None, known.task_id)
+    if stored is None:
+        raise Overloaded("this message is being answered; ask again shortly", retry_after_s=1)
+    return stored
