@@ -73,7 +73,9 @@ async def _serve(settings: Settings, gateway: Gateway) -> int:
         async with gateway:
             config = uvicorn.Config(
                 gateway.asgi,
+                interface="asgi3",
                 http="httptools",
+                proxy_headers=False,
                 lifespan="off",
                 log_level="warning",
                 access_log=False,

@@ -296,15 +296,14 @@ class LiveRun:
             await self._become_task(transcript.promote())
         live = self.live
         assert live is not None  # noqa: S101 - made just above
-        events = transcript.flush()
         if live.has_others(self):
-            events += transcript.close() if self.is_cancel_requested else transcript.hand_over()
+            events = transcript.close() if self.is_cancel_requested else transcript.hand_over()
         elif transcript.failure is not None:
-            events += transcript.fail(transcript.failure)
+            events = transcript.fail(transcript.failure)
         elif self.is_cancel_requested:
-            events += transcript.cancel()
+            events = transcript.cancel()
         else:
-            events += transcript.complete()
+            events = transcript.complete()
         await live.journal.end(events, run=self.record)
         live.leave(self, Ended(live.journal.snapshot, self.error))
 

@@ -314,9 +314,8 @@ class Transcript:
     def _tool_artifact(self, event: ToolProgress) -> ArtifactUpdate:
         self._artifact_events += 1
         verb = "Failed" if event.is_error else _TOOL_VERBS[event.phase]
-        payload = json_safe(
-            event.payload if isinstance(event.payload, dict) else {"value": event.payload}
-        )
+        safe: Json = json_safe(event.payload)
+        shown = cast("Json", safe if isinstance(safe, dict) else {"value": safe})
         name = clean_text(event.tool_name)
         call_id = clean_text(event.call_id)
         artifact = Artifact(
