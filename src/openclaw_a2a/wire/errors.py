@@ -98,10 +98,7 @@ TABLE: dict[type[GatewayError], WireNames] = {
 
 def names_of(error: GatewayError) -> WireNames:
     """The row of the error, or of its nearest parent that has one."""
-    for kind in type(error).__mro__:
-        if kind in TABLE:
-            return TABLE[kind]
-    return TABLE[GatewayError]
+    return next(TABLE[kind] for kind in type(error).__mro__ if kind in TABLE)
 
 
 def rpc_error(error: GatewayError, wire: Wire) -> bytes:

@@ -22,10 +22,11 @@ MAX_PROBLEMS = 100
 MAX_ID_LENGTH = 256
 """How long ids of peers may be."""
 
-ID_PATTERN = r"^(?![\s\S]*[\x00-\x1f\x7f-\x9f])"
+# Looking no further than an id may reach keeps the patterns cheap on hostile input.
+ID_PATTERN = rf"^(?![\s\S]{{0,{MAX_ID_LENGTH}}}[\x00-\x1f\x7f-\x9f])"
 """No control characters anywhere."""
 
-FILLED_ID_PATTERN = ID_PATTERN + r"(?=[\s\S]*\S)"
+FILLED_ID_PATTERN = ID_PATTERN + rf"(?=[\s\S]{{0,{MAX_ID_LENGTH}}}\S)"
 """No control characters, and something that is not blank."""
 
 _KINDS: dict[type, str] = {
@@ -45,6 +46,10 @@ _TYPES: dict[str, str] = {
     "array": "an array",
     "object": "an object",
 }
+_PATTERNS = {
+    ID_PATTERN: "must have no control characters",
+    FILLED_ID_PATTERN: "must not be blank and must have no control characters",
+}
 _SENTENCES: dict[str, Callable[[Any], str]] = {
     "enum": lambda kind: f"must be {' or '.join(str(option) for option in kind.options)}",
     "minimum": lambda kind: f"must be at least {kind.limit}",
@@ -52,8 +57,8 @@ _SENTENCES: dict[str, Callable[[Any], str]] = {
     "minLength": lambda _: "must not be empty",
     "maxLength": lambda kind: f"must have at most {kind.limit} characters",
     "minItems": lambda _: "must not be empty",
-    "pattern": lambda _: "must not be blank and must have no control characters",
-    "format": lambda _: "must be a timestamp with a time zone, such as 2026-01-31T12:00:00Z",
+    "pattern": lambda kind: _PATTERNS.get(kind.pattern, "is not valid"),
+    "format": lambda _: "must be a time with its zone, such as 2026-01-31T12:00:00Z",
 }
 
 
@@ -147,12 +152,9 @@ def _problems_of(error: Any) -> Iterator[Problem]:
         given = _KINDS.get(type(cast(object, error.instance)), "something else")
         yield Problem(path_of(path), f"must be {wanted}, not {given}", "type")
     else:
-        sentence = _SENTENCES.get(kind.name, _not_valid)
-        yield Problem(path_of(path), sentence(kind), kind.name)
-
-
-def _not_valid(_: Any) -> str:
-    return "is not valid"
+        sentence = _SENTENCES.get(kind.name)
+        message = sentence(kind) if sentence else "is not valid"
+        yield Problem(path_of(path), message, kind.name)
 
 
 def _problem_of(reason: str) -> Problem:

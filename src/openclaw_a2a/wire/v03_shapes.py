@@ -24,7 +24,7 @@ from openclaw_a2a.model.task import (
 )
 from openclaw_a2a.wire.parts import NOT_BASE64, Strings, standard_base64
 
-ONE_CONTENT = "must have exactly one of text, file and data, or the one that its kind names"
+ONE_CONTENT = "must have exactly one of text, file and data, as its kind says"
 ONE_FILE = "must have exactly one of bytes and uri"
 OBJECT_ONLY = "must be an object"
 
