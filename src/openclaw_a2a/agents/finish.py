@@ -4,6 +4,7 @@ import asyncio
 from typing import TypeVar
 
 import anyio
+import anyio.lowlevel
 
 _Result = TypeVar("_Result")
 
@@ -11,7 +12,7 @@ _Result = TypeVar("_Result")
 async def finish(work: asyncio.Future[_Result]) -> _Result:
     """The result of `work`, which goes on to its end even when the caller is cancelled.
 
-    A cancellation that arrives meanwhile is raised afterwards, instead of the result.
+    A cancellation that arrives meanwhile is raised afterwards, unless the work itself failed.
     """
     cancellation: asyncio.CancelledError | None = None
     # The scope holds off cancel scopes; the loop holds off a bare `Task.cancel()`.
@@ -21,8 +22,8 @@ async def finish(work: asyncio.Future[_Result]) -> _Result:
                 await asyncio.wait((work,))
             except asyncio.CancelledError as error:
                 cancellation = error
-    if cancellation is None:
-        return work.result()
-    if not work.cancelled():
-        work.exception()  # looked at, so that nobody is told it was forgotten
-    raise cancellation
+    result = work.result()
+    if cancellation is not None:
+        raise cancellation
+    await anyio.lowlevel.checkpoint_if_cancelled()
+    return result

@@ -27,7 +27,6 @@ _EXIT_POLL_S = 0.02
 _FIRST_LOOK_S = 0.002
 _SLOWEST_LOOK_S = 0.05
 _KILL_S = 5.0
-_ZOMBIE_S = 0.2
 
 
 class Launch(msgspec.Struct, frozen=True):
@@ -152,7 +151,7 @@ class Child:
             await self._scan()
             if self._is_running:
                 await self._stop(grace_s)
-            await self._collect_orphans()
+            self._tree.collect_orphans()
         finally:
             self._release()
 
@@ -176,13 +175,6 @@ class Child:
             while self._is_running:
                 await anyio.sleep(pause_s)
                 pause_s = min(pause_s * 2, _SLOWEST_LOOK_S)
-                self._tree.look()
-
-    async def _collect_orphans(self) -> None:
-        with anyio.move_on_after(_ZOMBIE_S):
-            while self._tree.zombies:
-                self._tree.collect_zombies()
-                await anyio.sleep(_FIRST_LOOK_S)
                 self._tree.look()
 
     async def _scan(self) -> None:
@@ -240,9 +232,10 @@ def _environment(launch: Launch, mark: str) -> dict[str, str]:
     own = launch.environment
     if own is None:
         own = os.environ  # noqa: TID251 - handed on to the program, not read
-    outer = own.get(MARK_VARIABLE)  # we may ourselves be part of somebody's tree
-    mark = f"{outer}:{mark}" if outer else mark
-    return {**own, **launch.variables, MARK_VARIABLE: mark}
+    whole = {**own, **launch.variables}
+    outer = whole.get(MARK_VARIABLE)  # we may ourselves be part of somebody's tree
+    whole[MARK_VARIABLE] = f"{outer}:{mark}" if outer else mark
+    return whole
 
 
 def _not_started(launch: Launch, error: OSError | ValueError) -> AgentError:

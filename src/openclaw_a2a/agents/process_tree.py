@@ -59,12 +59,6 @@ class ProcessTree:
         """The members that still run."""
         return tuple(one.pid for one in self._known.values() if not one.is_zombie)
 
-    @property
-    def zombies(self) -> tuple[int, ...]:
-        """The members that ended and were not collected by their parent; never the root."""
-        members = self._known.values()
-        return tuple(one.pid for one in members if one.is_zombie and one.pid != self.root)
-
     def send(self, signal_number: signal.Signals) -> None:
         """Signal every member. The root must not have been collected yet."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -73,11 +67,12 @@ class ProcessTree:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal_number)
 
-    def collect_zombies(self) -> None:
-        """Collect the ended members that became our own children (we may be process 1)."""
-        for pid in self.zombies:
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, os.WNOHANG)
+    def collect_orphans(self) -> None:
+        """Collect ended members, never the root, that became our children: we may be process 1."""
+        for one in self._known.values():
+            if one.is_zombie and one.parent == os.getpid() and one.pid != self.root:
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(one.pid, os.WNOHANG)
 
     def _is_member_by_itself(self, process: Process) -> bool:
         is_near = process.pid == self.root or process.session == self.root

@@ -1,0 +1,205 @@
+"""Canceled means stopped: nothing that a turn started is left, wherever it has moved."""
+
+import asyncio
+
+import anyio
+import pytest
+
+from openclaw_a2a.agents.process import Launch, spawn
+from openclaw_a2a.model.errors import AgentFailed
+
+STUBBORN = """
+import os, signal
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+os.write(1, b"%d\\n" % os.getpid())
+signal.pause()
+"""
+FAMILY = f"""
+import os, signal, subprocess, sys
+
+stubborn = [sys.executable, "-S", "-c", {STUBBORN!r}]
+orphan_maker = "import subprocess, sys; subprocess.Popen(sys.argv[1:], start_new_session=True)"
+
+os.write(1, b"%d\\n" % os.getpid())
+subprocess.Popen(stubborn)
+subprocess.Popen(stubborn, start_new_session=True)
+subprocess.Popen(stubborn, start_new_session=True, env={{}})
+subprocess.run([sys.executable, "-S", "-c", orphan_maker, *stubborn])
+signal.pause()
+"""
+"""A program with four descendants that ignore SIGTERM: one near it, one in a session of its own,
+one without its environment too, and one whose parent is gone."""
+FAMILY_SIZE = 5
+
+
+async def pids_of(events):
+    """The process ids of the family, when all of them have come up."""
+    text = ""
+    while text.count("\n") < FAMILY_SIZE:
+        text += (await anext(events)).text
+    return [int(word) for word in text.split()]
+
+
+@pytest.fixture
+def family(serve):
+    return serve(FAMILY, kill_grace_seconds=0.2)
+
+
+async def test_closing_ends_the_whole_tree(family, make_turn, is_there):
+    with anyio.fail_after(30):
+        events = family.run(make_turn())
+        pids = await pids_of(events)
+        assert all(is_there(pid) for pid in pids)
+        await events.aclose()
+    assert not [pid for pid in pids if is_there(pid)]
+
+
+async def test_cancelled_scope_ends_the_whole_tree(family, make_turn, is_there):
+    pids = []
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as group:
+
+            async def consume():
+                events = family.run(make_turn())
+                pids.extend(await pids_of(events))
+                group.cancel_scope.cancel()
+                await anext(events)
+
+            group.start_soon(consume)
+    assert len(pids) == FAMILY_SIZE
+    assert not [pid for pid in pids if is_there(pid)]
+
+
+async def test_task_cancelled_again_and_again_still_ends_the_whole_tree(
+    family, make_turn, is_there
+):
+    pids = []
+    ready = asyncio.Event()
+
+    async def consume():
+        events = family.run(make_turn())
+        pids.extend(await pids_of(events))
+        ready.set()
+        await anext(events)
+
+    with anyio.fail_after(30):
+        task = asyncio.ensure_future(consume())
+        await ready.wait()
+        while not task.done():
+            task.cancel()
+            await asyncio.wait((task,), timeout=0.01)
+    assert task.cancelled()
+    assert not [pid for pid in pids if is_there(pid)]
+
+
+async def test_timeout_ends_the_whole_tree(serve, make_turn, is_there):
+    agent = serve(FAMILY, kill_grace_seconds=0.1, timeout_seconds=1.5)
+    seen = ""
+    with anyio.fail_after(30), pytest.raises(AgentFailed, match=r"1\.5 seconds"):
+        async for event in agent.run(make_turn()):
+            seen += event.text
+    assert not [pid for pid in map(int, seen.split()) if is_there(pid)]
+
+
+async def test_closing_the_agent_ends_its_programs(family, make_turn, is_there):
+    with anyio.fail_after(30):
+        events = family.run(make_turn())
+        pids = await pids_of(events)
+        await family.close()
+        assert not [pid for pid in pids if is_there(pid)]
+        with pytest.raises(AgentFailed):
+            await anext(events)
+
+
+async def test_what_a_finished_program_leaves_behind_is_ended(serve, text, make_turn, is_there):
+    """The one left behind holds the output open; the answer is complete all the same."""
+    agent = serve(
+        """
+        import subprocess, sys
+        pause = "import signal; signal.pause()"
+        left = subprocess.Popen([sys.executable, "-S", "-c", pause], start_new_session=True)
+        print(left.pid)
+        """,
+        kill_grace_seconds=0.1,
+    )
+    assert not is_there(int(await text(agent, make_turn())))
+
+
+async def test_what_still_writes_when_the_program_ends_may_finish(serve, text, make_turn):
+    agent = serve(
+        """
+        import os, subprocess, sys
+        late = "import os; os.read(0, 1); print('late')"
+        waits, ends = os.pipe()
+        subprocess.Popen([sys.executable, "-S", "-c", late], stdin=waits)
+        print("early", flush=True)
+        """,
+        kill_grace_seconds=20,
+    )
+    assert await text(agent, make_turn()) == "early\nlate\n"
+
+
+async def test_polite_program_can_put_its_things_in_order(serve, make_turn, tmp_path):
+    note = tmp_path / "note"
+    agent = serve(
+        """
+        import signal, sys
+        def leave(*_):
+            open(sys.argv[1], "w").write("in order")
+            sys.exit()
+        signal.signal(signal.SIGTERM, leave)
+        print("ready", flush=True)
+        signal.pause()
+        """,
+        str(note),
+        kill_grace_seconds=20,
+    )
+    with anyio.fail_after(30):
+        events = agent.run(make_turn())
+        await anext(events)
+        await events.aclose()
+    assert note.read_text() == "in order"
+
+
+async def test_stopped_program_is_ended_politely_too(serve, make_turn, is_there):
+    agent = serve(
+        "import os, signal; os.write(1, b'%d' % os.getpid()); os.kill(0, signal.SIGSTOP)",
+        kill_grace_seconds=20,
+    )
+    with anyio.fail_after(10):
+        events = agent.run(make_turn())
+        pid = int((await anext(events)).text)
+        await events.aclose()
+    assert not is_there(pid)
+
+
+async def test_programs_of_other_turns_are_left_alone(serve, make_turn, is_there):
+    agent = serve("import os, signal; os.write(1, b'%d' % os.getpid()); signal.pause()")
+    with anyio.fail_after(30):
+        one, other = agent.run(make_turn()), agent.run(make_turn())
+        first, second = int((await anext(one)).text), int((await anext(other)).text)
+        await one.aclose()
+        assert (is_there(first), is_there(second)) == (False, True)
+        await other.aclose()
+    assert not is_there(second)
+
+
+async def test_turn_of_a_gateway_inside_a_turn_belongs_to_both():
+    launch = Launch(("sh", "-c", "echo $A2A_PROCESS_MARK"))
+    outer = spawn(launch)
+    with anyio.fail_after(20):
+        mark = (await outer.read()).decode().strip()
+        await outer.kill_tree(grace_s=1)
+        inner = spawn(Launch(launch.argv, variables={"A2A_PROCESS_MARK": mark}))
+        inherited = (await inner.read()).decode().strip()
+        await inner.kill_tree(grace_s=1)
+    assert inherited.startswith(f"{mark}:")
+
+
+async def test_exit_code_is_known_after_a_kill():
+    child = spawn(Launch(("sleep", "100")))
+    with anyio.fail_after(20):
+        await child.kill_tree(grace_s=5)
+        await child.kill_tree(grace_s=5)
+        assert await child.wait() == -15
+        assert await child.read() == b""
