@@ -88,14 +88,14 @@ def on_core(core: str, command: list[str]) -> list[str]:
 
 
 @contextmanager
-def started(name: str, data: Path) -> Iterator[Running]:
+def started(name: str, data: Path, *options: str) -> Iterator[Running]:
     """A server on a free port, until the block ends."""
     server, port = SERVERS[name], free_port()
 
     def fill(text: str) -> str:
         return text.format(port=port, data=data)
 
-    command = on_core(SERVER_CORE, [fill(word) for word in server.command])
+    command = on_core(SERVER_CORE, [*map(fill, server.command), *options])
     env = {**os.environ, **{key: fill(value) for key, value in server.env.items()}}
     with (data / f"{name}.log").open("wb") as log:
         process = subprocess.Popen(command, cwd=server.folder, env=env, stdout=log, stderr=log)
