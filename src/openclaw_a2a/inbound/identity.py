@@ -1,5 +1,6 @@
 """Who is calling: a known peer by its token, or the machine's own user on loopback."""
 
+import functools
 import hashlib
 import hmac
 import ipaddress
@@ -65,6 +66,7 @@ class Callers:
             raise NotAllowed(f"pages of {origin[:80]!r} may not call this gateway")
 
 
+@functools.lru_cache(maxsize=1024)
 def _is_loopback(address: str) -> bool:
     try:
         return ipaddress.ip_address(address).is_loopback

@@ -8,8 +8,11 @@ from openclaw_a2a.model.ids import AgentId, ContextId, PeerName, SessionKey
 RESERVED_PEERS = frozenset({"obj", "call", "anon"})
 """Words that stand in the peer's place of other session keys; no peer may be called so."""
 
-_UNSAFE = re.compile(r"[^a-z0-9_.-]+")
 _MAX_LABEL = 60
+_CLEAN = re.compile(r"[a-z0-9_](?:[a-z0-9_.-]{0,58}[a-z0-9_])?")
+_UNSAFE = re.compile(r"[^a-z0-9_.-]+")
+_HASHED = re.compile(r"(^|\.)h-[0-9a-f]{16}$")
+"""A clean text of the form of a hashed label is hashed too, or the two could collide."""
 
 
 def session_key(agent_id: AgentId, principal: PeerName, context_id: ContextId) -> SessionKey:
@@ -28,13 +31,8 @@ def safe_label(text: str) -> str:
 
     A short hash is added whenever cleaning changed something, so two texts never share a label.
     """
+    if _CLEAN.fullmatch(text) and not _HASHED.search(text):
+        return text
     cleaned = _UNSAFE.sub("-", text.lower()).strip("-.")[:_MAX_LABEL]
-    if cleaned == text and not _looks_hashed(cleaned):
-        return cleaned
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
     return f"{cleaned}.h-{digest}" if cleaned else f"h-{digest}"
-
-
-def _looks_hashed(label: str) -> bool:
-    """A clean text that has the form of a hashed label must be hashed too, or it could collide."""
-    return re.search(r"(^|\.)h-[0-9a-f]{16}$", label) is not None
