@@ -1,13 +1,13 @@
 """A client of an ASGI application without sockets: whole answers, live streams, disconnects."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, MutableMapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import anyio
 import msgspec
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 AsgiMessage = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[AsgiMessage]]
@@ -78,10 +78,7 @@ class Exchange:
         self._started = anyio.Event()
         self._gone = anyio.Event()
         self._ended = anyio.Event()
-        size = 0 if is_slow else 100_000
-        chunks = anyio.create_memory_object_stream[bytes](size)
-        self._sending: MemoryObjectSendStream[bytes] = chunks[0]
-        self._chunks: MemoryObjectReceiveStream[bytes] = chunks[1]
+        self._chunks: asyncio.Queue[bytes | None] = asyncio.Queue(1 if is_slow else 0)
         self.chunks_read = 0
         self.status = 0
         self.headers: dict[str, str] = {}
@@ -93,7 +90,7 @@ class Exchange:
         finally:
             self._ended.set()
             self._started.set()
-            self._sending.close()
+            await self._deliver(None)
 
     async def wait_started(self) -> None:
         """Wait for status and headers."""
@@ -108,15 +105,7 @@ class Exchange:
     async def next_chunk(self) -> bytes | None:
         """The next piece of the body; None at the end."""
         with anyio.fail_after(PATIENCE_S):
-            try:
-                return await self._chunks.receive()
-            except anyio.EndOfStream:
-                return None
-
-    def close(self) -> None:
-        """Let go of what was not read."""
-        self.disconnect()
-        self._chunks.close()
+            return await self._chunks.get()
 
     def disconnect(self) -> None:
         """Go away, as a client does whose connection broke."""
@@ -143,13 +132,15 @@ class Exchange:
         body = message.get("body", b"")
         if body:
             await self._deliver(body)
-        if not message.get("more_body", False):
-            self._sending.close()
 
-    async def _deliver(self, body: bytes) -> None:
+    async def _deliver(self, body: bytes | None) -> None:
+        """Hand a piece over (None: the end); a reader that is gone takes nothing."""
+        if not self._chunks.full():
+            self._chunks.put_nowait(body)
+            return
         async with anyio.create_task_group() as both:
             both.start_soon(_wait_then_cancel, self._gone, both.cancel_scope)
-            await self._sending.send(body)
+            await self._chunks.put(body)
             both.cancel_scope.cancel()
 
 
@@ -171,7 +162,7 @@ class Door:
         return Door(self._app, {**self._headers, **more})
 
     @asynccontextmanager
-    async def open(self, asked: Asked, *, is_slow: bool = False) -> AsyncIterator[Exchange]:
+    async def open(self, asked: Asked, *, is_slow: bool = False) -> AsyncGenerator[Exchange]:
         """A request under way; leaving the block disconnects."""
         headers = {**self._headers, **asked.headers}
         exchange = Exchange(replace(asked, headers=headers), is_slow=is_slow)
@@ -180,7 +171,7 @@ class Door:
             try:
                 yield exchange
             finally:
-                exchange.close()
+                exchange.disconnect()
                 with anyio.CancelScope(shield=True):
                     await exchange.wait_ended()
 

@@ -33,10 +33,10 @@ def describe(event: Json) -> str:
 def split(event: Json) -> tuple[str, Json]:
     """What kind of event it is, and its content."""
     if "kind" in event:
-        return event["kind"].removesuffix("-update"), event
-    names = {"statusUpdate": "status", "artifactUpdate": "artifact"}
+        return str(event["kind"]).removesuffix("-update"), event
+    names: dict[str, str] = {"statusUpdate": "status", "artifactUpdate": "artifact"}
     ((member, body),) = event.items()
-    return names.get(member, member), body
+    return names.get(str(member), str(member)), body
 
 
 def state_of(body: Json) -> str:

@@ -276,6 +276,26 @@ async def test_wished_extensions_that_are_unknown_are_ignored(start: Start) -> N
     assert "message" in await v1.send()
 
 
+@pytest.mark.requirement("wire.v1.tenant")
+async def test_tenant_that_no_card_names_is_refused(start: Start) -> None:
+    agent = _agent()
+    v1 = V1Client(await start(agent))
+    failed = await v1.error("SendMessage", {**v1_message(), "tenant": "acme"})
+    assert (failed.code, "acme" in failed.message) == (-32602, True)
+    assert (await v1.error("GetTask", {"id": "t", "tenant": "acme"})).code == -32602
+    assert (await v1.error("ListTasks", {"tenant": "acme"})).code == -32602
+    assert agent.turns == []
+
+
+@pytest.mark.requirement("wire.v1.push-not-offered")
+async def test_push_wish_inside_a_send_is_refused_before_the_run(start: Start) -> None:
+    agent = _agent()
+    v1 = V1Client(await start(agent))
+    hook = {"taskPushNotificationConfig": {"url": "https://hook.example/"}}
+    assert (await v1.error("SendMessage", v1_message(configuration=hook))).code == -32003
+    assert agent.turns == []
+
+
 @pytest.mark.requirement("inbound.rpc.message-id", "wire.v1.wrong-types")
 async def test_message_without_id_is_refused_by_name(start: Start) -> None:
     v1 = V1Client(await start(_agent()))

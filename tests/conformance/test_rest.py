@@ -168,11 +168,17 @@ async def test_subscribe_works_by_get_and_by_post(start: Start, method: str) -> 
 
 
 @pytest.mark.requirement("wire.rest.tenant")
-async def test_paths_also_exist_below_a_tenant(start: Start) -> None:
-    door = await start(_agent(), account=TASKS)
-    task = (await _post(door, "/acme/message:send", v1_message()))["task"]
-    assert (await door.get(f"{REST}/acme/tasks/{task['id']}")).status == 200
-    assert (await door.get(f"{REST}/acme/tasks")).status == 200
+@pytest.mark.parametrize("path", ["/acme/message:send", "/acme/tasks", "/acme/tasks/t"])
+async def test_tenant_that_no_card_names_is_refused(start: Start, path: str) -> None:
+    agent = _agent()
+    door = await start(agent)
+    method = "POST" if path.endswith("send") else "GET"
+    body = json.dumps(v1_message()).encode() if method == "POST" else b""
+    headers = {"content-type": "application/json"}
+    answer = await door.ask(Asked(method, f"{REST}{path}", headers, (body,)))
+    assert answer.status == 400
+    assert "acme" in answer.json["error"]["message"]
+    assert agent.turns == []
 
 
 @pytest.mark.requirement("wire.rest.errors", "wire.error.codes")

@@ -12,7 +12,7 @@ from .asgi_door import Asked
 from .conftest import Start, peers, token_of
 from .outline import outline, status_text, text_of
 from .scripted_agent import ScriptedAgent
-from .wire_clients import Json, V1Client, V03Client, encode_call, v1_message, v03_message
+from .wire_clients import Json, V03Client, V1Client, encode_call, v03_message, v1_message
 
 TASKS = {"agentStyle": "task-generating"}
 
@@ -353,8 +353,9 @@ async def test_client_that_goes_away_does_not_stop_its_task(start: Start) -> Non
     async with door.open(Asked("POST", "/a2a/jsonrpc", headers, (body,))) as exchange:
         run = await agent.next_run()
         exchange.disconnect()
-    assert not run.has_stopped
-    await run.end(Reply.of_text("still here"))
+        await anyio.wait_all_tasks_blocked()
+        assert not run.has_stopped
+        await run.end(Reply.of_text("still here"))
     async with v1.stream("SubscribeToTask", {"id": run.turn.task_id}, last_event_id="0") as frames:
         assert outline(await frames.rest())[-1] == "status completed"
 

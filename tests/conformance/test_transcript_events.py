@@ -19,7 +19,7 @@ from openclaw_a2a.model.reply import (
 from .conftest import Start
 from .outline import events, outline, published_text, status_text, text_of
 from .scripted_agent import ScriptedAgent, Step
-from .wire_clients import Frame, Json, V1Client, V03Client, v1_message, v03_message
+from .wire_clients import Frame, Json, V03Client, V1Client, v03_message, v1_message
 
 TASKS = {"agentStyle": "task-generating"}
 FIRST = "assistant-output-0001"

@@ -1,6 +1,6 @@
 """Small clients of both generations that check every answer with the official types."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -73,7 +73,7 @@ class FrameReader:
                 self._buffer = rest
                 if (frame := self._read_block(block)) is not None:
                     return frame
-            elif not await self._read_more():
+            elif not await self.read_chunk():
                 return None
 
     async def take(self, count: int) -> list[Frame]:
@@ -92,12 +92,15 @@ class FrameReader:
             frames.append(frame)
         return frames
 
-    async def _read_more(self) -> bool:
+    async def read_chunk(self) -> bool:
+        """Read on; False at the end. Comments are counted at once, events wait for `next`."""
         chunk = await self.exchange.next_chunk()
         if chunk is None:
             assert self._buffer.strip() == "", f"half an event at the end: {self._buffer!r}"
             return False
-        self._buffer += chunk.decode("utf-8").replace("\r\n", "\n")
+        text = chunk.decode("utf-8").replace("\r\n", "\n")
+        self.comments += [line[1:].strip() for line in text.split("\n") if line.startswith(":")]
+        self._buffer += text
         return True
 
     def _read_block(self, block: str) -> Frame | None:
@@ -105,7 +108,6 @@ class FrameReader:
         for line in block.split("\n"):
             name, _, value = line.partition(":")
             if not name:
-                self.comments.append(value.strip())
                 continue
             assert name not in fields, f"two {name} lines in one event: {block!r}"
             fields[name] = value.removeprefix(" ")
@@ -116,11 +118,12 @@ class FrameReader:
         return Frame(fields.get("id"), fields.get("event"), body)
 
 
-@dataclass(frozen=True)
 class RpcFailed(Exception):
     """The call was answered with an error."""
 
-    error: Json
+    def __init__(self, error: Json) -> None:
+        super().__init__(error)
+        self.error = error
 
     @property
     def code(self) -> int:
@@ -171,7 +174,7 @@ class RpcClient:
     @asynccontextmanager
     async def stream(
         self, method: str, params: Json, *, last_event_id: str | None = None, is_slow: bool = False
-    ) -> AsyncIterator[FrameReader]:
+    ) -> AsyncGenerator[FrameReader]:
         """A stream under way. Frames hold whole JSON-RPC responses."""
         headers = {"content-type": "application/json", "accept": "text/event-stream"}
         if last_event_id is not None:

@@ -22,7 +22,7 @@ PROMISES = (
             "ids": "Stream frames carry the sequence as id; the first task is 0.",
             "missing-only": "With Last-Event-ID a reader gets what it missed and nothing else.",
             "ended": "The unread events of an ended task are streamed, not refused.",
-            "bad-cursor": "A Last-Event-ID that is no cursor never breaks a stream.",
+            "bad-cursor": "A Last-Event-ID that the task never had is refused by name.",
         },
     ),
     *rules(

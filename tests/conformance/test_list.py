@@ -1,0 +1,168 @@
+"""ListTasks: filters, order, pages."""
+
+import base64
+import json
+from datetime import datetime, timedelta
+
+import pytest
+
+from openclaw_a2a.model.reply import Failed, InputRequired, Reply, ToolPhase, ToolProgress
+
+from .conftest import Start
+from .scripted_agent import ScriptedAgent, Step
+from .wire_clients import Json, V1Client
+
+TASKS = {"agentStyle": "task-generating"}
+
+
+def _agent() -> ScriptedAgent:
+    """An agent that does as the message says."""
+    answers: dict[str, list[Step]] = {
+        "fail": [Failed("as wished")],
+        "ask": [InputRequired("Which one?")],
+        "tool": [ToolProgress(ToolPhase.RESULT, "lookup", "c1")],
+        "raise": [RuntimeError("as wished")],
+    }
+    return ScriptedAgent(script=lambda turn: answers.get(turn.body, [Reply.of_text("hi")]))
+
+
+async def _fill(v1: V1Client, count: int) -> list[str]:
+    return [(await v1.send())["task"]["id"] for _ in range(count)]
+
+
+@pytest.mark.requirement("wire.list.members")
+async def test_empty_list_has_all_members(start: Start) -> None:
+    v1 = V1Client(await start(_agent()))
+    assert await v1.list() == {"tasks": [], "nextPageToken": "", "pageSize": 50, "totalSize": 0}
+
+
+@pytest.mark.requirement("wire.list.sorted")
+async def test_newest_status_comes_first(start: Start) -> None:
+    v1 = V1Client(await start(_agent(), account=TASKS))
+    ids = await _fill(v1, 5)
+    page = await v1.list()
+    times = [task["status"]["timestamp"] for task in page["tasks"]]
+    assert times == sorted(times, reverse=True)
+    assert {task["id"] for task in page["tasks"]} == set(ids)
+
+
+@pytest.mark.requirement("wire.list.sorted")
+async def test_task_whose_status_changes_moves_to_the_front(start: Start) -> None:
+    v1 = V1Client(await start(_agent(), account=TASKS))
+    paused = (await v1.send("ask"))["task"]["id"]
+    await _fill(v1, 3)
+    assert (await v1.list())["tasks"][-1]["id"] == paused
+    await v1.cancel(paused)
+    assert (await v1.list())["tasks"][0]["id"] == paused
+
+
+@pytest.mark.requirement("wire.list.paging", "wire.list.members")
+@pytest.mark.parametrize("page_size", [1, 2, 3, 7, 100])
+async def test_pages_walk_through_all_tasks_once(start: Start, page_size: int) -> None:
+    v1 = V1Client(await start(_agent(), account=TASKS))
+    ids = await _fill(v1, 7)
+    found: list[str] = []
+    token = ""
+    for _ in range(8):
+        page = await v1.list(pageSize=page_size, pageToken=token)
+        assert (page["pageSize"], page["totalSize"]) == (page_size, 7)
+        found += [task["id"] for task in page["tasks"]]
+        token = page["nextPageToken"]
+        if not token:
+            break
+    assert len(found) == 7
+    assert set(found) == set(ids)
+
+
+@pytest.mark.requirement("wire.list.filters")
+async def test_tasks_are_filtered_by_context_and_state(start: Start) -> None:
+    v1 = V1Client(await start(_agent(), account=TASKS))
+    for text in ("ok", "fail", "ask", "raise"):
+        await v1.send(text, contextId=f"context-{text}")
+    await v1.send(contextId="context-ok")
+    assert (await v1.list(contextId="context-ok"))["totalSize"] == 2
+    assert (await v1.list(contextId="nobody's"))["tasks"] == []
+    failed = await v1.list(status="TASK_STATE_FAILED")
+    assert (failed["totalSize"], len(failed["tasks"])) == (2, 2)
+    both = await v1.list(status="TASK_STATE_FAILED", contextId="context-raise")
+    assert both["totalSize"] == 1
+    assert (await v1.list(status="TASK_STATE_INPUT_REQUIRED"))["totalSize"] == 1
+    assert (await v1.list(status="TASK_STATE_WORKING"))["totalSize"] == 0
+
+
+@pytest.mark.requirement("wire.list.filters")
+async def test_tasks_are_filtered_by_the_time_of_their_status(start: Start) -> None:
+    v1 = V1Client(await start(_agent(), account=TASKS))
+    await _fill(v1, 3)
+    newest = (await v1.list())["tasks"][0]
+    stamp: str = newest["status"]["timestamp"]
+    since = await v1.list(statusTimestampAfter=stamp)
+    assert newest["id"] in [task["id"] for task in since["tasks"]]
+    later = datetime.fromisoformat(stamp) + timedelta(seconds=1)
+    assert (await v1.list(statusTimestampAfter=later.isoformat()))["tasks"] == []
+    assert (await v1.list(statusTimestampAfter="2020-01-01T00:00:00Z"))["totalSize"] == 3
+
+
+@pytest.mark.requirement("wire.list.page-size")
+@pytest.mark.parametrize("page_size", [0, -1, 101, 200, "5", 1.5])
+async def test_page_size_out_of_range_is_refused(start: Start, page_size: Json) -> None:
+    v1 = V1Client(await start(_agent()))
+    failed = await v1.error("ListTasks", {"pageSize": page_size})
+    assert (failed.code, "pageSize" in failed.message) == (-32602, True)
+
+
+@pytest.mark.requirement("wire.list.artifacts")
+async def test_artifacts_are_there_only_when_wished_and_then_always(start: Start) -> None:
+    v1 = V1Client(await start(_agent(), account=TASKS))
+    await v1.send()
+    await v1.send("ask")
+    assert all("artifacts" not in task for task in (await v1.list())["tasks"])
+    asked, answered = (await v1.list(includeArtifacts=True))["tasks"]
+    assert asked["artifacts"] == []
+    assert len(answered["artifacts"]) == 1
+
+
+@pytest.mark.requirement("wire.history.length")
+async def test_list_honours_history_length(start: Start) -> None:
+    v1 = V1Client(await start(_agent(), account=TASKS))
+    await v1.send()
+    (all_of_it,) = (await v1.list())["tasks"]
+    (none,) = (await v1.list(historyLength=0))["tasks"]
+    (last,) = (await v1.list(historyLength=1))["tasks"]
+    assert len(all_of_it["history"]) == 2
+    assert "history" not in none
+    assert last["history"] == all_of_it["history"][-1:]
+
+
+def _token(value: Json) -> str:
+    return base64.urlsafe_b64encode(json.dumps(value).encode()).decode().rstrip("=")
+
+
+@pytest.mark.requirement("wire.list.bad-token")
+@pytest.mark.parametrize(
+    "token",
+    [
+        "banana",
+        "....",
+        "\u00e9\u4e16",
+        "A" * 5000,
+        _token([]),
+        _token(["2026-01-01T00:00:00Z"]),
+        _token(["2026-01-01T00:00:00", "t"]),
+        _token([1, 2]),
+        _token({"a": 1}),
+    ],
+)
+async def test_page_token_that_is_not_ours_is_refused(start: Start, token: str) -> None:
+    v1 = V1Client(await start(_agent(), account=TASKS))
+    await _fill(v1, 2)
+    failed = await v1.error("ListTasks", {"pageToken": token})
+    assert (failed.code, "pageToken" in failed.message) == (-32602, True)
+
+
+@pytest.mark.requirement("wire.list.filters")
+@pytest.mark.parametrize("status", ["completed", "TASK_STATE_DONE", 3])
+async def test_unknown_status_is_refused(start: Start, status: Json) -> None:
+    v1 = V1Client(await start(_agent()))
+    failed = await v1.error("ListTasks", {"status": status})
+    assert (failed.code, "status" in failed.message) == (-32602, True)

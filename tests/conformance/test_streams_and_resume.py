@@ -1,0 +1,297 @@
+"""Streams: their shape, their order for all readers, their numbers, and coming back."""
+
+import anyio
+import pytest
+
+from openclaw_a2a.model.reply import InputRequired, Reply, TextDelta, ToolPhase, ToolProgress
+
+from .conftest import Start
+from .outline import describe, events, outline, published_text, text_of
+from .scripted_agent import Performance, ScriptedAgent
+from .wire_clients import Frame, FrameReader, V03Client, V1Client, v03_message, v1_message
+
+TASKS = {"agentStyle": "task-generating"}
+FIRST = "assistant-output-0001"
+
+
+def _numbers(frames: list[Frame]) -> list[int]:
+    return [int(frame.id or "-1") for frame in frames]
+
+
+async def _tell_one_by_one(run: Performance, reader: FrameReader, count: int) -> list[Frame]:
+    """Let the agent say `count` pieces, each shown before the next."""
+    frames: list[Frame] = []
+    for number in range(count):
+        await run.tell(TextDelta(f"{number} "))
+        frames += await reader.take(1)
+    return frames
+
+
+@pytest.mark.requirement("inbound.stream.direct", "wire.stream.message-only")
+async def test_stream_of_a_direct_answer_is_one_message(start: Start) -> None:
+    v03 = V03Client(await start(ScriptedAgent(Reply.of_text("hi"))))
+    frames = await v03.events("message/stream", v03_message())
+    assert outline(frames) == ["message"]
+    assert text_of(events(frames)[0]) == "hi"
+
+
+@pytest.mark.requirement("inbound.stream.task", "wire.stream.task-first", "promise.resume.ids")
+async def test_stream_of_a_task_is_the_task_and_its_numbered_events(start: Start) -> None:
+    v1 = V1Client(await start(ScriptedAgent(Reply.of_text("hi")), account=TASKS))
+    frames = await v1.events("SendStreamingMessage", v1_message())
+    assert outline(frames) == [
+        "task submitted",
+        "status submitted",
+        "status working",
+        f"artifact {FIRST}.",
+        "status completed",
+    ]
+    assert _numbers(frames) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.requirement("inbound.stream.stored-first")
+async def test_every_event_that_is_shown_can_be_read_back(start: Start) -> None:
+    agent = ScriptedAgent()
+    v1 = V1Client(await start(agent, account=TASKS))
+    async with v1.stream("SendStreamingMessage", v1_message()) as frames:
+        run = await agent.next_run()
+        seen = await frames.take(3)
+        for number in range(5):
+            await run.tell(TextDelta(f"{number} "))
+            seen += await frames.take(1)
+            task = await v1.get(run.turn.task_id)
+            assert text_of(task["artifacts"][0]) == published_text(seen, FIRST)
+        await run.end()
+
+
+@pytest.mark.requirement("promise.order.one-order", "wire.stream.same-order")
+async def test_all_readers_see_the_same_events_with_the_same_numbers(start: Start) -> None:
+    agent = ScriptedAgent()
+    door = await start(agent, account=TASKS)
+    v1, v03 = V1Client(door), V03Client(door)
+    async with v1.stream("SendStreamingMessage", v1_message()) as sent:
+        run = await agent.next_run()
+        head = await sent.take(3)
+        follow = {"id": run.turn.task_id}
+        async with (
+            v1.stream("SubscribeToTask", follow) as tail,
+            v03.stream("tasks/resubscribe", follow) as old_tail,
+        ):
+            snapshots = [*await tail.take(1), *await old_tail.take(1)]
+            await run.tell(*[TextDelta(f"{number} ") for number in range(20)])
+            await run.tell(ToolProgress(ToolPhase.START, "lookup", "c1"))
+            await run.end(Reply.of_text("done"))
+            rest, tailed, old_tailed = await sent.rest(), await tail.rest(), await old_tail.rest()
+    assert outline(rest) == outline(tailed) == outline(old_tailed)
+    assert _numbers(rest) == _numbers(tailed) == _numbers(old_tailed)
+    assert [frame.json for frame in rest] == [frame.json for frame in tailed]
+    assert {int(frame.id or "-1") for frame in snapshots} == {_numbers(head)[-1]}
+
+
+@pytest.mark.requirement("promise.order.one-order", "promise.order.one-terminal")
+async def test_numbers_rise_without_gaps_to_exactly_one_end(start: Start) -> None:
+    steps = [TextDelta("a"), ToolProgress(ToolPhase.RESULT, "t", "c"), Reply.of_text("b")]
+    v1 = V1Client(await start(ScriptedAgent(*steps), account=TASKS))
+    frames = await v1.events("SendStreamingMessage", v1_message())
+    assert _numbers(frames) == list(range(len(frames)))
+    ends = [line for line in outline(frames) if line in ("status completed", "status failed")]
+    assert ends == [outline(frames)[-1]]
+
+
+@pytest.mark.requirement("wire.stream.independent")
+async def test_reader_that_leaves_does_not_disturb_the_others(start: Start) -> None:
+    agent = ScriptedAgent()
+    v1 = V1Client(await start(agent, account=TASKS))
+    async with v1.stream("SendStreamingMessage", v1_message()) as stays:
+        run = await agent.next_run()
+        async with v1.stream("SubscribeToTask", {"id": run.turn.task_id}) as leaves:
+            await leaves.take(1)
+        await run.end(Reply.of_text("done"))
+        assert outline(await stays.rest())[-1] == "status completed"
+
+
+@pytest.mark.requirement("wire.stream.independent", "door.disconnect")
+async def test_sender_that_leaves_its_stream_does_not_stop_the_task(start: Start) -> None:
+    agent = ScriptedAgent()
+    v1 = V1Client(await start(agent, account=TASKS))
+    async with v1.stream("SendStreamingMessage", v1_message()) as frames:
+        run = await agent.next_run()
+        await frames.take(1)
+    assert not run.has_stopped
+    async with v1.stream("SubscribeToTask", {"id": run.turn.task_id}) as tail:
+        await run.end(Reply.of_text("done"))
+        assert outline(await tail.rest())[-1] == "status completed"
+
+
+@pytest.mark.requirement("inbound.resubscribe.snapshot-first", "wire.stream.subscribe-first")
+async def test_subscriber_gets_the_task_as_it_is_and_then_what_follows(start: Start) -> None:
+    agent = ScriptedAgent()
+    v1 = V1Client(await start(agent, account=TASKS))
+    async with v1.stream("SendStreamingMessage", v1_message()) as frames:
+        run = await agent.next_run()
+        await frames.take(3)
+        await _tell_one_by_one(run, frames, 2)
+        async with v1.stream("SubscribeToTask", {"id": run.turn.task_id}) as tail:
+            (snapshot,) = await tail.take(1)
+            assert outline([snapshot]) == ["task working"]
+            assert text_of(events([snapshot])[0]["artifacts"][0]) == "0 1 "
+            await run.end()
+            assert outline(await tail.rest()) == [f"artifact +{FIRST}.", "status completed"]
+
+
+@pytest.mark.requirement("inbound.resubscribe.live-tail")
+async def test_tail_of_0_3_ends_after_the_final_event(start: Start) -> None:
+    agent = ScriptedAgent()
+    v03 = V03Client(await start(agent, account=TASKS))
+    task = await v03.start()
+    run = await agent.next_run()
+    async with v03.stream("tasks/resubscribe", {"id": task["id"]}) as tail:
+        assert (await tail.take(1))[0].json["result"]["kind"] == "task"
+        await run.end(Reply.of_text("done"))
+        rest = await tail.rest()
+    assert events(rest)[-1]["final"] is True
+
+
+@pytest.mark.requirement("inbound.resubscribe.ended")
+async def test_ended_task_of_0_3_gives_its_snapshot_and_closes(start: Start) -> None:
+    v03 = V03Client(await start(ScriptedAgent(Reply.of_text("hi")), account=TASKS))
+    task = await v03.send()
+    frames = await v03.events("tasks/resubscribe", {"id": task["id"]})
+    assert [frame.json["result"] for frame in frames] == [task]
+
+
+@pytest.mark.requirement("inbound.resubscribe.paused")
+async def test_paused_task_gives_its_snapshot_and_closes(start: Start) -> None:
+    door = await start(ScriptedAgent(InputRequired("Which one?")))
+    task = await V03Client(door).send()
+    old = await V03Client(door).events("tasks/resubscribe", {"id": task["id"]})
+    assert [describe(frame.json["result"]) for frame in old] == ["task input-required"]
+    new = await V1Client(door).events("SubscribeToTask", {"id": task["id"]})
+    assert outline(new) == ["task input-required"]
+
+
+@pytest.mark.requirement("promise.resume.missing-only")
+@pytest.mark.parametrize("seen", [1, 3, 5, 8])
+async def test_reader_that_comes_back_gets_exactly_what_it_missed(start: Start, seen: int) -> None:
+    agent = ScriptedAgent()
+    v1 = V1Client(await start(agent, account=TASKS))
+    async with v1.stream("SendStreamingMessage", v1_message()) as whole:
+        run = await agent.next_run()
+        frames = await whole.take(3)
+        frames += await _tell_one_by_one(run, whole, 5)
+        last = frames[seen - 1].id
+        params = {"id": run.turn.task_id}
+        async with v1.stream("SubscribeToTask", params, last_event_id=last) as back:
+            await run.end(Reply.of_text("done"))
+            frames += await whole.rest()
+            resumed = await back.rest()
+    assert [(one.id, one.json) for one in resumed] == [(one.id, one.json) for one in frames[seen:]]
+
+
+@pytest.mark.requirement("promise.resume.missing-only")
+async def test_reader_of_0_3_comes_back_too(start: Start) -> None:
+    agent = ScriptedAgent()
+    v03 = V03Client(await start(agent, account=TASKS))
+    async with v03.stream("message/stream", v03_message()) as whole:
+        run = await agent.next_run()
+        await whole.take(2)
+        params = {"id": run.turn.task_id}
+        async with v03.stream("tasks/resubscribe", params, last_event_id="1") as back:
+            await run.end(Reply.of_text("done"))
+            rest, resumed = await whole.rest(), await back.rest()
+    assert [(one.id, one.json) for one in resumed] == [(one.id, one.json) for one in rest]
+
+
+@pytest.mark.requirement("promise.resume.ended")
+async def test_unread_events_of_an_ended_task_are_streamed(start: Start) -> None:
+    door = await start(ScriptedAgent(Reply.of_text("hi")), account=TASKS)
+    v1, v03 = V1Client(door), V03Client(door)
+    frames = await v1.events("SendStreamingMessage", v1_message())
+    params = {"id": events(frames)[0]["id"]}
+    resumed = await v1.events("SubscribeToTask", params, last_event_id="2")
+    assert [(one.id, one.json) for one in resumed] == [(one.id, one.json) for one in frames[3:]]
+    old = await v03.events("tasks/resubscribe", params, last_event_id="2")
+    assert _numbers(old) == [3, 4]
+    assert await v1.events("SubscribeToTask", params, last_event_id="4") == []
+
+
+@pytest.mark.requirement("promise.resume.bad-cursor")
+@pytest.mark.parametrize("cursor", ["banana", "-1", "99", "1.5", "9" * 30])
+async def test_cursor_the_task_never_had_is_refused_by_name(start: Start, cursor: str) -> None:
+    v1 = V1Client(await start(ScriptedAgent(Reply.of_text("hi")), account=TASKS))
+    task = (await v1.send())["task"]
+    door = v1.door.with_headers(last_event_id=cursor)
+    failed = await V1Client(door).error("SubscribeToTask", {"id": task["id"]})
+    assert (failed.code, "Last-Event-ID" in failed.message) == (-32602, True)
+
+
+@pytest.mark.requirement("inbound.stream.heartbeat")
+async def test_silent_stream_gets_comment_lines(start: Start) -> None:
+    agent = ScriptedAgent()
+    settings = {"server.heartbeatSeconds": 0.01}
+    v1 = V1Client(await start(agent, account=TASKS, settings=settings))
+    async with v1.stream("SendStreamingMessage", v1_message()) as frames:
+        run = await agent.next_run()
+        await frames.take(3)
+        while len(frames.comments) < 2:
+            assert await frames.read_chunk()
+        await run.end(Reply.of_text("done"))
+        assert outline(await frames.rest())[-1] == "status completed"
+
+
+@pytest.mark.requirement("inbound.stream.heartbeat")
+async def test_default_heartbeat_is_at_least_every_15_seconds() -> None:
+    from openclaw_a2a.settings import Server
+
+    assert 0 < Server().heartbeat_seconds <= 15
+
+
+@pytest.mark.requirement("promise.bounds.slow-reader")
+async def test_reader_that_does_not_read_holds_nobody_up(start: Start) -> None:
+    agent = ScriptedAgent()
+    v1 = V1Client(await start(agent, account=TASKS))
+    async with v1.stream("SendStreamingMessage", v1_message()) as quick:
+        run = await agent.next_run()
+        params = {"id": run.turn.task_id}
+        async with v1.stream("SubscribeToTask", params, is_slow=True) as slow:
+            frames = await quick.take(3)
+            frames += await _tell_one_by_one(run, quick, 600)
+            await run.end(Reply.of_text("done"))
+            frames += await quick.rest()
+            assert outline(frames)[-1] == "status completed"
+            read_late = await slow.rest()
+    assert outline(read_late)[-1] == "status completed"
+    first = int(read_late[0].id or "-1")
+    assert _numbers(read_late) == list(range(first, int(frames[-1].id or "-1") + 1))
+
+
+@pytest.mark.requirement("promise.resume.missing-only", "promise.order.one-order")
+async def test_many_readers_that_come_and_go_all_see_the_whole_story(start: Start) -> None:
+    agent = ScriptedAgent()
+    v1 = V1Client(await start(agent, account=TASKS))
+    stories: list[list[Frame]] = []
+
+    async def read_in_pieces(task_id: str, piece: int) -> None:
+        story: list[Frame] = []
+        while not story or outline(story[-1:]) != ["status completed"]:
+            last = story[-1].id if story else "0"
+            async with v1.stream("SubscribeToTask", {"id": task_id}, last_event_id=last) as frames:
+                for _ in range(piece):
+                    frame = await frames.next()
+                    if frame is None:
+                        break
+                    story.append(frame)
+        stories.append(story)
+
+    async with v1.stream("SendStreamingMessage", v1_message()) as whole:
+        run = await agent.next_run()
+        frames = await whole.take(1)
+        async with anyio.create_task_group() as readers:
+            for piece in (1, 2, 3, 7):
+                readers.start_soon(read_in_pieces, run.turn.task_id, piece)
+            frames += await whole.take(2)
+            frames += await _tell_one_by_one(run, whole, 30)
+            await run.end(Reply.of_text("done"))
+            frames += await whole.rest()
+    for story in stories:
+        assert [(one.id, one.json) for one in story] == [(one.id, one.json) for one in frames[1:]]
