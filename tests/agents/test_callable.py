@@ -74,6 +74,7 @@ async def test_result_of_any_function_is_the_reply(answer, make_turn, function):
         (lambda text, loudness=3, turn=None: f"{text} {turn.task_id}", "hello task-1"),
         (lambda text, *, turn: f"{text} {turn.task_id}", "hello task-1"),
         (lambda *, text: text, "hello"),
+        (max, "o"),
         (lambda text, **others: f"{text} {others}", "hello {}"),
     ],
 )

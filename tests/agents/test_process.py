@@ -1,10 +1,13 @@
 """Canceled means stopped: nothing that a turn started is left, wherever it has moved."""
 
 import asyncio
+import os
+import time
 
 import anyio
 import pytest
 
+from openclaw_a2a.agents import process, process_tree
 from openclaw_a2a.agents.process import Launch, spawn
 from openclaw_a2a.model.errors import AgentFailed
 
@@ -203,3 +206,74 @@ async def test_exit_code_is_known_after_a_kill():
         await child.kill_tree(grace_s=5)
         assert await child.wait() == -15
         assert await child.read() == b""
+
+
+async def test_what_cannot_be_ended_is_never_called_ended(serve, make_turn, is_there, monkeypatch):
+    agent = serve("import os, signal; os.write(1, b'%d' % os.getpid()); signal.pause()")
+    events = agent.run(make_turn())
+    with anyio.fail_after(30):
+        pid = int((await anext(events)).text)
+        with monkeypatch.context() as patch:
+            patch.setattr(process, "_KILL_S", 0.1)
+            patch.setattr(os, "kill", lambda *_: None)
+            patch.setattr(os, "killpg", lambda *_: None)
+            with pytest.raises(AgentFailed, match=str(pid)):
+                await events.aclose()
+        assert is_there(pid)
+        await agent.close()
+    assert not is_there(pid)
+
+
+@pytest.mark.parametrize("missing", ["pidfd_open", "waitid"])
+async def test_system_that_knows_less_can_end_programs_too(
+    serve, make_turn, is_there, monkeypatch, missing
+):
+    monkeypatch.delattr(os, missing)
+    with anyio.fail_after(30):
+        events = serve(FAMILY, kill_grace_seconds=0.2).run(make_turn())
+        pids = await pids_of(events)
+        await events.aclose()
+        assert not [pid for pid in pids if is_there(pid)]
+        with pytest.raises(AgentFailed, match="exit code 7"):
+            await anext(serve("import sys; sys.exit(7)").run(make_turn()))
+
+
+async def test_program_is_ended_where_there_is_no_list_of_processes(
+    serve, make_turn, is_there, monkeypatch, tmp_path
+):
+    agent = serve("import os, signal; os.write(1, b'%d' % os.getpid()); signal.pause()")
+    with anyio.fail_after(30):
+        with monkeypatch.context() as patch:
+            patch.setattr(process_tree, "_PROC", str(tmp_path / "proc"))
+            events = agent.run(make_turn())
+            pid = int((await anext(events)).text)
+            await events.aclose()
+    assert not is_there(pid)
+
+
+def test_turn_left_open_when_the_gateway_ends_is_ended_too(serve, make_turn, is_there):
+    left_open = []
+
+    async def gateway():
+        events = serve(FAMILY, kill_grace_seconds=0.2).run(make_turn())
+        left_open.append(events)
+        return await pids_of(events)
+
+    pids = anyio.run(gateway)
+    assert not [pid for pid in pids if is_there(pid)]
+
+
+def test_kill_that_the_end_of_the_loop_cuts_off_still_kills(serve, make_turn, is_there):
+    """All tasks are cancelled at the end of a loop, also the one that kills."""
+
+    async def gateway():
+        events = serve(FAMILY, kill_grace_seconds=60).run(make_turn())
+        pids = await pids_of(events)
+        closing = asyncio.ensure_future(events.aclose())
+        await asyncio.wait((closing,), timeout=0.05)
+        return pids
+
+    pids = asyncio.run(gateway())
+    deadline = time.monotonic() + 10
+    while any(is_there(pid) for pid in pids):
+        assert time.monotonic() < deadline

@@ -27,6 +27,7 @@ _EXIT_POLL_S = 0.02
 _FIRST_LOOK_S = 0.002
 _SLOWEST_LOOK_S = 0.05
 _KILL_S = 5.0
+_RELEASE_S = 0.5
 
 
 class Launch(msgspec.Struct, frozen=True):
@@ -112,11 +113,11 @@ class Child:
         """End the program and everything it started, and collect it; nothing runs afterwards.
 
         First SIGTERM, then, `grace_s` later, SIGKILL. Goes on to its end even when the caller is
-        cancelled. May be called more than once.
+        cancelled. May be called again, also to try again.
 
         Raises: AgentFailed when something refuses to end.
         """
-        if self._ending is None:
+        if self._ending is None or _has_failed(self._ending):
             self._ending = asyncio.ensure_future(self._end(grace_s))
         await finish(self._ending)
 
@@ -194,10 +195,11 @@ class Child:
         )
 
     def _release(self) -> None:
-        if _peek_exit_code(self._popen) is None:
-            self._tree.send(signal.SIGKILL)  # the event loop was torn down before the end
+        if self._is_running:  # the event loop was torn down before the end
+            self._tree.scan()
+            self._tree.send(signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            code = self._popen.wait(timeout=1)
+            code = self._popen.wait(timeout=_RELEASE_S)
             self._exit_code = self._exit_code or code
         self._errors.text(0)
         for pipe in (self._feed, self._output, self._errors):
@@ -207,6 +209,10 @@ class Child:
         if self._timer is not None:
             self._timer.cancel()
         self._exited.set()
+
+
+def _has_failed(work: asyncio.Task[None]) -> bool:
+    return work.done() and (work.cancelled() or work.exception() is not None)
 
 
 def _check(launch: Launch) -> None:
