@@ -96,6 +96,7 @@ def test_arbitrary_bytes_are_json_or_refused(body: bytes):
         b'{"a":' * 101 + b"1" + b"}" * 101,
         b"[" * 500_000 + b"]" * 500_000,
         b"[" * 500_000,
+        b'["\\"]"' + b",[" * 100 + b"]" * 101,
         b"// no\n{}",
     ],
 )
@@ -112,6 +113,7 @@ def test_what_is_not_json_to_us_is_refused(body: bytes):
         (b'{"a":1,"\\u0061":2}', "a"),
         (b'{"a":"\\u003a","a":"b"}', "a"),
         (b'{"a":"\\u003A:","b":1,"b":1}', "b"),
+        (b"{" + b",".join(b'"k%d":1' % n for n in range(50_000)) + b',"k7":2}', "k7"),
     ],
 )
 def test_a_member_twice_is_refused_by_name(body: bytes, member: str):
@@ -125,6 +127,7 @@ def test_a_member_twice_is_refused_by_name(body: bytes, member: str):
         b"[" * 100 + b"]" * 100,
         b'[{"a":"[[[["},' * 1 + b"[]," * 5000 + b"1]",
         b'{"text":"' + b"[{" * 1000 + b'"}',
+        b'{"text":"\\"' + b"[{" * 1000 + b'\\\\"}',
         b'{"text":"' + b"7" * 1000 + b'"}',
         b"[" + b"1" * 300 + b"]",
         b"[1" + b"0" * 308 + b"]",
