@@ -2,7 +2,7 @@
 
 from openclaw_a2a.settings.describe import Described, describe, effective, settings_schema
 from openclaw_a2a.settings.environment import Surroundings, read_surroundings
-from openclaw_a2a.settings.load import Loaded, load_settings
+from openclaw_a2a.settings.load import Loaded, load_settings, server_address
 from openclaw_a2a.settings.secret import Secret
 from openclaw_a2a.settings.shape import (
     Account,
@@ -42,5 +42,6 @@ __all__ = [
     "effective",
     "load_settings",
     "read_surroundings",
+    "server_address",
     "settings_schema",
 ]

@@ -18,17 +18,18 @@ _FOR_COMMANDS = frozenset({"URL", "TOKEN", "CONFIG"})
 
 
 class Surroundings(msgspec.Struct, frozen=True):
-    """What commands take from the environment: a gateway's address and a token for it."""
+    """What commands take from the environment: a gateway's address, a token, and no colour."""
 
     url: str | None = None
     token: str | None = None
+    no_colour: bool = False
 
 
 def read_surroundings(environ: Mapping[str, str] | None = None) -> Surroundings:
-    """OPENCLAW_A2A_URL and OPENCLAW_A2A_TOKEN, when they are not blank."""
+    """OPENCLAW_A2A_URL, OPENCLAW_A2A_TOKEN and NO_COLOR, when they are not blank."""
     environment = os.environ if environ is None else environ
     url, token = (environment.get(PREFIX + name, "").strip() or None for name in ("URL", "TOKEN"))
-    return Surroundings(url, token)
+    return Surroundings(url, token, bool(environment.get("NO_COLOR")))
 
 
 def read_environment(

@@ -97,6 +97,21 @@ def load_settings(
     return Loaded(settings, layers.origins, _warnings(report, layers.values), layers.path)
 
 
+def server_address(path: Path | None = None, *, environ: Mapping[str, str] | None = None) -> str:
+    """Where the gateway of the settings is reached; only what that needs is read and checked.
+
+    Raises:
+        SettingsInvalid: the file or its server section has problems.
+    """
+    report = Report()
+    environment = os.environ if environ is None else environ
+    layers = read_layers(path, overrides=_NO_OVERRIDES, environ=environment, report=report)
+    server = _Reader(layers, environ=environment, report=report).read_server()
+    if report.problems:
+        raise invalid(report.problems, layers.origins)
+    return server.public_base_url or base_url(server.host, server.port)
+
+
 def _warnings(report: Report, values: JsonObject) -> tuple[Problem, ...]:
     """All but those about variables that the settings use as references."""
     used = {name.removeprefix("env:") for name in _strings(values)}
@@ -140,10 +155,11 @@ class _Reader:
         self._report = report
 
     def read(self) -> Settings:
+        """All of it; what is wrong is in the report."""
         self._report.unknown_keys("", self._values, names_of(FileKeys))
         self._note_later_parts()
         data = self._data_folder()
-        server = self._server()
+        server = self.read_server()
         agents = self._agents()
         channel = self._channel()
         security = self._object(channel, "channels.a2a.security")
@@ -193,7 +209,8 @@ class _Reader:
             self._report.problem(key, f"cannot be used: {error}", "path")
             return None
 
-    def _server(self) -> Server:
+    def read_server(self) -> Server:
+        """Where the gateway listens."""
         server = self._section(Server, "server")
         given = self._object(self._values, "server").get("publicBaseUrl")
         address = clean_url(server.public_base_url)

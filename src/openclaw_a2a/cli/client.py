@@ -1,0 +1,176 @@
+"""A small A2A 1.0 client over JSON-RPC: one card, calls, and streams that can be resumed."""
+
+from collections.abc import Iterator
+from urllib.parse import quote, urlsplit
+
+import httpx2
+import msgspec
+
+from openclaw_a2a.cli.remote import OK, read_result, refused
+from openclaw_a2a.model.card import AgentCard
+from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable, ParseFailed
+from openclaw_a2a.model.ids import JsonObject
+from openclaw_a2a.wire.sse import SseReader
+
+_CARD_PATHS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
+_CONNECT_S = 5.0
+_ANSWER_S = 60.0
+_RUN_S = 3700.0
+_SLOW = frozenset({"SendMessage", "CancelTask"})
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+class Arrival(msgspec.Struct, frozen=True):
+    """One event of a stream as it came: its place in the task's order, and its bytes."""
+
+    id: str | None
+    body: bytes
+
+
+class Client:
+    """Talks to one agent. `url` is its address, or the address of its card."""
+
+    def __init__(self, url: str, token: str | None) -> None:
+        self.url = url.rstrip("/")
+        headers = {"A2A-Version": "1.0", "User-Agent": "openclaw-a2a"}
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
+        # A proxy for the outside world must not be asked for this machine.
+        is_outside = _host(self.url) not in _LOOPBACK
+        self._http = httpx2.Client(headers=headers, trust_env=is_outside, follow_redirects=True)
+        self._card: bytes | None = None
+
+    def close(self) -> None:
+        """Let the connections go."""
+        self._http.close()
+
+    def card_bytes(self) -> bytes:
+        """The card as it was sent. Raises: AgentUnavailable, AgentFailed."""
+        if self._card is None:
+            self._card = self._fetch_card()
+        return self._card
+
+    def card(self) -> AgentCard:
+        """The card. Raises: AgentUnavailable, AgentFailed."""
+        try:
+            return msgspec.json.decode(self.card_bytes(), type=AgentCard)
+        except msgspec.MsgspecError as error:
+            reason = f"the card of {self.url} is no A2A 1.0 card: {error}"
+            raise AgentFailed(reason, details={"code": "card-invalid"}) from None
+
+    def address(self, binding: str) -> str:
+        """Where the agent speaks this binding of A2A 1.0. Raises: AgentFailed."""
+        interfaces = self.card().supported_interfaces
+        for interface in interfaces:
+            if interface.protocol_binding == binding and _is_ours(interface.protocol_version):
+                return interface.url
+        known = [f"{one.protocol_binding} {one.protocol_version}" for one in interfaces]
+        raise AgentFailed(
+            f"{self.url} does not speak A2A 1.0 over {binding}; it speaks {', '.join(known)}",
+            details={"code": "binding-not-offered"},
+        )
+
+    def call(self, method: str, params: JsonObject) -> bytes:
+        """The result of a call. Raises: AgentUnavailable, AgentFailed."""
+        wait = httpx2.Timeout(_RUN_S if method in _SLOW else _ANSWER_S, connect=_CONNECT_S)
+        address = self.address("JSONRPC")
+        try:
+            answer = self._http.post(address, json=_request(method, params), timeout=wait)
+        except httpx2.TransportError as error:
+            raise unreachable(address, error) from None
+        return read_result(answer.status_code, answer.content)
+
+    def stream(
+        self, method: str, params: JsonObject, *, last_event_id: str | None = None
+    ) -> Iterator[Arrival]:
+        """The events of a streaming call as they come.
+
+        Raises: AgentUnavailable when the connection fails, AgentFailed when the agent says no.
+        """
+        headers = {"Accept": "text/event-stream"}
+        if last_event_id is not None:
+            headers["Last-Event-ID"] = last_event_id
+        address = self.address("JSONRPC")
+        wait = httpx2.Timeout(_ANSWER_S, connect=_CONNECT_S)
+        try:
+            with self._http.stream(
+                "POST", address, json=_request(method, params), headers=headers, timeout=wait
+            ) as answer:
+                if not _is_stream(answer):
+                    yield Arrival(None, read_result(answer.status_code, answer.read()))
+                    return
+                yield from _events(answer.iter_raw())
+        except httpx2.TransportError as error:
+            raise unreachable(address, error) from None
+
+    def delete_task(self, task_id: str) -> None:
+        """Forget an ended task; an addition of this gateway, not of the protocol.
+
+        Raises: AgentUnavailable, AgentFailed.
+        """
+        address = f"{self.address('HTTP+JSON').rstrip('/')}/tasks/{quote(task_id, safe='')}"
+        try:
+            answer = self._http.delete(address, timeout=_ANSWER_S)
+        except httpx2.TransportError as error:
+            raise unreachable(address, error) from None
+        if answer.status_code != OK:
+            raise refused(answer.status_code, answer.content)
+
+    def _fetch_card(self) -> bytes:
+        is_card = urlsplit(self.url).path.endswith(".json")
+        addresses = [self.url] if is_card else [f"{self.url}{path}" for path in _CARD_PATHS]
+        answer = None
+        for address in addresses:
+            try:
+                answer = self._http.get(address, timeout=_CONNECT_S * 2)
+            except (httpx2.TransportError, httpx2.InvalidURL, httpx2.UnsupportedProtocol) as error:
+                raise unreachable(self.url, error) from None
+            if answer.status_code == OK:
+                return answer.content
+        status = answer.status_code if answer is not None else 0
+        raise AgentFailed(
+            f"{self.url} has no agent card (HTTP {status} at {addresses[0]})",
+            details={"code": "card-not-found", "nextStep": "Check the address after --url."},
+        )
+
+
+def unreachable(address: str, error: Exception) -> AgentUnavailable:
+    """The error for an address where nothing answers."""
+    reason = str(error) or type(error).__name__
+    return AgentUnavailable(
+        f"nothing answers at {address} ({reason})",
+        details={
+            "code": "gateway-unreachable",
+            "nextStep": "Start a gateway with: openclaw-a2a up    (or give another address: --url)",
+        },
+    )
+
+
+def _host(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
+
+
+def _is_ours(protocol_version: str) -> bool:
+    return protocol_version.split(".")[0] == "1"
+
+
+def _request(method: str, params: JsonObject) -> JsonObject:
+    return {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+
+
+def _is_stream(answer: httpx2.Response) -> bool:
+    return answer.headers.get("content-type", "").startswith("text/event-stream")
+
+
+def _events(chunks: Iterator[bytes]) -> Iterator[Arrival]:
+    reader = SseReader()
+    for chunk in chunks:
+        try:
+            events = reader.feed(chunk)
+        except ParseFailed as error:
+            raise AgentFailed(error.message, details={"code": "stream-unreadable"}) from None
+        for event in events:
+            yield Arrival(event.id, read_result(OK, event.data.encode()))

@@ -1,0 +1,91 @@
+"""`config`: check the settings, show what is in force, print their schema."""
+
+from typing import Annotated
+
+import msgspec
+from cyclopts import App, Parameter
+
+from openclaw_a2a.cli.failure import DONE, MISUSED
+from openclaw_a2a.cli.flags import ConfigFlag, JsonFlag
+from openclaw_a2a.cli.output import say, show, show_json, show_table
+from openclaw_a2a.model.errors import Problem, SettingsInvalid
+from openclaw_a2a.settings import Loaded, describe, effective, load_settings, settings_schema
+
+app = App(name="config", help="Check and show the settings; print their schema.")
+
+_ORIGIN = Annotated[
+    bool, Parameter(negative=(), show_default=False, help="Say where each setting comes from.")
+]
+
+
+@app.command
+def check(*, config: ConfigFlag = None, as_json: JsonFlag = False) -> int:
+    """Check the settings and tell every problem; nothing is started."""
+    loaded: Loaded | None = None
+    problems: tuple[Problem, ...] = ()
+    try:
+        loaded = load_settings(config)
+        problems = agent_problems(loaded)
+    except SettingsInvalid as error:
+        problems = error.problems
+    if as_json:
+        show_json(
+            {
+                "ok": not problems,
+                "path": str(loaded.path) if loaded and loaded.path else None,
+                "problems": problems,
+                "warnings": loaded.warnings if loaded else (),
+            }
+        )
+        return MISUSED if problems else DONE
+    if problems:
+        raise SettingsInvalid("the settings have problems", problems=problems)
+    if loaded is not None:
+        _show_checked(loaded)
+    return DONE
+
+
+@app.command(name="show")
+def show_settings(
+    *, origin: _ORIGIN = False, config: ConfigFlag = None, as_json: JsonFlag = False
+) -> int:
+    """Show the settings in force; secrets stay hidden."""
+    loaded = load_settings(config)
+    rows = describe(loaded.settings, loaded.origins)
+    if as_json:
+        show_json(rows if origin else effective(loaded.settings))
+        return DONE
+    cells = [(row.path, row.origin, _plain(row.value)) for row in rows]
+    show_table(cells if origin else [(path, value) for path, _, value in cells])
+    return DONE
+
+
+@app.command
+def schema() -> int:
+    """Print the JSON Schema of the settings file, for editors."""
+    show_json(settings_schema())
+    return DONE
+
+
+def agent_problems(loaded: Loaded) -> tuple[Problem, ...]:
+    """What is wrong with the options of the agents' adapters."""
+    from openclaw_a2a.agents import build_agent
+
+    problems: list[Problem] = []
+    for agent_id, agent in loaded.settings.agents.items():
+        try:
+            build_agent(agent.adapter, agent.options, environment=None, path=f"agents.{agent_id}")
+        except SettingsInvalid as error:
+            problems += error.problems
+    return tuple(problems)
+
+
+def _show_checked(loaded: Loaded) -> None:
+    for warning in loaded.warnings:
+        say(f"warning {warning.path}: {warning.message}", "yellow")
+    where = loaded.path or "no settings file; defaults and environment"
+    show(f"The settings are right ({where}).")
+
+
+def _plain(value: object) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()

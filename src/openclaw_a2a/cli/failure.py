@@ -1,0 +1,63 @@
+"""How failures are told: a code, what happened, the next step, and the exit code."""
+
+from openclaw_a2a.cli.output import say
+from openclaw_a2a.cli.overview import ALIASES, COMMANDS
+from openclaw_a2a.model.errors import (
+    AgentUnavailable,
+    CallerError,
+    GatewayError,
+    SettingsInvalid,
+    StoreLocked,
+)
+
+DONE = 0
+FAILED = 1
+MISUSED = 2
+UNREACHABLE = 3
+INTERRUPTED = 130
+
+_NEXT_STEPS = {
+    "unauthenticated": "Give a token with --token or OPENCLAW_A2A_TOKEN.",
+    "task-not-found": "See the tasks there are: openclaw-a2a tasks list",
+    "overloaded": "Try again in a moment.",
+    "draining": "Try again when the gateway is back.",
+    StoreLocked.code: "Stop the gateway that uses the store, then try again.",
+    SettingsInvalid.code: "Correct the settings, then see: openclaw-a2a config check",
+}
+
+
+def code_of(error: GatewayError) -> str:
+    """The code of an error, or the one a gateway gave to the error it sent."""
+    return str(error.details.get("code") or error.code)
+
+
+def exit_code(error: GatewayError) -> int:
+    """What the process ends with after this error."""
+    if isinstance(error, AgentUnavailable):
+        return UNREACHABLE
+    return MISUSED if isinstance(error, SettingsInvalid | CallerError) else FAILED
+
+
+def report_failure(error: GatewayError) -> int:
+    """Tell the error on standard error; the exit code."""
+    code = code_of(error)
+    if isinstance(error, SettingsInvalid) and error.problems:
+        count = len(error.problems)
+        say(f"error {code}: the settings have {count} problem{'s' if count > 1 else ''}", "red")
+        for problem in error.problems:
+            say(f"  {problem.path}: {problem.message}")
+    else:
+        say(f"error {code}: {error.message}", "red")
+    next_step = error.details.get("nextStep") or _NEXT_STEPS.get(code)
+    if next_step:
+        say(str(next_step))
+    return exit_code(error)
+
+
+def report_usage(reason: str, arguments: list[str]) -> int:
+    """Tell that the command line is not understood; the exit code."""
+    known = [*COMMANDS, *ALIASES.values()]
+    words = [word for word in arguments[:1] if word in known]
+    say(f"error usage: {reason}", "red")
+    say(f"See: {' '.join(['openclaw-a2a', *words, '--help'])}")
+    return MISUSED

@@ -1,0 +1,116 @@
+"""Follows a task to its end, also when the connection does not last that long."""
+
+import time
+from collections.abc import Iterator
+
+import msgspec
+
+from openclaw_a2a.cli.client import Arrival, Client
+from openclaw_a2a.cli.failure import code_of
+from openclaw_a2a.cli.output import say
+from openclaw_a2a.cli.target import decode, get_task
+from openclaw_a2a.model.errors import AgentError, AgentFailed, AgentUnavailable
+from openclaw_a2a.model.ids import JsonObject
+from openclaw_a2a.model.states import is_paused, is_terminal
+from openclaw_a2a.model.stored import StreamBody
+from openclaw_a2a.model.task import TaskState
+
+PATIENCE_S = 60.0
+_TEMPORARY = frozenset({"draining", "overloaded", "http-502", "http-503", "http-504"})
+_PAUSES_S = (0.1, 0.3, 1.0, 2.0)
+
+
+class Followed(msgspec.Struct, frozen=True):
+    """One event: as it was sent, and read."""
+
+    raw: bytes
+    body: StreamBody
+
+
+class Follow:
+    """Reads a stream and takes it up again where it broke off, as long as the gateway comes back.
+
+    A gateway that numbers its events goes on after the last one seen; any other one sends the
+    task as it is, and goes on from there.
+    """
+
+    def __init__(self, client: Client, *, patience_s: float = PATIENCE_S) -> None:
+        self._client = client
+        self._patience_s = patience_s
+        self._cursor: str | None = None
+        self._silent_since: float | None = None
+        self._attempts = 0
+        self.task_id: str | None = None
+        self.state: TaskState | None = None
+        self.has_message = False
+
+    @property
+    def is_settled(self) -> bool:
+        """True when nothing more will come: a direct answer, an end, or a pause."""
+        if self.state is None:
+            return self.has_message
+        return is_terminal(self.state) or is_paused(self.state)
+
+    def send(self, params: JsonObject) -> Iterator[Followed]:
+        """Send a message and follow what becomes of it."""
+        return self._follow("SendStreamingMessage", params)
+
+    def watch(self, task_id: str) -> Iterator[Followed]:
+        """Follow a task; one that has ended is shown as it is."""
+        self.task_id = task_id
+        return self._follow("SubscribeToTask", {"id": task_id})
+
+    def _follow(self, method: str, params: JsonObject) -> Iterator[Followed]:
+        while True:
+            try:
+                yield from self._read(method, params)
+            except AgentUnavailable as error:
+                self._bear(error)
+            except AgentFailed as error:
+                if method != "SubscribeToTask" or code_of(error) in _TEMPORARY:
+                    self._bear(error)
+                else:
+                    yield self._ended_meanwhile(error)
+            if self.is_settled or self.task_id is None:
+                return
+            self._pause()
+            method, params = "SubscribeToTask", {"id": self.task_id}
+
+    def _bear(self, error: AgentError) -> None:
+        """Put up with a failure of a stream that was going on. Raises it when patience ends."""
+        now = time.monotonic()
+        if self._silent_since is None and self.task_id is not None:
+            self._silent_since = now
+            say(f"{error.message}; trying again for {self._patience_s:g} s", "dim")
+        if self._silent_since is None or now - self._silent_since > self._patience_s:
+            raise error
+
+    def _ended_meanwhile(self, error: AgentFailed) -> Followed:
+        """The protocol has no stream for a task that has ended; then the task itself is shown."""
+        task = get_task(self._client, str(self.task_id))
+        followed = self._note(Arrival(None, b'{"task":' + task + b"}"))
+        if not self.is_settled:
+            raise error
+        return followed
+
+    def _read(self, method: str, params: JsonObject) -> Iterator[Followed]:
+        for arrival in self._client.stream(method, params, last_event_id=self._cursor):
+            self._silent_since, self._attempts = None, 0
+            yield self._note(arrival)
+            if self.state is not None and is_terminal(self.state):
+                return
+
+    def _note(self, arrival: Arrival) -> Followed:
+        body = decode(arrival.body, StreamBody)
+        self._cursor = arrival.id or self._cursor
+        if body.task is not None:
+            self.task_id, self.state = body.task.id, body.task.status.state
+        elif body.status_update is not None:
+            self.task_id, self.state = body.status_update.task_id, body.status_update.status.state
+        elif body.message is not None:
+            self.has_message = True
+        return Followed(arrival.body, body)
+
+    def _pause(self) -> None:
+        time.sleep(_PAUSES_S[min(self._attempts, len(_PAUSES_S) - 1)])
+        self._attempts += 1

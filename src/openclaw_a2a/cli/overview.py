@@ -1,0 +1,41 @@
+"""The table of commands, and the page that `--help` shows of it without loading any."""
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "up": ("up:up", "Start the gateway and serve until it is stopped."),
+    "send": ("send:send", "Send a message to an agent and show the answer as it comes."),
+    "tasks": ("tasks:app", "List, show, watch, cancel and delete tasks (also: task)."),
+    "card": ("card:card", "Show an agent card."),
+    "config": ("config:app", "Check and show the settings; print their schema."),
+    "db": ("db:app", "Bring the store to the newest schema."),
+    "version": ("version:version", "Show the version and what it runs on."),
+}
+"""Each command: where its code is, and what it does in one line."""
+
+ALIASES = {"tasks": "task"}
+
+_PAGE = """\
+Usage: openclaw-a2a COMMAND [OPTIONS]
+
+Makes agents reachable over the A2A protocol, with tasks that survive.
+
+Commands:
+{commands}
+
+Every command has --help; every command that shows something has --json.
+
+First steps:
+  openclaw-a2a up              starts a gateway with an agent that echoes
+  openclaw-a2a send "hello"    asks it something, from another terminal
+
+Exit codes: 0 done, 1 the task or the command failed, 2 wrong usage or settings,
+3 the gateway cannot be reached.
+
+Environment: OPENCLAW_A2A_CONFIG (settings file), OPENCLAW_A2A_DATA (data folder),
+OPENCLAW_A2A_URL and OPENCLAW_A2A_TOKEN (the gateway to talk to), NO_COLOR, and every
+setting, for example OPENCLAW_A2A_SERVER__PORT=9901."""
+
+
+def overview() -> str:
+    """The page."""
+    lines = (f"  {name:<9}{summary}" for name, (_, summary) in COMMANDS.items())
+    return _PAGE.format(commands="\n".join(lines))

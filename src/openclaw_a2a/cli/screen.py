@@ -1,0 +1,127 @@
+"""Draws what happens to a task: its text as it comes, everything else beside it."""
+
+import msgspec
+
+from openclaw_a2a.cli.output import say, show
+from openclaw_a2a.model.message import Message, Part
+from openclaw_a2a.model.states import is_paused, is_terminal
+from openclaw_a2a.model.stored import StreamBody
+from openclaw_a2a.model.task import Artifact, ArtifactUpdate, Task, TaskState, TaskStatus
+
+
+class Screen:
+    """Shows a stream of events: answers on standard output, states and tools on standard error."""
+
+    def __init__(self) -> None:
+        self._shown: dict[str, str] = {}
+        self._current: str | None = None
+        self._state: TaskState | None = None
+        self._task_id: str | None = None
+        self._is_mid_line = False
+
+    def draw(self, body: StreamBody) -> None:
+        """Show one event."""
+        if body.task is not None:
+            self._draw_task(body.task)
+        elif body.status_update is not None:
+            self._draw_status(body.status_update.status)
+        elif body.artifact_update is not None:
+            self._draw_update(body.artifact_update)
+        elif body.message is not None:
+            show(message_text(body.message))
+
+    def finish(self) -> None:
+        """Nothing more comes: end the line, and say what to do when the task waits."""
+        self._end_line()
+        if self._task_id and self._state and is_paused(self._state):
+            say(f'Answer with: openclaw-a2a send --task {self._task_id} "..."')
+
+    def _draw_task(self, task: Task) -> None:
+        if self._task_id is None:
+            say(f"task {task.id} · context {task.context_id}", "dim")
+        self._task_id = task.id
+        for artifact in task.artifacts:
+            self._draw_artifact(artifact, is_whole=True)
+        self._draw_status(task.status)
+
+    def _draw_status(self, status: TaskStatus) -> None:
+        text = message_text(status.message) if status.message else ""
+        is_repeat = status.state is TaskState.COMPLETED and bool(self._shown)
+        if status.state is TaskState.COMPLETED and text and not is_repeat:
+            show(text)
+        if is_terminal(status.state):
+            self._end_line()
+        if status.state is not self._state or (text and status.state is TaskState.WORKING):
+            note = "" if not text or status.state is TaskState.COMPLETED else f": {text}"
+            self._aside(f"{state_name(status.state)}{note}")
+        self._state = status.state
+
+    def _draw_update(self, update: ArtifactUpdate) -> None:
+        self._draw_artifact(update.artifact, is_whole=not update.append)
+
+    def _draw_artifact(self, artifact: Artifact, *, is_whole: bool) -> None:
+        if (artifact.metadata or {}).get("source") == "tool":
+            self._draw_tool(artifact)
+            return
+        text = "".join(part_text(part) for part in artifact.parts)
+        before = self._shown.get(artifact.artifact_id, "")
+        if is_whole:
+            self._draw_whole(artifact, text, before)
+        else:
+            self._write(artifact, text)
+            self._shown[artifact.artifact_id] = before + text
+
+    def _draw_whole(self, artifact: Artifact, text: str, before: str) -> None:
+        if not text.startswith(before):
+            self._end_line()
+            say("(the text begins anew)", "dim")
+            before = ""
+        self._write(artifact, text[len(before) :])
+        self._shown[artifact.artifact_id] = text
+
+    def _draw_tool(self, artifact: Artifact) -> None:
+        notes = [part.text for part in artifact.parts if part.text]
+        known = self._shown.get(artifact.artifact_id)
+        if notes and notes[-1] != known:
+            self._aside(notes[-1])
+            self._shown[artifact.artifact_id] = notes[-1]
+
+    def _write(self, artifact: Artifact, text: str) -> None:
+        if not text:
+            return
+        if self._current not in (None, artifact.artifact_id):
+            self._end_line()
+        self._current = artifact.artifact_id
+        self._is_mid_line = not text.endswith("\n")
+        show(text, end="")
+
+    def _aside(self, text: str) -> None:
+        self._end_line()
+        say(text, "dim")
+
+    def _end_line(self) -> None:
+        if self._is_mid_line:
+            show()
+        self._is_mid_line = False
+
+
+def state_name(state: TaskState) -> str:
+    """The state as people say it."""
+    return state.value.removeprefix("TASK_STATE_").lower().replace("_", "-")
+
+
+def message_text(message: Message) -> str:
+    """A message as text, files and data included."""
+    return "\n\n".join(part_text(part) for part in message.parts)
+
+
+def part_text(part: Part) -> str:
+    """A part as text."""
+    if part.text is not None:
+        return part.text
+    if part.url is not None:
+        return f"[file {part.filename or ''} {part.url}]".replace("  ", " ")
+    if part.raw is not None:
+        name = part.filename or "without a name"
+        return f"[file {name}, {part.media_type or 'unknown type'}, {len(part.content)} bytes]"
+    return msgspec.json.format(msgspec.json.encode(part.data), indent=2).decode()

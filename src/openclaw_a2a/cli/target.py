@@ -1,0 +1,106 @@
+"""Which agent a command talks to, and which task it means."""
+
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from openclaw_a2a.cli.failure import code_of
+from openclaw_a2a.cli.flags import Connection
+from openclaw_a2a.model.errors import AgentFailed, InvalidRequest
+from openclaw_a2a.model.ids import JsonObject
+from openclaw_a2a.model.message import Record
+from openclaw_a2a.model.task import Task
+from openclaw_a2a.settings import read_surroundings, server_address
+
+if TYPE_CHECKING:
+    from openclaw_a2a.cli.client import Client
+
+_Read = TypeVar("_Read", bound=msgspec.Struct)
+
+PAGE = 100
+_MOST_PAGES = 100
+_SHOWN = 5
+
+
+class TaskList(Record, frozen=True, omit_defaults=False):
+    """A page of tasks as the protocol has it."""
+
+    tasks: tuple[Task, ...] = ()
+    next_page_token: str = ""
+    page_size: int = 0
+    total_size: int = 0
+
+
+@contextmanager
+def connect(connection: Connection) -> Generator["Client"]:
+    """A client for the agent that flags, environment or settings name, in this order.
+
+    Raises: SettingsInvalid.
+    """
+    # The HTTP library takes a while to load; commands that need no gateway do without.
+    from openclaw_a2a.cli.client import Client
+
+    around = read_surroundings()
+    url = connection.url or around.url or server_address(connection.config)
+    client = Client(url if "://" in url else f"http://{url}", connection.token or around.token)
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def get_task(client: "Client", task_id: str) -> bytes:
+    """One task as it was sent. Raises: AgentFailed, AgentUnavailable."""
+    return client.call("GetTask", {"id": task_id})
+
+
+def list_tasks(client: "Client", filters: JsonObject) -> Iterator[TaskList]:
+    """Page after page of tasks. Raises: AgentFailed, AgentUnavailable."""
+    token = ""
+    for _ in range(_MOST_PAGES):
+        params = {**filters, "pageToken": token} if token else filters
+        page = decode(client.call("ListTasks", params), TaskList)
+        yield page
+        token = page.next_page_token
+        if not token:
+            return
+
+
+def find_task(client: "Client", prefix: str) -> str:
+    """The id of the task whose id is or begins with this.
+
+    Raises: AgentFailed (no such task), InvalidRequest (several).
+    """
+    try:
+        client.call("GetTask", {"id": prefix, "historyLength": 0})
+    except AgentFailed as error:
+        if code_of(error) != "task-not-found":
+            raise
+        return _find_by_prefix(client, prefix, error)
+    return prefix
+
+
+def _find_by_prefix(client: "Client", prefix: str, not_found: AgentFailed) -> str:
+    found: list[str] = []
+    for page in list_tasks(client, {"pageSize": PAGE, "historyLength": 0}):
+        found += [task.id for task in page.tasks if task.id.startswith(prefix)]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise not_found
+    shown = ", ".join(found[:_SHOWN]) + (", ..." if len(found) > _SHOWN else "")
+    raise InvalidRequest(
+        f"{len(found)} tasks begin with {prefix}: {shown}",
+        details={"code": "task-ambiguous", "nextStep": "Give more of the id."},
+    )
+
+
+def decode(body: bytes, kind: type[_Read]) -> _Read:
+    """What an agent sent, read. Raises: AgentFailed."""
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.MsgspecError as error:
+        message = f"the agent sent something that is not A2A 1.0: {error}"
+        raise AgentFailed(message, details={"code": "answer-unreadable"}) from None

@@ -1,0 +1,219 @@
+"""`tasks`: list, show, watch, cancel and delete the tasks of a gateway."""
+
+import sys
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Literal
+
+from cyclopts import App, Parameter
+
+from openclaw_a2a.cli.failure import DONE
+from openclaw_a2a.cli.flags import NO_CONNECTION, Connection, JsonFlag
+from openclaw_a2a.cli.output import say, show, show_json, show_table
+from openclaw_a2a.cli.screen import message_text, part_text, state_name
+from openclaw_a2a.cli.send import show_events
+from openclaw_a2a.cli.target import PAGE, TaskList, connect, decode, find_task, get_task, list_tasks
+from openclaw_a2a.model.errors import InvalidRequest
+from openclaw_a2a.model.ids import JsonObject
+from openclaw_a2a.model.task import Task, TaskState
+
+app = App(
+    name="tasks",
+    help="List, show, watch, cancel and delete tasks. Ids may be cut to their unique beginning.",
+)
+
+_COLOURS = {
+    "completed": "green",
+    "failed": "red",
+    "rejected": "red",
+    "input-required": "yellow",
+    "auth-required": "yellow",
+    "canceled": "dim",
+}
+StateName = Literal[
+    "submitted",
+    "working",
+    "completed",
+    "failed",
+    "canceled",
+    "rejected",
+    "input-required",
+    "auth-required",
+]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Filters:
+    """Which tasks to list."""
+
+    state: Annotated[StateName | None, Parameter(help="Only tasks in this state.")] = None
+    context: Annotated[str | None, Parameter(help="Only tasks of this context.")] = None
+    limit: Annotated[int, Parameter(help="How many at most.")] = 20
+
+
+ALL_TASKS = Filters()
+
+
+@app.command(name="list")
+def list_(
+    *,
+    filters: Filters = ALL_TASKS,
+    as_json: JsonFlag = False,
+    connection: Connection = NO_CONNECTION,
+) -> int:
+    """List tasks, the newest first."""
+    with connect(connection) as client:
+        params = _list_params(filters)
+        pages = list_tasks(client, params)
+        page = next(pages)
+        tasks = list(page.tasks)
+        while len(tasks) < filters.limit and page.next_page_token:
+            page = next(pages, TaskList())
+            tasks += page.tasks
+        tasks = tasks[: filters.limit]
+    if as_json:
+        show_json({"tasks": tasks, "totalSize": page.total_size})
+    elif not tasks:
+        say('No tasks. Make one: openclaw-a2a send "hello"')
+    else:
+        _show_list(tasks, page.total_size)
+    return DONE
+
+
+@app.command(name="show")
+def show_task(
+    task: str, *, as_json: JsonFlag = False, connection: Connection = NO_CONNECTION
+) -> int:
+    """Show a task with what was said and made.
+
+    Parameters
+    ----------
+    task
+        The task's id, or its beginning.
+    """
+    with connect(connection) as client:
+        body = get_task(client, find_task(client, task))
+    if as_json:
+        show_json(decode(body, Task))
+    else:
+        _show_task(decode(body, Task))
+    return DONE
+
+
+@app.command
+def watch(task: str, *, as_json: JsonFlag = False, connection: Connection = NO_CONNECTION) -> int:
+    """Follow a task until it ends or waits for an answer; a lost connection is taken up again.
+
+    With --json, one event per line.
+
+    Parameters
+    ----------
+    task
+        The task's id, or its beginning.
+    """
+    from openclaw_a2a.cli.follow import Follow
+
+    with connect(connection) as client:
+        follow = Follow(client)
+        events = follow.watch(find_task(client, task))
+        return show_events(follow, events, as_json=as_json)
+
+
+@app.command
+def cancel(task: str, *, as_json: JsonFlag = False, connection: Connection = NO_CONNECTION) -> int:
+    """Stop a task; returns when it has really stopped.
+
+    Parameters
+    ----------
+    task
+        The task's id, or its beginning.
+    """
+    with connect(connection) as client:
+        body = client.call("CancelTask", {"id": find_task(client, task)})
+    ended = decode(body, Task)
+    if as_json:
+        show_json(ended)
+    else:
+        show(f"{ended.id}  {state_name(ended.status.state)}")
+    return DONE
+
+
+@app.command
+def delete(
+    task: str,
+    *,
+    yes: Annotated[bool, Parameter(negative=(), show_default=False, help="Do not ask.")] = False,
+    as_json: JsonFlag = False,
+    connection: Connection = NO_CONNECTION,
+) -> int:
+    """Delete a task that has ended, with everything said and made.
+
+    Parameters
+    ----------
+    task
+        The task's id, or its beginning.
+    """
+    with connect(connection) as client:
+        task_id = find_task(client, task)
+        if not yes and not _is_sure(task_id):
+            say("Nothing was deleted.")
+            return DONE
+        client.delete_task(task_id)
+    if as_json:
+        show_json({"deleted": task_id})
+    else:
+        show(f"{task_id}  deleted")
+    return DONE
+
+
+def _is_sure(task_id: str) -> bool:
+    if not sys.stdin.isatty():
+        raise InvalidRequest(
+            f"deleting task {task_id} cannot be undone and nobody can be asked",
+            details={"code": "confirmation-needed", "nextStep": "Say it with --yes."},
+        )
+    say(f"Delete task {task_id} for ever? [y/N] ")
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
+
+
+def _list_params(filters: Filters) -> JsonObject:
+    params: JsonObject = {"pageSize": max(1, min(filters.limit, PAGE)), "historyLength": 1}
+    if filters.state:
+        name = filters.state.upper().replace("-", "_")
+        params["status"] = TaskState(f"TASK_STATE_{name}").value
+    if filters.context:
+        params["contextId"] = filters.context
+    return params
+
+
+def _show_list(tasks: list[Task], total: int) -> None:
+    rows = [("TASK", "STATE", "SINCE", "LAST MESSAGE")]
+    for task in tasks:
+        said = message_text(task.history[-1]) if task.history else ""
+        rows.append((task.id, state_name(task.status.state), _time(task.status.timestamp), said))
+    show_table(rows, style=_COLOURS)
+    if total > len(tasks):
+        say(f"{len(tasks)} of {total}; more with --limit", "dim")
+
+
+def _show_task(task: Task) -> None:
+    show(f"task     {task.id}")
+    show(f"context  {task.context_id}")
+    show(f"state    {state_name(task.status.state)} since {_time(task.status.timestamp)}")
+    made = ["".join(part_text(part) for part in one.parts) for one in task.artifacts]
+    for message in task.history:
+        if message_text(message) in made:
+            continue
+        who = "user" if message.role.value == "ROLE_USER" else "agent"
+        show(f"\n{who}:\n{_indented(message_text(message))}")
+    for artifact, text in zip(task.artifacts, made, strict=True):
+        show(f"\nartifact {artifact.name or artifact.artifact_id}:\n{_indented(text)}")
+
+
+def _time(moment: datetime | None) -> str:
+    return moment.astimezone().strftime("%Y-%m-%d %H:%M:%S") if moment else "-"
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.splitlines())

@@ -1,0 +1,34 @@
+"""`up`: start the gateway."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from openclaw_a2a.cli.flags import ConfigFlag
+from openclaw_a2a.model.ids import Json
+from openclaw_a2a.settings import load_settings
+
+
+def up(
+    *,
+    config: ConfigFlag = None,
+    host: Annotated[str | None, Parameter(help="Address to listen on.")] = None,
+    port: Annotated[int | None, Parameter(help="Port to listen on.")] = None,
+    data: Annotated[Path | None, Parameter(help="The data folder.")] = None,
+) -> int:
+    """Start the gateway and serve until it is stopped (Ctrl-C).
+
+    Without any settings an agent that echoes answers at http://127.0.0.1:9900.
+    """
+    given: dict[str, Json] = {
+        "server.host": host,
+        "server.port": port,
+        "data": str(data.expanduser().absolute()) if data else None,
+    }
+    overrides = {key: value for key, value in given.items() if value is not None}
+    loaded = load_settings(config, overrides=overrides)
+
+    from openclaw_a2a.app import serve
+
+    return serve(loaded)
