@@ -24,7 +24,7 @@ from pathlib import Path
 
 import httpx2
 from measure import resident_kb
-from run import Running, started
+from servers import Running, started
 
 GROWTH_ALLOWED = 1.15
 KEEP_ENDED = 2_000
