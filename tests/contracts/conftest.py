@@ -10,7 +10,7 @@ from openclaw_a2a.ports import Store
 from .store_samples import Shelf
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "json-file", "sqlite"])
 async def shelf(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Shelf]:
     shelf = Shelf(request.param, tmp_path)
     await shelf.store.open()

@@ -23,7 +23,11 @@ def open_store(kind: str, *, path: str | None) -> Store:
 
 
 def _file_store(kind: str, path: str) -> Store:
-    # Imported here so that a gateway in memory loads no database driver.
+    # Imported here so that a gateway loads nothing for the kinds of store it does not use.
+    if kind == "json-file":
+        from openclaw_a2a.store.json_file import JsonFileStore
+
+        return JsonFileStore(path)
     from openclaw_a2a.store.sqlite import SqliteStore
 
     return SqliteStore(path)

@@ -1,6 +1,7 @@
 """What a store does, in plain dictionaries: the meaning that every kind of store shares."""
 
 from bisect import bisect_right
+from collections.abc import Iterable
 from datetime import datetime
 from typing import cast
 
@@ -41,6 +42,13 @@ class TaskRow:
     def stored(self) -> StoredTask:
         """The task for a reader."""
         return StoredTask(self.head, self.snapshot, tuple(self.after(self.snapshot_sequence)))
+
+    def copy(self) -> "TaskRow":
+        """A row of its own with the same content."""
+        row = TaskRow(self.head, self.snapshot)
+        row.snapshot_sequence, row.resume = self.snapshot_sequence, self.resume
+        row.entries = self.entries.copy()
+        return row
 
     def after(self, sequence: int, limit: int | None = None) -> list[Entry]:
         """Entries with a higher sequence, in order."""
@@ -143,20 +151,28 @@ class Ledger:
 
     def delete_task(self, scope: Scope, task_id: TaskId) -> bool:
         """Forget an ended task; False when it is not there or not ended."""
-        task = self.tasks.get(task_id)
-        if task is None or task.head.scope != scope or not is_terminal(task.head.state):
-            return False
-        self.remove_task(task_id)
-        return True
+        is_deletable = self.is_deletable(scope, task_id)
+        if is_deletable:
+            self.forget([task_id], None)
+        return is_deletable
 
-    def forget(self, retention: Retention) -> list[TaskId]:
-        """Delete ended tasks and old messages; the tasks that went."""
-        for key in self._message_times.take_before(retention.messages_before):
-            del self.messages[cast("MessageKey", key)]
-        gone = self._order.forgettable(retention)
-        for task_id in gone:
-            self.remove_task(task_id)
-        return gone
+    def is_deletable(self, scope: Scope, task_id: TaskId) -> bool:
+        """True when the task is there, in scope, and ended."""
+        task = self.tasks.get(task_id)
+        return task is not None and task.head.scope == scope and is_terminal(task.head.state)
+
+    def forgettable(self, retention: Retention) -> list[TaskId]:
+        """The ended tasks that are too old or too many."""
+        return self._order.forgettable(retention)
+
+    def forget(self, tasks: Iterable[TaskId], messages_before: datetime | None) -> None:
+        """Let go of these tasks, and of all older messages."""
+        for task_id in tasks:
+            if (task := self.tasks.pop(task_id, None)) is not None:
+                self._order.remove(task.head)
+        if messages_before is not None:
+            for key in self._message_times.take_before(messages_before):
+                del self.messages[cast("MessageKey", key)]
 
     def put_run(self, run: RunRecord) -> None:
         """Keep a run with the ticket it has."""
@@ -173,9 +189,43 @@ class Ledger:
         self.tasks[task.head.id] = task
         self._order.add(task.head)
 
-    def remove_task(self, task_id: TaskId) -> None:
-        """Let go of a task that is there."""
-        self._order.remove(self.tasks.pop(task_id).head)
+    def copy(self) -> "Ledger":
+        """A ledger of its own with the same content."""
+        copy = Ledger()
+        for task in self.tasks.values():
+            copy.put_task(task.copy())
+        for key, message in self.messages.items():
+            copy.put_message(key, message)
+        copy.runs.update(self.runs)
+        copy._ticket = self._ticket
+        return copy
+
+    def replay_submission(self, submission: Submission) -> None:
+        """Take a message in that was taken before a crash; the task may show it already."""
+        run = submission.run
+        self._ticket += 1
+        self.put_run(msgspec.structs.replace(run, ticket=self._ticket))
+        known = Known(run.id, run.task_id, None)
+        self.put_message(
+            message_key(run), MessageRow(submission.body_hash, submission.created_at, known)
+        )
+        if (task := self.tasks.get(run.task_id)) is not None:
+            task.resume = None
+        if submission.commit is not None:
+            self.replay_commit(submission.commit)
+
+    def replay_commit(self, change: Commit) -> None:
+        """Make a change that was made before a crash; the task may show it already."""
+        task = self.tasks.get(change.head.id)
+        sequence = -1 if task is None else task.head.sequence
+        if change.head.sequence >= sequence and (task is not None or change.after == -1):
+            unseen = tuple(entry for entry in change.entries if entry.sequence > sequence)
+            self._apply(msgspec.structs.replace(change, entries=unseen, ends_run=False))
+        if change.ends_run:
+            if task is not None:
+                task.resume = change.resume
+            if change.run_id is not None:
+                self.runs.pop(change.run_id, None)
 
     def _check(self, change: Commit, *, joining: RunId | None = None) -> None:
         """`joining` is the run that comes into being together with the change."""

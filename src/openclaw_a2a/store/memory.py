@@ -97,7 +97,9 @@ class MemoryStore:
 
     async def forget(self, retention: Retention) -> int:
         """Delete ended tasks and old messages; how many tasks went."""
-        return len(self._ledger.forget(retention))
+        gone = self._ledger.forgettable(retention)
+        self._ledger.forget(gone, retention.messages_before)
+        return len(gone)
 
 
 def _settled(write: Callable[[], Outcome]) -> Awaitable[Outcome]:

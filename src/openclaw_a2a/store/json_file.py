@@ -1,0 +1,292 @@
+"""The store of record files: one JSON file per task, as other programs read and write them."""
+
+import asyncio
+from collections.abc import Awaitable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import anyio.to_thread
+import msgspec
+
+from openclaw_a2a.model.errors import CorruptRecord, GatewayError, StoreUnavailable
+from openclaw_a2a.model.ids import MessageId, OwnerId, RunId, TaskId
+from openclaw_a2a.model.stored import Entry, RunRecord, StoredTask, decode_task
+from openclaw_a2a.model.turn import Scope
+from openclaw_a2a.ports import (
+    Accepted,
+    Commit,
+    Known,
+    Retention,
+    Submission,
+    TaskPage,
+    TaskQuery,
+)
+from openclaw_a2a.store import refusals
+from openclaw_a2a.store.group_writer import GroupWriter, failed
+from openclaw_a2a.store.json_files import Change, JsonFiles
+from openclaw_a2a.store.json_lines import (
+    AnswerLine,
+    AnyLine,
+    ClaimLine,
+    CommitLine,
+    ForgetLine,
+    RenewLine,
+    StartLine,
+    SubmitLine,
+    standing_lines,
+)
+from openclaw_a2a.store.json_load import Loaded, load_folder
+from openclaw_a2a.store.ledger import Ledger
+from openclaw_a2a.store.records_folder import RecordsFolder
+from openclaw_a2a.store.writer_lock import WriterLock
+
+LOCK_WAIT_S = 10.0
+_LOG_LIMIT = 16 * 1024 * 1024
+
+
+class JsonFileStore:
+    """Everything in memory, and in a directory that one process writes.
+
+    Two ledgers: a write is checked against `_ahead`, which has everything that was taken, and
+    reads are answered from `_shown`, which has what is durable.
+    """
+
+    def __init__(self, directory: str | Path, *, lock_wait_s: float = LOCK_WAIT_S) -> None:
+        self._path = Path(directory).expanduser()
+        self._lock_wait_s = lock_wait_s
+        self._open: _OpenFolder | None = None
+        self._ahead = Ledger()
+        self._shown = Ledger()
+        self._broken: dict[TaskId, str] = {}
+        self._epoch = 0
+
+    @property
+    def is_durable(self) -> bool:
+        """What was committed survives the process and the machine."""
+        return True
+
+    async def open(self) -> None:
+        """Take the directory's lock and load every record. Raises: StoreLocked, StoreUnavailable.
+
+        A record that cannot be read is reported and left alone; the others are served.
+        """
+        opened = _OpenFolder(self._path)
+        try:
+            await anyio.to_thread.run_sync(opened.make)
+            await opened.lock.acquire(self._lock_wait_s)
+        except OSError as error:
+            raise StoreUnavailable(
+                f"the store {self._path} cannot be opened: {error.strerror}; "
+                "check that it is a directory that may be written"
+            ) from error
+        try:
+            loaded = await anyio.to_thread.run_sync(opened.load)
+        except BaseException:
+            opened.lock.release()
+            raise
+        self._broken, self._shown, self._ahead = loaded.broken, loaded.ledger, loaded.ledger.copy()
+        opened.writer.start()
+        self._open = opened
+
+    async def close(self) -> None:
+        """Finish the writes that were taken and let go of the directory."""
+        opened, self._open = self._open, None
+        if opened is not None:
+            await opened.writer.stop()
+            await anyio.to_thread.run_sync(opened.close, standing_lines(self._shown))
+
+    async def check(self) -> None:
+        """Raises StoreUnavailable when writes cannot succeed."""
+        opened = self._opened()
+        if opened.files.failure is not None:
+            await self._written(None, None)
+        if opened.files.failure is not None:
+            raise StoreUnavailable(
+                f"the store {self._path} cannot be written: {opened.files.failure}; "
+                "check the disk (space, permissions)"
+            )
+
+    def submit(self, submission: Submission) -> Awaitable[Accepted | Known]:
+        """Take a message in, once. Raises: MessageIdConflict, LeaseLost."""
+        task = self._ahead.tasks.get(submission.run.task_id)
+        clears_resume = task is not None and task.resume is not None
+        line = SubmitLine(submission, clears_resume)
+        return self._put(line, change=submission.commit)
+
+    def commit(self, change: Commit) -> Awaitable[None]:
+        """Change a task. Raises: LeaseLost."""
+        return self._put(CommitLine(change), change=change)
+
+    def start_run(self, run_id: RunId, *, fence: int, attempt: int) -> Awaitable[None]:
+        """Note that the agent is about to be asked. Raises: LeaseLost."""
+        return self._put(StartLine(run_id, fence, attempt))
+
+    def answer_run(self, run_id: RunId, *, fence: int, answer: bytes) -> Awaitable[None]:
+        """End a run that made no task. Raises: LeaseLost."""
+        return self._put(AnswerLine(run_id, fence, answer))
+
+    async def claim_runs(
+        self, owner: OwnerId, *, lease_until: datetime, expired_at: datetime | None
+    ) -> list[RunRecord]:
+        """Take over runs of other owners, in order of arrival."""
+        return await self._put(ClaimLine(owner, lease_until, expired_at))
+
+    def renew_leases(self, owner: OwnerId, *, lease_until: datetime) -> Awaitable[None]:
+        """Keep all runs of this owner."""
+        return self._put(RenewLine(owner, lease_until))
+
+    async def read_task(self, scope: Scope | None, task_id: TaskId) -> StoredTask | None:
+        """One task, when it is in scope. Raises: CorruptRecord."""
+        self._refuse_broken(task_id)
+        return self._shown.read_task(scope, task_id)
+
+    async def read_resume(self, task_id: TaskId) -> bytes | None:
+        """The token its agent left when the task paused."""
+        task = self._shown.tasks.get(task_id)
+        return None if task is None else task.resume
+
+    async def read_events(self, task_id: TaskId, *, after: int, limit: int) -> list[Entry]:
+        """Committed events with a higher sequence, in order. Raises: CorruptRecord."""
+        self._refuse_broken(task_id)
+        task = self._shown.tasks.get(task_id)
+        return [] if task is None else task.after(after, limit)
+
+    async def list_tasks(self, query: TaskQuery) -> TaskPage:
+        """Tasks by newest status; those whose record is broken are left out."""
+        return self._shown.list_tasks(query)
+
+    async def read_known(self, scope: Scope, message_id: MessageId) -> Known | None:
+        """What became of a message, when it was ever taken."""
+        return self._shown.read_known(scope, message_id)
+
+    def delete_task(self, scope: Scope, task_id: TaskId) -> Awaitable[bool]:
+        """Forget an ended task; False when it is not there or not ended."""
+        is_deletable = self._ahead.is_deletable(scope, task_id)
+        line = ForgetLine((task_id,)) if is_deletable else None
+        if line is not None:
+            line.apply(self._ahead)
+        return self._written(line, is_deletable)
+
+    async def forget(self, retention: Retention) -> int:
+        """Delete ended tasks and old messages; how many tasks went."""
+        gone = tuple(self._ahead.forgettable(retention))
+        await self._put(ForgetLine(gone, retention.messages_before))
+        return len(gone)
+
+    def _put(self, line: AnyLine, *, change: Commit | None = None) -> Awaitable[Any]:
+        """Take a write: decided now, on top of all before it, and told when it is durable."""
+        try:
+            if change is not None:
+                self._refuse_broken(change.head.id)
+                _refuse_unreadable(change)
+            result = line.apply(self._ahead)
+        except GatewayError as refusal:
+            return self._written(None, refusal)
+        is_nothing_new = isinstance(result, Known) or result == []
+        return self._written(None if is_nothing_new else line, result)
+
+    def _written(self, line: AnyLine | None, result: object) -> "asyncio.Future[Any]":
+        """The result (or the refusal), when the line and everything before it is durable."""
+        if self._open is None:
+            return failed(refusals.store_closed(str(self._path)))
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        change = Change(self._epoch, line)
+        written = self._open.writer.put(_on_disk, change)
+        written.add_done_callback(lambda done: self._show(change, done, (future, result)))
+        return future
+
+    def _show(
+        self,
+        change: Change,
+        written: "asyncio.Future[None]",
+        told: "tuple[asyncio.Future[Any], object]",
+    ) -> None:
+        future, result = told
+        error = written.exception()
+        if error is not None:
+            self._step_back(change.epoch)
+        elif change.line is not None:
+            change.line.apply(self._shown)
+            self._compact_when_due()
+        if future.done():
+            return
+        if error is not None:
+            future.set_exception(error)
+        elif isinstance(result, GatewayError):
+            future.set_exception(result)
+        else:
+            future.set_result(result)
+
+    def _step_back(self, epoch: int) -> None:
+        """What was taken since the last durable write did not happen."""
+        if epoch == self._epoch:
+            self._epoch += 1
+            self._ahead = self._shown.copy()
+
+    def _compact_when_due(self) -> None:
+        if self._open is not None and self._open.is_log_long():
+            self._open.writer.put(
+                _on_disk, Change(self._epoch, standing=standing_lines(self._ahead))
+            )
+
+    def _refuse_broken(self, task_id: TaskId) -> None:
+        if task_id in self._broken:
+            raise CorruptRecord(
+                f"the record of task {task_id!r} cannot be read: {self._broken[task_id]}; "
+                "repair or remove the file and start the gateway again"
+            )
+
+    def _opened(self) -> "_OpenFolder":
+        if self._open is None:
+            raise refusals.store_closed(str(self._path))
+        return self._open
+
+
+class _OpenFolder:
+    """The locked directory, and what works on it."""
+
+    def __init__(self, path: Path) -> None:
+        self.folder = RecordsFolder(path)
+        self.lock = WriterLock(path)
+        self.files = JsonFiles(self.folder, self.lock)
+        self.writer: GroupWriter[JsonFiles] = GroupWriter(str(path), self.files.write_group)
+        self._log_limit = _LOG_LIMIT
+
+    def make(self) -> None:
+        """Make the directory when there is none; ours alone to read."""
+        self.folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def load(self) -> Loaded:
+        """Everything in the directory."""
+        return load_folder(self.folder, self.files)
+
+    def is_log_long(self) -> bool:
+        """True when the log should be written anew; once for each time it has doubled."""
+        if self.folder.log_size < self._log_limit:
+            return False
+        self._log_limit = max(_LOG_LIMIT, 2 * self.folder.log_size)
+        return True
+
+    def close(self, standing: bytes) -> None:
+        """Leave a short log behind and let the next process in."""
+        self.files.compact(standing)
+        self.folder.close_log()
+        self.lock.release()
+
+
+def _on_disk(files: JsonFiles, change: Change) -> None:
+    """Changes are written as a group; there is nothing to do for one of them."""
+
+
+def _refuse_unreadable(change: Commit) -> None:
+    """Record files hold content, not bytes, so it must be readable."""
+    try:
+        for entry in change.entries:
+            _ = entry.event
+        if change.snapshot is not None:
+            decode_task(change.snapshot)
+    except msgspec.DecodeError as error:
+        raise CorruptRecord(
+            f"a change of task {change.head.id!r} holds no task or event: {error}"
+        ) from error

@@ -1,0 +1,172 @@
+"""What the writer thread of a json-file store does: first the log, then the record files."""
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import NamedTuple, cast
+
+from openclaw_a2a.model.errors import StoreUnavailable
+from openclaw_a2a.model.ids import TaskId
+from openclaw_a2a.model.states import is_active
+from openclaw_a2a.ports import Commit
+from openclaw_a2a.store.group_writer import Outcome, Write
+from openclaw_a2a.store.json_lines import (
+    AnyLine,
+    CommitLine,
+    ForgetLine,
+    SubmitLine,
+    encode_line,
+)
+from openclaw_a2a.store.json_record import OpenRecord, parse_record
+from openclaw_a2a.store.ledger import TaskRow
+from openclaw_a2a.store.records_folder import RecordsFolder
+from openclaw_a2a.store.writer_lock import WriterLock
+
+
+class Change(NamedTuple):
+    """A write for the disk.
+
+    A failure spoils every change made on top of it: all those of the same `epoch`. `standing` is
+    no change at all, but a new log that holds what the changes before it amount to.
+    """
+
+    epoch: int
+    line: AnyLine | None = None
+    standing: bytes | None = None
+
+
+class JsonFiles:
+    """Where groups of writes end. Used by one thread at a time.
+
+    A write is durable when its line is in the log and synced; the record files follow at once.
+    When one of them cannot be written now, it is tried again with every later group, and the log
+    keeps its lines until then.
+    """
+
+    def __init__(self, folder: RecordsFolder, lock: WriterLock) -> None:
+        self._folder = folder
+        self._lock = lock
+        self._records: dict[TaskId, OpenRecord] = {}
+        self._unsaved: set[TaskId] = set()
+        self._spoiled_epoch = -1
+        self.failure: str | None = None
+        """Why something could not be written last time; None when all is well."""
+
+    def write_group(self, group: Sequence[Write["JsonFiles"]]) -> list[Outcome]:
+        """Make the group durable; one outcome per write."""
+        outcomes: list[Outcome] = []
+        for is_standing, some in groupby(group, key=_is_standing):
+            writes = list(some)
+            if is_standing:
+                self._compact(_change(writes[-1]))
+                outcomes += [(write.future, None, None) for write in writes]
+            else:
+                outcomes += self._write(writes)
+        return outcomes
+
+    def compact(self, standing: bytes) -> None:
+        """Begin a new log, when the record files hold what the old one says of them."""
+        try:
+            if not self._unsaved:
+                self._folder.rewrite_log(standing)
+        except OSError as error:
+            self.failure = str(error)
+
+    def save(self) -> None:
+        """Write every record that changed, remove every one that went."""
+        try:
+            for task_id in list(self._unsaved):
+                self._save_record(task_id)
+                self._unsaved.discard(task_id)
+            self._folder.sync()
+        except OSError as error:
+            self.failure = str(error)
+        else:
+            self.failure = None
+
+    def put_row(self, task_id: TaskId, row: TaskRow | None) -> None:
+        """Have the task's record written as the row is, or removed."""
+        if row is not None:
+            self._records[task_id] = OpenRecord(row)
+        self._unsaved.add(task_id)
+
+    def _compact(self, change: Change) -> None:
+        if change.epoch > self._spoiled_epoch:
+            self.compact(change.standing or b"")
+
+    def _write(self, writes: list[Write["JsonFiles"]]) -> list[Outcome]:
+        changes = [_change(write) for write in writes]
+        lines = [
+            change.line
+            for change in changes
+            if change.line is not None and change.epoch > self._spoiled_epoch
+        ]
+        try:
+            self._log(lines)
+        except OSError as error:
+            self.failure = str(error)
+            self._spoiled_epoch = max(change.epoch for change in changes)
+        else:
+            for line in lines:
+                self._absorb(line)
+            self.save()
+        return [(write.future, None, self._refusal(_change(write))) for write in writes]
+
+    def _log(self, lines: list[AnyLine]) -> None:
+        if not self._lock.keep():
+            raise OSError(f"another process took the lock {self._lock.path}")
+        if lines:
+            self._folder.append_to_log(b"".join(map(encode_line, lines)))
+
+    def _absorb(self, line: AnyLine) -> None:
+        if isinstance(line, ForgetLine):
+            for task_id in line.tasks:
+                self._records.pop(task_id, None)
+            self._unsaved.update(line.tasks)
+        elif isinstance(line, CommitLine):
+            self._apply(line.change)
+        elif isinstance(line, SubmitLine):
+            if line.clears_resume:
+                self._open(line.submission.run.task_id).resume = None
+            if line.submission.commit is not None:
+                self._apply(line.submission.commit)
+
+    def _apply(self, change: Commit) -> None:
+        task_id = change.head.id
+        if change.after < 0:
+            self._records[task_id] = OpenRecord(TaskRow(change.head, change.snapshot or b""))
+        self._open(task_id).apply(change)
+
+    def _open(self, task_id: TaskId) -> OpenRecord:
+        self._unsaved.add(task_id)
+        record = self._records.get(task_id)
+        if record is None:
+            content, modified_at = self._folder.read(self._folder.file_of(task_id))
+            record = OpenRecord(parse_record(content, modified_at=modified_at))
+            self._records[task_id] = record
+        return record
+
+    def _save_record(self, task_id: TaskId) -> None:
+        file = self._folder.file_of(task_id)
+        record = self._records.get(task_id)
+        if record is None:
+            file.unlink(missing_ok=True)
+            return
+        self._folder.put(file, record.content())
+        if not is_active(record.head.state):
+            del self._records[task_id]
+
+    def _refusal(self, change: Change) -> StoreUnavailable | None:
+        if change.epoch > self._spoiled_epoch:
+            return None
+        return StoreUnavailable(
+            f"the store {self._folder.path} did not take the write: {self.failure}; "
+            "check the disk (space, permissions) and try again"
+        )
+
+
+def _change(write: Write[JsonFiles]) -> Change:
+    return cast("Change", write.order)
+
+
+def _is_standing(write: Write[JsonFiles]) -> bool:
+    return _change(write).standing is not None
