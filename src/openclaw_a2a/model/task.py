@@ -22,6 +22,8 @@ class TaskState(Enum):
     AUTH_REQUIRED = "TASK_STATE_AUTH_REQUIRED"
     UNSPECIFIED = "TASK_STATE_UNSPECIFIED"
 
+    __hash__ = object.__hash__  # members are single objects; hashing their names costs a call
+
 
 class TaskStatus(Record, frozen=True):
     """The state of a task, since when, and what the agent said with it."""

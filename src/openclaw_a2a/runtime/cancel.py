@@ -1,7 +1,5 @@
 """Cancelling: `canceled` is committed only after the work has really stopped."""
 
-import asyncio
-
 from openclaw_a2a.model.errors import TaskNotCancelable, TaskNotLive
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.states import is_paused, is_terminal
@@ -37,13 +35,13 @@ async def _stop_runs(engine: Engine, live: LiveTask, task_id: TaskId) -> bytes:
     for run in list(live.runs):
         run.request_cancel()
     limit = engine.limits.cancel_s
-    await asyncio.wait([live.ended], timeout=limit)
-    if not live.ended.done():
+    try:
+        outcome = await live.ended.wait(limit)
+    except TimeoutError:
         raise TaskNotCancelable(
             f"task {task_id} did not stop within {limit:g} s and is still running; "
             "ask again, or wait for its end"
-        )
-    outcome = live.ended.result()
+        ) from None
     if isinstance(outcome, Refused):
         raise outcome.error or TaskNotLive(f"task {task_id} is not running here any more")
     return outcome.task

@@ -116,8 +116,7 @@ class Engine:
         commit = None
         if is_task:
             live = run.live = self.open_task(run)
-            submitted = live.initial_status()
-            commit = live.opening = live.journal.draft([submitted], run=None)
+            commit = live.opening = live.journal.open([live.initial_status()])
         return self._launch(run, Submission(run.record, body_hash(send.message), now, commit))
 
     async def _submit_to_task(self, send: Send, rules: AccountRules, task_id: TaskId) -> LiveRun:
@@ -135,9 +134,7 @@ class Engine:
             live = run.live = self._revive(stored)
             if is_paused(stored.head.state):
                 live.open_again(message, self.clock.now())
-                commit = live.opening = live.journal.draft(
-                    [live.initial_status()], run=None, message=message
-                )
+                commit = live.opening = live.journal.open([live.initial_status()], message)
         live.runs.append(run)
         now = self.clock.now()
         return self._launch(run, Submission(run.record, body_hash(send.message), now, commit))
@@ -220,7 +217,7 @@ class Engine:
 
     def _live_task(self, journal: Journal) -> LiveTask:
         journal.event_bytes, journal.run_bytes = self.limits.event_bytes, self.limits.run_bytes
-        return LiveTask(journal, self.loop)
+        return LiveTask(journal)
 
     def revive(self, stored: StoredTask) -> LiveTask:
         """The live task of a stored one, made when it is not there."""

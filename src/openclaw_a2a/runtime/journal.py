@@ -3,9 +3,6 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import TypedDict, Unpack
-
-import msgspec
 
 from openclaw_a2a.model.errors import AgentFailed, GatewayFault, LeaseLost
 from openclaw_a2a.model.message import Message
@@ -28,89 +25,96 @@ _FIRST_SNAPSHOT = 64
 """Up to here a task is read as its first snapshot plus events; then snapshots at each doubling."""
 
 
-class Marks(TypedDict, total=False):
-    """What a change does besides adding events.
+class Journal:
+    """A live task: its view, its place in the order, and the changes under way.
 
-    A message joins the history (which is no event, so the snapshot is written anew); the run
-    ends; the agent leaves a token for the turn that answers its pause.
+    Events are collected while the event loop turns once and go to the store as one change.
     """
 
-    message: Message
-    ends_run: bool
-    resume: bytes | None
-
-
-class Journal:
-    """A live task: its view, its place in the order, and the commits under way."""
-
-    def __init__(
-        self, store: Store, head: TaskHead, view: TaskView, *, exists: bool = True
-    ) -> None:
+    def __init__(self, store: Store, head: TaskHead, view: TaskView, *, exists: bool) -> None:
         self._store = store
-        self.head = head
+        self._head = head
         self.view = view
+        self.sequence = head.sequence
+        self.state = head.state
+        self._status_at = head.status_at
         self.feed = Feed(head.sequence)
         self.in_flight = 0
-        """Events handed to the store and not yet durable."""
+        """Events that are not durable yet."""
         self.failure: Exception | None = None
         """Why the store refused a change; nothing more can be written through this journal."""
         self.on_committed: Callable[[], None] | None = None
         self.snapshot = b""
-        """The last snapshot handed to the store."""
+        """The last snapshot that was made."""
         self.event_bytes = self.run_bytes = 1 << 60
         """How large one event, and everything that is written through this journal, may be."""
         self._written = 0
-        self._exists = exists
+        self._stored = head.sequence if exists else -1
         self._next_snapshot = max(_FIRST_SNAPSHOT, head.sequence * 2)
+        self._collected: list[Entry] = []
+        self._message: Message | None = None
+        self._run: RunRecord | None = None
+        self._loop = asyncio.get_running_loop()
         self._settled: list[asyncio.Future[None]] = []
 
     @classmethod
     def of_stored(cls, store: Store, stored: StoredTask) -> "Journal":
         """The journal of a task that lies in the store."""
-        return cls(store, stored.head, TaskView.of_stored(stored))
+        return cls(store, stored.head, TaskView.of_stored(stored), exists=True)
 
     @classmethod
     def of_new(
         cls, store: Store, task: Task, *, scope: Scope, binding: Binding, now: datetime
     ) -> "Journal":
-        """The journal of a task that the next change creates."""
+        """The journal of a task that the first change creates."""
         head = TaskHead(task.id, scope, task.context_id, task.status.state, now, now, 0, binding)
         return cls(store, head, TaskView(task), exists=False)
 
-    def draft(
-        self, events: Sequence[Event], *, run: RunRecord | None, **marks: Unpack[Marks]
-    ) -> Commit:
-        """The change that these events make; it counts as made and must reach the store next."""
-        after = self.head.sequence if self._exists else -1
-        message = marks.get("message")
-        if message is not None:
-            self.view.add_message(message)
-        entries = tuple([self._number(event) for event in events])
-        ends_run = marks.get("ends_run", False)
-        is_due = not self._exists or message is not None or (ends_run and bool(entries))
-        snapshot = self._snapshot() if is_due or self.head.sequence >= self._next_snapshot else None
-        self._exists = True
-        self.in_flight += max(1, len(entries))
-        run_id, fence = (run.id, run.fence) if run is not None else (None, 0)
-        resume = marks.get("resume")
-        return Commit(self.head, after, entries, snapshot, run_id, fence, ends_run, resume)
+    @property
+    def head(self) -> TaskHead:
+        """The task without its content, as the events so far made it."""
+        old = self._head
+        return TaskHead(
+            old.id,
+            old.scope,
+            old.context_id,
+            self.state,
+            self._status_at,
+            old.created_at,
+            self.sequence,
+            old.binding,
+        )
 
-    def append(self, events: Sequence[Event], *, run: RunRecord, **marks: Unpack[Marks]) -> None:
-        """Commit events of a run; they are shown when they are durable."""
-        if events:
-            self._hand_over(self.draft(events, run=run, **marks))
+    def append(
+        self, events: Sequence[Event], *, run: RunRecord, message: Message | None = None
+    ) -> None:
+        """Commit events of a run; they are shown when they are durable.
+
+        A message joins the history, which is no event, so the snapshot is written anew.
+        """
+        if not self._collected and events:
+            self._loop.call_soon(self._send_collected)
+        self._run = run
+        self._collect(events, message)
 
     async def end(
         self, events: Sequence[Event], *, run: RunRecord | None, resume: bytes | None = None
     ) -> None:
         """Commit the last events of a run (or of none) and wait until they are durable."""
-        self._hand_over(self.draft(events, run=run, ends_run=True, resume=resume))
+        self._run = run
+        self._collect(events, None)
+        self._send(self._change(ends_run=True, resume=resume))
         await self.settle()
+
+    def open(self, events: Sequence[Event], message: Message | None = None) -> Commit:
+        """The change that a submission makes; it goes to the store with the submission."""
+        self._collect(events, message)
+        return self._change(ends_run=False, resume=None)
 
     async def settle(self, limit: int = 0) -> None:
         """Wait until at most `limit` events are not durable yet. Raises what the store raised."""
         while self.in_flight > limit and self.failure is None:
-            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            waiter: asyncio.Future[None] = self._loop.create_future()
             self._settled.append(waiter)
             await waiter
         if self.failure is not None:
@@ -118,7 +122,7 @@ class Journal:
 
     def committed(self, change: Commit, error: BaseException | None) -> None:
         """The store took (or refused) the change."""
-        self.in_flight -= max(1, len(change.entries))
+        self.in_flight -= len(change.entries) or 1
         if error is None:
             self.feed.publish(change.entries)
         elif self.failure is None:
@@ -130,44 +134,62 @@ class Journal:
         if self.on_committed is not None and self.failure is None:
             self.on_committed()
 
-    def _hand_over(self, change: Commit) -> None:
-        future = asyncio.ensure_future(self._store.commit(change))
+    def _collect(self, events: Sequence[Event], message: Message | None) -> None:
+        if message is not None:
+            self.view.add_message(message)
+            self._message = message
+        for event in events:
+            self._collected.append(self._number(event))
+            self.in_flight += 1
+
+    def _change(self, *, ends_run: bool, resume: bytes | None) -> Commit:
+        entries, self._collected = tuple(self._collected), []
+        message, self._message = self._message, None
+        run, after, self._stored = self._run, self._stored, self.sequence
+        if not entries:
+            self.in_flight += 1  # a change without events is waited for like one event
+        is_due = after < 0 or message is not None or (ends_run and entries)
+        snapshot = self._snapshot() if is_due or self.sequence >= self._next_snapshot else None
+        run_id, fence = (run.id, run.fence) if run is not None else (None, 0)
+        return Commit(self.head, after, entries, snapshot, run_id, fence, ends_run, resume)
+
+    def _send_collected(self) -> None:
+        if self._collected and self.failure is None:
+            self._send(self._change(ends_run=False, resume=None))
+
+    def _send(self, change: Commit) -> None:
+        future = asyncio.ensure_future(self._store.commit(change), loop=self._loop)
         future.add_done_callback(lambda done: self.committed(change, _error_of(done)))
 
     def _number(self, event: Event) -> Entry:
-        if isinstance(event, StatusUpdate):
-            return self._number_status(event)
         body = encode_event(event)
-        self._check_size(len(body))
+        if isinstance(event, StatusUpdate):
+            state = event.status.state
+            self._check_step(event)
+            self.state = state
+            self._status_at = event.status.timestamp or self._status_at
+        else:
+            state = None
+            self._check_size(len(body))
         self.view.apply(event)
-        sequence = self.head.sequence + 1
-        self.head = msgspec.structs.replace(self.head, sequence=sequence)
-        return Entry(sequence, body)
+        self.sequence += 1
+        return Entry(self.sequence, body, state)
+
+    def _check_step(self, event: StatusUpdate) -> None:
+        old, new = self.state, event.status.state
+        if not may_follow(old, new):
+            raise LeaseLost(f"task {event.task_id} is {old.value}; it cannot become {new.value}")
 
     def _check_size(self, size: int) -> None:
         self._written += size
         if size > self.event_bytes:
-            raise AgentFailed(
-                f"The agent sent {size} bytes at once; the limit is {self.event_bytes}."
-            )
+            limit = self.event_bytes
+            raise AgentFailed(f"The agent sent {size} bytes at once; the limit is {limit}.")
         if self._written > self.run_bytes:
-            raise AgentFailed(
-                f"The agent's answer is larger than the limit of {self.run_bytes} bytes."
-            )
-
-    def _number_status(self, event: StatusUpdate) -> Entry:
-        state, status = event.status.state, event.status
-        if not may_follow(self.head.state, state):
-            old = self.head.state.value
-            raise LeaseLost(f"task {self.head.id} is {old}; it cannot become {state.value}")
-        self.view.apply(event)
-        at = status.timestamp or self.head.status_at
-        sequence = self.head.sequence + 1
-        self.head = msgspec.structs.replace(self.head, sequence=sequence, state=state, status_at=at)
-        return Entry(sequence, encode_event(event), state)
+            raise AgentFailed(f"The agent's answer is larger than {self.run_bytes} bytes.")
 
     def _snapshot(self) -> bytes:
-        self._next_snapshot = max(_FIRST_SNAPSHOT, self.head.sequence * 2)
+        self._next_snapshot = max(_FIRST_SNAPSHOT, self.sequence * 2)
         self.snapshot = encode_record(self.view.task())
         return self.snapshot
 

@@ -1,6 +1,5 @@
 """Tasks that are being worked on here, and what those who wait for them get."""
 
-import asyncio
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ from openclaw_a2a.model.stored import RunRecord
 from openclaw_a2a.model.task import StatusUpdate, Task, TaskState, TaskStatus
 from openclaw_a2a.ports import Commit, Known
 from openclaw_a2a.runtime.journal import Journal
+from openclaw_a2a.runtime.once import Once
 from openclaw_a2a.runtime.transcript import Numbering
 
 if TYPE_CHECKING:
@@ -52,10 +52,10 @@ Outcome = Ended | Answer | Refused
 class LiveTask:
     """A task with runs: its journal, its runs in order, and its end."""
 
-    def __init__(self, journal: Journal, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, journal: Journal) -> None:
         self.journal = journal
         self.runs: list[LiveRun] = []
-        self.ended: asyncio.Future[Ended | Refused] = loop.create_future()
+        self.ended: Once[Ended | Refused] = Once()
         self.opening: Commit | None = None
         """The change of the submission that brought the task to life, until it is durable."""
         self._initial: tuple[Task, int] | None = None
@@ -71,7 +71,7 @@ class LiveTask:
         task = self.journal.view.task()
         status = TaskStatus(TaskState.SUBMITTED, timestamp=now)
         task = msgspec.structs.replace(task, status=status, history=(*task.history, message))
-        self.open_with(task, self.journal.head.sequence)
+        self.open_with(task, self.journal.sequence)
 
     def initial_status(self) -> StatusUpdate:
         """The first event of the task: the status it is first shown with."""
@@ -87,8 +87,8 @@ class LiveTask:
 
     def show_first(self, run: "LiveRun") -> None:
         """Tell who waits that the task exists."""
-        task, sequence = self._initial or (self.journal.view.task(), self.journal.head.sequence)
-        run.show(Shown(task, sequence))
+        task, sequence = self._initial or (self.journal.view.task(), self.journal.sequence)
+        run.first.set(Shown(task, sequence))
 
     def has_others(self, run: "LiveRun") -> bool:
         """True when more messages wait on this task."""
@@ -108,5 +108,4 @@ class LiveTask:
             self.runs.remove(run)
         if not self.runs:
             self.journal.feed.close()
-            if not self.ended.done():
-                self.ended.set_result(result)
+            self.ended.set(result)

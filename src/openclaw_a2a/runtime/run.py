@@ -20,10 +20,11 @@ from openclaw_a2a.model.message import Message, Part, Role
 from openclaw_a2a.model.reply import AgentEvent, TextDelta
 from openclaw_a2a.model.states import is_terminal
 from openclaw_a2a.model.stored import RunRecord, StreamBody, encode_record
-from openclaw_a2a.model.task import Event
+from openclaw_a2a.model.task import Event, Task, TaskState
 from openclaw_a2a.ports import Accepted, Known
 from openclaw_a2a.runtime.lane import Place
 from openclaw_a2a.runtime.live import Answer, Ended, First, LiveTask, Outcome, Refused, Shown
+from openclaw_a2a.runtime.once import Once
 from openclaw_a2a.runtime.output import OutputModes
 from openclaw_a2a.runtime.transcript import Numbering, Stamp, Transcript
 from openclaw_a2a.runtime.turn import AccountRules, build_turn
@@ -46,12 +47,13 @@ class LiveRun:
         self._rules = rules
         self._place = place
         self.live: LiveTask | None = None
-        self.first: asyncio.Future[First] = engine.loop.create_future()
+        self.first: Once[First] = Once()
         """The first thing to show: the task (durable by then), the direct answer, or a refusal."""
         self.is_cancel_requested = False
         self.error: GatewayError | None = None
         self.task: asyncio.Task[None] | None = None
         self._is_under_way = False
+        self._is_timed_out = False
         self._transcript: Transcript | None = None
 
     # ---------------------------------------------------------------- life
@@ -81,22 +83,14 @@ class LiveRun:
             self._place.leave()
             self._engine.forget_run(self)
 
-    def show(self, first: First) -> None:
-        """Tell who waits for the first thing to show."""
-        if not self.first.done():
-            self.first.set_result(first)
-
-    async def first_shown(self) -> First:
-        """Wait for the first thing to show."""
-        return await asyncio.shield(self.first)
-
     async def outcome(self) -> Outcome:
         """How it ended: the direct answer, or the task as it was when it ended or paused."""
-        first = await self.first_shown()
-        if isinstance(first, Shown):
-            live = self.live
-            return await asyncio.shield(live.ended) if live is not None else Refused(None)
-        return first
+        if self.live is None:
+            first = await self.first.wait()
+            if not isinstance(first, Shown):
+                return first
+        live = self.live
+        return Refused(None) if live is None else await live.ended.wait()
 
     def request_cancel(self) -> None:
         """Stop the run; its task says `canceled` once the agent has really stopped."""
@@ -126,12 +120,12 @@ class LiveRun:
             return
         stored = await self._engine.store.read_task(None, self.record.task_id)
         if stored is not None:
-            self.show(Shown(TaskView.of_stored(stored).task(), stored.head.sequence))
+            self.first.set(Shown(TaskView.of_stored(stored).task(), stored.head.sequence))
 
     def _refuse(self, refusal: Refused) -> None:
         if self.live is not None:
             self.live.leave(self, refusal)
-        self.show(refusal)
+        self.first.set(refusal)
 
     async def _begin(self) -> None:
         """Note durably that the agent is about to be asked; bring the message into the history."""
@@ -144,7 +138,7 @@ class LiveRun:
         live = self.live
         if live is None:
             return
-        if is_terminal(live.journal.head.state):
+        if is_terminal(live.journal.state):
             raise LeaseLost(f"task {self.record.task_id} ended before its message could be read")
         if not live.journal.view.has_message(self.record.message.message_id):
             event = self._new_transcript().submitted()
@@ -173,16 +167,16 @@ class LiveRun:
     async def _ask_agent(self, transcript: Transcript) -> str | None:
         """Let the agent answer; why it failed, when it did."""
         limit = self._engine.limits.run_s
+        timer = self._engine.loop.call_later(limit, self._time_out)
         try:
-            async with asyncio.timeout(limit):
-                await self._drive(transcript)
-        except TimeoutError:
-            return f"The agent did not finish within {limit:g} seconds."
+            await self._drive(transcript)
         except asyncio.CancelledError:
-            if not self.is_cancel_requested:
+            if not (self.is_cancel_requested or self._is_timed_out):
                 raise
             _uncancel()
-            return None
+            if self.is_cancel_requested:
+                return None
+            return f"The agent did not finish within {limit:g} seconds."
         except (LeaseLost, StoreUnavailable):
             raise
         except GatewayError as error:
@@ -192,15 +186,22 @@ class LiveRun:
             log.warning("agent-failed", task_id=self.record.task_id, reason=reason)
             log.debug("agent-failed-at", task_id=self.record.task_id, exc_info=error)
             return reason
+        finally:
+            timer.cancel()
         self.is_cancel_requested = False  # it managed to complete first
         return None
+
+    def _time_out(self) -> None:
+        self._is_timed_out = True
+        if self.task is not None:
+            self.task.cancel()
 
     async def _drive(self, transcript: Transcript) -> None:
         agent = self._engine.agents.find(self.record.binding.agent_id)
         turn = build_turn(
             self.record,
             rules=self._rules,
-            reference_tasks=await self._engine.reference_tasks(self.record),
+            reference_tasks=await self._reference_tasks(),
             resume=_decode(self.record.resume),
         )
         stream = agent.run(turn)
@@ -211,6 +212,11 @@ class LiveRun:
                     break
         finally:
             await _close(stream)
+
+    async def _reference_tasks(self) -> tuple[Task, ...]:
+        if not self.record.message.reference_task_ids:
+            return ()
+        return await self._engine.reference_tasks(self.record)
 
     async def _take(self, transcript: Transcript, event: AgentEvent) -> None:
         try:
@@ -289,7 +295,7 @@ class LiveRun:
     async def _answer(self, stored: bytes, first: First) -> None:
         record = self.record
         await self._engine.store.answer_run(record.id, fence=record.fence, answer=stored)
-        self.show(first)
+        self.first.set(first)
 
     async def _end_as_task(self, transcript: Transcript) -> None:
         if self.live is None:
@@ -304,7 +310,11 @@ class LiveRun:
             events = transcript.cancel()
         else:
             events = transcript.complete()
-        await live.journal.end(events, run=self.record)
+        try:
+            await live.journal.end(events, run=self.record)
+        except AgentFailed as error:  # what it still had to say is too large
+            words = transcript.status_text(TaskState.FAILED, error.message)
+            await live.journal.end([words], run=self.record)
         live.leave(self, Ended(live.journal.snapshot, self.error))
 
     async def _drop_canceled(self) -> None:
@@ -320,7 +330,7 @@ class LiveRun:
         refusal = Refused(error)
         if self.live is not None:
             self.live.leave(self, refusal)
-        self.show(refusal)
+        self.first.set(refusal)
         self._engine.note_abandoned(self.record, error)
 
 

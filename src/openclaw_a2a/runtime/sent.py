@@ -13,7 +13,7 @@ from openclaw_a2a.runtime.view import TaskView
 
 async def first_of(engine: Engine, run: LiveRun) -> Shown | Answer:
     """The task as soon as it exists, or the direct answer. Raises: why it was refused."""
-    first = await run.first_shown()
+    first = await run.first.wait()
     if not isinstance(first, Refused):
         return first
     if first.known is None:

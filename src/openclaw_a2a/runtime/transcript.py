@@ -8,7 +8,7 @@ staged; on promotion it is published in order. No clock, no store, no network in
 import re
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import msgspec
 
@@ -87,20 +87,6 @@ class Transcript:
         self._artifact_events = 0
         self._metadata: JsonObject | None = None
         self._had_content = False
-        self._takes: dict[type, Callable[[Any], list[Event]]] = {
-            Started: self._take_nothing,
-            TextDelta: self._take_delta,
-            TextPreview: self._take_preview,
-            Block: self._take_block,
-            Reply: self._take_reply,
-            MessageEnd: self._take_message_end,
-            ToolReply: self._take_tool_reply,
-            ToolProgress: self._take_tool_progress,
-            Note: self._take_note,
-            InputRequired: self._take_input_required,
-            Failed: self._take_failed,
-            Report: self._take_report,
-        }
 
     # ---------------------------------------------------------------- what the run asks
 
@@ -108,7 +94,7 @@ class Transcript:
         """What is to be published because of this. Text may be held back until `flush`."""
         if self.is_over:
             return []
-        return self._takes[type(event)](event)
+        return self._TAKES[type(event)](self, event)
 
     @property
     def pending_size(self) -> int:
@@ -347,6 +333,21 @@ class Transcript:
         metadata = self._metadata if state is not TaskState.WORKING else None
         status = TaskStatus(state, message, stamp.now())
         return StatusUpdate(stamp.task_id, stamp.context_id, status, metadata)
+
+    _TAKES: ClassVar[dict[type, Callable[["Transcript", Any], list[Event]]]] = {
+        Started: _take_nothing,
+        TextDelta: _take_delta,
+        TextPreview: _take_preview,
+        Block: _take_block,
+        Reply: _take_reply,
+        MessageEnd: _take_message_end,
+        ToolReply: _take_tool_reply,
+        ToolProgress: _take_tool_progress,
+        Note: _take_note,
+        InputRequired: _take_input_required,
+        Failed: _take_failed,
+        Report: _take_report,
+    }
 
 
 def approval_prompt(event: ToolProgress) -> str | None:
