@@ -66,10 +66,14 @@ class ErrorTail:
 
     def text(self, characters: int) -> str:
         """The last so many characters of what has been written until now."""
+        self.drain()
+        return self._kept.decode("utf-8", "replace").strip()[-characters:]
+
+    def drain(self) -> None:
+        """Read what is in the pipe now."""
         for _ in range(_MOST_PIECES):
             if not self._take():
                 break
-        return self._kept.decode("utf-8", "replace").strip()[-characters:]
 
     def close(self) -> None:
         """Let go of the pipe; the text stays."""

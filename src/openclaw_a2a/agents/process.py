@@ -201,7 +201,7 @@ class Child:
         with contextlib.suppress(subprocess.TimeoutExpired):
             code = self._popen.wait(timeout=_RELEASE_S)
             self._exit_code = self._exit_code or code
-        self._errors.text(0)
+        self._errors.drain()
         for pipe in (self._feed, self._output, self._errors):
             if pipe is not None:
                 pipe.close()

@@ -40,7 +40,12 @@ class ProcessTree:
     def scan(self) -> None:
         """Look for members again. Reads all of /proc, so call it in a worker thread."""
         processes = {one.pid: one for one in list_processes() if one.started >= self._started}
-        members = {pid: one for pid, one in processes.items() if self._is_member_by_itself(one)}
+        session = self.root if self._owns(processes.get(self.root)) else None
+        members = {
+            pid: one
+            for pid, one in processes.items()
+            if one.session == session or self._is_known(one) or _has_mark(pid, self._mark)
+        }
         children: dict[int, list[Process]] = {}
         for one in processes.values():
             children.setdefault(one.parent, []).append(one)
@@ -63,9 +68,10 @@ class ProcessTree:
         return tuple(one.pid for one in self._known.values() if not one.is_zombie)
 
     def send(self, signal_number: signal.Signals) -> None:
-        """Signal every member. The root must not have been collected yet."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.root, signal_number)
+        """Signal every member."""
+        if self._owns(read_process(self.root)):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.root, signal_number)
         for pid in self.alive:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal_number)
@@ -77,9 +83,9 @@ class ProcessTree:
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(one.pid, os.WNOHANG)
 
-    def _is_member_by_itself(self, process: Process) -> bool:
-        is_near = process.pid == self.root or process.session == self.root
-        return is_near or self._is_known(process) or _has_mark(process.pid, self._mark)
+    def _owns(self, root: Process | None) -> bool:
+        """False when the root was collected and somebody else has its process id now."""
+        return root is None or root.started == self._started
 
     def _is_known(self, process: Process) -> bool:
         known = self._known.get(process.pid)
