@@ -79,6 +79,7 @@ class Exchange:
         self._gone = anyio.Event()
         self._ended = anyio.Event()
         self._chunks: asyncio.Queue[bytes | None] = asyncio.Queue(1 if is_slow else 0)
+        self._is_broken = False
         self.chunks_read = 0
         self.status = 0
         self.headers: dict[str, str] = {}
@@ -111,11 +112,17 @@ class Exchange:
         """Go away, as a client does whose connection broke."""
         self._gone.set()
 
+    def break_off(self) -> None:
+        """Never send the last chunk of the body."""
+        self._to_read.pop()
+        self._is_broken = True
+
     async def _receive(self) -> AsgiMessage:
         if self._to_read:
             chunk = self._to_read.pop(0)
             self.chunks_read += 1
-            return {"type": "http.request", "body": chunk, "more_body": bool(self._to_read)}
+            more = bool(self._to_read) or self._is_broken
+            return {"type": "http.request", "body": chunk, "more_body": more}
         async with anyio.create_task_group() as both:
             for event in (self._gone, self._ended):
                 both.start_soon(_wait_then_cancel, event, both.cancel_scope)
@@ -162,10 +169,17 @@ class Door:
         return Door(self._app, {**self._headers, **more})
 
     @asynccontextmanager
-    async def open(self, asked: Asked, *, is_slow: bool = False) -> AsyncGenerator[Exchange]:
-        """A request under way; leaving the block disconnects."""
+    async def open(
+        self, asked: Asked, *, is_slow: bool = False, breaks_off: bool = False
+    ) -> AsyncGenerator[Exchange]:
+        """A request under way; leaving the block disconnects.
+
+        A slow client reads nothing by itself; one that breaks off leaves before its last chunk.
+        """
         headers = {**self._headers, **asked.headers}
         exchange = Exchange(replace(asked, headers=headers), is_slow=is_slow)
+        if breaks_off:
+            exchange.break_off()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(exchange.run, self._app)
             try:

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -67,6 +67,33 @@ def peers(*names: str) -> dict[str, Json]:
         }
         for name in names
     }
+
+
+class Serve(Protocol):
+    """A gateway for the length of a block, over the data of earlier ones of the same test."""
+
+    def __call__(
+        self,
+        agent: Agent | Mapping[str, Agent],
+        *,
+        account: Mapping[str, Json] | None = None,
+        settings: Mapping[str, Json] | None = None,
+    ) -> AbstractAsyncContextManager[Gateway]: ...
+
+
+@pytest.fixture
+def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Serve:
+    monkeypatch.chdir(tmp_path)
+
+    def serve_one(
+        agent: Agent | Mapping[str, Agent],
+        *,
+        account: Mapping[str, Json] | None = None,
+        settings: Mapping[str, Json] | None = None,
+    ) -> AbstractAsyncContextManager[Gateway]:
+        return make_gateway(agent, data=tmp_path, account=account, settings=settings)
+
+    return serve_one
 
 
 @pytest.fixture

@@ -1,0 +1,221 @@
+"""Everything has a bound, and past it a clear answer."""
+
+import json
+
+import pytest
+
+from openclaw_a2a.model.reply import InputRequired, Reply, TextDelta
+from openclaw_a2a.settings import Limits
+
+from .asgi_door import Answer, Asked, Door
+from .conftest import Start, peers, token_of
+from .outline import outline, state_of, status_text
+from .scripted_agent import ScriptedAgent
+from .wire_clients import Json, V1Client, encode_call, v1_message
+
+RPC = "/a2a/jsonrpc"
+TASKS = {"agentStyle": "task-generating"}
+JSON_TYPE = {"content-type": "application/json"}
+
+
+def _agent() -> ScriptedAgent:
+    return ScriptedAgent(Reply.of_text("hello"))
+
+
+def _as(door: Door, peer: str) -> Door:
+    return door.with_headers(authorization=f"Bearer {token_of(peer)}")
+
+
+def _later(answer: Answer) -> bool:
+    """True for a refusal that says when to come back."""
+    return answer.status in (429, 503) and int(answer.headers["retry-after"]) >= 1
+
+
+async def _start(door: Door, text: str = "hello", **members: Json) -> Answer:
+    params = v1_message(text, configuration={"returnImmediately": True}, **members)
+    return await door.post(RPC, encode_call("SendMessage", params))
+
+
+@pytest.mark.requirement("inbound.rpc.body-too-large", "promise.bounds.body")
+@pytest.mark.parametrize("path", [RPC, "/a2a/rest/message:send"])
+async def test_body_over_the_limit_is_413_and_the_rest_is_not_read(start: Start, path: str) -> None:
+    door = await start(_agent(), account={"maxBodyBytes": 10_000})
+    chunks = [b" " * 4_000] * 1_000
+    async with door.open(Asked("POST", path, JSON_TYPE, chunks)) as exchange:
+        await exchange.wait_started()
+        assert exchange.status == 413
+        body = await exchange.next_chunk() or b""
+    assert json.loads(body)["error"]["message"]
+    assert exchange.chunks_read <= 3
+
+
+@pytest.mark.requirement("promise.bounds.body")
+async def test_body_that_declares_itself_too_large_is_not_read_at_all(start: Start) -> None:
+    door = await start(_agent())
+    headers = {**JSON_TYPE, "content-length": "2000000"}
+    async with door.open(Asked("POST", RPC, headers, [b" " * 1000] * 2000)) as exchange:
+        await exchange.wait_started()
+        assert exchange.status == 413
+    assert exchange.chunks_read == 0
+
+
+@pytest.mark.requirement("inbound.account.max-body", "inbound.rpc.body-too-large")
+async def test_body_of_exactly_the_limit_is_taken(start: Start) -> None:
+    body = encode_call("SendMessage", v1_message())
+    door = await start(_agent(), account={"maxBodyBytes": len(body)})
+    assert (await door.post(RPC, body)).status == 200
+    assert (await door.post(RPC, body + b" ")).status == 413
+
+
+@pytest.mark.requirement("inbound.account.max-body")
+async def test_default_limit_of_a_body_is_one_mebibyte(start: Start) -> None:
+    door = await start(_agent())
+    assert (await door.post(RPC, b" " * 1_048_576)).status == 200
+    assert (await door.post(RPC, b" " * 1_048_577)).status == 413
+
+
+@pytest.mark.requirement("promise.bounds.parts")
+async def test_too_many_parts_are_refused(start: Start) -> None:
+    agent = _agent()
+    v1 = V1Client(await start(agent, settings={"limits.parts": 3}))
+    assert "message" in await v1.send(parts=[{"text": "x"}] * 3)
+    failed = await v1.error("SendMessage", v1_message(parts=[{"text": "x"}] * 4))
+    assert (failed.code, "message.parts" in failed.message) == (-32602, True)
+    assert len(agent.turns) == 1
+
+
+@pytest.mark.requirement("promise.bounds.queue", "promise.bounds.keeps-accepted")
+async def test_full_queue_refuses_new_work_and_keeps_what_it_took(start: Start) -> None:
+    agent = ScriptedAgent()
+    settings = {"limits.runs": 1, "limits.queue": 2}
+    door = await start(agent, settings=settings)
+    taken = [await _start(door, f"message {number}") for number in range(3)]
+    assert all(answer.status == 200 for answer in taken)
+    assert _later(await _start(door))
+    assert _later(await door.post("/a2a/rest/message:send", json.dumps(v1_message()).encode()))
+    for number in range(3):
+        run = await agent.next_run()
+        assert run.turn.body == f"message {number}"
+        await run.end(Reply.of_text("done"))
+    assert len(agent.turns) == 3
+    assert (await _start(door)).status == 200
+    await (await agent.next_run()).end(Reply.of_text("done"))
+
+
+@pytest.mark.requirement("promise.bounds.queue")
+async def test_full_session_refuses_and_others_go_on(start: Start) -> None:
+    agent = ScriptedAgent()
+    door = await start(agent, settings={"limits.sessionQueue": 1})
+    assert (await _start(door, contextId="busy")).status == 200
+    assert (await _start(door, contextId="busy")).status == 200
+    assert _later(await _start(door, contextId="busy"))
+    assert (await _start(door, contextId="free")).status == 200
+    for _ in range(3):
+        await (await agent.next_run()).end(Reply.of_text("done"))
+
+
+@pytest.mark.requirement("promise.bounds.queue")
+async def test_one_peer_cannot_fill_the_queue_of_all(start: Start) -> None:
+    agent = ScriptedAgent()
+    settings = {**peers("alice", "bob"), "limits.runs": 1, "limits.perPeerQueue": 1}
+    door = await start(agent, settings=settings)
+    alice, bob = _as(door, "alice"), _as(door, "bob")
+    assert (await _start(alice)).status == 200
+    assert (await _start(alice)).status == 200
+    assert _later(await _start(alice))
+    assert (await _start(bob)).status == 200
+    for _ in range(3):
+        await (await agent.next_run()).end(Reply.of_text("done"))
+
+
+@pytest.mark.requirement("limits.runs")
+async def test_one_peer_cannot_take_all_runs(start: Start) -> None:
+    agent = ScriptedAgent()
+    settings = {**peers("alice", "bob"), "limits.perPeerRuns": 1}
+    door = await start(agent, settings=settings)
+    await _start(_as(door, "alice"), "first", contextId="one")
+    await _start(_as(door, "alice"), "second", contextId="two")
+    await _start(_as(door, "bob"), "third")
+    runs = [await agent.next_run(), await agent.next_run()]
+    assert {run.turn.body for run in runs} == {"first", "third"}
+    assert not agent.has_waiting_run
+    for run in runs:
+        await run.end(Reply.of_text("done"))
+    second = await agent.next_run()
+    assert second.turn.body == "second"
+    await second.end(Reply.of_text("done"))
+
+
+@pytest.mark.requirement("limits.rate")
+async def test_peer_past_its_rate_is_told_when_to_come_back(start: Start) -> None:
+    settings = {**peers("alice", "bob"), "limits.perPeerRate": 0.001}
+    door = await start(_agent(), settings=settings)
+    alice, bob = _as(door, "alice"), _as(door, "bob")
+    first = [(await alice.get("/a2a/rest/tasks")) for _ in range(3)]
+    assert first[0].status == 200
+    assert first[-1].status == 429
+    assert int(first[-1].headers["retry-after"]) >= 1
+    assert (await bob.get("/a2a/rest/tasks")).status == 200
+    assert (await alice.get("/.well-known/agent-card.json")).status == 200
+
+
+@pytest.mark.requirement("promise.bounds.streams")
+async def test_past_the_limit_of_streams_a_new_one_is_refused(start: Start) -> None:
+    agent = ScriptedAgent()
+    door = await start(agent, account=TASKS, settings={"limits.streams": 1})
+    v1 = V1Client(door)
+    async with v1.stream("SendStreamingMessage", v1_message()) as frames:
+        run = await agent.next_run()
+        await frames.take(1)
+        subscribe = encode_call("SubscribeToTask", {"id": run.turn.task_id})
+        assert _later(await door.post(RPC, subscribe))
+        assert _later(await door.post(RPC, encode_call("SendStreamingMessage", v1_message())))
+        assert not agent.has_waiting_run
+    async with v1.stream("SubscribeToTask", {"id": run.turn.task_id}) as frames:
+        await run.end(Reply.of_text("done"))
+        assert outline(await frames.rest())[-1] == "status completed"
+
+
+@pytest.mark.requirement("promise.bounds.run-time")
+async def test_run_past_its_deadline_fails_with_a_reason(start: Start) -> None:
+    agent = ScriptedAgent()
+    settings = {"limits.runSeconds": 0.05}
+    v1 = V1Client(await start(agent, account=TASKS, settings=settings))
+    task = (await v1.send())["task"]
+    assert state_of(task) == "failed"
+    assert "0.05" in status_text(task)
+    assert (await agent.next_run()).has_stopped
+
+
+@pytest.mark.requirement("promise.bounds.history")
+async def test_task_whose_history_is_full_takes_no_more_messages(start: Start) -> None:
+    agent = ScriptedAgent(InputRequired("And?"))
+    v1 = V1Client(await start(agent, settings={"limits.historyMessages": 6}))
+    task = (await v1.send())["task"]
+    failed = None
+    for _ in range(6):
+        answer = await v1.post("SendMessage", v1_message("more", taskId=task["id"]))
+        failed = answer.json.get("error")
+        if failed:
+            break
+    assert failed is not None
+    assert failed["code"] == -32602
+    assert len((await v1.get(task["id"]))["history"]) <= 8
+
+
+@pytest.mark.requirement("promise.bounds.answer")
+@pytest.mark.parametrize("limit", ["limits.eventBytes", "limits.artifactBytes"])
+async def test_answer_past_its_limit_fails_the_task(start: Start, limit: str) -> None:
+    agent = ScriptedAgent(*[TextDelta("x" * 2_000)] * 10)
+    v1 = V1Client(await start(agent, account=TASKS, settings={limit: 1_500}))
+    task = (await v1.send())["task"]
+    assert state_of(task) == "failed"
+    assert "1500" in status_text(task)
+
+
+@pytest.mark.requirement("promise.bounds.queue", "promise.bounds.streams", "promise.bounds.parts")
+def test_every_bound_has_a_finite_default() -> None:
+    limits = Limits()
+    for name in ("runs", "queue", "per_peer_runs", "per_peer_queue", "session_queue", "streams"):
+        assert 0 < getattr(limits, name) < 1_000_000
+    assert limits.parts < 10_000
