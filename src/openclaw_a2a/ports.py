@@ -204,8 +204,13 @@ class Store(Protocol):
         """Tasks by newest status."""
         ...
 
-    async def read_known(self, scope: Scope, message_id: MessageId) -> Known | None:
-        """What became of a message, when it was ever taken."""
+    async def read_known(
+        self, scope: Scope, message_id: MessageId, *, body_hash: bytes | None = None
+    ) -> Known | None:
+        """What became of a message, when it was ever taken.
+
+        Raises: MessageIdConflict (it had another body).
+        """
         ...
 
     def delete_task(self, scope: Scope, task_id: TaskId) -> Awaitable[bool]:

@@ -204,6 +204,7 @@ def _rules(account: Account, settings: Settings) -> AccountRules:
         input_modes=account.default_input_modes,
         output_modes=account.default_output_modes,
         keeps_origin=account.origin_routing_policy is OriginRoutingPolicy.LEGACY_ORIGIN_ROUTING,
+        store_path=account.session_store or "",
         max_parts=settings.limits.parts,
     )
 

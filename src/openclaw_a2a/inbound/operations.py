@@ -2,6 +2,7 @@
 
 import base64
 from datetime import datetime
+from typing import Annotated
 
 import msgspec
 
@@ -22,6 +23,9 @@ from openclaw_a2a.runtime.sent import first_of, outcome_of
 from openclaw_a2a.runtime.turn import NOTHING_USABLE, is_usable
 from openclaw_a2a.wire import v1
 from openclaw_a2a.wire.requests import GetRequest, ListRequest, SendRequest, TaskRequest
+
+_TOKEN = tuple[Annotated[datetime, msgspec.Meta(tz=True)], str]
+"""The place in the list that a page token names."""
 
 
 class Stream(msgspec.Struct, frozen=True):
@@ -164,7 +168,7 @@ def _read_token(token: str) -> TaskKey | None:
         return None
     try:
         text = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
-        status_at, task_id = msgspec.json.decode(text, type=tuple[datetime, str])
+        status_at, task_id = msgspec.json.decode(text, type=_TOKEN)
     except (ValueError, UnicodeError):
         problem = Problem("pageToken", "is none that this agent gave; start without one")
         raise InvalidParams(f"pageToken {problem.message}", problems=(problem,)) from None

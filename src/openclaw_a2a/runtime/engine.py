@@ -29,7 +29,7 @@ from openclaw_a2a.model.turn import Binding, Scope
 from openclaw_a2a.ports import Agents, Clock, Store, Submission
 from openclaw_a2a.runtime.journal import Journal
 from openclaw_a2a.runtime.lane import Lanes
-from openclaw_a2a.runtime.live import LiveTask
+from openclaw_a2a.runtime.live import KnownRun, LiveTask
 from openclaw_a2a.runtime.output import OutputModes
 from openclaw_a2a.runtime.run import LiveRun
 from openclaw_a2a.runtime.turn import AccountRules, bind
@@ -92,7 +92,7 @@ class Engine:
 
     # ---------------------------------------------------------------- taking messages in
 
-    async def submit(self, send: Send, rules: AccountRules) -> LiveRun:
+    async def submit(self, send: Send, rules: AccountRules) -> LiveRun | KnownRun:
         """Take a message in. The run tells what comes of it through `first` and `outcome`.
 
         Raises: Draining, Overloaded, PartNotAccepted, InvalidParams, TaskNotFound,
@@ -119,10 +119,16 @@ class Engine:
             commit = live.opening = live.journal.open([live.initial_status()])
         return self._launch(run, Submission(run.record, body_hash(send.message), now, commit))
 
-    async def _submit_to_task(self, send: Send, rules: AccountRules, task_id: TaskId) -> LiveRun:
+    async def _submit_to_task(
+        self, send: Send, rules: AccountRules, task_id: TaskId
+    ) -> LiveRun | KnownRun:
         stored = await self.store.read_task(send.scope, task_id)
         if stored is None:
             raise TaskNotFound(f"there is no task {task_id}")
+        digest = body_hash(send.message)
+        known = await self.store.read_known(send.scope, send.message.message_id, body_hash=digest)
+        if known is not None:
+            return KnownRun(known)
         binding = check_continuation(self._newest_head(stored), send.message)
         self._check_history(stored)
         resume = await self.store.read_resume(task_id)
@@ -136,8 +142,7 @@ class Engine:
                 live.open_again(message, self.clock.now())
                 commit = live.opening = live.journal.open([live.initial_status()], message)
         live.runs.append(run)
-        now = self.clock.now()
-        return self._launch(run, Submission(run.record, body_hash(send.message), now, commit))
+        return self._launch(run, Submission(run.record, digest, self.clock.now(), commit))
 
     def _check_history(self, stored: StoredTask) -> None:
         most = self.limits.history_messages

@@ -49,6 +49,19 @@ First = Shown | Answer | Refused
 Outcome = Ended | Answer | Refused
 
 
+class KnownRun:
+    """A message that was answered before, in the place of its run."""
+
+    def __init__(self, known: Known) -> None:
+        self._refusal = Refused(None, known=known)
+        self.first: Once[First] = Once()
+        self.first.set(self._refusal)
+
+    async def outcome(self) -> Outcome:
+        """What is known of it."""
+        return self._refusal
+
+
 class LiveTask:
     """A task with runs: its journal, its runs in order, and its end."""
 

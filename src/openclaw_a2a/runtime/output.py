@@ -49,17 +49,14 @@ class Output:
         self.artifact_id = ArtifactId(f"assistant-output-{number:04}")
         self.name = f"assistant-output-{number}"
         self.is_shown = False
+        self.has_content = False
+        """True when there is something to read; blank text is not."""
         self.pending_size = 0
         self._pending: list[str] = []
         self._streamed: list[str] = []
         self._blocks: list[str] = []
         self._shown: list[str] = []
         self._final: tuple[Part, ...] | None = None
-
-    @property
-    def has_content(self) -> bool:
-        """True when there is something to send."""
-        return bool(self._final) or any(self._streamed) or any(self._blocks)
 
     @property
     def streamed_text(self) -> str:
@@ -76,6 +73,7 @@ class Output:
             self.is_shown, self._shown, self._pending, self.pending_size = False, [], [], 0
         self._streamed.append(text)
         self._add_pending(text)
+        self.has_content = self.has_content or not text.isspace()
 
     def add_block(self, text: str) -> None:
         """A finished block; it is shown only while nothing was streamed."""
@@ -83,12 +81,16 @@ class Output:
             return
         separator = BLANK_LINE if self._blocks else ""
         self._blocks.append(text)
+        self.has_content = self.has_content or not text.isspace()
         if not self._streamed:
             self._add_pending(separator + text)
 
     def set_final(self, parts: tuple[Part, ...]) -> None:
         """The whole message; it replaces whatever was streamed."""
         self._final = parts
+        self.has_content = self.has_content or any(
+            part.text is None or part.text.strip() for part in parts
+        )
 
     def take_pending(self) -> tuple[Part, ...]:
         """The text not shown yet, as one part; it counts as shown now."""

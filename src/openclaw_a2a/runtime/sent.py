@@ -5,13 +5,13 @@ from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.stored import StoredTask
 from openclaw_a2a.ports import Known
 from openclaw_a2a.runtime.engine import Engine
-from openclaw_a2a.runtime.live import Answer, Ended, Refused, Shown
+from openclaw_a2a.runtime.live import Answer, Ended, KnownRun, Refused, Shown
 from openclaw_a2a.runtime.read import task_bytes
 from openclaw_a2a.runtime.run import LiveRun, decode_answer
 from openclaw_a2a.runtime.view import TaskView
 
 
-async def first_of(engine: Engine, run: LiveRun) -> Shown | Answer:
+async def first_of(engine: Engine, run: LiveRun | KnownRun) -> Shown | Answer:
     """The task as soon as it exists, or the direct answer. Raises: why it was refused."""
     first = await run.first.wait()
     if not isinstance(first, Refused):
@@ -21,7 +21,7 @@ async def first_of(engine: Engine, run: LiveRun) -> Shown | Answer:
     return await _first_known(engine, first.known)
 
 
-async def outcome_of(engine: Engine, run: LiveRun) -> Ended | Answer:
+async def outcome_of(engine: Engine, run: LiveRun | KnownRun) -> Ended | Answer:
     """How it ended. Raises: why it was refused."""
     outcome = await run.outcome()
     if not isinstance(outcome, Refused):

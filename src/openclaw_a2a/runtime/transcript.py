@@ -175,7 +175,7 @@ class Transcript:
         self._had_content = True
         if self._modes.takes_text:
             output.add_delta(clean_text(event.text))
-        return self._promote_if(len(self._closed) > 0)
+        return self._promote_if(self._is_second(output))
 
     def _take_preview(self, event: TextPreview) -> list[Event]:
         output = self._current or self._open()
@@ -189,14 +189,14 @@ class Transcript:
         self._had_content = self._had_content or bool(event.text)
         if self._modes.takes_text:
             output.add_block(clean_text(event.text))
-        return self._promote_if(len(self._closed) > 0) + self.flush()
+        return self._promote_if(self._is_second(output)) + self.flush()
 
     def _take_reply(self, event: Reply) -> list[Event]:
         output = self._current or self._open()
         sendable = self._modes.filter(event.parts)
         self._had_content = self._had_content or bool(event.parts)
         output.set_final(sendable)
-        return self._promote_if(len(self._closed) > 0) + self._finish_current()
+        return self._promote_if(self._is_second(output)) + self._finish_current()
 
     def _take_message_end(self, _event: MessageEnd) -> list[Event]:
         return self._finish_current()
@@ -249,6 +249,9 @@ class Transcript:
         number = self._numbering.outputs + len(self._closed) + 1
         self._current = Output(number)
         return self._current
+
+    def _is_second(self, output: Output) -> bool:
+        return output.has_content and len(self._closed) > 0
 
     def _all_outputs(self) -> list[Output]:
         return [*self._closed, self._current] if self._current is not None else self._closed

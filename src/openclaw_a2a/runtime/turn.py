@@ -5,7 +5,7 @@ from datetime import datetime
 
 import msgspec
 
-from openclaw_a2a.model.ids import AccountId, AgentId, Json
+from openclaw_a2a.model.ids import LOCAL_PEER, AccountId, AgentId, ContextId, Json
 from openclaw_a2a.model.message import Message
 from openclaw_a2a.model.session import main_session_key, session_key
 from openclaw_a2a.model.stored import RunRecord
@@ -25,6 +25,7 @@ class AccountRules(msgspec.Struct, frozen=True):
     input_modes: tuple[str, ...] = ("text/plain", "application/json")
     output_modes: tuple[str, ...] = ("text/plain", "application/json")
     keeps_origin: bool = False
+    store_path: str = ""
     max_parts: int = 1000
 
 
@@ -46,10 +47,18 @@ def bind(rules: AccountRules, scope: Scope, message: Message, *, now: datetime) 
         account_id=rules.account,
         session_key=session_key(rules.agent_id, scope.principal, context_id),
         main_session_key=main_session_key(rules.agent_id),
-        peer=Peer(id=scope.principal, source="server-user-name"),
+        peer=_peer(scope, context_id),
         created_at=now,
         updated_at=now,
+        store_path=rules.store_path,
     )
+
+
+def _peer(scope: Scope, context_id: ContextId) -> Peer:
+    """The authenticated name; whoever calls from this machine is known by the conversation."""
+    if scope.principal == LOCAL_PEER:
+        return Peer(id=context_id, source="context-id")
+    return Peer(id=scope.principal, source="server-user-name")
 
 
 def build_turn(

@@ -156,9 +156,11 @@ class JsonFileStore:
         """Tasks by newest status; those whose record is broken are left out."""
         return self._shown.list_tasks(query)
 
-    async def read_known(self, scope: Scope, message_id: MessageId) -> Known | None:
+    async def read_known(
+        self, scope: Scope, message_id: MessageId, *, body_hash: bytes | None = None
+    ) -> Known | None:
         """What became of a message, when it was ever taken."""
-        return self._shown.read_known(scope, message_id)
+        return self._shown.read_known(scope, message_id, body_hash=body_hash)
 
     def delete_task(self, scope: Scope, task_id: TaskId) -> Awaitable[bool]:
         """Forget an ended task; False when it is not there or not ended."""

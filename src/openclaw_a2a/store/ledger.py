@@ -144,9 +144,13 @@ class Ledger:
         tasks = tuple(self.tasks[task_id].stored() for task_id in ids[: query.limit])
         return TaskPage(tasks, has_more=len(ids) > query.limit, total=self._order.total(query))
 
-    def read_known(self, scope: Scope, message_id: MessageId) -> Known | None:
-        """What became of a message."""
+    def read_known(
+        self, scope: Scope, message_id: MessageId, *, body_hash: bytes | None = None
+    ) -> Known | None:
+        """What became of a message. Raises: MessageIdConflict."""
         row = self.messages.get((scope.principal, scope.account, message_id))
+        if row is not None and body_hash not in (None, row.body_hash):
+            raise refusals.message_id_conflict(message_id)
         return None if row is None else row.known
 
     def delete_task(self, scope: Scope, task_id: TaskId) -> bool:

@@ -87,9 +87,11 @@ class MemoryStore:
         """Tasks by newest status."""
         return self._ledger.list_tasks(query)
 
-    async def read_known(self, scope: Scope, message_id: MessageId) -> Known | None:
+    async def read_known(
+        self, scope: Scope, message_id: MessageId, *, body_hash: bytes | None = None
+    ) -> Known | None:
         """What became of a message, when it was ever taken."""
-        return self._ledger.read_known(scope, message_id)
+        return self._ledger.read_known(scope, message_id, body_hash=body_hash)
 
     def delete_task(self, scope: Scope, task_id: TaskId) -> Awaitable[bool]:
         """Forget an ended task; False when it is not there or not ended."""

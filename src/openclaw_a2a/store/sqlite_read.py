@@ -10,6 +10,7 @@ from openclaw_a2a.model.ids import MessageId, TaskId
 from openclaw_a2a.model.stored import Entry, StoredTask, TaskHead
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import Known, TaskPage, TaskQuery
+from openclaw_a2a.store import refusals
 from openclaw_a2a.store.columns import (
     CODE_OF,
     STATE_OF,
@@ -31,7 +32,8 @@ SELECT sequence, body, state FROM event
 WHERE task = (SELECT number FROM task WHERE id = ?) AND sequence > ? ORDER BY sequence LIMIT ?"""
 _SELECT_RESUME = "SELECT resume FROM task WHERE id = ?"
 _SELECT_KNOWN = """
-SELECT run, task, answer FROM message WHERE principal = ? AND account = ? AND message_id = ?"""
+SELECT run, task, answer, body_hash FROM message
+WHERE principal = ? AND account = ? AND message_id = ?"""
 
 _IN_SCOPE = "principal = :principal AND account = :account"
 _IN_RANGE = "status_at >= :since AND (status_at, id) < (:before, :before_id)"
@@ -95,11 +97,15 @@ class SqliteReader:
         rows = self._connection.execute(_SELECT_EVENTS, (task_id, after, limit))
         return [_entry(row) for row in rows]
 
-    def read_known(self, scope: Scope, message_id: MessageId) -> Known | None:
-        """What became of a message."""
+    def read_known(
+        self, scope: Scope, message_id: MessageId, *, body_hash: bytes | None = None
+    ) -> Known | None:
+        """What became of a message. Raises: MessageIdConflict."""
         key = (scope.principal, scope.account, message_id)
         row = self._connection.execute(_SELECT_KNOWN, key).fetchone()
-        return None if row is None else Known(*row)
+        if row is not None and body_hash not in (None, row[3]):
+            raise refusals.message_id_conflict(message_id)
+        return None if row is None else Known(row[0], row[1], row[2])
 
     def list_tasks(self, query: TaskQuery) -> TaskPage:
         """Tasks by newest status. The page and its total are of the same moment."""
