@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 from agent import BenchAgent
-
 from openclaw_a2a.app import build_app, serve
 from openclaw_a2a.model.ids import AgentId
 from openclaw_a2a.settings import load_settings

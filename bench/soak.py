@@ -23,6 +23,7 @@ from contextlib import aclosing
 from pathlib import Path
 
 import httpx2
+
 from measure import resident_kb
 from servers import Running, started
 
