@@ -160,13 +160,13 @@ class Door:
     """Where a test knocks: an application and the headers this client always sends."""
 
     def __init__(self, app: AsgiApp, headers: Mapping[str, str] | None = None) -> None:
-        self._app = app
+        self.app = app
         self._headers = dict(headers or {})
 
     def with_headers(self, **headers: str) -> "Door":
         """The same door for a client that always sends these headers too."""
         more = {name.replace("_", "-"): value for name, value in headers.items()}
-        return Door(self._app, {**self._headers, **more})
+        return Door(self.app, {**self._headers, **more})
 
     @asynccontextmanager
     async def open(
@@ -181,7 +181,7 @@ class Door:
         if breaks_off:
             exchange.break_off()
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(exchange.run, self._app)
+            tasks.start_soon(exchange.run, self.app)
             try:
                 yield exchange
             finally:

@@ -83,6 +83,7 @@ CALLS = (
             "until-pause": "The tail also ends when the task pauses.",
             "ended": "On 0.3 an ended task gives its snapshot, then the stream closes.",
             "paused": "A paused task gives its snapshot, then the stream closes.",
+            "orphaned": "An active task that runs nowhere gives its snapshot, then it closes.",
         },
         inbound_history={
             "appended": "A message to a task joins its history before the run, once per id.",

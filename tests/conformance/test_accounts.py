@@ -1,0 +1,218 @@
+"""Accounts: several doors in one process, what each serves, and doors that are closed."""
+
+import base64
+from pathlib import Path
+
+import pytest
+
+from openclaw_a2a.app import build_app
+from openclaw_a2a.model.ids import AgentId
+from openclaw_a2a.model.reply import Reply
+from openclaw_a2a.settings import load_settings
+
+from .asgi_door import AsgiMessage, Asked, Door, Receive, Send
+from .conftest import Start
+from .outline import text_of
+from .scripted_agent import ScriptedAgent
+from .wire_clients import Json, V03Client, V1Client, encode_call, v1_message
+
+CARD = "/.well-known/agent-card.json"
+RPC = "/a2a/jsonrpc"
+TASKS = {"agentStyle": "task-generating"}
+SECOND = "channels.a2a.accounts.second"
+
+
+def _agent(text: str = "hello") -> ScriptedAgent:
+    return ScriptedAgent(Reply.of_text(text))
+
+
+@pytest.mark.requirement("inbound.account.paths", "inbound.account.default-agent")
+async def test_each_account_has_its_own_paths_and_agent(start: Start) -> None:
+    agents = {"main": _agent("I am main"), "other": _agent("I am other")}
+    settings = {SECOND: {"defaultAgentId": "other", "label": "Second"}}
+    door = await start(agents, settings=settings)
+    first, second = V1Client(door), V1Client(door, path="/agents/second/a2a/jsonrpc")
+    assert text_of((await first.send())["message"]) == "I am main"
+    assert text_of((await second.send())["message"]) == "I am other"
+    card = (await door.get("/agents/second/.well-known/agent-card.json")).json
+    assert card["name"] == "Second"
+    assert card["url"].endswith("/agents/second/a2a/jsonrpc")
+    assert (await door.get("/agents/second/.well-known/agent.json")).json == card
+    assert (await door.get("/agents/second/a2a/rest/tasks")).status == 200
+
+
+@pytest.mark.requirement("inbound.account.default-agent")
+async def test_account_without_an_agent_uses_the_gateways_default(start: Start) -> None:
+    agents = {"main": _agent("I am main"), "other": _agent("I am other")}
+    door = await start(agents, settings={SECOND: {}})
+    second = V1Client(door, path="/agents/second/a2a/jsonrpc")
+    assert text_of((await second.send())["message"]) == "I am main"
+
+
+@pytest.mark.requirement("inbound.account.directory")
+async def test_directory_lists_the_cards_of_running_accounts(start: Start) -> None:
+    settings = {SECOND: {"label": "Second"}, "channels.a2a.accounts.third": {"enabled": False}}
+    door = await start(_agent(), account={"label": "First"}, settings=settings)
+    answer = await door.get("/agents")
+    assert answer.status == 200
+    assert {card["name"] for card in answer.json["agents"]} == {"First", "Second"}
+
+
+@pytest.mark.requirement("inbound.account.enabled-by-default")
+async def test_disabled_account_has_no_routes(start: Start) -> None:
+    door = await start(_agent(), settings={SECOND: {"enabled": False}})
+    assert (await door.get(CARD)).status == 200
+    assert (await door.get("/agents/second/.well-known/agent-card.json")).status == 404
+
+
+@pytest.mark.requirement("inbound.account.not-running", "inbound.account.needs-public-url")
+async def test_account_without_public_address_answers_503_and_says_why(start: Start) -> None:
+    door = await start(_agent(), settings={"server.publicBaseUrl": ""})
+    for answer in (
+        await door.get(CARD),
+        await door.post(RPC, encode_call("SendMessage", v1_message())),
+    ):
+        assert answer.status == 503
+        error = answer.json["error"]
+        assert error["code"] == "A2A_ACCOUNT_NOT_RUNNING"
+        assert error["details"] == {"channel": "a2a", "accountId": "default"}
+        assert "publicBaseUrl" in error["message"]
+
+
+@pytest.mark.requirement("inbound.account.not-running")
+async def test_every_route_of_an_account_that_does_not_run_says_so(start: Start) -> None:
+    door = await start(_agent(), settings={"server.publicBaseUrl": ""})
+    assert (await door.get("/.well-known/agent.json")).status == 503
+    assert (await door.get("/a2a/rest/tasks")).status == 503
+
+
+@pytest.mark.requirement("inbound.account.bad-public-url-is-unset")
+async def test_public_address_that_is_none_counts_as_absent(start: Start) -> None:
+    settings = {"server.publicBaseUrl": ""}
+    door = await start(_agent(), account={"publicBaseUrl": "not an address"}, settings=settings)
+    assert (await door.get(CARD)).status == 503
+
+
+@pytest.mark.requirement("inbound.account.inherits")
+async def test_account_inherits_the_public_address_of_the_server(start: Start) -> None:
+    door = await start(_agent(), settings={"server.publicBaseUrl": "https://gate.example"})
+    assert (await door.get(CARD)).json["url"] == "https://gate.example/a2a/jsonrpc"
+
+
+@pytest.mark.requirement("inbound.account.rpc-path")
+async def test_json_rpc_moves_with_its_path_and_gets_a_leading_slash(start: Start) -> None:
+    door = await start(_agent(), account={"jsonRpcPath": "talk/here"})
+    assert "message" in await V1Client(door, path="/talk/here").send()
+    assert (await door.post(RPC, b"{}")).status == 404
+
+
+@pytest.mark.requirement("inbound.account.route-unknown")
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/nothing/here"),
+        ("GET", RPC),
+        ("PUT", RPC),
+        ("POST", CARD),
+        ("DELETE", CARD),
+        ("POST", "/"),
+    ],
+)
+async def test_other_paths_and_methods_are_404_with_details(
+    start: Start, method: str, path: str
+) -> None:
+    door = await start(_agent())
+    answer = await door.ask(Asked(method, path))
+    assert answer.status == 404
+    error = answer.json["error"]
+    assert error["code"] == "A2A_ROUTE_NOT_FOUND"
+    assert error["details"] == {"channel": "a2a", "accountId": "default"}
+
+
+@pytest.mark.requirement("inbound.account.route-failure")
+async def test_unexpected_failure_of_a_route_is_a_500_with_a_name(start: Start) -> None:
+    door = await start(_agent())
+
+    async def without_headers(scope: AsgiMessage, receive: Receive, send: Send) -> None:
+        await door.app({**scope, "headers": None}, receive, send)
+
+    answer = await Door(without_headers).get(CARD)
+    assert answer.status == 500
+    assert answer.json["error"]["code"] == "A2A_INBOUND_ROUTE_ERROR"
+    assert "Traceback" not in answer.body.decode()
+
+
+class _BrokenClock:
+    """A clock that stops working when told to."""
+
+    is_broken = False
+
+    def now(self) -> Json:
+        from datetime import UTC, datetime
+
+        if self.is_broken:
+            raise RuntimeError("secret of the clock")
+        return datetime.now(UTC)
+
+    async def sleep(self, seconds: float) -> None:
+        import asyncio
+
+        await asyncio.sleep(seconds)
+
+
+@pytest.mark.requirement("inbound.rpc.internal")
+async def test_internal_failure_is_32603_and_tells_nothing(start: Start) -> None:
+    clock = _BrokenClock()
+    door = await start(_agent(), clock=clock)
+    clock.is_broken = True
+    new = await V1Client(door).error("SendMessage", v1_message())
+    old = await V03Client(door).error("message/send", {**v1_message(), "message": _old_message()})
+    rest = await door.post("/a2a/rest/message:send", b'{"message":%b}' % _new_message())
+    clock.is_broken = False
+    assert (new.code, old.code, rest.status) == (-32603, -32603, 500)
+    assert "secret" not in f"{new.error}{old.error}{rest.body}"
+
+
+def _old_message() -> Json:
+    return {"messageId": "m-o", "role": "user", "parts": [{"kind": "text", "text": "x"}]}
+
+
+def _new_message() -> bytes:
+    return b'{"messageId":"m-n","role":"ROLE_USER","parts":[{"text":"x"}]}'
+
+
+@pytest.mark.requirement("inbound.account.input-modes", "files.accepted")
+async def test_files_within_the_input_modes_reach_the_agent(start: Start) -> None:
+    agent = _agent()
+    account = {"defaultInputModes": ["text/plain", "image/*", "application/pdf"]}
+    v1 = V1Client(await start(agent, account=account))
+    await v1.send(parts=[{"raw": "aGVsbG8=", "mediaType": "image/webp", "filename": "a.webp"}])
+    await v1.send(parts=[{"text": "see"}, {"raw": "aGVsbG8=", "mediaType": "APPLICATION/PDF"}])
+    assert agent.turns[0].message.parts[0].content == b"hello"
+    failed = await v1.error(
+        "SendMessage", v1_message(parts=[{"raw": "aGVsbG8=", "mediaType": "audio/ogg"}])
+    )
+    assert failed.code == -32005
+    assert len(agent.turns) == 2
+
+
+@pytest.mark.requirement("inbound.account.task-store", "store.json.file.file-name")
+async def test_account_may_keep_its_tasks_in_files_of_its_own(start: Start, tmp_path: Path) -> None:
+    folder = tmp_path / "records"
+    store = {"kind": "json-file", "path": str(folder)}
+    settings = {SECOND: {"taskStore": {"kind": "memory"}, **TASKS}}
+    door = await start(_agent(), account={**TASKS, "taskStore": store}, settings=settings)
+    task = (await V1Client(door).send())["task"]
+    await V1Client(door, path="/agents/second/a2a/jsonrpc").send()
+    name = base64.urlsafe_b64encode(task["id"].encode()).decode().rstrip("=")
+    assert [path.name for path in folder.glob("*.json")] == [f"{name}.json"]
+
+
+@pytest.mark.requirement("inbound.account.none-configured")
+async def test_gateway_without_channels_has_one_task_generating_account(tmp_path: Path) -> None:
+    overrides = {"data": str(tmp_path), "store.kind": "memory"}
+    settings = load_settings(overrides=overrides, environ={}).settings
+    async with build_app(settings, agents={AgentId("main"): _agent()}) as gateway:
+        v1 = V1Client(Door(gateway.asgi))
+        assert "task" in await v1.send()
+        assert (await v1.door.get(CARD)).json["name"] == "default"

@@ -1,0 +1,82 @@
+"""Is it alive, is it ready, and what happens when it stops."""
+
+import anyio
+import pytest
+
+from openclaw_a2a.model.reply import Reply
+
+from .asgi_door import Door
+from .conftest import Serve, Start, peers
+from .scripted_agent import ScriptedAgent
+from .wire_clients import V1Client, encode_call, v1_message
+
+RPC = "/a2a/jsonrpc"
+TASKS = {"agentStyle": "task-generating"}
+
+
+def _agent() -> ScriptedAgent:
+    return ScriptedAgent(Reply.of_text("hello"))
+
+
+@pytest.mark.requirement("door.healthz", "door.readyz")
+async def test_running_gateway_is_alive_and_ready(start: Start) -> None:
+    door = await start(_agent())
+    assert (await door.get("/healthz")).status == 200
+    assert (await door.get("/readyz")).status == 200
+
+
+@pytest.mark.requirement("door.healthz", "door.readyz")
+async def test_health_needs_no_token(start: Start) -> None:
+    door = await start(_agent(), settings=peers("alice"))
+    assert (await door.get("/healthz")).status == 200
+    assert (await door.get("/readyz")).status == 200
+
+
+@pytest.mark.requirement("door.drain", "door.readyz")
+async def test_stopping_gateway_lets_runs_end_and_takes_nothing_new(serve: Serve) -> None:
+    agent = ScriptedAgent()
+    async with serve(agent, account=TASKS) as gateway:
+        door = Door(gateway.asgi)
+        await V1Client(door).start()
+        run = await agent.next_run()
+        left: list[int] = []
+
+        async def drain() -> None:
+            left.append(await gateway.drain(10))
+
+        async with anyio.create_task_group() as stopping:
+            stopping.start_soon(drain)
+            await anyio.wait_all_tasks_blocked()
+            refused = await door.post(RPC, encode_call("SendMessage", v1_message()))
+            assert refused.status == 503
+            assert int(refused.headers["retry-after"]) >= 1
+            ready = await door.get("/readyz")
+            assert ready.status == 503
+            assert (await door.get("/healthz")).status == 200
+            await run.end(Reply.of_text("done"))
+        assert left == [0]
+        task = await V1Client(door).get(run.turn.task_id)
+        assert task["status"]["state"] == "TASK_STATE_COMPLETED"
+
+
+@pytest.mark.requirement("door.drain")
+async def test_streams_end_when_the_time_to_stop_is_over(serve: Serve) -> None:
+    agent = ScriptedAgent()
+    async with serve(agent, account=TASKS) as gateway:
+        v1 = V1Client(Door(gateway.asgi))
+        async with v1.stream("SendStreamingMessage", v1_message()) as frames:
+            await agent.next_run()
+            assert await gateway.drain(0.01) == 1
+            await frames.rest()
+
+
+@pytest.mark.requirement("door.bind")
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "gate.example"])
+async def test_open_bind_without_tokens_is_refused(serve: Serve, host: str) -> None:
+    from openclaw_a2a.model.errors import SettingsInvalid
+
+    with pytest.raises(SettingsInvalid) as refused:
+        serve(_agent(), settings={"server.host": host})
+    assert "channels.a2a.security.peers" in refused.value.message
+    async with serve(_agent(), settings={"server.host": host, **peers("alice")}):
+        pass

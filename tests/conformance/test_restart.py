@@ -1,0 +1,287 @@
+"""What survives a stop: tasks, streams, runs; and records that other programs left."""
+
+import base64
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import anyio
+import pytest
+
+from openclaw_a2a.model.reply import InputRequired, Reply, TextDelta
+from openclaw_a2a.ports import Recovery
+
+from .asgi_door import PATIENCE_S, Door
+from .conftest import Serve, Start
+from .outline import events, outline, state_of, status_text
+from .scripted_agent import ScriptedAgent
+from .wire_clients import Json, V03Client, V1Client, v03_message, v1_message
+
+TASKS = {"agentStyle": "task-generating"}
+STORES = ["sqlite", "json-file"]
+
+
+def _agent() -> ScriptedAgent:
+    return ScriptedAgent(Reply.of_text("hello"))
+
+
+@pytest.fixture(params=STORES)
+def durable(request: pytest.FixtureRequest) -> Json:
+    """Settings of a store that survives."""
+    return {"store.kind": request.param, "limits.cancelSeconds": 1}
+
+
+@asynccontextmanager
+async def _client(serve: Serve, agent: ScriptedAgent, settings: Json) -> AsyncGenerator[V1Client]:
+    async with serve(agent, account=TASKS, settings=settings) as gateway:
+        yield V1Client(Door(gateway.asgi))
+
+
+async def _wait_for_end(v1: V1Client, task_id: str) -> Json:
+    """The task when it has ended."""
+    async with v1.stream("SubscribeToTask", {"id": task_id}, last_event_id="0") as frames:
+        await frames.rest()
+    return await v1.get(task_id)
+
+
+@pytest.mark.requirement("promise.resume.ended", "store.task.commit")
+async def test_task_and_its_events_are_there_after_a_restart(serve: Serve, durable: Json) -> None:
+    async with _client(serve, _agent(), durable) as v1:
+        frames = await v1.events("SendStreamingMessage", v1_message())
+        task = await v1.get(events(frames)[0]["id"])
+    async with _client(serve, _agent(), durable) as v1:
+        assert await v1.get(task["id"]) == task
+        assert (await v1.list(includeArtifacts=True))["tasks"] == [task]
+        again = await v1.events("SubscribeToTask", {"id": task["id"]}, last_event_id="1")
+    assert [(one.id, one.json) for one in again] == [(one.id, one.json) for one in frames[2:]]
+
+
+@pytest.mark.requirement("promise.idempotent.task", "promise.idempotent.direct")
+@pytest.mark.parametrize("style", ["hybrid", "task-generating"])
+async def test_same_message_after_a_restart_gives_the_same_answer(
+    serve: Serve, durable: Json, style: str
+) -> None:
+    agent, params = _agent(), v1_message()
+    answers: list[Json] = []
+    for _ in range(2):
+        async with serve(agent, account={"agentStyle": style}, settings=durable) as gateway:
+            answers.append(await V1Client(Door(gateway.asgi)).call("SendMessage", params))
+    assert answers[0] == answers[1]
+    assert len(agent.turns) == 1
+
+
+@pytest.mark.requirement(
+    "runtime.transcript.shutdown", "promise.recovery.no-zombie", "promise.recovery.reason"
+)
+async def test_interrupted_run_that_cannot_be_repeated_is_failed_with_a_reason(
+    serve: Serve, durable: Json
+) -> None:
+    agent = ScriptedAgent()
+    async with (
+        _client(serve, agent, durable) as v1,
+        v1.stream("SendStreamingMessage", v1_message()) as frames,
+    ):
+        run = await agent.next_run()
+        await run.tell(TextDelta("half of"))
+        before = await frames.take(4)
+    assert run.has_stopped
+    async with _client(serve, ScriptedAgent(), durable) as v1:
+        task = await _wait_for_end(v1, run.turn.task_id)
+        assert state_of(task) == "failed"
+        assert status_text(task)
+        last = before[-1].id
+        after = await v1.events("SubscribeToTask", {"id": task["id"]}, last_event_id=last)
+    assert outline(after) == ["artifact +assistant-output-0001.", "status failed"]
+
+
+@pytest.mark.requirement("runtime.transcript.shutdown", "promise.recovery.repeat")
+async def test_interrupted_run_that_may_be_repeated_is_run_again(
+    serve: Serve, durable: Json
+) -> None:
+    first, second = ScriptedAgent(), _agent()
+    first.recovery = second.recovery = Recovery.REPEAT
+    async with _client(serve, first, durable) as v1:
+        task = await v1.start("once more")
+        await first.next_run()
+    async with _client(serve, second, durable) as v1:
+        ended = await _wait_for_end(v1, task["id"])
+    assert state_of(ended) == "completed"
+    assert [turn.body for turn in second.turns] == ["once more"]
+    assert second.turns[0].attempt == 2
+    assert second.turns[0].run_id == first.turns[0].run_id
+
+
+@pytest.mark.requirement("promise.recovery.no-zombie", "promise.bounds.keeps-accepted")
+async def test_message_that_waited_is_run_after_the_restart(serve: Serve, durable: Json) -> None:
+    first, second = ScriptedAgent(), _agent()
+    async with _client(serve, first, durable) as v1:
+        await v1.start("begun", contextId="mine")
+        await first.next_run()
+        waiting = await v1.start("not begun", contextId="mine")
+    async with _client(serve, second, durable) as v1:
+        assert state_of(await _wait_for_end(v1, waiting["id"])) == "completed"
+    assert [turn.body for turn in second.turns] == ["not begun"]
+
+
+@pytest.mark.requirement("promise.recovery.no-zombie")
+async def test_interrupted_direct_run_leaves_a_failed_task(serve: Serve, durable: Json) -> None:
+    agent, params = ScriptedAgent(), v1_message()
+    async with serve(agent, settings=durable) as gateway:
+        v1 = V1Client(Door(gateway.asgi))
+        async with anyio.create_task_group() as sending:
+            sending.start_soon(v1.post, "SendMessage", params)
+            await agent.next_run()
+            sending.cancel_scope.cancel()
+    async with serve(_agent(), settings=durable) as gateway:
+        v1 = V1Client(Door(gateway.asgi))
+        (task,) = (await v1.list())["tasks"]
+        assert state_of(task) == "failed"
+        assert (await v1.call("SendMessage", params))["task"]["id"] == task["id"]
+
+
+@pytest.mark.requirement("runtime.transcript.pause-open")
+async def test_paused_task_goes_on_after_a_restart(serve: Serve, durable: Json) -> None:
+    asking, answering = ScriptedAgent(InputRequired("Which one?", resume=[1])), _agent()
+    async with _client(serve, asking, durable) as v1:
+        task = (await v1.send(contextId="mine"))["task"]
+    async with _client(serve, answering, durable) as v1:
+        ended = (await v1.send("red", taskId=task["id"]))["task"]
+    assert state_of(ended) == "completed"
+    assert answering.turns[0].resume == [1]
+    assert answering.turns[0].binding == asking.turns[0].binding
+
+
+def _write_record(folder: Path, task_id: str, *, state: str, binding: Json | None) -> None:
+    """A task as another program leaves it."""
+    task: Json = {
+        "kind": "task",
+        "id": task_id,
+        "contextId": "c-1",
+        "status": {"state": state},
+        "history": [],
+        "artifacts": [],
+    }
+    record: Json = {"schemaVersion": 2, "task": task, "currentSequence": 0, "journal": []}
+    if binding is not None:
+        record["binding"] = binding
+    name = base64.urlsafe_b64encode(task_id.encode()).decode().rstrip("=")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.json").write_text(json.dumps(record), encoding="utf-8")
+
+
+BINDING = {
+    "schemaVersion": 1,
+    "agentId": "main",
+    "channel": "a2a",
+    "accountId": "default",
+    "matchedBy": "default",
+    "sessionKey": "agent:main:a2a:c-1",
+    "mainSessionKey": "agent:main:main",
+    "storePath": "",
+    "peer": {"kind": "direct", "id": "c-1", "source": "context-id"},
+    "createdAt": "2026-01-01T00:00:00Z",
+    "updatedAt": "2026-01-01T00:00:00Z",
+}
+
+
+@asynccontextmanager
+async def _over_records(serve: Serve, agent: ScriptedAgent, folder: Path) -> AsyncGenerator[Door]:
+    settings = {"store.kind": "json-file", "store.path": str(folder)}
+    async with serve(agent, account=TASKS, settings=settings) as gateway:
+        yield Door(gateway.asgi)
+
+
+@pytest.mark.requirement("inbound.rpc.unbound")
+async def test_message_to_a_task_without_binding_is_unsupported(
+    serve: Serve, tmp_path: Path
+) -> None:
+    agent = _agent()
+    _write_record(tmp_path / "records", "t-1", state="input-required", binding=None)
+    async with _over_records(serve, agent, tmp_path / "records") as door:
+        old = await V03Client(door).error("message/send", v03_message(taskId="t-1"))
+        new = await V1Client(door).error("SendMessage", v1_message(taskId="t-1"))
+    assert (old.code, new.code) == (-32004, -32004)
+    assert agent.turns == []
+
+
+@pytest.mark.requirement("inbound.rpc.not-live", "inbound.resubscribe.orphaned")
+async def test_active_task_that_runs_nowhere_can_be_read_and_not_canceled(
+    serve: Serve, tmp_path: Path
+) -> None:
+    _write_record(tmp_path / "records", "t-1", state="working", binding=BINDING)
+    async with _over_records(serve, _agent(), tmp_path / "records") as door:
+        v03 = V03Client(door)
+        assert (await v03.error("tasks/cancel", {"id": "t-1"})).code == -32004
+        assert outline(await v03.events("tasks/resubscribe", {"id": "t-1"})) == ["task working"]
+
+
+@pytest.mark.requirement("inbound.turn.binding-kept")
+async def test_follow_up_on_a_foreign_record_uses_its_binding(serve: Serve, tmp_path: Path) -> None:
+    agent = _agent()
+    _write_record(tmp_path / "records", "t-1", state="input-required", binding=BINDING)
+    async with _over_records(serve, agent, tmp_path / "records") as door:
+        task = await V03Client(door).send(taskId="t-1")
+    assert state_of(task) == "completed"
+    assert agent.turns[0].session_key == "agent:main:a2a:c-1"
+    assert agent.turns[0].binding.peer.source == "context-id"
+
+
+class _FastClock:
+    """A clock a test can put forward; its sleepers wake at once when it is."""
+
+    def __init__(self) -> None:
+        self._ahead = timedelta()
+        self._moved = anyio.Event()
+
+    def now(self) -> datetime:
+        return datetime.now(UTC) + self._ahead
+
+    async def sleep(self, seconds: float) -> None:
+        until = self.now() + timedelta(seconds=seconds)
+        while self.now() < until:
+            await self._moved.wait()
+
+    def advance(self, delta: timedelta) -> None:
+        self._ahead += delta
+        moved, self._moved = self._moved, anyio.Event()
+        moved.set()
+
+
+async def _until_total(v1: V1Client, total: int) -> None:
+    with anyio.fail_after(PATIENCE_S):
+        while (await v1.list())["totalSize"] != total:
+            await anyio.wait_all_tasks_blocked()
+
+
+@pytest.mark.requirement("retention.age", "retention.open-kept")
+async def test_ended_tasks_are_forgotten_after_their_time(start: Start) -> None:
+    clock = _FastClock()
+    agent = ScriptedAgent(
+        script=lambda turn: [InputRequired("?") if turn.body == "ask" else Reply.of_text("hi")]
+    )
+    settings = {"retention.endedSeconds": 3600}
+    v1 = V1Client(await start(agent, account=TASKS, settings=settings, clock=clock))
+    await v1.send()
+    await v1.send("ask")
+    clock.advance(timedelta(minutes=30))
+    kept = (await v1.send())["task"]["id"]
+    clock.advance(timedelta(minutes=40))
+    await _until_total(v1, 2)
+    assert kept in [task["id"] for task in (await v1.list())["tasks"]]
+    clock.advance(timedelta(days=400))
+    await _until_total(v1, 1)
+    (left,) = (await v1.list())["tasks"]
+    assert state_of(left) == "input-required"
+
+
+@pytest.mark.requirement("retention.count")
+async def test_ended_tasks_past_the_count_are_forgotten_oldest_first(start: Start) -> None:
+    clock = _FastClock()
+    settings = {"retention.keepEnded": 2}
+    v1 = V1Client(await start(_agent(), account=TASKS, settings=settings, clock=clock))
+    ids = [(await v1.send())["task"]["id"] for _ in range(5)]
+    clock.advance(timedelta(minutes=2))
+    await _until_total(v1, 2)
+    assert {task["id"] for task in (await v1.list())["tasks"]} == set(ids[-2:])
