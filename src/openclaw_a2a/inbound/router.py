@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Iterable
 
 import msgspec
+import structlog
 
 from openclaw_a2a.inbound import jsonrpc, rest
 from openclaw_a2a.inbound.cards import CardPage
@@ -12,6 +13,8 @@ from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.settings import Account
 from openclaw_a2a.wire.card import card_json
 
+log = structlog.get_logger(__name__)
+
 Page = Callable[[Exchange], Awaitable[None]]
 
 
@@ -20,7 +23,7 @@ class Router:
 
     def __init__(self, doors: Iterable[Door], closed: Iterable[Account]) -> None:
         self._pages: dict[tuple[str, str], Page] = {}
-        self._prefixes: list[tuple[str, Door]] = []
+        self._prefixes: list[tuple[str, Page]] = []
         self._doors = list(doors)
         self._default = self._doors[0].account.id if self._doors else "default"
         for account in closed:
@@ -37,14 +40,22 @@ class Router:
         """Answer one request."""
         if scope["type"] != "http":
             return
-        exchange = Exchange(scope, receive, send)
+        try:
+            await self._route(Exchange(scope, receive, send))
+        except Exception:  # the edge of the server: whatever broke is ours
+            log.exception("route-broken", path=scope.get("path"))
+            exchange = Exchange({**scope, "headers": ()}, receive, send)
+            text = "this address failed to answer; the log of the gateway says why"
+            await _problem(exchange, 500, "A2A_INBOUND_ROUTE_ERROR", text, self._default)
+
+    async def _route(self, exchange: Exchange) -> None:
         page = self._pages.get((exchange.method, exchange.path))
         if page is not None:
             await page(exchange)
             return
-        for prefix, door in self._prefixes:
+        for prefix, serve in self._prefixes:
             if exchange.path.startswith(prefix):
-                await rest.serve(exchange, door, exchange.path[len(prefix) - 1 :])
+                await serve(exchange)
                 return
         await self._not_found(exchange)
 
@@ -60,7 +71,12 @@ class Router:
             if path is not None:
                 self.add_page("GET", path, card.serve)
                 self.add_page("HEAD", path, card.serve)
-        self._prefixes.append((account.rest_path.rstrip("/") + "/", door))
+        prefix = account.rest_path.rstrip("/") + "/"
+
+        async def serve_rest(exchange: Exchange) -> None:
+            await rest.serve(exchange, door, exchange.path[len(prefix) - 1 :])
+
+        self._prefixes.append((prefix, serve_rest))
 
     def _add_closed(self, account: Account) -> None:
         async def refuse(exchange: Exchange) -> None:
@@ -69,7 +85,10 @@ class Router:
             await _problem(exchange, 503, "A2A_ACCOUNT_NOT_RUNNING", text, account.id)
 
         self.add_page("POST", account.json_rpc_path, refuse)
-        self.add_page("GET", account.agent_card_path, refuse)
+        for path in (account.agent_card_path, account.agent_card_alias):
+            if path is not None:
+                self.add_page("GET", path, refuse)
+        self._prefixes.append((account.rest_path.rstrip("/") + "/", refuse))
 
     async def _list_agents(self, exchange: Exchange) -> None:
         cards = b",".join(card_json(door.card) for door in self._doors)

@@ -88,9 +88,7 @@ class Output:
     def set_final(self, parts: tuple[Part, ...]) -> None:
         """The whole message; it replaces whatever was streamed."""
         self._final = parts
-        self.has_content = self.has_content or any(
-            part.text is None or part.text.strip() for part in parts
-        )
+        self.has_content = self.has_content or has_content(parts)
 
     def take_pending(self) -> tuple[Part, ...]:
         """The text not shown yet, as one part; it counts as shown now."""
@@ -128,6 +126,11 @@ class Output:
     def _add_pending(self, text: str) -> None:
         self._pending.append(text)
         self.pending_size += len(text)
+
+
+def has_content(parts: Sequence[Part]) -> bool:
+    """True when there is something to read; blank text is not."""
+    return any(part.text is None or not part.text.isspace() for part in parts if part.text != "")
 
 
 def clean_text(text: str) -> str:

@@ -38,7 +38,13 @@ from openclaw_a2a.model.task import (
     TaskState,
     TaskStatus,
 )
-from openclaw_a2a.runtime.output import Output, OutputModes, clean_text, json_safe
+from openclaw_a2a.runtime.output import (
+    Output,
+    OutputModes,
+    clean_text,
+    has_content,
+    json_safe,
+)
 
 NO_REPLY = "The agent finished without a visible reply."
 CANCELED = "The task was cancelled by the client."
@@ -172,7 +178,7 @@ class Transcript:
 
     def _take_delta(self, event: TextDelta) -> list[Event]:
         output = self._current or self._open()
-        self._had_content = True
+        self._had_content = self._had_content or bool(event.text.strip())
         if self._modes.takes_text:
             output.add_delta(clean_text(event.text))
         return self._promote_if(self._is_second(output))
@@ -186,7 +192,7 @@ class Transcript:
 
     def _take_block(self, event: Block) -> list[Event]:
         output = self._current or self._open()
-        self._had_content = self._had_content or bool(event.text)
+        self._had_content = self._had_content or bool(event.text.strip())
         if self._modes.takes_text:
             output.add_block(clean_text(event.text))
         return self._promote_if(self._is_second(output)) + self.flush()
@@ -194,7 +200,7 @@ class Transcript:
     def _take_reply(self, event: Reply) -> list[Event]:
         output = self._current or self._open()
         sendable = self._modes.filter(event.parts)
-        self._had_content = self._had_content or bool(event.parts)
+        self._had_content = self._had_content or has_content(event.parts)
         output.set_final(sendable)
         return self._promote_if(self._is_second(output)) + self._finish_current()
 
