@@ -1,0 +1,94 @@
+"""The tree of errors: drawn completely, every code by itself, every sentence for people."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from openclaw_a2a.model import errors
+from openclaw_a2a.model.errors import (
+    AgentError,
+    AgentFailed,
+    CallerError,
+    Draining,
+    GatewayError,
+    GatewayFault,
+    InvalidParams,
+    InvalidRequest,
+    Overloaded,
+    Problem,
+    SettingsInvalid,
+)
+
+ROOTS = {GatewayError, CallerError, AgentError, GatewayFault}
+"""Kinds of error; what is raised is one of their members."""
+
+
+def below(root: type[GatewayError]) -> Iterator[type[GatewayError]]:
+    """The error and everything under it that the model defines."""
+    if root.__module__ == errors.__name__:
+        yield root
+    for child in root.__subclasses__():
+        yield from below(child)
+
+
+ALL = sorted(below(GatewayError), key=lambda error: error.__name__)
+
+
+def drawn() -> dict[str, int]:
+    """The names in the docstring's tree and how deep they stand."""
+    lines = (errors.__doc__ or "").splitlines()[2:]
+    found = [re.match(r"( *)([A-Z]\w+)", line) for line in lines]
+    return {match[2]: len(match[1]) // 2 for match in found if match}
+
+
+def test_docstring_draws_every_error_and_nothing_else() -> None:
+    assert set(drawn()) == {error.__name__ for error in ALL}
+
+
+def test_docstring_draws_every_error_below_its_kind() -> None:
+    tree, kind = drawn(), "GatewayError"
+    for name, depth in tree.items():
+        error = getattr(errors, name)
+        if depth == 1:
+            kind = name
+        if depth == 2:
+            assert issubclass(error, getattr(errors, kind)), name
+
+
+def test_codes_are_kebab_case() -> None:
+    assert [error.code for error in ALL if not re.fullmatch(r"[a-z]+(-[a-z]+)*", error.code)] == []
+
+
+def test_no_two_errors_that_are_raised_share_a_code() -> None:
+    raised = [error for error in ALL if error not in ROOTS]
+    assert len({error.code for error in raised}) == len(raised)
+
+
+@pytest.mark.parametrize(
+    ("kind", "usual"), [(CallerError, InvalidRequest), (AgentError, AgentFailed)]
+)
+def test_kind_of_error_has_the_code_of_its_plainest_member(
+    kind: type[GatewayError], usual: type[GatewayError]
+) -> None:
+    assert kind.code == usual.code
+
+
+@pytest.mark.parametrize("error", ALL, ids=lambda error: error.__name__)
+def test_error_keeps_its_sentence_and_has_details(error: type[GatewayError]) -> None:
+    raised = error("task t-1 is gone; start a new one")
+    assert str(raised) == raised.message == "task t-1 is gone; start a new one"
+    assert isinstance(raised.details, dict)
+
+
+def test_overload_says_when_to_try_again() -> None:
+    assert Overloaded("full", retry_after_s=7).details == {"retryAfterSeconds": 7}
+    assert isinstance(Draining("stopping", retry_after_s=5), Overloaded)
+
+
+@pytest.mark.parametrize("error", [InvalidParams, SettingsInvalid])
+def test_invalid_input_lists_every_problem(
+    error: type[InvalidParams] | type[SettingsInvalid],
+) -> None:
+    problems = (Problem("a", "is missing"), Problem("b.c", "is no number", "type"))
+    assert error("two problems", problems=problems).problems == problems
