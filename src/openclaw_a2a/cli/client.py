@@ -12,6 +12,15 @@ from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable, ParseFailed
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.wire.sse import SseReader
 
+# Senders that leave out what is empty leave these out too.
+_MAY_BE_MISSING: JsonObject = {
+    "description": "",
+    "version": "",
+    "supportedInterfaces": [],
+    "defaultInputModes": [],
+    "defaultOutputModes": [],
+    "skills": [],
+}
 _CARD_PATHS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
 _CONNECT_S = 5.0
 _ANSWER_S = 60.0
@@ -53,8 +62,11 @@ class Client:
     def card(self) -> AgentCard:
         """The card. Raises: AgentUnavailable, AgentFailed."""
         try:
-            return msgspec.json.decode(self.card_bytes(), type=AgentCard)
-        except msgspec.MsgspecError as error:
+            members = msgspec.json.decode(self.card_bytes(), type=JsonObject)
+            capabilities = {"streaming": False, **members.get("capabilities", {})}
+            whole = {**_MAY_BE_MISSING, **members, "capabilities": capabilities}
+            return msgspec.convert(whole, AgentCard)
+        except (msgspec.MsgspecError, TypeError) as error:
             reason = f"the card of {self.url} is no A2A 1.0 card: {error}"
             raise AgentFailed(reason, details={"code": "card-invalid"}) from None
 
@@ -65,8 +77,9 @@ class Client:
             if interface.protocol_binding == binding and _is_ours(interface.protocol_version):
                 return interface.url
         known = [f"{one.protocol_binding} {one.protocol_version}" for one in interfaces]
+        spoken = f"it speaks {', '.join(known)}" if known else "its card names no 1.0 address"
         raise AgentFailed(
-            f"{self.url} does not speak A2A 1.0 over {binding}; it speaks {', '.join(known)}",
+            f"{self.url} does not speak A2A 1.0 over {binding}; {spoken}",
             details={"code": "binding-not-offered"},
         )
 
@@ -92,6 +105,7 @@ class Client:
             headers["Last-Event-ID"] = last_event_id
         address = self.address("JSONRPC")
         wait = httpx2.Timeout(_ANSWER_S, connect=_CONNECT_S)
+        has_begun = False
         try:
             with self._http.stream(
                 "POST", address, json=_request(method, params), headers=headers, timeout=wait
@@ -99,8 +113,11 @@ class Client:
                 if not _is_stream(answer):
                     yield Arrival(None, read_result(answer.status_code, answer.read()))
                     return
+                has_begun = True
                 yield from _events(answer.iter_raw())
         except httpx2.TransportError as error:
+            if has_begun:
+                raise AgentUnavailable(f"the connection to {address} was lost") from None
             raise unreachable(address, error) from None
 
     def delete_task(self, task_id: str) -> None:
@@ -123,7 +140,7 @@ class Client:
         for address in addresses:
             try:
                 answer = self._http.get(address, timeout=_CONNECT_S * 2)
-            except (httpx2.TransportError, httpx2.InvalidURL, httpx2.UnsupportedProtocol) as error:
+            except (httpx2.TransportError, httpx2.InvalidURL) as error:
                 raise unreachable(self.url, error) from None
             if answer.status_code == OK:
                 return answer.content

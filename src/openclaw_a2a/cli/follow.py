@@ -95,8 +95,11 @@ class Follow:
 
     def _read(self, method: str, params: JsonObject) -> Iterator[Followed]:
         for arrival in self._client.stream(method, params, last_event_id=self._cursor):
-            self._silent_since, self._attempts = None, 0
-            yield self._note(arrival)
+            self._silent_since = None
+            followed = self._note(arrival)
+            # A snapshot alone is no progress: an agent that sends only that is not asked too often.
+            self._attempts = self._attempts if followed.body.task else 0
+            yield followed
             if self.state is not None and is_terminal(self.state):
                 return
 

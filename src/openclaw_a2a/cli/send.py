@@ -68,7 +68,7 @@ def send(
         context_id = ContextId(sending.context) if sending.context else None
         whole = msgspec.structs.replace(message, task_id=task_id, context_id=context_id)
         params: JsonObject = {"message": msgspec.to_builtins(whole)}
-        if sending.no_stream:
+        if sending.no_stream or not client.card().capabilities.streaming:
             return _send_and_wait(client, params, as_json=as_json)
         return _send_and_follow(client, params, as_json=as_json)
 

@@ -12,7 +12,7 @@ from openclaw_a2a.model.errors import AgentFailed, InvalidRequest
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.model.message import Record
 from openclaw_a2a.model.task import Task
-from openclaw_a2a.settings import read_surroundings, server_address
+from openclaw_a2a.settings import clean_url, read_surroundings, server_address
 
 if TYPE_CHECKING:
     from openclaw_a2a.cli.client import Client
@@ -37,18 +37,28 @@ class TaskList(Record, frozen=True, omit_defaults=False):
 def connect(connection: Connection) -> Generator["Client"]:
     """A client for the agent that flags, environment or settings name, in this order.
 
-    Raises: SettingsInvalid.
+    Raises: SettingsInvalid, InvalidRequest.
     """
     # The HTTP library takes a while to load; commands that need no gateway do without.
     from openclaw_a2a.cli.client import Client
 
     around = read_surroundings()
-    url = connection.url or around.url or server_address(connection.config)
-    client = Client(url if "://" in url else f"http://{url}", connection.token or around.token)
+    url = _address(connection.url or around.url or server_address(connection.config))
+    client = Client(url, connection.token or around.token)
     try:
         yield client
     finally:
         client.close()
+
+
+def _address(text: str) -> str:
+    address = clean_url(text if "://" in text else f"http://{text}")
+    if address is None:
+        raise InvalidRequest(
+            f"{text} is no address",
+            details={"code": "usage", "nextStep": "Give one such as http://127.0.0.1:9900."},
+        )
+    return address
 
 
 def get_task(client: "Client", task_id: str) -> bytes:

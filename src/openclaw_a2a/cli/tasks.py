@@ -83,7 +83,7 @@ def list_(
 
 @app.command(name="show")
 def show_task(
-    task: str, *, as_json: JsonFlag = False, connection: Connection = NO_CONNECTION
+    task: str, /, *, as_json: JsonFlag = False, connection: Connection = NO_CONNECTION
 ) -> int:
     """Show a task with what was said and made.
 
@@ -102,7 +102,9 @@ def show_task(
 
 
 @app.command
-def watch(task: str, *, as_json: JsonFlag = False, connection: Connection = NO_CONNECTION) -> int:
+def watch(
+    task: str, /, *, as_json: JsonFlag = False, connection: Connection = NO_CONNECTION
+) -> int:
     """Follow a task until it ends or waits for an answer; a lost connection is taken up again.
 
     With --json, one event per line.
@@ -121,7 +123,9 @@ def watch(task: str, *, as_json: JsonFlag = False, connection: Connection = NO_C
 
 
 @app.command
-def cancel(task: str, *, as_json: JsonFlag = False, connection: Connection = NO_CONNECTION) -> int:
+def cancel(
+    task: str, /, *, as_json: JsonFlag = False, connection: Connection = NO_CONNECTION
+) -> int:
     """Stop a task; returns when it has really stopped.
 
     Parameters
@@ -142,6 +146,7 @@ def cancel(task: str, *, as_json: JsonFlag = False, connection: Connection = NO_
 @app.command
 def delete(
     task: str,
+    /,
     *,
     yes: Annotated[bool, Parameter(negative=(), show_default=False, help="Do not ask.")] = False,
     as_json: JsonFlag = False,

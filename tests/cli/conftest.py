@@ -1,0 +1,140 @@
+"""A gateway process that the tests of the command line share, and ways to run commands."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from openclaw_a2a.cli import run
+
+SLOW_AGENT = Path(__file__).parents[1] / "clients" / "agents" / "slow.py"
+COMMAND = [sys.executable, "-c", "from openclaw_a2a.cli import main; main()"]
+TOKEN = "a-token-for-the-tests-of-commands"
+
+
+class Finished:
+    """What a command left behind: its exit code and what it printed."""
+
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code = code
+        self.out = out
+        self.err = err
+
+    @property
+    def json(self):
+        return json.loads(self.out)
+
+    @property
+    def lines(self):
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+@pytest.fixture
+def command(capsys, tmp_path: Path, monkeypatch) -> Callable[..., Finished]:
+    """Run one command line in this process, away from the machine's settings."""
+    for name in [name for name in os.environ if name.startswith("OPENCLAW_A2A_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / ".config"))
+    monkeypatch.chdir(tmp_path)
+
+    def execute(*arguments: str) -> Finished:
+        capsys.readouterr()
+        code = run(list(arguments))
+        printed = capsys.readouterr()
+        return Finished(code, printed.out, printed.err)
+
+    return execute
+
+
+@pytest.fixture(scope="session")
+def shared_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a gateway with an echo account, a slow one and one that fails."""
+    home = tmp_path_factory.mktemp("shared-gateway")
+    port = free_port()
+    config = home / "gateway.json5"
+    config.write_text(json.dumps(shared_settings()), encoding="utf-8")
+    with (home / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [*COMMAND, "up", "--config", str(config), "--port", str(port), "--data", str(home)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=home,
+            env={**os.environ, "HOME": str(home)},
+        )
+    address = f"http://127.0.0.1:{port}"
+    try:
+        wait_until_ready(address, process, home / "log")
+        yield address
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(20)
+
+
+def shared_settings() -> dict[str, object]:
+    slow = [sys.executable, str(SLOW_AGENT)]
+    fails = [sys.executable, "-c", "import sys; sys.exit('no luck today')"]
+    return {
+        "server": {"stopSeconds": 0},
+        "agents": {
+            "main": {"adapter": "echo"},
+            "slow": {"adapter": "command", "command": slow, "input": "stdin"},
+            "fails": {"adapter": "command", "command": fails, "input": "stdin"},
+        },
+        "channels": {
+            "a2a": {
+                "accounts": {
+                    "default": {"agentStyle": "task-generating", "label": "Echo"},
+                    "slow": {"defaultAgentId": "slow", "agentStyle": "task-generating"},
+                    "fails": {"defaultAgentId": "fails", "agentStyle": "task-generating"},
+                    "direct": {"defaultAgentId": "main"},
+                }
+            }
+        },
+    }
+
+
+def wait_until_ready(address: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            break
+        with suppress(OSError):
+            urllib.request.urlopen(f"{address}/readyz", timeout=2).close()
+            return
+        time.sleep(0.02)  # another process becomes ready; nothing here can be awaited
+    pytest.fail(f"the gateway was not ready:\n{log.read_text(encoding='utf-8')}")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.fixture
+def echo(command, shared_gateway: str) -> Callable[..., Finished]:
+    """Run a command against the echo account."""
+    return lambda *arguments: command(*arguments, "--url", shared_gateway)
+
+
+@pytest.fixture
+def slow(command, shared_gateway: str) -> Callable[..., Finished]:
+    """Run a command against the slow account."""
+    return lambda *arguments: command(*arguments, "--url", f"{shared_gateway}/agents/slow")
+
+
+@pytest.fixture
+def program() -> list[str]:
+    """The command line that starts the program as a process of its own."""
+    return COMMAND

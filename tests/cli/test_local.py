@@ -1,0 +1,109 @@
+"""Commands that need no gateway: config, db, and up when it cannot start."""
+
+from pathlib import Path
+
+import pytest
+
+
+def test_settings_that_are_right_are_said_to_be(command, tmp_path: Path) -> None:
+    shown = command("config", "check")
+    assert (shown.code, shown.err) == (0, "")
+    (tmp_path / "openclaw-a2a.json5").write_text("{ outbound: { x: 1 } }", encoding="utf-8")
+    shown = command("config", "check")
+    assert shown.code == 0
+    assert "openclaw-a2a.json5" in shown.out
+    assert shown.err.startswith("warning outbound: ")
+
+
+def test_every_problem_of_the_settings_is_told(command, tmp_path: Path) -> None:
+    file = tmp_path / "mine.json5"
+    file.write_text("{ sever: {}, server: { port: 'x' } }", encoding="utf-8")
+    for words in (["config", "check"], ["config", "show"], ["up"], ["db", "upgrade"]):
+        shown = command(*words, "--config", str(file))
+        assert (shown.code, shown.out) == (2, "")
+        first, *problems, _ = shown.err.splitlines()
+        assert first == "error settings-invalid: the settings have 2 problems"
+        assert [problem.split(":")[0].strip() for problem in problems] == ["sever", "server.port"]
+    told = command("config", "check", "--json", "--config", str(file))
+    assert told.code == 2
+    assert [problem["path"] for problem in told.json["problems"]] == ["sever", "server.port"]
+    assert told.json["ok"] is False
+
+
+def test_the_options_of_adapters_are_checked_too(command, tmp_path: Path) -> None:
+    file = tmp_path / "mine.json5"
+    text = "{ agents: { a: { adapter: 'nobody' }, b: { adapter: 'command' } } }"
+    file.write_text(text.replace("} }", "}, main: { adapter: 'echo' } }"), encoding="utf-8")
+    told = command("config", "check", "--json", "--config", str(file)).json
+    assert {problem["path"].split(".")[1] for problem in told["problems"]} == {"a", "b"}
+
+
+def test_the_settings_in_force_are_shown_with_their_origin(command, monkeypatch) -> None:
+    monkeypatch.setenv("OPENCLAW_A2A_SERVER__PORT", "9901")
+    rows = command("config", "show", "--origin").out.splitlines()
+    (port,) = [row.split(maxsplit=1) for row in rows if row.startswith("server.port")]
+    assert port[1].split() == ["environment", "OPENCLAW_A2A_SERVER__PORT", "9901"]
+    assert command("config", "show", "--json").json["server"]["port"] == 9901
+    listed = command("config", "show", "--origin", "--json").json
+    assert {"path", "value", "origin"} == set(listed[0])
+
+
+def test_secrets_are_not_shown(command, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("SESAME", "open-sesame-open-sesame")
+    peers = "{ channels: { a2a: { security: { peers: { a: { tokens: ['env:SESAME'] } } } } } }"
+    (tmp_path / "openclaw-a2a.json5").write_text(peers, encoding="utf-8")
+    for more in ([], ["--origin"], ["--json"], ["--origin", "--json"]):
+        shown = command("config", "show", *more)
+        assert "env:SESAME" in shown.out
+        assert "open-sesame" not in shown.out
+
+
+def test_the_schema_is_one(command) -> None:
+    schema = command("config", "schema").json
+    assert "server" in schema["properties"]
+
+
+def test_the_store_is_upgraded_after_its_plan(command, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    plan = command("db", "upgrade", "--plan", "--json", "--data", str(data)).json
+    (store,) = plan["stores"]
+    assert store["path"] == str(data / "state.db")
+    assert store["steps"]
+    assert not data.exists()
+    assert "would take" in command("db", "upgrade", "--plan", "--data", str(data)).out
+    done = command("db", "upgrade", "--json", "--data", str(data)).json
+    assert done["stores"][0]["steps"] == store["steps"]
+    assert "newest schema" in command("db", "upgrade", "--data", str(data)).out
+
+
+def test_a_store_without_a_schema_needs_no_upgrade(command, monkeypatch) -> None:
+    monkeypatch.setenv("OPENCLAW_A2A_STORE__KIND", "memory")
+    shown = command("db", "upgrade")
+    assert (shown.code, shown.out) == (0, "")
+    assert "memory" in shown.err
+    assert command("db", "upgrade", "--json").json == {"plan": False, "stores": []}
+
+
+def test_an_open_bind_is_refused_at_start(command) -> None:
+    shown = command("up", "--host", "0.0.0.0")
+    assert shown.code == 2
+    assert "channels.a2a.security.peers" in shown.err
+
+
+def test_a_port_that_is_taken_is_told(command, shared_gateway: str, tmp_path: Path) -> None:
+    port = shared_gateway.rpartition(":")[2]
+    shown = command("up", "--port", port, "--data", str(tmp_path))
+    assert shown.code == 1
+    assert port in shown.err
+    assert shown.err.startswith("error ")
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_a_card_is_shown(command, shared_gateway: str, as_json: bool) -> None:
+    if as_json:
+        assert command("card", "--json", shared_gateway).json["name"] == "Echo"
+    else:
+        shown = command("card", f"{shared_gateway}/agents/slow").out
+        assert shown.startswith("slow ")
+        assert "JSONRPC" in shown
+        assert "/agents/slow/a2a/jsonrpc" in shown

@@ -1,0 +1,79 @@
+"""The page that --help shows, and how command lines that make no sense are answered."""
+
+import subprocess
+import sys
+
+import pytest
+
+from openclaw_a2a.cli.commands import build_commands
+from openclaw_a2a.cli.overview import ALIASES, COMMANDS, overview
+
+
+def test_the_page_has_every_command_with_its_own_first_sentence() -> None:
+    app = build_commands()
+    page = overview()
+    for name, (_, summary) in COMMANDS.items():
+        assert f"  {name:<9}{summary}" in page
+        assert app[name].help.splitlines()[0].startswith(summary.split(" (")[0].rstrip(".")), name
+    for name, alias in ALIASES.items():
+        assert app[alias].help == app[name].help
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"], ["help"]])
+def test_the_page_is_shown_on_standard_output(command, arguments: list[str]) -> None:
+    shown = command(*arguments)
+    assert (shown.code, shown.out.strip(), shown.err) == (0, overview(), "")
+
+
+def test_the_page_needs_nothing_that_is_slow_to_load() -> None:
+    code = (
+        "import sys; from openclaw_a2a.cli import run; run(['--help']);"
+        "print(sorted({name.split('.')[0] for name in sys.modules}), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    for name in ("cyclopts", "rich", "msgspec", "httpx2", "uvicorn", "asyncio", "pyjson5"):
+        assert f"'{name}'" not in done.stderr
+
+
+def test_commands_that_need_no_gateway_load_no_http_library() -> None:
+    code = (
+        "import sys; from openclaw_a2a.cli import run; run(['config', 'schema']);"
+        "print(sorted(sys.modules), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    for name in ("httpx2", "uvicorn", "openclaw_a2a.app", "jsonschema_rs"):
+        assert f"'{name}'" not in done.stderr
+
+
+@pytest.mark.parametrize("name", ["up", "send", "tasks", "task", "card", "config", "db", "version"])
+def test_every_command_explains_itself(command, name: str) -> None:
+    shown = command(name, "--help")
+    assert shown.code == 0
+    assert f"openclaw-a2a {name}" in shown.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (["snd"], "send"),
+        (["send", "--no-such-flag", "x"], "openclaw-a2a send --help"),
+        (["tasks", "lst"], "list"),
+        (["tasks", "show"], "openclaw-a2a tasks --help"),
+        (["up", "--port", "many"], "--port"),
+        (["tasks", "list", "--state", "happy"], "completed"),
+    ],
+)
+def test_a_wrong_command_line_is_answered_with_what_was_meant(command, arguments, hint) -> None:
+    shown = command(*arguments)
+    assert shown.code == 2
+    assert shown.out == ""
+    assert shown.err.startswith("error usage: ")
+    assert hint in shown.err
+
+
+def test_the_version_is_shown_short_and_with_what_it_runs_on(command) -> None:
+    short = command("--version").out.strip()
+    facts = command("version", "--json").json
+    assert facts["openclaw-a2a"] == short
+    assert {"python", "sqlite", "platform", "a2a"} <= set(facts)
+    assert short in command("version").out

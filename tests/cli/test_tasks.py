@@ -1,0 +1,152 @@
+"""`tasks` against a running gateway."""
+
+import subprocess
+
+import pytest
+
+
+@pytest.fixture
+def task_id(echo) -> str:
+    """A task that has ended."""
+    (answer,) = echo("send", "--json", "--no-stream", "something to keep").lines
+    return answer["task"]["id"]
+
+
+@pytest.fixture
+def held_id(slow, program, shared_gateway: str):
+    """A task that goes on until it is canceled."""
+    arguments = ["send", "hold", "--json", "--url", f"{shared_gateway}/agents/slow"]
+    sender = subprocess.Popen([*program, *arguments], stdout=subprocess.PIPE, text=True)
+    assert sender.stdout is not None
+    first = sender.stdout.readline()
+    (task,) = [
+        one
+        for one in slow("tasks", "list", "--json", "--limit", "1").json["tasks"]
+        if one["id"] in first
+    ]
+    yield task["id"]
+    slow("tasks", "cancel", task["id"])
+    sender.stdout.read()
+    sender.stdout.close()
+    sender.wait(20)
+
+
+def test_the_list_has_the_newest_first_with_what_was_said(echo, task_id: str) -> None:
+    shown = echo("tasks", "list")
+    header, first, *_ = shown.out.splitlines()
+    assert header.split() == ["TASK", "STATE", "SINCE", "LAST", "MESSAGE"]
+    assert first.startswith(f"{task_id}  completed  ")
+    assert first.endswith("echo: something to keep")
+
+
+def test_the_list_as_json_has_tasks_and_how_many_there_are(echo, task_id: str) -> None:
+    shown = echo("task", "list", "--json", "--limit", "1").json
+    assert [task["id"] for task in shown["tasks"]] == [task_id]
+    assert shown["totalSize"] >= 1
+    assert set(shown) == {"tasks", "totalSize"}
+
+
+def test_the_list_can_be_narrowed(echo) -> None:
+    echo("send", "--context", "narrow", "x")
+    tasks = echo("tasks", "list", "--json", "--context", "narrow", "--state", "completed").json
+    assert [task["contextId"] for task in tasks["tasks"]] == ["narrow"]
+    none = echo("tasks", "list", "--context", "narrow", "--state", "input-required")
+    assert (none.code, none.out) == (0, "")
+    assert "openclaw-a2a send" in none.err
+
+
+def test_more_than_a_page_is_listed(echo) -> None:
+    for number in range(3):
+        echo("send", "--context", "many", f"{number}")
+    listed = echo("tasks", "list", "--json", "--context", "many", "--limit", "2").json
+    assert (len(listed["tasks"]), listed["totalSize"]) == (2, 3)
+
+
+def test_a_task_is_shown_with_everything_in_it(echo, task_id: str) -> None:
+    shown = echo("tasks", "show", task_id).out
+    assert f"task     {task_id}" in shown
+    assert "state    completed" in shown
+    assert "user:\n  something to keep" in shown
+    assert "  echo: something to keep" in shown
+    assert echo("tasks", "show", "--json", task_id).json["id"] == task_id
+
+
+def test_the_beginning_of_an_id_is_enough(echo, task_id: str) -> None:
+    assert echo("tasks", "show", "--json", task_id[:9]).json["id"] == task_id
+
+
+def test_a_beginning_that_several_have_is_told(echo) -> None:
+    # Seventeen ids, sixteen first digits.
+    for _ in range(17):
+        echo("send", "--context", "several", "x")
+    tasks = echo("tasks", "list", "--json", "--context", "several").json["tasks"]
+    digits = [task["id"][0] for task in tasks]
+    shown = echo("tasks", "show", max(digits, key=digits.count))
+    assert shown.code == 2
+    assert shown.err.startswith("error task-ambiguous: ")
+
+
+def test_a_task_that_is_not_there_is_told(echo) -> None:
+    shown = echo("tasks", "show", "no-such-task")
+    assert shown.code == 1
+    assert shown.err.startswith("error task-not-found: ")
+    assert "openclaw-a2a tasks list" in shown.err
+
+
+def test_an_ended_task_is_watched_as_it_is(echo, task_id: str) -> None:
+    shown = echo("tasks", "watch", task_id[:9])
+    assert (shown.code, shown.out) == (0, "echo: something to keep\n")
+    (event,) = echo("tasks", "watch", "--json", task_id).lines
+    assert event["task"]["id"] == task_id
+
+
+def test_a_canceled_task_has_really_stopped(slow, held_id: str) -> None:
+    shown = slow("tasks", "cancel", held_id[:9])
+    assert (shown.code, shown.out) == (0, f"{held_id}  canceled\n")
+    again = slow("tasks", "cancel", held_id)
+    assert again.code == 1
+    assert again.err.startswith("error task-not-cancelable: ")
+
+
+def test_watching_ends_with_the_task(slow, held_id: str, program, shared_gateway: str) -> None:
+    arguments = ["tasks", "watch", held_id, "--url", f"{shared_gateway}/agents/slow"]
+    watcher = subprocess.Popen([*program, *arguments], stderr=subprocess.PIPE, text=True)
+    assert watcher.stderr is not None
+    assert held_id in watcher.stderr.readline()
+    slow("tasks", "cancel", held_id)
+    _, talk = watcher.communicate(timeout=30)
+    assert watcher.returncode == 1
+    assert talk.splitlines()[-1].startswith("canceled")
+
+
+def test_deleting_asks_first_and_then_the_task_is_gone(echo, task_id: str) -> None:
+    refused = echo("tasks", "delete", task_id)
+    assert refused.code == 2
+    assert "--yes" in refused.err
+    assert echo("tasks", "delete", "--yes", "--json", task_id[:9]).json == {"deleted": task_id}
+    assert echo("tasks", "show", task_id).code == 1
+
+
+@pytest.mark.slow
+def test_watching_goes_on_when_the_gateway_is_killed_and_comes_back(
+    start_gateway, slow_agent, program, command
+) -> None:
+    accounts = {"default": {"agentStyle": "task-generating"}}
+    settings = {"agents": {"main": slow_agent}, "channels": {"a2a": {"accounts": accounts}}}
+    gateway = start_gateway(settings)
+    sender = subprocess.Popen(
+        [*program, "send", "hold", "--url", gateway.url],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert sender.stdout is not None
+    assert sender.stdout.read(len("holding")) == "holding"
+    gateway.kill()
+    gateway.start()
+    rest, talk = sender.communicate(timeout=60)
+    assert sender.returncode == 1
+    assert rest.strip() == ""
+    assert "trying again" in talk
+    assert talk.splitlines().count("working") == 1
+    assert talk.splitlines()[-1].startswith("failed")
