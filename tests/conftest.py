@@ -173,16 +173,11 @@ def slow_agent() -> dict[str, object]:
 
 @pytest.fixture
 def gateway(start_gateway: StartGateway, slow_agent: dict[str, object]) -> GatewayProcess:
-    """A running gateway whose default agent is the slow one."""
+    """A running gateway with the slow agent; at `/agents/direct` it answers without a task."""
+    accounts = {
+        "default": {"defaultAgentId": "main", "agentStyle": "task-generating"},
+        "direct": {"defaultAgentId": "main", "agentStyle": "hybrid"},
+    }
     return start_gateway(
-        {
-            "agents": {"main": slow_agent},
-            "channels": {
-                "a2a": {
-                    "accounts": {
-                        "default": {"defaultAgentId": "main", "agentStyle": "task-generating"}
-                    }
-                }
-            },
-        }
+        {"agents": {"main": slow_agent}, "channels": {"a2a": {"accounts": accounts}}}
     )

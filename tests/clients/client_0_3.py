@@ -1,6 +1,7 @@
 """Drive a gateway with the official a2a-sdk 0.3 client and print what it saw as one JSON object.
 
-Usage: client_0_3.py BASE_URL
+Usage: client_0_3.py BASE_URL DIRECT_URL
+(the agent at DIRECT_URL answers with a message where it can)
 """
 
 import asyncio
@@ -112,8 +113,9 @@ async def error_code(call):
     return None
 
 
-async def drive(base_url):
+async def drive(base_url, direct_url):
     async with httpx.AsyncClient(timeout=30) as http:
+        direct = Session(http, await A2ACardResolver(http, direct_url).get_agent_card())
         card = await A2ACardResolver(http, base_url).get_agent_card()
         session = Session(http, card)
         report = {
@@ -125,6 +127,7 @@ async def drive(base_url):
             "send": await session.send("echo:hello"),
             "stream": await session.stream("chunks:5:8"),
             "held": await session.hold_and_cancel(),
+            "direct": [await direct.send("echo:hi"), *await direct.stream("echo:hi")],
         }
         task = report["send"]
         report["get"] = await session.get(task["id"])
@@ -139,4 +142,4 @@ async def drive(base_url):
 
 
 if __name__ == "__main__":
-    print(json.dumps(asyncio.run(drive(sys.argv[1]))))
+    print(json.dumps(asyncio.run(drive(sys.argv[1], sys.argv[2]))))

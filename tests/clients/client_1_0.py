@@ -1,6 +1,7 @@
 """Drive a gateway with the official a2a-sdk 1.x client and print what it saw as one JSON object.
 
-Usage: client_1_0.py BASE_URL [JSONRPC|HTTP+JSON]
+Usage: client_1_0.py BASE_URL DIRECT_URL [JSONRPC|HTTP+JSON]
+(the agent at DIRECT_URL answers with a message where it can)
 """
 
 import asyncio
@@ -139,8 +140,10 @@ async def error_name(call):
     return None
 
 
-async def drive(base_url, binding):
+async def drive(base_url, direct_url, binding):
     async with httpx.AsyncClient(timeout=30, headers={"A2A-Version": "1.0"}) as http:
+        direct_card = await A2ACardResolver(http, direct_url).get_agent_card()
+        direct = Session(http, direct_card, binding)
         card = await A2ACardResolver(http, base_url).get_agent_card()
         session = Session(http, card, binding)
         report = {
@@ -153,6 +156,7 @@ async def drive(base_url, binding):
             "send": await session.send("echo:hello"),
             "stream": await session.stream("chunks:5:8"),
             "held": await session.hold_and_cancel(),
+            "direct": [await direct.send("echo:hi"), *await direct.stream("echo:hi")],
         }
         task = report["send"]
         report["get"] = await session.get(task["id"])
@@ -170,5 +174,5 @@ async def drive(base_url, binding):
 
 
 if __name__ == "__main__":
-    chosen = sys.argv[2] if len(sys.argv) > 2 else "JSONRPC"
-    print(json.dumps(asyncio.run(drive(sys.argv[1], chosen))))
+    chosen = sys.argv[3] if len(sys.argv) > 3 else "JSONRPC"
+    print(json.dumps(asyncio.run(drive(sys.argv[1], sys.argv[2], chosen))))

@@ -38,7 +38,7 @@ class OfficialClient:
             f"the environment of {self.name} is not there; `./dev test` makes it"
         )
         done = subprocess.run(
-            [program, script, url, *options],
+            [program, script, url, f"{url}/agents/direct", *options],
             cwd=self.folder,
             capture_output=True,
             text=True,
@@ -123,6 +123,7 @@ def assert_does_every_call(client: OfficialClient, report: Report) -> None:
     assert_sends_and_reads(report)
     assert_streams(report["stream"])
     assert_follows_and_cancels(report["held"])
+    assert report["direct"] == [{"kind": "message", "text": "echo:hi"}] * 2
     assert report["errors"] == {
         "getUnknown": client.unknown_task,
         "cancelEnded": client.cancel_of_ended_task,

@@ -1,5 +1,7 @@
 // Drive a gateway with the official @a2a-js/sdk 1.x client and print what it saw as one JSON object.
-// Usage, in the folder that has node_modules: node client.mjs BASE_URL [JSONRPC|HTTP+JSON]
+// Usage, in the folder that has node_modules:
+// node client.mjs BASE_URL DIRECT_URL [JSONRPC|HTTP+JSON]
+// (the agent at DIRECT_URL answers with a message where it can)
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
 
@@ -7,7 +9,7 @@ const require = createRequire(join(process.cwd(), 'package.json'));
 const { ClientFactory, ClientFactoryOptions } = require('@a2a-js/sdk/client');
 const { Role, TaskState } = require('@a2a-js/sdk');
 
-const [baseUrl, binding = 'JSONRPC'] = process.argv.slice(2);
+const [baseUrl, directUrl, binding = 'JSONRPC'] = process.argv.slice(2);
 
 const ask = (text, { contextId = '', returnImmediately = false } = {}) => ({
   tenant: '',
@@ -100,7 +102,10 @@ const holdAndCancel = async (client) => {
 const options = ClientFactoryOptions.createFrom(ClientFactoryOptions.default, {
   preferredTransports: [binding],
 });
-const client = await new ClientFactory(options).createFromUrl(baseUrl);
+const factory = new ClientFactory(options);
+const client = await factory.createFromUrl(baseUrl);
+// Resolved against the card's own address, so that the path of the account stays.
+const direct = await factory.createFromUrl(`${directUrl}/.well-known/agent-card.json`, '');
 const card = await client.getAgentCard();
 const get = async (id, more = {}) => describeTask(await client.getTask({ tenant: '', id, ...more }));
 const send = async (text, more) => describeAnswer(await client.sendMessage(ask(text, more)));
@@ -114,6 +119,10 @@ const report = {
   send: await send('echo:hello'),
   stream: await collect(client.sendMessageStream(ask('chunks:5:8'))),
   held: await holdAndCancel(client),
+  direct: [
+    describeAnswer(await direct.sendMessage(ask('echo:hi'))),
+    ...(await collect(direct.sendMessageStream(ask('echo:hi')))),
+  ],
 };
 const { id, contextId } = report.send;
 report.get = await get(id);

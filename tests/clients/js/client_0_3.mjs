@@ -1,12 +1,14 @@
 // Drive a gateway with the official @a2a-js/sdk 0.3 client and print what it saw as one JSON object.
-// Usage, in the folder that has node_modules: node client_0_3.mjs BASE_URL
+// Usage, in the folder that has node_modules:
+// node client_0_3.mjs BASE_URL DIRECT_URL
+// (the agent at DIRECT_URL answers with a message where it can)
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
 
 const require = createRequire(join(process.cwd(), 'package.json'));
 const { ClientFactory } = require('a2a-js-sdk-0.3/client');
 
-const [baseUrl] = process.argv.slice(2);
+const [baseUrl, directUrl] = process.argv.slice(2);
 
 const ask = (text, { contextId, blocking = true } = {}) => ({
   message: {
@@ -77,7 +79,10 @@ const holdAndCancel = async (client) => {
   return { stream: sent, subscribe: subscribed, cancel: canceled };
 };
 
-const client = await new ClientFactory().createFromUrl(baseUrl);
+const factory = new ClientFactory();
+const client = await factory.createFromUrl(baseUrl);
+// Resolved against the card's own address, so that the path of the account stays.
+const direct = await factory.createFromUrl(`${directUrl}/.well-known/agent-card.json`, '');
 const card = await client.getAgentCard();
 const send = async (text, more) => describe(await client.sendMessage(ask(text, more)));
 
@@ -90,6 +95,10 @@ const report = {
   send: await send('echo:hello'),
   stream: await collect(client.sendMessageStream(ask('chunks:5:8'))),
   held: await holdAndCancel(client),
+  direct: [
+    describe(await direct.sendMessage(ask('echo:hi'))),
+    ...(await collect(direct.sendMessageStream(ask('echo:hi')))),
+  ],
 };
 const { id, contextId } = report.send;
 report.get = describe(await client.getTask({ id }));
