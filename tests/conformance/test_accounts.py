@@ -3,6 +3,7 @@
 import base64
 from pathlib import Path
 
+import anyio
 import pytest
 
 from openclaw_a2a.app import build_app
@@ -164,6 +165,7 @@ class _BrokenClock:
 async def test_internal_failure_is_32603_and_tells_nothing(start: Start) -> None:
     clock = _BrokenClock()
     door = await start(_agent(), clock=clock)
+    await anyio.wait_all_tasks_blocked()  # what the gateway does by itself at its start is done
     clock.is_broken = True
     new = await V1Client(door).error("SendMessage", v1_message())
     old = await V03Client(door).error("message/send", {**v1_message(), "message": _old_message()})
