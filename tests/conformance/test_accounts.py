@@ -198,7 +198,45 @@ async def test_files_within_the_input_modes_reach_the_agent(start: Start) -> Non
     assert len(agent.turns) == 2
 
 
-@pytest.mark.requirement("inbound.account.task-store", "store.json.file.file-name")
+@pytest.mark.requirement("files.bounded")
+async def test_inline_file_over_the_limit_is_refused(start: Start) -> None:
+    agent = _agent()
+    account = {"defaultInputModes": ["image/png"], "maxBodyBytes": 10_000}
+    door = await start(agent, account=account)
+    part = {"raw": base64.b64encode(bytes(10_000)).decode(), "mediaType": "image/png"}
+    answer = await door.post(RPC, encode_call("SendMessage", v1_message(parts=[part])))
+    assert answer.status == 413
+    assert agent.turns == []
+
+
+@pytest.mark.requirement("files.private")
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.1/a.png",
+        "http://localhost:8080/a.png",
+        "http://10.1.2.3/a.png",
+        "http://192.168.1.1/a.png",
+        "http://169.254.169.254/latest/meta-data",
+        "http://[::1]/a.png",
+        "http://[fd00::1]/a.png",
+        "http://0.0.0.0/a.png",
+        "http://2130706433/a.png",
+        "file:///etc/passwd",
+        "ftp://files.example/a.png",
+        "not an address",
+    ],
+)
+async def test_linked_file_on_a_private_address_is_refused(start: Start, url: str) -> None:
+    agent = _agent()
+    door = await start(agent, account={"defaultInputModes": ["image/png"]})
+    new = v1_message(parts=[{"text": "see"}, {"url": url, "mediaType": "image/png"}])
+    failed = await V1Client(door).error("SendMessage", new)
+    assert "message.parts[1]" in failed.message
+    assert agent.turns == []
+
+
+@pytest.mark.requirement("inbound.account.task-store", "store.json-file.file-name")
 async def test_account_may_keep_its_tasks_in_files_of_its_own(start: Start, tmp_path: Path) -> None:
     folder = tmp_path / "records"
     store = {"kind": "json-file", "path": str(folder)}

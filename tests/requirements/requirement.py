@@ -27,14 +27,18 @@ class Requirement:
 def rules(source: str, **areas: dict[str, str]) -> tuple[Requirement, ...]:
     """The rules of one source.
 
-    Keyword names are areas (`inbound_card` becomes `inbound.card`), their members are the last
-    label of the id and the sentence.
+    Keyword names are areas (`inbound_card` becomes `inbound.card`, a double underscore a dash),
+    their members are the last label of the id and the sentence.
     """
     return tuple(
-        Requirement(id=f"{area.replace('_', '.')}.{label}", text=text, source=source)
+        Requirement(id=f"{_dotted(area)}.{label}", text=text, source=source)
         for area, members in areas.items()
         for label, text in members.items()
     )
+
+
+def _dotted(area: str) -> str:
+    return area.replace("__", "-").replace("_", ".")
 
 
 def deferred(reason: Deferral, source: str, **areas: dict[str, str]) -> tuple[Requirement, ...]:

@@ -14,7 +14,7 @@ STORES = rules(
         "journal-internal": "Peers never see the journal.",
         "memory": "The memory store behaves the same and keeps nothing.",
     },
-    store_json_file={
+    store_json__file={
         "file-name": "Each task is one file named by its id in unpadded base64url.",
         "atomic": "A file is written aside and renamed, so that a reader never sees half of it.",
         "schema-v2": "The file is the contract's version 2 record.",
