@@ -18,7 +18,6 @@ from openclaw_a2a.cli import run
 
 SLOW_AGENT = Path(__file__).parents[1] / "clients" / "agents" / "slow.py"
 COMMAND = [sys.executable, "-c", "from openclaw_a2a.cli import main; main()"]
-TOKEN = "a-token-for-the-tests-of-commands"
 
 
 class Finished:

@@ -61,9 +61,9 @@ def show_settings(
 
 
 @app.command
-def schema() -> int:
-    """Print the JSON Schema of the settings file, for editors."""
-    show_json(settings_schema())
+def schema(*, as_json: JsonFlag = True) -> int:
+    """Print the JSON Schema of the settings file, for editors; it is JSON with and without --json."""
+    show_json(settings_schema(), pretty=as_json)
     return DONE
 
 
