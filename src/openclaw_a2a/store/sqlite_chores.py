@@ -21,13 +21,15 @@ FROM run WHERE owner <> ? AND lease_until < ? ORDER BY ticket"""
 _CLAIM_RUN = "UPDATE run SET owner = ?, lease_until = ?, fence = ? WHERE ticket = ?"
 _RENEW = "UPDATE run SET lease_until = ? WHERE owner = ?"
 _SELECT_TASK = "SELECT number, state FROM task WHERE id = ? AND principal = ? AND account = ?"
+_SELECT_ENDED = """
+SELECT principal, account, state, count FROM tally WHERE state IN (3, 4, 5, 7) AND count > 0"""
 _COUNT_OLD = """
 SELECT count(*) FROM (
-  SELECT 1 FROM task WHERE state IN (3, 4, 5, 7) AND status_at < ? LIMIT ?)"""
-_COUNT_ENDED = "SELECT coalesce(sum(count), 0) FROM tally WHERE state IN (3, 4, 5, 7)"
+  SELECT 1 FROM task INDEXED BY task_by_status
+  WHERE principal = ? AND account = ? AND state = ? AND status_at < ? LIMIT ?)"""
 _SELECT_OLDEST = """
-SELECT number, id, principal, account, state FROM task
-WHERE state IN (3, 4, 5, 7) ORDER BY status_at, id LIMIT ?"""
+SELECT status_at, id, number, principal, account, state FROM task INDEXED BY task_by_status
+WHERE principal = ? AND account = ? AND state = ? ORDER BY status_at, id LIMIT ?"""
 _DELETE_TASK = "DELETE FROM task WHERE number = ?"
 _DELETE_SNAPSHOT = "DELETE FROM snapshot WHERE task = ?"
 _DELETE_EVENTS = "DELETE FROM event WHERE task = ?"
@@ -98,13 +100,16 @@ def delete_task(batch: SqliteBatch, deletion: Deletion) -> bool:
 def forget_tasks(batch: SqliteBatch, retention: Retention) -> int:
     """Delete ended tasks that are too old or too many; how many went."""
     batch.flush()
-    moment = to_microseconds(retention.ended_before)
-    old = batch.connection.execute(_COUNT_OLD, (moment, retention.limit)).fetchone()[0]
-    surplus = batch.connection.execute(_COUNT_ENDED).fetchone()[0] - retention.keep_ended
-    count = min(retention.limit, max(old, surplus, 0))
-    rows = batch.connection.execute(_SELECT_OLDEST, (count,)).fetchall()
-    _delete(batch, rows)
-    return len(rows)
+    ended = batch.connection.execute(_SELECT_ENDED).fetchall()
+    count = _count_forgettable(batch, retention, ended)
+    if count == 0:
+        return 0
+    oldest: list[tuple[Any, ...]] = []
+    for principal, account, state, _ in ended:
+        oldest += batch.connection.execute(_SELECT_OLDEST, (principal, account, state, count))
+    gone = sorted(oldest)[:count]
+    _delete(batch, [(row[2], row[1], *row[3:]) for row in gone])
+    return len(gone)
 
 
 def forget_messages(batch: SqliteBatch, retention: Retention) -> int:
@@ -117,6 +122,18 @@ def forget_messages(batch: SqliteBatch, retention: Retention) -> int:
 def probe(batch: SqliteBatch, _: None) -> None:
     """Write something of no meaning, to see whether writing works."""
     batch.connection.execute(_PROBE)
+
+
+def _count_forgettable(
+    batch: SqliteBatch, retention: Retention, ended: list[tuple[str, str, int, int]]
+) -> int:
+    moment, limit = to_microseconds(retention.ended_before), retention.limit
+    old = sum(
+        batch.connection.execute(_COUNT_OLD, (*group[:3], moment, limit)).fetchone()[0]
+        for group in ended
+    )
+    surplus = sum(group[3] for group in ended) - retention.keep_ended
+    return min(limit, max(old, surplus, 0))
 
 
 def _claimed(row: tuple[Any, ...], claim: Claim) -> RunRecord:
@@ -140,7 +157,7 @@ def _claimed(row: tuple[Any, ...], claim: Claim) -> RunRecord:
     )
 
 
-def _delete(batch: SqliteBatch, rows: list[tuple[int, TaskId, str, str, int]]) -> None:
+def _delete(batch: SqliteBatch, rows: list[tuple[Any, ...]]) -> None:
     numbers = [(row[0],) for row in rows]
     for statement in (_DELETE_TASK, _DELETE_SNAPSHOT, _DELETE_EVENTS):
         batch.connection.executemany(statement, numbers)

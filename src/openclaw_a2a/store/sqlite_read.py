@@ -7,6 +7,7 @@ import msgspec
 
 from openclaw_a2a.model.errors import CorruptRecord
 from openclaw_a2a.model.ids import MessageId, TaskId
+from openclaw_a2a.model.states import is_active
 from openclaw_a2a.model.stored import Entry, StoredTask, TaskHead
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import Known, TaskPage, TaskQuery
@@ -35,39 +36,52 @@ _SELECT_KNOWN = """
 SELECT run, task, answer, body_hash FROM message
 WHERE principal = ? AND account = ? AND message_id = ?"""
 
-_IN_SCOPE = "principal = :principal AND account = :account"
-_IN_RANGE = "status_at >= :since AND (status_at, id) < (:before, :before_id)"
-_NEWEST_FIRST = "ORDER BY status_at DESC, id DESC LIMIT :limit"
-_KEYS = "SELECT number, status_at, id FROM task"
-
-
-def _page(keys: str) -> str:
-    """The tasks with these keys; the keys are found in an index before any row is touched."""
-    return f"{_TASK} JOIN ({keys}) k ON k.number = t.number ORDER BY t.status_at DESC, t.id DESC"
-
-
-_KEYS_OF_STATE = f"{_KEYS} WHERE {_IN_SCOPE} AND state = {{}} AND {_IN_RANGE}"
-_LIST_ALL = _page(
-    " UNION ALL ".join(_KEYS_OF_STATE.format(code) for code in STATE_OF) + f" {_NEWEST_FIRST}"
+# Keys are found in an index before any row is touched. Every statement names its index, so that
+# a page costs the same whatever SQLite thinks of the table's size.
+_SCOPE = "principal = :principal AND account = :account"
+_RANGE = "status_at >= :since AND (status_at, id) < (:before, :before_id)"
+_BY_STATUS = f"FROM task INDEXED BY task_by_status WHERE {_SCOPE} AND state = {{}}"
+_BY_CONTEXT = f"""
+FROM task INDEXED BY task_by_context
+WHERE {_SCOPE} AND context = :context AND state NOT IN (1, 2)"""
+_ACTIVE_CODES = (1, 2)
+_STATE = _BY_STATUS.format(":state")
+_ACTIVE_CONTEXT_STATE = f"{_STATE} AND context = :context"
+_CONTEXT_STATE = f"{_BY_CONTEXT} AND state = :state"
+_CONTEXT_ARMS = (
+    _BY_CONTEXT,
+    *(f"{_BY_STATUS.format(code)} AND context = :context" for code in _ACTIVE_CODES),
 )
-_LIST_STATE = _page(f"{_KEYS_OF_STATE.format(':state')} {_NEWEST_FIRST}")
-_LIST_CONTEXT = _page(
-    f"{_KEYS} WHERE {_IN_SCOPE} AND context = :context AND {_IN_RANGE} {_NEWEST_FIRST}"
-)
-_LIST_CONTEXT_STATE = _page(
-    f"{_KEYS} WHERE {_IN_SCOPE} AND context = :context AND +state = :state AND {_IN_RANGE} "
-    f"{_NEWEST_FIRST}"
+_ALL_ARMS = tuple(_BY_STATUS.format(code) for code in STATE_OF)
+
+
+def _page(*arms: str) -> str:
+    """The tasks of a page out of one or several ranges, each of them in order."""
+    keys = " UNION ALL ".join(f"SELECT number, status_at, id {arm} AND {_RANGE}" for arm in arms)
+    return (
+        f"{_TASK} JOIN ({keys} ORDER BY status_at DESC, id DESC LIMIT :limit) k "
+        "ON k.number = t.number ORDER BY t.status_at DESC, t.id DESC"
+    )
+
+
+def _count(*arms: str) -> str:
+    """How many tasks some ranges hold."""
+    return "SELECT " + " + ".join(
+        f"(SELECT count(*) {arm} AND status_at >= :since)" for arm in arms
+    )
+
+
+_LIST_ALL, _COUNT_ALL = _page(*_ALL_ARMS), _count(*_ALL_ARMS)
+_LIST_STATE, _COUNT_STATE = _page(_STATE), _count(_STATE)
+_LIST_CONTEXT, _COUNT_CONTEXT = _page(*_CONTEXT_ARMS), _count(*_CONTEXT_ARMS)
+_LIST_CONTEXT_STATE, _COUNT_CONTEXT_STATE = _page(_CONTEXT_STATE), _count(_CONTEXT_STATE)
+_LIST_ACTIVE_CONTEXT, _COUNT_ACTIVE_CONTEXT = (
+    _page(_ACTIVE_CONTEXT_STATE),
+    _count(_ACTIVE_CONTEXT_STATE),
 )
 _TALLY = """
 SELECT coalesce(sum(count), 0) FROM tally WHERE principal = :principal AND account = :account"""
 _TALLY_STATE = f"{_TALLY} AND state = :state"
-_COUNT = """
-SELECT count(*) FROM task
-WHERE principal = :principal AND account = :account AND status_at >= :since"""
-_COUNT_STATE = f"{_COUNT} AND state = :state"
-_COUNT_ALL = "SELECT " + " + ".join(f"({_COUNT} AND state = {code})" for code in STATE_OF)
-_COUNT_CONTEXT = f"{_COUNT} AND context = :context"
-_COUNT_CONTEXT_STATE = f"{_COUNT_CONTEXT} AND +state = :state"
 
 _FIRST, _LAST = -(2**63), 2**63 - 1
 
@@ -131,9 +145,11 @@ class SqliteReader:
 def _statements(query: TaskQuery) -> tuple[str, str]:
     """The statement for the page and the one for the total."""
     if query.context_id is not None:
-        if query.state is not None:
-            return _LIST_CONTEXT_STATE, _COUNT_CONTEXT_STATE
-        return _LIST_CONTEXT, _COUNT_CONTEXT
+        if query.state is None:
+            return _LIST_CONTEXT, _COUNT_CONTEXT
+        if is_active(query.state):
+            return _LIST_ACTIVE_CONTEXT, _COUNT_ACTIVE_CONTEXT
+        return _LIST_CONTEXT_STATE, _COUNT_CONTEXT_STATE
     if query.state is not None:
         return _LIST_STATE, _TALLY_STATE if query.status_since is None else _COUNT_STATE
     return _LIST_ALL, _TALLY if query.status_since is None else _COUNT_ALL

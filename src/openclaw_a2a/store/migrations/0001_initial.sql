@@ -25,9 +25,10 @@ CREATE TABLE task (
 
 -- Lists go by state too, so one index serves both; a list of all states merges a few ranges.
 CREATE INDEX task_by_status ON task (principal, account, state, status_at, id);
-CREATE INDEX task_by_context ON task (principal, account, context, status_at, id);
--- Completed, failed, canceled, rejected: what may be forgotten, oldest first.
-CREATE INDEX task_ended ON task (status_at, id) WHERE state IN (3, 4, 5, 7);
+-- Contexts are random, so every entry costs a page: tasks come in when they pause or end. The
+-- active ones (1 submitted, 2 working) are few and found by their status.
+CREATE INDEX task_by_context ON task (principal, account, context, status_at, id)
+WHERE state NOT IN (1, 2);
 
 -- The newest whole picture of a task; the events after it complete it.
 CREATE TABLE snapshot (
@@ -44,10 +45,11 @@ CREATE TABLE event (
   PRIMARY KEY (task, sequence)
 ) STRICT, WITHOUT ROWID;
 
--- Runs that are queued or under way; the ticket is their order of arrival.
+-- Runs that are queued or under way; the ticket is their order of arrival. Few and remembered by
+-- the writer, which finds them by ticket: their id needs no index.
 CREATE TABLE run (
   ticket INTEGER PRIMARY KEY,
-  id TEXT NOT NULL UNIQUE,
+  id TEXT NOT NULL,
   task TEXT NOT NULL,
   context TEXT NOT NULL,
   principal TEXT NOT NULL,
