@@ -62,7 +62,7 @@ def show_settings(
 
 @app.command
 def schema(*, as_json: JsonFlag = True) -> int:
-    """Print the JSON Schema of the settings file, for editors; it is JSON with and without --json."""
+    """Print the JSON Schema of the settings file, for editors (with or without --json)."""
     show_json(settings_schema(), pretty=as_json)
     return DONE
 
