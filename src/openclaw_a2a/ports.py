@@ -1,5 +1,6 @@
 """What the engine needs from outside: a store, agents and a clock."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable
 from datetime import datetime
 from enum import Enum
@@ -56,7 +57,7 @@ class Clock(Protocol):
         ...
 
 
-class Commit(msgspec.Struct, frozen=True):
+class Commit(msgspec.Struct, frozen=True, gc=False):
     """One indivisible change of one task.
 
     `after` is the sequence the task must have now (-1: it must not exist); with `run_id` the run
@@ -74,7 +75,7 @@ class Commit(msgspec.Struct, frozen=True):
     """With `ends_run`: the agent's token for the turn that answers a pause, kept with the task."""
 
 
-class Submission(msgspec.Struct, frozen=True):
+class Submission(msgspec.Struct, frozen=True, gc=False):
     """A message to take in: its idempotency record, its run and (for a task) its first change."""
 
     run: RunRecord
@@ -83,13 +84,13 @@ class Submission(msgspec.Struct, frozen=True):
     commit: Commit | None = None
 
 
-class Accepted(msgspec.Struct, frozen=True):
+class Accepted(msgspec.Struct, frozen=True, gc=False):
     """The message is taken; the run is stored, with its place in the order of arrival."""
 
     ticket: int
 
 
-class Known(msgspec.Struct, frozen=True):
+class Known(msgspec.Struct, frozen=True, gc=False):
     """The same message was taken before. `answer` is there when its run ended without a task."""
 
     run_id: RunId
@@ -97,14 +98,14 @@ class Known(msgspec.Struct, frozen=True):
     answer: bytes | None
 
 
-class TaskKey(msgspec.Struct, frozen=True):
+class TaskKey(msgspec.Struct, frozen=True, gc=False):
     """A place in the list of tasks: newest status first, then by id."""
 
     status_at: datetime
     id: TaskId
 
 
-class TaskQuery(msgspec.Struct, frozen=True):
+class TaskQuery(msgspec.Struct, frozen=True, gc=False):
     """Which tasks to list."""
 
     scope: Scope
@@ -115,7 +116,7 @@ class TaskQuery(msgspec.Struct, frozen=True):
     after: TaskKey | None = None
 
 
-class TaskPage(msgspec.Struct, frozen=True):
+class TaskPage(msgspec.Struct, frozen=True, gc=False):
     """Some tasks, whether more follow, and how many there are in all."""
 
     tasks: tuple[StoredTask, ...]
@@ -123,7 +124,7 @@ class TaskPage(msgspec.Struct, frozen=True):
     total: int
 
 
-class Retention(msgspec.Struct, frozen=True):
+class Retention(msgspec.Struct, frozen=True, gc=False):
     """What may be forgotten."""
 
     ended_before: datetime
@@ -162,7 +163,7 @@ class Store(Protocol):
         """
         ...
 
-    def commit(self, change: Commit) -> Awaitable[None]:
+    def commit(self, change: Commit) -> "asyncio.Future[None]":
         """Change a task. Raises: LeaseLost."""
         ...
 

@@ -114,8 +114,8 @@ class Gateway:
         engine.accounts[account.id] = rules
         callers = Callers(self.settings.peers.values(), own_hosts=_own_hosts(self.settings))
         return Door(
-            account,
-            engine,
+            account=account,
+            engine=engine,
             rules=rules,
             card=build_card(account, version=VERSION, needs_token=callers.needs_token),
             callers=callers,

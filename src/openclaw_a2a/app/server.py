@@ -13,16 +13,10 @@ import uvicorn
 from openclaw_a2a.app.gateway import Gateway, build_app
 from openclaw_a2a.app.logs import configure_logs
 from openclaw_a2a.inbound.cards import account_url
-from openclaw_a2a.model.errors import GatewayFault
+from openclaw_a2a.model.errors import PortTaken
 from openclaw_a2a.settings import Loaded, Settings
 
 log = structlog.get_logger(__name__)
-
-
-class PortTaken(GatewayFault):
-    """Somebody else listens there."""
-
-    code = "port-taken"
 
 
 class _Server(uvicorn.Server):

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+import msgspec
+
 from openclaw_a2a.inbound.http import Exchange
 from openclaw_a2a.inbound.identity import Callers
 from openclaw_a2a.inbound.rate import RateLimit
@@ -13,29 +15,17 @@ from openclaw_a2a.runtime.turn import AccountRules
 from openclaw_a2a.settings import Account
 
 
-class Door:
+class Door(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a request at one account needs."""
 
-    def __init__(
-        self,
-        account: Account,
-        engine: Engine,
-        *,
-        rules: AccountRules,
-        card: AgentCard,
-        callers: Callers,
-        rate: RateLimit,
-        streams: Streams,
-        new_id: Callable[[], str],
-    ) -> None:
-        self.account = account
-        self.engine = engine
-        self.rules = rules
-        self.card = card
-        self.callers = callers
-        self.rate = rate
-        self.streams = streams
-        self.new_id = new_id
+    account: Account
+    engine: Engine
+    rules: AccountRules
+    card: AgentCard
+    callers: Callers
+    rate: RateLimit
+    streams: Streams
+    new_id: Callable[[], str]
 
     def admit(self, exchange: Exchange) -> Scope:
         """Who asks, limited to this account. Raises: Unauthenticated, NotAllowed, Overloaded."""

@@ -56,10 +56,9 @@ class Callers:
         client = exchange.client_host()
         if client is not None and not _is_loopback(client):
             raise Unauthenticated("without tokens this gateway answers its own machine only")
-        host = _host_of(exchange.header(b"host") or "")
+        host, origin = _host_of(exchange.headers.get(b"host", b"")), exchange.header(b"origin")
         if host and host not in self._own_hosts:
             raise NotAllowed(f"the Host header says {host[:80]!r}, which is not this gateway")
-        origin = exchange.header(b"origin")
         if origin and origin != "null" and _origin_host(origin) in self._own_hosts:
             return
         if origin:
@@ -74,7 +73,9 @@ def _is_loopback(address: str) -> bool:
         return address in {"localhost", "testclient"} or address.startswith("/")
 
 
-def _host_of(authority: str) -> str:
+@functools.lru_cache(maxsize=1024)
+def _host_of(header: bytes) -> str:
+    authority = header.decode("latin-1")
     if authority.startswith("["):
         return authority[1:].partition("]")[0].lower()
     return authority.rpartition(":")[0].lower() if ":" in authority else authority.lower()

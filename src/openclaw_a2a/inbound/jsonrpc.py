@@ -58,7 +58,7 @@ class Call:
 
 async def serve(exchange: Exchange, door: Door) -> None:
     """Answer one JSON-RPC request."""
-    request_id, wire = b"null", _claimed_wire(exchange)
+    request_id, wire = b"null", None
     try:
         scope = door.admit(exchange)
         exchange.check_json()
@@ -68,12 +68,14 @@ async def serve(exchange: Exchange, door: Door) -> None:
         wire = call.dialect.wire
         await _METHODS[envelope.method](call)
     except EnvelopeError as problem:
+        wire = _claimed_wire(exchange)
         await answer_error(exchange, problem.error, request_id=problem.id, wire=wire)
     except GatewayError as error:
+        wire = wire or _claimed_wire(exchange)
         await answer_error(exchange, error, request_id=request_id, wire=wire)
     except Exception:  # the edge of a request: whatever broke is ours, and told in one sentence
         log.exception("request-broken", path=exchange.path)
-        fault = GatewayFault("internal error")
+        fault, wire = GatewayFault("internal error"), wire or _claimed_wire(exchange)
         await answer_error(exchange, fault, request_id=request_id, wire=wire)
 
 

@@ -37,6 +37,7 @@ GatewayError(message, details)          code      stable kebab-case name, search
     CorruptRecord                       a stored record cannot be read
     SchemaTooNew                        the store was written by a newer version
     StoreLocked                         another process uses the store
+    PortTaken                           somebody else listens where we are to listen
     SettingsInvalid                     the configuration has problems
 """
 
@@ -287,6 +288,12 @@ class StoreLocked(GatewayFault):
     """Another process uses the store."""
 
     code = "store-locked"
+
+
+class PortTaken(GatewayFault):
+    """Somebody else listens where the gateway is to listen."""
+
+    code = "port-taken"
 
 
 class SettingsInvalid(GatewayFault):

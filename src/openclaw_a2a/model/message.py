@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 from openclaw_a2a.model.ids import ContextId, Json, JsonObject, MessageId, TaskId
 
 
-class Record(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+class Record(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", gc=False):
     """Root of everything that is stored and shown: frozen, defaults left out, camelCase as JSON."""
 
 

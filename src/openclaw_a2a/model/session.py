@@ -1,5 +1,6 @@
 """Session keys: which conversation of an agent a caller's context continues."""
 
+import functools
 import hashlib
 import re
 
@@ -17,10 +18,15 @@ _HASHED = re.compile(r"(^|\.)h-[0-9a-f]{16}$")
 
 def session_key(agent_id: AgentId, principal: PeerName, context_id: ContextId) -> SessionKey:
     """The key of the session for a caller's context: same caller and context, same session."""
-    peer, context = safe_label(principal), safe_label(context_id)
-    return SessionKey(f"agent:{agent_id.lower()}:a2a:{peer}:{context}")
+    return SessionKey(f"{_prefix(agent_id, principal)}:{safe_label(context_id)}")
 
 
+@functools.lru_cache(maxsize=1024)
+def _prefix(agent_id: AgentId, principal: PeerName) -> str:
+    return f"agent:{agent_id.lower()}:a2a:{safe_label(principal)}"
+
+
+@functools.lru_cache(maxsize=1024)
 def main_session_key(agent_id: AgentId) -> SessionKey:
     """The key of the agent's own main session."""
     return SessionKey(f"agent:{agent_id.lower()}:main")

@@ -25,7 +25,7 @@ class StreamBody(Record, frozen=True):
 _body_decoder = msgspec.json.Decoder(StreamBody)
 
 
-class Entry(msgspec.Struct, frozen=True):
+class Entry(msgspec.Struct, frozen=True, gc=False):
     """One committed event: its place in the task's order, its stored bytes, and the state it
     sets (None for artifacts)."""
 
@@ -39,7 +39,7 @@ class Entry(msgspec.Struct, frozen=True):
         return decode_event(self.body)
 
 
-class TaskHead(msgspec.Struct, frozen=True):
+class TaskHead(msgspec.Struct, frozen=True, gc=False):
     """What is known of a task without its content."""
 
     id: TaskId
@@ -52,7 +52,7 @@ class TaskHead(msgspec.Struct, frozen=True):
     binding: Binding | None = None
 
 
-class StoredTask(msgspec.Struct, frozen=True):
+class StoredTask(msgspec.Struct, frozen=True, gc=False):
     """A task as it lies in the store: head, the last snapshot, and the entries after it."""
 
     head: TaskHead
@@ -67,7 +67,7 @@ class RunOptions(Record, frozen=True):
     is_task: bool = False
 
 
-class RunRecord(msgspec.Struct, frozen=True):
+class RunRecord(msgspec.Struct, frozen=True, gc=False):
     """A run that is queued or under way; its row goes when the run ends or pauses.
 
     `is_started` is committed before an agent is first asked, so after a crash a run that never

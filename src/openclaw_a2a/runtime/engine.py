@@ -30,7 +30,7 @@ from openclaw_a2a.ports import Agents, Clock, Store, Submission
 from openclaw_a2a.runtime.journal import Journal
 from openclaw_a2a.runtime.lane import Lanes
 from openclaw_a2a.runtime.live import KnownRun, LiveTask
-from openclaw_a2a.runtime.output import OutputModes
+from openclaw_a2a.runtime.output import OutputModes, output_modes
 from openclaw_a2a.runtime.run import LiveRun
 from openclaw_a2a.runtime.turn import AccountRules, bind
 from openclaw_a2a.runtime.view import TaskView
@@ -166,12 +166,10 @@ class Engine:
         resume: bytes | None = None,
     ) -> LiveRun:
         place = self._lanes.join(binding.session_key, send.scope.principal)
-        assert message.task_id is not None  # noqa: S101 - both callers set ids
-        assert message.context_id is not None  # noqa: S101
         record = RunRecord(
             id=RunId(self.new_id()),
-            task_id=message.task_id,
-            context_id=message.context_id,
+            task_id=message.task_id or TaskId(""),
+            context_id=message.context_id or ContextId(""),
             scope=send.scope,
             session_key=binding.session_key,
             message=message,
@@ -296,7 +294,7 @@ def check_parts(message: Message, rules: AccountRules) -> None:
     modes: OutputModes | None = None
     for index, part in enumerate(message.parts):
         if part.is_file:
-            modes = modes or OutputModes(rules.input_modes)
+            modes = modes or output_modes(rules.input_modes)
             media_type = part.media_type or "application/octet-stream"
             if not modes.takes(media_type):
                 raise PartNotAccepted(

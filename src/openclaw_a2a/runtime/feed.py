@@ -5,7 +5,6 @@ left the window it reads from the store. So a slow follower costs nobody anythin
 """
 
 import asyncio
-from collections import deque
 
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.states import PAUSED, TERMINAL
@@ -14,7 +13,7 @@ from openclaw_a2a.ports import Store
 
 _ENDS = TERMINAL | PAUSED
 PAGE = 256
-"""How many events are kept in the window, and read from the store at once."""
+"""How many events are kept in the window at least, and read from the store at once."""
 
 
 class Feed:
@@ -26,13 +25,15 @@ class Feed:
         self.sequence = sequence
         """The last committed sequence."""
         self.is_closed = False
-        self._window: deque[Entry] = deque(maxlen=PAGE)
+        self._window: list[Entry] = []
         self._waiters: set[asyncio.Future[None]] = set()
 
     def publish(self, entries: tuple[Entry, ...]) -> None:
         """Committed events become visible."""
         if entries:
-            self._window.extend(entries)
+            self._window += entries
+            if len(self._window) > 2 * PAGE:
+                del self._window[:-PAGE]
             self.sequence = entries[-1].sequence
             self._wake()
 
@@ -47,7 +48,7 @@ class Feed:
             return []
         if not self._window or self._window[0].sequence > cursor + 1:
             return None
-        return [entry for entry in self._window if entry.sequence > cursor]
+        return self._window[cursor - self.sequence :]
 
     def add_waiter(self, waiter: asyncio.Future[None]) -> None:
         """Wake this future at the next change."""
@@ -58,10 +59,11 @@ class Feed:
         self._waiters.discard(waiter)
 
     def _wake(self) -> None:
-        waiters, self._waiters = self._waiters, set()
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+        if self._waiters:
+            waiters, self._waiters = self._waiters, set()
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
 
 
 class Follower:

@@ -158,7 +158,7 @@ class Journal:
             self._send(self._change(ends_run=False, resume=None))
 
     def _send(self, change: Commit) -> None:
-        future = asyncio.ensure_future(self._store.commit(change), loop=self._loop)
+        future = self._store.commit(change)
         future.add_done_callback(lambda done: self.committed(change, _error_of(done)))
 
     def _number(self, event: Event) -> Entry:

@@ -1,7 +1,7 @@
 """Lanes: one run at a time per session, in arrival order; other sessions side by side."""
 
 import asyncio
-from collections import Counter, deque
+from collections import defaultdict, deque
 
 import msgspec
 
@@ -55,8 +55,8 @@ class Lanes:
         self._limits = limits
         self._lanes: dict[SessionKey, deque[Place]] = {}
         self._ready: deque[Place] = deque()
-        self._waiting_by_peer: Counter[PeerName] = Counter()
-        self._running_by_peer: Counter[PeerName] = Counter()
+        self._waiting_by_peer: defaultdict[PeerName, int] = defaultdict(int)
+        self._running_by_peer: defaultdict[PeerName, int] = defaultdict(int)
         self.running = 0
         self.waiting = 0
 

@@ -1,5 +1,6 @@
 """One assistant message while it grows, and which of its content the caller accepts."""
 
+import functools
 from collections.abc import Sequence
 
 import msgspec
@@ -26,17 +27,29 @@ class OutputModes:
 
     def filter(self, parts: Sequence[Part]) -> tuple[Part, ...]:
         """The parts that may be sent and hold something, cleaned for the wire."""
-        return tuple(cleaned for part in parts if (cleaned := self._sendable(part)) is not None)
+        sendable = [self._sendable(part) for part in parts]
+        return tuple([part for part in sendable if part is not None])
 
     def _sendable(self, part: Part) -> Part | None:
         if part.text is not None:
-            is_wanted = self.takes_text and part.text != ""
-            return msgspec.structs.replace(part, text=clean_text(part.text)) if is_wanted else None
+            if not self.takes_text or not part.text:
+                return None
+            return part if part.text.isascii() else _cleaned(part, part.text)
         if part.is_file:
             return part if self.takes(part.media_type or "application/octet-stream") else None
         if part.data is msgspec.UNSET or not self.takes("application/json"):
             return None
         return msgspec.structs.replace(part, data=json_safe(part.data))
+
+
+@functools.lru_cache(maxsize=256)
+def output_modes(accepted: tuple[str, ...]) -> OutputModes:
+    """The modes of a caller; most callers say the same."""
+    return OutputModes(accepted)
+
+
+def _cleaned(part: Part, text: str) -> Part:
+    return msgspec.structs.replace(part, text=clean_text(text))
 
 
 class Output:
@@ -130,7 +143,7 @@ class Output:
 
 def has_content(parts: Sequence[Part]) -> bool:
     """True when there is something to read; blank text is not."""
-    return any(part.text is None or not part.text.isspace() for part in parts if part.text != "")
+    return any(part.text is None or part.text.strip() != "" for part in parts)
 
 
 def clean_text(text: str) -> str:

@@ -31,10 +31,7 @@ class AccountRules(msgspec.Struct, frozen=True):
 
 def is_usable(message: Message) -> bool:
     """True when an agent can do something with the message."""
-    return any(
-        part.is_file or part.data is not msgspec.UNSET or (part.text or "").strip()
-        for part in message.parts
-    )
+    return any(part.text is None or part.text.strip() != "" for part in message.parts)
 
 
 def bind(rules: AccountRules, scope: Scope, message: Message, *, now: datetime) -> Binding:
@@ -91,7 +88,8 @@ def build_turn(
 
 def usable_text(message: Message) -> str:
     """The text parts joined by a blank line; blank parts do not count."""
-    return "\n\n".join(part.text for part in message.parts if part.text and part.text.strip())
+    texts = [part.text for part in message.parts if part.text and part.text.strip()]
+    return texts[0] if len(texts) == 1 else "\n\n".join(texts)
 
 
 def untrusted_notes(message: Message) -> tuple[str, ...]:

@@ -114,7 +114,7 @@ class JsonFileStore:
         line = SubmitLine(submission, clears_resume)
         return self._put(line, change=submission.commit)
 
-    def commit(self, change: Commit) -> Awaitable[None]:
+    def commit(self, change: Commit) -> "asyncio.Future[None]":
         """Change a task. Raises: LeaseLost."""
         return self._put(CommitLine(change), change=change)
 
@@ -176,7 +176,7 @@ class JsonFileStore:
         await self._put(ForgetLine(gone, retention.messages_before))
         return len(gone)
 
-    def _put(self, line: AnyLine, *, change: Commit | None = None) -> Awaitable[Any]:
+    def _put(self, line: AnyLine, *, change: Commit | None = None) -> "asyncio.Future[Any]":
         """Take a write: decided now, on top of all before it, and told when it is durable."""
         try:
             if change is not None:

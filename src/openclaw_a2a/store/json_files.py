@@ -114,8 +114,11 @@ class JsonFiles:
     def _log(self, lines: list[AnyLine]) -> None:
         if not self._lock.keep():
             raise OSError(f"another process took the lock {self._lock.path}")
-        if lines:
-            self._folder.append_to_log(b"".join(map(encode_line, lines)))
+        content = b"".join(map(encode_line, lines))
+        if not content and self.failure is not None:
+            content = b"\n"  # says nothing, and shows whether writing works again
+        if content:
+            self._folder.append_to_log(content)
 
     def _absorb(self, line: AnyLine) -> None:
         if isinstance(line, ForgetLine):

@@ -47,7 +47,7 @@ class MemoryStore:
         """Take a message in, once. Raises: MessageIdConflict, LeaseLost."""
         return _settled(lambda: self._ledger.submit(submission))
 
-    def commit(self, change: Commit) -> Awaitable[None]:
+    def commit(self, change: Commit) -> "asyncio.Future[None]":
         """Change a task. Raises: LeaseLost."""
         return _settled(lambda: self._ledger.commit(change))
 
@@ -104,7 +104,7 @@ class MemoryStore:
         return len(gone)
 
 
-def _settled(write: Callable[[], Outcome]) -> Awaitable[Outcome]:
+def _settled(write: Callable[[], Outcome]) -> "asyncio.Future[Outcome]":
     future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
     try:
         future.set_result(write())

@@ -1,5 +1,6 @@
 """The store in one SQLite file: the default, durable and fast on one machine."""
 
+import asyncio
 import os
 import sqlite3
 from collections.abc import Awaitable, Callable
@@ -75,7 +76,7 @@ class SqliteStore:
         """Take a message in, once. Raises: MessageIdConflict, LeaseLost."""
         return self._put(SqliteBatch.submit, submission)
 
-    def commit(self, change: Commit) -> Awaitable[None]:
+    def commit(self, change: Commit) -> "asyncio.Future[None]":
         """Change a task. Raises: LeaseLost."""
         return self._put(SqliteBatch.commit, change)
 
@@ -134,7 +135,7 @@ class SqliteStore:
 
     def _put(
         self, perform: Callable[[SqliteBatch, Order], Result], order: Order
-    ) -> Awaitable[Result]:
+    ) -> "asyncio.Future[Result]":
         if self._file is None:
             return failed(refusals.store_closed(str(self._path)))
         return self._file.writer.put(perform, order)
