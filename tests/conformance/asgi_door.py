@@ -80,6 +80,9 @@ class Exchange:
         self._ended = anyio.Event()
         self._chunks: asyncio.Queue[bytes | None] = asyncio.Queue(1 if is_slow else 0)
         self._is_broken = False
+        self._is_complete = False
+        self.violations: list[str] = []
+        """What the application did against the rules of ASGI."""
         self.chunks_read = 0
         self.status = 0
         self.headers: dict[str, str] = {}
@@ -130,15 +133,23 @@ class Exchange:
 
     async def _send(self, message: AsgiMessage) -> None:
         if message["type"] == "http.response.start":
+            self._note(self._started.is_set(), "the answer was started twice")
             self.status = message["status"]
             self.headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in message["headers"]}
             self._started.set()
             return
+        self._note(not self._started.is_set(), "a body came before its start")
+        self._note(self._is_complete, "more body came after the end")
+        self._is_complete = not message.get("more_body", False)
         if self._gone.is_set():
             return
         body = message.get("body", b"")
         if body:
             await self._deliver(body)
+
+    def _note(self, is_wrong: bool, violation: str) -> None:
+        if is_wrong:
+            self.violations.append(violation)
 
     async def _deliver(self, body: bytes | None) -> None:
         """Hand a piece over (None: the end); a reader that is gone takes nothing."""
@@ -188,6 +199,7 @@ class Door:
                 exchange.disconnect()
                 with anyio.CancelScope(shield=True):
                     await exchange.wait_ended()
+            assert exchange.violations == []
 
     async def ask(self, asked: Asked) -> Answer:
         """The whole answer to a request."""

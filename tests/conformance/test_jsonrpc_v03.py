@@ -204,6 +204,15 @@ async def test_push_methods_of_0_3_do_not_exist(start: Start, verb: str) -> None
     assert method in failed.message
 
 
+@pytest.mark.requirement("wire.v03.push-wish")
+async def test_push_wish_inside_a_send_is_refused_as_such(start: Start) -> None:
+    agent = _agent()
+    v03 = V03Client(await start(agent))
+    hook = {"pushNotificationConfig": {"url": "https://hook.example/"}}
+    assert (await v03.error("message/send", v03_message(configuration=hook))).code == -32003
+    assert agent.turns == []
+
+
 @pytest.mark.requirement("inbound.rpc.extended-card")
 async def test_extended_card_of_0_3_is_unsupported(start: Start) -> None:
     v03 = V03Client(await start(_agent()))

@@ -167,6 +167,15 @@ async def test_subscribe_works_by_get_and_by_post(start: Start, method: str) -> 
     assert describe(rest[-1].json) == "status completed"
 
 
+@pytest.mark.requirement("promise.resume.missing-only", "wire.rest.subscribe")
+async def test_reader_that_comes_back_by_get_gets_what_it_missed(start: Start) -> None:
+    door = await start(_agent(), account=TASKS)
+    task = (await _post(door, "/message:send", v1_message()))["task"]
+    path = f"{REST}/tasks/{task['id']}:subscribe"
+    lines = await _events(door, Asked("GET", path, {"last-event-id": "2"}))
+    assert lines == ["artifact assistant-output-0001.", "status completed"]
+
+
 @pytest.mark.requirement("wire.rest.tenant")
 @pytest.mark.parametrize("path", ["/acme/message:send", "/acme/tasks", "/acme/tasks/t"])
 async def test_tenant_that_no_card_names_is_refused(start: Start, path: str) -> None:

@@ -58,6 +58,16 @@ async def test_task_and_its_events_are_there_after_a_restart(serve: Serve, durab
     assert [(one.id, one.json) for one in again] == [(one.id, one.json) for one in frames[2:]]
 
 
+@pytest.mark.requirement("store.task.memory")
+async def test_memory_store_keeps_nothing(serve: Serve) -> None:
+    async with _client(serve, _agent(), {"store.kind": "memory"}) as v1:
+        task = (await v1.send())["task"]
+        assert await v1.get(task["id"]) == task
+    async with _client(serve, _agent(), {"store.kind": "memory"}) as v1:
+        assert (await v1.list())["totalSize"] == 0
+        assert (await v1.error("GetTask", {"id": task["id"]})).code == -32001
+
+
 @pytest.mark.requirement("promise.idempotent.task", "promise.idempotent.direct")
 @pytest.mark.parametrize("style", ["hybrid", "task-generating"])
 async def test_same_message_after_a_restart_gives_the_same_answer(

@@ -203,6 +203,27 @@ async def test_failed_run_lets_the_next_one_in(start: Start, failure: Failed | E
     await second.end(Reply.of_text("done"))
 
 
+@pytest.mark.requirement("inbound.session.in-turn", "promise.order.one-terminal")
+async def test_message_to_a_working_task_runs_next_and_the_task_ends_once(start: Start) -> None:
+    agent = ScriptedAgent()
+    v1 = V1Client(await start(agent, account=TASKS))
+    async with v1.stream("SendStreamingMessage", v1_message("first")) as frames:
+        first = await agent.next_run()
+        await v1.start("second", taskId=first.turn.task_id)
+        assert not agent.has_waiting_run
+        await first.end(Reply.of_text("one"))
+        second = await agent.next_run()
+        assert (second.turn.body, second.turn.task_id) == ("second", first.turn.task_id)
+        await second.end(Reply.of_text("two"))
+        lines = outline(await frames.rest())
+    assert lines.count("status completed") == 1
+    assert lines[-1] == "status completed"
+    task = await v1.get(first.turn.task_id)
+    users = [text_of(one) for one in task["history"] if one["role"] == "ROLE_USER"]
+    assert users == ["first", "second"]
+    assert [text_of(one) for one in task["artifacts"]] == ["one", "two"]
+
+
 @pytest.mark.requirement("promise.lane.parallel")
 async def test_different_contexts_run_side_by_side(start: Start) -> None:
     agent = ScriptedAgent()

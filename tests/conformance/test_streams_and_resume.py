@@ -202,6 +202,23 @@ async def test_reader_of_0_3_comes_back_too(start: Start) -> None:
     assert [(one.id, one.json) for one in resumed] == [(one.id, one.json) for one in rest]
 
 
+@pytest.mark.requirement("promise.resume.missing-only", "promise.idempotent.task")
+async def test_sender_that_repeats_its_stream_with_a_cursor_goes_on_there(start: Start) -> None:
+    """Some clients reconnect by posting the same request again, with Last-Event-ID."""
+    agent = ScriptedAgent()
+    v1 = V1Client(await start(agent, account=TASKS))
+    params = v1_message()
+    async with v1.stream("SendStreamingMessage", params) as whole:
+        run = await agent.next_run()
+        seen = await whole.take(2)
+        last = seen[-1].id
+        async with v1.stream("SendStreamingMessage", params, last_event_id=last) as back:
+            await run.end(Reply.of_text("done"))
+            rest, resumed = await whole.rest(), await back.rest()
+    assert [(one.id, one.json) for one in resumed] == [(one.id, one.json) for one in rest]
+    assert len(agent.turns) == 1
+
+
 @pytest.mark.requirement("promise.resume.ended")
 async def test_unread_events_of_an_ended_task_are_streamed(start: Start) -> None:
     door = await start(ScriptedAgent(Reply.of_text("hi")), account=TASKS)

@@ -29,6 +29,20 @@ async def test_header_that_agrees_is_fine(start: Start) -> None:
     assert (await V03Client(door.with_headers(a2a_version="0.3")).send())["kind"] == "message"
 
 
+@pytest.mark.requirement("wire.version.method-decides")
+async def test_task_of_one_generation_is_the_same_task_in_the_other(start: Start) -> None:
+    door = await start(_agent(), account={"agentStyle": "task-generating"})
+    old = await V03Client(door).send(contextId="mine")
+    new = await V1Client(door).get(old["id"])
+    rest = (await door.get(f"/a2a/rest/tasks/{old['id']}")).json
+    assert new == rest
+    assert (new["id"], new["contextId"]) == (old["id"], "mine")
+    assert [one["messageId"] for one in new["history"]] == [
+        one["messageId"] for one in old["history"]
+    ]
+    assert await V03Client(door).get(old["id"]) == old
+
+
 @pytest.mark.requirement("wire.version.empty")
 async def test_empty_header_counts_as_absent(start: Start) -> None:
     door = (await start(_agent())).with_headers(a2a_version="")

@@ -1,6 +1,7 @@
 """How events change a task: the rule that every reader and every store agrees on."""
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -47,12 +48,14 @@ def texts_of(task: Task) -> list[list[str | None]]:
     return [[part.text for part in artifact.parts] for artifact in task.artifacts]
 
 
+@pytest.mark.requirement("store.task.merge-status")
 def test_status_replaces_the_status_and_its_message_joins_the_history() -> None:
     task = after(status(TaskState.WORKING, said("1")), status(TaskState.COMPLETED, said("2")))
     assert task.status == TaskStatus(TaskState.COMPLETED, said("2"))
     assert [message.message_id for message in task.history] == ["1", "2"]
 
 
+@pytest.mark.requirement("store.task.merge-status")
 def test_message_joins_the_history_once() -> None:
     again = status(TaskState.COMPLETED, said("1", "hello again"))
     task = after(status(TaskState.WORKING, said("1")), again)
@@ -69,11 +72,13 @@ def test_artifact_with_a_new_id_is_added_at_the_end() -> None:
     assert texts_of(task) == [["one"], ["two"]]
 
 
+@pytest.mark.requirement("store.task.merge-artifact")
 def test_appended_artifact_gets_more_parts_in_its_place() -> None:
     task = after(piece("one"), piece("two", artifact_id="b"), piece("more", append=True))
     assert texts_of(task) == [["one", "more"], ["two"]]
 
 
+@pytest.mark.requirement("store.task.merge-artifact")
 def test_artifact_that_does_not_append_replaces_its_namesake_in_its_place() -> None:
     old = piece("old", name="name", metadata={"a": 1})
     task = after(old, piece("other", artifact_id="b"), piece("new"))
@@ -86,6 +91,7 @@ def test_append_to_an_unknown_artifact_adds_it() -> None:
     assert texts_of(after(piece("one", append=True))) == [["one"]]
 
 
+@pytest.mark.requirement("store.task.merge-artifact")
 def test_append_merges_metadata_and_keeps_names_that_are_not_given_again() -> None:
     first = piece("1", name="name", description="what", metadata={"a": 1, "b": 1})
     task = after(first, piece("2", append=True, metadata={"b": 2}))

@@ -57,6 +57,7 @@ SHAPES = (
             "parts": "Text, file and data parts are read and written.",
             "data-wrapped": "A data value that is no object is wrapped for 0.3.",
             "models": "Every answer is accepted by the official 0.3 models.",
+            "push-wish": "A push wish inside a send gives -32003 while push is not offered.",
             "error-shape": "Errors are plain code, message and free data.",
         },
     ),
@@ -129,7 +130,7 @@ SEMANTICS = (
             "default": "A send waits for a terminal or interrupted state and returns everything.",
         },
         wire_history={
-            "length": "historyLength unset, 0 and n are honoured in every operation that has it.",
+            "length": "historyLength unset, 0 and n are honoured by send, get and list.",
             "negative": "A negative historyLength is refused.",
         },
         wire_list={
