@@ -25,7 +25,8 @@ async def cancel(engine: Engine, scope: Scope, task_id: TaskId) -> bytes:
         raise TaskNotCancelable(f"task {task_id} is {state} already")
     live = engine.live.get(task_id)
     if live is not None:
-        return await _stop_runs(engine, live, task_id)
+        ended = await _stop_runs(engine, live, task_id)
+        return await cancel(engine, scope, task_id) if is_paused(live.journal.state) else ended
     if is_paused(stored.head.state):
         return await _cancel_paused(engine, stored)
     raise TaskNotLive(f"task {task_id} is not running anywhere, so there is nothing to stop")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from openclaw_a2a.model.errors import GatewayError
+from openclaw_a2a.model.ids import RunId
 from openclaw_a2a.model.message import Message
 from openclaw_a2a.model.stored import RunRecord
 from openclaw_a2a.model.task import StatusUpdate, Task, TaskState, TaskStatus
@@ -68,6 +69,8 @@ class LiveTask:
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
         self.runs: list[LiveRun] = []
+        self.ending: set[RunId] = set()
+        """Runs whose last change is on its way: they say nothing more."""
         self.ended: Once[Ended | Refused] = Once()
         self.opening: Commit | None = None
         """The change of the submission that brought the task to life, until it is durable."""
@@ -104,8 +107,8 @@ class LiveTask:
         run.first.set(Shown(task, sequence))
 
     def has_others(self, run: "LiveRun") -> bool:
-        """True when more messages wait on this task."""
-        return any(other is not run for other in self.runs)
+        """True when another run of this task has something to say yet."""
+        return any(one is not run and one.record.id not in self.ending for one in self.runs)
 
     def numbering(self, record: RunRecord) -> Numbering:
         """Where the artifact numbers of the next run begin."""

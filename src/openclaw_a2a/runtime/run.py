@@ -9,6 +9,7 @@ import structlog
 
 from openclaw_a2a.model.errors import (
     AgentFailed,
+    Draining,
     GatewayError,
     GatewayFault,
     LeaseLost,
@@ -20,7 +21,7 @@ from openclaw_a2a.model.message import Message, Part, Role
 from openclaw_a2a.model.reply import AgentEvent, TextDelta
 from openclaw_a2a.model.states import is_terminal
 from openclaw_a2a.model.stored import RunRecord, StreamBody, encode_record
-from openclaw_a2a.model.task import Event, Task, TaskState
+from openclaw_a2a.model.task import ArtifactUpdate, Event, Task, TaskState
 from openclaw_a2a.ports import Accepted, Known
 from openclaw_a2a.runtime.lane import Place
 from openclaw_a2a.runtime.live import Answer, Ended, First, LiveTask, Outcome, Refused, Shown
@@ -52,28 +53,23 @@ class LiveRun:
         self.is_cancel_requested = False
         self.error: GatewayError | None = None
         self.task: asyncio.Task[None] | None = None
-        self._is_under_way = False
+        self._is_interruptible = False
+        """True while the run may be broken off: it waits, or its agent is at work."""
         self._is_timed_out = False
+        self._held_back: Sequence[Event] = ()
+        """The events of a pause, until the agent has really stopped."""
         self._transcript: Transcript | None = None
 
     # ---------------------------------------------------------------- life
 
     async def live_through(self, submission: Awaitable[Accepted | Known] | None) -> None:
         """From the store's word on the submission to the end of the run."""
-        self._is_under_way = True
         try:
-            if submission is not None and not await self._is_accepted(submission):
-                return
-            if self.is_cancel_requested:
-                raise asyncio.CancelledError
-            await self._place.wait_turn()
-            await self._begin()
-            await self._execute()
+            if submission is None or await self._is_accepted(submission):
+                await self._run_or_drop()
         except asyncio.CancelledError:
-            if not self.is_cancel_requested:
-                raise
-            _uncancel()
-            await self._drop_canceled()
+            self._let_go(Refused(Draining("the gateway is stopping; ask again when it is back")))
+            raise
         except (LeaseLost, StoreUnavailable) as error:
             self._abandon(error)
         except Exception as error:  # one broad catch: nobody may wait for ever because of our bug
@@ -82,6 +78,22 @@ class LiveRun:
         finally:
             self._place.leave()
             self._engine.forget_run(self)
+
+    async def _run_or_drop(self) -> None:
+        """Ask the agent when it is this run's turn, unless the run is cancelled before."""
+        self._is_interruptible = True
+        try:
+            if self.is_cancel_requested:
+                raise asyncio.CancelledError
+            await self._place.wait_turn()
+            await self._begin()
+        except asyncio.CancelledError:
+            if not self.is_cancel_requested:
+                raise
+            _uncancel()
+            await self._drop_canceled()
+        else:
+            await self._execute()
 
     async def outcome(self) -> Outcome:
         """How it ended: the direct answer, or the task as it was when it ended or paused."""
@@ -95,7 +107,12 @@ class LiveRun:
     def request_cancel(self) -> None:
         """Stop the run; its task says `canceled` once the agent has really stopped."""
         self.is_cancel_requested = True
-        if self.task is not None and self._is_under_way:
+        self._interrupt()
+
+    def _interrupt(self) -> None:
+        """Break off once; a second time would break off the agent's clean-up."""
+        if self._is_interruptible and self.task is not None:
+            self._is_interruptible = False
             self.task.cancel()
 
     # ---------------------------------------------------------------- before the agent
@@ -104,10 +121,10 @@ class LiveRun:
         try:
             taken = await submission
         except GatewayError as error:
-            self._refuse(Refused(error))
+            self._let_go(Refused(error))
             return False
         if isinstance(taken, Known):
-            self._refuse(Refused(None, known=taken))
+            self._let_go(Refused(None, known=taken))
             return False
         if self.live is not None:
             await self._show_task(self.live)
@@ -122,7 +139,8 @@ class LiveRun:
         if stored is not None:
             self.first.set(Shown(TaskView.of_stored(stored).task(), stored.head.sequence))
 
-    def _refuse(self, refusal: Refused) -> None:
+    def _let_go(self, refusal: Refused) -> None:
+        """Whoever waits for this run waits no longer."""
         if self.live is not None:
             self.live.leave(self, refusal)
         self.first.set(refusal)
@@ -161,7 +179,9 @@ class LiveRun:
         failure = await self._ask_agent(transcript)
         if failure is not None and transcript.failure is None:
             transcript.failure = failure
-        if not (transcript.is_over and transcript.failure is None):
+        if transcript.is_paused and not self.is_cancel_requested:
+            await self._end_with(transcript, self._held_back, _encode(transcript.resume))
+        else:
             await self._finish(transcript)
 
     async def _ask_agent(self, transcript: Transcript) -> str | None:
@@ -174,9 +194,9 @@ class LiveRun:
             if not (self.is_cancel_requested or self._is_timed_out):
                 raise
             _uncancel()
-            if self.is_cancel_requested:
-                return None
-            return f"The agent did not finish within {limit:g} seconds."
+            if self._is_timed_out:
+                return f"The agent did not finish within {limit:g} seconds."
+            return None
         except (LeaseLost, StoreUnavailable):
             raise
         except GatewayError as error:
@@ -188,6 +208,7 @@ class LiveRun:
             return reason
         finally:
             timer.cancel()
+            self._is_interruptible = False
         self.is_cancel_requested = False  # it managed to complete first
         return None
 
@@ -207,10 +228,12 @@ class LiveRun:
         stream = agent.run(turn)
         try:
             async for event in stream:
+                self._is_interruptible = True  # it goes on, whatever it did with an interruption
                 await self._take(transcript, event)
                 if transcript.is_over:
                     break
         finally:
+            self._is_interruptible = False  # clean-up is left to end
             await _close(stream)
 
     async def _reference_tasks(self) -> tuple[Task, ...]:
@@ -225,15 +248,13 @@ class LiveRun:
             raise AgentFailed(
                 f"The agent yielded a {type(event).__name__}, which is no event."
             ) from None
+        if transcript.is_paused:
+            self._held_back, events = events, ()
         if self.live is None:
             if transcript.is_promoted:
                 await self._become_task(events)
             return
         journal = self.live.journal
-        if transcript.is_over and transcript.failure is None:
-            await journal.end(events, run=self.record, resume=_encode(transcript.resume))
-            self.live.leave(self, Ended(journal.snapshot))
-            return
         journal.append(events, run=self.record)
         if type(event) is TextDelta:
             self._flush_text()
@@ -259,11 +280,6 @@ class LiveRun:
         live = self.live = self._engine.open_task(self)
         live.journal.on_committed = self._flush_text
         first = [transcript.submitted(), transcript.working(), *events]
-        if transcript.is_over and transcript.failure is None:
-            await live.journal.end(first, run=self.record, resume=_encode(transcript.resume))
-            live.show_first(self)
-            live.leave(self, Ended(live.journal.snapshot))
-            return
         live.journal.append(first, run=self.record)
         await live.journal.settle()
         live.show_first(self)
@@ -310,8 +326,17 @@ class LiveRun:
             events = transcript.cancel()
         else:
             events = transcript.complete()
+        closings = [event for event in self._held_back if isinstance(event, ArtifactUpdate)]
+        await self._end_with(transcript, [*closings, *events])
+
+    async def _end_with(
+        self, transcript: Transcript, events: Sequence[Event], resume: bytes | None = None
+    ) -> None:
+        live = self.live
+        assert live is not None  # noqa: S101 - only tasks end with events
+        live.ending.add(self.record.id)
         try:
-            await live.journal.end(events, run=self.record)
+            await live.journal.end(events, run=self.record, resume=resume)
         except AgentFailed as error:  # what it still had to say is too large
             words = transcript.status_text(TaskState.FAILED, error.message)
             await live.journal.end([words], run=self.record)
@@ -319,6 +344,7 @@ class LiveRun:
 
     async def _drop_canceled(self) -> None:
         """The run was cancelled before its agent was asked."""
+        self._is_interruptible = False
         if self.live is None:
             self.record = msgspec.structs.replace(self.record, is_started=True)
         self._transcript = self._transcript or self._new_transcript()
@@ -327,10 +353,7 @@ class LiveRun:
     def _abandon(self, error: GatewayError) -> None:
         """The store refuses us: whoever owns the run now goes on with it."""
         log.warning("run-abandoned", run_id=self.record.id, reason=error.message)
-        refusal = Refused(error)
-        if self.live is not None:
-            self.live.leave(self, refusal)
-        self.first.set(refusal)
+        self._let_go(Refused(error))
         self._engine.note_abandoned(self.record, error)
 
 

@@ -83,7 +83,7 @@ class Transcript:
         self._modes = modes
         self.is_promoted = is_task
         self.is_over = False
-        """True after a pause: nothing the agent says counts any more."""
+        """True after a pause or a failure: nothing the agent says counts any more."""
         self.resume: Json = None
         self.failure: str | None = None
         self._numbering = numbering
@@ -101,6 +101,11 @@ class Transcript:
         if self.is_over:
             return []
         return self._TAKES[type(event)](self, event)
+
+    @property
+    def is_paused(self) -> bool:
+        """True when the agent waits for its caller."""
+        return self.is_over and self.failure is None
 
     @property
     def pending_size(self) -> int:

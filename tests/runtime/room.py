@@ -1,0 +1,221 @@
+"""An engine in a room of its own: a store, agents, a clock, and hands to work them with."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from pathlib import Path
+from typing import TypeVar
+
+from openclaw_a2a.model.ids import AccountId, AgentId, ContextId, MessageId, PeerName, TaskId
+from openclaw_a2a.model.message import Message, Part, Role
+from openclaw_a2a.model.stored import Entry, decode_task
+from openclaw_a2a.model.task import Task, TaskState
+from openclaw_a2a.model.turn import Scope
+from openclaw_a2a.ports import Agent, Store
+from openclaw_a2a.runtime import read
+from openclaw_a2a.runtime.cancel import cancel
+from openclaw_a2a.runtime.engine import Engine, EngineLimits, Send
+from openclaw_a2a.runtime.feed import Follower
+from openclaw_a2a.runtime.lane import LaneLimits, Lanes
+from openclaw_a2a.runtime.live import Answer, Ended, KnownRun, Shown
+from openclaw_a2a.runtime.recover import recover
+from openclaw_a2a.runtime.run import LiveRun
+from openclaw_a2a.runtime.sent import first_of, outcome_of
+from openclaw_a2a.runtime.turn import AccountRules
+from openclaw_a2a.store import open_store
+
+from .held_store import HeldStore
+from .stage import PATIENCE_S, Cast
+
+Result = TypeVar("Result")
+ALICE = Scope(PeerName("alice"), AccountId("default"))
+BOB = Scope(PeerName("bob"), AccountId("default"))
+RULES = AccountRules(AccountId("default"), AgentId("main"))
+"""Every run is a task."""
+HYBRID = AccountRules(AccountId("default"), AgentId("main"), is_task_generating=False)
+"""A run is a task when a message cannot hold it."""
+BEGINNING = datetime(2026, 11, 15, 6, tzinfo=UTC)
+
+
+class HandClock:
+    """A clock that a test moves; every look at it is a millisecond later."""
+
+    def __init__(self) -> None:
+        self._now = BEGINNING
+        self._sleepers: list[tuple[datetime, asyncio.Future[None]]] = []
+
+    def now(self) -> datetime:
+        self._now += timedelta(milliseconds=1)
+        return self._now
+
+    async def sleep(self, seconds: float) -> None:
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._sleepers.append((self._now + timedelta(seconds=seconds), waiter))
+        await waiter
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass; whose time has come wakes up."""
+        self._now += timedelta(seconds=seconds)
+        due = [sleeper for sleeper in self._sleepers if sleeper[0] <= self._now]
+        self._sleepers = [sleeper for sleeper in self._sleepers if sleeper not in due]
+        for _, waiter in due:
+            if not waiter.done():
+                waiter.set_result(None)
+
+
+class Room:
+    """One engine at a time over one store. A crash drops the engine, not what is stored."""
+
+    def __init__(self, kind: str, folder: Path, agent: Agent, **limits: float) -> None:
+        self.kind = kind
+        self.cast = Cast(main=agent)
+        self.clock = HandClock()
+        self.limits = EngineLimits(**limits)  # pyright: ignore[reportArgumentType] - counts too
+        self.lane_limits = LaneLimits()
+        self.rules = RULES
+        self._path = folder / ("state.db" if kind == "sqlite" else "tasks")
+        self._ids = count(1)
+        self._disk: Store = self._make_store()
+        self.store = HeldStore(self._disk)
+        self.engine = self._make_engine()
+
+    def _make_store(self) -> Store:
+        return open_store(self.kind, path=None if self.kind == "memory" else str(self._path))
+
+    def _make_engine(self) -> Engine:
+        engine = Engine(
+            self.store,
+            self.cast,
+            lanes=Lanes(self.lane_limits),
+            clock=self.clock,
+            limits=self.limits,
+            new_id=lambda: f"id-{next(self._ids)}",
+        )
+        engine.accounts[RULES.account] = self.rules
+        return engine
+
+    # ---------------------------------------------------------------- life and death
+
+    async def open(self) -> None:
+        await self.store.open()
+
+    async def close(self) -> None:
+        self.store.release()
+        await self.engine.stop()
+        await self.store.close()
+
+    async def crash(self) -> None:
+        """Everything the process had in memory is gone; what the store took is there."""
+        self.store.cut()
+        await self.engine.stop()
+        await self._disk.close()
+
+    async def start(self) -> int:
+        """A new process over the same store: how many runs it had to take over."""
+        await self.start_without_recovery()
+        return await recover(self.engine, expired_at=None)
+
+    async def start_without_recovery(self) -> None:
+        """A new process that leaves alone what it finds."""
+        if self.kind != "memory":
+            self._disk = self._make_store()
+        self.store = HeldStore(self._disk)
+        await self.store.open()
+        self.engine = self._make_engine()
+
+    async def restart(self) -> int:
+        """Crash and start again."""
+        await self.crash()
+        return await self.start()
+
+    # ---------------------------------------------------------------- what callers do
+
+    async def send(
+        self,
+        text: str = "hello",
+        *,
+        message_id: str | None = None,
+        context: str | None = None,
+        task_id: str | None = None,
+        scope: Scope = ALICE,
+        is_blocking: bool = True,
+        modes: tuple[str, ...] = (),
+        references: tuple[str, ...] = (),
+    ) -> LiveRun | KnownRun:
+        """Send a message to the agent (or on a task)."""
+        message = Message(
+            MessageId(message_id or f"message-{next(self._ids)}"),
+            Role.USER,
+            (Part.of_text(text),),
+            None if context is None else ContextId(context),
+            None if task_id is None else TaskId(task_id),
+            reference_task_ids=tuple(TaskId(reference) for reference in references),
+        )
+        return await self.engine.submit(Send(scope, message, is_blocking, modes), self.rules)
+
+    async def first(self, run: LiveRun | KnownRun) -> Shown | Answer:
+        return await in_time(first_of(self.engine, run))
+
+    async def shown(self, run: LiveRun | KnownRun) -> Task:
+        """The task that the run is first shown as."""
+        first = await self.first(run)
+        assert isinstance(first, Shown)
+        return first.task
+
+    async def outcome(self, run: LiveRun | KnownRun) -> Ended | Answer:
+        return await in_time(outcome_of(self.engine, run))
+
+    async def ended(self, run: LiveRun | KnownRun) -> Task:
+        """The task as the run left it."""
+        outcome = await self.outcome(run)
+        assert isinstance(outcome, Ended)
+        return decode_task(outcome.task)
+
+    async def cancel(self, task_id: str, *, scope: Scope = ALICE) -> Task:
+        return decode_task(await in_time(cancel(self.engine, scope, TaskId(task_id))))
+
+    async def task(self, task_id: str, *, scope: Scope = ALICE) -> Task:
+        stored = await read.get_task(self.engine, scope, TaskId(task_id))
+        return decode_task(read.task_bytes(stored))
+
+    async def state(self, task_id: str) -> TaskState:
+        return (await self.task(task_id)).status.state
+
+    async def entries(self, task_id: str) -> list[Entry]:
+        """Everything that was committed for a task."""
+        return await self.store.read_events(TaskId(task_id), after=0, limit=1_000_000)
+
+    async def follow(self, task_id: str, *, cursor: int | None = 0) -> Follower:
+        following = await read.follow(self.engine, ALICE, TaskId(task_id), cursor=cursor)
+        return following.follower
+
+    async def reach(self, task_id: str, is_reached: Callable[[list[Entry]], bool]) -> list[Entry]:
+        """Follow a task until the committed events are as wanted."""
+        follower, seen = await self.follow(task_id), list[Entry]()
+        async with asyncio.timeout(PATIENCE_S):
+            while not is_reached(seen) and not follower.is_over:
+                seen += await follower.take(PATIENCE_S)
+        assert is_reached(seen), seen
+        return seen
+
+
+async def in_time(work: Awaitable[Result]) -> Result:
+    """The result; a hang is a failure."""
+    async with asyncio.timeout(PATIENCE_S):
+        return await work
+
+
+async def read_all(follower: Follower) -> list[Entry]:
+    """Everything a follower gets, to its end."""
+    seen: list[Entry] = []
+    async with asyncio.timeout(PATIENCE_S):
+        while not follower.is_over:
+            seen += await follower.take(PATIENCE_S)
+    return seen
+
+
+async def others_move() -> None:
+    """Let everybody else do what they can do now."""
+    for _ in range(10):
+        await asyncio.sleep(0)
