@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from agent import BenchAgent
-from openclaw_a2a.app import build_app, serve
+from openclaw_a2a.app import build_app, serve_gateway
 from openclaw_a2a.model.ids import AgentId
 from openclaw_a2a.settings import load_settings
 
@@ -39,7 +39,8 @@ def main() -> int:
         },
         environ={},
     )
-    return serve(loaded, build_app(loaded.settings, agents={AgentId("bench"): BenchAgent()}))
+    agents = {AgentId("bench"): BenchAgent()}
+    return serve_gateway(loaded, lambda settings: build_app(settings, agents=agents))
 
 
 if __name__ == "__main__":

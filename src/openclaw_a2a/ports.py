@@ -1,6 +1,5 @@
 """What the engine needs from outside: a store, agents and a clock."""
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable
 from datetime import datetime
 from enum import Enum
@@ -163,7 +162,7 @@ class Store(Protocol):
         """
         ...
 
-    def commit(self, change: Commit) -> "asyncio.Future[None]":
+    def commit(self, change: Commit) -> Awaitable[None]:
         """Change a task. Raises: LeaseLost."""
         ...
 

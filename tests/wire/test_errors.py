@@ -54,7 +54,7 @@ def test_every_error_has_a_row_and_can_be_told_on_every_wire(kind):
         (named.TaskNotLive, -32002, -32004),
         (named.TaskUnbound, -32004, -32004),
         (named.UnsupportedOperation, -32004, -32004),
-        (named.PushNotSupported, -32003, -32601),
+        (named.PushNotSupported, -32003, -32003),
         (named.PartNotAccepted, -32005, -32602),
         (named.OutputNotAccepted, -32005, -32005),
         (named.MessageIdConflict, -32602, -32602),

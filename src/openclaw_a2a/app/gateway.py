@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -58,8 +58,12 @@ class SystemClock:
 class Gateway:
     """A whole gateway. `async with` it, and serve its `asgi` application meanwhile."""
 
-    def __init__(self, settings: Settings, agents: AgentRegistry, clock: Clock) -> None:
+    def __init__(
+        self, settings: Settings, agents: AgentRegistry, clock: Clock, given: Collection[AgentId]
+    ) -> None:
         self.settings = settings
+        self.given = given
+        """The agents that are not those of the settings."""
         self._agents = agents
         self._clock = clock
         self._parts = AsyncExitStack()
@@ -184,7 +188,9 @@ def build_app(
             built[agent_id] = build_agent(
                 configured.adapter, configured.options, environment=environment, path=path
             )
-    return Gateway(settings, AgentRegistry({**built, **(agents or {})}), clock or SystemClock())
+    given = agents or {}
+    registry = AgentRegistry({**built, **given})
+    return Gateway(settings, registry, clock or SystemClock(), given.keys())
 
 
 def agent_addresses(settings: Settings) -> list[tuple[str, str]]:

@@ -9,10 +9,12 @@ from openclaw_a2a.inbound.dialect import Dialect, DialectV03, DialectV1
 from openclaw_a2a.inbound.door import Door
 from openclaw_a2a.inbound.http import Exchange
 from openclaw_a2a.inbound.identity import CHALLENGE
+from openclaw_a2a.inbound.operations import NO_PUSH
 from openclaw_a2a.model.errors import (
     GatewayError,
     GatewayFault,
     InvalidParams,
+    MethodNotFound,
     Overloaded,
     Problem,
     PushNotSupported,
@@ -54,6 +56,11 @@ class Call:
         """One event of a stream, in this call's envelope."""
         result = self.dialect.stream_body(body)
         return sse.frame(encode_result(self.envelope.id, result), sequence=sequence)
+
+    def fault(self, error: GatewayError) -> bytes:
+        """The error that ends a stream, in this call's envelope."""
+        body = encode_error(self.envelope.id, errors.rpc_error(error, self.dialect.wire))
+        return sse.frame(body, event=b"error")
 
 
 async def serve(exchange: Exchange, door: Door) -> None:
@@ -124,7 +131,8 @@ async def _send_streaming(call: Call) -> None:
     async def open_stream() -> operations.Stream:
         request = call.dialect.decode_send(call.envelope.params)
         call.door.streams.check_room()
-        return await operations.send_streaming(call.door, call.scope, request)
+        cursor = last_event_id(call.exchange)
+        return await operations.send_streaming(call.door, call.scope, request, cursor=cursor)
 
     await _answer_stream(call, open_stream)
 
@@ -174,9 +182,12 @@ async def _cancel_v03(call: Call) -> None:
 
 
 async def _push(call: Call) -> None:
-    raise PushNotSupported(
-        f"{call.envelope.method}: this agent sends no push notifications; stream or poll instead"
-    )
+    raise PushNotSupported(f"{call.envelope.method}: {NO_PUSH}")
+
+
+async def _push_v03(call: Call) -> None:
+    """On 0.3 a method that is not offered does not exist."""
+    raise MethodNotFound(f"{call.envelope.method}: {NO_PUSH}")
 
 
 async def _extended_card(_call: Call) -> None:
@@ -196,12 +207,10 @@ async def _answer_stream(
     except GatewayError as error:
         if not call.dialect.streams_early_errors or errors.http_status(error, for_rpc=True) != 200:
             raise
-        body = encode_error(call.envelope.id, errors.rpc_error(error, call.dialect.wire))
-        frame = sse.frame(body, event=b"error")
-        await call.door.streams.run(call.exchange, frame, follower=None, encode=call.frame)
+        await call.door.streams.run(call.exchange, call.fault(error), follower=None, spelling=call)
         return
     first = None if stream.first is None else call.frame(stream.sequence, stream.first)
-    await call.door.streams.run(call.exchange, first, follower=stream.follower, encode=call.frame)
+    await call.door.streams.run(call.exchange, first, follower=stream.follower, spelling=call)
 
 
 _METHODS: dict[str, Callable[[Call], Awaitable[None]]] = {
@@ -221,10 +230,10 @@ _METHODS: dict[str, Callable[[Call], Awaitable[None]]] = {
     "tasks/get": _get,
     "tasks/cancel": _cancel_v03,
     "tasks/resubscribe": _subscribe,
-    "tasks/pushNotificationConfig/set": _push,
-    "tasks/pushNotificationConfig/get": _push,
-    "tasks/pushNotificationConfig/list": _push,
-    "tasks/pushNotificationConfig/delete": _push,
+    "tasks/pushNotificationConfig/set": _push_v03,
+    "tasks/pushNotificationConfig/get": _push_v03,
+    "tasks/pushNotificationConfig/list": _push_v03,
+    "tasks/pushNotificationConfig/delete": _push_v03,
     "agent/getAuthenticatedExtendedCard": _extended_card,
 }
 

@@ -18,11 +18,13 @@ from openclaw_a2a.runtime import read
 from openclaw_a2a.runtime.cancel import cancel
 from openclaw_a2a.runtime.engine import Send
 from openclaw_a2a.runtime.feed import Follower
-from openclaw_a2a.runtime.live import Answer, Shown
+from openclaw_a2a.runtime.live import Answer, Refused, Shown
 from openclaw_a2a.runtime.sent import first_of, outcome_of
 from openclaw_a2a.runtime.turn import NOTHING_USABLE, is_usable
 from openclaw_a2a.wire import v1
 from openclaw_a2a.wire.requests import GetRequest, ListRequest, SendRequest, TaskRequest
+
+NO_PUSH = "this agent sends no push notifications; stream or poll instead"
 
 _TOKEN = tuple[Annotated[datetime, msgspec.Meta(tz=True)], str]
 """The place in the list that a page token names."""
@@ -40,7 +42,7 @@ def check_request(door: Door, request: SendRequest) -> None:
     """Refuse what this agent does not offer."""
     check_tenant(request.tenant)
     if request.push is not None and not door.account.push_notifications:
-        raise PushNotSupported("this agent sends no push notifications; stream or poll instead")
+        raise PushNotSupported(NO_PUSH)
 
 
 def check_tenant(tenant: str | None) -> None:
@@ -67,8 +69,13 @@ async def send(door: Door, scope: Scope, request: SendRequest) -> bytes | Answer
     return outcome.task
 
 
-async def send_streaming(door: Door, scope: Scope, request: SendRequest) -> Stream:
-    """Send a message and follow what comes of it."""
+async def send_streaming(
+    door: Door, scope: Scope, request: SendRequest, *, cursor: int | None
+) -> Stream:
+    """Send a message and follow what comes of it.
+
+    A client that lost its stream may simply repeat the request: with a cursor it goes on there.
+    """
     check_request(door, request)
     if not is_usable(request.message):
         return _whole(_nothing_usable(door, request.message))
@@ -76,6 +83,10 @@ async def send_streaming(door: Door, scope: Scope, request: SendRequest) -> Stre
     first = await first_of(door.engine, run)
     if isinstance(first, Answer):
         return _whole(first)
+    is_repeated = isinstance(run.first.peek(), Refused)
+    if is_repeated and cursor is not None:
+        following = await read.follow(door.engine, scope, first.task.id, cursor=cursor)
+        return Stream(None, 0, following.follower)
     return _following(door, first)
 
 

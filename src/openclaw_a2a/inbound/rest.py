@@ -117,7 +117,9 @@ async def _send(visit: Visit) -> None:
 async def _send_streaming(visit: Visit) -> None:
     request = _DIALECT.decode_send(await _body(visit))
     visit.door.streams.check_room()
-    await _stream(visit, await operations.send_streaming(visit.door, visit.scope, request))
+    cursor = last_event_id(visit.exchange)
+    stream = await operations.send_streaming(visit.door, visit.scope, request, cursor=cursor)
+    await _stream(visit, stream)
 
 
 async def _list(visit: Visit) -> None:
@@ -154,7 +156,7 @@ async def _delete(visit: Visit) -> None:
 
 
 async def _push(_visit: Visit) -> None:
-    raise PushNotSupported("this agent sends no push notifications; stream or poll instead")
+    raise PushNotSupported(operations.NO_PUSH)
 
 
 async def _extended_card(_visit: Visit) -> None:
@@ -166,12 +168,23 @@ async def _answer(visit: Visit, body: bytes) -> None:
 
 
 async def _stream(visit: Visit, stream: operations.Stream) -> None:
-    first = None if stream.first is None else _frame(stream.sequence, stream.first)
-    await visit.door.streams.run(visit.exchange, first, follower=stream.follower, encode=_frame)
+    first = None if stream.first is None else _SPELLING.frame(stream.sequence, stream.first)
+    await visit.door.streams.run(
+        visit.exchange, first, follower=stream.follower, spelling=_SPELLING
+    )
 
 
-def _frame(sequence: int, body: bytes) -> bytes:
-    return sse.frame(body, sequence=sequence)
+class _Bare:
+    """Events without an envelope."""
+
+    def frame(self, sequence: int, body: bytes) -> bytes:
+        return sse.frame(body, sequence=sequence)
+
+    def fault(self, error: GatewayError) -> bytes:
+        return sse.frame(errors.rest_error(error)[1], event=b"error")
+
+
+_SPELLING = _Bare()
 
 
 _AT_ROOT: dict[tuple[str, str], Step] = {

@@ -2,12 +2,16 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from typing import Protocol
+
+import structlog
 
 from openclaw_a2a.inbound.http import Exchange, Receive
-from openclaw_a2a.model.errors import Overloaded
+from openclaw_a2a.model.errors import GatewayError, Overloaded
 from openclaw_a2a.runtime.feed import Follower
 from openclaw_a2a.wire import sse
+
+log = structlog.get_logger(__name__)
 
 SSE_HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -16,8 +20,17 @@ SSE_HEADERS = [
 ]
 _KEEP_ALIVE = sse.comment("keep-alive")
 
-Encode = Callable[[int, bytes], bytes]
-"""From a sequence and a stored stream body to one frame of the wire."""
+
+class Spelling(Protocol):
+    """How a wire writes the frames of a stream."""
+
+    def frame(self, sequence: int, body: bytes) -> bytes:
+        """A stored stream body as one event."""
+        ...
+
+    def fault(self, error: GatewayError) -> bytes:
+        """The error that ends a stream."""
+        ...
 
 
 class Streams:
@@ -42,7 +55,12 @@ class Streams:
             follower.stop()
 
     async def run(
-        self, exchange: Exchange, first: bytes | None, *, follower: Follower | None, encode: Encode
+        self,
+        exchange: Exchange,
+        first: bytes | None,
+        *,
+        follower: Follower | None,
+        spelling: Spelling,
     ) -> None:
         """Answer with a stream: the first frame, then what the follower brings."""
         await exchange.send(
@@ -51,20 +69,23 @@ class Streams:
         if first is not None or follower is None:
             await _push(exchange, first or b"")
         if follower is not None:
-            await self._follow(exchange, follower, encode)
+            await self._follow(exchange, follower, spelling)
         await exchange.send({"type": "http.response.body", "body": b""})
 
-    async def _follow(self, exchange: Exchange, follower: Follower, encode: Encode) -> None:
+    async def _follow(self, exchange: Exchange, follower: Follower, spelling: Spelling) -> None:
         self._followers.add(follower)
         watch = asyncio.get_running_loop().create_task(_watch(exchange.receive, follower))
         try:
             while not follower.is_over:
                 entries = await follower.take(self._heartbeat_s)
                 if entries:
-                    frames = [encode(entry.sequence, entry.body) for entry in entries]
+                    frames = [spelling.frame(entry.sequence, entry.body) for entry in entries]
                     await _push(exchange, b"".join(frames))
                 elif not follower.is_over:
                     await _push(exchange, _KEEP_ALIVE)
+        except GatewayError as error:
+            log.warning("stream-broken", code=error.code, reason=error.message)
+            await _push(exchange, spelling.fault(error))
         finally:
             self._followers.discard(follower)
             watch.cancel()

@@ -21,6 +21,7 @@ from openclaw_a2a.model.errors import (
     TaskUnbound,
 )
 from openclaw_a2a.model.ids import AccountId, ContextId, OwnerId, RunId, TaskId
+from openclaw_a2a.model.links import why_not_public
 from openclaw_a2a.model.message import Message
 from openclaw_a2a.model.states import is_paused, is_terminal
 from openclaw_a2a.model.stored import RunOptions, RunRecord, StoredTask, TaskHead, encode_record
@@ -301,6 +302,9 @@ def check_parts(message: Message, rules: AccountRules) -> None:
                     f"message.parts[{index}] is a file of type {media_type}; "
                     f"this agent takes {', '.join(rules.input_modes)}"
                 )
+            reason = why_not_public(part.url) if part.url is not None else None
+            if reason is not None:
+                raise PartNotAccepted(f"message.parts[{index}] is a link to a file that {reason}")
 
 
 def check_continuation(head: TaskHead, message: Message) -> Binding:

@@ -158,7 +158,8 @@ class Journal:
             self._send(self._change(ends_run=False, resume=None))
 
     def _send(self, change: Commit) -> None:
-        future = self._store.commit(change)
+        commit = self._store.commit(change)
+        future = commit if isinstance(commit, asyncio.Future) else asyncio.ensure_future(commit)
         future.add_done_callback(lambda done: self.committed(change, _error_of(done)))
 
     def _number(self, event: Event) -> Entry:

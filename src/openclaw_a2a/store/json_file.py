@@ -114,7 +114,7 @@ class JsonFileStore:
         line = SubmitLine(submission, clears_resume)
         return self._put(line, change=submission.commit)
 
-    def commit(self, change: Commit) -> "asyncio.Future[None]":
+    def commit(self, change: Commit) -> Awaitable[None]:
         """Change a task. Raises: LeaseLost."""
         return self._put(CommitLine(change), change=change)
 

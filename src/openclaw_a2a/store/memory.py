@@ -47,7 +47,7 @@ class MemoryStore:
         """Take a message in, once. Raises: MessageIdConflict, LeaseLost."""
         return _settled(lambda: self._ledger.submit(submission))
 
-    def commit(self, change: Commit) -> "asyncio.Future[None]":
+    def commit(self, change: Commit) -> Awaitable[None]:
         """Change a task. Raises: LeaseLost."""
         return _settled(lambda: self._ledger.commit(change))
 

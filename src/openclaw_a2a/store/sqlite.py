@@ -76,7 +76,7 @@ class SqliteStore:
         """Take a message in, once. Raises: MessageIdConflict, LeaseLost."""
         return self._put(SqliteBatch.submit, submission)
 
-    def commit(self, change: Commit) -> "asyncio.Future[None]":
+    def commit(self, change: Commit) -> Awaitable[None]:
         """Change a task. Raises: LeaseLost."""
         return self._put(SqliteBatch.commit, change)
 

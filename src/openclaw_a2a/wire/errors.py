@@ -64,7 +64,7 @@ TABLE: dict[type[GatewayError], WireNames] = {
     named.TaskNotLive: _Row(-32002, -32004, 400, _EARLY, "TASK_NOT_CANCELABLE"),
     named.TaskUnbound: _Row(-32004, -32004, 400, _EARLY, "UNSUPPORTED_OPERATION"),
     named.UnsupportedOperation: _Row(-32004, -32004, 400, _EARLY, "UNSUPPORTED_OPERATION"),
-    named.PushNotSupported: _Row(-32003, -32601, 400, _EARLY, "PUSH_NOTIFICATION_NOT_SUPPORTED"),
+    named.PushNotSupported: _Row(-32003, -32003, 400, _EARLY, "PUSH_NOTIFICATION_NOT_SUPPORTED"),
     named.OutputNotAccepted: _Row(-32005, -32005, 400, _BAD, "CONTENT_TYPE_NOT_SUPPORTED"),
     named.ExtendedCardNotConfigured: _Row(
         -32007, -32004, 400, _EARLY, "EXTENDED_AGENT_CARD_NOT_CONFIGURED"
@@ -92,6 +92,7 @@ TABLE: dict[type[GatewayError], WireNames] = {
     named.CorruptRecord: _Row(-32603, -32603, 500, "INTERNAL", "CORRUPT_RECORD", _OURS),
     named.SchemaTooNew: _Row(-32603, -32603, 500, "INTERNAL", "SCHEMA_TOO_NEW", _OURS),
     named.StoreLocked: _Row(-32603, -32603, 500, "INTERNAL", "STORE_LOCKED", _OURS),
+    named.PortTaken: _Row(-32603, -32603, 500, "INTERNAL", "PORT_TAKEN", _OURS),
     named.SettingsInvalid: _Row(-32603, -32603, 500, "INTERNAL", "SETTINGS_INVALID", _OURS),
 }
 
