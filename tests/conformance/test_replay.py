@@ -56,7 +56,7 @@ _steps: st.SearchStrategy[Step] = st.one_of(
         st.booleans(),
     ),
     st.sampled_from([InputRequired(" Which? "), InputRequired(""), Failed("no"), Failed(" ")]),
-    st.just(RuntimeError("broken")),
+    st.builds(RuntimeError, st.just("broken")),
 )
 
 Play = Callable[[list[Step], str], "Story"]

@@ -33,10 +33,10 @@ class _SlowStore:
         return getattr(self._store, name)
 
     def submit(self, submission: Any) -> Awaitable[Any]:
-        return self._after_gate(self._store.submit, submission)
+        return asyncio.ensure_future(self._after_gate(self._store.submit, submission))
 
     def commit(self, change: Any) -> Awaitable[Any]:
-        return self._after_gate(self._store.commit, change)
+        return asyncio.ensure_future(self._after_gate(self._store.commit, change))
 
     async def _after_gate(self, write: Any, argument: Any) -> Any:
         await self.gate.wait()
