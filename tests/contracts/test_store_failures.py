@@ -1,0 +1,102 @@
+"""What every durable kind of store promises when its disk fails."""
+
+import asyncio
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import msgspec
+import pytest
+
+from openclaw_a2a.model.errors import StoreUnavailable
+from openclaw_a2a.model.ids import OwnerId, TaskId
+from openclaw_a2a.model.task import TaskState
+from openclaw_a2a.ports import Accepted, Store, Submission
+
+from .store_samples import ALICE, Draft, Shelf, direct, make_message, moment, picture
+
+KILOBYTE = 1024
+
+
+@contextmanager
+def no_room_beyond(size: int) -> Iterator[None]:
+    """No file of this process may grow beyond the size: to a writer, a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def large(name: str) -> Submission:
+    submission = direct(name)
+    message = make_message(f"m-{name}", "x" * 100 * KILOBYTE)
+    run = msgspec.structs.replace(submission.run, message=message)
+    return msgspec.structs.replace(submission, run=run)
+
+
+async def fill(store: Store) -> list[str]:
+    """Submit until the store refuses; the names it took."""
+    taken: list[str] = []
+    with pytest.raises(StoreUnavailable):
+        for number in range(100):
+            await store.submit(large(f"t-{number}"))
+            taken.append(f"t-{number}")
+    return taken
+
+
+@pytest.fixture
+def durable(shelf: Shelf) -> Shelf:
+    if not shelf.store.is_durable:
+        pytest.skip("there is no disk to fail")
+    return shelf
+
+
+async def test_a_full_disk_is_told_and_what_was_taken_stays(durable: Shelf) -> None:
+    store = durable.store
+    with no_room_beyond(1024 * KILOBYTE):
+        taken = await fill(store)
+    assert taken
+    with no_room_beyond(16 * KILOBYTE), pytest.raises(StoreUnavailable):
+        await store.check()
+    store = await durable.reopen()
+    claimed = await store.claim_runs(OwnerId("b"), lease_until=moment(99), expired_at=None)
+    assert [str(run.task_id) for run in claimed] == taken
+
+
+async def test_a_store_takes_writes_again_when_there_is_room_again(durable: Shelf) -> None:
+    store = durable.store
+    with no_room_beyond(1024 * KILOBYTE):
+        taken = await fill(store)
+    await store.check()
+    refused = large(f"t-{len(taken)}")
+    assert isinstance(await store.submit(refused), Accepted)
+    store = await durable.reopen()
+    claimed = await store.claim_runs(OwnerId("b"), lease_until=moment(99), expired_at=None)
+    assert [str(run.task_id) for run in claimed] == [*taken, str(refused.run.task_id)]
+
+
+async def test_what_was_built_on_a_lost_write_is_refused_with_it(durable: Shelf) -> None:
+    store = durable.store
+    draft = Draft("t-x")
+    with no_room_beyond(1024 * KILOBYTE):
+        await fill(store)
+        writes = [
+            store.submit(large("more")),
+            store.submit(draft.submission()),
+            store.commit(draft.status(TaskState.WORKING, at=1)),
+            store.submit(large("even more")),
+        ]
+        outcomes = await asyncio.gather(*writes, return_exceptions=True)
+    for_task = outcomes[1:3]
+    stored = await store.read_task(ALICE, TaskId("t-x"))
+    if isinstance(for_task[0], Accepted):
+        assert stored is not None
+    else:
+        assert stored is None
+        assert all(isinstance(outcome, Exception) for outcome in for_task)
+        again = Draft("t-x")
+        await store.submit(again.submission())
+        await store.commit(again.status(TaskState.WORKING, at=1))
+        assert picture(await store.read_task(ALICE, TaskId("t-x"))) == again.task

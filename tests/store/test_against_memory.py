@@ -1,0 +1,237 @@
+"""Whatever happens to a durable store and to one in memory, they show the same."""
+
+import asyncio
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import msgspec
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from tests.contracts.store_samples import (
+    ALICE,
+    BOB,
+    Draft,
+    Shelf,
+    direct,
+    make_run,
+    moment,
+    picture,
+)
+
+from openclaw_a2a.model.errors import GatewayError
+from openclaw_a2a.model.ids import ContextId, OwnerId, RunId, TaskId
+from openclaw_a2a.model.stored import RunRecord, StoredTask
+from openclaw_a2a.model.task import TaskState
+from openclaw_a2a.model.turn import Scope
+from openclaw_a2a.ports import Accepted, Retention, Store, TaskKey, TaskQuery
+
+NAMES = st.sampled_from(["a", "b", "c", "d"])
+SCOPES = st.sampled_from([ALICE, BOB])
+STATES = st.sampled_from([TaskState.WORKING, TaskState.INPUT_REQUIRED, TaskState.COMPLETED])
+MOMENTS = st.integers(0, 40)
+FENCES = st.sampled_from([1, 1, 1, 2, 3])
+
+Do = Callable[[Store], Awaitable[object]]
+
+
+def shown(result: object) -> object:
+    """A result in a form that does not tell how it was stored."""
+    if isinstance(result, StoredTask):
+        return result.head, picture(result)
+    if isinstance(result, Accepted):
+        return "accepted"
+    if isinstance(result, list):
+        return [msgspec.structs.replace(run, ticket=0) for run in result]
+    return result
+
+
+def _scope_of(name: str) -> Scope:
+    return ALICE if name in "ab" else BOB
+
+
+class TwoStores(RuleBasedStateMachine):
+    """Every step is done to both; outcomes and what readers see must agree."""
+
+    kind = "sqlite"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runner = asyncio.Runner()
+        self.folder = tempfile.TemporaryDirectory()
+        self.memory = Shelf("memory", Path(self.folder.name)).store
+        self.shelf = Shelf(self.kind, Path(self.folder.name))
+        self.runner.run(self.shelf.store.open())
+        self.drafts: dict[str, Draft] = {}
+        self.runs = 0
+
+    def teardown(self) -> None:
+        self.runner.run(self.shelf.store.close())
+        self.runner.close()
+        self.folder.cleanup()
+
+    def both(self, do: Do) -> object:
+        """Do it to both and compare; what came of it."""
+        expected = self.runner.run(_outcome(do, self.memory))
+        found = self.runner.run(_outcome(do, self.shelf.store))
+        assert found == expected
+        return found
+
+    @rule(name=NAMES, at=MOMENTS, is_task=st.booleans())
+    def submit(self, name: str, at: int, is_task: bool) -> None:
+        draft = Draft(name, scope=_scope_of(name))
+        draft.run = self._new_run(draft.run)
+        submission = msgspec.structs.replace(draft.submission(at), run=draft.run)
+        if not is_task:
+            submission = msgspec.structs.replace(submission, commit=None)
+        outcome = self.both(lambda store: store.submit(submission))
+        if outcome == "accepted" and is_task:
+            self.drafts[name] = draft
+
+    @rule(name=NAMES, state=STATES, at=MOMENTS, fence=FENCES, whole=st.booleans())
+    def change(self, name: str, state: TaskState, at: int, fence: int, whole: bool) -> None:
+        draft = self.drafts.get(name)
+        if draft is None:
+            return
+        before = draft.head, draft.task
+        change = draft.chunk("x") if state is TaskState.WORKING else draft.status(state, at)
+        if whole:
+            change = draft.whole(change)
+        if state is not TaskState.WORKING:
+            change = msgspec.structs.replace(change, ends_run=True, resume=b"token")
+        change = msgspec.structs.replace(change, fence=fence)
+        if self.both(lambda store: store.commit(change)) is not None:
+            draft.head, draft.task = before
+
+    @rule(name=NAMES, message=NAMES, at=MOMENTS)
+    def answer_a_pause(self, name: str, message: str, at: int) -> None:
+        draft = self.drafts.get(name)
+        if draft is None:
+            return
+        before = draft.head, draft.task, draft.run
+        change = draft.whole(draft.status(TaskState.SUBMITTED, at))
+        again = direct(f"more-{message}", scope=draft.head.scope, at=at)
+        draft.run = self._new_run(msgspec.structs.replace(again.run, task_id=draft.head.id))
+        change = msgspec.structs.replace(change, run_id=None)
+        submission = msgspec.structs.replace(again, run=draft.run, commit=change)
+        if self.both(lambda store: store.submit(submission)) != "accepted":
+            draft.head, draft.task, draft.run = before
+
+    @rule(number=st.integers(0, 5), fence=FENCES)
+    def start(self, number: int, fence: int) -> None:
+        run_id = self._recent_run(number)
+        self.both(lambda store: store.start_run(run_id, fence=fence, attempt=2))
+
+    @rule(number=st.integers(0, 5), fence=FENCES)
+    def answer(self, number: int, fence: int) -> None:
+        run_id = self._recent_run(number)
+        self.both(lambda store: store.answer_run(run_id, fence=fence, answer=b"{}"))
+
+    @rule(owner=st.sampled_from(["gateway-1", "x", "y"]), at=st.none() | MOMENTS)
+    def claim(self, owner: str, at: int | None) -> None:
+        expired_at = None if at is None else moment(at)
+        self.both(
+            lambda store: store.claim_runs(
+                OwnerId(owner), lease_until=moment(35), expired_at=expired_at
+            )
+        )
+
+    @rule(owner=st.sampled_from(["gateway-1", "x"]), at=MOMENTS)
+    def renew(self, owner: str, at: int) -> None:
+        self.both(lambda store: store.renew_leases(OwnerId(owner), lease_until=moment(at)))
+
+    @rule(name=NAMES, scope=SCOPES)
+    def delete(self, name: str, scope: Scope) -> None:
+        if self.both(lambda store: store.delete_task(scope, TaskId(name))) is True:
+            self.drafts.pop(name, None)
+
+    @rule(ended=MOMENTS, keep=st.integers(0, 4), messages=MOMENTS, limit=st.integers(1, 3))
+    def forget(self, ended: int, keep: int, messages: int, limit: int) -> None:
+        retention = Retention(moment(ended), keep, moment(messages), limit)
+        self.both(lambda store: store.forget(retention))
+        gone = [name for name in self.drafts if self._is_gone(name)]
+        for name in gone:
+            del self.drafts[name]
+
+    @rule()
+    def reopen(self) -> None:
+        self.runner.run(_reopened(self.shelf))
+
+    @rule(
+        scope=SCOPES,
+        limit=st.integers(1, 3),
+        state=st.none() | STATES,
+        context=st.none() | st.just("c-1"),
+        since=st.none() | MOMENTS,
+        after=st.none() | st.tuples(MOMENTS, NAMES),
+    )
+    def list_tasks(self, scope: Scope, limit: int, state, context, since, after) -> None:
+        query = TaskQuery(
+            scope,
+            limit,
+            context_id=None if context is None else ContextId(context),
+            state=state,
+            status_since=None if since is None else moment(since),
+            after=None if after is None else TaskKey(moment(after[0]), TaskId(after[1])),
+        )
+        self.both(lambda store: _page(store, query))
+
+    @invariant()
+    def tasks_agree(self) -> None:
+        for name in ("a", "b", "c", "d"):
+            self.both(lambda store, name=name: _everything(store, name))
+
+    def _new_run(self, run: RunRecord) -> RunRecord:
+        self.runs += 1
+        return msgspec.structs.replace(run, id=RunId(f"run-{self.runs}"))
+
+    def _recent_run(self, number: int) -> RunId:
+        return RunId(f"run-{self.runs - number}")
+
+    def _is_gone(self, name: str) -> bool:
+        return self.runner.run(_read(self.memory, name)) is None
+
+
+class TwoStoresOneOfFiles(TwoStores):
+    kind = "json-file"
+
+
+async def _outcome(do: Do, store: Store) -> object:
+    try:
+        return shown(await do(store))
+    except GatewayError as error:
+        return type(error), error.message
+
+
+async def _read(store: Store, name: str) -> object:
+    return await store.read_task(None, TaskId(name))
+
+
+async def _everything(store: Store, name: str) -> object:
+    task_id = TaskId(name)
+    message_id = make_run(name).message.message_id
+    events = await store.read_events(task_id, after=0, limit=50)
+    return (
+        shown(await store.read_task(ALICE, task_id)),
+        shown(await store.read_task(None, task_id)),
+        await store.read_resume(task_id),
+        [(entry.sequence, entry.state, entry.event) for entry in events],
+        await store.read_known(ALICE, message_id),
+        await store.read_known(BOB, message_id),
+    )
+
+
+async def _page(store: Store, query: TaskQuery) -> object:
+    page = await store.list_tasks(query)
+    return [shown(task) for task in page.tasks], page.has_more, page.total
+
+
+async def _reopened(shelf: Shelf) -> None:
+    await shelf.reopen()
+
+
+TestSqliteAgainstMemory = TwoStores.TestCase
+TestFilesAgainstMemory = TwoStoresOneOfFiles.TestCase
+TestSqliteAgainstMemory.settings = settings(stateful_step_count=40)
+TestFilesAgainstMemory.settings = settings(stateful_step_count=40)
