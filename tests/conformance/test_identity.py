@@ -132,7 +132,12 @@ async def test_somebody_elses_task_is_not_found_in_0_3_and_rest(start: Start) ->
     assert (await bob.error("tasks/cancel", {"id": task["id"]})).code == -32001
     (frame,) = await bob.events("tasks/resubscribe", {"id": task["id"]})
     assert frame.json["error"]["code"] == -32001
-    for method, path in (("GET", ""), ("POST", ":cancel"), ("GET", ":subscribe")):
+    for method, path in (
+        ("GET", ""),
+        ("DELETE", ""),
+        ("POST", ":cancel"),
+        ("GET", ":subscribe"),
+    ):
         asked = Asked(method, f"/a2a/rest/tasks/{task['id']}{path}")
         assert (await _as(door, "bob").ask(asked)).status == 404
 

@@ -124,6 +124,30 @@ async def test_part_without_kind_and_with_two_contents_is_refused(start: Start) 
     assert failed.code == -32602
 
 
+@pytest.mark.requirement("wire.v03.parts")
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"kind": "data", "data": [1]},
+        {"kind": "data", "data": "text"},
+        {"kind": "text", "text": 7},
+        {"kind": "text", "data": {}},
+        {"kind": "file", "file": {}},
+        {"kind": "file", "file": {"bytes": "not base64!", "mimeType": "image/png"}},
+        {"kind": "song", "text": "la"},
+        {},
+    ],
+)
+async def test_part_that_0_3_does_not_know_is_refused_by_place(start: Start, part: Json) -> None:
+    agent = _agent()
+    v03 = V03Client(await start(agent, account={"defaultInputModes": ["image/png", "text/plain"]}))
+    good = {"kind": "text", "text": "fine"}
+    failed = await v03.error("message/send", v03_message(parts=[good, part]))
+    assert failed.code == -32602
+    assert "message.parts[1]" in failed.message
+    assert agent.turns == []
+
+
 @pytest.mark.requirement("inbound.rpc.parse-error")
 @pytest.mark.parametrize("body", [b"", b"{", b"nothing", b'{"jsonrpc":"2.0",}', b"\xff\xfe"])
 async def test_body_that_is_not_json_is_a_parse_error_without_id(start: Start, body: bytes) -> None:

@@ -176,6 +176,22 @@ async def test_reader_that_comes_back_by_get_gets_what_it_missed(start: Start) -
     assert lines == ["artifact assistant-output-0001.", "status completed"]
 
 
+@pytest.mark.requirement("wire.rest.delete")
+async def test_ended_task_can_be_deleted_and_an_open_one_cannot(start: Start) -> None:
+    agent = ScriptedAgent(
+        script=lambda turn: [InputRequired("?") if turn.body == "ask" else Reply.of_text("hi")]
+    )
+    door = await start(agent, account=TASKS)
+    ended = (await _post(door, "/message:send", v1_message()))["task"]["id"]
+    paused = (await _post(door, "/message:send", v1_message("ask")))["task"]["id"]
+    assert (await door.ask(Asked("DELETE", f"{REST}/tasks/{ended}"))).status == 200
+    assert (await door.get(f"{REST}/tasks/{ended}")).status == 404
+    assert (await door.ask(Asked("DELETE", f"{REST}/tasks/{ended}"))).status == 404
+    assert (await door.ask(Asked("DELETE", f"{REST}/tasks/{paused}"))).status == 400
+    assert (await door.get(f"{REST}/tasks/{paused}")).status == 200
+    assert (await door.get(f"{REST}/tasks")).json["totalSize"] == 1
+
+
 @pytest.mark.requirement("wire.rest.tenant")
 @pytest.mark.parametrize("path", ["/acme/message:send", "/acme/tasks", "/acme/tasks/t"])
 async def test_tenant_that_no_card_names_is_refused(start: Start, path: str) -> None:

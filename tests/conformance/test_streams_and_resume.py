@@ -5,6 +5,7 @@ import pytest
 
 from openclaw_a2a.model.reply import InputRequired, Reply, TextDelta, ToolPhase, ToolProgress
 
+from .asgi_door import Asked
 from .conftest import Start
 from .outline import describe, events, outline, published_text, text_of
 from .scripted_agent import Performance, ScriptedAgent
@@ -254,6 +255,21 @@ async def test_silent_stream_gets_comment_lines(start: Start) -> None:
             assert await frames.read_chunk()
         await run.end(Reply.of_text("done"))
         assert outline(await frames.rest())[-1] == "status completed"
+
+
+@pytest.mark.requirement("inbound.stream.heartbeat", "inbound.stream.direct")
+async def test_stream_that_waits_for_its_first_event_gets_comment_lines_too(start: Start) -> None:
+    agent = ScriptedAgent()
+    door = await start(agent, settings={"server.heartbeatSeconds": 0.01})
+    body = encode_call("SendStreamingMessage", v1_message())
+    asked = Asked("POST", "/a2a/jsonrpc", {"content-type": "application/json"}, (body,))
+    async with door.open(asked) as exchange:
+        run = await agent.next_run()
+        frames = FrameReader(exchange, lambda body: check_v1("SendStreamingMessage", body))
+        while len(frames.comments) < 2:
+            assert await frames.read_chunk()
+        await run.end(Reply.of_text("slow but direct"))
+        assert outline(await frames.rest()) == ["message"]
 
 
 @pytest.mark.requirement("inbound.stream.heartbeat")

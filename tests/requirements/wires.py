@@ -78,6 +78,12 @@ SHAPES = (
             "unknown-path": "A path that does not exist is 404.",
         },
     ),
+    *rules(
+        "ours: doors",
+        wire_rest={
+            "delete": "DELETE /tasks/{id} forgets an ended task and refuses an open one.",
+        },
+    ),
     *deferred(
         Deferral.GRPC,
         "A2A 1.0, gRPC",
