@@ -51,6 +51,11 @@ class SqliteStore:
         """What was committed survives the process and the machine."""
         return True
 
+    @property
+    def groups(self) -> int:
+        """How many transactions were committed since the store was opened."""
+        return self._opened().sink.groups
+
     async def open(self) -> None:
         """Make the file when there is none, upgrade its schema, begin to write.
 

@@ -123,8 +123,8 @@ class SqliteReader:
 
     def list_tasks(self, query: TaskQuery) -> TaskPage:
         """Tasks by newest status. The page and its total are of the same moment."""
-        page, total = _statements(query)
-        values = _values(query)
+        page, total = choose_statements(query)
+        values = bind(query)
         self._connection.execute("BEGIN")
         try:
             rows = self._connection.execute(page, values).fetchall()
@@ -142,8 +142,8 @@ class SqliteReader:
         return StoredTask(head, row[11], tuple(_entry(entry) for entry in entries))
 
 
-def _statements(query: TaskQuery) -> tuple[str, str]:
-    """The statement for the page and the one for the total."""
+def choose_statements(query: TaskQuery) -> tuple[str, str]:
+    """The statement for the page and the one for the total; `bind` has their values."""
     if query.context_id is not None:
         if query.state is None:
             return _LIST_CONTEXT, _COUNT_CONTEXT
@@ -155,7 +155,8 @@ def _statements(query: TaskQuery) -> tuple[str, str]:
     return _LIST_ALL, _TALLY if query.status_since is None else _COUNT_ALL
 
 
-def _values(query: TaskQuery) -> dict[str, object]:
+def bind(query: TaskQuery) -> dict[str, object]:
+    """The values that the statements of a query name."""
     return {
         "principal": query.scope.principal,
         "account": query.scope.account,

@@ -1,0 +1,269 @@
+"""What is special about the SQLite store: groups, upgrades, one process, its file."""
+
+import asyncio
+import os
+import sqlite3
+import stat
+import sys
+from collections.abc import AsyncIterator
+from contextlib import closing
+from pathlib import Path
+
+import anyio
+import msgspec
+import pytest
+from tests.contracts.store_samples import ALICE, Draft, direct, moment, picture, put_ended
+
+from openclaw_a2a.model.errors import (
+    CorruptRecord,
+    SchemaTooNew,
+    StoreLocked,
+    StoreUnavailable,
+)
+from openclaw_a2a.model.ids import ContextId, OwnerId, TaskId
+from openclaw_a2a.model.task import TaskState
+from openclaw_a2a.ports import Accepted, Retention, TaskKey, TaskQuery
+from openclaw_a2a.store import migrate
+from openclaw_a2a.store.group_writer import MAX_GROUP
+from openclaw_a2a.store.sqlite import SqliteStore
+from openclaw_a2a.store.sqlite_read import bind, choose_statements
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "deep" / "down" / "state.db"
+
+
+@pytest.fixture
+async def store(path: Path) -> AsyncIterator[SqliteStore]:
+    store = SqliteStore(path)
+    await store.open()
+    yield store
+    await store.close()
+
+
+def rows(path: Path, query: str) -> list[tuple[object, ...]]:
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute(query).fetchall()
+
+
+def break_in(path: Path, statement: str) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(statement)
+        connection.commit()
+
+
+async def test_writes_that_wait_together_share_a_transaction(store: SqliteStore) -> None:
+    drafts = [Draft(f"t-{number}") for number in range(1000)]
+    before = store.groups
+    await asyncio.gather(*[store.submit(draft.submission()) for draft in drafts])
+    assert store.groups - before <= 2 + 1000 // 100
+    assert store.groups - before >= 1000 // MAX_GROUP
+
+
+async def test_the_file_and_its_folder_are_for_the_owner_only(
+    store: SqliteStore, path: Path
+) -> None:
+    await store.submit(direct("t-1"))
+    files = [file for file in path.parent.iterdir() if file.name != "state.db-shm"]
+    assert len(files) >= 3
+    assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+
+async def test_a_write_that_cannot_be_spoils_nothing_for_others(store: SqliteStore) -> None:
+    unwritable = direct("t-3")
+    run = msgspec.structs.replace(unwritable.run, session_key="half a character \ud800")
+    unwritable = msgspec.structs.replace(unwritable, run=run)
+    outcomes = await asyncio.gather(
+        store.submit(direct("t-1")),
+        store.submit(unwritable),
+        store.submit(direct("t-2")),
+        return_exceptions=True,
+    )
+    assert [type(outcome) for outcome in outcomes] == [Accepted, StoreUnavailable, Accepted]
+    await store.check()
+    claimed = await store.claim_runs(OwnerId("b"), lease_until=moment(9), expired_at=None)
+    assert [run.task_id for run in claimed] == ["t-1", "t-2"]
+
+
+async def test_events_of_one_task_in_one_group_become_one_row_of_the_task(
+    store: SqliteStore, path: Path
+) -> None:
+    draft = Draft()
+    changes = [draft.submission(), *[draft.chunk(str(number)) for number in range(9)]]
+    await asyncio.gather(
+        store.submit(changes[0]), *[store.commit(change) for change in changes[1:]]
+    )
+    assert rows(path, "SELECT sequence FROM task") == [(9,)]
+    assert rows(path, "SELECT count(*) FROM event") == [(9,)]
+    assert rows(path, "SELECT sequence FROM snapshot") == [(0,)]
+
+
+async def test_counters_stay_true(store: SqliteStore, path: Path) -> None:
+    for number in range(5):
+        await put_ended(store, f"t-{number}", at=number)
+    working = Draft("w")
+    await store.submit(working.submission())
+    await store.commit(working.status(TaskState.WORKING, at=1))
+    await store.delete_task(ALICE, TaskId("t-1"))
+    await store.forget(Retention(moment(1), 3, moment(-1)))
+    counted = "SELECT state, count FROM tally WHERE count <> 0 ORDER BY state"
+    real = "SELECT state, count(*) FROM task GROUP BY state ORDER BY state"
+    assert rows(path, counted) == rows(path, real) == [(2, 1), (3, 3)]
+    assert rows(path, "SELECT count(*) FROM snapshot") == [(4,)]
+    assert rows(path, "SELECT count(DISTINCT task) FROM event") == [(4,)]
+
+
+async def test_an_unfinished_task_that_was_long_untouched_is_found_again(path: Path) -> None:
+    store = SqliteStore(path)
+    await store.open()
+    draft = Draft()
+    await store.submit(draft.submission())
+    await store.close()
+    await store.open()
+    await store.commit(draft.chunk("after a restart"))
+    assert picture(await store.read_task(ALICE, TaskId("t-1"))) == draft.task
+    await store.close()
+
+
+async def test_a_second_store_on_the_same_file_is_refused(store: SqliteStore, path: Path) -> None:
+    with pytest.raises(StoreLocked, match=f"process {os.getpid()} uses") as refusal:
+        await SqliteStore(path).open()
+    assert str(path) in refusal.value.message
+    await store.submit(direct("t-1"))
+
+
+HOLD = """
+import asyncio, sys
+from openclaw_a2a.store.sqlite import SqliteStore
+asyncio.run(SqliteStore(sys.argv[1]).open())
+print("open", flush=True)
+sys.stdin.read()
+"""
+
+
+async def test_a_second_process_is_refused_until_the_first_is_gone(path: Path) -> None:
+    command = [sys.executable, "-c", HOLD, str(path)]
+    async with await anyio.open_process(command) as holder:
+        assert holder.stdout is not None
+        assert (await holder.stdout.receive()).startswith(b"open")
+        with pytest.raises(StoreLocked, match=str(holder.pid)):
+            await SqliteStore(path).open()
+        holder.kill()
+    store = SqliteStore(path)
+    await store.open()
+    await store.close()
+
+
+async def test_a_newer_schema_is_refused_with_the_version_that_made_it(path: Path) -> None:
+    store = SqliteStore(path)
+    await store.open()
+    await store.close()
+    break_in(path, "INSERT INTO schema_version (version, made_by) VALUES (999, '7.8.9')")
+    with pytest.raises(SchemaTooNew, match=r"schema 999, made by openclaw-a2a 7\.8\.9"):
+        await store.open()
+    with pytest.raises(SchemaTooNew):
+        migrate.plan(path)
+
+
+async def test_a_database_of_another_program_is_left_alone(path: Path) -> None:
+    path.parent.mkdir(parents=True)
+    break_in(path, "CREATE TABLE recipes (name TEXT)")
+    with pytest.raises(StoreUnavailable, match="another program"):
+        await SqliteStore(path).open()
+    assert rows(path, "SELECT name FROM sqlite_master") == [("recipes",)]
+
+
+async def test_a_file_that_is_no_database_is_refused(path: Path) -> None:
+    diary = b"dear diary, " * 1000
+    await anyio.Path(path.parent).mkdir(parents=True)
+    await anyio.Path(path).write_bytes(diary)
+    with pytest.raises(StoreUnavailable, match=str(path)):
+        await SqliteStore(path).open()
+    assert await anyio.Path(path).read_bytes() == diary
+
+
+async def test_a_path_where_nothing_can_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("I am no directory", encoding="utf-8")
+    with pytest.raises(StoreUnavailable, match="cannot be opened"):
+        await SqliteStore(tmp_path / "file" / "state.db").open()
+
+
+def test_a_plan_names_the_steps_and_changes_nothing(path: Path) -> None:
+    path.parent.mkdir(parents=True)
+    [step] = migrate.plan(path)
+    assert step.startswith("0001_initial: ")
+    assert not path.exists()
+    assert migrate.upgrade_file(path) == [step]
+    assert migrate.plan(path) == []
+    assert migrate.upgrade_file(path) == []
+
+
+async def test_a_file_in_use_is_not_upgraded(store: SqliteStore, path: Path) -> None:
+    with pytest.raises(StoreLocked):
+        migrate.upgrade_file(path)
+    await store.check()
+
+
+async def test_an_upgrade_keeps_a_copy_of_what_was_there(store: SqliteStore, path: Path) -> None:
+    await store.submit(Draft().submission())
+    await store.close()
+    later = migrate.Step(2, "0002_later", "-- Something new.\nCREATE TABLE later (a INTEGER);\n")
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        migrate.upgrade_with_backup(connection, path, [*migrate.load_steps(), later])
+        assert connection.execute("SELECT count(*) FROM later").fetchone() == (0,)
+    backup = path.with_name("state.db.backup-v1")
+    assert rows(backup, "SELECT id FROM task") == [("t-1",)]
+    assert rows(backup, "SELECT max(version) FROM schema_version") == [(1,)]
+
+
+async def test_a_step_that_fails_leaves_the_schema_as_it_was(
+    store: SqliteStore, path: Path
+) -> None:
+    await store.close()
+    broken = migrate.Step(2, "0002_broken", "CREATE TABLE later (a INTEGER);\nCREATE NONSENSE;\n")
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        with pytest.raises(sqlite3.Error):
+            migrate.upgrade(connection, [*migrate.load_steps(), broken])
+        assert migrate.pending(connection) == []
+        tables = connection.execute("SELECT name FROM sqlite_master WHERE name = 'later'")
+        assert tables.fetchall() == []
+
+
+async def test_a_new_database_has_no_backup(store: SqliteStore, path: Path) -> None:
+    assert [file for file in path.parent.iterdir() if "backup" in file.name] == []
+
+
+async def test_a_binding_that_cannot_be_read_is_named(store: SqliteStore, path: Path) -> None:
+    await store.submit(Draft().submission())
+    break_in(path, "UPDATE task SET binding = x'00'")
+    with pytest.raises(CorruptRecord, match="t-1"):
+        await store.read_task(ALICE, TaskId("t-1"))
+
+
+QUERY = TaskQuery(ALICE, 10, after=TaskKey(moment(), TaskId("t-1")), status_since=moment())
+
+
+@pytest.mark.parametrize(
+    "filters",
+    [
+        {},
+        {"state": TaskState.COMPLETED},
+        {"state": TaskState.WORKING, "context_id": ContextId("c-1")},
+        {"state": TaskState.FAILED, "context_id": ContextId("c-1")},
+        {"context_id": ContextId("c-1")},
+    ],
+)
+async def test_no_list_looks_at_more_rows_than_it_shows(
+    store: SqliteStore, path: Path, filters: dict[str, object]
+) -> None:
+    """A page costs the same at any size: only ranges of an index, and rows by their number."""
+    query = msgspec.structs.replace(QUERY, **filters)
+    with closing(sqlite3.connect(path)) as connection:
+        for statement in choose_statements(query):
+            plan = connection.execute(f"EXPLAIN QUERY PLAN {statement}", bind(query)).fetchall()
+            steps = [str(step[3]) for step in plan]
+            scans = {step for step in steps if step.startswith("SCAN ")}
+            assert scans <= {"SCAN k", "SCAN CONSTANT ROW"}
+            assert any("task_by_" in step for step in steps)
