@@ -42,7 +42,9 @@ from openclaw_a2a.store.records_folder import RecordsFolder
 from openclaw_a2a.store.writer_lock import WriterLock
 
 LOCK_WAIT_S = 10.0
-_LOG_LIMIT = 16 * 1024 * 1024
+"""How long to wait for another process to let go of the directory."""
+LOG_LIMIT = 16 * 1024 * 1024
+"""How many bytes the log may have before it is written anew."""
 
 
 class JsonFileStore:
@@ -52,9 +54,16 @@ class JsonFileStore:
     reads are answered from `_shown`, which has what is durable.
     """
 
-    def __init__(self, directory: str | Path, *, lock_wait_s: float = LOCK_WAIT_S) -> None:
+    def __init__(
+        self,
+        directory: str | Path,
+        *,
+        lock_wait_s: float = LOCK_WAIT_S,
+        log_limit: int = LOG_LIMIT,
+    ) -> None:
         self._path = Path(directory).expanduser()
         self._lock_wait_s = lock_wait_s
+        self._log_limit = log_limit
         self._open: _OpenFolder | None = None
         self._ahead = Ledger()
         self._shown = Ledger()
@@ -71,7 +80,7 @@ class JsonFileStore:
 
         A record that cannot be read is reported and left alone; the others are served.
         """
-        opened = _OpenFolder(self._path)
+        opened = _OpenFolder(self._path, self._log_limit)
         try:
             await anyio.to_thread.run_sync(opened.make)
             await opened.lock.acquire(self._lock_wait_s)
@@ -227,10 +236,8 @@ class JsonFileStore:
             self._ahead = self._shown.copy()
 
     def _compact_when_due(self) -> None:
-        if self._open is not None and self._open.is_log_long():
-            self._open.writer.put(
-                _on_disk, Change(self._epoch, standing=standing_lines(self._ahead))
-            )
+        if self._open is not None and self._open.is_log_long:
+            self._open.compact(Change(self._epoch, standing=standing_lines(self._ahead)))
 
     def _refuse_broken(self, task_id: TaskId) -> None:
         if task_id in self._broken:
@@ -248,12 +255,13 @@ class JsonFileStore:
 class _OpenFolder:
     """The locked directory, and what works on it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, log_limit: int) -> None:
         self.folder = RecordsFolder(path)
         self.lock = WriterLock(path)
         self.files = JsonFiles(self.folder, self.lock)
         self.writer: GroupWriter[JsonFiles] = GroupWriter(str(path), self.files.write_group)
-        self._log_limit = _LOG_LIMIT
+        self._log_limit = log_limit
+        self._is_compacting = False
 
     def make(self) -> None:
         """Make the directory when there is none; ours alone to read."""
@@ -263,12 +271,20 @@ class _OpenFolder:
         """Everything in the directory."""
         return load_folder(self.folder, self.files)
 
+    @property
     def is_log_long(self) -> bool:
-        """True when the log should be written anew; once for each time it has doubled."""
-        if self.folder.log_size < self._log_limit:
-            return False
-        self._log_limit = max(_LOG_LIMIT, 2 * self.folder.log_size)
-        return True
+        """True when the log should be written anew."""
+        return not self._is_compacting and self.folder.log_size > self._log_limit
+
+    def compact(self, change: Change) -> None:
+        """Have the log written anew; the next time is when it has doubled."""
+        self._is_compacting = True
+        self._log_limit = max(self._log_limit, 2 * len(change.standing or b""))
+        written = self.writer.put(_on_disk, change)
+        written.add_done_callback(lambda _: self._compacted())
+
+    def _compacted(self) -> None:
+        self._is_compacting = False
 
     def close(self, standing: bytes) -> None:
         """Leave a short log behind and let the next process in."""
