@@ -17,7 +17,7 @@ from openclaw_a2a.ports import Recovery
 class BenchAgent:
     """An agent that costs nothing itself, so that only the gateway is measured."""
 
-    recovery = Recovery.FAIL
+    recovery = Recovery.REPEAT
 
     async def run(self, turn: Turn) -> AsyncIterator[AgentEvent]:
         """Answer; between two pieces everybody else gets their turn."""

@@ -15,13 +15,14 @@ from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import Agent, Store
 from openclaw_a2a.runtime import read
 from openclaw_a2a.runtime.cancel import cancel
-from openclaw_a2a.runtime.engine import Engine, EngineLimits, Send
+from openclaw_a2a.runtime.engine import Engine, EngineLimits
 from openclaw_a2a.runtime.feed import Follower
 from openclaw_a2a.runtime.lane import LaneLimits, Lanes
 from openclaw_a2a.runtime.live import Answer, Ended, KnownRun, Shown
 from openclaw_a2a.runtime.recover import recover
 from openclaw_a2a.runtime.run import LiveRun
 from openclaw_a2a.runtime.sent import first_of, outcome_of
+from openclaw_a2a.runtime.submit import Send, submit
 from openclaw_a2a.runtime.turn import AccountRules
 from openclaw_a2a.store import open_store
 
@@ -152,7 +153,7 @@ class Room:
             None if task_id is None else TaskId(task_id),
             reference_task_ids=tuple(TaskId(reference) for reference in references),
         )
-        return await self.engine.submit(Send(scope, message, is_blocking, modes), self.rules)
+        return await submit(self.engine, Send(scope, message, is_blocking, modes), self.rules)
 
     async def first(self, run: LiveRun | KnownRun) -> Shown | Answer:
         return await in_time(first_of(self.engine, run))

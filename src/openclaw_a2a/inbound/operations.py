@@ -16,10 +16,10 @@ from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import TaskKey, TaskQuery
 from openclaw_a2a.runtime import read
 from openclaw_a2a.runtime.cancel import cancel
-from openclaw_a2a.runtime.engine import Send
 from openclaw_a2a.runtime.feed import Follower
 from openclaw_a2a.runtime.live import Answer, Refused, Shown
 from openclaw_a2a.runtime.sent import first_of, outcome_of
+from openclaw_a2a.runtime.submit import Send, submit
 from openclaw_a2a.runtime.turn import NOTHING_USABLE, is_usable
 from openclaw_a2a.wire import v1
 from openclaw_a2a.wire.requests import GetRequest, ListRequest, SendRequest, TaskRequest
@@ -57,7 +57,7 @@ async def send(door: Door, scope: Scope, request: SendRequest) -> bytes | Answer
     check_request(door, request)
     if not is_usable(request.message):
         return _nothing_usable(door, request.message)
-    run = await door.engine.submit(_command(scope, request), door.rules)
+    run = await submit(door.engine, _command(scope, request), door.rules)
     if not request.is_blocking:
         first = await first_of(door.engine, run)
         return first if isinstance(first, Answer) else encode_record(first.task)
@@ -79,7 +79,7 @@ async def send_streaming(
     check_request(door, request)
     if not is_usable(request.message):
         return _whole(_nothing_usable(door, request.message))
-    run = await door.engine.submit(_command(scope, request), door.rules)
+    run = await submit(door.engine, _command(scope, request), door.rules)
     first = await first_of(door.engine, run)
     if isinstance(first, Answer):
         return _whole(first)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from openclaw_a2a.model.errors import GatewayError
+from openclaw_a2a.model.errors import GatewayError, LeaseLost
 from openclaw_a2a.model.ids import RunId
 from openclaw_a2a.model.message import Message
 from openclaw_a2a.model.stored import RunRecord
@@ -100,6 +100,13 @@ class LiveTask:
         if opening is not None:
             self.journal.committed(opening, None)
         self.show_first(run)
+
+    def refused(self, refusal: Refused) -> None:
+        """The store did not take the submission: the task never came to be."""
+        opening, self.opening = self.opening, None
+        if opening is not None:
+            error = refusal.error or LeaseLost("the message was taken before")
+            self.journal.committed(opening, error)
 
     def show_first(self, run: "LiveRun") -> None:
         """Tell who waits that the task exists."""

@@ -17,7 +17,6 @@ from openclaw_a2a.runtime.feed import PAGE
 from openclaw_a2a.runtime.journal import Journal
 from openclaw_a2a.runtime.output import OutputModes
 from openclaw_a2a.runtime.transcript import Numbering, Stamp, Transcript
-from openclaw_a2a.runtime.turn import AccountRules
 
 log = structlog.get_logger(__name__)
 
@@ -74,13 +73,10 @@ def _why_not_again(engine: Engine, record: RunRecord) -> str | None:
 
 
 async def _go_on(engine: Engine, record: RunRecord, stored: StoredTask | None) -> None:
-    rules = engine.accounts.get(record.scope.account) or AccountRules(
-        record.scope.account, record.binding.agent_id
-    )
     live = engine.revive(stored) if stored is not None else None
     if live is not None and record.attempt > 1:
         live.restarts_at = await _outputs_before(engine, record)
-    engine.relaunch(record, rules, live)
+    engine.relaunch(record, live)
 
 
 async def fail_run(engine: Engine, record: RunRecord, reason: str) -> None:

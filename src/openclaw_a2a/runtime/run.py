@@ -56,6 +56,10 @@ class LiveRun:
         self._is_interruptible = False
         """True while the run may be broken off: it waits, or its agent is at work."""
         self._is_timed_out = False
+        self._is_refused = False
+        self.digest = b""
+        self.begins_early = False
+        """True when the agent may be asked before the message is durable."""
         self._held_back: Sequence[Event] = ()
         """The events of a pause, until the agent has really stopped."""
         self._transcript: Transcript | None = None
@@ -63,15 +67,20 @@ class LiveRun:
     # ---------------------------------------------------------------- life
 
     async def live_through(self, submission: Awaitable[Accepted | Known] | None) -> None:
-        """From the store's word on the submission to the end of the run."""
+        """From the store's word on the submission to the end of the run.
+
+        An agent whose work may be repeated begins while its message is being committed. Nothing
+        of it is seen before: the store takes the run's events after the submission, in order.
+        """
         try:
-            if submission is None or await self._is_accepted(submission):
+            if submission is None or await self._may_begin(submission):
                 await self._run_or_drop()
         except asyncio.CancelledError:
             self._let_go(Refused(Draining("the gateway is stopping; ask again when it is back")))
             raise
         except (LeaseLost, StoreUnavailable) as error:
-            self._abandon(error)
+            if not self._is_refused:
+                self._abandon(error)
         except Exception as error:  # one broad catch: nobody may wait for ever because of our bug
             log.exception("run-broken", run_id=self.record.id)
             self._abandon(GatewayFault(f"the run broke: {type(error).__name__}"))
@@ -117,27 +126,57 @@ class LiveRun:
 
     # ---------------------------------------------------------------- before the agent
 
-    async def _is_accepted(self, submission: Awaitable[Accepted | Known]) -> bool:
+    async def _may_begin(self, submission: Awaitable[Accepted | Known]) -> bool:
+        if self.begins_early:
+            future = asyncio.ensure_future(submission)
+            future.add_done_callback(self._take_word)
+            return True
         try:
             taken = await submission
         except GatewayError as error:
-            self._let_go(Refused(error))
+            self._refuse(Refused(error))
             return False
+        finally:
+            self._engine.arrived(self)
         if isinstance(taken, Known):
-            self._let_go(Refused(None, known=taken))
+            self._refuse(Refused(None, known=taken))
             return False
-        if self.live is not None:
-            await self._show_task(self.live)
+        await self._show_task()
         return True
 
-    async def _show_task(self, live: LiveTask) -> None:
+    def _take_word(self, submission: "asyncio.Future[Accepted | Known]") -> None:
+        """The store's word on a submission whose run began early."""
+        self._engine.arrived(self)
+        error = None if submission.cancelled() else submission.exception()
+        if error is None and not isinstance(submission.result(), Known):
+            if self.live is not None and self.live.opening is not None:
+                self.live.submitted(self)
+            return
+        if isinstance(error, GatewayError):
+            self._refuse(Refused(error))
+        else:
+            known = submission.result() if error is None else None
+            self._refuse(Refused(None, known=known if isinstance(known, Known) else None))
+        self._interrupt()
+
+    async def _show_task(self) -> None:
         """The submission is durable: show the task it opened, or the one it was added to."""
+        live = self.live
+        if live is None:
+            return
         if live.opening is not None:
             live.submitted(self)
             return
         stored = await self._engine.store.read_task(None, self.record.task_id)
         if stored is not None:
             self.first.set(Shown(TaskView.of_stored(stored).task(), stored.head.sequence))
+
+    def _refuse(self, refusal: Refused) -> None:
+        """The message was not taken: nothing of the run will ever be seen."""
+        self._is_refused = True
+        if self.live is not None:
+            self.live.refused(refusal)
+        self._let_go(refusal)
 
     def _let_go(self, refusal: Refused) -> None:
         """Whoever waits for this run waits no longer."""

@@ -1,0 +1,179 @@
+"""Taking a message in: once, into the right task, in its place of the session's order."""
+
+import hashlib
+
+import msgspec
+
+from openclaw_a2a.model.errors import (
+    ContextMismatch,
+    Draining,
+    InvalidParams,
+    MessageIdConflict,
+    PartNotAccepted,
+    Problem,
+    TaskNotFound,
+    TaskTerminal,
+    TaskUnbound,
+)
+from openclaw_a2a.model.ids import ContextId, TaskId
+from openclaw_a2a.model.links import why_not_public
+from openclaw_a2a.model.message import Message
+from openclaw_a2a.model.states import is_paused, is_terminal
+from openclaw_a2a.model.stored import RunOptions, StoredTask, TaskHead, encode_record
+from openclaw_a2a.model.turn import Binding, Scope
+from openclaw_a2a.ports import Submission
+from openclaw_a2a.runtime.engine import Engine
+from openclaw_a2a.runtime.live import KnownRun
+from openclaw_a2a.runtime.output import OutputModes, output_modes
+from openclaw_a2a.runtime.run import LiveRun
+from openclaw_a2a.runtime.turn import AccountRules, bind
+from openclaw_a2a.runtime.view import TaskView
+
+
+class Send(msgspec.Struct, frozen=True):
+    """A message at the door."""
+
+    scope: Scope
+    message: Message
+    is_blocking: bool = True
+    accepted_output_modes: tuple[str, ...] = ()
+
+
+async def submit(engine: Engine, send: Send, rules: AccountRules) -> LiveRun | KnownRun:
+    """Take a message in. The run tells what comes of it through `first` and `outcome`.
+
+    The same message again gives the same run, or what is known of it.
+
+    Raises: Draining, Overloaded, PartNotAccepted, InvalidParams, MessageIdConflict, TaskNotFound,
+    ContextMismatch, TaskTerminal, TaskUnbound.
+    """
+    if engine.is_draining:
+        raise Draining("the gateway is stopping; try again when it is back", retry_after_s=5)
+    message = send.message
+    check_parts(message, rules)
+    digest = body_hash(message)
+    known = await engine.store.read_known(send.scope, message.message_id, body_hash=digest)
+    if known is not None:
+        return KnownRun(known)
+    if message.task_id is None:
+        return _arriving(engine, send, digest) or _start_task(engine, send, rules, digest)
+    stored = await engine.store.read_task(send.scope, message.task_id)
+    resume = await engine.store.read_resume(message.task_id)
+    arriving = _arriving(engine, send, digest)
+    if arriving is not None:
+        return arriving
+    if stored is None:
+        raise TaskNotFound(f"there is no task {message.task_id}")
+    return _go_on(engine, send, rules, Continuation(stored, resume, digest))
+
+
+class Continuation(msgspec.Struct, frozen=True):
+    """The task that a message goes on with."""
+
+    stored: StoredTask
+    resume: bytes | None
+    digest: bytes
+
+
+def _arriving(engine: Engine, send: Send, digest: bytes) -> LiveRun | None:
+    """The run of the same message, when it is on its way into the store right now."""
+    run = engine.arriving.get((send.scope, send.message.message_id))
+    if run is not None and run.digest != digest:
+        raise MessageIdConflict(
+            f"message id {send.message.message_id} was used for another message; take a new one"
+        )
+    return run
+
+
+def _start_task(engine: Engine, send: Send, rules: AccountRules, digest: bytes) -> LiveRun:
+    now = engine.clock.now()
+    task_id = TaskId(engine.new_id())
+    context_id = send.message.context_id or ContextId(engine.new_id())
+    message = msgspec.structs.replace(send.message, context_id=context_id, task_id=task_id)
+    binding = bind(rules, send.scope, message, now=now)
+    is_task = rules.is_task_generating or not send.is_blocking
+    options = RunOptions(send.accepted_output_modes, is_task)
+    run = engine.new_run(send.scope, message, binding, rules=rules, options=options)
+    commit = None
+    if is_task:
+        live = run.live = engine.open_task(run)
+        commit = live.opening = live.journal.open([live.initial_status()])
+    return engine.launch(run, Submission(run.record, digest, now, commit))
+
+
+def _go_on(engine: Engine, send: Send, rules: AccountRules, task: Continuation) -> LiveRun:
+    stored = task.stored
+    binding = check_continuation(_newest_head(engine, stored), send.message)
+    _check_history(engine, stored)
+    message = msgspec.structs.replace(send.message, context_id=stored.head.context_id)
+    options = RunOptions(send.accepted_output_modes, is_task=True)
+    run = engine.new_run(
+        send.scope, message, binding, rules=rules, options=options, resume=task.resume
+    )
+    now = engine.clock.now()
+    live = run.live = engine.live.get(stored.head.id)
+    commit = None
+    if live is None:
+        live = run.live = engine.revive(stored)
+        if is_paused(stored.head.state):
+            live.open_again(message, now)
+            commit = live.opening = live.journal.open([live.initial_status()], message)
+    live.runs.append(run)
+    return engine.launch(run, Submission(run.record, task.digest, now, commit))
+
+
+def _check_history(engine: Engine, stored: StoredTask) -> None:
+    most = engine.limits.history_messages
+    if stored.head.sequence >= most and TaskView.of_stored(stored).message_count >= most:
+        problem = Problem("message.taskId", f"names a task with {most} messages, the most kept")
+        raise InvalidParams(f"message.taskId {problem.message}", problems=(problem,))
+
+
+def _newest_head(engine: Engine, stored: StoredTask) -> TaskHead:
+    """A task whose end is being committed right now takes no message any more."""
+    live = engine.live.get(stored.head.id)
+    return stored.head if live is None else live.journal.head
+
+
+def body_hash(message: Message) -> bytes:
+    """A digest of what the caller said; the same message id must come with the same one."""
+    return hashlib.blake2b(encode_record(message), digest_size=16).digest()
+
+
+def check_parts(message: Message, rules: AccountRules) -> None:
+    """Refuse what the agent does not take, before anything is stored or run."""
+    if len(message.parts) > rules.max_parts:
+        problem = Problem(
+            "message.parts", f"has {len(message.parts)} parts; the limit is {rules.max_parts}"
+        )
+        raise InvalidParams(f"message.parts {problem.message}", problems=(problem,))
+    modes: OutputModes | None = None
+    for index, part in enumerate(message.parts):
+        if part.is_file:
+            modes = modes or output_modes(rules.input_modes)
+            media_type = part.media_type or "application/octet-stream"
+            if not modes.takes(media_type):
+                raise PartNotAccepted(
+                    f"message.parts[{index}] is a file of type {media_type}; "
+                    f"this agent takes {', '.join(rules.input_modes)}"
+                )
+            reason = why_not_public(part.url) if part.url is not None else None
+            if reason is not None:
+                raise PartNotAccepted(f"message.parts[{index}] is a link to a file that {reason}")
+
+
+def check_continuation(head: TaskHead, message: Message) -> Binding:
+    """The binding of the task a message goes on with.
+
+    Raises: ContextMismatch, TaskUnbound, TaskTerminal.
+    """
+    if message.context_id is not None and message.context_id != head.context_id:
+        raise ContextMismatch(
+            f"task {head.id} belongs to context {head.context_id}, not to {message.context_id}"
+        )
+    if head.binding is None:
+        raise TaskUnbound(f"task {head.id} has no stored binding to an agent; start a new task")
+    if is_terminal(head.state):
+        state = head.state.value.removeprefix("TASK_STATE_").lower()
+        raise TaskTerminal(f"task {head.id} is {state}; start a new task in the same context")
+    return head.binding
