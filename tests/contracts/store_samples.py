@@ -56,17 +56,18 @@ class Shelf:
     def __init__(self, kind: str, folder: Path) -> None:
         self.kind = kind
         self.path = folder / ("state.db" if kind == "sqlite" else "tasks")
-        self.store = self._make()
+        self.store = self.make()
 
     async def reopen(self) -> Store:
         """What the next process would find."""
         await self.store.close()
         if self.store.is_durable:
-            self.store = self._make()
+            self.store = self.make()
         await self.store.open()
         return self.store
 
-    def _make(self) -> Store:
+    def make(self) -> Store:
+        """A store on this place that nobody has opened."""
         return open_store(self.kind, path=None if self.kind == "memory" else str(self.path))
 
 

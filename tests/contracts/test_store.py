@@ -378,3 +378,14 @@ async def test_closing_finishes_the_writes_that_were_taken(shelf: Shelf) -> None
     await asyncio.gather(*writes)
     claimed = await store.claim_runs(OwnerId("b"), lease_until=moment(99), expired_at=None)
     assert len(claimed) == 100
+
+
+@pytest.mark.requirement("store.task.memory")
+async def test_a_store_in_memory_keeps_nothing_for_the_next(shelf: Shelf) -> None:
+    await put_ended(shelf.store, "t-1", at=1)
+    is_durable = shelf.store.is_durable
+    await shelf.store.close()
+    shelf.store = shelf.make()
+    await shelf.store.open()
+    found = await shelf.store.read_task(ALICE, TaskId("t-1"))
+    assert (found is not None) == is_durable == (shelf.kind != "memory")

@@ -111,7 +111,7 @@ async def folder(tmp_path: Path) -> AsyncIterator[Folder]:
     await folder.store.close()
 
 
-@pytest.mark.requirement("store.json.file.schema-v2")
+@pytest.mark.requirement("store.json-file.schema-v2")
 async def test_the_contracts_example_is_loaded(folder: Folder) -> None:
     folder.put(EXAMPLE)
     store = await folder.opened()
@@ -140,7 +140,7 @@ async def test_a_record_without_a_binding_is_loaded_unbound(folder: Folder) -> N
     assert stored.head.binding is None
 
 
-@pytest.mark.requirement("store.json.file.bad-records")
+@pytest.mark.requirement("store.json-file.bad-records")
 @pytest.mark.parametrize(
     ("record", "reason"),
     [
@@ -214,7 +214,7 @@ async def test_files_that_are_no_records_are_ignored(folder: Folder) -> None:
     assert (await store.list_tasks(TaskQuery(LOCAL, 10))).total == 0
 
 
-@pytest.mark.requirement("store.json.file.version-1")
+@pytest.mark.requirement("store.json-file.version-1")
 async def test_a_version_1_record_is_rewritten_by_the_next_write_only(folder: Folder) -> None:
     task = {**EXAMPLE["task"], "status": {"state": "input-required"}}
     content = folder.put({"schemaVersion": 1, "task": task, "binding": EXAMPLE["binding"]})
@@ -237,7 +237,7 @@ async def test_a_version_1_record_is_rewritten_by_the_next_write_only(folder: Fo
     assert record["binding"]["sessionKey"] == "agent:main:a2a:c-1"
 
 
-@pytest.mark.requirement("store.json.file.file-name", "store.json.file.schema-v2")
+@pytest.mark.requirement("store.json-file.file-name", "store.json-file.schema-v2")
 async def test_a_task_is_written_as_a_record_that_others_can_read(folder: Folder) -> None:
     store = await folder.opened()
     draft = await put_ended(store, "t/1 🦞", at=3)
@@ -260,7 +260,7 @@ async def test_a_task_is_written_as_a_record_that_others_can_read(folder: Folder
     assert picture(stored) == draft.task
 
 
-@pytest.mark.requirement("store.json.file.atomic")
+@pytest.mark.requirement("store.json-file.atomic")
 async def test_nothing_but_whole_records_lies_in_the_directory(folder: Folder) -> None:
     store = await folder.opened()
     draft = Draft()
@@ -401,3 +401,20 @@ async def test_a_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> Non
     await anyio.Path(tmp_path / "file").write_text("I am no directory")
     with pytest.raises(StoreUnavailable, match="cannot be opened"):
         await JsonFileStore(tmp_path / "file" / "tasks").open()
+
+
+@pytest.mark.requirement("store.task.merge-status", "store.task.merge-artifact")
+async def test_the_record_shows_what_its_events_amount_to(folder: Folder) -> None:
+    store = await folder.opened()
+    draft = Draft()
+    await store.submit(draft.submission())
+    await store.commit(draft.status(TaskState.WORKING, at=1, said="s-1"))
+    await store.commit(draft.status(TaskState.WORKING, at=2, said="s-1"))
+    await store.commit(draft.status(TaskState.WORKING, at=3, said="s-2"))
+    await store.commit(draft.chunk("a"))
+    await store.commit(draft.chunk("b"))
+    task = folder.read()["task"]
+    assert [message["messageId"] for message in task["history"]] == ["s-1", "s-2"]
+    assert task["status"]["message"]["messageId"] == "s-2"
+    [artifact] = task["artifacts"]
+    assert [part["text"] for part in artifact["parts"]] == ["a", "b"]

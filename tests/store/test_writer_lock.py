@@ -63,7 +63,7 @@ async def living_process() -> AsyncIterator[anyio.abc.Process]:
         process.kill()
 
 
-@pytest.mark.requirement("store.json.file.one-writer")
+@pytest.mark.requirement("store.json-file.one-writer")
 async def test_the_lock_says_who_holds_it_and_since_when(lock: Path) -> None:
     before = datetime.now(UTC)
     store = JsonFileStore(lock.parent)
@@ -74,7 +74,7 @@ async def test_the_lock_says_who_holds_it_and_since_when(lock: Path) -> None:
     await store.close()
 
 
-@pytest.mark.requirement("store.json.file.lock-removed")
+@pytest.mark.requirement("store.json-file.lock-removed")
 async def test_the_lock_is_removed_when_the_store_is_closed(lock: Path) -> None:
     store = JsonFileStore(lock.parent)
     await store.open()
@@ -82,7 +82,7 @@ async def test_the_lock_is_removed_when_the_store_is_closed(lock: Path) -> None:
     assert content_of(lock) is None
 
 
-@pytest.mark.requirement("store.json.file.lock-removed")
+@pytest.mark.requirement("store.json-file.lock-removed")
 async def test_the_lock_is_removed_when_the_process_exits(lock: Path) -> None:
     script = (
         "import asyncio, sys; from openclaw_a2a.store.json_file import JsonFileStore;"
@@ -93,7 +93,7 @@ async def test_the_lock_is_removed_when_the_process_exits(lock: Path) -> None:
     assert content_of(lock) is None
 
 
-@pytest.mark.requirement("store.json.file.lock-counted")
+@pytest.mark.requirement("store.json-file.lock-counted")
 def test_a_process_may_take_its_lock_several_times(lock: Path) -> None:
     first, second = WriterLock(lock.parent), WriterLock(lock.parent)
     assert first.try_acquire()
@@ -104,7 +104,7 @@ def test_a_process_may_take_its_lock_several_times(lock: Path) -> None:
     assert not lock.exists()
 
 
-@pytest.mark.requirement("store.json.file.lock-refused")
+@pytest.mark.requirement("store.json-file.lock-refused")
 async def test_a_living_holder_is_waited_for_and_then_named(lock: Path) -> None:
     async with living_process() as holder:
         content = write(lock, holder.pid)
@@ -145,7 +145,7 @@ async def test_a_lock_that_is_given_back_while_we_wait_is_taken(lock: Path) -> N
 
 
 @ON_LINUX
-@pytest.mark.requirement("store.json.file.lock-reclaimed")
+@pytest.mark.requirement("store.json-file.lock-reclaimed")
 async def test_a_lock_of_a_dead_process_is_taken_over(lock: Path) -> None:
     async with living_process() as holder:
         began = starttime(holder.pid)
@@ -156,7 +156,7 @@ async def test_a_lock_of_a_dead_process_is_taken_over(lock: Path) -> None:
 
 
 @ON_LINUX
-@pytest.mark.requirement("store.json.file.lock-reclaimed")
+@pytest.mark.requirement("store.json-file.lock-reclaimed")
 def test_a_lock_of_a_zombie_is_taken_over(lock: Path) -> None:
     pid = os.posix_spawn(sys.executable, [sys.executable, "-c", ""], {})
     try:
@@ -168,7 +168,7 @@ def test_a_lock_of_a_zombie_is_taken_over(lock: Path) -> None:
 
 
 @ON_LINUX
-@pytest.mark.requirement("store.json.file.lock-reclaimed")
+@pytest.mark.requirement("store.json-file.lock-reclaimed")
 async def test_a_lock_whose_process_number_was_used_again_is_taken_over(lock: Path) -> None:
     async with living_process() as holder:
         began = starttime(holder.pid)
@@ -178,7 +178,7 @@ async def test_a_lock_whose_process_number_was_used_again_is_taken_over(lock: Pa
         assert is_free(lock)
 
 
-@pytest.mark.requirement("store.json.file.lock-reclaimed")
+@pytest.mark.requirement("store.json-file.lock-reclaimed")
 async def test_a_lock_older_than_half_an_hour_is_taken_over(lock: Path) -> None:
     async with living_process() as holder:
         write(lock, holder.pid, age_s=29 * 60)
@@ -188,7 +188,7 @@ async def test_a_lock_older_than_half_an_hour_is_taken_over(lock: Path) -> None:
 
 
 @ON_LINUX
-@pytest.mark.requirement("store.json.file.lock-reclaimed")
+@pytest.mark.requirement("store.json-file.lock-reclaimed")
 def test_a_lock_with_our_own_number_that_we_do_not_hold(lock: Path) -> None:
     write(lock, os.getpid())
     assert is_free(lock)
@@ -198,7 +198,7 @@ def test_a_lock_with_our_own_number_that_we_do_not_hold(lock: Path) -> None:
     assert not is_free(lock)
 
 
-@pytest.mark.requirement("store.json.file.lock-reclaimed")
+@pytest.mark.requirement("store.json-file.lock-reclaimed")
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"pid":"x"}', b"\xff"])
 def test_an_unreadable_lock_is_taken_over_when_its_file_is_old(lock: Path, content: bytes) -> None:
     lock.write_bytes(content)
