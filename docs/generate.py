@@ -1,0 +1,285 @@
+"""Writes the generated parts of the reference pages: settings, error codes and commands.
+
+    .venv/bin/python docs/generate.py            write them
+    .venv/bin/python docs/generate.py --check    say which are out of date, change nothing
+
+A part stands between `<!-- generated: NAME -->` and `<!-- end -->`; all other text is written by
+hand. A test runs the check.
+"""
+
+import argparse
+import re
+import sys
+from collections.abc import Callable, Iterator
+from enum import Enum
+from pathlib import Path
+from typing import cast
+
+import msgspec
+from msgspec import inspect as kinds
+
+from openclaw_a2a.agents import CommandOptions
+from openclaw_a2a.cli.commands import build_commands
+from openclaw_a2a.model import errors
+from openclaw_a2a.model.errors import AgentError, CallerError, GatewayError, GatewayFault
+from openclaw_a2a.model.ids import JsonObject
+from openclaw_a2a.settings.keys import FileKeys
+from openclaw_a2a.wire.errors import TABLE
+
+REFERENCE = Path(__file__).parent / "reference"
+ACCOUNT = "channels.a2a.accounts.<account>"
+_PART = re.compile(r"(<!-- generated: ([\w.]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+_LARGEST = 2**31 - 1
+
+# What the types of the settings do not say by themselves.
+_MEANINGS = {
+    "store.kind": "How tasks are kept: in memory, in one JSON file each, or in one SQLite file.",
+    f"{ACCOUNT}.enabled": "`false`: the addresses of the account are not there.",
+    f"{ACCOUNT}.pushNotifications": "Not available in this version: `true` is "
+    "ignored with a warning, and the card says `false`.",
+    f"{ACCOUNT}.agentStyle": "When an answer becomes a task. "
+    "`task-generating`: always. `hybrid`: one plain message is answered directly; a tool, a note, "
+    "a second message, a pause or an error makes it a task.",
+    f"{ACCOUNT}.originRoutingPolicy": "Whether the agent is told through which "
+    "channel the message came. `suppress-generic-followup`: no. `legacy-origin-routing`: yes.",
+    f"{ACCOUNT}.taskStore.kind": "As `store.kind`; here the default is `memory`.",
+    f"{ACCOUNT}.taskStore.path": "File or folder, an absolute path (`~` counts). "
+    "No two stores may share one.",
+    f"{ACCOUNT}.skills": "What the card says the agent can do: a list of "
+    "objects with `id`, `name`, `description`, `tags` and `examples`. Left out: one skill, `chat`.",
+    f"{ACCOUNT}.label": "Name on the card. Left out: the account's id.",
+    f"{ACCOUNT}.sessionStore": "Handed to the agent with each message; the "
+    "gateway itself does not use it.",
+    "agents.<agent>.adapter": "Who answers: `echo`, `command`, or the name of an adapter that "
+    "another package brings.",
+    "limits.artifactBytes": "Bytes of artifacts that a task may get while it runs.",
+    "lease.seconds": "How long a gateway owns its runs without a sign of life.",
+    "log.level": "What is written to the log.",
+    "log.format": "`auto`: pretty on a terminal, JSON lines elsewhere.",
+    "$schema": "For editors; the gateway does not read it.",
+}
+# Defaults that are worked out from other settings.
+_DEFAULTS = {
+    "server.publicBaseUrl": "host and port",
+    "store.path": "`state.db` or `tasks` in the data folder",
+    f"{ACCOUNT}.label": "the account's id",
+    f"{ACCOUNT}.description": "a plain sentence",
+    f"{ACCOUNT}.publicBaseUrl": "`server.publicBaseUrl`",
+    f"{ACCOUNT}.defaultAgentId": "`main`, or the only agent",
+    f"{ACCOUNT}.agentCardPath": "`/.well-known/agent-card.json`",
+    f"{ACCOUNT}.jsonRpcPath": "`/a2a/jsonrpc`",
+    f"{ACCOUNT}.taskStore.kind": "`memory`",
+    f"{ACCOUNT}.skills": "one skill, `chat`",
+    "agents.<agent>.cwd": "the gateway's",
+}
+_ERRORS = {
+    "invalid-params": "Members are missing or of the wrong type; the answer lists every one.",
+    "overloaded": "A limit is reached; `Retry-After` says when to try again.",
+    "settings-invalid": "The configuration has problems; every one is listed with its path.",
+}
+_NAMES = {"agents": "<agent>", "accounts": "<account>", "peers": "<peer>"}
+
+
+class Key(msgspec.Struct, frozen=True):
+    """One row of a table of settings."""
+
+    path: str
+    type: kinds.Type
+    default: object
+    description: str
+
+    @property
+    def row(self) -> str:
+        """The row."""
+        cells = (f"`{self.path}`", _type_words(self.type), self.default_words, self.meaning)
+        return f"| {' | '.join(cells)} |"
+
+    @property
+    def default_words(self) -> str:
+        """The default as people write it."""
+        if self.path in _DEFAULTS:
+            return _DEFAULTS[self.path]
+        if self.default is msgspec.NODEFAULT:
+            return "required"
+        value = self.default.value if isinstance(self.default, Enum) else self.default
+        if value in ("", None):
+            return "none"
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        return f"`{msgspec.json.encode(value).decode()}`"
+
+    @property
+    def meaning(self) -> str:
+        """What the key is for."""
+        return _MEANINGS.get(self.path) or self.description
+
+
+def settings_part(section: str) -> str:
+    """The table of one section of the settings file."""
+    wanted = (section,) if section != "top" else ("$schema", "data", "outbound", "tools", "opt")
+    keys = [key for key in _keys("", FileKeys) if _top(key.path) in wanted]
+    return _settings_table(keys)
+
+
+def command_part() -> str:
+    """The table of the options of the command adapter."""
+    return _settings_table(list(_keys("agents.<agent>", CommandOptions)))
+
+
+def errors_part(root: type[GatewayError]) -> str:
+    """The table of the errors of one branch of the tree."""
+    lines = [
+        "| code | meaning | JSON-RPC 1.0 | JSON-RPC 0.3 | HTTP+JSON | `reason` |",
+        "|---|---|---|---|---|---|",
+    ]
+    for kind in _error_kinds(root):
+        names = TABLE[kind]
+        rpc_http = "" if names.rpc_http == 200 else f" (HTTP {names.rpc_http})"
+        meaning = _ERRORS.get(kind.code) or (kind.__doc__ or "").partition("\n")[0]
+        lines.append(
+            f"| `{kind.code}` | {meaning} | {names.v1}{rpc_http} | {names.v03}{rpc_http} "
+            f"| {names.http} {names.grpc} | `{names.reason}` |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def commands_part() -> str:
+    """Every command with its arguments and options."""
+    text = build_commands().generate_docs(output_format="markdown", recursive=True)
+    body = text[text.index("## openclaw-a2a ") :]
+    body = re.sub(r"^(#+) (openclaw-a2a .*)$", r"\1 `\2`", body, flags=re.MULTILINE)
+    body = body.replace("```console", "```text").replace("**Parameters**:", "**Options**:")
+    body = body.replace("**[required]**", "Required.")
+    body = re.sub(r"^\* ", "- ", body, flags=re.MULTILINE)
+    return re.sub(r"\n{3,}", "\n\n", body).rstrip() + "\n"
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    "settings.command": command_part,
+    "errors.caller": lambda: errors_part(CallerError),
+    "errors.agent": lambda: errors_part(AgentError),
+    "errors.gateway": lambda: errors_part(GatewayFault),
+    "commands": commands_part,
+}
+_SECTIONS = ("top", "server", "store", "agents", "channels", "limits", "retention", "lease", "log")
+
+
+def generate(page: str) -> str:
+    """The page with its generated parts as they should be now."""
+
+    def fill(match: re.Match[str]) -> str:
+        begin, name, _, end = match.groups()
+        section = name.removeprefix("settings.")
+        if name not in PARTS and section in _SECTIONS:
+            return f"{begin}\n{settings_part(section)}\n{end}"
+        return f"{begin}\n{PARTS[name]()}\n{end}"
+
+    return _PART.sub(fill, page)
+
+
+def stale_pages() -> Iterator[Path]:
+    """The pages that say something that is no longer so."""
+    for page in sorted(REFERENCE.glob("*.md")):
+        text = page.read_text(encoding="utf-8")
+        if generate(text) != text:
+            yield page
+
+
+def main() -> int:
+    """Write or check the pages; the exit code."""
+    parser = argparse.ArgumentParser(description="Generated parts of the reference pages.")
+    parser.add_argument("--check", action="store_true", help="change nothing")
+    is_check = parser.parse_args().check
+    stale = list(stale_pages())
+    for page in stale:
+        if not is_check:
+            page.write_text(generate(page.read_text(encoding="utf-8")), encoding="utf-8")
+        print(f"{page.name} {'is out of date' if is_check else 'was written'}")
+    return 1 if stale and is_check else 0
+
+
+def _top(path: str) -> str:
+    return path.partition(".")[0]
+
+
+def _settings_table(keys: list[Key]) -> str:
+    lines = ["| key | type | default | meaning |", "|---|---|---|---|"]
+    return "\n".join([*lines, *(key.row for key in keys)]) + "\n"
+
+
+def _keys(path: str, kind: type[msgspec.Struct]) -> Iterator[Key]:
+    struct = kinds.type_info(kind)
+    assert isinstance(struct, kinds.StructType)  # noqa: S101 - structs have no other description
+    for field in struct.fields:
+        place = f"{path}.{field.encode_name}" if path else field.encode_name
+        made = field.default_factory
+        yield from _members(place, field.type, made() if callable(made) else field.default)
+
+
+def _members(path: str, given: kinds.Type, default: object) -> Iterator[Key]:
+    type_, description = _unwrapped(given)
+    if isinstance(type_, kinds.UnionType):
+        known = [_unwrapped(one)[0] for one in type_.types]
+        structs = [one for one in known if isinstance(one, kinds.StructType)]
+        type_ = structs[0] if structs else type_
+    if isinstance(type_, kinds.DictType) and isinstance(type_.value_type, kinds.StructType):
+        name = _NAMES[path.rpartition(".")[2]]
+        yield from _keys(f"{path}.{name}", type_.value_type.cls)
+    elif isinstance(type_, kinds.StructType):
+        yield from _keys(path, type_.cls)
+    else:
+        yield Key(path, type_, default, description)
+
+
+def _unwrapped(type_: kinds.Type) -> tuple[kinds.Type, str]:
+    description = ""
+    while isinstance(type_, kinds.Metadata):
+        extra = cast("JsonObject", type_.extra_json_schema or {})
+        description = description or str(extra.get("description", ""))
+        type_ = type_.type
+    return type_, description
+
+
+def _type_words(type_: kinds.Type) -> str:
+    type_ = _unwrapped(type_)[0]
+    if isinstance(type_, kinds.EnumType):
+        return " or ".join(f"`{member.value}`" for member in type_.cls)
+    if isinstance(type_, kinds.LiteralType):
+        return " or ".join(f"`{value}`" for value in type_.values)
+    if isinstance(type_, kinds.IntType | kinds.FloatType):
+        return _number_words(type_)
+    if isinstance(type_, kinds.VarTupleType):
+        inner = _unwrapped(type_.item_type)[0]
+        return "list of objects" if isinstance(inner, kinds.StructType) else "list of strings"
+    if isinstance(type_, kinds.BoolType):
+        return "`true` or `false`"
+    return "object" if isinstance(type_, kinds.DictType) else "string"
+
+
+def _number_words(type_: kinds.IntType | kinds.FloatType) -> str:
+    words = "whole number" if isinstance(type_, kinds.IntType) else "number"
+    if type_.gt is not None:
+        words += f" above {type_.gt:g}"
+    if type_.ge is not None:
+        words += f" from {type_.ge:g}"
+    if type_.le is not None and type_.le != _LARGEST:
+        words += f" to {type_.le:g}"
+    return words
+
+
+def _error_kinds(root: type[GatewayError]) -> Iterator[type[GatewayError]]:
+    """The errors below the root in the order of the source; parents share a child's code."""
+    below = [kind for kind in vars(errors).values() if _is_below(kind, root)]
+    seen: set[str] = set()
+    for kind in sorted(below, key=lambda one: one is root):
+        if kind.code not in seen:
+            seen.add(kind.code)
+            yield kind
+
+
+def _is_below(kind: object, root: type[GatewayError]) -> bool:
+    return isinstance(kind, type) and issubclass(kind, root)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
