@@ -9,7 +9,16 @@ from .asgi_door import Asked
 from .conftest import Start
 from .outline import describe, events, outline, published_text, text_of
 from .scripted_agent import Performance, ScriptedAgent
-from .wire_clients import Frame, FrameReader, V03Client, V1Client, v03_message, v1_message
+from .wire_clients import (
+    Frame,
+    FrameReader,
+    V03Client,
+    V1Client,
+    check_v1,
+    encode_call,
+    v03_message,
+    v1_message,
+)
 
 TASKS = {"agentStyle": "task-generating"}
 FIRST = "assistant-output-0001"
