@@ -1,6 +1,8 @@
 """Accounts: several doors in one process, what each serves, and doors that are closed."""
 
+import asyncio
 import base64
+from datetime import UTC, datetime
 from pathlib import Path
 
 import anyio
@@ -148,16 +150,12 @@ class _BrokenClock:
 
     is_broken = False
 
-    def now(self) -> Json:
-        from datetime import UTC, datetime
-
+    def now(self) -> datetime:
         if self.is_broken:
             raise RuntimeError("secret of the clock")
         return datetime.now(UTC)
 
     async def sleep(self, seconds: float) -> None:
-        import asyncio
-
         await asyncio.sleep(seconds)
 
 

@@ -3,6 +3,7 @@
 import anyio
 import pytest
 
+from openclaw_a2a.model.errors import SettingsInvalid
 from openclaw_a2a.model.reply import Reply
 
 from .asgi_door import Door
@@ -73,8 +74,6 @@ async def test_streams_end_when_the_time_to_stop_is_over(serve: Serve) -> None:
 @pytest.mark.requirement("door.bind")
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "gate.example"])
 async def test_open_bind_without_tokens_is_refused(serve: Serve, host: str) -> None:
-    from openclaw_a2a.model.errors import SettingsInvalid
-
     with pytest.raises(SettingsInvalid) as refused:
         serve(_agent(), settings={"server.host": host})
     assert "channels.a2a.security.peers" in refused.value.message

@@ -1,7 +1,5 @@
 """JSON-RPC in 0.3: envelopes, shapes and errors of the inbound contract."""
 
-import json
-
 import pytest
 
 from openclaw_a2a.model.message import Part
@@ -10,7 +8,7 @@ from openclaw_a2a.model.reply import InputRequired, Reply
 from .conftest import Start
 from .outline import outline, text_of
 from .scripted_agent import ScriptedAgent
-from .wire_clients import Json, V03Client, V1Client, encode_call, v03_message
+from .wire_clients import Json, V03Client, V1Client, v03_message
 
 RPC = "/a2a/jsonrpc"
 TASKS = {"agentStyle": "task-generating"}
@@ -148,76 +146,6 @@ async def test_part_that_0_3_does_not_know_is_refused_by_place(start: Start, par
     assert agent.turns == []
 
 
-@pytest.mark.requirement("inbound.rpc.parse-error")
-@pytest.mark.parametrize("body", [b"", b"{", b"nothing", b'{"jsonrpc":"2.0",}', b"\xff\xfe"])
-async def test_body_that_is_not_json_is_a_parse_error_without_id(start: Start, body: bytes) -> None:
-    answer = await (await start(_agent())).post(RPC, body)
-    assert answer.status == 200
-    assert (answer.json["error"]["code"], answer.json["id"]) == (-32700, None)
-
-
-@pytest.mark.requirement("inbound.rpc.not-a-request")
-@pytest.mark.parametrize(
-    "request_body",
-    [
-        {"id": 5, "method": "tasks/get", "params": {}},
-        {"jsonrpc": "1.0", "id": 5, "method": "tasks/get"},
-        {"jsonrpc": 2.0, "id": 5, "method": "tasks/get"},
-        {"jsonrpc": "2.0", "id": 5},
-        {"jsonrpc": "2.0", "id": 5, "method": 7},
-        {"jsonrpc": "2.0", "id": 5, "method": ""},
-    ],
-)
-async def test_body_that_is_no_request_is_refused(start: Start, request_body: Json) -> None:
-    answer = await (await start(_agent())).post(RPC, json.dumps(request_body).encode())
-    assert (answer.json["error"]["code"], answer.json["id"]) == (-32600, 5)
-
-
-@pytest.mark.requirement("inbound.rpc.batch")
-async def test_batch_is_refused_and_nothing_of_it_runs(start: Start) -> None:
-    agent = _agent()
-    call = json.loads(encode_call("message/send", v03_message()))
-    answer = await (await start(agent)).post(RPC, json.dumps([call, call]).encode())
-    assert answer.json["error"]["code"] == -32600
-    assert answer.json["id"] is None
-    assert agent.turns == []
-
-
-@pytest.mark.requirement("inbound.rpc.id-echo")
-@pytest.mark.parametrize(
-    ("call_id", "echoed"),
-    [
-        ("abc", "abc"),
-        (7, 7),
-        (None, None),
-        (-3, -3),
-        (12345678901234567890, 12345678901234567890),
-        ("\u00e9\u4e16", "\u00e9\u4e16"),
-        (True, None),
-        ([1], None),
-        ({"a": 1}, None),
-        (1.5, None),
-    ],
-)
-async def test_id_is_echoed_when_it_is_a_proper_one(
-    start: Start, call_id: Json, echoed: Json
-) -> None:
-    request = {"jsonrpc": "1.0", "id": call_id, "method": "tasks/get", "params": {"id": "x"}}
-    answer = await (await start(_agent())).post(RPC, json.dumps(request).encode())
-    assert answer.json["error"]["code"] == -32600
-    assert answer.json["id"] == echoed
-    assert type(answer.json["id"]) is type(echoed)
-
-
-@pytest.mark.requirement("inbound.rpc.unknown-method")
-@pytest.mark.parametrize("method", ["message/sing", "SingMessage", "tasks/list", "rpc.discover"])
-async def test_unknown_method_is_named(start: Start, method: str) -> None:
-    v03 = V03Client(await start(_agent()))
-    failed = await v03.error(method, {})
-    assert failed.code == -32601
-    assert method in failed.message
-
-
 @pytest.mark.requirement("inbound.rpc.push-not-offered")
 @pytest.mark.parametrize("verb", ["set", "get", "list", "delete"])
 async def test_push_methods_of_0_3_do_not_exist(start: Start, verb: str) -> None:
@@ -242,36 +170,6 @@ async def test_extended_card_of_0_3_is_unsupported(start: Start) -> None:
     v03 = V03Client(await start(_agent()))
     failed = await v03.error("agent/getAuthenticatedExtendedCard", {})
     assert failed.code == -32004
-
-
-@pytest.mark.requirement("inbound.rpc.params-shape")
-@pytest.mark.parametrize(
-    "params",
-    [
-        None,
-        [],
-        "text",
-        {},
-        {"message": None},
-        {"message": "hi"},
-        {"message": {"messageId": "m", "role": "user"}},
-        {"message": {"messageId": "m", "role": "user", "parts": {}}},
-        {"message": {"messageId": "m", "role": "user", "parts": "hi"}},
-        {"message": {"messageId": "m", "role": "user", "parts": ["hi"]}},
-    ],
-)
-async def test_params_of_the_wrong_shape_are_refused(start: Start, params: Json) -> None:
-    agent = _agent()
-    v03 = V03Client(await start(agent))
-    assert (await v03.error("message/send", params)).code == -32602
-    assert agent.turns == []
-
-
-@pytest.mark.requirement("inbound.rpc.params-shape")
-async def test_absent_params_are_refused(start: Start) -> None:
-    door = await start(_agent())
-    answer = await door.post(RPC, b'{"jsonrpc":"2.0","id":1,"method":"message/send"}')
-    assert answer.json["error"]["code"] == -32602
 
 
 @pytest.mark.requirement("inbound.rpc.message-id")

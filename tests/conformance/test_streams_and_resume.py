@@ -4,6 +4,7 @@ import anyio
 import pytest
 
 from openclaw_a2a.model.reply import InputRequired, Reply, TextDelta, ToolPhase, ToolProgress
+from openclaw_a2a.settings import Server
 
 from .asgi_door import Asked
 from .conftest import Start
@@ -283,8 +284,6 @@ async def test_stream_that_waits_for_its_first_event_gets_comment_lines_too(star
 
 @pytest.mark.requirement("inbound.stream.heartbeat")
 async def test_default_heartbeat_is_at_least_every_15_seconds() -> None:
-    from openclaw_a2a.settings import Server
-
     assert 0 < Server().heartbeat_seconds <= 15
 
 
