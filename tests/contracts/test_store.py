@@ -99,6 +99,16 @@ async def test_a_message_nobody_sent_is_not_known(store: Store) -> None:
     assert await store.read_known(ALICE, direct("t-2").run.message.message_id) is None
 
 
+async def test_a_known_message_is_checked_against_its_body_when_asked(store: Store) -> None:
+    submission = direct("t-1")
+    message_id = submission.run.message.message_id
+    await store.submit(submission)
+    known = await store.read_known(ALICE, message_id, body_hash=submission.body_hash)
+    assert known == Known(submission.run.id, TaskId("t-1"), None)
+    with pytest.raises(MessageIdConflict, match="m-t-1"):
+        await store.read_known(ALICE, message_id, body_hash=b"other")
+
+
 @pytest.mark.requirement("store.task.commit", "store.task.first-snapshot")
 async def test_a_change_moves_head_snapshot_and_events_together(store: Store) -> None:
     draft = Draft()

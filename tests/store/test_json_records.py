@@ -208,9 +208,10 @@ async def test_a_bad_record_is_refused_and_the_others_are_served(
 async def test_files_that_are_no_records_are_ignored(folder: Folder) -> None:
     (folder.path / "notes.txt").write_text("buy milk", encoding="utf-8")
     (folder.path / "%.json").write_text("{}", encoding="utf-8")
+    (folder.path / "dC0y.json").mkdir()
     with capture_logs() as logs:
         store = await folder.opened()
-    assert [entry["event"] for entry in logs] == ["record-broken"]
+    assert [entry["event"] for entry in logs] == ["record-broken"] * 2
     assert (await store.list_tasks(TaskQuery(LOCAL, 10))).total == 0
 
 
@@ -395,6 +396,35 @@ async def test_a_long_log_is_shortened_while_the_store_is_in_use(folder: Folder)
     assert await store.read_known(ALICE, direct("t-0").run.message.message_id) is not None
     [run] = await store.claim_runs(OwnerId("b"), lease_until=moment(9), expired_at=None)
     assert run.id == "run-t-x"
+
+
+async def test_a_record_that_cannot_be_written_now_is_written_later(folder: Folder) -> None:
+    """The log has it, so the write is taken; until the file follows, the store says so."""
+    store = await folder.opened()
+    folder.file("t-1").mkdir()
+    draft = Draft()
+    await store.submit(draft.submission())
+    assert picture(await store.read_task(ALICE, TaskId("t-1"))) == draft.task
+    with pytest.raises(StoreUnavailable, match="cannot be written"):
+        await store.check()
+    folder.file("t-1").rmdir()
+    await store.check()
+    assert folder.read()["currentSequence"] == 0
+
+
+async def test_a_record_that_never_could_be_written_is_written_at_the_next_start(
+    folder: Folder,
+) -> None:
+    store = await folder.opened()
+    folder.file("t-1").mkdir()
+    draft = Draft()
+    await store.submit(draft.submission())
+    await store.close()
+    assert [line["wrote"] for line in folder.log()][:1] == ["submission"]
+    folder.file("t-1").rmdir()
+    store = await folder.opened()
+    assert picture(await store.read_task(ALICE, TaskId("t-1"))) == draft.task
+    assert folder.read()["currentSequence"] == 0
 
 
 async def test_a_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> None:

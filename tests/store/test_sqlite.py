@@ -17,15 +17,17 @@ from tests.contracts.store_samples import ALICE, Draft, direct, moment, picture,
 from openclaw_a2a.model.errors import (
     CorruptRecord,
     SchemaTooNew,
+    SettingsInvalid,
     StoreLocked,
     StoreUnavailable,
 )
 from openclaw_a2a.model.ids import ContextId, OwnerId, TaskId
 from openclaw_a2a.model.task import TaskState
 from openclaw_a2a.ports import Accepted, Retention, TaskKey, TaskQuery
-from openclaw_a2a.store import migrate
+from openclaw_a2a.store import migrate, open_store
 from openclaw_a2a.store.group_writer import MAX_GROUP
 from openclaw_a2a.store.sqlite import SqliteStore
+from openclaw_a2a.store.sqlite_live import MAX_TASKS
 from openclaw_a2a.store.sqlite_read import bind, choose_statements
 
 
@@ -45,6 +47,10 @@ async def store(path: Path) -> AsyncIterator[SqliteStore]:
 def rows(path: Path, query: str) -> list[tuple[object, ...]]:
     with closing(sqlite3.connect(path)) as connection:
         return connection.execute(query).fetchall()
+
+
+def batched(drafts: list[Draft], size: int) -> list[list[Draft]]:
+    return [drafts[start : start + size] for start in range(0, len(drafts), size)]
 
 
 def break_in(path: Path, statement: str) -> None:
@@ -125,6 +131,51 @@ async def test_an_unfinished_task_that_was_long_untouched_is_found_again(path: P
     await store.commit(draft.chunk("after a restart"))
     assert picture(await store.read_task(ALICE, TaskId("t-1"))) == draft.task
     await store.close()
+
+
+async def test_more_unfinished_tasks_than_the_writer_remembers(store: SqliteStore) -> None:
+    drafts = [Draft(f"t-{number}") for number in range(MAX_TASKS + 2)]
+    for some in batched(drafts, 2000):
+        await asyncio.gather(*[store.submit(draft.submission()) for draft in some])
+    first = drafts[0]
+    await store.commit(first.chunk("still here"))
+    assert picture(await store.read_task(ALICE, first.head.id)) == first.task
+    assert (await store.list_tasks(TaskQuery(ALICE, 1))).total == MAX_TASKS + 2
+
+
+async def test_a_database_that_cannot_be_read_is_told(store: SqliteStore, path: Path) -> None:
+    break_in(path, "DROP TABLE snapshot")
+    with pytest.raises(StoreUnavailable, match="cannot be read"):
+        await store.read_task(ALICE, TaskId("t-1"))
+
+
+async def test_a_store_that_is_not_open_says_so(path: Path) -> None:
+    store = SqliteStore(path)
+    await store.close()
+    with pytest.raises(StoreUnavailable, match="not open"):
+        await store.check()
+    with pytest.raises(StoreUnavailable, match="not open"):
+        await store.read_task(ALICE, TaskId("t-1"))
+
+
+async def test_a_lock_file_that_cannot_be_opened_is_refused(path: Path) -> None:
+    path.with_name("state.db.lock").mkdir(parents=True)
+    with pytest.raises(StoreUnavailable, match=r"state\.db\.lock"):
+        await SqliteStore(path).open()
+
+
+@pytest.mark.parametrize(
+    ("kind", "where", "problem"),
+    [
+        ("postgres", "x", "memory, json-file and sqlite"),
+        ("", None, "memory, json-file and sqlite"),
+        ("sqlite", None, "store.path is missing"),
+        ("json-file", "", "store.path is missing"),
+    ],
+)
+def test_a_store_that_cannot_be_made_says_why(kind: str, where: str | None, problem: str) -> None:
+    with pytest.raises(SettingsInvalid, match=problem):
+        open_store(kind, path=where)
 
 
 async def test_a_second_store_on_the_same_file_is_refused(store: SqliteStore, path: Path) -> None:
@@ -211,7 +262,7 @@ async def test_an_upgrade_keeps_a_copy_of_what_was_there(store: SqliteStore, pat
     await store.close()
     later = migrate.Step(2, "0002_later", "-- Something new.\nCREATE TABLE later (a INTEGER);\n")
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        migrate.upgrade_with_backup(connection, path, [*migrate.load_steps(), later])
+        migrate.upgrade_with_backup(connection, path, steps=[*migrate.load_steps(), later])
         assert connection.execute("SELECT count(*) FROM later").fetchone() == (0,)
     backup = path.with_name("state.db.backup-v1")
     assert rows(backup, "SELECT id FROM task") == [("t-1",)]

@@ -46,7 +46,7 @@ class StartLine(Line, frozen=True, tag="start"):
 
     def apply(self, ledger: Ledger) -> None:
         """Note it."""
-        ledger.start_run(self.run_id, self.fence, self.attempt)
+        ledger.start_run(self.run_id, fence=self.fence, attempt=self.attempt)
 
 
 class AnswerLine(Line, frozen=True, tag="answer"):
@@ -58,7 +58,7 @@ class AnswerLine(Line, frozen=True, tag="answer"):
 
     def apply(self, ledger: Ledger) -> None:
         """Keep the answer."""
-        ledger.answer_run(self.run_id, self.fence, self.answer)
+        ledger.answer_run(self.run_id, fence=self.fence, answer=self.answer)
 
 
 class ClaimLine(Line, frozen=True, tag="claim"):
@@ -70,7 +70,9 @@ class ClaimLine(Line, frozen=True, tag="claim"):
 
     def apply(self, ledger: Ledger) -> list[RunRecord]:
         """Take them over."""
-        return ledger.claim_runs(self.owner, self.lease_until, self.expired_at)
+        return ledger.claim_runs(
+            self.owner, lease_until=self.lease_until, expired_at=self.expired_at
+        )
 
 
 class RenewLine(Line, frozen=True, tag="renewal"):

@@ -36,12 +36,12 @@ def load_folder(folder: RecordsFolder, files: JsonFiles) -> Loaded:
 
 def _load_records(folder: RecordsFolder, loaded: Loaded) -> None:
     for file in folder.record_files():
-        content, modified_at = folder.read(file)
         try:
+            content, modified_at = folder.read(file)
             row = parse_record(content, modified_at=modified_at)
             if file_name(row.head.id) != file.name:
                 raise BadRecord(f"the file is not named for its task {row.head.id!r}")
-        except BadRecord as error:
+        except (BadRecord, OSError) as error:
             log.warning("record-broken", file=str(file), reason=str(error))
             if (task_id := task_id_of(file.name)) is not None:
                 loaded.broken[task_id] = f"{file}: {error}"

@@ -100,12 +100,12 @@ class Ledger:
         self._check(change)
         self._apply(change)
 
-    def start_run(self, run_id: RunId, fence: int, attempt: int) -> None:
+    def start_run(self, run_id: RunId, *, fence: int, attempt: int) -> None:
         """Note that the agent is about to be asked."""
         run = self._fenced(run_id, fence)
         self.runs[run_id] = msgspec.structs.replace(run, is_started=True, attempt=attempt)
 
-    def answer_run(self, run_id: RunId, fence: int, answer: bytes) -> None:
+    def answer_run(self, run_id: RunId, *, fence: int, answer: bytes) -> None:
         """End a run that made no task; its answer is kept with its message."""
         key = message_key(self._fenced(run_id, fence))
         del self.runs[run_id]
@@ -114,7 +114,7 @@ class Ledger:
             self.messages[key] = msgspec.structs.replace(row, known=known)
 
     def claim_runs(
-        self, owner: OwnerId, lease_until: datetime, expired_at: datetime | None
+        self, owner: OwnerId, *, lease_until: datetime, expired_at: datetime | None
     ) -> list[RunRecord]:
         """Take over runs of other owners, in order of arrival, each with a higher fence."""
         claimed = [

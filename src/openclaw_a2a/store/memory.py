@@ -53,17 +53,17 @@ class MemoryStore:
 
     def start_run(self, run_id: RunId, *, fence: int, attempt: int) -> Awaitable[None]:
         """Note that the agent is about to be asked. Raises: LeaseLost."""
-        return _settled(lambda: self._ledger.start_run(run_id, fence, attempt))
+        return _settled(lambda: self._ledger.start_run(run_id, fence=fence, attempt=attempt))
 
     def answer_run(self, run_id: RunId, *, fence: int, answer: bytes) -> Awaitable[None]:
         """End a run that made no task. Raises: LeaseLost."""
-        return _settled(lambda: self._ledger.answer_run(run_id, fence, answer))
+        return _settled(lambda: self._ledger.answer_run(run_id, fence=fence, answer=answer))
 
     async def claim_runs(
         self, owner: OwnerId, *, lease_until: datetime, expired_at: datetime | None
     ) -> list[RunRecord]:
         """Take over runs of other owners, in order of arrival."""
-        return self._ledger.claim_runs(owner, lease_until, expired_at)
+        return self._ledger.claim_runs(owner, lease_until=lease_until, expired_at=expired_at)
 
     def renew_leases(self, owner: OwnerId, *, lease_until: datetime) -> Awaitable[None]:
         """Keep all runs of this owner."""

@@ -3,7 +3,7 @@
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
-from importlib import metadata, resources
+from importlib import resources
 from pathlib import Path
 
 import msgspec
@@ -99,7 +99,7 @@ def upgrade_file(path: str | Path) -> list[str]:
 
 
 def upgrade_with_backup(
-    connection: sqlite3.Connection, path: Path, steps: Sequence[Step] | None = None
+    connection: sqlite3.Connection, path: Path, *, steps: Sequence[Step] | None = None
 ) -> list[Step]:
     """Take every pending step, after a copy of what is there."""
     if not pending(connection, steps):
@@ -122,6 +122,9 @@ def _current(connection: sqlite3.Connection) -> tuple[int, str]:
 
 
 def _take(connection: sqlite3.Connection, step: Step) -> None:
+    # Imported here because it is slow to import and most starts have nothing to upgrade.
+    from importlib import metadata
+
     connection.execute("BEGIN IMMEDIATE")
     try:
         for statement in _statements(step.sql):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import anyio.to_thread
+import msgspec
 
 from openclaw_a2a.model.errors import StoreUnavailable
 from openclaw_a2a.model.ids import MessageId, OwnerId, RunId, TaskId
@@ -33,6 +34,9 @@ from openclaw_a2a.store.sqlite_write import SqliteSink
 
 Order = TypeVar("Order")
 Result = TypeVar("Result")
+
+_PORTION = 100
+"""How many tasks or messages one write forgets."""
 
 
 class SqliteStore:
@@ -114,7 +118,7 @@ class SqliteStore:
 
     async def read_events(self, task_id: TaskId, *, after: int, limit: int) -> list[Entry]:
         """Committed events with a higher sequence, in order."""
-        return self._read(lambda reader: reader.read_events(task_id, after, limit))
+        return self._read(lambda reader: reader.read_events(task_id, after=after, limit=limit))
 
     async def list_tasks(self, query: TaskQuery) -> TaskPage:
         """Tasks by newest status."""
@@ -132,11 +136,26 @@ class SqliteStore:
 
     async def forget(self, retention: Retention) -> int:
         """Delete ended tasks and old messages; how many tasks went."""
-        gone = await self._put(sqlite_chores.forget_tasks, retention)
         # In portions, so that a long backlog does not hold up other writes.
-        while await self._put(sqlite_chores.forget_messages, retention) == retention.limit:
-            pass
+        gone = await self._in_portions(sqlite_chores.forget_tasks, retention, retention.limit)
+        await self._in_portions(sqlite_chores.forget_messages, retention, None)
         return gone
+
+    async def _in_portions(
+        self,
+        perform: Callable[[SqliteBatch, Retention], int],
+        retention: Retention,
+        most: int | None,
+    ) -> int:
+        count = 0
+        while most is None or count < most:
+            limit = _PORTION if most is None else min(_PORTION, most - count)
+            portion = msgspec.structs.replace(retention, limit=limit)
+            went = await self._put(perform, portion)
+            count += went
+            if went < limit:
+                break
+        return count
 
     def _put(
         self, perform: Callable[[SqliteBatch, Order], Result], order: Order

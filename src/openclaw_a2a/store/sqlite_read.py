@@ -106,7 +106,7 @@ class SqliteReader:
         row = self._connection.execute(_SELECT_RESUME, (task_id,)).fetchone()
         return None if row is None else row[0]
 
-    def read_events(self, task_id: TaskId, after: int, limit: int) -> list[Entry]:
+    def read_events(self, task_id: TaskId, *, after: int, limit: int) -> list[Entry]:
         """Committed events with a higher sequence, in order."""
         rows = self._connection.execute(_SELECT_EVENTS, (task_id, after, limit))
         return [_entry(row) for row in rows]
