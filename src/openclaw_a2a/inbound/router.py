@@ -1,6 +1,7 @@
 """Which address is answered by whom."""
 
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 
 import msgspec
 import structlog
@@ -41,31 +42,24 @@ class Router:
         if scope["type"] != "http":
             return
         try:
-            await self._route(Exchange(scope, receive, send))
+            exchange = Exchange(scope, receive, send)
+            page = self._pages.get((exchange.method, exchange.path)) or self._find(exchange.path)
+            await page(exchange)
         except Exception:  # the edge of the server: whatever broke is ours
             log.exception("route-broken", path=scope.get("path"))
             exchange = Exchange({**scope, "headers": ()}, receive, send)
             text = "this address failed to answer; the log of the gateway says why"
             await _problem(exchange, 500, "A2A_INBOUND_ROUTE_ERROR", text, self._default)
 
-    async def _route(self, exchange: Exchange) -> None:
-        page = self._pages.get((exchange.method, exchange.path))
-        if page is not None:
-            await page(exchange)
-            return
-        for prefix, serve in self._prefixes:
-            if exchange.path.startswith(prefix):
-                await serve(exchange)
-                return
-        await self._not_found(exchange)
+    def _find(self, path: str) -> Page:
+        for prefix, page in self._prefixes:
+            if path.startswith(prefix):
+                return page
+        return self._not_found
 
     def _add_door(self, door: Door) -> None:
         account = door.account
-
-        async def serve_jsonrpc(exchange: Exchange) -> None:
-            await jsonrpc.serve(exchange, door)
-
-        self.add_page("POST", account.json_rpc_path, serve_jsonrpc)
+        self.add_page("POST", account.json_rpc_path, partial(jsonrpc.serve, door=door))
         card = CardPage(door)
         for path in (account.agent_card_path, account.agent_card_alias):
             if path is not None:

@@ -65,10 +65,7 @@ class Turn(Record, frozen=True):
     body: str
     raw_body: str = ""
     untrusted: tuple[str, ...] = ()
-    sender: str = ""
-    recipient: str = ""
-    originating_channel: str | None = None
-    originating_to: str | None = None
+    keeps_origin: bool = False
     reference_tasks: tuple[Task, ...] = ()
     accepted_output_modes: tuple[str, ...] = ()
     attempt: int = 1
@@ -83,6 +80,26 @@ class Turn(Record, frozen=True):
     def session_key(self) -> SessionKey:
         """The agent's conversation that this turn continues."""
         return self.binding.session_key
+
+    @property
+    def sender(self) -> str:
+        """Who asks, as an address of this channel."""
+        return f"a2a:{self.binding.peer.id}"
+
+    @property
+    def recipient(self) -> str:
+        """Who is asked, as an address of this channel."""
+        return f"a2a:{self.binding.account_id}"
+
+    @property
+    def originating_channel(self) -> str | None:
+        """The channel that later replies go back to, when the account routes by origin."""
+        return self.binding.channel if self.keeps_origin else None
+
+    @property
+    def originating_to(self) -> str | None:
+        """Whom later replies go back to, when the account routes by origin."""
+        return self.sender if self.keeps_origin else None
 
     @property
     def message_id(self) -> MessageId:

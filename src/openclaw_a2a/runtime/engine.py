@@ -60,6 +60,7 @@ class Engine:
         self.new_id = new_id
         self.accounts: dict[AccountId, AccountRules] = {}
         self.owner = OwnerId(new_id())
+        self._lease = timedelta(seconds=limits.lease_s)
         self.is_draining = False
         self.live: dict[TaskId, LiveTask] = {}
         self.runs: dict[RunId, LiveRun] = {}
@@ -185,7 +186,7 @@ class Engine:
 
     def lease_end(self) -> Any:
         """Until when this engine owns what it takes now."""
-        return self.clock.now() + timedelta(seconds=self.limits.lease_s)
+        return self.clock.now() + self._lease
 
     def spawn(self, job: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run a job of this engine; `stop` waits for it."""

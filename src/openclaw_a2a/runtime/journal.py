@@ -31,29 +31,30 @@ class Journal:
     Events are collected while the event loop turns once and go to the store as one change.
     """
 
+    in_flight = 0
+    """Events that are not durable yet."""
+    failure: Exception | None = None
+    """Why the store refused a change; nothing more can be written through this journal."""
+    on_committed: Callable[[], None] | None = None
+    snapshot = b""
+    """The last snapshot that was made."""
+    event_bytes = run_bytes = 1 << 60
+    """How large one event, and everything that is written through this journal, may be."""
+    _written = 0
+    _message: Message | None = None
+    _run: RunRecord | None = None
+
     def __init__(self, store: Store, head: TaskHead, view: TaskView, *, exists: bool) -> None:
         self._store = store
         self._head = head
         self.view = view
-        self.sequence = head.sequence
+        self.sequence = sequence = head.sequence
         self.state = head.state
         self._status_at = head.status_at
-        self.feed = Feed(head.sequence)
-        self.in_flight = 0
-        """Events that are not durable yet."""
-        self.failure: Exception | None = None
-        """Why the store refused a change; nothing more can be written through this journal."""
-        self.on_committed: Callable[[], None] | None = None
-        self.snapshot = b""
-        """The last snapshot that was made."""
-        self.event_bytes = self.run_bytes = 1 << 60
-        """How large one event, and everything that is written through this journal, may be."""
-        self._written = 0
-        self._stored = head.sequence if exists else -1
-        self._next_snapshot = max(_FIRST_SNAPSHOT, head.sequence * 2)
+        self.feed = Feed(sequence)
+        self._stored = sequence if exists else -1
+        self._next_snapshot = max(_FIRST_SNAPSHOT, sequence * 2)
         self._collected: list[Entry] = []
-        self._message: Message | None = None
-        self._run: RunRecord | None = None
         self._loop = asyncio.get_running_loop()
         self._settled: list[asyncio.Future[None]] = []
 
@@ -127,10 +128,11 @@ class Journal:
             self.feed.publish(change.entries)
         elif self.failure is None:
             self.failure = error if isinstance(error, Exception) else GatewayFault(str(error))
-        waiters, self._settled = self._settled, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+        if self._settled:
+            waiters, self._settled = self._settled, []
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
         if self.on_committed is not None and self.failure is None:
             self.on_committed()
 

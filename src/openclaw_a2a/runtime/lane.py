@@ -53,7 +53,7 @@ class Lanes:
 
     def __init__(self, limits: LaneLimits) -> None:
         self._limits = limits
-        self._lanes: dict[SessionKey, deque[Place]] = {}
+        self._lanes: dict[SessionKey, list[Place]] = {}
         self._ready: deque[Place] = deque()
         self._waiting_by_peer: defaultdict[PeerName, int] = defaultdict(int)
         self._running_by_peer: defaultdict[PeerName, int] = defaultdict(int)
@@ -75,7 +75,10 @@ class Lanes:
         lane = self._lanes.get(session_key)
         is_free = lane is None and self._has_slot(peer)
         place = Place(self, session_key, peer)
-        self._lanes.setdefault(session_key, deque()).append(place)
+        if lane is None:
+            self._lanes[session_key] = [place]
+        else:
+            lane.append(place)
         if is_free:
             self._start(place)
         else:

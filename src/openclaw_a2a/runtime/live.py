@@ -13,7 +13,7 @@ from openclaw_a2a.model.task import StatusUpdate, Task, TaskState, TaskStatus
 from openclaw_a2a.ports import Commit, Known
 from openclaw_a2a.runtime.journal import Journal
 from openclaw_a2a.runtime.once import Once
-from openclaw_a2a.runtime.transcript import Numbering
+from openclaw_a2a.runtime.transcript import NO_NUMBERS, Numbering
 
 if TYPE_CHECKING:
     from openclaw_a2a.runtime.run import LiveRun
@@ -120,6 +120,8 @@ class LiveTask:
     def numbering(self, record: RunRecord) -> Numbering:
         """Where the artifact numbers of the next run begin."""
         view = self.journal.view
+        if not view.has_artifacts:
+            return NO_NUMBERS
         outputs = view.artifact_count("assistant-output-")
         if record.attempt > 1 and self.restarts_at is not None:
             outputs = self.restarts_at

@@ -14,23 +14,23 @@ class Once(Generic[Value]):
     def __init__(self) -> None:
         self.is_set = False
         self._value: Value | None = None
-        self._waiters: list[asyncio.Future[None]] = []
+        self._waiters: list[asyncio.Future[None]] | None = None
 
     def set(self, value: Value) -> None:
         """Set the value, unless it is set already."""
         if self.is_set:
             return
         self.is_set, self._value = True, value
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
+        for waiter in self._waiters or ():
             if not waiter.done():
                 waiter.set_result(None)
+        self._waiters = None
 
     async def wait(self, seconds: float | None = None) -> Value:
         """The value, when it is there. Raises: TimeoutError."""
         if not self.is_set:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiters.append(waiter)
+            self._waiters = [*(self._waiters or ()), waiter]
             if seconds is None:
                 await waiter
             else:

@@ -27,7 +27,7 @@ from openclaw_a2a.runtime.lane import Place
 from openclaw_a2a.runtime.live import Answer, Ended, First, LiveTask, Outcome, Refused, Shown
 from openclaw_a2a.runtime.once import Once
 from openclaw_a2a.runtime.output import output_modes
-from openclaw_a2a.runtime.transcript import Numbering, Stamp, Transcript
+from openclaw_a2a.runtime.transcript import NO_NUMBERS, Stamp, Transcript
 from openclaw_a2a.runtime.turn import AccountRules, build_turn
 from openclaw_a2a.runtime.view import TaskView
 
@@ -205,7 +205,7 @@ class LiveRun:
         record, engine, live = self.record, self._engine, self.live
         stamp = Stamp(record.task_id, record.context_id, engine.clock.now, engine.new_id)
         modes = output_modes(record.options.accepted_output_modes or self._rules.output_modes)
-        numbering = live.numbering(record) if live is not None else Numbering()
+        numbering = live.numbering(record) if live is not None else NO_NUMBERS
         return Transcript(stamp, modes=modes, is_task=live is not None, numbering=numbering)
 
     # ---------------------------------------------------------------- the agent at work

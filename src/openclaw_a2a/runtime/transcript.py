@@ -73,6 +73,10 @@ class Numbering(msgspec.Struct, frozen=True):
     tool_results: int = 0
 
 
+NO_NUMBERS = Numbering()
+"""A task without artifacts."""
+
+
 class Transcript:
     """One run, as its readers will see it."""
 

@@ -62,9 +62,8 @@ def build_turn(
     run: RunRecord, *, rules: AccountRules, reference_tasks: tuple[Task, ...], resume: Json
 ) -> Turn:
     """The turn for a run."""
-    message, peer = run.message, run.binding.peer.id
+    message = run.message
     text = usable_text(message)
-    sender, recipient = f"a2a:{peer}", f"a2a:{run.binding.account_id}"
     return Turn(
         run_id=run.id,
         task_id=run.task_id,
@@ -75,10 +74,7 @@ def build_turn(
         body=text or STRUCTURED_ONLY,
         raw_body=text,
         untrusted=untrusted_notes(message),
-        sender=sender,
-        recipient=recipient,
-        originating_channel="a2a" if rules.keeps_origin else None,
-        originating_to=sender if rules.keeps_origin else None,
+        keeps_origin=rules.keeps_origin,
         reference_tasks=reference_tasks,
         accepted_output_modes=run.options.accepted_output_modes,
         attempt=run.attempt,
@@ -95,6 +91,8 @@ def usable_text(message: Message) -> str:
 def untrusted_notes(message: Message) -> tuple[str, ...]:
     """What else the peer sent, each piece labelled so that nobody takes it for instructions."""
     notes: list[str] = []
+    if len(message.parts) == 1 and message.parts[0].text is not None and not message.metadata:
+        return ()
     if message.metadata:
         notes.append(_note("message metadata", message.metadata))
     for number, part in enumerate(message.parts, start=1):

@@ -60,6 +60,11 @@ class TaskView:
         """True when the history holds this message."""
         return message_id in self._message_ids
 
+    @property
+    def has_artifacts(self) -> bool:
+        """True when the task has produced something."""
+        return bool(self._artifacts)
+
     def artifact_count(self, prefix: str) -> int:
         """How many artifacts have an id that starts so."""
         return sum(artifact_id.startswith(prefix) for artifact_id in self._artifacts)
