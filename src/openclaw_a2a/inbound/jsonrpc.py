@@ -10,6 +10,7 @@ from openclaw_a2a.inbound.door import Door
 from openclaw_a2a.inbound.http import Exchange
 from openclaw_a2a.inbound.identity import CHALLENGE
 from openclaw_a2a.inbound.operations import NO_PUSH
+from openclaw_a2a.inbound.streams import Stream
 from openclaw_a2a.model.errors import (
     GatewayError,
     GatewayFault,
@@ -61,6 +62,11 @@ class Call:
         """The error that ends a stream, in this call's envelope."""
         body = encode_error(self.envelope.id, errors.rpc_error(error, self.dialect.wire))
         return sse.frame(body, event=b"error")
+
+    def streams_early(self, error: GatewayError) -> bool:
+        """On 0.3 an error before the first event is an event too, on 1.0 it is plain JSON."""
+        is_plain = errors.http_status(error, for_rpc=True) != 200
+        return self.dialect.streams_early_errors and not is_plain
 
 
 async def serve(exchange: Exchange, door: Door) -> None:
@@ -128,17 +134,17 @@ async def _send(call: Call) -> None:
 
 
 async def _send_streaming(call: Call) -> None:
-    async def open_stream() -> operations.Stream:
+    async def opening() -> Stream:
         request = call.dialect.decode_send(call.envelope.params)
         call.door.streams.check_room()
         cursor = last_event_id(call.exchange)
         return await operations.send_streaming(call.door, call.scope, request, cursor=cursor)
 
-    await _answer_stream(call, open_stream)
+    await call.door.streams.serve(call.exchange, opening(), call)
 
 
 async def _subscribe(call: Call) -> None:
-    async def open_stream() -> operations.Stream:
+    async def opening() -> Stream:
         request = call.dialect.decode_task(call.envelope.params)
         call.door.streams.check_room()
         return await operations.subscribe(
@@ -149,7 +155,7 @@ async def _subscribe(call: Call) -> None:
             allow_ended=call.dialect.subscribes_to_ended,
         )
 
-    await _answer_stream(call, open_stream)
+    await call.door.streams.serve(call.exchange, opening(), call)
 
 
 async def _get(call: Call) -> None:
@@ -196,21 +202,6 @@ async def _extended_card(_call: Call) -> None:
 
 async def _answer(call: Call, result: bytes) -> None:
     await call.exchange.answer(200, encode_result(call.envelope.id, result))
-
-
-async def _answer_stream(
-    call: Call, open_stream: Callable[[], Awaitable[operations.Stream]]
-) -> None:
-    """Stream; an error known before the first event is plain JSON on 1.0, an event on 0.3."""
-    try:
-        stream = await open_stream()
-    except GatewayError as error:
-        if not call.dialect.streams_early_errors or errors.http_status(error, for_rpc=True) != 200:
-            raise
-        await call.door.streams.run(call.exchange, call.fault(error), follower=None, spelling=call)
-        return
-    first = None if stream.first is None else call.frame(stream.sequence, stream.first)
-    await call.door.streams.run(call.exchange, first, follower=stream.follower, spelling=call)
 
 
 _METHODS: dict[str, Callable[[Call], Awaitable[None]]] = {

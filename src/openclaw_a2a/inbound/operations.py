@@ -7,6 +7,7 @@ from typing import Annotated
 import msgspec
 
 from openclaw_a2a.inbound.door import Door
+from openclaw_a2a.inbound.streams import Stream
 from openclaw_a2a.model.errors import InvalidParams, Problem, PushNotSupported, TaskTerminal
 from openclaw_a2a.model.ids import MessageId, TaskId
 from openclaw_a2a.model.message import Message, Part, Role
@@ -16,7 +17,6 @@ from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import TaskKey, TaskQuery
 from openclaw_a2a.runtime import read
 from openclaw_a2a.runtime.cancel import cancel
-from openclaw_a2a.runtime.feed import Follower
 from openclaw_a2a.runtime.live import Answer, Refused, Shown
 from openclaw_a2a.runtime.sent import first_of, outcome_of
 from openclaw_a2a.runtime.submit import Send, submit
@@ -28,14 +28,6 @@ NO_PUSH = "this agent sends no push notifications; stream or poll instead"
 
 _TOKEN = tuple[Annotated[datetime, msgspec.Meta(tz=True)], str]
 """The place in the list that a page token names."""
-
-
-class Stream(msgspec.Struct, frozen=True):
-    """What a stream shows first (a stored stream body), and what it follows afterwards."""
-
-    first: bytes | None
-    sequence: int
-    follower: Follower | None
 
 
 def check_request(door: Door, request: SendRequest) -> None:

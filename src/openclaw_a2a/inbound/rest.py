@@ -118,8 +118,8 @@ async def _send_streaming(visit: Visit) -> None:
     request = _DIALECT.decode_send(await _body(visit))
     visit.door.streams.check_room()
     cursor = last_event_id(visit.exchange)
-    stream = await operations.send_streaming(visit.door, visit.scope, request, cursor=cursor)
-    await _stream(visit, stream)
+    opening = operations.send_streaming(visit.door, visit.scope, request, cursor=cursor)
+    await visit.door.streams.serve(visit.exchange, opening, _SPELLING)
 
 
 async def _list(visit: Visit) -> None:
@@ -140,14 +140,14 @@ async def _cancel(visit: Visit) -> None:
 
 async def _subscribe(visit: Visit) -> None:
     visit.door.streams.check_room()
-    stream = await operations.subscribe(
+    opening = operations.subscribe(
         visit.door,
         visit.scope,
         TaskRequest(id=visit.task_id),
         cursor=last_event_id(visit.exchange),
         allow_ended=False,
     )
-    await _stream(visit, stream)
+    await visit.door.streams.serve(visit.exchange, opening, _SPELLING)
 
 
 async def _delete(visit: Visit) -> None:
@@ -167,13 +167,6 @@ async def _answer(visit: Visit, body: bytes) -> None:
     await visit.exchange.answer(200, body, media_type=A2A_JSON)
 
 
-async def _stream(visit: Visit, stream: operations.Stream) -> None:
-    first = None if stream.first is None else _SPELLING.frame(stream.sequence, stream.first)
-    await visit.door.streams.run(
-        visit.exchange, first, follower=stream.follower, spelling=_SPELLING
-    )
-
-
 class _Bare:
     """Events without an envelope."""
 
@@ -182,6 +175,9 @@ class _Bare:
 
     def fault(self, error: GatewayError) -> bytes:
         return sse.frame(errors.rest_error(error)[1], event=b"error")
+
+    def streams_early(self, error: GatewayError) -> bool:
+        return False
 
 
 _SPELLING = _Bare()

@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
-from typing import Protocol
+from collections.abc import Coroutine
+from typing import Any, Protocol
 
+import msgspec
 import structlog
 
 from openclaw_a2a.inbound.http import Exchange, Receive
@@ -21,6 +23,15 @@ SSE_HEADERS = [
 _KEEP_ALIVE = sse.comment("keep-alive")
 
 
+class Stream(msgspec.Struct, frozen=True):
+    """What a stream shows first (a stored stream body), and what it follows afterwards."""
+
+    first: bytes | None
+    sequence: int
+    follower: Follower | None
+    fault: GatewayError | None = None
+
+
 class Spelling(Protocol):
     """How a wire writes the frames of a stream."""
 
@@ -30,6 +41,10 @@ class Spelling(Protocol):
 
     def fault(self, error: GatewayError) -> bytes:
         """The error that ends a stream."""
+        ...
+
+    def streams_early(self, error: GatewayError) -> bool:
+        """True when even an error before the first event is told as an event."""
         ...
 
 
@@ -54,22 +69,39 @@ class Streams:
         for follower in list(self._followers):
             follower.stop()
 
-    async def run(
-        self,
-        exchange: Exchange,
-        first: bytes | None,
-        *,
-        follower: Follower | None,
-        spelling: Spelling,
+    async def serve(
+        self, exchange: Exchange, opening: Coroutine[Any, Any, Stream], spelling: Spelling
     ) -> None:
-        """Answer with a stream: the first frame, then what the follower brings."""
-        await exchange.send(
-            {"type": "http.response.start", "status": 200, "headers": list(SSE_HEADERS)}
-        )
-        if first is not None or follower is None:
-            await _push(exchange, first or b"")
-        if follower is not None:
-            await self._follow(exchange, follower, spelling)
+        """Answer with a stream: its first frame, then what its follower brings.
+
+        While the first event is awaited the reader gets comments, so that nobody on the way takes
+        the connection for dead. Raises what `opening` raises when nothing was sent before and the
+        wire wants it plain.
+        """
+        task = asyncio.get_running_loop().create_task(opening)
+        is_begun = False
+        while not (await asyncio.wait({task}, timeout=self._heartbeat_s))[0]:
+            if not is_begun:
+                await _begin(exchange)
+            is_begun = True
+            await _push(exchange, _KEEP_ALIVE)
+        try:
+            stream = task.result()
+        except GatewayError as error:
+            if not is_begun and not spelling.streams_early(error):
+                raise
+            stream = Stream(None, 0, None, fault=error)
+        if not is_begun:
+            await _begin(exchange)
+        await self._send(exchange, stream, spelling)
+
+    async def _send(self, exchange: Exchange, stream: Stream, spelling: Spelling) -> None:
+        if stream.fault is not None:
+            await _push(exchange, spelling.fault(stream.fault))
+        if stream.first is not None:
+            await _push(exchange, spelling.frame(stream.sequence, stream.first))
+        if stream.follower is not None:
+            await self._follow(exchange, stream.follower, spelling)
         await exchange.send({"type": "http.response.body", "body": b""})
 
     async def _follow(self, exchange: Exchange, follower: Follower, spelling: Spelling) -> None:
@@ -98,6 +130,11 @@ async def _watch(receive: Receive, follower: Follower) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
     follower.stop()
+
+
+async def _begin(exchange: Exchange) -> None:
+    start = {"type": "http.response.start", "status": 200, "headers": list(SSE_HEADERS)}
+    await exchange.send(start)
 
 
 async def _push(exchange: Exchange, chunk: bytes) -> None:
