@@ -1,0 +1,43 @@
+"""A process that writes to a store without end and says what was acknowledged, to be killed."""
+
+import asyncio
+import itertools
+import sys
+
+from tests.contracts.store_samples import Draft
+
+from openclaw_a2a.model.task import TaskState
+from openclaw_a2a.ports import Store
+from openclaw_a2a.store import open_store
+
+LANES = 8
+
+
+async def live(store: Store, name: str) -> None:
+    """One task from its first message to its end, told step by step."""
+    draft = Draft(name)
+    await store.submit(draft.submission())
+    print(name, 0, flush=True)
+    writes = [store.start_run(draft.run.id, fence=1, attempt=1)]
+    writes.append(store.commit(draft.status(TaskState.WORKING, at=1)))
+    writes += [store.commit(draft.chunk(str(number))) for number in range(3)]
+    for sequence, write in enumerate(writes):
+        await write
+        print(name, sequence, flush=True)
+    await store.commit(draft.ended(at=2))
+    print(name, 5, flush=True)
+
+
+async def lane(store: Store, prefix: str) -> None:
+    for number in itertools.count():
+        await live(store, f"{prefix}-{number}")
+
+
+async def main(kind: str, path: str, label: str) -> None:
+    store = open_store(kind, path=path)
+    await store.open()
+    await asyncio.gather(*[lane(store, f"{label}-{number}") for number in range(LANES)])
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

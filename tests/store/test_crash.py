@@ -1,0 +1,67 @@
+"""Kill -9 in the middle of writing: what was acknowledged is there, and nothing is half there."""
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import anyio.to_thread
+import pytest
+from tests.contracts.store_samples import ALICE, Shelf, moment, picture
+
+from openclaw_a2a.model.ids import MessageId, OwnerId, TaskId
+from openclaw_a2a.model.states import is_terminal
+from openclaw_a2a.ports import Store, TaskQuery
+
+ROOT = Path(__file__).parents[2]
+Acknowledged = dict[str, int]
+
+
+def write_and_kill(shelf: Shelf, label: str, lines: int) -> Acknowledged:
+    """Let a process write until it has said so many things, then kill it; what it said."""
+    command = [sys.executable, "-m", "tests.store.crashing_writer", shelf.kind, str(shelf.path)]
+    acknowledged: Acknowledged = {}
+    with subprocess.Popen([*command, label], stdout=subprocess.PIPE, cwd=ROOT) as process:
+        assert process.stdout is not None
+        for _ in range(lines):
+            name, sequence = process.stdout.readline().split()
+            acknowledged[name.decode()] = int(sequence)
+        process.kill()
+    return acknowledged
+
+
+async def assert_whole(store: Store, label: str, acknowledged: Acknowledged) -> None:
+    """Tasks, events, runs and messages of the last process agree with each other and with it."""
+    for name, sequence in acknowledged.items():
+        stored = await store.read_task(ALICE, TaskId(name))
+        assert stored is not None, name
+        assert stored.head.sequence >= sequence
+    claimed = await store.claim_runs(OwnerId("next"), lease_until=moment(99), expired_at=None)
+    running = {run.task_id: run for run in claimed}
+    page = await store.list_tasks(TaskQuery(ALICE, 10_000))
+    assert page.total == len(page.tasks)
+    tasks = [task for task in page.tasks if task.head.id.startswith(label)]
+    for task in tasks:
+        events = await store.read_events(task.head.id, after=0, limit=100)
+        assert [event.sequence for event in events] == list(range(1, task.head.sequence + 1))
+        assert picture(task).status.state is task.head.state
+        assert is_terminal(task.head.state) == (task.head.id not in running)
+        assert await store.read_known(ALICE, MessageId(f"m-{task.head.id}")) is not None
+    assert running.keys() <= {task.head.id for task in tasks}
+    for run in claimed:
+        await store.answer_run(run.id, fence=run.fence, answer=b"{}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["json-file", "sqlite"])
+async def test_a_killed_writer_leaves_everything_it_acknowledged(
+    tmp_path: Path, kind: str, rounds: int | None
+) -> None:
+    shelf = Shelf(kind, tmp_path)
+    for number in range(rounds or 8):
+        lines = random.randrange(1, 150)
+        acknowledged = await anyio.to_thread.run_sync(write_and_kill, shelf, f"r{number}", lines)
+        shelf.store = shelf.make()
+        await shelf.store.open()
+        await assert_whole(shelf.store, f"r{number}-", acknowledged)
+        await shelf.store.close()
