@@ -70,9 +70,9 @@ class CardPage:
         body, tag = self._pages[asked == Wire.V1.value]
         headers = [(b"etag", tag), _CACHE, _VARY]
         if _knows(exchange.header(b"if-none-match"), tag.decode()):
-            await exchange.answer(304, b"", headers=headers)
-        elif exchange.method == "HEAD":
-            await exchange.answer(200, b"", headers=headers)
+            start = {"type": "http.response.start", "status": 304, "headers": headers}
+            await exchange.send(start)
+            await exchange.send({"type": "http.response.body", "body": b""})
         else:
             await exchange.answer(200, body, headers=headers)
 

@@ -1,7 +1,6 @@
 """The HTTP+JSON door of A2A 1.0: paths decide."""
 
 from collections.abc import Awaitable, Callable
-from urllib.parse import unquote
 
 import structlog
 
@@ -76,7 +75,7 @@ Step = Callable[[Visit], Awaitable[None]]
 
 def _find(method: str, path: str) -> tuple[Step, str]:
     """What a method and path ask for. Raises: RouteNotFound, InvalidParams (a tenant)."""
-    segments = [unquote(segment) for segment in path.strip("/").split("/")]
+    segments = path.strip("/").split("/")
     if len(segments) > 1 and segments[0] not in _ROOTS:
         operations.check_tenant(segments[0])
     root, rest = segments[0], segments[1:]

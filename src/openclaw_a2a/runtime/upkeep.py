@@ -5,7 +5,6 @@ from datetime import timedelta
 import msgspec
 import structlog
 
-from openclaw_a2a.model.errors import GatewayError
 from openclaw_a2a.ports import Retention
 from openclaw_a2a.runtime.engine import Engine
 from openclaw_a2a.runtime.recover import fail_run
@@ -31,8 +30,8 @@ async def keep_leases(engine: Engine) -> None:
         try:
             await engine.store.renew_leases(engine.owner, lease_until=engine.lease_end())
             await _end_abandoned(engine)
-        except GatewayError as error:
-            log.warning("leases-not-renewed", reason=error.message)
+        except Exception:  # whatever it is, the next round must come: leases would run out
+            log.exception("leases-not-renewed")
 
 
 async def _end_abandoned(engine: Engine) -> None:
@@ -46,8 +45,8 @@ async def forget_old(engine: Engine, times: UpkeepTimes) -> None:
     while True:
         try:
             await sweep(engine, times)
-        except GatewayError as error:
-            log.warning("retention-failed", reason=error.message)
+        except Exception:  # whatever it is, the next round must come
+            log.exception("retention-failed")
         await engine.clock.sleep(times.sweep_s)
 
 
