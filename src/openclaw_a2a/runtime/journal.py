@@ -28,7 +28,8 @@ _FIRST_SNAPSHOT = 64
 class Journal:
     """A live task: its view, its place in the order, and the changes under way.
 
-    Events are collected while the event loop turns once and go to the store as one change.
+    One change is under way at a time. Events that come meanwhile are collected and go to the
+    store together as the next one, so a fast run makes large changes and not many.
     """
 
     in_flight = 0
@@ -41,6 +42,7 @@ class Journal:
     event_bytes = run_bytes = 1 << 60
     """How large one event, and everything that is written through this journal, may be."""
     _written = 0
+    _changes = 0
     _message: Message | None = None
     _run: RunRecord | None = None
 
@@ -93,7 +95,7 @@ class Journal:
 
         A message joins the history, which is no event, so the snapshot is written anew.
         """
-        if not self._collected and events:
+        if not self._changes and not self._collected and events:
             self._loop.call_soon(self._send_collected)
         self._run = run
         self._collect(events, message)
@@ -123,6 +125,7 @@ class Journal:
 
     def committed(self, change: Commit, error: BaseException | None) -> None:
         """The store took (or refused) the change."""
+        self._changes -= 1
         self.in_flight -= len(change.entries) or 1
         if error is None:
             self.feed.publish(change.entries)
@@ -133,7 +136,11 @@ class Journal:
             for waiter in waiters:
                 if not waiter.done():
                     waiter.set_result(None)
-        if self.on_committed is not None and self.failure is None:
+        if self.failure is not None:
+            return
+        if self._collected and not self._changes:
+            self._send_collected()
+        if self.on_committed is not None:
             self.on_committed()
 
     def _collect(self, events: Sequence[Event], message: Message | None) -> None:
@@ -148,6 +155,7 @@ class Journal:
         entries, self._collected = tuple(self._collected), []
         message, self._message = self._message, None
         run, after, self._stored = self._run, self._stored, self.sequence
+        self._changes += 1
         if not entries:
             self.in_flight += 1  # a change without events is waited for like one event
         is_due = after < 0 or message is not None or (ends_run and entries)
