@@ -27,8 +27,10 @@ from openclaw_a2a.ports import (
 from openclaw_a2a.store import refusals, sqlite_chores
 from openclaw_a2a.store.file_lock import FileLock
 from openclaw_a2a.store.group_writer import GroupWriter, failed
+from openclaw_a2a.store.ledger import message_key
 from openclaw_a2a.store.migrate import upgrade_with_backup
-from openclaw_a2a.store.sqlite_batch import Answer, SqliteBatch, Start
+from openclaw_a2a.store.seen import SeenMessages
+from openclaw_a2a.store.sqlite_batch import Answer, SqliteBatch, Start, Taking
 from openclaw_a2a.store.sqlite_read import SqliteReader
 from openclaw_a2a.store.sqlite_write import SqliteSink
 
@@ -83,7 +85,13 @@ class SqliteStore:
 
     def submit(self, submission: Submission) -> Awaitable[Accepted | Known]:
         """Take a message in, once. Raises: MessageIdConflict, LeaseLost."""
-        return self._put(SqliteBatch.submit, submission)
+        if self._file is None:
+            return failed(refusals.store_closed(str(self._path)))
+        key = message_key(submission.run)
+        seen = self._file.seen
+        taking = Taking(submission, key, may_be_known=seen.may_hold(key))
+        seen.add(key)
+        return self._file.writer.put(SqliteBatch.submit, taking)
 
     def commit(self, change: Commit) -> Awaitable[None]:
         """Change a task. Raises: LeaseLost."""
@@ -128,6 +136,8 @@ class SqliteStore:
         self, scope: Scope, message_id: MessageId, *, body_hash: bytes | None = None
     ) -> Known | None:
         """What became of a message, when it was ever taken."""
+        if not self._opened().seen.may_hold((scope.principal, scope.account, message_id)):
+            return None
         return self._read(lambda reader: reader.read_known(scope, message_id, body_hash=body_hash))
 
     def delete_task(self, scope: Scope, task_id: TaskId) -> Awaitable[bool]:
@@ -195,6 +205,7 @@ class _OpenFile:
                 raise _cannot_open(path, str(error)) from error
             raise
         self.reader = SqliteReader(reading)
+        self.seen = SeenMessages(self.reader.message_keys())
         self.sink = SqliteSink(writing, str(path))
         self.writer: GroupWriter[SqliteBatch] = GroupWriter(str(path), self.sink.write_group)
 

@@ -9,7 +9,7 @@ from openclaw_a2a.model.stored import RunRecord
 from openclaw_a2a.ports import Accepted, Commit, Known, Submission
 from openclaw_a2a.store import refusals
 from openclaw_a2a.store.columns import CODE_OF, ENDED_CODES, encode_input, to_microseconds
-from openclaw_a2a.store.ledger import MessageKey, message_key
+from openclaw_a2a.store.ledger import MessageKey
 from openclaw_a2a.store.sqlite_live import LiveRows, LiveRun, LiveTask
 
 _SELECT_MESSAGE = """
@@ -38,6 +38,14 @@ _PUT_SNAPSHOT = "INSERT OR REPLACE INTO snapshot (task, sequence, body) VALUES (
 _COUNT = """
 INSERT INTO tally (principal, account, state, count) VALUES (?, ?, ?, ?)
 ON CONFLICT (principal, account, state) DO UPDATE SET count = count + excluded.count"""
+
+
+class Taking(NamedTuple):
+    """A message to take in; `may_be_known` is False when it was surely never seen."""
+
+    submission: Submission
+    key: MessageKey
+    may_be_known: bool
 
 
 class Start(NamedTuple):
@@ -82,11 +90,11 @@ class SqliteBatch:
         self._events: list[tuple[int, int, int | None, bytes]] = []
         self._snapshots: dict[int, tuple[int, int, bytes]] = {}
 
-    def submit(self, submission: Submission) -> Accepted | Known:
+    def submit(self, taking: Taking) -> Accepted | Known:
         """Take a message in, once."""
+        submission, key, may_be_known = taking
         run, change = submission.run, submission.commit
-        key = message_key(run)
-        if (known := self._known(key, submission)) is not None:
+        if may_be_known and (known := self._known(key, submission)) is not None:
             return known
         if change is not None:
             task = self._checked(change, joining=run.id)

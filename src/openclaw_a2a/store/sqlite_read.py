@@ -1,6 +1,7 @@
 """The questions a SQLite store answers, over one read-only connection."""
 
 import sqlite3
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -19,6 +20,7 @@ from openclaw_a2a.store.columns import (
     from_microseconds,
     to_microseconds,
 )
+from openclaw_a2a.store.ledger import MessageKey
 
 _TASK = """
 SELECT t.number, t.id, t.principal, t.account, t.context, t.state, t.status_at, t.created_at,
@@ -32,6 +34,7 @@ _SELECT_EVENTS = """
 SELECT sequence, body, state FROM event
 WHERE task = (SELECT number FROM task WHERE id = ?) AND sequence > ? ORDER BY sequence LIMIT ?"""
 _SELECT_RESUME = "SELECT resume FROM task WHERE id = ?"
+_SELECT_KEYS = "SELECT principal, account, message_id FROM message"
 _SELECT_KNOWN = """
 SELECT run, task, answer, body_hash FROM message
 WHERE principal = ? AND account = ? AND message_id = ?"""
@@ -91,6 +94,10 @@ class SqliteReader:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
+
+    def message_keys(self) -> Iterator[MessageKey]:
+        """What every message is found by."""
+        return iter(self._connection.execute(_SELECT_KEYS))
 
     def read_task(self, scope: Scope | None, task_id: TaskId) -> StoredTask | None:
         """One task, when it is in scope."""
