@@ -41,8 +41,9 @@ class GroupWriter(Generic[Transaction]):
     """Takes writes in the order of the calls and hands them to `write_group` in its own thread.
 
     `write_group` returns one outcome per write, when all of them are durable. The outcomes of a
-    group reach the event loop in one call, and so do writes reach the thread: all that one turn
-    of the event loop brings goes over together, which makes larger groups and fewer wake-ups.
+    group reach the event loop in one call, and so do writes reach the thread: all that two turns
+    of the event loop bring goes over together, which makes larger groups and fewer wake-ups. Two,
+    so that a message and what is said to it at once share a transaction.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class GroupWriter(Generic[Transaction]):
             return failed(store_closed(self._name))
         future: asyncio.Future[Result] = self._loop.create_future()
         if not self._collected:
-            self._loop.call_soon(self._hand_over)
+            self._loop.call_soon(self._loop.call_soon, self._hand_over)
         self._collected.append(Write(perform, order, future))
         return future
 
