@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from openclaw_a2a.ports import Agent
+from openclaw_a2a.ports import Agent, Recovery
 
 from .room import Room
 from .stage import StagedAgent
@@ -34,10 +34,10 @@ async def open_room(kind: str, tmp_path: Path) -> AsyncIterator[OpenRoom]:
         yield open_one
 
 
-@pytest.fixture
-def agent() -> StagedAgent:
-    """An agent that the test conducts."""
-    return StagedAgent()
+@pytest.fixture(params=[Recovery.FAIL, Recovery.REPEAT], ids=["fail", "repeat"])
+def agent(request: pytest.FixtureRequest) -> StagedAgent:
+    """An agent that the test conducts; one that may be repeated begins before it is durable."""
+    return StagedAgent(request.param)
 
 
 @pytest.fixture

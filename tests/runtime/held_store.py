@@ -21,6 +21,8 @@ from openclaw_a2a.ports import (
     TaskQuery,
 )
 
+from .stage import PATIENCE_S
+
 Result = TypeVar("Result")
 Write = tuple[str, Callable[[], Awaitable[Any]], "asyncio.Future[Any]"]
 
@@ -58,9 +60,7 @@ class HeldStore:
     async def let_through(self, count: int = 1) -> None:
         """Let so many writes through, each as soon as it is there; returns when they are done."""
         for _ in range(count):
-            while not self._held:
-                self._arrival.clear()
-                await self._arrival.wait()
+            await self._wait_until(lambda: bool(self._held))
             await asyncio.wait([self._pass(self._held.popleft())])
 
     @property
@@ -70,9 +70,13 @@ class HeldStore:
 
     async def wait_held(self, name: str) -> None:
         """Wait until a write of this name is kept back."""
-        while name not in self.held:
-            self._arrival.clear()
-            await self._arrival.wait()
+        await self._wait_until(lambda: name in self.held)
+
+    async def _wait_until(self, is_there: Callable[[], bool]) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            while not is_there():
+                self._arrival.clear()
+                await self._arrival.wait()
 
     def cut(self) -> None:
         """The process is dead: nothing more reaches the store."""
@@ -85,7 +89,9 @@ class HeldStore:
 
     # ---------------------------------------------------------------- what an engine sees
 
-    def _write(self, name: str, perform: Callable[[], Awaitable[Result]]) -> Awaitable[Result]:
+    def _write(
+        self, name: str, perform: Callable[[], Awaitable[Result]]
+    ) -> "asyncio.Future[Result]":
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         if self._is_cut:
             return future
@@ -133,7 +139,7 @@ class HeldStore:
     def submit(self, submission: Submission) -> Awaitable[Accepted | Known]:
         return self._write("submit", lambda: self.inner.submit(submission))
 
-    def commit(self, change: Commit) -> Awaitable[None]:
+    def commit(self, change: Commit) -> "asyncio.Future[None]":
         return self._write("commit", lambda: self.inner.commit(change))
 
     def start_run(self, run_id: RunId, *, fence: int, attempt: int) -> Awaitable[None]:

@@ -143,8 +143,9 @@ class Room:
         is_blocking: bool = True,
         modes: tuple[str, ...] = (),
         references: tuple[str, ...] = (),
+        waits: bool = True,
     ) -> LiveRun | KnownRun:
-        """Send a message to the agent (or on a task)."""
+        """Send a message to the agent (or on a task); `waits` until the store's word on it."""
         message = Message(
             MessageId(message_id or f"message-{next(self._ids)}"),
             Role.USER,
@@ -153,7 +154,10 @@ class Room:
             None if task_id is None else TaskId(task_id),
             reference_task_ids=tuple(TaskId(reference) for reference in references),
         )
-        return await submit(self.engine, Send(scope, message, is_blocking, modes), self.rules)
+        run = await submit(self.engine, Send(scope, message, is_blocking, modes), self.rules)
+        if waits and isinstance(run, LiveRun) and run.live is not None:
+            await in_time(run.first.wait())
+        return run
 
     async def first(self, run: LiveRun | KnownRun) -> Shown | Answer:
         return await in_time(first_of(self.engine, run))

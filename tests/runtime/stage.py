@@ -80,12 +80,14 @@ class StagedAgent:
         finally:
             await events.aclose()
 
-    async def next_run(self) -> Run:
-        """The next run that began."""
+    async def next_run(self, body: str | None = None) -> Run:
+        """The next run that began (to answer this body)."""
         async with asyncio.timeout(PATIENCE_S):
-            run = await self._runs.get()
-            await run.begun.wait()
-        return run
+            while True:
+                run = await self._runs.get()
+                await run.begun.wait()
+                if body in (None, run.turn.body):
+                    return run
 
     @property
     def is_idle(self) -> bool:

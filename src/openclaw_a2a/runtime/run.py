@@ -106,7 +106,7 @@ class LiveRun:
 
     async def outcome(self) -> Outcome:
         """How it ended: the direct answer, or the task as it was when it ended or paused."""
-        if self.live is None:
+        if self.live is None or self.live.opening is None:  # its refusal would not end the task
             first = await self.first.wait()
             if not isinstance(first, Shown):
                 return first
@@ -177,6 +177,7 @@ class LiveRun:
         if self.live is not None:
             self.live.refused(refusal)
         self._let_go(refusal)
+        self._engine.forget_run(self)  # a run that began early still has to stop
 
     def _let_go(self, refusal: Refused) -> None:
         """Whoever waits for this run waits no longer."""
@@ -197,7 +198,12 @@ class LiveRun:
             return
         if is_terminal(live.journal.state):
             raise LeaseLost(f"task {self.record.task_id} ended before its message could be read")
-        if not live.journal.view.has_message(self.record.message.message_id):
+        is_new = not live.journal.view.has_message(self.record.message.message_id)
+        if self.record.resume is None and (is_new or self.record.attempt > 1):
+            # The task may have paused while this message waited.
+            resume = await self._engine.store.read_resume(self.record.task_id)
+            self.record = msgspec.structs.replace(self.record, resume=resume)
+        if is_new:
             event = self._new_transcript().submitted()
             live.journal.append([event], run=self.record, message=self.record.message)
 
@@ -379,6 +385,8 @@ class LiveRun:
         except AgentFailed as error:  # what it still had to say is too large
             words = transcript.status_text(TaskState.FAILED, error.message)
             await live.journal.end([words], run=self.record)
+        if not self.first.is_set:
+            live.show_first(self)
         live.leave(self, Ended(live.journal.snapshot, self.error))
 
     async def _drop_canceled(self) -> None:

@@ -1,6 +1,6 @@
 """What a sender gets: the first thing to show, or how it ended; for a repeated message the same."""
 
-from openclaw_a2a.model.errors import Overloaded, StoreUnavailable
+from openclaw_a2a.model.errors import Overloaded, StoreUnavailable, TaskNotFound
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.stored import StoredTask
 from openclaw_a2a.ports import Known
@@ -18,7 +18,7 @@ async def first_of(engine: Engine, run: LiveRun | KnownRun) -> Shown | Answer:
         return first
     if first.known is None:
         raise first.error or StoreUnavailable("the run ended without a word")
-    return await _first_known(engine, first.known)
+    return await _first_known(engine, run, first.known)
 
 
 async def outcome_of(engine: Engine, run: LiveRun | KnownRun) -> Ended | Answer:
@@ -28,37 +28,51 @@ async def outcome_of(engine: Engine, run: LiveRun | KnownRun) -> Ended | Answer:
         return outcome
     if outcome.known is None:
         raise outcome.error or StoreUnavailable("the run ended without a word")
-    return await _outcome_known(engine, outcome.known)
+    return await _outcome_known(engine, run, outcome.known)
 
 
-async def _first_known(engine: Engine, known: Known) -> Shown | Answer:
+async def _first_known(engine: Engine, sent: LiveRun | KnownRun, known: Known) -> Shown | Answer:
     run = engine.runs.get(known.run_id)
     if known.answer is None and run is not None and run.live is None:
         return await first_of(engine, run)
-    stored = await _stored_or_answer(engine, known)
+    stored = await _stored_or_answer(engine, sent, known)
     if isinstance(stored, Answer):
         return stored
     return Shown(TaskView.of_stored(stored).task(), stored.head.sequence)
 
 
-async def _outcome_known(engine: Engine, known: Known) -> Ended | Answer:
+async def _outcome_known(engine: Engine, sent: LiveRun | KnownRun, known: Known) -> Ended | Answer:
     run = engine.runs.get(known.run_id)
     if known.answer is None and run is not None:
         return await outcome_of(engine, run)
     live = engine.live.get(TaskId(known.task_id))
     if live is not None and live.runs:
         return await outcome_of(engine, live.runs[0])
-    stored = await _stored_or_answer(engine, known)
+    stored = await _stored_or_answer(engine, sent, known)
     return stored if isinstance(stored, Answer) else Ended(task_bytes(stored))
 
 
-async def _stored_or_answer(engine: Engine, known: Known) -> StoredTask | Answer:
+async def _stored_or_answer(
+    engine: Engine, sent: LiveRun | KnownRun, known: Known
+) -> StoredTask | Answer:
     if known.answer is not None:
-        first = decode_answer(known.answer)
-        if isinstance(first, Answer):
-            return first
-        raise first.error or StoreUnavailable("the run ended without a word")
+        return _decode(known.answer)
     stored = await engine.store.read_task(None, known.task_id)
-    if stored is None:
+    if stored is not None:
+        return stored
+    if isinstance(sent, LiveRun):  # it may have been answered since we were told that it is known
+        message = sent.record.message
+        newest = await engine.store.read_known(sent.record.scope, message.message_id)
+        if newest is not None and newest.answer is not None:
+            return _decode(newest.answer)
+    is_unfinished = any(record.id == known.run_id for record in engine.abandoned)
+    if is_unfinished or known.run_id in engine.runs:
         raise Overloaded("this message is being answered; ask again shortly", retry_after_s=1)
-    return stored
+    raise TaskNotFound(f"task {known.task_id} of this message was deleted; use a new message id")
+
+
+def _decode(answer: bytes) -> Answer:
+    first = decode_answer(answer)
+    if isinstance(first, Answer):
+        return first
+    raise first.error or StoreUnavailable("the run ended without a word")

@@ -57,6 +57,8 @@ async def submit(engine: Engine, send: Send, rules: AccountRules) -> LiveRun | K
         return KnownRun(known)
     if message.task_id is None:
         return _arriving(engine, send, digest) or _start_task(engine, send, rules, digest)
+    while (live := engine.live.get(message.task_id)) is not None and live.opening is not None:
+        await live.runs[0].first.wait()  # only then it is known whether the task is open
     stored = await engine.store.read_task(send.scope, message.task_id)
     resume = await engine.store.read_resume(message.task_id)
     arriving = _arriving(engine, send, digest)

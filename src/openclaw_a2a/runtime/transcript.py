@@ -375,7 +375,7 @@ def approval_prompt(event: ToolProgress) -> str | None:
     payload = cast("JsonObject", event.payload)
     requires: Json = payload.get("requiresApproval")
     request = cast("JsonObject", requires) if isinstance(requires, dict) else {}
-    is_pending = payload.get("status") in {"approval-pending", "needs_approval"}
+    is_pending = payload.get("status") in ("approval-pending", "needs_approval")
     if not is_pending and request.get("type") != "approval_request":
         return None
     prompt: Json = request.get("prompt")
