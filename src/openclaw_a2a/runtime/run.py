@@ -1,6 +1,7 @@
 """One run: an agent answers one message, and what it tells goes into the journal."""
 
 import asyncio
+import traceback
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from typing import TYPE_CHECKING
 
@@ -247,9 +248,8 @@ class LiveRun:
         except GatewayError as error:
             return error.message
         except Exception as error:  # one broad catch: whatever an agent raises is its failure
-            reason = str(error) or type(error).__name__
-            log.warning("agent-failed", task_id=self.record.task_id, reason=reason)
-            log.debug("agent-failed-at", task_id=self.record.task_id, exc_info=error)
+            task_id, reason = self.record.task_id, str(error) or type(error).__name__
+            log.warning("agent-failed", task_id=task_id, reason=reason, at=_raised_at(error))
             return reason
         finally:
             timer.cancel()
@@ -408,6 +408,12 @@ async def _close(stream: AsyncIterator[AgentEvent]) -> None:
     close = getattr(stream, "aclose", None)
     if close is not None:
         await close()
+
+
+def _raised_at(error: Exception) -> str:
+    """The line that raised, for whoever wrote the agent."""
+    frames = traceback.extract_tb(error.__traceback__, limit=-1)
+    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "unknown"
 
 
 def _uncancel() -> None:
