@@ -16,6 +16,9 @@ Result = TypeVar("Result")
 MAX_GROUP = 512
 """With so many writes a transaction is full: bounds how long the first of them waits."""
 
+_PATIENCE = 8
+"""For so many turns of the event loop writes are collected, as long as each turn brings some."""
+
 
 class Write(Generic[Transaction]):
     """A write that waits: what to do, with what, and who wants to know."""
@@ -41,9 +44,9 @@ class GroupWriter(Generic[Transaction]):
     """Takes writes in the order of the calls and hands them to `write_group` in its own thread.
 
     `write_group` returns one outcome per write, when all of them are durable. The outcomes of a
-    group reach the event loop in one call, and so do writes reach the thread: all that two turns
-    of the event loop bring goes over together, which makes larger groups and fewer wake-ups. Two,
-    so that a message and what is said to it at once share a transaction.
+    group reach the event loop in one call, and so do writes reach the thread: they go over once a
+    turn of the event loop brings no more of them. That makes larger groups and fewer wake-ups,
+    and a message and what is said to it at once share a transaction.
     """
 
     def __init__(
@@ -80,9 +83,17 @@ class GroupWriter(Generic[Transaction]):
             return failed(store_closed(self._name))
         future: asyncio.Future[Result] = self._loop.create_future()
         if not self._collected:
-            self._loop.call_soon(self._loop.call_soon, self._hand_over)
+            self._loop.call_soon(self._watch, self._loop, 0, _PATIENCE)
         self._collected.append(Write(perform, order, future))
         return future
+
+    def _watch(self, loop: asyncio.AbstractEventLoop, known: int, turns: int) -> None:
+        """Hand over what was collected once a turn of the loop brought nothing more."""
+        count = len(self._collected)
+        if count > known and turns:
+            loop.call_soon(self._watch, loop, count, turns - 1)
+        else:
+            self._hand_over()
 
     def _hand_over(self) -> None:
         collected, self._collected = self._collected, []
