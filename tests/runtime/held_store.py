@@ -63,6 +63,15 @@ class HeldStore:
             await self._wait_until(lambda: bool(self._held))
             await asyncio.wait([self._pass(self._held.popleft())])
 
+    async def let_through_until(self, name: str) -> None:
+        """Let writes through up to and including the next of this name."""
+        while True:
+            await self._wait_until(lambda: bool(self._held))
+            is_last = self._held[0][0] == name
+            await self.let_through()
+            if is_last:
+                return
+
     @property
     def held(self) -> list[str]:
         """The names of the writes that wait."""

@@ -1,15 +1,22 @@
 """Tasks that are being worked on here, and what those who wait for them get."""
 
+from collections.abc import Container, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from openclaw_a2a.model.errors import GatewayError, LeaseLost
-from openclaw_a2a.model.ids import RunId
+from openclaw_a2a.model.ids import ArtifactId, RunId
 from openclaw_a2a.model.message import Message
 from openclaw_a2a.model.stored import RunRecord
-from openclaw_a2a.model.task import StatusUpdate, Task, TaskState, TaskStatus
+from openclaw_a2a.model.task import (
+    ArtifactUpdate,
+    StatusUpdate,
+    Task,
+    TaskState,
+    TaskStatus,
+)
 from openclaw_a2a.ports import Commit, Known
 from openclaw_a2a.runtime.journal import Journal
 from openclaw_a2a.runtime.once import Once
@@ -75,8 +82,10 @@ class LiveTask:
         self.opening: Commit | None = None
         """The change of the submission that brought the task to life, until it is durable."""
         self._initial: tuple[Task, int] | None = None
-        self.restarts_at: int | None = None
-        """After a crash: how many outputs the task had before the interrupted run."""
+        self.restarts_at: Numbering | None = None
+        """After a crash: what the task had before the interrupted run."""
+        self.leftovers: Sequence[ArtifactUpdate] = ()
+        """After a crash: how to close what the interrupted run left open."""
 
     def open_with(self, task: Task, sequence: int) -> None:
         """What a stream of the coming run shows first."""
@@ -122,10 +131,19 @@ class LiveTask:
         view = self.journal.view
         if not view.has_artifacts:
             return NO_NUMBERS
-        outputs = view.artifact_count("assistant-output-")
         if record.attempt > 1 and self.restarts_at is not None:
-            outputs = self.restarts_at
+            return self.restarts_at
+        outputs = view.artifact_count("assistant-output-")
         return Numbering(outputs, view.artifact_count("tool-result-"))
+
+    def has_message(self, record: RunRecord) -> bool:
+        """True when the message of the run is in the task's history."""
+        return self.journal.view.has_message(record.message.message_id)
+
+    def take_leftovers(self, made: Container[ArtifactId]) -> list[ArtifactUpdate]:
+        """Close the outputs of an interrupted run that its repetition did not make again."""
+        leftovers, self.leftovers = self.leftovers, ()
+        return [event for event in leftovers if event.artifact.artifact_id not in made]
 
     def leave(self, run: "LiveRun", result: Ended | Refused) -> None:
         """The run is over; the last one to leave ends the task's live time."""

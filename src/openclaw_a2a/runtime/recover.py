@@ -5,7 +5,7 @@ from datetime import datetime
 import msgspec
 import structlog
 
-from openclaw_a2a.model.errors import AgentUnavailable, GatewayError
+from openclaw_a2a.model.errors import AgentUnavailable, GatewayError, StoreUnavailable
 from openclaw_a2a.model.message import Part
 from openclaw_a2a.model.states import is_terminal
 from openclaw_a2a.model.stored import Entry, RunRecord, StoredTask
@@ -45,7 +45,7 @@ async def recover(engine: Engine, *, expired_at: datetime | None) -> int:
 async def _recover_run(engine: Engine, record: RunRecord) -> None:
     stored = await engine.store.read_task(None, record.task_id)
     if stored is not None and is_terminal(stored.head.state):
-        await Journal.of_stored(engine.store, stored).end([], run=record)
+        await fail_run(engine, record, INTERRUPTED)
         return
     if not record.is_started:
         await _go_on(engine, record, stored)
@@ -74,21 +74,35 @@ def _why_not_again(engine: Engine, record: RunRecord) -> str | None:
 
 async def _go_on(engine: Engine, record: RunRecord, stored: StoredTask | None) -> None:
     live = engine.revive(stored) if stored is not None else None
-    if live is not None and record.attempt > 1:
-        live.restarts_at = await _outputs_before(engine, record)
+    # A run whose message is not in the history yet has written nothing that it could write over.
+    if live is not None and record.attempt > 1 and live.has_message(record):
+        entries = await _all_events(engine, record)
+        live.restarts_at = _numbers_before(entries)
+        live.leftovers = [
+            event
+            for event in _closings(entries)
+            if event.artifact.artifact_id.startswith("assistant-output-")
+        ]
     engine.relaunch(record, live)
 
 
 async def fail_run(engine: Engine, record: RunRecord, reason: str) -> None:
-    """End an interrupted run: its task says why (a direct run becomes a failed task)."""
-    stored = await engine.store.read_task(None, record.task_id)
+    """End an interrupted run: its task says why (a direct run becomes a failed task).
+
+    What the store does not take now is tried again by upkeep.
+    """
     try:
+        stored = await engine.store.read_task(None, record.task_id)
         if stored is None:
             await _fail_direct(engine, record, reason)
+        elif is_terminal(stored.head.state):
+            await Journal.of_stored(engine.store, stored).end([], run=record)
         else:
             await _fail_task(engine, record, stored, reason)
     except GatewayError as error:
         log.warning("run-not-recovered", run_id=record.id, reason=error.message)
+        if isinstance(error, StoreUnavailable):
+            engine.abandoned.append(record)
 
 
 async def _fail_task(engine: Engine, record: RunRecord, stored: StoredTask, reason: str) -> None:
@@ -135,11 +149,13 @@ def _closing(event: ArtifactUpdate) -> ArtifactUpdate:
     return msgspec.structs.replace(event, artifact=artifact, append=True, last_chunk=True)
 
 
-async def _outputs_before(engine: Engine, record: RunRecord) -> int:
-    """How many outputs the task had before the interrupted run: each run begins `submitted`."""
-    entries = await _all_events(engine, record)
+def _numbers_before(entries: list[Entry]) -> Numbering:
+    """What the task had before the interrupted run: each run begins `submitted`."""
     begins = [entry.sequence for entry in entries if entry.state is TaskState.SUBMITTED]
     start = begins[-1] if begins else 0
     earlier = [entry.event for entry in entries if entry.sequence < start and entry.state is None]
     ids = {event.artifact.artifact_id for event in earlier if isinstance(event, ArtifactUpdate)}
-    return sum(artifact_id.startswith("assistant-output-") for artifact_id in ids)
+    return Numbering(
+        outputs=sum(artifact_id.startswith("assistant-output-") for artifact_id in ids),
+        tool_results=sum(artifact_id.startswith("tool-result-") for artifact_id in ids),
+    )

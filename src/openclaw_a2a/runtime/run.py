@@ -63,6 +63,7 @@ class LiveRun:
         """True when the agent may be asked before the message is durable."""
         self._held_back: Sequence[Event] = ()
         """The events of a pause, until the agent has really stopped."""
+        self._resume: bytes | None = None
         self._transcript: Transcript | None = None
 
     # ---------------------------------------------------------------- life
@@ -199,7 +200,7 @@ class LiveRun:
             return
         if is_terminal(live.journal.state):
             raise LeaseLost(f"task {self.record.task_id} ended before its message could be read")
-        is_new = not live.journal.view.has_message(self.record.message.message_id)
+        is_new = not live.has_message(self.record)
         if self.record.resume is None and (is_new or self.record.attempt > 1):
             # The task may have paused while this message waited.
             resume = await self._engine.store.read_resume(self.record.task_id)
@@ -226,7 +227,7 @@ class LiveRun:
         if failure is not None and transcript.failure is None:
             transcript.failure = failure
         if transcript.is_paused and not self.is_cancel_requested:
-            await self._end_with(transcript, self._held_back, _encode(transcript.resume))
+            await self._end_with(transcript, self._held_back, self._resume)
         else:
             await self._finish(transcript)
 
@@ -295,6 +296,7 @@ class LiveRun:
             ) from None
         if transcript.is_paused:
             self._held_back, events = events, ()
+            self._resume = _encode(transcript.resume)
         if self.live is None:
             if transcript.is_promoted:
                 await self._become_task(events)
@@ -380,6 +382,8 @@ class LiveRun:
         live = self.live
         assert live is not None  # noqa: S101 - only tasks end with events
         live.ending.add(self.record.id)
+        if live.leftovers:
+            events = [*live.take_leftovers(transcript.output_ids), *events]
         try:
             await live.journal.end(events, run=self.record, resume=resume)
         except AgentFailed as error:  # what it still had to say is too large

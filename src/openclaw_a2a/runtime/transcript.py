@@ -107,6 +107,11 @@ class Transcript:
         return self._TAKES[type(event)](self, event)
 
     @property
+    def output_ids(self) -> set[ArtifactId]:
+        """The assistant messages of this run, as artifacts."""
+        return {output.artifact_id for output in self._all_outputs()}
+
+    @property
     def is_paused(self) -> bool:
         """True when the agent waits for its caller."""
         return self.is_over and self.failure is None
