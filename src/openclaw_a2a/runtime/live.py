@@ -150,5 +150,6 @@ class LiveTask:
         if run in self.runs:
             self.runs.remove(run)
         if not self.runs:
+            self.journal.on_committed = None  # a way back to the run: garbage would pile up
             self.journal.feed.close()
             self.ended.set(result)
