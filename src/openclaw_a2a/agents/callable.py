@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import functools
 import inspect
+import logging
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from typing import TypeVar, cast
 
@@ -19,6 +20,7 @@ from openclaw_a2a.model.reply import AgentEvent
 from openclaw_a2a.model.turn import Turn
 from openclaw_a2a.ports import Recovery
 
+_log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 
 _MOST_THREADS = 64
@@ -116,14 +118,25 @@ def _in_words(call: Callable[[], _Result]) -> _Result:
 
 @contextlib.contextmanager
 def _failing_in_words() -> Generator[None]:
-    """Whatever the function raises becomes a failure in its own words, never a traceback."""
+    """Whatever the function raises becomes a failure in its own words for the caller.
+
+    Who wrote the function finds the whole story in the log.
+    """
     try:
         yield
     except GatewayError:
         raise
     except Exception as error:
-        words = str(error).strip()[:_MOST_CHARACTERS]
-        raise AgentFailed(words or type(error).__name__) from error
+        _log.warning("The function raised %s.", type(error).__name__, exc_info=error)
+        raise AgentFailed(_words(error)) from error
+
+
+def _words(error: Exception) -> str:
+    """The error's message; with its type where the message alone is only a value."""
+    words = str(error).strip()[:_MOST_CHARACTERS]
+    if not words or isinstance(error, LookupError):
+        return f"{type(error).__name__}: {words}".removesuffix(": ")
+    return words
 
 
 async def _next(steps: AsyncIterator[Json]) -> Json:

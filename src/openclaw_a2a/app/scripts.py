@@ -1,6 +1,7 @@
 """Serving an agent from a script: a function in, an A2A agent out."""
 
 import re
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -8,6 +9,7 @@ from typing import Any, cast
 from openclaw_a2a.agents import CallableAgent
 from openclaw_a2a.app.gateway import Gateway, build_app
 from openclaw_a2a.app.server import serve_gateway
+from openclaw_a2a.model.errors import GatewayError
 from openclaw_a2a.model.ids import Json
 from openclaw_a2a.ports import Agent
 from openclaw_a2a.settings import Loaded, Settings, load_settings
@@ -28,16 +30,20 @@ def serve(
     (`{"limits.runs": 4}`) and wins. Unless they say otherwise, tasks are kept in a database of
     this agent's own below the data folder.
 
-    Raises: SettingsInvalid, StoreLocked, PortTaken and other reasons not to start.
+    When it cannot start it says why on stderr and ends the script with exit code 2.
     """
     shown = name or getattr(answer, "__name__", type(answer).__name__)
-    loaded = _load(shown, {**_flags(shown, port), **(settings or {})})
-    agent = _agent(answer)
+    try:
+        loaded = _load(shown, {**_flags(shown, port), **(settings or {})})
+        agent = _agent(answer)
 
-    def gateway(final: Settings) -> Gateway:
-        return build_app(final, agents={final.default_account.default_agent_id: agent})
+        def gateway(final: Settings) -> Gateway:
+            return build_app(final, agents={final.default_account.default_agent_id: agent})
 
-    return serve_gateway(loaded, gateway)
+        return serve_gateway(loaded, gateway)
+    except GatewayError as error:
+        print(f"error {error.code}: {error.message}", file=sys.stderr)
+        raise SystemExit(2) from None
 
 
 def _agent(answer: Callable[..., Any] | Agent) -> Agent:

@@ -121,7 +121,8 @@ def listen(host: str, port: int) -> socket.socket:
         listener.close()
         if error.errno == errno.EADDRINUSE:
             raise PortTaken(
-                f"port {port} on {host} is taken; stop what listens there or use --port"
+                f"port {port} on {host} is taken, perhaps by another gateway; "
+                "stop what listens there or choose another port"
             ) from None
         raise PortTaken(f"cannot listen on {host} port {port}: {error.strerror}") from None
     listener.setblocking(False)
