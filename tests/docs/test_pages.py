@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
+import pyjson5
 import pytest
 from cyclopts import App, CycloptsError
 
@@ -107,6 +108,13 @@ def test_settings_files_on_pages_are_right(block: Block, tmp_path: Path) -> None
     assert loaded.warnings == ()
     agents = {account.default_agent_id for account in loaded.settings.accounts}
     assert agents <= loaded.settings.agents.keys()
+
+
+@pytest.mark.parametrize("block", blocks("json5"), ids=lambda block: block.place)
+def test_accounts_on_pages_say_whether_they_make_tasks(block: Block) -> None:
+    channels = pyjson5.decode(block.text).get("channels", {})
+    accounts = channels.get("a2a", {}).get("accounts", {})
+    assert [name for name, account in accounts.items() if "agentStyle" not in account] == []
 
 
 @pytest.mark.parametrize("block", blocks("python"), ids=lambda block: block.place)

@@ -32,8 +32,10 @@ from .pages import blocks, commands, text_of
 COMMAND = str(Path(sys.executable).with_name("openclaw-a2a"))
 TUTORIAL = "docs/tutorial/first-agent.md"
 FUNCTIONS = "docs/howto/serve-a-function.md"
+PROGRAMS = "docs/howto/serve-a-program.md"
 RESUME = "docs/howto/resume-a-stream.md"
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+TURN_AROUND = "import sys; print(sys.stdin.read()[::-1])"
 DEADLINE_S = 30.0
 
 
@@ -118,10 +120,21 @@ def test_readme_shows_what_up_prints(start_gateway: Any) -> None:
 @pytest.mark.slow
 def test_readme_shows_what_send_prints(start_gateway: Any, tmp_path: Path) -> None:
     gateway = start_gateway()
-    shown = text_of("console", "README.md", "send").partition("\n")[2]
+    shown = text_of("console", "README.md", "echo: hello").partition("\n")[2]
     sent = run("send", "--url", gateway.url, "hello", home=tmp_path)
     assert UUID.sub("ID", sent.stdout) == UUID.sub("ID", shown)
     assert sent.returncode == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", ["README.md", PROGRAMS])
+def test_program_answers_as_the_page_shows(page: str, start_gateway: Any, tmp_path: Path) -> None:
+    config = pyjson5.decode(text_of("json5", page, "reverser"))
+    config["agents"]["reverser"]["command"] = [sys.executable, "-c", TURN_AROUND]
+    gateway = start_gateway(config)
+    shown = text_of("console", page, "olleh").partition("\n")[2]
+    sent = run("send", "--url", gateway.url, "hello", home=tmp_path)
+    assert UUID.sub("ID", sent.stdout) == UUID.sub("ID", shown)
 
 
 @pytest.mark.slow
@@ -242,11 +255,11 @@ def test_stream_is_resumed_as_the_page_says(start_gateway: Any) -> None:
 @pytest.mark.slow
 def test_accounts_are_served_as_the_page_says(start_gateway: Any, tmp_path: Path) -> None:
     config = pyjson5.decode(text_of("json5", "docs/howto/several-accounts.md", "reverser"))
-    turn_around = "import sys; print(sys.stdin.read()[::-1])"
-    config["agents"]["reverser"]["command"] = [sys.executable, "-c", turn_around]
+    config["agents"]["reverser"]["command"] = [sys.executable, "-c", TURN_AROUND]
     gateway = start_gateway(config)
     sent = run("send", "--url", f"{gateway.url}/agents/reverser", "hello", home=tmp_path)
     assert "olleh" in sent.stdout.splitlines()
+    assert sent.stdout.startswith("task ")
 
 
 def defined(text: str, place: str) -> dict[str, Any]:
