@@ -37,7 +37,7 @@ def safe_label(text: str) -> str:
 
     A short hash is added whenever cleaning changed something, so two texts never share a label.
     """
-    if _CLEAN.fullmatch(text) and not _HASHED.search(text):
+    if _CLEAN.fullmatch(text) and not ("h-" in text and _HASHED.search(text)):
         return text
     cleaned = _UNSAFE.sub("-", text.lower()).strip("-.")[:_MAX_LABEL]
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]

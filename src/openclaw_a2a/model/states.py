@@ -21,6 +21,7 @@ PAUSED = frozenset({TaskState.INPUT_REQUIRED, TaskState.AUTH_REQUIRED})
 ACTIVE = frozenset({TaskState.SUBMITTED, TaskState.WORKING})
 
 _OPEN = frozenset({*ACTIVE, *PAUSED, *TERMINAL})
+_NOTHING: frozenset[TaskState] = frozenset()
 _RESUMES = frozenset({*PAUSED, TaskState.SUBMITTED, TaskState.FAILED, TaskState.CANCELED})
 
 ALLOWED: dict[TaskState, frozenset[TaskState]] = {
@@ -37,7 +38,7 @@ ALLOWED: dict[TaskState, frozenset[TaskState]] = {
 
 def may_follow(old: TaskState, new: TaskState) -> bool:
     """True when the table allows the step."""
-    return new in ALLOWED.get(old, frozenset())
+    return new in ALLOWED.get(old, _NOTHING)
 
 
 def is_terminal(state: TaskState) -> bool:

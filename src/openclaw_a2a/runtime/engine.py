@@ -108,7 +108,7 @@ class Engine:
         run.begins_early = record.is_started and self._is_repeatable(record)
         self.runs[record.id] = run
         self.arriving[record.scope, record.message.message_id] = run
-        run.task = self.spawn(run.live_through(self.store.submit(submission)))
+        run.task = self.loop.create_task(run.live_through(self.store.submit(submission)))
         return run
 
     def arrived(self, run: LiveRun) -> None:
@@ -131,7 +131,7 @@ class Engine:
         if live is not None:
             live.runs.append(run)
         self.runs[record.id] = run
-        run.task = self.spawn(run.live_through(None))
+        run.task = self.loop.create_task(run.live_through(None))
 
     # ---------------------------------------------------------------- live tasks
 
@@ -198,15 +198,18 @@ class Engine:
     async def drain(self, seconds: float) -> int:
         """Take nothing more in and let runs end; how many are left when the time is over."""
         self.is_draining = True
-        tasks = [run.task for run in self.runs.values() if run.task is not None]
+        tasks = self._run_tasks()
         if tasks and seconds > 0:
             await asyncio.wait(tasks, timeout=seconds)
         return len(self.runs)
 
+    def _run_tasks(self) -> list[asyncio.Task[None]]:
+        return [run.task for run in self.runs.values() if run.task is not None]
+
     async def stop(self) -> None:
         """End everything here. Unfinished runs stay in the store, to be found at the next start."""
         self.is_draining = True
-        jobs = list(self._jobs)
+        jobs = [*self._jobs, *self._run_tasks()]
         for job in jobs:
             job.cancel()
         if jobs:

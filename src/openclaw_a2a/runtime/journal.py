@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from openclaw_a2a.model.errors import AgentFailed, GatewayFault, LeaseLost
+from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.message import Message
 from openclaw_a2a.model.states import may_follow
 from openclaw_a2a.model.stored import (
@@ -15,7 +16,7 @@ from openclaw_a2a.model.stored import (
     encode_event,
     encode_record,
 )
-from openclaw_a2a.model.task import Event, StatusUpdate, Task
+from openclaw_a2a.model.task import Event, StatusUpdate, Task, TaskState
 from openclaw_a2a.model.turn import Binding, Scope
 from openclaw_a2a.ports import Commit, Store
 from openclaw_a2a.runtime.feed import Feed
@@ -174,22 +175,18 @@ class Journal:
 
     def _number(self, event: Event) -> Entry:
         body = encode_event(event)
+        state = None
         if isinstance(event, StatusUpdate):
             state = event.status.state
-            self._check_step(event)
+            if not may_follow(self.state, state):
+                raise _no_step(event.task_id, self.state, state)
             self.state = state
             self._status_at = event.status.timestamp or self._status_at
         else:
-            state = None
             self._check_size(len(body))
         self.view.apply(event)
         self.sequence += 1
         return Entry(self.sequence, body, state)
-
-    def _check_step(self, event: StatusUpdate) -> None:
-        old, new = self.state, event.status.state
-        if not may_follow(old, new):
-            raise LeaseLost(f"task {event.task_id} is {old.value}; it cannot become {new.value}")
 
     def _check_size(self, size: int) -> None:
         self._written += size
@@ -203,6 +200,10 @@ class Journal:
         self._next_snapshot = max(_FIRST_SNAPSHOT, self.sequence * 2)
         self.snapshot = encode_record(self.view.task())
         return self.snapshot
+
+
+def _no_step(task_id: TaskId, old: TaskState, new: TaskState) -> LeaseLost:
+    return LeaseLost(f"task {task_id} is {old.value}; it cannot become {new.value}")
 
 
 def _error_of(done: "asyncio.Future[None]") -> BaseException | None:

@@ -124,7 +124,8 @@ class LiveTask:
 
     def has_others(self, run: "LiveRun") -> bool:
         """True when another run of this task has something to say yet."""
-        return any(one is not run and one.record.id not in self.ending for one in self.runs)
+        others = [one for one in self.runs if one is not run and one.record.id not in self.ending]
+        return len(others) > 0
 
     def numbering(self, record: RunRecord) -> Numbering:
         """Where the artifact numbers of the next run begin."""

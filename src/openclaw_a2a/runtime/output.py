@@ -143,7 +143,7 @@ class Output:
 
 def has_content(parts: Sequence[Part]) -> bool:
     """True when there is something to read; blank text is not."""
-    return any(part.text is None or part.text.strip() != "" for part in parts)
+    return len([part for part in parts if part.text is None or part.text.strip()]) > 0
 
 
 def clean_text(text: str) -> str:

@@ -139,7 +139,9 @@ class Transcript:
     @property
     def is_unrepresentable(self) -> bool:
         """True when there was content and none of it may be sent in the accepted modes."""
-        return self._had_content and not any(output.has_content for output in self._all_outputs())
+        if not self._had_content:
+            return False
+        return not [output for output in self._all_outputs() if output.has_content]
 
     def promote(self) -> list[Event]:
         """Turn the run into a task and publish what was staged."""

@@ -11,6 +11,7 @@ from openclaw_a2a.model.session import main_session_key, session_key
 from openclaw_a2a.model.stored import RunRecord
 from openclaw_a2a.model.task import Task
 from openclaw_a2a.model.turn import Binding, Peer, Scope, Turn
+from openclaw_a2a.runtime.output import has_content
 
 STRUCTURED_ONLY = "The peer sent structured data without text; see the attached notes."
 NOTHING_USABLE = "No supported text or data part was found in the message."
@@ -31,7 +32,7 @@ class AccountRules(msgspec.Struct, frozen=True):
 
 def is_usable(message: Message) -> bool:
     """True when an agent can do something with the message."""
-    return any(part.text is None or part.text.strip() != "" for part in message.parts)
+    return has_content(message.parts)
 
 
 def bind(rules: AccountRules, scope: Scope, message: Message, *, now: datetime) -> Binding:

@@ -74,7 +74,7 @@ class TaskView:
         return msgspec.structs.replace(
             self._task,
             status=self.status,
-            artifacts=tuple(growing.artifact() for growing in self._artifacts.values()),
+            artifacts=tuple([growing.artifact() for growing in self._artifacts.values()]),
             history=tuple(self._history),
         )
 
@@ -90,7 +90,7 @@ class TaskView:
 
 
 class _GrowingArtifact:
-    """An artifact whose parts are kept in a list, so that appending does not copy them."""
+    """An artifact; once it grows its parts are in a list, so that appending does not copy them."""
 
     __slots__ = ("_head", "_parts")
 
@@ -98,12 +98,17 @@ class _GrowingArtifact:
         self.replace(artifact)
 
     def replace(self, artifact: Artifact) -> None:
-        self._parts: list[Part] = list(artifact.parts)
-        self._head = msgspec.structs.replace(artifact, parts=())
+        self._head = artifact
+        self._parts: list[Part] | None = None
 
     def grow(self, more: Artifact) -> None:
+        if self._parts is None:
+            self._parts = list(self._head.parts)
+            self._head = msgspec.structs.replace(self._head, parts=())
         self._parts.extend(more.parts)
         self._head = continue_artifact(self._head, msgspec.structs.replace(more, parts=()))
 
     def artifact(self) -> Artifact:
+        if self._parts is None:
+            return self._head
         return msgspec.structs.replace(self._head, parts=tuple(self._parts))
