@@ -90,7 +90,7 @@ def test_a_task_that_is_not_there_is_told(echo) -> None:
     shown = echo("tasks", "show", "no-such-task")
     assert shown.code == 1
     assert shown.err.startswith("error task-not-found: ")
-    assert "openclaw-a2a tasks list" in shown.err
+    assert "openclaw-a2a tasks list --url http://127.0.0.1:" in shown.err
 
 
 def test_an_ended_task_is_watched_as_it_is(echo, task_id: str) -> None:

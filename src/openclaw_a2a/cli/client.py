@@ -26,6 +26,12 @@ _CONNECT_S = 5.0
 _ANSWER_S = 60.0
 _RUN_S = 3700.0
 _SLOW = frozenset({"SendMessage", "CancelTask"})
+_NEVER_SENT = (
+    httpx2.ConnectError,
+    httpx2.ConnectTimeout,
+    httpx2.ProxyError,
+    httpx2.UnsupportedProtocol,
+)
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -90,7 +96,7 @@ class Client:
         try:
             answer = self._http.post(address, json=_request(method, params), timeout=wait)
         except httpx2.TransportError as error:
-            raise unreachable(address, error) from None
+            raise _broken(address, error) from None
         return read_result(answer.status_code, answer.content)
 
     def stream(
@@ -105,7 +111,6 @@ class Client:
             headers["Last-Event-ID"] = last_event_id
         address = self.address("JSONRPC")
         wait = httpx2.Timeout(_ANSWER_S, connect=_CONNECT_S)
-        has_begun = False
         try:
             with self._http.stream(
                 "POST", address, json=_request(method, params), headers=headers, timeout=wait
@@ -113,12 +118,9 @@ class Client:
                 if not _is_stream(answer):
                     yield Arrival(None, read_result(answer.status_code, answer.read()))
                     return
-                has_begun = True
                 yield from _events(answer.iter_raw())
         except httpx2.TransportError as error:
-            if has_begun:
-                raise AgentUnavailable(f"the connection to {address} was lost") from None
-            raise unreachable(address, error) from None
+            raise _broken(address, error) from None
 
     def delete_task(self, task_id: str) -> None:
         """Forget an ended task; an addition of this gateway, not of the protocol.
@@ -129,7 +131,7 @@ class Client:
         try:
             answer = self._http.delete(address, timeout=_ANSWER_S)
         except httpx2.TransportError as error:
-            raise unreachable(address, error) from None
+            raise _broken(address, error) from None
         if answer.status_code != OK:
             raise refused(answer.status_code, answer.content)
 
@@ -161,6 +163,14 @@ def unreachable(address: str, error: Exception) -> AgentUnavailable:
             "nextStep": "Start a gateway with: openclaw-a2a up    (or give another address: --url)",
         },
     )
+
+
+def _broken(address: str, error: httpx2.TransportError) -> AgentUnavailable:
+    """The error for a request that was not answered: nobody was there, or somebody left."""
+    if isinstance(error, _NEVER_SENT):
+        return unreachable(address, error)
+    message = f"the connection to {address} was lost"
+    return AgentUnavailable(message, details={"code": "connection-lost"})
 
 
 def _host(url: str) -> str:

@@ -7,6 +7,7 @@ from importlib.metadata import version
 from cyclopts import App, CycloptsError
 
 from openclaw_a2a.cli.failure import INTERRUPTED, report_failure, report_usage
+from openclaw_a2a.cli.output import say
 from openclaw_a2a.cli.overview import ALIASES, COMMANDS
 from openclaw_a2a.model.errors import GatewayError
 
@@ -34,6 +35,7 @@ def dispatch(arguments: list[str]) -> int:
     except GatewayError as error:
         return report_failure(error)
     except KeyboardInterrupt:
+        say("Interrupted.")
         return INTERRUPTED
     except BrokenPipeError:
         # Whoever read our output has enough; the interpreter must not complain about it at exit.

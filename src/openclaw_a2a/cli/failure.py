@@ -18,7 +18,6 @@ INTERRUPTED = 130
 
 _NEXT_STEPS = {
     "unauthenticated": "Give a token with --token or OPENCLAW_A2A_TOKEN.",
-    "task-not-found": "See the tasks there are: openclaw-a2a tasks list",
     "overloaded": "Try again in a moment.",
     "draining": "Try again when the gateway is back.",
     StoreLocked.code: "Stop the gateway that uses the store, then try again.",

@@ -1,5 +1,6 @@
 """Options that several commands share."""
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -27,6 +28,12 @@ class Connection:
     ] = None
     token: Annotated[str | None, Parameter(help="Bearer token; better: OPENCLAW_A2A_TOKEN.")] = None
     config: ConfigFlag = None
+
+    def command(self, words: str) -> str:
+        """A command to type next, for the same agent. A token is never part of it."""
+        flags = {"--url": self.url, "--config": str(self.config) if self.config else None}
+        given = [f" {name} {shlex.quote(value)}" for name, value in flags.items() if value]
+        return f"openclaw-a2a {words}{''.join(given)}"
 
 
 NO_CONNECTION = Connection()

@@ -1,23 +1,17 @@
 """Follows a task to its end, also when the connection does not last that long."""
 
-import time
 from collections.abc import Iterator
 
 import msgspec
 
 from openclaw_a2a.cli.client import Arrival, Client
-from openclaw_a2a.cli.failure import code_of
-from openclaw_a2a.cli.output import say
+from openclaw_a2a.cli.patience import LOST, PATIENCE_S, Patience, is_temporary
 from openclaw_a2a.cli.target import decode, get_task
 from openclaw_a2a.model.errors import AgentError, AgentFailed, AgentUnavailable
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.model.states import is_paused, is_terminal
 from openclaw_a2a.model.stored import StreamBody
 from openclaw_a2a.model.task import TaskState
-
-PATIENCE_S = 60.0
-_TEMPORARY = frozenset({"draining", "overloaded", "http-502", "http-503", "http-504"})
-_PAUSES_S = (0.1, 0.3, 1.0, 2.0)
 
 
 class Followed(msgspec.Struct, frozen=True):
@@ -31,15 +25,14 @@ class Follow:
     """Reads a stream and takes it up again where it broke off, as long as the gateway comes back.
 
     A gateway that numbers its events goes on after the last one seen; any other one sends the
-    task as it is, and goes on from there.
+    task as it is, and goes on from there. While no task is known the message is sent again under
+    its id, which a gateway answers with what became of the first one.
     """
 
     def __init__(self, client: Client, *, patience_s: float = PATIENCE_S) -> None:
         self._client = client
-        self._patience_s = patience_s
+        self._patience = Patience(patience_s)
         self._cursor: str | None = None
-        self._silent_since: float | None = None
-        self._attempts = 0
         self.task_id: str | None = None
         self.state: TaskState | None = None
         self.has_message = False
@@ -64,28 +57,18 @@ class Follow:
         while True:
             try:
                 yield from self._read(method, params)
-            except AgentUnavailable as error:
-                self._bear(error)
-            except AgentFailed as error:
-                if method != "SubscribeToTask" or code_of(error) in _TEMPORARY:
-                    self._bear(error)
-                else:
+            except (AgentUnavailable, AgentFailed) as error:
+                if method == "SubscribeToTask" and not is_temporary(error):
                     yield self._ended_meanwhile(error)
-            if self.is_settled or self.task_id is None:
+                else:
+                    self._patience.bear(error, is_going_on=self.task_id is not None)
+            if self.is_settled:
                 return
-            self._pause()
-            method, params = "SubscribeToTask", {"id": self.task_id}
+            self._patience.pause()
+            if self.task_id is not None:
+                method, params = "SubscribeToTask", {"id": self.task_id}
 
-    def _bear(self, error: AgentError) -> None:
-        """Put up with a failure of a stream that was going on. Raises it when patience ends."""
-        now = time.monotonic()
-        if self._silent_since is None and self.task_id is not None:
-            self._silent_since = now
-            say(f"{error.message}; trying again for {self._patience_s:g} s", "dim")
-        if self._silent_since is None or now - self._silent_since > self._patience_s:
-            raise error
-
-    def _ended_meanwhile(self, error: AgentFailed) -> Followed:
+    def _ended_meanwhile(self, error: AgentError) -> Followed:
         """The protocol has no stream for a task that has ended; then the task itself is shown."""
         task = get_task(self._client, str(self.task_id))
         followed = self._note(Arrival(None, b'{"task":' + task + b"}"))
@@ -95,13 +78,17 @@ class Follow:
 
     def _read(self, method: str, params: JsonObject) -> Iterator[Followed]:
         for arrival in self._client.stream(method, params, last_event_id=self._cursor):
-            self._silent_since = None
+            self._patience.restore()
             followed = self._note(arrival)
             # A snapshot alone is no progress: an agent that sends only that is not asked too often.
-            self._attempts = self._attempts if followed.body.task else 0
+            if followed.body.task is None:
+                self._patience.note_progress()
             yield followed
             if self.state is not None and is_terminal(self.state):
                 return
+        if self.task_id is None and not self.has_message:
+            message = f"the stream of {self._client.url} ended without an answer"
+            raise AgentUnavailable(message, details={"code": LOST})
 
     def _note(self, arrival: Arrival) -> Followed:
         body = decode(arrival.body, StreamBody)
@@ -113,7 +100,3 @@ class Follow:
         elif body.message is not None:
             self.has_message = True
         return Followed(arrival.body, body)
-
-    def _pause(self) -> None:
-        time.sleep(_PAUSES_S[min(self._attempts, len(_PAUSES_S) - 1)])
-        self._attempts += 1

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from openclaw_a2a.cli.flags import NO_CONNECTION, Connection
 from openclaw_a2a.cli.output import say, show
 from openclaw_a2a.model.message import Message, Part
 from openclaw_a2a.model.states import is_paused, is_terminal
@@ -12,7 +13,8 @@ from openclaw_a2a.model.task import Artifact, ArtifactUpdate, Task, TaskState, T
 class Screen:
     """Shows a stream of events: answers on standard output, states and tools on standard error."""
 
-    def __init__(self) -> None:
+    def __init__(self, connection: Connection = NO_CONNECTION) -> None:
+        self._connection = connection
         self._shown: dict[str, str] = {}
         self._current: str | None = None
         self._state: TaskState | None = None
@@ -34,7 +36,8 @@ class Screen:
         """Nothing more comes: end the line, and say what to do when the task waits."""
         self._end_line()
         if self._task_id and self._state and is_paused(self._state):
-            say(f'Answer with: openclaw-a2a send --task {self._task_id} "..."')
+            answer = self._connection.command(f'send --task {self._task_id} "..."')
+            say(f"Answer with: {answer}")
 
     def _draw_task(self, task: Task) -> None:
         if self._task_id is None:

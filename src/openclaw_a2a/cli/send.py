@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 from cyclopts import Parameter
 
-from openclaw_a2a.cli.failure import DONE, FAILED, INTERRUPTED
+from openclaw_a2a.cli.failure import DONE, FAILED, INTERRUPTED, code_of
 from openclaw_a2a.cli.flags import NO_CONNECTION, Connection, JsonFlag
 from openclaw_a2a.cli.output import say, show
+from openclaw_a2a.cli.patience import GONE, LOST, PATIENCE_S, Patience
 from openclaw_a2a.cli.screen import Screen
 from openclaw_a2a.cli.target import connect, decode, find_task
-from openclaw_a2a.model.errors import InvalidRequest
+from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable, InvalidRequest
 from openclaw_a2a.model.ids import ContextId, JsonObject, MessageId, TaskId
 from openclaw_a2a.model.message import Message, Part, Role
 from openclaw_a2a.model.stored import StreamBody
@@ -69,8 +70,8 @@ def send(
         whole = msgspec.structs.replace(message, task_id=task_id, context_id=context_id)
         params: JsonObject = {"message": msgspec.to_builtins(whole)}
         if sending.no_stream or not client.card().capabilities.streaming:
-            return _send_and_wait(client, params, as_json=as_json)
-        return _send_and_follow(client, params, as_json=as_json)
+            return _send_and_wait(client, params, connection=connection, as_json=as_json)
+        return _send_and_follow(client, params, connection=connection, as_json=as_json)
 
 
 def build_message(text: str, files: list[Path]) -> Message:
@@ -89,9 +90,11 @@ def exit_code_of(state: TaskState | None) -> int:
     return FAILED if state in _UNHAPPY else DONE
 
 
-def show_events(follow: "Follow", events: Iterator["Followed"], *, as_json: bool) -> int:
+def show_events(
+    follow: "Follow", events: Iterator["Followed"], *, connection: Connection, as_json: bool
+) -> int:
     """Show events as they come, one JSON line each or drawn; the exit code."""
-    screen = Screen()
+    screen = Screen(connection)
     try:
         for event in events:
             if as_json:
@@ -100,11 +103,37 @@ def show_events(follow: "Follow", events: Iterator["Followed"], *, as_json: bool
                 screen.draw(event.body)
     except KeyboardInterrupt:
         screen.finish()
-        if follow.task_id:
-            say(f"The task goes on. Stop it: openclaw-a2a tasks cancel {follow.task_id}")
-        return INTERRUPTED
+        return interrupted(follow.task_id, connection)
+    except AgentUnavailable as error:
+        screen.finish()
+        raise given_up(error, follow.task_id, connection) from None
     screen.finish()
     return exit_code_of(follow.state)
+
+
+def interrupted(task_id: str | None, connection: Connection) -> int:
+    """Say what goes on although nobody listens any more; the exit code."""
+    if task_id is None:
+        say("The message was sent; its agent may still be working.")
+    else:
+        say(f"The task goes on. Follow it: {connection.command(f'tasks watch {task_id}')}")
+        say(f"Stop it: {connection.command(f'tasks cancel {task_id}')}")
+    return INTERRUPTED
+
+
+def given_up(
+    error: AgentUnavailable, task_id: str | None, connection: Connection
+) -> AgentUnavailable:
+    """The error with how to look later, when a gateway went away with our message."""
+    if code_of(error) not in {GONE, LOST}:
+        return error
+    if task_id is None:
+        look = connection.command("tasks list")
+        step = f"The message may have been taken in. Look when the gateway is back: {look}"
+    else:
+        watch = connection.command(f"tasks watch {task_id}")
+        step = f"The task is kept. Follow it when the gateway is back: {watch}"
+    return AgentUnavailable(error.message, details={**error.details, "nextStep": step})
 
 
 def _words(text: tuple[str, ...]) -> str:
@@ -123,20 +152,45 @@ def _file_part(path: Path) -> Part:
     return Part.of_bytes(content, media_type=media_type, filename=path.name)
 
 
-def _send_and_wait(client: "Client", params: JsonObject, *, as_json: bool) -> int:
-    answer = client.call("SendMessage", params)
+def _send_and_wait(
+    client: "Client", params: JsonObject, *, connection: Connection, as_json: bool
+) -> int:
+    try:
+        answer = call_patiently(client, "SendMessage", params)
+    except KeyboardInterrupt:
+        return interrupted(None, connection)
+    except AgentUnavailable as error:
+        raise given_up(error, None, connection) from None
     body = decode(answer, StreamBody)
     if as_json:
         show(answer.decode())
     else:
-        screen = Screen()
+        screen = Screen(connection)
         screen.draw(body)
         screen.finish()
     return exit_code_of(body.task.status.state if body.task else None)
 
 
-def _send_and_follow(client: "Client", params: JsonObject, *, as_json: bool) -> int:
+def call_patiently(
+    client: "Client", method: str, params: JsonObject, *, patience_s: float = PATIENCE_S
+) -> bytes:
+    """The result of a call that may be repeated, also when the gateway is away for a while.
+
+    Raises: AgentUnavailable, AgentFailed.
+    """
+    patience = Patience(patience_s)
+    while True:
+        try:
+            return client.call(method, params)
+        except (AgentUnavailable, AgentFailed) as error:
+            patience.bear(error, is_going_on=False)
+        patience.pause()
+
+
+def _send_and_follow(
+    client: "Client", params: JsonObject, *, connection: Connection, as_json: bool
+) -> int:
     from openclaw_a2a.cli.follow import Follow
 
     follow = Follow(client)
-    return show_events(follow, follow.send(params), as_json=as_json)
+    return show_events(follow, follow.send(params), connection=connection, as_json=as_json)

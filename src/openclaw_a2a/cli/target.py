@@ -47,6 +47,11 @@ def connect(connection: Connection) -> Generator["Client"]:
     client = Client(url, connection.token or around.token)
     try:
         yield client
+    except AgentFailed as error:
+        if code_of(error) == "task-not-found":
+            step = f"See the tasks there are: {connection.command('tasks list')}"
+            error.details.setdefault("nextStep", step)
+        raise
     finally:
         client.close()
 

@@ -75,7 +75,8 @@ def list_(
     if as_json:
         show_json({"tasks": tasks, "totalSize": page.total_size})
     elif not tasks:
-        say('No tasks. Make one: openclaw-a2a send "hello"')
+        make = connection.command('send "hello"')
+        say(f"No tasks. Make one: {make}")
     else:
         _show_list(tasks, page.total_size)
     return DONE
@@ -119,7 +120,7 @@ def watch(
     with connect(connection) as client:
         follow = Follow(client)
         events = follow.watch(find_task(client, task))
-        return show_events(follow, events, as_json=as_json)
+        return show_events(follow, events, connection=connection, as_json=as_json)
 
 
 @app.command
