@@ -45,6 +45,7 @@ class HandClock:
     def __init__(self) -> None:
         self._now = BEGINNING
         self._sleepers: list[tuple[datetime, asyncio.Future[None]]] = []
+        self._asleep = asyncio.Event()
 
     def now(self) -> datetime:
         self._now += timedelta(milliseconds=1)
@@ -53,6 +54,7 @@ class HandClock:
     async def sleep(self, seconds: float) -> None:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._sleepers.append((self._now + timedelta(seconds=seconds), waiter))
+        self._asleep.set()
         await waiter
 
     def advance(self, seconds: float) -> None:
@@ -64,6 +66,13 @@ class HandClock:
             if not waiter.done():
                 waiter.set_result(None)
 
+    async def one_round(self, seconds: float) -> None:
+        """Let time pass for the one who sleeps, and wait until it sleeps again."""
+        await in_time(self._asleep.wait())
+        self._asleep.clear()
+        self.advance(seconds)
+        await in_time(self._asleep.wait())
+
 
 class Room:
     """One engine at a time over one store. A crash drops the engine, not what is stored."""
@@ -73,7 +82,7 @@ class Room:
         self.cast = Cast(main=agent)
         self.clock = HandClock()
         self.limits = EngineLimits(**limits)  # pyright: ignore[reportArgumentType] - counts too
-        self.lane_limits = LaneLimits()
+        self.lanes = Lanes(LaneLimits())
         self.rules = RULES
         self._path = folder / ("state.db" if kind == "sqlite" else "tasks")
         self._ids = count(1)
@@ -88,7 +97,7 @@ class Room:
         engine = Engine(
             self.store,
             self.cast,
-            lanes=Lanes(self.lane_limits),
+            lanes=self.lanes,
             clock=self.clock,
             limits=self.limits,
             new_id=lambda: f"id-{next(self._ids)}",
@@ -122,11 +131,18 @@ class Room:
         if self.kind != "memory":
             self._disk = self._make_store()
         self.store = HeldStore(self._disk)
+        self.lanes = Lanes(LaneLimits())
         await self.store.open()
+        self.engine = self._make_engine()
+
+    def use_lanes(self, lanes: Lanes) -> None:
+        """Go on with an engine that has these lanes."""
+        self.lanes = lanes
         self.engine = self._make_engine()
 
     def another_engine(self) -> Engine:
         """One more engine over the same store, as a second process would have."""
+        self.lanes = Lanes(LaneLimits())
         return self._make_engine()
 
     async def store_is_quiet(self) -> None:

@@ -137,8 +137,6 @@ class Journal:
             for waiter in waiters:
                 if not waiter.done():
                     waiter.set_result(None)
-        if self.failure is not None:
-            return
         if self._collected and not self._changes:
             self._send_collected()
         if self.on_committed is not None:
@@ -195,6 +193,10 @@ class Journal:
             raise AgentFailed(f"The agent sent {size} bytes at once; the limit is {limit}.")
         if self._written > self.run_bytes:
             raise AgentFailed(f"The agent's answer is larger than {self.run_bytes} bytes.")
+
+    def lift_limits(self) -> None:
+        """What is written from now on is ours: a few words to end a run that said too much."""
+        self.event_bytes = self.run_bytes = Journal.run_bytes
 
     def _snapshot(self) -> bytes:
         self._next_snapshot = max(_FIRST_SNAPSHOT, self.sequence * 2)

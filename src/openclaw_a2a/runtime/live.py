@@ -1,17 +1,15 @@
 """Tasks that are being worked on here, and what those who wait for them get."""
 
-from collections.abc import Container, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from openclaw_a2a.model.errors import GatewayError, LeaseLost
-from openclaw_a2a.model.ids import ArtifactId, RunId
+from openclaw_a2a.model.ids import RunId
 from openclaw_a2a.model.message import Message
 from openclaw_a2a.model.stored import RunRecord
 from openclaw_a2a.model.task import (
-    ArtifactUpdate,
     StatusUpdate,
     Task,
     TaskState,
@@ -84,8 +82,6 @@ class LiveTask:
         self._initial: tuple[Task, int] | None = None
         self.restarts_at: Numbering | None = None
         """After a crash: what the task had before the interrupted run."""
-        self.leftovers: Sequence[ArtifactUpdate] = ()
-        """After a crash: how to close what the interrupted run left open."""
 
     def open_with(self, task: Task, sequence: int) -> None:
         """What a stream of the coming run shows first."""
@@ -140,11 +136,6 @@ class LiveTask:
     def has_message(self, record: RunRecord) -> bool:
         """True when the message of the run is in the task's history."""
         return self.journal.view.has_message(record.message.message_id)
-
-    def take_leftovers(self, made: Container[ArtifactId]) -> list[ArtifactUpdate]:
-        """Close the outputs of an interrupted run that its repetition did not make again."""
-        leftovers, self.leftovers = self.leftovers, ()
-        return [event for event in leftovers if event.artifact.artifact_id not in made]
 
     def leave(self, run: "LiveRun", result: Ended | Refused) -> None:
         """The run is over; the last one to leave ends the task's live time."""

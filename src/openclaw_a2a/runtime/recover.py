@@ -78,11 +78,8 @@ async def _go_on(engine: Engine, record: RunRecord, stored: StoredTask | None) -
     if live is not None and record.attempt > 1 and live.has_message(record):
         entries = await _all_events(engine, record)
         live.restarts_at = _numbers_before(entries)
-        live.leftovers = [
-            event
-            for event in _closings(entries)
-            if event.artifact.artifact_id.startswith("assistant-output-")
-        ]
+        left_open = [event.artifact.artifact_id for event in _closings(entries)]
+        live.journal.view.open_artifacts = dict.fromkeys(left_open)
     engine.relaunch(record, live)
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 import msgspec
 import structlog
@@ -14,16 +14,16 @@ from openclaw_a2a.model.errors import (
     GatewayError,
     GatewayFault,
     LeaseLost,
-    OutputNotAccepted,
     StoreUnavailable,
 )
 from openclaw_a2a.model.ids import Json, MessageId
 from openclaw_a2a.model.message import Message, Part, Role
 from openclaw_a2a.model.reply import AgentEvent, TextDelta
 from openclaw_a2a.model.states import is_terminal
-from openclaw_a2a.model.stored import RunRecord, StreamBody, encode_record
+from openclaw_a2a.model.stored import RunRecord, encode_record
 from openclaw_a2a.model.task import ArtifactUpdate, Event, Task, TaskState
 from openclaw_a2a.ports import Accepted, Known
+from openclaw_a2a.runtime.answer import encode_answer, encode_refusal, not_accepted
 from openclaw_a2a.runtime.lane import Place
 from openclaw_a2a.runtime.live import Answer, Ended, First, LiveTask, Outcome, Refused, Shown
 from openclaw_a2a.runtime.once import Once
@@ -57,6 +57,8 @@ class LiveRun:
         self._is_interruptible = False
         """True while the run may be broken off: it waits, or its agent is at work."""
         self._is_timed_out = False
+        self._overflow: str | None = None
+        """Why what the agent said could not be written."""
         self._is_refused = False
         self.digest = b""
         self.begins_early = False
@@ -198,6 +200,8 @@ class LiveRun:
         live = self.live
         if live is None:
             return
+        if live.journal.failure is not None:
+            raise live.journal.failure
         if is_terminal(live.journal.state):
             raise LeaseLost(f"task {self.record.task_id} ended before its message could be read")
         is_new = not live.has_message(self.record)
@@ -221,7 +225,7 @@ class LiveRun:
     async def _execute(self) -> None:
         transcript = self._transcript = self._new_transcript()
         if self.live is not None:
-            self.live.journal.on_committed = self._flush_text
+            self.live.journal.on_committed = self._after_commit
             self.live.journal.append([transcript.working()], run=self.record)
         failure = await self._ask_agent(transcript)
         if failure is not None and transcript.failure is None:
@@ -238,12 +242,11 @@ class LiveRun:
         try:
             await self._drive(transcript)
         except asyncio.CancelledError:
-            if not (self.is_cancel_requested or self._is_timed_out):
-                raise
+            self._raise_unless_ours()
             _uncancel()
             if self._is_timed_out:
                 return f"The agent did not finish within {limit:g} seconds."
-            return None
+            return self._overflow
         except (LeaseLost, StoreUnavailable):
             raise
         except GatewayError as error:
@@ -257,6 +260,14 @@ class LiveRun:
             self._is_interruptible = False
         self.is_cancel_requested = False  # it managed to complete first
         return None
+
+    def _raise_unless_ours(self) -> None:
+        """Raise again what broke the agent off, unless it was us and the run can still be ended."""
+        if self.live is not None and self.live.journal.failure is not None:
+            _uncancel()
+            raise self.live.journal.failure
+        if not (self.is_cancel_requested or self._is_timed_out or self._overflow):
+            raise asyncio.CancelledError
 
     def _time_out(self) -> None:
         self._is_timed_out = True
@@ -300,6 +311,9 @@ class LiveRun:
         if self.live is None:
             if transcript.is_promoted:
                 await self._become_task(events)
+            elif transcript.staged_size > self._engine.limits.run_bytes:
+                limit = self._engine.limits.run_bytes
+                raise AgentFailed(f"The agent's answer is larger than {limit} bytes.")
             return
         journal = self.live.journal
         journal.append(events, run=self.record)
@@ -311,6 +325,17 @@ class LiveRun:
             or transcript.pending_size > limits.pending_text
         ):
             await journal.settle(limits.inflight_events // 2)
+
+    def _after_commit(self) -> None:
+        """The store took a change, or refused it: then nothing more of the run can be kept."""
+        if self.live is not None and self.live.journal.failure is not None:
+            self._interrupt()
+            return
+        try:
+            self._flush_text()
+        except AgentFailed as error:
+            self._overflow = error.message
+            self._interrupt()
 
     def _flush_text(self) -> None:
         """Text that came while a commit was under way goes out as one event afterwards."""
@@ -325,7 +350,7 @@ class LiveRun:
         transcript = self._transcript
         assert transcript is not None  # noqa: S101 - promotion happens inside _execute only
         live = self.live = self._engine.open_task(self)
-        live.journal.on_committed = self._flush_text
+        live.journal.on_committed = self._after_commit
         first = [transcript.submitted(), transcript.working(), *events]
         live.journal.append(first, run=self.record)
         await live.journal.settle()
@@ -338,10 +363,10 @@ class LiveRun:
             await self._end_as_task(transcript)
             return
         if transcript.is_unrepresentable and transcript.failure is None:
-            self.error = _not_accepted(self.record.options.accepted_output_modes, self._rules)
+            self.error = not_accepted(self.record.options.accepted_output_modes, self._rules)
             transcript.failure = self.error.message
             if not transcript.is_promoted:
-                await self._answer(_error_body(self.error), Refused(self.error))
+                await self._answer(encode_refusal(self.error), Refused(self.error))
                 return
         parts = transcript.answer()
         if parts is None:
@@ -353,7 +378,7 @@ class LiveRun:
         record = self.record
         message = Message(MessageId(self._engine.new_id()), Role.AGENT, parts, record.context_id)
         body = encode_record(message)
-        await self._answer(b'{"message":' + body + b"}", Answer(body))
+        await self._answer(encode_answer(body), Answer(body))
 
     async def _answer(self, stored: bytes, first: First) -> None:
         record = self.record
@@ -362,7 +387,10 @@ class LiveRun:
 
     async def _end_as_task(self, transcript: Transcript) -> None:
         if self.live is None:
-            await self._become_task(transcript.promote())
+            try:
+                await self._become_task(transcript.promote())
+            except AgentFailed as error:  # what was staged is too large
+                transcript.failure = error.message
         live = self.live
         assert live is not None  # noqa: S101 - made just above
         if live.has_others(self):
@@ -382,13 +410,18 @@ class LiveRun:
         live = self.live
         assert live is not None  # noqa: S101 - only tasks end with events
         live.ending.add(self.record.id)
-        if live.leftovers:
-            events = [*live.take_leftovers(transcript.output_ids), *events]
+        journal, is_open = live.journal, live.journal.view.open_artifacts
+        if is_open:
+            closed = {one.artifact.artifact_id for one in events if _is_closing(one)}
+            unfinished = [one for one in is_open if one not in closed]
+            events = [*transcript.close_unfinished(unfinished), *events]
         try:
-            await live.journal.end(events, run=self.record, resume=resume)
+            await journal.end(events, run=self.record, resume=resume)
         except AgentFailed as error:  # what it still had to say is too large
-            words = transcript.status_text(TaskState.FAILED, error.message)
-            await live.journal.end([words], run=self.record)
+            journal.lift_limits()
+            state = TaskState.WORKING if live.has_others(self) else TaskState.FAILED
+            words = transcript.status_text(state, error.message)
+            await journal.end([*transcript.close_unfinished(is_open), words], run=self.record)
         if not self.first.is_set:
             live.show_first(self)
         live.leave(self, Ended(live.journal.snapshot, self.error))
@@ -420,6 +453,10 @@ def _raised_at(error: Exception) -> str:
     return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "unknown"
 
 
+def _is_closing(event: Event) -> TypeGuard[ArtifactUpdate]:
+    return isinstance(event, ArtifactUpdate) and event.last_chunk
+
+
 def _uncancel() -> None:
     task = asyncio.current_task()
     if task is not None:
@@ -432,32 +469,3 @@ def _encode(resume: Json) -> bytes | None:
 
 def _decode(resume: bytes | None) -> Json:
     return None if resume is None else msgspec.json.decode(resume)
-
-
-def _error_body(error: GatewayError) -> bytes:
-    details = {"code": error.code, "message": error.message, "details": error.details}
-    return msgspec.json.encode({"error": details})
-
-
-def _not_accepted(accepted: tuple[str, ...], rules: AccountRules) -> OutputNotAccepted:
-    modes = list(accepted or rules.output_modes)
-    return OutputNotAccepted(
-        f"The answer holds nothing in an accepted output mode ({', '.join(modes)}).",
-        details={"acceptedOutputModes": modes, "availableOutputModes": list(rules.output_modes)},
-    )
-
-
-def decode_answer(stored: bytes) -> Answer | Refused:
-    """The first thing to show of a run that ended without a task, from its stored form."""
-    document = msgspec.json.decode(stored, type=StoredAnswer)
-    if document.message is not None:
-        return Answer(encode_record(document.message))
-    fault = document.error or {}
-    details = fault.get("details")
-    return Refused(OutputNotAccepted(str(fault.get("message", "")), details=details))
-
-
-class StoredAnswer(StreamBody, frozen=True):
-    """What is kept of a run that made no task: its message, or why there is none."""
-
-    error: dict[str, Json] | None = None

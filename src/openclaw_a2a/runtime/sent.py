@@ -4,10 +4,11 @@ from openclaw_a2a.model.errors import Overloaded, StoreUnavailable, TaskNotFound
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.stored import StoredTask
 from openclaw_a2a.ports import Known
+from openclaw_a2a.runtime.answer import decode_answer
 from openclaw_a2a.runtime.engine import Engine
 from openclaw_a2a.runtime.live import Answer, Ended, KnownRun, Refused, Shown
 from openclaw_a2a.runtime.read import task_bytes
-from openclaw_a2a.runtime.run import LiveRun, decode_answer
+from openclaw_a2a.runtime.run import LiveRun
 from openclaw_a2a.runtime.view import TaskView
 
 

@@ -6,7 +6,7 @@ staged; on promotion it is published in order. No clock, no store, no network in
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any, ClassVar, cast
 
@@ -107,11 +107,6 @@ class Transcript:
         return self._TAKES[type(event)](self, event)
 
     @property
-    def output_ids(self) -> set[ArtifactId]:
-        """The assistant messages of this run, as artifacts."""
-        return {output.artifact_id for output in self._all_outputs()}
-
-    @property
     def is_paused(self) -> bool:
         """True when the agent waits for its caller."""
         return self.is_over and self.failure is None
@@ -121,6 +116,11 @@ class Transcript:
         """How many characters of streamed text wait for `flush`."""
         current = self._current
         return current.pending_size if current is not None and self.is_promoted else 0
+
+    @property
+    def staged_size(self) -> int:
+        """How many characters of streamed text are kept for a direct answer."""
+        return self._current.pending_size if self._current is not None else 0
 
     def flush(self) -> list[Event]:
         """Publish the streamed text that was held back, as one event."""
@@ -174,6 +174,14 @@ class Transcript:
     def close(self) -> list[Event]:
         """Close what is open and say nothing."""
         return self._finish_current()
+
+    def close_unfinished(self, artifact_ids: Iterable[ArtifactId]) -> list[Event]:
+        """Close assistant messages that were begun and will not be finished."""
+        return [
+            self._artifact(Artifact(one, (Part(text=""),)), append=True, last_chunk=True)
+            for one in artifact_ids
+            if one.startswith("assistant-output-")
+        ]
 
     def status_text(self, state: TaskState, text: str) -> StatusUpdate:
         """A status with one sentence of the agent."""

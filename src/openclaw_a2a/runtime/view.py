@@ -27,6 +27,8 @@ class TaskView:
         self._artifacts: dict[ArtifactId, _GrowingArtifact] = {
             artifact.artifact_id: _GrowingArtifact(artifact) for artifact in task.artifacts
         }
+        self.open_artifacts: dict[ArtifactId, None] = {}
+        """Artifacts that were begun and not closed by a last chunk, in order."""
 
     @classmethod
     def of_stored(cls, stored: StoredTask) -> "TaskView":
@@ -87,6 +89,10 @@ class TaskView:
             known.grow(artifact)
         else:
             known.replace(artifact)
+        if event.last_chunk:
+            self.open_artifacts.pop(artifact.artifact_id, None)
+        else:
+            self.open_artifacts[artifact.artifact_id] = None
 
 
 class _GrowingArtifact:
