@@ -110,8 +110,9 @@ def script(text: str, home: Path) -> Iterator[str]:
 
 @pytest.mark.slow
 def test_readme_shows_what_up_prints(start_gateway: Any) -> None:
-    gateway = start_gateway()
+    gateway = start_gateway(env={"PATH": os.defpath})
     printed = gateway.output().replace(f" --url {gateway.url}", "")
+    printed = printed.replace(COMMAND, ".venv/bin/openclaw-a2a")
     printed = printed.replace(gateway.url, "http://127.0.0.1:9900").replace(str(gateway.home), "~")
     assert printed == text_of("text", "README.md", "is ready")
     assert printed in text_of("console", TUTORIAL, "is ready")
@@ -205,7 +206,7 @@ def test_tutorial_keeps_two_callers_apart(start_gateway: Any, tmp_path: Path) ->
 
     def ask(*words: str, token: str | None = None) -> str:
         more = {"OPENCLAW_A2A_TOKEN": tokens[token]} if token else {}
-        return run(*words, "--url", gateway.url, home=tmp_path, **more).stdout
+        return run(*words, home=tmp_path, OPENCLAW_A2A_URL=gateway.url, **more).stdout
 
     assert ask("send", "hello") == text_of("console", TUTORIAL, "error ").partition("\n")[2]
     assert "echo: a secret" in ask("send", "a secret", token="ALICE_TOKEN")

@@ -101,6 +101,11 @@ class Gateway:
         elif scope["type"] == "http":
             await Exchange(scope, receive, send).answer(503, b'{"error":"starting"}')
 
+    @property
+    def run_count(self) -> int:
+        """How many runs wait or are under way."""
+        return sum(len(engine.runs) for engine in self.engines.values())
+
     async def drain(self, seconds: float) -> int:
         """Take nothing more in, let runs end, then end the streams; how many runs are left."""
         drains = [engine.drain(seconds) for engine in self.engines.values()]

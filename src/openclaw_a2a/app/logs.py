@@ -10,19 +10,23 @@ from openclaw_a2a.settings import LogSettings
 
 def configure_logs(settings: LogSettings) -> None:
     """Set the level and the form of log lines."""
-    is_pretty = settings.format == "pretty" or (settings.format == "auto" and sys.stderr.isatty())
     level = logging.getLevelNamesMapping()[settings.level.upper()]
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            *_rendering(is_pretty=is_pretty),
+            *_rendering(is_pretty=is_for_people(settings)),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
+
+
+def is_for_people(settings: LogSettings) -> bool:
+    """True when what is said is read by people and not by programs."""
+    return settings.format == "pretty" or (settings.format == "auto" and sys.stderr.isatty())
 
 
 def _rendering(*, is_pretty: bool) -> list[structlog.typing.Processor]:

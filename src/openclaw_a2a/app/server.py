@@ -5,23 +5,19 @@ import errno
 import gc
 import signal
 import socket
-import sys
 from collections.abc import Callable
 from types import FrameType
 
 import structlog
 import uvicorn
 
+from openclaw_a2a.app.banner import left_behind, print_banner, stopping, tell
 from openclaw_a2a.app.gateway import Gateway, build_app
-from openclaw_a2a.app.logs import configure_logs
-from openclaw_a2a.inbound.cards import account_url
+from openclaw_a2a.app.logs import configure_logs, is_for_people
 from openclaw_a2a.model.errors import PortTaken
 from openclaw_a2a.settings import Loaded, Settings
 
 log = structlog.get_logger(__name__)
-
-DEFAULT_PORT = 9900
-"""Where commands look for a gateway when nobody says otherwise."""
 
 
 class _Server(uvicorn.Server):
@@ -32,6 +28,7 @@ class _Server(uvicorn.Server):
         self._gateway = gateway
         self._stop_s = stop_s
         self._loop = asyncio.get_running_loop()
+        self._is_for_people = is_for_people(gateway.settings.log)
         self._draining: asyncio.Task[None] | None = None
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -40,16 +37,27 @@ class _Server(uvicorn.Server):
 
     def _begin_stop(self, name: str) -> None:
         if self._draining is not None:
+            self._tell_left()
             self.force_exit = self.should_exit = True
             return
-        log.info("stopping", signal=name, seconds=self._stop_s)
+        if self._is_for_people:
+            tell(stopping(self._gateway.run_count, self._stop_s))
+        else:
+            log.info("stopping", signal=name, seconds=self._stop_s)
         self._draining = self._loop.create_task(self._drain())
 
     async def _drain(self) -> None:
-        left = await self._gateway.drain(self._stop_s)
-        if left:
-            log.info("runs-left", count=left, note="they go on at the next start")
+        await self._gateway.drain(self._stop_s)
+        if not self.should_exit:
+            self._tell_left()
         self.should_exit = True
+
+    def _tell_left(self) -> None:
+        left = self._gateway.run_count
+        if left and self._is_for_people:
+            tell(left_behind(left))
+        elif left:
+            log.info("runs-left", count=left, note="they go on at the next start")
 
 
 def serve(loaded: Loaded) -> int:
@@ -127,24 +135,3 @@ def listen(host: str, port: int) -> socket.socket:
         raise PortTaken(f"cannot listen on {host} port {port}: {error.strerror}") from None
     listener.setblocking(False)
     return listener
-
-
-def print_banner(gateway: Gateway) -> None:
-    """Say what runs, where, and what to do next."""
-    settings = gateway.settings
-    base = settings.server.public_base_url
-    lines = [f"openclaw-a2a is ready at {base}", ""]
-    for account in settings.accounts:
-        if account.is_running:
-            agent_id = account.default_agent_id
-            kind = "Python" if agent_id in gateway.given else settings.agents[agent_id].adapter
-            card = account_url(account, account.agent_card_path)
-            lines.append(f"  {account.label:<12} agent {agent_id} ({kind})")
-            lines.append(f"  {'':<12} card  {card}")
-        elif account.enabled:
-            lines.append(f"  {account.label:<12} not running: {account.not_running_reason}")
-    where = settings.store.path or "nothing survives a stop"
-    lines += [f"  {'store':<12} {settings.store.kind.value} ({where})", ""]
-    address = "" if settings.server.port == DEFAULT_PORT else f" --url {base}"
-    lines += [f'Try it:  openclaw-a2a send{address} "hello"', "Stop it: Ctrl-C"]
-    print("\n".join(lines), file=sys.stderr, flush=True)

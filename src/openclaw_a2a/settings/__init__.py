@@ -3,7 +3,7 @@
 from openclaw_a2a.settings.describe import Described, describe, effective, settings_schema
 from openclaw_a2a.settings.environment import Surroundings, read_surroundings
 from openclaw_a2a.settings.load import Loaded, load_settings, server_address
-from openclaw_a2a.settings.paths import clean_url
+from openclaw_a2a.settings.paths import base_url, clean_url
 from openclaw_a2a.settings.secret import Secret
 from openclaw_a2a.settings.shape import (
     Account,
@@ -39,6 +39,7 @@ __all__ = [
     "StoreKind",
     "StoreSettings",
     "Surroundings",
+    "base_url",
     "clean_url",
     "describe",
     "effective",

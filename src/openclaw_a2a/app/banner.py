@@ -1,0 +1,88 @@
+"""What `up` tells people: what runs, where, what to do next, and what a stop leaves behind."""
+
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+from openclaw_a2a.app.gateway import Gateway
+from openclaw_a2a.inbound.cards import account_url
+from openclaw_a2a.settings import Account, base_url
+
+DEFAULT_URL = "http://127.0.0.1:9900"
+"""Where commands look for a gateway when nobody says otherwise."""
+
+_PROGRAM = "openclaw-a2a"
+_USUAL_CARD = "/.well-known/agent-card.json"
+
+
+def print_banner(gateway: Gateway) -> None:
+    """Say what runs, where, and what to do next."""
+    settings = gateway.settings
+    server = settings.server
+    local = base_url(server.host, server.port)
+    lines = [f"openclaw-a2a is ready at {server.public_base_url or local}"]
+    if server.public_base_url != local:
+        host = f"[{server.host}]" if ":" in server.host else server.host
+        lines.append(f"listening on {host}:{server.port}")
+    lines.append("")
+    accounts = sorted(settings.accounts, key=lambda account: account.id != "default")
+    for account in accounts:
+        lines += _about(account, gateway)
+    where = settings.store.path or "nothing survives a stop"
+    lines += [f"  {'store':<12} {settings.store.kind.value} ({where})", ""]
+    running = [account for account in accounts if account.is_running]
+    if running:
+        lines.append(f"Try it:  {_first_command(running[0], needs_token=not settings.is_open)}")
+    lines.append("Stop it: Ctrl-C")
+    tell(*lines)
+
+
+def tell(*lines: str) -> None:
+    """Lines for people, at once."""
+    print("\n".join(lines), file=sys.stderr, flush=True)
+
+
+def stopping(runs: int, seconds: float) -> str:
+    """The sentence when a stop begins."""
+    if not runs or not seconds:
+        return "Stopping."
+    count = "1 run" if runs == 1 else f"{runs} runs"
+    return f"Stopping: {count} may go on for {seconds:g} s; Ctrl-C again leaves at once."
+
+
+def left_behind(runs: int) -> str:
+    """The sentence for runs that did not end in time."""
+    if runs == 1:
+        return "1 run was left; it goes on at the next start, or fails with a reason."
+    return f"{runs} runs were left; they go on at the next start, or fail with a reason."
+
+
+def _about(account: Account, gateway: Gateway) -> list[str]:
+    if not account.is_running:
+        reason = f"  {account.label:<12} not running: {account.not_running_reason}"
+        return [reason] if account.enabled else []
+    agent_id = account.default_agent_id
+    is_given = agent_id in gateway.given
+    kind = "Python" if is_given else gateway.settings.agents[agent_id].adapter
+    return [
+        f"  {account.label:<12} agent {agent_id} ({kind})",
+        f"  {'':<12} card  {account_url(account, account.agent_card_path)}",
+    ]
+
+
+def _first_command(account: Account, *, needs_token: bool) -> str:
+    """A command that asks this account something, from the folder where the gateway runs."""
+    token = "OPENCLAW_A2A_TOKEN=<token> " if needs_token else ""
+    address = account_url(account, account.agent_card_path).removesuffix(_USUAL_CARD)
+    flag = "" if address == DEFAULT_URL else f" --url {address}"
+    return f'{token}{program()} send{flag} "hello"'
+
+
+def program() -> str:
+    """How a shell in this folder finds our command."""
+    script = Path(sys.executable).with_name(_PROGRAM)
+    if shutil.which(_PROGRAM) or not script.is_file():
+        return _PROGRAM
+    here = Path.cwd()
+    return shlex.quote(str(script.relative_to(here) if script.is_relative_to(here) else script))
