@@ -12,6 +12,8 @@ class Wire(Enum):
     V03 = "0.3"
 
 
+_WIRES = {wire.value: wire for wire in Wire}
+
 METHODS_V1 = frozenset(
     {
         "SendMessage",
@@ -74,10 +76,10 @@ def read_version(header: str | None) -> Wire | None:
     version = header.strip() if header else ""
     if not version:
         return None
-    try:
-        return Wire(version)
-    except ValueError:
+    wire = _WIRES.get(version)
+    if wire is None:
         raise VersionNotSupported(
             f"A2A version {version[:40]!r} is not spoken here. Use 1.0 or 0.3.",
-            details={"supportedVersions": [wire.value for wire in Wire]},
-        ) from None
+            details={"supportedVersions": list(_WIRES)},
+        )
+    return wire
