@@ -21,7 +21,7 @@ from openclaw_a2a.model.message import Message, Part, Role
 from openclaw_a2a.model.reply import AgentEvent, TextDelta
 from openclaw_a2a.model.states import is_terminal
 from openclaw_a2a.model.stored import RunRecord, encode_record
-from openclaw_a2a.model.task import ArtifactUpdate, Event, Task, TaskState
+from openclaw_a2a.model.task import ArtifactUpdate, Event, TaskState
 from openclaw_a2a.ports import Accepted, Known
 from openclaw_a2a.runtime.answer import encode_answer, encode_refusal, not_accepted
 from openclaw_a2a.runtime.lane import Place
@@ -279,7 +279,7 @@ class LiveRun:
         turn = build_turn(
             self.record,
             rules=self._rules,
-            reference_tasks=await self._reference_tasks(),
+            reference_tasks=await self._engine.reference_tasks(self.record),
             resume=_decode(self.record.resume),
         )
         stream = agent.run(turn)
@@ -292,11 +292,6 @@ class LiveRun:
         finally:
             self._is_interruptible = False  # clean-up is left to end
             await _close(stream)
-
-    async def _reference_tasks(self) -> tuple[Task, ...]:
-        if not self.record.message.reference_task_ids:
-            return ()
-        return await self._engine.reference_tasks(self.record)
 
     async def _take(self, transcript: Transcript, event: AgentEvent) -> None:
         try:
