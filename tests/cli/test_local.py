@@ -21,9 +21,11 @@ def test_every_problem_of_the_settings_is_told(command, tmp_path: Path) -> None:
     for words in (["config", "check"], ["config", "show"], ["up"], ["db", "upgrade"]):
         shown = command(*words, "--config", str(file))
         assert (shown.code, shown.out) == (2, "")
-        first, *problems, _ = shown.err.splitlines()
+        first, *problems, last = shown.err.splitlines()
         assert first == "error settings-invalid: the settings have 2 problems"
         assert [problem.split(":")[0].strip() for problem in problems] == ["sever", "server.port"]
+        assert all("(in mine.json5, line 1)" in problem for problem in problems)
+        assert ("openclaw-a2a config check" in last) is (words != ["config", "check"])
     told = command("config", "check", "--json", "--config", str(file))
     assert told.code == 2
     assert [problem["path"] for problem in told.json["problems"]] == ["sever", "server.port"]
@@ -36,6 +38,31 @@ def test_the_options_of_adapters_are_checked_too(command, tmp_path: Path) -> Non
     file.write_text(text.replace("} }", "}, main: { adapter: 'echo' } }"), encoding="utf-8")
     told = command("config", "check", "--json", "--config", str(file)).json
     assert {problem["path"].split(".")[1] for problem in told["problems"]} == {"a", "b"}
+
+
+def test_all_problems_are_told_together_with_the_file_and_line(command, tmp_path: Path) -> None:
+    (tmp_path / "openclaw-a2a.json5").write_text(
+        """{
+          server: { prot: 1 },
+          agents: {
+            main: { adapter: "command", command: "rev" },
+            other: { input: "stdin" },
+          },
+        }""",
+        encoding="utf-8",
+    )
+    shown = command("config", "check")
+    assert shown.code == 2
+    first, *problems, last = shown.err.splitlines()
+    assert first == "error settings-invalid: the settings have 3 problems"
+    assert problems == [
+        "  server.prot: is not a setting; did you mean port? (in openclaw-a2a.json5, line 2)",
+        "  agents.other.adapter: must name who answers, such as echo or command"
+        " (in openclaw-a2a.json5)",
+        '  agents.main.command: must be a list of strings, for example ["rev"]'
+        " (in openclaw-a2a.json5, line 4)",
+    ]
+    assert last == "Correct the settings and check again."
 
 
 def test_the_settings_in_force_are_shown_with_their_origin(command, monkeypatch) -> None:

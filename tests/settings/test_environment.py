@@ -48,6 +48,19 @@ def test_a_variable_that_sets_nothing_is_a_warning(load) -> None:
     assert "OPENCLAW_A2A_SERVER" in warning.message
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("PORT", "OPENCLAW_A2A_SERVER__PORT"),
+        ("PUBLIC_BASE_URL", "OPENCLAW_A2A_SERVER__PUBLIC_BASE_URL"),
+        ("FORMAT", "OPENCLAW_A2A_LOG__FORMAT"),
+    ],
+)
+def test_a_variable_without_its_section_names_the_whole_one(load, name: str, meant: str) -> None:
+    (warning,) = load(environ={f"OPENCLAW_A2A_{name}": "1"}).warnings
+    assert f"did you mean {meant}?" in warning.message
+
+
 def test_a_variable_that_is_used_as_a_reference_is_no_warning(load) -> None:
     peers = {"alice": {"tokens": ["env:OPENCLAW_A2A_ALICE"]}}
     values = {"channels": {"a2a": {"security": {"peers": peers}}}}

@@ -150,6 +150,13 @@ def test_a_problem_says_which_variable_or_flag_it_came_from(problems) -> None:
     assert found["log.level"].message.endswith("(from flag)")
 
 
+def test_a_problem_says_which_file_and_line_it_came_from(problems) -> None:
+    found = problems(text="{\n  log: { level: 'loud' },\n  agents: { a: {}, b: {adapter: ''} } }")
+    assert found["log.level"].message.endswith("(in given.json5, line 2)")
+    assert found["agents.a.adapter"].message.endswith("(in given.json5)")
+    assert found["agents.b.adapter"].message.endswith("(in given.json5, line 3)")
+
+
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "example.test"])
 @pytest.mark.requirement("door.bind")
 def test_an_open_bind_without_tokens_is_refused_with_what_to_do(problems, host: str) -> None:

@@ -42,10 +42,16 @@ def _wrong_values(kind: type[msgspec.Struct], options: JsonObject, path: str) ->
     # The value is never quoted: it may be a secret.
     validator = jsonschema_rs.validator_for(msgspec.json.schema(kind), mask="the value")
     return [
-        Problem(_place(path, error.instance_path), error.message, error.kind.name)
+        Problem(_place(path, error.instance_path), _sentence(error), error.kind.name)
         for error in validator.iter_errors(options)
         if error.instance_path
     ]
+
+
+def _sentence(error: jsonschema_rs.ValidationError) -> str:
+    if error.kind.name == "type" and getattr(error.kind, "types", None) == ["array"]:
+        return 'must be a list of strings, for example ["rev"]'
+    return error.message
 
 
 def _place(path: str, steps: list[Json]) -> str:

@@ -1,5 +1,6 @@
 """`config`: check the settings, show what is in force, print their schema."""
 
+from collections.abc import Iterable
 from typing import Annotated
 
 import msgspec
@@ -9,7 +10,15 @@ from openclaw_a2a.cli.failure import DONE, MISUSED
 from openclaw_a2a.cli.flags import ConfigFlag, JsonFlag
 from openclaw_a2a.cli.output import say, show, show_json, show_table
 from openclaw_a2a.model.errors import Problem, SettingsInvalid
-from openclaw_a2a.settings import Loaded, describe, effective, load_settings, settings_schema
+from openclaw_a2a.settings import (
+    Loaded,
+    Settings,
+    describe,
+    effective,
+    examine_settings,
+    load_settings,
+    settings_schema,
+)
 
 app = App(name="config", help="Check and show the settings; print their schema.")
 
@@ -21,27 +30,24 @@ _ORIGIN = Annotated[
 @app.command
 def check(*, config: ConfigFlag = None, as_json: JsonFlag = False) -> int:
     """Check the settings and tell every problem; nothing is started."""
-    loaded: Loaded | None = None
-    problems: tuple[Problem, ...] = ()
-    try:
-        loaded = load_settings(config)
-        problems = agent_problems(loaded)
-    except SettingsInvalid as error:
-        problems = error.problems
+    examined = examine_settings(config)
+    loaded = examined.loaded
+    found = (*examined.problems, *agent_problems(loaded.settings, examined.problems))
+    error = loaded.invalid(found)
     if as_json:
         show_json(
             {
-                "ok": not problems,
-                "path": str(loaded.path) if loaded and loaded.path else None,
-                "problems": problems,
-                "warnings": loaded.warnings if loaded else (),
+                "ok": not found,
+                "path": str(loaded.path) if loaded.path else None,
+                "problems": error.problems,
+                "warnings": loaded.warnings,
             }
         )
-        return MISUSED if problems else DONE
-    if problems:
-        raise SettingsInvalid("the settings have problems", problems=problems)
-    if loaded is not None:
-        _show_checked(loaded)
+        return MISUSED if found else DONE
+    if found:
+        error.details["nextStep"] = "Correct the settings and check again."
+        raise error
+    _show_checked(loaded)
     return DONE
 
 
@@ -67,14 +73,18 @@ def schema(*, as_json: JsonFlag = True) -> int:
     return DONE
 
 
-def agent_problems(loaded: Loaded) -> tuple[Problem, ...]:
-    """What is wrong with the options of the agents' adapters."""
+def agent_problems(settings: Settings, known: Iterable[Problem] = ()) -> tuple[Problem, ...]:
+    """What is wrong with the options of the agents' adapters, besides what is known already."""
     from openclaw_a2a.agents import build_agent
 
+    nameless = {one.path for one in known}
     problems: list[Problem] = []
-    for agent_id, agent in loaded.settings.agents.items():
+    for agent_id, agent in settings.agents.items():
+        path = f"agents.{agent_id}"
+        if nameless & {path, f"{path}.adapter"}:
+            continue
         try:
-            build_agent(agent.adapter, agent.options, environment=None, path=f"agents.{agent_id}")
+            build_agent(agent.adapter, agent.options, environment=None, path=path)
         except SettingsInvalid as error:
             problems += error.problems
     return tuple(problems)

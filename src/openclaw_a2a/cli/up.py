@@ -5,6 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from openclaw_a2a.cli.config import agent_problems
 from openclaw_a2a.cli.flags import ConfigFlag
 from openclaw_a2a.model.ids import Json
 from openclaw_a2a.settings import load_settings
@@ -28,6 +29,9 @@ def up(
     }
     overrides = {key: value for key, value in given.items() if value is not None}
     loaded = load_settings(config, overrides=overrides)
+    problems = agent_problems(loaded.settings)
+    if problems:
+        raise loaded.invalid(problems)
 
     from openclaw_a2a.app import serve
 

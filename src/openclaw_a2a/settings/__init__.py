@@ -2,7 +2,13 @@
 
 from openclaw_a2a.settings.describe import Described, describe, effective, settings_schema
 from openclaw_a2a.settings.environment import Surroundings, read_surroundings
-from openclaw_a2a.settings.load import Loaded, load_settings, server_address
+from openclaw_a2a.settings.load import (
+    Examined,
+    Loaded,
+    examine_settings,
+    load_settings,
+    server_address,
+)
 from openclaw_a2a.settings.paths import base_url, clean_url
 from openclaw_a2a.settings.secret import Secret
 from openclaw_a2a.settings.shape import (
@@ -26,6 +32,7 @@ __all__ = [
     "AgentSettings",
     "AgentStyle",
     "Described",
+    "Examined",
     "LeaseSettings",
     "Limits",
     "Loaded",
@@ -43,6 +50,7 @@ __all__ = [
     "clean_url",
     "describe",
     "effective",
+    "examine_settings",
     "load_settings",
     "read_surroundings",
     "server_address",

@@ -1,6 +1,7 @@
 """Settings and secrets from environment variables; nothing else in the gateway reads them."""
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 
 import msgspec
@@ -46,10 +47,29 @@ def read_environment(
             continue
         segments = name.split("__")
         if len(segments) == 1 and _spelling(segments[0], names_of(FileKeys)) is None:
-            known = [PREFIX + key.upper() for key in names_of(FileKeys) if key[0] != "$"]
-            report.warning(variable, f"{unknown_key(variable, known)} (ignored)", UNKNOWN_VARIABLE)
+            report.warning(variable, f"{_unknown(variable)} (ignored)", UNKNOWN_VARIABLE)
             continue
         yield name, _nest(segments, environ[variable], values=values)
+
+
+def _unknown(variable: str) -> str:
+    """The sentence for a variable that sets nothing, with the one that was meant."""
+    name = variable.removeprefix(PREFIX)
+    nested = [
+        f"{PREFIX}{section.upper()}__{_upper(key)}"
+        for section in names_of(FileKeys)
+        if is_struct(kind := member_kind(FileKeys, section))
+        for key in names_of(kind)
+        if _bare(key) == _bare(name)
+    ]
+    if nested:
+        return f"is not a setting; did you mean {' or '.join(nested)}?"
+    known = [PREFIX + key.upper() for key in names_of(FileKeys) if key[0] != "$"]
+    return unknown_key(variable, known)
+
+
+def _upper(key: str) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", key).upper()
 
 
 def _nest(segments: list[str], text: str, *, values: JsonObject) -> JsonObject:

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import TypeVar
@@ -24,6 +24,7 @@ from openclaw_a2a.settings.keys import (
     StoreKeys,
     names_of,
 )
+from openclaw_a2a.settings.locate import invalid
 from openclaw_a2a.settings.paths import base_url, clean_url, expand_path, is_loopback
 from openclaw_a2a.settings.peers import TokenReader, read_peers
 from openclaw_a2a.settings.report import Report, is_list, is_object, join, kind_of, read_section
@@ -57,6 +58,10 @@ class Loaded(msgspec.Struct, frozen=True):
     warnings: tuple[Problem, ...]
     path: Path | None
 
+    def invalid(self, problems: Iterable[Problem]) -> SettingsInvalid:
+        """The error for problems of these settings; each says which source it comes from."""
+        return invalid(problems, origins=self.origins, path=self.path)
+
     def at_port(self, port: int) -> Settings:
         """The settings once the port is known; addresses made of the port follow it."""
         old = self.settings
@@ -88,13 +93,32 @@ def load_settings(
     Raises:
         SettingsInvalid: with every problem there is.
     """
+    examined = examine_settings(path, overrides=overrides, environ=environ)
+    if examined.problems:
+        raise examined.loaded.invalid(examined.problems)
+    return examined.loaded
+
+
+class Examined(msgspec.Struct, frozen=True):
+    """Settings as far as they can be read, and what is wrong with them."""
+
+    loaded: Loaded
+    problems: tuple[Problem, ...]
+
+
+def examine_settings(
+    path: Path | None = None,
+    *,
+    overrides: Mapping[str, Json] = _NO_OVERRIDES,
+    environ: Mapping[str, str] | None = None,
+) -> Examined:
+    """As `load_settings`, for who wants to look further although there are problems."""
     report = Report()
     environment = os.environ if environ is None else environ
     layers = read_layers(path, overrides=overrides, environ=environment, report=report)
     settings = _Reader(layers, environ=environment, report=report).read()
-    if report.problems:
-        raise invalid(report.problems, layers.origins)
-    return Loaded(settings, layers.origins, _warnings(report, layers.values), layers.path)
+    warnings = _warnings(report, layers.values)
+    return Examined(Loaded(settings, layers.origins, warnings, layers.path), tuple(report.problems))
 
 
 def server_address(path: Path | None = None, *, environ: Mapping[str, str] | None = None) -> str:
@@ -108,7 +132,7 @@ def server_address(path: Path | None = None, *, environ: Mapping[str, str] | Non
     layers = read_layers(path, overrides=_NO_OVERRIDES, environ=environment, report=report)
     server = _Reader(layers, environ=environment, report=report).read_server()
     if report.problems:
-        raise invalid(report.problems, layers.origins)
+        raise invalid(report.problems, origins=layers.origins, path=layers.path)
     return server.public_base_url or base_url(server.host, server.port)
 
 
@@ -129,20 +153,6 @@ def _strings(value: Json) -> Iterator[str]:
     elif is_list(value):
         for item in value:
             yield from _strings(item)
-
-
-def invalid(problems: list[Problem], origins: Mapping[str, str]) -> SettingsInvalid:
-    """The error that lists the problems; those of variables and flags say so."""
-    told = tuple(
-        Problem(one.path, one.message + _from(origins.get(one.path, "")), one.keyword)
-        for one in dict.fromkeys(problems)
-    )
-    lines = "\n".join(f"{one.path}: {one.message}" for one in told)
-    return SettingsInvalid(lines, problems=told)
-
-
-def _from(origin: str) -> str:
-    return f" (from {origin})" if origin.startswith(("environment", "flag")) else ""
 
 
 class _Reader:
