@@ -125,6 +125,17 @@ def test_a_port_that_is_taken_is_told(command, shared_gateway: str, tmp_path: Pa
     assert shown.err.startswith("error ")
 
 
+@pytest.mark.slow
+def test_a_store_in_use_is_told_with_another_way(start_gateway, command) -> None:
+    gateway = start_gateway()
+    data = gateway.home / ".openclaw-a2a"
+    shown = command("up", "--port", "0", "--data", str(data))
+    assert shown.code == 1
+    assert shown.err.startswith(f"error store-locked: process {gateway.pid} uses {data}/state.db")
+    assert "OPENCLAW_A2A_DATA" in shown.err
+    assert shown.err.endswith("or start this one with --data DIR.\n")
+
+
 @pytest.mark.parametrize("as_json", [True, False])
 def test_a_card_is_shown(command, shared_gateway: str, as_json: bool) -> None:
     if as_json:

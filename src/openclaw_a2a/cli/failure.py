@@ -20,7 +20,7 @@ _NEXT_STEPS = {
     "unauthenticated": "Give a token with --token or OPENCLAW_A2A_TOKEN.",
     "overloaded": "Try again in a moment.",
     "draining": "Try again when the gateway is back.",
-    StoreLocked.code: "Stop the gateway that uses the store, then try again.",
+    StoreLocked.code: "Stop the gateway that uses the store, or start this one with --data DIR.",
     SettingsInvalid.code: "Correct the settings, then see: openclaw-a2a config check",
 }
 

@@ -35,7 +35,8 @@ class FileLock:
             holder = os.read(descriptor, 32).decode("ascii", "replace").strip() or "unknown"
             os.close(descriptor)
             raise StoreLocked(
-                f"process {holder} uses {path}; stop it, or give this gateway another store path",
+                f"process {holder} uses {path}; stop it, or give this gateway another store path "
+                "or data folder (OPENCLAW_A2A_DATA)",
                 details={"pid": holder, "path": str(path)},
             ) from error
         os.ftruncate(descriptor, 0)

@@ -115,7 +115,7 @@ class WriterLock:
         pid = "unknown" if holder is None else str(holder.pid)
         return StoreLocked(
             f"process {pid} writes in {self.path.parent} (lock file {self.path}); "
-            "stop it, or give this gateway another store path",
+            "stop it, or give this gateway another store path or data folder (OPENCLAW_A2A_DATA)",
             details={"pid": pid, "path": str(self.path)},
         )
 
