@@ -301,6 +301,20 @@ def test_an_agent_that_speaks_only_the_old_protocol_is_told(foreign, script) -> 
     assert "JSONRPC 0.3" in shown.err
 
 
+def test_a_card_that_leads_nowhere_is_told(foreign, script) -> None:
+    nowhere = {
+        "url": "http://127.0.0.1:1/rpc",
+        "protocolBinding": "JSONRPC",
+        "protocolVersion": "1.0",
+    }
+    script.card = {**script.card, "supportedInterfaces": [nowhere]}
+    shown = foreign("send", "x")
+    assert shown.code == 3
+    names = f"the card at {script.address} names http://127.0.0.1:1/rpc as its address"
+    assert names in shown.err
+    assert "openclaw-a2a up" not in shown.err
+
+
 @pytest.mark.parametrize("card", [[], {"name": 5}, {"capabilities": 5}, "card"])
 def test_a_card_that_is_none_is_told(foreign, script, card: object) -> None:
     script.card = card

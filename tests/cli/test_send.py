@@ -115,6 +115,13 @@ def test_when_nothing_answers_the_error_says_where_and_what_to_do(command) -> No
     assert (shown.code, shown.out) == (3, "")
     assert shown.err.startswith("error gateway-unreachable: nothing answers at http://127.0.0.1:1")
     assert "openclaw-a2a up" in shown.err
+    assert "Errno" not in shown.err
+
+
+def test_another_machine_is_not_started_from_here(command) -> None:
+    shown = command("send", "x", "--url", "http://nowhere.invalid")
+    assert shown.code == 3
+    assert "openclaw-a2a up" not in shown.err
 
 
 @pytest.mark.parametrize("address", ["ftp://x", "http://", "http://[", "http://a b"])

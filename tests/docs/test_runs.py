@@ -32,6 +32,7 @@ from .pages import blocks, commands, text_of
 COMMAND = str(Path(sys.executable).with_name("openclaw-a2a"))
 TUTORIAL = "docs/tutorial/first-agent.md"
 FUNCTIONS = "docs/howto/serve-a-function.md"
+TOKENS = "docs/howto/give-peers-tokens.md"
 PROGRAMS = "docs/howto/serve-a-program.md"
 RESUME = "docs/howto/resume-a-stream.md"
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -215,6 +216,18 @@ def test_tutorial_keeps_two_callers_apart(start_gateway: Any, tmp_path: Path) ->
 
 
 # ------------------------------------------------------------------------------- the how-tos
+
+
+@pytest.mark.slow
+def test_tokens_work_as_the_page_says(start_gateway: Any, tmp_path: Path) -> None:
+    config = pyjson5.decode(text_of("json5", TOKENS, "task-generating"))
+    exported = text_of("console", TOKENS, "export ").splitlines()[0].split()[2:]
+    tokens = dict(one.split("=") for one in exported)
+    gateway = start_gateway(config, env=tokens)
+    call, answer = text_of("console", TOKENS, "echo: hello").splitlines()
+    token = call.split()[1].removeprefix("OPENCLAW_A2A_TOKEN=")
+    sent = run("send", "--url", gateway.url, "hello", home=tmp_path, OPENCLAW_A2A_TOKEN=token)
+    assert answer in sent.stdout.splitlines()
 
 
 def read_events(response: httpx2.Response) -> list[tuple[int, dict[str, Any]]]:

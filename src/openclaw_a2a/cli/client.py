@@ -1,5 +1,6 @@
 """A small A2A 1.0 client over JSON-RPC: one card, calls, and streams that can be resumed."""
 
+import re
 from collections.abc import Iterator
 from urllib.parse import quote, urlsplit
 
@@ -33,6 +34,10 @@ _NEVER_SENT = (
     httpx2.UnsupportedProtocol,
 )
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+
+_START = "Start a gateway with: openclaw-a2a up    (or give another address: --url)"
+_CHECK = "Check the address, and that the agent runs."
+_ELSEWHERE = "Whoever runs the agent can correct that; in our settings it is publicBaseUrl."
 
 
 class Arrival(msgspec.Struct, frozen=True):
@@ -96,7 +101,7 @@ class Client:
         try:
             answer = self._http.post(address, json=_request(method, params), timeout=wait)
         except httpx2.TransportError as error:
-            raise _broken(address, error) from None
+            raise self._broken(address, error) from None
         return read_result(answer.status_code, answer.content)
 
     def stream(
@@ -120,7 +125,7 @@ class Client:
                     return
                 yield from _events(answer.iter_raw())
         except httpx2.TransportError as error:
-            raise _broken(address, error) from None
+            raise self._broken(address, error) from None
 
     def delete_task(self, task_id: str) -> None:
         """Forget an ended task; an addition of this gateway, not of the protocol.
@@ -131,9 +136,20 @@ class Client:
         try:
             answer = self._http.delete(address, timeout=_ANSWER_S)
         except httpx2.TransportError as error:
-            raise _broken(address, error) from None
+            raise self._broken(address, error) from None
         if answer.status_code != OK:
             raise refused(answer.status_code, answer.content)
+
+    def _broken(self, address: str, error: httpx2.TransportError) -> AgentUnavailable:
+        """The error for a request that was not answered: nobody was there, or somebody left."""
+        if not isinstance(error, _NEVER_SENT):
+            message = f"the connection to {address} was lost"
+            return AgentUnavailable(message, details={"code": "connection-lost"})
+        failure = unreachable(address, error)
+        if urlsplit(address).netloc != urlsplit(self.url).netloc:
+            failure.message += f"; the card at {self.url} names {address} as its address"
+            failure.details["nextStep"] = _ELSEWHERE
+        return failure
 
     def _fetch_card(self) -> bytes:
         is_card = urlsplit(self.url).path.endswith(".json")
@@ -155,22 +171,14 @@ class Client:
 
 def unreachable(address: str, error: Exception) -> AgentUnavailable:
     """The error for an address where nothing answers."""
-    reason = str(error) or type(error).__name__
+    reason = re.sub(r"\[Errno -?\d+\] ", "", str(error)) or type(error).__name__
     return AgentUnavailable(
         f"nothing answers at {address} ({reason})",
         details={
             "code": "gateway-unreachable",
-            "nextStep": "Start a gateway with: openclaw-a2a up    (or give another address: --url)",
+            "nextStep": _START if _host(address) in _LOOPBACK else _CHECK,
         },
     )
-
-
-def _broken(address: str, error: httpx2.TransportError) -> AgentUnavailable:
-    """The error for a request that was not answered: nobody was there, or somebody left."""
-    if isinstance(error, _NEVER_SENT):
-        return unreachable(address, error)
-    message = f"the connection to {address} was lost"
-    return AgentUnavailable(message, details={"code": "connection-lost"})
 
 
 def _host(url: str) -> str:
