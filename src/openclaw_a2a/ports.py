@@ -184,6 +184,10 @@ class Store(Protocol):
         """
         ...
 
+    async def read_orphans(self) -> list[TaskId]:
+        """Active tasks that have no run."""
+        ...
+
     def renew_leases(self, owner: OwnerId, *, lease_until: datetime) -> Awaitable[None]:
         """Keep all runs of this owner."""
         ...

@@ -10,8 +10,12 @@ from pathlib import Path
 import anyio
 import pytest
 
+from openclaw_a2a.model.ids import AccountId, ContextId, PeerName, TaskId
 from openclaw_a2a.model.reply import InputRequired, Reply, TextDelta
-from openclaw_a2a.ports import Recovery
+from openclaw_a2a.model.stored import TaskHead, encode_record
+from openclaw_a2a.model.task import Task, TaskState, TaskStatus
+from openclaw_a2a.model.turn import Scope
+from openclaw_a2a.ports import Commit, Recovery
 
 from .asgi_door import PATIENCE_S, Door
 from .conftest import Serve, Start
@@ -216,13 +220,29 @@ async def test_message_to_a_task_without_binding_is_unsupported(
     assert agent.turns == []
 
 
-@pytest.mark.requirement("inbound.rpc.not-live", "inbound.resubscribe.orphaned")
-async def test_active_task_that_runs_nowhere_can_be_read_and_not_canceled(
+@pytest.mark.requirement("promise.recovery.no-zombie", "promise.recovery.reason")
+async def test_active_record_that_another_program_left_is_failed_with_a_reason(
     serve: Serve, tmp_path: Path
 ) -> None:
     _write_record(tmp_path / "records", "t-1", state="working", binding=BINDING)
     async with _over_records(serve, _agent(), tmp_path / "records") as door:
-        v03 = V03Client(door)
+        task = await V03Client(door).call("tasks/get", {"id": "t-1"})
+    assert state_of(task) == "failed"
+    assert "Nobody works on this task" in status_text(task)
+
+
+@pytest.mark.requirement("inbound.rpc.not-live", "inbound.resubscribe.orphaned")
+async def test_active_task_that_runs_nowhere_can_be_read_and_not_canceled(serve: Serve) -> None:
+    """Another replica's task whose owner is gone, before somebody takes it over."""
+    now = datetime.now(UTC)
+    scope = Scope(PeerName("local"), AccountId("default"))
+    status = TaskStatus(TaskState.WORKING, timestamp=now)
+    task = Task(TaskId("t-1"), ContextId("c-1"), status)
+    head = TaskHead(task.id, scope, task.context_id, status.state, now, now, 0)
+    async with serve(_agent(), account=TASKS) as gateway:
+        (engine,) = gateway.engines.values()
+        await engine.store.commit(Commit(head, -1, snapshot=encode_record(task)))
+        v03 = V03Client(Door(gateway.asgi))
         assert (await v03.error("tasks/cancel", {"id": "t-1"})).code == -32004
         assert outline(await v03.events("tasks/resubscribe", {"id": "t-1"})) == ["task working"]
 

@@ -258,7 +258,7 @@ async def test_token_of_a_pause_that_a_waiting_message_answers_survives_too(
     assert (third.turn.body, third.turn.resume) == ("two", "token")
 
 
-async def test_message_on_a_task_that_failed_in_the_crash_is_dropped_with_it(
+async def test_message_behind_a_run_that_failed_in_the_crash_is_still_answered(
     open_room: OpenRoom, careful: StagedAgent
 ) -> None:
     room = await open_room(careful)
@@ -266,9 +266,15 @@ async def test_message_on_a_task_that_failed_in_the_crash_is_dropped_with_it(
     run = await careful.next_run()
     await room.send("two", task_id=run.turn.task_id, message_id="m")
     assert await room.restart() == 2
+    second = await careful.next_run()
+    assert second.turn.body == "two"
+    second.end(Reply.of_text("answer two"))
+    await read_all(await room.follow(run.turn.task_id))
     task = await room.task(run.turn.task_id)
-    assert task.status.state is TaskState.FAILED
-    assert careful.is_idle
+    assert task.status.state is TaskState.COMPLETED
+    said = [message.text for message in task.history]
+    assert (said[0], said[2:]) == ("one", ["two", "answer two"])
+    assert "stopped" in said[1]
     assert await no_run_is_left(room)
     assert await room.ended(await room.send("two", task_id=task.id, message_id="m")) == task
 

@@ -26,7 +26,7 @@ from openclaw_a2a.ports import Agent, Clock, Store
 from openclaw_a2a.runtime.engine import Engine, EngineLimits
 from openclaw_a2a.runtime.ids import new_id
 from openclaw_a2a.runtime.lane import LaneLimits, Lanes
-from openclaw_a2a.runtime.recover import recover
+from openclaw_a2a.runtime.recover import fail_orphans, recover
 from openclaw_a2a.runtime.turn import AccountRules
 from openclaw_a2a.runtime.upkeep import UpkeepTimes, forget_old, keep_leases
 from openclaw_a2a.settings import (
@@ -152,6 +152,7 @@ class Gateway:
     async def _start(self, engine: Engine, parts: AsyncExitStack) -> None:
         parts.push_async_callback(engine.stop)
         await recover(engine, expired_at=None)
+        await fail_orphans(engine)
         keep = self.settings.retention
         times = UpkeepTimes(
             sweep_s=keep.sweep_seconds,

@@ -1,6 +1,6 @@
 """Cancelling: `canceled` is committed only after the work has really stopped."""
 
-from openclaw_a2a.model.errors import TaskNotCancelable, TaskNotLive
+from openclaw_a2a.model.errors import LeaseLost, TaskNotCancelable, TaskNotLive
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.states import is_paused, is_terminal
 from openclaw_a2a.model.stored import StoredTask
@@ -28,7 +28,10 @@ async def cancel(engine: Engine, scope: Scope, task_id: TaskId) -> bytes:
         ended = await _stop_runs(engine, live, task_id)
         return await cancel(engine, scope, task_id) if is_paused(live.journal.state) else ended
     if is_paused(stored.head.state):
-        return await _cancel_paused(engine, stored)
+        try:
+            return await _cancel_paused(engine, stored)
+        except LeaseLost:  # somebody was faster: look again at what the task is now
+            return await cancel(engine, scope, task_id)
     raise TaskNotLive(f"task {task_id} is not running anywhere, so there is nothing to stop")
 
 

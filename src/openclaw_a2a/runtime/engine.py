@@ -62,6 +62,9 @@ class Engine:
         self.owner = OwnerId(new_id())
         self._lease = timedelta(seconds=limits.lease_s)
         self.is_draining = False
+        self.is_stopping = False
+        self.is_forcing = False
+        """True when what still runs is broken off even in its clean-up; it ends as nothing."""
         self.live: dict[TaskId, LiveTask] = {}
         self.runs: dict[RunId, LiveRun] = {}
         self.arriving: dict[tuple[Scope, MessageId], LiveRun] = {}
@@ -150,7 +153,9 @@ class Engine:
         return live
 
     def _live_task(self, journal: Journal) -> LiveTask:
-        journal.event_bytes, journal.run_bytes = self.limits.event_bytes, self.limits.run_bytes
+        limits = self.limits
+        journal.event_bytes, journal.run_bytes = limits.event_bytes, limits.run_bytes
+        journal.messages = limits.history_messages
         return LiveTask(journal)
 
     def revive(self, stored: StoredTask) -> LiveTask:
@@ -208,11 +213,20 @@ class Engine:
 
     async def stop(self) -> None:
         """End everything here. Unfinished runs stay in the store, to be found at the next start."""
-        self.is_draining = True
-        jobs = [*self._jobs, *self._run_tasks()]
-        for job in jobs:
+        self.is_draining = self.is_stopping = True
+        for job in list(self._jobs):
             job.cancel()
-        if jobs:
-            await asyncio.wait(jobs, timeout=self.limits.cancel_s)
+        for run in list(self.runs.values()):
+            run.stop()
+        await self._join()
+        self.is_forcing = True
+        for task in [*self._jobs, *self._run_tasks()]:
+            task.cancel()
+        await self._join()
         for live in list(self.live.values()):
             live.journal.feed.close()
+
+    async def _join(self) -> None:
+        tasks = [*self._jobs, *self._run_tasks()]
+        if tasks:
+            await asyncio.wait(tasks, timeout=self.limits.cancel_s)

@@ -40,7 +40,7 @@ class Journal:
     on_committed: Callable[[], None] | None = None
     snapshot = b""
     """The last snapshot that was made."""
-    event_bytes = run_bytes = 1 << 60
+    event_bytes = run_bytes = messages = 1 << 60
     """How large one event, and everything that is written through this journal, may be."""
     _written = 0
     _changes = 0
@@ -178,6 +178,8 @@ class Journal:
             state = event.status.state
             if not may_follow(self.state, state):
                 raise _no_step(event.task_id, self.state, state)
+            if state is TaskState.WORKING and event.status.message is not None:
+                self._check_note(len(body))
             self.state = state
             self._status_at = event.status.timestamp or self._status_at
         else:
@@ -185,6 +187,11 @@ class Journal:
         self.view.apply(event)
         self.sequence += 1
         return Entry(self.sequence, body, state)
+
+    def _check_note(self, size: int) -> None:
+        self._check_size(size)
+        if self.view.message_count >= self.messages:
+            raise AgentFailed(f"The agent said more than the {self.messages} messages of a task.")
 
     def _check_size(self, size: int) -> None:
         self._written += size
@@ -196,7 +203,7 @@ class Journal:
 
     def lift_limits(self) -> None:
         """What is written from now on is ours: a few words to end a run that said too much."""
-        self.event_bytes = self.run_bytes = Journal.run_bytes
+        self.event_bytes = self.run_bytes = self.messages = Journal.run_bytes
 
     def _snapshot(self) -> bytes:
         self._next_snapshot = max(_FIRST_SNAPSHOT, self.sequence * 2)

@@ -1,5 +1,6 @@
 """After a crash: every unfinished run is gone on with, repeated or failed. None stays `working`."""
 
+from collections import Counter
 from datetime import datetime
 
 import msgspec
@@ -28,6 +29,7 @@ GAVE_UP = (
     "The gateway stopped {attempts} times while the agent was working on this; "
     "it was not tried again."
 )
+ORPHANED = "Nobody works on this task any more: it was left by another program, or by a crash."
 
 
 async def recover(engine: Engine, *, expired_at: datetime | None) -> int:
@@ -35,14 +37,30 @@ async def recover(engine: Engine, *, expired_at: datetime | None) -> int:
     records = await engine.store.claim_runs(
         engine.owner, lease_until=engine.lease_end(), expired_at=expired_at
     )
+    waiting = Counter(record.task_id for record in records)
     for record in records:
-        await _recover_run(engine, record)
+        waiting[record.task_id] -= 1
+        await _recover_run(engine, record, goes_on=waiting[record.task_id] > 0)
     if records:
         log.info("runs-recovered", count=len(records))
     return len(records)
 
 
-async def _recover_run(engine: Engine, record: RunRecord) -> None:
+async def fail_orphans(engine: Engine) -> int:
+    """End active tasks that nobody works on (another program's records); how many there were."""
+    orphans = await engine.store.read_orphans()
+    for task_id in orphans:
+        stored = await engine.store.read_task(None, task_id)
+        if stored is not None and task_id not in engine.live:
+            words = closing_words(engine, stored)
+            failed = words.status_text(TaskState.FAILED, ORPHANED)
+            await Journal.of_stored(engine.store, stored).end([failed], run=None)
+    if orphans:
+        log.info("orphans-failed", count=len(orphans))
+    return len(orphans)
+
+
+async def _recover_run(engine: Engine, record: RunRecord, *, goes_on: bool) -> None:
     stored = await engine.store.read_task(None, record.task_id)
     if stored is not None and is_terminal(stored.head.state):
         await fail_run(engine, record, INTERRUPTED)
@@ -52,7 +70,7 @@ async def _recover_run(engine: Engine, record: RunRecord) -> None:
         return
     reason = _why_not_again(engine, record)
     if reason is not None:
-        await fail_run(engine, record, reason)
+        await fail_run(engine, record, reason, goes_on=goes_on)
         return
     again = msgspec.structs.replace(record, attempt=record.attempt + 1)
     await engine.store.start_run(again.id, fence=again.fence, attempt=again.attempt)
@@ -83,9 +101,12 @@ async def _go_on(engine: Engine, record: RunRecord, stored: StoredTask | None) -
     engine.relaunch(record, live)
 
 
-async def fail_run(engine: Engine, record: RunRecord, reason: str) -> None:
+async def fail_run(
+    engine: Engine, record: RunRecord, reason: str, *, goes_on: bool = False
+) -> None:
     """End an interrupted run: its task says why (a direct run becomes a failed task).
 
+    With `goes_on` more messages wait on the task: it says why and stays `working`.
     What the store does not take now is tried again by upkeep.
     """
     try:
@@ -95,17 +116,20 @@ async def fail_run(engine: Engine, record: RunRecord, reason: str) -> None:
         elif is_terminal(stored.head.state):
             await Journal.of_stored(engine.store, stored).end([], run=record)
         else:
-            await _fail_task(engine, record, stored, reason)
+            state = TaskState.WORKING if goes_on else TaskState.FAILED
+            await _fail_task(engine, record, stored, (state, reason))
     except GatewayError as error:
         log.warning("run-not-recovered", run_id=record.id, reason=error.message)
         if isinstance(error, StoreUnavailable):
             engine.abandoned.append(record)
 
 
-async def _fail_task(engine: Engine, record: RunRecord, stored: StoredTask, reason: str) -> None:
+async def _fail_task(
+    engine: Engine, record: RunRecord, stored: StoredTask, last_word: tuple[TaskState, str]
+) -> None:
     words = closing_words(engine, stored)
     events: list[Event] = list(_closings(await _all_events(engine, record)))
-    events.append(words.status_text(TaskState.FAILED, reason))
+    events.append(words.status_text(*last_word))
     await Journal.of_stored(engine.store, stored).end(events, run=record)
 
 

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
+_BREATH = 256
+"""After so many events of one agent everybody else gets a turn."""
+
 
 class LiveRun:
     """A run from its acceptance to its end."""
@@ -57,6 +60,7 @@ class LiveRun:
         self._is_interruptible = False
         """True while the run may be broken off: it waits, or its agent is at work."""
         self._is_timed_out = False
+        self._events = 0
         self._overflow: str | None = None
         """Why what the agent said could not be written."""
         self._is_refused = False
@@ -96,7 +100,7 @@ class LiveRun:
         """Ask the agent when it is this run's turn, unless the run is cancelled before."""
         self._is_interruptible = True
         try:
-            if self.is_cancel_requested:
+            if self.is_cancel_requested or self._engine.is_stopping:
                 raise asyncio.CancelledError
             await self._place.wait_turn()
             await self._begin()
@@ -155,6 +159,8 @@ class LiveRun:
         if error is None and not isinstance(submission.result(), Known):
             if self.live is not None and self.live.opening is not None:
                 self.live.submitted(self)
+            elif self.live is not None:
+                self._engine.spawn(self._show_task())
             return
         if isinstance(error, GatewayError):
             self._refuse(Refused(error))
@@ -238,7 +244,7 @@ class LiveRun:
     async def _ask_agent(self, transcript: Transcript) -> str | None:
         """Let the agent answer; why it failed, when it did."""
         limit = self._engine.limits.run_s
-        timer = self._engine.loop.call_later(limit, self._time_out)
+        self._timer = self._engine.loop.call_later(limit, self._time_out)
         try:
             await self._drive(transcript)
         except asyncio.CancelledError:
@@ -256,7 +262,7 @@ class LiveRun:
             log.warning("agent-failed", task_id=task_id, reason=reason, at=_raised_at(error))
             return reason
         finally:
-            timer.cancel()
+            self._timer.cancel()
             self._is_interruptible = False
         self.is_cancel_requested = False  # it managed to complete first
         return None
@@ -266,13 +272,20 @@ class LiveRun:
         if self.live is not None and self.live.journal.failure is not None:
             _uncancel()
             raise self.live.journal.failure
-        if not (self.is_cancel_requested or self._is_timed_out or self._overflow):
+        is_ours = self.is_cancel_requested or self._is_timed_out or self._overflow
+        if self._engine.is_forcing or not is_ours:
             raise asyncio.CancelledError
 
     def _time_out(self) -> None:
+        """Break the agent off; one that goes on all the same is broken off again, and again."""
         self._is_timed_out = True
-        if self.task is not None:
-            self.task.cancel()
+        self._interrupt()
+        engine = self._engine
+        self._timer = engine.loop.call_later(engine.limits.cancel_s, self._time_out)
+
+    def stop(self) -> None:
+        """The gateway stops: break off, unless the run is being broken off or ended already."""
+        self._interrupt()
 
     async def _drive(self, transcript: Transcript) -> None:
         agent = self._engine.agents.find(self.record.binding.agent_id)
@@ -289,6 +302,9 @@ class LiveRun:
                 await self._take(transcript, event)
                 if transcript.is_over:
                     break
+                self._events += 1
+                if not self._events % _BREATH:
+                    await asyncio.sleep(0)  # an agent that never waits must not starve the others
         finally:
             self._is_interruptible = False  # clean-up is left to end
             await _close(stream)
@@ -315,10 +331,9 @@ class LiveRun:
         if type(event) is TextDelta:
             self._flush_text()
         limits = self._engine.limits
-        if (
-            journal.in_flight > limits.inflight_events
-            or transcript.pending_size > limits.pending_text
-        ):
+        if transcript.pending_size > limits.pending_text:
+            await journal.settle()
+        elif journal.in_flight > limits.inflight_events:
             await journal.settle(limits.inflight_events // 2)
 
     def _after_commit(self) -> None:

@@ -1,6 +1,12 @@
 """What a sender gets: the first thing to show, or how it ended; for a repeated message the same."""
 
-from openclaw_a2a.model.errors import Overloaded, StoreUnavailable, TaskNotFound
+from openclaw_a2a.model.errors import (
+    GatewayError,
+    LeaseLost,
+    Overloaded,
+    StoreUnavailable,
+    TaskNotFound,
+)
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.stored import StoredTask
 from openclaw_a2a.ports import Known
@@ -9,6 +15,7 @@ from openclaw_a2a.runtime.engine import Engine
 from openclaw_a2a.runtime.live import Answer, Ended, KnownRun, Refused, Shown
 from openclaw_a2a.runtime.read import task_bytes
 from openclaw_a2a.runtime.run import LiveRun
+from openclaw_a2a.runtime.submit import check_continuation
 from openclaw_a2a.runtime.view import TaskView
 
 
@@ -18,7 +25,7 @@ async def first_of(engine: Engine, run: LiveRun | KnownRun) -> Shown | Answer:
     if not isinstance(first, Refused):
         return first
     if first.known is None:
-        raise first.error or StoreUnavailable("the run ended without a word")
+        raise await _why_refused(engine, run, first)
     return await _first_known(engine, run, first.known)
 
 
@@ -28,8 +35,23 @@ async def outcome_of(engine: Engine, run: LiveRun | KnownRun) -> Ended | Answer:
     if not isinstance(outcome, Refused):
         return outcome
     if outcome.known is None:
-        raise outcome.error or StoreUnavailable("the run ended without a word")
+        raise await _why_refused(engine, run, outcome)
     return await _outcome_known(engine, run, outcome.known)
+
+
+async def _why_refused(engine: Engine, run: LiveRun | KnownRun, refusal: Refused) -> GatewayError:
+    """The error to tell; a task that moved on while the message arrived is looked at again."""
+    error = refusal.error or StoreUnavailable("the run ended without a word")
+    if not isinstance(error, LeaseLost) or not isinstance(run, LiveRun):
+        return error
+    stored = await engine.store.read_task(run.record.scope, run.record.task_id)
+    if stored is None:
+        return error
+    try:
+        check_continuation(stored.head, run.record.message)
+    except GatewayError as reason:
+        return reason
+    return Overloaded(f"task {stored.head.id} moved on meanwhile; send the message again")
 
 
 async def _first_known(engine: Engine, sent: LiveRun | KnownRun, known: Known) -> Shown | Answer:

@@ -16,7 +16,7 @@ Result = TypeVar("Result")
 MAX_GROUP = 512
 """With so many writes a transaction is full: bounds how long the first of them waits."""
 
-_PATIENCE = 8
+_PATIENCE = 4
 """For so many turns of the event loop writes are collected, as long as each turn brings some."""
 
 

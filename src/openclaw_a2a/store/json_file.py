@@ -141,6 +141,10 @@ class JsonFileStore:
         """Take over runs of other owners, in order of arrival."""
         return await self._put(ClaimLine(owner, lease_until, expired_at))
 
+    async def read_orphans(self) -> list[TaskId]:
+        """Active tasks that have no run."""
+        return self._shown.read_orphans()
+
     def renew_leases(self, owner: OwnerId, *, lease_until: datetime) -> Awaitable[None]:
         """Keep all runs of this owner."""
         return self._put(RenewLine(owner, lease_until))

@@ -8,7 +8,7 @@ from typing import cast
 import msgspec
 
 from openclaw_a2a.model.ids import MessageId, OwnerId, RunId, TaskId
-from openclaw_a2a.model.states import is_terminal
+from openclaw_a2a.model.states import is_active, is_terminal
 from openclaw_a2a.model.stored import Entry, RunRecord, StoredTask, TaskHead
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import (
@@ -143,6 +143,15 @@ class Ledger:
         ids = self._order.page(query)
         tasks = tuple(self.tasks[task_id].stored() for task_id in ids[: query.limit])
         return TaskPage(tasks, has_more=len(ids) > query.limit, total=self._order.total(query))
+
+    def read_orphans(self) -> list[TaskId]:
+        """Active tasks that have no run."""
+        at_work = {run.task_id for run in self.runs.values()}
+        return [
+            task_id
+            for task_id, task in self.tasks.items()
+            if is_active(task.head.state) and task_id not in at_work
+        ]
 
     def read_known(
         self, scope: Scope, message_id: MessageId, *, body_hash: bytes | None = None

@@ -65,6 +65,10 @@ class MemoryStore:
         """Take over runs of other owners, in order of arrival."""
         return self._ledger.claim_runs(owner, lease_until=lease_until, expired_at=expired_at)
 
+    async def read_orphans(self) -> list[TaskId]:
+        """Active tasks that have no run."""
+        return self._ledger.read_orphans()
+
     def renew_leases(self, owner: OwnerId, *, lease_until: datetime) -> Awaitable[None]:
         """Keep all runs of this owner."""
         return _settled(lambda: self._ledger.renew_leases(owner, lease_until))

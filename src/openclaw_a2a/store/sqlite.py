@@ -112,6 +112,10 @@ class SqliteStore:
         claim = sqlite_chores.Claim(owner, lease_until, expired_at)
         return await self._put(sqlite_chores.claim_runs, claim)
 
+    async def read_orphans(self) -> list[TaskId]:
+        """Active tasks that have no run."""
+        return self._read(lambda reader: reader.read_orphans())
+
     def renew_leases(self, owner: OwnerId, *, lease_until: datetime) -> Awaitable[None]:
         """Keep all runs of this owner."""
         return self._put(sqlite_chores.renew_leases, sqlite_chores.Renewal(owner, lease_until))

@@ -34,6 +34,10 @@ _SELECT_EVENTS = """
 SELECT sequence, body, state FROM event
 WHERE task = (SELECT number FROM task WHERE id = ?) AND sequence > ? ORDER BY sequence LIMIT ?"""
 _SELECT_RESUME = "SELECT resume FROM task WHERE id = ?"
+_SELECT_ORPHANS = """
+SELECT t.id FROM tally y
+JOIN task t ON t.principal = y.principal AND t.account = y.account AND t.state = y.state
+WHERE y.state IN (1, 2) AND y.count > 0 AND t.id NOT IN (SELECT task FROM run)"""
 _SELECT_KEYS = "SELECT principal, account, message_id FROM message"
 _SELECT_KNOWN = """
 SELECT run, task, answer, body_hash FROM message
@@ -117,6 +121,10 @@ class SqliteReader:
         """Committed events with a higher sequence, in order."""
         rows = self._connection.execute(_SELECT_EVENTS, (task_id, after, limit))
         return [_entry(row) for row in rows]
+
+    def read_orphans(self) -> list[TaskId]:
+        """Active tasks that have no run."""
+        return [row[0] for row in self._connection.execute(_SELECT_ORPHANS)]
 
     def read_known(
         self, scope: Scope, message_id: MessageId, *, body_hash: bytes | None = None
