@@ -277,7 +277,8 @@ class LiveRun:
             raise asyncio.CancelledError
 
     def _time_out(self) -> None:
-        """Break the agent off; one that goes on all the same is broken off again, and again."""
+        """Break the agent off; one that has not stopped in its time is broken off again."""
+        self._is_interruptible = self._is_interruptible or self._is_timed_out
         self._is_timed_out = True
         self._interrupt()
         engine = self._engine
