@@ -107,9 +107,13 @@ class Gateway:
         return sum(len(engine.runs) for engine in self.engines.values())
 
     async def drain(self, seconds: float) -> int:
-        """Take nothing more in, let runs end, then end the streams; how many runs are left."""
-        drains = [engine.drain(seconds) for engine in self.engines.values()]
-        left = sum(await asyncio.gather(*drains))
+        """Take nothing more in, let runs end, then break off the rest; how many runs are left.
+
+        Whoever waits for one of those is told to come back, and every stream ends.
+        """
+        engines = self.engines.values()
+        left = sum(await asyncio.gather(*[engine.drain(seconds) for engine in engines]))
+        await asyncio.gather(*[engine.stop() for engine in engines])
         self.streams.close_all()
         return left
 

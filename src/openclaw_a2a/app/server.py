@@ -37,7 +37,7 @@ class _Server(uvicorn.Server):
 
     def _begin_stop(self, name: str) -> None:
         if self._draining is not None:
-            self._tell_left()
+            self._tell_left(self._gateway.run_count)
             self.force_exit = self.should_exit = True
             return
         if self._is_for_people:
@@ -47,13 +47,14 @@ class _Server(uvicorn.Server):
         self._draining = self._loop.create_task(self._drain())
 
     async def _drain(self) -> None:
-        await self._gateway.drain(self._stop_s)
-        if not self.should_exit:
-            self._tell_left()
-        self.should_exit = True
+        try:
+            left = await self._gateway.drain(self._stop_s)
+            if not self.should_exit:
+                self._tell_left(left)
+        finally:
+            self.should_exit = True
 
-    def _tell_left(self) -> None:
-        left = self._gateway.run_count
+    def _tell_left(self, left: int) -> None:
         if left and self._is_for_people:
             tell(left_behind(left))
         elif left:

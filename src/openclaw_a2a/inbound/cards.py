@@ -70,8 +70,7 @@ class CardPage:
         body, tag = self._pages[asked == Wire.V1.value]
         headers = [(b"etag", tag), _CACHE, _VARY]
         if _knows(exchange.header(b"if-none-match"), tag.decode()):
-            start = {"type": "http.response.start", "status": 304, "headers": headers}
-            await exchange.send(start)
+            await exchange.begin(304, headers)
             await exchange.send({"type": "http.response.body", "body": b""})
         else:
             await exchange.answer(200, body, headers=headers)

@@ -18,7 +18,7 @@ A2A_JSON = b"application/a2a+json"
 class Exchange:
     """One request and the way to answer it."""
 
-    __slots__ = ("headers", "method", "path", "receive", "scope", "send")
+    __slots__ = ("headers", "is_begun", "method", "path", "receive", "scope", "send")
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.scope = scope
@@ -27,6 +27,8 @@ class Exchange:
         self.headers: Headers = dict(scope["headers"])
         self.method: str = scope["method"]
         self.path: str = scope["path"]
+        self.is_begun = False
+        """True when status and headers are out."""
 
     def header(self, name: bytes) -> str | None:
         """A header's value, by its lower-case name."""
@@ -104,8 +106,13 @@ class Exchange:
             (b"content-length", b"%d" % len(body)),
             *headers,
         ]
-        await self.send({"type": "http.response.start", "status": status, "headers": all_headers})
+        await self.begin(status, all_headers)
         await self.send({"type": "http.response.body", "body": body})
+
+    async def begin(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
+        """Send status and headers; a body has to follow."""
+        self.is_begun = True
+        await self.send({"type": "http.response.start", "status": status, "headers": headers})
 
 
 def too_large(limit: int) -> BodyTooLarge:

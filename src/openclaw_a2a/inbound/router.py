@@ -1,5 +1,6 @@
 """Which address is answered by whom."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 
@@ -16,6 +17,7 @@ from openclaw_a2a.wire.card import card_json
 
 log = structlog.get_logger(__name__)
 
+STOPPING = "A2A_STOPPING"
 Page = Callable[[Exchange], Awaitable[None]]
 
 
@@ -41,15 +43,24 @@ class Router:
         """Answer one request."""
         if scope["type"] != "http":
             return
+        exchange = Exchange(scope, receive, send)
         try:
-            exchange = Exchange(scope, receive, send)
             page = self._pages.get((exchange.method, exchange.path)) or self._find(exchange.path)
             await page(exchange)
+        except asyncio.CancelledError:
+            await self._break_off(exchange)
         except Exception:  # the edge of the server: whatever broke is ours
-            log.exception("route-broken", path=scope.get("path"))
-            exchange = Exchange({**scope, "headers": ()}, receive, send)
+            log.exception("route-broken", path=exchange.path)
+            if exchange.is_begun:
+                raise
             text = "this address failed to answer; the log of the gateway says why"
             await _problem(exchange, 500, "A2A_INBOUND_ROUTE_ERROR", text, self._default)
+
+    async def _break_off(self, exchange: Exchange) -> None:
+        """The server leaves and does not wait for this request any longer."""
+        if not exchange.is_begun:
+            text = "the gateway is stopping; try again when it is back"
+            await _problem(exchange, 503, STOPPING, text, self._default)
 
     def _find(self, path: str) -> Page:
         for prefix, page in self._prefixes:
@@ -99,4 +110,5 @@ async def _problem(exchange: Exchange, status: int, code: str, text: str, accoun
         "message": text,
         "details": {"channel": "a2a", "accountId": account},
     }
-    await exchange.answer(status, msgspec.json.encode({"error": error}))
+    headers = [(b"retry-after", b"5")] if code == STOPPING else []
+    await exchange.answer(status, msgspec.json.encode({"error": error}), headers=headers)

@@ -133,8 +133,7 @@ async def _watch(receive: Receive, follower: Follower) -> None:
 
 
 async def _begin(exchange: Exchange) -> None:
-    start = {"type": "http.response.start", "status": 200, "headers": list(SSE_HEADERS)}
-    await exchange.send(start)
+    await exchange.begin(200, list(SSE_HEADERS))
 
 
 async def _push(exchange: Exchange, chunk: bytes) -> None:

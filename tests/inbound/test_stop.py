@@ -1,0 +1,88 @@
+"""A stop in order: whoever waits gets an answer, and what is unfinished is found again."""
+
+import asyncio
+import time
+
+import pytest
+
+from .conftest import MakeGateway
+from .gateway_process import GatewayProcess, Heard, message
+
+pytestmark = pytest.mark.slow
+
+SETTINGS = {
+    "server": {"stopSeconds": 1},
+    "agents": {
+        "main": {"adapter": "command", "command": ["sleep", "30"], "input": "stdin"},
+    },
+    "channels": {
+        "a2a": {
+            "accounts": {
+                "default": {"agentStyle": "hybrid"},
+                "tasks": {"agentStyle": "task-generating"},
+            }
+        }
+    },
+}
+
+
+def _is_draining(answer: Heard) -> bool:
+    [detail] = answer.json["error"]["data"]
+    is_named = detail["metadata"]["code"] == "draining"
+    return is_named and answer.status == 503 and int(answer.headers["retry-after"]) >= 1
+
+
+async def _runs_begun(gateway: GatewayProcess, count: int) -> None:
+    """Wait until so many programs of the gateway run."""
+    assert gateway.process is not None
+    children = f"/proc/{gateway.process.pid}/task/{gateway.process.pid}/children"
+    async with asyncio.timeout(10):
+        while True:
+            with open(children, encoding="utf-8") as file:
+                if len(file.read().split()) >= count:
+                    return
+            await asyncio.sleep(0.02)  # the programs tell nobody that they run
+
+
+@pytest.mark.requirement("door.drain")
+async def test_everybody_who_waits_is_answered_when_the_gateway_stops(
+    make_gateway: MakeGateway,
+) -> None:
+    gateway = make_gateway(SETTINGS)
+    await gateway.start()
+    rpc = "/agents/tasks/a2a/jsonrpc"
+    at_once = message("a", "m-1", returnImmediately=True)
+    task = (await gateway.call("SendMessage", at_once, path=rpc)).json
+    waiting = [
+        asyncio.create_task(gateway.call("SendMessage", message("b", "m-2"))),
+        asyncio.create_task(gateway.call("SendStreamingMessage", message("c", "m-3"))),
+    ]
+    task_id = task["result"]["task"]["id"]
+    following = asyncio.create_task(gateway.call("SubscribeToTask", {"id": task_id}, path=rpc))
+    await _runs_begun(gateway, 3)
+    gateway.terminate()
+    began = time.monotonic()
+    await _refuses(gateway)
+    assert [_is_draining(answer) for answer in await asyncio.gather(*waiting)] == [True, True]
+    followed = await following
+    assert followed.status == 200
+    assert b"event: error" not in followed.body
+    assert await gateway.wait() == 0
+    assert time.monotonic() - began < 4.5
+    assert "Traceback" not in gateway.log()
+    assert "ASGI" not in gateway.log()
+    await gateway.start()
+    recovered = await gateway.call("GetTask", {"id": task_id}, path=rpc)
+    assert recovered.json["result"]["status"]["state"] in (
+        "TASK_STATE_FAILED",
+        "TASK_STATE_SUBMITTED",
+        "TASK_STATE_WORKING",
+    )
+
+
+async def _refuses(gateway: GatewayProcess) -> None:
+    """A new message is refused while runs may still go on."""
+    async with asyncio.timeout(1):
+        while (await gateway.ask(b"GET", "/readyz")).status == 200:
+            await asyncio.sleep(0.01)  # the signal arrives when it arrives
+    assert _is_draining(await gateway.call("SendMessage", message("d", "m-4")))
