@@ -52,6 +52,11 @@ def test_every_command_explains_itself(command, name: str) -> None:
     assert f"openclaw-a2a {name}" in shown.out
 
 
+def test_help_names_the_text_to_send_and_every_exit_code(command) -> None:
+    assert "send [OPTIONS] TEXT" in command("send", "--help").out
+    assert all(f"{code} " in overview() for code in (0, 1, 2, 3, 130))
+
+
 @pytest.mark.parametrize(
     ("arguments", "hint"),
     [

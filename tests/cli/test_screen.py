@@ -1,5 +1,7 @@
 """How a stream of events is drawn."""
 
+import sys
+
 import pytest
 
 from openclaw_a2a.cli.screen import Screen
@@ -86,6 +88,34 @@ def test_text_that_is_replaced_begins_anew(draw) -> None:
 def test_every_message_has_its_own_lines(draw) -> None:
     out, _ = draw(piece("one", "a"), piece("two", "b"), piece("!", "b"))
     assert out == "one\ntwo!\n"
+
+
+def test_parts_of_one_message_each_begin_on_a_new_line(draw) -> None:
+    parts = (Part.of_text("one"), Part.of_text("two\n"), Part.of_url("https://a.example/y"))
+    lines = "one\ntwo\n[file https://a.example/y]\n"
+    assert draw(StreamBody(message=Message("m", Role.AGENT, parts)))[0] == lines
+    made = ArtifactUpdate("t", "c", Artifact("a", parts))
+    ended = StreamBody(
+        task=Task("t", "c", TaskStatus(TaskState.COMPLETED), (Artifact("a", parts),))
+    )
+    assert draw(StreamBody(artifact_update=made), ended)[0] == lines
+
+
+def test_pieces_of_a_text_stay_together(draw) -> None:
+    pieces = Artifact("a", (Part.of_text("one "), Part.of_text("two")))
+    assert draw(task(TaskState.WORKING, pieces), piece("!"))[0] == "one two!\n"
+    file = ArtifactUpdate("t", "c", Artifact("a", (Part.of_url("https://b"),)), append=True)
+    assert draw(piece("see"), StreamBody(artifact_update=file))[0] == "see\n[file https://b]\n"
+
+
+def test_a_task_under_way_has_its_state_before_its_text(capsys, monkeypatch) -> None:
+    monkeypatch.setattr("sys.stderr", sys.stdout)  # what is seen in which order
+    screen = Screen()
+    screen.draw(task(TaskState.WORKING, artifact("so far")))
+    screen.draw(status(TaskState.COMPLETED, "so far"))
+    screen.finish()
+    seen = capsys.readouterr().out.splitlines()
+    assert seen == ["task t · context c", "working", "so far", "completed"]
 
 
 def test_tools_and_notes_are_talk(draw) -> None:

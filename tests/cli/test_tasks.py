@@ -52,7 +52,31 @@ def test_the_list_can_be_narrowed(echo) -> None:
     assert [task["contextId"] for task in tasks["tasks"]] == ["narrow"]
     none = echo("tasks", "list", "--context", "narrow", "--state", "input-required")
     assert (none.code, none.out) == (0, "")
-    assert "openclaw-a2a send" in none.err
+    assert none.err == "No tasks in state input-required of context narrow.\n"
+
+
+@pytest.mark.parametrize("limit", ["0", "-1"])
+def test_a_list_of_nothing_is_refused(echo, limit: str) -> None:
+    shown = echo("tasks", "list", "--limit", limit)
+    assert shown.code == 2
+    assert "--limit must be at least 1" in shown.err
+
+
+def test_a_narrow_terminal_gets_short_ids(echo, task_id: str, monkeypatch) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("NO_COLOR", "1")
+    for columns, shown_id in (("119", task_id[:8]), ("120", task_id)):
+        monkeypatch.setenv("COLUMNS", columns)
+        assert echo("tasks", "list").out.splitlines()[1].startswith(f"{shown_id}  completed")
+    monkeypatch.setenv("COLUMNS", "80")
+    assert echo("tasks", "list", "--json").json["tasks"][0]["id"] == task_id
+
+
+@pytest.mark.parametrize("words", [["show"], ["watch"], ["cancel"], ["delete", "--yes"]])
+def test_an_empty_id_is_told_in_one_sentence(echo, words: list[str]) -> None:
+    shown = echo("tasks", *words, "")
+    assert shown.code == 2
+    assert shown.err.startswith("error usage: the task's id is empty\n")
 
 
 def test_more_than_a_page_is_listed(echo) -> None:

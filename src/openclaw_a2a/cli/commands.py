@@ -11,6 +11,8 @@ from openclaw_a2a.cli.output import say
 from openclaw_a2a.cli.overview import ALIASES, COMMANDS
 from openclaw_a2a.model.errors import GatewayError
 
+_USAGES = {"send": "Usage: openclaw-a2a send [OPTIONS] TEXT..."}
+
 
 def build_commands() -> App:
     """The commands; the code of each is loaded when it is used."""
@@ -22,7 +24,8 @@ def build_commands() -> App:
         result_action="return_value",
     )
     for name, (place, _) in COMMANDS.items():
-        app.command(f"openclaw_a2a.cli.{place}", name, alias=ALIASES.get(name))
+        more = {"usage": _USAGES[name]} if name in _USAGES else {}
+        app.command(f"openclaw_a2a.cli.{place}", name, alias=ALIASES.get(name), **more)
     return app
 
 

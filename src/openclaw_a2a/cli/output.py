@@ -11,6 +11,7 @@ from openclaw_a2a.model.ids import Json
 from openclaw_a2a.settings import read_surroundings
 
 _STYLES = {"dim": "2", "red": "31", "green": "32", "yellow": "33", "bold": "1"}
+_ROOMY = 120
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -54,13 +55,22 @@ def clean(text: str) -> str:
     return _CONTROLS.sub("", text)
 
 
+def is_narrow() -> bool:
+    """True on a terminal that has no room for long ids in tables."""
+    return sys.stdout.isatty() and _columns() < _ROOMY
+
+
+def _columns() -> int:
+    import shutil
+
+    return shutil.get_terminal_size().columns
+
+
 def _cut(text: str, used: int) -> str:
     line = " ".join(text.split())
     if not sys.stdout.isatty():
         return line
-    import shutil
-
-    room = max(10, shutil.get_terminal_size().columns - used)
+    room = max(10, _columns() - used)
     return line if len(line) <= room else f"{line[: room - 1]}…"
 
 

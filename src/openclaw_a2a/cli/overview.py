@@ -28,7 +28,7 @@ First steps:
   openclaw-a2a send "hello"    asks it something, from another terminal
 
 Exit codes: 0 done, 1 the task or the command failed, 2 wrong usage or settings,
-3 the gateway cannot be reached.
+3 the gateway cannot be reached, 130 interrupted with Ctrl-C (the task goes on).
 
 Environment: OPENCLAW_A2A_CONFIG (settings file), OPENCLAW_A2A_DATA (data folder),
 OPENCLAW_A2A_URL and OPENCLAW_A2A_TOKEN (the gateway to talk to), NO_COLOR, and every

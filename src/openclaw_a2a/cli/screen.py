@@ -1,5 +1,7 @@
 """Draws what happens to a task: its text as it comes, everything else beside it."""
 
+from collections.abc import Iterable
+
 import msgspec
 
 from openclaw_a2a.cli.flags import NO_CONNECTION, Connection
@@ -43,34 +45,44 @@ class Screen:
         if self._task_id is None:
             say(f"task {task.id} · context {task.context_id}", "dim")
         self._task_id = task.id
+        # What is under way has its state before its text; an end or a question comes after it.
+        if not (is_terminal(task.status.state) or is_paused(task.status.state)):
+            self._draw_status(task.status)
         for artifact in task.artifacts:
-            self._draw_artifact(artifact, is_whole=True)
-        self._draw_status(task.status)
+            self._draw_artifact(artifact, is_whole=True, are_pieces=True)
+        self._draw_status(task.status, is_known=True)
 
-    def _draw_status(self, status: TaskStatus) -> None:
+    def _draw_status(self, status: TaskStatus, *, is_known: bool = False) -> None:
         text = message_text(status.message) if status.message else ""
         is_repeat = status.state is TaskState.COMPLETED and bool(self._shown)
         if status.state is TaskState.COMPLETED and text and not is_repeat:
             show(text)
         if is_terminal(status.state):
             self._end_line()
-        if status.state is not self._state or (text and status.state is TaskState.WORKING):
+        is_news = status.state is not self._state
+        if is_news or (text and status.state is TaskState.WORKING and not is_known):
             note = "" if not text or status.state is TaskState.COMPLETED else f": {text}"
             self._aside(f"{state_name(status.state)}{note}")
         self._state = status.state
 
     def _draw_update(self, update: ArtifactUpdate) -> None:
-        self._draw_artifact(update.artifact, is_whole=not update.append)
+        self._draw_artifact(
+            update.artifact, is_whole=not update.append, are_pieces=bool(update.append)
+        )
 
-    def _draw_artifact(self, artifact: Artifact, *, is_whole: bool) -> None:
+    def _draw_artifact(self, artifact: Artifact, *, is_whole: bool, are_pieces: bool) -> None:
         if (artifact.metadata or {}).get("source") == "tool":
             self._draw_tool(artifact)
             return
-        text = "".join(part_text(part) for part in artifact.parts)
+        text = parts_text(artifact.parts, are_pieces=are_pieces)
         before = self._shown.get(artifact.artifact_id, "")
         if is_whole:
-            self._draw_whole(artifact, text, before)
+            other = parts_text(artifact.parts, are_pieces=not are_pieces)
+            is_other = other.startswith(before) and not text.startswith(before)
+            self._draw_whole(artifact, other if is_other else text, before)
         else:
+            is_apart = artifact.parts[:1] and artifact.parts[0].text is None
+            text = f"\n{text}" if is_apart and before and not before.endswith("\n") else text
             self._write(artifact, text)
             self._shown[artifact.artifact_id] = before + text
 
@@ -115,7 +127,20 @@ def state_name(state: TaskState) -> str:
 
 def message_text(message: Message) -> str:
     """A message as text, files and data included."""
-    return "\n\n".join(part_text(part) for part in message.parts)
+    return parts_text(message.parts)
+
+
+def parts_text(parts: Iterable[Part], *, are_pieces: bool = False) -> str:
+    """Parts as text, each on lines of its own; pieces of one text are joined as they are."""
+    text, was_text = "", True
+    for part in parts:
+        is_text = part.text is not None
+        is_piece = are_pieces and is_text and was_text
+        if text and not is_piece and not text.endswith("\n"):
+            text += "\n"
+        text += part_text(part)
+        was_text = is_text
+    return text
 
 
 def part_text(part: Part) -> str:

@@ -63,7 +63,7 @@ def send(
     text
         What to say; - reads it from standard input.
     """
-    message = build_message(_words(text), sending.file or [])
+    message = build_message(_words(text), sending.file or [], connection)
     with connect(connection) as client:
         task_id = TaskId(find_task(client, sending.task)) if sending.task else None
         context_id = ContextId(sending.context) if sending.context else None
@@ -74,13 +74,14 @@ def send(
         return _send_and_follow(client, params, connection=connection, as_json=as_json)
 
 
-def build_message(text: str, files: list[Path]) -> Message:
+def build_message(text: str, files: list[Path], connection: Connection) -> Message:
     """The message to send. Raises: InvalidRequest."""
     parts = ([Part.of_text(text)] if text else []) + [_file_part(path) for path in files]
     if not parts:
+        hello = connection.command('send "hello"')
         raise InvalidRequest(
             "there is nothing to send",
-            details={"code": "usage", "nextStep": 'Say something: openclaw-a2a send "hello"'},
+            details={"code": "usage", "nextStep": f"Say something: {hello}"},
         )
     return Message(MessageId(str(uuid.uuid4())), Role.USER, tuple(parts))
 

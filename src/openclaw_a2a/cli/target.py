@@ -86,8 +86,11 @@ def list_tasks(client: "Client", filters: JsonObject) -> Iterator[TaskList]:
 def find_task(client: "Client", prefix: str) -> str:
     """The id of the task whose id is or begins with this.
 
-    Raises: AgentFailed (no such task), InvalidRequest (several).
+    Raises: AgentFailed (no such task), InvalidRequest (several, or nothing given).
     """
+    if not prefix.strip():
+        step = "Give the task's id, or its beginning."
+        raise InvalidRequest("the task's id is empty", details={"code": "usage", "nextStep": step})
     try:
         client.call("GetTask", {"id": prefix, "historyLength": 0})
     except AgentFailed as error:

@@ -9,8 +9,8 @@ from cyclopts import App, Parameter
 
 from openclaw_a2a.cli.failure import DONE
 from openclaw_a2a.cli.flags import NO_CONNECTION, Connection, JsonFlag
-from openclaw_a2a.cli.output import say, show, show_json, show_table
-from openclaw_a2a.cli.screen import message_text, part_text, state_name
+from openclaw_a2a.cli.output import is_narrow, say, show, show_json, show_table
+from openclaw_a2a.cli.screen import message_text, parts_text, state_name
 from openclaw_a2a.cli.send import show_events
 from openclaw_a2a.cli.target import PAGE, TaskList, connect, decode, find_task, get_task, list_tasks
 from openclaw_a2a.model.errors import InvalidRequest
@@ -30,6 +30,7 @@ _COLOURS = {
     "auth-required": "yellow",
     "canceled": "dim",
 }
+_SHORT_ID = 8
 StateName = Literal[
     "submitted",
     "working",
@@ -63,8 +64,8 @@ def list_(
     connection: Connection = NO_CONNECTION,
 ) -> int:
     """List tasks, the newest first."""
+    params = _list_params(filters)
     with connect(connection) as client:
-        params = _list_params(filters)
         pages = list_tasks(client, params)
         page = next(pages)
         tasks = list(page.tasks)
@@ -75,8 +76,7 @@ def list_(
     if as_json:
         show_json({"tasks": tasks, "totalSize": page.total_size})
     elif not tasks:
-        make = connection.command('send "hello"')
-        say(f"No tasks. Make one: {make}")
+        say(_nothing(filters, connection))
     else:
         _show_list(tasks, page.total_size)
     return DONE
@@ -183,8 +183,20 @@ def _is_sure(task_id: str) -> bool:
     return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 
+def _nothing(filters: Filters, connection: Connection) -> str:
+    state = f" in state {filters.state}" if filters.state else ""
+    context = f" of context {filters.context}" if filters.context else ""
+    if state or context:
+        return f"No tasks{state}{context}."
+    make = connection.command('send "hello"')
+    return f"No tasks. Make one: {make}"
+
+
 def _list_params(filters: Filters) -> JsonObject:
-    params: JsonObject = {"pageSize": max(1, min(filters.limit, PAGE)), "historyLength": 1}
+    if filters.limit < 1:
+        message = f"--limit must be at least 1, not {filters.limit}"
+        raise InvalidRequest(message, details={"code": "usage"})
+    params: JsonObject = {"pageSize": min(filters.limit, PAGE), "historyLength": 1}
     if filters.state:
         name = filters.state.upper().replace("-", "_")
         params["status"] = TaskState(f"TASK_STATE_{name}").value
@@ -197,7 +209,8 @@ def _show_list(tasks: list[Task], total: int) -> None:
     rows = [("TASK", "STATE", "SINCE", "LAST MESSAGE")]
     for task in tasks:
         said = message_text(task.history[-1]) if task.history else ""
-        rows.append((task.id, state_name(task.status.state), _time(task.status.timestamp), said))
+        shown_id = task.id[:_SHORT_ID] if is_narrow() else task.id
+        rows.append((shown_id, state_name(task.status.state), _time(task.status.timestamp), said))
     show_table(rows, style=_COLOURS)
     if total > len(tasks):
         say(f"{len(tasks)} of {total}; more with --limit", "dim")
@@ -207,13 +220,17 @@ def _show_task(task: Task) -> None:
     show(f"task     {task.id}")
     show(f"context  {task.context_id}")
     show(f"state    {state_name(task.status.state)} since {_time(task.status.timestamp)}")
-    made = ["".join(part_text(part) for part in one.parts) for one in task.artifacts]
+    made = [one.parts for one in task.artifacts]
+    last = [task.status.message.parts] if task.status.message else []
+    whole = [*(message.parts for message in task.history), *last]
     for message in task.history:
-        if message_text(message) in made:
+        if message.parts in made:
             continue
         who = "user" if message.role.value == "ROLE_USER" else "agent"
         show(f"\n{who}:\n{_indented(message_text(message))}")
-    for artifact, text in zip(task.artifacts, made, strict=True):
+    for artifact in task.artifacts:
+        # What was also said as one message has parts of a message, and not pieces of a text.
+        text = parts_text(artifact.parts, are_pieces=artifact.parts not in whole)
         show(f"\nartifact {artifact.name or artifact.artifact_id}:\n{_indented(text)}")
 
 

@@ -47,7 +47,7 @@ from openclaw_a2a.runtime.output import (
 )
 
 NO_REPLY = "The agent finished without a visible reply."
-CANCELED = "The task was cancelled by the client."
+CANCELED = "The task was canceled by the client."
 APPROVAL_NEEDED = "The agent needs an approval before it can go on."
 
 _TOOL_VERBS = {
