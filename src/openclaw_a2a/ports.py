@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Awaitable
 from datetime import datetime
 from enum import Enum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -41,6 +41,19 @@ class Agent(Protocol):
 
     async def close(self) -> None:
         """Release what the agent holds; the gateway stops."""
+        ...
+
+
+@runtime_checkable
+class LeavesTraces(Protocol):
+    """An agent whose work may go on when the gateway is gone, such as a program."""
+
+    async def end_leftovers(self, run_id: RunId) -> None:
+        """End whatever an earlier life of the gateway left running for this run.
+
+        Recovery asks for it before anything else happens to the run. Whoever is cancelled here is
+        out of time, and ends what is left at once.
+        """
         ...
 
 

@@ -2,12 +2,16 @@
 
 import asyncio
 import os
+import random
 import time
+from contextlib import suppress
+from pathlib import Path
 
 import anyio
+import anyio.to_thread
 import pytest
 
-from openclaw_a2a.agents import process, process_tree
+from openclaw_a2a.agents import CommandAgent, CommandOptions, process_stop, process_tree
 from openclaw_a2a.agents.process import Launch, spawn
 from openclaw_a2a.model.errors import AgentFailed
 
@@ -142,6 +146,54 @@ async def test_what_still_writes_when_the_program_ends_may_finish(serve, text, m
     assert await text(agent, make_turn()) == "early\nlate\n"
 
 
+ESCAPES = {
+    "held-output": "(env -i setsid sleep {0} </dev/null 2>/dev/null &)",
+    "held-errors": "(env -i setsid sleep {0} </dev/null >/dev/null &)",
+    "kept-mark": "(setsid sleep {0} </dev/null >/dev/null 2>&1 &)",
+    "kept-session": "(env -i sleep {0} </dev/null >/dev/null 2>&1 &)",
+    "kept-parent": "env -i setsid sleep {0} </dev/null >/dev/null 2>&1 &",
+}
+"""Processes that have given up everything by which they can be found, but for one thing."""
+
+
+def sleeper(seconds):
+    """The id of the process `sleep SECONDS`, when there is one."""
+    wanted = b"sleep\0%d\0" % seconds
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if path.read_bytes() == wanted:
+                return int(path.parent.name)
+    return None
+
+
+def wait_for_sleeper(seconds):
+    deadline = time.monotonic() + 20
+    while sleeper(seconds) is None:
+        assert time.monotonic() < deadline, "the process did not come up"
+        time.sleep(0.01)  # it comes up by itself; nothing here can be awaited
+
+
+@pytest.mark.parametrize("escape", list(ESCAPES))
+async def test_cancel_ends_a_process_that_kept_one_sign_of_its_origin(make_turn, escape):
+    seconds = 10_000_000 + random.SystemRandom().randrange(80_000_000)
+    script = f"{ESCAPES[escape].format(seconds)}\necho up; exec sleep 60"
+    agent = CommandAgent(CommandOptions(("sh", "-c", script), kill_grace_seconds=1))
+    with anyio.fail_after(30):
+        events = agent.run(make_turn())
+        await anext(events)
+        await anyio.to_thread.run_sync(wait_for_sleeper, seconds)
+        await events.aclose()
+    assert sleeper(seconds) is None
+
+
+async def test_completion_ends_an_orphan_that_holds_the_output(text, make_turn):
+    seconds = 10_000_000 + random.SystemRandom().randrange(80_000_000)
+    script = f"(env -i setsid sleep {seconds} &); echo done"
+    agent = CommandAgent(CommandOptions(("sh", "-c", script), kill_grace_seconds=0.1))
+    assert await text(agent, make_turn()) == "done\n"
+    assert sleeper(seconds) is None
+
+
 async def test_polite_program_can_put_its_things_in_order(serve, make_turn, tmp_path):
     note = tmp_path / "note"
     agent = serve(
@@ -214,7 +266,7 @@ async def test_what_cannot_be_ended_is_never_called_ended(serve, make_turn, is_t
     with anyio.fail_after(30):
         pid = int((await anext(events)).text)
         with monkeypatch.context() as patch:
-            patch.setattr(process, "_KILL_S", 0.1)
+            patch.setattr(process_stop, "_KILL_S", 0.1)
             patch.setattr(os, "kill", lambda *_: None)
             patch.setattr(os, "killpg", lambda *_: None)
             with pytest.raises(AgentFailed, match=str(pid)):

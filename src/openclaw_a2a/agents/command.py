@@ -12,7 +12,9 @@ from msgspec import Meta
 
 from openclaw_a2a.agents.jsonl import read_line
 from openclaw_a2a.agents.process import Child, Launch, spawn
+from openclaw_a2a.agents.process_leftovers import end_leftovers
 from openclaw_a2a.model.errors import AgentFailed
+from openclaw_a2a.model.ids import RunId
 from openclaw_a2a.model.reply import AgentEvent, Failed, InputRequired, TextDelta
 from openclaw_a2a.model.turn import Turn
 from openclaw_a2a.ports import Recovery
@@ -101,6 +103,13 @@ class CommandAgent:
             await child.kill_tree(grace_s=self._options.kill_grace_seconds)
             self._children.discard(child)
 
+    async def end_leftovers(self, run_id: RunId) -> None:
+        """End the program that a killed gateway left running for this run, with all it started.
+
+        Raises: AgentFailed when something refuses to end.
+        """
+        await end_leftovers(run_id, grace_s=self._options.kill_grace_seconds)
+
     async def close(self) -> None:
         """End every program that still runs."""
         for child in tuple(self._children):
@@ -116,6 +125,7 @@ class CommandAgent:
             cwd=str(Path(options.cwd).expanduser()) if options.cwd else "",
             stdin=None if by_argument else turn.body.encode("utf-8", "replace"),
             linger_s=options.kill_grace_seconds,
+            name=turn.run_id,
         )
 
 

@@ -4,29 +4,22 @@ import asyncio
 import contextlib
 import errno
 import os
-import secrets
 import signal
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, cast
 
-import anyio
-import anyio.to_thread
 import msgspec
 
 from openclaw_a2a.agents.finish import finish
 from openclaw_a2a.agents.pipe import ErrorTail, Feed, Output
-from openclaw_a2a.agents.process_tree import ProcessTree
+from openclaw_a2a.agents.process_mark import MARK_VARIABLE, new_mark
+from openclaw_a2a.agents.process_stop import scan, stop
+from openclaw_a2a.agents.process_tree import ProcessTree, pipe_name
 from openclaw_a2a.model.errors import AgentError, AgentFailed, AgentUnavailable
 
-MARK_VARIABLE = "A2A_PROCESS_MARK"
-"""Inherited by everything a program starts, so that all of it can be found again."""
-
 _EXIT_POLL_S = 0.02
-_FIRST_LOOK_S = 0.002
-_SLOWEST_LOOK_S = 0.05
-_KILL_S = 5.0
 _RELEASE_S = 0.5
 
 
@@ -35,7 +28,8 @@ class Launch(msgspec.Struct, frozen=True):
 
     `environment` is the whole environment (None: the gateway's own), `variables` are added to it.
     `stdin` is fed to the program; None: it reads nothing. After the program has ended, what still
-    holds its output has `linger_s` to finish writing.
+    holds its output has `linger_s` to finish writing. By its `name` the program can be found when
+    this gateway is gone (`end_leftovers`).
     """
 
     argv: tuple[str, ...]
@@ -44,6 +38,7 @@ class Launch(msgspec.Struct, frozen=True):
     cwd: str = ""
     stdin: bytes | None = None
     linger_s: float = 2.0
+    name: str = ""
 
     @property
     def program(self) -> str:
@@ -58,7 +53,7 @@ def spawn(launch: Launch) -> "Child":
     (what the program is to be given does not fit into an argument or a variable).
     """
     _check(launch)
-    mark = secrets.token_hex(16)
+    mark = new_mark(launch.name)
     try:
         popen = subprocess.Popen(  # noqa: S603 - a list from the settings, never a shell
             launch.argv,
@@ -72,7 +67,9 @@ def spawn(launch: Launch) -> "Child":
         )
     except (OSError, ValueError) as error:
         raise _not_started(launch, error) from error
-    return Child(popen, launch, tree=ProcessTree(popen.pid, mark))
+    pipes = (popen.stdin, popen.stdout, popen.stderr)
+    names = frozenset(pipe_name(pipe.fileno()) for pipe in pipes if pipe is not None)
+    return Child(popen, launch, tree=ProcessTree(popen.pid, mark, pipes=names))
 
 
 class Child:
@@ -149,40 +146,15 @@ class Child:
 
     async def _end(self, grace_s: float) -> None:
         try:
-            await self._scan()
-            if self._is_running:
-                await self._stop(grace_s)
+            await scan(self._tree)
+            if self._is_running() and not await stop(
+                self._tree, grace_s=grace_s, is_running=self._is_running
+            ):
+                raise self._refused()
             self._tree.collect_orphans()
         finally:
             self._release()
 
-    async def _stop(self, grace_s: float) -> None:
-        self._tree.send(signal.SIGTERM)
-        self._tree.send(signal.SIGCONT)  # a stopped process could not act on it
-        await self._scan()
-        await self._die_within(grace_s)
-        await self._scan()
-        deadline = anyio.current_time() + _KILL_S
-        while self._is_running:
-            if anyio.current_time() > deadline:
-                raise self._refused()
-            self._tree.send(signal.SIGKILL)
-            await self._die_within(_SLOWEST_LOOK_S)
-            await self._scan()
-
-    async def _die_within(self, seconds: float) -> None:
-        pause_s = _FIRST_LOOK_S
-        with anyio.move_on_after(seconds):
-            while self._is_running:
-                await anyio.sleep(pause_s)
-                pause_s = min(pause_s * 2, _SLOWEST_LOOK_S)
-                self._tree.look()
-
-    async def _scan(self) -> None:
-        # A limiter of its own: ending a program must not wait for a free worker thread.
-        await anyio.to_thread.run_sync(self._tree.scan, limiter=anyio.CapacityLimiter(1))
-
-    @property
     def _is_running(self) -> bool:
         return bool(self._tree.alive) or _peek_exit_code(self._popen) is None
 
@@ -195,7 +167,7 @@ class Child:
         )
 
     def _release(self) -> None:
-        if self._is_running:  # the event loop was torn down before the end
+        if self._is_running():  # the event loop was torn down before the end
             self._tree.scan()
             self._tree.send(signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -3,11 +3,14 @@
 import contextlib
 import os
 import signal
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 import msgspec
 
 _PROC = "/proc"
 _PIECE_BYTES = 65_536
+_STREAMS = (0, 1, 2)
 _SHORT_BYTES = 1024
 """A stat file is never longer, so it is read in one go."""
 
@@ -22,40 +25,15 @@ class Process(msgspec.Struct, frozen=True):
     is_zombie: bool
 
 
-class ProcessTree:
-    """A program and its descendants.
+class Processes:
+    """Some processes, as they were when they were last looked at."""
 
-    A descendant is known by its parent, by the session the program was started in, or by the mark
-    in the environment it inherited; so one that moved to a session of its own and lost its parent
-    is still found. Where there is no /proc only the program's own process group is known.
-    """
-
-    def __init__(self, root: int, mark: str) -> None:
-        self.root = root
-        self._mark = mark.encode()
+    def __init__(self) -> None:
         self._known: dict[int, Process] = {}
-        root_process = read_process(root)
-        self._started = root_process.started if root_process is not None else 0
 
     def scan(self) -> None:
-        """Look for members again. Reads all of /proc, so call it in a worker thread."""
-        processes = {one.pid: one for one in list_processes() if one.started >= self._started}
-        session = self.root if self._owns(processes.get(self.root)) else None
-        members = {
-            pid: one
-            for pid, one in processes.items()
-            if one.session == session or self._is_known(one) or _has_mark(pid, self._mark)
-        }
-        children: dict[int, list[Process]] = {}
-        for one in processes.values():
-            children.setdefault(one.parent, []).append(one)
-        waiting = list(members)
-        while waiting:
-            for child in children.get(waiting.pop(), ()):
-                if child.pid not in members:
-                    members[child.pid] = child
-                    waiting.append(child.pid)
-        self._known = members
+        """Look for members again."""
+        self.look()
 
     def look(self) -> None:
         """Look only at the members known so far."""
@@ -69,27 +47,88 @@ class ProcessTree:
 
     def send(self, signal_number: signal.Signals) -> None:
         """Signal every member."""
-        if self._owns(read_process(self.root)):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.root, signal_number)
         for pid in self.alive:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal_number)
 
     def collect_orphans(self) -> None:
-        """Collect ended members, never the root, that became our children: we may be process 1."""
+        """Collect ended members that became our children: we may be process 1."""
         for one in self._known.values():
-            if one.is_zombie and one.parent == os.getpid() and one.pid != self.root:
+            if one.is_zombie and one.parent == os.getpid():
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(one.pid, os.WNOHANG)
+
+    def _is_known(self, process: Process) -> bool:
+        known = self._known.get(process.pid)
+        return known is not None and known.started == process.started
+
+
+class ProcessTree(Processes):
+    """A program and its descendants.
+
+    A descendant is known by its parent, by the session the program was started in, by the mark in
+    the environment it inherited, or by one of the program's own `pipes`, when that is its input,
+    output or error stream. So it is found as long as it kept one of the four. Where there is no
+    /proc only the program's own process group is known.
+    """
+
+    def __init__(self, root: int, mark: str, *, pipes: frozenset[str] = frozenset()) -> None:
+        super().__init__()
+        self.root = root
+        self._mark = mark.encode()
+        self._pipes = pipes
+        root_process = read_process(root)
+        self._started = root_process.started if root_process is not None else 0
+
+    def scan(self) -> None:
+        """Look for members again. Reads all of /proc, so call it in a worker thread."""
+        own = os.getpid()  # holds the other ends of the pipes
+        processes = {
+            one.pid: one
+            for one in list_processes()
+            if one.started >= self._started and one.pid != own
+        }
+        session = self.root if self._owns(processes.get(self.root)) else None
+        found = [
+            pid
+            for pid, one in processes.items()
+            if one.session == session or self._is_known(one) or self._has_sign(pid)
+        ]
+        self._known = with_descendants(found, processes)
+
+    def send(self, signal_number: signal.Signals) -> None:
+        """Signal every member."""
+        if self._owns(read_process(self.root)):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.root, signal_number)
+        super().send(signal_number)
+
+    def collect_orphans(self) -> None:
+        """Collect ended members, never the root, that became our children: we may be process 1."""
+        self._known.pop(self.root, None)
+        super().collect_orphans()
+
+    def _has_sign(self, pid: int) -> bool:
+        return self._mark in read_environment(pid) or not self._pipes.isdisjoint(read_pipes(pid))
 
     def _owns(self, root: Process | None) -> bool:
         """False when the root was collected and somebody else has its process id now."""
         return root is None or root.started == self._started
 
-    def _is_known(self, process: Process) -> bool:
-        known = self._known.get(process.pid)
-        return known is not None and known.started == process.started
+
+def with_descendants(pids: Iterable[int], processes: Mapping[int, Process]) -> dict[int, Process]:
+    """These processes and all that descend from them."""
+    children: dict[int, list[int]] = {}
+    for one in processes.values():
+        children.setdefault(one.parent, []).append(one.pid)
+    members: dict[int, Process] = {}
+    waiting = list(pids)
+    while waiting:
+        pid = waiting.pop()
+        if pid not in members:
+            members[pid] = processes[pid]
+            waiting += children.get(pid, ())
+    return members
 
 
 def list_processes() -> list[Process]:
@@ -118,8 +157,23 @@ def read_process(pid: int) -> Process | None:
     )
 
 
-def _has_mark(pid: int, mark: bytes) -> bool:
-    return mark in _read(pid, "environ")
+def read_environment(pid: int) -> bytes:
+    """The variables a process was started with; empty when they cannot be seen."""
+    return _read(pid, "environ")
+
+
+def read_pipes(pid: int) -> frozenset[str]:
+    """The pipes that are a process's input, output or error stream; none when not to be seen."""
+    streams: set[str] = set()
+    for number in _STREAMS:
+        with contextlib.suppress(OSError):
+            streams.add(str(Path(f"{_PROC}/{pid}/fd/{number}").readlink()))
+    return frozenset(stream for stream in streams if stream.startswith("pipe:"))
+
+
+def pipe_name(descriptor: int) -> str:
+    """What `read_pipes` calls the pipe that we have here."""
+    return f"pipe:[{os.fstat(descriptor).st_ino}]"
 
 
 def _read(pid: int, name: str) -> bytes:

@@ -1,5 +1,6 @@
 """After a crash: every unfinished run is gone on with, repeated or failed. None stays `working`."""
 
+import asyncio
 from collections import Counter
 from datetime import datetime
 
@@ -11,7 +12,7 @@ from openclaw_a2a.model.message import Part
 from openclaw_a2a.model.states import is_terminal
 from openclaw_a2a.model.stored import Entry, RunRecord, StoredTask
 from openclaw_a2a.model.task import ArtifactUpdate, Event, Task, TaskState, TaskStatus
-from openclaw_a2a.ports import Recovery
+from openclaw_a2a.ports import LeavesTraces, Recovery
 from openclaw_a2a.runtime.cancel import closing_words
 from openclaw_a2a.runtime.engine import Engine
 from openclaw_a2a.runtime.feed import PAGE
@@ -31,12 +32,15 @@ GAVE_UP = (
 )
 ORPHANED = "Nobody works on this task any more: it was left by another program, or by a crash."
 
+_LEFTOVERS_AT_ONCE = 8
+
 
 async def recover(engine: Engine, *, expired_at: datetime | None) -> int:
     """Take over the unfinished runs of engines that are gone; how many there were."""
     records = await engine.store.claim_runs(
         engine.owner, lease_until=engine.lease_end(), expired_at=expired_at
     )
+    await _end_leftovers(engine, records)
     waiting = Counter(record.task_id for record in records)
     for record in records:
         waiting[record.task_id] -= 1
@@ -58,6 +62,26 @@ async def fail_orphans(engine: Engine) -> int:
     if orphans:
         log.info("orphans-failed", count=len(orphans))
     return len(orphans)
+
+
+async def _end_leftovers(engine: Engine, records: list[RunRecord]) -> None:
+    """Nothing that is left of a run may work on beside what happens to the run now."""
+    few = asyncio.Semaphore(_LEFTOVERS_AT_ONCE)
+    async with asyncio.TaskGroup() as group:
+        for record in records:
+            if record.is_started:
+                group.create_task(_end_leftovers_of(engine, record, few))
+
+
+async def _end_leftovers_of(engine: Engine, record: RunRecord, few: asyncio.Semaphore) -> None:
+    try:
+        agent = engine.agents.find(record.binding.agent_id)
+        if isinstance(agent, LeavesTraces):
+            async with few, asyncio.timeout(engine.limits.cancel_s):
+                await agent.end_leftovers(record.id)
+    except Exception as error:  # one broad catch: whatever is left, the run must be recovered
+        reason = str(error) or type(error).__name__
+        log.warning("leftovers-not-ended", run_id=record.id, reason=reason)
 
 
 async def _recover_run(engine: Engine, record: RunRecord, *, goes_on: bool) -> None:
