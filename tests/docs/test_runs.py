@@ -114,7 +114,9 @@ def test_readme_shows_what_up_prints(start_gateway: Any) -> None:
     gateway = start_gateway(env={"PATH": os.defpath})
     printed = gateway.output().replace(f" --url {gateway.url}", "")
     printed = printed.replace(COMMAND, ".venv/bin/openclaw-a2a")
-    printed = printed.replace(gateway.url, "http://127.0.0.1:9900").replace(str(gateway.home), "~")
+    printed = printed.replace(gateway.url, "http://127.0.0.1:9900").replace(
+        str(gateway.home), "/home/you"
+    )
     assert printed == text_of("text", "README.md", "is ready")
     assert printed in text_of("console", TUTORIAL, "is ready")
 
