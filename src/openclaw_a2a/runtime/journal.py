@@ -22,6 +22,9 @@ from openclaw_a2a.ports import Commit, Store
 from openclaw_a2a.runtime.feed import Feed
 from openclaw_a2a.runtime.view import TaskView
 
+UNWRITABLE = (TypeError, ValueError, OverflowError, RecursionError)
+"""What an encoder raises when an agent gives it something that JSON cannot hold."""
+
 _FIRST_SNAPSHOT = 64
 """Up to here a task is read as its first snapshot plus events; then snapshots at each doubling."""
 
@@ -172,7 +175,10 @@ class Journal:
         future.add_done_callback(lambda done: self.committed(change, _error_of(done)))
 
     def _number(self, event: Event) -> Entry:
-        body = encode_event(event)
+        try:
+            body = encode_event(event)
+        except UNWRITABLE as error:
+            raise AgentFailed(f"The agent sent what cannot be written: {error}.") from None
         state = None
         if isinstance(event, StatusUpdate):
             state = event.status.state

@@ -130,11 +130,13 @@ class Output:
         return missing or (Part(text=""),), True
 
     def final_parts(self) -> tuple[Part, ...]:
-        """The message as it stands."""
-        if self._final:
+        """The message as it stands: the first of its forms that has something to read."""
+        if self._final and has_content(self._final):
             return self._final
-        text = self.streamed_text or BLANK_LINE.join(self._blocks)
-        return (Part(text=text),) if text else ()
+        text = self.streamed_text
+        if not text.strip():
+            text = BLANK_LINE.join(self._blocks) if any(map(str.strip, self._blocks)) else text
+        return (Part(text=text),) if text else self._final or ()
 
     def _add_pending(self, text: str) -> None:
         self._pending.append(text)
@@ -161,5 +163,5 @@ def json_safe(value: Json) -> JsonObject | Json:
     """The value as plain JSON; what JSON cannot hold becomes its text."""
     try:
         return msgspec.json.decode(msgspec.json.encode(value, enc_hook=str))
-    except (TypeError, ValueError, RecursionError):
+    except (TypeError, ValueError, OverflowError, RecursionError):
         return clean_text(repr(value)[:1000])

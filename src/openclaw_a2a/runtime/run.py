@@ -24,6 +24,7 @@ from openclaw_a2a.model.stored import RunRecord, encode_record
 from openclaw_a2a.model.task import ArtifactUpdate, Event, TaskState
 from openclaw_a2a.ports import Accepted, Known
 from openclaw_a2a.runtime.answer import encode_answer, encode_refusal, not_accepted
+from openclaw_a2a.runtime.journal import UNWRITABLE
 from openclaw_a2a.runtime.lane import Place
 from openclaw_a2a.runtime.live import Answer, Ended, First, LiveTask, Outcome, Refused, Shown
 from openclaw_a2a.runtime.once import Once
@@ -319,7 +320,7 @@ class LiveRun:
             ) from None
         if transcript.is_paused:
             self._held_back, events = events, ()
-            self._resume = _encode(transcript.resume)
+            self._keep_token(transcript)
         if self.live is None:
             if transcript.is_promoted:
                 await self._become_task(events)
@@ -336,6 +337,13 @@ class LiveRun:
             await journal.settle()
         elif journal.in_flight > limits.inflight_events:
             await journal.settle(limits.inflight_events // 2)
+
+    def _keep_token(self, transcript: Transcript) -> None:
+        if transcript.resume is not None:
+            try:
+                self._resume = msgspec.json.encode(transcript.resume)
+            except UNWRITABLE as error:
+                transcript.failure = f"The agent paused with a token that is no JSON: {error}."
 
     def _after_commit(self) -> None:
         """The store took a change, or refused it: then nothing more of the run can be kept."""
@@ -380,16 +388,19 @@ class LiveRun:
                 await self._answer(encode_refusal(self.error), Refused(self.error))
                 return
         parts = transcript.answer()
-        if parts is None:
+        body = None if parts is None else self._direct_answer(parts)
+        if body is None:
             await self._end_as_task(transcript)
         else:
-            await self._answer_with(parts)
+            await self._answer(encode_answer(body), Answer(body))
 
-    async def _answer_with(self, parts: tuple[Part, ...]) -> None:
-        record = self.record
-        message = Message(MessageId(self._engine.new_id()), Role.AGENT, parts, record.context_id)
-        body = encode_record(message)
-        await self._answer(encode_answer(body), Answer(body))
+    def _direct_answer(self, parts: tuple[Part, ...]) -> bytes | None:
+        """The message as it is stored; None when the agent gave us what cannot be written."""
+        message_id = MessageId(self._engine.new_id())
+        try:
+            return encode_record(Message(message_id, Role.AGENT, parts, self.record.context_id))
+        except UNWRITABLE:
+            return None
 
     async def _answer(self, stored: bytes, first: First) -> None:
         record = self.record
@@ -400,7 +411,7 @@ class LiveRun:
         if self.live is None:
             try:
                 await self._become_task(transcript.promote())
-            except AgentFailed as error:  # what was staged is too large
+            except AgentFailed as error:  # what was staged cannot be written
                 transcript.failure = error.message
         live = self.live
         assert live is not None  # noqa: S101 - made just above
@@ -428,7 +439,7 @@ class LiveRun:
             events = [*transcript.close_unfinished(unfinished), *events]
         try:
             await journal.end(events, run=self.record, resume=resume)
-        except AgentFailed as error:  # what it still had to say is too large
+        except AgentFailed as error:  # what it still had to say cannot be written
             journal.lift_limits()
             state = TaskState.WORKING if live.has_others(self) else TaskState.FAILED
             words = transcript.status_text(state, error.message)
@@ -472,10 +483,6 @@ def _uncancel() -> None:
     task = asyncio.current_task()
     if task is not None:
         task.uncancel()
-
-
-def _encode(resume: Json) -> bytes | None:
-    return None if resume is None else msgspec.json.encode(resume)
 
 
 def _decode(resume: bytes | None) -> Json:

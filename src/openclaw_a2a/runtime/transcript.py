@@ -269,7 +269,7 @@ class Transcript:
         return self._promote_if(True) + self.flush()
 
     def _take_report(self, event: Report) -> list[Event]:
-        facts = {str(key): json_safe(value) for key, value in event.metadata.items()}
+        facts = {clean_text(str(key)): json_safe(value) for key, value in event.metadata.items()}
         self._metadata = {**(self._metadata or {}), **facts}
         return []
 
