@@ -115,7 +115,7 @@ def test_readme_shows_what_up_prints(start_gateway: Any) -> None:
     printed = gateway.output().replace(f" --url {gateway.url}", "")
     printed = printed.replace(COMMAND, ".venv/bin/openclaw-a2a")
     printed = printed.replace(gateway.url, "http://127.0.0.1:9900").replace(
-        str(gateway.home), "/home/you"
+        str(gateway.home), "/your/home"
     )
     assert printed == text_of("text", "README.md", "is ready")
     assert printed in text_of("console", TUTORIAL, "is ready")
