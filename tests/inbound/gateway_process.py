@@ -26,9 +26,16 @@ class GatewayProcess:
 
     async def start(self) -> None:
         """Start it and wait until it answers."""
+        self.process = self._spawn()
+        async with asyncio.timeout(PATIENCE_S):
+            while not await self._is_ready():
+                assert self.process.poll() is None, self.log()
+                await asyncio.sleep(0.02)  # the process tells nobody when it is ready
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
         where = ["--port", str(self.port), "--data", str(self._folder)]
         with (self._folder / "log").open("ab") as log:
-            self.process = subprocess.Popen(
+            return subprocess.Popen(
                 [*COMMAND, "up", "--config", str(self._config), *where],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -36,10 +43,6 @@ class GatewayProcess:
                 cwd=self._folder,
                 env={**os.environ, "HOME": str(self._folder)},
             )
-        async with asyncio.timeout(PATIENCE_S):
-            while not await self._is_ready():
-                assert self.process.poll() is None, self.log()
-                await asyncio.sleep(0.02)  # the process tells nobody when it is ready
 
     async def _is_ready(self) -> bool:
         try:

@@ -2,6 +2,8 @@
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import pytest
 
@@ -32,16 +34,29 @@ def _is_draining(answer: Heard) -> bool:
     return is_named and answer.status == 503 and int(answer.headers["retry-after"]) >= 1
 
 
+async def _eventually(is_so: Callable[[], Awaitable[bool]]) -> None:
+    """Wait for something in another process, which tells nobody."""
+    async with asyncio.timeout(10):
+        while True:
+            if await is_so():
+                return
+            await asyncio.sleep(0.02)
+
+
 async def _runs_begun(gateway: GatewayProcess, count: int) -> None:
     """Wait until so many programs of the gateway run."""
     assert gateway.process is not None
-    children = f"/proc/{gateway.process.pid}/task/{gateway.process.pid}/children"
-    async with asyncio.timeout(10):
-        while True:
-            with open(children, encoding="utf-8") as file:
-                if len(file.read().split()) >= count:
-                    return
-            await asyncio.sleep(0.02)  # the programs tell nobody that they run
+    process_id = gateway.process.pid
+
+    async def are_there() -> bool:
+        return _child_count(process_id) >= count
+
+    await _eventually(are_there)
+
+
+def _child_count(process_id: int) -> int:
+    children = Path(f"/proc/{process_id}/task/{process_id}/children")
+    return len(children.read_text(encoding="utf-8").split())
 
 
 @pytest.mark.requirement("door.drain")
@@ -82,7 +97,9 @@ async def test_everybody_who_waits_is_answered_when_the_gateway_stops(
 
 async def _refuses(gateway: GatewayProcess) -> None:
     """A new message is refused while runs may still go on."""
-    async with asyncio.timeout(1):
-        while (await gateway.ask(b"GET", "/readyz")).status == 200:
-            await asyncio.sleep(0.01)  # the signal arrives when it arrives
+
+    async def has_heard() -> bool:
+        return (await gateway.ask(b"GET", "/readyz")).status == 503
+
+    await _eventually(has_heard)
     assert _is_draining(await gateway.call("SendMessage", message("d", "m-4")))

@@ -10,7 +10,7 @@ from openclaw_a2a.inbound.door import Door
 from openclaw_a2a.inbound.http import Exchange
 from openclaw_a2a.inbound.identity import CHALLENGE
 from openclaw_a2a.inbound.operations import NO_PUSH
-from openclaw_a2a.inbound.streams import Stream
+from openclaw_a2a.inbound.streams import Coming, Stream
 from openclaw_a2a.model.errors import (
     GatewayError,
     GatewayFault,
@@ -134,19 +134,17 @@ async def _send(call: Call) -> None:
 
 
 async def _send_streaming(call: Call) -> None:
-    async def opening() -> Stream:
+    async def opening() -> Stream | Coming:
         request = call.dialect.decode_send(call.envelope.params)
-        call.door.streams.check_room()
         cursor = last_event_id(call.exchange)
         return await operations.send_streaming(call.door, call.scope, request, cursor=cursor)
 
-    await call.door.streams.serve(call.exchange, opening(), call)
+    await call.door.streams.serve(call.exchange, opening, call)
 
 
 async def _subscribe(call: Call) -> None:
     async def opening() -> Stream:
         request = call.dialect.decode_task(call.envelope.params)
-        call.door.streams.check_room()
         return await operations.subscribe(
             call.door,
             call.scope,
@@ -155,7 +153,7 @@ async def _subscribe(call: Call) -> None:
             allow_ended=call.dialect.subscribes_to_ended,
         )
 
-    await call.door.streams.serve(call.exchange, opening(), call)
+    await call.door.streams.serve(call.exchange, opening, call)
 
 
 async def _get(call: Call) -> None:

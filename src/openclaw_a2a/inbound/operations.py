@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 
 from openclaw_a2a.inbound.door import Door
-from openclaw_a2a.inbound.streams import Stream
+from openclaw_a2a.inbound.streams import Coming, Stream
 from openclaw_a2a.model.errors import InvalidParams, Problem, PushNotSupported, TaskTerminal
 from openclaw_a2a.model.ids import MessageId, TaskId
 from openclaw_a2a.model.message import Message, Part, Role
@@ -63,8 +63,8 @@ async def send(door: Door, scope: Scope, request: SendRequest) -> bytes | Answer
 
 async def send_streaming(
     door: Door, scope: Scope, request: SendRequest, *, cursor: int | None
-) -> Stream:
-    """Send a message and follow what comes of it.
+) -> Stream | Coming:
+    """Send a message and follow what comes of it. The message is taken in when this returns.
 
     A client that lost its stream may simply repeat the request: with a cursor it goes on there.
     """
@@ -72,14 +72,18 @@ async def send_streaming(
     if not is_usable(request.message):
         return _whole(_nothing_usable(door, request.message))
     run = await submit(door.engine, _command(scope, request), door.rules)
-    first = await first_of(door.engine, run)
-    if isinstance(first, Answer):
-        return _whole(first)
-    is_repeated = isinstance(run.first.peek(), Refused)
-    if is_repeated and cursor is not None:
-        following = await read.follow(door.engine, scope, first.task.id, cursor=cursor)
-        return Stream(None, 0, following.follower)
-    return _following(door, first)
+
+    async def coming() -> Stream:
+        first = await first_of(door.engine, run)
+        if isinstance(first, Answer):
+            return _whole(first)
+        is_repeated = isinstance(run.first.peek(), Refused)
+        if is_repeated and cursor is not None:
+            following = await read.follow(door.engine, scope, first.task.id, cursor=cursor)
+            return Stream(None, 0, following.follower)
+        return _following(door, first)
+
+    return coming()
 
 
 async def get(door: Door, scope: Scope, request: GetRequest) -> bytes:

@@ -1,6 +1,7 @@
 """The HTTP+JSON door of A2A 1.0: paths decide."""
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import structlog
 
@@ -115,9 +116,9 @@ async def _send(visit: Visit) -> None:
 
 async def _send_streaming(visit: Visit) -> None:
     request = _DIALECT.decode_send(await _body(visit))
-    visit.door.streams.check_room()
     cursor = last_event_id(visit.exchange)
-    opening = operations.send_streaming(visit.door, visit.scope, request, cursor=cursor)
+    send = operations.send_streaming
+    opening = partial(send, visit.door, visit.scope, request, cursor=cursor)
     await visit.door.streams.serve(visit.exchange, opening, _SPELLING)
 
 
@@ -138,8 +139,8 @@ async def _cancel(visit: Visit) -> None:
 
 
 async def _subscribe(visit: Visit) -> None:
-    visit.door.streams.check_room()
-    opening = operations.subscribe(
+    opening = partial(
+        operations.subscribe,
         visit.door,
         visit.scope,
         TaskRequest(id=visit.task_id),

@@ -43,22 +43,24 @@ class Router:
         """Answer one request."""
         if scope["type"] != "http":
             return
-        exchange = Exchange(scope, receive, send)
+        exchange: Exchange | None = None
         try:
+            exchange = Exchange(scope, receive, send)
             page = self._pages.get((exchange.method, exchange.path)) or self._find(exchange.path)
             await page(exchange)
         except asyncio.CancelledError:
             await self._break_off(exchange)
         except Exception:  # the edge of the server: whatever broke is ours
-            log.exception("route-broken", path=exchange.path)
+            log.exception("route-broken", path=scope.get("path"))
+            exchange = exchange or Exchange({**scope, "headers": ()}, receive, send)
             if exchange.is_begun:
                 raise
             text = "this address failed to answer; the log of the gateway says why"
             await _problem(exchange, 500, "A2A_INBOUND_ROUTE_ERROR", text, self._default)
 
-    async def _break_off(self, exchange: Exchange) -> None:
+    async def _break_off(self, exchange: Exchange | None) -> None:
         """The server leaves and does not wait for this request any longer."""
-        if not exchange.is_begun:
+        if exchange is not None and not exchange.is_begun:
             text = "the gateway is stopping; try again when it is back"
             await _problem(exchange, 503, STOPPING, text, self._default)
 

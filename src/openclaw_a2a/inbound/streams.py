@@ -1,8 +1,7 @@
 """Server-sent events: frames from the journal, comments while nothing happens, an end in order."""
 
 import asyncio
-import contextlib
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 import msgspec
@@ -32,6 +31,13 @@ class Stream(msgspec.Struct, frozen=True):
     fault: GatewayError | None = None
 
 
+Coming = Coroutine[Any, Any, Stream]
+"""A stream whose first event may take its time; nothing is lost when nobody waits for it."""
+
+Opening = Callable[[], Coroutine[Any, Any, Stream | Coming]]
+"""Takes the request in, whether or not its reader stays; then there is something to show."""
+
+
 class Spelling(Protocol):
     """How a wire writes the frames of a stream."""
 
@@ -54,87 +60,134 @@ class Streams:
     def __init__(self, limit: int, heartbeat_s: float) -> None:
         self._limit = limit
         self._heartbeat_s = heartbeat_s
+        self._count = 0
         self._followers: set[Follower] = set()
+        self._is_closed = False
 
     def __len__(self) -> int:
-        return len(self._followers)
-
-    def check_room(self) -> None:
-        """Raises: Overloaded."""
-        if len(self._followers) >= self._limit:
-            raise Overloaded(f"{self._limit} streams are open already; poll the task instead")
+        return self._count
 
     def close_all(self) -> None:
         """The gateway stops: every stream ends now."""
+        self._is_closed = True
         for follower in list(self._followers):
             follower.stop()
 
-    async def serve(
-        self, exchange: Exchange, opening: Coroutine[Any, Any, Stream], spelling: Spelling
-    ) -> None:
+    async def serve(self, exchange: Exchange, opening: Opening, spelling: Spelling) -> None:
         """Answer with a stream: its first frame, then what its follower brings.
 
         While the first event is awaited the reader gets comments, so that nobody on the way takes
-        the connection for dead. Raises what `opening` raises when nothing was sent before and the
-        wire wants it plain.
+        the connection for dead. A stream counts from here to its end.
+
+        Raises: Overloaded, and what `opening` raises when nothing was sent before and the wire
+        wants it plain.
         """
-        task = asyncio.get_running_loop().create_task(opening)
-        is_begun = False
-        while not (await asyncio.wait({task}, timeout=self._heartbeat_s))[0]:
-            if not is_begun:
-                await _begin(exchange)
-            is_begun = True
-            await _push(exchange, _KEEP_ALIVE)
+        if self._count >= self._limit:
+            raise Overloaded(f"{self._limit} streams are open already; poll the task instead")
+        self._count += 1
+        reader = _Reader(exchange, spelling)
         try:
-            stream = task.result()
+            await self._serve(reader, opening)
+        finally:
+            self._count -= 1
+            await _end(reader.leaving)
+
+    async def _serve(self, reader: "_Reader", opening: Opening) -> None:
+        try:
+            stream = await opening()
+            if not isinstance(stream, Stream):
+                stream = await self._wait_first(reader, stream)
         except GatewayError as error:
-            if not is_begun and not spelling.streams_early(error):
+            if not reader.wants_event(error):
                 raise
             stream = Stream(None, 0, None, fault=error)
-        if not is_begun:
-            await _begin(exchange)
-        await self._send(exchange, stream, spelling)
+        if stream is not None:
+            await self._send(reader, stream)
 
-    async def _send(self, exchange: Exchange, stream: Stream, spelling: Spelling) -> None:
+    async def _wait_first(self, reader: "_Reader", coming: Coming) -> Stream | None:
+        """The stream when it has something to show; None when its reader has left before."""
+        task = asyncio.get_running_loop().create_task(coming)
+        try:
+            while not task.done():
+                await asyncio.wait(
+                    {task, reader.leaving},
+                    timeout=self._heartbeat_s,
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+                if reader.leaving.done():
+                    return None
+                if not task.done():
+                    await reader.push(_KEEP_ALIVE)
+            return task.result()
+        finally:
+            await _end(task)
+
+    async def _send(self, reader: "_Reader", stream: Stream) -> None:
+        await reader.begin()
         if stream.fault is not None:
-            await _push(exchange, spelling.fault(stream.fault))
+            await reader.push(reader.spelling.fault(stream.fault))
         if stream.first is not None:
-            await _push(exchange, spelling.frame(stream.sequence, stream.first))
+            await reader.push(reader.spelling.frame(stream.sequence, stream.first))
         if stream.follower is not None:
-            await self._follow(exchange, stream.follower, spelling)
-        await exchange.send({"type": "http.response.body", "body": b""})
+            await self._follow(reader, stream.follower)
+        await reader.close()
 
-    async def _follow(self, exchange: Exchange, follower: Follower, spelling: Spelling) -> None:
+    async def _follow(self, reader: "_Reader", follower: Follower) -> None:
         self._followers.add(follower)
-        watch = asyncio.get_running_loop().create_task(_watch(exchange.receive, follower))
+        reader.leaving.add_done_callback(lambda _: follower.stop())
+        if self._is_closed:
+            follower.stop()
         try:
             while not follower.is_over:
                 entries = await follower.take(self._heartbeat_s)
                 if entries:
-                    frames = [spelling.frame(entry.sequence, entry.body) for entry in entries]
-                    await _push(exchange, b"".join(frames))
+                    frame = reader.spelling.frame
+                    await reader.push(b"".join([frame(one.sequence, one.body) for one in entries]))
                 elif not follower.is_over:
-                    await _push(exchange, _KEEP_ALIVE)
+                    await reader.push(_KEEP_ALIVE)
         except GatewayError as error:
             log.warning("stream-broken", code=error.code, reason=error.message)
-            await _push(exchange, spelling.fault(error))
+            await reader.push(reader.spelling.fault(error))
         finally:
             self._followers.discard(follower)
-            watch.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await watch
 
 
-async def _watch(receive: Receive, follower: Follower) -> None:
-    """A reader that goes away ends its stream, and nothing else."""
+class _Reader:
+    """Who reads a stream. One that goes away ends its stream, and nothing else."""
+
+    def __init__(self, exchange: Exchange, spelling: Spelling) -> None:
+        self._exchange = exchange
+        self.spelling = spelling
+        self.leaving = asyncio.get_running_loop().create_task(_watch(exchange.receive))
+        """Done when the reader is gone."""
+
+    def wants_event(self, error: GatewayError) -> bool:
+        """False when the error can and should be a plain answer."""
+        return self._exchange.is_begun or self.spelling.streams_early(error)
+
+    async def push(self, chunk: bytes) -> None:
+        """Send a piece."""
+        await self.begin()
+        await self._exchange.send({"type": "http.response.body", "body": chunk, "more_body": True})
+
+    async def close(self) -> None:
+        """The stream is complete."""
+        await self._exchange.send({"type": "http.response.body", "body": b""})
+
+    async def begin(self) -> None:
+        """Open the stream, unless it is open."""
+        if not self._exchange.is_begun:
+            await self._exchange.begin(200, list(SSE_HEADERS))
+
+
+async def _watch(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-    follower.stop()
 
 
-async def _begin(exchange: Exchange) -> None:
-    await exchange.begin(200, list(SSE_HEADERS))
-
-
-async def _push(exchange: Exchange, chunk: bytes) -> None:
-    await exchange.send({"type": "http.response.body", "body": chunk, "more_body": True})
+async def _end(task: asyncio.Task[Any]) -> None:
+    """Nobody waits for the task any more."""
+    task.cancel()
+    await asyncio.wait({task})
+    if not task.cancelled():
+        task.exception()
