@@ -13,12 +13,13 @@ Headers = dict[bytes, bytes]
 
 JSON = b"application/json"
 A2A_JSON = b"application/a2a+json"
+CLOSE = (b"connection", b"close")
 
 
 class Exchange:
     """One request and the way to answer it."""
 
-    __slots__ = ("headers", "is_begun", "method", "path", "receive", "scope", "send")
+    __slots__ = ("headers", "is_begun", "is_read", "method", "path", "receive", "scope", "send")
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.scope = scope
@@ -29,6 +30,8 @@ class Exchange:
         self.path: str = scope["path"]
         self.is_begun = False
         """True when status and headers are out."""
+        self.is_read = False
+        """True when nothing of the request is left to be read."""
 
     def header(self, name: bytes) -> str | None:
         """A header's value, by its lower-case name."""
@@ -64,6 +67,16 @@ class Exchange:
                 f"the content type is {said}; send the body as application/json"
             )
 
+    def has_body(self) -> bool:
+        """True when the request says that a body follows its headers."""
+        is_sized = self.headers.get(b"content-length", b"0") != b"0"
+        return is_sized or b"transfer-encoding" in self.headers
+
+    async def skip_body(self, limit: int) -> None:
+        """Read a body that says nothing to us, so that the connection can be used again."""
+        if self.has_body():
+            await self.body(limit)
+
     async def body(self, limit: int) -> bytes:
         """The request body. Over the limit the rest is not read. Raises: BodyTooLarge."""
         declared = self.headers.get(b"content-length")
@@ -72,6 +85,7 @@ class Exchange:
         message = await self.receive()
         content: bytes = message.get("body", b"")
         if not message.get("more_body", False):
+            self.is_read = True
             if len(content) > limit:
                 raise too_large(limit)
             return content
@@ -88,6 +102,7 @@ class Exchange:
             pieces.append(message.get("body", b""))
             size += len(pieces[-1])
             more = message.get("more_body", False)
+        self.is_read = True
         if size > limit:
             raise too_large(limit)
         return b"".join(pieces)
@@ -110,8 +125,14 @@ class Exchange:
         await self.send({"type": "http.response.body", "body": body})
 
     async def begin(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
-        """Send status and headers; a body has to follow."""
+        """Send status and headers; a body has to follow.
+
+        When the body of the request was not read the connection is closed afterwards: it has no
+        end that we know, and nothing else can be said before it.
+        """
         self.is_begun = True
+        if not self.is_read and self.has_body():
+            headers = [*headers, CLOSE]
         await self.send({"type": "http.response.start", "status": status, "headers": headers})
 
 

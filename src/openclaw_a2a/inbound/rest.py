@@ -134,11 +134,13 @@ async def _get(visit: Visit) -> None:
 
 
 async def _cancel(visit: Visit) -> None:
+    await visit.exchange.skip_body(visit.door.account.max_body_bytes)
     request = TaskRequest(id=visit.task_id)
     await _answer(visit, await operations.cancel_task(visit.door, visit.scope, request))
 
 
 async def _subscribe(visit: Visit) -> None:
+    await visit.exchange.skip_body(visit.door.account.max_body_bytes)
     opening = partial(
         operations.subscribe,
         visit.door,
