@@ -101,6 +101,11 @@ def test_parts_of_one_message_each_begin_on_a_new_line(draw) -> None:
     assert draw(StreamBody(artifact_update=made), ended)[0] == lines
 
 
+def test_an_answer_that_ends_its_line_gets_no_empty_one(draw) -> None:
+    assert draw(StreamBody(message=said("done\n")))[0] == "done\n"
+    assert draw(status(TaskState.COMPLETED, "done\n"))[0] == "done\n"
+
+
 def test_pieces_of_a_text_stay_together(draw) -> None:
     pieces = Artifact("a", (Part.of_text("one "), Part.of_text("two")))
     assert draw(task(TaskState.WORKING, pieces), piece("!"))[0] == "one two!\n"

@@ -1,6 +1,8 @@
 """`tasks` against a running gateway."""
 
 import subprocess
+import time
+from pathlib import Path
 
 import pytest
 
@@ -174,3 +176,33 @@ def test_watching_goes_on_when_the_gateway_is_killed_and_comes_back(
     assert "trying again" in talk
     assert talk.splitlines().count("working") == 1
     assert talk.splitlines()[-1].startswith("failed")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("more", [[], ["--no-stream"]])
+def test_a_direct_answer_comes_although_the_gateway_was_away(
+    start_gateway, program, tmp_path: Path, more: list[str]
+) -> None:
+    """The first run waits for ever; the one after the restart finds the file and answers."""
+    begun, answer = tmp_path / "begun", tmp_path / "answer"
+    text = f"touch {begun}; while [ ! -e {answer} ]; do sleep 0.05; done; echo here it is"
+    agent = {"adapter": "command", "command": ["sh", "-c", text], "repeatable": True}
+    accounts = {"default": {"agentStyle": "hybrid"}}
+    gateway = start_gateway(
+        {"agents": {"main": agent}, "channels": {"a2a": {"accounts": accounts}}}
+    )
+    sender = subprocess.Popen(
+        [*program, "send", "x", *more, "--url", gateway.url],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 20
+    while not begun.exists() and time.monotonic() < deadline:
+        time.sleep(0.02)  # another process has to do it; nothing here can be awaited
+    gateway.kill()
+    answer.touch()
+    gateway.start()
+    shown, talk = sender.communicate(timeout=60)
+    assert (sender.returncode, shown) == (0, "here it is\n")
+    assert talk.count("trying again") == 1

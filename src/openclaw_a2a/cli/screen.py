@@ -32,7 +32,7 @@ class Screen:
         elif body.artifact_update is not None:
             self._draw_update(body.artifact_update)
         elif body.message is not None:
-            show(message_text(body.message))
+            show(message_text(body.message).removesuffix("\n"))
 
     def finish(self) -> None:
         """Nothing more comes: end the line, and say what to do when the task waits."""
@@ -56,7 +56,7 @@ class Screen:
         text = message_text(status.message) if status.message else ""
         is_repeat = status.state is TaskState.COMPLETED and bool(self._shown)
         if status.state is TaskState.COMPLETED and text and not is_repeat:
-            show(text)
+            show(text.removesuffix("\n"))
         if is_terminal(status.state):
             self._end_line()
         is_news = status.state is not self._state
