@@ -39,9 +39,12 @@ class Killable:
         self._process: subprocess.Popen[bytes] | None = None
         self._log = (folder / "log.txt").open("ab")
 
-    async def start(self) -> None:
+    def _spawn(self) -> subprocess.Popen[bytes]:
         command = [sys.executable, SERVER, str(self.port), str(self._folder), self._kind]
-        self._process = subprocess.Popen(command, stdout=self._log, stderr=self._log)
+        return subprocess.Popen(command, stdout=self._log, stderr=self._log)
+
+    async def start(self) -> None:
+        self._process = self._spawn()
         async with asyncio.timeout(PATIENCE_S):
             while not await self._is_ready():
                 assert self._process.poll() is None, (self._folder / "log.txt").read_text()
@@ -105,6 +108,7 @@ class Client:
         self._send = _call("SendStreamingMessage", {"message": message})
         self._send_blocking = _call("SendMessage", {"message": message})
         self.frames: Frames = {}
+        self.has_news = asyncio.Event()
 
     @property
     def task_id(self) -> str:
@@ -150,6 +154,7 @@ class Client:
         assert number == last + 1, f"event {number} came after {last}"
         assert not self.is_over, "an event came after the end"
         self.frames[number] = json.loads(content)["result"]
+        self.has_news.set()
 
     async def replay(self) -> Frames:
         """What was seen, read anew after the task as it was first seen."""
@@ -233,14 +238,15 @@ async def _stream_until_killed(
         if chance.random() < 0.5:
             await asyncio.sleep(chance.uniform(0, 0.12))  # a random moment is the point here
         else:
-            await _until_seen(clients, chance.randrange(1, 30))
+            await _until_seen(chance.choice(clients), chance.randrange(1, 30))
         gateway.kill()
 
 
-async def _until_seen(clients: list[Client], count: int) -> None:
+async def _until_seen(client: Client, count: int) -> None:
     async with asyncio.timeout(PATIENCE_S):
-        while not any(len(client.frames) >= count or client.is_over for client in clients):
-            await asyncio.sleep(0)
+        while len(client.frames) < count and not client.is_over:
+            client.has_news.clear()
+            await client.has_news.wait()
 
 
 async def _stream_to_the_end(clients: list[Client]) -> None:
