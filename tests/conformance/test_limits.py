@@ -219,3 +219,20 @@ def test_every_bound_has_a_finite_default() -> None:
     for name in ("runs", "queue", "per_peer_runs", "per_peer_queue", "session_queue", "streams"):
         assert 0 < getattr(limits, name) < 1_000_000
     assert limits.parts < 10_000
+
+
+@pytest.mark.requirement("promise.bounds.body")
+@pytest.mark.parametrize("path", [RPC, "/a2a/rest/message:send", "/a2a/rest/tasks/t-1:cancel"])
+@pytest.mark.parametrize("chunks", [[b""], [b'{"half":', b""]])
+async def test_body_that_does_not_arrive_in_time_is_408(
+    start: Start, path: str, chunks: list[bytes]
+) -> None:
+    door = await start(_agent(), settings={"server.bodySeconds": 0.05})
+    headers = {**JSON_TYPE, "content-length": "100"}
+    async with door.open(Asked("POST", path, headers, chunks), breaks_off=True) as exchange:
+        await exchange.wait_started()
+        assert exchange.status == 408
+        assert exchange.headers["connection"] == "close"
+        body = await exchange.next_chunk() or b""
+    assert "0.05 seconds" in json.loads(body)["error"]["message"]
+    assert (await _start(door)).status == 200

@@ -37,7 +37,7 @@ def test_every_error_has_a_row_and_can_be_told_on_every_wire(kind):
     told = json.loads(body)["error"]
     assert told["code"] == status == http_status(error, for_rpc=False)
     assert told["details"][0]["reason"] == names_of(error).reason
-    assert http_status(error, for_rpc=True) in (200, 401, 403, 413, 415, 429, 503)
+    assert http_status(error, for_rpc=True) in (200, 401, 403, 408, 413, 415, 429, 503)
 
 
 @pytest.mark.parametrize(
@@ -98,6 +98,7 @@ def test_http_statuses_that_clients_must_act_on():
         named.Unauthenticated: 401,
         named.NotAllowed: 403,
         named.BodyTooLarge: 413,
+        named.BodyTooSlow: 408,
         named.MediaTypeNotSupported: 415,
         named.Overloaded: 429,
         named.Draining: 503,

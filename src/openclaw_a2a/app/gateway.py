@@ -18,6 +18,7 @@ from openclaw_a2a.inbound.door import Door
 from openclaw_a2a.inbound.health import Health
 from openclaw_a2a.inbound.http import Exchange, Receive, Scope, Send
 from openclaw_a2a.inbound.identity import Callers
+from openclaw_a2a.inbound.patience import Patience
 from openclaw_a2a.inbound.rate import RateLimit
 from openclaw_a2a.inbound.router import Router
 from openclaw_a2a.inbound.streams import Streams
@@ -69,6 +70,7 @@ class Gateway:
         self._parts = AsyncExitStack()
         self._router: Router | None = None
         self.engines: dict[StoreSettings, Engine] = {}
+        self._patience = Patience(settings.server.body_seconds)
         self.streams = Streams(settings.limits.streams, settings.server.heartbeat_seconds)
 
     async def __aenter__(self) -> Self:
@@ -134,6 +136,7 @@ class Gateway:
             callers=callers,
             rate=RateLimit(self.settings.limits.per_peer_rate, monotonic=time.monotonic),
             streams=self.streams,
+            patience=self._patience,
             new_id=new_id,
         )
 

@@ -6,6 +6,7 @@ import msgspec
 
 from openclaw_a2a.inbound.http import Exchange
 from openclaw_a2a.inbound.identity import Callers
+from openclaw_a2a.inbound.patience import Patience
 from openclaw_a2a.inbound.rate import RateLimit
 from openclaw_a2a.inbound.streams import Streams
 from openclaw_a2a.model.card import AgentCard
@@ -25,6 +26,7 @@ class Door(msgspec.Struct, frozen=True, kw_only=True):
     callers: Callers
     rate: RateLimit
     streams: Streams
+    patience: Patience
     new_id: Callable[[], str]
 
     def admit(self, exchange: Exchange) -> Scope:
@@ -32,3 +34,7 @@ class Door(msgspec.Struct, frozen=True, kw_only=True):
         principal = self.callers.identify(exchange)
         self.rate.take(principal)
         return Scope(principal, self.account.id)
+
+    async def read_body(self, exchange: Exchange) -> bytes:
+        """The body of a request. Raises: BodyTooLarge, BodyTooSlow, InvalidRequest."""
+        return await exchange.body(self.account.max_body_bytes, self.patience)

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 from urllib.parse import parse_qsl
 
+from openclaw_a2a.inbound.patience import Patience
 from openclaw_a2a.model.errors import BodyTooLarge, InvalidRequest, MediaTypeNotSupported
 
 Scope = MutableMapping[str, Any]
@@ -72,16 +73,21 @@ class Exchange:
         is_sized = self.headers.get(b"content-length", b"0") != b"0"
         return is_sized or b"transfer-encoding" in self.headers
 
-    async def skip_body(self, limit: int) -> None:
-        """Read a body that says nothing to us, so that the connection can be used again."""
-        if self.has_body():
-            await self.body(limit)
+    async def body(self, limit: int, patience: Patience) -> bytes:
+        """The request body. Over the limit the rest is not read.
 
-    async def body(self, limit: int) -> bytes:
-        """The request body. Over the limit the rest is not read. Raises: BodyTooLarge."""
+        Raises: BodyTooLarge, BodyTooSlow, InvalidRequest (it was broken off).
+        """
         declared = self.headers.get(b"content-length")
         if declared is not None and declared.isdigit() and int(declared) > limit:
             raise too_large(limit)
+        reading = patience.begin()
+        try:
+            return await self._read(limit)
+        finally:
+            patience.end(reading)
+
+    async def _read(self, limit: int) -> bytes:
         message = await self.receive()
         content: bytes = message.get("body", b"")
         if not message.get("more_body", False):

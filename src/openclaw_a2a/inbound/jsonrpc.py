@@ -75,7 +75,7 @@ async def serve(exchange: Exchange, door: Door) -> None:
     try:
         scope = door.admit(exchange)
         exchange.check_json()
-        envelope = decode_envelope(await exchange.body(door.account.max_body_bytes))
+        envelope = decode_envelope(await door.read_body(exchange))
         request_id = envelope.id
         call = Call(exchange, door, scope, envelope)
         wire = call.dialect.wire

@@ -22,6 +22,7 @@ GatewayError(message, details)          code      stable kebab-case name, search
     VersionNotSupported                 a protocol version we do not speak, or a contradiction
     MediaTypeNotSupported               the request body is not JSON by its content type
     BodyTooLarge                        the request body is over the limit
+    BodyTooSlow                         the request body did not arrive in time
     Unauthenticated                     who are you?
     NotAllowed                          we know you, and no
     Overloaded                          a limit is reached; try again later
@@ -194,6 +195,12 @@ class BodyTooLarge(CallerError):
     """The request body is over the limit."""
 
     code = "body-too-large"
+
+
+class BodyTooSlow(CallerError):
+    """The request body did not arrive in time."""
+
+    code = "body-too-slow"
 
 
 class Unauthenticated(CallerError):

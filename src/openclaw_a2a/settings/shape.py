@@ -34,6 +34,9 @@ class Server(Section, frozen=True):
     ] = ""
     stop_seconds: Annotated[Wait, Meta(description="How long runs may go on after a stop.")] = 10.0
     heartbeat_seconds: Annotated[Seconds, Meta(description="Pause between stream comments.")] = 15.0
+    body_seconds: Annotated[Seconds, Meta(description="Time a request's body has to arrive.")] = (
+        30.0
+    )
 
 
 class StoreKind(Enum):

@@ -75,6 +75,7 @@ TABLE: dict[type[GatewayError], WireNames] = {
         -32005, -32005, 415, _BAD, "CONTENT_TYPE_NOT_SUPPORTED", rpc_http=415
     ),
     named.BodyTooLarge: _Row(-32600, -32600, 413, _BAD, "BODY_TOO_LARGE", _OURS, 413),
+    named.BodyTooSlow: _Row(-32600, -32600, 408, "DEADLINE_EXCEEDED", "BODY_TOO_SLOW", _OURS, 408),
     named.Unauthenticated: _Row(
         -32000, -32000, 401, "UNAUTHENTICATED", "UNAUTHENTICATED", _OURS, 401
     ),
