@@ -185,6 +185,9 @@ class HeldStore:
     ) -> Known | None:
         return await self.inner.read_known(scope, message_id, body_hash=body_hash)
 
+    async def read_orphans(self) -> list[TaskId]:
+        return await self.inner.read_orphans()
+
     def delete_task(self, scope: Scope, task_id: TaskId) -> Awaitable[bool]:
         return self._write("delete_task", lambda: self.inner.delete_task(scope, task_id))
 

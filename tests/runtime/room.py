@@ -7,6 +7,8 @@ from itertools import count
 from pathlib import Path
 from typing import TypeVar
 
+import msgspec
+
 from openclaw_a2a.model.ids import AccountId, AgentId, ContextId, MessageId, PeerName, TaskId
 from openclaw_a2a.model.message import Message, Part, Role
 from openclaw_a2a.model.stored import Entry, decode_task
@@ -118,6 +120,7 @@ class Room:
     async def crash(self) -> None:
         """Everything the process had in memory is gone; what the store took is there."""
         self.store.cut()
+        self.engine.limits = msgspec.structs.replace(self.engine.limits, cancel_s=0.001)
         await self.engine.stop()
         await self._disk.close()
 

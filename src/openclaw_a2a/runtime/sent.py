@@ -56,8 +56,10 @@ async def _why_refused(engine: Engine, run: LiveRun | KnownRun, refusal: Refused
 
 async def _first_known(engine: Engine, sent: LiveRun | KnownRun, known: Known) -> Shown | Answer:
     run = engine.runs.get(known.run_id)
-    if known.answer is None and run is not None and run.live is None:
-        return await first_of(engine, run)
+    if known.answer is None and run is not None:
+        is_shown = await engine.store.read_task(None, known.task_id) is not None
+        if not is_shown:  # it is direct as yet, or just becoming a task
+            return await first_of(engine, run)
     stored = await _stored_or_answer(engine, sent, known)
     if isinstance(stored, Answer):
         return stored
