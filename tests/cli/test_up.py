@@ -64,10 +64,11 @@ def test_with_peers_the_first_command_has_a_place_for_the_token(start_gateway) -
 
 def test_the_default_account_is_first_and_a_public_address_is_not_all(start_gateway) -> None:
     accounts = {"aardvark": TASKS, "default": TASKS}
+    peers = {"alice": {"tokens": ["sha256:" + "0" * 64]}}
     gateway = start_gateway(
         {
             "server": {"publicBaseUrl": "https://agents.example.org"},
-            "channels": {"a2a": {"accounts": accounts}},
+            "channels": {"a2a": {"accounts": accounts, "security": {"peers": peers}}},
         }
     )
     lines = gateway.output().splitlines()

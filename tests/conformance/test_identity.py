@@ -234,3 +234,25 @@ async def test_caller_from_elsewhere_needs_a_token(start: Start) -> None:
     asked = Asked("POST", RPC, headers, (body,), client="192.0.2.7")
     assert (await door.ask(asked)).status == 401
     assert agent.turns == []
+
+
+@pytest.mark.requirement("security.local")
+@pytest.mark.parametrize("path", [RPC, "/a2a/rest/message:send"])
+@pytest.mark.parametrize("header", ["Forwarded", "X-Forwarded-For", "X-Forwarded-Host"])
+async def test_without_tokens_what_a_proxy_passes_on_is_refused(
+    start: Start, path: str, header: str
+) -> None:
+    agent = _agent()
+    door = await start(agent)
+    passed_on = {header: "for=192.0.2.7", "a2a-version": "1.0"}
+    answer = await door.post(path, encode_call("SendMessage", v1_message()), **passed_on)
+    assert answer.status == 403
+    assert "channels.a2a.security.peers" in answer.json["error"]["message"]
+    assert agent.turns == []
+
+
+@pytest.mark.requirement("security.bearer")
+async def test_with_tokens_a_proxy_may_be_in_between(start: Start) -> None:
+    door = await start(_agent(), settings=peers("alice"))
+    proxied = _as(door, "alice").with_headers(x_forwarded_for="192.0.2.7")
+    assert "message" in await V1Client(proxied).send()

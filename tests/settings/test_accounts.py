@@ -68,7 +68,7 @@ def test_what_is_given_is_used_and_trimmed(account) -> None:
     found, warnings = account(
         label=" Me ",
         description=" Mine ",
-        publicBaseUrl="https://a.example/base/",
+        publicBaseUrl="http://localhost:1/base/",
         sessionStore=" /s ",
         protocolVersion="0.3.1",
         maxBodyBytes=5,
@@ -78,7 +78,7 @@ def test_what_is_given_is_used_and_trimmed(account) -> None:
         originRoutingPolicy="legacy-origin-routing",
     )
     assert (found.label, found.description, found.session_store) == ("Me", "Mine", "/s")
-    assert found.public_base_url == "https://a.example/base"
+    assert found.public_base_url == "http://localhost:1/base"
     assert (found.protocol_version, found.max_body_bytes) == ("0.3.1", 5)
     assert found.default_input_modes == ("text/plain", "image/*")
     assert found.default_output_modes == ("anything goes",)

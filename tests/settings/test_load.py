@@ -273,3 +273,25 @@ def test_wrong_values_in_right_places_are_problems_too(load, overrides, text: st
         load(overrides=overrides, environ=environ)
     except SettingsInvalid as error:
         assert error.problems
+
+
+def test_a_public_address_without_tokens_is_a_warning(load) -> None:
+    accounts = {"own": {"publicBaseUrl": "https://a.example"}, "default": {}}
+    values = {
+        "server": {"publicBaseUrl": "https://b.example"},
+        "channels": {"a2a": {"accounts": accounts}},
+    }
+    found = load(values).warnings
+    assert [(one.path, one.keyword) for one in found] == [
+        ("server.publicBaseUrl", "open-address"),
+        ("channels.a2a.accounts.own.publicBaseUrl", "open-address"),
+    ]
+    assert all("channels.a2a.security.peers" in one.message for one in found)
+    peers = {"alice": {"tokens": ["sha256:" + "0" * 64]}}
+    values["channels"]["a2a"]["security"] = {"peers": peers}
+    assert load(values).warnings == ()
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:80", "http://localhost", "http://[::1]:9"])
+def test_an_address_of_this_machine_needs_no_tokens(load, address: str) -> None:
+    assert load({"server": {"publicBaseUrl": address}}).warnings == ()

@@ -73,7 +73,7 @@ def serve_gateway(loaded: Loaded, build: Callable[[Settings], Gateway]) -> int:
     """Serve a gateway until a signal comes; it is built when its port is known."""
     configure_logs(loaded.settings.log)
     for warning in loaded.warnings:
-        log.warning("setting-ignored", path=warning.path, reason=warning.message)
+        log.warning("setting-warning", path=warning.path, reason=warning.message)
     config = uvicorn.Config(_unused, loop="auto")
     runner = config.get_loop_factory()
     with asyncio.Runner(loop_factory=runner) as loop:

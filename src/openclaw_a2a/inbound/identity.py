@@ -13,6 +13,7 @@ from openclaw_a2a.model.ids import LOCAL_PEER, PeerName
 from openclaw_a2a.settings import PeerSettings
 
 CHALLENGE = (b"www-authenticate", b'Bearer realm="openclaw-a2a"')
+_OF_PROXIES = frozenset({b"forwarded", b"x-forwarded-for", b"x-forwarded-host"})
 _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -56,6 +57,11 @@ class Callers:
         client = exchange.client_host()
         if client is not None and not _is_loopback(client):
             raise Unauthenticated("without tokens this gateway answers its own machine only")
+        if not _OF_PROXIES.isdisjoint(exchange.headers):
+            raise NotAllowed(
+                "this request was passed on by a proxy, and without tokens nobody knows for whom; "
+                "configure channels.a2a.security.peers and send a token"
+            )
         host, origin = _host_of(exchange.headers.get(b"host", b"")), exchange.header(b"origin")
         if host and host not in self._own_hosts:
             raise NotAllowed(f"the Host header says {host[:80]!r}, which is not this gateway")

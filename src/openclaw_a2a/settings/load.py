@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -282,3 +283,20 @@ class _Reader:
                 "channels.a2a.security.peers.<name>.tokens"
             )
             self._report.problem("server.host", message, "open-bind")
+        elif settings.is_open:
+            self._warn_of_public_addresses(settings)
+
+    def _warn_of_public_addresses(self, settings: Settings) -> None:
+        addresses: dict[str, str] = {}
+        if settings.server.public_base_url:
+            addresses[settings.server.public_base_url] = "server.publicBaseUrl"
+        for account in settings.accounts:
+            path = f"channels.a2a.accounts.{account.id}.publicBaseUrl"
+            addresses.setdefault(account.public_base_url or "", path)
+        for address, path in addresses.items():
+            if not is_loopback(urlsplit(address).hostname or "localhost"):
+                message = (
+                    f"is {address}, and anybody who reaches that address is `local`; "
+                    "configure channels.a2a.security.peers"
+                )
+                self._report.warning(path, message, "open-address")
