@@ -9,6 +9,12 @@ from openclaw_a2a.wire import v03, v1
 from openclaw_a2a.wire.requests import GetRequest, SendRequest, TaskRequest
 from openclaw_a2a.wire.versions import Wire
 
+KEPT_BYTES = 8 * 1024 * 1024
+"""How much of what was transcoded is kept for the next reader."""
+
+_ENTRY_BYTES = 256
+"""What keeping a result costs besides its bytes."""
+
 
 class Dialect(Protocol):
     """How one protocol generation is spoken. Answers come in their stored (1.0) spelling."""
@@ -86,7 +92,7 @@ class DialectV03:
     streams_early_errors = True
 
     def __init__(self) -> None:
-        self._transcode = remember(v03.transcode, 4096)
+        self._transcode = remember(v03.transcode, most_bytes=KEPT_BYTES)
 
     def decode_send(self, params: bytes) -> SendRequest:
         """The parameters of message/send and message/stream."""
@@ -115,21 +121,28 @@ class DialectV03:
         return self._transcode(body)
 
 
-def remember(function: Callable[[bytes], bytes], most: int) -> Callable[[bytes], bytes]:
+def remember(function: Callable[[bytes], bytes], *, most_bytes: int) -> Callable[[bytes], bytes]:
     """The function with its latest results kept, by the identity of their (immutable) input.
 
     Followers of one task share the bytes of an event, so identity is all that has to be compared.
+    Inputs and results together stay within the bound; what would take much of it is not kept.
     """
     known: OrderedDict[int, tuple[bytes, bytes]] = OrderedDict()
+    size = 0
 
     def recall(body: bytes) -> bytes:
+        nonlocal size
         hit = known.get(id(body))
         if hit is not None and hit[0] is body:
             return hit[1]
         result = function(body)
-        known[id(body)] = (body, result)
-        if len(known) > most:
-            known.popitem(last=False)
+        cost = len(body) + len(result) + _ENTRY_BYTES
+        if cost * 16 <= most_bytes:
+            known[id(body)] = (body, result)
+            size += cost
+            while size > most_bytes:
+                _, (old, old_result) = known.popitem(last=False)
+                size -= len(old) + len(old_result) + _ENTRY_BYTES
         return result
 
     return recall
