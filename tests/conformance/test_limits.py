@@ -236,3 +236,15 @@ async def test_body_that_does_not_arrive_in_time_is_408(
         body = await exchange.next_chunk() or b""
     assert "0.05 seconds" in json.loads(body)["error"]["message"]
     assert (await _start(door)).status == 200
+
+
+@pytest.mark.requirement("limits.rate")
+async def test_rate_of_a_peer_counts_at_all_accounts_together(start: Start) -> None:
+    settings = {
+        **peers("alice"),
+        "limits.perPeerRate": 0.001,
+        "channels.a2a.accounts.other": {"defaultAgentId": "main"},
+    }
+    alice = _as(await start(_agent(), settings=settings), "alice")
+    assert (await alice.get("/a2a/rest/tasks")).status == 200
+    assert _later(await alice.get("/agents/other/a2a/rest/tasks"))

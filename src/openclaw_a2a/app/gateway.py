@@ -70,6 +70,7 @@ class Gateway:
         self._parts = AsyncExitStack()
         self._router: Router | None = None
         self.engines: dict[StoreSettings, Engine] = {}
+        self._rate = RateLimit(settings.limits.per_peer_rate, monotonic=time.monotonic)
         self._patience = Patience(settings.server.body_seconds)
         self.streams = Streams(settings.limits.streams, settings.server.heartbeat_seconds)
 
@@ -134,7 +135,7 @@ class Gateway:
             rules=rules,
             card=build_card(account, version=VERSION, needs_token=callers.needs_token),
             callers=callers,
-            rate=RateLimit(self.settings.limits.per_peer_rate, monotonic=time.monotonic),
+            rate=self._rate,
             streams=self.streams,
             patience=self._patience,
             new_id=new_id,
