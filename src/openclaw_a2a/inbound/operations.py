@@ -9,7 +9,7 @@ import msgspec
 from openclaw_a2a.inbound.door import Door
 from openclaw_a2a.inbound.streams import Coming, Stream
 from openclaw_a2a.model.errors import InvalidParams, Problem, PushNotSupported, TaskTerminal
-from openclaw_a2a.model.ids import MessageId, TaskId
+from openclaw_a2a.model.ids import ContextId, MessageId, TaskId
 from openclaw_a2a.model.message import Message, Part, Role
 from openclaw_a2a.model.states import is_terminal
 from openclaw_a2a.model.stored import encode_record
@@ -48,7 +48,7 @@ async def send(door: Door, scope: Scope, request: SendRequest) -> bytes | Answer
     """Send a message; the task in its stored spelling, or a direct answer."""
     check_request(door, request)
     if not is_usable(request.message):
-        return _nothing_usable(door, request.message)
+        return await _nothing_usable(door, scope, request.message)
     run = await submit(door.engine, _command(scope, request), door.rules)
     if not request.is_blocking:
         first = await first_of(door.engine, run)
@@ -70,7 +70,7 @@ async def send_streaming(
     """
     check_request(door, request)
     if not is_usable(request.message):
-        return _whole(_nothing_usable(door, request.message))
+        return _whole(await _nothing_usable(door, scope, request.message))
     run = await submit(door.engine, _command(scope, request), door.rules)
 
     async def coming() -> Stream:
@@ -81,7 +81,7 @@ async def send_streaming(
         if is_repeated and cursor is not None:
             following = await read.follow(door.engine, scope, first.task.id, cursor=cursor)
             return Stream(None, 0, following.follower)
-        return _following(door, first)
+        return _following(door, first, request.history_length)
 
     return coming()
 
@@ -153,16 +153,22 @@ def _whole(answer: Answer) -> Stream:
     return Stream(v1.wrap_message(answer.message), 0, None)
 
 
-def _following(door: Door, first: Shown) -> Stream:
+def _following(door: Door, first: Shown, history_length: int | None) -> Stream:
     follower = read.follow_from(door.engine, first.task.id, first.sequence)
-    return Stream(v1.wrap_task(encode_record(first.task)), first.sequence, follower)
+    whole = encode_record(first.task)
+    task = v1.trim_task(whole, history_length=history_length, with_artifacts=None)
+    return Stream(v1.wrap_task(task), first.sequence, follower)
 
 
-def _nothing_usable(door: Door, message: Message) -> Answer:
-    reply = Message(
-        MessageId(door.new_id()), Role.AGENT, (Part(text=NOTHING_USABLE),), message.context_id
-    )
-    return Answer(encode_record(reply))
+async def _nothing_usable(door: Door, scope: Scope, message: Message) -> Answer:
+    """The answer to a message that says nothing. Raises: TaskNotFound."""
+    context_id = message.context_id
+    if message.task_id is not None:
+        stored = await read.get_task(door.engine, scope, message.task_id)
+        context_id = context_id or stored.head.context_id
+    context_id = context_id or ContextId(door.new_id())
+    parts = (Part(text=NOTHING_USABLE),)
+    return Answer(encode_record(Message(MessageId(door.new_id()), Role.AGENT, parts, context_id)))
 
 
 def _write_token(key: TaskKey) -> str:
