@@ -166,3 +166,32 @@ async def test_unknown_status_is_refused(start: Start, status: Json) -> None:
     v1 = V1Client(await start(_agent()))
     failed = await v1.error("ListTasks", {"status": status})
     assert (failed.code, "status" in failed.message) == (-32602, True)
+
+
+async def _pages(v1: V1Client, **filters: Json) -> list[list[Json]]:
+    pages: list[list[Json]] = []
+    token: str | None = ""
+    while token is not None and len(pages) < 50:
+        page = await v1.list(pageToken=token, **filters)
+        pages.append(page["tasks"])
+        token = page["nextPageToken"] or None
+    return pages
+
+
+@pytest.mark.requirement("wire.list.paging")
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+async def test_pages_of_huge_tasks_end_early_and_go_on(start: Start, kind: str) -> None:
+    agent = ScriptedAgent(script=lambda turn: [Reply.of_text("x" * int(turn.body))])
+    settings = {"store.kind": kind, "limits.eventBytes": 20_000_000}
+    v1 = V1Client(await start(agent, account=TASKS, settings=settings))
+    sizes = [1_000_000, 1_000_000, 3_500_000, 10, 1_500_000, 10, 1_500_000, *[10] * 10]
+    ids = [(await v1.send(str(size)))["task"]["id"] for size in sizes]
+    pages = await _pages(v1, includeArtifacts=True)
+    assert [task["id"] for page in pages for task in page] == ids[::-1]
+    assert len(pages) > 2
+    for page in pages:
+        assert page
+        assert len(page) == 1 or len(json.dumps(page)) < 9_000_000
+    short = await _pages(v1, historyLength=0)
+    assert [task["id"] for page in short for task in page] == ids[::-1]
+    assert len(short) < len(pages)

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from openclaw_a2a.inbound import operations
+from openclaw_a2a.inbound import listing, operations
 from openclaw_a2a.inbound.dialect import Dialect, DialectV03, DialectV1
 from openclaw_a2a.inbound.door import Door
 from openclaw_a2a.inbound.http import Exchange
@@ -164,7 +164,7 @@ async def _get(call: Call) -> None:
 
 async def _list(call: Call) -> None:
     request = v1.decode_list(call.envelope.params)
-    await _answer(call, await operations.list_tasks(call.door, call.scope, request))
+    await _answer(call, await listing.list_tasks(call.door, call.scope, request))
 
 
 async def _cancel(call: Call) -> None:

@@ -1,10 +1,4 @@
-"""What can be done at a door, whatever the wire: send, stream, get, list, cancel, subscribe."""
-
-import base64
-from datetime import datetime
-from typing import Annotated
-
-import msgspec
+"""What can be done at a door, whatever the wire: send, stream, get, cancel, subscribe."""
 
 from openclaw_a2a.inbound.door import Door
 from openclaw_a2a.inbound.streams import Coming, Stream
@@ -14,7 +8,6 @@ from openclaw_a2a.model.message import Message, Part, Role
 from openclaw_a2a.model.states import is_terminal
 from openclaw_a2a.model.stored import encode_record
 from openclaw_a2a.model.turn import Scope
-from openclaw_a2a.ports import TaskKey, TaskQuery
 from openclaw_a2a.runtime import read
 from openclaw_a2a.runtime.cancel import cancel
 from openclaw_a2a.runtime.live import Answer, Refused, Shown
@@ -22,12 +15,9 @@ from openclaw_a2a.runtime.sent import first_of, outcome_of
 from openclaw_a2a.runtime.submit import Send, submit
 from openclaw_a2a.runtime.turn import NOTHING_USABLE, is_usable
 from openclaw_a2a.wire import v1
-from openclaw_a2a.wire.requests import GetRequest, ListRequest, SendRequest, TaskRequest
+from openclaw_a2a.wire.requests import GetRequest, SendRequest, TaskRequest
 
 NO_PUSH = "this agent sends no push notifications; stream or poll instead"
-
-_TOKEN = tuple[Annotated[datetime, msgspec.Meta(tz=True)], str]
-"""The place in the list that a page token names."""
 
 
 def check_request(door: Door, request: SendRequest) -> None:
@@ -115,28 +105,6 @@ async def subscribe(
     return Stream(v1.wrap_task(following.snapshot), following.head.sequence, following.follower)
 
 
-async def list_tasks(door: Door, scope: Scope, request: ListRequest) -> bytes:
-    """A page of the caller's tasks, as the 1.0 answer."""
-    check_tenant(request.tenant)
-    query = TaskQuery(
-        scope=scope,
-        limit=request.page_size,
-        context_id=request.context_id,
-        state=request.state,
-        status_since=request.status_since,
-        after=_read_token(request.page_token),
-    )
-    page = await read.list_tasks(door.engine, query)
-    history, artifacts = request.history_length, request.include_artifacts
-    tasks = [
-        v1.trim_task(read.task_bytes(stored), history_length=history, with_artifacts=artifacts)
-        for stored in page.tasks
-    ]
-    last = page.tasks[-1].head if page.tasks and page.has_more else None
-    token = _write_token(TaskKey(last.status_at, last.id)) if last is not None else ""
-    return v1.encode_task_list(tasks, token, page_size=request.page_size, total=page.total)
-
-
 async def delete_task(door: Door, scope: Scope, task_id: TaskId) -> None:
     """Forget an ended task. Raises: TaskNotFound, InvalidParams (it has not ended)."""
     if not await door.engine.store.delete_task(scope, task_id):
@@ -169,20 +137,3 @@ async def _nothing_usable(door: Door, scope: Scope, message: Message) -> Answer:
     context_id = context_id or ContextId(door.new_id())
     parts = (Part(text=NOTHING_USABLE),)
     return Answer(encode_record(Message(MessageId(door.new_id()), Role.AGENT, parts, context_id)))
-
-
-def _write_token(key: TaskKey) -> str:
-    text = msgspec.json.encode([key.status_at, key.id])
-    return base64.urlsafe_b64encode(text).decode("ascii").rstrip("=")
-
-
-def _read_token(token: str) -> TaskKey | None:
-    if not token:
-        return None
-    try:
-        text = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
-        status_at, task_id = msgspec.json.decode(text, type=_TOKEN)
-    except (ValueError, UnicodeError):
-        problem = Problem("pageToken", "is none that this agent gave; start without one")
-        raise InvalidParams(f"pageToken {problem.message}", problems=(problem,)) from None
-    return TaskKey(status_at, TaskId(task_id))

@@ -5,7 +5,7 @@ from functools import partial
 
 import structlog
 
-from openclaw_a2a.inbound import operations
+from openclaw_a2a.inbound import listing, operations
 from openclaw_a2a.inbound.door import Door
 from openclaw_a2a.inbound.http import A2A_JSON, Exchange
 from openclaw_a2a.inbound.jsonrpc import DIALECTS, error_headers, last_event_id
@@ -130,7 +130,7 @@ async def _send_streaming(visit: Visit) -> None:
 
 async def _list(visit: Visit) -> None:
     request = decode_list_query(visit.exchange.query())
-    await _answer(visit, await operations.list_tasks(visit.door, visit.scope, request))
+    await _answer(visit, await listing.list_tasks(visit.door, visit.scope, request))
 
 
 async def _get(visit: Visit) -> None:
