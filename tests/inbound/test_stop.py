@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from .conftest import MakeGateway
-from .gateway_process import GatewayProcess, Heard, message
+from .gateway_process import RPC, GatewayProcess, Heard, head, message
 
 pytestmark = pytest.mark.slow
 
@@ -103,3 +103,22 @@ async def _refuses(gateway: GatewayProcess) -> None:
 
     await _eventually(has_heard)
     assert _is_draining(await gateway.call("SendMessage", message("d", "m-4")))
+
+
+@pytest.mark.requirement("door.drain")
+async def test_request_that_is_still_being_sent_is_told_to_come_back(
+    make_gateway: MakeGateway,
+) -> None:
+    gateway = make_gateway({"server": {"stopSeconds": 0}})
+    await gateway.start()
+    reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
+    writer.write(head(b"POST", RPC, b"content-length: 100", b"expect: 100-continue"))
+    assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+    gateway.terminate()
+    answer = Heard(await reader.read())
+    writer.close()
+    assert answer.status == 503
+    assert answer.json["error"]["code"] == "A2A_STOPPING"
+    assert int(answer.headers["retry-after"]) >= 1
+    assert await gateway.wait() == 0
+    assert "Traceback" not in gateway.log()
