@@ -128,6 +128,7 @@ class EngineMachine(RuleBasedStateMachine):
             shown = await self._room.shown(run)
         except TaskTerminal:
             assert task_id is not None
+            await self._room.store_is_quiet()  # the end may be on its way into the store
             assert is_terminal(await self._room.state(task_id))
             return
         assert self._task_of.setdefault(message_id, shown.id) == shown.id
