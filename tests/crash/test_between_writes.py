@@ -38,8 +38,14 @@ from openclaw_a2a.model.turn import Turn
 from openclaw_a2a.ports import Recovery
 from openclaw_a2a.runtime.live import Answer, Shown
 
-from ..runtime.outline import artifact_texts, check_journal
-from ..runtime.room import HYBRID, Room, in_time, others_move, read_all
+from ..runtime.outline import artifact_texts, check_journal  # noqa: TID252 - tests are no package
+from ..runtime.room import (  # noqa: TID252 - tests are no package
+    HYBRID,
+    Room,
+    in_time,
+    others_move,
+    read_all,
+)
 
 
 class Actor:

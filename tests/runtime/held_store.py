@@ -40,6 +40,8 @@ class HeldStore:
         self.refused: frozenset[str] = frozenset()
         self.writes: list[str] = []
         """The writes that were let through, by name."""
+        self.passing: set[asyncio.Future[Any]] = set()
+        """Those of them that are not durable yet."""
         self._is_holding = False
         self._is_cut = False
         self._held: deque[Write] = deque()
@@ -120,10 +122,12 @@ class HeldStore:
         if done.done():
             self._answer(done, future)
         else:
+            self.passing.add(done)
             done.add_done_callback(lambda done: self._answer(done, future))
         return future
 
     def _answer(self, done: "asyncio.Future[Any]", future: "asyncio.Future[Any]") -> None:
+        self.passing.discard(done)
         if future.done() or self._is_cut or done.cancelled():
             return
         error = done.exception()

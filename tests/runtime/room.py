@@ -152,6 +152,13 @@ class Room:
         """Wait until everything handed to the store so far is durable."""
         await in_time(self.store.renew_leases(self.engine.owner, lease_until=self.clock.now()))
 
+    async def all_is_quiet(self) -> None:
+        """Wait until nobody moves any more, unless a test moves something."""
+        await others_move(50)
+        while self.store.passing:
+            await in_time(asyncio.wait(self.store.passing))
+            await others_move(50)
+
     async def restart(self) -> int:
         """Crash and start again."""
         await self.crash()
@@ -187,7 +194,10 @@ class Room:
         return run
 
     async def first(self, run: LiveRun | KnownRun) -> Shown | Answer:
-        return await in_time(first_of(self.engine, run))
+        return await in_time(self.first_of(run))
+
+    async def first_of(self, run: LiveRun | KnownRun) -> Shown | Answer:
+        return await first_of(self.engine, run)
 
     async def shown(self, run: LiveRun | KnownRun) -> Task:
         """The task that the run is first shown as."""
@@ -196,7 +206,10 @@ class Room:
         return first.task
 
     async def outcome(self, run: LiveRun | KnownRun) -> Ended | Answer:
-        return await in_time(outcome_of(self.engine, run))
+        return await in_time(self.outcome_of(run))
+
+    async def outcome_of(self, run: LiveRun | KnownRun) -> Ended | Answer:
+        return await outcome_of(self.engine, run)
 
     async def ended(self, run: LiveRun | KnownRun) -> Task:
         """The task as the run left it."""
@@ -205,7 +218,10 @@ class Room:
         return decode_task(outcome.task)
 
     async def cancel(self, task_id: str, *, scope: Scope = ALICE) -> Task:
-        return decode_task(await in_time(cancel(self.engine, scope, TaskId(task_id))))
+        return await in_time(self.cancel_of(task_id, scope=scope))
+
+    async def cancel_of(self, task_id: str, *, scope: Scope = ALICE) -> Task:
+        return decode_task(await cancel(self.engine, scope, TaskId(task_id)))
 
     async def task(self, task_id: str, *, scope: Scope = ALICE) -> Task:
         stored = await read.get_task(self.engine, scope, TaskId(task_id))
@@ -249,7 +265,7 @@ async def read_all(follower: Follower) -> list[Entry]:
     return seen
 
 
-async def others_move() -> None:
+async def others_move(turns: int = 10) -> None:
     """Let everybody else do what they can do now."""
-    for _ in range(10):
+    for _ in range(turns):
         await asyncio.sleep(0)

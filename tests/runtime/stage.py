@@ -89,6 +89,10 @@ class StagedAgent:
                 if body in (None, run.turn.body):
                     return run
 
+    def forget_runs(self) -> None:
+        """Pick up no run that began before now."""
+        self._runs = asyncio.Queue()
+
     @property
     def is_idle(self) -> bool:
         """True when no run began that the test did not pick up."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from openclaw_a2a.model.errors import GatewayError, LeaseLost
-from openclaw_a2a.model.ids import RunId
+from openclaw_a2a.model.ids import MessageId, RunId
 from openclaw_a2a.model.message import Message
 from openclaw_a2a.model.stored import RunRecord
 from openclaw_a2a.model.task import (
@@ -15,6 +15,7 @@ from openclaw_a2a.model.task import (
     TaskState,
     TaskStatus,
 )
+from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import Commit, Known
 from openclaw_a2a.runtime.journal import Journal
 from openclaw_a2a.runtime.once import Once
@@ -58,7 +59,9 @@ Outcome = Ended | Answer | Refused
 class KnownRun:
     """A message that was answered before, in the place of its run."""
 
-    def __init__(self, known: Known) -> None:
+    def __init__(self, known: Known, scope: Scope, message_id: MessageId) -> None:
+        self.scope = scope
+        self.message_id = message_id
         self._refusal = Refused(None, known=known)
         self.first: Once[First] = Once()
         self.first.set(self._refusal)

@@ -22,6 +22,7 @@ from openclaw_a2a.model.reply import AgentEvent, TextDelta
 from openclaw_a2a.model.states import is_terminal
 from openclaw_a2a.model.stored import RunRecord, encode_record
 from openclaw_a2a.model.task import ArtifactUpdate, Event, TaskState
+from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import Accepted, Known
 from openclaw_a2a.runtime.answer import encode_answer, encode_refusal, not_accepted
 from openclaw_a2a.runtime.journal import UNWRITABLE
@@ -72,6 +73,16 @@ class LiveRun:
         """The events of a pause, until the agent has really stopped."""
         self._resume: bytes | None = None
         self._transcript: Transcript | None = None
+
+    @property
+    def scope(self) -> Scope:
+        """Who asked."""
+        return self.record.scope
+
+    @property
+    def message_id(self) -> MessageId:
+        """The message that the run answers."""
+        return self.record.message.message_id
 
     # ---------------------------------------------------------------- life
 

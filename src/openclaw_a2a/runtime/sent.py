@@ -85,11 +85,9 @@ async def _stored_or_answer(
     stored = await engine.store.read_task(None, known.task_id)
     if stored is not None:
         return stored
-    if isinstance(sent, LiveRun):  # it may have been answered since we were told that it is known
-        message = sent.record.message
-        newest = await engine.store.read_known(sent.record.scope, message.message_id)
-        if newest is not None and newest.answer is not None:
-            return _decode(newest.answer)
+    newest = await engine.store.read_known(sent.scope, sent.message_id)
+    if newest is not None and newest.answer is not None:  # answered since we were told of it
+        return _decode(newest.answer)
     is_unfinished = any(record.id == known.run_id for record in engine.abandoned)
     if is_unfinished or known.run_id in engine.runs:
         raise Overloaded("this message is being answered; ask again shortly", retry_after_s=1)

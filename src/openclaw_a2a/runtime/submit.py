@@ -54,7 +54,7 @@ async def submit(engine: Engine, send: Send, rules: AccountRules) -> LiveRun | K
     digest = body_hash(message)
     known = await engine.store.read_known(send.scope, message.message_id, body_hash=digest)
     if known is not None:
-        return KnownRun(known)
+        return KnownRun(known, send.scope, message.message_id)
     if message.task_id is None:
         return _arriving(engine, send, digest) or _start_task(engine, send, rules, digest)
     while (live := engine.live.get(message.task_id)) is not None and live.opening is not None:
