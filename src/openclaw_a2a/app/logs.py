@@ -19,9 +19,21 @@ def configure_logs(settings: LogSettings) -> None:
             *_rendering(is_pretty=is_for_people(settings)),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=_Stderr,
         cache_logger_on_first_use=True,
     )
+
+
+class _Stderr:
+    """Writes each line to what stderr is at that moment; somebody may have replaced it."""
+
+    def __init__(self, *_names: object) -> None:
+        pass
+
+    def msg(self, line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
+    debug = info = warning = error = critical = exception = msg
 
 
 def is_for_people(settings: LogSettings) -> bool:
