@@ -46,6 +46,7 @@ from ..runtime.room import (  # noqa: TID252 - tests are no package
     others_move,
     read_all,
 )
+from ..runtime.stage import PATIENCE_S  # noqa: TID252 - tests are no package
 
 
 class Actor:
@@ -157,9 +158,9 @@ class Client:
         """Read on where the last connection broke off."""
         seen = self.seen.setdefault(task_id, [])
         follower = await room.follow(task_id, cursor=len(seen))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             while not follower.is_over:
-                for entry in await follower.take(5):
+                for entry in await follower.take(PATIENCE_S):
                     assert entry.sequence == len(seen) + 1
                     seen.append(entry)
 

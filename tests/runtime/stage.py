@@ -9,7 +9,7 @@ from openclaw_a2a.model.reply import AgentEvent
 from openclaw_a2a.model.turn import Turn
 from openclaw_a2a.ports import Agent, Recovery
 
-PATIENCE_S = 2.0
+PATIENCE_S = 10.0
 """How long a test waits for what must happen before it calls it a hang."""
 
 Step = AgentEvent | Exception

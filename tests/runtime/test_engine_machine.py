@@ -43,7 +43,7 @@ from openclaw_a2a.runtime.live import Answer, Shown
 
 from .outline import check_closed_once, check_journal
 from .room import ALICE, HYBRID, RULES, Room, others_move
-from .stage import Run, StagedAgent, Step
+from .stage import PATIENCE_S, Run, StagedAgent, Step
 
 Result = TypeVar("Result")
 EXAMPLES = settings().max_examples
@@ -327,7 +327,7 @@ class EngineMachine(RuleBasedStateMachine):
     async def _finish(self) -> None:
         """Let everything end, and look at what is left."""
         self.room.store.release()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             while self.room.engine.runs:
                 while not self.agent.is_idle:
                     self.agent.note(await self.agent.next_run())

@@ -17,11 +17,13 @@ from openclaw_a2a.model.reply import (
 )
 from openclaw_a2a.model.task import TaskState
 from openclaw_a2a.ports import Recovery
-from openclaw_a2a.runtime.recover import recover
+from openclaw_a2a.runtime import read
+from openclaw_a2a.runtime.journal import Journal
+from openclaw_a2a.runtime.recover import fail_orphans, recover
 
 from .conftest import OpenRoom
 from .outline import artifact_texts, check_closed_once, check_journal, outline, words_of
-from .room import HYBRID, Room, others_move, read_all
+from .room import ALICE, HYBRID, Room, others_move, read_all
 from .stage import StagedAgent
 
 HI = Reply.of_text("hi")
@@ -420,3 +422,21 @@ async def test_closed_artifacts_stay_closed_when_a_run_fails(
     await room.reach(run.turn.task_id, lambda seen: len(seen) == 4)
     await room.restart()
     check_closed_once([entry.event for entry in await room.entries(run.turn.task_id)])
+
+
+async def test_active_task_that_has_no_run_is_failed(
+    open_room: OpenRoom, careful: StagedAgent
+) -> None:
+    room = await open_room(careful)
+    await room.send()
+    run = await careful.next_run()
+    await room.store_is_quiet()
+    await room.crash()
+    await room.start_without_recovery()
+    owner, until = room.engine.owner, room.clock.now()
+    (record,) = await room.store.claim_runs(owner, lease_until=until, expired_at=None)
+    stored = await read.get_task(room.engine, ALICE, run.turn.task_id)
+    await Journal.of_stored(room.store, stored).end([], run=record)
+    assert await fail_orphans(room.engine) == 1
+    assert await room.state(run.turn.task_id) is TaskState.FAILED
+    assert await fail_orphans(room.engine) == 0

@@ -92,11 +92,9 @@ def usable_text(message: Message) -> str:
 def untrusted_notes(message: Message) -> tuple[str, ...]:
     """What else the peer sent, each piece labelled so that nobody takes it for instructions."""
     notes: list[str] = []
-    if len(message.parts) == 1 and message.parts[0].text is not None and not message.metadata:
-        return ()
     if message.metadata:
         notes.append(_note("message metadata", message.metadata))
-    for number, part in enumerate(message.parts, start=1):
+    for number, part in enumerate(message.parts, 1):
         if part.data is not msgspec.UNSET:
             notes.append(_note(f"structured data, part {number}", part.data))
         if part.metadata:
