@@ -1,17 +1,20 @@
 """What the engine needs from outside: a store, agents and a clock."""
 
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from datetime import datetime
 from enum import Enum
 from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from openclaw_a2a.model.ids import AgentId, ContextId, MessageId, OwnerId, RunId, TaskId
+from openclaw_a2a.model.approval import Approval
+from openclaw_a2a.model.ids import AgentId, ContextId, Json, MessageId, OwnerId, RunId, TaskId
+from openclaw_a2a.model.late import LateEvent, RecentTask
+from openclaw_a2a.model.profile import AgentProfile
 from openclaw_a2a.model.reply import AgentEvent
 from openclaw_a2a.model.stored import Entry, RunRecord, StoredTask, TaskHead
 from openclaw_a2a.model.task import TaskState
-from openclaw_a2a.model.turn import Scope, Turn
+from openclaw_a2a.model.turn import Binding, Scope, Turn
 
 
 class Recovery(Enum):
@@ -54,6 +57,62 @@ class LeavesTraces(Protocol):
         Recovery asks for it before anything else happens to the run. Whoever is cancelled here is
         out of time, and ends what is left at once.
         """
+        ...
+
+
+@runtime_checkable
+class KeepsPaused(Protocol):
+    """An agent whose work waits somewhere while its task is paused."""
+
+    async def end_pause(self, binding: Binding, resume: Json) -> None:
+        """The paused task is cancelled: end what waits, and return when it has ended.
+
+        `resume` is the token of the pause. Raises: TaskNotCancelable (it does not end).
+        """
+        ...
+
+
+@runtime_checkable
+class SpeaksLater(Protocol):
+    """An agent whose sessions may say something when no run of ours is under way."""
+
+    def later(self, recent: Sequence[RecentTask]) -> AsyncIterator[LateEvent]:
+        """What happens outside runs, for as long as the gateway lives.
+
+        `recent` are the tasks to look after from before, newest first: what they missed comes
+        first. The same event may come again; whoever takes it tells repetitions by their ids.
+        """
+        ...
+
+
+@runtime_checkable
+class AsksOperator(Protocol):
+    """An agent that wants a person's word before it runs certain commands."""
+
+    async def approvals(self) -> tuple[Approval, ...]:
+        """What waits for a decision. Raises: AgentUnavailable."""
+        ...
+
+    async def decide(self, approval_id: str, *, allow: bool) -> None:
+        """Decide once. Raises: ApprovalNotFound, ApprovalOver, AgentUnavailable."""
+        ...
+
+
+@runtime_checkable
+class KnowsItsState(Protocol):
+    """An agent that can be unable to answer for a while."""
+
+    def trouble(self) -> str | None:
+        """Why it cannot answer now, in one sentence with what to do; None when it can."""
+        ...
+
+
+@runtime_checkable
+class DescribesItself(Protocol):
+    """An agent that knows its own name, description and skills."""
+
+    def profile(self) -> AgentProfile | None:
+        """What it says of itself, as far as that is known now."""
         ...
 
 
@@ -136,6 +195,13 @@ class TaskPage(msgspec.Struct, frozen=True, gc=False):
     total: int
 
 
+class RecentHead(msgspec.Struct, frozen=True, gc=False):
+    """A task without its content, and the token its agent left when it paused."""
+
+    head: TaskHead
+    resume: bytes | None = None
+
+
 class Retention(msgspec.Struct, frozen=True, gc=False):
     """What may be forgotten."""
 
@@ -207,6 +273,10 @@ class Store(Protocol):
 
     async def read_task(self, scope: Scope | None, task_id: TaskId) -> StoredTask | None:
         """One task, when it is in scope (None: whoever owns it)."""
+        ...
+
+    async def read_recent(self, limit: int) -> list[RecentHead]:
+        """The tasks with the newest status of all callers, newest first."""
         ...
 
     async def read_resume(self, task_id: TaskId) -> bytes | None:

@@ -16,6 +16,10 @@ GatewayError(message, details)          code      stable kebab-case name, search
     TaskUnbound                         the task has no stored binding to an agent
     UnsupportedOperation                the agent does not offer this
     PushNotSupported                    push notifications are off for this agent
+    PushConfigNotFound                  the task has no push configuration with this id
+    ApprovalNotFound                    no agent waits for a decision with this id
+    ApprovalOver                        it was decided already, or its time is over
+    DeliveryNotFound                    there is no delivery with this id
     OutputNotAccepted                   the answer has content, none in an accepted output mode
     ExtendedCardNotConfigured           there is no extended card
     ExtensionRequired                   the card demands an extension the caller did not activate
@@ -159,6 +163,30 @@ class PushNotSupported(CallerError):
     """Push notifications are off for this agent."""
 
     code = "push-not-supported"
+
+
+class PushConfigNotFound(CallerError):
+    """The task has no push configuration with this id."""
+
+    code = "push-config-not-found"
+
+
+class ApprovalNotFound(CallerError):
+    """No agent waits for a decision with this id."""
+
+    code = "approval-not-found"
+
+
+class ApprovalOver(CallerError):
+    """It was decided already, or its time is over."""
+
+    code = "approval-over"
+
+
+class DeliveryNotFound(CallerError):
+    """There is no delivery with this id."""
+
+    code = "delivery-not-found"
 
 
 class OutputNotAccepted(CallerError):

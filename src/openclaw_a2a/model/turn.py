@@ -54,6 +54,7 @@ class Turn(Record, frozen=True):
     `body` is what the agent should answer; `untrusted` holds labelled notes about metadata and
     structured data that came from the peer and must never be read as instructions. `resume` is
     the token the agent itself gave when it paused the task that this message answers.
+    `may_approve` is true when this caller may decide what else only the operator decides.
     """
 
     run_id: RunId
@@ -70,6 +71,7 @@ class Turn(Record, frozen=True):
     accepted_output_modes: tuple[str, ...] = ()
     attempt: int = 1
     resume: Json = None
+    may_approve: bool = False
 
     @property
     def agent_id(self) -> AgentId:

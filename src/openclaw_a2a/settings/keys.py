@@ -12,6 +12,7 @@ from openclaw_a2a.settings.shape import (
     Limits,
     LogSettings,
     OriginRoutingPolicy,
+    PushSettings,
     RetentionSettings,
     Section,
     Server,
@@ -88,6 +89,9 @@ class PeerKeys(Section, frozen=True):
         tuple[Annotated[str, Meta(pattern=TOKEN)], ...],
         Meta(description="env:NAME, file:PATH or sha256:HEX; several may be valid."),
     ]
+    may_approve: Annotated[
+        bool, Meta(description="May allow commands that agents want to run on this machine.")
+    ] = False
 
 
 class SecurityKeys(Section, frozen=True):
@@ -127,6 +131,7 @@ class FileKeys(Section, frozen=True):
     retention: RetentionSettings = RetentionSettings()
     lease: LeaseSettings = LeaseSettings()
     log: LogSettings = LogSettings()
+    push: PushSettings = PushSettings()
     outbound: Later = msgspec.field(default_factory=dict)
     tools: Later = msgspec.field(default_factory=dict)
     opt: Later = msgspec.field(default_factory=dict)

@@ -35,6 +35,7 @@ from openclaw_a2a.settings.shape import (
     LeaseSettings,
     Limits,
     LogSettings,
+    PushSettings,
     RetentionSettings,
     Server,
     Settings,
@@ -192,6 +193,7 @@ class _Reader:
             retention=self._section(RetentionSettings, "retention"),
             lease=self._section(LeaseSettings, "lease"),
             log=self._section(LogSettings, "log"),
+            push=self._section(PushSettings, "push"),
         )
         self._check_together(settings)
         return settings

@@ -83,13 +83,24 @@ def read_peers(
         place = join(path, name)
         _check_name(place, name, report)
         secrets = _read_tokens(place, values[name], tokens=tokens, report=report)
+        may_approve = _may_approve(place, values[name], report)
         for secret in secrets:
             owner = owners.setdefault(secret, name)
             if owner != name:
                 message = f"has a token that is also {owner}'s; every peer needs its own"
                 report.problem(join(place, "tokens"), message, "secret")
-        peers[PeerName(name)] = PeerSettings(PeerName(name), secrets)
+        peers[PeerName(name)] = PeerSettings(PeerName(name), secrets, may_approve)
     return peers
+
+
+def _may_approve(path: str, value: Json, report: Report) -> bool:
+    """A right to run commands is never guessed: anything but true or false is a problem."""
+    given = value.get("mayApprove", False) if isinstance(value, dict) else False
+    if isinstance(given, bool):
+        return given
+    message = f"must be true or false, not {kind_of(given)}"
+    report.problem(join(path, "mayApprove"), message, "type")
+    return False
 
 
 def _check_name(path: str, name: str, report: Report) -> None:

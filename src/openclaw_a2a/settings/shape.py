@@ -106,6 +106,20 @@ class LeaseSettings(Section, frozen=True):
     seconds: Annotated[float, Meta(ge=1, le=86_400)] = 30.0
 
 
+class PushSettings(Section, frozen=True):
+    """How push notifications are brought to their webhooks."""
+
+    allow_private: Annotated[
+        bool, Meta(description="Webhooks may be at private addresses, such as this machine.")
+    ] = False
+    timeout_seconds: Annotated[Seconds, Meta(description="Time a webhook has to answer.")] = 30.0
+    attempts: Annotated[Count, Meta(description="Tries before a delivery is given up.")] = 12
+    backoff_seconds: Annotated[Seconds, Meta(description="Pause before the second try.")] = 1.0
+    most_backoff_seconds: Annotated[Seconds, Meta(description="Longest pause.")] = 3600.0
+    parallel: Annotated[Count, Meta(description="Deliveries at the same time.")] = 32
+    per_task: Annotated[Count, Meta(description="Configurations of one task.")] = 16
+
+
 class LogSettings(Section, frozen=True):
     """What is written to the log, and how."""
 
@@ -167,6 +181,8 @@ class PeerSettings(Section, frozen=True):
 
     name: PeerName
     tokens: tuple[Secret, ...]
+    may_approve: bool = False
+    """True: this peer may allow commands on this machine."""
 
 
 class Settings(Section, frozen=True):
@@ -185,6 +201,7 @@ class Settings(Section, frozen=True):
     retention: RetentionSettings
     lease: LeaseSettings
     log: LogSettings
+    push: PushSettings = PushSettings()
 
     @property
     def default_account(self) -> Account:
