@@ -276,7 +276,7 @@ class Store(Protocol):
         ...
 
     async def read_recent(self, limit: int) -> list[RecentHead]:
-        """The tasks with the newest status of all callers, newest first."""
+        """The newest tasks of all callers, the one made last first."""
         ...
 
     async def read_resume(self, task_id: TaskId) -> bytes | None:

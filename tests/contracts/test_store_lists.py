@@ -11,13 +11,14 @@ from openclaw_a2a.model.errors import LeaseLost
 from openclaw_a2a.model.ids import ContextId, TaskId
 from openclaw_a2a.model.task import TaskState
 from openclaw_a2a.model.turn import Scope
-from openclaw_a2a.ports import Retention, Store, TaskKey, TaskPage, TaskQuery
+from openclaw_a2a.ports import RecentHead, Retention, Store, TaskKey, TaskPage, TaskQuery
 
 from .store_samples import (
     ALICE,
     ALICE_ELSEWHERE,
     BOB,
     Draft,
+    Shelf,
     direct,
     moment,
     picture,
@@ -269,3 +270,24 @@ async def test_any_page_size_walks_through_everything(
         assert page.has_more == (len(walked) < len(moments))
         after = TaskKey(page.tasks[-1].head.status_at, page.tasks[-1].head.id)
     assert walked == [name for _, name in sorted(keys, reverse=True)]
+
+
+async def test_the_newest_tasks_of_all_callers_come_with_their_tokens(shelf: Shelf) -> None:
+    store = shelf.store
+    drafts = [Draft(f"t-{n}", scope=(ALICE, BOB)[n % 2]) for n in range(4)]
+    for n, draft in enumerate(drafts):
+        await store.submit(draft.submission(at=n))
+    await store.commit(drafts[2].paused(b"token", at=9))
+    await store.commit(drafts[0].ended(at=10))
+    expected = [
+        RecentHead(drafts[3].head),
+        RecentHead(drafts[2].head, b"token"),
+        RecentHead(drafts[1].head),
+    ]
+    assert await store.read_recent(3) == expected
+    assert (await (await shelf.reopen()).read_recent(3)) == expected
+    assert [recent.head.id for recent in await shelf.store.read_recent(99)][-1] == "t-0"
+
+
+async def test_no_tasks_are_no_newest_tasks(store: Store) -> None:
+    assert await store.read_recent(10) == []

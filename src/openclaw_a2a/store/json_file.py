@@ -17,6 +17,7 @@ from openclaw_a2a.ports import (
     Accepted,
     Commit,
     Known,
+    RecentHead,
     Retention,
     Submission,
     TaskPage,
@@ -153,6 +154,10 @@ class JsonFileStore:
         """One task, when it is in scope. Raises: CorruptRecord."""
         self._refuse_broken(task_id)
         return self._shown.read_task(scope, task_id)
+
+    async def read_recent(self, limit: int) -> list[RecentHead]:
+        """The newest tasks of all callers, the one made last first."""
+        return self._shown.read_recent(limit)
 
     async def read_resume(self, task_id: TaskId) -> bytes | None:
         """The token its agent left when the task paused."""

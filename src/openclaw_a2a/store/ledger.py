@@ -3,6 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Iterable
 from datetime import datetime
+from heapq import nlargest
 from typing import cast
 
 import msgspec
@@ -15,6 +16,7 @@ from openclaw_a2a.ports import (
     Accepted,
     Commit,
     Known,
+    RecentHead,
     Retention,
     Submission,
     TaskPage,
@@ -137,6 +139,11 @@ class Ledger:
         if task is None or (scope is not None and task.head.scope != scope):
             return None
         return task.stored()
+
+    def read_recent(self, limit: int) -> list[RecentHead]:
+        """The newest tasks of all callers, the one made last first."""
+        newest = nlargest(limit, self.tasks.values(), key=_made_at)
+        return [RecentHead(task.head, task.resume) for task in newest]
 
     def list_tasks(self, query: TaskQuery) -> TaskPage:
         """Tasks by newest status."""
@@ -281,6 +288,10 @@ class Ledger:
 def message_key(run: RunRecord) -> MessageKey:
     """What the idempotency record of this run's message is found by."""
     return run.scope.principal, run.scope.account, run.message.message_id
+
+
+def _made_at(task: TaskRow) -> tuple[datetime, TaskId]:
+    return task.head.created_at, task.head.id
 
 
 def _sequence_of(entry: Entry) -> int:

@@ -19,6 +19,7 @@ from openclaw_a2a.ports import (
     Accepted,
     Commit,
     Known,
+    RecentHead,
     Retention,
     Submission,
     TaskPage,
@@ -123,6 +124,10 @@ class SqliteStore:
     async def read_task(self, scope: Scope | None, task_id: TaskId) -> StoredTask | None:
         """One task, when it is in scope (None: whoever owns it)."""
         return self._read(lambda reader: reader.read_task(scope, task_id))
+
+    async def read_recent(self, limit: int) -> list[RecentHead]:
+        """The newest tasks of all callers, the one made last first."""
+        return self._read(lambda reader: reader.read_recent(limit))
 
     async def read_resume(self, task_id: TaskId) -> bytes | None:
         """The token its agent left when the task paused."""

@@ -11,7 +11,7 @@ from openclaw_a2a.model.ids import MessageId, TaskId
 from openclaw_a2a.model.states import is_active
 from openclaw_a2a.model.stored import Entry, StoredTask, TaskHead
 from openclaw_a2a.model.turn import Scope
-from openclaw_a2a.ports import Known, TaskPage, TaskQuery
+from openclaw_a2a.ports import Known, RecentHead, TaskPage, TaskQuery
 from openclaw_a2a.store import refusals
 from openclaw_a2a.store.columns import (
     CODE_OF,
@@ -33,6 +33,10 @@ WHERE task = ? AND sequence > ? AND sequence <= ? ORDER BY sequence"""
 _SELECT_EVENTS = """
 SELECT sequence, body, state FROM event
 WHERE task = (SELECT number FROM task WHERE id = ?) AND sequence > ? ORDER BY sequence LIMIT ?"""
+_SELECT_RECENT = """
+SELECT number, id, principal, account, context, state, status_at, created_at, sequence, binding,
+  resume
+FROM task ORDER BY number DESC LIMIT ?"""
 _SELECT_RESUME = "SELECT resume FROM task WHERE id = ?"
 _SELECT_ORPHANS = """
 SELECT t.id FROM tally y
@@ -111,6 +115,11 @@ class SqliteReader:
         if scope is not None and (row[2] != scope.principal or row[3] != scope.account):
             return None
         return self._stored(row)
+
+    def read_recent(self, limit: int) -> list[RecentHead]:
+        """The newest tasks of all callers, the one made last first."""
+        rows = self._connection.execute(_SELECT_RECENT, (limit,))
+        return [RecentHead(_head(row), row[10]) for row in rows]
 
     def read_resume(self, task_id: TaskId) -> bytes | None:
         """The token its agent left when the task paused."""
