@@ -13,17 +13,20 @@ from urllib.parse import urlsplit
 import structlog
 
 from openclaw_a2a.agents import AgentRegistry, build_agent
+from openclaw_a2a.inbound.approvals import ApprovalPages
 from openclaw_a2a.inbound.cards import account_url, build_card
 from openclaw_a2a.inbound.door import Door
 from openclaw_a2a.inbound.health import Health
 from openclaw_a2a.inbound.http import Exchange, Receive, Scope, Send
 from openclaw_a2a.inbound.identity import Callers
+from openclaw_a2a.inbound.operator import PREFIX, OperatorDoor
+from openclaw_a2a.inbound.operator_token import make_token
 from openclaw_a2a.inbound.patience import Patience
 from openclaw_a2a.inbound.rate import RateLimit
 from openclaw_a2a.inbound.router import Router
 from openclaw_a2a.inbound.streams import Streams
 from openclaw_a2a.model.ids import AgentId
-from openclaw_a2a.ports import Agent, Clock, Store
+from openclaw_a2a.ports import Agent, AsksOperator, Clock, Store
 from openclaw_a2a.runtime.engine import Engine, EngineLimits
 from openclaw_a2a.runtime.ids import new_id
 from openclaw_a2a.runtime.lane import LaneLimits, Lanes
@@ -181,7 +184,26 @@ class Gateway:
         health = Health(self.engines.values(), version=VERSION)
         router.add_page("GET", "/healthz", health.alive)
         router.add_page("GET", "/readyz", health.ready)
+        router.add_prefix(PREFIX, self._open_operator_door().serve)
         return router
+
+    def _open_operator_door(self) -> OperatorDoor:
+        """The operator's pages: add yours here."""
+        hosts = _own_hosts(self.settings)
+        door = OperatorDoor(self._make_token(), own_hosts=hosts, patience=self._patience)
+        ApprovalPages(self._asking).add_to(door)
+        return door
+
+    def _make_token(self) -> str | None:
+        try:
+            return make_token(self.settings.data)
+        except OSError as error:  # the gateway serves its peers all the same
+            log.warning("operator-door-shut", folder=str(self.settings.data), reason=str(error))
+            return None
+
+    def _asking(self) -> dict[AgentId, AsksOperator]:
+        agents = {agent_id: self._agents.find(agent_id) for agent_id in self._agents.ids}
+        return {name: one for name, one in agents.items() if isinstance(one, AsksOperator)}
 
 
 def build_app(

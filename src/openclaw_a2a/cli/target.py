@@ -43,7 +43,7 @@ def connect(connection: Connection) -> Generator["Client"]:
     from openclaw_a2a.cli.client import Client
 
     around = read_surroundings()
-    url = _address(connection.url or around.url or server_address(connection.config))
+    url = clean_address(connection.url or around.url or server_address(connection.config))
     client = Client(url, connection.token or around.token)
     try:
         yield client
@@ -56,7 +56,8 @@ def connect(connection: Connection) -> Generator["Client"]:
         client.close()
 
 
-def _address(text: str) -> str:
+def clean_address(text: str) -> str:
+    """The address that people mean. Raises: InvalidRequest."""
     address = clean_url(text if "://" in text else f"http://{text}")
     if address is None:
         raise InvalidRequest(

@@ -24,7 +24,7 @@ class Callers:
         self._by_digest: dict[bytes, PeerName] = {
             token.digest: peer.name for peer in peers for token in peer.tokens
         }
-        self._own_hosts = _LOOPBACK_NAMES | {host.lower() for host in own_hosts if host}
+        self._own_hosts = loopback_hosts(own_hosts)
 
     @property
     def needs_token(self) -> bool:
@@ -54,21 +54,41 @@ class Callers:
 
     def _check_local(self, exchange: Exchange) -> None:
         """No token is needed on loopback, so a web page must not be able to reach it."""
-        client = exchange.client_host()
-        if client is not None and not _is_loopback(client):
+        if not is_from_here(exchange):
             raise Unauthenticated("without tokens this gateway answers its own machine only")
-        if not _OF_PROXIES.isdisjoint(exchange.headers):
+        if is_passed_on(exchange):
             raise NotAllowed(
                 "this request was passed on by a proxy, and without tokens nobody knows for whom; "
                 "configure channels.a2a.security.peers and send a token"
             )
-        host, origin = _host_of(exchange.headers.get(b"host", b"")), exchange.header(b"origin")
-        if host and host not in self._own_hosts:
-            raise NotAllowed(f"the Host header says {host[:80]!r}, which is not this gateway")
-        if origin and origin != "null" and _origin_host(origin) in self._own_hosts:
-            return
-        if origin:
-            raise NotAllowed(f"pages of {origin[:80]!r} may not call this gateway")
+        check_names(exchange, self._own_hosts)
+
+
+def loopback_hosts(own_hosts: Iterable[str]) -> frozenset[str]:
+    """The names that a Host or Origin header of this machine may say."""
+    return _LOOPBACK_NAMES | {host.lower() for host in own_hosts if host}
+
+
+def is_from_here(exchange: Exchange) -> bool:
+    """True when the other side of the connection is this machine."""
+    client = exchange.client_host()
+    return client is None or _is_loopback(client)
+
+
+def is_passed_on(exchange: Exchange) -> bool:
+    """True when a proxy says that it speaks for somebody else."""
+    return not _OF_PROXIES.isdisjoint(exchange.headers)
+
+
+def check_names(exchange: Exchange, own_hosts: frozenset[str]) -> None:
+    """Refuse what a page of the web sends, by its Host and Origin. Raises: NotAllowed."""
+    host, origin = _host_of(exchange.headers.get(b"host", b"")), exchange.header(b"origin")
+    if host and host not in own_hosts:
+        raise NotAllowed(f"the Host header says {host[:80]!r}, which is not this gateway")
+    if origin and origin != "null" and _origin_host(origin) in own_hosts:
+        return
+    if origin:
+        raise NotAllowed(f"pages of {origin[:80]!r} may not call this gateway")
 
 
 @functools.lru_cache(maxsize=1024)

@@ -39,6 +39,10 @@ class Router:
         """Let a page answer at an exact path."""
         self._pages[method, path] = page
 
+    def add_prefix(self, prefix: str, page: Page) -> None:
+        """Let a page answer at every path that begins so, unless another has that very path."""
+        self._prefixes.append((prefix, page))
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] != "http":
@@ -83,7 +87,7 @@ class Router:
         async def serve_rest(exchange: Exchange) -> None:
             await rest.serve(exchange, door, exchange.path[len(prefix) - 1 :])
 
-        self._prefixes.append((prefix, serve_rest))
+        self.add_prefix(prefix, serve_rest)
 
     def _add_closed(self, account: Account) -> None:
         async def refuse(exchange: Exchange) -> None:
@@ -95,7 +99,7 @@ class Router:
         for path in (account.agent_card_path, account.agent_card_alias):
             if path is not None:
                 self.add_page("GET", path, refuse)
-        self._prefixes.append((account.rest_path.rstrip("/") + "/", refuse))
+        self.add_prefix(account.rest_path.rstrip("/") + "/", refuse)
 
     async def _list_agents(self, exchange: Exchange) -> None:
         cards = b",".join(card_json(door.card) for door in self._doors)

@@ -5,11 +5,13 @@ from openclaw_a2a.settings.environment import Surroundings, read_surroundings
 from openclaw_a2a.settings.load import (
     Examined,
     Loaded,
+    LocalGateway,
     examine_settings,
     load_settings,
+    local_gateway,
     server_address,
 )
-from openclaw_a2a.settings.paths import base_url, clean_url
+from openclaw_a2a.settings.paths import base_url, clean_url, is_loopback
 from openclaw_a2a.settings.secret import Secret
 from openclaw_a2a.settings.shape import (
     Account,
@@ -37,6 +39,7 @@ __all__ = [
     "LeaseSettings",
     "Limits",
     "Loaded",
+    "LocalGateway",
     "LogSettings",
     "OriginRoutingPolicy",
     "PeerSettings",
@@ -53,7 +56,9 @@ __all__ = [
     "describe",
     "effective",
     "examine_settings",
+    "is_loopback",
     "load_settings",
+    "local_gateway",
     "read_surroundings",
     "server_address",
     "settings_schema",

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import TypeVar
@@ -129,13 +129,45 @@ def server_address(path: Path | None = None, *, environ: Mapping[str, str] | Non
     Raises:
         SettingsInvalid: the file or its server section has problems.
     """
+    server = _read_some(path, _Reader.read_server, environ=environ)
+    return server.public_base_url or base_url(server.host, server.port)
+
+
+class LocalGateway(msgspec.Struct, frozen=True):
+    """The gateway of the settings, for who is on its machine: where it listens, and its folder."""
+
+    address: str
+    data: Path
+
+
+def local_gateway(
+    path: Path | None = None,
+    *,
+    overrides: Mapping[str, Json] = _NO_OVERRIDES,
+    environ: Mapping[str, str] | None = None,
+) -> LocalGateway:
+    """Where the gateway of the settings listens; only what that needs is read and checked.
+
+    Raises:
+        SettingsInvalid: the file, its server section or its data folder has problems.
+    """
+    return _read_some(path, _Reader.read_local, overrides=overrides, environ=environ)
+
+
+def _read_some(
+    path: Path | None,
+    read: "Callable[[_Reader], _Struct]",
+    *,
+    overrides: Mapping[str, Json] = _NO_OVERRIDES,
+    environ: Mapping[str, str] | None = None,
+) -> _Struct:
     report = Report()
     environment = os.environ if environ is None else environ
-    layers = read_layers(path, overrides=_NO_OVERRIDES, environ=environment, report=report)
-    server = _Reader(layers, environ=environment, report=report).read_server()
+    layers = read_layers(path, overrides=overrides, environ=environment, report=report)
+    found = read(_Reader(layers, environ=environment, report=report))
     if report.problems:
         raise invalid(report.problems, origins=layers.origins, path=layers.path)
-    return server.public_base_url or base_url(server.host, server.port)
+    return found
 
 
 def _warnings(report: Report, values: JsonObject) -> tuple[Problem, ...]:
@@ -208,6 +240,11 @@ class _Reader:
         for key in LATER:
             if key in self._values and self._report.as_object(key, self._values[key]):
                 self._report.warning(key, "is not available in this version", "unavailable")
+
+    def read_local(self) -> LocalGateway:
+        """Where the gateway listens, and where it keeps its things."""
+        server = self.read_server()
+        return LocalGateway(base_url(server.host, server.port), self._data_folder())
 
     def _data_folder(self) -> Path:
         return self._path("data", self._values.get("data", "~/.openclaw-a2a")) or self._folder

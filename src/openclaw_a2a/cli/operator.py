@@ -1,0 +1,130 @@
+"""The operator's side of a gateway on this machine: its token, and calls to its own pages."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import quote, urlsplit
+
+from cyclopts import Parameter
+
+from openclaw_a2a.cli.flags import ConfigFlag
+from openclaw_a2a.cli.target import clean_address
+from openclaw_a2a.inbound.operator_token import FILE_NAME, read_token
+from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable, InvalidRequest, NotAllowed
+from openclaw_a2a.model.ids import Json
+from openclaw_a2a.settings import is_loopback, local_gateway, read_surroundings
+
+if TYPE_CHECKING:
+    import httpx2
+
+_ANSWER_S = 30.0
+_CONNECT_S = 5.0
+_UNAUTHENTICATED = 401
+_OK = 200
+_OTHER_FOLDER = "Name the gateway's data folder with --data, or its settings with --config."
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class OwnGateway:
+    """Which gateway of this machine to talk to, as the person who runs it."""
+
+    url: Annotated[
+        str | None, Parameter(help="Address of the gateway; left out: that of the settings.")
+    ] = None
+    config: ConfigFlag = None
+    data: Annotated[Path | None, Parameter(help="The data folder of the gateway.")] = None
+
+
+OWN_GATEWAY = OwnGateway()
+
+
+class Operator:
+    """Calls the operator's pages of one gateway."""
+
+    def __init__(self, http: "httpx2.Client", address: str) -> None:
+        self._http = http
+        self._address = address
+
+    def get(self, *segments: str) -> bytes:
+        """What a page shows, as JSON. Raises: AgentUnavailable, AgentFailed, NotAllowed."""
+        return self._call("GET", segments, None)
+
+    def post(self, *segments: str, body: Json) -> bytes:
+        """What a page answers. Raises: AgentUnavailable, AgentFailed, NotAllowed."""
+        return self._call("POST", segments, body)
+
+    def _call(self, method: str, segments: tuple[str, ...], body: Json) -> bytes:
+        import httpx2
+
+        from openclaw_a2a.cli.client import unreachable
+        from openclaw_a2a.cli.remote import refused
+
+        path = "/".join(quote(one, safe="") for one in segments)
+        try:
+            answer = self._http.request(method, f"{self._address}/operator/{path}", json=body)
+        except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+            raise unreachable(self._address, error) from None
+        except httpx2.TransportError:
+            message = f"the connection to {self._address} was lost"
+            raise AgentUnavailable(message, details={"code": "connection-lost"}) from None
+        if answer.status_code == _UNAUTHENTICATED:
+            raise _not_ours(f"the gateway at {self._address} has another operator's token")
+        if answer.status_code != _OK:
+            raise refused(answer.status_code, answer.content)
+        return answer.content
+
+
+@contextmanager
+def connect_operator(own: OwnGateway) -> Generator[Operator]:
+    """A client for the operator's pages of the gateway that flags or settings name.
+
+    Raises: SettingsInvalid, InvalidRequest (the address is not of this machine), NotAllowed (its
+    token cannot be read).
+    """
+    import httpx2
+
+    overrides = {"data": str(own.data.expanduser().absolute())} if own.data else {}
+    gateway = local_gateway(own.config, overrides=overrides)
+    address = _address(own.url or read_surroundings().url or gateway.address)
+    headers = {"Authorization": f"Bearer {_token(gateway.data)}", "User-Agent": "openclaw-a2a"}
+    wait = httpx2.Timeout(_ANSWER_S, connect=_CONNECT_S)
+    # Neither a proxy nor another address may ever see the token.
+    with httpx2.Client(
+        headers=headers, timeout=wait, trust_env=False, follow_redirects=False
+    ) as http:
+        yield Operator(http, address)
+
+
+def _address(text: str) -> str:
+    parts = urlsplit(clean_address(text))
+    if not is_loopback(parts.hostname or ""):
+        raise InvalidRequest(
+            f"{parts.netloc} is not this machine, and the operator's token stays here",
+            details={"code": "usage", "nextStep": "Run the command where the gateway runs."},
+        )
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def _token(folder: Path) -> str:
+    try:
+        return read_token(folder)
+    except FileNotFoundError:
+        raise _not_ours(f"no gateway has run with the data folder {folder}") from None
+    except OSError as error:
+        reason = error.strerror or "it cannot be read"
+        raise _not_ours(f"the token {folder / FILE_NAME} is not yours to read: {reason}") from None
+    except ValueError:
+        raise _not_ours(f"{folder / FILE_NAME} holds no token; restart the gateway") from None
+
+
+def _not_ours(message: str) -> NotAllowed:
+    return NotAllowed(message, details={"code": "operator-token", "nextStep": _OTHER_FOLDER})
+
+
+def failed_with(error: AgentFailed, step: str) -> AgentFailed:
+    """The error with what to do next, unless it says so itself."""
+    error.details.setdefault("nextStep", step)
+    return error
