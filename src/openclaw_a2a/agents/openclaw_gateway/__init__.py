@@ -1,0 +1,1 @@
+"""A running OpenClaw gateway as an agent: the main road to OpenClaw."""

@@ -1,0 +1,345 @@
+"""The one connection to an OpenClaw gateway that all its agents share; it heals itself."""
+
+import asyncio
+import itertools
+import random
+from typing import Final
+from weakref import WeakKeyDictionary
+
+import anyio
+import structlog
+from msgspec import Raw
+from websockets.asyncio.client import ClientConnection
+from websockets.exceptions import ConnectionClosed
+
+from openclaw_a2a.agents.openclaw_gateway.frames import (
+    Frame,
+    Refusal,
+    encode_request,
+    read_frame,
+    read_object,
+    read_origin,
+    refused,
+)
+from openclaw_a2a.agents.openclaw_gateway.handshake import Address, Hello, Policy
+from openclaw_a2a.agents.openclaw_gateway.listening import (
+    Answered,
+    Back,
+    Happened,
+    Heard,
+    Listening,
+    Lost,
+    Wanted,
+)
+from openclaw_a2a.agents.openclaw_gateway.opening import Failure, open_socket
+from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable
+from openclaw_a2a.model.ids import JsonObject
+
+log = structlog.get_logger(__name__)
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S, _HURRIED_PAUSE_S = 0.1, 15.0, 0.2
+_CLOSE_S: Final = 2.0
+_STEADY_S: Final = 5.0
+_MOST_ODDITIES: Final = 256
+_chance: Final = random.SystemRandom()
+_GONE: Final = Frame("res", error=Refusal(code="CONNECTION_LOST"))
+
+
+class Link:
+    """A connection to one gateway, made again whenever it breaks."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self._socket: ClientConnection | None = None
+        self._hello: Hello | None = None
+        self._failure: Failure | None = None
+        """Why the last attempt failed; None while connected and before the first attempt."""
+        self._changed = anyio.Event()
+        self._hurry = anyio.Event()
+        self._numbers = itertools.count(1)
+        self._calls: dict[str, asyncio.Future[Frame]] = {}
+        self._posted: dict[str, Listening] = {}
+        self._by_run: dict[str, list[Listening]] = {}
+        self._others: list[Listening] = []
+        self._oddities: set[str] = set()
+        self._keeper: asyncio.Task[None] | None = None
+        self._users = 0
+
+    # ---------------------------------------------------------------- what users ask
+
+    @property
+    def hello(self) -> Hello | None:
+        """The greeting of the connection that is there now; None when there is none."""
+        return self._hello if self._socket is not None else None
+
+    @property
+    def policy(self) -> Policy:
+        """The limits of the gateway, as it announced them last."""
+        return self._hello.policy if self._hello is not None else Policy()
+
+    def trouble(self) -> str | None:
+        """Why the gateway cannot be used now, with what to do; None when it can."""
+        return None if self._failure is None else self._failure.error.message
+
+    async def connected(self, within_s: float) -> Hello:
+        """Wait for the connection. Raises: AgentUnavailable with the reason."""
+        with anyio.move_on_after(within_s):
+            while (hello := self.hello) is None:
+                if self._failure is not None and self._failure.is_final:
+                    raise AgentUnavailable(self._failure.error.message)
+                self._hurry.set()
+                await self._changed.wait()
+            return hello
+        raise AgentUnavailable(self.trouble() or self._silence(within_s))
+
+    async def call(self, method: str, params: JsonObject, *, timeout_s: float) -> JsonObject:
+        """Ask the gateway for something. The connection must be there; see `connected`.
+
+        Raises: AgentFailed (it refused; `refusal_code` tells the code), AgentUnavailable (the
+        connection is gone, or there was no answer in time: it may have been done or not).
+        """
+        request_id = str(next(self._numbers))
+        answer: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
+        self._calls[request_id] = answer
+        try:
+            with anyio.fail_after(timeout_s):
+                await self._send(encode_request(request_id, method, params))
+                frame = await answer
+        except TimeoutError:
+            raise AgentUnavailable(
+                f"OpenClaw at {self.address.url} did not answer {method} within {timeout_s:g}"
+                " seconds; look at its log, or try again."
+            ) from None
+        finally:
+            self._calls.pop(request_id, None)
+        if frame is _GONE:
+            raise self._gone()
+        if not frame.ok:
+            raise refused(method, frame.error or Refusal())
+        return read_object(frame.payload)
+
+    async def post(self, method: str, params: JsonObject, listening: Listening) -> str:
+        """Send a request whose answers, however many, come to the listener; its id.
+
+        Raises: AgentUnavailable (not connected: nothing was sent), AgentFailed (too large).
+        """
+        request_id = str(next(self._numbers))
+        self._posted[request_id] = listening
+        listening.requests.add(request_id)
+        await self._send(encode_request(request_id, method, params))
+        return request_id
+
+    def listen(self, wanted: Wanted) -> Listening:
+        """Begin to listen. Use the result with `with`: leaving it ends the listening."""
+        listening = Listening(wanted, self._stop_listening)
+        if wanted.run_id is None:
+            self._others.append(listening)
+        else:
+            self._by_run.setdefault(wanted.run_id, []).append(listening)
+        return listening
+
+    # ---------------------------------------------------------------- sharing
+
+    def enter(self) -> None:
+        """Somebody more uses the link; the first one starts it."""
+        self._users += 1
+        if self._keeper is None:
+            self._keeper = asyncio.get_running_loop().create_task(self._keep_connected())
+
+    async def leave(self) -> None:
+        """Somebody uses it no longer; the last one closes it."""
+        self._users -= 1
+        keeper = self._keeper
+        if self._users == 0 and keeper is not None:
+            self._keeper = None
+            keeper.cancel()
+            await asyncio.wait((keeper,))
+
+    @property
+    def is_used(self) -> bool:
+        """False when nobody uses the link (any more)."""
+        return self._users > 0
+
+    # ---------------------------------------------------------------- the connection
+
+    async def _keep_connected(self) -> None:
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            began = anyio.current_time()
+            opened = await open_socket(self.address)
+            if isinstance(opened, Failure):
+                self._note_failure(opened)
+            else:
+                await self._live_through(*opened)
+                if anyio.current_time() - began > _STEADY_S:
+                    pause_s = _FIRST_PAUSE_S
+            await self._pause(pause_s * _chance.uniform(0.5, 1.0))
+            pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+
+    async def _pause(self, pause_s: float) -> None:
+        """Wait before the next attempt; whoever needs the connection shortens it."""
+        with anyio.move_on_after(pause_s):
+            await anyio.sleep(min(pause_s, _HURRIED_PAUSE_S))
+            self._hurry = anyio.Event()
+            await self._hurry.wait()
+
+    async def _live_through(self, socket: ClientConnection, hello: Hello) -> None:
+        """One connection, from when it was let in to its end."""
+        reason = "it was closed"
+        self._take_up(socket, hello)
+        try:
+            while True:
+                self._take(await socket.recv(decode=False))
+        except ConnectionClosed as error:
+            reason = str(error)
+        finally:
+            self._let_down(reason)
+            with anyio.move_on_after(_CLOSE_S, shield=True):
+                await socket.close()
+
+    def _take_up(self, socket: ClientConnection, hello: Hello) -> None:
+        earlier, self._hello = self._hello, hello
+        self._socket, self._failure = socket, None
+        self._tell_change()
+        log.info("openclaw-connected", url=self.address.url, version=hello.server.version)
+        if earlier is not None:
+            is_restarted = earlier.server.boot_id != hello.server.boot_id
+            self._tell_everybody(Back(hello, is_restarted))
+
+    def _let_down(self, reason: str) -> None:
+        log.info("openclaw-disconnected", url=self.address.url, reason=reason)
+        self._socket = None
+        self._failure = Failure(
+            AgentUnavailable(
+                f"The connection to OpenClaw at {self.address.url} was lost ({reason});"
+                " it is being made again. If that lasts, start it: openclaw gateway run."
+            )
+        )
+        calls, self._calls = self._calls, {}
+        for answer in calls.values():
+            if not answer.done():
+                answer.set_result(_GONE)
+        for listening in self._posted.values():
+            listening.requests.clear()
+        self._posted.clear()
+        self._tell_everybody(Lost(reason))
+        self._tell_change()
+
+    def _note_failure(self, failure: Failure) -> None:
+        known = self._failure
+        self._failure = failure
+        if known is None or known.error.message != failure.error.message:
+            log.warning("openclaw-unavailable", reason=failure.error.message)
+        self._tell_change()
+
+    def _tell_change(self) -> None:
+        changed, self._changed = self._changed, anyio.Event()
+        changed.set()
+
+    async def _send(self, frame: bytes) -> None:
+        limit = self.policy.max_payload
+        if limit is not None and len(frame) > limit:
+            raise AgentFailed(
+                f"The message is {len(frame)} bytes for OpenClaw, which takes at most {limit};"
+                " send less, or smaller files."
+            )
+        socket = self._socket
+        if socket is None:
+            raise self._gone()
+        try:
+            await socket.send(frame, text=True)
+        except ConnectionClosed:
+            raise self._gone() from None
+
+    def _gone(self) -> AgentUnavailable:
+        return AgentUnavailable(
+            self.trouble()
+            or f"There is no connection to OpenClaw at {self.address.url};"
+            " start its gateway: openclaw gateway run."
+        )
+
+    def _silence(self, within_s: float) -> str:
+        return (
+            f"OpenClaw at {self.address.url} did not answer within {within_s:g} seconds;"
+            " check that its gateway runs: openclaw gateway status."
+        )
+
+    # ---------------------------------------------------------------- what arrives
+
+    def _take(self, raw: bytes) -> None:
+        frame = read_frame(raw)
+        if frame is None:
+            self._note_oddity("a frame that cannot be read")
+        elif frame.type == "event":
+            self._take_event(frame.event, frame.payload)
+        elif frame.type == "res":
+            self._take_answer(frame)
+        else:
+            self._note_oddity(f"a frame of type {frame.type[:40]}")
+
+    def _take_event(self, event: str, payload: Raw) -> None:
+        if not self._by_run and not self._others:
+            return
+        origin = read_origin(payload)
+        for listening in self._by_run.get(origin.run_id or "", ()):
+            if event in listening.wanted.events:
+                listening.put(Happened(event, payload))
+        for listening in self._others:
+            wanted = listening.wanted
+            if event in wanted.events and wanted.session_key in (None, origin.session_key):
+                listening.put(Happened(event, payload))
+
+    def _take_answer(self, frame: Frame) -> None:
+        answer = self._calls.get(frame.id)
+        if answer is not None:
+            if not answer.done():
+                answer.set_result(frame)
+            return
+        listening = self._posted.get(frame.id)
+        if listening is not None:
+            listening.put(Answered(frame.id, frame))
+        else:
+            self._note_oddity("an answer to no question of ours, or one that came too late")
+
+    def _note_oddity(self, what: str) -> None:
+        """Say once what the gateway sent that is of no use; the rest would fill the log."""
+        if what not in self._oddities and len(self._oddities) < _MOST_ODDITIES:
+            self._oddities.add(what)
+            log.warning("openclaw-sent-something-odd", url=self.address.url, what=what)
+
+    def _tell_everybody(self, heard: Heard) -> None:
+        for listening in [*self._others, *(one for many in self._by_run.values() for one in many)]:
+            listening.put(heard)
+
+    def _stop_listening(self, listening: Listening) -> None:
+        for request_id in listening.requests:
+            self._posted.pop(request_id, None)
+        listening.requests.clear()
+        run_id = listening.wanted.run_id
+        group = self._others if run_id is None else self._by_run.get(run_id, [])
+        if listening in group:
+            group.remove(listening)
+        if run_id is not None and not group:
+            self._by_run.pop(run_id, None)
+
+
+_links: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Address, Link]] = WeakKeyDictionary()
+"""The links of each event loop; agents of the same gateway find each other's here."""
+
+
+def take_link(address: Address) -> Link:
+    """The link to this gateway, started when nobody had it; give it back with `release_link`."""
+    links = _links.setdefault(asyncio.get_running_loop(), {})
+    link = links.get(address)
+    if link is None:
+        link = links[address] = Link(address)
+    link.enter()
+    return link
+
+
+async def release_link(link: Link) -> None:
+    """The caller uses the link no longer; the last one closes it."""
+    await link.leave()
+    links = _links.get(asyncio.get_running_loop(), {})
+    if not link.is_used and links.get(link.address) is link:
+        del links[link.address]

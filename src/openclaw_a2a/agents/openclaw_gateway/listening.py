@@ -1,0 +1,119 @@
+"""Listening to a gateway: each listener has its own bounded queue, so that none holds up another.
+
+Happened          an event that the listener asked for
+Answered          an answer to a request that was posted for this listener
+Missed            the listener was too slow: events before this are lost, it must look again
+Lost              the connection is gone; what was under way at the gateway may go on there
+Back              the connection is there again
+"""
+
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+from typing import Final, Self
+
+import anyio
+import msgspec
+from msgspec import Raw
+
+from openclaw_a2a.agents.openclaw_gateway.frames import Frame
+from openclaw_a2a.agents.openclaw_gateway.handshake import Hello
+from openclaw_a2a.model.message import Record
+
+_MOST_EVENTS: Final = 4096
+_MOST_BYTES: Final = 16 * 1024 * 1024
+
+
+class Happened(msgspec.Struct, frozen=True, gc=False):
+    """An event, with its payload still to be read."""
+
+    event: str
+    payload: Raw
+
+
+class Answered(msgspec.Struct, frozen=True, gc=False):
+    """An answer to a posted request."""
+
+    request_id: str
+    frame: Frame
+
+
+class Missed(Record, frozen=True):
+    """Events are lost, because they were not taken in time."""
+
+
+class Lost(Record, frozen=True):
+    """The connection is gone."""
+
+    reason: str
+
+
+class Back(msgspec.Struct, frozen=True):
+    """The connection is there again; `is_restarted` when the gateway is another process now."""
+
+    hello: Hello
+    is_restarted: bool
+
+
+Heard = Happened | Answered | Missed | Lost | Back
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """Which events a listener wants: by name, and only those of a run or session when given."""
+
+    events: frozenset[str]
+    run_id: str | None = None
+    session_key: str | None = None
+
+
+class Listening:
+    """One listener's queue. Use it as a context manager: leaving ends the listening."""
+
+    def __init__(self, wanted: Wanted, leave: Callable[["Listening"], None]) -> None:
+        self.wanted = wanted
+        self.requests: set[str] = set()
+        """The ids of posted requests whose answers come here."""
+        self._leave = leave
+        self._queue: deque[Heard] = deque()
+        self._bytes = 0
+        self._arrived = anyio.Event()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._leave(self)
+
+    async def next(self, within_s: float | None = None) -> Heard | None:
+        """What comes next; None when nothing came in time (with no time given: wait)."""
+        while not self._queue:
+            self._arrived = anyio.Event()
+            with anyio.move_on_after(within_s) as scope:
+                await self._arrived.wait()
+            if scope.cancelled_caught:
+                return None
+        heard = self._queue.popleft()
+        if isinstance(heard, Happened):
+            self._bytes -= len(memoryview(heard.payload))
+        return heard
+
+    def put(self, heard: Heard) -> None:
+        """Add to the queue; when it is full, its events make way for one `Missed`."""
+        if isinstance(heard, Happened):
+            self._bytes += len(memoryview(heard.payload))
+            if len(self._queue) >= _MOST_EVENTS or self._bytes > _MOST_BYTES:
+                self._overflow()
+                return
+        self._queue.append(heard)
+        self._arrived.set()
+
+    def _overflow(self) -> None:
+        kept = [one for one in self._queue if not isinstance(one, Happened | Missed)]
+        self._queue = deque([Missed(), *kept])
+        self._bytes = 0
+        self._arrived.set()
