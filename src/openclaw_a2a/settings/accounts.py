@@ -97,11 +97,19 @@ class AccountReader:
         card_path = take.route("agentCardPath") or usual
         input_modes = self._input_modes()
         output_modes = take.texts("defaultOutputModes", default=TEXT_MODES)
+        label = take.text("label") or self._id
+        description = take.text("description") or _DESCRIPTION
+        skills = take.skills("skills") or (_CHAT,)
+        own_words = {
+            "label": label != self._id,
+            "description": description != _DESCRIPTION,
+            "skills": skills != (_CHAT,),
+        }
         return Account(
             id=self._id,
             enabled=enabled,
-            label=take.text("label") or self._id,
-            description=take.text("description") or _DESCRIPTION,
+            label=label,
+            description=description,
             public_base_url=address,
             default_agent_id=self._agent_id(around.agents, enabled=enabled),
             protocol_version=take.text("protocolVersion") or "0.3.0",
@@ -117,10 +125,11 @@ class AccountReader:
             origin_routing_policy=self._choice(
                 "originRoutingPolicy", OriginRoutingPolicy.SUPPRESS_GENERIC_FOLLOWUP
             ),
-            skills=self._skills(input_modes, output_modes),
+            skills=_with_modes(skills, input_modes, output_modes),
             task_store=self._task_store(around.folder),
             session_store=take.text("sessionStore"),
             not_running_reason=self._not_running_reason(address, enabled=enabled),
+            said=tuple(key for key, is_own in own_words.items() if is_own),
         )
 
     def _not_running_reason(self, address: str | None, *, enabled: bool) -> str | None:
@@ -193,20 +202,6 @@ class AccountReader:
     def _bad_mode(self, index: int, message: str) -> None:
         self._problem(f"defaultInputModes[{index}]", message, "media-type")
 
-    def _skills(self, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> tuple[AgentSkill, ...]:
-        return tuple(
-            AgentSkill(
-                id=skill.id,
-                name=skill.name,
-                description=skill.description or skill.name,
-                tags=skill.tags,
-                examples=skill.examples,
-                input_modes=inputs,
-                output_modes=outputs,
-            )
-            for skill in self._forgiving.skills("skills") or (_CHAT,)
-        )
-
     def _task_store(self, folder: Path) -> StoreSettings | None:
         if "taskStore" not in self._values:
             return None
@@ -233,6 +228,23 @@ class AccountReader:
         needed = kind.value if kind else "store"
         self._problem("taskStore.path", f"a {needed} store needs an absolute path", "path")
         return None
+
+
+def _with_modes(
+    skills: tuple[SkillKeys, ...], inputs: tuple[str, ...], outputs: tuple[str, ...]
+) -> tuple[AgentSkill, ...]:
+    return tuple(
+        AgentSkill(
+            id=skill.id,
+            name=skill.name,
+            description=skill.description or skill.name,
+            tags=skill.tags,
+            examples=skill.examples,
+            input_modes=inputs,
+            output_modes=outputs,
+        )
+        for skill in skills
+    )
 
 
 def read_store_kind(

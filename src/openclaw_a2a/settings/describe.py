@@ -15,9 +15,9 @@ _HIDDEN = "(hidden)"
 _SECRET_NAME = re.compile(
     r"token|secret|password|passphrase|credential|api_?key|authorization", re.I
 )
-_REFERENCE = re.compile(r"(env|file):")
+_REFERENCE = re.compile(r"(env|file|openclaw-config):")
 _USER_IN_URL = re.compile(r"(?<=://)[^/@\s]+@")
-_DERIVED = ("id", "notRunningReason", "restPath", "agentCardAlias")
+_DERIVED = ("id", "notRunningReason", "restPath", "agentCardAlias", "said")
 
 
 class Described(msgspec.Struct, frozen=True):

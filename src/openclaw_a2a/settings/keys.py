@@ -1,6 +1,6 @@
 """The keys of the settings file, as people write them: the source of the schema."""
 
-from typing import Annotated, TypeGuard
+from typing import Annotated, Literal, TypeGuard
 
 import msgspec
 from msgspec import Meta
@@ -40,6 +40,25 @@ class AgentKeys(msgspec.Struct, frozen=True):
     """One agent; every key but `adapter` belongs to the adapter."""
 
     adapter: Annotated[str, Meta(description="Who answers: echo, command, ...")]
+
+
+class OpenClawKeys(Section, frozen=True):
+    """The OpenClaw whose agents are offered; left out: the one on this machine, if any."""
+
+    enabled: Annotated[bool, Meta(description="Offer OpenClaw's agents.")] = True
+    expose: Annotated[
+        tuple[str, ...] | Literal["all"], Meta(description="Which of its agents, by their ids.")
+    ] = "all"
+    config_path: Annotated[
+        str, Meta(description="OpenClaw's config; left out: where OpenClaw itself looks.")
+    ] = ""
+    url: Annotated[
+        str, Meta(description="Address of its gateway; left out: what its config says.")
+    ] = ""
+    token: Annotated[
+        str,
+        Meta(description="env:NAME or file:PATH; left out: the token of its config."),
+    ] = ""
 
 
 class SkillKeys(Section, frozen=True):
@@ -126,6 +145,7 @@ class FileKeys(Section, frozen=True):
     server: Server = Server()
     store: StoreKeys = StoreKeys()
     agents: dict[str, AgentKeys] = msgspec.field(default_factory=dict)
+    openclaw: OpenClawKeys = OpenClawKeys()
     channels: ChannelsKeys = ChannelsKeys()
     limits: Limits = Limits()
     retention: RetentionSettings = RetentionSettings()

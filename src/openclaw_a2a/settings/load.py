@@ -26,6 +26,8 @@ from openclaw_a2a.settings.keys import (
     names_of,
 )
 from openclaw_a2a.settings.locate import invalid
+from openclaw_a2a.settings.offer import Offer, offer_openclaw
+from openclaw_a2a.settings.openclaw import OpenClawFound
 from openclaw_a2a.settings.paths import base_url, clean_url, expand_path, is_loopback
 from openclaw_a2a.settings.peers import TokenReader, read_peers
 from openclaw_a2a.settings.report import Report, is_list, is_object, join, kind_of, read_section
@@ -43,6 +45,7 @@ from openclaw_a2a.settings.shape import (
     StoreSettings,
 )
 from openclaw_a2a.settings.sources import Layers, read_layers
+from openclaw_a2a.settings.token import anchored
 
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 _NO_OVERRIDES: Mapping[str, Json] = MappingProxyType({})
@@ -52,13 +55,15 @@ _FILE_OF = {StoreKind.SQLITE: "state.db", StoreKind.JSON_FILE: "tasks"}
 class Loaded(msgspec.Struct, frozen=True):
     """Settings with where each came from, what was put right on the way, and the file read.
 
-    `origins` has the settings that were given, by dotted path; all others are defaults.
+    `origins` has the settings that were given, by dotted path; all others are defaults. `openclaw`
+    is the OpenClaw whose agents are among the settings'.
     """
 
     settings: Settings
     origins: dict[str, str]
     warnings: tuple[Problem, ...]
     path: Path | None
+    openclaw: OpenClawFound | None = None
 
     def invalid(self, problems: Iterable[Problem]) -> SettingsInvalid:
         """The error for problems of these settings; each says which source it comes from."""
@@ -118,9 +123,12 @@ def examine_settings(
     report = Report()
     environment = os.environ if environ is None else environ
     layers = read_layers(path, overrides=overrides, environ=environment, report=report)
-    settings = _Reader(layers, environ=environment, report=report).read()
+    offer = offer_openclaw(layers, environ=environment, report=report)
+    layers = offer.layers
+    settings = _Reader(layers, environ=environment, report=report).read(offer)
     warnings = _warnings(report, layers.values)
-    return Examined(Loaded(settings, layers.origins, warnings, layers.path), tuple(report.problems))
+    loaded = Loaded(settings, layers.origins, warnings, layers.path, offer.found)
+    return Examined(loaded, tuple(report.problems))
 
 
 def server_address(path: Path | None = None, *, environ: Mapping[str, str] | None = None) -> str:
@@ -198,13 +206,13 @@ class _Reader:
         self._environ = environ
         self._report = report
 
-    def read(self) -> Settings:
+    def read(self, offer: Offer) -> Settings:
         """All of it; what is wrong is in the report."""
         self._report.unknown_keys("", self._values, names_of(FileKeys))
         self._note_later_parts()
         data = self._data_folder()
         server = self.read_server()
-        agents = self._agents()
+        agents = self._agents(offer)
         channel = self._channel()
         security = self._object(channel, "channels.a2a.security")
         self._report.unknown_keys("channels.a2a.security", security, names_of(SecurityKeys))
@@ -280,10 +288,13 @@ class _Reader:
         given = self._path("store.path", values["path"]) if "path" in values else None
         return StoreSettings(kind=kind, path=given or data / _FILE_OF[kind])
 
-    def _agents(self) -> dict[AgentId, AgentSettings]:
+    def _agents(self, offer: Offer) -> dict[AgentId, AgentSettings]:
         values = self._report.as_object("agents", self._values.get("agents", {}))
         agents = {AgentId(name): self._agent(name, values[name]) for name in sorted(values)}
-        return agents or {AgentId("main"): AgentSettings("echo")}
+        for agent_id, known in offer.agents.items():
+            if agent_id in agents:
+                agents[agent_id] = msgspec.structs.replace(agents[agent_id], profile=known.profile)
+        return agents or {AgentId("main"): AgentSettings("echo", is_stand_in=True)}
 
     def _agent(self, name: str, value: Json) -> AgentSettings:
         path = join("agents", name)
@@ -296,6 +307,8 @@ class _Reader:
             self._report.problem(join(path, "adapter"), message, "required")
             adapter = "echo"
         options = {key: option for key, option in values.items() if key != "adapter"}
+        if isinstance(token := options.get("token"), str):
+            options["token"] = anchored(token, self._folder)
         return AgentSettings(adapter.strip(), options)
 
     def _channel(self) -> JsonObject:

@@ -38,11 +38,12 @@ class OpenClawAgent(msgspec.Struct, frozen=True):
 class OpenClawFound(msgspec.Struct, frozen=True):
     """An OpenClaw that is configured on this machine; whether it runs is another matter.
 
+    `config_path` is None when the settings alone say where it is.
     `token` is a reference (see `read_token`), never the token: None when none is needed or none
     can be read. `warnings` say what in the config could not be used, and what to do.
     """
 
-    config_path: Path
+    config_path: Path | None
     url: str
     token: str | None
     auth_mode: str

@@ -8,7 +8,7 @@ from openclaw_a2a.model.ids import LOCAL_PEER, Json, JsonObject, PeerName
 from openclaw_a2a.model.session import RESERVED_PEERS
 from openclaw_a2a.settings.keys import PEER_NAME, PeerKeys, names_of
 from openclaw_a2a.settings.paths import expand_path
-from openclaw_a2a.settings.report import Report, is_list, join, kind_of
+from openclaw_a2a.settings.report import Report, is_list, is_object, join, kind_of
 from openclaw_a2a.settings.secret import Secret
 from openclaw_a2a.settings.shape import PeerSettings
 
@@ -95,7 +95,7 @@ def read_peers(
 
 def _may_approve(path: str, value: Json, report: Report) -> bool:
     """A right to run commands is never guessed: anything but true or false is a problem."""
-    given = value.get("mayApprove", False) if isinstance(value, dict) else False
+    given: Json = value.get("mayApprove", False) if is_object(value) else False
     if isinstance(given, bool):
         return given
     message = f"must be true or false, not {kind_of(given)}"

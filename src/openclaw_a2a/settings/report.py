@@ -102,8 +102,17 @@ def wrong_value(wanted: Json, value: Json) -> str:
         schema = next(iter(schema["$defs"].values()))
     if "enum" in schema:
         return one_of(schema["enum"])
+    if "anyOf" in schema:
+        return f"must be {' or '.join(_choice(one) for one in schema['anyOf'])}"
     expected = _EXPECTED.get(schema.get("type", ""), "something else") + _bounds(schema)
     return f"must be {expected}, not {_given(value)}"
+
+
+def _choice(schema: JsonObject) -> str:
+    """What one of several kinds of value looks like."""
+    if "enum" in schema:
+        return ", ".join(f'"{value}"' for value in schema["enum"])
+    return "a list of strings" if schema.get("type") == "array" else "something else"
 
 
 def one_of(values: Iterable[str]) -> str:

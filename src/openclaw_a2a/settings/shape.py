@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from openclaw_a2a.model.card import AgentSkill
 from openclaw_a2a.model.ids import AccountId, AgentId, JsonObject, PeerName
+from openclaw_a2a.model.profile import AgentProfile
 from openclaw_a2a.settings.secret import Secret
 
 _MOST = 2**31 - 1
@@ -57,10 +58,17 @@ class StoreSettings(Section, frozen=True):
 
 
 class AgentSettings(Section, frozen=True):
-    """One agent: who answers, and that adapter's own options as they were written."""
+    """One agent: who answers, and that adapter's own options as they were written.
+
+    A token among the options is a reference; the adapter reads it with `read_token` when it needs
+    it, so that nothing here is secret. `profile` is what a config that was found says about the
+    agent. `is_stand_in` is true for the agent that answers because nobody named one.
+    """
 
     adapter: str
     options: JsonObject = {}
+    profile: AgentProfile = AgentProfile()
+    is_stand_in: bool = False
 
 
 class Limits(Section, frozen=True):
@@ -146,6 +154,8 @@ class Account(Section, frozen=True):
 
     `task_store` is None when the account uses the gateway's store. `agent_card_alias` is a second
     address of the card. `not_running_reason` says why the account is off; None: it runs.
+    `said` has those of label, description and skills that are not the usual ones: where its
+    account says nothing an agent may speak for itself.
     """
 
     id: AccountId
@@ -169,6 +179,7 @@ class Account(Section, frozen=True):
     agent_card_alias: str | None = None
     session_store: str | None = None
     not_running_reason: str | None = None
+    said: tuple[str, ...] = ()
 
     @property
     def is_running(self) -> bool:

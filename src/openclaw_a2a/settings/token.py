@@ -48,6 +48,15 @@ def read_token(reference: str, *, environ: Mapping[str, str] | None = None) -> s
     return reference
 
 
+def anchored(reference: str, folder: Path) -> str:
+    """The reference with its path, when it has a relative one, made absolute."""
+    scheme, _, rest = reference.partition(":")
+    try:
+        return f"file:{expand_path(rest, folder)}" if scheme == "file" else reference
+    except ValueError:
+        return reference
+
+
 def gateway_token(config: ConfigFile) -> str | None:
     """The token OpenClaw's own clients would show; None when there is none we can read."""
     environment = config.variables.get(VARIABLE)
