@@ -14,7 +14,7 @@ import structlog
 
 from openclaw_a2a.agents import AgentRegistry, build_agent
 from openclaw_a2a.inbound.approvals import ApprovalPages
-from openclaw_a2a.inbound.cards import account_url, build_card
+from openclaw_a2a.inbound.cards import LiveCard, account_url, build_card, described
 from openclaw_a2a.inbound.door import Door
 from openclaw_a2a.inbound.health import Health
 from openclaw_a2a.inbound.http import Exchange, Receive, Scope, Send
@@ -22,11 +22,14 @@ from openclaw_a2a.inbound.identity import Callers
 from openclaw_a2a.inbound.operator import PREFIX, OperatorDoor
 from openclaw_a2a.inbound.operator_token import make_token
 from openclaw_a2a.inbound.patience import Patience
+from openclaw_a2a.inbound.presence import Presences
 from openclaw_a2a.inbound.rate import RateLimit
 from openclaw_a2a.inbound.router import Router
 from openclaw_a2a.inbound.streams import Streams
+from openclaw_a2a.model.card import AgentCard
 from openclaw_a2a.model.ids import AgentId
-from openclaw_a2a.ports import Agent, AsksOperator, Clock, Store
+from openclaw_a2a.model.profile import AgentProfile
+from openclaw_a2a.ports import Agent, AsksOperator, Clock, DescribesItself, Store
 from openclaw_a2a.runtime.engine import Engine, EngineLimits
 from openclaw_a2a.runtime.ids import new_id
 from openclaw_a2a.runtime.lane import LaneLimits, Lanes
@@ -73,6 +76,8 @@ class Gateway:
         self._parts = AsyncExitStack()
         self._router: Router | None = None
         self.engines: dict[StoreSettings, Engine] = {}
+        self.presences = Presences(())
+        """Who can answer now; known when the doors are open."""
         self._rate = RateLimit(settings.limits.per_peer_rate, monotonic=time.monotonic)
         self._patience = Patience(settings.server.body_seconds)
         self.streams = Streams(settings.limits.streams, settings.server.heartbeat_seconds)
@@ -136,13 +141,27 @@ class Gateway:
             account=account,
             engine=engine,
             rules=rules,
-            card=build_card(account, version=VERSION, needs_token=callers.needs_token),
+            card=self._card(account, needs_token=callers.needs_token),
             callers=callers,
             rate=self._rate,
             streams=self.streams,
             patience=self._patience,
             new_id=new_id,
         )
+
+    def _card(self, account: Account, *, needs_token: bool) -> LiveCard:
+        """What the account says, else what its agent says, else what is known of the agent."""
+        agent_id = account.default_agent_id
+        agent = self._agents.find(agent_id)
+        is_given = agent_id in self.given
+        known = None if is_given else self.settings.agents[agent_id].profile
+
+        def build(profile: AgentProfile | None) -> AgentCard:
+            words = described(account, profile, known)
+            return build_card(words, version=VERSION, needs_token=needs_token)
+
+        own = agent.profile if isinstance(agent, DescribesItself) else _says_nothing
+        return LiveCard(account, build, own)
 
     async def _open_engine(
         self, store_settings: StoreSettings, lanes: Lanes, parts: AsyncExitStack
@@ -181,7 +200,8 @@ class Gateway:
             if account.enabled and not account.is_running
         ]
         router = Router(doors, closed)
-        health = Health(self.engines.values(), version=VERSION)
+        self.presences = router.presences
+        health = Health(self.engines.values(), self.presences.now, version=VERSION)
         router.add_page("GET", "/healthz", health.alive)
         router.add_page("GET", "/readyz", health.ready)
         router.add_prefix(PREFIX, self._open_operator_door().serve)
@@ -236,6 +256,10 @@ def agent_addresses(settings: Settings) -> list[tuple[str, str]]:
         for account in settings.accounts
         if account.is_running
     ]
+
+
+def _says_nothing() -> None:
+    """What an agent says of itself that does not describe itself."""
 
 
 def _rules(account: Account, settings: Settings) -> AccountRules:

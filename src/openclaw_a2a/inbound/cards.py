@@ -1,10 +1,12 @@
-"""Agent cards: built from an account, served clean 1.0 or hybrid, with validators for caches."""
+"""Agent cards: built from an account and its agent, served clean 1.0 or hybrid, with validators."""
+
+from collections.abc import Callable
 
 import msgspec
 
-from openclaw_a2a.inbound.door import Door
 from openclaw_a2a.inbound.http import Exchange
 from openclaw_a2a.model.card import AgentCapabilities, AgentCard, AgentInterface
+from openclaw_a2a.model.profile import AgentProfile
 from openclaw_a2a.settings import Account
 from openclaw_a2a.wire.card import card_json, etag, hybrid_card_json
 from openclaw_a2a.wire.versions import Wire
@@ -12,6 +14,19 @@ from openclaw_a2a.wire.versions import Wire
 _CACHE = (b"cache-control", b"public, max-age=60")
 _VARY = (b"vary", b"A2A-Version")
 _BEARER = {"bearer": {"httpAuthSecurityScheme": {"scheme": "Bearer"}}}
+
+
+def described(account: Account, *profiles: AgentProfile | None) -> Account:
+    """The account in its agent's words where it has none of its own; the first profile wins."""
+    known = [profile for profile in profiles if profile is not None]
+    words: dict[str, object] = {
+        "label": next((one.name for one in known if one.name), account.label),
+        "description": next((one.description for one in known if one.description), None)
+        or account.description,
+        "skills": next((one.skills for one in known if one.skills), account.skills),
+    }
+    open_to_others = {key: word for key, word in words.items() if key not in account.said}
+    return msgspec.structs.replace(account, **open_to_others)
 
 
 def build_card(account: Account, *, version: str, needs_token: bool) -> AgentCard:
@@ -54,18 +69,41 @@ def account_url(account: Account, path: str) -> str:
     return (account.public_base_url or "").rstrip("/") + path
 
 
-class CardPage:
-    """An account's card, ready to be served."""
+class LiveCard:
+    """An account's card, ready to be served, that follows what its agent says of itself.
 
-    def __init__(self, door: Door) -> None:
-        account = door.account
-        url = account_url(account, account.json_rpc_path)
-        clean = card_json(door.card)
-        hybrid = hybrid_card_json(door.card, url=url, protocol_version=account.protocol_version)
-        self._pages = {True: (clean, etag(clean).encode()), False: (hybrid, etag(hybrid).encode())}
+    `build` makes the card for a profile; it is asked again only when the profile is another one.
+    """
+
+    def __init__(
+        self,
+        account: Account,
+        build: Callable[[AgentProfile | None], AgentCard],
+        profile: Callable[[], AgentProfile | None],
+    ) -> None:
+        self._account = account
+        self._build = build
+        self._profile = profile
+        self._shown: AgentProfile | None = None
+        self._card: AgentCard | None = None
+        self._pages: dict[bool, tuple[bytes, bytes]] = {}
+
+    def now(self) -> AgentCard:
+        """The card as it is now."""
+        profile = self._profile()
+        if self._card is None or profile != self._shown:
+            self._shown, self._card = profile, self._build(profile)
+            self._pages = self._encode(self._card)
+        return self._card
+
+    def clean(self) -> bytes:
+        """The card as it is now in the shape of 1.0."""
+        self.now()
+        return self._pages[True][0]
 
     async def serve(self, exchange: Exchange) -> None:
         """Answer with the clean card when 1.0 is asked for, else with the hybrid one."""
+        self.now()
         asked = (exchange.version() or "").strip()
         body, tag = self._pages[asked == Wire.V1.value]
         headers = [(b"etag", tag), _CACHE, _VARY]
@@ -74,6 +112,13 @@ class CardPage:
             await exchange.send({"type": "http.response.body", "body": b""})
         else:
             await exchange.answer(200, body, headers=headers)
+
+    def _encode(self, card: AgentCard) -> dict[bool, tuple[bytes, bytes]]:
+        account = self._account
+        url = account_url(account, account.json_rpc_path)
+        clean = card_json(card)
+        hybrid = hybrid_card_json(card, url=url, protocol_version=account.protocol_version)
+        return {True: (clean, etag(clean).encode()), False: (hybrid, etag(hybrid).encode())}
 
 
 def _knows(if_none_match: str | None, tag: str) -> bool:

@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 import msgspec
 
+from openclaw_a2a.inbound.cards import LiveCard
 from openclaw_a2a.inbound.http import Exchange
 from openclaw_a2a.inbound.identity import Callers
 from openclaw_a2a.inbound.patience import Patience
 from openclaw_a2a.inbound.rate import RateLimit
 from openclaw_a2a.inbound.streams import Streams
-from openclaw_a2a.model.card import AgentCard
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.runtime.engine import Engine
 from openclaw_a2a.runtime.turn import AccountRules
@@ -22,7 +22,7 @@ class Door(msgspec.Struct, frozen=True, kw_only=True):
     account: Account
     engine: Engine
     rules: AccountRules
-    card: AgentCard
+    card: LiveCard
     callers: Callers
     rate: RateLimit
     streams: Streams

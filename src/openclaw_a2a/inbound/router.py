@@ -8,12 +8,11 @@ import msgspec
 import structlog
 
 from openclaw_a2a.inbound import jsonrpc, rest
-from openclaw_a2a.inbound.cards import CardPage
 from openclaw_a2a.inbound.door import Door
 from openclaw_a2a.inbound.http import Exchange, Receive, Scope, Send
+from openclaw_a2a.inbound.presence import Presences
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.settings import Account
-from openclaw_a2a.wire.card import card_json
 
 log = structlog.get_logger(__name__)
 
@@ -33,7 +32,8 @@ class Router:
             self._add_closed(account)
         for door in self._doors:
             self._add_door(door)
-        self.add_page("GET", "/agents", self._list_agents)
+        self.presences = Presences(self._doors)
+        self.add_page("GET", "/agents", self.presences.list_agents)
 
     def add_page(self, method: str, path: str, page: Page) -> None:
         """Let a page answer at an exact path."""
@@ -77,11 +77,10 @@ class Router:
     def _add_door(self, door: Door) -> None:
         account = door.account
         self.add_page("POST", account.json_rpc_path, partial(jsonrpc.serve, door=door))
-        card = CardPage(door)
         for path in (account.agent_card_path, account.agent_card_alias):
             if path is not None:
-                self.add_page("GET", path, card.serve)
-                self.add_page("HEAD", path, card.serve)
+                self.add_page("GET", path, door.card.serve)
+                self.add_page("HEAD", path, door.card.serve)
         prefix = account.rest_path.rstrip("/") + "/"
 
         async def serve_rest(exchange: Exchange) -> None:
@@ -100,10 +99,6 @@ class Router:
             if path is not None:
                 self.add_page("GET", path, refuse)
         self.add_prefix(account.rest_path.rstrip("/") + "/", refuse)
-
-    async def _list_agents(self, exchange: Exchange) -> None:
-        cards = b",".join(card_json(door.card) for door in self._doors)
-        await exchange.answer(200, b'{"agents":[' + cards + b"]}")
 
     async def _not_found(self, exchange: Exchange) -> None:
         text = f"there is no {exchange.method} {exchange.path[:200]} here; see GET /agents"
