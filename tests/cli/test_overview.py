@@ -13,7 +13,7 @@ def test_the_page_has_every_command_with_its_own_first_sentence() -> None:
     app = build_commands()
     page = overview()
     for name, (_, summary) in COMMANDS.items():
-        assert f"  {name:<9}{summary}" in page
+        assert f"  {name:<11}{summary}" in page
         assert app[name].help.splitlines()[0].startswith(summary.split(" (")[0].rstrip(".")), name
     for name, alias in ALIASES.items():
         assert app[alias].help == app[name].help

@@ -12,7 +12,7 @@ from cyclopts import Parameter
 from openclaw_a2a.cli.flags import ConfigFlag
 from openclaw_a2a.cli.target import clean_address
 from openclaw_a2a.inbound.operator_token import FILE_NAME, read_token
-from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable, InvalidRequest, NotAllowed
+from openclaw_a2a.model.errors import AgentUnavailable, InvalidRequest, NotAllowed
 from openclaw_a2a.model.ids import Json
 from openclaw_a2a.settings import is_loopback, local_gateway, read_surroundings
 
@@ -122,9 +122,3 @@ def _token(folder: Path) -> str:
 
 def _not_ours(message: str) -> NotAllowed:
     return NotAllowed(message, details={"code": "operator-token", "nextStep": _OTHER_FOLDER})
-
-
-def failed_with(error: AgentFailed, step: str) -> AgentFailed:
-    """The error with what to do next, unless it says so itself."""
-    error.details.setdefault("nextStep", step)
-    return error

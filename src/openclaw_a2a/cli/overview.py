@@ -4,6 +4,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "up": ("up:up", "Start the gateway and serve until it is stopped."),
     "send": ("send:send", "Send a message to an agent and show the answer as it comes."),
     "tasks": ("tasks:app", "List, show, watch, cancel and delete tasks (also: task)."),
+    "approvals": ("approvals:app", "List, allow and deny commands that agents want to run."),
     "card": ("card:card", "Show an agent card."),
     "config": ("config:app", "Check and show the settings; print their schema."),
     "db": ("db:app", "Bring the store to the newest schema."),
@@ -37,5 +38,5 @@ setting, for example OPENCLAW_A2A_SERVER__PORT=9901."""
 
 def overview() -> str:
     """The page."""
-    lines = (f"  {name:<9}{summary}" for name, (_, summary) in COMMANDS.items())
+    lines = (f"  {name:<11}{summary}" for name, (_, summary) in COMMANDS.items())
     return _PAGE.format(commands="\n".join(lines))

@@ -39,6 +39,13 @@ class Trouble(Record, frozen=True):
     reason: str
 
 
+class ApprovalList(Record, frozen=True, omit_defaults=False):
+    """What waits, the oldest first, and the agents that could not be asked."""
+
+    approvals: tuple[WaitingApproval, ...]
+    troubles: tuple[Trouble, ...] = ()
+
+
 class ApprovalPages:
     """Lists what waits and takes decisions. One agent in trouble hides no other."""
 
@@ -51,8 +58,8 @@ class ApprovalPages:
         door.add_page("GET", "/operator/approvals", self.list)
         door.add_page("POST", "/operator/approvals/{}", self.decide)
 
-    async def list(self, _: OperatorRequest) -> JsonObject:
-        """Everything that waits, the oldest first, and the agents that could not be asked."""
+    async def list(self, _: OperatorRequest) -> ApprovalList:
+        """Everything that waits."""
         agents = self._asking()
         answers = await asyncio.gather(*[self._waiting_at(*one) for one in agents.items()])
         waiting: dict[str, WaitingApproval] = {}
@@ -61,8 +68,8 @@ class ApprovalPages:
                 # Agents behind one host may all tell of the same approval.
                 waiting |= {one.id: one for one in approvals if one.id not in waiting}
         in_order = sorted(waiting.values(), key=lambda one: (one.asked_at, one.id))
-        troubles = [one for one in answers if isinstance(one, Trouble)]
-        return {"approvals": in_order, "troubles": troubles}
+        troubles = tuple(one for one in answers if isinstance(one, Trouble))
+        return ApprovalList(tuple(in_order), troubles)
 
     async def decide(self, request: OperatorRequest) -> JsonObject:
         """Allow or deny one command, once.

@@ -1,0 +1,135 @@
+"""`approvals`: list, allow and deny the commands that agents want to run on this machine."""
+
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+from cyclopts import App
+
+from openclaw_a2a.cli.failure import DONE, code_of
+from openclaw_a2a.cli.flags import JsonFlag
+from openclaw_a2a.cli.operator import OWN_GATEWAY, Operator, OwnGateway, connect_operator
+from openclaw_a2a.cli.output import say, show, show_json
+from openclaw_a2a.cli.target import decode
+from openclaw_a2a.inbound.approvals import ApprovalList, WaitingApproval
+from openclaw_a2a.model.errors import AgentFailed, InvalidRequest
+
+app = App(
+    name="approvals",
+    help="List, allow and deny commands that agents want to run. Ids may be cut to their "
+    "unique beginning.",
+)
+
+_SHORT_ID = 8
+_SEE = "See what waits: openclaw-a2a approvals list"
+
+
+@app.command(name="list")
+def list_(*, own: OwnGateway = OWN_GATEWAY, as_json: JsonFlag = False) -> int:
+    """List the commands that wait for a decision, the oldest first."""
+    with connect_operator(own) as operator:
+        found = _waiting(operator)
+    if as_json:
+        show_json(found)
+    elif found.approvals:
+        _show(found.approvals)
+    else:
+        say("Nothing waits for a decision.")
+    for trouble in () if as_json else found.troubles:
+        say(f"agent {trouble.agent} could not be asked: {trouble.reason}", "yellow")
+    return DONE
+
+
+@app.command
+def allow(approval: str, /, *, own: OwnGateway = OWN_GATEWAY, as_json: JsonFlag = False) -> int:
+    """Let the command run, this once.
+
+    Parameters
+    ----------
+    approval
+        The approval's id, or its beginning.
+    """
+    return _decide(approval, own, is_allowed=True, as_json=as_json)
+
+
+@app.command
+def deny(approval: str, /, *, own: OwnGateway = OWN_GATEWAY, as_json: JsonFlag = False) -> int:
+    """Refuse the command; the agent is told.
+
+    Parameters
+    ----------
+    approval
+        The approval's id, or its beginning.
+    """
+    return _decide(approval, own, is_allowed=False, as_json=as_json)
+
+
+def _decide(prefix: str, own: OwnGateway, *, is_allowed: bool, as_json: bool) -> int:
+    with connect_operator(own) as operator:
+        approval_id = _find(_waiting(operator).approvals, prefix)
+        try:
+            answer = operator.post("approvals", approval_id, body={"allow": is_allowed})
+        except AgentFailed as error:
+            if code_of(error).startswith("approval-"):
+                error.details.setdefault("nextStep", _SEE)
+            raise
+    if as_json:
+        show_json(msgspec.json.decode(answer))
+    else:
+        show(f"{approval_id}  {'allowed' if is_allowed else 'denied'}")
+    return DONE
+
+
+def _waiting(operator: Operator) -> ApprovalList:
+    return decode(operator.get("approvals"), ApprovalList)
+
+
+def _find(approvals: tuple[WaitingApproval, ...], prefix: str) -> str:
+    """The id that is or begins with this; one that is not listed may still be at its agent."""
+    if not prefix.strip():
+        raise InvalidRequest("the approval's id is empty", details=_step("usage", _SEE))
+    found = [one.id for one in approvals if one.id.startswith(prefix)]
+    if prefix in found or not found:
+        return prefix
+    if len(found) > 1:
+        raise InvalidRequest(
+            f"{len(found)} approvals begin with {prefix}: {', '.join(found)}",
+            details=_step("approval-ambiguous", "Give more of the id."),
+        )
+    return found[0]
+
+
+def _step(code: str, step: str) -> dict[str, str]:
+    return {"code": code, "nextStep": step}
+
+
+def _show(approvals: tuple[WaitingApproval, ...]) -> None:
+    """One line for each, and below it the whole command: nobody should allow what they see cut."""
+    now = datetime.now(UTC)
+    rows = [("ID", "AGENT", "TASK", "EXPIRES IN", "FOLDER")]
+    for one in approvals:
+        task = (one.task_id or "-")[:_SHORT_ID]
+        rows.append((one.id, one.agent, task, _left(one.expires_at - now), one.cwd or "-"))
+    rows = [tuple(_plain(cell) for cell in row) for row in rows]
+    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
+    heading, *lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    show(heading)
+    for line, one in zip(lines, approvals, strict=True):
+        show(line)
+        for number, text in enumerate(one.command.split("\n")):
+            show(f"  {'$' if number == 0 else '>'} {_plain(text)}")
+        if one.warning:
+            show(f"  ! {_plain(one.warning)}")
+
+
+def _plain(text: str) -> str:
+    """The text with everything shown that a terminal would do or hide."""
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+
+
+def _left(time: timedelta) -> str:
+    """A time as people say it; what is over is over."""
+    seconds = int(time.total_seconds())
+    if seconds <= 0:
+        return "over"
+    minutes, rest = divmod(seconds, 60)
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
