@@ -15,14 +15,16 @@ from openclaw_a2a.agents import (
     build_agent,
     register_adapter,
 )
-from openclaw_a2a.agents import registry as registry_module
+from openclaw_a2a.agents import loader as loader_module
 from openclaw_a2a.model.errors import AgentUnavailable, SettingsInvalid
+
+BUILT_IN = ("callable", "command", "echo", "openclaw", "openclaw-gateway")
 
 
 @pytest.fixture(autouse=True)
 def own_adapters(monkeypatch):
     """Names that a test registers are forgotten after it."""
-    monkeypatch.setattr(registry_module, "_adapters", dict(registry_module._adapters))
+    monkeypatch.setattr(loader_module, "_adapters", dict(loader_module._adapters))
 
 
 class GreetingOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -68,7 +70,7 @@ async def test_agent_that_cannot_be_closed_holds_up_no_other(caplog):
 
 
 def test_built_in_adapters_are_known():
-    assert adapter_names() == ("command", "echo")
+    assert adapter_names() == BUILT_IN
     assert isinstance(build_agent("echo", {}, environment=None), EchoAgent)
     made = build_agent("command", {"command": ["true"]}, environment=None, path="agents.x")
     assert isinstance(made, CommandAgent)
@@ -85,7 +87,7 @@ def test_unknown_adapter_is_answered_with_the_known_ones():
     with pytest.raises(SettingsInvalid) as caught:
         build_agent("comand", {}, environment=None, path="agents.x")
     assert [problem.path for problem in caught.value.problems] == ["agents.x.adapter"]
-    assert "command, echo" in caught.value.message
+    assert ", ".join(BUILT_IN) in caught.value.message
 
 
 def test_every_problem_of_the_options_is_listed():
@@ -176,7 +178,7 @@ def installed(tmp_path, monkeypatch):
 def test_adapter_of_another_distribution_is_found(installed):
     agent = build_agent("installed", {}, environment=None)
     assert type(agent).__name__ == "Greeting"
-    assert adapter_names() == ("broken", "command", "echo", "installed")
+    assert set(adapter_names()) == {*BUILT_IN, "broken", "installed"}
 
 
 def test_adapter_that_cannot_be_imported_says_why(installed):

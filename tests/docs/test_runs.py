@@ -20,7 +20,7 @@ import pyjson5
 import pytest
 
 from openclaw_a2a.agents import CallableAgent, build_agent
-from openclaw_a2a.agents import registry as registry_module
+from openclaw_a2a.agents import loader as loader_module
 from openclaw_a2a.app import build_app
 from openclaw_a2a.model.message import Message, Part, Role
 from openclaw_a2a.model.reply import InputRequired, Note, Reply, TextDelta, ToolProgress
@@ -325,7 +325,7 @@ async def test_functions_on_the_page_answer(ask: Any) -> None:
 
 
 async def test_agents_on_the_page_answer(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry_module, "_adapters", dict(registry_module._adapters))
+    monkeypatch.setattr(loader_module, "_adapters", dict(loader_module._adapters))
     own, adapter = blocks("python", "docs/reference/agents.md")
     counter = defined(own.text, own.place)["Counter"]()
     assert [type(event) for event in await ask(counter, "go")] == [Note, *[TextDelta] * 3]

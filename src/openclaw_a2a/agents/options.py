@@ -18,8 +18,13 @@ def read_options(kind: type[_Options], options: JsonObject, *, path: str) -> _Op
         return msgspec.convert(options, kind)
     except msgspec.ValidationError as error:
         problems = _problems(kind, options, path) or (Problem(path, str(error)),)
+    raise wrong_options(problems)
+
+
+def wrong_options(problems: tuple[Problem, ...]) -> SettingsInvalid:
+    """The error that lists every problem of an agent's options."""
     sentences = "; ".join(f"{problem.path}: {problem.message}" for problem in problems)
-    raise SettingsInvalid(f"The agent's options are wrong. {sentences}", problems=problems)
+    return SettingsInvalid(f"The agent's options are wrong. {sentences}", problems=problems)
 
 
 def _problems(kind: type[msgspec.Struct], options: JsonObject, path: str) -> tuple[Problem, ...]:

@@ -1,23 +1,20 @@
 """The agents of a gateway by id, and the adapters they can be made of by name."""
 
-import importlib.metadata
 import logging
-import warnings
-from collections.abc import Callable, Mapping
-from typing import ClassVar, Protocol, TypeVar
+from collections.abc import Mapping
+from typing import ClassVar, Protocol, cast
 
 import anyio
 import msgspec
 
-from openclaw_a2a.agents.command import CommandAgent
-from openclaw_a2a.agents.echo import EchoAgent
+from openclaw_a2a.agents.adapter import AgentAdapter
+from openclaw_a2a.agents.bridge import AdapterAgent
+from openclaw_a2a.agents.keywords import build_adapter
+from openclaw_a2a.agents.loader import UnknownAdapter, find_adapter
 from openclaw_a2a.agents.options import read_options
 from openclaw_a2a.model.errors import AgentUnavailable, Problem, SettingsInvalid
 from openclaw_a2a.model.ids import AgentId, Json, JsonObject
 from openclaw_a2a.ports import Agent
-
-ENTRY_POINTS = "openclaw_a2a.adapters"
-"""The entry point group in which other distributions offer adapters, by name."""
 
 _CLOSE_S = 10.0
 _log = logging.getLogger(__name__)
@@ -34,31 +31,6 @@ class Adapter(Protocol):
         ...
 
 
-_AdapterClass = TypeVar("_AdapterClass", bound=type[Adapter])
-
-_adapters: dict[str, type[Adapter]] = {"command": CommandAgent, "echo": EchoAgent}
-
-
-def register_adapter(name: str) -> Callable[[_AdapterClass], _AdapterClass]:
-    """Decorates a class, so that `adapter: "<name>"` in the settings means it.
-
-    A name that is taken already is given to the new class, with a warning.
-    """
-
-    def register(adapter: _AdapterClass) -> _AdapterClass:
-        if name in _adapters:
-            warnings.warn(f"The adapter {name} is registered again and replaced.", stacklevel=2)
-        _adapters[name] = adapter
-        return adapter
-
-    return register
-
-
-def adapter_names() -> tuple[str, ...]:
-    """The names that `build_agent` knows, sorted."""
-    return tuple(sorted({*_adapters, *importlib.metadata.entry_points(group=ENTRY_POINTS).names}))
-
-
 def build_agent(
     adapter: str, options: JsonObject, *, environment: Mapping[str, str] | None, path: str = ""
 ) -> Agent:
@@ -69,9 +41,12 @@ def build_agent(
 
     Raises: SettingsInvalid with every problem found.
     """
-    kind = _adapters.get(adapter) or _load_adapter(adapter, path)
-    checked = read_options(kind.options_type, options, path=path)
-    return kind.from_options(checked, environment=environment)
+    kind = _find(adapter, path)
+    if issubclass(kind, AgentAdapter):
+        return AdapterAgent(build_adapter(kind, options, path=path))
+    maker = cast("type[Adapter]", kind)
+    checked = read_options(maker.options_type, options, path=path)
+    return maker.from_options(checked, environment=environment)
 
 
 class AgentRegistry:
@@ -110,18 +85,14 @@ async def _close(agent_id: AgentId, agent: Agent) -> None:
         _log.warning("The agent %s could not be closed.", agent_id, exc_info=True)
 
 
-def _load_adapter(name: str, path: str) -> type[Adapter]:
-    found = importlib.metadata.entry_points(group=ENTRY_POINTS, name=name)
-    if not found:
-        known = ", ".join(adapter_names())
-        raise _no_adapter(path, f"there is no adapter {name}; known: {known}")
+def _find(name: str, path: str) -> type:
     try:
-        adapter: type[Adapter] = next(iter(found)).load()
-    except Exception as error:
+        return find_adapter(name)
+    except UnknownAdapter as error:
+        raise _no_adapter(path, str(error)) from None
+    except Exception as error:  # one broad catch: it is other people's code that is imported
         reason = f"the adapter {name} could not be loaded: {error}; install what it needs"
         raise _no_adapter(path, reason) from error
-    _adapters.setdefault(name, adapter)
-    return _adapters[name]
 
 
 def _no_adapter(path: str, reason: str) -> SettingsInvalid:

@@ -7,6 +7,7 @@ and without `InputRequired` means success; raising means failure.
     TextDelta         more text of the current assistant message
     TextPreview       the current assistant message so far, or the next piece of it (some hosts mix
                       both): text that starts with what is known replaces it, else it is added
+    PartDelta         more content of the current assistant message that is no text
     Block             a finished block of the current assistant message
     Reply             the current assistant message, whole; the next text begins another one
     MessageEnd        the current assistant message is over as streamed; the next text is another
@@ -15,6 +16,7 @@ and without `InputRequired` means success; raising means failure.
     Note              a sentence on what is going on; the task stays `working`
     InputRequired     the agent waits for its caller; the run ends here, the task stays open
     Failed            the agent gives up
+    Stopped           the work was stopped from elsewhere; the task ends as canceled
     Report            facts about the run (usage, model) for the task's last status
 """
 
@@ -38,6 +40,12 @@ class TextPreview(Record, frozen=True):
     """The current assistant message so far, or its next piece; see the module's table."""
 
     text: str
+
+
+class PartDelta(Record, frozen=True):
+    """More content of the current assistant message."""
+
+    part: Part
 
 
 class Block(Record, frozen=True):
@@ -104,6 +112,10 @@ class Failed(Record, frozen=True):
     reason: str
 
 
+class Stopped(Record, frozen=True):
+    """The work was stopped from elsewhere; nothing more is said."""
+
+
 class Report(Record, frozen=True):
     """Facts about the run for the metadata of the task's last status."""
 
@@ -114,6 +126,7 @@ AgentEvent = (
     Started
     | TextDelta
     | TextPreview
+    | PartDelta
     | Block
     | Reply
     | MessageEnd
@@ -122,5 +135,6 @@ AgentEvent = (
     | Note
     | InputRequired
     | Failed
+    | Stopped
     | Report
 )

@@ -1,8 +1,7 @@
 """One run: an agent answers one message, and what it tells goes into the journal."""
 
 import asyncio
-import traceback
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING, TypeGuard
 
 import msgspec
@@ -24,12 +23,14 @@ from openclaw_a2a.model.stored import RunRecord, encode_record
 from openclaw_a2a.model.task import ArtifactUpdate, Event, TaskState
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import Accepted, Known
+from openclaw_a2a.runtime.agent_end import close_stream, raised_at
 from openclaw_a2a.runtime.answer import encode_answer, encode_refusal, not_accepted
 from openclaw_a2a.runtime.journal import UNWRITABLE
 from openclaw_a2a.runtime.lane import Place
 from openclaw_a2a.runtime.live import Answer, Ended, First, LiveTask, Outcome, Refused, Shown
 from openclaw_a2a.runtime.once import Once
 from openclaw_a2a.runtime.output import output_modes
+from openclaw_a2a.runtime.profile import transcript_of
 from openclaw_a2a.runtime.transcript import NO_NUMBERS, Stamp, Transcript
 from openclaw_a2a.runtime.turn import AccountRules, build_turn
 from openclaw_a2a.runtime.view import TaskView
@@ -236,7 +237,8 @@ class LiveRun:
         stamp = Stamp(record.task_id, record.context_id, engine.clock.now, engine.new_id)
         modes = output_modes(record.options.accepted_output_modes or self._rules.output_modes)
         numbering = live.numbering(record) if live is not None else NO_NUMBERS
-        return Transcript(stamp, modes=modes, is_task=live is not None, numbering=numbering)
+        kind = transcript_of(engine.agents, record.binding.agent_id)
+        return kind(stamp, modes=modes, is_task=live is not None, numbering=numbering)
 
     # ---------------------------------------------------------------- the agent at work
 
@@ -271,7 +273,7 @@ class LiveRun:
             return error.message
         except Exception as error:  # one broad catch: whatever an agent raises is its failure
             task_id, reason = self.record.task_id, str(error) or type(error).__name__
-            log.warning("agent-failed", task_id=task_id, reason=reason, at=_raised_at(error))
+            log.warning("agent-failed", task_id=task_id, reason=reason, at=raised_at(error))
             return reason
         finally:
             self._timer.cancel()
@@ -320,7 +322,7 @@ class LiveRun:
                     await asyncio.sleep(0)  # an agent that never waits must not starve the others
         finally:
             self._is_interruptible = False  # clean-up is left to end
-            await _close(stream)
+            await close_stream(stream)
 
     async def _take(self, transcript: Transcript, event: AgentEvent) -> None:
         try:
@@ -472,18 +474,6 @@ class LiveRun:
         log.warning("run-abandoned", run_id=self.record.id, reason=error.message)
         self._let_go(Refused(error))
         self._engine.note_abandoned(self.record, error)
-
-
-async def _close(stream: AsyncIterator[AgentEvent]) -> None:
-    close = getattr(stream, "aclose", None)
-    if close is not None:
-        await close()
-
-
-def _raised_at(error: Exception) -> str:
-    """The line that raised, for whoever wrote the agent."""
-    frames = traceback.extract_tb(error.__traceback__, limit=-1)
-    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "unknown"
 
 
 def _is_closing(event: Event) -> TypeGuard[ArtifactUpdate]:

@@ -21,9 +21,11 @@ from openclaw_a2a.model.reply import (
     InputRequired,
     MessageEnd,
     Note,
+    PartDelta,
     Reply,
     Report,
     Started,
+    Stopped,
     TextDelta,
     TextPreview,
     ToolPhase,
@@ -48,6 +50,7 @@ from openclaw_a2a.runtime.output import (
 
 NO_REPLY = "The agent finished without a visible reply."
 CANCELED = "The task was canceled by the client."
+STOPPED = "The work on this task was stopped."
 APPROVAL_NEEDED = "The agent needs an approval before it can go on."
 
 _TOOL_VERBS = {
@@ -88,6 +91,8 @@ class Transcript:
         self.is_promoted = is_task
         self.is_over = False
         """True after a pause or a failure: nothing the agent says counts any more."""
+        self.is_stopped = False
+        """True when the work was stopped from elsewhere: the task ends as canceled."""
         self.resume: Json = None
         self.failure: str | None = None
         self._numbering = numbering
@@ -109,7 +114,7 @@ class Transcript:
     @property
     def is_paused(self) -> bool:
         """True when the agent waits for its caller."""
-        return self.is_over and self.failure is None
+        return self.is_over and self.failure is None and not self.is_stopped
 
     @property
     def pending_size(self) -> int:
@@ -154,7 +159,9 @@ class Transcript:
         return events
 
     def complete(self) -> list[Event]:
-        """The agent ended well: close what is open and say so."""
+        """The agent ended well (or was stopped): close what is open and say so."""
+        if self.is_stopped:
+            return self.cancel()
         last = self._last_words()
         return [*self._finish_current(), self._status(TaskState.COMPLETED, last)]
 
@@ -164,7 +171,8 @@ class Transcript:
 
     def cancel(self) -> list[Event]:
         """The caller stopped the run."""
-        return [*self._finish_current(), self.status_text(TaskState.CANCELED, CANCELED)]
+        words = STOPPED if self.is_stopped else CANCELED
+        return [*self._finish_current(), self.status_text(TaskState.CANCELED, words)]
 
     def hand_over(self) -> list[Event]:
         """This run is over, but another message waits on the task: it goes on working."""
@@ -231,6 +239,10 @@ class Transcript:
     def _take_message_end(self, _event: MessageEnd) -> list[Event]:
         return self._finish_current()
 
+    def _take_part(self, event: PartDelta) -> list[Event]:
+        # A part is a message of its own here, and so was the text before it.
+        return self._finish_current() + self._take_reply(Reply((event.part,)))
+
     def _take_tool_reply(self, event: ToolReply) -> list[Event]:
         events = self._promote_if(True) + self.flush()
         sendable = self._modes.filter(event.parts)
@@ -266,6 +278,10 @@ class Transcript:
     def _take_failed(self, event: Failed) -> list[Event]:
         self.failure = event.reason.strip() or "The agent failed without saying why."
         self.is_over = True
+        return self._promote_if(True) + self.flush()
+
+    def _take_stopped(self, _event: Stopped) -> list[Event]:
+        self.is_over = self.is_stopped = True
         return self._promote_if(True) + self.flush()
 
     def _take_report(self, event: Report) -> list[Event]:
@@ -371,6 +387,7 @@ class Transcript:
         Started: _take_nothing,
         TextDelta: _take_delta,
         TextPreview: _take_preview,
+        PartDelta: _take_part,
         Block: _take_block,
         Reply: _take_reply,
         MessageEnd: _take_message_end,
@@ -379,6 +396,7 @@ class Transcript:
         Note: _take_note,
         InputRequired: _take_input_required,
         Failed: _take_failed,
+        Stopped: _take_stopped,
         Report: _take_report,
     }
 

@@ -1,0 +1,101 @@
+"""Options in the settings as the arguments of an adapter's constructor, checked."""
+
+import inspect
+import typing
+
+import msgspec
+
+from openclaw_a2a.agents.adapter import AgentAdapter
+from openclaw_a2a.agents.options import wrong_options
+from openclaw_a2a.model.errors import GatewayError, Problem
+from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.settings.report import join, unknown_key
+
+
+def build_adapter(kind: type[AgentAdapter], options: JsonObject, *, path: str) -> AgentAdapter:
+    """The adapter that an entry of the settings asks for.
+
+    An option is spelled as the argument is (`working_dir`) or as settings are (`workingDir`).
+
+    Raises: SettingsInvalid with every problem found; paths of problems start with `path`.
+    """
+    arguments = _Arguments(kind, path)
+    given = {arguments.name_of(key): value for key, value in options.items()}
+    problems = [*arguments.unknown(options), *arguments.missing(given), *arguments.wrong(given)]
+    if problems:
+        raise wrong_options(tuple(problems))
+    try:
+        return kind(**{name: arguments.converted(name, value) for name, value in given.items()})
+    except (TypeError, ValueError, ImportError, GatewayError) as error:
+        raise wrong_options(
+            (Problem(path, str(error) or type(error).__name__, "value"),)
+        ) from error
+
+
+class _Arguments:
+    """What a constructor takes by keyword."""
+
+    def __init__(self, kind: type[AgentAdapter], path: str) -> None:
+        parameters = inspect.signature(kind).parameters.values()
+        by_keyword = [one for one in parameters if one.kind in _BY_KEYWORD]
+        self._path = path
+        self._takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters)
+        self._required = [one.name for one in by_keyword if one.default is one.empty]
+        self._types = _types(kind)
+        self._names = {_setting(one.name): one.name for one in by_keyword}
+        self._names.update({one.name: one.name for one in by_keyword})
+
+    def name_of(self, key: str) -> str:
+        return self._names.get(key, key)
+
+    def unknown(self, options: JsonObject) -> list[Problem]:
+        known = sorted({_setting(name) for name in self._names.values()})
+        strange = [] if self._takes_any else [key for key in options if key not in self._names]
+        return [
+            Problem(join(self._path, key), unknown_key(key, known), "unknown-key")
+            for key in strange
+        ]
+
+    def missing(self, given: JsonObject) -> list[Problem]:
+        return [
+            Problem(join(self._path, _setting(name)), "is missing; set it", "required")
+            for name in self._required
+            if name not in given
+        ]
+
+    def wrong(self, given: JsonObject) -> list[Problem]:
+        problems: list[Problem] = []
+        for name, value in given.items():
+            try:
+                self.converted(name, value)
+            except msgspec.ValidationError as error:
+                sentence = f"has the wrong kind of value: {error}"
+                problems.append(Problem(join(self._path, _setting(name)), sentence, "type"))
+        return problems
+
+    def converted(self, name: str, value: Json) -> Json:
+        """The value as its annotation wants it. Raises: msgspec.ValidationError."""
+        if name not in self._types:
+            return value
+        try:
+            return msgspec.convert(value, self._types[name])
+        except msgspec.ValidationError:
+            raise
+        except TypeError:  # nothing that JSON could hold; the constructor may know better
+            return value
+
+
+_BY_KEYWORD = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+def _setting(name: str) -> str:
+    """The name of an argument as settings spell it."""
+    first, *others = name.split("_")
+    return first + "".join(word.title() for word in others)
+
+
+def _types(kind: type[AgentAdapter]) -> dict[str, Json]:
+    try:
+        return typing.get_type_hints(kind.__init__)
+    except (NameError, TypeError):  # annotations that only a type checker understands
+        return {}
