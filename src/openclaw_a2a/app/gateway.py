@@ -134,9 +134,9 @@ class Gateway:
         if engine is None:
             engine = await self._open_engine(store_settings, lanes, parts)
             self.engines[store_settings] = engine
-        rules = _rules(account, self.settings)
+        rules = self._rules(account)
         engine.accounts[account.id] = rules
-        callers = Callers(self.settings.peers.values(), own_hosts=_own_hosts(self.settings))
+        callers = self._callers()
         return Door(
             account=account,
             engine=engine,
@@ -163,11 +163,22 @@ class Gateway:
         own = agent.profile if isinstance(agent, DescribesItself) else _says_nothing
         return LiveCard(account, build, own)
 
+    # What is made of the settings here is given by Python code elsewhere.
+
+    def _rules(self, account: Account) -> AccountRules:
+        return _rules(account, self.settings)
+
+    def _callers(self) -> Callers:
+        return Callers(self.settings.peers.values(), own_hosts=_own_hosts(self.settings))
+
+    def _make_store(self, store_settings: StoreSettings) -> Store:
+        path = None if store_settings.path is None else str(store_settings.path)
+        return open_store(store_settings.kind.value, path=path)
+
     async def _open_engine(
         self, store_settings: StoreSettings, lanes: Lanes, parts: AsyncExitStack
     ) -> Engine:
-        path = None if store_settings.path is None else str(store_settings.path)
-        store: Store = open_store(store_settings.kind.value, path=path)
+        store = self._make_store(store_settings)
         await store.open()
         parts.push_async_callback(store.close)
         return Engine(

@@ -37,7 +37,7 @@ def check_tenant(tenant: str | None) -> None:
 async def send(door: Door, scope: Scope, request: SendRequest) -> bytes | Answer:
     """Send a message; the task in its stored spelling, or a direct answer."""
     check_request(door, request)
-    if not is_usable(request.message):
+    if not (door.rules.takes_empty or is_usable(request.message)):
         return await _nothing_usable(door, scope, request.message)
     run = await submit(door.engine, _command(scope, request), door.rules)
     if not request.is_blocking:
@@ -59,7 +59,7 @@ async def send_streaming(
     A client that lost its stream may simply repeat the request: with a cursor it goes on there.
     """
     check_request(door, request)
-    if not is_usable(request.message):
+    if not (door.rules.takes_empty or is_usable(request.message)):
         return _whole(await _nothing_usable(door, scope, request.message))
     run = await submit(door.engine, _command(scope, request), door.rules)
 

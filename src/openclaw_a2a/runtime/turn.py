@@ -28,6 +28,8 @@ class AccountRules(msgspec.Struct, frozen=True):
     keeps_origin: bool = False
     store_path: str = ""
     max_parts: int = 1000
+    takes_empty: bool = False
+    """True when the agent is asked even what says nothing."""
 
 
 def is_usable(message: Message) -> bool:
