@@ -7,12 +7,14 @@ from pathlib import Path
 
 from openclaw_a2a.app.gateway import Gateway
 from openclaw_a2a.inbound.cards import account_url
+from openclaw_a2a.inbound.presence import Presence
 from openclaw_a2a.settings import Account, base_url
 
 DEFAULT_URL = "http://127.0.0.1:9900"
 """Where commands look for a gateway when nobody says otherwise."""
 
 _PROGRAM = "openclaw-a2a"
+_OPENCLAW = "openclaw-gateway"
 _USUAL_CARD = "/.well-known/agent-card.json"
 
 
@@ -27,10 +29,13 @@ def print_banner(gateway: Gateway) -> None:
         lines.append(f"listening on {host}:{server.port}")
     lines.append("")
     accounts = sorted(settings.accounts, key=lambda account: account.id != "default")
+    presences = {one.account: one for one in gateway.presences.now()}
     for account in accounts:
-        lines += _about(account, gateway)
+        lines += _about(account, gateway, presences.get(account.id))
+    lines += _openclaw_lines(gateway)
     where = settings.store.path or "nothing survives a stop"
     lines += [f"  {'store':<12} {settings.store.kind.value} ({where})", ""]
+    lines += _notes(gateway)
     running = [account for account in accounts if account.is_running]
     if running:
         lines.append(f"Try it:  {_first_command(running[0], needs_token=not settings.is_open)}")
@@ -58,17 +63,37 @@ def left_behind(runs: int) -> str:
     return f"{runs} runs were left; they go on at the next start, or fail with a reason."
 
 
-def _about(account: Account, gateway: Gateway) -> list[str]:
-    if not account.is_running:
+def _about(account: Account, gateway: Gateway, presence: Presence | None) -> list[str]:
+    if presence is None:
         reason = f"  {account.label:<12} not running: {account.not_running_reason}"
         return [reason] if account.enabled else []
     agent_id = account.default_agent_id
     is_given = agent_id in gateway.given
     kind = "Python" if is_given else gateway.settings.agents[agent_id].adapter
+    state = "" if presence.is_available else ", unavailable"
     return [
-        f"  {account.label:<12} agent {agent_id} ({kind})",
+        f"  {presence.name:<12} agent {agent_id} ({kind}){state}",
         f"  {'':<12} card  {account_url(account, account.agent_card_path)}",
     ]
+
+
+def _openclaw_lines(gateway: Gateway) -> list[str]:
+    """The OpenClaw gateways that are asked."""
+    agents = gateway.settings.agents
+    mine = [one for name, one in agents.items() if name not in gateway.given]
+    urls = dict.fromkeys(one.options.get("url") for one in mine if one.adapter == _OPENCLAW)
+    return [f"  {'openclaw':<12} {url}" for url in urls if isinstance(url, str)]
+
+
+def _notes(gateway: Gateway) -> list[str]:
+    """Why agents are unavailable, each reason once, or how to have OpenClaw's agents here."""
+    agents = gateway.settings.agents
+    if any(one.is_stand_in for name, one in agents.items() if name not in gateway.given):
+        step = f"{program()} connect openclaw"
+        return [f"No OpenClaw was found on this machine; to add one: {step}", ""]
+    troubles = gateway.presences.troubles()
+    lines = [f"Unavailable: {trouble}" for trouble in troubles]
+    return [*lines, ""] if lines else []
 
 
 def _first_command(account: Account, *, needs_token: bool) -> str:

@@ -19,6 +19,8 @@ from openclaw_a2a.settings import Loaded, Settings
 
 log = structlog.get_logger(__name__)
 
+_FIRST_STATES_S = 0.15
+
 
 class _Server(uvicorn.Server):
     """Uvicorn that drains the gateway at the first signal and leaves at the second."""
@@ -98,6 +100,7 @@ async def _serve(loaded: Loaded, build: Callable[[Settings], Gateway]) -> int:
                 timeout_graceful_shutdown=2,
             )
             server = _Server(config, gateway, settings.server.stop_seconds)
+            await gateway.presences.settle(_FIRST_STATES_S)
             print_banner(gateway)
             await server.serve(sockets=[listener])
     finally:

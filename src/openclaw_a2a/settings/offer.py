@@ -17,6 +17,15 @@ from openclaw_a2a.settings.sources import Layers
 ADAPTER = "openclaw-gateway"
 _DEFAULT = "default"
 _ACCOUNTS = ("channels", "a2a", "accounts")
+_HABITS: JsonObject = {
+    "agentStyle": "task-generating",
+    "maxBodyBytes": 26_214_400,
+    "defaultInputModes": [
+        *("text/plain", "application/json", "text/*", "application/xml", "application/yaml"),
+        *("image/png", "image/jpeg", "image/gif", "image/webp"),
+    ],
+    "defaultOutputModes": ["text/plain", "application/json", "*/*"],
+}
 
 
 class Offer(msgspec.Struct, frozen=True):
@@ -148,7 +157,7 @@ def _accounts(
     for agent_id in offered if adds else ():
         if agent_id not in served:
             name = _account_name(agent_id, first, {*written, *accounts})
-            accounts[name] = {"defaultAgentId": agent_id, "agentStyle": "task-generating"}
+            accounts[name] = {"defaultAgentId": agent_id, **_HABITS}
     return accounts
 
 

@@ -32,7 +32,8 @@ class OpenClawAgent(msgspec.Struct, frozen=True):
     @property
     def profile(self) -> AgentProfile:
         """How its card names it while it does not speak for itself."""
-        return AgentProfile(self.name, self.description)
+        description = self.description or f"The OpenClaw agent {self.id}."
+        return AgentProfile(self.name or self.id, description)
 
 
 class OpenClawFound(msgspec.Struct, frozen=True):
