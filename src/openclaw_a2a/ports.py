@@ -8,6 +8,7 @@ from typing import Protocol, runtime_checkable
 import msgspec
 
 from openclaw_a2a.model.approval import Approval
+from openclaw_a2a.model.delivery import Delivery, DeliveryId, DeliveryState
 from openclaw_a2a.model.ids import AgentId, ContextId, Json, MessageId, OwnerId, RunId, TaskId
 from openclaw_a2a.model.late import LateEvent, RecentTask
 from openclaw_a2a.model.profile import AgentProfile
@@ -153,6 +154,8 @@ class Submission(msgspec.Struct, frozen=True, gc=False):
     body_hash: bytes
     created_at: datetime
     commit: Commit | None = None
+    delivery: Delivery | None = None
+    """Who is to be told about the task; kept even when the task comes later, or never."""
 
 
 class Accepted(msgspec.Struct, frozen=True, gc=False):
@@ -209,6 +212,39 @@ class Retention(msgspec.Struct, frozen=True, gc=False):
     keep_ended: int
     messages_before: datetime
     limit: int = 500
+
+
+class Brought(msgspec.Struct, frozen=True, gc=False):
+    """A delivery went well, as far as there was something to bring.
+
+    `cursor` is how far it is now. `is_sent`: something was handed over, so the cursor must be
+    kept. `has_more`: there is something to bring at once. `is_over`: nothing more is expected.
+    """
+
+    cursor: int
+    is_sent: bool = True
+    has_more: bool = False
+    is_over: bool = False
+
+
+class Missed(msgspec.Struct, frozen=True, gc=False):
+    """A try failed: why, when to come again if the receiver said so, and whether to give up."""
+
+    reason: str
+    retry_after_s: float | None = None
+    is_final: bool = False
+
+
+class Courier(Protocol):
+    """Brings deliveries of one kind to their receivers."""
+
+    def lane(self, delivery: Delivery) -> str:
+        """Whom it goes to; one receiver never takes all the places."""
+        ...
+
+    async def bring(self, delivery: Delivery) -> Brought | Missed | None:
+        """Bring the next thing after the cursor. None: its task is not there."""
+        ...
 
 
 class Store(Protocol):
@@ -301,11 +337,47 @@ class Store(Protocol):
         ...
 
     def delete_task(self, scope: Scope, task_id: TaskId) -> Awaitable[bool]:
-        """Forget an ended task; False when it is not there or not ended."""
+        """Forget an ended task and its deliveries; False when it is not there or not ended."""
         ...
 
     async def forget(self, retention: Retention) -> int:
         """Delete ended tasks and old messages; how many tasks went (at most `limit`)."""
+        ...
+
+    def put_delivery(self, delivery: Delivery, *, within: int) -> Awaitable[bool]:
+        """Keep a delivery, in the place of one with its id.
+
+        False when its task has `within` others of its kind. Raises: LeaseLost (there is no task).
+        """
+        ...
+
+    def save_delivery(self, delivery: Delivery) -> Awaitable[bool]:
+        """Keep how far a delivery is; False when it is gone, or another body took its place."""
+        ...
+
+    def drop_delivery(self, delivery_id: DeliveryId) -> Awaitable[bool]:
+        """Forget a delivery; False when there was none."""
+        ...
+
+    async def read_delivery(self, delivery_id: DeliveryId) -> Delivery | None:
+        """One delivery."""
+        ...
+
+    async def read_deliveries(self, task_id: TaskId) -> list[Delivery]:
+        """The deliveries of a task, oldest first."""
+        ...
+
+    async def read_unfinished(self, *, after: DeliveryId, limit: int) -> list[Delivery]:
+        """Deliveries that have, or may yet get, something to bring, in order of their ids.
+
+        All but the dead ones, and those of ended tasks that are brought to the last event.
+        """
+        ...
+
+    async def list_deliveries(
+        self, state: DeliveryState, *, after: DeliveryId, limit: int
+    ) -> list[Delivery]:
+        """Deliveries in a state, in order of their ids."""
         ...
 
 

@@ -243,10 +243,10 @@ async def test_a_path_where_nothing_can_be_made_is_refused(tmp_path: Path) -> No
 
 def test_a_plan_names_the_steps_and_changes_nothing(path: Path) -> None:
     path.parent.mkdir(parents=True)
-    [step] = migrate.plan(path)
-    assert step.startswith("0001_initial: ")
+    steps = migrate.plan(path)
+    assert steps[0].startswith("0001_initial: ")
     assert not path.exists()
-    assert migrate.upgrade_file(path) == [step]
+    assert migrate.upgrade_file(path) == steps
     assert migrate.plan(path) == []
     assert migrate.upgrade_file(path) == []
 
@@ -260,20 +260,34 @@ async def test_a_file_in_use_is_not_upgraded(store: SqliteStore, path: Path) -> 
 async def test_an_upgrade_keeps_a_copy_of_what_was_there(store: SqliteStore, path: Path) -> None:
     await store.submit(Draft().submission())
     await store.close()
-    later = migrate.Step(2, "0002_later", "-- Something new.\nCREATE TABLE later (a INTEGER);\n")
+    steps = migrate.load_steps()
+    now = steps[-1].version
+    sql = "-- Something new.\nCREATE TABLE later (a INTEGER);\n"
+    later = migrate.Step(now + 1, "later", sql)
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        migrate.upgrade_with_backup(connection, path, steps=[*migrate.load_steps(), later])
+        migrate.upgrade_with_backup(connection, path, steps=[*steps, later])
         assert connection.execute("SELECT count(*) FROM later").fetchone() == (0,)
-    backup = path.with_name("state.db.backup-v1")
+    backup = path.with_name(f"state.db.backup-v{now}")
     assert rows(backup, "SELECT id FROM task") == [("t-1",)]
-    assert rows(backup, "SELECT max(version) FROM schema_version") == [(1,)]
+    assert rows(backup, "SELECT max(version) FROM schema_version") == [(now,)]
+
+
+async def test_a_store_of_the_first_version_gets_deliveries(path: Path) -> None:
+    await anyio.Path(path.parent).mkdir(parents=True)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        migrate.upgrade(connection, migrate.load_steps()[:1])
+    store = SqliteStore(path)
+    await store.open()
+    assert await store.read_deliveries(TaskId("t-1")) == []
+    await store.close()
+    assert rows(path.with_name("state.db.backup-v1"), "SELECT * FROM task") == []
 
 
 async def test_a_step_that_fails_leaves_the_schema_as_it_was(
     store: SqliteStore, path: Path
 ) -> None:
     await store.close()
-    broken = migrate.Step(2, "0002_broken", "CREATE TABLE later (a INTEGER);\nCREATE NONSENSE;\n")
+    broken = migrate.Step(999, "0999_broken", "CREATE TABLE later (a INTEGER);\nCREATE NONSENSE;\n")
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         with pytest.raises(sqlite3.Error):
             migrate.upgrade(connection, [*migrate.load_steps(), broken])

@@ -1,9 +1,11 @@
-"""How values lie in database columns: times, states, and what a run was asked."""
+"""How values lie in database columns: times, states, what a run was asked, and deliveries."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import msgspec
 
+from openclaw_a2a.model.delivery import Delivery, DeliveryState
 from openclaw_a2a.model.message import Message, Record
 from openclaw_a2a.model.states import TERMINAL
 from openclaw_a2a.model.stored import RunOptions, RunRecord
@@ -29,6 +31,9 @@ CODE_OF: dict[TaskState | None, int | None] = {
     None: None,
     **{state: code for code, state in STATE_OF.items()},
 }
+DELIVERY_CODE_OF = {DeliveryState.IDLE: 0, DeliveryState.WAITING: 1, DeliveryState.DEAD: 2}
+"""The numbers are stored: never change one."""
+_DELIVERY_STATE_OF = {code: state for state, code in DELIVERY_CODE_OF.items()}
 ENDED_CODES = frozenset(code for code, state in STATE_OF.items() if state in TERMINAL)
 
 _encoder = msgspec.json.Encoder()
@@ -75,3 +80,37 @@ def encode_input(run: RunRecord) -> bytes:
 def decode_input(column: bytes) -> RunInput:
     """What a run was asked."""
     return _input_decoder.decode(column)
+
+
+def encode_delivery(delivery: Delivery) -> tuple[object, ...]:
+    """The delivery as its row holds it."""
+    return (
+        delivery.id,
+        delivery.kind,
+        delivery.task_id,
+        delivery.body,
+        delivery.cursor,
+        DELIVERY_CODE_OF[delivery.state],
+        delivery.attempts,
+        to_microseconds(delivery.next_at),
+        to_microseconds(delivery.created_at),
+        to_microseconds(delivery.updated_at),
+        delivery.reason,
+    )
+
+
+def decode_delivery(row: tuple[Any, ...]) -> Delivery:
+    """The delivery in a row."""
+    return Delivery(
+        id=row[0],
+        kind=row[1],
+        task_id=row[2],
+        body=row[3],
+        cursor=row[4],
+        state=_DELIVERY_STATE_OF[row[5]],
+        attempts=row[6],
+        next_at=from_microseconds(row[7]),
+        created_at=from_microseconds(row[8]),
+        updated_at=from_microseconds(row[9]),
+        reason=row[10],
+    )

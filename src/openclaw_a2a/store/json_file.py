@@ -9,6 +9,7 @@ from typing import Any
 import anyio.to_thread
 import msgspec
 
+from openclaw_a2a.model.delivery import Delivery, DeliveryId, DeliveryState
 from openclaw_a2a.model.errors import CorruptRecord, GatewayError, StoreUnavailable
 from openclaw_a2a.model.ids import MessageId, OwnerId, RunId, TaskId
 from openclaw_a2a.model.stored import Entry, RunRecord, StoredTask, decode_task
@@ -31,7 +32,10 @@ from openclaw_a2a.store.json_lines import (
     AnyLine,
     ClaimLine,
     CommitLine,
+    DeliveryLine,
+    DropLine,
     ForgetLine,
+    ProgressLine,
     RenewLine,
     StartLine,
     SubmitLine,
@@ -194,6 +198,36 @@ class JsonFileStore:
         await self._put(ForgetLine(gone, retention.messages_before))
         return len(gone)
 
+    def put_delivery(self, delivery: Delivery, *, within: int) -> Awaitable[bool]:
+        """Keep a delivery; False when its task has too many. Raises: LeaseLost."""
+        return self._put(DeliveryLine(delivery, within))
+
+    def save_delivery(self, delivery: Delivery) -> Awaitable[bool]:
+        """Keep how far a delivery is; False when it is gone, or has another body now."""
+        return self._put(ProgressLine(delivery))
+
+    def drop_delivery(self, delivery_id: DeliveryId) -> Awaitable[bool]:
+        """Forget a delivery; False when there was none."""
+        return self._put(DropLine(delivery_id))
+
+    async def read_delivery(self, delivery_id: DeliveryId) -> Delivery | None:
+        """One delivery."""
+        return self._shown.deliveries.get(delivery_id)
+
+    async def read_deliveries(self, task_id: TaskId) -> list[Delivery]:
+        """The deliveries of a task, oldest first."""
+        return self._shown.deliveries.of_task(task_id)
+
+    async def read_unfinished(self, *, after: DeliveryId, limit: int) -> list[Delivery]:
+        """Deliveries that have, or may yet get, something to bring."""
+        return self._shown.read_unfinished(after, limit)
+
+    async def list_deliveries(
+        self, state: DeliveryState, *, after: DeliveryId, limit: int
+    ) -> list[Delivery]:
+        """Deliveries in a state, in order of their ids."""
+        return self._shown.deliveries.in_state(state, after=after, limit=limit)
+
     def _put(self, line: AnyLine, *, change: Commit | None = None) -> "asyncio.Future[Any]":
         """Take a write: decided now, on top of all before it, and told when it is durable."""
         try:
@@ -203,7 +237,7 @@ class JsonFileStore:
             result = line.apply(self._ahead)
         except GatewayError as refusal:
             return self._written(None, refusal)
-        is_nothing_new = isinstance(result, Known) or result == []
+        is_nothing_new = isinstance(result, Known) or result is False or result == []
         return self._written(None if is_nothing_new else line, result)
 
     def _written(self, line: AnyLine | None, result: object) -> "asyncio.Future[Any]":

@@ -5,6 +5,7 @@ from datetime import datetime
 
 import msgspec
 
+from openclaw_a2a.model.delivery import Delivery, DeliveryId
 from openclaw_a2a.model.errors import LeaseLost
 from openclaw_a2a.model.ids import OwnerId, RunId, TaskId
 from openclaw_a2a.model.stored import RunRecord
@@ -118,6 +119,39 @@ class MessageLine(Line, frozen=True, tag="message"):
         ledger.put_message(self.key, self.row)
 
 
+class DeliveryLine(Line, frozen=True, tag="delivery"):
+    """A delivery came, or took the place of another; without `within` it was there before."""
+
+    delivery: Delivery
+    within: int | None = None
+
+    def apply(self, ledger: Ledger) -> bool:
+        """Keep it."""
+        if self.within is None:
+            return ledger.deliveries.put(self.delivery)
+        return ledger.put_delivery(self.delivery, self.within)
+
+
+class ProgressLine(Line, frozen=True, tag="progress"):
+    """A delivery was tried."""
+
+    delivery: Delivery
+
+    def apply(self, ledger: Ledger) -> bool:
+        """Keep how far it is."""
+        return ledger.deliveries.save(self.delivery)
+
+
+class DropLine(Line, frozen=True, tag="drop"):
+    """A delivery was let go."""
+
+    delivery_id: DeliveryId
+
+    def apply(self, ledger: Ledger) -> bool:
+        """Let it go."""
+        return ledger.deliveries.drop(self.delivery_id)
+
+
 AnyLine = (
     SubmitLine
     | CommitLine
@@ -128,6 +162,9 @@ AnyLine = (
     | ForgetLine
     | RunLine
     | MessageLine
+    | DeliveryLine
+    | ProgressLine
+    | DropLine
 )
 
 _encoder = msgspec.json.Encoder()
@@ -145,10 +182,11 @@ def decode_line(text: bytes) -> AnyLine:
 
 
 def standing_lines(ledger: Ledger) -> bytes:
-    """A log that holds what the record files do not: live runs and known messages."""
+    """A log that holds what the record files do not: live runs, known messages, deliveries."""
     runs = sorted(ledger.runs.values(), key=lambda run: run.ticket)
     lines: list[AnyLine] = [RunLine(run) for run in runs]
     lines += [MessageLine(key, row) for key, row in ledger.messages.items()]
+    lines += [DeliveryLine(delivery) for delivery in ledger.deliveries.all()]
     return b"".join(map(encode_line, lines))
 
 

@@ -8,6 +8,7 @@ from typing import cast
 
 import msgspec
 
+from openclaw_a2a.model.delivery import Delivery, DeliveryId, DeliveryState
 from openclaw_a2a.model.ids import MessageId, OwnerId, RunId, TaskId
 from openclaw_a2a.model.states import is_active, is_terminal
 from openclaw_a2a.model.stored import Entry, RunRecord, StoredTask, TaskHead
@@ -23,6 +24,7 @@ from openclaw_a2a.ports import (
     TaskQuery,
 )
 from openclaw_a2a.store import refusals
+from openclaw_a2a.store.delivery_rows import DeliveryRows
 from openclaw_a2a.store.ordered import OrderedNames, TaskOrder
 
 MessageKey = tuple[str, str, str]
@@ -73,6 +75,7 @@ class Ledger:
         self.tasks: dict[TaskId, TaskRow] = {}
         self.runs: dict[RunId, RunRecord] = {}
         self.messages: dict[MessageKey, MessageRow] = {}
+        self.deliveries = DeliveryRows()
         self._ticket = 0
         self._order = TaskOrder()
         self._message_times = OrderedNames()
@@ -95,6 +98,8 @@ class Ledger:
             task.resume = None
         if change is not None:
             self._apply(change)
+        if submission.delivery is not None:
+            self.deliveries.put(submission.delivery)
         return Accepted(self._ticket)
 
     def commit(self, change: Commit) -> None:
@@ -190,9 +195,28 @@ class Ledger:
         for task_id in tasks:
             if (task := self.tasks.pop(task_id, None)) is not None:
                 self._order.remove(task.head)
+            self.deliveries.drop_task(task_id)
         if messages_before is not None:
             for key in self._message_times.take_before(messages_before):
                 del self.messages[cast("MessageKey", key)]
+
+    def put_delivery(self, delivery: Delivery, within: int) -> bool:
+        """Keep a delivery; False when its task has too many. Raises: LeaseLost."""
+        if delivery.task_id not in self.tasks:
+            raise refusals.task_moved_on(delivery.task_id, found=-1, expected=0)
+        return self.deliveries.put(delivery, within=within)
+
+    def read_unfinished(self, after: DeliveryId, limit: int) -> list[Delivery]:
+        """Deliveries that have, or may yet get, something to bring."""
+        return self.deliveries.page(self._is_unfinished, after=after, limit=limit)
+
+    def _is_unfinished(self, delivery: Delivery) -> bool:
+        task = self.tasks.get(delivery.task_id)
+        if delivery.state is DeliveryState.DEAD:
+            return False
+        if delivery.state is DeliveryState.WAITING or task is None:
+            return True
+        return not is_terminal(task.head.state) or delivery.cursor < task.head.sequence
 
     def put_run(self, run: RunRecord) -> None:
         """Keep a run with the ticket it has."""
@@ -217,6 +241,7 @@ class Ledger:
         for key, message in self.messages.items():
             copy.put_message(key, message)
         copy.runs.update(self.runs)
+        copy.deliveries = DeliveryRows(self.deliveries.all())
         copy._ticket = self._ticket
         return copy
 
@@ -233,6 +258,8 @@ class Ledger:
             task.resume = None
         if submission.commit is not None:
             self.replay_commit(submission.commit)
+        if submission.delivery is not None:
+            self.deliveries.put(submission.delivery)
 
     def replay_commit(self, change: Commit) -> None:
         """Make a change that was made before a crash; the task may show it already."""

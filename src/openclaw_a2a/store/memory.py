@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import TypeVar
 
+from openclaw_a2a.model.delivery import Delivery, DeliveryId, DeliveryState
 from openclaw_a2a.model.errors import GatewayError
 from openclaw_a2a.model.ids import MessageId, OwnerId, RunId, TaskId
 from openclaw_a2a.model.stored import Entry, RunRecord, StoredTask
@@ -111,6 +112,36 @@ class MemoryStore:
         gone = self._ledger.forgettable(retention)
         self._ledger.forget(gone, retention.messages_before)
         return len(gone)
+
+    def put_delivery(self, delivery: Delivery, *, within: int) -> Awaitable[bool]:
+        """Keep a delivery; False when its task has too many. Raises: LeaseLost."""
+        return _settled(lambda: self._ledger.put_delivery(delivery, within))
+
+    def save_delivery(self, delivery: Delivery) -> Awaitable[bool]:
+        """Keep how far a delivery is; False when it is gone, or has another body now."""
+        return _settled(lambda: self._ledger.deliveries.save(delivery))
+
+    def drop_delivery(self, delivery_id: DeliveryId) -> Awaitable[bool]:
+        """Forget a delivery; False when there was none."""
+        return _settled(lambda: self._ledger.deliveries.drop(delivery_id))
+
+    async def read_delivery(self, delivery_id: DeliveryId) -> Delivery | None:
+        """One delivery."""
+        return self._ledger.deliveries.get(delivery_id)
+
+    async def read_deliveries(self, task_id: TaskId) -> list[Delivery]:
+        """The deliveries of a task, oldest first."""
+        return self._ledger.deliveries.of_task(task_id)
+
+    async def read_unfinished(self, *, after: DeliveryId, limit: int) -> list[Delivery]:
+        """Deliveries that have, or may yet get, something to bring."""
+        return self._ledger.read_unfinished(after, limit)
+
+    async def list_deliveries(
+        self, state: DeliveryState, *, after: DeliveryId, limit: int
+    ) -> list[Delivery]:
+        """Deliveries in a state, in order of their ids."""
+        return self._ledger.deliveries.in_state(state, after=after, limit=limit)
 
 
 def _settled(write: Callable[[], Outcome]) -> "asyncio.Future[Outcome]":

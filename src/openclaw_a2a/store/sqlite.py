@@ -11,6 +11,7 @@ from typing import TypeVar
 import anyio.to_thread
 import msgspec
 
+from openclaw_a2a.model.delivery import Delivery, DeliveryId, DeliveryState
 from openclaw_a2a.model.errors import StoreUnavailable
 from openclaw_a2a.model.ids import MessageId, OwnerId, RunId, TaskId
 from openclaw_a2a.model.stored import Entry, RunRecord, StoredTask
@@ -25,7 +26,7 @@ from openclaw_a2a.ports import (
     TaskPage,
     TaskQuery,
 )
-from openclaw_a2a.store import refusals, sqlite_chores
+from openclaw_a2a.store import refusals, sqlite_chores, sqlite_deliveries
 from openclaw_a2a.store.file_lock import FileLock
 from openclaw_a2a.store.group_writer import GroupWriter, failed
 from openclaw_a2a.store.ledger import message_key
@@ -159,6 +160,36 @@ class SqliteStore:
         gone = await self._in_portions(sqlite_chores.forget_tasks, retention, retention.limit)
         await self._in_portions(sqlite_chores.forget_messages, retention, None)
         return gone
+
+    def put_delivery(self, delivery: Delivery, *, within: int) -> Awaitable[bool]:
+        """Keep a delivery; False when its task has too many. Raises: LeaseLost."""
+        return self._put(sqlite_deliveries.put, sqlite_deliveries.Put(delivery, within))
+
+    def save_delivery(self, delivery: Delivery) -> Awaitable[bool]:
+        """Keep how far a delivery is; False when it is gone, or has another body now."""
+        return self._put(sqlite_deliveries.save, delivery)
+
+    def drop_delivery(self, delivery_id: DeliveryId) -> Awaitable[bool]:
+        """Forget a delivery; False when there was none."""
+        return self._put(sqlite_deliveries.drop, delivery_id)
+
+    async def read_delivery(self, delivery_id: DeliveryId) -> Delivery | None:
+        """One delivery."""
+        return self._read(lambda reader: reader.deliveries.one(delivery_id))
+
+    async def read_deliveries(self, task_id: TaskId) -> list[Delivery]:
+        """The deliveries of a task, oldest first."""
+        return self._read(lambda reader: reader.deliveries.of_task(task_id))
+
+    async def read_unfinished(self, *, after: DeliveryId, limit: int) -> list[Delivery]:
+        """Deliveries that have, or may yet get, something to bring."""
+        return self._read(lambda reader: reader.deliveries.unfinished(after, limit))
+
+    async def list_deliveries(
+        self, state: DeliveryState, *, after: DeliveryId, limit: int
+    ) -> list[Delivery]:
+        """Deliveries in a state, in order of their ids."""
+        return self._read(lambda reader: reader.deliveries.in_state(state, after, limit))
 
     async def _in_portions(
         self,

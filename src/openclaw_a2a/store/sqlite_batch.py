@@ -4,11 +4,18 @@ import sqlite3
 from collections import Counter
 from typing import NamedTuple
 
+from openclaw_a2a.model.delivery import Delivery
 from openclaw_a2a.model.ids import RunId, TaskId
 from openclaw_a2a.model.stored import RunRecord
 from openclaw_a2a.ports import Accepted, Commit, Known, Submission
 from openclaw_a2a.store import refusals
-from openclaw_a2a.store.columns import CODE_OF, ENDED_CODES, encode_input, to_microseconds
+from openclaw_a2a.store.columns import (
+    CODE_OF,
+    ENDED_CODES,
+    encode_delivery,
+    encode_input,
+    to_microseconds,
+)
 from openclaw_a2a.store.ledger import MessageKey
 from openclaw_a2a.store.sqlite_live import LiveRows, LiveRun, LiveTask
 
@@ -35,6 +42,10 @@ UPDATE task SET state = ?, status_at = ?, sequence = ?, binding = ?, resume = ? 
 _CLEAR_RESUME = "UPDATE task SET resume = NULL WHERE number = ?"
 _INSERT_EVENT = "INSERT INTO event (task, sequence, state, body) VALUES (?, ?, ?, ?)"
 _PUT_SNAPSHOT = "INSERT OR REPLACE INTO snapshot (task, sequence, body) VALUES (?, ?, ?)"
+_PUT_DELIVERY = """
+INSERT OR REPLACE INTO delivery (id, kind, task, body, cursor, state, attempts, next_at,
+  created_at, updated_at, reason)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 _COUNT = """
 INSERT INTO tally (principal, account, state, count) VALUES (?, ?, ?, ?)
 ON CONFLICT (principal, account, state) DO UPDATE SET count = count + excluded.count"""
@@ -108,6 +119,8 @@ class SqliteBatch:
             self.connection.execute(_CLEAR_RESUME, (task.number,))
         if change is not None:
             self._apply(change, task)
+        if submission.delivery is not None:
+            self.put_delivery(submission.delivery)
         return Accepted(live.ticket)
 
     def commit(self, change: Commit) -> None:
@@ -129,6 +142,10 @@ class SqliteBatch:
             row.answer = answer.body
         else:
             self._answers.append((answer.body, *message))
+
+    def put_delivery(self, delivery: Delivery) -> None:
+        """Keep a delivery, in the place of one with its id."""
+        self.connection.execute(_PUT_DELIVERY, encode_delivery(delivery))
 
     def flush(self) -> None:
         """Write everything taken so far; the transaction is not ended."""

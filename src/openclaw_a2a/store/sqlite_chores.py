@@ -33,6 +33,7 @@ WHERE principal = ? AND account = ? AND state = ? ORDER BY status_at, id LIMIT ?
 _DELETE_TASK = "DELETE FROM task WHERE number = ?"
 _DELETE_SNAPSHOT = "DELETE FROM snapshot WHERE task = ?"
 _DELETE_EVENTS = "DELETE FROM event WHERE task = ?"
+_DELETE_DELIVERIES = "DELETE FROM delivery WHERE task = ?"
 _DELETE_MESSAGES = """
 DELETE FROM message WHERE number IN (
   SELECT number FROM message WHERE created_at < ? ORDER BY created_at LIMIT ?)"""
@@ -161,6 +162,7 @@ def _delete(batch: SqliteBatch, rows: list[tuple[Any, ...]]) -> None:
     numbers = [(row[0],) for row in rows]
     for statement in (_DELETE_TASK, _DELETE_SNAPSHOT, _DELETE_EVENTS):
         batch.connection.executemany(statement, numbers)
+    batch.connection.executemany(_DELETE_DELIVERIES, [(row[1],) for row in rows])
     for _, task_id, principal, account, state in rows:
         batch.live.drop_task(task_id)
         batch.tally[principal, account, state] -= 1

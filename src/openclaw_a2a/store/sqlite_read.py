@@ -21,6 +21,7 @@ from openclaw_a2a.store.columns import (
     to_microseconds,
 )
 from openclaw_a2a.store.ledger import MessageKey
+from openclaw_a2a.store.sqlite_deliveries import DeliveryReader
 
 _TASK = """
 SELECT t.number, t.id, t.principal, t.account, t.context, t.state, t.status_at, t.created_at,
@@ -102,6 +103,7 @@ class SqliteReader:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
+        self.deliveries = DeliveryReader(connection)
 
     def message_keys(self) -> Iterator[MessageKey]:
         """What every message is found by."""

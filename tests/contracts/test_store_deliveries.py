@@ -1,0 +1,183 @@
+"""What every kind of store promises about deliveries."""
+
+import asyncio
+
+import msgspec
+import pytest
+
+from openclaw_a2a.model.delivery import Delivery, DeliveryId, DeliveryState, delivery_id
+from openclaw_a2a.model.errors import LeaseLost
+from openclaw_a2a.model.ids import TaskId
+from openclaw_a2a.model.task import TaskState
+from openclaw_a2a.ports import Retention, Store
+
+from .store_samples import ALICE, Draft, Shelf, direct, moment, put_ended
+
+WAITING, DEAD = DeliveryState.WAITING, DeliveryState.DEAD
+START = DeliveryId("")
+
+
+def make_delivery(task: str = "t-1", name: str = "one", *, cursor: int = 0) -> Delivery:
+    return Delivery(
+        id=delivery_id("push", TaskId(task), name),
+        kind="push",
+        task_id=TaskId(task),
+        body=b"\x00body of " + name.encode(),
+        cursor=cursor,
+        next_at=moment(),
+        created_at=moment(),
+        updated_at=moment(),
+    )
+
+
+async def put(store: Store, delivery: Delivery, *, within: int = 16) -> bool:
+    return await store.put_delivery(delivery, within=within)
+
+
+async def unfinished(store: Store) -> set[DeliveryId]:
+    return {row.id for row in await store.read_unfinished(after=START, limit=100)}
+
+
+async def test_a_delivery_is_found_by_its_id_and_by_its_task(store: Store) -> None:
+    await store.submit(Draft().submission())
+    one, two = make_delivery(), make_delivery(name="two")
+    two = msgspec.structs.replace(two, created_at=moment(1), reason="why", attempts=3)
+    assert await put(store, two)
+    assert await put(store, one)
+    assert await store.read_delivery(two.id) == two
+    assert await store.read_deliveries(TaskId("t-1")) == [one, two]
+    assert await store.read_deliveries(TaskId("t-2")) == []
+    assert await store.read_delivery(DeliveryId("none")) is None
+
+
+async def test_a_delivery_takes_the_place_of_one_with_its_id(store: Store) -> None:
+    await store.submit(Draft().submission())
+    await put(store, make_delivery())
+    newer = msgspec.structs.replace(make_delivery(cursor=-1), body=b"newer")
+    assert await put(store, newer)
+    assert await store.read_deliveries(TaskId("t-1")) == [newer]
+
+
+async def test_a_task_has_only_so_many_deliveries_of_a_kind(store: Store) -> None:
+    await store.submit(Draft().submission())
+    rows = [make_delivery(name=str(n)) for n in range(5)]
+    kept = await asyncio.gather(*[store.put_delivery(row, within=3) for row in rows])
+    assert list(kept) == [True, True, True, False, False]
+    assert await put(store, rows[0], within=3), "one that is there may be put again"
+    other = msgspec.structs.replace(rows[4], kind="call")
+    assert await put(store, other, within=3), "other kinds do not count"
+
+
+async def test_a_delivery_needs_a_task(store: Store) -> None:
+    with pytest.raises(LeaseLost):
+        await put(store, make_delivery())
+
+
+async def test_a_delivery_of_a_message_is_there_with_it(shelf: Shelf) -> None:
+    submission = msgspec.structs.replace(Draft().submission(), delivery=make_delivery())
+    later = msgspec.structs.replace(direct("t-2"), delivery=make_delivery("t-2"))
+    await shelf.store.submit(submission)
+    await shelf.store.submit(later)
+    assert await shelf.store.read_deliveries(TaskId("t-1")) == [make_delivery()]
+    store = await shelf.reopen()
+    assert await store.read_deliveries(TaskId("t-1")) == [make_delivery()]
+    assert await store.read_deliveries(TaskId("t-2")) == [make_delivery("t-2")]
+
+
+async def test_a_message_that_is_refused_or_known_leaves_no_delivery(store: Store) -> None:
+    await store.submit(direct("t-1"))
+    again = msgspec.structs.replace(direct("t-1"), delivery=make_delivery())
+    await store.submit(again)
+    assert await store.read_deliveries(TaskId("t-1")) == []
+
+
+async def test_progress_is_kept_unless_the_delivery_is_gone_or_another(store: Store) -> None:
+    await store.submit(Draft().submission())
+    row = make_delivery()
+    await put(store, row)
+    further = msgspec.structs.replace(
+        row, cursor=7, state=WAITING, attempts=2, reason="no answer", next_at=moment(9)
+    )
+    assert await store.save_delivery(further)
+    assert await store.read_delivery(row.id) == further
+    await put(store, msgspec.structs.replace(row, body=b"another"))
+    assert not await store.save_delivery(further)
+    assert await store.drop_delivery(row.id)
+    assert not await store.drop_delivery(row.id)
+    assert not await store.save_delivery(further)
+    assert await store.read_delivery(row.id) is None
+
+
+async def test_unfinished_are_those_that_have_or_may_get_something_to_bring(store: Store) -> None:
+    ended = await put_ended(store, "ended", at=1)
+    behind, level = make_delivery("ended", "behind"), make_delivery("ended", "level")
+    level = msgspec.structs.replace(level, cursor=ended.head.sequence)
+    tried = msgspec.structs.replace(level, id=DeliveryId("tried"), state=WAITING)
+    dead = msgspec.structs.replace(behind, id=DeliveryId("dead"), state=DEAD)
+    await store.submit(Draft("active").submission())
+    active = make_delivery("active")
+    paused_draft = Draft("paused")
+    await store.submit(paused_draft.submission())
+    await store.commit(paused_draft.paused(b"token"))
+    paused = make_delivery("paused", cursor=paused_draft.head.sequence)
+    coming = make_delivery("coming")
+    await store.submit(msgspec.structs.replace(direct("coming"), delivery=coming))
+    for row in (behind, level, tried, dead, active, paused):
+        await put(store, row)
+    expected = {behind.id, tried.id, active.id, paused.id, coming.id}
+    assert await unfinished(store) == expected
+
+
+async def test_a_late_event_makes_a_finished_delivery_unfinished(store: Store) -> None:
+    draft = await put_ended(store, "t-1", at=1)
+    await put(store, make_delivery(cursor=draft.head.sequence))
+    assert await unfinished(store) == set()
+    late = msgspec.structs.replace(draft.chunk("late"), run_id=None)
+    await store.commit(late)
+    assert await unfinished(store) == {make_delivery().id}
+
+
+async def test_unfinished_and_states_are_read_in_pages(store: Store) -> None:
+    await store.submit(Draft().submission())
+    rows = [msgspec.structs.replace(make_delivery(name=str(n)), state=WAITING) for n in range(7)]
+    for row in rows:
+        await put(store, row)
+    for read in (
+        lambda after: store.read_unfinished(after=after, limit=3),
+        lambda after: store.list_deliveries(WAITING, after=after, limit=3),
+    ):
+        walked: list[DeliveryId] = []
+        while page := await read(walked[-1] if walked else START):
+            walked += [row.id for row in page]
+        assert walked == sorted(row.id for row in rows)
+    assert await store.list_deliveries(DEAD, after=START, limit=3) == []
+
+
+async def test_deliveries_go_with_their_task(shelf: Shelf) -> None:
+    store = shelf.store
+    for name in ("t-1", "t-2", "t-3"):
+        await put_ended(store, name, at=1 if name == "t-2" else 100)
+        await put(store, make_delivery(name))
+    assert await store.delete_task(ALICE, TaskId("t-1"))
+    await store.forget(Retention(ended_before=moment(50), keep_ended=9, messages_before=moment(-1)))
+    store = await shelf.reopen()
+    found = [bool(await store.read_deliveries(TaskId(f"t-{n}"))) for n in (1, 2, 3)]
+    assert found == [False, False, True]
+
+
+async def test_deliveries_and_their_progress_survive(shelf: Shelf) -> None:
+    if not shelf.store.is_durable:
+        pytest.skip("nothing of it survives")
+    draft = Draft()
+    await shelf.store.submit(draft.submission())
+    gone, kept = make_delivery(name="gone"), make_delivery(name="kept")
+    await put(shelf.store, gone)
+    await put(shelf.store, kept)
+    kept = msgspec.structs.replace(kept, cursor=3, state=DEAD, reason="héllo", attempts=12)
+    await shelf.store.save_delivery(kept)
+    await shelf.store.drop_delivery(gone.id)
+    store = await shelf.reopen()
+    assert await store.read_deliveries(TaskId("t-1")) == [kept]
+    store = await shelf.reopen()
+    assert await store.list_deliveries(DEAD, after=START, limit=9) == [kept]
+    await store.commit(msgspec.structs.replace(draft.ended(TaskState.FAILED, at=3), run_id=None))
