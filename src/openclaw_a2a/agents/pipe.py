@@ -5,8 +5,10 @@ import contextlib
 import os
 from typing import IO
 
+KEPT_BYTES = 16_384
+"""How much of a program's errors is kept, unless more is asked for."""
+
 _PIECE_BYTES = 65_536
-_KEPT_BYTES = 16_384
 _MOST_PIECES = 64
 
 
@@ -57,11 +59,12 @@ class Output:
 class ErrorTail:
     """What a program writes to its standard error: read all the time, the last part kept."""
 
-    def __init__(self, pipe: IO[bytes]) -> None:
+    def __init__(self, pipe: IO[bytes], *, kept_bytes: int = KEPT_BYTES) -> None:
         os.set_blocking(pipe.fileno(), False)
         self._pipe = pipe
         self._loop = asyncio.get_running_loop()
         self._kept = bytearray()
+        self._kept_bytes = kept_bytes
         self._loop.add_reader(pipe.fileno(), self._take)
 
     def text(self, characters: int) -> str:
@@ -90,7 +93,7 @@ class ErrorTail:
         except BlockingIOError:
             return False
         self._kept += piece
-        del self._kept[:-_KEPT_BYTES]
+        del self._kept[: -self._kept_bytes]
         if not piece:
             self.close()
         return bool(piece)

@@ -13,7 +13,7 @@ from typing import IO, cast
 import msgspec
 
 from openclaw_a2a.agents.finish import finish
-from openclaw_a2a.agents.pipe import ErrorTail, Feed, Output
+from openclaw_a2a.agents.pipe import KEPT_BYTES, ErrorTail, Feed, Output
 from openclaw_a2a.agents.process_mark import MARK_VARIABLE, new_mark
 from openclaw_a2a.agents.process_stop import scan, stop
 from openclaw_a2a.agents.process_tree import ProcessTree, pipe_name
@@ -29,7 +29,7 @@ class Launch(msgspec.Struct, frozen=True):
     `environment` is the whole environment (None: the gateway's own), `variables` are added to it.
     `stdin` is fed to the program; None: it reads nothing. After the program has ended, what still
     holds its output has `linger_s` to finish writing. By its `name` the program can be found when
-    this gateway is gone (`end_leftovers`).
+    this gateway is gone (`end_leftovers`). Of its errors the last `kept_error_bytes` are kept.
     """
 
     argv: tuple[str, ...]
@@ -39,6 +39,7 @@ class Launch(msgspec.Struct, frozen=True):
     stdin: bytes | None = None
     linger_s: float = 2.0
     name: str = ""
+    kept_error_bytes: int = KEPT_BYTES
 
     @property
     def program(self) -> str:
@@ -83,7 +84,8 @@ class Child:
         self._launch = launch
         self._tree = tree
         self._output = Output(cast("IO[bytes]", popen.stdout))
-        self._errors = ErrorTail(cast("IO[bytes]", popen.stderr))
+        kept_bytes = launch.kept_error_bytes
+        self._errors = ErrorTail(cast("IO[bytes]", popen.stderr), kept_bytes=kept_bytes)
         self._feed = Feed(popen.stdin, launch.stdin or b"") if popen.stdin is not None else None
         self._loop = asyncio.get_running_loop()
         self._exited = asyncio.Event()
