@@ -1,0 +1,241 @@
+"""The `openclaw` command at work: one question, one answer, nothing left running."""
+
+import os
+import tempfile
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import anyio
+import anyio.to_thread
+
+from openclaw_a2a.agents.openclaw_cli.answer import CliAnswer, Finished, read_answer
+from openclaw_a2a.agents.openclaw_cli.command import LONGEST_ARGUMENT, Question, build_command
+from openclaw_a2a.agents.openclaw_cli.installed import is_exclusive
+from openclaw_a2a.agents.openclaw_cli.lane import EXCLUSIVE, PARALLEL, UNKNOWN, StateLane, lane_of
+from openclaw_a2a.agents.openclaw_cli.options import OpenClawCliOptions
+from openclaw_a2a.agents.openclaw_cli.trouble import Trouble, find_trouble
+from openclaw_a2a.agents.process import Child, Launch, spawn
+from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable
+from openclaw_a2a.model.reply import Note
+from openclaw_a2a.settings.inherited import inherited_variables
+from openclaw_a2a.settings.openclaw_file import state_folder
+
+TIMED_OUT = "timedOutAfterSeconds"
+"""In the details of the error of a run that took too long."""
+
+_BUSY_NOTE = "Another program uses OpenClaw's state directory; waiting until it is free."
+_GATEWAY_NOTE = "An OpenClaw gateway holds the state directory; asking that gateway."
+_FIRST_PAUSE_S = 1.0
+_LONGEST_PAUSE_S = 10.0
+_LARGE_BYTES = 256 * 1024
+_Found = TypeVar("_Found")
+
+
+class OpenClawProgram:
+    """Runs `openclaw agent` for each question; programs inherit `environment` (None: ours)."""
+
+    def __init__(
+        self, options: OpenClawCliOptions, *, environment: Mapping[str, str] | None = None
+    ) -> None:
+        self._options = options
+        self._environment = environment
+        self._children: set[Child] = set()
+        self._asks_gateway = options.gateway_mode is True
+
+    async def ask(self, question: Question) -> AsyncIterator[Note | CliAnswer]:
+        """Notes while it waits for others, and then the answer.
+
+        Raises: AgentUnavailable (it cannot be started), AgentFailed (it failed, wrote what cannot
+        be read, or took too long; then the details have `TIMED_OUT`).
+        """
+        attempt = _Attempt(self._options.timeout)
+        while True:
+            if self._asks_gateway:
+                finished = await self._run(question, attempt, is_local=False)
+                trouble = await _read(find_trouble, finished)
+            else:
+                finished, trouble = await self._run_in_lane(question, attempt)
+            if trouble is None or not self._can_go_on(trouble):
+                break
+            if trouble is not Trouble.NO_GATEWAY:
+                yield Note(_BUSY_NOTE if trouble is Trouble.DIRECTORY_BUSY else _GATEWAY_NOTE)
+            if trouble is Trouble.DIRECTORY_BUSY:
+                await attempt.pause()
+        if trouble is Trouble.GATEWAY_RUNS:
+            raise _gateway_holds_it()
+        yield await _read(read_answer, finished)
+
+    async def close(self) -> None:
+        """End every program that still runs."""
+        for child in tuple(self._children):
+            await child.kill_tree(grace_s=self._options.kill_grace_seconds)
+
+    # ---------------------------------------------------------------- whose turn it is
+
+    async def _run_in_lane(
+        self, question: Question, attempt: "_Attempt"
+    ) -> tuple[Finished, Trouble | None]:
+        """One run when the state directory is ours; turned away by our own runs, it waits again."""
+        lane = await self._lane()
+        while True:
+            async with lane.turn(is_next=attempt.is_repeated) as place:
+                finished = await self._run(question, attempt, is_local=True)
+                trouble = await _read(find_trouble, finished)
+                if trouble is None:
+                    lane.learn_parallel(place)
+                if trouble is not Trouble.DIRECTORY_BUSY or not lane.has_others:
+                    return finished, trouble
+                lane.learn_exclusive()
+
+    async def _lane(self) -> StateLane:
+        directory, width = await anyio.to_thread.run_sync(self._look_around)
+        return lane_of(directory, width=width)
+
+    def _look_around(self) -> tuple[str, int]:
+        """The state directory, and how many runs the installed OpenClaw lets into it."""
+        variables = {**inherited_variables(self._environment), **self._options.env}
+        known = is_exclusive(self._options.openclaw_path, variables.get("PATH"))
+        folder = state_folder(variables)
+        width = UNKNOWN if known is None else EXCLUSIVE if known else PARALLEL
+        return ("" if folder is None else os.path.realpath(folder)), width
+
+    def _can_go_on(self, trouble: Trouble) -> bool:
+        """True when there is another way; then the next run takes it."""
+        if trouble is Trouble.DIRECTORY_BUSY:
+            return True
+        is_free = self._options.gateway_mode == "auto"
+        if is_free:
+            self._asks_gateway = trouble is Trouble.GATEWAY_RUNS
+        return is_free
+
+    # ---------------------------------------------------------------- one run
+
+    async def _run(self, question: Question, attempt: "_Attempt", *, is_local: bool) -> Finished:
+        async with _message_file(question.text) as message_file:
+            argv = build_command(
+                self._options.openclaw_path,
+                question,
+                thinking=self._options.thinking,
+                is_local=is_local,
+                message_file=message_file,
+            )
+            child = self._spawn(argv, question.run_id)
+            self._children.add(child)
+            try:
+                return await attempt.collect(child, self._options.max_output_bytes)
+            finally:
+                await child.kill_tree(grace_s=self._options.kill_grace_seconds)
+                self._children.discard(child)
+
+    def _spawn(self, argv: tuple[str, ...], run_id: str) -> Child:
+        options = self._options
+        launch = Launch(
+            argv=argv,
+            environment=self._environment,
+            variables=options.env,
+            cwd=str(Path(options.working_directory).expanduser())
+            if options.working_directory
+            else "",
+            linger_s=options.kill_grace_seconds,
+            name=run_id,
+            kept_error_bytes=min(options.max_output_bytes, 1024 * 1024),
+        )
+        try:
+            return spawn(launch)
+        except AgentUnavailable as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                raise AgentUnavailable(
+                    f"The program {options.openclaw_path} (or the interpreter it names) was not"
+                    " found; install OpenClaw, or say where it is (openclawPath)."
+                ) from error.__cause__
+            raise
+
+
+class _Attempt:
+    """The time of one question: what it runs and waits for others counts, its place in line not."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._left_s = timeout_s
+        self._pause_s = _FIRST_PAUSE_S
+        self.is_repeated = False
+
+    async def collect(self, child: Child, most_bytes: int) -> Finished:
+        """What the program writes, and how it ends."""
+        self.is_repeated = True
+        began = anyio.current_time()
+        try:
+            with anyio.fail_after(self._left_s):
+                output = await _read_all(child, most_bytes)
+                exit_code = await child.wait()
+        except TimeoutError:
+            raise self._too_late() from None
+        finally:
+            self._left_s -= anyio.current_time() - began
+        return Finished(exit_code, output, child.error_tail(most_bytes).encode())
+
+    async def pause(self) -> None:
+        """Wait a little longer each time, as long as there is time."""
+        if self._left_s <= self._pause_s:
+            raise self._too_late()
+        self._left_s -= self._pause_s
+        await anyio.sleep(self._pause_s)
+        self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
+
+    def _too_late(self) -> AgentFailed:
+        seconds = f"{self._timeout_s:g}"
+        return AgentFailed(
+            f"OpenClaw did not finish within {seconds} seconds and was ended; ask for less, or"
+            " raise its timeout.",
+            details={TIMED_OUT: self._timeout_s},
+        )
+
+
+async def _read_all(child: Child, most_bytes: int) -> bytes:
+    output = bytearray()
+    while piece := await child.read():
+        output += piece
+        if len(output) > most_bytes:
+            raise AgentFailed(
+                f"OpenClaw wrote more than {most_bytes} bytes and was ended; ask for less, or"
+                " raise maxOutputBytes."
+            )
+    return bytes(output)
+
+
+async def _read(reader: Callable[[Finished], _Found], finished: Finished) -> _Found:
+    """What the reader finds; large outputs are read beside everything else that goes on."""
+    if len(finished.output) + len(finished.errors) < _LARGE_BYTES:
+        return reader(finished)
+    return await anyio.to_thread.run_sync(reader, finished)
+
+
+def _gateway_holds_it() -> AgentFailed:
+    return AgentFailed(
+        "An OpenClaw gateway is running on this state directory, so the command cannot run beside"
+        ' it: set gatewayMode to true (or "auto") to ask that gateway, or stop it with'
+        " `openclaw gateway stop`."
+    )
+
+
+@asynccontextmanager
+async def _message_file(text: str) -> AsyncGenerator[str]:
+    """The path of a file with the text when that is too long for an argument, else nothing."""
+    content = text.encode()
+    if len(content) <= LONGEST_ARGUMENT:
+        yield ""
+        return
+    path = await anyio.to_thread.run_sync(_write_private, content)
+    try:
+        yield str(path)
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _write_private(content: bytes) -> Path:
+    descriptor, name = tempfile.mkstemp(prefix="openclaw-a2a-", suffix=".txt")
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+    return Path(name)
