@@ -1,0 +1,58 @@
+"""The bed itself: OpenClaw and its model do what the other tests rely on."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from .bare_client import Refused
+from .conftest import Bare
+from .openclaw_process import FakeModel
+
+
+def test_a_second_install_takes_no_time() -> None:
+    began = time.monotonic()
+    subprocess.run([sys.executable, Path(__file__).with_name("install.py")], check=True)
+    assert time.monotonic() - began < 2
+
+
+async def test_both_agents_answer_over_the_websocket(bare: Bare, marker: str) -> None:
+    async with bare() as client:
+        for agent in ("main", "helper"):
+            ended = await client.agent(agent, f"agent:{agent}:{marker}", f"hi {marker}")
+            assert [one["text"] for one in ended["result"]["payloads"]] == [f"echo: hi {marker}"]
+
+
+async def test_the_model_tells_who_asked_what_and_how_it_ended(
+    bare: Bare, model: FakeModel, marker: str
+) -> None:
+    async with bare() as client:
+        await client.agent("main", f"agent:main:{marker}", "tools")
+    (asked,) = model.requests(marker)
+    assert asked["session"] == f"agent:main:{marker}"
+    assert asked["last_user"] == "tools"
+    assert asked["outcome"] == "done"
+    assert {"exec", "ask_user"} <= set(asked["offered"])
+
+
+async def test_a_held_answer_comes_when_it_is_released(
+    bare: Bare, model: FakeModel, marker: str
+) -> None:
+    async with bare() as client:
+        params = {"agentId": "main", "sessionKey": f"agent:main:{marker}"}
+        key = f"run-{marker}"
+        text = f"hold:{marker} words"
+        await client.call("agent", {**params, "message": text, "idempotencyKey": key})
+        model.wait_for(marker, outcome="active")
+        model.release(marker)
+        waited = await client.call("agent.wait", {"runId": key, "timeoutMs": 20_000})
+    assert waited["status"] == "ok"
+
+
+async def test_a_wrong_token_is_refused(bare: Bare) -> None:
+    with pytest.raises(Refused) as refused:
+        async with bare(token="wrong"):
+            pass
+    assert refused.value.error["details"]["code"] == "AUTH_TOKEN_MISMATCH"
