@@ -22,7 +22,7 @@ log = structlog.get_logger(__name__)
 _FIRST_STATES_S = 0.15
 
 
-class _Server(uvicorn.Server):
+class DrainingServer(uvicorn.Server):
     """Uvicorn that drains the gateway at the first signal and leaves at the second."""
 
     def __init__(self, config: uvicorn.Config, gateway: Gateway, stop_s: float) -> None:
@@ -99,7 +99,7 @@ async def _serve(loaded: Loaded, build: Callable[[Settings], Gateway]) -> int:
                 server_header=False,
                 timeout_graceful_shutdown=2,
             )
-            server = _Server(config, gateway, settings.server.stop_seconds)
+            server = DrainingServer(config, gateway, settings.server.stop_seconds)
             await gateway.presences.settle(_FIRST_STATES_S)
             print_banner(gateway)
             await server.serve(sockets=[listener])
