@@ -32,8 +32,9 @@ class Refusal(Wire, frozen=True):
 
     @property
     def detail_code(self) -> str:
-        """The finer code inside the details; empty when there is none."""
-        code = read_object(self.details).get("code")
+        """The finer code inside the details, under either of its names; empty: none."""
+        details = read_object(self.details)
+        code = details.get("code") or details.get("reason")
         return code if isinstance(code, str) else ""
 
 
@@ -48,16 +49,28 @@ class Frame(Wire, frozen=True):
     error: Refusal | None = None
 
 
-class Origin(Wire, frozen=True):
-    """Whose an event is: the members by which listeners choose."""
+class Named(Wire, frozen=True):
+    """A run and its session, as far as they are named."""
 
     run_id: str | None = None
     session_key: str | None = None
 
 
-NOBODY: Final = Origin()
-"""The origin of an event that names neither run nor session."""
+class Origin(Wire, frozen=True):
+    """Whose an event is: the members by which listeners choose."""
 
+    run_id: str | None = None
+    session_key: str | None = None
+    request: Named | None = None
+    """Approvals name theirs one level deeper."""
+
+    @property
+    def session(self) -> str | None:
+        """The session it belongs to."""
+        return self.session_key or (self.request.session_key if self.request else None)
+
+
+_NOBODY: Final = Origin()
 _frames = msgspec.json.Decoder(Frame)
 _origins = msgspec.json.Decoder(Origin)
 _UNREADABLE = (msgspec.MsgspecError, UnicodeError, RecursionError)
@@ -76,7 +89,7 @@ def read_origin(payload: Raw) -> Origin:
     try:
         return _origins.decode(payload)
     except _UNREADABLE:
-        return NOBODY
+        return _NOBODY
 
 
 def read_as(shape: type[_Shape], payload: Raw | bytes) -> _Shape | None:

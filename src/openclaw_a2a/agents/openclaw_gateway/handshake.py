@@ -38,13 +38,22 @@ _VERSION = version("openclaw-a2a")
 _PLATFORM = sys.platform
 
 
+class Site(Record, frozen=True):
+    """Which gateway is meant: agents with the same one share a connection."""
+
+    url: str
+    token: str = ""
+    """Where the token is found (see `read_token`); empty: there is none."""
+    device_key: str = ""
+    """Path of the device's private key; empty: the token alone."""
+
+
 class Address(Record, frozen=True, omit_defaults=False):
     """Where a gateway is and what opens it. Never printed: `token` is the secret itself."""
 
     url: str
     token: str = ""
     device_key: str = ""
-    """Path of the device's private key; empty: the token alone."""
 
     def __repr__(self) -> str:
         return f"Address({self.url}, (hidden))"

@@ -3,10 +3,12 @@
 import asyncio
 import itertools
 import random
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, TypeVar
 from weakref import WeakKeyDictionary
 
 import anyio
+import msgspec
 import structlog
 from msgspec import Raw
 from websockets.asyncio.client import ClientConnection
@@ -16,12 +18,13 @@ from openclaw_a2a.agents.openclaw_gateway.frames import (
     Frame,
     Refusal,
     encode_request,
+    read_as,
     read_frame,
     read_object,
     read_origin,
     refused,
 )
-from openclaw_a2a.agents.openclaw_gateway.handshake import Address, Hello, Policy
+from openclaw_a2a.agents.openclaw_gateway.handshake import Address, Hello, Policy, Site
 from openclaw_a2a.agents.openclaw_gateway.listening import (
     Answered,
     Back,
@@ -32,10 +35,14 @@ from openclaw_a2a.agents.openclaw_gateway.listening import (
     Wanted,
 )
 from openclaw_a2a.agents.openclaw_gateway.opening import Failure, open_socket
-from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable
+from openclaw_a2a.agents.openclaw_gateway.run_book import RunBook
+from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable, SettingsInvalid
 from openclaw_a2a.model.ids import JsonObject
+from openclaw_a2a.settings.token import read_token
 
 log = structlog.get_logger(__name__)
+
+_Shape = TypeVar("_Shape")
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S, _HURRIED_PAUSE_S = 0.1, 15.0, 0.2
 _CLOSE_S: Final = 2.0
@@ -48,8 +55,12 @@ _GONE: Final = Frame("res", error=Refusal(code="CONNECTION_LOST"))
 class Link:
     """A connection to one gateway, made again whenever it breaks."""
 
-    def __init__(self, address: Address) -> None:
-        self.address = address
+    def __init__(self, site: Site, environ: Mapping[str, str] | None = None) -> None:
+        self.site = site
+        self.address = Address(site.url, device_key=site.device_key)
+        """With the token as it was when the connection was tried last."""
+        self.book = RunBook()
+        self._environ = environ
         self._socket: ClientConnection | None = None
         self._hello: Hello | None = None
         self._failure: Failure | None = None
@@ -59,7 +70,7 @@ class Link:
         self._numbers = itertools.count(1)
         self._calls: dict[str, asyncio.Future[Frame]] = {}
         self._posted: dict[str, Listening] = {}
-        self._by_run: dict[str, list[Listening]] = {}
+        self._by_session: dict[str, list[Listening]] = {}
         self._others: list[Listening] = []
         self._oddities: set[str] = set()
         self._keeper: asyncio.Task[None] | None = None
@@ -98,6 +109,21 @@ class Link:
         Raises: AgentFailed (it refused; `refusal_code` tells the code), AgentUnavailable (the
         connection is gone, or there was no answer in time: it may have been done or not).
         """
+        return read_object(await self._ask(method, params, timeout_s))
+
+    async def read(
+        self, shape: type[_Shape], method: str, params: JsonObject, *, timeout_s: float
+    ) -> _Shape:
+        """The same as `call`, with the answer as a struct (or whatever type it is)."""
+        answer = read_as(shape, await self._ask(method, params, timeout_s))
+        if answer is None:
+            raise AgentFailed(
+                f"OpenClaw at {self.address.url} answered {method} in a way we do not understand;"
+                " update openclaw-a2a, or OpenClaw."
+            )
+        return answer
+
+    async def _ask(self, method: str, params: JsonObject, timeout_s: float) -> Raw:
         request_id = str(next(self._numbers))
         answer: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
         self._calls[request_id] = answer
@@ -116,7 +142,7 @@ class Link:
             raise self._gone()
         if not frame.ok:
             raise refused(method, frame.error or Refusal())
-        return read_object(frame.payload)
+        return frame.payload
 
     async def post(self, method: str, params: JsonObject, listening: Listening) -> str:
         """Send a request whose answers, however many, come to the listener; its id.
@@ -132,10 +158,10 @@ class Link:
     def listen(self, wanted: Wanted) -> Listening:
         """Begin to listen. Use the result with `with`: leaving it ends the listening."""
         listening = Listening(wanted, self._stop_listening)
-        if wanted.run_id is None:
+        if wanted.session_key is None:
             self._others.append(listening)
         else:
-            self._by_run.setdefault(wanted.run_id, []).append(listening)
+            self._by_session.setdefault(wanted.session_key, []).append(listening)
         return listening
 
     # ---------------------------------------------------------------- sharing
@@ -166,7 +192,7 @@ class Link:
         pause_s = _FIRST_PAUSE_S
         while True:
             began = anyio.current_time()
-            opened = await open_socket(self.address)
+            opened = await self._open()
             if isinstance(opened, Failure):
                 self._note_failure(opened)
             else:
@@ -175,6 +201,17 @@ class Link:
                     pause_s = _FIRST_PAUSE_S
             await self._pause(pause_s * _chance.uniform(0.5, 1.0))
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+
+    async def _open(self) -> tuple[ClientConnection, Hello] | Failure:
+        """Try once, with the token as it is now: somebody may have changed it."""
+        site = self.site
+        try:
+            token = read_token(site.token, environ=self._environ) if site.token else ""
+        except SettingsInvalid as error:
+            reason = f"There is no token for OpenClaw at {site.url}: {error.message}"
+            return Failure(AgentUnavailable(reason), is_final=True)
+        self.address = msgspec.structs.replace(self.address, token=token)
+        return await open_socket(self.address)
 
     async def _pause(self, pause_s: float) -> None:
         """Wait before the next attempt; whoever needs the connection shortens it."""
@@ -278,16 +315,14 @@ class Link:
             self._note_oddity(f"a frame of type {frame.type[:40]}")
 
     def _take_event(self, event: str, payload: Raw) -> None:
-        if not self._by_run and not self._others:
-            return
-        origin = read_origin(payload)
-        for listening in self._by_run.get(origin.run_id or "", ()):
+        for listening in self._others:
             if event in listening.wanted.events:
                 listening.put(Happened(event, payload))
-        for listening in self._others:
-            wanted = listening.wanted
-            if event in wanted.events and wanted.session_key in (None, origin.session_key):
-                listening.put(Happened(event, payload))
+        if self._by_session:
+            session = read_origin(payload).session or ""
+            for listening in self._by_session.get(session, ()):
+                if event in listening.wanted.events:
+                    listening.put(Happened(event, payload))
 
     def _take_answer(self, frame: Frame) -> None:
         answer = self._calls.get(frame.id)
@@ -308,31 +343,34 @@ class Link:
             log.warning("openclaw-sent-something-odd", url=self.address.url, what=what)
 
     def _tell_everybody(self, heard: Heard) -> None:
-        for listening in [*self._others, *(one for many in self._by_run.values() for one in many)]:
+        for listening in itertools.chain(self._others, *self._by_session.values()):
             listening.put(heard)
 
     def _stop_listening(self, listening: Listening) -> None:
         for request_id in listening.requests:
             self._posted.pop(request_id, None)
         listening.requests.clear()
-        run_id = listening.wanted.run_id
-        group = self._others if run_id is None else self._by_run.get(run_id, [])
+        session = listening.wanted.session_key
+        group = self._others if session is None else self._by_session.get(session, [])
         if listening in group:
             group.remove(listening)
-        if run_id is not None and not group:
-            self._by_run.pop(run_id, None)
+        if session is not None and not group:
+            self._by_session.pop(session, None)
 
 
-_links: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Address, Link]] = WeakKeyDictionary()
+_links: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Site, Link]] = WeakKeyDictionary()
 """The links of each event loop; agents of the same gateway find each other's here."""
 
 
-def take_link(address: Address) -> Link:
-    """The link to this gateway, started when nobody had it; give it back with `release_link`."""
+def take_link(site: Site, *, environ: Mapping[str, str] | None = None) -> Link:
+    """The link to this gateway, started when nobody had it; give it back with `release_link`.
+
+    `environ` is where references to variables are looked up; None: the process's own.
+    """
     links = _links.setdefault(asyncio.get_running_loop(), {})
-    link = links.get(address)
+    link = links.get(site)
     if link is None:
-        link = links[address] = Link(address)
+        link = links[site] = Link(site, environ)
     link.enter()
     return link
 
@@ -341,5 +379,5 @@ async def release_link(link: Link) -> None:
     """The caller uses the link no longer; the last one closes it."""
     await link.leave()
     links = _links.get(asyncio.get_running_loop(), {})
-    if not link.is_used and links.get(link.address) is link:
-        del links[link.address]
+    if not link.is_used and links.get(link.site) is link:
+        del links[link.site]

@@ -59,10 +59,9 @@ Heard = Happened | Answered | Missed | Lost | Back
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """Which events a listener wants: by name, and only those of a run or session when given."""
+    """Which events a listener wants: by name, and only those of a session when one is given."""
 
     events: frozenset[str]
-    run_id: str | None = None
     session_key: str | None = None
 
 
@@ -102,6 +101,11 @@ class Listening:
             self._bytes -= len(memoryview(heard.payload))
         return heard
 
+    def forget_events(self) -> None:
+        """Drop the events that wait; answers and news of the connection stay."""
+        self._queue = deque(one for one in self._queue if not isinstance(one, Happened | Missed))
+        self._bytes = 0
+
     def put(self, heard: Heard) -> None:
         """Add to the queue; when it is full, its events make way for one `Missed`."""
         if isinstance(heard, Happened):
@@ -113,7 +117,6 @@ class Listening:
         self._arrived.set()
 
     def _overflow(self) -> None:
-        kept = [one for one in self._queue if not isinstance(one, Happened | Missed)]
-        self._queue = deque([Missed(), *kept])
-        self._bytes = 0
+        self.forget_events()
+        self._queue.appendleft(Missed())
         self._arrived.set()
