@@ -1,0 +1,355 @@
+"""Brings deliveries to their receivers: in order, and again after a failure, up to a point.
+
+A delivery is a reader of its task's journal with a cursor in the store. Nothing is written when
+the task moves on; a commit only wakes the outbox, and after a restart whatever is behind its task
+is found by its cursor.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import datetime, timedelta
+from heapq import heappop, heappush
+
+import msgspec
+import structlog
+
+from openclaw_a2a.model.delivery import Delivery, DeliveryId, DeliveryState
+from openclaw_a2a.model.errors import DeliveryNotFound, GatewayError
+from openclaw_a2a.model.ids import TaskId
+from openclaw_a2a.ports import Brought, Courier, Missed
+from openclaw_a2a.runtime.backoff import OutboxRules, pause_s
+from openclaw_a2a.runtime.engine import Engine
+from openclaw_a2a.runtime.fair import FairQueue
+
+log = structlog.get_logger(__name__)
+
+_PAGE = 256
+_LULL_S = 0.1
+"""Pieces of artifacts come in bursts; one look after so long serves them all."""
+_LONGEST_WAIT_S = 60.0
+_LAST_TRIES_S = 1.0
+"""How long deliveries under way may go on after a stop; the next start repeats the rest."""
+
+
+class Outbox:
+    """The deliveries of one store. One try at a time for each, few for each receiver."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        couriers: Mapping[str, Courier],
+        rules: OutboxRules,
+        *,
+        roll: Callable[[], float],
+    ) -> None:
+        self._engine = engine
+        self._store = engine.store
+        self._couriers = couriers
+        self._rules = rules
+        self._roll = roll
+        each = max(1, rules.parallel // 4)
+        self._fresh = FairQueue(places=rules.parallel, places_each=each)
+        # Who failed before may fail again and take its time: half the places are for the others.
+        self._again = FairQueue(places=max(1, rules.parallel // 2), places_each=each)
+        self._timers: list[tuple[datetime, DeliveryId]] = []
+        self._timed: dict[DeliveryId, tuple[datetime, str]] = {}
+        """When each delivery that failed is tried again, and whom it goes to."""
+        self._flights: dict[DeliveryId, asyncio.Task[None]] = {}
+        self._missed_calls: set[DeliveryId] = set()
+        """Deliveries under way that were asked for again."""
+        self._changed: set[TaskId] = set()
+        self._soon: set[TaskId] = set()
+        self._task_of: dict[DeliveryId, TaskId] = {}
+        self._open: Counter[TaskId] = Counter()
+        """How many deliveries of a watched task expect more."""
+        self._seen: dict[DeliveryId, tuple[bytes, int]] = {}
+        """The body of a delivery, and how far it has looked without a need to note it."""
+        self._signal = asyncio.Event()
+        self._worker: asyncio.Task[None] | None = None
+        engine.watch.listen(self._note)
+
+    # ---------------------------------------------------------------- life
+
+    def start(self) -> None:
+        """Begin to bring; what an earlier life left behind comes too."""
+        self._worker = asyncio.get_running_loop().create_task(self._work())
+
+    async def stop(self) -> None:
+        """Begin nothing more, let what is under way end, and break off what takes too long."""
+        if self._worker is not None:
+            self._worker.cancel()
+            await asyncio.wait({self._worker})
+            self._worker = None
+        flights = set(self._flights.values())
+        if flights:
+            _, slow = await asyncio.wait(flights, timeout=_LAST_TRIES_S)
+            for flight in slow:
+                flight.cancel()
+            await asyncio.wait(flights)
+
+    async def _work(self) -> None:
+        after: DeliveryId | None = DeliveryId("")
+        while True:
+            self._signal.clear()
+            try:
+                after = await self._find_unfinished(after)
+                await self._look_at_changed()
+                wait_s = 0.0 if after is not None else _LONGEST_WAIT_S
+            except Exception as error:  # the edge of the worker, which must live on
+                log.warning("outbox-cannot-look", reason=str(error))
+                wait_s = self._rules.backoff_s
+            self._ring_timers()
+            self._launch()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(wait_s, self._until_timer_s())):
+                    await self._signal.wait()
+
+    # ---------------------------------------------------------------- what others ask for
+
+    async def put(self, delivery: Delivery, *, within: int) -> bool:
+        """Keep a delivery and begin to bring it; False when its task has `within` others.
+
+        Raises: LeaseLost (there is no such task).
+        """
+        is_kept = await self._store.put_delivery(delivery, within=within)
+        if is_kept:
+            self._timed.pop(delivery.id, None)
+            self._note(delivery.task_id, True)
+        return is_kept
+
+    async def drop(self, delivery: Delivery) -> None:
+        """Bring nothing more; what is under way may still arrive."""
+        await self._store.drop_delivery(delivery.id)
+        self._let_go(delivery.id)
+
+    async def redeliver(self, delivery_id: DeliveryId) -> Delivery:
+        """Try a delivery again now that failed before. Raises: DeliveryNotFound."""
+        delivery = await self._store.read_delivery(delivery_id)
+        if delivery is None:
+            raise _not_found(delivery_id)
+        if delivery.state is DeliveryState.IDLE:
+            return delivery
+        now = self._engine.clock.now()
+        fresh = msgspec.structs.replace(
+            delivery, state=DeliveryState.WAITING, attempts=0, next_at=now, updated_at=now
+        )
+        if not await self._store.save_delivery(fresh):
+            raise _not_found(delivery_id)
+        self._timed.pop(delivery_id, None)
+        self._note(delivery.task_id, True)
+        return fresh
+
+    # ---------------------------------------------------------------- what is there to do
+
+    def _note(self, task_id: TaskId, is_urgent: bool) -> None:
+        """A task with deliveries may have changed."""
+        if is_urgent:
+            self._changed.add(task_id)
+            self._signal.set()
+        elif task_id not in self._soon:
+            self._soon.add(task_id)
+            self._engine.loop.call_later(_LULL_S, self._note_late, task_id)
+
+    def _note_late(self, task_id: TaskId) -> None:
+        self._soon.discard(task_id)
+        self._note(task_id, True)
+
+    async def _find_unfinished(self, after: DeliveryId | None) -> DeliveryId | None:
+        """Take up a page of what was unfinished at the start; where to go on, None at the end."""
+        if after is None:
+            return None
+        page = await self._store.read_unfinished(after=after, limit=_PAGE)
+        for delivery in page:
+            self._want(delivery)
+        return page[-1].id if len(page) == _PAGE else None
+
+    async def _look_at_changed(self) -> None:
+        while self._changed:
+            task_id = next(iter(self._changed))
+            deliveries = await self._store.read_deliveries(task_id)
+            self._changed.discard(task_id)
+            wanted = [one for one in deliveries if one.state is not DeliveryState.DEAD]
+            for delivery in wanted:
+                self._want(delivery)
+            if not wanted and task_id not in self._open:
+                self._engine.watch.tasks.discard(task_id)
+
+    def _want(self, delivery: Delivery) -> None:
+        """Have a delivery tried, now or when its time comes."""
+        delivery_id, task_id = delivery.id, delivery.task_id
+        self._engine.watch.tasks.add(task_id)
+        if delivery_id not in self._task_of:
+            self._task_of[delivery_id] = task_id
+            self._open[task_id] += 1
+        if delivery_id in self._flights:
+            self._missed_calls.add(delivery_id)
+        elif delivery.state is DeliveryState.IDLE:
+            self._fresh.add(delivery_id, self._lane(delivery))
+        elif delivery_id not in self._timed and delivery_id not in self._again:
+            self._set_timer(delivery_id, delivery.next_at, self._lane(delivery))
+
+    def _lane(self, delivery: Delivery) -> str:
+        courier = self._couriers.get(delivery.kind)
+        return "" if courier is None else courier.lane(delivery)
+
+    def _set_timer(self, delivery_id: DeliveryId, moment: datetime, lane: str) -> None:
+        self._timed[delivery_id] = (moment, lane)
+        heappush(self._timers, (moment, delivery_id))
+        self._signal.set()
+
+    def _ring_timers(self) -> None:
+        now = self._engine.clock.now()
+        while self._timers and self._timers[0][0] <= now:
+            moment, delivery_id = heappop(self._timers)
+            set_for, lane = self._timed.get(delivery_id, (None, ""))
+            if set_for == moment:  # otherwise it was set anew, or is not needed any more
+                del self._timed[delivery_id]
+                self._again.add(delivery_id, lane)
+
+    def _until_timer_s(self) -> float:
+        if not self._timers:
+            return _LONGEST_WAIT_S
+        return max(0.0, (self._timers[0][0] - self._engine.clock.now()).total_seconds())
+
+    # ---------------------------------------------------------------- bringing
+
+    def _launch(self) -> None:
+        for queue in (self._again, self._fresh):
+            while len(self._flights) < self._rules.parallel:
+                taken = queue.take()
+                if taken is None:
+                    break
+                self._fly(queue, *taken)
+
+    def _fly(self, queue: FairQueue, delivery_id: DeliveryId, lane: str) -> None:
+        if delivery_id in self._flights:
+            queue.leave(lane)
+            self._missed_calls.add(delivery_id)
+            return
+        flight = self._engine.loop.create_task(self._try(delivery_id))
+        self._flights[delivery_id] = flight
+        flight.add_done_callback(lambda _: self._land(queue, delivery_id, lane))
+
+    def _land(self, queue: FairQueue, delivery_id: DeliveryId, lane: str) -> None:
+        del self._flights[delivery_id]
+        queue.leave(lane)
+        task_id = self._task_of.get(delivery_id)
+        if delivery_id in self._missed_calls and task_id is not None:
+            self._changed.add(task_id)
+        self._missed_calls.discard(delivery_id)
+        self._signal.set()
+
+    async def _try(self, delivery_id: DeliveryId) -> None:
+        self._missed_calls.discard(delivery_id)
+        try:
+            delivery = await self._store.read_delivery(delivery_id)
+            if delivery is None or delivery.state is DeliveryState.DEAD:
+                self._let_go(delivery_id)
+                return
+            await self._settle(delivery, await self._bring(delivery))
+        except Exception as error:  # the edge of a try: it was not noted, so it is repeated
+            log.warning("delivery-not-noted", delivery_id=delivery_id, reason=str(error))
+            pause = timedelta(seconds=self._rules.backoff_s)
+            self._set_timer(delivery_id, self._engine.clock.now() + pause, "")
+
+    async def _bring(self, delivery: Delivery) -> Brought | Missed | None:
+        courier = self._couriers.get(delivery.kind)
+        if courier is None:
+            return Missed(f"this gateway brings nothing of kind {delivery.kind!r}", is_final=True)
+        body, seen = self._seen.get(delivery.id, (b"", -1))
+        cursor = max(delivery.cursor, seen) if body == delivery.body else delivery.cursor
+        try:
+            async with asyncio.timeout(self._rules.attempt_s):
+                return await courier.bring(msgspec.structs.replace(delivery, cursor=cursor))
+        except TimeoutError:
+            return Missed(f"it took longer than {self._rules.attempt_s:g} s")
+        except GatewayError:
+            raise
+        except Exception as error:  # one broad catch: a courier that breaks must not stop others
+            log.exception("courier-broken", delivery_id=delivery.id, kind=delivery.kind)
+            return Missed(f"the gateway failed to bring it: {type(error).__name__}")
+
+    async def _settle(self, delivery: Delivery, result: Brought | Missed | None) -> None:
+        if result is None:
+            await self._settle_homeless(delivery)
+        elif isinstance(result, Missed):
+            await self._settle_missed(delivery, result)
+        else:
+            await self._settle_brought(delivery, result)
+
+    async def _settle_homeless(self, delivery: Delivery) -> None:
+        """Its task is not there: about to come to be, or gone, or it never was one."""
+        records = [run.record for run in self._engine.runs.values()] + self._engine.abandoned
+        if not any(record.task_id == delivery.task_id for record in records):
+            await self.drop(delivery)
+
+    async def _settle_brought(self, delivery: Delivery, result: Brought) -> None:
+        if result.is_sent or delivery.state is DeliveryState.WAITING:
+            now = self._engine.clock.now()
+            saved = msgspec.structs.replace(
+                delivery,
+                cursor=result.cursor,
+                state=DeliveryState.IDLE,
+                attempts=0,
+                next_at=now,
+                updated_at=now,
+                reason=None,
+            )
+            if not await self._store.save_delivery(saved):
+                return  # it is gone, or another one has its name and its own cursor
+        self._seen[delivery.id] = (delivery.body, result.cursor)
+        if result.has_more:
+            self._missed_calls.add(delivery.id)
+        elif result.is_over and delivery.id not in self._missed_calls:
+            self._let_go(delivery.id)
+
+    async def _settle_missed(self, delivery: Delivery, missed: Missed) -> None:
+        attempts, now = delivery.attempts + 1, self._engine.clock.now()
+        is_dead = missed.is_final or attempts >= self._rules.attempts
+        pause = pause_s(
+            attempts, self._rules, roll=self._roll(), retry_after_s=missed.retry_after_s
+        )
+        noted = msgspec.structs.replace(
+            delivery,
+            state=DeliveryState.DEAD if is_dead else DeliveryState.WAITING,
+            attempts=attempts,
+            next_at=now + timedelta(seconds=pause),
+            updated_at=now,
+            reason=missed.reason,
+        )
+        if not await self._store.save_delivery(noted):
+            return
+        if is_dead:
+            log.warning(
+                "delivery-given-up",
+                delivery_id=delivery.id,
+                task_id=delivery.task_id,
+                to=self._lane(delivery),
+                attempts=attempts,
+                reason=missed.reason,
+            )
+            self._let_go(delivery.id)
+        else:
+            self._missed_calls.discard(delivery.id)
+            self._set_timer(delivery.id, noted.next_at, self._lane(delivery))
+
+    def _let_go(self, delivery_id: DeliveryId) -> None:
+        """Nothing more is expected for this delivery."""
+        self._seen.pop(delivery_id, None)
+        self._timed.pop(delivery_id, None)
+        task_id = self._task_of.pop(delivery_id, None)
+        if task_id is None:
+            return
+        self._open[task_id] -= 1
+        if not self._open[task_id]:
+            del self._open[task_id]
+            self._engine.watch.tasks.discard(task_id)
+
+
+def _not_found(delivery_id: DeliveryId) -> DeliveryNotFound:
+    return DeliveryNotFound(
+        f"there is no delivery {delivery_id[:80]!r}; `openclaw-a2a deliveries list` shows those "
+        "that are in trouble"
+    )
