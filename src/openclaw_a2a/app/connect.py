@@ -1,0 +1,132 @@
+"""Connects the gateway with the OpenClaw on this machine: look, plan, do, step by step."""
+
+import secrets
+from pathlib import Path
+
+import anyio
+import msgspec
+
+from openclaw_a2a.app.doctor import Finding
+from openclaw_a2a.model.errors import AgentFailed
+from openclaw_a2a.model.message import Record
+from openclaw_a2a.settings import Examined
+from openclaw_a2a.settings.openclaw import OpenClawFound, find_openclaw
+from openclaw_a2a.settings.token import TO_MAKE_ONE
+from openclaw_a2a.settings.write import Addition, plan_addition
+
+_PATCH = ("openclaw", "config", "patch", "--stdin")
+_PATCH_S = 120.0
+_INSTALL = ("npm install -g openclaw@latest", "openclaw onboard")
+_KEY = "gateway.auth.token"
+
+
+class Step(Record, frozen=True, omit_defaults=False):
+    """One thing that must be so: `is_done` says that it is, else the commands make it so.
+
+    `is_ours` is true for steps that `carry_out` takes; the others are a person's to take.
+    """
+
+    name: str
+    is_done: bool
+    what: str
+    commands: tuple[str, ...] = ()
+    is_ours: bool = False
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """The steps in their order, and what the settings file would get."""
+
+    steps: tuple[Step, ...]
+    addition: Addition | None = None
+
+    @property
+    def is_blocked(self) -> bool:
+        """True when a person has to do something first."""
+        return any(not (step.is_done or step.is_ours) for step in self.steps[:1])
+
+
+def make_plan(examined: Examined, findings: list[Finding], *, path: Path | None) -> Plan:
+    """What there is to do; nothing is changed. `path` is the settings file to write."""
+    found = examined.loaded.openclaw or find_openclaw()
+    if found is None or found.config_path is None:
+        what = "no OpenClaw config was found on this machine; install OpenClaw and set it up"
+        return Plan((Step("openclaw", is_done=False, what=what, commands=_INSTALL),))
+    addition = plan_addition(examined.loaded.path or path, found.config_path)
+    return Plan(
+        (
+            Step("openclaw", is_done=True, what=f"its config is {found.config_path}"),
+            _token_step(found),
+            _gateway_step(found, findings),
+            _settings_step(addition),
+        ),
+        addition,
+    )
+
+
+def _token_step(found: OpenClawFound) -> Step:
+    if found.auth_mode == "none":
+        return Step("token", is_done=True, what="its gateway asks for none")
+    if found.token is not None:
+        return Step("token", is_done=True, what="taken from its config whenever it is needed")
+    if found.auth_mode != "token":
+        commands = ("openclaw config set gateway.auth.mode token", TO_MAKE_ONE)
+        what = f"its gateway wants {found.auth_mode}; only token and none are supported"
+        return Step("token", is_done=False, what=what, commands=commands)
+    if any(f"has no {_KEY}" in warning for warning in found.warnings):
+        what = (
+            "its gateway has no lasting token; OpenClaw's own command makes one (it keeps a backup "
+            "of the config, and no comments), then the gateway needs a restart"
+        )
+        return Step("token", is_done=False, what=what, commands=(TO_MAKE_ONE,), is_ours=True)
+    return Step("token", is_done=False, what=found.warnings[-1])
+
+
+def _gateway_step(found: OpenClawFound, findings: list[Finding]) -> Step:
+    wrong = [one for one in findings if one.group == "openclaw" and one.verdict.value == "broken"]
+    if not wrong:
+        return Step("gateway", is_done=True, what=f"{found.url} lets us in")
+    first = wrong[0]
+    commands = ("openclaw gateway run",) if first.check == "gateway" else ()
+    return Step("gateway", is_done=False, what=first.detail, commands=commands)
+
+
+def _settings_step(addition: Addition) -> Step:
+    if not addition.text:
+        what = f"{addition.path} has an openclaw section already"
+        return Step("settings", is_done=True, what=what)
+    verb = "gets" if addition.is_possible else "needs, by your own hand,"
+    what = f"{addition.path} {verb} the section openclaw"
+    return Step("settings", is_done=False, what=what, is_ours=addition.is_possible)
+
+
+async def carry_out(plan: Plan) -> list[str]:
+    """Take the steps that are ours; what was done, a sentence each.
+
+    Raises: AgentFailed (OpenClaw's command did not work), SettingsInvalid (the file).
+    """
+    done: list[str] = []
+    for step in plan.steps:
+        if step.is_done or not step.is_ours:
+            continue
+        if step.name == "token":
+            await _make_token()
+            done.append("OpenClaw's gateway has a token now; restart it: openclaw gateway restart")
+        elif plan.addition is not None:
+            plan.addition.write()
+            done.append(f"The section openclaw is in {plan.addition.path} now.")
+    return done
+
+
+async def _make_token() -> None:
+    """Have OpenClaw's own command put a token into its config; no list of processes shows it."""
+    auth = {"mode": "token", "token": secrets.token_hex(24)}
+    patch = msgspec.json.encode({"gateway": {"auth": auth}})
+    try:
+        with anyio.fail_after(_PATCH_S):
+            done = await anyio.run_process(_PATCH, input=patch, check=False)
+    except (OSError, TimeoutError) as error:
+        reason = str(error) or "it took too long"
+        raise AgentFailed(f"openclaw could not be run ({reason}); run: {TO_MAKE_ONE}") from None
+    if done.returncode != 0:
+        said = done.stderr.decode("utf-8", "replace").strip()[-300:]
+        raise AgentFailed(f"{' '.join(_PATCH)} failed ({said}); run: {TO_MAKE_ONE}")

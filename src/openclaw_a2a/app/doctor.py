@@ -1,0 +1,290 @@
+"""Looks for what keeps the gateway from working: checks as data, each with what to do about it."""
+
+import http.client
+import os
+import platform
+import sys
+import urllib.request
+from collections.abc import Mapping
+from enum import Enum
+from pathlib import Path
+
+import anyio.to_thread
+import msgspec
+
+from openclaw_a2a.app.probe import Probe, find_program, is_supported, probe_gateway
+from openclaw_a2a.app.server import listen
+from openclaw_a2a.model.errors import GatewayError, PortTaken, Problem, StoreLocked
+from openclaw_a2a.model.ids import AgentId
+from openclaw_a2a.model.message import Record
+from openclaw_a2a.settings import (
+    AgentSettings,
+    Examined,
+    Server,
+    StoreKind,
+    StoreSettings,
+    base_url,
+)
+from openclaw_a2a.settings.offer import ADAPTER
+from openclaw_a2a.settings.openclaw import OpenClawFound, find_openclaw
+from openclaw_a2a.store import open_store
+
+_OLDEST_PYTHON = (3, 11)
+_ANSWER_S = 2.0
+_MOST_BYTES = 4096
+_INSTALL = "install it with: npm install -g openclaw"
+
+
+class Verdict(Enum):
+    """How a check ended."""
+
+    OK = "ok"
+    NOTE = "note"
+    BROKEN = "broken"
+    SKIPPED = "skipped"
+
+
+class Finding(Record, frozen=True, omit_defaults=False):
+    """What one check found; `fix` is the next step when there is one."""
+
+    group: str
+    check: str
+    verdict: Verdict
+    detail: str
+    fix: str = ""
+
+
+async def examine(
+    examined: Examined, problems: tuple[Problem, ...], *, has_to_ask: bool
+) -> list[Finding]:
+    """Every check. `problems` are all those of the settings; with `has_to_ask` agents are run."""
+    settings = examined.loaded.settings
+    stores = dict.fromkeys(
+        [settings.store, *(one.task_store for one in settings.accounts if one.task_store)]
+    )
+    return [
+        check_python(),
+        *check_settings(examined, problems),
+        *[await check_store(one) for one in stores],
+        await anyio.to_thread.run_sync(check_port, settings.server),
+        *await check_openclaw(examined, has_to_ask=has_to_ask),
+    ]
+
+
+def check_python() -> Finding:
+    """The interpreter is new enough."""
+    is_new = sys.version_info[:2] >= _OLDEST_PYTHON
+    return Finding(
+        "gateway",
+        "python",
+        Verdict.OK if is_new else Verdict.BROKEN,
+        platform.python_version(),
+        "" if is_new else "install Python 3.11 or newer",
+    )
+
+
+def check_settings(examined: Examined, problems: tuple[Problem, ...]) -> list[Finding]:
+    """Every problem and warning of the settings."""
+    loaded = examined.loaded
+    told = loaded.invalid(problems).problems
+    found = [
+        Finding("gateway", "settings", Verdict.BROKEN, f"{one.path}: {one.message}", _CORRECT)
+        for one in told
+    ]
+    found += [
+        Finding("gateway", "settings", Verdict.NOTE, f"{one.path}: {one.message}")
+        for one in loaded.warnings
+        if one.path != "openclaw"
+    ]
+    where = str(loaded.path) if loaded.path else "none written; the defaults are used"
+    return found or [Finding("gateway", "settings", Verdict.OK, where)]
+
+
+_CORRECT = "correct it, then look again with: openclaw-a2a config check"
+
+
+async def check_store(settings: StoreSettings) -> Finding:
+    """The store can be opened and written; nothing in it is changed."""
+    if settings.kind is StoreKind.MEMORY or settings.path is None:
+        return _store(Verdict.NOTE, "in memory; nothing survives a stop", "set store.kind")
+    path = settings.path
+    shown = f"{settings.kind.value}, {path}"
+    if not path.exists():
+        return _place_for(path, shown)
+    if not os.access(path, os.W_OK) or not os.access(path.parent, os.W_OK):
+        return _store(Verdict.BROKEN, f"{shown} cannot be written", f"chown or chmod {path}")
+    try:
+        steps = await anyio.to_thread.run_sync(_pending, settings)
+        if steps:
+            text = f"{shown} has an older schema; the next start upgrades it"
+            return _store(Verdict.NOTE, text, "see it first with: openclaw-a2a db upgrade --plan")
+        await _open(settings)
+    except StoreLocked:
+        return _store(Verdict.OK, f"{shown}, in use by a gateway that runs")
+    except GatewayError as error:
+        return _store(Verdict.BROKEN, f"{shown}: {error.message}", "move the file away, or --data")
+    return _store(Verdict.OK, shown)
+
+
+def _store(verdict: Verdict, detail: str, fix: str = "") -> Finding:
+    return Finding("gateway", "store", verdict, detail, fix)
+
+
+def _place_for(path: Path, shown: str) -> Finding:
+    """The store is made by the first start: there must be a folder that takes it."""
+    folder = next((one for one in path.parents if one.exists()), path.parent)
+    if os.access(folder, os.W_OK):
+        return _store(Verdict.OK, f"{shown}, made by the first start")
+    return _store(Verdict.BROKEN, f"{folder} cannot be written", "set data to another folder")
+
+
+def _pending(settings: StoreSettings) -> list[str]:
+    if settings.kind is not StoreKind.SQLITE or settings.path is None:
+        return []
+    from openclaw_a2a.store import migrate
+
+    return migrate.plan(settings.path)
+
+
+async def _open(settings: StoreSettings) -> None:
+    store = open_store(settings.kind.value, path=str(settings.path))
+    await store.open()
+    try:
+        await store.check()
+    finally:
+        await store.close()
+
+
+def check_port(server: Server) -> Finding:
+    """The port is free, or our own gateway has it."""
+    place = f"{server.host}:{server.port}"
+    if server.port == 0:
+        return Finding("gateway", "port", Verdict.OK, "any free port")
+    try:
+        listen(server.host, server.port).close()
+    except PortTaken as error:
+        version = _gateway_version(server)
+        if version is not None:
+            text = f"{place}, a gateway runs there (version {version})"
+            return Finding("gateway", "port", Verdict.OK, text)
+        fix = "stop what listens there, or set server.port"
+        return Finding("gateway", "port", Verdict.BROKEN, error.message.partition(";")[0], fix)
+    except (OSError, OverflowError) as error:
+        return Finding("gateway", "port", Verdict.BROKEN, f"{place}: {error}", "set server.host")
+    return Finding("gateway", "port", Verdict.OK, f"{place} is free")
+
+
+def _gateway_version(server: Server) -> str | None:
+    """The version of the gateway that answers there; None when it is none of ours."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(
+            f"{base_url(server.host, server.port)}/healthz", timeout=_ANSWER_S
+        ) as page:
+            answer = msgspec.json.decode(page.read(_MOST_BYTES), type=dict[str, str])
+    except (OSError, ValueError, http.client.HTTPException, msgspec.MsgspecError):
+        return None
+    return answer.get("version") if answer.get("status") == "ok" else None
+
+
+async def check_openclaw(examined: Examined, *, has_to_ask: bool) -> list[Finding]:
+    """OpenClaw: its config, its program, and every gateway that agents of the settings use."""
+    settings = examined.loaded.settings
+    found = examined.loaded.openclaw or find_openclaw()
+    ours = {name: one for name, one in settings.agents.items() if one.adapter == ADAPTER}
+    findings = [_config(found, is_used=bool(ours)), *_config_warnings(found)]
+    if found is None and not ours:
+        return findings
+    findings.append(await _program())
+    for (url, token), agents in _gateways(ours).items():
+        asked = agents if has_to_ask else ()
+        seen = await probe_gateway(url, token, asked=asked)
+        findings += [*_gateway(url, seen), *[_agent(one, seen) for one in agents]]
+    return findings
+
+
+def _config(found: OpenClawFound | None, *, is_used: bool) -> Finding:
+    if found is not None:
+        place = str(found.config_path or found.url)
+        return Finding("openclaw", "config", Verdict.OK, place)
+    if is_used:
+        return Finding(
+            "openclaw", "config", Verdict.OK, "not on this machine; the settings say all"
+        )
+    return Finding(
+        "openclaw",
+        "config",
+        Verdict.NOTE,
+        "no OpenClaw was found on this machine; an agent that echoes answers instead",
+        "to add one: openclaw-a2a connect openclaw",
+    )
+
+
+def _config_warnings(found: OpenClawFound | None) -> list[Finding]:
+    warnings = () if found is None else found.warnings
+    return [Finding("openclaw", "config", Verdict.NOTE, *_split(one)) for one in warnings]
+
+
+async def _program() -> Finding:
+    program = await find_program()
+    if program is None:
+        text = "openclaw is not on the PATH; its gateway may run all the same"
+        return Finding("openclaw", "program", Verdict.NOTE, text, _INSTALL)
+    shown = f"{program.version or 'version unknown'}, {program.path}"
+    if not is_supported(program.version):
+        fix = "update it with: openclaw update"
+        return Finding("openclaw", "program", Verdict.BROKEN, f"{shown} is too old", fix)
+    return Finding("openclaw", "program", Verdict.OK, shown)
+
+
+def _gateways(agents: Mapping[AgentId, AgentSettings]) -> dict[tuple[str, str], tuple[str, ...]]:
+    """Each gateway by its address and token, with the ids of its agents that are offered."""
+    found: dict[tuple[str, str], tuple[str, ...]] = {}
+    for name, agent in agents.items():
+        key = str(agent.options.get("url", "")), str(agent.options.get("token", ""))
+        found[key] = (*found.get(key, ()), str(agent.options.get("agentId", name)))
+    return found
+
+
+def _gateway(url: str, seen: Probe) -> list[Finding]:
+    detail, fix = _split(seen.trouble)
+    if not seen.is_reached:
+        reached = Finding("openclaw", "gateway", Verdict.BROKEN, detail, fix)
+        return [reached, _skipped("token", "the gateway was not reached")]
+    reached = Finding("openclaw", "gateway", Verdict.OK, url)
+    if not seen.is_in:
+        return [reached, Finding("openclaw", "token", Verdict.BROKEN, detail, fix)]
+    version = Finding("openclaw", "version", Verdict.OK, seen.version or "unknown")
+    if not is_supported(seen.version):
+        text, step = f"{seen.version} is too old", "update it with: openclaw update"
+        version = Finding("openclaw", "version", Verdict.BROKEN, text, step)
+    return [reached, Finding("openclaw", "token", Verdict.OK, "accepted"), version]
+
+
+def _agent(agent_id: str, seen: Probe) -> Finding:
+    name = f"agent {agent_id}"
+    if seen.agents is None:
+        detail, fix = _split(seen.trouble)
+        if seen.is_in:
+            return Finding("openclaw", name, Verdict.BROKEN, detail, fix)
+        return _skipped(name, "the gateway did not let us in" if seen.is_reached else detail)
+    if agent_id not in {agent.id for agent in seen.agents}:
+        known = ", ".join(agent.id for agent in seen.agents) or "none"
+        text = f"the gateway has no such agent; it has {known}"
+        fix = "restart the gateway, or correct openclaw.expose or the agent's agentId"
+        return Finding("openclaw", name, Verdict.BROKEN, text, fix)
+    if agent_id not in seen.answers:
+        return Finding("openclaw", name, Verdict.OK, "known to the gateway")
+    if seen.answers[agent_id]:
+        return Finding("openclaw", name, Verdict.BROKEN, *_split(seen.answers[agent_id]))
+    return Finding("openclaw", name, Verdict.OK, "answered a turn")
+
+
+def _skipped(check: str, why: str) -> Finding:
+    return Finding("openclaw", check, Verdict.SKIPPED, f"not checked: {why}")
+
+
+def _split(sentence: str) -> tuple[str, str]:
+    """What is the case, and what to do about it, from a sentence that says both."""
+    detail, _, fix = sentence.rstrip(".").rpartition("; ")
+    return (detail, fix) if detail else (fix, "")

@@ -1,0 +1,164 @@
+"""Looks at an OpenClaw from outside, once: its program, its gateway, its token, its agents."""
+
+import re
+import shutil
+from uuid import uuid4
+
+import anyio
+import msgspec
+from websockets.asyncio.client import ClientConnection
+from websockets.exceptions import ConnectionClosed
+
+from openclaw_a2a.agents.openclaw_gateway.frames import (
+    Frame,
+    Refusal,
+    encode_request,
+    read_frame,
+    read_object,
+    refused,
+)
+from openclaw_a2a.agents.openclaw_gateway.handshake import OLDEST, Address, Hello
+from openclaw_a2a.agents.openclaw_gateway.listing import GatewayAgent, read_agents
+from openclaw_a2a.agents.openclaw_gateway.opening import open_socket
+from openclaw_a2a.model.errors import AgentError, AgentUnavailable, SettingsInvalid
+from openclaw_a2a.model.ids import JsonObject
+from openclaw_a2a.settings.token import read_token
+
+_CONNECT_S = 6.0
+_LIST_S = 10.0
+_TURN_S = 120.0
+_PROGRAM_S = 30.0
+_VERSION = re.compile(r"\b(\d{4})\.(\d{1,2})\.(\d{1,3})\b")
+
+
+class Program(msgspec.Struct, frozen=True):
+    """The command `openclaw`: where it is, and its version when it tells one."""
+
+    path: str
+    version: str = ""
+
+
+class Probe(msgspec.Struct, frozen=True):
+    """What a gateway let us see. `trouble` says why there is no more, and what to do.
+
+    `is_reached` is true when something that speaks as a gateway answered, `is_in` when it let us
+    in; `agents` is None when it would not list them.
+    """
+
+    is_reached: bool = False
+    is_in: bool = False
+    version: str = ""
+    agents: tuple[GatewayAgent, ...] | None = None
+    trouble: str = ""
+    answers: dict[str, str] = {}
+    """With a real turn: for each agent asked, why it did not answer; empty when it did."""
+
+
+async def find_program() -> Program | None:
+    """The command on the path, asked for its version; None when there is none."""
+    path = shutil.which("openclaw")
+    if path is None:
+        return None
+    try:
+        with anyio.fail_after(_PROGRAM_S):
+            done = await anyio.run_process([path, "--version"], check=False)
+    except (OSError, TimeoutError):
+        return Program(path)
+    found = _VERSION.search((done.stdout + done.stderr).decode("utf-8", "replace"))
+    return Program(path, found[0] if found else "")
+
+
+def is_supported(version: str) -> bool:
+    """True when this OpenClaw is new enough; also when it does not tell its version."""
+    numbers = _VERSION.search(version)
+    oldest = _VERSION.search(OLDEST)
+    if numbers is None or oldest is None:
+        return True
+    return tuple(map(int, numbers.groups())) >= tuple(map(int, oldest.groups()))
+
+
+async def probe_gateway(url: str, token: str, *, asked: tuple[str, ...] = ()) -> Probe:
+    """Connect, list the agents and (for those in `asked`) have each answer one short turn.
+
+    `token` is a reference (see `read_token`) or empty.
+    """
+    text, lacking = _read(token)
+    opened = None
+    with anyio.move_on_after(_CONNECT_S):
+        opened = await open_socket(Address(url, text))
+    if opened is None:
+        return Probe(trouble=f"OpenClaw at {url} took too long to answer; look at its log.")
+    if not isinstance(opened, tuple):
+        is_reached = opened.is_final
+        return Probe(
+            is_reached=is_reached, trouble=(is_reached and lacking) or opened.error.message
+        )
+    socket, hello = opened
+    try:
+        return await _look(socket, hello, asked)
+    finally:
+        with anyio.move_on_after(2.0, shield=True):
+            await socket.close()
+
+
+def _read(token: str) -> tuple[str, str]:
+    """The token, or why there is none."""
+    try:
+        return (read_token(token) if token else ""), ""
+    except SettingsInvalid as error:
+        return "", error.message
+
+
+async def _look(socket: ClientConnection, hello: Hello, asked: tuple[str, ...]) -> Probe:
+    seen = Probe(is_reached=True, is_in=True, version=hello.server.version)
+    try:
+        agents = read_agents(await _call(socket, "agents.list", {}, timeout_s=_LIST_S))
+    except AgentError as error:
+        return msgspec.structs.replace(seen, trouble=error.message)
+    answers = {agent_id: await _turn(socket, agent_id) for agent_id in asked}
+    return msgspec.structs.replace(seen, agents=agents, answers=answers)
+
+
+async def _turn(socket: ClientConnection, agent_id: str) -> str:
+    """Why the agent did not answer a short turn; empty when it did."""
+    params: JsonObject = {
+        "agentId": agent_id,
+        "sessionKey": f"agent:{agent_id}:a2a:doctor",
+        "message": "Answer with one word: ready.",
+        "idempotencyKey": str(uuid4()),
+    }
+    try:
+        end = await _call(socket, "agent", params, timeout_s=_TURN_S)
+    except AgentError as error:
+        return error.message
+    status = end.get("status")
+    return "" if status == "ok" else f"its turn ended as {status}; look at OpenClaw's log."
+
+
+async def _call(
+    socket: ClientConnection, method: str, params: JsonObject, *, timeout_s: float
+) -> JsonObject:
+    """The last answer to a request. Raises: AgentFailed, AgentUnavailable."""
+    request_id = str(uuid4())
+    try:
+        with anyio.fail_after(timeout_s):
+            await socket.send(encode_request(request_id, method, params), text=True)
+            while True:
+                frame = read_frame(await socket.recv(decode=False))
+                if frame is None or frame.id != request_id:
+                    continue
+                answer = _answer(method, frame)
+                if answer.get("status") != "accepted":
+                    return answer
+    except TimeoutError:
+        text = f"OpenClaw did not answer {method} within {timeout_s:g} seconds; look at its log."
+        raise AgentUnavailable(text) from None
+    except ConnectionClosed:
+        text = f"OpenClaw closed the connection instead of answering {method}; look at its log."
+        raise AgentUnavailable(text) from None
+
+
+def _answer(method: str, frame: Frame) -> JsonObject:
+    if not frame.ok:
+        raise refused(method, frame.error or Refusal())
+    return read_object(frame.payload)

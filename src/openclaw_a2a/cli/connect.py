@@ -1,0 +1,97 @@
+"""`connect`: offer the agents of somebody else's gateway here; there is one kind, OpenClaw's."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import App, Parameter
+
+from openclaw_a2a.cli.config import agent_problems
+from openclaw_a2a.cli.failure import DONE, FAILED
+from openclaw_a2a.cli.flags import ConfigFlag, JsonFlag
+from openclaw_a2a.cli.output import show, show_json
+from openclaw_a2a.settings import Examined, examine_settings
+
+if TYPE_CHECKING:
+    from openclaw_a2a.app.connect import Plan, Step
+    from openclaw_a2a.app.doctor import Finding
+
+app = App(name="connect", help="Offer the agents of the OpenClaw on this machine.")
+
+
+@app.command
+def openclaw(
+    *,
+    dry_run: Annotated[
+        bool,
+        Parameter(negative=(), show_default=False, help="Show what there is to do, do nothing."),
+    ] = False,
+    config: ConfigFlag = None,
+    as_json: JsonFlag = False,
+) -> int:
+    """Show the OpenClaw of this machine, and do what is needed to offer its agents.
+
+    The settings file gets a section `openclaw`; what is written in it stays as it is. OpenClaw's
+    own config is changed by its own command only, and only when it lacks a token.
+    """
+    import anyio
+
+    from openclaw_a2a.app.connect import carry_out, make_plan
+    from openclaw_a2a.app.doctor import check_openclaw
+
+    examined = examine_settings(config)
+    _refuse_problems(examined)
+
+    async def go() -> "tuple[list[Finding], Plan, list[str]]":
+        findings = await check_openclaw(examined, has_to_ask=False)
+        plan = make_plan(examined, findings, path=_absolute(config))
+        done = [] if dry_run else await carry_out(plan)
+        return findings, plan, done
+
+    findings, plan, done = anyio.run(go)
+    left = [step for step in plan.steps if not step.is_done and (dry_run or not step.is_ours)]
+    if as_json:
+        steps = {"steps": plan.steps, "done": done, "dryRun": dry_run}
+        show_json({"ok": not left, "findings": findings, **steps})
+    else:
+        _show(findings, plan, done)
+        show(_end(left, dry_run=dry_run))
+    return FAILED if plan.is_blocked else DONE
+
+
+def _refuse_problems(examined: Examined) -> None:
+    problems = (*examined.problems, *agent_problems(examined.loaded.settings, examined.problems))
+    if problems:
+        raise examined.loaded.invalid(problems)
+
+
+def _absolute(path: Path | None) -> Path | None:
+    return path.expanduser().absolute() if path else None
+
+
+def _show(findings: "list[Finding]", plan: "Plan", done: list[str]) -> None:
+    from openclaw_a2a.cli.findings import show_findings
+
+    waiting = [step for step in plan.steps if not step.is_done]
+    if not plan.is_blocked:
+        show_findings(findings)
+        show()
+    for step in waiting if not done else [one for one in waiting if not one.is_ours]:
+        _show_step(step, plan)
+    for sentence in done:
+        show(sentence)
+
+
+def _show_step(step: "Step", plan: "Plan") -> None:
+    show(f"{step.name}: {step.what}")
+    for command in step.commands:
+        show(f"    {command}")
+    if step.name == "settings" and plan.addition is not None:
+        show(plan.addition.text.rstrip("\n"))
+
+
+def _end(left: "list[Step]", *, dry_run: bool) -> str:
+    if not left:
+        return "Start the gateway: openclaw-a2a up"
+    if dry_run and any(step.is_ours for step in left):
+        return "Nothing was changed. To do it: openclaw-a2a connect openclaw"
+    return "Then start the gateway: openclaw-a2a up"
