@@ -6,6 +6,7 @@ import msgspec
 
 from openclaw_a2a.inbound.http import Exchange
 from openclaw_a2a.model.card import AgentCapabilities, AgentCard, AgentInterface
+from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.model.profile import AgentProfile
 from openclaw_a2a.settings import Account
 from openclaw_a2a.wire.card import card_json, etag, hybrid_card_json
@@ -13,7 +14,8 @@ from openclaw_a2a.wire.versions import Wire
 
 _CACHE = (b"cache-control", b"public, max-age=60")
 _VARY = (b"vary", b"A2A-Version")
-_BEARER = {"bearer": {"httpAuthSecurityScheme": {"scheme": "Bearer"}}}
+BEARER: dict[str, JsonObject] = {"bearer": {"httpAuthSecurityScheme": {"scheme": "Bearer"}}}
+BEARER_NEEDED: tuple[JsonObject, ...] = ({"schemes": {"bearer": {"list": []}}},)
 
 
 def described(account: Account, *profiles: AgentProfile | None) -> Account:
@@ -59,8 +61,8 @@ def build_card(account: Account, *, version: str, needs_token: bool) -> AgentCar
         default_input_modes=account.default_input_modes,
         default_output_modes=account.default_output_modes,
         skills=skills,
-        security_schemes=_BEARER if needs_token else None,
-        security_requirements=({"schemes": {"bearer": {"list": []}}},) if needs_token else (),
+        security_schemes=BEARER if needs_token else None,
+        security_requirements=BEARER_NEEDED if needs_token else (),
     )
 
 

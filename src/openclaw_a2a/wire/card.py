@@ -43,6 +43,18 @@ def hybrid_card_json(card: AgentCard, *, url: str, protocol_version: str = "0.3.
     return _encode(members)
 
 
+def new_schemes(schemes: dict[str, JsonObject]) -> dict[str, JsonObject]:
+    """Security schemes of either generation in the shape of 1.0."""
+    return {name: _new_scheme(scheme) for name, scheme in schemes.items()}
+
+
+def new_requirements(security: list[dict[str, list[str]]]) -> list[JsonObject]:
+    """What 0.3 calls `security`, as 1.0 has it."""
+    return [
+        {"schemes": {name: {"list": scopes} for name, scopes in each.items()}} for each in security
+    ]
+
+
 def etag(body: bytes) -> str:
     """The entity tag of a card's bytes, in quotes as the header has it."""
     return f'"{hashlib.sha256(body).hexdigest()[:32]}"'
@@ -57,6 +69,16 @@ def _scheme_for_both(scheme: JsonObject) -> JsonObject:
             if "location" in old:
                 old["in"] = old.pop("location")
             return {**scheme, "type": scheme_type, **old}
+    return scheme
+
+
+def _new_scheme(scheme: JsonObject) -> JsonObject:
+    for name, scheme_type in _SCHEME_TYPES.items():
+        if scheme.get("type") == scheme_type and name not in scheme:
+            content = {key: value for key, value in scheme.items() if key != "type"}
+            if "in" in content:
+                content["location"] = content.pop("in")
+            return {name: content}
     return scheme
 
 
