@@ -18,12 +18,13 @@ from openclaw_a2a.wire.requests import (
     CardRequest,
     GetRequest,
     ListRequest,
-    PushConfig,
     PushListRequest,
     PushRequest,
+    PushWish,
     SendRequest,
     TaskRequest,
 )
+from openclaw_a2a.wire.versions import Wire
 
 DECODERS = [
     v1.decode_send,
@@ -154,7 +155,13 @@ def test_a_full_1_0_send_is_read():
         is_blocking=False,
         accepted_output_modes=("text/plain",),
         history_length=3,
-        push=PushConfig(url="https://example.com", token="k", scheme="Bearer", credentials="c"),
+        push=PushWish(
+            url="https://example.com",
+            wire=Wire.V1,
+            token="k",
+            schemes=("Bearer",),
+            credentials="c",
+        ),
         metadata={"m": 1},
         tenant="acme",
     )
@@ -206,7 +213,13 @@ def test_a_full_0_3_send_is_read():
         is_blocking=False,
         accepted_output_modes=("text/plain",),
         history_length=0,
-        push=PushConfig(id="p", url="https://example.com", scheme="Bearer", credentials="c"),
+        push=PushWish(
+            id="p",
+            url="https://example.com",
+            wire=Wire.V03,
+            schemes=("Bearer", "Basic"),
+            credentials="c",
+        ),
     )
 
 
@@ -490,8 +503,8 @@ def test_every_problem_of_a_list_request_is_told_at_once():
 
 
 def test_push_requests_are_read():
-    assert v1.decode_push_config(b'{"taskId":"t","url":"u","id":"p"}') == PushConfig(
-        id="p", url="u", task_id="t"
+    assert v1.decode_push_config(b'{"taskId":"t","url":"u","id":"p"}') == PushWish(
+        id="p", url="u", task_id="t", wire=Wire.V1
     )
     assert v1.decode_push_config(b'{"url":"u"}', task_id="path").task_id == "path"
     assert problems(v1.decode_push_config, b'{"url":"u"}') == {"taskId": "is required"}
@@ -499,12 +512,35 @@ def test_push_requests_are_read():
     assert v1.decode_push_list(b'{"taskId":"t","pageSize":0}') == PushListRequest(task_id="t")
     assert v03.decode_push_config(
         b'{"taskId":"t","pushNotificationConfig":{"url":"u","token":"k"}}'
-    ) == PushConfig(url="u", token="k", task_id="t")
+    ) == PushWish(url="u", token="k", task_id="t", wire=Wire.V03)
     assert v03.decode_push_request(b'{"id":"t","pushNotificationConfigId":"p"}') == PushRequest(
         task_id="t", id="p"
     )
     assert v03.decode_push_request(b'{"id":"t"}') == PushRequest(task_id="t")
     assert v03.decode_push_list(b'{"id":"t"}') == PushListRequest(task_id="t")
+
+
+@pytest.mark.parametrize("hostile", ["a\r\nX-Evil: 1", "a\n", "\x00", "é", "x" * 4097])
+def test_what_would_break_a_header_is_refused(hostile):
+    flat = {"taskId": "t", "url": "u", "token": hostile}
+    assert list(problems(v1.decode_push_config, flat)) == ["token"]
+    secret = {"scheme": hostile, "credentials": hostile}
+    flat = {"taskId": "t", "url": "u", "authentication": secret}
+    assert set(problems(v1.decode_push_config, flat)) == {
+        "authentication.scheme",
+        "authentication.credentials",
+    }
+    nested = {"url": "u", "token": hostile, "authentication": {"schemes": ["Bearer", hostile]}}
+    found = problems(v03.decode_push_config, {"taskId": "t", "pushNotificationConfig": nested})
+    assert set(found) == {
+        "pushNotificationConfig.token",
+        "pushNotificationConfig.authentication.schemes[1]",
+    }
+
+
+def test_an_address_has_a_bounded_length():
+    flat = {"taskId": "t", "url": "https://example.com/" + "x" * 2048}
+    assert list(problems(v1.decode_push_config, flat)) == ["url"]
 
 
 def test_what_the_schema_does_not_see_is_told_in_the_decoder_s_words():

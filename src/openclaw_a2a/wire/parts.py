@@ -7,7 +7,14 @@ from typing import Annotated
 from msgspec import Meta
 
 from openclaw_a2a.model.ids import ContextId, MessageId, TaskId
-from openclaw_a2a.wire.shape import FILLED_ID_PATTERN, ID_PATTERN, MAX_ID_LENGTH
+from openclaw_a2a.wire.shape import (
+    FILLED_ID_PATTERN,
+    HEADER_PATTERN,
+    ID_PATTERN,
+    MAX_HEADER_LENGTH,
+    MAX_ID_LENGTH,
+    SCHEME_PATTERN,
+)
 
 _filled = Meta(min_length=1, max_length=MAX_ID_LENGTH, pattern=FILLED_ID_PATTERN)
 _clean = Meta(max_length=MAX_ID_LENGTH, pattern=ID_PATTERN)
@@ -20,6 +27,9 @@ OptionalTaskId = Annotated[TaskId, _clean] | None
 OptionalContextId = Annotated[ContextId, _clean] | None
 OptionalId = Annotated[str, _clean] | None
 TaskIds = tuple[Annotated[TaskId, _filled], ...] | None
+WebAddress = Annotated[str, Meta(min_length=1, max_length=2048)]
+HeaderText = Annotated[str, Meta(max_length=MAX_HEADER_LENGTH, pattern=HEADER_PATTERN)]
+SchemeName = Annotated[str, Meta(min_length=1, max_length=64, pattern=SCHEME_PATTERN)]
 Strings = tuple[str, ...] | None
 HistoryLength = Annotated[int, Meta(ge=0, le=2**31 - 1)] | None
 

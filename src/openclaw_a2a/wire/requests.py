@@ -7,6 +7,7 @@ import msgspec
 from openclaw_a2a.model.ids import ContextId, JsonObject, TaskId
 from openclaw_a2a.model.message import Message
 from openclaw_a2a.model.task import TaskState
+from openclaw_a2a.wire.versions import Wire
 
 DEFAULT_PAGE_SIZE = 50
 """How many tasks a page has when the caller does not say."""
@@ -15,16 +16,20 @@ MAX_PAGE_SIZE = 100
 """The most a page may have."""
 
 
-class PushConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Where and how a caller wants to be told about a task."""
+class PushWish(msgspec.Struct, frozen=True, kw_only=True):
+    """Where and how a caller wants to be told about a task; `wire` is how it said so."""
 
     url: str
+    wire: Wire
     id: str | None = None
     task_id: TaskId | None = None
     token: str | None = None
-    scheme: str | None = None
+    schemes: tuple[str, ...] = ()
     credentials: str | None = None
     tenant: str | None = None
+
+    def __repr__(self) -> str:
+        return f"PushWish(id={self.id!r}, task_id={self.task_id!r})"  # the rest may be secret
 
 
 class SendRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,7 +39,7 @@ class SendRequest(msgspec.Struct, frozen=True, kw_only=True):
     is_blocking: bool = True
     accepted_output_modes: tuple[str, ...] = ()
     history_length: int | None = None
-    push: PushConfig | None = None
+    push: PushWish | None = None
     metadata: JsonObject | None = None
     tenant: str | None = None
 

@@ -29,6 +29,15 @@ ID_PATTERN = rf"^(?![\s\S]{{0,{MAX_ID_LENGTH}}}[\x00-\x1f\x7f-\x9f])"
 FILLED_ID_PATTERN = ID_PATTERN + rf"(?=[\s\S]{{0,{MAX_ID_LENGTH}}}\S)"
 """No control characters, and something that is not blank."""
 
+MAX_HEADER_LENGTH = 4096
+"""How long a value may be that is sent back to its peer as a header."""
+
+HEADER_PATTERN = rf"^(?![\s\S]{{0,{MAX_HEADER_LENGTH}}}[^\x20-\x7e])"
+"""Printable ASCII only."""
+
+SCHEME_PATTERN = r"^(?![\s\S]{0,64}[^!#$%&'*+.^_`|~0-9A-Za-z-])"
+"""The name of an authentication scheme."""
+
 _KINDS: dict[type, str] = {
     str: "a string",
     bool: "a boolean",
@@ -48,6 +57,8 @@ _TYPES: dict[str, str] = {
 }
 _PATTERNS = {
     ID_PATTERN: "must have no control characters",
+    HEADER_PATTERN: "must have printable ASCII characters only",
+    SCHEME_PATTERN: "must be the name of an HTTP authentication scheme, such as Bearer",
     FILLED_ID_PATTERN: "must not be blank and must have no control characters",
 }
 _SENTENCES: dict[str, Callable[[Any], str]] = {

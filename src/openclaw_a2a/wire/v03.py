@@ -1,6 +1,6 @@
 """A2A 0.3 over JSON-RPC: params to requests, and tasks, messages and events to bytes."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar, cast
 
 import msgspec
@@ -8,15 +8,16 @@ import msgspec
 from openclaw_a2a.model.errors import Problem
 from openclaw_a2a.model.ids import Json, JsonObject, MessageId
 from openclaw_a2a.model.message import Message
+from openclaw_a2a.model.push import PushConfig
 from openclaw_a2a.model.stored import StreamBody
 from openclaw_a2a.model.task import Event, Task
 from openclaw_a2a.wire.parts import NOT_BASE64, standard_base64
 from openclaw_a2a.wire.requests import (
     CardRequest,
     GetRequest,
-    PushConfig,
     PushListRequest,
     PushRequest,
+    PushWish,
     SendRequest,
     TaskRequest,
 )
@@ -45,7 +46,7 @@ from openclaw_a2a.wire.v03_shapes import (
     write_message,
     write_task,
 )
-from openclaw_a2a.wire.versions import METHODS_V03
+from openclaw_a2a.wire.versions import METHODS_V03, Wire
 
 METHODS = METHODS_V03
 """The JSON-RPC methods of 0.3."""
@@ -95,7 +96,7 @@ def decode_task_request(params: bytes) -> TaskRequest:
     return TaskRequest(id=_task.decode(params).id)
 
 
-def decode_push_config(params: bytes) -> PushConfig:
+def decode_push_config(params: bytes) -> PushWish:
     """The params of tasks/pushNotificationConfig/set. Raises: InvalidParams, ParseFailed."""
     wanted = _push.decode(params)
     config = _push_config(wanted.push_notification_config)
@@ -132,6 +133,28 @@ def encode_message(message: Message) -> bytes:
 def encode_event(event: Event) -> bytes:
     """The event."""
     return _encode(write_event(event))
+
+
+def encode_push_config(config: PushConfig) -> bytes:
+    """A push configuration, for its owner."""
+    return _encode(_spell_push(config))
+
+
+def encode_push_list(configs: Sequence[PushConfig]) -> bytes:
+    """The push configurations of a task."""
+    return _encode([_spell_push(config) for config in configs])
+
+
+def _spell_push(config: PushConfig) -> JsonObject:
+    spelled: JsonObject = {"id": config.id, "url": config.url}
+    if config.token is not None:
+        spelled["token"] = config.token
+    if config.schemes:
+        authentication: JsonObject = {"schemes": config.schemes}
+        if config.credentials is not None:
+            authentication["credentials"] = config.credentials
+        spelled["authentication"] = authentication
+    return {"taskId": config.task_id, "pushNotificationConfig": spelled}
 
 
 def transcode(body: bytes) -> bytes:
@@ -212,14 +235,14 @@ def _send_request(wanted: SendParams, message: Message) -> SendRequest:
     )
 
 
-def _push_config(push: PushMembers) -> PushConfig:
+def _push_config(push: PushMembers) -> PushWish:
     authentication = push.authentication
-    schemes = authentication.schemes if authentication else ()
-    return PushConfig(
+    return PushWish(
         url=push.url,
+        wire=Wire.V03,
         id=push.id or None,
         token=push.token or None,
-        scheme=schemes[0] if schemes else None,
+        schemes=authentication.schemes if authentication else (),
         credentials=authentication.credentials if authentication else None,
     )
 

@@ -1,20 +1,22 @@
 """The params of A2A 0.3 methods as types: what must be there, and within which bounds."""
 
-from typing import Annotated, Literal
+from typing import Literal
 
 import msgspec
-from msgspec import Meta
 
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.wire.parts import (
+    HeaderText,
     HistoryLength,
     OptionalContextId,
     OptionalId,
     OptionalMessageId,
     OptionalTaskId,
     RequiredTaskId,
+    SchemeName,
     Strings,
     TaskIds,
+    WebAddress,
 )
 from openclaw_a2a.wire.v03_shapes import PartSpelling, RoleSpelling
 
@@ -26,16 +28,16 @@ class Params(msgspec.Struct, frozen=True, rename="camel"):
 class Authentication(Params, frozen=True):
     """How a webhook wants to be authenticated to."""
 
-    schemes: tuple[str, ...]
-    credentials: str | None = None
+    schemes: tuple[SchemeName, ...]
+    credentials: HeaderText | None = None
 
 
 class PushMembers(Params, frozen=True):
     """A push configuration without its task."""
 
-    url: Annotated[str, Meta(min_length=1)]
+    url: WebAddress
     id: OptionalId = None
-    token: str | None = None
+    token: HeaderText | None = None
     authentication: Authentication | None = None
 
 

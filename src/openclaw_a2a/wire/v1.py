@@ -9,6 +9,7 @@ from msgspec import UNSET, UnsetType
 from openclaw_a2a.model.errors import Problem
 from openclaw_a2a.model.ids import Json, JsonObject, TaskId
 from openclaw_a2a.model.message import Message, Part, Role
+from openclaw_a2a.model.push import PushConfig
 from openclaw_a2a.model.task import Task, TaskState
 from openclaw_a2a.wire.parts import NOT_BASE64, standard_base64
 from openclaw_a2a.wire.requests import (
@@ -16,9 +17,9 @@ from openclaw_a2a.wire.requests import (
     CardRequest,
     GetRequest,
     ListRequest,
-    PushConfig,
     PushListRequest,
     PushRequest,
+    PushWish,
     SendRequest,
     TaskRequest,
 )
@@ -34,7 +35,7 @@ from openclaw_a2a.wire.v1_params import (
     SendParams,
     TaskParams,
 )
-from openclaw_a2a.wire.versions import METHODS_V1
+from openclaw_a2a.wire.versions import METHODS_V1, Wire
 
 METHODS = METHODS_V1
 """The JSON-RPC methods of 1.0."""
@@ -108,7 +109,7 @@ def decode_task_request(params: bytes) -> TaskRequest:
     return TaskRequest(id=wanted.id, tenant=wanted.tenant or None)
 
 
-def decode_push_config(params: bytes, *, task_id: TaskId | None = None) -> PushConfig:
+def decode_push_config(params: bytes, *, task_id: TaskId | None = None) -> PushWish:
     """The params of CreateTaskPushNotificationConfig; an address that names the task wins.
 
     Raises: InvalidParams, ParseFailed.
@@ -171,6 +172,29 @@ def encode_task_list(
         page_size,
         total,
     )
+
+
+def encode_push_config(config: PushConfig) -> bytes:
+    """A push configuration, for its owner."""
+    return _encode(_spell_push(config))
+
+
+def encode_push_list(configs: Sequence[PushConfig], next_page_token: str) -> bytes:
+    """A page of push configurations."""
+    spelled = [_spell_push(config) for config in configs]
+    return _encode({"configs": spelled, "nextPageToken": next_page_token})
+
+
+def _spell_push(config: PushConfig) -> JsonObject:
+    spelled: JsonObject = {"id": config.id, "taskId": config.task_id, "url": config.url}
+    if config.token is not None:
+        spelled["token"] = config.token
+    if config.schemes:
+        authentication: JsonObject = {"scheme": config.schemes[0]}
+        if config.credentials is not None:
+            authentication["credentials"] = config.credentials
+        spelled["authentication"] = authentication
+    return spelled
 
 
 class _StoredTask(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -251,13 +275,14 @@ def _part_problems(params: JsonObject) -> Iterator[Problem]:
             yield Problem(f"{path}.raw", NOT_BASE64, "base64")
 
 
-def _push_config(push: PushParams) -> PushConfig:
+def _push_config(push: PushParams) -> PushWish:
     authentication = push.authentication
-    return PushConfig(
+    return PushWish(
         id=push.id or None,
         url=push.url,
+        wire=Wire.V1,
         token=push.token or None,
-        scheme=authentication.scheme if authentication else None,
+        schemes=(authentication.scheme,) if authentication else (),
         credentials=authentication.credentials if authentication else None,
         task_id=push.task_id or None,
         tenant=push.tenant or None,

@@ -10,6 +10,7 @@ from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.model.message import Part
 from openclaw_a2a.model.task import TaskState
 from openclaw_a2a.wire.parts import (
+    HeaderText,
     HistoryLength,
     OptionalContextId,
     OptionalId,
@@ -17,8 +18,10 @@ from openclaw_a2a.wire.parts import (
     RequiredId,
     RequiredMessageId,
     RequiredTaskId,
+    SchemeName,
     Strings,
     TaskIds,
+    WebAddress,
 )
 from openclaw_a2a.wire.requests import MAX_PAGE_SIZE
 
@@ -32,17 +35,17 @@ class Params(msgspec.Struct, frozen=True, rename="camel"):
 class Authentication(Params, frozen=True):
     """How a webhook wants to be authenticated to."""
 
-    scheme: RequiredId
-    credentials: str | None = None
+    scheme: SchemeName
+    credentials: HeaderText | None = None
 
 
 class PushParams(Params, frozen=True):
     """A push configuration, alone or inside a send."""
 
-    url: Annotated[str, Meta(min_length=1)]
+    url: WebAddress
     id: OptionalId = None
     task_id: OptionalTaskId = None
-    token: str | None = None
+    token: HeaderText | None = None
     authentication: Authentication | None = None
     tenant: str | None = None
 
