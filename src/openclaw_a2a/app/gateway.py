@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import structlog
 
 from openclaw_a2a.agents import AgentRegistry, build_agent
+from openclaw_a2a.app import channel
 from openclaw_a2a.inbound.approvals import ApprovalPages
 from openclaw_a2a.inbound.cards import LiveCard, account_url, build_card, described
 from openclaw_a2a.inbound.door import Door
@@ -27,12 +28,13 @@ from openclaw_a2a.inbound.rate import RateLimit
 from openclaw_a2a.inbound.router import Router
 from openclaw_a2a.inbound.streams import Streams
 from openclaw_a2a.model.card import AgentCard
-from openclaw_a2a.model.ids import AgentId
+from openclaw_a2a.model.ids import AgentId, Json
 from openclaw_a2a.model.profile import AgentProfile
-from openclaw_a2a.ports import Agent, AsksOperator, Clock, DescribesItself, Store
+from openclaw_a2a.ports import Agent, AsksOperator, Clock, DescribesItself, SpeaksLater, Store
 from openclaw_a2a.runtime.engine import Engine, EngineLimits
 from openclaw_a2a.runtime.ids import new_id
 from openclaw_a2a.runtime.lane import LaneLimits, Lanes
+from openclaw_a2a.runtime.late import Listener
 from openclaw_a2a.runtime.recover import fail_orphans, recover
 from openclaw_a2a.runtime.turn import AccountRules
 from openclaw_a2a.runtime.upkeep import UpkeepTimes, forget_old, keep_leases
@@ -92,6 +94,7 @@ class Gateway:
             for engine in self.engines.values():
                 await self._start(engine, parts)
             self._router = self._build_router(doors)
+            self._listen()
             self._parts = parts.pop_all()
         return self
 
@@ -104,6 +107,19 @@ class Gateway:
         """Close the doors; what is unfinished stays in the store."""
         self.streams.close_all()
         await self._parts.aclose()
+
+    async def deliver_queued_reply(
+        self,
+        to: Json,
+        thread_id: Json,
+        payload: Json,
+        *,
+        account_id: Json = None,
+        session_key: Json = None,
+    ) -> channel.QueuedResult:
+        """Append a reply that a host sends after a run to the task `thread_id`, in any state."""
+        reply = channel.QueuedReply(to, thread_id, payload, account_id, session_key)
+        return await channel.deliver(self.engines.values(), reply)
 
     async def asgi(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The ASGI application."""
@@ -225,6 +241,14 @@ class Gateway:
         ApprovalPages(self._asking).add_to(door)
         return door
 
+    def _listen(self) -> None:
+        """Hear what agents say outside their runs; each is heard once for all engines."""
+        engines = list(self.engines.values())
+        for agent_id in self._agents.ids if engines else ():
+            agent = self._agents.find(agent_id)
+            if isinstance(agent, SpeaksLater):
+                engines[0].spawn(Listener(engines, agent_id, agent).listen())
+
     def _make_token(self) -> str | None:
         try:
             return make_token(self.settings.data)
@@ -283,6 +307,7 @@ def _rules(account: Account, settings: Settings) -> AccountRules:
         keeps_origin=account.origin_routing_policy is OriginRoutingPolicy.LEGACY_ORIGIN_ROUTING,
         store_path=account.session_store or "",
         max_parts=settings.limits.parts,
+        approvers=frozenset(peer.name for peer in settings.peers.values() if peer.may_approve),
     )
 
 

@@ -10,6 +10,7 @@ Rules
   2. A state may follow itself: an agent may say "working" many times.
   3. A paused task has no live run; a message starts one and the task is `submitted` again.
   4. Any state that is not terminal may end as `failed` or `canceled`.
+  5. After its end a task may still get artifacts that its agent sends later; no state changes.
 """
 
 from openclaw_a2a.model.task import TaskState

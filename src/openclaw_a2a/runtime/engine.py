@@ -1,6 +1,7 @@
 """The engine: takes messages in, runs agents, and tells what happened. The room's front desk."""
 
 import asyncio
+import weakref
 from collections.abc import Callable, Coroutine
 from datetime import timedelta
 from typing import Any
@@ -19,8 +20,10 @@ from openclaw_a2a.runtime.journal import Journal
 from openclaw_a2a.runtime.lane import Lanes
 from openclaw_a2a.runtime.live import LiveTask
 from openclaw_a2a.runtime.run import LiveRun
+from openclaw_a2a.runtime.sessions import Sessions
 from openclaw_a2a.runtime.turn import AccountRules
 from openclaw_a2a.runtime.view import TaskView
+from openclaw_a2a.runtime.watch import Watch
 
 log = structlog.get_logger(__name__)
 
@@ -70,9 +73,14 @@ class Engine:
         self.arriving: dict[tuple[Scope, MessageId], LiveRun] = {}
         """Runs whose message is on its way into the store, by that message."""
         self.abandoned: list[RunRecord] = []
+        self.watch = Watch()
+        self.sessions = Sessions()
         self.loop = asyncio.get_running_loop()
         self._lanes = lanes
         self._jobs: set[asyncio.Task[None]] = set()
+        self._alone: weakref.WeakValueDictionary[TaskId, asyncio.Lock] = (
+            weakref.WeakValueDictionary()
+        )
 
     # ---------------------------------------------------------------- runs
 
@@ -110,6 +118,8 @@ class Engine:
         run.digest = submission.body_hash
         run.begins_early = record.is_started and self._is_repeatable(record)
         self.runs[record.id] = run
+        if run.live is not None:
+            self.sessions.note(record.session_key, record.task_id)
         self.arriving[record.scope, record.message.message_id] = run
         run.task = self.loop.create_task(run.live_through(self.store.submit(submission)))
         return run
@@ -133,6 +143,7 @@ class Engine:
         run.live = live
         if live is not None:
             live.runs.append(run)
+            self.sessions.note(record.session_key, record.task_id)
         self.runs[record.id] = run
         run.task = self.loop.create_task(run.live_through(None))
 
@@ -150,13 +161,32 @@ class Engine:
         live.open_with(task, 0)
         live.runs.append(run)
         self.live[record.task_id] = live
+        self.sessions.note(record.session_key, record.task_id)
         return live
 
     def _live_task(self, journal: Journal) -> LiveTask:
+        return LiveTask(self.bounded(journal))
+
+    def bounded(self, journal: Journal) -> Journal:
+        """The journal, with the limits and the watch of this engine."""
         limits = self.limits
         journal.event_bytes, journal.run_bytes = limits.event_bytes, limits.run_bytes
         journal.messages = limits.history_messages
-        return LiveTask(journal)
+        journal.watch = self.watch
+        return journal
+
+    def journal_of(self, stored: StoredTask) -> Journal:
+        """The journal of a stored task that no run works on, for a few words of ours."""
+        journal = Journal.of_stored(self.store, stored)
+        journal.watch = self.watch
+        return journal
+
+    def alone(self, task_id: TaskId) -> asyncio.Lock:
+        """To be held by who looks at a task and then changes it from outside its runs."""
+        lock = self._alone.get(task_id)
+        if lock is None:
+            lock = self._alone[task_id] = asyncio.Lock()
+        return lock
 
     def revive(self, stored: StoredTask) -> LiveTask:
         """The live task of a stored one, made when it is not there."""
@@ -173,6 +203,8 @@ class Engine:
         live = self.live.get(run.record.task_id)
         if live is not None and not live.runs:
             del self.live[run.record.task_id]
+        if run.record.task_id in self.watch.tasks:
+            self.watch.changed(run.record.task_id)  # it may have ended without a task
 
     def note_abandoned(self, record: RunRecord, error: GatewayError) -> None:
         """A run the store would not let us finish; upkeep looks after it."""

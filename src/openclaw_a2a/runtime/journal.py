@@ -7,7 +7,7 @@ from datetime import datetime
 from openclaw_a2a.model.errors import AgentFailed, GatewayFault, LeaseLost
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.message import Message
-from openclaw_a2a.model.states import may_follow
+from openclaw_a2a.model.states import is_active, may_follow
 from openclaw_a2a.model.stored import (
     Entry,
     RunRecord,
@@ -16,11 +16,12 @@ from openclaw_a2a.model.stored import (
     encode_event,
     encode_record,
 )
-from openclaw_a2a.model.task import Event, StatusUpdate, Task, TaskState
+from openclaw_a2a.model.task import ArtifactUpdate, Event, StatusUpdate, Task, TaskState
 from openclaw_a2a.model.turn import Binding, Scope
 from openclaw_a2a.ports import Commit, Store
 from openclaw_a2a.runtime.feed import Feed
 from openclaw_a2a.runtime.view import TaskView
+from openclaw_a2a.runtime.watch import Watch
 
 UNWRITABLE = (TypeError, ValueError, OverflowError, RecursionError)
 """What an encoder raises when an agent gives it something that JSON cannot hold."""
@@ -41,6 +42,8 @@ class Journal:
     failure: Exception | None = None
     """Why the store refused a change; nothing more can be written through this journal."""
     on_committed: Callable[[], None] | None = None
+    watch = Watch()
+    """Who wants to know about changes without following the feed; by default nobody."""
     snapshot = b""
     """The last snapshot that was made."""
     event_bytes = run_bytes = messages = 1 << 60
@@ -104,6 +107,22 @@ class Journal:
         self._run = run
         self._collect(events, message)
 
+    async def add(self, event: ArtifactUpdate) -> None:
+        """Commit an artifact that belongs to no run, also after the end; wait until it is durable.
+
+        Raises: AgentFailed (it cannot be written), and what the store raised.
+        """
+        if self.failure is not None:
+            raise self.failure
+        body = _encoded(event)
+        self._check_event(len(body))
+        if not self._changes and not self._collected:
+            self._loop.call_soon(self._send_collected)
+        self._collected.append(self._next(event, body, None))
+        self.in_flight += 1
+        await self.reach(self.sequence)
+        self.watch.changed(self._head.id)  # nobody may expect it, so who follows is looked up
+
     async def end(
         self, events: Sequence[Event], *, run: RunRecord | None, resume: bytes | None = None
     ) -> None:
@@ -121,11 +140,21 @@ class Journal:
     async def settle(self, limit: int = 0) -> None:
         """Wait until at most `limit` events are not durable yet. Raises what the store raised."""
         while self.in_flight > limit and self.failure is None:
-            waiter: asyncio.Future[None] = self._loop.create_future()
-            self._settled.append(waiter)
-            await waiter
+            await self._next_word()
         if self.failure is not None:
             raise self.failure
+
+    async def reach(self, sequence: int) -> None:
+        """Wait until this event is durable. Raises what the store raised."""
+        while self.feed.sequence < sequence and self.failure is None:
+            await self._next_word()
+        if self.failure is not None:
+            raise self.failure
+
+    async def _next_word(self) -> None:
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        self._settled.append(waiter)
+        await waiter
 
     def committed(self, change: Commit, error: BaseException | None) -> None:
         """The store took (or refused) the change."""
@@ -133,6 +162,8 @@ class Journal:
         self.in_flight -= len(change.entries) or 1
         if error is None:
             self.feed.publish(change.entries)
+            if self.watch.tasks and change.entries and self._head.id in self.watch.tasks:
+                self.watch.changed(self._head.id, change.entries)
         elif self.failure is None:
             self.failure = error if isinstance(error, Exception) else GatewayFault(str(error))
         if self._settled:
@@ -157,10 +188,13 @@ class Journal:
         entries, self._collected = tuple(self._collected), []
         message, self._message = self._message, None
         run, after, self._stored = self._run, self._stored, self.sequence
+        if ends_run:
+            self._run = None  # what comes before the next run begins belongs to none
         self._changes += 1
         if not entries:
             self.in_flight += 1  # a change without events is waited for like one event
-        is_due = after < 0 or message is not None or (ends_run and entries)
+        is_at_rest = ends_run or not is_active(self.state)
+        is_due = after < 0 or message is not None or (is_at_rest and entries)
         snapshot = self._snapshot() if is_due or self.sequence >= self._next_snapshot else None
         run_id, fence = (run.id, run.fence) if run is not None else (None, 0)
         return Commit(self.head, after, entries, snapshot, run_id, fence, ends_run, resume)
@@ -175,10 +209,7 @@ class Journal:
         future.add_done_callback(lambda done: self.committed(change, _error_of(done)))
 
     def _number(self, event: Event) -> Entry:
-        try:
-            body = encode_event(event)
-        except UNWRITABLE as error:
-            raise AgentFailed(f"The agent sent what cannot be written: {error}.") from None
+        body = _encoded(event)
         state = None
         if isinstance(event, StatusUpdate):
             state = event.status.state
@@ -190,6 +221,9 @@ class Journal:
             self._status_at = event.status.timestamp or self._status_at
         else:
             self._check_size(len(body))
+        return self._next(event, body, state)
+
+    def _next(self, event: Event, body: bytes, state: TaskState | None) -> Entry:
         self.view.apply(event)
         self.sequence += 1
         return Entry(self.sequence, body, state)
@@ -201,11 +235,14 @@ class Journal:
 
     def _check_size(self, size: int) -> None:
         self._written += size
+        self._check_event(size)
+        if self._written > self.run_bytes:
+            raise AgentFailed(f"The agent's answer is larger than {self.run_bytes} bytes.")
+
+    def _check_event(self, size: int) -> None:
         if size > self.event_bytes:
             limit = self.event_bytes
             raise AgentFailed(f"The agent sent {size} bytes at once; the limit is {limit}.")
-        if self._written > self.run_bytes:
-            raise AgentFailed(f"The agent's answer is larger than {self.run_bytes} bytes.")
 
     def lift_limits(self) -> None:
         """What is written from now on is ours: a few words to end a run that said too much."""
@@ -215,6 +252,13 @@ class Journal:
         self._next_snapshot = max(_FIRST_SNAPSHOT, self.sequence * 2)
         self.snapshot = encode_record(self.view.task())
         return self.snapshot
+
+
+def _encoded(event: Event) -> bytes:
+    try:
+        return encode_event(event)
+    except UNWRITABLE as error:
+        raise AgentFailed(f"The agent sent what cannot be written: {error}.") from None
 
 
 def _no_step(task_id: TaskId, old: TaskState, new: TaskState) -> LeaseLost:

@@ -58,7 +58,7 @@ async def fail_orphans(engine: Engine) -> int:
         if stored is not None and task_id not in engine.live:
             words = closing_words(engine, stored)
             failed = words.status_text(TaskState.FAILED, ORPHANED)
-            await Journal.of_stored(engine.store, stored).end([failed], run=None)
+            await engine.journal_of(stored).end([failed], run=None)
     if orphans:
         log.info("orphans-failed", count=len(orphans))
     return len(orphans)
@@ -133,19 +133,24 @@ async def fail_run(
     With `goes_on` more messages wait on the task: it says why and stays `working`.
     What the store does not take now is tried again by upkeep.
     """
+    state = TaskState.WORKING if goes_on else TaskState.FAILED
     try:
-        stored = await engine.store.read_task(None, record.task_id)
-        if stored is None:
-            await _fail_direct(engine, record, reason)
-        elif is_terminal(stored.head.state):
-            await Journal.of_stored(engine.store, stored).end([], run=record)
-        else:
-            state = TaskState.WORKING if goes_on else TaskState.FAILED
-            await _fail_task(engine, record, stored, (state, reason))
+        async with engine.alone(record.task_id):
+            await _fail_run(engine, record, (state, reason))
     except GatewayError as error:
         log.warning("run-not-recovered", run_id=record.id, reason=error.message)
         if isinstance(error, StoreUnavailable):
             engine.abandoned.append(record)
+
+
+async def _fail_run(engine: Engine, record: RunRecord, last_word: tuple[TaskState, str]) -> None:
+    stored = await engine.store.read_task(None, record.task_id)
+    if stored is None:
+        await _fail_direct(engine, record, last_word[1])
+    elif is_terminal(stored.head.state):
+        await engine.journal_of(stored).end([], run=record)
+    else:
+        await _fail_task(engine, record, stored, last_word)
 
 
 async def _fail_task(
@@ -154,7 +159,7 @@ async def _fail_task(
     words = closing_words(engine, stored)
     events: list[Event] = list(_closings(await _all_events(engine, record)))
     events.append(words.status_text(*last_word))
-    await Journal.of_stored(engine.store, stored).end(events, run=record)
+    await engine.journal_of(stored).end(events, run=record)
 
 
 async def _fail_direct(engine: Engine, record: RunRecord, reason: str) -> None:

@@ -1,9 +1,11 @@
 """Taking a message in: once, into the right task, in its place of the session's order."""
 
 import hashlib
+from collections.abc import Callable
 
 import msgspec
 
+from openclaw_a2a.model.delivery import Delivery
 from openclaw_a2a.model.errors import (
     ContextMismatch,
     Draining,
@@ -37,6 +39,8 @@ class Send(msgspec.Struct, frozen=True):
     message: Message
     is_blocking: bool = True
     accepted_output_modes: tuple[str, ...] = ()
+    follow: Callable[[TaskId, int], Delivery] | None = None
+    """Makes the delivery that tells somebody about the task, from a cursor on."""
 
 
 async def submit(engine: Engine, send: Send, rules: AccountRules) -> LiveRun | KnownRun:
@@ -57,16 +61,17 @@ async def submit(engine: Engine, send: Send, rules: AccountRules) -> LiveRun | K
         return KnownRun(known, send.scope, message.message_id)
     if message.task_id is None:
         return _arriving(engine, send, digest) or _start_task(engine, send, rules, digest)
-    while (live := engine.live.get(message.task_id)) is not None and live.opening is not None:
-        await live.runs[0].first.wait()  # only then it is known whether the task is open
-    stored = await engine.store.read_task(send.scope, message.task_id)
-    resume = await engine.store.read_resume(message.task_id)
-    arriving = _arriving(engine, send, digest)
-    if arriving is not None:
-        return arriving
-    if stored is None:
-        raise TaskNotFound(f"there is no task {message.task_id}")
-    return _go_on(engine, send, rules, Continuation(stored, resume, digest))
+    async with engine.alone(message.task_id):
+        while (live := engine.live.get(message.task_id)) is not None and live.opening is not None:
+            await live.runs[0].first.wait()  # only then it is known whether the task is open
+        stored = await engine.store.read_task(send.scope, message.task_id)
+        resume = await engine.store.read_resume(message.task_id)
+        arriving = _arriving(engine, send, digest)
+        if arriving is not None:
+            return arriving
+        if stored is None:
+            raise TaskNotFound(f"there is no task {message.task_id}")
+        return go_on(engine, send, rules, Continuation(stored, resume, digest))
 
 
 class Continuation(msgspec.Struct, frozen=True):
@@ -100,10 +105,14 @@ def _start_task(engine: Engine, send: Send, rules: AccountRules, digest: bytes) 
     if is_task:
         live = run.live = engine.open_task(run)
         commit = live.opening = live.journal.open([live.initial_status()])
-    return engine.launch(run, Submission(run.record, digest, now, commit))
+    return _launch(engine, send, run, Submission(run.record, digest, now, commit))
 
 
-def _go_on(engine: Engine, send: Send, rules: AccountRules, task: Continuation) -> LiveRun:
+def go_on(engine: Engine, send: Send, rules: AccountRules, task: Continuation) -> LiveRun:
+    """A run for a message on a task; whoever read the task is alone with it until here.
+
+    Raises: Overloaded, InvalidParams, ContextMismatch, TaskUnbound, TaskTerminal.
+    """
     stored = task.stored
     binding = check_continuation(_newest_head(engine, stored), send.message)
     _check_history(engine, stored)
@@ -121,7 +130,17 @@ def _go_on(engine: Engine, send: Send, rules: AccountRules, task: Continuation) 
             live.open_again(message, now)
             commit = live.opening = live.journal.open([live.initial_status()], message)
     live.runs.append(run)
-    return engine.launch(run, Submission(run.record, task.digest, now, commit))
+    return _launch(engine, send, run, Submission(run.record, task.digest, now, commit))
+
+
+def _launch(engine: Engine, send: Send, run: LiveRun, submission: Submission) -> LiveRun:
+    if send.follow is not None:
+        # Who joins later is told of the task as it is; who comes with it, of all that happens.
+        cursor = 0 if send.message.task_id is None else -1
+        delivery = send.follow(run.record.task_id, cursor)
+        submission = msgspec.structs.replace(submission, delivery=delivery)
+        engine.watch.tasks.add(run.record.task_id)
+    return engine.launch(run, submission)
 
 
 def _check_history(engine: Engine, stored: StoredTask) -> None:

@@ -5,7 +5,7 @@ from datetime import datetime
 
 import msgspec
 
-from openclaw_a2a.model.ids import LOCAL_PEER, AccountId, AgentId, ContextId, Json
+from openclaw_a2a.model.ids import LOCAL_PEER, AccountId, AgentId, ContextId, Json, PeerName
 from openclaw_a2a.model.message import Message
 from openclaw_a2a.model.session import main_session_key, session_key
 from openclaw_a2a.model.stored import RunRecord
@@ -28,6 +28,8 @@ class AccountRules(msgspec.Struct, frozen=True):
     keeps_origin: bool = False
     store_path: str = ""
     max_parts: int = 1000
+    approvers: frozenset[PeerName] = frozenset()
+    """Peers who may decide what else only the operator decides."""
     takes_empty: bool = False
     """True when the agent is asked even what says nothing."""
 
@@ -82,6 +84,7 @@ def build_turn(
         accepted_output_modes=run.options.accepted_output_modes,
         attempt=run.attempt,
         resume=resume,
+        may_approve=run.scope.principal in rules.approvers,
     )
 
 

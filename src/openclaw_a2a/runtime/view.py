@@ -67,6 +67,15 @@ class TaskView:
         """True when the task has produced something."""
         return bool(self._artifacts)
 
+    def artifacts(self, prefix: str) -> list[Artifact]:
+        """The artifacts whose id starts so, in order."""
+        growing = self._artifacts.items()
+        return [one.artifact() for artifact_id, one in growing if artifact_id.startswith(prefix)]
+
+    def has_artifact(self, artifact_id: ArtifactId) -> bool:
+        """True when the task has this artifact."""
+        return artifact_id in self._artifacts
+
     def artifact_count(self, prefix: str) -> int:
         """How many artifacts have an id that starts so."""
         return sum(artifact_id.startswith(prefix) for artifact_id in self._artifacts)
