@@ -90,7 +90,7 @@ def _notes(gateway: Gateway) -> list[str]:
     agents = gateway.settings.agents
     if any(one.is_stand_in for name, one in agents.items() if name not in gateway.given):
         step = f"{program()} connect openclaw"
-        return [f"No OpenClaw was found on this machine; to add one: {step}", ""]
+        return [f"No agents of OpenClaw were found on this machine; to add them: {step}", ""]
     troubles = gateway.presences.troubles()
     lines = [f"Unavailable: {trouble}" for trouble in troubles]
     return [*lines, ""] if lines else []

@@ -61,8 +61,7 @@ def offer_openclaw(layers: Layers, *, environ: Mapping[str, str], report: Report
     written = _object(values, *_ACCOUNTS)
     if written and not has_section:
         exposed = [one for one in exposed if _is_wanted(one, written, found)]
-    taken = _object(values, "agents")
-    offered = {agent.id: agent for agent in exposed if agent.id not in taken}
+    offered = {agent.id: agent for agent in exposed if not _is_taken(agent.id, values)}
     lower: JsonObject = {"agents": {name: _agent(name, found, section) for name in offered}}
     accounts = _accounts(offered, written, found, adds=has_section or not written)
     lower["channels"] = {"a2a": {"accounts": accounts}}
@@ -122,6 +121,13 @@ def _exposed(found: OpenClawFound, section: OpenClawKeys, report: Report) -> lis
     return wanted
 
 
+def _is_taken(agent_id: AgentId, values: JsonObject) -> bool:
+    """True when the settings say who answers under this id; more options alone do not."""
+    agents = _object(values, "agents")
+    written = agents.get(agent_id, {})
+    return not is_object(written) or "adapter" in written
+
+
 def _is_wanted(agent: OpenClawAgent, written: JsonObject, found: OpenClawFound) -> bool:
     """True when a written account answers with this agent, by name or by leaving it open."""
     named = [one.get("defaultAgentId") for one in written.values() if is_object(one)]
@@ -153,7 +159,7 @@ def _accounts(
     for name, values in written.items():
         if is_object(values) and not values.get("defaultAgentId"):
             accounts[name] = {"defaultAgentId": first}
-    served = {one.get("defaultAgentId", first) for one in written.values() if is_object(one)}
+    served = [one.get("defaultAgentId") or first for one in written.values() if is_object(one)]
     for agent_id in offered if adds else ():
         if agent_id not in served:
             name = _account_name(agent_id, first, {*written, *accounts})

@@ -76,7 +76,7 @@ def missing_token(config: ConfigFile) -> str:
         return f"OpenClaw's config cannot be read: {config.warnings[0]}"
     if is_object(token):
         source = token.get("source")
-        kind = source if source in {"exec", "store", "file", "env"} else "unknown"
+        kind = source if source in ("exec", "store", "file", "env") else "unknown"
         return (
             f"gateway.auth.token of {config.path} is a secret of the source {kind}, which could "
             f"not be read here; {_SET_IT}"
