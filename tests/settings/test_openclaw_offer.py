@@ -195,7 +195,7 @@ def test_what_is_wrong_with_openclaws_config_is_a_warning(load, home: Path, open
     assert "line 1" in loaded.warnings[0].message
 
 
-@pytest.mark.parametrize("agents", ["text", ["x"], {"main": "text"}, {"main": {}}])
+@pytest.mark.parametrize("agents", ["text", ["x"], {"main": "text"}, {"other": {}}])
 def test_wrong_agents_beside_a_section_are_problems_and_no_crash(
     problems, home: Path, openclaw: Path, agents
 ) -> None:
