@@ -23,7 +23,7 @@ HOSTILE = "two\nlines 'single' \"double\" $(touch pwned) `id` ; rm -rf \\ * Ã¼ ð
 async def test_turn_is_answered_in_the_session_of_its_key(openclaw, serve, events, make_turn):
     assert await events(serve(), make_turn("hello")) == [
         Report({"openclaw": {"provider": "fake", "model": "fake-1", "usage": {"total": 3},
-                             "durationMs": 5}}),
+                             "durationMs": 5, "stopReason": "stop"}}),
         Reply((Part(text="echo: hello"),)),
     ]  # fmt: skip
     assert openclaw.starts() == [

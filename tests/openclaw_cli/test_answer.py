@@ -12,7 +12,7 @@ from openclaw_a2a.agents.openclaw_cli.answer import (
     CliAnswer,
     Finished,
     answer_of,
-    read_answer,
+    read_document,
 )
 from openclaw_a2a.agents.openclaw_cli.media import media_type_of
 from openclaw_a2a.model.errors import AgentFailed
@@ -53,7 +53,7 @@ TIMED_OUT = {
 
 def read(output: object, *, errors: bytes = b"", exit_code: int = 0) -> CliAnswer:
     content = output if isinstance(output, bytes) else json.dumps(output).encode()
-    return read_answer(Finished(exit_code, content, errors))
+    return answer_of(read_document(Finished(exit_code, content, errors)))
 
 
 @pytest.mark.parametrize("document", [SPRING, AUTUMN, BY_GATEWAY])
@@ -68,6 +68,7 @@ def test_facts_of_the_run_are_kept():
         "usage": {"input": 2361, "output": 3, "total": 2364, "cost": {"total": 0}},
         "sessionId": "s2",
         "durationMs": 5271,
+        "stopReason": "stop",
     }
 
 

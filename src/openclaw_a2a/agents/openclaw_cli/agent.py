@@ -1,15 +1,15 @@
 """OpenClaw by its own command, as an agent: slow, but all it needs is the program."""
 
 from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
 from typing import ClassVar, Self
 
 import msgspec
 
-from openclaw_a2a.agents.openclaw_cli.answer import CliAnswer
+from openclaw_a2a.agents.openclaw_cli.answer import CliAnswer, answer_of
 from openclaw_a2a.agents.openclaw_cli.command import Question, agent_session, argument_text
 from openclaw_a2a.agents.openclaw_cli.options import OpenClawCliOptions
 from openclaw_a2a.agents.openclaw_cli.program import OpenClawProgram
-from openclaw_a2a.agents.process_leftovers import end_leftovers
 from openclaw_a2a.model.ids import RunId
 from openclaw_a2a.model.reply import AgentEvent, Note, Reply, Report
 from openclaw_a2a.model.turn import Turn
@@ -52,19 +52,20 @@ class OpenClawCliAgent:
             agent_id=agent_id,
             run_id=turn.run_id,
         )
-        async for event in self._program.ask(question):
-            if isinstance(event, Note):
-                yield event
-            else:
-                for said in answer_events(event):
-                    yield said
+        async with aclosing(self._program.ask(question)) as events:
+            async for event in events:
+                if isinstance(event, Note):
+                    yield event
+                else:
+                    for said in answer_events(answer_of(event)):
+                        yield said
 
     async def end_leftovers(self, run_id: RunId) -> None:
         """End the command that a killed gateway left running for this run, with all it started.
 
         Raises: AgentFailed when something refuses to end.
         """
-        await end_leftovers(run_id, grace_s=self._options.kill_grace_seconds)
+        await self._program.end_leftovers(run_id)
 
     async def close(self) -> None:
         """End every run of the command."""

@@ -33,8 +33,8 @@ class CliAnswer(msgspec.Struct, frozen=True):
     facts: JsonObject = {}
 
 
-def read_answer(finished: Finished) -> CliAnswer:
-    """The answer in what the command wrote.
+def read_document(finished: Finished) -> JsonObject:
+    """The document in what the command wrote; `answer_of` reads it.
 
     Raises: AgentFailed with the reason that OpenClaw gave, or that nothing can be read.
     """
@@ -43,7 +43,7 @@ def read_answer(finished: Finished) -> CliAnswer:
     output = finished.output if finished.output.strip() else finished.errors
     if not output.strip():
         raise AgentFailed("OpenClaw ended without any output; run `openclaw doctor` to see why.")
-    return answer_of(find_document(output))
+    return find_document(output)
 
 
 def answer_of(document: JsonObject) -> CliAnswer:
@@ -132,7 +132,7 @@ def _facts(meta: JsonObject) -> JsonObject:
     """What is worth keeping with the task: who answered, at what cost, how long it took."""
     agent = as_object(meta.get("agentMeta"))
     known = {name: agent.get(name) for name in ("provider", "model", "usage", "sessionId")}
-    known["durationMs"] = meta.get("durationMs")
+    known |= {name: meta.get(name) for name in ("durationMs", "stopReason")}
     return {name: value for name, value in known.items() if value is not None}
 
 

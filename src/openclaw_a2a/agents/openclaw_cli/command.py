@@ -78,3 +78,10 @@ def agent_session(session_key: SessionKey, agent_id: str) -> Session:
     """
     rest = session_key.split(":", 2)[2]
     return Session(key=f"agent:{agent_id.lower()}:{rest}")
+
+
+def peer_session(session_key: SessionKey, agent_id: str | None) -> Session:
+    """The session with this key; without an agent's name, of the agent that OpenClaw chooses."""
+    if agent_id:
+        return agent_session(session_key, agent_id)
+    return Session(key=session_key.split(":", 2)[2])

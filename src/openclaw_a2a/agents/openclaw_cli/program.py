@@ -2,22 +2,24 @@
 
 import os
 import tempfile
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
 
 import anyio
 import anyio.to_thread
 
-from openclaw_a2a.agents.openclaw_cli.answer import CliAnswer, Finished, read_answer
+from openclaw_a2a.agents.openclaw_cli.answer import Finished, read_document
 from openclaw_a2a.agents.openclaw_cli.command import LONGEST_ARGUMENT, Question, build_command
 from openclaw_a2a.agents.openclaw_cli.installed import is_exclusive
 from openclaw_a2a.agents.openclaw_cli.lane import EXCLUSIVE, PARALLEL, UNKNOWN, StateLane, lane_of
 from openclaw_a2a.agents.openclaw_cli.options import OpenClawCliOptions
 from openclaw_a2a.agents.openclaw_cli.trouble import Trouble, find_trouble
 from openclaw_a2a.agents.process import Child, Launch, spawn
+from openclaw_a2a.agents.process_leftovers import end_leftovers
 from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable
+from openclaw_a2a.model.ids import JsonObject, RunId
 from openclaw_a2a.model.reply import Note
 from openclaw_a2a.settings.inherited import inherited_variables
 from openclaw_a2a.settings.openclaw_file import state_folder
@@ -44,12 +46,20 @@ class OpenClawProgram:
         self._children: set[Child] = set()
         self._asks_gateway = options.gateway_mode is True
 
-    async def ask(self, question: Question) -> AsyncIterator[Note | CliAnswer]:
-        """Notes while it waits for others, and then the answer.
+    async def ask(self, question: Question) -> AsyncGenerator[Note | JsonObject]:
+        """Notes while it waits for others, and then the document with the answer.
+
+        Questions of one session wait for each other.
 
         Raises: AgentUnavailable (it cannot be started), AgentFailed (it failed, wrote what cannot
         be read, or took too long; then the details have `TIMED_OUT`).
         """
+        session_lane = lane_of(f"{id(self)} {question.session}", width=EXCLUSIVE)
+        async with session_lane.turn(), aclosing(self._ask(question)) as events:
+            async for event in events:
+                yield event
+
+    async def _ask(self, question: Question) -> AsyncGenerator[Note | JsonObject]:
         attempt = _Attempt(self._options.timeout)
         while True:
             if self._asks_gateway:
@@ -65,12 +75,19 @@ class OpenClawProgram:
                 await attempt.pause()
         if trouble is Trouble.GATEWAY_RUNS:
             raise _gateway_holds_it()
-        yield await _read(read_answer, finished)
+        yield await _read(read_document, finished)
 
     async def close(self) -> None:
         """End every program that still runs."""
         for child in tuple(self._children):
             await child.kill_tree(grace_s=self._options.kill_grace_seconds)
+
+    async def end_leftovers(self, run_id: RunId) -> None:
+        """End what a killed gateway left running for this run, with all it started.
+
+        Raises: AgentFailed when something refuses to end.
+        """
+        await end_leftovers(run_id, grace_s=self._options.kill_grace_seconds)
 
     # ---------------------------------------------------------------- whose turn it is
 
