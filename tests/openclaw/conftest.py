@@ -26,6 +26,7 @@ Per test:
     in_process        `async with in_process(openclaw, agent={...}, settings={...}) as gateway`: the
                       same gateway inside the test, for looking into it; `gateway.asgi`
     door              `await door(ours)`: a client of its HTTP door (`door_client.DoorClient`)
+    receiver          a webhook on loopback that keeps what it is told (`receiver.Receiver`)
 
 Tests here are marked `slow` and have five minutes; a turn takes under a second when warm.
 """
@@ -46,6 +47,7 @@ from openclaw_a2a.settings import load_settings
 from .bare_client import BareClient, connect
 from .door_client import DoorClient
 from .openclaw_process import FakeModel, OpenClaw, is_alive, merged
+from .receiver import Receiver, receiving
 
 Json = Any
 HERE = Path(__file__).parent
@@ -200,3 +202,9 @@ async def door() -> AsyncIterator[OpenDoor]:
             return DoorClient(client, account=account, token=token)
 
         yield open_one
+
+
+@pytest.fixture
+async def receiver() -> AsyncIterator[Receiver]:
+    async with receiving() as listening:
+        yield listening

@@ -2,8 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, aclosing
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AsyncExitStack, aclosing, suppress
 from itertools import count
 from typing import Any
 
@@ -96,19 +96,22 @@ class DoorClient:
     async def wait_state(self, task_id: str, *states: str) -> Json:
         """The task once it is in one of the states; any end when none is named."""
         wanted = states or ENDED
+        return await self.wait_status(task_id, lambda task: task["status"]["state"] in wanted)
+
+    async def wait_status(self, task_id: str, is_wanted: Callable[[Json], bool]) -> Json:
+        """The task once it, or a status of it, is as wanted."""
         async with asyncio.timeout(PATIENCE_S):
-            while (task := await self.get(task_id))["status"]["state"] not in wanted:
-                await self._wait_news(task_id, wanted)
+            while not is_wanted(task := await self.get(task_id)):
+                await self._follow(task_id, is_wanted)
         return task
 
-    async def _wait_news(self, task_id: str, wanted: tuple[str, ...]) -> None:
-        try:
+    async def _follow(self, task_id: str, is_wanted: Callable[[Json], bool]) -> None:
+        with suppress(RpcFailed):  # when it has ended meanwhile
             async with aclosing(self.stream("SubscribeToTask", {"id": task_id})) as events:
                 async for _, event in events:
-                    if state_of(event) in wanted:
+                    shown = event.get("statusUpdate") or event.get("task")
+                    if shown and is_wanted(shown):
                         return
-        except RpcFailed:
-            pass  # it has ended meanwhile
 
 
 def message(text: str, **members: Json) -> Json:
