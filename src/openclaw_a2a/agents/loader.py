@@ -8,8 +8,6 @@ from typing import TypeVar
 
 import msgspec
 
-from openclaw_a2a.model.ids import Json
-
 ENTRY_POINTS = "openclaw_a2a.adapters"
 """The entry point group in which other distributions offer adapters, by name."""
 
@@ -37,10 +35,7 @@ class BuiltIn(msgspec.Struct, frozen=True):
         try:
             return getattr(importlib.import_module(self.module), self.name)
         except ImportError as error:
-            if not self.extra:
-                raise
-            hint = f"{error}; install it with: pip install 'openclaw-a2a[{self.extra}]'"
-            raise ImportError(hint, name=error.name) from error
+            raise _missing(error, "openclaw-a2a", self.extra) from error
 
 
 def register_adapter(name: str) -> Callable[[_Class], _Class]:
@@ -77,10 +72,23 @@ def find_adapter(name: str, *, built_in: Mapping[str, BuiltIn] | None = None) ->
     if own is not None:
         return own.load()
     for offered in importlib.metadata.entry_points(group=ENTRY_POINTS, name=name):
-        loaded: Json = offered.load()
-        return loaded
+        return _load(offered)
     known = ", ".join(adapter_names())
     raise UnknownAdapter(f"there is no adapter {name}; known: {known}")
+
+
+def _load(offered: importlib.metadata.EntryPoint) -> type:
+    try:
+        return offered.load()
+    except ImportError as error:
+        package = offered.dist.name if offered.dist is not None else offered.module
+        raise _missing(error, package, ",".join(offered.extras)) from error
+
+
+def _missing(error: ImportError, package: str, extra: str) -> ImportError:
+    """The error with what to install; a package without an extra has to be whole by itself."""
+    wanted = f"{package}[{extra}]" if extra else package
+    return ImportError(f"{error}; install it with: pip install '{wanted}'", name=error.name)
 
 
 BUILT_IN: Mapping[str, BuiltIn] = {

@@ -46,6 +46,9 @@ from openclaw_a2a.settings import (
 )
 from openclaw_a2a.store import open_store
 
+STOP_S = 5.0
+"""How long runs may go on when the server that the application lives in stops."""
+
 _AGENT = AgentId("main")
 _MAX_BODY_BYTES = 16 * 1024 * 1024
 _EVERYTHING = ("*/*",)
@@ -153,7 +156,7 @@ class AdapterApp:
         gateway, self._gateway = self._gateway, None
         if gateway is not None:
             try:
-                await gateway.drain(gateway.settings.server.stop_seconds)
+                await gateway.drain(STOP_S)
             finally:
                 await gateway.__aexit__(None, None, None)
 

@@ -1,5 +1,4 @@
-"""Who may ask an adapter that is served by Python code: everybody, holders of a token, or whom a
-function lets in."""
+"""Who may ask an adapter that Python code serves: all, holders of tokens, or whom it lets in."""
 
 import inspect
 import ipaddress
