@@ -3,6 +3,7 @@
 import http.client
 import os
 import platform
+import sqlite3
 import sys
 import urllib.request
 from collections.abc import Mapping
@@ -14,7 +15,13 @@ import msgspec
 
 from openclaw_a2a.app.probe import Probe, find_program, is_supported, probe_gateway
 from openclaw_a2a.app.server import listen
-from openclaw_a2a.model.errors import GatewayError, PortTaken, Problem, StoreLocked
+from openclaw_a2a.model.errors import (
+    GatewayError,
+    PortTaken,
+    Problem,
+    StoreLocked,
+    StoreUnavailable,
+)
 from openclaw_a2a.model.ids import AgentId
 from openclaw_a2a.model.message import Record
 from openclaw_a2a.settings import (
@@ -122,7 +129,11 @@ async def check_store(settings: StoreSettings) -> Finding:
     except StoreLocked:
         return _store(Verdict.OK, f"{shown}, in use by a gateway that runs")
     except GatewayError as error:
-        return _store(Verdict.BROKEN, f"{shown}: {error.message}", "move the file away, or --data")
+        return _store(
+            Verdict.BROKEN,
+            f"{shown}: {error.message}",
+            "move the file away, or use another with store.path",
+        )
     return _store(Verdict.OK, shown)
 
 
@@ -143,7 +154,10 @@ def _pending(settings: StoreSettings) -> list[str]:
         return []
     from openclaw_a2a.store import migrate
 
-    return migrate.plan(settings.path)
+    try:
+        return migrate.plan(settings.path)
+    except sqlite3.Error as error:
+        raise StoreUnavailable(f"it cannot be read as a database ({error})") from None
 
 
 async def _open(settings: StoreSettings) -> None:
