@@ -122,11 +122,11 @@ async def _fetch(link: Link, shelf: Shelf, reference: str, room: int) -> Part:
         return Part.of_url(reference, media_type=media_type_of(reference))
     path = workspace_path(reference, shelf.workspace)
     if path is None:
-        return _left_out(reference, "it is not in the agent's workspace")
+        return left_out(reference, "it is not in the agent's workspace")
     try:
         content, media_type = await _read(link, shelf, path, min(room, MOST_FILE_BYTES))
     except _NotHad as error:
-        return _left_out(reference, str(error))
+        return left_out(reference, str(error))
     name = path.rpartition("/")[2]
     by_name = media_type_of(name)
     media_type = media_type if by_name == _UNKNOWN_TYPE else by_name
@@ -203,8 +203,8 @@ def _too_large(most: int) -> _NotHad:
     return _NotHad(f"it has more than the {max(most, 0)} bytes that are left for files")
 
 
-def _left_out(reference: str, reason: str) -> Part:
-    """A sentence in a file's place. Of its path only the last name is told."""
+def left_out(reference: str, reason: str) -> Part:
+    """A sentence in the place of a file. Of its path only the last name is told."""
     last = re.split(r"[/\\]", reference.rstrip("/\\"))[-1]
     name = _UNPRINTABLE.sub(" ", last)[:_MOST_NAME] or "without a name"
     return Part.of_text(f"[The file {name} is left out: {reason}.]")
