@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing
+from os import PathLike, fspath
 from typing import TypedDict, Unpack, cast
 
 import msgspec
@@ -56,8 +57,8 @@ class OpenClawKeywords(TypedDict, total=False):
 
     thinking: str
     timeout: float
-    openclaw_path: str
-    working_directory: str | None
+    openclaw_path: str | PathLike[str]
+    working_directory: str | PathLike[str] | None
     env_vars: Mapping[str, str] | None
     async_mode: bool
     task_store: Store | None
@@ -307,8 +308,8 @@ def _cli_options(options: OpenClawKeywords) -> OpenClawCliOptions:
     return OpenClawCliOptions(
         thinking=cast("Thinking", options.get("thinking", "low")),
         timeout=options.get("timeout", 300.0),
-        openclaw_path=options.get("openclaw_path", "openclaw"),
-        working_directory=options.get("working_directory") or "",
+        openclaw_path=fspath(options.get("openclaw_path", "openclaw")),
+        working_directory=fspath(options.get("working_directory") or ""),
         env=dict(options.get("env_vars") or {}),
         gateway_mode=options.get("gateway_mode", False),
     )
