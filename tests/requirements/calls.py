@@ -1,6 +1,6 @@
 """Rules about JSON-RPC requests, their errors, and the five calls of the inbound contract."""
 
-from .requirement import Deferral, deferred, rules
+from .requirement import rules
 
 RPC = (
     *rules(
@@ -89,14 +89,36 @@ CALLS = (
             "appended": "A message to a task joins its history before the run, once per id.",
         },
     ),
-    *deferred(
-        Deferral.QUEUED_REPLIES,
+    *rules(
         "inbound contract, section 10",
         inbound_queued={
             "task-required": "A queued reply must name its task.",
             "account": "A queued reply needs a running account.",
             "unknown-task": "A queued reply to an unknown task is refused.",
             "artifact": "A queued reply becomes one artifact, also on an ended task.",
+            "payload": "Its parts are the text, and whatever else the payload has as data.",
+            "nothing": "A queued reply that says nothing is fine and makes no artifact.",
+            "live": "A queued reply joins the one order of a live or paused task.",
+        },
+        inbound_channel={
+            "descriptor": "The channel says what it is, and that queued replies are its protocol.",
+            "outbound": "Sends through the channel are refused, and the outbound tool is named.",
+        },
+    ),
+    *rules(
+        "ours: what agents say after their runs",
+        inbound_queued={
+            "newest": "A late reply goes to the newest task of its session, and nowhere else.",
+            "once": "A late reply that is told again is one artifact, also after a restart.",
+            "modes": "Of a late reply only what the account gives out is appended.",
+            "bounded": "A task holds so many late replies of a limited size, and no more.",
+            "heard": "An agent whose later words break off is listened to again.",
+        },
+        pause_elsewhere={
+            "goes-on": "A pause that somebody else ends lets its task go on with its token.",
+            "once": "A pause that is told to be over twice, or is another one, starts nothing.",
+            "canceled": "Canceled is committed when what waits elsewhere has really ended.",
+            "rights": "Only a peer with the right to approve is told apart as one.",
         },
     ),
 )

@@ -11,7 +11,6 @@ class Deferral(Enum):
     GRPC = "gRPC is an extra binding of a later version"
     EXTENDED_CARD = "there is one card for everybody; an extended one comes later"
     SIGNATURES = "cards are not signed yet"
-    QUEUED_REPLIES = "replies after the end of a run need a host that sends them; later"
 
 
 @dataclass(frozen=True)
