@@ -34,7 +34,10 @@ class Step(Record, frozen=True, omit_defaults=False):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """The steps in their order, and what the settings file would get."""
+    """The steps in their order, and what the settings file would get.
+
+    Later versions put more steps here, such as a plugin on OpenClaw's side.
+    """
 
     steps: tuple[Step, ...]
     addition: Addition | None = None
@@ -86,17 +89,20 @@ def _gateway_step(found: OpenClawFound, findings: list[Finding]) -> Step:
     if not wrong:
         return Step("gateway", is_done=True, what=f"{found.url} lets us in")
     first = wrong[0]
-    commands = ("openclaw gateway run",) if first.check == "gateway" else ()
-    return Step("gateway", is_done=False, what=first.detail, commands=commands)
+    if first.check == "gateway":
+        run = ("openclaw gateway run",)
+        return Step("gateway", is_done=False, what="does not run; start it", commands=run)
+    return Step("gateway", is_done=False, what=f"{first.check}: {first.detail}; {first.fix}")
 
 
 def _settings_step(addition: Addition) -> Step:
     if not addition.text:
         what = f"{addition.path} has an openclaw section already"
         return Step("settings", is_done=True, what=what)
-    verb = "gets" if addition.is_possible else "needs, by your own hand,"
-    what = f"{addition.path} {verb} the section openclaw"
-    return Step("settings", is_done=False, what=what, is_ours=addition.is_possible)
+    who = "gets" if addition.is_possible else "is for you to edit; add"
+    what = f"{addition.path} {who} the lines"
+    lines = tuple(addition.text.splitlines())
+    return Step("settings", is_done=False, what=what, commands=lines, is_ours=addition.is_possible)
 
 
 async def carry_out(plan: Plan) -> list[str]:

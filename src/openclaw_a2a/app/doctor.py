@@ -281,7 +281,8 @@ def _agent(agent_id: str, seen: Probe) -> Finding:
         detail, fix = _split(seen.trouble)
         if seen.is_in:
             return Finding("openclaw", name, Verdict.BROKEN, detail, fix)
-        return _skipped(name, "the gateway did not let us in" if seen.is_reached else detail)
+        why = "did not let us in" if seen.is_reached else "was not reached"
+        return _skipped(name, f"the gateway {why}")
     if agent_id not in {agent.id for agent in seen.agents}:
         known = ", ".join(agent.id for agent in seen.agents) or "none"
         text = f"the gateway has no such agent; it has {known}"

@@ -71,22 +71,17 @@ def _absolute(path: Path | None) -> Path | None:
 def _show(findings: "list[Finding]", plan: "Plan", done: list[str]) -> None:
     from openclaw_a2a.cli.findings import show_findings
 
-    waiting = [step for step in plan.steps if not step.is_done]
-    if not plan.is_blocked:
-        show_findings(findings)
-        show()
-    for step in waiting if not done else [one for one in waiting if not one.is_ours]:
-        _show_step(step, plan)
+    is_new = [one for one in plan.steps if not one.is_done and not (done and one.is_ours)]
+    show_findings([*([] if plan.is_blocked else findings), *(_as_finding(one) for one in is_new)])
+    show()
     for sentence in done:
         show(sentence)
 
 
-def _show_step(step: "Step", plan: "Plan") -> None:
-    show(f"{step.name}: {step.what}")
-    for command in step.commands:
-        show(f"    {command}")
-    if step.name == "settings" and plan.addition is not None:
-        show(plan.addition.text.rstrip("\n"))
+def _as_finding(step: "Step") -> "Finding":
+    from openclaw_a2a.app.doctor import Finding, Verdict
+
+    return Finding("to do", step.name, Verdict.NOTE, step.what, "\n".join(step.commands))
 
 
 def _end(left: "list[Step]", *, dry_run: bool) -> str:

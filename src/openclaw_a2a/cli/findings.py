@@ -51,9 +51,10 @@ def _show(row: Finding, width: int) -> None:
     print(f"  {mark} {row.check:<{width}}  {first}")
     for line in more:
         print(indent + line)
-    if row.fix:
-        for line in _wrapped(clean(row.fix), 6 + width):
-            print(indent + styled(line, "dim", sys.stdout))
+    parts = clean(row.fix).splitlines()
+    # Several lines are there to be copied, and stay whole.
+    for line in parts if len(parts) > 1 else _wrapped(row.fix, 6 + width) if parts else ():
+        print(indent + styled(clean(line), "dim", sys.stdout))
 
 
 def _wrapped(text: str, used: int) -> list[str]:
@@ -61,7 +62,10 @@ def _wrapped(text: str, used: int) -> list[str]:
     if not sys.stdout.isatty():
         return [text]
     room = max(_NARROWEST, shutil.get_terminal_size().columns - used)
-    return textwrap.wrap(text, room, break_on_hyphens=False) or [""]
+    lines = textwrap.wrap(
+        text, room, break_on_hyphens=False, break_long_words=False, drop_whitespace=True
+    )
+    return lines or [""]
 
 
 def _can_print(text: str) -> bool:

@@ -80,8 +80,11 @@ def _user_file() -> Path:
 def _section(config: Path) -> str:
     place = msgspec.json.encode(str(config)).decode()
     return (
-        "  // Every agent of this OpenClaw is offered; its token is read from its own config.\n"
-        f'  openclaw: {{ configPath: {place}, expose: "all" }},\n'
+        "  // OpenClaw's agents; the token is read from its own config.\n"
+        "  openclaw: {\n"
+        f"    configPath: {place},\n"
+        '    expose: "all", // or the ids of some: ["main"]\n'
+        "  },\n"
     )
 
 
