@@ -28,6 +28,8 @@ OptionalContextId = Annotated[ContextId, _clean] | None
 OptionalId = Annotated[str, _clean] | None
 TaskIds = tuple[Annotated[TaskId, _filled], ...] | None
 WebAddress = Annotated[str, Meta(min_length=1, max_length=2048)]
+InlineWebAddress = Annotated[str, Meta(max_length=2048)]
+"""Inside a send: a push configuration without an address is none."""
 HeaderText = Annotated[str, Meta(max_length=MAX_HEADER_LENGTH, pattern=HEADER_PATTERN)]
 SchemeName = Annotated[str, Meta(min_length=1, max_length=64, pattern=SCHEME_PATTERN)]
 Strings = tuple[str, ...] | None

@@ -230,7 +230,7 @@ def _send_request(wanted: SendParams, message: Message) -> SendRequest:
         is_blocking=configuration.blocking is not False,
         accepted_output_modes=configuration.accepted_output_modes or (),
         history_length=configuration.history_length,
-        push=_push_config(push) if push else None,
+        push=_push_config(push) if push and push.url else None,
         metadata=wanted.metadata,
     )
 

@@ -8,6 +8,7 @@ from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.wire.parts import (
     HeaderText,
     HistoryLength,
+    InlineWebAddress,
     OptionalContextId,
     OptionalId,
     OptionalMessageId,
@@ -48,13 +49,19 @@ class PushParams(Params, frozen=True):
     push_notification_config: PushMembers
 
 
+class InlinePush(PushMembers, frozen=True):
+    """A push configuration inside a send; without an address it is ignored."""
+
+    url: InlineWebAddress = ""
+
+
 class Configuration(Params, frozen=True):
     """How the answer to a send is wanted."""
 
     accepted_output_modes: Strings = None
     blocking: bool | None = None
     history_length: HistoryLength = None
-    push_notification_config: PushMembers | None = None
+    push_notification_config: InlinePush | None = None
 
 
 class MessageParams(Params, frozen=True):

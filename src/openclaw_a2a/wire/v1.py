@@ -74,7 +74,7 @@ def decode_send(params: bytes) -> SendRequest:
         is_blocking=not configuration.return_immediately,
         accepted_output_modes=configuration.accepted_output_modes or (),
         history_length=configuration.history_length,
-        push=_push_config(push) if push else None,
+        push=_push_config(push) if push and push.url else None,
         metadata=wanted.metadata,
         tenant=wanted.tenant or None,
     )

@@ -12,6 +12,7 @@ from openclaw_a2a.model.task import TaskState
 from openclaw_a2a.wire.parts import (
     HeaderText,
     HistoryLength,
+    InlineWebAddress,
     OptionalContextId,
     OptionalId,
     OptionalTaskId,
@@ -50,11 +51,17 @@ class PushParams(Params, frozen=True):
     tenant: str | None = None
 
 
+class InlinePush(PushParams, frozen=True):
+    """A push configuration inside a send; without an address it is ignored."""
+
+    url: InlineWebAddress = ""
+
+
 class Configuration(Params, frozen=True):
     """How the answer to a send is wanted."""
 
     accepted_output_modes: Strings = None
-    task_push_notification_config: PushParams | None = None
+    task_push_notification_config: InlinePush | None = None
     history_length: HistoryLength = None
     return_immediately: bool | None = None
 
