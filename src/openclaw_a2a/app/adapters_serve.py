@@ -67,6 +67,16 @@ def serve_agent(
         listener.close()
 
 
+class _Announced(DrainingServer):
+    """Says that it is ready when it is: signals are waited for, and so are callers."""
+
+    words = ""
+
+    async def startup(self, sockets: list[socket] | None = None) -> None:
+        await super().startup(sockets)
+        tell(self.words, "Stop it: Ctrl-C")
+
+
 class _Service:
     """One server for one adapter."""
 
@@ -74,20 +84,18 @@ class _Service:
         self._serving = serving
         self._listener = listener
         self._options = options
-        self._server: DrainingServer | None = None
+        self._server: _Announced | None = None
         self._is_stopped = False
 
     async def serve(self) -> None:
         """Serve until somebody says stop."""
         async with self._serving.gateway() as gateway:
-            self._server = DrainingServer(
-                self._config(gateway), gateway, gateway.settings.server.stop_seconds
-            )
-            if self._is_stopped:
-                return
+            stop_s = gateway.settings.server.stop_seconds
+            self._server = _Announced(self._config(gateway), gateway, stop_s)
             card = self._serving.card
-            tell(f"{card.name} is ready at {rpc_url(card)}", "Stop it: Ctrl-C")
-            await self._server.serve(sockets=[self._listener])
+            self._server.words = f"{card.name} is ready at {rpc_url(card)}"
+            if not self._is_stopped:
+                await self._server.serve(sockets=[self._listener])
 
     def stop(self, number: int, frame: FrameType | None) -> None:
         """A signal came; from any thread."""

@@ -1,0 +1,225 @@
+"""The card of an adapter: what it says of itself, what is said instead, and given cards."""
+
+import pytest
+from a2a.types import AgentCapabilities as SdkCapabilities
+from a2a.types import AgentCard as SdkCard
+from a2a.types import AgentInterface as SdkInterface
+from a2a.types import AgentSkill as SdkSkill
+
+from openclaw_a2a import AdapterMetadata, AgentAdapter, AgentCard, build_agent_card, to_a2a
+
+
+class Silent(AgentAdapter):
+    """Says nothing of itself."""
+
+    async def invoke(self, user_input, context_id=None, **kwargs):
+        return "ok"
+
+
+class Described(Silent):
+    def __init__(self, **said):
+        self.said = said
+
+    def get_metadata(self):
+        return AdapterMetadata(**self.said)
+
+
+class Streaming(Silent):
+    async def stream(self, user_input, context_id=None, **kwargs):
+        yield "ok"
+
+
+def test_card_of_an_adapter_that_says_nothing_has_the_usual_values():
+    card = build_agent_card(Silent())
+    assert isinstance(card, AgentCard)
+    assert (card.name, card.description, card.version) == ("Silent", "", "1.0.0")
+    assert (card.capabilities.streaming, card.capabilities.push_notifications) == (False, True)
+    assert (card.default_input_modes, card.default_output_modes) == (("text",), ("text",))
+    assert card.skills == ()
+    assert [one.url for one in card.supported_interfaces] == [
+        "http://localhost:9000/",
+        "http://localhost:9000",
+        "http://localhost:9000/",
+    ]
+    assert {(one.protocol_binding, one.protocol_version) for one in card.supported_interfaces} == {
+        ("JSONRPC", "1.0"),
+        ("HTTP+JSON", "1.0"),
+        ("JSONRPC", "0.3"),
+    }
+
+
+def test_card_says_what_the_metadata_says():
+    card = build_agent_card(
+        Described(
+            name="Cook",
+            description="Cooks.",
+            version="2.1",
+            skills=[
+                {"name": "Boil"},
+                {
+                    "id": "fry",
+                    "name": "Fry",
+                    "description": "In oil.",
+                    "tags": ["hot"],
+                    "examples": ["fry an egg"],
+                    "input_modes": ["text"],
+                    "output_modes": ["image/png"],
+                },
+                {},
+            ],
+            input_modes=["text", "image/png"],
+            output_modes=["text/plain"],
+            streaming=True,
+            provider={"organization": "Kitchen", "url": "https://example.com"},
+            documentation_url="https://example.com/docs",
+            icon_url="https://example.com/icon.png",
+        )
+    )
+    assert (card.name, card.description, card.version) == ("Cook", "Cooks.", "2.1")
+    assert [skill.id for skill in card.skills] == ["skill-0", "fry", "skill-2"]
+    fry = card.skills[1]
+    assert (fry.name, fry.description, fry.tags) == ("Fry", "In oil.", ("hot",))
+    assert (fry.examples, fry.input_modes) == (("fry an egg",), ("text",))
+    assert fry.output_modes == ("image/png",)
+    assert card.default_input_modes == ("text", "image/png")
+    assert card.capabilities.streaming
+    assert (card.provider.organization, card.provider.url) == ("Kitchen", "https://example.com")
+    assert card.documentation_url == "https://example.com/docs"
+    assert card.icon_url == "https://example.com/icon.png"
+
+
+def test_overrides_go_before_the_metadata():
+    card = build_agent_card(
+        Described(name="Cook", description="Cooks.", version="2.1", streaming=True),
+        name="Baker",
+        description="Bakes.",
+        version="3.0",
+        streaming=False,
+        url="https://bake.example.com/",
+        provider={"organization": "Bakery", "url": "https://example.com"},
+        documentation_url="https://example.com/bread",
+        icon_url="https://example.com/bread.png",
+    )
+    assert (card.name, card.description, card.version) == ("Baker", "Bakes.", "3.0")
+    assert not card.capabilities.streaming
+    assert card.supported_interfaces[0].url == "https://bake.example.com/"
+    assert card.provider.organization == "Bakery"
+    assert card.documentation_url == "https://example.com/bread"
+    assert card.icon_url == "https://example.com/bread.png"
+
+
+@pytest.mark.parametrize(
+    ("adapter", "overrides", "streams"),
+    [
+        (Silent(), {}, False),
+        (Streaming(), {}, True),
+        (Described(streaming=True), {}, True),
+        (Streaming(), {"streaming": False}, False),
+        (Silent(), {"streaming": True}, True),
+    ],
+)
+def test_streaming_is_what_is_said_or_what_the_adapter_can_do(adapter, overrides, streams):
+    assert build_agent_card(adapter, **overrides).capabilities.streaming is streams
+
+
+def test_override_that_no_card_has_is_refused():
+    with pytest.raises(TypeError, match="colour"):
+        build_agent_card(Silent(), colour="red")
+
+
+@pytest.mark.parametrize("path", ["/.well-known/agent-card.json", "/.well-known/agent.json"])
+async def test_served_card_is_for_readers_of_both_generations(serving, path):
+    async with serving(Silent(), name="Mute", url="https://mute.example.com/") as client:
+        card = (await client.http.get(path)).json()
+    assert card["name"] == "Mute"
+    assert card["url"] == "https://mute.example.com/"
+    assert card["preferredTransport"] == "JSONRPC"
+    assert card["protocolVersion"] == "0.3.0"
+    assert card["skills"] == []
+    assert card["capabilities"]["pushNotifications"] is True
+    assert card["supportedInterfaces"][0]["url"] == "https://mute.example.com/"
+
+
+OLD_CARD = {
+    "name": "Old",
+    "description": "From before.",
+    "version": "0.9",
+    "url": "https://old.example.com/rpc",
+    "protocolVersion": "0.3.0",
+    "capabilities": {"streaming": True},
+    "defaultInputModes": ["text"],
+    "defaultOutputModes": ["text"],
+    "skills": [{"id": "s", "name": "S", "description": "", "tags": []}],
+    "securitySchemes": {"key": {"type": "apiKey", "in": "header", "name": "X-Key"}},
+    "security": [{"key": []}],
+}
+
+
+async def test_given_card_of_the_old_generation_is_served_in_both(serving):
+    async with serving(Silent(), agent_card=OLD_CARD) as client:
+        hybrid = (await client.http.get("/.well-known/agent.json")).json()
+        headers = {"A2A-Version": "1.0"}
+        clean = (await client.http.get("/.well-known/agent-card.json", headers=headers)).json()
+    assert hybrid["url"] == "https://old.example.com/rpc"
+    assert hybrid["security"] == [{"key": []}]
+    assert hybrid["securitySchemes"]["key"]["in"] == "header"
+    assert clean["supportedInterfaces"][0]["url"] == "https://old.example.com/rpc"
+    assert clean["securitySchemes"] == {
+        "key": {"apiKeySecurityScheme": {"location": "header", "name": "X-Key"}}
+    }
+    assert clean["securityRequirements"] == [{"schemes": {"key": {"list": []}}}]
+    assert "url" not in clean
+
+
+async def test_given_card_of_the_official_sdk_is_served(serving):
+    given = SdkCard(
+        name="Sdk",
+        description="From the SDK.",
+        version="1.2",
+        supported_interfaces=[
+            SdkInterface(
+                url="https://sdk.example.com/", protocol_binding="JSONRPC", protocol_version="1.0"
+            )
+        ],
+        capabilities=SdkCapabilities(streaming=True),
+        default_input_modes=["text/plain"],
+        default_output_modes=["text/plain"],
+        skills=[SdkSkill(id="s", name="S", description="d", tags=["t"])],
+    )
+    async with serving(Silent(), agent_card=given) as client:
+        card = (await client.http.get("/.well-known/agent-card.json")).json()
+    assert (card["name"], card["url"]) == ("Sdk", "https://sdk.example.com/")
+    assert [skill["id"] for skill in card["skills"]] == ["s"]
+
+
+async def test_card_of_a_pydantic_kind_is_served(serving):
+    class OldSdkCard:
+        def model_dump(self, *, mode, by_alias, exclude_none):
+            assert (mode, by_alias, exclude_none) == ("json", True, True)
+            return OLD_CARD
+
+    async with serving(Silent(), agent_card=OldSdkCard()) as client:
+        assert (await client.http.get("/.well-known/agent.json")).json()["name"] == "Old"
+
+
+async def test_given_card_of_ours_is_served_as_it_is(serving):
+    given = build_agent_card(Silent(), name="Mine")
+    async with serving(Silent(), agent_card=given) as client:
+        assert (await client.http.get("/.well-known/agent.json")).json()["name"] == "Mine"
+
+
+async def test_given_card_leaves_to_the_adapter_what_it_does_not_say(serving):
+    async with serving(Described(version="7"), agent_card={"name": "Half"}) as client:
+        card = (await client.http.get("/.well-known/agent.json")).json()
+    assert (card["name"], card["version"], card["url"]) == ("Half", "7", "http://localhost:9000/")
+
+
+@pytest.mark.parametrize("card", [7, "https://example.com", {"name": 7}, {"skills": [{}]}])
+def test_card_that_is_none_is_refused_at_once(card):
+    with pytest.raises(ValueError, match="agent card"):
+        to_a2a(Silent(), agent_card=card)
+
+
+def test_card_and_overrides_together_are_refused():
+    with pytest.raises(TypeError, match="name"):
+        to_a2a(Silent(), agent_card=OLD_CARD, name="New")

@@ -1,0 +1,159 @@
+"""`serve_agent` in real processes: outside an event loop, inside one, and when it cannot."""
+
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import contextmanager
+from textwrap import dedent
+
+import httpx2
+import pytest
+
+pytestmark = pytest.mark.slow
+
+ADAPTER = """
+import asyncio
+from openclaw_a2a import AgentAdapter, load_a2a_agent, serve_agent, register_adapter
+
+@register_adapter("loud")
+class Loud(AgentAdapter):
+    async def invoke(self, user_input, context_id=None, **kwargs):
+        return user_input.upper()
+
+    async def close(self):
+        print("closed", flush=True)
+"""
+PLAIN = """
+serve_agent(Loud(), **options)
+print("left", flush=True)
+"""
+AWAITED = """
+async def main():
+    adapter = await load_a2a_agent({"adapter": "loud"})
+    serve_agent(adapter=adapter, **options)
+    print("left", flush=True)
+
+asyncio.run(main())
+"""
+
+
+@contextmanager
+def script(body, **options):
+    """A process that runs the script; it is ended by a signal, in order."""
+    source = f"{ADAPTER}\noptions = {options!r}\n{body}"
+    with subprocess.Popen(
+        [sys.executable, "-c", source],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+def address_of(process):
+    for line in process.stderr:
+        if " is ready at " in line:
+            return line.split()[-1]
+    raise AssertionError("it never said where it listens")
+
+
+def ask(url, **headers):
+    message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hi"}]}
+    envelope = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": message}}
+    return httpx2.post(url, json=envelope, headers=headers, timeout=30)
+
+
+@pytest.mark.parametrize("body", [PLAIN, AWAITED], ids=["outside a loop", "inside a loop"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_serves_until_a_signal_comes_and_then_goes_on(body, number):
+    with script(body, port=0) as process:
+        url = address_of(process)
+        task = ask(url).json()["result"]["task"]
+        assert task["status"]["message"]["parts"] == [{"text": "HI"}]
+        process.send_signal(number)
+        output, _ = process.communicate(timeout=30)
+        assert output.split() == ["closed", "left"]
+        assert process.returncode == 0
+
+
+@pytest.mark.parametrize("body", [PLAIN, AWAITED], ids=["outside a loop", "inside a loop"])
+def test_port_that_is_taken_is_told(body):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with script(body, port=taken.getsockname()[1]) as process:
+            _, errors = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "is taken" in errors
+
+
+def test_example_of_the_contract_serves_openclaw_as_written():
+    source = dedent("""
+        async def main():
+            adapter = await load_a2a_agent(
+                {"adapter": "openclaw", "session_id": "demo", "agent_id": "main", "thinking": "low"}
+            )
+            serve_agent(adapter=adapter, **options)
+
+        asyncio.run(main())
+    """)
+    with script(source, port=0) as process:
+        url = address_of(process)
+        card = httpx2.get(f"{url}.well-known/agent-card.json", timeout=30).json()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    assert card["url"] == url
+    assert card["capabilities"]["pushNotifications"] is True
+
+
+def test_wildcard_host_is_localhost_on_the_card_and_warned_of():
+    with script(PLAIN, host="0.0.0.0", port=0) as process:
+        lines = []
+        for line in process.stderr:
+            lines.append(line)
+            if " is ready at " in line:
+                break
+        url = lines[-1].split()[-1]
+        card = httpx2.get(f"{url}.well-known/agent-card.json", timeout=30).json()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    assert card["url"].startswith("http://localhost:")
+    assert "auth=" in "".join(lines)
+
+
+def test_options_of_the_app_and_of_the_card_are_taken():
+    with script(PLAIN, port=0, auth="secret", name="Shouter") as process:
+        url = address_of(process)
+        assert ask(url).status_code == 401
+        answer = ask(url, authorization="Bearer secret")
+        card = httpx2.get(f"{url}.well-known/agent.json", timeout=30).json()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    assert answer.json()["result"]["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
+    assert card["name"] == "Shouter"
+
+
+def test_given_card_is_served_as_it_is():
+    card = {"name": "Given", "url": "https://given.example.com/"}
+    with script(PLAIN, port=0, agent_card=card) as process:
+        for line in process.stderr:
+            if " is ready at " in line:
+                break
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    assert line.strip() == "Given is ready at https://given.example.com/"
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"), [({"log_level": "loud"}, "log_level"), ({"colour": "red"}, "colour")]
+)
+def test_wrong_option_is_told(options, reason):
+    with script(PLAIN, port=0, **options) as process:
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert reason in errors
