@@ -9,7 +9,8 @@ told by the message (`echo`, `history`, `hang`, `gate:<fifo>`) and by variables:
     FAKE_EXIT      the exit code
     FAKE_PARALLEL  runs do not exclude each other
 
-A gateway holds the state directory when there is a file `gateway` in it.
+A gateway holds the state directory when there is a file `gateway` in it; when that is not empty,
+the gateway is out of reach.
 """
 
 import fcntl
@@ -37,13 +38,14 @@ def main() -> int:
 
 
 def work(arguments: list[str]) -> int:
-    has_gateway = (STATE / "gateway").exists()
+    gateway = STATE / "gateway"
+    has_gateway = gateway.exists()
     is_local = "--local" in arguments
     if is_local and has_gateway:
         return fail(
             "A Gateway is running for this state directory (pid 1, port 2). Run without --local."
         )
-    if not is_local and not has_gateway:
+    if not is_local and not (has_gateway and not gateway.read_text()):
         return fail("Gateway not reachable at ws://127.0.0.1:2 (ECONNREFUSED).")
     lock = (STATE / "lock").open("w")
     if is_local and not os.environ.get("FAKE_PARALLEL"):

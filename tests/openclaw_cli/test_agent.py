@@ -80,6 +80,11 @@ async def test_missing_program_is_unavailable_and_says_what_to_do(serve, text, m
         await text(serve(openclaw_path="/nowhere/openclaw"), make_turn())
 
 
+async def test_missing_program_is_known_before_anybody_asks(serve):
+    assert serve().trouble() is None
+    assert "install OpenClaw" in serve(openclaw_path="/nowhere/openclaw").trouble()
+
+
 async def test_program_that_may_not_be_run_is_unavailable(openclaw, serve, text, make_turn):
     openclaw.program.chmod(0o644)
     with pytest.raises(AgentUnavailable, match="may not be run"):
@@ -390,6 +395,15 @@ async def test_gateway_that_went_away_is_done_without(openclaw, serve, text, mak
     assert await text(agent, make_turn("two")) == "echo: two"
     modes = ["--local" in arguments for arguments in openclaw.starts()]
     assert modes == [True, False, False, True]
+
+
+async def test_gateway_in_the_way_and_out_of_reach_is_a_clear_error(
+    openclaw, serve, text, make_turn
+):
+    gateway_of(openclaw).write_text("out of reach")
+    with pytest.raises(AgentFailed, match="gateway is running on this state directory"):
+        await text(serve(), make_turn())
+    assert len(openclaw.starts()) == 3
 
 
 async def test_running_gateway_is_a_clear_error_when_it_may_not_be_asked(

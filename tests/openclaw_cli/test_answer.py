@@ -89,6 +89,8 @@ NOISE = [
     b"}}}} {{{ \n",
     b"\xff\xfe\x00 not utf-8 {\n",
     b'{"unfinished": "string \n',
+    b"\x1b]0;title\x07 \x1b[2K\x1b[",
+    b"\x1b]",
     b"\xef\xbb\xbf",
 ]
 

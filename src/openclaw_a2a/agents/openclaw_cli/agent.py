@@ -60,6 +60,10 @@ class OpenClawCliAgent:
                     for said in answer_events(answer_of(event)):
                         yield said
 
+    def trouble(self) -> str | None:
+        """Why it cannot answer now; None when it can."""
+        return self._program.trouble()
+
     async def end_leftovers(self, run_id: RunId) -> None:
         """End the command that a killed gateway left running for this run, with all it started.
 

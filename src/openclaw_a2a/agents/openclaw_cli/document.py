@@ -8,7 +8,7 @@ from typing import cast
 from openclaw_a2a.model.errors import AgentFailed
 from openclaw_a2a.model.ids import Json, JsonObject
 
-_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
+_ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07\x1b{}]*(?:\x07|\x1b\\))")
 _QUOTED = 200
 _OPENING = re.compile(r'\{\s*["}]')
 _SPARE_WORK = 4_000_000

@@ -1,6 +1,7 @@
 """The `openclaw` command at work: one question, one answer, nothing left running."""
 
 import os
+import shutil
 import tempfile
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
@@ -27,11 +28,16 @@ from openclaw_a2a.settings.openclaw_file import state_folder
 TIMED_OUT = "timedOutAfterSeconds"
 """In the details of the error of a run that took too long."""
 
+_NOT_FOUND = (
+    "The program {program} (or the interpreter it names) was not found; install OpenClaw, or say"
+    " where it is (openclawPath)."
+)
 _BUSY_NOTE = "Another program uses OpenClaw's state directory; waiting until it is free."
 _GATEWAY_NOTE = "An OpenClaw gateway holds the state directory; asking that gateway."
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 10.0
 _LARGE_BYTES = 256 * 1024
+_MOST_DETOURS = 2
 _Found = TypeVar("_Found")
 
 
@@ -67,7 +73,7 @@ class OpenClawProgram:
                 trouble = await _read(find_trouble, finished)
             else:
                 finished, trouble = await self._run_in_lane(question, attempt)
-            if trouble is None or not self._can_go_on(trouble):
+            if trouble is None or not self._can_go_on(trouble, attempt):
                 break
             if trouble is not Trouble.NO_GATEWAY:
                 yield Note(_BUSY_NOTE if trouble is Trouble.DIRECTORY_BUSY else _GATEWAY_NOTE)
@@ -81,6 +87,13 @@ class OpenClawProgram:
         """End every program that still runs."""
         for child in tuple(self._children):
             await child.kill_tree(grace_s=self._options.kill_grace_seconds)
+
+    def trouble(self) -> str | None:
+        """Why the command cannot be run; None when it can, as far as can be seen."""
+        program = self._options.openclaw_path
+        if shutil.which(program, path=self._variables().get("PATH")) is not None:
+            return None
+        return _NOT_FOUND.format(program=program)
 
     async def end_leftovers(self, run_id: RunId) -> None:
         """End what a killed gateway left running for this run, with all it started.
@@ -112,20 +125,24 @@ class OpenClawProgram:
 
     def _look_around(self) -> tuple[str, int]:
         """The state directory, and how many runs the installed OpenClaw lets into it."""
-        variables = {**inherited_variables(self._environment), **self._options.env}
+        variables = self._variables()
         known = is_exclusive(self._options.openclaw_path, variables.get("PATH"))
         folder = state_folder(variables)
         width = UNKNOWN if known is None else EXCLUSIVE if known else PARALLEL
         return ("" if folder is None else os.path.realpath(folder)), width
 
-    def _can_go_on(self, trouble: Trouble) -> bool:
+    def _variables(self) -> dict[str, str]:
+        return {**inherited_variables(self._environment), **self._options.env}
+
+    def _can_go_on(self, trouble: Trouble, attempt: "_Attempt") -> bool:
         """True when there is another way; then the next run takes it."""
         if trouble is Trouble.DIRECTORY_BUSY:
             return True
-        is_free = self._options.gateway_mode == "auto"
-        if is_free:
-            self._asks_gateway = trouble is Trouble.GATEWAY_RUNS
-        return is_free
+        if self._options.gateway_mode != "auto":
+            return False
+        self._asks_gateway = trouble is Trouble.GATEWAY_RUNS
+        attempt.detours += 1
+        return attempt.detours <= _MOST_DETOURS
 
     # ---------------------------------------------------------------- one run
 
@@ -163,10 +180,8 @@ class OpenClawProgram:
             return spawn(launch)
         except AgentUnavailable as error:
             if isinstance(error.__cause__, FileNotFoundError):
-                raise AgentUnavailable(
-                    f"The program {options.openclaw_path} (or the interpreter it names) was not"
-                    " found; install OpenClaw, or say where it is (openclawPath)."
-                ) from error.__cause__
+                sentence = _NOT_FOUND.format(program=options.openclaw_path)
+                raise AgentUnavailable(sentence) from error.__cause__
             raise
 
 
@@ -178,6 +193,8 @@ class _Attempt:
         self._left_s = timeout_s
         self._pause_s = _FIRST_PAUSE_S
         self.is_repeated = False
+        self.detours = 0
+        """How often the way to OpenClaw was changed: a gateway in the way may be out of reach."""
 
     async def collect(self, child: Child, most_bytes: int) -> Finished:
         """What the program writes, and how it ends."""
