@@ -56,6 +56,8 @@ def _flags(name: str, port: int | None) -> dict[str, Json]:
     flags: dict[str, Json] = {
         "channels.a2a.accounts.default.label": name,
         "channels.a2a.accounts.default.agentStyle": "task-generating",
+        # A script serves its own agent and nobody else's.
+        "openclaw.enabled": False,
     }
     if port is not None:
         flags["server.port"] = port

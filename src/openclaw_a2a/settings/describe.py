@@ -39,10 +39,14 @@ def describe(settings: Settings, origins: Mapping[str, str]) -> tuple[Described,
 def effective(settings: Settings) -> JsonObject:
     """The settings in force in the shape of the file, with secrets hidden."""
     peers = {
-        name: {"tokens": [_shown(secret) for secret in peer.tokens]}
+        name: {
+            "tokens": [_shown(secret) for secret in peer.tokens],
+            **({"mayApprove": True} if peer.may_approve else {}),
+        }
         for name, peer in settings.peers.items()
     }
     accounts = {account.id: _account(account) for account in settings.accounts}
+    written = {"openclaw": hide_secrets(settings.openclaw)} if settings.openclaw else {}
     return {
         "data": str(settings.data),
         "server": _plain(settings.server),
@@ -51,11 +55,13 @@ def effective(settings: Settings) -> JsonObject:
             name: {"adapter": agent.adapter, **hide_secrets(agent.options)}
             for name, agent in settings.agents.items()
         },
+        **written,
         "channels": {"a2a": {"accounts": accounts, "security": {"peers": peers}}},
         "limits": _plain(settings.limits),
         "retention": _plain(settings.retention),
         "lease": _plain(settings.lease),
         "log": _plain(settings.log),
+        "push": _plain(settings.push),
     }
 
 

@@ -234,6 +234,7 @@ class _Reader:
             lease=self._section(LeaseSettings, "lease"),
             log=self._section(LogSettings, "log"),
             push=self._section(PushSettings, "push"),
+            openclaw=self._object(self._values, "openclaw"),
         )
         self._check_together(settings)
         return settings

@@ -199,7 +199,8 @@ class PeerSettings(Section, frozen=True):
 class Settings(Section, frozen=True):
     """Everything that can be set, complete and checked.
 
-    `accounts` are in order of their ids; `agents` and `peers` are keyed by id and name.
+    `accounts` are in order of their ids; `agents` and `peers` are keyed by id and name. `openclaw`
+    is that section as it was written; what comes of it is among the agents and accounts.
     """
 
     data: Path
@@ -213,6 +214,7 @@ class Settings(Section, frozen=True):
     lease: LeaseSettings
     log: LogSettings
     push: PushSettings = PushSettings()
+    openclaw: JsonObject = {}
 
     @property
     def default_account(self) -> Account:
