@@ -50,13 +50,13 @@ class HttpRoad:
     recovery: Final = Recovery.FAIL
 
     def __init__(self, address: Address, *, timeout_s: float) -> None:
-        self._address = address
+        self.address = address
         self._timeout_s = timeout_s
 
     async def is_open(self) -> bool:
         """True when the gateway answers over HTTP and knows our token."""
         try:
-            async with open_door(self._address, timeout_s=_CONNECT_S) as door:
+            async with open_door(self.address, timeout_s=_CONNECT_S) as door:
                 return (await door.get("/v1/models")).status_code == 200
         except (httpx2.HTTPError, httpx2.InvalidURL):
             return False
@@ -87,9 +87,9 @@ class HttpRoad:
         self, question: HttpQuestion, deadline: "_Deadline"
     ) -> AsyncGenerator[httpx2.Response]:
         """The accepted answer, whose connection is closed in the end."""
-        async with open_door(self._address, timeout_s=_CONNECT_S) as door:
+        async with open_door(self.address, timeout_s=_CONNECT_S) as door:
             request = door.build_request("POST", _PATH, **_as_request(question))
-            with _failing_in_words(self._address):
+            with _failing_in_words(self.address):
                 response = await deadline.wait(door.send(request, stream=True))
             try:
                 if response.status_code != 200:
@@ -100,17 +100,17 @@ class HttpRoad:
                     await response.aclose()
 
     async def _next_piece(self, pieces: AsyncIterator[bytes], deadline: "_Deadline") -> bytes:
-        with _failing_in_words(self._address):
+        with _failing_in_words(self.address):
             piece = await deadline.wait(anext(pieces, b""))
         if not piece:
             raise AgentUnavailable(
-                f"OpenClaw at {http_url(self._address.url)} closed the connection before the"
+                f"OpenClaw at {http_url(self.address.url)} closed the connection before the"
                 " answer was complete; look at its log, and send the message again."
             )
         return piece
 
     async def _refused(self, response: httpx2.Response, agent_id: str) -> AgentError:
-        status, url = response.status_code, http_url(self._address.url)
+        status, url = response.status_code, http_url(self.address.url)
         if status in {401, 403}:
             return AgentUnavailable(
                 f"OpenClaw at {url} does not accept the token; set the agent's option token to the"

@@ -1,0 +1,175 @@
+"""Files to and from a real OpenClaw: what it takes, and what it gives out of a workspace."""
+
+import struct
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from openclaw_a2a.agents.openclaw_gateway.attachments import build_attachments
+from openclaw_a2a.agents.openclaw_gateway.link import Link
+from openclaw_a2a.agents.openclaw_gateway.listing import Roster, list_agents_over_http
+from openclaw_a2a.agents.openclaw_gateway.media import Shelf, cut_media, fetch_media
+from openclaw_a2a.model.message import Part
+from openclaw_a2a.model.turn import Turn
+
+from .bare_client import BareClient
+from .conftest import Bare
+from .linked import linked
+from .openclaw_process import FakeModel, OpenClaw
+from .turns import turn_of
+
+Json = Any
+
+OUTSIDE = "is left out: it is not in the agent's workspace.]"
+
+
+def png() -> bytes:
+    """The smallest image there is: one red dot."""
+
+    def chunk(kind: bytes, body: bytes) -> bytes:
+        check = struct.pack(">I", zlib.crc32(kind + body))
+        return struct.pack(">I", len(body)) + kind + body + check
+
+    head = struct.pack(">IIBBBBB", 1, 1, 8, 2, 0, 0, 0)
+    dots = zlib.compress(b"\x00\xff\x00\x00")
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", dots) + chunk(b"IEND", b"")
+
+
+def turn_with(*parts: Part) -> Turn:
+    return turn_of("look", parts=(Part.of_text("look"), *parts))
+
+
+async def references_of(client: BareClient, session: str, text: str) -> Json:
+    """The one payload of a run whose answer is `text`."""
+    ended = await client.agent("main", session, f"parrot:{text}")
+    (payload,) = ended["result"]["payloads"]
+    return payload
+
+
+async def shelf_of(link: Link, session: str) -> Shelf:
+    roster = Roster()
+    await roster.refresh(link)
+    agent = roster.find("main")
+    assert agent is not None
+    return Shelf("main", session, agent.workspace)
+
+
+async def test_images_reach_the_model_in_their_order(
+    bare: Bare, openclaw: OpenClaw, model: FakeModel, marker: str
+) -> None:
+    image = Part.of_bytes(png(), media_type="image/png", filename="dot.png")
+    async with linked(openclaw) as link, bare() as client:
+        attached = build_attachments(turn_with(image, image), link.policy)
+        session = f"agent:main:a2a:local:{marker}"
+        await client.agent("main", session, f"see {marker}", attachments=list(attached.images))
+    (asked,) = model.requests(marker)
+    assert len(asked["images"]) == 2
+
+
+async def test_every_kind_of_file_in_the_workspace_is_fetched(
+    bare: Bare, openclaw: OpenClaw, marker: str
+) -> None:
+    workspace = openclaw.workspace("main")
+    files = {
+        f"{marker}/note.txt": "grüße".encode(),
+        f"{marker}/dot.png": png(),
+        f"{marker}/a b.pdf": b"%PDF-1.4\n\xff\xfe" + bytes(500),
+        f"{marker}/large.bin": bytes(range(256)) * 4096,
+    }
+    for name, content in files.items():
+        path = workspace / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(content)
+    session = f"agent:main:a2a:local:{marker}"
+    lines = [f"MEDIA:./{marker}/note.txt", *(f"MEDIA:{workspace / name}" for name in files)]
+    async with linked(openclaw) as link, bare() as client:
+        payload = await references_of(client, session, "\n".join(["Here:", *lines]))
+        parts = await fetch_media(link, await shelf_of(link, session), payload["mediaUrls"])
+    assert payload["text"] == "Here:"
+    assert [part.content for part in parts[1:]] == list(files.values())
+    assert parts[0].content == parts[1].content
+    assert [part.media_type for part in parts[1:]] == [
+        "text/plain",
+        "image/png",
+        "application/pdf",
+        "application/octet-stream",
+    ]
+    assert [part.filename for part in parts[1:]] == ["note.txt", "dot.png", "a b.pdf", "large.bin"]
+
+
+async def test_what_is_outside_the_workspace_stays_there(
+    bare: Bare, openclaw: OpenClaw, tmp_path: Path, marker: str
+) -> None:
+    secret = tmp_path / f"{marker}.txt"
+    secret.write_text("secret", encoding="utf-8")
+    (openclaw.workspace("main") / f"{marker}.txt").symlink_to(secret)
+    session = f"agent:main:a2a:local:{marker}"
+    written = [str(secret), "/etc/hostname", f"./{marker}.txt", "./nosuch.png"]
+    text = "\n".join(["No.", *(f"MEDIA:{reference}" for reference in written)])
+    async with linked(openclaw) as link, bare() as client:
+        payload = await references_of(client, session, text)
+        shelf = await shelf_of(link, session)
+        more = [f"./../{openclaw.config.name}", "~/.bashrc", f"{shelf.workspace}/../x"]
+        parts = await fetch_media(link, shelf, [*payload["mediaUrls"], *more])
+    assert payload["mediaUrls"] == written
+    texts = [part.text or "" for part in parts]
+    assert all(text.startswith("[The file ") for text in texts)
+    assert [text.endswith(OUTSIDE) for text in texts] == [True] * 2 + [False] * 2 + [True] * 3
+    assert str(tmp_path) not in str(parts)
+
+
+async def test_what_is_streamed_has_no_references(bare: Bare, marker: str) -> None:
+    session, key = f"agent:main:a2a:local:{marker}", f"run-{marker}"
+    text = f"parrot:Before.\nMEDIA:/etc/hostname\nMedium {marker} after.\nMEDIA:./x.png"
+    async with bare() as client:
+        await client.agent("main", session, text, idempotencyKey=key)
+        ended = await client.wait_event("chat", runId=key, state="final")
+        waited = await client.call("agent.wait", {"runId": key, "timeoutMs": 10_000})
+        streamed = [str(one) for one in client.events if _is_text_of(one, key)]
+    assert streamed
+    assert not any("MEDIA" in one for one in streamed)
+    shown = ended["message"]["content"][0]["text"]
+    assert shown == f"Before.\nMedium {marker} after."
+    raw = waited["terminalReply"]["text"]
+    assert cut_media(raw) == (shown, ("/etc/hostname", "./x.png"))
+
+
+def _is_text_of(frame: Json, run_id: str) -> bool:
+    payload = frame.get("payload") or {}
+    is_delta = payload.get("state") == "delta" or payload.get("stream") == "assistant"
+    return payload.get("runId") == run_id and is_delta
+
+
+async def test_a_file_that_is_too_large_is_left_out(
+    bare: Bare, openclaw: OpenClaw, marker: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("openclaw_a2a.agents.openclaw_gateway.media.MOST_FILE_BYTES", 1000)
+    for name, size in (("text.txt", 1001), ("other.pdf", 500_000)):
+        (openclaw.workspace("main") / f"{marker}-{name}").write_bytes(b"x" * size)
+    session = f"agent:main:a2a:local:{marker}"
+    async with linked(openclaw) as link, bare() as client:
+        await client.agent("main", session, "hello")
+        shelf = await shelf_of(link, session)
+        parts = await fetch_media(link, shelf, [f"{marker}-text.txt", f"{marker}-other.pdf"])
+    assert ["more than the 1000 bytes" in (part.text or "") for part in parts] == [True, True]
+
+
+async def test_the_agents_of_a_gateway_are_listed_over_both_roads(openclaw: OpenClaw) -> None:
+    async with linked(openclaw) as link:
+        roster = Roster()
+        await roster.refresh(link)
+        over_http = await list_agents_over_http(link.address)
+    assert {agent.id for agent in roster.agents} == {"main", "helper"}
+    assert {agent.id for agent in over_http} == {"main", "helper"}
+    agent = roster.find("Main")
+    assert agent is not None
+    assert agent.workspace == str(openclaw.workspace("main"))
+    assert agent.profile.name == "Main"
+
+
+async def test_a_link_in_an_answer_becomes_a_part_with_that_link(openclaw: OpenClaw) -> None:
+    async with linked(openclaw) as link:
+        (part,) = await fetch_media(link, Shelf("main", "x"), ["https://example.com/a.PNG?x=1"])
+    assert part == Part.of_url("https://example.com/a.PNG?x=1", media_type="image/png")
