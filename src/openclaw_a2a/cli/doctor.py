@@ -26,9 +26,10 @@ def doctor(
     data: Annotated[Path | None, Parameter(help="The data folder.")] = None,
     as_json: JsonFlag = False,
 ) -> int:
-    """Check Python, settings, store, port and OpenClaw, and tell how to fix what is broken.
+    """Check what the gateway needs, and tell how to fix what is broken.
 
-    Nothing is changed. The exit code is 1 when something is broken.
+    That is Python, settings, store, port and OpenClaw. Nothing is changed. The exit code is 1 when
+    something is broken.
     """
     import anyio
 
