@@ -103,15 +103,19 @@ async def test_card_url_keeps_the_path_of_the_public_address(start: Start) -> No
 
 
 @pytest.mark.requirement("inbound.card.capabilities", "inbound.card.push-not-offered")
-async def test_card_offers_streams_and_no_push(start: Start) -> None:
-    door = await start(_agent())
+@pytest.mark.parametrize("has_push", [True, False])
+async def test_card_offers_streams_and_says_whether_it_pushes(
+    start: Start, has_push: bool
+) -> None:
+    account = {} if has_push else {"pushNotifications": False}
+    door = await start(_agent(), account=account)
     old = (await door.get(CARD)).json["capabilities"]
     new = (await door.get(CARD, a2a_version="1.0")).json["capabilities"]
     assert old["streaming"] is True
     assert old["stateTransitionHistory"] is False
-    assert old["pushNotifications"] is False
+    assert old["pushNotifications"] is has_push
     assert new["streaming"] is True
-    assert not new.get("pushNotifications")
+    assert bool(new.get("pushNotifications")) is has_push
     assert not new.get("extendedAgentCard")
     assert "stateTransitionHistory" not in new
 

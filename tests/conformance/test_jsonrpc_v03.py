@@ -149,7 +149,7 @@ async def test_part_that_0_3_does_not_know_is_refused_by_place(start: Start, par
 @pytest.mark.requirement("inbound.rpc.push-not-offered")
 @pytest.mark.parametrize("verb", ["set", "get", "list", "delete"])
 async def test_push_methods_of_0_3_do_not_exist(start: Start, verb: str) -> None:
-    v03 = V03Client(await start(_agent()))
+    v03 = V03Client(await start(_agent(), account={"pushNotifications": False}))
     method = f"tasks/pushNotificationConfig/{verb}"
     failed = await v03.error(method, {"id": "t"})
     assert failed.code == -32601
@@ -159,7 +159,7 @@ async def test_push_methods_of_0_3_do_not_exist(start: Start, verb: str) -> None
 @pytest.mark.requirement("wire.v03.push-wish")
 async def test_push_wish_inside_a_send_is_refused_as_such(start: Start) -> None:
     agent = _agent()
-    v03 = V03Client(await start(agent))
+    v03 = V03Client(await start(agent, account={"pushNotifications": False}))
     hook = {"pushNotificationConfig": {"url": "https://hook.example/"}}
     assert (await v03.error("message/send", v03_message(configuration=hook))).code == -32003
     assert agent.turns == []

@@ -193,7 +193,7 @@ async def test_message_to_an_unknown_task_is_refused(start: Start) -> None:
 @pytest.mark.requirement("wire.v1.push-not-offered", "wire.error.error-info")
 @pytest.mark.parametrize("method", list(PUSH_METHODS))
 async def test_push_methods_say_that_push_is_not_offered(start: Start, method: str) -> None:
-    v1 = V1Client(await start(_agent()))
+    v1 = V1Client(await start(_agent(), account={"pushNotifications": False}))
     failed = await v1.error(method, PUSH_METHODS[method])
     assert failed.code == -32003
     assert failed.error["data"][0]["reason"] == "PUSH_NOTIFICATION_NOT_SUPPORTED"
@@ -290,7 +290,7 @@ async def test_tenant_that_no_card_names_is_refused(start: Start) -> None:
 @pytest.mark.requirement("wire.v1.push-not-offered")
 async def test_push_wish_inside_a_send_is_refused_before_the_run(start: Start) -> None:
     agent = _agent()
-    v1 = V1Client(await start(agent))
+    v1 = V1Client(await start(agent, account={"pushNotifications": False}))
     hook = {"taskPushNotificationConfig": {"url": "https://hook.example/"}}
     assert (await v1.error("SendMessage", v1_message(configuration=hook))).code == -32003
     assert agent.turns == []

@@ -263,7 +263,7 @@ async def test_body_that_is_not_json_is_a_400(start: Start) -> None:
 async def test_push_paths_say_that_push_is_not_offered(
     start: Start, method: str, path: str
 ) -> None:
-    door = await start(_agent())
+    door = await start(_agent(), account={"pushNotifications": False})
     body = b'{"url":"https://hook.example/"}' if method == "POST" else b""
     headers = {"content-type": "application/json"}
     answer = await door.ask(Asked(method, f"{REST}{path}", headers, (body,)))

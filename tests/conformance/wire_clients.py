@@ -23,6 +23,9 @@ _V1_RESULTS: dict[str, Any] = {
     "GetTask": v1_types.Task,
     "CancelTask": v1_types.Task,
     "ListTasks": v1_types.ListTasksResponse,
+    "CreateTaskPushNotificationConfig": v1_types.TaskPushNotificationConfig,
+    "GetTaskPushNotificationConfig": v1_types.TaskPushNotificationConfig,
+    "ListTaskPushNotificationConfigs": v1_types.ListTaskPushNotificationConfigsResponse,
 }
 _V03_ANSWERS: dict[str, Any] = {
     "message/send": v03_types.SendMessageSuccessResponse,
@@ -30,12 +33,18 @@ _V03_ANSWERS: dict[str, Any] = {
     "tasks/resubscribe": v03_types.SendStreamingMessageSuccessResponse,
     "tasks/get": v03_types.GetTaskSuccessResponse,
     "tasks/cancel": v03_types.CancelTaskSuccessResponse,
+    "tasks/pushNotificationConfig/set": v03_types.SetTaskPushNotificationConfigSuccessResponse,
+    "tasks/pushNotificationConfig/get": v03_types.GetTaskPushNotificationConfigSuccessResponse,
+    "tasks/pushNotificationConfig/list": v03_types.ListTaskPushNotificationConfigSuccessResponse,
+    "tasks/pushNotificationConfig/delete": (
+        v03_types.DeleteTaskPushNotificationConfigSuccessResponse
+    ),
 }
 
 
 def check_v1(method: str, envelope: Json) -> None:
     """Fail unless the result parses strictly as the protocol's own type."""
-    if "result" in envelope:
+    if envelope.get("result") is not None:
         json_format.ParseDict(envelope["result"], _V1_RESULTS[method]())
 
 

@@ -225,10 +225,11 @@ def test_with_no_usable_skill_there_is_the_chat_skill(account) -> None:
     assert [skill.name for skill in found.skills] == ["Chat"]
 
 
-def test_push_is_off_and_asking_for_it_is_a_warning(account) -> None:
-    found, warnings = account(pushNotifications=True)
-    assert found.push_notifications is False
-    assert set(warnings) == {"pushNotifications"}
+def test_push_is_on_unless_it_is_switched_off(account) -> None:
+    default, _ = account()
+    found, warnings = account(pushNotifications=False)
+    assert (default.push_notifications, found.push_notifications) == (True, False)
+    assert not warnings
 
 
 @pytest.mark.requirement("inbound.account.bad-choice")

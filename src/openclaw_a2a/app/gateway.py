@@ -14,6 +14,7 @@ import structlog
 
 from openclaw_a2a.agents import AgentRegistry, build_agent
 from openclaw_a2a.app import channel
+from openclaw_a2a.app.push import Push
 from openclaw_a2a.inbound.approvals import ApprovalPages
 from openclaw_a2a.inbound.cards import LiveCard, account_url, build_card, described
 from openclaw_a2a.inbound.door import Door
@@ -83,6 +84,7 @@ class Gateway:
         self._rate = RateLimit(settings.limits.per_peer_rate, monotonic=time.monotonic)
         self._patience = Patience(settings.server.body_seconds)
         self.streams = Streams(settings.limits.streams, settings.server.heartbeat_seconds)
+        self._push = Push(settings.push, version=VERSION)
 
     async def __aenter__(self) -> Self:
         """Open the stores, take up what a crash left behind, and open the doors."""
@@ -163,6 +165,7 @@ class Gateway:
             streams=self.streams,
             patience=self._patience,
             new_id=new_id,
+            push=self._push.desk(engine),
         )
 
     def _card(self, account: Account, *, needs_token: bool) -> LiveCard:
@@ -219,6 +222,7 @@ class Gateway:
         )
         engine.spawn(keep_leases(engine))
         engine.spawn(forget_old(engine, times))
+        self._push.start(engine, parts)
 
     def _build_router(self, doors: list[Door]) -> Router:
         closed = [

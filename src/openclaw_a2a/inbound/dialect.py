@@ -4,9 +4,18 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Protocol
 
+from openclaw_a2a.inbound.push_configs import PushPage
+from openclaw_a2a.model.push import PushConfig
 from openclaw_a2a.runtime.live import Answer
 from openclaw_a2a.wire import v03, v1
-from openclaw_a2a.wire.requests import GetRequest, SendRequest, TaskRequest
+from openclaw_a2a.wire.requests import (
+    GetRequest,
+    PushListRequest,
+    PushRequest,
+    PushWish,
+    SendRequest,
+    TaskRequest,
+)
 from openclaw_a2a.wire.versions import Wire
 
 KEPT_BYTES = 8 * 1024 * 1024
@@ -15,6 +24,9 @@ KEPT_BYTES = 8 * 1024 * 1024
 _ENTRY_BYTES = 256
 """What keeping a result costs besides its bytes."""
 
+_ALL = 2**31 - 1
+"""0.3 has no pages of push configurations."""
+
 
 class Dialect(Protocol):
     """How one protocol generation is spoken. Answers come in their stored (1.0) spelling."""
@@ -22,6 +34,8 @@ class Dialect(Protocol):
     wire: Wire
     subscribes_to_ended: bool
     streams_early_errors: bool
+    push_path: str
+    """Where the address of a new push configuration stands."""
 
     def decode_send(self, params: bytes) -> SendRequest:
         """The parameters of a send."""
@@ -33,6 +47,26 @@ class Dialect(Protocol):
 
     def decode_task(self, params: bytes) -> TaskRequest:
         """The parameters of a cancel or subscribe."""
+        ...
+
+    def decode_push_wish(self, params: bytes) -> PushWish:
+        """The parameters of a new push configuration."""
+        ...
+
+    def decode_push(self, params: bytes) -> PushRequest:
+        """The parameters that name a push configuration."""
+        ...
+
+    def decode_push_list(self, params: bytes) -> PushListRequest:
+        """The parameters of a list of push configurations."""
+        ...
+
+    def push(self, config: PushConfig) -> bytes:
+        """A push configuration."""
+        ...
+
+    def push_list(self, page: PushPage) -> bytes:
+        """Some push configurations."""
         ...
 
     def task(self, body: bytes, history_length: int | None) -> bytes:
@@ -54,6 +88,7 @@ class DialectV1:
     wire = Wire.V1
     subscribes_to_ended = False
     streams_early_errors = False
+    push_path = "url"
 
     def decode_send(self, params: bytes) -> SendRequest:
         """The parameters of SendMessage."""
@@ -66,6 +101,26 @@ class DialectV1:
     def decode_task(self, params: bytes) -> TaskRequest:
         """The parameters of CancelTask and SubscribeToTask."""
         return v1.decode_task_request(params)
+
+    def decode_push_wish(self, params: bytes) -> PushWish:
+        """The parameters of CreateTaskPushNotificationConfig."""
+        return v1.decode_push_config(params)
+
+    def decode_push(self, params: bytes) -> PushRequest:
+        """The parameters of GetTaskPushNotificationConfig and its deletion."""
+        return v1.decode_push_request(params)
+
+    def decode_push_list(self, params: bytes) -> PushListRequest:
+        """The parameters of ListTaskPushNotificationConfigs."""
+        return v1.decode_push_list(params)
+
+    def push(self, config: PushConfig) -> bytes:
+        """The configuration, flat."""
+        return v1.encode_push_config(config)
+
+    def push_list(self, page: PushPage) -> bytes:
+        """The configurations, and where to go on."""
+        return v1.encode_push_list(page.configs, page.next_page_token)
 
     def task(self, body: bytes, history_length: int | None) -> bytes:
         """A bare task; as stored unless its history is to be cut."""
@@ -90,6 +145,7 @@ class DialectV03:
     wire = Wire.V03
     subscribes_to_ended = True
     streams_early_errors = True
+    push_path = "pushNotificationConfig.url"
 
     def __init__(self) -> None:
         self._transcode = remember(v03.transcode, most_bytes=KEPT_BYTES)
@@ -105,6 +161,27 @@ class DialectV03:
     def decode_task(self, params: bytes) -> TaskRequest:
         """The parameters of tasks/cancel and tasks/resubscribe."""
         return v03.decode_task_request(params)
+
+    def decode_push_wish(self, params: bytes) -> PushWish:
+        """The parameters of tasks/pushNotificationConfig/set."""
+        return v03.decode_push_config(params)
+
+    def decode_push(self, params: bytes) -> PushRequest:
+        """The parameters of tasks/pushNotificationConfig/get and /delete."""
+        return v03.decode_push_request(params)
+
+    def decode_push_list(self, params: bytes) -> PushListRequest:
+        """The parameters of tasks/pushNotificationConfig/list: all there are."""
+        request = v03.decode_push_list(params)
+        return PushListRequest(task_id=request.task_id, page_size=_ALL)
+
+    def push(self, config: PushConfig) -> bytes:
+        """The configuration, beside the id of its task."""
+        return v03.encode_push_config(config)
+
+    def push_list(self, page: PushPage) -> bytes:
+        """The configurations and nothing else."""
+        return v03.encode_push_list(page.configs)
 
     def task(self, body: bytes, history_length: int | None) -> bytes:
         """A task of kind `task`."""

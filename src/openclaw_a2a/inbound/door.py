@@ -8,12 +8,16 @@ from openclaw_a2a.inbound.cards import LiveCard
 from openclaw_a2a.inbound.http import Exchange
 from openclaw_a2a.inbound.identity import Callers
 from openclaw_a2a.inbound.patience import Patience
+from openclaw_a2a.inbound.push_configs import PushDesk
 from openclaw_a2a.inbound.rate import RateLimit
 from openclaw_a2a.inbound.streams import Streams
+from openclaw_a2a.model.errors import PushNotSupported
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.runtime.engine import Engine
 from openclaw_a2a.runtime.turn import AccountRules
 from openclaw_a2a.settings import Account
+
+NO_PUSH = "this agent sends no push notifications; stream or poll instead"
 
 
 class Door(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,6 +32,14 @@ class Door(msgspec.Struct, frozen=True, kw_only=True):
     streams: Streams
     patience: Patience
     new_id: Callable[[], str]
+    push: PushDesk | None = None
+    """Where push configurations are kept; None when none are."""
+
+    def push_desk(self) -> PushDesk:
+        """Where push configurations are kept. Raises: PushNotSupported."""
+        if self.push is None or not self.account.push_notifications:
+            raise PushNotSupported(NO_PUSH)
+        return self.push
 
     def admit(self, exchange: Exchange) -> Scope:
         """Who asks, limited to this account. Raises: Unauthenticated, NotAllowed, Overloaded."""

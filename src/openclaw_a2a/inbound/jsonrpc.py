@@ -9,7 +9,6 @@ from openclaw_a2a.inbound.dialect import Dialect, DialectV03, DialectV1
 from openclaw_a2a.inbound.door import Door
 from openclaw_a2a.inbound.http import Exchange
 from openclaw_a2a.inbound.identity import CHALLENGE
-from openclaw_a2a.inbound.operations import NO_PUSH
 from openclaw_a2a.inbound.streams import Coming, Stream
 from openclaw_a2a.model.errors import (
     GatewayError,
@@ -185,13 +184,43 @@ async def _cancel_v03(call: Call) -> None:
         await _answer(call, call.dialect.task(read.task_bytes(stored), None))
 
 
-async def _push(call: Call) -> None:
-    raise PushNotSupported(f"{call.envelope.method}: {NO_PUSH}")
+async def _create_push(call: Call) -> None:
+    _check_push(call)
+    wish = call.dialect.decode_push_wish(call.envelope.params)
+    path = call.dialect.push_path
+    config = await operations.create_push(call.door, call.scope, wish, path=path)
+    await _answer(call, call.dialect.push(config))
 
 
-async def _push_v03(call: Call) -> None:
-    """On 0.3 a method that is not offered does not exist."""
-    raise MethodNotFound(f"{call.envelope.method}: {NO_PUSH}")
+async def _get_push(call: Call) -> None:
+    _check_push(call)
+    request = call.dialect.decode_push(call.envelope.params)
+    config = await operations.find_push(call.door, call.scope, request)
+    await _answer(call, call.dialect.push(config))
+
+
+async def _list_push(call: Call) -> None:
+    _check_push(call)
+    request = call.dialect.decode_push_list(call.envelope.params)
+    page = await operations.list_push(call.door, call.scope, request)
+    await _answer(call, call.dialect.push_list(page))
+
+
+async def _delete_push(call: Call) -> None:
+    _check_push(call)
+    request = call.dialect.decode_push(call.envelope.params)
+    await operations.remove_push(call.door, call.scope, request)
+    await _answer(call, b"null")
+
+
+def _check_push(call: Call) -> None:
+    """On 0.3 a method that is not offered does not exist. Raises: PushNotSupported."""
+    try:
+        call.door.push_desk()
+    except PushNotSupported as error:
+        text = f"{call.envelope.method}: {error.message}"
+        kind = MethodNotFound if call.dialect.wire is Wire.V03 else PushNotSupported
+        raise kind(text) from None
 
 
 async def _extended_card(_call: Call) -> None:
@@ -209,20 +238,20 @@ _METHODS: dict[str, Callable[[Call], Awaitable[None]]] = {
     "ListTasks": _list,
     "CancelTask": _cancel,
     "SubscribeToTask": _subscribe,
-    "CreateTaskPushNotificationConfig": _push,
-    "GetTaskPushNotificationConfig": _push,
-    "ListTaskPushNotificationConfigs": _push,
-    "DeleteTaskPushNotificationConfig": _push,
+    "CreateTaskPushNotificationConfig": _create_push,
+    "GetTaskPushNotificationConfig": _get_push,
+    "ListTaskPushNotificationConfigs": _list_push,
+    "DeleteTaskPushNotificationConfig": _delete_push,
     "GetExtendedAgentCard": _extended_card,
     "message/send": _send,
     "message/stream": _send_streaming,
     "tasks/get": _get,
     "tasks/cancel": _cancel_v03,
     "tasks/resubscribe": _subscribe,
-    "tasks/pushNotificationConfig/set": _push_v03,
-    "tasks/pushNotificationConfig/get": _push_v03,
-    "tasks/pushNotificationConfig/list": _push_v03,
-    "tasks/pushNotificationConfig/delete": _push_v03,
+    "tasks/pushNotificationConfig/set": _create_push,
+    "tasks/pushNotificationConfig/get": _get_push,
+    "tasks/pushNotificationConfig/list": _list_push,
+    "tasks/pushNotificationConfig/delete": _delete_push,
     "agent/getAuthenticatedExtendedCard": _extended_card,
 }
 

@@ -1,30 +1,48 @@
-"""What can be done at a door, whatever the wire: send, stream, get, cancel, subscribe."""
+"""What can be done at a door, whatever the wire: send, stream, get, cancel, subscribe, push."""
+
+from collections.abc import Coroutine
+from typing import Any
 
 from openclaw_a2a.inbound.door import Door
+from openclaw_a2a.inbound.push_configs import PushPage
 from openclaw_a2a.inbound.streams import Coming, Stream
-from openclaw_a2a.model.errors import InvalidParams, Problem, PushNotSupported, TaskTerminal
+from openclaw_a2a.model.delivery import Delivery
+from openclaw_a2a.model.errors import InvalidParams, Problem, TaskTerminal
 from openclaw_a2a.model.ids import ContextId, MessageId, TaskId
 from openclaw_a2a.model.message import Message, Part, Role
+from openclaw_a2a.model.push import PushConfig
 from openclaw_a2a.model.states import is_terminal
 from openclaw_a2a.model.stored import encode_record
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.runtime import read
 from openclaw_a2a.runtime.cancel import cancel
-from openclaw_a2a.runtime.live import Answer, Refused, Shown
+from openclaw_a2a.runtime.live import Answer, KnownRun, Refused, Shown
+from openclaw_a2a.runtime.run import LiveRun
 from openclaw_a2a.runtime.sent import first_of, outcome_of
 from openclaw_a2a.runtime.submit import Send, submit
 from openclaw_a2a.runtime.turn import NOTHING_USABLE, is_usable
 from openclaw_a2a.wire import v1
-from openclaw_a2a.wire.requests import GetRequest, SendRequest, TaskRequest
+from openclaw_a2a.wire.requests import (
+    GetRequest,
+    PushListRequest,
+    PushRequest,
+    PushWish,
+    SendRequest,
+    TaskRequest,
+)
+from openclaw_a2a.wire.versions import Wire
 
-NO_PUSH = "this agent sends no push notifications; stream or poll instead"
+INLINE_PUSH = {
+    Wire.V1: "configuration.taskPushNotificationConfig.url",
+    Wire.V03: "configuration.pushNotificationConfig.url",
+}
 
 
 def check_request(door: Door, request: SendRequest) -> None:
     """Refuse what this agent does not offer."""
     check_tenant(request.tenant)
-    if request.push is not None and not door.account.push_notifications:
-        raise PushNotSupported(NO_PUSH)
+    if request.push is not None:
+        door.push_desk().check(request.push, INLINE_PUSH[request.push.wire])
 
 
 def check_tenant(tenant: str | None) -> None:
@@ -39,7 +57,7 @@ async def send(door: Door, scope: Scope, request: SendRequest) -> bytes | Answer
     check_request(door, request)
     if not (door.rules.takes_empty or is_usable(request.message)):
         return await _nothing_usable(door, scope, request.message)
-    run = await submit(door.engine, _command(scope, request), door.rules)
+    run = await _submit(door, scope, request)
     if not request.is_blocking:
         first = await first_of(door.engine, run)
         return first if isinstance(first, Answer) else encode_record(first.task)
@@ -61,7 +79,7 @@ async def send_streaming(
     check_request(door, request)
     if not (door.rules.takes_empty or is_usable(request.message)):
         return _whole(await _nothing_usable(door, scope, request.message))
-    run = await submit(door.engine, _command(scope, request), door.rules)
+    run = await _submit(door, scope, request)
 
     async def coming() -> Stream:
         first = await first_of(door.engine, run)
@@ -113,8 +131,64 @@ async def delete_task(door: Door, scope: Scope, task_id: TaskId) -> None:
         raise InvalidParams(f"task {task_id} {problem.message}", problems=(problem,))
 
 
-def _command(scope: Scope, request: SendRequest) -> Send:
-    return Send(scope, request.message, request.is_blocking, request.accepted_output_modes)
+async def create_push(door: Door, scope: Scope, wish: PushWish, *, path: str = "url") -> PushConfig:
+    """Make a push configuration; `path` is where its address stands in the request."""
+    desk = door.push_desk()
+    check_tenant(wish.tenant)
+    desk.check(wish, path)
+    return await desk.create(scope, wish.task_id or TaskId(""), wish)
+
+
+async def find_push(door: Door, scope: Scope, request: PushRequest) -> PushConfig:
+    """One push configuration."""
+    desk = door.push_desk()
+    check_tenant(request.tenant)
+    return await desk.find(scope, request)
+
+
+async def list_push(door: Door, scope: Scope, request: PushListRequest) -> PushPage:
+    """A page of a task's push configurations."""
+    desk = door.push_desk()
+    check_tenant(request.tenant)
+    return await desk.page(scope, request)
+
+
+async def remove_push(door: Door, scope: Scope, request: PushRequest) -> None:
+    """Remove a push configuration; one that is not there is removed already."""
+    desk = door.push_desk()
+    check_tenant(request.tenant)
+    await desk.remove(scope, request)
+
+
+def _submit(
+    door: Door, scope: Scope, request: SendRequest
+) -> Coroutine[Any, Any, LiveRun | KnownRun]:
+    if request.push is not None:
+        return _submit_followed(door, scope, request, request.push)
+    send = Send(scope, request.message, request.is_blocking, request.accepted_output_modes)
+    return submit(door.engine, send, door.rules)
+
+
+async def _submit_followed(
+    door: Door, scope: Scope, request: SendRequest, wish: PushWish
+) -> LiveRun | KnownRun:
+    """Take the message in, together with the wish to be told about its task."""
+    desk, followed = door.push_desk(), list[TaskId]()
+    if request.message.task_id is not None:
+        await desk.check_room(scope, request.message.task_id, wish)
+
+    def follow(task_id: TaskId, cursor: int) -> Delivery:
+        followed.append(task_id)
+        return desk.delivery(wish, task_id, cursor)
+
+    modes = request.accepted_output_modes
+    send = Send(scope, request.message, request.is_blocking, modes, follow)
+    run = await submit(door.engine, send, door.rules)
+    if not followed:  # the message was taken before, perhaps without the wish
+        first = await first_of(door.engine, run)
+        if isinstance(first, Shown):
+            await desk.create(scope, first.task.id, wish)
+    return run
 
 
 def _whole(answer: Answer) -> Stream:

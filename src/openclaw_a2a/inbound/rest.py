@@ -12,16 +12,15 @@ from openclaw_a2a.inbound.jsonrpc import DIALECTS, error_headers, last_event_id
 from openclaw_a2a.model.errors import (
     GatewayError,
     GatewayFault,
-    PushNotSupported,
     RouteNotFound,
     UnsupportedOperation,
     VersionNotSupported,
 )
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.turn import Scope
-from openclaw_a2a.wire import errors, sse
-from openclaw_a2a.wire.requests import TaskRequest
-from openclaw_a2a.wire.rest import decode_get_query, decode_list_query
+from openclaw_a2a.wire import errors, sse, v1
+from openclaw_a2a.wire.requests import PushRequest, TaskRequest
+from openclaw_a2a.wire.rest import decode_get_query, decode_list_query, decode_push_list_query
 from openclaw_a2a.wire.strict import check_json
 from openclaw_a2a.wire.versions import Wire, read_version
 
@@ -93,12 +92,20 @@ def _find(method: str, path: str) -> tuple[Step, str]:
 
 def _find_task(method: str, rest: list[str]) -> tuple[Step, str] | None:
     if len(rest) > 1:
-        return (_push, rest[0]) if rest[1] == "pushNotificationConfigs" else None
+        return _find_push(method, rest)
     task_id, colon, verb = rest[0].rpartition(":")
     if colon and (method, verb) in _ON_TASK:
         return _ON_TASK[method, verb], task_id
     step = _TASK_ITSELF.get(method)
     return None if step is None or not rest[0] else (step, rest[0])
+
+
+def _find_push(method: str, rest: list[str]) -> tuple[Step, str] | None:
+    if rest[1] != "pushNotificationConfigs":
+        return None
+    config_id = "/".join(rest[2:])
+    step = _PUSH.get((method, bool(config_id)))
+    return None if step is None else (lambda visit: step(visit, config_id), rest[0])
 
 
 async def _body(visit: Visit) -> bytes:
@@ -163,8 +170,30 @@ async def _delete(visit: Visit) -> None:
     await _answer(visit, b"{}")
 
 
-async def _push(_visit: Visit) -> None:
-    raise PushNotSupported(operations.NO_PUSH)
+async def _create_push(visit: Visit, config_id: str) -> None:
+    visit.door.push_desk()
+    wish = v1.decode_push_config(await _body(visit), task_id=visit.task_id)
+    config = await operations.create_push(visit.door, visit.scope, wish)
+    await _answer(visit, _DIALECT.push(config))
+
+
+async def _list_push(visit: Visit, config_id: str) -> None:
+    request = decode_push_list_query(visit.exchange.query(), task_id=visit.task_id)
+    page = await operations.list_push(visit.door, visit.scope, request)
+    await _answer(visit, _DIALECT.push_list(page))
+
+
+async def _get_push(visit: Visit, config_id: str) -> None:
+    request = PushRequest(task_id=visit.task_id, id=config_id)
+    await _answer(
+        visit, _DIALECT.push(await operations.find_push(visit.door, visit.scope, request))
+    )
+
+
+async def _delete_push(visit: Visit, config_id: str) -> None:
+    request = PushRequest(task_id=visit.task_id, id=config_id)
+    await operations.remove_push(visit.door, visit.scope, request)
+    await _answer(visit, b"{}")
 
 
 async def _extended_card(_visit: Visit) -> None:
@@ -203,3 +232,10 @@ _ON_TASK: dict[tuple[str, str], Step] = {
     ("POST", "subscribe"): _subscribe,
 }
 _TASK_ITSELF: dict[str, Step] = {"GET": _get, "DELETE": _delete}
+_PUSH: dict[tuple[str, bool], Callable[[Visit, str], Awaitable[None]]] = {
+    ("POST", False): _create_push,
+    ("GET", False): _list_push,
+    ("GET", True): _get_push,
+    ("DELETE", True): _delete_push,
+}
+"""By method, and whether the path names a configuration."""

@@ -120,7 +120,7 @@ class AccountReader:
             max_body_bytes=take.count("maxBodyBytes", default=1_048_576),
             default_input_modes=input_modes,
             default_output_modes=output_modes,
-            push_notifications=self._push_notifications(),
+            push_notifications=take.flag("pushNotifications", default=True),
             agent_style=self._choice("agentStyle", AgentStyle.HYBRID),
             origin_routing_policy=self._choice(
                 "originRoutingPolicy", OriginRoutingPolicy.SUPPRESS_GENERIC_FOLLOWUP
@@ -170,12 +170,6 @@ class AccountReader:
             message = f"is needed, because no agent is called main: one of {', '.join(agents)}"
             self._problem("defaultAgentId", message, "required")
         return next(iter(agents))
-
-    def _push_notifications(self) -> bool:
-        if self._forgiving.flag("pushNotifications", default=False):
-            message = "push notifications are not available in this version; the card says so"
-            self._report.warning(join(self._path, "pushNotifications"), message, "unavailable")
-        return False
 
     def _choice(self, key: str, default: _Choice) -> _Choice:
         value = self._values.get(key, default.value)

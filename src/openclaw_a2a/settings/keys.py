@@ -47,7 +47,8 @@ class OpenClawKeys(Section, frozen=True):
 
     enabled: Annotated[bool, Meta(description="Offer OpenClaw's agents.")] = True
     expose: Annotated[
-        tuple[str, ...] | Literal["all"], Meta(description="Which of its agents, by their ids.")
+        tuple[str, ...] | Literal["all"],
+        Meta(description="Which of its agents: all, or a list of ids."),
     ] = "all"
     config_path: Annotated[
         str, Meta(description="OpenClaw's config; left out: where OpenClaw itself looks.")
@@ -92,7 +93,9 @@ class AccountKeys(Section, frozen=True):
     default_output_modes: Annotated[tuple[str, ...], Meta(description="Media types given.")] = (
         TEXT_MODES
     )
-    push_notifications: bool = False
+    push_notifications: Annotated[
+        bool, Meta(description="Callers may have webhooks told about their tasks.")
+    ] = True
     agent_style: AgentStyle = AgentStyle.HYBRID
     origin_routing_policy: OriginRoutingPolicy = OriginRoutingPolicy.SUPPRESS_GENERIC_FOLLOWUP
     task_store: Annotated[

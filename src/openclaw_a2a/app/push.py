@@ -1,0 +1,65 @@
+"""Joins push notifications: one outbox with its courier for each engine."""
+
+import random
+from contextlib import AsyncExitStack
+
+from openclaw_a2a.inbound.push_address import Resolve, Resolver
+from openclaw_a2a.inbound.push_configs import PushDesk
+from openclaw_a2a.inbound.push_courier import Poster, PostRules, PushCourier
+from openclaw_a2a.model.push import KIND
+from openclaw_a2a.ports import Courier
+from openclaw_a2a.runtime.backoff import OutboxRules
+from openclaw_a2a.runtime.engine import Engine
+from openclaw_a2a.runtime.outbox import Outbox
+from openclaw_a2a.settings import PushSettings
+
+
+class Push:
+    """The outboxes of a gateway, and the desks at which callers ask for notifications."""
+
+    def __init__(
+        self, settings: PushSettings, *, version: str, resolve: Resolve | None = None
+    ) -> None:
+        self._settings = settings
+        self._agent_name = f"openclaw-a2a/{version}"
+        self._resolve = resolve or Resolver(settings.parallel)
+        self._posters: dict[Engine, Poster] = {}
+        self.outboxes: dict[Engine, Outbox] = {}
+
+    def desk(self, engine: Engine) -> PushDesk:
+        """The desk for the tasks of an engine."""
+        if engine not in self.outboxes:
+            self.outboxes[engine] = self._make_outbox(engine)
+        return PushDesk(
+            store=engine.store,
+            outbox=self.outboxes[engine],
+            now=engine.clock.now,
+            per_task=self._settings.per_task,
+            allow_private=self._settings.allow_private,
+        )
+
+    def start(self, engine: Engine, parts: AsyncExitStack) -> None:
+        """Begin to deliver; `parts` stop it again."""
+        if engine in self.outboxes:
+            parts.push_async_callback(self._posters[engine].close)
+            parts.push_async_callback(self.outboxes[engine].stop)
+            self.outboxes[engine].start()
+
+    def _make_outbox(self, engine: Engine) -> Outbox:
+        settings = self._settings
+        post_rules = PostRules(
+            timeout_s=settings.timeout_seconds,
+            allow_private=settings.allow_private,
+            agent_name=self._agent_name,
+        )
+        poster = Poster(post_rules, resolve=self._resolve, now=engine.clock.now)
+        self._posters[engine] = poster
+        couriers: dict[str, Courier] = {KIND: PushCourier(engine.store, poster)}
+        rules = OutboxRules(
+            attempts=settings.attempts,
+            backoff_s=settings.backoff_seconds,
+            most_backoff_s=settings.most_backoff_seconds,
+            attempt_s=settings.timeout_seconds,
+            parallel=settings.parallel,
+        )
+        return Outbox(engine, couriers, rules, roll=random.random)

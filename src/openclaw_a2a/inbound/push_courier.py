@@ -1,0 +1,183 @@
+"""Posts push notifications to webhooks: one request each, to an address that was checked."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, cast
+
+import msgspec
+
+from openclaw_a2a.inbound.http import A2A_JSON, JSON
+from openclaw_a2a.inbound.push_address import Resolve, find_addresses
+from openclaw_a2a.inbound.push_notice import Notice, next_notice
+from openclaw_a2a.model.delivery import Delivery
+from openclaw_a2a.model.push import PushConfig
+from openclaw_a2a.ports import Brought, Missed, Store
+from openclaw_a2a.wire.versions import Wire
+
+if TYPE_CHECKING:
+    import httpx2
+
+_MOST_READ = 16 * 1024
+_GONE = 410
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+_decoder = msgspec.json.Decoder(PushConfig)
+
+
+class PostRules(msgspec.Struct, frozen=True):
+    """How requests are made."""
+
+    timeout_s: float
+    allow_private: bool
+    agent_name: str
+
+
+class Poster:
+    """Makes the requests. Connections are not kept: each one is checked when it is made."""
+
+    def __init__(self, rules: PostRules, *, resolve: Resolve, now: Callable[[], datetime]) -> None:
+        self._rules = rules
+        self._resolve = resolve
+        self._now = now
+        self._transport: httpx2.AsyncHTTPTransport | None = None
+
+    async def close(self) -> None:
+        """Let go of everything."""
+        if self._transport is not None:
+            await self._transport.aclose()
+
+    async def post(self, url: str, body: bytes, headers: dict[str, str]) -> Missed | None:
+        """Post once; None when it was taken, otherwise why not."""
+        import httpx2  # loaded with the first notification: a gateway without any starts faster
+
+        try:
+            address = httpx2.URL(url)
+        except httpx2.InvalidURL as error:
+            return Missed(f"the address cannot be used: {error}", is_final=True)
+        host, port = address.raw_host.decode("ascii"), address.port
+        found = await find_addresses(
+            host,
+            port or _DEFAULT_PORTS.get(address.scheme, 0),
+            resolve=self._resolve,
+            allow_private=self._rules.allow_private,
+        )
+        if isinstance(found, Missed):
+            return found
+        named = {"Host": address.netloc.decode("ascii"), "User-Agent": self._rules.agent_name}
+        for ip in found[:-1]:
+            with suppress(httpx2.ConnectError):
+                return await self._post_to(ip, address, body, {**named, **headers})
+        try:
+            return await self._post_to(found[-1], address, body, {**named, **headers})
+        except httpx2.ConnectError as error:
+            return Missed(f"{host} cannot be reached: {error}")
+
+    async def _post_to(
+        self, ip: str, address: "httpx2.URL", body: bytes, headers: dict[str, str]
+    ) -> Missed | None:
+        """Post to one address of the host. Raises: httpx2.ConnectError."""
+        import httpx2
+
+        host, limit = address.raw_host.decode("ascii"), self._rules.timeout_s
+        extensions = {"timeout": httpx2.Timeout(limit).as_dict(), "sni_hostname": host}
+        request = httpx2.Request(
+            "POST",
+            address.copy_with(host=ip),
+            headers=headers,
+            content=body,
+            extensions=extensions,
+        )
+        try:
+            return await self._send(request)
+        except httpx2.ConnectError:
+            raise
+        except httpx2.TimeoutException:
+            return Missed(f"{host} did not answer within {limit:g} s")
+        except httpx2.TransportError as error:
+            return Missed(f"the connection to {host} broke: {type(error).__name__}")
+
+    async def _send(self, request: "httpx2.Request") -> Missed | None:
+        response = await self._opened().handle_async_request(request)
+        try:
+            await _read_a_little(response)
+        finally:
+            await response.aclose()
+        if 200 <= response.status_code < 300:
+            return None
+        return self._refusal(response)
+
+    def _opened(self) -> "httpx2.AsyncHTTPTransport":
+        import httpx2
+
+        if self._transport is None:
+            # A proxy would look the name up again, elsewhere: what was checked must be called.
+            # Kept connections would be shared by all names at one address.
+            self._transport = httpx2.AsyncHTTPTransport(
+                verify=httpx2.create_ssl_context(),
+                trust_env=False,
+                limits=httpx2.Limits(max_connections=None, max_keepalive_connections=0),
+            )
+        return self._transport
+
+    def _refusal(self, response: "httpx2.Response") -> Missed:
+        status = response.status_code
+        reason = f"it answered {status}"
+        if 300 <= status < 400:
+            reason += "; redirects are not followed"
+        wait_s = retry_after_s(response.headers.get("retry-after"), self._now())
+        return Missed(reason, wait_s, is_final=status == _GONE)
+
+
+class PushCourier:
+    """Brings what happens to a task to a webhook."""
+
+    def __init__(self, store: Store, poster: Poster) -> None:
+        self._store = store
+        self._poster = poster
+
+    def lane(self, delivery: Delivery) -> str:
+        """The webhook's host."""
+        return _decoder.decode(delivery.body).host.lower()
+
+    async def bring(self, delivery: Delivery) -> Brought | Missed | None:
+        """Post the next notification, if there is one."""
+        config = _decoder.decode(delivery.body)
+        notice = await next_notice(self._store, Wire(config.wire), delivery)
+        if not isinstance(notice, Notice):
+            return notice
+        missed = await self._poster.post(config.url, notice.body, _headers(config))
+        return missed or notice.brings_to
+
+
+def retry_after_s(header: str | None, now: datetime) -> float | None:
+    """How long a receiver wants to be left alone; None when it does not say."""
+    text = (header or "").strip()
+    if text.isascii() and text.isdigit():
+        return float(text[:12])
+    try:
+        moment = parsedate_to_datetime(text)
+    except (ValueError, IndexError, TypeError, OverflowError):
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return max(0.0, (moment - now).total_seconds())
+
+
+def _headers(config: PushConfig) -> dict[str, str]:
+    media_type = A2A_JSON if config.wire == Wire.V1.value else JSON
+    headers = {"Content-Type": media_type.decode("ascii")}
+    if config.token:
+        headers["X-A2A-Notification-Token"] = config.token
+    if config.schemes and config.credentials:
+        headers["Authorization"] = f"{config.schemes[0]} {config.credentials}"
+    return headers
+
+
+async def _read_a_little(response: "httpx2.Response") -> None:
+    """Let the receiver finish its answer, which nobody needs, unless it is long."""
+    size = 0
+    async for chunk in cast("httpx2.AsyncByteStream", response.stream):
+        size += len(chunk)
+        if size > _MOST_READ:
+            return
