@@ -130,7 +130,7 @@ async def test_webhook_that_is_not_there_changes_nothing(adapter, caplog):
     async with receiving() as receiver:
         url = receiver.url
     task = await adapter.handle(v1("hi", {"url": url}))
-    await logged(caplog, "cannot be reached")
+    await logged(caplog, "was not told")
     assert (await adapter.get_task(task.id)).status.message.text == "echo: hi"
 
 

@@ -2,8 +2,9 @@
 
 import logging
 
-import httpx2
-
+from openclaw_a2a.app.gateway import VERSION, SystemClock
+from openclaw_a2a.inbound.push_address import Resolver
+from openclaw_a2a.inbound.push_courier import Poster, PostRules
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.stored import encode_event
 from openclaw_a2a.model.task import StatusUpdate, Task
@@ -11,8 +12,10 @@ from openclaw_a2a.wire import v03
 from openclaw_a2a.wire.requests import PushWish
 from openclaw_a2a.wire.versions import Wire
 
-_DELIVERED = frozenset({200, 201, 202, 204})
-_TIMEOUT_S = 30.0
+_RULES = PostRules(timeout_s=30.0, allow_private=True, agent_name=f"openclaw-a2a/{VERSION}")
+"""Whoever writes the program names the webhook, so it may be anywhere."""
+
+_AT_ONCE = 8
 _log = logging.getLogger(__name__)
 
 
@@ -21,7 +24,7 @@ class EndNotices:
 
     def __init__(self) -> None:
         self.webhooks: dict[TaskId, PushWish] = {}
-        self._client: httpx2.AsyncClient | None = None
+        self._poster: Poster | None = None
 
     async def tell(self, task: Task) -> bool:
         """Tell the webhook of the task that it ended; True when the webhook took it.
@@ -31,27 +34,19 @@ class EndNotices:
         webhook = self.webhooks.pop(task.id, None)
         if webhook is None:
             return False
-        try:
-            answer = await self._http().post(
-                webhook.url, content=_body(webhook, task), headers=_headers(webhook)
-            )
-        except Exception as error:
-            _log.warning("The webhook of task %s cannot be reached: %s", task.id, error)
-            return False
-        if answer.status_code not in _DELIVERED:
-            _log.warning("The webhook of task %s answered %s.", task.id, answer.status_code)
-        return answer.status_code in _DELIVERED
+        if self._poster is None:
+            self._poster = Poster(_RULES, resolve=Resolver(_AT_ONCE), now=SystemClock().now)
+        body, headers = _body(webhook, task), _headers(webhook)
+        missed = await self._poster.post(webhook.url, body, headers)
+        if missed is not None:
+            _log.warning("The webhook of task %s was not told: %s.", task.id, missed.reason)
+        return missed is None
 
     async def close(self) -> None:
-        """Close the HTTP client."""
-        client, self._client = self._client, None
-        if client is not None:
-            await client.aclose()
-
-    def _http(self) -> httpx2.AsyncClient:
-        if self._client is None:
-            self._client = httpx2.AsyncClient(timeout=_TIMEOUT_S, trust_env=False)
-        return self._client
+        """Let go of the connections."""
+        poster, self._poster = self._poster, None
+        if poster is not None:
+            await poster.close()
 
 
 def _body(webhook: PushWish, task: Task) -> bytes:
