@@ -21,7 +21,7 @@ from openclaw_a2a.app.adapters_auth import (
     ask,
     token_callers,
 )
-from openclaw_a2a.app.adapters_card import AdapterCard, build_agent_card, read_card, rpc_url
+from openclaw_a2a.app.adapters_card import AdapterCard, build_agent_card, read_card
 from openclaw_a2a.app.gateway import Gateway, SystemClock
 from openclaw_a2a.inbound.cards import BEARER, BEARER_NEEDED, LiveCard
 from openclaw_a2a.inbound.http import Receive, Scope, Send
@@ -107,7 +107,7 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
     def callers(self) -> Callers:
         """Who may ask. Raises: ValueError."""
         if self.auth is None:
-            return OpenCallers([urlsplit(rpc_url(self.card)).hostname or ""])
+            return OpenCallers([urlsplit(self.card.url).hostname or ""])
         return AskedCallers() if callable(self.auth) else token_callers(self.auth)
 
     def gateway(self) -> "AdapterGateway":
@@ -250,7 +250,7 @@ def _account(account: AccountId, card: AgentCard) -> Account:
         enabled=True,
         label=card.name,
         description=card.description,
-        public_base_url=rpc_url(card).rstrip("/"),
+        public_base_url=card.url.rstrip("/"),
         default_agent_id=_AGENT,
         protocol_version="0.3.0",
         agent_card_path="/.well-known/agent-card.json",

@@ -97,12 +97,6 @@ def read_card(card: Json, adapter: AgentAdapter) -> AgentCard:
         raise ValueError(f"This is no agent card: {error}.") from error
 
 
-def rpc_url(card: AgentCard) -> str:
-    """Where the card says that JSON-RPC is spoken."""
-    urls = [one.url for one in card.supported_interfaces if one.protocol_binding == "JSONRPC"]
-    return urls[0] if urls else DEFAULT_URL
-
-
 def _provider(provider: Json) -> AgentProvider | None:
     if provider is None or isinstance(provider, AgentProvider):
         return provider
@@ -150,5 +144,5 @@ class AdapterCard(LiveCard):
         super().__init__(account, lambda _profile: card, lambda: None)
 
     def _encode(self, card: AgentCard) -> dict[bool, tuple[bytes, bytes]]:
-        clean, hybrid = card_json(card), hybrid_card_json(card, url=rpc_url(card))
+        clean, hybrid = card_json(card), hybrid_card_json(card, url=card.url)
         return {True: (clean, etag(clean).encode()), False: (hybrid, etag(hybrid).encode())}

@@ -16,7 +16,7 @@ import uvicorn
 
 from openclaw_a2a.agents.adapter import AgentAdapter
 from openclaw_a2a.app.adapters_app import AdapterGateway, Serving, to_a2a
-from openclaw_a2a.app.adapters_card import OVERRIDES, rpc_url
+from openclaw_a2a.app.adapters_card import OVERRIDES
 from openclaw_a2a.app.banner import tell
 from openclaw_a2a.app.logs import configure_logs
 from openclaw_a2a.app.server import DrainingServer, listen
@@ -93,7 +93,7 @@ class _Service:
             stop_s = gateway.settings.server.stop_seconds
             self._server = _Announced(self._config(gateway), gateway, stop_s)
             card = self._serving.card
-            self._server.words = f"{card.name} is ready at {rpc_url(card)}"
+            self._server.words = f"{card.name} is ready at {card.url}"
             if not self._is_stopped:
                 await self._server.serve(sockets=[self._listener])
 

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from openclaw_a2a.agents import CallableAgent
+from openclaw_a2a.agents import AgentAdapter, CallableAgent
+from openclaw_a2a.agents.bridge import AdapterAgent
 from openclaw_a2a.app.gateway import Gateway, build_app
 from openclaw_a2a.app.server import serve_gateway
 from openclaw_a2a.model.errors import GatewayError
@@ -16,13 +17,13 @@ from openclaw_a2a.settings import Loaded, Settings, load_settings
 
 
 def serve(
-    answer: Callable[..., Any] | Agent,
+    answer: Callable[..., Any] | Agent | AgentAdapter,
     *,
     name: str | None = None,
     port: int | None = None,
     settings: Mapping[str, Json] | None = None,
 ) -> int:
-    """Serve a function (or any Agent) as an A2A agent until the process is stopped.
+    """Serve a function (or any Agent or AgentAdapter) as an A2A agent until the process is stopped.
 
     The function takes the text (and, when it wants, the turn) and returns or yields the answer;
     it may be sync, async or a generator. `name` stands on the agent card. Settings come from the
@@ -46,7 +47,9 @@ def serve(
         raise SystemExit(2) from None
 
 
-def _agent(answer: Callable[..., Any] | Agent) -> Agent:
+def _agent(answer: Callable[..., Any] | Agent | AgentAdapter) -> Agent:
+    if isinstance(answer, AgentAdapter):
+        return AdapterAgent(answer)
     if hasattr(answer, "recovery"):
         return cast("Agent", answer)
     return CallableAgent(cast("Callable[..., Any]", answer))

@@ -66,3 +66,9 @@ class AgentCard(Record, frozen=True):
     icon_url: str | None = None
     security_schemes: dict[str, JsonObject] | None = None
     security_requirements: tuple[JsonObject, ...] = ()
+
+    @property
+    def url(self) -> str:
+        """Where JSON-RPC is spoken; what 0.3 calls the address of an agent. Empty: nowhere."""
+        spoken = [one for one in self.supported_interfaces if one.protocol_binding == "JSONRPC"]
+        return spoken[0].url if spoken else ""
