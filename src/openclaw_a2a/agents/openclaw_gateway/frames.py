@@ -57,12 +57,19 @@ class Named(Wire, frozen=True):
 
 
 class Origin(Wire, frozen=True):
-    """Whose an event is: the members by which listeners choose."""
+    """Whose an event is, by which listeners choose; for `agent` events all but what it says."""
 
     run_id: str | None = None
     session_key: str | None = None
     request: Named | None = None
     """Approvals name theirs one level deeper."""
+    stream: str = ""
+    data: Raw = _NULL
+
+    @property
+    def run(self) -> str | None:
+        """The run it belongs to."""
+        return self.run_id or (self.request.run_id if self.request else None)
 
     @property
     def session(self) -> str | None:
@@ -70,7 +77,9 @@ class Origin(Wire, frozen=True):
         return self.session_key or (self.request.session_key if self.request else None)
 
 
-_NOBODY: Final = Origin()
+NOBODY: Final = Origin()
+"""The origin of an event that names neither run nor session."""
+
 _frames = msgspec.json.Decoder(Frame)
 _origins = msgspec.json.Decoder(Origin)
 _UNREADABLE = (msgspec.MsgspecError, UnicodeError, RecursionError)
@@ -89,7 +98,7 @@ def read_origin(payload: Raw) -> Origin:
     try:
         return _origins.decode(payload)
     except _UNREADABLE:
-        return _NOBODY
+        return NOBODY
 
 
 def read_as(shape: type[_Shape], payload: Raw | bytes) -> _Shape | None:

@@ -3,12 +3,12 @@
 import asyncio
 import itertools
 import random
+from collections import deque
 from collections.abc import Mapping
 from typing import Final, TypeVar
 from weakref import WeakKeyDictionary
 
 import anyio
-import msgspec
 import structlog
 from msgspec import Raw
 from websockets.asyncio.client import ClientConnection
@@ -48,6 +48,7 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S, _HURRIED_PAUSE_S = 0.1, 15.0, 0.2
 _CLOSE_S: Final = 2.0
 _STEADY_S: Final = 5.0
 _MOST_ODDITIES: Final = 256
+_MOST_LET_GO: Final = 1024
 _chance: Final = random.SystemRandom()
 _GONE: Final = Frame("res", error=Refusal(code="CONNECTION_LOST"))
 
@@ -72,6 +73,8 @@ class Link:
         self._posted: dict[str, Listening] = {}
         self._by_session: dict[str, list[Listening]] = {}
         self._others: list[Listening] = []
+        self._let_go: deque[str] = deque(maxlen=_MOST_LET_GO)
+        """Requests whose answers nobody waits for any more."""
         self._oddities: set[str] = set()
         self._keeper: asyncio.Task[None] | None = None
         self._users = 0
@@ -137,7 +140,8 @@ class Link:
                 " seconds; look at its log, or try again."
             ) from None
         finally:
-            self._calls.pop(request_id, None)
+            if self._calls.pop(request_id, None) is not None and not answer.done():
+                self._let_go.append(request_id)
         if frame is _GONE:
             raise self._gone()
         if not frame.ok:
@@ -204,13 +208,10 @@ class Link:
 
     async def _open(self) -> tuple[ClientConnection, Hello] | Failure:
         """Try once, with the token as it is now: somebody may have changed it."""
-        site = self.site
         try:
-            token = read_token(site.token, environ=self._environ) if site.token else ""
-        except SettingsInvalid as error:
-            reason = f"There is no token for OpenClaw at {site.url}: {error.message}"
-            return Failure(AgentUnavailable(reason), is_final=True)
-        self.address = msgspec.structs.replace(self.address, token=token)
+            self.address = site_address(self.site, self._environ)
+        except AgentUnavailable as error:
+            return Failure(error, is_final=True)
         return await open_socket(self.address)
 
     async def _pause(self, pause_s: float) -> None:
@@ -319,10 +320,10 @@ class Link:
             if event in listening.wanted.events:
                 listening.put(Happened(event, payload))
         if self._by_session:
-            session = read_origin(payload).session or ""
-            for listening in self._by_session.get(session, ()):
+            origin = read_origin(payload)
+            for listening in self._by_session.get(origin.session or "", ()):
                 if event in listening.wanted.events:
-                    listening.put(Happened(event, payload))
+                    listening.put(Happened(event, payload, origin))
 
     def _take_answer(self, frame: Frame) -> None:
         answer = self._calls.get(frame.id)
@@ -333,8 +334,8 @@ class Link:
         listening = self._posted.get(frame.id)
         if listening is not None:
             listening.put(Answered(frame.id, frame))
-        else:
-            self._note_oddity("an answer to no question of ours, or one that came too late")
+        elif frame.id not in self._let_go:
+            self._note_oddity("an answer to no question of ours")
 
     def _note_oddity(self, what: str) -> None:
         """Say once what the gateway sent that is of no use; the rest would fill the log."""
@@ -349,6 +350,7 @@ class Link:
     def _stop_listening(self, listening: Listening) -> None:
         for request_id in listening.requests:
             self._posted.pop(request_id, None)
+            self._let_go.append(request_id)
         listening.requests.clear()
         session = listening.wanted.session_key
         group = self._others if session is None else self._by_session.get(session, [])
@@ -356,6 +358,16 @@ class Link:
             group.remove(listening)
         if session is not None and not group:
             self._by_session.pop(session, None)
+
+
+def site_address(site: Site, environ: Mapping[str, str] | None) -> Address:
+    """The site with its token, read now. Raises: AgentUnavailable when there is none."""
+    try:
+        token = read_token(site.token, environ=environ) if site.token else ""
+    except SettingsInvalid as error:
+        reason = f"There is no token for OpenClaw at {site.url}: {error.message}."
+        raise AgentUnavailable(reason) from None
+    return Address(site.url, token, site.device_key)
 
 
 _links: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Site, Link]] = WeakKeyDictionary()

@@ -16,7 +16,7 @@ import anyio
 import msgspec
 from msgspec import Raw
 
-from openclaw_a2a.agents.openclaw_gateway.frames import Frame
+from openclaw_a2a.agents.openclaw_gateway.frames import NOBODY, Frame, Origin
 from openclaw_a2a.agents.openclaw_gateway.handshake import Hello
 from openclaw_a2a.model.message import Record
 
@@ -29,6 +29,8 @@ class Happened(msgspec.Struct, frozen=True, gc=False):
 
     event: str
     payload: Raw
+    origin: Origin = NOBODY
+    """Read for those who listen to one session only."""
 
 
 class Answered(msgspec.Struct, frozen=True, gc=False):

@@ -1,0 +1,277 @@
+"""An agent of a running OpenClaw gateway."""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
+from typing import ClassVar, Final, Self, cast
+
+import anyio
+import msgspec
+
+from openclaw_a2a.agents.openclaw_gateway.approvals import (
+    as_approval,
+    pending_approvals,
+    resolve_approval,
+)
+from openclaw_a2a.agents.openclaw_gateway.attachments import build_attachments
+from openclaw_a2a.agents.openclaw_gateway.handshake import Policy, Site
+from openclaw_a2a.agents.openclaw_gateway.http_road import HttpQuestion, HttpRoad
+from openclaw_a2a.agents.openclaw_gateway.later import LateWatch
+from openclaw_a2a.agents.openclaw_gateway.link import Link, release_link, site_address, take_link
+from openclaw_a2a.agents.openclaw_gateway.listening import Wanted
+from openclaw_a2a.agents.openclaw_gateway.listing import GatewayAgent, Roster, list_agents_over_http
+from openclaw_a2a.agents.openclaw_gateway.media import Shelf
+from openclaw_a2a.agents.openclaw_gateway.options import OpenClawGatewayOptions
+from openclaw_a2a.agents.openclaw_gateway.run_book import RUN_PREFIX, Pause
+from openclaw_a2a.agents.openclaw_gateway.session import session_at_openclaw
+from openclaw_a2a.agents.openclaw_gateway.turn import Errand, Following
+from openclaw_a2a.agents.openclaw_gateway.turn_events import FOLLOWED
+from openclaw_a2a.agents.openclaw_gateway.visit import Visit
+from openclaw_a2a.agents.openclaw_gateway.wording import message_of
+from openclaw_a2a.model.approval import Approval
+from openclaw_a2a.model.errors import AgentError, AgentUnavailable, TaskNotCancelable
+from openclaw_a2a.model.ids import Json, JsonObject, TaskId
+from openclaw_a2a.model.late import LateEvent, RecentTask
+from openclaw_a2a.model.profile import AgentProfile
+from openclaw_a2a.model.reply import AgentEvent
+from openclaw_a2a.model.turn import Binding, Turn
+from openclaw_a2a.ports import Recovery
+
+_STOP_S: Final = 75.0
+_RETRY_S: Final = 15.0
+_BEFORE_HTTP_S: Final = 2.0
+_HTTP_S: Final = 600.0
+
+
+class OpenClawGatewayAgent:
+    """Answers turns by runs inside OpenClaw, and finds them again after every kind of break.
+
+    A run of ours has the name `a2a-` and the engine's run id, so that it can be asked for after a
+    restart, and told from the runs of others by its name alone.
+    """
+
+    options_type: ClassVar[type[msgspec.Struct]] = OpenClawGatewayOptions
+
+    def __init__(
+        self, options: OpenClawGatewayOptions, *, environ: Mapping[str, str] | None = None
+    ) -> None:
+        self.recovery = Recovery.FAIL if options.road == "http" else Recovery.REATTACH
+        self._options = options
+        self._environ = environ
+        device_key = options.device_key.removeprefix("file:")
+        self._site = Site(options.socket_url, options.token, device_key)
+        self._link: Link | None = None
+        self._is_leaving = False
+        self._roster = Roster()
+        self._tasks: dict[str, TaskId] = {}
+        """Our tasks by the runs that are being followed."""
+
+    @classmethod
+    def from_options(
+        cls, options: OpenClawGatewayOptions, *, environment: Mapping[str, str] | None
+    ) -> Self:
+        """The agent that the settings ask for."""
+        return cls(options, environ=environment)
+
+    # ---------------------------------------------------------------- turns
+
+    async def run(self, turn: Turn) -> AsyncIterator[AgentEvent]:
+        """Answer the turn. Closing the iterator ends the run inside OpenClaw.
+
+        Raises: AgentUnavailable (OpenClaw is out of reach), AgentFailed (it refused or failed).
+        """
+        link = await self._link_for_turn()
+        events = self._over_http(turn) if link is None else self._over_link(link, turn)
+        async with aclosing(events):
+            async for event in events:
+                yield event
+
+    async def _over_link(self, link: Link, turn: Turn) -> AsyncGenerator[AgentEvent]:
+        agent_id = await self._agent_id(link)
+        errand = self._errand(link, turn, agent_id)
+        with link.listen(Wanted(FOLLOWED, errand.shelf.session_key)) as listening:
+            visit = Visit(link, listening, turn, errand)
+            self._tasks[visit.run_id] = turn.task_id
+            try:
+                for event in await visit.begin():
+                    yield event
+                while not visit.is_over:
+                    for event in await visit.next():
+                        yield event
+            finally:
+                self._tasks.pop(visit.run_id, None)
+                if not self._is_leaving:
+                    with anyio.move_on_after(_STOP_S, shield=True):
+                        await visit.stop()
+
+    async def _over_http(self, turn: Turn) -> AsyncGenerator[AgentEvent]:
+        options = self._options
+        address = site_address(self._site, self._environ)
+        agent_id = options.agent_id or _only(await list_agents_over_http(address), options.url)
+        attached = build_attachments(turn, Policy())
+        question = HttpQuestion(
+            agent_id,
+            session_at_openclaw(turn.session_key, agent_id),
+            message_of(turn, attached.notes),
+            attached.images,
+            turn.attempt,
+        )
+        road = HttpRoad(address, timeout_s=options.timeout_seconds or _HTTP_S)
+        events = cast("AsyncGenerator[AgentEvent]", road.run(question))
+        async with aclosing(events):
+            async for event in events:
+                yield event
+
+    async def _link_for_turn(self) -> Link | None:
+        """The connection; None when OpenClaw is to be asked over HTTP."""
+        if self._options.road == "http":
+            return None
+        link, patience_s = self._use(), self._options.connect_seconds
+        if self._options.road == "websocket":
+            await link.connected(patience_s)
+            return link
+        try:
+            await link.connected(min(patience_s, _BEFORE_HTTP_S))
+        except AgentUnavailable:
+            if await HttpRoad(link.address, timeout_s=_BEFORE_HTTP_S).is_open():
+                return None
+            await link.connected(max(0.0, patience_s - _BEFORE_HTTP_S))
+        return link
+
+    def _errand(self, link: Link, turn: Turn, agent_id: str) -> Errand:
+        options = self._options
+        attached = build_attachments(turn, link.policy)
+        session_key = session_at_openclaw(turn.session_key, agent_id)
+        run_id = RUN_PREFIX + turn.run_id
+        params: JsonObject = {
+            "agentId": agent_id,
+            "sessionKey": session_key,
+            "message": message_of(turn, attached.notes),
+            "idempotencyKey": run_id,
+            "attachments": list(attached.images),
+            "thinking": options.thinking,
+            "timeout": options.timeout_seconds,
+            "extraSystemPrompt": options.extra_system_prompt,
+        }
+        return Errand(
+            turn.task_id,
+            run_id,
+            Shelf(agent_id, session_key, self._workspace(agent_id)),
+            params={name: value for name, value in params.items() if value},
+            may_approve=turn.may_approve,
+        )
+
+    async def _agent_id(self, link: Link) -> str:
+        """The agent inside OpenClaw; asked for when the options do not name it."""
+        if not self._roster.agents:
+            await self._roster.refresh(link)
+        if self._options.agent_id:
+            return self._options.agent_id
+        return _only(self._roster.agents, self._options.url)
+
+    def _workspace(self, agent_id: str) -> str:
+        known = self._roster.find(agent_id)
+        return known.workspace if known is not None else ""
+
+    # ---------------------------------------------------------------- pauses and approvals
+
+    async def end_pause(self, binding: Binding, resume: Json) -> None:
+        """Stop the run that waits. Raises: TaskNotCancelable."""
+        pause = Pause.from_resume(resume)
+        if pause is None:
+            return
+        try:
+            link = await self._connected()
+            agent_id = await self._agent_id(link)
+            shelf = Shelf(agent_id, session_at_openclaw(binding.session_key, agent_id))
+            with link.listen(Wanted(FOLLOWED, shelf.session_key)) as listening:
+                following = Following(link, listening, Errand(TaskId(""), pause.run_id, shelf))
+                following.is_at_work = True
+                await following.stop()
+        except AgentError as error:
+            raise TaskNotCancelable(
+                f"what the task waits for could not be ended: {error.message}"
+            ) from error
+
+    async def approvals(self) -> tuple[Approval, ...]:
+        """The commands of this agent that wait for a decision. Raises: AgentUnavailable."""
+        link = await self._connected()
+        agent_id = await self._agent_id(link)
+        waiting = await pending_approvals(link)
+        paused = {pause.run_id: task_id for task_id, pause in link.book.pauses()}
+        tasks = {**paused, **self._tasks}
+        own = [one for one in waiting if (one.request.agent_id or agent_id) == agent_id]
+        return tuple(as_approval(one, tasks) for one in own)
+
+    async def decide(self, approval_id: str, *, allow: bool) -> None:
+        """Decide once. Raises: ApprovalNotFound, ApprovalOver, AgentUnavailable."""
+        await resolve_approval(await self._connected(), approval_id, allow=allow)
+
+    # ---------------------------------------------------------------- the rest of its life
+
+    async def later(self, recent: Sequence[RecentTask]) -> AsyncIterator[LateEvent]:
+        """What happens in our sessions outside our turns, for as long as it is listened to."""
+        link = self._use()
+        agent_id = await self._agent_id_at_last(link)
+        watch = LateWatch(
+            link,
+            agent_id,
+            workspace=lambda: self._workspace(agent_id),
+            connected=lambda: self._roster.refresh(link),
+        )
+        events = cast("AsyncGenerator[LateEvent]", watch.events(recent))
+        async with aclosing(events):
+            async for event in events:
+                yield event
+
+    async def _agent_id_at_last(self, link: Link) -> str:
+        """The agent's id, however long it takes until OpenClaw can be asked for it."""
+        while True:
+            try:
+                await link.connected(_RETRY_S)
+                return await self._agent_id(link)
+            except AgentError:
+                if self._options.agent_id:
+                    return self._options.agent_id
+                await anyio.sleep(_RETRY_S)
+
+    def trouble(self) -> str | None:
+        """Why it cannot answer now, in one sentence with what to do; None when it can."""
+        return None if self._link is None else self._link.trouble()
+
+    def profile(self) -> AgentProfile | None:
+        """What OpenClaw says of the agent; None before it was asked."""
+        agents = self._roster.agents
+        wanted = self._options.agent_id or (agents[0].id if len(agents) == 1 else "")
+        known = self._roster.find(wanted)
+        return None if known is None else known.profile
+
+    async def close(self) -> None:
+        """Let go of the connection; runs inside OpenClaw go on."""
+        link, self._link = self._link, None
+        if link is not None:
+            await release_link(link)
+
+    def let_go(self) -> None:
+        """The gateway stops: runs that are broken off from now on go on inside OpenClaw."""
+        self._is_leaving = True
+
+    def _use(self) -> Link:
+        if self._link is None:
+            self._link = take_link(self._site, environ=self._environ)
+        return self._link
+
+    async def _connected(self) -> Link:
+        link = self._use()
+        await link.connected(self._options.connect_seconds)
+        return link
+
+
+def _only(agents: Sequence[GatewayAgent], url: str) -> str:
+    """The id of the one agent there is. Raises: AgentUnavailable when there are none or several."""
+    if len(agents) == 1:
+        return agents[0].id
+    known = ", ".join(agent.id for agent in agents) or "none that it tells of"
+    raise AgentUnavailable(
+        f"OpenClaw at {url} has several agents ({known});"
+        " say which one is meant with the agent's option agentId."
+    )

@@ -1,0 +1,134 @@
+"""Questions that an OpenClaw agent asks in mid-turn, and the peer's words as answers."""
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from openclaw_a2a.agents.openclaw_gateway.frames import Wire, refusal_code
+from openclaw_a2a.agents.openclaw_gateway.link import Link
+from openclaw_a2a.model.errors import AgentFailed
+from openclaw_a2a.model.ids import JsonObject
+
+_ASK_S: Final = 30.0
+_LEADING_NUMBER: Final = re.compile(r"\s*(?:\(?\d{1,2}[.):]|[-*])\s+")
+
+
+class Option(Wire, frozen=True):
+    """One of the answers a question suggests."""
+
+    label: str = ""
+    description: str | None = None
+
+
+class Question(Wire, frozen=True):
+    """One question of a request."""
+
+    question_id: str = ""
+    header: str = ""
+    question: str = ""
+    options: tuple[Option, ...] = ()
+    multi_select: bool = False
+
+
+class Request(Wire, frozen=True):
+    """The questions that are asked together, and answered together."""
+
+    id: str = ""
+    run_id: str = ""
+    questions: tuple[Question, ...] = ()
+    status: str = "pending"
+
+
+class _Listed(Wire, frozen=True):
+    questions: tuple[Request, ...] = ()
+
+
+async def pending_questions(link: Link, run_id: str) -> list[Request]:
+    """What the run waits for an answer to. Raises: AgentUnavailable, AgentFailed."""
+    listed = await link.read(_Listed, "question.list", {}, timeout_s=_ASK_S)
+    return [one for one in listed.questions if one.run_id == run_id and one.status == "pending"]
+
+
+async def resolve_question(link: Link, request: Request, text: str) -> bool:
+    """Answer with the peer's words; False when the question was over already.
+
+    Raises: AgentUnavailable, AgentFailed (the answer is not taken).
+    """
+    answers = read_answers(request.questions, text)
+    params: JsonObject = {"id": request.id, "answers": {"answers": answers}}
+    try:
+        await link.call("question.resolve", params, timeout_s=_ASK_S)
+    except AgentFailed as error:
+        if refusal_code(error) in {"QUESTION_ALREADY_TERMINAL", "QUESTION_NOT_FOUND"}:
+            return False
+        raise
+    return True
+
+
+def question_prompt(request: Request) -> str:
+    """What the peer is asked."""
+    blocks = [_block(question) for question in request.questions]
+    if len(blocks) == 1:
+        return blocks[0]
+    numbered = [f"{number}. {block}" for number, block in enumerate(blocks, 1)]
+    return "\n\n".join(numbered) + "\n\nAnswer each question on a line of its own, in this order."
+
+
+def read_answers(questions: Sequence[Question], text: str) -> dict[str, list[str]]:
+    """The answers in a text, by question.
+
+    One question takes the whole text. Several take one line each, in their order or after their
+    header (`Size: L`); with fewer lines than questions, each is answered with the whole text.
+    """
+    if len(questions) == 1:
+        return {questions[0].question_id: _chosen(questions[0], text.strip())}
+    lines = [_LEADING_NUMBER.sub("", line, count=1).strip() for line in text.splitlines()]
+    lines = [line for line in lines if line]
+    answers: dict[str, list[str]] = {}
+    for question in questions:
+        line = next((one for one in lines if _names(question, one)), None)
+        if line is not None:
+            lines.remove(line)
+            answers[question.question_id] = _chosen(question, line.partition(":")[2].strip())
+    left = [one for one in questions if one.question_id not in answers]
+    if len(lines) < len(left):
+        lines = [text.strip()] * len(left)
+    for question, line in zip(left, lines, strict=False):
+        answers[question.question_id] = _chosen(question, line)
+    return answers
+
+
+def _names(question: Question, line: str) -> bool:
+    """True for a line that begins with the question's header or id and a colon."""
+    name, colon, _ = line.partition(":")
+    known = {question.header.casefold(), question.question_id.casefold()} - {""}
+    return bool(colon) and name.strip().casefold() in known
+
+
+def _chosen(question: Question, text: str) -> list[str]:
+    """The labels that the text names, spelled as they are offered; else the text itself."""
+    labels = {one.label.strip().casefold(): one.label for one in question.options}
+    if (label := labels.get(_plain(text))) is not None:
+        return [label]
+    if text.isdecimal() and 1 <= int(text) <= len(question.options):
+        return [question.options[int(text) - 1].label]
+    if question.multi_select:
+        found = [labels.get(_plain(part)) for part in text.split(",")]
+        named = [label for label in found if label is not None]
+        if named and len(named) == len(found):
+            return named
+    return [text]
+
+
+def _plain(text: str) -> str:
+    return text.strip().strip("\"'`.!").strip().casefold()
+
+
+def _block(question: Question) -> str:
+    asked = question.question.strip() or question.header.strip() or "The agent has a question."
+    options = [f"- {_option(one)}" for one in question.options if one.label]
+    return "\n".join((asked, *options))
+
+
+def _option(option: Option) -> str:
+    return f"{option.label}: {option.description}" if option.description else option.label

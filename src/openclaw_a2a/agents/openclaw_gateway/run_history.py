@@ -1,0 +1,177 @@
+"""What a session's history in OpenClaw says about a run of ours."""
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+from msgspec import Raw
+
+from openclaw_a2a.agents.openclaw_gateway.frames import Wire, read_as
+from openclaw_a2a.agents.openclaw_gateway.link import Link
+from openclaw_a2a.agents.openclaw_gateway.run_book import RUN_PREFIX
+from openclaw_a2a.agents.openclaw_gateway.turn_events import ToolStep
+from openclaw_a2a.model.ids import JsonObject
+
+_MOST_ENTRIES: Final = 400
+_ASK_S: Final = 60.0
+_NULL: Final = Raw(b"null")
+_RECOVERY: Final = "main_session_restart_recovery"
+
+
+class _Marks(Wire, frozen=True):
+    run_id: str | None = None
+
+
+class _Provenance(Wire, frozen=True):
+    source_tool: str | None = None
+
+
+class _Block(Wire, frozen=True):
+    """A piece of an entry: text, or the call of a tool."""
+
+    type: str = ""
+    text: str = ""
+    id: str = ""
+    name: str = ""
+    arguments: Raw = _NULL
+
+
+class _Entry(Wire, frozen=True):
+    role: str = ""
+    content: Raw = _NULL
+    idempotency_key: str = ""
+    stop_reason: str | None = None
+    tool_call_id: str = ""
+    tool_name: str = ""
+    is_error: bool = False
+    provenance: _Provenance = _Provenance()
+    marks: _Marks = msgspec.field(name="__openclaw", default=_Marks())
+
+    @property
+    def blocks(self) -> list[_Block]:
+        plain = read_as(str, self.content)
+        if plain is not None:
+            return [_Block("text", text=plain)]
+        found = [read_as(_Block, one) for one in read_as(list[Raw], self.content) or []]
+        return [block for block in found if block is not None]
+
+    @property
+    def text(self) -> str:
+        return "".join(block.text for block in self.blocks if block.type == "text")
+
+    @property
+    def calls_tool(self) -> bool:
+        return any(block.type == "toolCall" for block in self.blocks)
+
+
+class _SessionState(Wire, frozen=True):
+    has_active_run: bool = False
+    active_run_ids: tuple[str, ...] | None = None
+
+
+class _Pending(Wire, frozen=True):
+    run_id: str | None = None
+    state: str = ""
+
+
+class _PendingInputs(Wire, frozen=True):
+    items: tuple[_Pending, ...] = ()
+
+
+class _Answer(Wire, frozen=True):
+    messages: tuple[Raw, ...] = ()
+    pending_inputs: _PendingInputs = _PendingInputs()
+    session_info: _SessionState = _SessionState()
+
+
+class RunHistory:
+    """A session's newest entries, oldest first, and which runs are under way in it."""
+
+    def __init__(self, answer: _Answer) -> None:
+        read = [read_as(_Entry, raw) for raw in answer.messages]
+        self._entries = [entry for entry in read if entry is not None]
+        self._state = answer.session_info
+        self._pending = answer.pending_inputs.items
+
+    def is_live(self, run_id: str) -> bool:
+        """True when the run is under way, or waits for its turn."""
+        active = self._state.active_run_ids
+        if active is not None and run_id in active:
+            return True
+        return any(one.run_id == run_id and one.state == "queued" for one in self._pending)
+
+    @property
+    def is_vague(self) -> bool:
+        """True when something is under way and the gateway does not say what."""
+        return self._state.has_active_run and self._state.active_run_ids is None
+
+    def is_taken(self, run_id: str) -> bool:
+        """True when the run's message is in the transcript: it must not be sent again."""
+        return any(entry.idempotency_key == f"{run_id}:user" for entry in self._entries)
+
+    def has_answer(self, run_id: str) -> bool:
+        """True when the run's last message is there."""
+        last = [one for one in self._entries_of(run_id) if one.role == "assistant"][-1:]
+        return any(not one.calls_tool and one.stop_reason != "aborted" for one in last)
+
+    def failure_of(self, run_id: str) -> str | None:
+        """Why the run failed, when it left that in the transcript."""
+        key = f"{run_id}:terminal-error"
+        found = [entry for entry in self._entries if entry.idempotency_key == key]
+        return (found[-1].text or "it gave no reason") if found else None
+
+    def recovery_of(self, run_id: str) -> str | None:
+        """The run under which a restarted gateway goes on with this one, when it does already."""
+        for other in self._state.active_run_ids or ():
+            if not other.startswith(RUN_PREFIX):
+                return other
+        is_recovered = False
+        for entry in self._after(run_id):
+            is_recovered = is_recovered or entry.provenance.source_tool == _RECOVERY
+            other = entry.marks.run_id
+            if is_recovered and entry.role == "assistant" and other and other != run_id:
+                return other
+        return None
+
+    def texts_of(self, run_id: str) -> list[str]:
+        """The run's messages that say something, in their order."""
+        texts = [one.text for one in self._entries_of(run_id) if one.role == "assistant"]
+        return [text for text in texts if text.strip()]
+
+    def steps_of(self, run_id: str) -> Iterator[str | ToolStep]:
+        """What the run did, in order: its messages, and the steps of its tool calls."""
+        for entry in self._entries_of(run_id):
+            if entry.role == "toolResult":
+                yield _result_step(entry)
+                continue
+            if entry.text.strip():
+                yield entry.text
+            for block in entry.blocks:
+                if block.type == "toolCall":
+                    yield ToolStep("start", block.name, block.id, args=block.arguments)
+
+    def _entries_of(self, run_id: str) -> list[_Entry]:
+        return [
+            entry
+            for entry in self._entries
+            if entry.marks.run_id == run_id and entry.role in {"assistant", "toolResult"}
+        ]
+
+    def _after(self, run_id: str) -> list[_Entry]:
+        for number, entry in enumerate(self._entries):
+            if entry.idempotency_key == f"{run_id}:user":
+                return self._entries[number + 1 :]
+        return []
+
+
+async def read_run_history(link: Link, session_key: str) -> RunHistory:
+    """The session's history. Raises: AgentUnavailable, AgentFailed."""
+    params: JsonObject = {"sessionKey": session_key, "limit": _MOST_ENTRIES}
+    return RunHistory(await link.read(_Answer, "chat.history", params, timeout_s=_ASK_S))
+
+
+def _result_step(entry: _Entry) -> ToolStep:
+    result = Raw(b'{"content":' + bytes(entry.content) + b"}")
+    return ToolStep(
+        "result", entry.tool_name, entry.tool_call_id, is_error=entry.is_error, result=result
+    )

@@ -1,0 +1,433 @@
+"""One turn with OpenClaw, from its sending to its end, however often the connection breaks.
+
+Everything about it arrives in one queue: the events of its session, the two answers to `agent`
+(or the one to `agent.wait`, once the run is only followed), and news of the connection.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import anyio
+import msgspec
+
+from openclaw_a2a.agents.openclaw_gateway.approvals import (
+    ApprovalRequest,
+    Decided,
+    approval_prompt,
+    operator_note,
+    pending_approvals,
+)
+from openclaw_a2a.agents.openclaw_gateway.frames import Frame, Refusal, read_as, refused
+from openclaw_a2a.agents.openclaw_gateway.link import Link
+from openclaw_a2a.agents.openclaw_gateway.listening import (
+    Answered,
+    Back,
+    Happened,
+    Heard,
+    Listening,
+    Lost,
+)
+from openclaw_a2a.agents.openclaw_gateway.media import Shelf, cut_media
+from openclaw_a2a.agents.openclaw_gateway.questions import (
+    Request,
+    pending_questions,
+    question_prompt,
+)
+from openclaw_a2a.agents.openclaw_gateway.reattach import (
+    Where,
+    Whereabouts,
+    failure_of,
+    find_run,
+)
+from openclaw_a2a.agents.openclaw_gateway.run_book import RUN_PREFIX, Pause
+from openclaw_a2a.agents.openclaw_gateway.run_history import RunHistory
+from openclaw_a2a.agents.openclaw_gateway.telling import Telling
+from openclaw_a2a.agents.openclaw_gateway.turn_events import (
+    Lifecycle,
+    Outcome,
+    facts_of,
+)
+from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable
+from openclaw_a2a.model.ids import JsonObject, TaskId
+from openclaw_a2a.model.reply import (
+    AgentEvent,
+    Failed,
+    InputRequired,
+    Note,
+    Report,
+)
+
+_PATIENCE_S: Final = 300.0
+"""How long a turn waits for a connection that broke, or for a gateway that does not answer."""
+
+_RECOVERY_S: Final = 180.0
+"""How long a restarted gateway may take until it goes on with an interrupted run."""
+
+_QUIET_S: Final = 120.0
+"""After so long a silence the run is looked for."""
+
+_WAIT_MS, _GLANCE_MS = 60_000, 5_000
+_STOP_S, _ABORT_S, _SETTLE_S, _BREATH_S = 60.0, 10.0, 5.0, 0.2
+_LOOK_AGAIN_S: Final = 2.0
+
+LOST: Final = (
+    "The connection to OpenClaw was lost in the middle of the turn; it is being made again."
+)
+RESTARTED: Final = (
+    "OpenClaw was restarted in the middle of this turn; what it does with the turn is awaited."
+)
+NOT_RECOVERED: Final = (
+    "OpenClaw was restarted in the middle of this turn and did not go on with it; what it had done"
+    " by then is done. Send the message again to have it done anew."
+)
+GONE: Final = "OpenClaw does not know the run of this task any more; send the message again."
+
+
+class Errand(msgspec.Struct, frozen=True):
+    """What a turn is about: whose it is, where it runs, and how it is asked for.
+
+    `params` are those of `agent`; None for a run that was begun by an earlier turn.
+    """
+
+    task_id: TaskId
+    run_id: str
+    shelf: Shelf
+    params: JsonObject | None = None
+    may_approve: bool = False
+    open_calls: tuple[str, ...] | None = None
+    """For a run that had paused: the tool calls that waited then; what was before them is told."""
+
+
+class Following:
+    """A turn under way: `next` until `is_over`."""
+
+    def __init__(self, link: Link, listening: Listening, errand: Errand) -> None:
+        self._link = link
+        self._listening = listening
+        self._errand = errand
+        self.run_id = errand.run_id
+        self.is_over = False
+        """True when there is nothing more to tell: it ended, failed or waits for its caller."""
+        self.is_at_work = False
+        """True while OpenClaw may be working on it."""
+        self.is_gone = False
+        """True when OpenClaw does not know the run (any more)."""
+        self._sent: str | None = None
+        self._waited_for: str | None = None
+        self._telling = Telling(link, errand.shelf, open_calls=errand.open_calls)
+        self._noted: set[str] = set()
+        self._gives_up_at: float | None = None
+        self._looks_at: float | None = None
+        self._recovers_until: float | None = None
+
+    # ---------------------------------------------------------------- what drives it
+
+    async def begin(self) -> Sequence[AgentEvent]:
+        """Send the message. Raises: AgentFailed (it cannot be sent)."""
+        self.is_at_work = True
+        await self._send(self._errand.params or {})
+        return ()
+
+    async def join(self) -> Sequence[AgentEvent]:
+        """Find the run that was begun before, and go on with it; begin it when it never was."""
+        self.is_at_work = True
+        return await self._look()
+
+    def note(self, approval_id: str) -> None:
+        """The caller has been told of this approval already."""
+        self._noted.add(approval_id)
+
+    async def next(self) -> Sequence[AgentEvent]:
+        """What there is to tell next; maybe nothing yet.
+
+        Raises: AgentUnavailable (the connection does not come back), AgentFailed.
+        """
+        heard = await self._listening.next(self._patience_s())
+        if heard is None:
+            return await self._after_silence()
+        return await self._take(heard)
+
+    async def _take(self, heard: Heard) -> Sequence[AgentEvent]:
+        if isinstance(heard, Happened):
+            return await self._take_event(heard)
+        if isinstance(heard, Answered):
+            return await self._take_answer(heard)
+        if isinstance(heard, Lost):
+            return self._take_loss()
+        self._sent = None  # what was missed is in the history, for whoever only follows
+        is_restarted = isinstance(heard, Back) and heard.is_restarted
+        return [*(self._note_once(RESTARTED) if is_restarted else ()), *await self._look()]
+
+    # ---------------------------------------------------------------- patience
+
+    def _patience_s(self) -> float:
+        now = anyio.current_time()
+        known = (self._gives_up_at, self._looks_at, self._recovers_until)
+        times = [at - now for at in known if at is not None]
+        return max(0.0, min([*times, _QUIET_S]))
+
+    async def _after_silence(self) -> Sequence[AgentEvent]:
+        now = anyio.current_time()
+        if self._gives_up_at is not None and now >= self._gives_up_at:
+            self.is_at_work = False  # nobody is there who could be told to stop
+            raise AgentUnavailable(self._link.trouble() or GONE)
+        if self._link.hello is None:
+            return ()
+        return await self._look()
+
+    def _take_loss(self) -> Sequence[AgentEvent]:
+        self._sent = self._waited_for = None
+        self._looks_at = None
+        if self._gives_up_at is not None:
+            return ()
+        self._gives_up_at = anyio.current_time() + _PATIENCE_S
+        return (Note(LOST),)
+
+    # ---------------------------------------------------------------- sending and finding
+
+    async def _send(self, params: JsonObject) -> None:
+        try:
+            self._sent = await self._link.post("agent", params, self._listening)
+        except AgentFailed:
+            self.is_at_work = False
+            raise
+        except AgentUnavailable:  # it broke just now: what became of it is seen when it is back
+            self._gives_up_at = self._gives_up_at or anyio.current_time() + _PATIENCE_S
+            self._looks_at = anyio.current_time() + _LOOK_AGAIN_S
+
+    async def _wait_for_end(self, wait_ms: int = _WAIT_MS) -> None:
+        params: JsonObject = {"runId": self.run_id, "timeoutMs": wait_ms}
+        self._waited_for = await self._link.post("agent.wait", params, self._listening)
+
+    async def _look(self) -> Sequence[AgentEvent]:
+        """Find out where the run is, and go on from there."""
+        try:
+            found = await find_run(self._link, self._errand.shelf.session_key, self.run_id)
+            events = await self._go_on(found)
+        except AgentUnavailable:  # the connection broke again, or the gateway is too busy
+            now = anyio.current_time()
+            self._gives_up_at = self._gives_up_at or now + _PATIENCE_S
+            self._looks_at = now + _LOOK_AGAIN_S
+            return ()
+        self._gives_up_at = self._looks_at = None
+        return events
+
+    async def _go_on(self, found: Whereabouts) -> Sequence[AgentEvent]:
+        if found.where is Where.ENDED:
+            return await self._end_by_history(found)
+        if found.where is Where.FAILED:
+            return [
+                *await self._telling.catch_up(found.history, self.run_id),
+                *self._fail(found.reason),
+            ]
+        if found.where is Where.LIVE:
+            return await self._follow(found.history)
+        if found.where is Where.ELSEWHERE:
+            return await self._adopt(found.run_id)
+        if found.where is Where.INTERRUPTED or self.run_id != self._errand.run_id:
+            return await self._await_recovery(found.history)
+        self._sent = self._waited_for = None
+        if self._errand.params is None:
+            self.is_over, self.is_at_work, self.is_gone = True, False, True
+            return ()
+        await self._send(self._errand.params)
+        return ()
+
+    async def _follow(self, history: RunHistory) -> Sequence[AgentEvent]:
+        """The run is under way: tell what was missed, and listen on."""
+        if self._sent is not None:  # both answers to `agent` will still come here
+            return ()
+        self._listening.forget_events()
+        events = await self._telling.catch_up(history, self.run_id)
+        await self._wait_for_end()
+        return [*events, *await self._pending_asks()]
+
+    async def _adopt(self, run_id: str) -> Sequence[AgentEvent]:
+        """OpenClaw goes on under another run id."""
+        self._link.book.adopt(run_id)
+        said = await self._telling.end_message()
+        self.run_id, self._recovers_until = run_id, None
+        self._telling = Telling(self._link, self._errand.shelf)
+        return [*said, *self._note_once(RESTARTED), *await self._look()]
+
+    async def _await_recovery(self, history: RunHistory) -> Sequence[AgentEvent]:
+        """The run is not to be seen. After a restart OpenClaw goes on with it under another id;
+        else it only does not show, as between two of its steps, and is heard of again soon.
+        """
+        other = history.recovery_of(self._errand.run_id)
+        if other is not None and other != self.run_id:
+            return await self._adopt(other)
+        now = anyio.current_time()
+        if self._recovers_until is None:
+            self._recovers_until = now + _RECOVERY_S
+        elif now >= self._recovers_until:
+            return self._fail(NOT_RECOVERED)
+        await self._wait_for_end(_GLANCE_MS)
+        return ()
+
+    async def _pending_asks(self) -> Sequence[AgentEvent]:
+        """What the run waits for; events of that are not told again."""
+        for request in await pending_questions(self._link, self.run_id):
+            return await self._pause("question", request.id, question_prompt(request))
+        for waiting in await pending_approvals(self._link):
+            if waiting.request.run_id == self.run_id:
+                return await self._take_approval(waiting)
+        return ()
+
+    # ---------------------------------------------------------------- events
+
+    async def _take_event(self, heard: Happened) -> Sequence[AgentEvent]:
+        run_id = heard.origin.run
+        if run_id != self.run_id:
+            return await self._take_foreign(run_id or "")
+        self._recovers_until = None  # it lives
+        if heard.event == "agent":
+            return await self._telling.take(heard.origin, is_begun_here=self._sent is not None)
+        if heard.event == "question.requested":
+            request = read_as(Request, heard.payload)
+            if request is None or not request.questions:
+                return ()
+            return await self._pause("question", request.id, question_prompt(request))
+        if heard.event == "exec.approval.requested":
+            waiting = read_as(ApprovalRequest, heard.payload)
+            return () if waiting is None else await self._take_approval(waiting)
+        return self._take_decision(read_as(Decided, heard.payload))
+
+    async def _take_foreign(self, run_id: str) -> Sequence[AgentEvent]:
+        """An event of another run in this session: the recovery of ours, when that is awaited."""
+        if self._recovers_until is None or not run_id or run_id.startswith(RUN_PREFIX):
+            return ()
+        return await self._adopt(run_id)
+
+    async def _take_approval(self, waiting: ApprovalRequest) -> Sequence[AgentEvent]:
+        if waiting.id in self._noted:
+            return ()
+        if self._errand.may_approve:
+            return await self._pause("approval", waiting.id, approval_prompt(waiting))
+        self._noted.add(waiting.id)
+        return (Note(operator_note(waiting)),)
+
+    def _take_decision(self, decided: Decided | None) -> Sequence[AgentEvent]:
+        if decided is None or decided.id not in self._noted or decided.resolved_by is None:
+            return ()
+        how = "allowed" if decided.decision.startswith("allow") else "denied"
+        return (Note(f"The command was {how} by the operator."),)
+
+    async def _pause(self, kind: str, ask_id: str, prompt: str) -> Sequence[AgentEvent]:
+        """The run waits inside OpenClaw; the task waits for its caller."""
+        events = await self._telling.end_message()
+        pause = Pause("question" if kind == "question" else "approval", ask_id, self.run_id)
+        resume: JsonObject = {**pause.resume, "openCalls": self._telling.open_calls}
+        self._link.book.paused(self._errand.task_id, resume)
+        self.is_over, self.is_at_work = True, False
+        return [*events, InputRequired(prompt, resume)]
+
+    # ---------------------------------------------------------------- stopping
+
+    async def stop(self) -> None:
+        """End the run inside OpenClaw; it has ended when this returns.
+
+        Raises: AgentUnavailable, AgentFailed when that cannot be had.
+        """
+        params: JsonObject = {"sessionKey": self._errand.shelf.session_key, "runId": self.run_id}
+        give_up_at = anyio.current_time() + _STOP_S
+        while self.is_at_work:
+            try:
+                await self._link.connected(max(0.0, give_up_at - anyio.current_time()))
+                await self._link.call("chat.abort", params, timeout_s=_ABORT_S)
+                await self._await_stop()
+            except AgentUnavailable:
+                if anyio.current_time() >= give_up_at:
+                    raise
+                await anyio.sleep(_BREATH_S)
+
+    async def _await_stop(self) -> None:
+        """Wait until the run has ended, or so long that it should be told once more."""
+        stop_at = anyio.current_time() + _SETTLE_S
+        while self.is_at_work and (left := stop_at - anyio.current_time()) > 0:
+            heard = await self._listening.next(left)
+            if isinstance(heard, Lost):
+                self._sent = None
+            elif heard is not None and self._is_end(heard):
+                self.is_at_work = False
+        if self.is_at_work:
+            found = await find_run(self._link, self._errand.shelf.session_key, self.run_id)
+            self.is_at_work = found.where is Where.LIVE
+
+    def _is_end(self, heard: Heard) -> bool:
+        if isinstance(heard, Answered) and heard.request_id == self._sent:
+            outcome = read_as(Outcome, heard.frame.payload)
+            return not heard.frame.ok or (outcome is not None and outcome.status != "accepted")
+        if isinstance(heard, Happened) and heard.origin.run == self.run_id:
+            lifecycle = read_as(Lifecycle, heard.origin.data)
+            is_lifecycle = heard.event == "agent" and heard.origin.stream == "lifecycle"
+            return is_lifecycle and lifecycle is not None and lifecycle.execution_settled
+        return False
+
+    # ---------------------------------------------------------------- answers and the end
+
+    async def _take_answer(self, answered: Answered) -> Sequence[AgentEvent]:
+        frame = answered.frame
+        if answered.request_id == self._sent:
+            return await self._take_run_answer(frame)
+        if answered.request_id != self._waited_for:
+            return ()
+        self._waited_for = None
+        return await self._look()
+
+    async def _take_run_answer(self, frame: Frame) -> Sequence[AgentEvent]:
+        outcome = read_as(Outcome, frame.payload) if frame.ok else Outcome()
+        if not frame.ok or outcome is None:
+            self.is_at_work = False
+            raise _not_run(self._errand, frame.error)
+        if outcome.status == "accepted":
+            return ()
+        if outcome.status == "in_flight":  # it was begun before, and answers only there
+            self._sent = None
+            return await self._look()
+        if outcome.status != "ok":
+            return self._fail(failure_of(outcome))
+        return await self._end_by_result(outcome)
+
+    async def _end_by_result(self, outcome: Outcome) -> Sequence[AgentEvent]:
+        payloads = outcome.result.payloads
+        good = [one for one in payloads if not one.is_error]
+        facts = Report(facts_of(self.run_id, outcome.result.meta))
+        if payloads and not good:
+            return [facts, *self._fail("\n\n".join(one.text for one in payloads if one.text))]
+        text = "\n\n".join(one.text for one in good if one.text)
+        references = tuple(reference for one in good for reference in one.references)
+        said = await self._telling.finish(text, references)
+        self.is_over, self.is_at_work = True, False
+        return [*said, facts]
+
+    async def _end_by_history(self, found: Whereabouts) -> Sequence[AgentEvent]:
+        """The run ended while it was only followed: `agent.wait` knows its last message only."""
+        events = await self._telling.catch_up(found.history, self.run_id)
+        last = cut_media(found.outcome.terminal_reply.text)
+        events += await self._telling.finish(*last)
+        self.is_over, self.is_at_work = True, False
+        return [*events, Report({"openclaw": {"runId": self.run_id}})]
+
+    def _fail(self, reason: str) -> Sequence[AgentEvent]:
+        self.is_over, self.is_at_work = True, False
+        return (Failed(reason or "OpenClaw ended the run and gave no reason."),)
+
+    def _note_once(self, text: str) -> Sequence[AgentEvent]:
+        if text in self._noted:
+            return ()
+        self._noted.add(text)
+        return (Note(text),)
+
+
+def _not_run(errand: Errand, refusal: Refusal | None) -> AgentFailed | AgentUnavailable:
+    """Why a message was not taken, or its run failed."""
+    said = refusal or Refusal()
+    if "unknown agent id" in said.message:
+        return AgentUnavailable(
+            f"OpenClaw has no agent {errand.shelf.agent_id};"
+            " set the agent's option agentId to one that openclaw agents list shows."
+        )
+    if said.code == "UNAVAILABLE" and said.message:
+        return AgentFailed(said.message)
+    return refused("the message", said)

@@ -1,0 +1,181 @@
+"""A peer's turn at OpenClaw: a new run, one found again, or one that waits for an answer."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from openclaw_a2a.agents.openclaw_gateway.approvals import (
+    ApprovalRequest,
+    approval_prompt,
+    operator_note,
+    pending_approvals,
+    read_decision,
+    resolve_approval,
+)
+from openclaw_a2a.agents.openclaw_gateway.link import Link
+from openclaw_a2a.agents.openclaw_gateway.listening import Listening
+from openclaw_a2a.agents.openclaw_gateway.questions import (
+    pending_questions,
+    question_prompt,
+    resolve_question,
+)
+from openclaw_a2a.agents.openclaw_gateway.reattach import Where, find_run
+from openclaw_a2a.agents.openclaw_gateway.run_book import Pause
+from openclaw_a2a.agents.openclaw_gateway.turn import GONE, Errand, Following
+from openclaw_a2a.model.errors import AgentFailed, ApprovalNotFound, ApprovalOver
+from openclaw_a2a.model.ids import Json
+from openclaw_a2a.model.message import Record
+from openclaw_a2a.model.reply import AgentEvent, Failed, InputRequired, Note
+from openclaw_a2a.model.turn import Turn
+
+_NOT_USED: Final = {
+    "question": "The agent's question was over before this answer came; it was not used for it.",
+    "approval": "The approval was decided before this answer came; it was not used for it.",
+}
+_NOT_ALLOWED: Final = "This caller may not decide about commands; the operator does."
+
+
+class Visit:
+    """One turn, which may have to do with two runs: the one that waited, and a new one."""
+
+    def __init__(self, link: Link, listening: Listening, turn: Turn, errand: Errand) -> None:
+        self._link = link
+        self._listening = listening
+        self._turn = turn
+        self._errand = errand
+        self._pause = Pause.from_resume(turn.resume)
+        self._following = Following(link, listening, errand)
+        self._has_more = False
+        """True when the peer's words are still to be sent, once the waiting run is over."""
+
+    @property
+    def run_id(self) -> str:
+        """The run that the turn begins with."""
+        return self._errand.run_id if self._pause is None else self._pause.run_id
+
+    @property
+    def is_over(self) -> bool:
+        """True when there is nothing more to tell."""
+        return self._following.is_over and not self._has_more
+
+    async def begin(self) -> Sequence[AgentEvent]:
+        """Send the turn, find it again, or answer what its task waits for."""
+        if self._pause is not None:
+            return await self._resume(self._pause)
+        if self._turn.attempt > 1:
+            return await self._following.join()
+        return await self._following.begin()
+
+    async def next(self) -> Sequence[AgentEvent]:
+        """What there is to tell next; maybe nothing yet."""
+        if self._following.is_over:
+            self._has_more = False
+            self._following = Following(self._link, self._listening, self._errand)
+            return await self._following.begin()
+        return await self._following.next()
+
+    async def stop(self) -> None:
+        """End what OpenClaw still does for this turn."""
+        await self._following.stop()
+
+    # ---------------------------------------------------------------- after a pause
+
+    async def _resume(self, pause: Pause) -> Sequence[AgentEvent]:
+        self._link.book.resumed(self._turn.task_id)
+        waiting = msgspec.structs.replace(
+            self._errand,
+            run_id=pause.run_id,
+            params=None,
+            open_calls=_open_calls(self._turn.resume),
+        )
+        self._following = Following(self._link, self._listening, waiting)
+        is_question = pause.kind == "question"
+        answer = self._answer_question if is_question else self._answer_approval
+        told, is_used = await answer(pause), True
+        if told and isinstance(told[-1], InputRequired):
+            self._following.is_over = True
+            return told
+        if told is None:
+            told, is_used = self._not_used(pause), False
+        events = [*told, *await self._following.join()]
+        if self._following.is_over and not is_used:
+            return [*events, *await self._go_on_with_words()]
+        return events
+
+    def _not_used(self, pause: Pause) -> Sequence[AgentEvent]:
+        is_news = self._turn.attempt == 1 and not self._is_from_engine
+        return (Note(_NOT_USED[pause.kind]),) if is_news else ()
+
+    @property
+    def _is_from_engine(self) -> bool:
+        """True when nobody said anything: the engine only tells that the pause is over."""
+        return self._turn.message_id.startswith("pause-over-")
+
+    async def _go_on_with_words(self) -> Sequence[AgentEvent]:
+        """The run is over and the peer's words were not used for it: they are a turn of their own.
+
+        After a restart of ours they are one only when they had become one before.
+        """
+        if self._is_from_engine:
+            return (Failed(GONE),) if self._following.is_gone else ()
+        if self._turn.attempt == 1:
+            self._has_more = True
+            return ()
+        errand = self._errand
+        found = await find_run(self._link, errand.shelf.session_key, errand.run_id)
+        if found.where is Where.UNKNOWN:
+            return (Failed(GONE),) if self._following.is_gone else ()
+        self._following = Following(self._link, self._listening, errand)
+        return await self._following.join()
+
+    async def _answer_question(self, pause: Pause) -> Sequence[AgentEvent] | None:
+        """Give the peer's words as the answer; None when nobody waits for one."""
+        pending = await pending_questions(self._link, pause.run_id)
+        request = next((one for one in pending if one.id == pause.id), None)
+        if request is None:
+            return None
+        if self._is_from_engine:
+            return self._ask_again(question_prompt(request))
+        try:
+            is_used = await resolve_question(self._link, request, self._turn.body)
+        except AgentFailed as error:
+            return self._ask_again(f"{error.message}.\n\n{question_prompt(request)}")
+        return () if is_used else None
+
+    async def _answer_approval(self, pause: Pause) -> Sequence[AgentEvent] | None:
+        """Decide as the peer says, if it may; None when nobody waits for a decision."""
+        pending = await pending_approvals(self._link)
+        waiting = next((one for one in pending if one.id == pause.id), None)
+        if waiting is None:
+            return None
+        if not self._turn.may_approve:
+            return self._leave_to_operator(waiting)
+        decision = None if self._is_from_engine else read_decision(self._turn.body)
+        if decision is None:
+            return self._ask_again(approval_prompt(waiting))
+        try:
+            await resolve_approval(self._link, pause.id, allow=decision == "allow")
+        except (ApprovalOver, ApprovalNotFound):
+            return None
+        return ()
+
+    def _leave_to_operator(self, waiting: ApprovalRequest) -> Sequence[AgentEvent]:
+        self._following.note(waiting.id)
+        return (Note(f"{_NOT_ALLOWED} {operator_note(waiting)}"),)
+
+    def _ask_again(self, prompt: str) -> Sequence[AgentEvent]:
+        self._link.book.paused(self._turn.task_id, self._turn.resume)
+        return (InputRequired(prompt, self._turn.resume),)
+
+
+class _Token(Record, frozen=True):
+    open_calls: tuple[str, ...] = ()
+
+
+def _open_calls(resume: Json) -> tuple[str, ...]:
+    """The tool calls during which the run had paused."""
+    try:
+        return msgspec.convert(resume, _Token).open_calls
+    except msgspec.ValidationError:
+        return ()
