@@ -74,6 +74,15 @@ class KeepsPaused(Protocol):
 
 
 @runtime_checkable
+class OutlivesGateway(Protocol):
+    """An agent whose runs can go on while the gateway is away."""
+
+    def let_go(self) -> None:
+        """The gateway stops: runs broken off from now on are left to go on, to be found again."""
+        ...
+
+
+@runtime_checkable
 class SpeaksLater(Protocol):
     """An agent whose sessions may say something when no run of ours is under way."""
 

@@ -3,6 +3,7 @@
 import asyncio
 import weakref
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -15,7 +16,7 @@ from openclaw_a2a.model.message import Message
 from openclaw_a2a.model.stored import RunOptions, RunRecord, StoredTask
 from openclaw_a2a.model.task import Task, TaskState, TaskStatus
 from openclaw_a2a.model.turn import Binding, Scope
-from openclaw_a2a.ports import Agents, Clock, Recovery, Store, Submission
+from openclaw_a2a.ports import Agents, Clock, OutlivesGateway, Recovery, Store, Submission
 from openclaw_a2a.runtime.journal import Journal
 from openclaw_a2a.runtime.lane import Lanes
 from openclaw_a2a.runtime.live import LiveTask
@@ -249,6 +250,7 @@ class Engine:
         for job in list(self._jobs):
             job.cancel()
         for run in list(self.runs.values()):
+            self._let_go(run)
             run.stop()
         await self._join()
         self.is_forcing = True
@@ -257,6 +259,13 @@ class Engine:
         await self._join()
         for live in list(self.live.values()):
             live.journal.feed.close()
+
+    def _let_go(self, run: LiveRun) -> None:
+        """Work that can be found again at the next start is not ended by a stop."""
+        with suppress(AgentUnavailable):
+            agent = self.agents.find(run.record.binding.agent_id)
+            if isinstance(agent, OutlivesGateway):
+                agent.let_go()
 
     async def _join(self) -> None:
         tasks = [*self._jobs, *self._run_tasks()]
