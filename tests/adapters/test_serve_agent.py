@@ -5,12 +5,15 @@ import socket
 import subprocess
 import sys
 from contextlib import contextmanager
+from pathlib import Path
 from textwrap import dedent
 
 import httpx2
 import pytest
 
 pytestmark = pytest.mark.slow
+
+PYTHON_0_3 = Path(__file__).parents[2] / ".dev" / "client-0.3" / "bin" / "python"
 
 ADAPTER = """
 import asyncio
@@ -157,3 +160,35 @@ def test_wrong_option_is_told(options, reason):
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 1
     assert reason in errors
+
+
+OLD_CLIENT = """
+import asyncio, json, sys
+import httpx
+from a2a.client import A2ACardResolver, ClientConfig, ClientFactory
+from a2a.types import Message, Part, Role, TextPart
+
+async def main(url):
+    async with httpx.AsyncClient() as http:
+        card = await A2ACardResolver(http, url.rstrip("/")).get_agent_card()
+        client = ClientFactory(ClientConfig(httpx_client=http)).create(card)
+        message = Message(message_id="m", role=Role.user, parts=[Part(root=TextPart(text="hi"))])
+        async for task, _ in client.send_message(message):
+            pass
+    print(json.dumps([card.name, task.status.state.value, task.artifacts[0].name]))
+
+asyncio.run(main(sys.argv[1]))
+"""
+
+
+def test_official_client_of_the_old_generation_is_answered():
+    assert PYTHON_0_3.exists(), "the environment of a2a-sdk 0.3 is not there; `./dev test` makes it"
+    with script(PLAIN, port=0) as process:
+        url = address_of(process)
+        done = subprocess.run(
+            [PYTHON_0_3, "-c", OLD_CLIENT, url], capture_output=True, text=True, timeout=60
+        )
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == '["Loud", "completed", "response"]'
