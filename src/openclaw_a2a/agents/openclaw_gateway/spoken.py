@@ -116,11 +116,12 @@ class Spoken:
         return self._told[0] if self._told else ""
 
     def _reconcile(self, whole: str) -> TextDelta | None:
-        self._whole, told = None, self._text()
-        if not whole.startswith(told):
+        self._whole = None
+        told = self._text()
+        self._is_in_step = whole.startswith(told)
+        if not self._is_in_step:
             self._whole = whole
             return None
-        self._is_in_step = True
         rest = whole[len(told) :]
         if not rest:
             return None
