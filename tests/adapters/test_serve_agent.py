@@ -1,5 +1,6 @@
 """`serve_agent` in real processes: outside an event loop, inside one, and when it cannot."""
 
+import os
 import signal
 import socket
 import subprocess
@@ -10,6 +11,8 @@ from textwrap import dedent
 
 import httpx2
 import pytest
+
+from openclaw_a2a.agents.process_tree import read_process
 
 pytestmark = pytest.mark.slow
 
@@ -192,3 +195,40 @@ def test_official_client_of_the_old_generation_is_answered():
         assert process.wait(30) == 0
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == '["Loud", "completed", "response"]'
+
+
+CODER = """
+import sys
+from openclaw_a2a.agents import ProgramAdapter
+
+class Slow(ProgramAdapter):
+    def build_command(self, message, context_key):
+        source = "import os, sys, time; open(sys.argv[1], 'w').write(str(os.getpid()))"
+        source += "; time.sleep(600)"
+        return [sys.executable, "-c", source, message], False
+
+    def parse_output(self, stdout, context_key):
+        return stdout, None
+
+serve_agent(Slow(), **options)
+"""
+
+
+def test_kill_leaves_no_program_and_no_working_task_after_the_next_start(tmp_path):
+    place, options = tmp_path / "pid", {"port": 0, "task_store": str(tmp_path / "tasks.db")}
+    os.mkfifo(place)
+    message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": str(place)}]}
+    body = {"message": message, "configuration": {"returnImmediately": True}}
+    with script(CODER, **options) as first:
+        url = address_of(first)
+        task = httpx2.post(f"{url}message:send", json=body, timeout=30).json()["task"]
+        pid = int(place.read_text())
+        first.kill()
+    assert read_process(pid) is not None
+    with script(CODER, **options) as second:
+        url = address_of(second)
+        assert read_process(pid) is None or read_process(pid).is_zombie
+        seen = httpx2.get(f"{url}tasks/{task['id']}", timeout=30).json()
+        second.send_signal(signal.SIGTERM)
+        assert second.wait(30) == 0
+    assert seen["status"]["state"] == "TASK_STATE_FAILED"

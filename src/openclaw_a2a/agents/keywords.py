@@ -78,11 +78,19 @@ class _Arguments:
         if name not in self._types:
             return value
         try:
-            return msgspec.convert(value, self._types[name])
+            return msgspec.convert(value, self._types[name], dec_hook=_not_checked)
         except msgspec.ValidationError:
             raise
-        except TypeError:  # nothing that JSON could hold; the constructor may know better
+        except (TypeError, _NotJsonError):  # the constructor may know better
             return value
+
+
+class _NotJsonError(Exception):
+    """An argument is annotated with what no JSON value is."""
+
+
+def _not_checked(kind: type, value: Json) -> Json:
+    raise _NotJsonError
 
 
 _BY_KEYWORD = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)

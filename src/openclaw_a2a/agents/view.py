@@ -1,7 +1,9 @@
 """Any agent of the engine as an adapter of the library."""
 
+import itertools
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
+from typing import cast
 
 from openclaw_a2a.agents.adapter import AdapterMetadata, AgentAdapter, RequestContext
 from openclaw_a2a.agents.steps import closing
@@ -42,9 +44,8 @@ class AgentView(AgentAdapter):
     ) -> list[Part]:
         """The answer, whole. Raises: AgentFailed."""
         pieces = [piece async for piece in self.stream(user_input, context_id, **kwargs)]
-        texts = [piece for piece in pieces if isinstance(piece, str)]
-        parts = [piece for piece in pieces if not isinstance(piece, str)]
-        return [Part(text="".join(texts)), *parts] if texts else parts
+        runs = itertools.groupby(pieces, lambda piece: isinstance(piece, str))
+        return [part for is_text, run in runs for part in _parts(list(run), is_text=is_text)]
 
     async def stream(
         self, user_input: str, context_id: str | None = None, **kwargs: Json
@@ -94,6 +95,13 @@ def _pieces(events: list[Event], *, with_status: bool = False) -> list[str | Par
         elif with_status and event.status.message is not None:
             pieces.append(event.status.message.text)
     return pieces
+
+
+def _parts(pieces: list[str | Part], *, is_text: bool) -> list[Part]:
+    """Pieces of one kind as parts; text that belongs together is one."""
+    if is_text:
+        return [Part(text="".join(cast("list[str]", pieces)))]
+    return cast("list[Part]", pieces)
 
 
 def _bare(part: Part) -> str | Part:
