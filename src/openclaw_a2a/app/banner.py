@@ -78,21 +78,18 @@ def _about(account: Account, gateway: Gateway, presence: Presence | None) -> lis
 
 
 def _openclaw_lines(gateway: Gateway) -> list[str]:
-    """The OpenClaw gateways that are asked."""
+    """The OpenClaw gateways that are asked, or how to have OpenClaw's agents here."""
     agents = gateway.settings.agents
     mine = [one for name, one in agents.items() if name not in gateway.given]
+    if any(one.is_stand_in for one in mine):
+        return [f"  {'openclaw':<12} not found; to add it: {program()} connect openclaw"]
     urls = dict.fromkeys(one.options.get("url") for one in mine if one.adapter == _OPENCLAW)
     return [f"  {'openclaw':<12} {url}" for url in urls if isinstance(url, str)]
 
 
 def _notes(gateway: Gateway) -> list[str]:
-    """Why agents are unavailable, each reason once, or how to have OpenClaw's agents here."""
-    agents = gateway.settings.agents
-    if any(one.is_stand_in for name, one in agents.items() if name not in gateway.given):
-        step = f"{program()} connect openclaw"
-        return [f"No agents of OpenClaw were found on this machine; to add them: {step}", ""]
-    troubles = gateway.presences.troubles()
-    lines = [f"Unavailable: {trouble}" for trouble in troubles]
+    """Why agents are unavailable, each reason once."""
+    lines = [f"Unavailable: {trouble}" for trouble in gateway.presences.troubles()]
     return [*lines, ""] if lines else []
 
 

@@ -1,0 +1,211 @@
+"""`connect openclaw` shows and does what is needed, and touches nothing a person wrote."""
+
+import json
+import os
+import socket
+from pathlib import Path
+
+import pyjson5
+import pytest
+
+from openclaw_a2a.settings.write import plan_addition
+
+from .scripted_openclaw import scripted_openclaw
+
+USER_FILE = Path(".config/openclaw-a2a/openclaw-a2a.json5")
+MINE = """// my gateway
+{
+  server: { port: 9911 }, // not the usual one
+  /* agents come later */
+}
+"""
+
+
+@pytest.fixture(autouse=True)
+def away(command, tmp_path: Path, monkeypatch) -> None:
+    """Nothing of this machine's OpenClaw."""
+    del command
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    for name in [name for name in os.environ if name.startswith("OPENCLAW_")]:
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def door():
+    with scripted_openclaw() as running:
+        yield running
+
+
+def openclaw(home: Path, port: int, *, token: str | None = "the-right-token") -> Path:
+    path = home / ".openclaw" / "openclaw.json"
+    path.parent.mkdir(exist_ok=True)
+    auth = {"mode": "token"} | ({} if token is None else {"token": token})
+    path.write_text(json.dumps({"gateway": {"port": port, "auth": auth}}), "utf-8")
+    return path
+
+
+def closed_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def steps_of(finished) -> dict[str, bool]:
+    return {one["name"]: one["isDone"] for one in finished.json["steps"]}
+
+
+def test_without_openclaw_it_says_how_to_get_one(command, tmp_path: Path) -> None:
+    finished = command("connect", "openclaw")
+    assert finished.code == 1
+    assert "npm install -g openclaw" in finished.out
+    assert "openclaw onboard" in finished.out
+    assert not (tmp_path / USER_FILE).exists()
+
+
+def test_a_dry_run_shows_everything_and_changes_nothing(command, tmp_path: Path, door) -> None:
+    config = openclaw(tmp_path, door.port)
+    before = config.read_text("utf-8")
+    finished = command("connect", "openclaw", "--dry-run")
+    assert finished.code == 0
+    assert f'configPath: "{config}"' in finished.out
+    assert "Nothing was changed" in finished.out
+    assert "the-right-token" not in finished.out + finished.err
+    assert config.read_text("utf-8") == before
+    assert not (tmp_path / USER_FILE).exists()
+
+
+def test_it_writes_a_settings_file_that_offers_the_agents(command, tmp_path: Path, door) -> None:
+    config = openclaw(tmp_path, door.port)
+    finished = command("connect", "openclaw", "--json")
+    assert finished.code == 0
+    assert finished.json["ok"] is True
+    written = tmp_path / USER_FILE
+    assert pyjson5.decode(written.read_text("utf-8")) == {
+        "openclaw": {"configPath": str(config), "expose": "all"}
+    }
+    assert written.stat().st_mode & 0o777 == 0o600
+    shown = command("config", "show", "--json").json
+    assert shown["agents"]["main"]["token"] == f"openclaw-config:{config}"
+    again = command("connect", "openclaw", "--json")
+    assert all(steps_of(again).values())
+    assert again.json["done"] == []
+
+
+def test_a_file_that_is_there_only_gets_the_section(command, tmp_path: Path, door) -> None:
+    openclaw(tmp_path, door.port)
+    mine = tmp_path / "openclaw-a2a.json5"
+    mine.write_text(MINE, "utf-8")
+    mine.chmod(0o640)
+    assert command("connect", "openclaw").code == 0
+    text = mine.read_text("utf-8")
+    added = [line for line in text.splitlines() if line not in MINE.splitlines()]
+    assert [line for line in text.splitlines() if line not in added] == MINE.splitlines()
+    assert len(added) == 5
+    assert pyjson5.decode(text)["server"] == {"port": 9911}
+    assert mine.stat().st_mode & 0o777 == 0o640
+
+
+def test_a_file_named_on_the_command_line_is_the_one_written(command, tmp_path, door) -> None:
+    openclaw(tmp_path, door.port)
+    mine = tmp_path / "elsewhere.json5"
+    mine.write_text("{}", "utf-8")
+    assert command("connect", "openclaw", "--config", str(mine)).code == 0
+    assert "openclaw" in pyjson5.decode(mine.read_text("utf-8"))
+
+
+def test_a_gateway_that_is_down_is_told_and_the_rest_is_done(command, tmp_path: Path) -> None:
+    openclaw(tmp_path, closed_port())
+    finished = command("connect", "openclaw")
+    assert finished.code == 0
+    assert "openclaw gateway run" in finished.out
+    assert (tmp_path / USER_FILE).exists()
+
+
+def test_a_wrong_token_is_told(command, tmp_path: Path, door) -> None:
+    openclaw(tmp_path, door.port, token="another-token")
+    finished = command("connect", "openclaw", "--dry-run", "--json")
+    gateway = next(one for one in finished.json["steps"] if one["name"] == "gateway")
+    assert gateway["isDone"] is False
+    assert "does not accept the token" in gateway["what"]
+    assert "another-token" not in finished.out
+
+
+def test_a_missing_token_is_made_by_openclaws_own_command(command, tmp_path: Path) -> None:
+    openclaw(tmp_path, closed_port(), token=None)
+    said = tmp_path / "said"
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    script = folder / "openclaw"
+    script.write_text(
+        f'#!/bin/sh\necho "$@" >> "{said}"\n[ "$2" != patch ] || /bin/cat >> "{said}"\n', "utf-8"
+    )
+    script.chmod(0o755)
+    dry = command("connect", "openclaw", "--dry-run")
+    assert "openclaw doctor --generate-gateway-token" in dry.out
+    assert "patch" not in said.read_text("utf-8")
+    finished = command("connect", "openclaw")
+    assert finished.code == 0
+    told = said.read_text("utf-8")
+    assert "config patch --stdin" in told
+    made = json.loads(told[told.index("{") : told.rindex("}") + 1])["gateway"]["auth"]
+    assert made["mode"] == "token"
+    assert len(made["token"]) == 48
+    assert made["token"] not in finished.out + finished.err
+    assert "restart" in finished.out
+
+
+def test_a_command_that_fails_is_told_with_what_to_do(command, tmp_path: Path) -> None:
+    openclaw(tmp_path, closed_port(), token=None)
+    finished = command("connect", "openclaw")
+    assert finished.code == 1
+    assert "openclaw doctor --generate-gateway-token" in finished.err
+
+
+def test_wrong_settings_are_told_first(command, tmp_path: Path, door) -> None:
+    openclaw(tmp_path, door.port)
+    (tmp_path / "openclaw-a2a.json5").write_text("{server: 5}", "utf-8")
+    finished = command("connect", "openclaw")
+    assert finished.code == 2
+    assert "server" in finished.err
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{}",
+        "{a: 1}",
+        '// {"openclaw": 1}\n{ /* x */ }',
+        "/* {\n */ {b: [1, 2],}\n// end",
+        "\ufeff{a: '{'}",
+        "{\r\n  a: 1,\r\n}\r\n",
+    ],
+)
+def test_the_section_fits_into_any_file(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "file.json5"
+    file.write_bytes(text.encode())
+    addition = plan_addition(file, Path("/x/openclaw.json"))
+    assert addition.is_possible
+    addition.write()
+    after = pyjson5.decode(file.read_bytes().decode("utf-8-sig"))
+    before = pyjson5.decode(text.lstrip("\ufeff"))
+    assert after == {**before, "openclaw": {"configPath": "/x/openclaw.json", "expose": "all"}}
+    assert plan_addition(file, Path("/x/openclaw.json")).text == ""
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", "null", "{a: 1"])
+def test_a_file_that_cannot_be_understood_is_left_to_its_owner(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "file.json5"
+    file.write_text(text, "utf-8")
+    addition = plan_addition(file, Path("/x/openclaw.json"))
+    assert not addition.is_possible
+    assert "openclaw:" in addition.text
+
+
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
+    real = tmp_path / "real.json5"
+    real.write_text("{}", "utf-8")
+    link = tmp_path / "link.json5"
+    link.symlink_to(real)
+    plan_addition(link, Path("/x")).write()
+    assert link.is_symlink()
+    assert "openclaw" in real.read_text("utf-8")

@@ -1,0 +1,241 @@
+"""`doctor` finds what is broken, says what to do, and changes nothing."""
+
+import json
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .scripted_openclaw import ScriptedOpenClaw, scripted_openclaw
+
+
+@pytest.fixture
+def door() -> Iterator[ScriptedOpenClaw]:
+    with scripted_openclaw() as running:
+        yield running
+
+
+@pytest.fixture
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.fixture
+def doctor(command, tmp_path: Path, monkeypatch, free_port: int):
+    """Run `doctor` in an empty home without an `openclaw` on the path; its findings by check."""
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    for name in [name for name in os.environ if name.startswith("OPENCLAW_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("OPENCLAW_A2A_SERVER__PORT", str(free_port))
+
+    def run(*arguments: str):
+        finished = command("doctor", "--json", *arguments)
+        findings = finished.json["findings"]
+        assert finished.json["ok"] == (finished.code == 0)
+        return finished.code, {one["check"]: one for one in findings}
+
+    return run
+
+
+@pytest.fixture
+def openclaw(tmp_path: Path):
+    """Write an OpenClaw config into the home."""
+
+    def write(port: int, token: str = "the-right-token", **more: object) -> Path:
+        path = tmp_path / ".openclaw" / "openclaw.json"
+        path.parent.mkdir(exist_ok=True)
+        gateway = {"port": port, "auth": {"mode": "token", "token": token}}
+        entries = {"entries": {"main": {}, "helper": {}}}
+        path.write_text(json.dumps({"gateway": gateway, "agents": entries, **more}), "utf-8")
+        return path
+
+    return write
+
+
+def program(tmp_path: Path, answer: str) -> None:
+    """Put a command `openclaw` on the path that tells this version."""
+    folder = tmp_path / "bin"
+    folder.mkdir(exist_ok=True)
+    script = folder / "openclaw"
+    script.write_text(f"#!/bin/sh\necho '{answer}'\n", "utf-8")
+    script.chmod(0o755)
+
+
+def verdicts(findings) -> dict[str, str]:
+    return {check: one["verdict"] for check, one in findings.items()}
+
+
+def test_on_a_bare_machine_nothing_is_broken_and_openclaw_is_a_note(doctor, tmp_path) -> None:
+    code, findings = doctor()
+    assert code == 0
+    in_order = dict.fromkeys(("python", "settings", "store", "port"), "ok")
+    assert verdicts(findings) == {**in_order, "config": "note"}
+    assert "connect openclaw" in findings["config"]["fix"]
+    assert not (tmp_path / ".openclaw-a2a").exists()
+
+
+def test_a_gateway_that_answers_is_in_order(doctor, openclaw, door, tmp_path) -> None:
+    openclaw(door.port)
+    program(tmp_path, "OpenClaw 2026.9.6 (abc)")
+    code, findings = doctor()
+    assert code == 0
+    assert set(verdicts(findings).values()) == {"ok"}
+    assert findings["program"]["detail"].startswith("2026.9.6")
+    assert findings["version"]["detail"] == "2026.9.6"
+    assert findings["agent helper"]["detail"] == "known to the gateway"
+    assert "agent" not in door.heard
+
+
+def test_agents_are_asked_only_when_that_is_wanted(doctor, openclaw, door) -> None:
+    openclaw(door.port)
+    code, findings = doctor("--ask")
+    assert code == 0
+    assert findings["agent main"]["detail"] == "answered a turn"
+    assert door.heard.count("agent") == 2
+    door.turn = "timeout"
+    code, findings = doctor("--ask")
+    assert code == 1
+    assert findings["agent main"]["verdict"] == "broken"
+
+
+def test_a_gateway_that_is_down_is_broken_and_the_rest_is_not_checked(
+    doctor, openclaw, free_port: int
+) -> None:
+    openclaw(free_port)
+    code, findings = doctor()
+    assert code == 1
+    assert findings["gateway"]["verdict"] == "broken"
+    assert "openclaw gateway run" in findings["gateway"]["fix"]
+    assert findings["token"]["verdict"] == "skipped"
+    assert findings["agent main"]["verdict"] == "skipped"
+
+
+def test_a_wrong_token_is_told_apart_from_a_gateway_that_is_down(doctor, openclaw, door) -> None:
+    openclaw(door.port, token="another-token")
+    code, findings = doctor()
+    assert code == 1
+    assert findings["gateway"]["verdict"] == "ok"
+    assert findings["token"]["verdict"] == "broken"
+    assert findings["token"]["fix"]
+    assert "another-token" not in str(findings)
+
+
+def test_a_missing_token_says_how_to_make_one(doctor, openclaw, door) -> None:
+    openclaw(door.port, token="")
+    code, findings = doctor()
+    assert code == 1
+    assert findings["token"]["verdict"] == "broken"
+    assert "generate-gateway-token" in findings["config"]["fix"]
+
+
+@pytest.mark.parametrize("version", ["2025.1.1", "2026.3.2"])
+def test_an_old_program_and_an_old_gateway_are_broken(
+    doctor, openclaw, door, tmp_path, version: str
+) -> None:
+    openclaw(door.port)
+    program(tmp_path, version)
+    door.version = version
+    code, findings = doctor()
+    assert code == 1
+    assert findings["program"]["verdict"] == findings["version"]["verdict"] == "broken"
+    assert "openclaw update" in findings["version"]["fix"]
+
+
+def test_a_gateway_of_another_protocol_is_broken(doctor, openclaw, door) -> None:
+    openclaw(door.port)
+    door.protocol = 3
+    code, findings = doctor()
+    assert code == 1
+    assert "update OpenClaw" in findings["token"]["fix"]
+
+
+def test_an_agent_the_gateway_does_not_have_is_broken(doctor, openclaw, door) -> None:
+    openclaw(door.port)
+    door.agents = ["main"]
+    code, findings = doctor()
+    assert code == 1
+    assert findings["agent main"]["verdict"] == "ok"
+    assert findings["agent helper"]["verdict"] == "broken"
+
+
+def test_a_program_that_cannot_say_its_version_is_no_problem(
+    doctor, openclaw, door, tmp_path
+) -> None:
+    openclaw(door.port)
+    program(tmp_path, "hello")
+    code, findings = doctor()
+    assert code == 0
+    assert "version unknown" in findings["program"]["detail"]
+
+
+def test_something_else_on_the_gateways_port_is_broken(doctor, openclaw) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.listen()
+        listener.settimeout(30)
+        openclaw(listener.getsockname()[1])
+
+        def hang_up() -> None:
+            connection, _ = listener.accept()
+            connection.close()
+
+        other = threading.Thread(target=hang_up)
+        other.start()
+        code, findings = doctor()
+        other.join(30)
+    assert code == 1
+    assert findings["gateway"]["verdict"] == "broken"
+
+
+def test_every_problem_of_the_settings_is_told(command, doctor, tmp_path: Path) -> None:
+    file = tmp_path / "given.json5"
+    file.write_text('{server: {prt: 1}, agents: {main: {adapter: "nobody"}}}', "utf-8")
+    finished = command("doctor", "--json", "--config", str(file))
+    assert finished.code == 1
+    told = [one for one in finished.json["findings"] if one["check"] == "settings"]
+    assert [one["verdict"] for one in told] == ["broken", "broken"]
+    assert "server.prt" in told[0]["detail"]
+    assert all("config check" in one["fix"] for one in told)
+
+
+def test_a_taken_port_is_broken_unless_a_gateway_of_ours_has_it(
+    command, doctor, monkeypatch, shared_gateway: str
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        monkeypatch.setenv("OPENCLAW_A2A_SERVER__PORT", str(listener.getsockname()[1]))
+        code, findings = doctor()
+        assert code == 1
+        assert "server.port" in findings["port"]["fix"]
+    monkeypatch.setenv("OPENCLAW_A2A_SERVER__PORT", shared_gateway.rpartition(":")[2])
+    code, findings = doctor()
+    assert code == 0
+    assert "a gateway runs there" in findings["port"]["detail"]
+
+
+def test_the_store_is_opened_and_left_as_it_was(doctor, command, tmp_path: Path) -> None:
+    folder = tmp_path / ".openclaw-a2a"
+    command("db", "upgrade")
+    code, findings = doctor()
+    assert (code, findings["store"]["verdict"]) == (0, "ok")
+    (folder / "state.db").write_bytes(b"no database at all, but long enough to be read as one" * 99)
+    code, findings = doctor()
+    assert code == 1
+    assert findings["store"]["fix"]
+
+
+def test_for_people_it_is_aligned_and_has_no_colour_where_nobody_looks(
+    command, doctor, openclaw, free_port: int
+) -> None:
+    openclaw(free_port)
+    finished = command("doctor")
+    assert finished.code == 1
+    assert "\x1b" not in finished.out
+    lines = finished.out.splitlines()
+    assert lines[0] == "gateway"
+    details = {len(line) - len(line.lstrip()) for line in lines if line.startswith("      ")}
+    assert len(details) == 1
+    assert lines[-1] == "1 problem, 1 note."

@@ -1,0 +1,56 @@
+"""What `up` says about OpenClaw when it is ready."""
+
+import json
+import socket
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    """The config of an OpenClaw that does not run."""
+    path = tmp_path / "openclaw.json"
+    gateway = {"port": free_port(), "auth": {"mode": "token", "token": "a-token-nobody-sees"}}
+    entries = {"main": {"identity": {"name": "Samantha"}}, "helper": {}}
+    values = {"gateway": gateway, "agents": {"entries": entries}}
+    path.write_text(json.dumps(values), encoding="utf-8")
+    return path
+
+
+def test_without_openclaw_one_line_says_how_to_add_it(start_gateway) -> None:
+    lines = start_gateway().output().splitlines()
+    assert len([line for line in lines if "OpenClaw" in line or "  openclaw " in line]) == 1
+    assert any(line.endswith(" connect openclaw") for line in lines)
+
+
+def test_with_agents_of_ones_own_nothing_is_said_about_openclaw(start_gateway) -> None:
+    gateway = start_gateway({"agents": {"main": {"adapter": "echo"}}})
+    assert "connect openclaw" not in gateway.output()
+
+
+def test_an_openclaw_that_is_down_is_offered_as_unavailable_with_the_reason(
+    start_gateway, config: Path
+) -> None:
+    output = start_gateway(env={"OPENCLAW_CONFIG_PATH": str(config)}).output()
+    assert "Samantha     agent main (openclaw-gateway), unavailable" in output
+    assert "helper       agent helper (openclaw-gateway), unavailable" in output
+    lines = [line for line in output.splitlines() if line.startswith("Unavailable: ")]
+    assert len(lines) == 1
+    assert "openclaw gateway run" in lines[0]
+    assert "a-token-nobody-sees" not in output
+
+
+def test_a_broken_config_is_told_and_the_gateway_starts(start_gateway, config: Path) -> None:
+    config.write_text("{gateway: ", encoding="utf-8")
+    gateway = start_gateway(env={"OPENCLAW_CONFIG_PATH": str(config)})
+    assert "is not JSON5" in gateway.output()
+    assert "agent main (echo)" in gateway.output()
