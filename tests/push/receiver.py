@@ -1,14 +1,15 @@
 """A webhook on loopback that notes what it is sent and answers as the test says."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 PATIENCE_S = 15.0
 Json = Any
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,18 @@ def status(code: int, **headers: str) -> bytes:
 
 async def eventually(is_so: Callable[[], bool]) -> None:
     """Wait for what nobody tells about."""
+
+    async def look() -> bool | None:
+        return is_so() or None
+
+    await eventually_found(look)
+
+
+async def eventually_found(look: Callable[[], Awaitable[Found | None]]) -> Found:
+    """What nobody tells about, when it is there."""
     async with asyncio.timeout(PATIENCE_S):
-        while not is_so():  # noqa: ASYNC110 - it is the state of another, who tells nobody
-            await asyncio.sleep(0.005)
+        while True:
+            found = await look()
+            if found is not None:
+                return found
+            await asyncio.sleep(0.005)  # it is the state of another, who tells nobody

@@ -1,6 +1,6 @@
 """Rules about accounts: their settings, their routes, and what happens when they are off."""
 
-from .requirement import Deferral, deferred, rules
+from .requirement import rules
 
 _SECTION = "inbound contract, section 2"
 _DOORS = "ours: doors"
@@ -83,8 +83,7 @@ ACCOUNTS = (
             "route-unknown": "Any other path or HTTP method answers 404 A2A_ROUTE_NOT_FOUND.",
         },
     ),
-    *deferred(
-        Deferral.PUSH,
+    *rules(
         _SECTION,
         inbound_account={
             "push-on": "With `pushNotifications` true the four push methods work.",

@@ -83,6 +83,20 @@ PROMISES = (
         },
     ),
     *rules(
+        "ours: G11",
+        promise_push={
+            "isolated": "A slow or dead webhook delays no task and no other webhook.",
+            "durable": "What was not delivered before a crash is delivered after it.",
+            "back-off": "A failed delivery is tried again later and later, with jitter.",
+            "retry-after": "A receiver that says when to come again is not called before.",
+            "dead-letter": "After the last try a delivery is kept with its reason, to be redone.",
+            "order": "A webhook gets the events of a task in their order.",
+            "few": "A long stream makes few notifications; each artifact comes once, whole.",
+            "late": "What is added to an ended task is pushed too.",
+            "secret": "Tokens and credentials are in no log and no list for the operator.",
+        },
+    ),
+    *rules(
         "inbound contract, section 11",
         security={
             "bearer": "A peer is known by any of its tokens; its name is the caller.",

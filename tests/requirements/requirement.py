@@ -7,7 +7,6 @@ from enum import Enum
 class Deferral(Enum):
     """The only parts of the contracts that this version leaves out on purpose."""
 
-    PUSH = "push notifications are delivered in a later version; until then they are refused"
     GRPC = "gRPC is an extra binding of a later version"
     EXTENDED_CARD = "there is one card for everybody; an extended one comes later"
     SIGNATURES = "cards are not signed yet"

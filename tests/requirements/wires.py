@@ -91,12 +91,24 @@ SHAPES = (
             "service": "The service of each generation is offered on one port.",
         },
     ),
-    *deferred(
-        Deferral.PUSH,
+    *rules(
         "A2A, push notifications",
         wire_push={
             "configs": "Configurations are created, read, listed and deleted.",
+            "shapes": "Each generation has its own shape of a configuration; both are strict.",
+            "inline": "A configuration inside a send belongs to the task that the send makes.",
+            "default-id": "A configuration without id has the id of its task.",
+            "several": "A task has several configurations, up to a limit.",
+            "delete-again": "Deleting what is not there is no error.",
+            "not-found": "An unknown task or configuration is not found, somebody else's too.",
             "delivery": "Webhooks get each generation's body, at least once.",
+            "token": "The token comes in X-A2A-Notification-Token.",
+            "authentication": "Authorization is the scheme and the credentials as given.",
+            "media-type": "1.0 bodies are application/a2a+json, 0.3 bodies application/json.",
+            "no-redirects": "An answer that is not 2xx is a failure; redirects are not followed.",
+            "private-addresses": (
+                "Private addresses are refused when registered and when connected to."
+            ),
         },
     ),
 )

@@ -84,7 +84,7 @@ class Gateway:
         self._rate = RateLimit(settings.limits.per_peer_rate, monotonic=time.monotonic)
         self._patience = Patience(settings.server.body_seconds)
         self.streams = Streams(settings.limits.streams, settings.server.heartbeat_seconds)
-        self._push = Push(settings.push, version=VERSION)
+        self.push = Push(settings.push, version=VERSION)
 
     async def __aenter__(self) -> Self:
         """Open the stores, take up what a crash left behind, and open the doors."""
@@ -165,7 +165,7 @@ class Gateway:
             streams=self.streams,
             patience=self._patience,
             new_id=new_id,
-            push=self._push.desk(engine),
+            push=self.push.desk(engine),
         )
 
     def _card(self, account: Account, *, needs_token: bool) -> LiveCard:
@@ -222,7 +222,7 @@ class Gateway:
         )
         engine.spawn(keep_leases(engine))
         engine.spawn(forget_old(engine, times))
-        self._push.start(engine, parts)
+        self.push.start(engine, parts)
 
     def _build_router(self, doors: list[Door]) -> Router:
         closed = [
