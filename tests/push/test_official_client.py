@@ -41,7 +41,8 @@ async def test_the_official_client_keeps_its_configurations(
             httpx_client=http, streaming=False, supported_protocol_bindings=[binding]
         )
         client = await create_client(gateway.url, client_config=config)
-        task = [event async for event in client.send_message(message())][0].task
+        [sent] = [event async for event in client.send_message(message())]
+        task = sent.task
         wish = TaskPushNotificationConfig(
             task_id=task.id, id="mine", url=receiver.url(), token="k", authentication=secret
         )
