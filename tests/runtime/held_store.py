@@ -14,6 +14,7 @@ from openclaw_a2a.ports import (
     Accepted,
     Commit,
     Known,
+    RecentHead,
     Retention,
     Store,
     Submission,
@@ -174,6 +175,9 @@ class HeldStore:
 
     async def read_task(self, scope: Scope | None, task_id: TaskId) -> StoredTask | None:
         return await self.inner.read_task(scope, task_id)
+
+    async def read_recent(self, limit: int) -> list[RecentHead]:
+        return await self.inner.read_recent(limit)
 
     async def read_resume(self, task_id: TaskId) -> bytes | None:
         return await self.inner.read_resume(task_id)

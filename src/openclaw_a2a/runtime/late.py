@@ -19,7 +19,7 @@ from openclaw_a2a.model.ids import AgentId, Json, MessageId, TaskId
 from openclaw_a2a.model.late import LateEvent, LateReply, PauseOver, RecentTask
 from openclaw_a2a.model.message import Message, Part, Role
 from openclaw_a2a.model.states import is_paused
-from openclaw_a2a.model.stored import StoredTask
+from openclaw_a2a.model.stored import StoredTask, TaskHead
 from openclaw_a2a.model.turn import Binding
 from openclaw_a2a.ports import RecentHead, SpeaksLater
 from openclaw_a2a.runtime.engine import Engine
@@ -136,21 +136,19 @@ class Listener:
         for engine, task_id in known:
             if await self._append_to(engine, task_id, reply):
                 return
-        log.debug("reply-belongs-to-no-task", agent_id=self._agent_id)
 
     async def _append_to(self, engine: Engine, task_id: TaskId, reply: LateReply) -> bool:
-        stored = await engine.store.read_task(None, task_id)
-        if stored is None or stored.head.binding is None:
+        head = await _head(engine, task_id)
+        if head is None:
             return False
-        account = stored.head.binding.account_id
-        parts = output_modes(_rules(engine, stored).output_modes).filter(reply.parts)
+        parts = output_modes(_rules(engine, head).output_modes).filter(reply.parts)
         if not has_content(parts):
             return True
         artifact = queued_artifact(
             reply_artifact_id(reply.session_key, reply.reply_id),
             parts,
             session_key=reply.session_key,
-            to=f"a2a:{account}",
+            to=f"a2a:{head.scope.account}",
         )
         return await append_reply(engine, task_id, artifact)
 
@@ -231,11 +229,20 @@ def _answer(engine: Engine, over: PauseOver, stored: StoredTask, resume: bytes |
         metadata={"source": "operator"},
     )
     task = Continuation(stored, resume, body_hash(message))
-    return go_on(engine, Send(head.scope, message), _rules(engine, stored), task)
+    return go_on(engine, Send(head.scope, message), _rules(engine, head), task)
 
 
-def _rules(engine: Engine, stored: StoredTask) -> AccountRules:
-    account, binding = stored.head.scope.account, stored.head.binding
+async def _head(engine: Engine, task_id: TaskId) -> TaskHead | None:
+    """The task without its content, also while it is on its way into the store."""
+    live = engine.live.get(task_id)
+    if live is not None:
+        return live.journal.head
+    stored = await engine.store.read_task(None, task_id)
+    return None if stored is None else stored.head
+
+
+def _rules(engine: Engine, head: TaskHead) -> AccountRules:
+    account, binding = head.scope.account, head.binding
     agent_id = AgentId("") if binding is None else binding.agent_id
     return engine.accounts.get(account) or AccountRules(account, agent_id)
 

@@ -11,7 +11,6 @@ from openclaw_a2a.model.stored import encode_record
 from openclaw_a2a.model.task import Artifact, ArtifactUpdate
 from openclaw_a2a.runtime.engine import Engine
 from openclaw_a2a.runtime.journal import Journal
-from openclaw_a2a.runtime.view import TaskView
 
 log = structlog.get_logger(__name__)
 
@@ -65,9 +64,12 @@ async def append_reply(engine: Engine, task_id: TaskId, artifact: Artifact) -> b
 
 
 async def holds_reply(engine: Engine, task_id: TaskId, artifact_id: ArtifactId) -> bool:
-    """True when the task has this artifact already."""
+    """True when the task has this artifact already; nobody else's words hold such an id."""
     stored = await engine.store.read_task(None, task_id)
-    return stored is not None and TaskView.of_stored(stored).has_artifact(artifact_id)
+    if stored is None:
+        return False
+    sought = artifact_id.encode()
+    return sought in stored.snapshot or any(sought in one.body for one in stored.entries)
 
 
 async def _journal(engine: Engine, task_id: TaskId) -> Journal | None:

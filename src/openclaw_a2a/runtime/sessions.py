@@ -3,7 +3,7 @@
 from openclaw_a2a.model.ids import SessionKey, TaskId
 
 _MOST_SESSIONS = 10_000
-_MOST_TASKS = 8
+_MOST_TASKS = 32
 
 
 class Sessions:
