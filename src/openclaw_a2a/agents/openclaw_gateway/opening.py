@@ -1,5 +1,6 @@
 """Opening a connection to an OpenClaw gateway, and saying clearly why one could not be opened."""
 
+import os
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -133,7 +134,9 @@ def _something_else(address: Address, reason: str) -> AgentUnavailable:
 
 
 def _unreachable(address: Address, error: Exception) -> AgentUnavailable:
-    reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    number = getattr(error, "errno", None)
+    said = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    reason = os.strerror(number) if isinstance(number, int) and number > 0 else said
     return AgentUnavailable(
         f"OpenClaw at {address.url} cannot be reached ({reason});"
         " start its gateway: openclaw gateway run."
