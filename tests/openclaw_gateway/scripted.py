@@ -26,9 +26,9 @@ HELLO: Json = {
 class Refusal(Exception):
     """Raised by a part of the script: the request is answered with this error."""
 
-    def __init__(self, code: str, message: str = "no", **details: Json) -> None:
+    def __init__(self, kind: str, message: str = "no", **details: Json) -> None:
         super().__init__(message)
-        self.error = {"code": code, "message": message, "details": details}
+        self.error = {"code": kind, "message": message, "details": details}
 
 
 class Asked:
