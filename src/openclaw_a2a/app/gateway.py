@@ -22,6 +22,7 @@ from openclaw_a2a.inbound.health import Health
 from openclaw_a2a.inbound.http import Exchange, Receive, Scope, Send
 from openclaw_a2a.inbound.identity import Callers
 from openclaw_a2a.inbound.operator import PREFIX, OperatorDoor
+from openclaw_a2a.inbound.operator_deliveries import DeliveryPages
 from openclaw_a2a.inbound.operator_token import make_token
 from openclaw_a2a.inbound.patience import Patience
 from openclaw_a2a.inbound.presence import Presences
@@ -243,6 +244,7 @@ class Gateway:
         hosts = _own_hosts(self.settings)
         door = OperatorDoor(self._make_token(), own_hosts=hosts, patience=self._patience)
         ApprovalPages(self._asking).add_to(door)
+        DeliveryPages(self.push.boxes).add_to(door)
         return door
 
     def _listen(self) -> None:

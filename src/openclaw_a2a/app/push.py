@@ -7,7 +7,7 @@ from openclaw_a2a.inbound.push_address import Resolve, Resolver
 from openclaw_a2a.inbound.push_configs import PushDesk
 from openclaw_a2a.inbound.push_courier import Poster, PostRules, PushCourier
 from openclaw_a2a.model.push import KIND
-from openclaw_a2a.ports import Courier
+from openclaw_a2a.ports import Courier, Store
 from openclaw_a2a.runtime.backoff import OutboxRules
 from openclaw_a2a.runtime.engine import Engine
 from openclaw_a2a.runtime.outbox import Outbox
@@ -44,6 +44,10 @@ class Push:
             parts.push_async_callback(self._posters[engine].close)
             parts.push_async_callback(self.outboxes[engine].stop)
             self.outboxes[engine].start()
+
+    def boxes(self) -> list[tuple[Store, Outbox]]:
+        """The outboxes, each with the store whose deliveries it brings."""
+        return [(engine.store, outbox) for engine, outbox in self.outboxes.items()]
 
     def _make_outbox(self, engine: Engine) -> Outbox:
         settings = self._settings

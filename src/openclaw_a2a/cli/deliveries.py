@@ -1,0 +1,108 @@
+"""`deliveries`: list push notifications that did not arrive, and have them tried again."""
+
+from datetime import UTC, datetime
+
+import msgspec
+from cyclopts import App
+
+from openclaw_a2a.cli.failure import DONE, code_of
+from openclaw_a2a.cli.flags import JsonFlag
+from openclaw_a2a.cli.operator import OWN_GATEWAY, Operator, OwnGateway, connect_operator
+from openclaw_a2a.cli.output import say, show, show_json, show_table
+from openclaw_a2a.cli.target import decode
+from openclaw_a2a.inbound.operator_deliveries import DeliveryList, ShownDelivery
+from openclaw_a2a.model.delivery import DeliveryState
+from openclaw_a2a.model.errors import AgentFailed, InvalidRequest
+
+app = App(
+    name="deliveries",
+    help="List push notifications that did not arrive, and try them again. Ids may be cut to "
+    "their unique beginning.",
+)
+
+_SHORT_ID = 8
+_SEE = "See what is in trouble: openclaw-a2a deliveries list"
+
+
+@app.command(name="list")
+def list_(*, own: OwnGateway = OWN_GATEWAY, as_json: JsonFlag = False) -> int:
+    """List deliveries that wait for another try, and those that were given up."""
+    with connect_operator(own) as operator:
+        found = _in_trouble(operator)
+    if as_json:
+        show_json(found)
+    elif found.deliveries:
+        _show(found.deliveries)
+    else:
+        say("Every delivery has arrived.")
+    if found.is_cut and not as_json:
+        say("There are more of them.", "yellow")
+    return DONE
+
+
+@app.command
+def redeliver(delivery: str, /, *, own: OwnGateway = OWN_GATEWAY, as_json: JsonFlag = False) -> int:
+    """Try a delivery again now; it goes on where it stood.
+
+    Parameters
+    ----------
+    delivery
+        The delivery's id, or its beginning.
+    """
+    with connect_operator(own) as operator:
+        delivery_id = _find(_in_trouble(operator).deliveries, delivery)
+        try:
+            answer = operator.post("deliveries", delivery_id, "redeliver", body={})
+        except AgentFailed as error:
+            if code_of(error) == "delivery-not-found":
+                error.details.setdefault("nextStep", _SEE)
+            raise
+    shown = decode(answer, ShownDelivery)
+    if as_json:
+        show_json(msgspec.json.decode(answer))
+    elif shown.state is DeliveryState.IDLE:
+        show(f"{delivery_id}  has arrived already")
+    else:
+        show(f"{delivery_id}  is tried again, to {shown.to}")
+    return DONE
+
+
+def _in_trouble(operator: Operator) -> DeliveryList:
+    return decode(operator.get("deliveries"), DeliveryList)
+
+
+def _find(deliveries: tuple[ShownDelivery, ...], prefix: str) -> str:
+    """The id that is or begins with this; one that is not listed may still be there."""
+    if not prefix.strip():
+        raise InvalidRequest("the delivery's id is empty", details=_step("usage", _SEE))
+    found = [str(one.id) for one in deliveries if one.id.startswith(prefix)]
+    if prefix in found or not found:
+        return prefix
+    if len(found) > 1:
+        raise InvalidRequest(
+            f"{len(found)} deliveries begin with {prefix}: {', '.join(found[:5])}",
+            details=_step("delivery-ambiguous", "Give more of the id."),
+        )
+    return found[0]
+
+
+def _step(code: str, step: str) -> dict[str, str]:
+    return {"code": code, "nextStep": step}
+
+
+def _show(deliveries: tuple[ShownDelivery, ...]) -> None:
+    now = datetime.now(UTC)
+    rows = [("ID", "STATE", "TO", "TASK", "TRIES", "NEXT TRY", "REASON")]
+    for one in deliveries:
+        tries, task = str(one.attempts), one.task_id[:_SHORT_ID]
+        next_try = "-" if one.next_at is None else _until(one.next_at, now)
+        rows.append((one.id, one.state.value, one.to, task, tries, next_try, one.reason or "-"))
+    show_table(rows, style={"dead": "red", "waiting": "yellow"})
+
+
+def _until(moment: datetime, now: datetime) -> str:
+    seconds = int((moment - now).total_seconds())
+    if seconds <= 0:
+        return "now"
+    minutes, rest = divmod(seconds, 60)
+    return f"in {minutes} min" if minutes else f"in {rest} s"

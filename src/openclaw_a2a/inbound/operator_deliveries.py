@@ -1,0 +1,98 @@
+"""The operator's pages of deliveries in trouble: which wait, which were given up, and why."""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from openclaw_a2a.inbound.operator import OperatorDoor, OperatorRequest
+from openclaw_a2a.model.delivery import Delivery, DeliveryId, DeliveryState
+from openclaw_a2a.model.errors import DeliveryNotFound
+from openclaw_a2a.model.ids import TaskId
+from openclaw_a2a.model.message import Record
+from openclaw_a2a.model.push import KIND, PushConfig
+
+if TYPE_CHECKING:
+    from openclaw_a2a.ports import Store
+    from openclaw_a2a.runtime.outbox import Outbox
+
+MOST = 1000
+"""How many deliveries in each state are looked at."""
+
+_decoder = msgspec.json.Decoder(PushConfig)
+
+
+class ShownDelivery(Record, frozen=True, omit_defaults=False):
+    """A delivery as the operator sees it: without tokens, credentials and the full address."""
+
+    id: DeliveryId
+    kind: str
+    state: DeliveryState
+    to: str
+    task_id: TaskId
+    attempts: int
+    reason: str | None
+    next_at: datetime | None
+    updated_at: datetime
+
+
+class DeliveryList(Record, frozen=True, omit_defaults=False):
+    """The deliveries in trouble; those that wait come first, the soonest before the others."""
+
+    deliveries: tuple[ShownDelivery, ...]
+    is_cut: bool = False
+    """True when there are more."""
+
+
+class DeliveryPages:
+    """Lists deliveries in trouble, and has them tried again.
+
+    `outboxes` gives the stores of the gateway, each with what brings its deliveries.
+    """
+
+    def __init__(self, outboxes: "Callable[[], Sequence[tuple[Store, Outbox]]]") -> None:
+        self._outboxes = outboxes
+
+    def add_to(self, door: OperatorDoor) -> None:
+        """Open the pages."""
+        door.add_page("GET", "/operator/deliveries", self.list)
+        door.add_page("POST", "/operator/deliveries/{}/redeliver", self.redeliver)
+
+    async def list(self, _: OperatorRequest) -> DeliveryList:
+        """Everything in trouble."""
+        found = [
+            await store.list_deliveries(state, after=DeliveryId(""), limit=MOST)
+            for store, _ in self._outboxes()
+            for state in (DeliveryState.WAITING, DeliveryState.DEAD)
+        ]
+        shown = [show_delivery(one) for one in chain.from_iterable(found)]
+        shown.sort(key=lambda one: (one.state is DeliveryState.DEAD, one.next_at or one.updated_at))
+        return DeliveryList(tuple(shown), any(len(page) == MOST for page in found))
+
+    async def redeliver(self, request: OperatorRequest) -> ShownDelivery:
+        """Try one again, now. Raises: DeliveryNotFound."""
+        [wanted] = request.segments
+        for store, outbox in self._outboxes():
+            if await store.read_delivery(DeliveryId(wanted)) is not None:
+                return show_delivery(await outbox.redeliver(DeliveryId(wanted)))
+        raise DeliveryNotFound(
+            f"there is no delivery {wanted[:80]}; list the deliveries to see those in trouble"
+        )
+
+
+def show_delivery(delivery: Delivery) -> ShownDelivery:
+    """What the operator may see of a delivery."""
+    is_waiting = delivery.state is DeliveryState.WAITING
+    return ShownDelivery(
+        id=delivery.id,
+        kind=delivery.kind,
+        state=delivery.state,
+        to=_decoder.decode(delivery.body).host if delivery.kind == KIND else "",
+        task_id=delivery.task_id,
+        attempts=delivery.attempts,
+        reason=delivery.reason,
+        next_at=delivery.next_at if is_waiting else None,
+        updated_at=delivery.updated_at,
+    )
