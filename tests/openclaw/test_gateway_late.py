@@ -18,7 +18,8 @@ from openclaw_a2a.model.late import LateEvent, LateReply, PauseOver, RecentTask
 from openclaw_a2a.model.message import Part
 
 from .bare_client import BareClient
-from .conftest import Bare
+from .conftest import Bare, OpenDoor
+from .door_client import DoorClient
 from .linked import linked
 from .openclaw_process import FakeModel, OpenClaw
 
@@ -261,3 +262,25 @@ async def test_going_on_with_our_turn_after_a_crash_is_no_late_reply(
             await other.agent("main", session, f"news of {marker}")
         reply = await watch.reply()
     assert texts(reply) == [f"echo: news of {marker}"]
+
+
+async def test_a_late_reply_reaches_its_task_through_our_gateway(
+    ours: Json, door: OpenDoor, bare: Bare, marker: str
+) -> None:
+    client = await door(ours)
+    task = await client.send("hello", contextId=marker)
+    async with bare() as other:
+        await other.agent("main", session_of(marker), f"news of {marker}")
+    late = await next_artifact(client, task)
+    assert late["name"] == "Queued follow-up reply"
+    assert [part["text"] for part in late["parts"]] == [f"echo: news of {marker}"]
+
+
+async def next_artifact(client: DoorClient, task: Json) -> Json:
+    """The artifact that an ended task gets next."""
+    with anyio.fail_after(60):
+        while True:
+            artifacts = (await client.get(task["id"]))["artifacts"]
+            if len(artifacts) > len(task["artifacts"]):
+                return artifacts[-1]
+            await anyio.sleep(0.2)  # an ended task has no stream to wait on

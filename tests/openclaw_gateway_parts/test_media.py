@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from openclaw_a2a.agents.openclaw_gateway.media import cut_media, is_link, workspace_path
 
-SPACE = "/home/claw/workspace"
+SPACE = "/srv/claw/workspace"
 
 
 @pytest.mark.parametrize(
