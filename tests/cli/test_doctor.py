@@ -163,6 +163,22 @@ def test_an_agent_the_gateway_does_not_have_is_broken(doctor, openclaw, door) ->
     assert findings["agent helper"]["verdict"] == "broken"
 
 
+def test_agents_that_are_written_are_checked_too(doctor, door, tmp_path: Path) -> None:
+    """Also where the address is that of HTTP, and where the only agent is meant."""
+    agent = {"adapter": "openclaw-gateway", "url": f"http://127.0.0.1:{door.port}"}
+    agent["token"] = "file:token"
+    (tmp_path / "token").write_text("the-right-token\n", "utf-8")
+    file = tmp_path / "openclaw-a2a.json5"
+    file.write_text(json.dumps({"agents": {"main": agent}}), "utf-8")
+    door.agents = ["somebody"]
+    code, findings = doctor()
+    assert (code, findings["agent"]["verdict"]) == (0, "ok")
+    door.agents = ["one", "two"]
+    code, findings = doctor()
+    assert (code, findings["agent"]["verdict"]) == (1, "broken")
+    assert "one, two" in findings["agent"]["detail"]
+
+
 def test_a_program_that_cannot_say_its_version_is_no_problem(
     doctor, openclaw, door, tmp_path
 ) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import anyio.to_thread
 import msgspec
 
+from openclaw_a2a.agents.openclaw_gateway.options import OpenClawGatewayOptions
 from openclaw_a2a.app.probe import Probe, find_program, is_supported, probe_gateway
 from openclaw_a2a.app.server import listen
 from openclaw_a2a.model.errors import (
@@ -211,7 +212,7 @@ async def check_openclaw(examined: Examined, *, has_to_ask: bool) -> list[Findin
         return findings
     findings.append(await _program())
     for (url, token), agents in _gateways(ours).items():
-        asked = agents if has_to_ask else ()
+        asked = tuple(one for one in agents if one) if has_to_ask else ()
         seen = await probe_gateway(url, token, asked=asked)
         findings += [*_gateway(url, seen), *[_agent(one, seen) for one in agents]]
     return findings
@@ -254,9 +255,13 @@ async def _program() -> Finding:
 def _gateways(agents: Mapping[AgentId, AgentSettings]) -> dict[tuple[str, str], tuple[str, ...]]:
     """Each gateway by its address and token, with the ids of its agents that are offered."""
     found: dict[tuple[str, str], tuple[str, ...]] = {}
-    for name, agent in agents.items():
-        key = str(agent.options.get("url", "")), str(agent.options.get("token", ""))
-        found[key] = (*found.get(key, ()), str(agent.options.get("agentId", name)))
+    for agent in agents.values():
+        try:
+            options = msgspec.convert(agent.options, OpenClawGatewayOptions)
+        except msgspec.ValidationError:
+            continue  # the settings are told to be wrong already
+        key = options.socket_url, options.token
+        found[key] = (*found.get(key, ()), options.agent_id)
     return found
 
 
@@ -276,16 +281,18 @@ def _gateway(url: str, seen: Probe) -> list[Finding]:
 
 
 def _agent(agent_id: str, seen: Probe) -> Finding:
-    name = f"agent {agent_id}"
+    name = f"agent {agent_id}".strip()
     if seen.agents is None:
         detail, fix = _split(seen.trouble)
         if seen.is_in:
             return Finding("openclaw", name, Verdict.BROKEN, detail, fix)
         why = "did not let us in" if seen.is_reached else "was not reached"
         return _skipped(name, f"the gateway {why}")
-    if agent_id not in {agent.id for agent in seen.agents}:
-        known = ", ".join(agent.id for agent in seen.agents) or "none"
-        text = f"the gateway has no such agent; it has {known}"
+    known = [agent.id for agent in seen.agents]
+    # Without a name the gateway's only agent is meant.
+    if agent_id not in known and not (agent_id == "" and len(known) == 1):
+        wanted = "has no such agent" if agent_id else "has several agents, and none is named"
+        text = f"the gateway {wanted}; it has {', '.join(known) or 'none'}"
         fix = "restart the gateway, or correct openclaw.expose or the agent's agentId"
         return Finding("openclaw", name, Verdict.BROKEN, text, fix)
     if agent_id not in seen.answers:
