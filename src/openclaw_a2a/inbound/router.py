@@ -40,8 +40,9 @@ class Router:
         self._pages[method, path] = page
 
     def add_prefix(self, prefix: str, page: Page) -> None:
-        """Let a page answer at every path that begins so, unless another has that very path."""
+        """Let a page answer at every path that begins so, unless another fits better."""
         self._prefixes.append((prefix, page))
+        self._prefixes.sort(key=lambda one: len(one[0]), reverse=True)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
