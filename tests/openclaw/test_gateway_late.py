@@ -269,6 +269,7 @@ async def test_a_late_reply_reaches_its_task_through_our_gateway(
 ) -> None:
     client = await door(ours)
     task = await client.send("hello", contextId=marker)
+    assert task["status"]["state"] == "TASK_STATE_COMPLETED", task
     async with bare() as other:
         await other.agent("main", session_of(marker), f"news of {marker}")
     late = await next_artifact(client, task)
