@@ -244,6 +244,13 @@ class Missed(msgspec.Struct, frozen=True, gc=False):
     is_final: bool = False
 
 
+class DeliveryPage(msgspec.Struct, frozen=True, gc=False):
+    """Some deliveries, and after which id the next page begins (None: this is the last)."""
+
+    deliveries: tuple[Delivery, ...]
+    next_after: DeliveryId | None = None
+
+
 class Courier(Protocol):
     """Brings deliveries of one kind to their receivers."""
 
@@ -376,10 +383,11 @@ class Store(Protocol):
         """The deliveries of a task, oldest first."""
         ...
 
-    async def read_unfinished(self, *, after: DeliveryId, limit: int) -> list[Delivery]:
+    async def read_unfinished(self, *, after: DeliveryId, limit: int) -> DeliveryPage:
         """Deliveries that have, or may yet get, something to bring, in order of their ids.
 
-        All but the dead ones, and those of ended tasks that are brought to the last event.
+        All but the dead ones, and those of ended tasks that are brought to the last event. At
+        most `limit` deliveries are looked at, so a page may be empty and not the last.
         """
         ...
 

@@ -35,7 +35,9 @@ async def put(store: Store, delivery: Delivery, *, within: int = 16) -> bool:
 
 
 async def unfinished(store: Store) -> set[DeliveryId]:
-    return {row.id for row in await store.read_unfinished(after=START, limit=100)}
+    page = await store.read_unfinished(after=START, limit=100)
+    assert page.next_after is None
+    return {row.id for row in page.deliveries}
 
 
 async def test_a_delivery_is_found_by_its_id_and_by_its_task(store: Store) -> None:
@@ -142,14 +144,19 @@ async def test_unfinished_and_states_are_read_in_pages(store: Store) -> None:
     rows = [msgspec.structs.replace(make_delivery(name=str(n)), state=WAITING) for n in range(7)]
     for row in rows:
         await put(store, row)
-    for read in (
-        lambda after: store.read_unfinished(after=after, limit=3),
-        lambda after: store.list_deliveries(WAITING, after=after, limit=3),
-    ):
-        walked: list[DeliveryId] = []
-        while page := await read(walked[-1] if walked else START):
-            walked += [row.id for row in page]
-        assert walked == sorted(row.id for row in rows)
+    names, walked, after = sorted(row.id for row in rows), list[DeliveryId](), START
+    while page := await store.list_deliveries(WAITING, after=after, limit=3):
+        walked += [row.id for row in page]
+        after = walked[-1]
+    assert walked == names
+    walked.clear()
+    following: DeliveryId | None = START
+    while following is not None:
+        found = await store.read_unfinished(after=following, limit=3)
+        assert len(found.deliveries) <= 3
+        walked += [row.id for row in found.deliveries]
+        following = found.next_after
+    assert walked == names
     assert await store.list_deliveries(DEAD, after=START, limit=3) == []
 
 

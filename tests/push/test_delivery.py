@@ -241,6 +241,16 @@ async def test_an_endless_answer_is_not_read_to_its_end(serve: Serve, receiver: 
     assert len(await receiver.until(COMPLETED)) == 4
 
 
+@pytest.mark.parametrize("body", [b"", b"only a bit"])
+async def test_what_comes_after_a_good_status_does_not_matter(
+    serve: Serve, receiver: Receiver, body: bytes
+) -> None:
+    receiver.always = b"HTTP/1.1 202 Accepted\r\nContent-Length: 100\r\n\r\n" + body
+    v1 = V1Client(Door((await serve(ScriptedAgent(Reply.of_text("hi")))).asgi))
+    await v1.send(configuration=hook(receiver))
+    assert len(await receiver.until(COMPLETED)) == 4
+
+
 async def test_a_direct_answer_makes_no_notification_and_leaves_nothing(
     serve: Serve, receiver: Receiver
 ) -> None:
@@ -250,7 +260,8 @@ async def test_a_direct_answer_makes_no_notification_and_leaves_nothing(
     assert "message" in await v1.send(configuration=hook(receiver))
     [engine] = gateway.engines.values()
     await eventually(lambda: not engine.watch.tasks)
-    assert await engine.store.read_unfinished(after=DeliveryId(""), limit=9) == []
+    page = await engine.store.read_unfinished(after=DeliveryId(""), limit=9)
+    assert page.deliveries == ()
     assert receiver.posts == []
 
 

@@ -1,5 +1,6 @@
 """Posts push notifications to webhooks: one request each, to an address that was checked."""
 
+import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     import httpx2
 
 _MOST_READ = 16 * 1024
+_POLITE_S = 1.0
 _GONE = 410
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _decoder = msgspec.json.Decoder(PushConfig)
@@ -98,9 +100,14 @@ class Poster:
             return Missed(f"the connection to {host} broke: {type(error).__name__}")
 
     async def _send(self, request: "httpx2.Request") -> Missed | None:
+        import httpx2
+
         response = await self._opened().handle_async_request(request)
         try:
-            await _read_a_little(response)
+            # The receiver has said what counts; how the rest of its answer ends does not matter.
+            with suppress(TimeoutError, httpx2.TransportError):
+                async with asyncio.timeout(_POLITE_S):
+                    await _read_a_little(response)
         finally:
             await response.aclose()
         if 200 <= response.status_code < 300:

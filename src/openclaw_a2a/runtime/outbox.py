@@ -25,7 +25,7 @@ from openclaw_a2a.runtime.fair import FairQueue
 
 log = structlog.get_logger(__name__)
 
-_PAGE = 256
+_PAGE = 512
 _LULL_S = 0.1
 """Pieces of artifacts come in bursts; one look after so long serves them all."""
 _LONGEST_WAIT_S = 60.0
@@ -97,8 +97,8 @@ class Outbox:
                 after = await self._find_unfinished(after)
                 await self._look_at_changed()
                 wait_s = 0.0 if after is not None else _LONGEST_WAIT_S
-            except Exception as error:  # the edge of the worker, which must live on
-                log.warning("outbox-cannot-look", reason=str(error))
+            except Exception:  # the edge of the worker, which must live on
+                log.exception("outbox-cannot-look")
                 wait_s = self._rules.backoff_s
             self._ring_timers()
             self._launch()
@@ -161,9 +161,9 @@ class Outbox:
         if after is None:
             return None
         page = await self._store.read_unfinished(after=after, limit=_PAGE)
-        for delivery in page:
+        for delivery in page.deliveries:
             self._want(delivery)
-        return page[-1].id if len(page) == _PAGE else None
+        return page.next_after
 
     async def _look_at_changed(self) -> None:
         while self._changed:

@@ -17,6 +17,7 @@ from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import (
     Accepted,
     Commit,
+    DeliveryPage,
     Known,
     RecentHead,
     Retention,
@@ -218,7 +219,7 @@ class JsonFileStore:
         """The deliveries of a task, oldest first."""
         return self._shown.deliveries.of_task(task_id)
 
-    async def read_unfinished(self, *, after: DeliveryId, limit: int) -> list[Delivery]:
+    async def read_unfinished(self, *, after: DeliveryId, limit: int) -> DeliveryPage:
         """Deliveries that have, or may yet get, something to bring."""
         return self._shown.read_unfinished(after, limit)
 

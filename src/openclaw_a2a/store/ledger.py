@@ -16,6 +16,7 @@ from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import (
     Accepted,
     Commit,
+    DeliveryPage,
     Known,
     RecentHead,
     Retention,
@@ -206,9 +207,10 @@ class Ledger:
             raise refusals.task_moved_on(delivery.task_id, found=-1, expected=0)
         return self.deliveries.put(delivery, within=within)
 
-    def read_unfinished(self, after: DeliveryId, limit: int) -> list[Delivery]:
+    def read_unfinished(self, after: DeliveryId, limit: int) -> DeliveryPage:
         """Deliveries that have, or may yet get, something to bring."""
-        return self.deliveries.page(self._is_unfinished, after=after, limit=limit)
+        page = self.deliveries.page(self._is_unfinished, after=after, limit=limit)
+        return DeliveryPage(tuple(page), page[-1].id if len(page) == limit else None)
 
     def _is_unfinished(self, delivery: Delivery) -> bool:
         task = self.tasks.get(delivery.task_id)

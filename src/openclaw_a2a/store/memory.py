@@ -13,6 +13,7 @@ from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import (
     Accepted,
     Commit,
+    DeliveryPage,
     Known,
     RecentHead,
     Retention,
@@ -133,7 +134,7 @@ class MemoryStore:
         """The deliveries of a task, oldest first."""
         return self._ledger.deliveries.of_task(task_id)
 
-    async def read_unfinished(self, *, after: DeliveryId, limit: int) -> list[Delivery]:
+    async def read_unfinished(self, *, after: DeliveryId, limit: int) -> DeliveryPage:
         """Deliveries that have, or may yet get, something to bring."""
         return self._ledger.read_unfinished(after, limit)
 

@@ -19,6 +19,7 @@ from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import (
     Accepted,
     Commit,
+    DeliveryPage,
     Known,
     RecentHead,
     Retention,
@@ -181,7 +182,7 @@ class SqliteStore:
         """The deliveries of a task, oldest first."""
         return self._read(lambda reader: reader.deliveries.of_task(task_id))
 
-    async def read_unfinished(self, *, after: DeliveryId, limit: int) -> list[Delivery]:
+    async def read_unfinished(self, *, after: DeliveryId, limit: int) -> DeliveryPage:
         """Deliveries that have, or may yet get, something to bring."""
         return self._read(lambda reader: reader.deliveries.unfinished(after, limit))
 

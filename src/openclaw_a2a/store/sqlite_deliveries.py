@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from openclaw_a2a.model.delivery import Delivery, DeliveryId, DeliveryState
 from openclaw_a2a.model.ids import TaskId
+from openclaw_a2a.ports import DeliveryPage
 from openclaw_a2a.store import refusals
 from openclaw_a2a.store.columns import DELIVERY_CODE_OF, decode_delivery, to_microseconds
 from openclaw_a2a.store.sqlite_batch import SqliteBatch
@@ -25,9 +26,12 @@ _SELECT_IN_STATE = f"{_SELECT} WHERE d.state = ? AND d.id > ? ORDER BY d.id LIMI
 # A task that is not there may be about to come to be. The ended states are 3, 4, 5 and 7.
 _SELECT_UNFINISHED = f"""
 {_SELECT} LEFT JOIN task t ON t.id = d.task
-WHERE d.id > ? AND d.state <> 2
+WHERE d.id > ? AND d.id <= ? AND d.state <> 2
   AND (d.state = 1 OR t.id IS NULL OR t.state NOT IN (3, 4, 5, 7) OR d.cursor < t.sequence)
-ORDER BY d.id LIMIT ?"""
+ORDER BY d.id"""
+_SELECT_WINDOW = "SELECT id FROM delivery WHERE id > ? ORDER BY id LIMIT 1 OFFSET ?"
+_LAST = DeliveryId("~")
+"""Comes after every id."""
 
 
 class Put(NamedTuple):
@@ -86,10 +90,14 @@ class DeliveryReader:
             decode_delivery(row) for row in self._connection.execute(_SELECT_OF_TASK, (task_id,))
         ]
 
-    def unfinished(self, after: DeliveryId, limit: int) -> list[Delivery]:
+    def unfinished(self, after: DeliveryId, limit: int) -> DeliveryPage:
         """Deliveries that have, or may yet get, something to bring."""
-        rows = self._connection.execute(_SELECT_UNFINISHED, (after, limit))
-        return [decode_delivery(row) for row in rows]
+        # Most are finished: the window bounds how many of those one question walks over.
+        edge = self._connection.execute(_SELECT_WINDOW, (after, limit - 1)).fetchone()
+        last = _LAST if edge is None else edge[0]
+        rows = self._connection.execute(_SELECT_UNFINISHED, (after, last))
+        found = tuple(decode_delivery(row) for row in rows)
+        return DeliveryPage(found, None if edge is None else last)
 
     def in_state(self, state: DeliveryState, after: DeliveryId, limit: int) -> list[Delivery]:
         """Deliveries in a state, in order of their ids."""
