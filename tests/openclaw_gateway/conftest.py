@@ -8,6 +8,7 @@ import anyio
 import pytest
 
 from openclaw_a2a.agents.openclaw_gateway import OpenClawGatewayAgent, OpenClawGatewayOptions
+from openclaw_a2a.agents.openclaw_gateway.turn import Patience
 from openclaw_a2a.model.ids import (
     AccountId,
     AgentId,
@@ -50,8 +51,10 @@ async def make_agent(gateway: ScriptedGateway) -> AsyncIterator[MakeAgent]:
     made: list[OpenClawGatewayAgent] = []
 
     def make(**options: Json) -> OpenClawGatewayAgent:
+        patience = options.pop("patience", None)
         given = {"url": gateway.url, "token": "env:TOKEN", "agent_id": "main", **options}
-        agent = OpenClawGatewayAgent(OpenClawGatewayOptions(**given), environ=ENVIRON)
+        chosen = OpenClawGatewayOptions(**given)
+        agent = OpenClawGatewayAgent(chosen, environ=ENVIRON, patience=patience)
         made.append(agent)
         return agent
 
@@ -63,6 +66,19 @@ async def make_agent(gateway: ScriptedGateway) -> AsyncIterator[MakeAgent]:
 @pytest.fixture
 def agent(make_agent: MakeAgent) -> OpenClawGatewayAgent:
     return make_agent(road="websocket", connect_seconds=5)
+
+
+@pytest.fixture
+def impatient() -> Patience:
+    return Patience(
+        connection_s=0.5,
+        recovery_s=0.3,
+        quiet_s=0.2,
+        wait_s=0.2,
+        glance_s=0.05,
+        stop_s=0.5,
+        settle_s=0.1,
+    )
 
 
 def turn_of(text: str = "hi", *, run: str = "r1", context: str = "c-1", **more: Json) -> Turn:

@@ -23,7 +23,7 @@ from openclaw_a2a.agents.openclaw_gateway.media import Shelf
 from openclaw_a2a.agents.openclaw_gateway.options import OpenClawGatewayOptions
 from openclaw_a2a.agents.openclaw_gateway.run_book import RUN_PREFIX, Pause
 from openclaw_a2a.agents.openclaw_gateway.session import session_at_openclaw
-from openclaw_a2a.agents.openclaw_gateway.turn import Errand, Following
+from openclaw_a2a.agents.openclaw_gateway.turn import Errand, Following, Patience
 from openclaw_a2a.agents.openclaw_gateway.turn_events import FOLLOWED
 from openclaw_a2a.agents.openclaw_gateway.visit import Visit
 from openclaw_a2a.agents.openclaw_gateway.wording import message_of
@@ -36,7 +36,6 @@ from openclaw_a2a.model.reply import AgentEvent
 from openclaw_a2a.model.turn import Binding, Turn
 from openclaw_a2a.ports import Recovery
 
-_STOP_S: Final = 75.0
 _RETRY_S: Final = 15.0
 _BEFORE_HTTP_S: Final = 2.0
 _HTTP_S: Final = 600.0
@@ -52,8 +51,13 @@ class OpenClawGatewayAgent:
     options_type: ClassVar[type[msgspec.Struct]] = OpenClawGatewayOptions
 
     def __init__(
-        self, options: OpenClawGatewayOptions, *, environ: Mapping[str, str] | None = None
+        self,
+        options: OpenClawGatewayOptions,
+        *,
+        environ: Mapping[str, str] | None = None,
+        patience: Patience | None = None,
     ) -> None:
+        self._patience = patience or Patience()
         self.recovery = Recovery.FAIL if options.road == "http" else Recovery.REATTACH
         self._options = options
         self._environ = environ
@@ -89,7 +93,7 @@ class OpenClawGatewayAgent:
         agent_id = await self._agent_id(link)
         errand = self._errand(link, turn, agent_id)
         with link.listen(Wanted(FOLLOWED, errand.shelf.session_key)) as listening:
-            visit = Visit(link, listening, turn, errand)
+            visit = Visit(link, listening, turn, errand=errand, patience=self._patience)
             self._tasks[visit.run_id] = turn.task_id
             try:
                 for event in await visit.begin():
@@ -100,7 +104,7 @@ class OpenClawGatewayAgent:
             finally:
                 self._tasks.pop(visit.run_id, None)
                 if not self._is_leaving:
-                    with anyio.move_on_after(_STOP_S, shield=True):
+                    with anyio.CancelScope(shield=True):
                         await visit.stop()
 
     async def _over_http(self, turn: Turn) -> AsyncGenerator[AgentEvent]:
@@ -184,7 +188,9 @@ class OpenClawGatewayAgent:
             agent_id = await self._agent_id(link)
             shelf = Shelf(agent_id, session_at_openclaw(binding.session_key, agent_id))
             with link.listen(Wanted(FOLLOWED, shelf.session_key)) as listening:
-                following = Following(link, listening, Errand(TaskId(""), pause.run_id, shelf))
+                following = Following(
+                    link, listening, Errand(TaskId(""), pause.run_id, shelf), self._patience
+                )
                 following.is_at_work = True
                 await following.stop()
         except AgentError as error:

@@ -57,18 +57,27 @@ from openclaw_a2a.model.reply import (
     Report,
 )
 
-_PATIENCE_S: Final = 300.0
-"""How long a turn waits for a connection that broke, or for a gateway that does not answer."""
+_ABORT_S, _BREATH_S, _LOOK_AGAIN_S = 10.0, 0.2, 2.0
 
-_RECOVERY_S: Final = 180.0
-"""How long a restarted gateway may take until it goes on with an interrupted run."""
 
-_QUIET_S: Final = 120.0
-"""After so long a silence the run is looked for."""
+class Patience(msgspec.Struct, frozen=True):
+    """How long things may take, in seconds."""
 
-_WAIT_MS, _GLANCE_MS = 60_000, 5_000
-_STOP_S, _ABORT_S, _SETTLE_S, _BREATH_S = 60.0, 10.0, 5.0, 0.2
-_LOOK_AGAIN_S: Final = 2.0
+    connection_s: float = 300.0
+    """Until a connection that broke is there again, or a gateway answers again."""
+    recovery_s: float = 180.0
+    """Until a restarted gateway goes on with an interrupted run."""
+    quiet_s: float = 120.0
+    """After so long a silence the run is looked for."""
+    wait_s: float = 60.0
+    """How long one question for a run's end waits."""
+    glance_s: float = 5.0
+    """The same for a run that is not to be seen."""
+    stop_s: float = 60.0
+    """Until a run that is to be stopped has ended."""
+    settle_s: float = 5.0
+    """After so long it is told to stop once more."""
+
 
 LOST: Final = (
     "The connection to OpenClaw was lost in the middle of the turn; it is being made again."
@@ -79,6 +88,10 @@ RESTARTED: Final = (
 NOT_RECOVERED: Final = (
     "OpenClaw was restarted in the middle of this turn and did not go on with it; what it had done"
     " by then is done. Send the message again to have it done anew."
+)
+NOT_STOPPED: Final = (
+    "OpenClaw was told to stop the run and did not confirm that it has; it may go on there."
+    " Look at the session in OpenClaw."
 )
 GONE: Final = "OpenClaw does not know the run of this task any more; send the message again."
 
@@ -101,7 +114,10 @@ class Errand(msgspec.Struct, frozen=True):
 class Following:
     """A turn under way: `next` until `is_over`."""
 
-    def __init__(self, link: Link, listening: Listening, errand: Errand) -> None:
+    def __init__(
+        self, link: Link, listening: Listening, errand: Errand, patience: Patience | None = None
+    ) -> None:
+        self._patience = patience or Patience()
         self._link = link
         self._listening = listening
         self._errand = errand
@@ -142,7 +158,7 @@ class Following:
 
         Raises: AgentUnavailable (the connection does not come back), AgentFailed.
         """
-        heard = await self._listening.next(self._patience_s())
+        heard = await self._listening.next(self._next_within_s())
         if heard is None:
             return await self._after_silence()
         return await self._take(heard)
@@ -160,11 +176,11 @@ class Following:
 
     # ---------------------------------------------------------------- patience
 
-    def _patience_s(self) -> float:
+    def _next_within_s(self) -> float:
         now = anyio.current_time()
         known = (self._gives_up_at, self._looks_at, self._recovers_until)
         times = [at - now for at in known if at is not None]
-        return max(0.0, min([*times, _QUIET_S]))
+        return max(0.0, min([*times, self._patience.quiet_s]))
 
     async def _after_silence(self) -> Sequence[AgentEvent]:
         now = anyio.current_time()
@@ -180,7 +196,7 @@ class Following:
         self._looks_at = None
         if self._gives_up_at is not None:
             return ()
-        self._gives_up_at = anyio.current_time() + _PATIENCE_S
+        self._gives_up_at = anyio.current_time() + self._patience.connection_s
         return (Note(LOST),)
 
     # ---------------------------------------------------------------- sending and finding
@@ -192,11 +208,13 @@ class Following:
             self.is_at_work = False
             raise
         except AgentUnavailable:  # it broke just now: what became of it is seen when it is back
-            self._gives_up_at = self._gives_up_at or anyio.current_time() + _PATIENCE_S
+            self._gives_up_at = (
+                self._gives_up_at or anyio.current_time() + self._patience.connection_s
+            )
             self._looks_at = anyio.current_time() + _LOOK_AGAIN_S
 
-    async def _wait_for_end(self, wait_ms: int = _WAIT_MS) -> None:
-        params: JsonObject = {"runId": self.run_id, "timeoutMs": wait_ms}
+    async def _wait_for_end(self, wait_s: float) -> None:
+        params: JsonObject = {"runId": self.run_id, "timeoutMs": int(wait_s * 1000)}
         self._waited_for = await self._link.post("agent.wait", params, self._listening)
 
     async def _look(self) -> Sequence[AgentEvent]:
@@ -206,7 +224,7 @@ class Following:
             events = await self._go_on(found)
         except AgentUnavailable:  # the connection broke again, or the gateway is too busy
             now = anyio.current_time()
-            self._gives_up_at = self._gives_up_at or now + _PATIENCE_S
+            self._gives_up_at = self._gives_up_at or now + self._patience.connection_s
             self._looks_at = now + _LOOK_AGAIN_S
             return ()
         self._gives_up_at = self._looks_at = None
@@ -239,7 +257,7 @@ class Following:
             return ()
         self._listening.forget_events()
         events = await self._telling.catch_up(history, self.run_id)
-        await self._wait_for_end()
+        await self._wait_for_end(self._patience.wait_s)
         return [*events, *await self._pending_asks()]
 
     async def _adopt(self, run_id: str) -> Sequence[AgentEvent]:
@@ -259,10 +277,10 @@ class Following:
             return await self._adopt(other)
         now = anyio.current_time()
         if self._recovers_until is None:
-            self._recovers_until = now + _RECOVERY_S
+            self._recovers_until = now + self._patience.recovery_s
         elif now >= self._recovers_until:
             return self._fail(NOT_RECOVERED)
-        await self._wait_for_end(_GLANCE_MS)
+        await self._wait_for_end(self._patience.glance_s)
         return ()
 
     async def _pending_asks(self) -> Sequence[AgentEvent]:
@@ -329,21 +347,23 @@ class Following:
 
         Raises: AgentUnavailable, AgentFailed when that cannot be had.
         """
-        params: JsonObject = {"sessionKey": self._errand.shelf.session_key, "runId": self.run_id}
-        give_up_at = anyio.current_time() + _STOP_S
+        give_up_at = anyio.current_time() + self._patience.stop_s
         while self.is_at_work:
             try:
                 await self._link.connected(max(0.0, give_up_at - anyio.current_time()))
-                await self._link.call("chat.abort", params, timeout_s=_ABORT_S)
-                await self._await_stop()
+                await self._tell_to_stop()
             except AgentUnavailable:
                 if anyio.current_time() >= give_up_at:
                     raise
                 await anyio.sleep(_BREATH_S)
+            if self.is_at_work and anyio.current_time() >= give_up_at:
+                raise AgentFailed(NOT_STOPPED)
 
-    async def _await_stop(self) -> None:
-        """Wait until the run has ended, or so long that it should be told once more."""
-        stop_at = anyio.current_time() + _SETTLE_S
+    async def _tell_to_stop(self) -> None:
+        """Tell it once, and wait until it has ended, or so long that it should be told again."""
+        params: JsonObject = {"sessionKey": self._errand.shelf.session_key, "runId": self.run_id}
+        await self._link.call("chat.abort", params, timeout_s=_ABORT_S)
+        stop_at = anyio.current_time() + self._patience.settle_s
         while self.is_at_work and (left := stop_at - anyio.current_time()) > 0:
             heard = await self._listening.next(left)
             if isinstance(heard, Lost):
@@ -352,7 +372,8 @@ class Following:
                 self.is_at_work = False
         if self.is_at_work:
             found = await find_run(self._link, self._errand.shelf.session_key, self.run_id)
-            self.is_at_work = found.where is Where.LIVE
+            self.is_at_work = found.where in {Where.LIVE, Where.ELSEWHERE, Where.INTERRUPTED}
+            self.run_id = found.run_id or self.run_id
 
     def _is_end(self, heard: Heard) -> bool:
         if isinstance(heard, Answered) and heard.request_id == self._sent:

@@ -22,7 +22,7 @@ from openclaw_a2a.agents.openclaw_gateway.questions import (
 )
 from openclaw_a2a.agents.openclaw_gateway.reattach import Where, find_run
 from openclaw_a2a.agents.openclaw_gateway.run_book import Pause
-from openclaw_a2a.agents.openclaw_gateway.turn import GONE, Errand, Following
+from openclaw_a2a.agents.openclaw_gateway.turn import GONE, Errand, Following, Patience
 from openclaw_a2a.model.errors import AgentFailed, ApprovalNotFound, ApprovalOver
 from openclaw_a2a.model.ids import Json
 from openclaw_a2a.model.message import Record
@@ -39,13 +39,16 @@ _NOT_ALLOWED: Final = "This caller may not decide about commands; the operator d
 class Visit:
     """One turn, which may have to do with two runs: the one that waited, and a new one."""
 
-    def __init__(self, link: Link, listening: Listening, turn: Turn, errand: Errand) -> None:
+    def __init__(
+        self, link: Link, listening: Listening, turn: Turn, *, errand: Errand, patience: Patience
+    ) -> None:
         self._link = link
         self._listening = listening
         self._turn = turn
         self._errand = errand
+        self._patience = patience
         self._pause = Pause.from_resume(turn.resume)
-        self._following = Following(link, listening, errand)
+        self._following = self._follow(errand)
         self._has_more = False
         """True when the peer's words are still to be sent, once the waiting run is over."""
 
@@ -71,9 +74,12 @@ class Visit:
         """What there is to tell next; maybe nothing yet."""
         if self._following.is_over:
             self._has_more = False
-            self._following = Following(self._link, self._listening, self._errand)
+            self._following = self._follow(self._errand)
             return await self._following.begin()
         return await self._following.next()
+
+    def _follow(self, errand: Errand) -> Following:
+        return Following(self._link, self._listening, errand, self._patience)
 
     async def stop(self) -> None:
         """End what OpenClaw still does for this turn."""
@@ -89,7 +95,7 @@ class Visit:
             params=None,
             open_calls=_open_calls(self._turn.resume),
         )
-        self._following = Following(self._link, self._listening, waiting)
+        self._following = self._follow(waiting)
         is_question = pause.kind == "question"
         answer = self._answer_question if is_question else self._answer_approval
         told, is_used = await answer(pause), True
@@ -126,7 +132,7 @@ class Visit:
         found = await find_run(self._link, errand.shelf.session_key, errand.run_id)
         if found.where is Where.UNKNOWN:
             return (Failed(GONE),) if self._following.is_gone else ()
-        self._following = Following(self._link, self._listening, errand)
+        self._following = self._follow(errand)
         return await self._following.join()
 
     async def _answer_question(self, pause: Pause) -> Sequence[AgentEvent] | None:
