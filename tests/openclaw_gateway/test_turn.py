@@ -280,8 +280,11 @@ async def test_what_ended_while_nobody_listened_is_told_in_order(
 
     call = {"type": "toolCall", "id": "c1", "name": "look", "arguments": {"x": 1}}
     result: Json = {
-        "role": "toolResult", "toolCallId": "c1", "toolName": "look",
-        "content": [text_block("seen")], "__openclaw": {"runId": RUN},
+        "role": "toolResult",
+        "toolCallId": "c1",
+        "toolName": "look",
+        "content": [text_block("seen")],
+        "__openclaw": {"runId": RUN},
     }
     gateway.answers["agent.wait"] = {"status": "ok", "terminalReply": {"text": "Third"}}
     gateway.answers["chat.history"] = {
