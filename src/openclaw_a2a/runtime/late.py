@@ -67,6 +67,9 @@ class Listener:
                     async for event in events:
                         pause_s = _FIRST_PAUSE_S
                         await self._take(event)
+            except GatewayError as error:
+                reason, agent_id = error.message, self._agent_id
+                log.warning("later-broken", agent_id=agent_id, reason=reason, again_in_s=pause_s)
             except Exception:  # one broad catch: whatever it is, later words must be heard
                 log.exception("later-broken", agent_id=self._agent_id, again_in_s=pause_s)
             await self._clock.sleep(pause_s)
