@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from openclaw_a2a.app import Gateway
 from openclaw_a2a.inbound.push_courier import retry_after_s
 from openclaw_a2a.model.delivery import Delivery, DeliveryId, DeliveryState, delivery_id
-from openclaw_a2a.model.errors import DeliveryNotFound
+from openclaw_a2a.model.errors import DeliveryNotFound, StoreUnavailable
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.reply import InputRequired, Reply
 from openclaw_a2a.ports import Store
@@ -278,10 +278,40 @@ async def test_while_nobody_follows_anything_a_send_asks_the_store_nothing_more(
     await v1.send()
     outbox = gateway.push.outboxes[engine]
     counting = CountingStore(engine.store)
-    engine.store = outbox._store = counting  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue] - to count what is asked
+    engine.store = outbox._store = counting
     await v1.send()
     assert not [name for name in counting.asked if "deliver" in name or "unfinished" in name]
     assert counting.asked.count("read_known") == 1
+
+
+class FaultyStore(CountingStore):
+    """Fails the first time that it is asked for each of some things."""
+
+    def __init__(self, inner: Store, *faults: str) -> None:
+        super().__init__(inner)
+        self._faults = set(faults)
+
+    def __getattr__(self, name: str) -> Json:
+        if name in self._faults:
+            self._faults.discard(name)
+            raise StoreUnavailable("the disk is full")
+        return super().__getattr__(name)
+
+
+@pytest.mark.requirement("promise.push.durable")
+@pytest.mark.parametrize("fault", ["read_deliveries", "read_delivery", "save_delivery"])
+async def test_a_store_that_fails_for_a_moment_costs_at_most_a_repetition(
+    serve: Serve, receiver: Receiver, fault: str
+) -> None:
+    gateway = await serve(ScriptedAgent(Reply.of_text("hi")))
+    [engine] = gateway.engines.values()
+    v1 = V1Client(Door(gateway.asgi))
+    await v1.send()
+    gateway.push.outboxes[engine]._store = FaultyStore(engine.store, fault)
+    await v1.send(configuration=hook(receiver))
+    posts = await receiver.until(COMPLETED)
+    assert len(posts) == (5 if fault == "save_delivery" else 4)
+    assert len({post.body for post in posts}) == 4
 
 
 @pytest.mark.requirement("promise.push.secret")
