@@ -16,8 +16,8 @@ from openclaw_a2a.model.errors import AgentFailed, InvalidRequest
 
 app = App(
     name="deliveries",
-    help="List push notifications that did not arrive, and try them again. Ids may be cut to "
-    "their unique beginning.",
+    help="List undelivered push notifications, and try them again. Ids may be cut to their "
+    "unique beginning.",
 )
 
 _SHORT_ID = 8

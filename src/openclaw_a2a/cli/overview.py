@@ -5,7 +5,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "send": ("send:send", "Send a message to an agent and show the answer as it comes."),
     "tasks": ("tasks:app", "List, show, watch, cancel and delete tasks (also: task)."),
     "approvals": ("approvals:app", "List, allow and deny commands that agents want to run."),
-    "deliveries": ("deliveries:app", "List push notifications that did not arrive; try again."),
+    "deliveries": ("deliveries:app", "List undelivered push notifications, and try them again."),
     "card": ("card:card", "Show an agent card."),
     "connect": ("connect:app", "Offer the agents of the OpenClaw on this machine."),
     "doctor": ("doctor:doctor", "Check what the gateway needs, and tell how to fix what is broken."),
