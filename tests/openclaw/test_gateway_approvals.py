@@ -1,0 +1,93 @@
+"""Commands of a real OpenClaw's agent that somebody has to allow."""
+
+import json
+from contextlib import aclosing
+
+import pytest
+
+from openclaw_a2a.agents.openclaw_gateway import OpenClawGatewayAgent
+from openclaw_a2a.model.approval import Approval
+from openclaw_a2a.model.errors import ApprovalOver
+from openclaw_a2a.model.reply import AgentEvent, Note
+from openclaw_a2a.model.turn import Turn
+
+from .asking import a_turn, asking, pause_of, texts, told
+from .openclaw_process import OpenClaw
+
+
+def run(command: str) -> str:
+    return f"tool:exec {json.dumps({'command': command})}"
+
+
+async def decided(
+    agent: OpenClawGatewayAgent, turn: Turn, *, allow: bool
+) -> tuple[list[AgentEvent], Approval]:
+    """The turn, with its approval decided by the operator as soon as it is told."""
+    heard: list[AgentEvent] = []
+    found: list[Approval] = []
+    async with aclosing(agent.run(turn)) as events:  # pyright: ignore[reportArgumentType] - a generator
+        async for event in events:
+            heard.append(event)
+            if isinstance(event, Note) and "Waits for the operator" in event.text:
+                waiting = [one for one in await agent.approvals() if one.task_id == turn.task_id]
+                found += waiting
+                await agent.decide(waiting[0].id, allow=allow)
+    return heard, found[0]
+
+
+async def test_the_operator_allows_a_command(openclaw: OpenClaw, marker: str) -> None:
+    async with asking(openclaw) as agent:
+        events, approval = await decided(agent, a_turn(run(f"echo {marker}"), marker), allow=True)
+        assert approval.command == f"echo {marker}"
+        assert approval.cwd == str(openclaw.workspace("main"))
+        with pytest.raises(ApprovalOver):
+            await agent.decide(approval.id, allow=False)
+    assert texts(events) == [f"The tool said: {marker}"]
+    assert Note("The command was allowed by the operator.") in events
+
+
+async def test_the_operator_denies_a_command(openclaw: OpenClaw, marker: str) -> None:
+    async with asking(openclaw) as agent:
+        events, _ = await decided(agent, a_turn(run(f"echo {marker}"), marker), allow=False)
+    assert "denied" in texts(events)[0]
+
+
+async def test_a_peer_with_the_right_allows_a_command(openclaw: OpenClaw, marker: str) -> None:
+    command = run(f"echo {marker}")
+    async with asking(openclaw) as agent:
+        asked = a_turn(command, marker, run="1", may_approve=True)
+        pause = pause_of(await told(agent, asked))
+        assert f"echo {marker}" in pause.prompt
+        unclear = a_turn("hm", marker, run="2", resume=pause.resume, may_approve=True)
+        again = pause_of(await told(agent, unclear))
+        clear = a_turn("Allow", marker, run="3", resume=again.resume, may_approve=True)
+        events = await told(agent, clear)
+    assert texts(events) == [f"The tool said: {marker}"]
+
+
+async def test_a_peer_without_the_right_changes_nothing(openclaw: OpenClaw, marker: str) -> None:
+    async with asking(openclaw) as agent:
+        asked = a_turn(run(f"echo {marker}"), marker, run="1", may_approve=True)
+        pause = pause_of(await told(agent, asked))
+        turn = a_turn("approve", marker, run="2", resume=pause.resume)
+        async with aclosing(agent.run(turn)) as events:  # pyright: ignore[reportArgumentType] - a generator
+            async for event in events:
+                assert isinstance(event, Note)
+                break
+            waiting = [one.id for one in await agent.approvals()]
+    assert pause.resume["id"] in waiting
+
+
+async def test_a_pending_approval_is_found_by_another_process_of_ours(
+    openclaw: OpenClaw, marker: str
+) -> None:
+    turn = a_turn(run(f"echo {marker}"), marker)
+    async with asking(openclaw) as agent, aclosing(agent.run(turn)) as events:  # pyright: ignore[reportArgumentType] - a generator
+        async for event in events:
+            if isinstance(event, Note):
+                agent.let_go()
+                break
+    async with asking(openclaw) as agent:
+        again = a_turn(run(f"echo {marker}"), marker, attempt=2)
+        events, _ = await decided(agent, again, allow=True)
+    assert texts(events) == [f"The tool said: {marker}"]

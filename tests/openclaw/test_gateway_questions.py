@@ -1,0 +1,82 @@
+"""Questions of a real OpenClaw's agent, answered by the peer."""
+
+import json
+
+from openclaw_a2a.model.reply import Note
+
+from .asking import a_turn, asking, pause_of, texts, told
+from .conftest import Bare
+from .openclaw_process import OpenClaw
+
+COLOR = {
+    "id": "color",
+    "header": "Color",
+    "question": "Which color?",
+    "options": [{"label": "Red"}, {"label": "Blue", "description": "like the sky"}],
+}
+SIZE = {
+    "id": "size",
+    "header": "Size",
+    "question": "Which size?",
+    "options": [{"label": "S"}, {"label": "L"}],
+}
+
+
+def ask(*questions: object) -> str:
+    return f"say:[I must ask.] tool:ask_user {json.dumps({'questions': questions})}"
+
+
+async def test_a_question_is_asked_and_the_next_turn_answers_it(
+    openclaw: OpenClaw, marker: str
+) -> None:
+    async with asking(openclaw) as agent:
+        pause = pause_of(await told(agent, a_turn(ask(COLOR), marker, run="1")))
+        assert pause.prompt == "Which color?\n- Red\n- Blue: like the sky"
+        answer = await told(agent, a_turn("blue", marker, run="2", resume=pause.resume))
+    (said,) = texts(answer)
+    assert "Color: Blue" in said
+
+
+async def test_several_questions_are_answered_together(openclaw: OpenClaw, marker: str) -> None:
+    async with asking(openclaw) as agent:
+        pause = pause_of(await told(agent, a_turn(ask(COLOR, SIZE), marker, run="1")))
+        answer = await told(agent, a_turn("red\nsomething", marker, run="2", resume=pause.resume))
+    assert "Color: Red\nSize: something" in texts(answer)[0]
+
+
+async def test_another_process_of_ours_gives_the_answer(openclaw: OpenClaw, marker: str) -> None:
+    async with asking(openclaw) as agent:
+        pause = pause_of(await told(agent, a_turn(ask(COLOR), marker, run="1")))
+    async with asking(openclaw) as agent:
+        answer = await told(agent, a_turn("Red", marker, run="2", resume=pause.resume))
+    assert "Color: Red" in texts(answer)[0]
+
+
+async def test_an_answer_after_somebody_elses_is_a_turn_of_its_own(
+    openclaw: OpenClaw, bare: Bare, marker: str
+) -> None:
+    async with asking(openclaw) as agent:
+        pause = pause_of(await told(agent, a_turn(ask(COLOR), marker, run="1")))
+        async with bare() as client:
+            answers = {"answers": {"color": ["Red"]}}
+            await client.call("question.resolve", {"id": pause.resume["id"], "answers": answers})
+            await client.call("agent.wait", {"runId": pause.resume["runId"], "timeoutMs": 60_000})
+        events = await told(agent, a_turn("blue", marker, run="2", resume=pause.resume))
+    assert any("was over before" in event.text for event in events if isinstance(event, Note))
+    first, second = texts(events)
+    assert "Color: Red" in first
+    assert second == "echo: blue"
+
+
+async def test_ending_a_pause_ends_the_question_and_its_run(
+    openclaw: OpenClaw, bare: Bare, marker: str
+) -> None:
+    turn = a_turn(ask(COLOR), marker, run="1")
+    async with asking(openclaw) as agent:
+        pause = pause_of(await told(agent, turn))
+        await agent.end_pause(turn.binding, pause.resume)
+    async with bare() as client:
+        waited = await client.call("agent.wait", {"runId": pause.resume["runId"], "timeoutMs": 1})
+        listed = await client.call("question.list", {})
+    assert waited["status"] == "error"
+    assert pause.resume["id"] not in [one["id"] for one in listed["questions"]]

@@ -1,0 +1,84 @@
+"""A real OpenClaw's runs are found again: after our end, after its own, and without its socket."""
+
+from contextlib import aclosing
+
+import anyio
+
+from openclaw_a2a.model.reply import AgentEvent, Note, TextDelta
+from openclaw_a2a.model.turn import Turn
+
+from .asking import PATIENCE_S, a_turn, asking, texts, told
+from .openclaw_process import FakeModel, OpenClaw
+
+WHOLE = "w1 w2 w3 w4 w5 w6"
+
+
+async def _until_half(openclaw: OpenClaw, turn: Turn) -> None:
+    """Read half of an answer and go away, as a killed gateway of ours would."""
+    async with asking(openclaw) as agent:
+        events = agent.run(turn)
+        with anyio.fail_after(60):
+            async with aclosing(events):  # pyright: ignore[reportArgumentType] - a generator
+                async for event in events:
+                    if isinstance(event, TextDelta) and "w3" in event.text:
+                        agent.let_go()
+                        break
+
+
+async def test_another_process_of_ours_goes_on_in_the_middle_of_an_answer(
+    openclaw: OpenClaw, model: FakeModel, marker: str
+) -> None:
+    turn = a_turn(f"long:6@1 halt:{marker}", marker)
+    await _until_half(openclaw, turn)
+    heard: list[AgentEvent] = []
+    async with asking(openclaw) as agent:
+        with anyio.fail_after(PATIENCE_S):
+            async with anyio.create_task_group() as group:
+
+                async def listen() -> None:
+                    again = a_turn(f"long:6@1 halt:{marker}", marker, attempt=2)
+                    heard.extend(await told(agent, again))
+
+                group.start_soon(listen)
+                model.release(marker)
+    assert texts(heard) == [WHOLE]
+    assert len(model.requests(f"halt:{marker}")) == 1
+
+
+async def test_an_answer_that_came_meanwhile_is_told_with_its_tools(
+    openclaw: OpenClaw, model: FakeModel, marker: str
+) -> None:
+    text = f"say:[First.] tool:agents_list {{}} {marker}"
+    async with asking(openclaw) as agent:
+        straight = await told(agent, a_turn(text, marker))
+        again = await told(agent, a_turn(text, marker, attempt=2))
+    assert texts(again) == texts(straight)
+    assert [type(one).__name__ for one in again].count("ToolProgress") == 2
+    assert len(model.requests(marker)) == 2
+
+
+async def test_a_turn_is_done_once_when_openclaw_is_killed_in_the_middle(
+    killable_openclaw: OpenClaw, model: FakeModel, marker: str
+) -> None:
+    heard: list[AgentEvent] = []
+    async with asking(killable_openclaw) as agent:
+
+        async def listen() -> None:
+            async for event in agent.run(a_turn(f"hold:{marker}", marker)):
+                heard.append(event)
+
+        with anyio.fail_after(PATIENCE_S):
+            async with anyio.create_task_group() as group:
+                group.start_soon(listen)
+                await anyio.to_thread.run_sync(
+                    lambda: model.wait_for(f"hold:{marker}", outcome="active")
+                )
+                await anyio.to_thread.run_sync(killable_openclaw.kill)
+                await anyio.to_thread.run_sync(killable_openclaw.start)
+                model.release(marker)
+    notes = [event.text for event in heard if isinstance(event, Note)]
+    assert any("lost" in note for note in notes)
+    assert any("restarted" in note for note in notes)
+    assert len(texts(heard)) == 1
+    done = [one for one in model.requests(marker) if one["outcome"] == "done"]
+    assert len(done) == 1, [one["last_user"] for one in done]
