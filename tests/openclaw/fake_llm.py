@@ -5,7 +5,8 @@ depends only on the conversation in the request. When the last message is a tool
 `The tool said: <text>`. Otherwise the last user message decides; a keyword must begin a word:
 
     fail  fail:429       that HTTP status (500 without a number), at every request
-    fail:503*2           so for the first two requests with this text, then go on
+    fail:503*2           so for the first two requests of the session, then go on; OpenClaw tries
+                         again with another text, and this keyword works in the text before too
     sleep:SECONDS        wait before the first byte, then go on
     hold:NAME            wait before the first byte until NAME is released, then go on
     long:N  long:N@MS    N words "w1 w2 ...", MS milliseconds apart (50 without a number)
@@ -162,14 +163,12 @@ def keyword(text: str, pattern: str) -> re.Match[str] | None:
     return re.search(r"(?<![\w:/.-])" + pattern, text)
 
 
-def decide(asked: Asked, *, earlier: int = 0) -> Plan:
-    """The whole behaviour; `earlier` counts requests before this one with the same last text."""
+def decide(asked: Asked, *, failures: int = 0) -> Plan:
+    """The whole behaviour; `failures` counts the requests of this session that failed before."""
     text, plan = asked.last_user, Plan()
-    after = next(
-        (i for i, one in enumerate(reversed(asked.messages)) if one["role"] == "user"),
-        len(asked.messages),
-    )
-    tail = asked.messages[len(asked.messages) - after :]
+    spoken = [index for index, one in enumerate(asked.messages) if one["role"] == "user"]
+    tail = asked.messages[spoken[-1] + 1 :] if spoken else []
+    raw = asked.messages[spoken[-1]]["raw"] if spoken else ""
     done = sum(one["calls"] for one in tail if one["role"] == "assistant")
     wanted = tool_calls(text)
     if done < len(wanted):
@@ -179,8 +178,8 @@ def decide(asked: Asked, *, earlier: int = 0) -> Plan:
         plan.text = "The tool said: " + tail[-1]["text"]
     if not tail:
         _add_waits(plan, text)
-    failure = keyword(text, r"fail(?::(\d{3}))?(?:\*(\d+))?(?!\w)")
-    if failure and (failure.group(2) is None or earlier < int(failure.group(2))):
+    failure = keyword(raw, r"fail(?::(\d{3}))?(?:\*(\d+))?(?!\w)")
+    if failure and (failure.group(2) is None or failures < int(failure.group(2))):
         plan.status = int(failure.group(1) or 500)
     if plan.call is None and not plan.text:
         _add_text(plan, asked)
@@ -224,9 +223,10 @@ class Ledger:
         self._counts = {"requests": 0, "active": 0, "max_active": 0, "client_gone": 0}
 
     def begin(self, asked: Asked) -> int:
-        """Note a request; how many came before it with the same last text."""
+        """Note a request; how many of its session failed before."""
         with self._changed:
-            earlier = sum(one.last_user == asked.last_user for one in self._all)
+            same = [one for one in self._all if one.session == asked.session]
+            failures = sum(one.status != 200 for one in same)
             counts = self._counts
             counts["requests"] += 1
             counts["active"] += 1
@@ -234,7 +234,7 @@ class Ledger:
             asked.number = counts["requests"]
             self._all.append(asked)
             self._changed.notify_all()
-            return earlier
+            return failures
 
     def end(self, asked: Asked, outcome: str) -> None:
         """Note how a request ended."""
@@ -316,7 +316,7 @@ class Answering(BaseHTTPRequestHandler):
             return
         body = json.loads(raw)
         asked, outcome = read(body), "done"
-        plan = decide(asked, earlier=self.ledger.begin(asked))
+        plan = decide(asked, failures=self.ledger.begin(asked))
         asked.status, asked.text, asked.call = plan.status, plan.text, plan.call
         try:
             self._answer(plan, asked, is_stream=bool(body.get("stream")))
