@@ -12,6 +12,7 @@ from textwrap import dedent
 import httpx2
 import pytest
 
+from openclaw_a2a import serve_agent
 from openclaw_a2a.agents.process_tree import read_process
 
 pytestmark = pytest.mark.slow
@@ -117,19 +118,21 @@ def test_example_of_the_contract_serves_openclaw_as_written():
     assert card["capabilities"]["pushNotifications"] is True
 
 
-def test_wildcard_host_is_localhost_on_the_card_and_warned_of():
-    with script(PLAIN, host="0.0.0.0", port=0) as process:
-        lines = []
-        for line in process.stderr:
-            lines.append(line)
-            if " is ready at " in line:
-                break
-        url = lines[-1].split()[-1]
+@pytest.mark.parametrize("insisted", [{"auth": "secret"}, {"allow_anonymous": True}])
+def test_wildcard_host_is_localhost_on_the_card(insisted):
+    with script(PLAIN, host="0.0.0.0", port=0, **insisted) as process:
+        url = address_of(process)
         card = httpx2.get(f"{url}.well-known/agent-card.json", timeout=30).json()
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
     assert card["url"].startswith("http://localhost:")
-    assert "auth=" in "".join(lines)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "192.0.2.1", "agents.example.com"])
+def test_host_that_others_reach_is_refused_without_authentication(host):
+    with pytest.raises(ValueError, match="auth=") as refused:
+        serve_agent(str.upper, host=host, port=0)
+    assert "allow_anonymous=True" in str(refused.value)
 
 
 def test_options_of_the_app_and_of_the_card_are_taken():

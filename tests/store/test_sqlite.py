@@ -235,6 +235,14 @@ async def test_a_file_that_is_no_database_is_refused(path: Path) -> None:
     assert await anyio.Path(path).read_bytes() == diary
 
 
+@pytest.mark.parametrize("look", [migrate.plan, migrate.upgrade_file])
+def test_a_schema_is_not_looked_for_in_what_is_no_database(path: Path, look) -> None:
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"dear diary, " * 1000)
+    with pytest.raises(StoreUnavailable, match=f"{path} cannot be read as a database"):
+        look(path)
+
+
 async def test_a_path_where_nothing_can_be_made_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("I am no directory", encoding="utf-8")
     with pytest.raises(StoreUnavailable, match="cannot be opened"):

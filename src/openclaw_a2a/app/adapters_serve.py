@@ -2,7 +2,6 @@
 
 import asyncio
 import ipaddress
-import logging
 import signal
 import threading
 from collections.abc import Callable, Coroutine
@@ -27,7 +26,6 @@ from openclaw_a2a.settings import LogSettings, base_url, is_loopback
 _OF_THE_APP = OVERRIDES | {"task_store", "auth", "allow_private_webhooks"}
 _LEVELS = ("debug", "info", "warning", "error")
 _LOOK_S = 0.2
-_log = logging.getLogger(__name__)
 
 
 def serve_agent(
@@ -36,6 +34,8 @@ def serve_agent(
     host: str = "127.0.0.1",
     port: int = 9000,
     log_level: str = "info",
+    *,
+    allow_anonymous: bool = False,
     **kw: Json,
 ) -> None:
     """Serve an adapter (or an agent, or a function) until a signal comes.
@@ -45,10 +45,18 @@ def serve_agent(
     event loop it serves from a thread with a loop of its own, and the loop it was called in stands
     still meanwhile. (To serve beside other things, run `to_a2a` in a server of your own.)
 
+    A host that other machines reach is refused without `auth`, unless `allow_anonymous` says that
+    everybody there may use the agent.
+
     Raises: PortTaken, ValueError, TypeError.
     """
     if log_level not in _LEVELS:
         raise ValueError(f"log_level is {log_level!r}; it must be one of {', '.join(_LEVELS)}.")
+    if not (allow_anonymous or kw.get("auth") is not None or is_loopback(host)):
+        raise ValueError(
+            f"host {host!r} can be reached from other machines, and no caller has to show a token;"
+            " give auth= (a token), listen on 127.0.0.1, or insist with allow_anonymous=True."
+        )
     log = LogSettings(level=cast("Any", log_level))
     configure_logs(log)
     listener = listen(host, port)
@@ -57,10 +65,6 @@ def serve_agent(
         if agent_card is None:
             own.setdefault("url", f"{base_url(_shown(host), listener.getsockname()[1])}/")
         serving = msgspec.structs.replace(to_a2a(adapter, agent_card, **own).serving, log=log)
-        if serving.auth is None and not is_loopback(host):
-            _log.warning(
-                "Everybody who reaches %s may use this agent; give serve_agent auth=.", host
-            )
         rest = {key: value for key, value in kw.items() if key not in _OF_THE_APP}
         _run(_Service(serving, listener, rest))
     finally:

@@ -3,7 +3,6 @@
 import http.client
 import os
 import platform
-import sqlite3
 import sys
 import urllib.request
 from collections.abc import Mapping
@@ -21,7 +20,6 @@ from openclaw_a2a.model.errors import (
     PortTaken,
     Problem,
     StoreLocked,
-    StoreUnavailable,
 )
 from openclaw_a2a.model.ids import AgentId
 from openclaw_a2a.model.message import Record
@@ -130,11 +128,9 @@ async def check_store(settings: StoreSettings) -> Finding:
     except StoreLocked:
         return _store(Verdict.OK, f"{shown}, in use by a gateway that runs")
     except GatewayError as error:
-        return _store(
-            Verdict.BROKEN,
-            f"{shown}: {error.message}",
-            "move the file away, or use another with store.path",
-        )
+        detail, _ = _split(error.message)
+        fix = "move the file away, or use another with store.path"
+        return _store(Verdict.BROKEN, f"{settings.kind.value}: {detail}", fix)
     return _store(Verdict.OK, shown)
 
 
@@ -155,10 +151,7 @@ def _pending(settings: StoreSettings) -> list[str]:
         return []
     from openclaw_a2a.store import migrate
 
-    try:
-        return migrate.plan(settings.path)
-    except sqlite3.Error as error:
-        raise StoreUnavailable(f"it cannot be read as a database ({error})") from None
+    return migrate.plan(settings.path)
 
 
 async def _open(settings: StoreSettings) -> None:

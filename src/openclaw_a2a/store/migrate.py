@@ -1,8 +1,8 @@
 """Moves the schema of a SQLite store forward, one numbered step after the other."""
 
 import sqlite3
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Generator, Sequence
+from contextlib import closing, contextmanager
 from importlib import resources
 from pathlib import Path
 
@@ -74,11 +74,16 @@ def back_up(connection: sqlite3.Connection, path: Path) -> Path | None:
 
 
 def plan(path: str | Path) -> list[str]:
-    """What `upgrade_file` would do, one line per step; nothing is changed."""
+    """What `upgrade_file` would do, one line per step; nothing is changed.
+
+    Raises:
+        SchemaTooNew: a newer version of the program has used it.
+        StoreUnavailable: it is a database of something else, or none.
+    """
     file = Path(path).expanduser()
     if not file.exists():
         return [step.summary for step in load_steps()]
-    with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)) as connection:
+    with _connected(file, f"{file.resolve().as_uri()}?mode=ro", uri=True) as connection:
         return [step.summary for step in pending(connection)]
 
 
@@ -88,14 +93,28 @@ def upgrade_file(path: str | Path) -> list[str]:
     Raises:
         StoreLocked: a gateway uses it.
         SchemaTooNew: a newer version of the program has used it.
+        StoreUnavailable: it is a database of something else, or none.
     """
     file = Path(path).expanduser()
     lock = FileLock.acquire(file)
     try:
-        with closing(sqlite3.connect(file, isolation_level=None)) as connection:
+        with _connected(file, str(file)) as connection:
             return [step.summary for step in upgrade_with_backup(connection, file)]
     finally:
         lock.release()
+
+
+@contextmanager
+def _connected(file: Path, address: str, *, uri: bool = False) -> Generator[sqlite3.Connection]:
+    """A connection to the file; what SQLite finds wrong with it is told in our words."""
+    try:
+        with closing(sqlite3.connect(address, isolation_level=None, uri=uri)) as connection:
+            yield connection
+    except sqlite3.Error as error:
+        raise StoreUnavailable(
+            f"{file} cannot be read as a database ({error}); move it away, or use another store"
+            " path"
+        ) from error
 
 
 def upgrade_with_backup(
