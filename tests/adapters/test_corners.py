@@ -17,7 +17,13 @@ from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable, SettingsInv
 from openclaw_a2a.model.message import Message, Role
 from openclaw_a2a.model.profile import AgentProfile
 from openclaw_a2a.model.reply import Failed, InputRequired, Note, PartDelta, TextDelta
-from openclaw_a2a.ports import Recovery
+from openclaw_a2a.ports import (
+    AsksOperator,
+    KnowsItsState,
+    OutlivesGateway,
+    Recovery,
+    SpeaksLater,
+)
 from openclaw_a2a.runtime.profile import ResponseTranscript, transcript_of
 from openclaw_a2a.runtime.transcript import Transcript
 
@@ -69,6 +75,39 @@ async def test_agent_of_the_engine_is_given_the_request_of_the_caller():
     message = Message("m", Role.USER, (Part.of_text("hi"), PICTURE))
     await AgentView(agent).invoke("hi", "c-1", context=RequestContext("t-1", "c-1", message))
     assert (agent.turns[0].task_id, agent.turns[0].message) == ("t-1", message)
+
+
+class Ready(Scripted):
+    """An agent with everything that the engine may look for."""
+
+    def let_go(self):
+        self.ended.append("let go")
+
+    def trouble(self):
+        return "its line is down; plug it in"
+
+    async def later(self, recent):
+        for event in recent:
+            yield event
+
+    async def approvals(self):
+        return ()
+
+    async def decide(self, approval_id, *, allow):
+        self.ended.append((approval_id, allow))
+
+
+@pytest.mark.parametrize("protocol", [OutlivesGateway, KnowsItsState, SpeaksLater, AsksOperator])
+def test_engine_finds_in_an_agent_behind_an_adapter_all_that_it_can(protocol):
+    assert isinstance(AdapterAgent(AgentView(Ready())), protocol)
+    assert not isinstance(AdapterAgent(AgentView(Scripted())), protocol)
+    assert not isinstance(AdapterAgent(Silent()), protocol)
+
+
+async def test_agent_behind_an_adapter_says_that_it_cannot_answer(serving):
+    async with serving(Ready()) as client:
+        (state,) = (await client.http.get("/agents")).json()["states"]
+    assert (state["available"], state["reason"]) == (False, "its line is down; plug it in")
 
 
 async def test_failure_of_an_agent_is_raised_and_its_question_is_its_answer():

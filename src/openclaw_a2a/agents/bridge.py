@@ -29,6 +29,9 @@ _AHEAD = 8
 _MOST_CHARACTERS = 1024 * 1024
 """A longer text is shown in several chunks, each of which is an event of a size that is allowed."""
 
+_OF_AGENTS = ("let_go", "trouble", "later", "approvals", "decide")
+"""What the engine looks for in agents, and adapters of the library have not."""
+
 _CANCEL_S = 5.0
 _log = logging.getLogger(__name__)
 
@@ -47,6 +50,9 @@ class AdapterAgent:
         self.recovery = Recovery.REPEAT if adapter.is_repeatable else Recovery.FAIL
         if isinstance(adapter, AgentView):
             self.recovery = adapter.agent.recovery
+            for name in _OF_AGENTS:  # on the bridge itself: only what the agent really can
+                if hasattr(adapter.agent, name):
+                    setattr(self, name, getattr(adapter.agent, name))
 
     async def run(self, turn: Turn) -> AsyncIterator[AgentEvent]:
         """Ask the adapter and tell what it says."""
