@@ -104,9 +104,7 @@ async def test_card_url_keeps_the_path_of_the_public_address(start: Start) -> No
 
 @pytest.mark.requirement("inbound.card.capabilities", "inbound.card.push-not-offered")
 @pytest.mark.parametrize("has_push", [True, False])
-async def test_card_offers_streams_and_says_whether_it_pushes(
-    start: Start, has_push: bool
-) -> None:
+async def test_card_offers_streams_and_says_whether_it_pushes(start: Start, has_push: bool) -> None:
     account = {} if has_push else {"pushNotifications": False}
     door = await start(_agent(), account=account)
     old = (await door.get(CARD)).json["capabilities"]

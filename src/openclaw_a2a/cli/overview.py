@@ -8,7 +8,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "deliveries": ("deliveries:app", "List undelivered push notifications, and try them again."),
     "card": ("card:card", "Show an agent card."),
     "connect": ("connect:app", "Offer the agents of the OpenClaw on this machine."),
-    "doctor": ("doctor:doctor", "Check what the gateway needs, and tell how to fix what is broken."),
+    "doctor": (
+        "doctor:doctor",
+        "Check what the gateway needs, and tell how to fix what is broken.",
+    ),
     "config": ("config:app", "Check and show the settings; print their schema."),
     "db": ("db:app", "Bring the store to the newest schema."),
     "version": ("version:version", "Show the version and what it runs on."),
