@@ -1,4 +1,4 @@
-"""Writes the generated parts of the reference pages: settings, error codes and commands.
+"""Writes the generated parts of the reference pages: settings, errors, commands, the library.
 
     .venv/bin/python docs/generate.py            write them
     .venv/bin/python docs/generate.py --check    say which are out of date, change nothing
@@ -8,6 +8,8 @@ hand. A test runs the check.
 """
 
 import argparse
+import ast
+import inspect
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -18,7 +20,12 @@ from typing import cast
 import msgspec
 from msgspec import inspect as kinds
 
+import openclaw_a2a
+from openclaw_a2a import agents
 from openclaw_a2a.agents import CommandOptions
+from openclaw_a2a.agents.openclaw_cli.options import OpenClawCliOptions
+from openclaw_a2a.agents.openclaw_gateway.options import OpenClawGatewayOptions
+from openclaw_a2a.app.openclaw_adapter import OpenClawKeywords
 from openclaw_a2a.cli.commands import build_commands
 from openclaw_a2a.model import errors
 from openclaw_a2a.model.errors import AgentError, CallerError, GatewayError, GatewayFault
@@ -28,15 +35,14 @@ from openclaw_a2a.wire.errors import TABLE
 
 REFERENCE = Path(__file__).parent / "reference"
 ACCOUNT = "channels.a2a.accounts.<account>"
-_PART = re.compile(r"(<!-- generated: ([\w.]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+_PART = re.compile(r"(<!-- generated: ([\w.-]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 _LARGEST = 2**31 - 1
 
 # What the types of the settings do not say by themselves.
 _MEANINGS = {
     "store.kind": "How tasks are kept: in memory, in one JSON file each, or in one SQLite file.",
     f"{ACCOUNT}.enabled": "`false`: the addresses of the account are not there.",
-    f"{ACCOUNT}.pushNotifications": "Not available in this version: `true` is "
-    "ignored with a warning, and the card says `false`.",
+    f"{ACCOUNT}.pushNotifications": "Callers may name webhooks that are told about their tasks.",
     f"{ACCOUNT}.agentStyle": "When an answer becomes a task. "
     "`task-generating`: always. `hybrid`: one plain message is answered directly; a tool, a note, "
     "a second message, a pause or an error makes it a task.",
@@ -50,8 +56,11 @@ _MEANINGS = {
     f"{ACCOUNT}.label": "Name on the card. Left out: the account's id.",
     f"{ACCOUNT}.sessionStore": "Handed to the agent with each message; the "
     "gateway itself does not use it.",
-    "agents.<agent>.adapter": "Who answers: `echo`, `command`, or the name of an adapter that "
-    "another package brings.",
+    "agents.<agent>.adapter": "Who answers: `openclaw-gateway`, `openclaw`, `command`, `echo`, or "
+    "the name of an adapter that another package brings. May be left out for an agent that "
+    "OpenClaw offers.",
+    "openclaw.expose": "Which of OpenClaw's agents: `all`, or a list of their ids.",
+    "openclaw.token": "`env:NAME` or `file:PATH`; needed for an OpenClaw on another machine.",
     "limits.artifactBytes": "Bytes of artifacts that a task may get while it runs.",
     "lease.seconds": "How long a gateway owns its runs without a sign of life.",
     "log.level": "What is written to the log.",
@@ -71,6 +80,9 @@ _DEFAULTS = {
     f"{ACCOUNT}.taskStore.kind": "`memory`",
     f"{ACCOUNT}.skills": "one skill, `chat`",
     "agents.<agent>.cwd": "the gateway's",
+    "openclaw.configPath": "where OpenClaw looks",
+    "openclaw.url": "what OpenClaw's config says",
+    "openclaw.token": "that of OpenClaw's config",
 }
 _ERRORS = {
     "invalid-params": "Members are missing or of the wrong type; the answer lists every one.",
@@ -121,9 +133,9 @@ def settings_part(section: str) -> str:
     return _settings_table(keys)
 
 
-def command_part() -> str:
-    """The table of the options of the command adapter."""
-    return _settings_table(list(_keys("agents.<agent>", CommandOptions)))
+def options_part(kind: type[msgspec.Struct]) -> str:
+    """The table of the options of one adapter."""
+    return _settings_table(list(_keys("agents.<agent>", kind)))
 
 
 def errors_part(root: type[GatewayError]) -> str:
@@ -154,14 +166,32 @@ def commands_part() -> str:
     return re.sub(r"\n{3,}", "\n\n", body).rstrip() + "\n"
 
 
+def library_part(*names: str) -> str:
+    """Signatures and docstrings of public names."""
+    return "\n".join(_entry(name, _public(name)) for name in names)
+
+
 PARTS: dict[str, Callable[[], str]] = {
-    "settings.command": command_part,
+    "settings.command": lambda: options_part(CommandOptions),
+    "settings.openclaw-command": lambda: options_part(OpenClawCliOptions),
+    "settings.openclaw-gateway": lambda: options_part(OpenClawGatewayOptions),
+    "library.serving": lambda: library_part("serve_agent", "to_a2a", "serve", "build_agent_card"),
+    "library.loading": lambda: library_part("load_adapter", "load_a2a_agent", "register_adapter"),
+    "library.adapters": lambda: library_part(
+        "AgentAdapter", "AdapterMetadata", "RequestContext", "CancelledByAdapter"
+    ),
+    "library.programs": lambda: library_part("ProgramAdapter"),
+    "library.openclaw": lambda: library_part("OpenClawAgentAdapter", "OpenClawKeywords"),
+    "library.values": lambda: library_part("Part", "Message", "Task"),
     "errors.caller": lambda: errors_part(CallerError),
     "errors.agent": lambda: errors_part(AgentError),
     "errors.gateway": lambda: errors_part(GatewayFault),
     "commands": commands_part,
 }
-_SECTIONS = ("top", "server", "store", "agents", "channels", "limits", "retention", "lease", "log")
+_SECTIONS = (
+    *("top", "server", "store", "agents", "openclaw", "channels"),
+    *("limits", "push", "retention", "lease", "log"),
+)
 
 
 def generate(page: str) -> str:
@@ -253,6 +283,9 @@ def _type_words(type_: kinds.Type) -> str:
         return "list of objects" if isinstance(inner, kinds.StructType) else "list of strings"
     if isinstance(type_, kinds.BoolType):
         return "`true` or `false`"
+    if isinstance(type_, kinds.UnionType):
+        known = [one for one in type_.types if not isinstance(one, kinds.NoneType)]
+        return " or ".join(map(_type_words, known))
     return "object" if isinstance(type_, kinds.DictType) else "string"
 
 
@@ -265,6 +298,46 @@ def _number_words(type_: kinds.IntType | kinds.FloatType) -> str:
     if type_.le is not None and type_.le != _LARGEST:
         words += f" to {type_.le:g}"
     return words
+
+
+def _public(name: str) -> Callable[..., object]:
+    """What people import under this name."""
+    places = (openclaw_a2a, agents)
+    found = [getattr(one, name) for one in places if name in one.__all__]
+    return found[0] if found else OpenClawKeywords
+
+
+def _entry(name: str, thing: Callable[..., object]) -> str:
+    told = inspect.cleandoc(thing.__doc__ or "")
+    return f"### `{name}`\n\n```python\n{_stub(thing)}\n```\n\n{told}\n"
+
+
+def _stub(thing: Callable[..., object]) -> str:
+    """A function or class without its insides, as its source spells it."""
+    source = inspect.cleandoc("\n" + inspect.getsource(thing))
+    node, lines = ast.parse(source).body[0], source.splitlines()
+    if not isinstance(node, ast.ClassDef):
+        return _header(node, lines)
+    members = [line for member in node.body for line in _member(member, lines)]
+    return "\n".join([_header(node, lines).removesuffix(" ..."), *(members or ["    ..."])])
+
+
+def _member(node: ast.stmt, lines: list[str]) -> list[str]:
+    """The lines of a member that people use; nothing for others."""
+    if isinstance(node, ast.AnnAssign) and not ast.unparse(node.target).startswith("_"):
+        return lines[node.lineno - 1 : node.end_lineno]
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (
+        node.name == "__init__" or not node.name.startswith("_")
+    ):
+        marks = [lines[mark.lineno - 1] for mark in node.decorator_list]
+        return [*marks, *_header(node, lines).splitlines()]
+    return []
+
+
+def _header(node: ast.stmt, lines: list[str]) -> str:
+    """Everything up to the colon, and dots for what follows."""
+    body = cast("list[ast.stmt]", getattr(node, "body", []))
+    return "\n".join(lines[node.lineno - 1 : body[0].lineno - 1]).rstrip() + " ..."
 
 
 def _error_kinds(root: type[GatewayError]) -> Iterator[type[GatewayError]]:

@@ -81,5 +81,9 @@ def test_every_setting_is_documented() -> None:
     assert missing(schema_paths()) == []
 
 
+def test_every_public_name_of_the_library_is_documented() -> None:
+    assert missing(openclaw_a2a.__all__) == []
+
+
 def test_every_command_is_documented() -> None:
     assert missing(commands(build_commands())) == []
