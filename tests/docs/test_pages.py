@@ -16,7 +16,7 @@ from openclaw_a2a.settings import load_settings, settings_schema
 from .pages import PAGES, ROOT, Block, blocks, commands, name_of
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
-SETTING = re.compile(r"`((?:server|store|limits|retention|lease|log)\.\w+)`")
+SETTING = re.compile(r"`((?:server|store|limits|push|retention|lease|log|openclaw)\.(?!json)\w+)`")
 REPOSITORY_PATH = re.compile(r"`((?:tests|bench|docs|src|requirements)/[\w./-]+)`")
 SHELL_ONLY = {"cd", "chmod", "curl", "export", "journalctl", "mkdir", "openssl", "pkill", "python"}
 SHELL_ONLY |= {"systemctl"}

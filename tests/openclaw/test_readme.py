@@ -1,0 +1,42 @@
+"""What the README shows about OpenClaw really happens."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from .openclaw_process import OpenClaw
+
+README = Path(__file__).parents[2] / "README.md"
+COMMAND = str(Path(sys.executable).with_name("openclaw-a2a"))
+
+
+def shown() -> str:
+    """What `./dev up` prints, as the README has it."""
+    text = README.read_text(encoding="utf-8")
+    blocks = re.findall(r"^```console\n\$ \./dev up\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    [block] = blocks
+    return block
+
+
+def test_up_offers_openclaws_agents_as_the_readme_shows(
+    start_gateway: Any, openclaw: OpenClaw
+) -> None:
+    ours = start_gateway(env={"OPENCLAW_CONFIG_PATH": str(openclaw.config), "PATH": os.defpath})
+    lines = ours.output().splitlines(keepends=True)
+    printed = "".join(line for line in lines if not line.startswith("{"))  # those are the log's
+    printed = printed.replace(f" --url {ours.url}", "").replace(COMMAND, ".venv/bin/openclaw-a2a")
+    printed = printed.replace(ours.url, "http://127.0.0.1:9900")
+    printed = printed.replace(openclaw.ws_url, "ws://127.0.0.1:18789")
+    assert printed.replace(str(ours.home), "/your/home") == shown()
+    sent = subprocess.run(
+        [COMMAND, "send", "--url", ours.url, "hello"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert sent.stdout == "echo: hello\n"
+    assert sent.stderr.splitlines()[-1] == "completed"
