@@ -24,24 +24,35 @@ QUESTION: Json = {
     "id": "ask-1",
     "questions": [
         {
-            "questionId": "color", "header": "Color", "question": "Which color?",
+            "questionId": "color",
+            "header": "Color",
+            "question": "Which color?",
             "options": [{"label": "Red"}, {"label": "Blue"}],
         }
     ],
-    "runId": RUN, "sessionKey": KEY, "status": "pending",
+    "runId": RUN,
+    "sessionKey": KEY,
+    "status": "pending",
 }
 COMMAND: Json = {
     "id": "approval-1",
     "request": {
-        "command": "echo hi", "cwd": "/w", "agentId": "main",
-        "runId": RUN, "sessionKey": KEY,
+        "command": "echo hi",
+        "cwd": "/w",
+        "agentId": "main",
+        "runId": RUN,
+        "sessionKey": KEY,
     },
-    "createdAtMs": 1794744168730, "expiresAtMs": 1794745968730,
+    "createdAtMs": 1794744168730,
+    "expiresAtMs": 1794745968730,
 }
 TOOL = {"name": "ask_user", "toolCallId": "c1"}
 RESULT: Json = {
-    "role": "toolResult", "toolCallId": "c1", "toolName": "ask_user",
-    "content": [text_block("Blue")], "__openclaw": {"runId": RUN},
+    "role": "toolResult",
+    "toolCallId": "c1",
+    "toolName": "ask_user",
+    "content": [text_block("Blue")],
+    "__openclaw": {"runId": RUN},
 }
 CALL = {"type": "toolCall", "id": "c1", "name": "ask_user", "arguments": {}}
 

@@ -116,6 +116,34 @@ async def test_messages_and_tools_of_one_turn_are_told_apart(
     ]
 
 
+async def test_a_short_message_before_a_tool_is_told_too(
+    gateway: ScriptedGateway, agent: OpenClawGatewayAgent
+) -> None:
+    """OpenClaw tells one that came in one piece only as the preamble of the tool call."""
+
+    @gateway.on("agent")
+    async def answer(asked: Asked) -> None:
+        preamble = {"kind": "preamble", "progressText": "First.", "itemId": "commentary-0"}
+        await asked.agent("item", {**preamble, "phase": "update"})
+        await asked.agent("item", {**preamble, "phase": "end"})
+        await asked.agent("assistant", said("First.", "First."))  # late, or not at all
+        await asked.agent("assistant", said("Second", "Second", "u:2"))
+        await asked.agent("item", {**preamble, "phase": "end", "progressText": "Second and more"})
+        await asked.agent("assistant", said("Third, a long one", "Third, a long one", "u:3"))
+        await asked.agent("item", {**preamble, "phase": "end", "progressText": "Third, a"})
+        await asked.end("Last")
+
+    events = await told(agent, turn_of())
+    assert events[:-1] == [
+        Reply.of_text("First."),
+        TextDelta("Second"),
+        Reply.of_text("Second and more"),
+        TextDelta("Third, a long one"),
+        MessageEnd(),
+        Reply.of_text("Last"),
+    ]
+
+
 async def test_events_of_other_runs_in_the_session_are_not_told(
     gateway: ScriptedGateway, agent: OpenClawGatewayAgent
 ) -> None:

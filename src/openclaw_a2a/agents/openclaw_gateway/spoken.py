@@ -97,6 +97,13 @@ class Spoken:
         self._ended.append(text)
         return Said("" if is_told else text, is_streamed=False, references=references)
 
+    def end_before_tool(self, text: str, references: tuple[str, ...]) -> Said | None:
+        """The message before a tool call is over; of a long one the text may be shortened."""
+        told = self._text()
+        if not self.is_open or (len(text) > len(told) and text.startswith(told)):
+            return self.finish(text, references)
+        return self.end()
+
     def is_told(self, number: int) -> bool:
         """True when so many messages of the run, and one more, have been told to their end."""
         return number < len(self._ended)

@@ -42,14 +42,20 @@ class Telling:
         if origin.stream == "tool":
             step = read_as(ToolStep, origin.data)
             return _some(None if step is None else self._tools.take(step))
-        if origin.stream == "item" and not is_begun_here:
+        if origin.stream == "item":
             item = read_as(Item, origin.data)
-            return _some(None if item is None else self._tools.take_item(item))
+            return () if item is None else await self._take_item(item, is_begun_here)
         if origin.stream == "run_status":
             # Such as the next attempt at a provider that fails; phases come without a sentence.
             status = read_as(RunStatus, origin.data)
             return (Note(status.message),) if status is not None and status.message else ()
         return ()
+
+    async def _take_item(self, item: Item, is_begun_here: bool) -> Sequence[AgentEvent]:
+        if item.kind == "preamble" and item.phase == "end" and item.progress_text:
+            said = self._spoken.end_before_tool(*cut_media(item.progress_text))
+            return await self._tell(said)
+        return () if is_begun_here else _some(self._tools.take_item(item))
 
     async def _take_text(self, origin: Origin) -> Sequence[AgentEvent]:
         piece = read_as(Piece, origin.data)

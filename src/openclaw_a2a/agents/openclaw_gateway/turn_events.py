@@ -50,7 +50,10 @@ class ToolStep(Wire, frozen=True):
 
 
 class Item(Wire, frozen=True):
-    """What every connection hears of a tool call; its content only reaches who began the run."""
+    """What every connection hears of a step; a tool's content only reaches who began the run.
+
+    A `preamble` is the message before a tool call: a short one comes in no other way.
+    """
 
     kind: str = ""
     phase: str = ""
@@ -59,6 +62,7 @@ class Item(Wire, frozen=True):
     status: str = ""
     title: str = ""
     error: str | None = None
+    progress_text: str = ""
 
 
 class RunStatus(Wire, frozen=True):
