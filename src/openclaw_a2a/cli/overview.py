@@ -31,7 +31,7 @@ Commands:
 Every command has --help; every command that shows something has --json.
 
 First steps:
-  openclaw-a2a up              starts a gateway with an agent that echoes
+  openclaw-a2a up              offers OpenClaw's agents, or one that echoes
   openclaw-a2a send "hello"    asks it something, from another terminal
 
 Exit codes: 0 done, 1 the task or the command failed, 2 wrong usage or settings,

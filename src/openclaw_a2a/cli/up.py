@@ -20,7 +20,8 @@ def up(
 ) -> int:
     """Start the gateway and serve until it is stopped (Ctrl-C).
 
-    Without any settings an agent that echoes answers at http://127.0.0.1:9900.
+    Without any settings the agents of the OpenClaw on this machine answer at
+    http://127.0.0.1:9900, or one that echoes where there is no OpenClaw.
     """
     given: dict[str, Json] = {
         "server.host": host,
