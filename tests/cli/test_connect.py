@@ -62,6 +62,18 @@ def test_without_openclaw_it_says_how_to_get_one(command, tmp_path: Path) -> Non
     assert not (tmp_path / USER_FILE).exists()
 
 
+@pytest.mark.parametrize("flags", [(), ("--dry-run",)])
+def test_a_config_that_cannot_be_read_is_for_its_owner_to_correct(
+    command, tmp_path: Path, flags: tuple[str, ...]
+) -> None:
+    openclaw(tmp_path, 1).write_text("{ gateway: ", "utf-8")
+    finished = command("connect", "openclaw", *flags)
+    assert finished.code == 1
+    assert finished.out.count("is not JSON5") == 1
+    assert "openclaw doctor --fix" in finished.out
+    assert not (tmp_path / USER_FILE).exists()
+
+
 def test_a_dry_run_shows_everything_and_changes_nothing(command, tmp_path: Path, door) -> None:
     config = openclaw(tmp_path, door.port)
     before = config.read_text("utf-8")

@@ -146,6 +146,52 @@ def test_an_old_program_and_an_old_gateway_are_broken(
     assert "openclaw update" in findings["version"]["fix"]
 
 
+def test_an_openclaw_config_that_cannot_be_read_is_broken_and_told_once(doctor, openclaw) -> None:
+    path = openclaw(1)
+    path.write_text("{ gateway: ", "utf-8")
+    code, findings = doctor()
+    assert (code, findings["config"]["verdict"]) == (1, "broken")
+    assert findings["config"]["detail"].count(str(path)) == 1
+    assert "openclaw doctor --fix" in findings["config"]["fix"]
+
+
+def by_its_command(tmp_path: Path, **options: str) -> str:
+    """A settings file with an agent that runs the command, and one that does not."""
+    agents = {"clerk": {"adapter": "openclaw", **options}, "other": {"adapter": "echo"}}
+    path = tmp_path / "by-command.json5"
+    channels = {"a2a": {"accounts": {"default": {"defaultAgentId": "clerk"}}}}
+    path.write_text(json.dumps({"agents": agents, "channels": channels}), "utf-8")
+    return str(path)
+
+
+def test_a_missing_command_of_an_agent_is_broken(doctor, tmp_path: Path) -> None:
+    code, findings = doctor("--config", by_its_command(tmp_path, openclawPath="/nowhere/openclaw"))
+    assert (code, findings["agent clerk"]["verdict"]) == (1, "broken")
+    assert "/nowhere/openclaw" in findings["agent clerk"]["detail"]
+    assert "openclawPath" in findings["agent clerk"]["fix"]
+    assert "agent other" not in findings
+    assert "echoes" not in findings["config"]["detail"]
+
+
+def test_the_command_of_an_agent_may_be_older_than_a_gateway_may(doctor, tmp_path: Path) -> None:
+    program(tmp_path, "2026.3.2")
+    code, findings = doctor("--config", by_its_command(tmp_path))
+    assert code == 0
+    assert findings["agent clerk"]["verdict"] == "ok"
+    assert findings["agent clerk"]["detail"].startswith("2026.3.2")
+
+
+def test_an_agent_is_asked_by_its_command_when_that_is_wanted(doctor, tmp_path: Path) -> None:
+    settings = by_its_command(tmp_path)
+    program(tmp_path, '{"payloads": [{"text": "ready"}]}')
+    code, findings = doctor("--ask", "--config", settings)
+    assert (code, findings["agent clerk"]["detail"]) == (0, "answered a turn")
+    program(tmp_path, '{"ok": false, "error": {"message": "no key for the model"}}')
+    code, findings = doctor("--ask", "--config", settings)
+    assert (code, findings["agent clerk"]["verdict"]) == (1, "broken")
+    assert "no key for the model" in findings["agent clerk"]["detail"]
+
+
 def test_a_gateway_of_another_protocol_is_broken(doctor, openclaw, door) -> None:
     openclaw(door.port)
     door.protocol = 3

@@ -52,5 +52,9 @@ def test_an_openclaw_that_is_down_is_offered_as_unavailable_with_the_reason(
 def test_a_broken_config_is_told_and_the_gateway_starts(start_gateway, config: Path) -> None:
     config.write_text("{gateway: ", encoding="utf-8")
     gateway = start_gateway(env={"OPENCLAW_CONFIG_PATH": str(config)})
-    assert "is not JSON5" in gateway.output()
-    assert "agent main (echo)" in gateway.output()
+    output = gateway.output()
+    assert output.count("is not JSON5") == 1
+    assert "agent main (echo)" in output
+    (line,) = [one for one in output.splitlines() if one.startswith("  openclaw ")]
+    assert "cannot be read" in line
+    assert line.endswith(" doctor")

@@ -9,6 +9,7 @@ from openclaw_a2a.app.gateway import Gateway
 from openclaw_a2a.inbound.cards import account_url
 from openclaw_a2a.inbound.presence import Presence
 from openclaw_a2a.settings import Account, base_url
+from openclaw_a2a.settings.openclaw import OpenClawFound
 
 DEFAULT_URL = "http://127.0.0.1:9900"
 """Where commands look for a gateway when nobody says otherwise."""
@@ -18,8 +19,8 @@ _OPENCLAW = "openclaw-gateway"
 _USUAL_CARD = "/.well-known/agent-card.json"
 
 
-def print_banner(gateway: Gateway) -> None:
-    """Say what runs, where, and what to do next."""
+def print_banner(gateway: Gateway, found: OpenClawFound | None = None) -> None:
+    """Say what runs, where, and what to do next; `found` is the OpenClaw of this machine."""
     settings = gateway.settings
     server = settings.server
     local = base_url(server.host, server.port)
@@ -32,7 +33,7 @@ def print_banner(gateway: Gateway) -> None:
     presences = {one.account: one for one in gateway.presences.now()}
     for account in accounts:
         lines += _about(account, gateway, presences.get(account.id))
-    lines += _openclaw_lines(gateway)
+    lines += _openclaw_lines(gateway, found)
     where = settings.store.path or "nothing survives a stop"
     lines += [f"  {'store':<12} {settings.store.kind.value} ({where})", ""]
     lines += _notes(gateway)
@@ -77,10 +78,12 @@ def _about(account: Account, gateway: Gateway, presence: Presence | None) -> lis
     ]
 
 
-def _openclaw_lines(gateway: Gateway) -> list[str]:
+def _openclaw_lines(gateway: Gateway, found: OpenClawFound | None) -> list[str]:
     """The OpenClaw gateways that are asked, or how to have OpenClaw's agents here."""
     agents = gateway.settings.agents
     mine = [one for name, one in agents.items() if name not in gateway.given]
+    if found is not None and not found.is_readable:
+        return [f"  {'openclaw':<12} its config cannot be read; see: {program()} doctor"]
     if any(one.is_stand_in for one in mine):
         return [f"  {'openclaw':<12} not found; to add it: {program()} connect openclaw"]
     urls = dict.fromkeys(one.options.get("url") for one in mine if one.adapter == _OPENCLAW)

@@ -54,6 +54,8 @@ def make_plan(examined: Examined, findings: list[Finding], *, path: Path | None)
     if found is None or found.config_path is None:
         what = "no OpenClaw config was found on this machine; install OpenClaw and set it up"
         return Plan((Step("openclaw", is_done=False, what=what, commands=_INSTALL),))
+    if not found.is_readable:
+        return Plan((Step("openclaw", is_done=False, what=found.warnings[0]),))
     addition = plan_addition(examined.loaded.path or path, found.config_path)
     return Plan(
         (

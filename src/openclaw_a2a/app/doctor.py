@@ -12,8 +12,15 @@ from pathlib import Path
 import anyio.to_thread
 import msgspec
 
+from openclaw_a2a.agents.openclaw_cli.options import OpenClawCliOptions
 from openclaw_a2a.agents.openclaw_gateway.options import OpenClawGatewayOptions
-from openclaw_a2a.app.probe import Probe, find_program, is_supported, probe_gateway
+from openclaw_a2a.app.probe import (
+    Probe,
+    ask_program,
+    find_program,
+    is_supported,
+    probe_gateway,
+)
 from openclaw_a2a.app.server import listen
 from openclaw_a2a.model.errors import (
     GatewayError,
@@ -38,6 +45,7 @@ from openclaw_a2a.store import open_store
 _OLDEST_PYTHON = (3, 11)
 _ANSWER_S = 2.0
 _MOST_BYTES = 4096
+_COMMAND = "openclaw"
 _INSTALL = "install it with: npm install -g openclaw"
 
 
@@ -196,12 +204,15 @@ def _gateway_version(server: Server) -> str | None:
 
 
 async def check_openclaw(examined: Examined, *, has_to_ask: bool) -> list[Finding]:
-    """OpenClaw: its config, its program, and every gateway that agents of the settings use."""
+    """OpenClaw: its config, its program, and every gateway and command that agents use."""
     settings = examined.loaded.settings
     found = examined.loaded.openclaw or find_openclaw()
     ours = {name: one for name, one in settings.agents.items() if one.adapter == ADAPTER}
-    findings = [_config(found, is_used=bool(ours)), *_config_warnings(found)]
-    if found is None and not ours:
+    by_command = {name: one for name, one in settings.agents.items() if one.adapter == _COMMAND}
+    findings = _config(found, settings.agents)
+    for name, agent in by_command.items():
+        findings += await _by_command(name, agent, has_to_ask=has_to_ask)
+    if not ours and (found is None or by_command):
         return findings
     findings.append(await _program())
     for (url, token), agents in _gateways(ours).items():
@@ -211,26 +222,44 @@ async def check_openclaw(examined: Examined, *, has_to_ask: bool) -> list[Findin
     return findings
 
 
-def _config(found: OpenClawFound | None, *, is_used: bool) -> Finding:
+def _config(found: OpenClawFound | None, agents: Mapping[AgentId, AgentSettings]) -> list[Finding]:
     if found is not None:
+        if not found.is_readable:
+            return [Finding("openclaw", "config", Verdict.BROKEN, *_split(found.warnings[0]))]
+        notes = [
+            Finding("openclaw", "config", Verdict.NOTE, *_split(one)) for one in found.warnings
+        ]
         place = str(found.config_path or found.url)
-        return Finding("openclaw", "config", Verdict.OK, place)
-    if is_used:
-        return Finding(
-            "openclaw", "config", Verdict.OK, "not on this machine; the settings say all"
-        )
-    return Finding(
-        "openclaw",
-        "config",
-        Verdict.NOTE,
-        "no OpenClaw was found on this machine; an agent that echoes answers instead",
-        "to add one: openclaw-a2a connect openclaw",
-    )
+        return [Finding("openclaw", "config", Verdict.OK, place), *notes]
+    if any(one.adapter in (ADAPTER, _COMMAND) for one in agents.values()):
+        words = "not on this machine; the settings say all"
+        return [Finding("openclaw", "config", Verdict.OK, words)]
+    words = "no OpenClaw was found on this machine"
+    if any(one.is_stand_in for one in agents.values()):
+        words += "; an agent that echoes answers instead"
+    fix = "to add one: openclaw-a2a connect openclaw"
+    return [Finding("openclaw", "config", Verdict.NOTE, words, fix)]
 
 
-def _config_warnings(found: OpenClawFound | None) -> list[Finding]:
-    warnings = () if found is None else found.warnings
-    return [Finding("openclaw", "config", Verdict.NOTE, *_split(one)) for one in warnings]
+async def _by_command(name: AgentId, agent: AgentSettings, *, has_to_ask: bool) -> list[Finding]:
+    """An agent that is asked by the command, with the program that it names."""
+    try:
+        options = msgspec.convert(agent.options, OpenClawCliOptions)
+    except msgspec.ValidationError:
+        return []  # the settings are told to be wrong already
+    check = f"agent {name}"
+    program = await find_program(options.openclaw_path, options.env)
+    if program is None:
+        text = f"the program {options.openclaw_path} was not found"
+        fix = f"{_INSTALL}, or correct openclawPath"
+        return [Finding("openclaw", check, Verdict.BROKEN, text, fix)]
+    if not has_to_ask:
+        shown = f"{program.version or 'version unknown'}, {program.path}"
+        return [Finding("openclaw", check, Verdict.OK, shown)]
+    trouble = await ask_program(options, options.agent_id or name)
+    if trouble:
+        return [Finding("openclaw", check, Verdict.BROKEN, *_split(trouble))]
+    return [Finding("openclaw", check, Verdict.OK, "answered a turn")]
 
 
 async def _program() -> Finding:

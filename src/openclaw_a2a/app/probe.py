@@ -2,6 +2,8 @@
 
 import re
 import shutil
+from collections.abc import Mapping
+from contextlib import aclosing
 from uuid import uuid4
 
 import anyio
@@ -9,6 +11,10 @@ import msgspec
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
+from openclaw_a2a.agents.openclaw_cli.answer import answer_of
+from openclaw_a2a.agents.openclaw_cli.command import Question, Session
+from openclaw_a2a.agents.openclaw_cli.options import OpenClawCliOptions
+from openclaw_a2a.agents.openclaw_cli.program import OpenClawProgram
 from openclaw_a2a.agents.openclaw_gateway.frames import (
     Frame,
     Refusal,
@@ -22,12 +28,15 @@ from openclaw_a2a.agents.openclaw_gateway.listing import GatewayAgent, read_agen
 from openclaw_a2a.agents.openclaw_gateway.opening import open_socket
 from openclaw_a2a.model.errors import AgentError, AgentUnavailable, SettingsInvalid
 from openclaw_a2a.model.ids import JsonObject
+from openclaw_a2a.model.reply import Note
+from openclaw_a2a.settings.inherited import inherited_variables
 from openclaw_a2a.settings.token import read_token
 
 _CONNECT_S = 6.0
 _LIST_S = 10.0
 _TURN_S = 120.0
 _PROGRAM_S = 30.0
+_WORDS = "Answer with one word: ready."
 _VERSION = re.compile(r"\b(\d{4})\.(\d{1,2})\.(\d{1,3})\b")
 
 
@@ -54,18 +63,38 @@ class Probe(msgspec.Struct, frozen=True):
     """With a real turn: for each agent asked, why it did not answer; empty when it did."""
 
 
-async def find_program() -> Program | None:
-    """The command on the path, asked for its version; None when there is none."""
-    path = shutil.which("openclaw")
+async def find_program(
+    name: str = "openclaw", variables: Mapping[str, str] | None = None
+) -> Program | None:
+    """The command on the path, asked for its version; None when there is none.
+
+    `variables` are added to our own.
+    """
+    environment = {**inherited_variables(None), **(variables or {})}
+    path = shutil.which(name, path=environment.get("PATH"))
     if path is None:
         return None
     try:
         with anyio.fail_after(_PROGRAM_S):
-            done = await anyio.run_process([path, "--version"], check=False)
+            done = await anyio.run_process([path, "--version"], check=False, env=environment)
     except (OSError, TimeoutError):
         return Program(path)
     found = _VERSION.search((done.stdout + done.stderr).decode("utf-8", "replace"))
     return Program(path, found[0] if found else "")
+
+
+async def ask_program(options: OpenClawCliOptions, agent_id: str) -> str:
+    """Why an agent did not answer a short turn by the command; empty when it did."""
+    session = Session(key=f"agent:{agent_id.lower()}:a2a:doctor")
+    program = OpenClawProgram(options)
+    try:
+        async with aclosing(program.ask(Question(_WORDS, session, agent_id))) as events:
+            async for event in events:
+                if not isinstance(event, Note):
+                    answer_of(event)
+    except AgentError as error:
+        return error.message
+    return ""
 
 
 def is_supported(version: str) -> bool:
@@ -124,7 +153,7 @@ async def _turn(socket: ClientConnection, agent_id: str) -> str:
     params: JsonObject = {
         "agentId": agent_id,
         "sessionKey": f"agent:{agent_id}:a2a:doctor",
-        "message": "Answer with one word: ready.",
+        "message": _WORDS,
         "idempotencyKey": str(uuid4()),
     }
     try:

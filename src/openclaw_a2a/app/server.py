@@ -101,7 +101,7 @@ async def _serve(loaded: Loaded, build: Callable[[Settings], Gateway]) -> int:
             )
             server = DrainingServer(config, gateway, settings.server.stop_seconds)
             await gateway.presences.settle(_FIRST_STATES_S)
-            print_banner(gateway)
+            print_banner(gateway, loaded.openclaw)
             await server.serve(sockets=[listener])
     finally:
         listener.close()

@@ -50,6 +50,7 @@ class OpenClawFound(msgspec.Struct, frozen=True):
     auth_mode: str
     agents: tuple[OpenClawAgent, ...]
     warnings: tuple[str, ...] = ()
+    is_readable: bool = True
 
     @property
     def default_agent(self) -> OpenClawAgent:
@@ -71,6 +72,8 @@ def find_openclaw(
     if place is None or not _exists(place):
         return None
     config = read_config(place, environment)
+    if not config.is_readable:
+        return _unreadable(config)
     agents, refused = _agents(config)
     mode = _auth_mode(config)
     has_token = gateway_token(config) is not None
@@ -82,6 +85,19 @@ def find_openclaw(
         auth_mode=mode,
         agents=agents,
         warnings=warnings,
+    )
+
+
+def _unreadable(config: ConfigFile) -> OpenClawFound:
+    warning = f"{config.warnings[0]}; correct it, or have OpenClaw do it: openclaw doctor --fix"
+    return OpenClawFound(
+        config_path=config.path,
+        url=_url(config),
+        token=None,
+        auth_mode="token",
+        agents=(),
+        warnings=(warning,),
+        is_readable=False,
     )
 
 
@@ -148,7 +164,7 @@ def _agents(config: ConfigFile) -> tuple[tuple[OpenClawAgent, ...], list[str]]:
             refused.append(f"{config.path} has two agents whose id is {agent_id}; one is used")
         else:
             found[agent_id] = _agent(config, agent_id, values)
-    if not found and config.is_readable and not refused:
+    if not found and not refused:
         # With no agents configured OpenClaw has exactly this one.
         found[AgentId(_MAIN)] = OpenClawAgent(AgentId(_MAIN))
     return tuple(found.values()), refused
