@@ -117,6 +117,7 @@ class Engine:
         """Hand a new run to the store and let it live."""
         record = run.record
         run.digest = submission.body_hash
+        run.is_followed = submission.delivery is not None
         run.begins_early = record.is_started and self._is_repeatable(record)
         self.runs[record.id] = run
         if run.live is not None:
@@ -128,6 +129,9 @@ class Engine:
     def arrived(self, run: LiveRun) -> None:
         """The store has said its word on the run's message."""
         self.arriving.pop((run.record.scope, run.record.message.message_id), None)
+        if run.is_followed:  # not before: who looked in between would have found nobody
+            self.watch.tasks.add(run.record.task_id)
+            self.watch.changed(run.record.task_id)
 
     def _is_repeatable(self, record: RunRecord) -> bool:
         try:

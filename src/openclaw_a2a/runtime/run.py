@@ -68,6 +68,8 @@ class LiveRun:
         """Why what the agent said could not be written."""
         self._is_refused = False
         self.digest = b""
+        self.is_followed = False
+        """True when somebody who is not connected is to be told about its task."""
         self.begins_early = False
         """True when the agent may be asked before the message is durable."""
         self._held_back: Sequence[Event] = ()

@@ -139,7 +139,6 @@ def _launch(engine: Engine, send: Send, run: LiveRun, submission: Submission) ->
         cursor = 0 if send.message.task_id is None else -1
         delivery = send.follow(run.record.task_id, cursor)
         submission = msgspec.structs.replace(submission, delivery=delivery)
-        engine.watch.tasks.add(run.record.task_id)
     return engine.launch(run, submission)
 
 
