@@ -1,10 +1,15 @@
 """The link to a gateway: who is let in, what is shared, and what a bad day does to it."""
 
 import asyncio
+import base64
+import hashlib
 import json
+from pathlib import Path
 
 import anyio
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from openclaw_a2a.agents.openclaw_gateway.frames import refusal_code
 from openclaw_a2a.agents.openclaw_gateway.handshake import Site
@@ -115,6 +120,47 @@ async def test_a_gateway_that_wants_pairing_says_how(gateway: ScriptedGateway) -
 
     link = take_link(Site(gateway.url, "env:IT"), environ={"IT": TOKEN})
     assert "openclaw devices approve" in await expect_no_entry(link)
+
+
+async def test_a_device_proves_that_it_holds_its_key(
+    gateway: ScriptedGateway, tmp_path: Path
+) -> None:
+    private = ed25519.Ed25519PrivateKey.generate()
+    key = tmp_path / "device.pem"
+    key.write_bytes(
+        private.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    link = take_link(Site(gateway.url, "env:IT", str(key)), environ={"IT": TOKEN})
+    await link.connected(5)
+    params = gateway.methods("connect")[0].params
+    device, client = params["device"], params["client"]
+    claims = ("v3", device["id"], client["id"], client["mode"], params["role"])
+    rest = (",".join(params["scopes"]), str(device["signedAt"]), TOKEN, device["nonce"])
+    signed = "|".join((*claims, *rest, client["platform"], "")).encode()
+    private.public_key().verify(unpadded(device["signature"]), signed)
+    public = unpadded(device["publicKey"])
+    assert public == private.public_key().public_bytes_raw()
+    assert device["id"] == hashlib.sha256(public).hexdigest()
+    await release_link(link)
+
+
+@pytest.mark.parametrize("content", [None, b"no key", b""])
+async def test_a_device_key_that_cannot_be_used_is_told_with_how_to_make_one(
+    gateway: ScriptedGateway, tmp_path: Path, content: bytes | None
+) -> None:
+    key = tmp_path / "device.pem"
+    if content is not None:
+        key.write_bytes(content)
+    link = take_link(Site(gateway.url, "env:IT", str(key)), environ={"IT": TOKEN})
+    assert "openssl genpkey" in await expect_no_entry(link)
+
+
+def unpadded(text: str) -> bytes:
+    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
 
 
 async def test_a_gateway_that_is_still_starting_is_asked_again(gateway: ScriptedGateway) -> None:

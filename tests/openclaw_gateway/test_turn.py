@@ -184,6 +184,16 @@ async def test_an_unknown_agent_is_told_with_the_fix(
         await told(agent, turn_of())
 
 
+async def test_an_agent_that_openclaw_does_not_have_is_in_trouble(
+    gateway: ScriptedGateway, make_agent: MakeAgent
+) -> None:
+    agent = make_agent(agent_id="ghost")
+    assert agent.trouble() is None
+    await agent.approvals()
+    assert "no agent ghost, only main" in (agent.trouble() or "")
+    assert agent.profile() is None
+
+
 async def test_the_only_agent_needs_no_name(
     gateway: ScriptedGateway, make_agent: MakeAgent
 ) -> None:
@@ -425,6 +435,33 @@ async def test_a_restarted_gateway_is_followed_into_the_run_under_which_it_goes_
     assert Reply.of_text("whole") in events
     assert any("restarted" in note for note in notes_of(events))
     assert len(gateway.methods("agent")) == 1
+
+
+async def test_another_run_of_the_same_gateway_is_never_taken_for_ours(
+    gateway: ScriptedGateway, make_agent: MakeAgent, impatient: Patience
+) -> None:
+    """Between two of its steps a run may not show; only a restart moves it to another name."""
+    agent = make_agent(patience=impatient)
+    glances: list[int] = []
+
+    @gateway.on("agent")
+    async def answer(asked: Asked) -> None:
+        state = {"hasActiveRun": True, "activeRunIds": ["cron-7"]}
+        gateway.answers["chat.history"] = {"messages": [user_entry(RUN)], "sessionInfo": state}
+        gateway.drop()
+
+    @gateway.on("agent.wait")
+    async def wait(asked: Asked) -> None:
+        assert asked.params["runId"] == RUN
+        glances.append(1)
+        await asked.event("agent", run_event("cron-7", KEY, "assistant", said("Psst", "Psst")))
+        if len(glances) < 4:
+            await asked.answer({"status": "timeout"})
+        else:
+            await asked.answer({"status": "ok", "terminalReply": {"text": "mine"}})
+
+    events = await told(agent, turn_of())
+    assert events[:-1] == [Note(LOST), Reply.of_text("mine")]
 
 
 async def test_a_restarted_gateway_that_never_goes_on_fails_the_turn(

@@ -65,6 +65,8 @@ class OpenClawGatewayAgent:
         self._site = Site(options.socket_url, options.token, device_key)
         self._link: Link | None = None
         self._is_leaving = False
+        self._is_on_http = False
+        """True when only HTTP was open at the last turn."""
         self._roster = Roster()
         self._tasks: dict[str, TaskId] = {}
         """Our tasks by the runs that are being followed."""
@@ -136,9 +138,12 @@ class OpenClawGatewayAgent:
         try:
             await link.connected(min(patience_s, _BEFORE_HTTP_S))
         except AgentUnavailable:
-            if await HttpRoad(link.address, timeout_s=_BEFORE_HTTP_S).is_open():
+            road = HttpRoad(link.address, timeout_s=_BEFORE_HTTP_S)
+            self._is_on_http = await road.is_open()
+            if self._is_on_http:
                 return None
             await link.connected(max(0.0, patience_s - _BEFORE_HTTP_S))
+        self._is_on_http = False
         return link
 
     def _errand(self, link: Link, turn: Turn, agent_id: str) -> Errand:
@@ -166,10 +171,11 @@ class OpenClawGatewayAgent:
 
     async def _agent_id(self, link: Link) -> str:
         """The agent inside OpenClaw; asked for when the options do not name it."""
-        if not self._roster.agents:
+        wanted = self._options.agent_id
+        if self._roster.find(wanted) is None:
             await self._roster.refresh(link)
-        if self._options.agent_id:
-            return self._options.agent_id
+        if wanted:
+            return wanted
         return _only(self._roster.agents, self._options.url)
 
     def _workspace(self, agent_id: str) -> str:
@@ -216,6 +222,8 @@ class OpenClawGatewayAgent:
 
     async def later(self, recent: Sequence[RecentTask]) -> AsyncIterator[LateEvent]:
         """What happens in our sessions outside our turns, for as long as it is listened to."""
+        if self._options.road == "http":  # nobody tells anything there without being asked
+            await anyio.sleep_forever()
         link = self._use()
         agent_id = await self._agent_id_at_last(link)
         watch = LateWatch(
@@ -242,7 +250,13 @@ class OpenClawGatewayAgent:
 
     def trouble(self) -> str | None:
         """Why it cannot answer now, in one sentence with what to do; None when it can."""
-        return None if self._link is None else self._link.trouble()
+        if self._link is None or self._is_on_http:
+            return None
+        wanted, known = self._options.agent_id, self._roster.agents
+        if wanted and known and self._roster.find(wanted) is None:
+            names = ", ".join(agent.id for agent in known)
+            return f"OpenClaw has no agent {wanted}, only {names}; correct the option agentId."
+        return self._link.trouble()
 
     def profile(self) -> AgentProfile | None:
         """What OpenClaw says of the agent; None before it was asked."""

@@ -132,6 +132,8 @@ class Following:
         self._waited_for: str | None = None
         self._telling = Telling(link, errand.shelf, open_calls=errand.open_calls)
         self._noted: set[str] = set()
+        self._boot_id: str | None = None
+        """The process of the gateway that the run was begun in, when that is known."""
         self._gives_up_at: float | None = None
         self._looks_at: float | None = None
         self._recovers_until: float | None = None
@@ -141,6 +143,7 @@ class Following:
     async def begin(self) -> Sequence[AgentEvent]:
         """Send the message. Raises: AgentFailed (it cannot be sent)."""
         self.is_at_work = True
+        self._boot_id = self._current_boot
         await self._send(self._errand.params or {})
         return ()
 
@@ -177,10 +180,11 @@ class Following:
     # ---------------------------------------------------------------- patience
 
     def _next_within_s(self) -> float:
-        now = anyio.current_time()
-        known = (self._gives_up_at, self._looks_at, self._recovers_until)
-        times = [at - now for at in known if at is not None]
-        return max(0.0, min([*times, self._patience.quiet_s]))
+        now, quiet_s = anyio.current_time(), self._patience.quiet_s
+        known = [self._gives_up_at]
+        if self._link.hello is not None:  # else there is nothing to do but to wait
+            known += [self._looks_at, self._recovers_until]
+        return max(0.0, min([quiet_s, *(at - now for at in known if at is not None)]))
 
     async def _after_silence(self) -> Sequence[AgentEvent]:
         now = anyio.current_time()
@@ -230,6 +234,16 @@ class Following:
         self._gives_up_at = self._looks_at = None
         return events
 
+    @property
+    def _current_boot(self) -> str | None:
+        hello = self._link.hello
+        return None if hello is None else hello.server.boot_id
+
+    @property
+    def _may_be_restarted(self) -> bool:
+        """False when the gateway is certainly the process that the run was begun in."""
+        return self._boot_id is None or self._boot_id != self._current_boot
+
     async def _go_on(self, found: Whereabouts) -> Sequence[AgentEvent]:
         if found.where is Where.ENDED:
             return await self._end_by_history(found)
@@ -240,9 +254,9 @@ class Following:
             ]
         if found.where is Where.LIVE:
             return await self._follow(found.history)
-        if found.where is Where.ELSEWHERE:
+        if found.where is Where.ELSEWHERE and self._may_be_restarted:
             return await self._adopt(found.run_id)
-        if found.where is Where.INTERRUPTED or self.run_id != self._errand.run_id:
+        if found.where is not Where.UNKNOWN or self.run_id != self._errand.run_id:
             return await self._await_recovery(found.history)
         self._sent = self._waited_for = None
         if self._errand.params is None:
@@ -273,7 +287,7 @@ class Following:
         else it only does not show, as between two of its steps, and is heard of again soon.
         """
         other = history.recovery_of(self._errand.run_id)
-        if other is not None and other != self.run_id:
+        if other not in (None, self.run_id) and self._may_be_restarted:
             return await self._adopt(other)
         now = anyio.current_time()
         if self._recovers_until is None:
@@ -313,7 +327,9 @@ class Following:
 
     async def _take_foreign(self, run_id: str) -> Sequence[AgentEvent]:
         """An event of another run in this session: the recovery of ours, when that is awaited."""
-        if self._recovers_until is None or not run_id or run_id.startswith(RUN_PREFIX):
+        if self._recovers_until is None or not self._may_be_restarted:
+            return ()
+        if not run_id or run_id.startswith(RUN_PREFIX):
             return ()
         return await self._adopt(run_id)
 
