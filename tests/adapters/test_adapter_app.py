@@ -61,6 +61,7 @@ async def test_official_client_is_answered(binding, streaming):
         assert task.status.message.parts[0].text == "abc"
 
 
+@pytest.mark.requirement("adapter.server.root")
 async def test_both_generations_are_spoken_at_the_root(serving):
     async with serving(Echo()) as client:
         new = await client.call("SendMessage", message=client.message("hi"))
@@ -110,6 +111,7 @@ async def test_question_of_an_agent_pauses_and_its_answer_goes_on(serving):
 # ------------------------------------------------------------------------------- store and life
 
 
+@pytest.mark.requirement("adapter.server.store")
 async def test_tasks_outlive_the_application_in_a_given_store(serving, tmp_path):
     place = tmp_path / "tasks.db"
     async with serving(Echo(), task_store=place) as client:
@@ -229,6 +231,7 @@ async def test_application_answers_below_the_path_it_is_mounted_at():
 # ------------------------------------------------------------------------------- push
 
 
+@pytest.mark.requirement("adapter.server.empty-webhook")
 @pytest.mark.parametrize("config", [{"url": ""}, {"url": "", "token": "t"}])
 async def test_push_configuration_with_an_empty_url_is_ignored(serving, config):
     async with serving(Echo()) as client:
@@ -278,6 +281,7 @@ async def test_pages_of_the_web_cannot_reach_an_open_door_on_loopback(headers):
     assert (good.status_code, bad.status_code) == (200, 403)
 
 
+@pytest.mark.requirement("adapter.server.auth")
 @pytest.mark.parametrize("auth", ["secret", ["other", "secret"], {"ann": "secret"}])
 async def test_bearer_tokens_let_in_who_has_one(serving, auth):
     async with serving(Echo(), auth=auth) as client:
@@ -309,6 +313,7 @@ def test_auth_without_a_token_is_refused_at_once(auth):
         to_a2a(Echo(), auth=auth)
 
 
+@pytest.mark.requirement("adapter.server.auth")
 async def test_function_says_who_calls(serving):
     class Seeing(Echo):
         async def stream(self, user_input, context_id=None, **kwargs):

@@ -29,6 +29,7 @@ class Streaming(Silent):
         yield "ok"
 
 
+@pytest.mark.requirement("adapter.card.usual")
 def test_card_of_an_adapter_that_says_nothing_has_the_usual_values():
     card = build_agent_card(Silent())
     assert isinstance(card, AgentCard)
@@ -88,6 +89,7 @@ def test_card_says_what_the_metadata_says():
     assert card.icon_url == "https://example.com/icon.png"
 
 
+@pytest.mark.requirement("adapter.card.overrides")
 def test_overrides_go_before_the_metadata():
     card = build_agent_card(
         Described(name="Cook", description="Cooks.", version="2.1", streaming=True),
@@ -108,6 +110,7 @@ def test_overrides_go_before_the_metadata():
     assert card.icon_url == "https://example.com/bread.png"
 
 
+@pytest.mark.requirement("adapter.card.streaming")
 @pytest.mark.parametrize(
     ("adapter", "overrides", "streams"),
     [
@@ -127,6 +130,7 @@ def test_override_that_no_card_has_is_refused():
         build_agent_card(Silent(), colour="red")
 
 
+@pytest.mark.requirement("adapter.card.both")
 @pytest.mark.parametrize("path", ["/.well-known/agent-card.json", "/.well-known/agent.json"])
 async def test_served_card_is_for_readers_of_both_generations(serving, path):
     async with serving(Silent(), name="Mute", url="https://mute.example.com/") as client:

@@ -98,6 +98,7 @@ def last_words(events):
     return events[-1]["statusUpdate"]["status"]["message"]["parts"][0]["text"]
 
 
+@pytest.mark.requirement("adapter.bridge.states")
 async def test_request_is_submitted_then_working_then_completed(serving):
     async with serving(Answering("hello")) as client:
         events = await client.stream("hi")
@@ -107,6 +108,7 @@ async def test_request_is_submitted_then_working_then_completed(serving):
     assert last_words(events) == "hello"
 
 
+@pytest.mark.requirement("adapter.bridge.response")
 async def test_answer_is_one_artifact_named_response(serving):
     parts = [Part.of_text("one"), PICTURE, Part.of_text("two"), Part.of_data({"n": 1})]
     async with serving(Answering(parts)) as client:
@@ -122,6 +124,7 @@ async def test_answer_is_one_artifact_named_response(serving):
     assert task["status"]["message"]["parts"] == [{"text": "one two"}]
 
 
+@pytest.mark.requirement("adapter.bridge.placeholder")
 @pytest.mark.parametrize(
     ("answer", "words", "count"),
     [
@@ -139,6 +142,7 @@ async def test_answer_without_text_completes_with_a_placeholder(serving, answer,
     assert len(task.get("artifacts", [])) == count
 
 
+@pytest.mark.requirement("adapter.bridge.wrong-type")
 @pytest.mark.parametrize("answer", [None, 7, {"text": "hi"}, ("hi",), [7], b"hi"])
 async def test_answer_that_is_neither_text_nor_parts_fails(serving, answer):
     async with serving(Answering(answer)) as client:
@@ -147,6 +151,7 @@ async def test_answer_that_is_neither_text_nor_parts_fails(serving, answer):
     assert "str" in task["status"]["message"]["parts"][0]["text"]
 
 
+@pytest.mark.requirement("adapter.bridge.exception")
 async def test_exception_fails_with_its_words_behind_a_fixed_prefix(serving):
     async with serving(Answering(RuntimeError("the oven is cold"))) as client:
         task = await client.send("hi")
@@ -168,6 +173,7 @@ async def test_adapter_is_given_text_context_and_the_whole_request(serving):
     assert context.turn.principal == "local"
 
 
+@pytest.mark.requirement("adapter.bridge.empty")
 @pytest.mark.parametrize("part", [{"text": ""}, {"text": "  "}, {"data": {"a": 1}}])
 async def test_message_without_text_is_asked_all_the_same(serving, part, caplog):
     adapter = Answering("ok")
@@ -179,6 +185,7 @@ async def test_message_without_text_is_asked_all_the_same(serving, part, caplog)
     assert "has no text" in caplog.text
 
 
+@pytest.mark.requirement("adapter.bridge.chunks")
 async def test_stream_is_one_artifact_whose_last_chunk_is_marked(serving):
     adapter = Telling("Hel", "", "lo", PICTURE, Part.of_text(""), " you", " ")
     async with serving(adapter) as client:
@@ -208,6 +215,7 @@ async def test_stream_of_nothing_completes_without_artifact(serving):
     assert task["status"]["message"]["parts"] == [{"text": NO_REPLY}]
 
 
+@pytest.mark.requirement("adapter.bridge.mid-stream")
 async def test_error_in_mid_stream_closes_the_artifact_once_and_repeats_nothing(serving):
     async with serving(Telling("a", "b", RuntimeError("line cut"))) as client:
         events = await client.stream("hi")
@@ -232,6 +240,7 @@ async def test_stream_may_be_returned_instead_of_yielded(serving):
         assert chunks(await client.stream("hi")) == [("a", False, False), ("b", True, True)]
 
 
+@pytest.mark.requirement("adapter.bridge.cancelled")
 @pytest.mark.parametrize("adapter", [Answering, Telling])
 async def test_cancelled_by_adapter_ends_canceled_and_says_nothing_more(serving, adapter):
     async with serving(adapter(CancelledByAdapter("gone"))) as client:
@@ -247,6 +256,7 @@ async def test_cancelled_by_adapter_in_mid_stream_closes_the_artifact(serving):
     assert states(events)[-1] == "canceled"
 
 
+@pytest.mark.requirement("adapter.bridge.cancel")
 async def test_cancel_is_told_to_the_adapter_and_the_work_ends_first(serving):
     adapter = Waiting()
     async with serving(adapter) as client:
@@ -259,6 +269,7 @@ async def test_cancel_is_told_to_the_adapter_and_the_work_ends_first(serving):
         assert adapter.ended == [task["id"]]
 
 
+@pytest.mark.requirement("adapter.bridge.cancel")
 async def test_error_while_cancelling_is_only_logged(serving, caplog):
     adapter = Waiting(cancel_error=RuntimeError("cannot hear you"))
     async with serving(adapter) as client:
@@ -308,6 +319,7 @@ async def test_second_message_on_a_task_of_an_adapter_is_refused_once_it_ended(s
     assert "error" in answer
 
 
+@pytest.mark.requirement("adapter.server.close")
 async def test_stopping_closes_the_adapter(serving):
     adapter = Answering("ok")
     async with serving(adapter) as client:

@@ -34,6 +34,7 @@ class Greeting(AgentAdapter):
         return f"{self.made_of[0]}, {user_input}"
 
 
+@pytest.mark.requirement("adapter.loader.members")
 def test_registered_adapter_is_made_of_the_other_members():
     assert register_adapter("greeting")(Greeting) is Greeting
     config = {"adapter": "greeting", "greeting": "hello", "times": 2}
@@ -49,12 +50,14 @@ async def test_awaited_loader_is_the_same():
     assert await adapter.invoke("you") == "hello, you"
 
 
+@pytest.mark.requirement("adapter.loader.missing-key")
 @pytest.mark.parametrize("config", [{}, {"adapter": ""}, {"adapter": None}, {"name": "echo"}])
 def test_configuration_without_an_adapter_is_refused(config):
     with pytest.raises(ValueError, match="adapter"):
         load_adapter(config)
 
 
+@pytest.mark.requirement("adapter.loader.unknown")
 def test_unknown_name_is_answered_with_the_known_ones():
     with pytest.raises(ValueError, match="callable, command, echo, openclaw, openclaw-gateway"):
         load_adapter({"adapter": "nobody"})
@@ -66,6 +69,7 @@ def test_argument_that_the_constructor_does_not_take_is_a_type_error():
         load_adapter({"adapter": "greeting", "greeting": "hello", "loud": True})
 
 
+@pytest.mark.requirement("adapter.loader.again")
 def test_name_that_is_registered_again_warns_and_is_replaced():
     register_adapter("greeting")(EchoAgent)
     with pytest.warns(UserWarning, match="greeting"):
@@ -134,6 +138,7 @@ def test_openclaw_is_the_adapter_of_the_library():
     assert isinstance(adapter, AgentAdapter)
 
 
+@pytest.mark.requirement("adapter.loader.extra")
 def test_missing_dependency_names_what_to_install():
     table = {"radio": BuiltIn("openclaw_a2a_needs_radio", "Radio", extra="radio")}
     with pytest.raises(ImportError, match=r"openclaw-a2a\[radio\]"):
@@ -158,6 +163,7 @@ def installed(tmp_path, monkeypatch):
     importlib.invalidate_caches()
 
 
+@pytest.mark.requirement("adapter.loader.entry-point")
 @pytest.mark.usefixtures("installed")
 def test_adapter_of_another_distribution_is_loaded():
     assert isinstance(load_adapter({"adapter": "installed", "greeting": "x"}), Greeting)

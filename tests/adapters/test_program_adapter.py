@@ -88,6 +88,7 @@ async def test_answer_is_what_the_program_wrote():
     assert await Script(ECHO).invoke("hi") == "you said hi"
 
 
+@pytest.mark.requirement("adapter.program.environment")
 async def test_program_has_our_environment_and_more_and_its_own_directory(tmp_path, monkeypatch):
     monkeypatch.setenv("FROM_OUTSIDE", "a")
     source = "import os; print(os.environ['FROM_OUTSIDE'], os.environ['MINE'], os.getcwd())"
@@ -101,6 +102,7 @@ async def test_input_is_closed():
     )
 
 
+@pytest.mark.requirement("adapter.program.failure")
 async def test_exit_code_and_errors_are_told():
     source = "import sys; print('half'); sys.stderr.write('no paper'); sys.exit(3)"
     with pytest.raises(AgentFailed, match=r"exit code 3: no paper"):
@@ -135,6 +137,7 @@ async def test_program_that_may_not_be_run_is_told(tmp_path):
         await Script(program=str(program)).invoke("hi")
 
 
+@pytest.mark.requirement("adapter.program.time-out")
 async def test_time_out_ends_program_and_child_and_names_the_seconds(tmp_path):
     with pytest.raises(AgentFailed, match=r"within 2 seconds"):
         await Script(FOREVER, timeout=2).invoke(str(tmp_path / "pid"))
@@ -159,6 +162,7 @@ async def test_flood_of_errors_does_not_stop_the_program():
 # ------------------------------------------------------------------------------- cancelling
 
 
+@pytest.mark.requirement("adapter.program.cancel")
 async def test_cancel_ends_the_running_program_with_its_child(place):
     adapter = Script(FOREVER)
     async with anyio.create_task_group() as group:
@@ -203,6 +207,7 @@ async def test_task_that_is_cancelled_before_it_begins_never_starts_its_program(
     assert await adapter.invoke("hi", "c", context=context("t-2")) == "you said hi"
 
 
+@pytest.mark.requirement("adapter.program.cancel")
 async def test_task_that_is_cancelled_while_it_waits_never_starts_its_program(place):
     adapter = Script(FOREVER)
     async with anyio.create_task_group() as group:
@@ -240,6 +245,7 @@ async def test_close_ends_what_runs_and_what_waits(place):
 # ------------------------------------------------------------------------------- order
 
 
+@pytest.mark.requirement("adapter.program.one-run")
 async def test_one_context_runs_one_at_a_time_and_others_beside_it(tmp_path):
     source = """
 import os, pathlib, sys, time
@@ -308,6 +314,7 @@ async def test_file_of_sessions_that_cannot_be_written_is_only_logged(tmp_path, 
 STALE = "import sys; sys.exit(1) if sys.argv[2] else print(f'fresh#s-{sys.argv[1]}')"
 
 
+@pytest.mark.requirement("adapter.program.stale-resume")
 @pytest.mark.parametrize("kind", [Script, Lines])
 async def test_stale_session_is_forgotten_and_the_program_run_once_more(kind, tmp_path):
     source = STALE
@@ -324,6 +331,7 @@ async def test_stale_session_is_forgotten_and_the_program_run_once_more(kind, tm
     assert adapter.commands == [("1", "old"), ("1", "")]
 
 
+@pytest.mark.requirement("adapter.program.stale-resume")
 async def test_session_is_not_retried_when_the_program_says_why():
     source = "import sys; sys.exit('bad session') if sys.argv[2] else print('fresh')"
     adapter = Script(source)

@@ -118,6 +118,7 @@ def test_example_of_the_contract_serves_openclaw_as_written():
     assert card["capabilities"]["pushNotifications"] is True
 
 
+@pytest.mark.requirement("adapter.server.wildcard")
 @pytest.mark.parametrize("insisted", [{"auth": "secret"}, {"allow_anonymous": True}])
 def test_wildcard_host_is_localhost_on_the_card(insisted):
     with script(PLAIN, host="0.0.0.0", port=0, **insisted) as process:
@@ -128,6 +129,7 @@ def test_wildcard_host_is_localhost_on_the_card(insisted):
     assert card["url"].startswith("http://localhost:")
 
 
+@pytest.mark.requirement("adapter.server.strangers")
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "192.0.2.1", "agents.example.com"])
 def test_host_that_others_reach_is_refused_without_authentication(host):
     with pytest.raises(ValueError, match="auth=") as refused:

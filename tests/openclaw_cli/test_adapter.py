@@ -62,6 +62,7 @@ async def finished(adapter, params):
 # ---------------------------------------------------------------- arguments
 
 
+@pytest.mark.requirement("openclaw.command.defaults")
 async def test_arguments_have_the_documented_defaults():
     adapter = OpenClawAgentAdapter()
     assert isinstance(adapter, AgentAdapter)
@@ -78,6 +79,7 @@ def test_every_level_of_thinking_is_taken(level):
     assert OpenClawAgentAdapter(thinking=level).to_framework(said("x"))["thinking"] == level
 
 
+@pytest.mark.requirement("openclaw.command.thinking")
 def test_unknown_level_of_thinking_is_refused_with_the_known_ones():
     with pytest.raises(ValueError, match="off, minimal, low, medium, high, xhigh"):
         OpenClawAgentAdapter(thinking="hard")
@@ -97,6 +99,7 @@ def test_unknown_argument_is_refused():
 # ---------------------------------------------------------------- the synchronous way
 
 
+@pytest.mark.requirement("openclaw.command.sync")
 async def test_synchronous_answer_is_a_message_in_the_callers_context(openclaw, adapt):
     adapter = adapt(async_mode=False, agent_id="main", thinking="high")
     answer = await adapter.handle(said(" hello ", contextId="team:7/chat:9"))
@@ -137,12 +140,14 @@ async def test_invoke_answers_with_parts(openclaw, adapt):
     ]
 
 
+@pytest.mark.requirement("openclaw.command.sync-missing")
 async def test_missing_program_is_a_file_not_found(adapt):
     adapter = adapt(async_mode=False, openclaw_path="/nowhere/openclaw")
     with pytest.raises(FileNotFoundError, match="/nowhere/openclaw"):
         await adapter.handle(said("hi"))
 
 
+@pytest.mark.requirement("openclaw.command.sync-timeout")
 async def test_timeout_ends_the_processes_and_raises(openclaw, adapt):
     adapter = adapt(async_mode=False, timeout=1.5)
     with pytest.raises(TimeoutError, match=r"1\.5 seconds") as caught:
@@ -165,6 +170,7 @@ async def test_answer_without_output_is_its_remark(openclaw, adapt):
     assert (await adapt(async_mode=False).handle(said("hi"))).text == "max_tokens"
 
 
+@pytest.mark.requirement("openclaw.command.no-tasks")
 async def test_there_are_no_tasks_without_async_mode(adapt):
     adapter = adapt(async_mode=False)
     for call in (
@@ -238,6 +244,7 @@ async def test_params_that_are_none_are_refused(adapt, wrong):
 # ---------------------------------------------------------------- tasks
 
 
+@pytest.mark.requirement("openclaw.task.at-work")
 async def test_task_is_at_work_at_once_and_then_complete(openclaw, adapt):
     adapter, gate = adapt(), openclaw.gate()
     task = await adapter.handle(said(f"gate:{gate}"))
@@ -263,6 +270,7 @@ async def test_response_and_artifact_have_the_same_parts(openclaw, adapt):
     assert task.artifacts[0].parts == task.status.message.parts == parts
 
 
+@pytest.mark.requirement("openclaw.command.silent")
 async def test_success_without_output_has_no_artifact(openclaw, adapt):
     openclaw.writes(b'{"payloads": [], "meta": {"warning": "nothing to say"}}')
     task = await finished(adapt(), said("hi"))
@@ -271,6 +279,7 @@ async def test_success_without_output_has_no_artifact(openclaw, adapt):
     assert len(task.history) == 2
 
 
+@pytest.mark.requirement("openclaw.task.failed")
 @pytest.mark.parametrize(
     ("output", "exit_code", "reason"),
     [
@@ -296,6 +305,7 @@ async def test_missing_program_fails_the_task(adapt):
     assert "/nowhere/openclaw" in task.status.message.text
 
 
+@pytest.mark.requirement("openclaw.task.timeout")
 async def test_timeout_fails_the_task_and_names_the_seconds(openclaw, adapt):
     task = await finished(adapt(timeout=1.5), said("hang"))
     assert task.status.state is TaskState.FAILED
@@ -303,6 +313,7 @@ async def test_timeout_fails_the_task_and_names_the_seconds(openclaw, adapt):
     openclaw.assert_nothing_runs()
 
 
+@pytest.mark.requirement("openclaw.task.cancel")
 async def test_cancel_ends_the_processes_and_stays_cancelled(openclaw, adapt):
     adapter = adapt()
     task = await adapter.handle(said("hang"))
@@ -335,6 +346,7 @@ async def test_task_in_line_is_at_work_and_can_be_cancelled(openclaw, adapt):
     assert len(openclaw.starts()) == 1
 
 
+@pytest.mark.requirement("openclaw.task.one-run")
 async def test_requests_of_one_session_run_one_at_a_time(openclaw, adapt):
     """Two contexts, one session: what tells the contexts apart is not in their session's id."""
     openclaw.variables["FAKE_PARALLEL"] = "1"
@@ -357,6 +369,7 @@ async def test_conversation_goes_on_in_its_context(adapt):
     assert task.status.message.text == "history: ['one', 'history']"
 
 
+@pytest.mark.requirement("openclaw.task.delete")
 async def test_ended_task_can_be_deleted(openclaw, adapt):
     adapter = adapt()
     task = await finished(adapter, said("hi"))
@@ -368,6 +381,7 @@ async def test_ended_task_can_be_deleted(openclaw, adapt):
         await adapter.delete_task(busy.id)
 
 
+@pytest.mark.requirement("openclaw.task.ttl")
 async def test_ended_tasks_go_after_their_time(openclaw, adapt, wait_until):
     adapter = adapt(task_ttl_seconds=0.01, cleanup_interval_seconds=0.05)
     task = await adapter.handle(said("hi"))
@@ -383,6 +397,7 @@ async def test_tasks_stay_when_there_is_no_time_to_live(adapt):
     assert await adapter.get_task(task.id) == task
 
 
+@pytest.mark.requirement("openclaw.task.close")
 async def test_close_ends_everything_and_may_be_called_again(openclaw, adapt):
     adapter = adapt()
     await adapter.close()

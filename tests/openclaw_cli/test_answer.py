@@ -95,6 +95,7 @@ NOISE = [
 ]
 
 
+@pytest.mark.requirement("openclaw.command.noise")
 @pytest.mark.parametrize("before", NOISE)
 @pytest.mark.parametrize("after", NOISE)
 @pytest.mark.parametrize("document", [SPRING, BY_GATEWAY])
@@ -183,6 +184,7 @@ def test_very_large_answer_is_read():
 # ---------------------------------------------------------------- failures
 
 
+@pytest.mark.requirement("openclaw.command.failure")
 @pytest.mark.parametrize(
     "document",
     [
@@ -228,6 +230,7 @@ def test_error_beside_an_answer_is_part_of_it():
     ]
 
 
+@pytest.mark.requirement("openclaw.command.exit")
 @pytest.mark.parametrize(
     ("output", "errors", "exit_code", "sentence"),
     [
@@ -250,6 +253,7 @@ def test_exit_code_other_than_zero_is_a_failure_with_its_reason(
 # ---------------------------------------------------------------- content
 
 
+@pytest.mark.requirement("openclaw.command.media")
 def test_media_follow_the_text_of_their_payload_and_count_once():
     payloads = [
         {"text": "one", "mediaUrl": "https://x/a.png", "mediaUrls": ["https://x/b.PDF?q=1#f"]},
@@ -265,6 +269,7 @@ def test_media_follow_the_text_of_their_payload_and_count_once():
     )
 
 
+@pytest.mark.requirement("openclaw.command.media-type")
 @pytest.mark.parametrize(
     ("url", "media_type"),
     [

@@ -63,6 +63,7 @@ def v1(text: str, push: dict | None = None) -> dict:
     }
 
 
+@pytest.mark.requirement("openclaw.push.new")
 async def test_webhook_of_1_0_gets_the_last_status(adapter):
     async with receiving() as receiver:
         task = await adapter.handle(v1("hi", {"url": receiver.url, "token": "secret"}))
@@ -75,6 +76,7 @@ async def test_webhook_of_1_0_gets_the_last_status(adapter):
     assert update["status"]["message"]["parts"] == [{"text": "echo: hi"}]
 
 
+@pytest.mark.requirement("openclaw.push.old")
 async def test_webhook_of_0_3_gets_the_whole_task(adapter):
     async with receiving() as receiver:
         params = old_sdk.MessageSendParams(
@@ -95,6 +97,7 @@ async def test_webhook_of_0_3_gets_the_whole_task(adapter):
     assert body["artifacts"][0]["name"] == "response"
 
 
+@pytest.mark.requirement("openclaw.push.once")
 async def test_webhook_is_told_of_a_cancel_and_then_forgotten(openclaw, adapter):
     async with receiving(status=204) as receiver:
         task = await adapter.handle(v1("hang"))
@@ -116,6 +119,7 @@ async def test_webhook_is_told_of_a_failure(openclaw, adapter):
     assert body["statusUpdate"]["status"]["state"] == "TASK_STATE_FAILED"
 
 
+@pytest.mark.requirement("openclaw.push.refused")
 @pytest.mark.parametrize("status", [400, 500, 302])
 async def test_webhook_that_refuses_is_not_told_again_and_changes_nothing(adapter, status, caplog):
     async with receiving(status) as receiver:

@@ -20,6 +20,7 @@ from openclaw_a2a.model.message import Part
 ALLOWED = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
+@pytest.mark.requirement("openclaw.command.session")
 @pytest.mark.parametrize(
     ("context_id", "session_id"),
     [
@@ -48,6 +49,7 @@ def test_same_context_is_always_the_same_session(context_id):
     assert context_session_id(context_id, "x") == context_session_id(context_id, "x")
 
 
+@pytest.mark.requirement("openclaw.command.line")
 def test_command_is_exactly_the_documented_one():
     question = Question("hi", Session(id="a2a-c"), agent_id="main")
     assert build_command("openclaw", question, thinking="low", is_local=True) == (

@@ -1,6 +1,7 @@
 """Every rule the gateway keeps, by id."""
 
 from .accounts import ACCOUNTS
+from .adapters import ADAPTERS
 from .calls import CALLS, RPC
 from .cards import CARDS
 from .promises import PROMISES
@@ -24,6 +25,7 @@ ALL: tuple[Requirement, ...] = (
     *ERRORS,
     *SEMANTICS,
     *PROMISES,
+    *ADAPTERS,
 )
 """The rules in reading order."""
 
