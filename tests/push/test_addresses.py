@@ -125,6 +125,8 @@ def test_private_addresses_may_be_allowed() -> None:
         *("100.64.0.1", "224.0.0.1", "239.1.1.1", "255.255.255.255", "192.0.2.1", "198.18.0.1"),
         *("::", "::1", "fe80::1", "fe80::1%eth0", "fc00::1", "ff02::1", "ff0e::1"),
         *("::ffff:10.0.0.1", "::ffff:7f00:1", "64:ff9b::a00:1", "64:ff9b:1::a00:1", "::7f00:1"),
+        *("fec0::1", "::ffff:0:7f00:1", "::5efe:7f00:1", "64:ff9b:1:a00:0:100:5db8:d822"),
+        *("4000::1", "192.0.0.8", "192.0.0.170"),
         *("2002:7f00:1::", "2002:a00:1::1", "2001:0:0:0:0:0:f5ff:fffe", "2001:db8::1"),
         *("", "example.com", "1.2.3", "1.2.3.4.5"),
     ],
@@ -209,6 +211,21 @@ async def test_the_next_address_is_tried_when_one_cannot_be_reached(receiver: Re
     url = f"http://hooks.example.com:{receiver.port}/"
     missed = await poster.post(url, b"{}", {})
     await poster.close()
+    assert missed is None
+
+
+async def test_the_next_address_is_tried_when_one_stays_silent(receiver: Receiver) -> None:
+    with socket.create_server(("127.0.0.99", receiver.port), backlog=0) as full:
+        waiting = [socket.socket() for _ in range(4)]
+        for one in waiting:  # nobody accepts them, so whoever comes next is not even greeted
+            one.setblocking(False)
+            one.connect_ex(full.getsockname())
+        resolve, _ = lying("127.0.0.99", "127.0.0.1")
+        poster = make_poster(resolve, allow_private=True, timeout_s=1.0)
+        missed = await poster.post(f"http://hooks.example.com:{receiver.port}/", b"{}", {})
+        await poster.close()
+        for one in waiting:
+            one.close()
     assert missed is None
 
 

@@ -25,9 +25,11 @@ _MOST_TRIED = 4
 _CHARACTERS = re.compile(r"[!-\[\]-~]+")
 _EMBEDDED_V4 = (
     ipaddress.ip_network("64:ff9b::/96"),  # translated by a gateway on the way
-    ipaddress.ip_network("64:ff9b:1::/48"),
     ipaddress.ip_network("::/96"),
 )
+_OPEN_V6 = ipaddress.ip_network("2000::/3")
+"""The only IPv6 addresses given to the open internet: what else there is leads somewhere near."""
+_PROTOCOLS_V4 = ipaddress.ip_network("192.0.0.0/24")
 
 
 def why_not_a_webhook(url: str, *, allow_private: bool) -> str | None:
@@ -56,7 +58,9 @@ def is_public(address: str) -> bool:
     embedded = _embedded(parsed)
     if embedded is not None:
         return is_public(str(embedded))
-    return parsed.is_global and not parsed.is_multicast
+    if isinstance(parsed, ipaddress.IPv6Address):
+        return parsed in _OPEN_V6 and parsed.is_global
+    return parsed.is_global and not parsed.is_multicast and parsed not in _PROTOCOLS_V4
 
 
 def _embedded(

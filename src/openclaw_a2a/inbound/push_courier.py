@@ -67,37 +67,28 @@ class Poster:
         if isinstance(found, Missed):
             return found
         named = {"Host": address.netloc.decode("ascii"), "User-Agent": self._rules.agent_name}
-        for ip in found[:-1]:
-            with suppress(httpx2.ConnectError):
-                return await self._post_to(ip, address, body, {**named, **headers})
-        try:
-            return await self._post_to(found[-1], address, body, {**named, **headers})
-        except httpx2.ConnectError as error:
-            return Missed(f"{host} cannot be reached: {error}")
+        request = httpx2.Request("POST", address, headers={**named, **headers}, content=body)
+        return await self._send_to(found, request)
 
-    async def _post_to(
-        self, ip: str, address: "httpx2.URL", body: bytes, headers: dict[str, str]
-    ) -> Missed | None:
-        """Post to one address of the host. Raises: httpx2.ConnectError."""
+    async def _send_to(self, found: list[str], request: "httpx2.Request") -> Missed | None:
+        """Send to the first of these addresses that can be reached."""
         import httpx2
 
-        host, limit = address.raw_host.decode("ascii"), self._rules.timeout_s
-        extensions = {"timeout": httpx2.Timeout(limit).as_dict(), "sni_hostname": host}
-        request = httpx2.Request(
-            "POST",
-            address.copy_with(host=ip),
-            headers=headers,
-            content=body,
-            extensions=extensions,
-        )
-        try:
-            return await self._send(request)
-        except httpx2.ConnectError:
-            raise
-        except httpx2.TimeoutException:
-            return Missed(f"{host} did not answer within {limit:g} s")
-        except httpx2.TransportError as error:
-            return Missed(f"the connection to {host} broke: {type(error).__name__}")
+        host = request.url.raw_host.decode("ascii")
+        limit, reason = self._rules.timeout_s, ""
+        wait = httpx2.Timeout(limit, connect=limit / len(found))
+        request.extensions |= {"timeout": wait.as_dict(), "sni_hostname": host}
+        for ip in found:
+            request.url = request.url.copy_with(host=ip)
+            try:
+                return await self._send(request)
+            except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+                reason = f"{host} cannot be reached: {str(error) or 'no answer'}"
+            except httpx2.TimeoutException:
+                return Missed(f"{host} did not answer within {limit:g} s")
+            except httpx2.TransportError as error:
+                return Missed(f"the connection to {host} broke: {type(error).__name__}")
+        return Missed(reason)
 
     async def _send(self, request: "httpx2.Request") -> Missed | None:
         import httpx2
