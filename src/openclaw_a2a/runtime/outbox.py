@@ -66,6 +66,8 @@ class Outbox:
         """How many deliveries of a watched task expect more."""
         self._seen: dict[DeliveryId, tuple[bytes, int]] = {}
         """The body of a delivery, and how far it has looked without a need to note it."""
+        self._unnoted: dict[DeliveryId, tuple[bytes, Brought | Missed | None]] = {}
+        """The body of a delivery, and what its last try came to, until that is noted."""
         self._signal = asyncio.Event()
         self._worker: asyncio.Task[None] | None = None
         engine.watch.listen(self._note)
@@ -248,8 +250,13 @@ class Outbox:
             if delivery is None or delivery.state is DeliveryState.DEAD:
                 self._let_go(delivery_id)
                 return
-            await self._settle(delivery, await self._bring(delivery))
-        except Exception as error:  # the edge of a try: it was not noted, so it is repeated
+            body, result = self._unnoted.get(delivery_id, (b"", None))
+            if body != delivery.body:
+                result = await self._bring(delivery)
+            self._unnoted[delivery_id] = (delivery.body, result)
+            await self._settle(delivery, result)
+            self._unnoted.pop(delivery_id, None)
+        except Exception as error:  # the edge of a try: a store that fails is asked again later
             log.warning("delivery-not-noted", delivery_id=delivery_id, reason=str(error))
             pause = timedelta(seconds=self._rules.backoff_s)
             self._set_timer(delivery_id, self._engine.clock.now() + pause, "")
@@ -338,6 +345,7 @@ class Outbox:
     def _let_go(self, delivery_id: DeliveryId) -> None:
         """Nothing more is expected for this delivery."""
         self._seen.pop(delivery_id, None)
+        self._unnoted.pop(delivery_id, None)
         self._timed.pop(delivery_id, None)
         task_id = self._task_of.pop(delivery_id, None)
         if task_id is None:
