@@ -4,9 +4,12 @@ import importlib
 import importlib.metadata
 import warnings
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import msgspec
+
+from openclaw_a2a.agents.adapter import AgentAdapter
+from openclaw_a2a.model.ids import Json
 
 ENTRY_POINTS = "openclaw_a2a.adapters"
 """The entry point group in which other distributions offer adapters, by name."""
@@ -43,16 +46,26 @@ def register_adapter(name: str) -> Callable[[_Class], _Class]:
 
     The class is an `AgentAdapter`, whose options are the arguments of its constructor, or an
     `Adapter` of the settings. A name that is taken already is given to the new class, with a
-    warning.
+    warning. Raises: TypeError for what is no adapter.
     """
+    if not isinstance(cast("Json", name), str) or not name:
+        raise TypeError('An adapter is registered by name: write @register_adapter("name").')
 
     def register(adapter: _Class) -> _Class:
+        _check(cast("Json", adapter))
         if name in _adapters or name in BUILT_IN:
             warnings.warn(f"The adapter {name} is registered again and replaced.", stacklevel=2)
         _adapters[name] = adapter
         return adapter
 
     return register
+
+
+def _check(adapter: Json) -> None:
+    is_class = isinstance(adapter, type)
+    is_adapter = is_class and issubclass(cast("type", adapter), AgentAdapter)
+    if not is_adapter and not (is_class and hasattr(cast("Json", adapter), "from_options")):
+        raise TypeError(f"{adapter!r} is no adapter; register a class that inherits AgentAdapter.")
 
 
 def adapter_names() -> tuple[str, ...]:

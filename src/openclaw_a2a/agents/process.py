@@ -193,7 +193,7 @@ def _check(launch: Launch) -> None:
     if launch.cwd and not Path(launch.cwd).is_dir():
         raise AgentUnavailable(
             f"The working directory {launch.cwd} of {launch.program} does not exist;"
-            " create it or change cwd."
+            " create it or name another."
         )
     if any("\0" in argument for argument in launch.argv):
         raise AgentFailed(

@@ -1,5 +1,6 @@
 """Adapters of the library by name: `load_adapter` and its async twin."""
 
+from abc import ABCMeta
 from collections.abc import Callable, Mapping
 from typing import cast
 
@@ -30,9 +31,12 @@ def load_adapter(config: Mapping[str, Json]) -> AgentAdapter:
 
     Raises:
         ValueError: there is no key `adapter`, no adapter of this name, or an option is wrong.
-        TypeError: the constructor does not take these arguments.
+        TypeError: `config` is no dict, or the constructor does not take these arguments.
         ImportError: something that the adapter needs is not installed.
     """
+    if not isinstance(cast("Json", config), Mapping):
+        kind = type(config).__name__
+        raise TypeError(f'The configuration is a {kind}; give a dict: {{"adapter": "echo"}}.')
     name = config.get("adapter")
     if not isinstance(name, str) or not name:
         raise ValueError('The configuration needs the name of an adapter: {"adapter": "echo"}.')
@@ -55,6 +59,8 @@ def as_adapter(answer: AgentAdapter | Agent | Callable[..., Json]) -> AgentAdapt
     """Whatever can answer, as an adapter: an adapter, an agent of the engine, or a function."""
     if isinstance(answer, AgentAdapter):
         return answer
+    if isinstance(answer, ABCMeta):
+        raise TypeError(f"{answer.__name__} is a class; make an adapter of it: {answer.__name__}()")
     if hasattr(answer, "run") and hasattr(answer, "recovery"):
         return AgentView(cast("Agent", answer))
     if callable(answer):

@@ -22,6 +22,7 @@ from openclaw_a2a.app.adapters_auth import (
     token_callers,
 )
 from openclaw_a2a.app.adapters_card import AdapterCard, build_agent_card, read_card
+from openclaw_a2a.app.adapters_store import as_store
 from openclaw_a2a.app.gateway import Gateway, SystemClock
 from openclaw_a2a.inbound.cards import BEARER, BEARER_NEEDED, LiveCard
 from openclaw_a2a.inbound.http import Receive, Scope, Send
@@ -44,7 +45,6 @@ from openclaw_a2a.settings import (
     StoreKind,
     StoreSettings,
 )
-from openclaw_a2a.store import open_store
 
 STOP_S = 5.0
 """How long runs may go on when the server that the application lives in stops."""
@@ -86,7 +86,7 @@ def to_a2a(
     serving = Serving(
         adapter=asked,
         card=card,
-        store=task_store,
+        store=as_store(task_store),
         auth=auth,
         push=PushSettings(allow_private=allow_private_webhooks),
     )
@@ -99,7 +99,7 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
 
     adapter: AgentAdapter
     card: AgentCard
-    store: Store | str | Path | None = None
+    store: Store | None = None
     auth: Json = None
     push: PushSettings = PushSettings()
     log: LogSettings = LogSettings()
@@ -218,10 +218,7 @@ class AdapterGateway(Gateway):
         return AdapterCard(account, card)
 
     def _make_store(self, store_settings: StoreSettings) -> Store:
-        given = self._serving.store
-        if given is None:
-            return super()._make_store(store_settings)
-        return open_store("sqlite", path=str(given)) if isinstance(given, str | Path) else given
+        return self._serving.store or super()._make_store(store_settings)
 
     def _make_token(self) -> None:
         """There is no operator beside the developer."""

@@ -52,7 +52,7 @@ class AskedCallers(Callers):
 
 
 def token_callers(tokens: Tokens) -> Callers:
-    """Holders of tokens. Raises: ValueError when there are none."""
+    """Holders of tokens. Raises: ValueError when there are none, TypeError for what is none."""
     named = _by_name(tokens)
     peers = [
         PeerSettings(
@@ -89,8 +89,14 @@ def _by_name(tokens: Tokens) -> Mapping[str, str | Iterable[str]]:
 
 
 def _several(tokens: str | Iterable[str]) -> list[str]:
-    given = [tokens] if isinstance(tokens, str) else list(tokens)
-    return [token.strip() for token in given if token.strip()]
+    given: Json = [tokens] if isinstance(tokens, str) else tokens
+    held = list(cast("Iterable[Json]", given)) if isinstance(given, Iterable) else [None]
+    if not all(isinstance(one, str) for one in held):
+        raise TypeError(
+            "auth must be a token, several, a dict of tokens by the caller's name, or a function"
+            " of the headers."
+        )
+    return [token.strip() for token in cast("list[str]", held) if token.strip()]
 
 
 def _is_on_loopback(scope: Scope) -> bool:

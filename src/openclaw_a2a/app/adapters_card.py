@@ -46,7 +46,7 @@ def build_agent_card(adapter: AgentAdapter, **overrides: Json) -> AgentCard:
     """The card of an adapter: the overrides, else its metadata, else what is known of it.
 
     Overrides are name, description, version, streaming, url, provider, documentation_url and
-    icon_url. Raises: TypeError for any other.
+    icon_url. Raises: TypeError for any other, and for a provider that is no dict.
     """
     unknown = sorted(overrides.keys() - OVERRIDES)
     if unknown:
@@ -100,6 +100,9 @@ def read_card(card: Json, adapter: AgentAdapter) -> AgentCard:
 def _provider(provider: Json) -> AgentProvider | None:
     if provider is None or isinstance(provider, AgentProvider):
         return provider
+    if not isinstance(provider, dict):
+        raise TypeError('provider must be a dict: {"organization": "Acme", "url": "https://…"}.')
+    provider = cast("JsonObject", provider)
     return AgentProvider(
         url=str(provider.get("url", "")), organization=str(provider.get("organization", ""))
     )

@@ -1,6 +1,7 @@
 """Serving an adapter from a script, wherever in it: outside an event loop or inside one."""
 
 import asyncio
+import inspect
 import ipaddress
 import signal
 import threading
@@ -24,6 +25,7 @@ from openclaw_a2a.ports import Agent
 from openclaw_a2a.settings import LogSettings, base_url, is_loopback
 
 _OF_THE_APP = OVERRIDES | {"task_store", "auth", "allow_private_webhooks"}
+_OF_UVICORN = inspect.signature(uvicorn.Config).parameters.keys()
 _LEVELS = ("debug", "info", "warning", "error")
 _LOOK_S = 0.2
 
@@ -57,6 +59,8 @@ def serve_agent(
             f"host {host!r} can be reached from other machines, and no caller has to show a token;"
             " give auth= (a token), listen on 127.0.0.1, or insist with allow_anonymous=True."
         )
+    for name in kw.keys() - _OF_THE_APP - _OF_UVICORN:
+        raise TypeError(f"serve_agent takes no argument {name!r}, and neither does uvicorn.")
     log = LogSettings(level=cast("Any", log_level))
     configure_logs(log)
     listener = listen(host, port)

@@ -1,10 +1,9 @@
 """OpenClaw by its own command, as an adapter of the library with tasks of its own."""
 
 import secrets
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
-from os import PathLike, fspath
-from typing import TypedDict, Unpack, cast
+from typing import Unpack
 
 import msgspec
 
@@ -18,13 +17,9 @@ from openclaw_a2a.agents.openclaw_cli.command import (
     message_text,
     peer_session,
 )
-from openclaw_a2a.agents.openclaw_cli.options import (
-    THINKING_LEVELS,
-    GatewayMode,
-    OpenClawCliOptions,
-    Thinking,
-)
 from openclaw_a2a.agents.openclaw_cli.program import TIMED_OUT, OpenClawProgram
+from openclaw_a2a.app.adapters_store import as_store
+from openclaw_a2a.app.openclaw_keywords import OpenClawKeywords, check_keywords
 from openclaw_a2a.app.openclaw_params import read_request
 from openclaw_a2a.app.openclaw_tasks import LibraryTasks, Retention
 from openclaw_a2a.app.openclaw_transcript import REMARK, OpenClawTranscript
@@ -34,7 +29,7 @@ from openclaw_a2a.model.message import Message, Part, Role
 from openclaw_a2a.model.reply import AgentEvent, Note, Reply, Report
 from openclaw_a2a.model.task import Task
 from openclaw_a2a.model.turn import Turn
-from openclaw_a2a.ports import Recovery, Store
+from openclaw_a2a.ports import Recovery
 from openclaw_a2a.runtime.ids import new_id
 from openclaw_a2a.runtime.transcript import Transcript
 from openclaw_a2a.store import MemoryStore
@@ -45,35 +40,13 @@ class OpenClawTimeout(TimeoutError, RuntimeError):
     """OpenClaw took too long; its processes are gone."""
 
 
-class OpenClawKeywords(TypedDict, total=False):
-    """The further arguments of `OpenClawAgentAdapter`.
-
-    `thinking` ("low") is one of off, minimal, low, medium, high and xhigh; `timeout` (300) is in
-    seconds, for the whole command; `env_vars` are added to the process's own. `async_mode` (True):
-    `handle` returns a task at once, kept in `task_store` (memory) until `task_ttl_seconds` (3600;
-    None: for ever) after its end, looked at every `cleanup_interval_seconds` (300).
-    `gateway_mode` (False): run without `--local`, or `"auto"`: only when a gateway is in the way.
-    """
-
-    thinking: str
-    timeout: float
-    openclaw_path: str | PathLike[str]
-    working_directory: str | PathLike[str] | None
-    env_vars: Mapping[str, str] | None
-    async_mode: bool
-    task_store: Store | None
-    task_ttl_seconds: float | None
-    cleanup_interval_seconds: float
-    gateway_mode: GatewayMode
-
-
 class OpenClawAgentAdapter(AgentAdapter):
     """Asks OpenClaw with `openclaw agent --local --json`, one run of the command per message.
 
     `session_id` is the conversation of messages without a context; `agent_id` is the OpenClaw
     agent to ask, when there are several. For everything else see `OpenClawKeywords`.
 
-    Raises: ValueError for an argument that cannot be.
+    Raises: ValueError for an argument that cannot be, TypeError for one that there is not.
     """
 
     def __init__(
@@ -82,22 +55,18 @@ class OpenClawAgentAdapter(AgentAdapter):
         agent_id: str | None = None,
         **options: Unpack[OpenClawKeywords],
     ) -> None:
-        _check(options)
+        checked = check_keywords(options)
         self.session_id = session_id or f"a2a-{secrets.token_hex(6)}"
         self.agent_id = agent_id
-        self.async_mode = options.get("async_mode", True)
-        self._options = _cli_options(options)
+        self.async_mode = checked.async_mode
+        self._options = checked.cli_options()
         self._program = OpenClawProgram(self._options)
+        store = as_store(options.get("task_store")) or MemoryStore()
         self._tasks: LibraryTasks | None = None
         if self.async_mode:
-            self._tasks = LibraryTasks(
-                _TaskAgent(self._program, self._question_of),
-                options.get("task_store") or MemoryStore(),
-                Retention(
-                    options.get("task_ttl_seconds", 3600.0),
-                    options.get("cleanup_interval_seconds", 300.0),
-                ),
-            )
+            agent = _TaskAgent(self._program, self._question_of)
+            retention = Retention(checked.task_ttl_seconds, checked.cleanup_interval_seconds)
+            self._tasks = LibraryTasks(agent, store, retention)
 
     # ---------------------------------------------------------------- as any adapter
 
@@ -287,29 +256,3 @@ def _python_error(error: AgentError) -> Exception:
     if TIMED_OUT in error.details:
         return OpenClawTimeout(error.message)
     return RuntimeError(error.message)
-
-
-def _check(options: OpenClawKeywords) -> None:
-    unknown = options.keys() - OpenClawKeywords.__annotations__.keys()
-    if unknown:
-        raise TypeError(f"OpenClawAgentAdapter takes no argument {sorted(unknown)[0]!r}")
-    thinking = options.get("thinking", "low")
-    if thinking not in THINKING_LEVELS:
-        raise ValueError(
-            f"thinking is {thinking!r}; it must be one of {', '.join(THINKING_LEVELS)}"
-        )
-    seconds = {name: options.get(name) for name in ("timeout", "cleanup_interval_seconds")}
-    for name, value in seconds.items():
-        if value is not None and not value > 0:
-            raise ValueError(f"{name} is {value!r}; it must be more than 0 seconds")
-
-
-def _cli_options(options: OpenClawKeywords) -> OpenClawCliOptions:
-    return OpenClawCliOptions(
-        thinking=cast("Thinking", options.get("thinking", "low")),
-        timeout=options.get("timeout", 300.0),
-        openclaw_path=fspath(options.get("openclaw_path", "openclaw")),
-        working_directory=fspath(options.get("working_directory") or ""),
-        env=dict(options.get("env_vars") or {}),
-        gateway_mode=options.get("gateway_mode", False),
-    )

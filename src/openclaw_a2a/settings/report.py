@@ -68,10 +68,15 @@ def join(path: str, key: str) -> str:
 
 def unknown_key(key: str, known: list[str]) -> str:
     """The sentence for a key we do not know."""
+    return f"is not a setting; {nearest(key, known)}"
+
+
+def nearest(key: str, known: list[str]) -> str:
+    """Which name was meant, or which there are."""
     close = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
     if close:
-        return f"is not a setting; did you mean {close[0]}?"
-    return f"is not a setting; known here: {', '.join(sorted(known))}"
+        return f"did you mean {close[0]}?"
+    return f"known here: {', '.join(sorted(known))}" if known else "there are none here"
 
 
 def kind_of(value: Json) -> str:

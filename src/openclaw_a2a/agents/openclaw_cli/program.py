@@ -30,7 +30,7 @@ TIMED_OUT = "timedOutAfterSeconds"
 
 _NOT_FOUND = (
     "The program {program} (or the interpreter it names) was not found; install OpenClaw, or say"
-    " where it is (openclawPath)."
+    " where it is: openclawPath in the settings, openclaw_path in Python."
 )
 _BUSY_NOTE = "Another program uses OpenClaw's state directory; waiting until it is free."
 _GATEWAY_NOTE = "An OpenClaw gateway holds the state directory; asking that gateway."
