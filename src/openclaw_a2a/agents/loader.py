@@ -63,7 +63,7 @@ def register_adapter(name: str) -> Callable[[_Class], _Class]:
 
 def _check(adapter: Json) -> None:
     is_class = isinstance(adapter, type)
-    is_adapter = is_class and issubclass(cast("type", adapter), AgentAdapter)
+    is_adapter = is_class and issubclass(adapter, AgentAdapter)
     if not is_adapter and not (is_class and hasattr(cast("Json", adapter), "from_options")):
         raise TypeError(f"{adapter!r} is no adapter; register a class that inherits AgentAdapter.")
 
