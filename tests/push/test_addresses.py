@@ -1,11 +1,15 @@
 """Which webhooks are called: none inside the operator's network, whatever name it has."""
 
+import asyncio
 import socket
 import ssl
+import sys
+import threading
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,7 +25,7 @@ from openclaw_a2a.model.reply import Reply
 from openclaw_a2a.ports import Missed
 
 from .conftest import Serve
-from .receiver import Receiver
+from .receiver import PATIENCE_S, Receiver
 from .rooms import Door, ScriptedAgent, V03Client, V1Client, v03_message, v1_message
 
 CREATE = "CreateTaskPushNotificationConfig"
@@ -252,6 +256,54 @@ async def test_what_cannot_be_reached_or_known_is_told_in_a_sentence() -> None:
     assert "127.0.0.1" in await resolver("localhost", 80)
 
 
+ENDLESS = """
+import asyncio, socket, threading
+from openclaw_a2a.inbound.push_address import Resolver
+
+socket.getaddrinfo = lambda *_, **__: threading.Event().wait()
+
+async def look_up():
+    async with asyncio.timeout(0.05):
+        await Resolver(1)("hooks.example.com", 80)
+
+asyncio.run(look_up())
+"""
+
+
+async def test_a_name_that_is_never_found_does_not_hold_up_the_end_of_the_process() -> None:
+    with anyio.fail_after(PATIENCE_S):
+        ended = await anyio.run_process([sys.executable, "-c", ENDLESS], check=False)
+    assert b"TimeoutError" in ended.stderr
+
+
+async def test_names_that_take_long_take_only_so_many_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    may_end, looked_up = threading.Event(), list[str]()
+
+    def find(host: str, port: int, **_: object) -> list[tuple[int, int, int, str, tuple[str, int]]]:
+        looked_up.append(host)
+        may_end.wait(PATIENCE_S)
+        return [(2, 1, 6, "", ("192.0.2.1", port))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", find)
+    resolver = Resolver(2)
+    for name in "abc":
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await resolver(name, 80)
+    assert looked_up == ["a", "b"]
+    may_end.set()
+    assert await resolver("d", 80) == ["192.0.2.1"]
+
+
+async def test_a_name_that_cannot_be_one_is_not_known() -> None:
+    name = f"{'a' * 70}.example"
+    missed = await find_addresses(name, 80, resolve=Resolver(1), allow_private=True)
+    assert isinstance(missed, Missed)
+    assert f"{name} is not known" in missed.reason
+
+
 async def test_an_answer_that_never_comes_is_waited_for_only_so_long(receiver: Receiver) -> None:
     receiver.always = None
     resolve, _ = lying("127.0.0.1")
@@ -276,8 +328,6 @@ async def test_an_answer_that_breaks_off_is_a_failure(receiver: Receiver) -> Non
 async def test_a_certificate_is_checked_for_the_name_and_not_for_the_address(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import asyncio
-
     certificate = make_certificate(tmp_path, "hooks.example.com")
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)

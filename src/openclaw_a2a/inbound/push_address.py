@@ -6,14 +6,14 @@ looked up here for each connection, every answer is checked, and the connection 
 checked.
 """
 
+import asyncio
 import ipaddress
 import re
 import socket
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from threading import Thread
 from urllib.parse import urlsplit
-
-import anyio
-import anyio.to_thread
 
 from openclaw_a2a.model.links import why_not_public
 from openclaw_a2a.ports import Missed
@@ -77,19 +77,48 @@ def _embedded(
 
 
 class Resolver:
-    """Looks names up in threads of its own, so that slow ones delay nobody else."""
+    """Looks names up in threads of its own, so that slow ones delay nobody else.
+
+    A look-up cannot be broken off. Whoever stops waiting leaves its thread behind: it keeps its
+    place until it ends, and does not keep the process from ending.
+    """
 
     def __init__(self, parallel: int) -> None:
-        self._limiter = anyio.CapacityLimiter(parallel)
+        self._places = asyncio.Semaphore(parallel)
 
     async def __call__(self, host: str, port: int) -> list[str]:
         """The addresses of a host, best first. Raises: OSError."""
-        found = await anyio.to_thread.run_sync(
-            lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM),
-            limiter=self._limiter,
-            abandon_on_cancel=True,
-        )
-        return list(dict.fromkeys(str(one[4][0]) for one in found))
+        await self._places.acquire()
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[list[str] | OSError] = loop.create_future()
+
+        def look_up() -> None:
+            found = _look_up(host, port)
+            with suppress(RuntimeError):  # the gateway is gone
+                loop.call_soon_threadsafe(self._tell, answer, found)
+
+        Thread(target=look_up, name="webhook-look-up", daemon=True).start()
+        found = await answer
+        if isinstance(found, OSError):
+            raise found
+        return found
+
+    def _tell(
+        self, answer: "asyncio.Future[list[str] | OSError]", found: list[str] | OSError
+    ) -> None:
+        self._places.release()
+        if not answer.done():
+            answer.set_result(found)
+
+
+def _look_up(host: str, port: int) -> list[str] | OSError:
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        return error
+    except ValueError:  # it cannot be a name
+        return OSError()
+    return list(dict.fromkeys(str(one[4][0]) for one in found))
 
 
 async def find_addresses(
