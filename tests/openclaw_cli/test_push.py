@@ -153,6 +153,32 @@ async def test_webhook_can_be_taken_back(openclaw, adapter):
     assert receiver.requests == []
 
 
+@pytest.mark.parametrize("is_set_later", [False, True])
+async def test_webhook_outlives_the_process_with_its_task(openclaw, tmp_path, is_set_later):
+    def adapter() -> OpenClawAgentAdapter:
+        return OpenClawAgentAdapter(
+            openclaw_path=str(openclaw.program),
+            env_vars=openclaw.variables,
+            task_store=tmp_path / "tasks.db",
+        )
+
+    async with receiving() as receiver:
+        config = {"url": receiver.url, "token": "secret"}
+        async with adapter() as first:
+            task = await first.handle(v1("hang", None if is_set_later else config))
+            if is_set_later:
+                assert await first.set_push_notification_config(task.id, config) is True
+            await openclaw.working()
+        assert receiver.requests == []
+        async with adapter() as second:
+            await second.get_task(task.id)
+            headers, body = await receiver.told()
+            assert await second.get_push_notification_config(task.id) is None
+    assert headers["authorization"] == "Bearer secret"
+    assert body["statusUpdate"]["taskId"] == task.id
+    assert body["statusUpdate"]["status"]["state"] == "TASK_STATE_FAILED"
+
+
 async def test_unknown_task_has_no_webhook(adapter):
     assert await adapter.set_push_notification_config("nobody", {"url": "http://x"}) is False
     assert await adapter.get_push_notification_config("nobody") is None

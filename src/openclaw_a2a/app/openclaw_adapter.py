@@ -169,11 +169,11 @@ class OpenClawAgentAdapter(AgentAdapter):
 
     async def get_push_notification_config(self, task_id: str) -> PushWish | None:
         """The webhook that is told of the task's end."""
-        return self._all_tasks().webhook_of(task_id)
+        return await self._all_tasks().webhook_of(task_id)
 
     async def delete_push_notification_config(self, task_id: str) -> bool:
         """Have nobody told of the task's end; False: nobody was to be told."""
-        return self._all_tasks().drop_webhook(task_id)
+        return await self._all_tasks().drop_webhook(task_id)
 
     def _all_tasks(self) -> LibraryTasks:
         if self._tasks is None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 import msgspec
@@ -10,6 +11,7 @@ from openclaw_a2a.agents import AgentRegistry
 from openclaw_a2a.app.gateway import SystemClock
 from openclaw_a2a.app.openclaw_params import read_push
 from openclaw_a2a.app.openclaw_push import EndNotices
+from openclaw_a2a.model.delivery import Delivery
 from openclaw_a2a.model.errors import TaskNotCancelable, TaskNotFound
 from openclaw_a2a.model.ids import LOCAL_PEER, AccountId, AgentId, Json, TaskId
 from openclaw_a2a.model.states import is_terminal
@@ -62,7 +64,7 @@ class LibraryTasks:
         self._parts = AsyncExitStack()
         self._engine: Engine | None = None
         self._opening = asyncio.Lock()
-        self._notices = EndNotices()
+        self._notices = EndNotices(store)
 
     # ---------------------------------------------------------------- tasks
 
@@ -70,13 +72,12 @@ class LibraryTasks:
         """Begin to answer the message; the task as it is now."""
         engine = await self._open()
         message = msgspec.structs.replace(request.message, task_id=None)
-        run = await submit(engine, Send(_SCOPE, message, is_blocking=False), _RULES)
+        send = Send(_SCOPE, message, is_blocking=False, follow=self._follower(request.push))
+        run = await submit(engine, send, _RULES)
         first = await first_of(engine, run)
         if isinstance(first, Answer):
             raise TypeError("a task store of direct answers cannot keep tasks; use another one")
         if isinstance(run, LiveRun):
-            if request.push is not None:
-                self._notices.webhooks[first.task.id] = request.push
             engine.spawn(self._follow(run))
         return _shown(first.task)
 
@@ -107,7 +108,6 @@ class LibraryTasks:
             return False
         if not is_terminal(task.status.state):
             raise ValueError(f"task {task_id} is still at work; cancel it before you delete it")
-        self._notices.webhooks.pop(task.id, None)
         return await engine.store.delete_task(_SCOPE, task.id)
 
     # ---------------------------------------------------------------- webhooks
@@ -116,19 +116,25 @@ class LibraryTasks:
         """Tell this webhook when the task ends; False when there is no such task."""
         if await self.get(task_id) is None:
             return False
-        known = self._notices.webhooks.get(TaskId(task_id))
+        known = await self._notices.find(TaskId(task_id))
         wire = Wire.V1 if known is None else known.wire
-        webhook = read_push(config, TaskId(task_id), wire=wire)
-        self._notices.webhooks[TaskId(task_id)] = webhook
+        await self._notices.keep(read_push(config, TaskId(task_id), wire=wire), TaskId(task_id))
         return True
 
-    def webhook_of(self, task_id: str) -> PushWish | None:
+    async def webhook_of(self, task_id: str) -> PushWish | None:
         """Who is told of the task's end."""
-        return self._notices.webhooks.get(TaskId(task_id))
+        await self._open()
+        return await self._notices.find(TaskId(task_id))
 
-    def drop_webhook(self, task_id: str) -> bool:
+    async def drop_webhook(self, task_id: str) -> bool:
         """Tell nobody of the task's end; False when nobody was to be told."""
-        return self._notices.webhooks.pop(TaskId(task_id), None) is not None
+        await self._open()
+        return await self._notices.drop(TaskId(task_id))
+
+    def _follower(self, webhook: PushWish | None) -> Callable[[TaskId, int], Delivery] | None:
+        if webhook is None:
+            return None
+        return lambda task_id, _cursor: self._notices.delivery(webhook, task_id)
 
     # ---------------------------------------------------------------- life
 
@@ -164,6 +170,7 @@ class LibraryTasks:
             await recover(engine, expired_at=None)
             await fail_orphans(engine)
             engine.spawn(keep_leases(engine))
+            engine.spawn(self._notices.tell_missed())
             if self._retention.ttl_s is not None:
                 engine.spawn(self._clean_up(engine, self._retention.ttl_s))
             self._parts = parts.pop_all()
@@ -180,9 +187,6 @@ class LibraryTasks:
         while True:
             try:
                 await sweep(engine, UpkeepTimes(ended_s=ttl_s))
-                for task_id in tuple(self._notices.webhooks):
-                    if await engine.store.read_task(_SCOPE, task_id) is None:
-                        self._notices.webhooks.pop(task_id, None)
             except Exception:  # whatever it is, the next round must come
                 _log.exception("Ended tasks could not be cleaned up.")
             await engine.clock.sleep(self._retention.interval_s)
