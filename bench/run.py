@@ -5,6 +5,7 @@
   ./dev bench send stream           only these loads
   ./dev bench --servers ours,sdk --rounds 5 send
   ./dev bench grown startup         reading with 1,000 and 100,000 tasks; how fast it is there
+  ./dev bench openclaw              what we add to a turn of a real OpenClaw
 
 Servers share one core and the loader has another, so CPU per operation is what to compare;
 the medians and the ratio to the first server are printed. See README.md.
@@ -19,6 +20,7 @@ from pathlib import Path
 
 from compare import compare, run_load
 from grown import measure_grown
+from openclaw_turn import measure_openclaw
 from servers import LOADER_CORE, SERVERS, started
 from startup import measure_startup
 
@@ -30,7 +32,7 @@ LOADS = {
     "chunks": "chunks --sizes 100,1000,3000 --repeat 3",
 }
 LONG = ("open", "chunks")
-ALONE = {"grown": measure_grown, "startup": measure_startup}
+ALONE = {"grown": measure_grown, "startup": measure_startup, "openclaw": measure_openclaw}
 
 
 def print_table(name: str, result: dict) -> None:
