@@ -7,11 +7,17 @@ from cyclopts import App
 
 from openclaw_a2a.cli.failure import DONE, code_of
 from openclaw_a2a.cli.flags import JsonFlag
-from openclaw_a2a.cli.operator import OWN_GATEWAY, Operator, OwnGateway, connect_operator
+from openclaw_a2a.cli.operator import (
+    OWN_GATEWAY,
+    Operator,
+    OwnGateway,
+    complete,
+    connect_operator,
+)
 from openclaw_a2a.cli.output import say, show, show_json
 from openclaw_a2a.cli.target import decode
 from openclaw_a2a.inbound.approvals import ApprovalList, WaitingApproval
-from openclaw_a2a.model.errors import AgentFailed, InvalidRequest
+from openclaw_a2a.model.errors import AgentFailed
 
 app = App(
     name="approvals",
@@ -65,7 +71,8 @@ def deny(approval: str, /, *, own: OwnGateway = OWN_GATEWAY, as_json: JsonFlag =
 
 def _decide(prefix: str, own: OwnGateway, *, is_allowed: bool, as_json: bool) -> int:
     with connect_operator(own) as operator:
-        approval_id = _find(_waiting(operator).approvals, prefix)
+        ids = [one.id for one in _waiting(operator).approvals]
+        approval_id = complete(prefix, ids, noun="approval", see=_SEE)
         try:
             answer = operator.post("approvals", approval_id, body={"allow": is_allowed})
         except AgentFailed as error:
@@ -81,25 +88,6 @@ def _decide(prefix: str, own: OwnGateway, *, is_allowed: bool, as_json: bool) ->
 
 def _waiting(operator: Operator) -> ApprovalList:
     return decode(operator.get("approvals"), ApprovalList)
-
-
-def _find(approvals: tuple[WaitingApproval, ...], prefix: str) -> str:
-    """The id that is or begins with this; one that is not listed may still be at its agent."""
-    if not prefix.strip():
-        raise InvalidRequest("the approval's id is empty", details=_step("usage", _SEE))
-    found = [one.id for one in approvals if one.id.startswith(prefix)]
-    if prefix in found or not found:
-        return prefix
-    if len(found) > 1:
-        raise InvalidRequest(
-            f"{len(found)} approvals begin with {prefix}: {', '.join(found)}",
-            details=_step("approval-ambiguous", "Give more of the id."),
-        )
-    return found[0]
-
-
-def _step(code: str, step: str) -> dict[str, str]:
-    return {"code": code, "nextStep": step}
 
 
 def _show(approvals: tuple[WaitingApproval, ...]) -> None:

@@ -7,12 +7,18 @@ from cyclopts import App
 
 from openclaw_a2a.cli.failure import DONE, code_of
 from openclaw_a2a.cli.flags import JsonFlag
-from openclaw_a2a.cli.operator import OWN_GATEWAY, Operator, OwnGateway, connect_operator
+from openclaw_a2a.cli.operator import (
+    OWN_GATEWAY,
+    Operator,
+    OwnGateway,
+    complete,
+    connect_operator,
+)
 from openclaw_a2a.cli.output import say, show, show_json, show_table
 from openclaw_a2a.cli.target import decode
 from openclaw_a2a.inbound.operator_deliveries import DeliveryList, ShownDelivery
 from openclaw_a2a.model.delivery import DeliveryState
-from openclaw_a2a.model.errors import AgentFailed, InvalidRequest
+from openclaw_a2a.model.errors import AgentFailed
 
 app = App(
     name="deliveries",
@@ -50,7 +56,8 @@ def redeliver(delivery: str, /, *, own: OwnGateway = OWN_GATEWAY, as_json: JsonF
         The delivery's id, or its beginning.
     """
     with connect_operator(own) as operator:
-        delivery_id = _find(_in_trouble(operator).deliveries, delivery)
+        ids = [one.id for one in _in_trouble(operator).deliveries]
+        delivery_id = complete(delivery, ids, noun="delivery", see=_SEE)
         try:
             answer = operator.post("deliveries", delivery_id, "redeliver", body={})
         except AgentFailed as error:
@@ -69,25 +76,6 @@ def redeliver(delivery: str, /, *, own: OwnGateway = OWN_GATEWAY, as_json: JsonF
 
 def _in_trouble(operator: Operator) -> DeliveryList:
     return decode(operator.get("deliveries"), DeliveryList)
-
-
-def _find(deliveries: tuple[ShownDelivery, ...], prefix: str) -> str:
-    """The id that is or begins with this; one that is not listed may still be there."""
-    if not prefix.strip():
-        raise InvalidRequest("the delivery's id is empty", details=_step("usage", _SEE))
-    found = [str(one.id) for one in deliveries if one.id.startswith(prefix)]
-    if prefix in found or not found:
-        return prefix
-    if len(found) > 1:
-        raise InvalidRequest(
-            f"{len(found)} deliveries begin with {prefix}: {', '.join(found[:5])}",
-            details=_step("delivery-ambiguous", "Give more of the id."),
-        )
-    return found[0]
-
-
-def _step(code: str, step: str) -> dict[str, str]:
-    return {"code": code, "nextStep": step}
 
 
 def _show(deliveries: tuple[ShownDelivery, ...]) -> None:

@@ -1,6 +1,6 @@
 """The operator's side of a gateway on this machine: its token, and calls to its own pages."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +23,7 @@ _ANSWER_S = 30.0
 _CONNECT_S = 5.0
 _UNAUTHENTICATED = 401
 _OK = 200
+_MOST_NAMED = 5
 _OTHER_FOLDER = "Name the gateway's data folder with --data, or its settings with --config."
 
 
@@ -98,12 +99,34 @@ def connect_operator(own: OwnGateway) -> Generator[Operator]:
         yield Operator(http, address)
 
 
+def complete(prefix: str, ids: Iterable[str], *, noun: str, see: str) -> str:
+    """The id that is or begins with this; one that is not listed may still be there.
+
+    Raises: InvalidRequest (it is empty, or several begin so).
+    """
+    if not prefix.strip():
+        raise InvalidRequest(f"the id is empty; name one {noun}", details=_step("usage", see))
+    found = [one for one in ids if one.startswith(prefix)]
+    if prefix in found or not found:
+        return prefix
+    if len(found) > 1:
+        raise InvalidRequest(
+            f"{len(found)} ids begin with {prefix}: {', '.join(found[:_MOST_NAMED])}",
+            details=_step(f"{noun}-ambiguous", "Give more of the id."),
+        )
+    return found[0]
+
+
+def _step(code: str, step: str) -> dict[str, str]:
+    return {"code": code, "nextStep": step}
+
+
 def _address(text: str) -> str:
     parts = urlsplit(clean_address(text))
     if not is_loopback(parts.hostname or ""):
         raise InvalidRequest(
             f"{parts.netloc} is not this machine, and the operator's token stays here",
-            details={"code": "usage", "nextStep": "Run the command where the gateway runs."},
+            details=_step("usage", "Run the command where the gateway runs."),
         )
     return f"{parts.scheme}://{parts.netloc}"
 
@@ -121,4 +144,4 @@ def _token(folder: Path) -> str:
 
 
 def _not_ours(message: str) -> NotAllowed:
-    return NotAllowed(message, details={"code": "operator-token", "nextStep": _OTHER_FOLDER})
+    return NotAllowed(message, details=_step("operator-token", _OTHER_FOLDER))
