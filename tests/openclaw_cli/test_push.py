@@ -9,7 +9,8 @@ import pytest
 from a2a.compat.v0_3 import types as old_sdk
 
 from openclaw_a2a.app.openclaw_adapter import OpenClawAgentAdapter
-from openclaw_a2a.model.errors import InvalidParams
+from openclaw_a2a.model.errors import InvalidParams, StoreUnavailable
+from openclaw_a2a.store import MemoryStore
 
 
 class Receiver:
@@ -177,6 +178,19 @@ async def test_webhook_outlives_the_process_with_its_task(openclaw, tmp_path, is
     assert headers["authorization"] == "Bearer secret"
     assert body["statusUpdate"]["taskId"] == task.id
     assert body["statusUpdate"]["status"]["state"] == "TASK_STATE_FAILED"
+
+
+async def test_store_that_fails_under_a_webhook_is_logged(openclaw, caplog):
+    class Torn(MemoryStore):
+        async def read_delivery(self, delivery_id):
+            raise StoreUnavailable("the disk is gone; get another")
+
+    path, store = str(openclaw.program), Torn()
+    async with OpenClawAgentAdapter(
+        openclaw_path=path, env_vars=openclaw.variables, task_store=store
+    ) as adapter:
+        await adapter.handle(v1("hi", {"url": "http://127.0.0.1:9/hook"}))
+        await logged(caplog, "the disk is gone")
 
 
 async def test_unknown_task_has_no_webhook(adapter):

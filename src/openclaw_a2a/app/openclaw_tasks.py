@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 
 import msgspec
@@ -12,7 +12,7 @@ from openclaw_a2a.app.gateway import SystemClock
 from openclaw_a2a.app.openclaw_params import read_push
 from openclaw_a2a.app.openclaw_push import EndNotices
 from openclaw_a2a.model.delivery import Delivery
-from openclaw_a2a.model.errors import TaskNotCancelable, TaskNotFound
+from openclaw_a2a.model.errors import GatewayError, TaskNotCancelable, TaskNotFound
 from openclaw_a2a.model.ids import LOCAL_PEER, AccountId, AgentId, Json, TaskId
 from openclaw_a2a.model.states import is_terminal
 from openclaw_a2a.model.stored import decode_task
@@ -170,7 +170,7 @@ class LibraryTasks:
             await recover(engine, expired_at=None)
             await fail_orphans(engine)
             engine.spawn(keep_leases(engine))
-            engine.spawn(self._notices.tell_missed())
+            engine.spawn(self._tell(self._notices.tell_missed()))
             if self._retention.ttl_s is not None:
                 engine.spawn(self._clean_up(engine, self._retention.ttl_s))
             self._parts = parts.pop_all()
@@ -180,7 +180,13 @@ class LibraryTasks:
         """Tell the webhook when the run has ended."""
         outcome = await run.outcome()
         if isinstance(outcome, Ended):
-            await self._notices.tell(decode_task(outcome.task))
+            await self._tell(self._notices.tell(decode_task(outcome.task)))
+
+    async def _tell(self, telling: Awaitable[Json]) -> None:
+        try:
+            await telling
+        except GatewayError as error:  # the next start tells it
+            _log.warning("A webhook could not be looked up: %s", error.message)
 
     async def _clean_up(self, engine: Engine, ttl_s: float) -> None:
         """Forget what ended long ago, again and again, whatever goes wrong."""
