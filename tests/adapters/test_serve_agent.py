@@ -17,6 +17,7 @@ from openclaw_a2a.agents.process_tree import read_process
 
 pytestmark = pytest.mark.slow
 
+FAKE = Path(__file__).parents[1] / "openclaw_cli" / "fake_openclaw.py"
 PYTHON_0_3 = Path(__file__).parents[2] / ".dev" / "client-0.3" / "bin" / "python"
 
 ADAPTER = """
@@ -46,11 +47,12 @@ asyncio.run(main())
 
 
 @contextmanager
-def script(body, **options):
+def script(body, *, variables=None, **options):
     """A process that runs the script; it is ended by a signal, in order."""
     source = f"{ADAPTER}\noptions = {options!r}\n{body}"
     with subprocess.Popen(
         [sys.executable, "-c", source],
+        env={**os.environ, **(variables or {})},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -99,7 +101,19 @@ def test_port_that_is_taken_is_told(body):
     assert "is taken" in errors
 
 
-def test_example_of_the_contract_serves_openclaw_as_written():
+@pytest.fixture
+def with_openclaw(tmp_path):
+    """Variables with which a small `openclaw` is on the path."""
+    program = tmp_path / "bin" / "openclaw"
+    program.parent.mkdir()
+    program.write_text(f"#!{sys.executable} -IS\n{FAKE.read_text(encoding='utf-8')}")
+    program.chmod(0o755)
+    (tmp_path / "state").mkdir()
+    path = f"{program.parent}{os.pathsep}{os.environ['PATH']}"
+    return {"PATH": path, "OPENCLAW_STATE_DIR": str(tmp_path / "state")}
+
+
+def test_example_of_the_contract_serves_openclaw_as_written(with_openclaw):
     source = dedent("""
         async def main():
             adapter = await load_a2a_agent(
@@ -109,11 +123,13 @@ def test_example_of_the_contract_serves_openclaw_as_written():
 
         asyncio.run(main())
     """)
-    with script(source, port=0) as process:
+    with script(source, variables=with_openclaw, port=0) as process:
         url = address_of(process)
         card = httpx2.get(f"{url}.well-known/agent-card.json", timeout=30).json()
+        task = ask(url).json()["result"]["task"]
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
+    assert task["artifacts"][0]["parts"] == [{"text": "echo: hi"}]
     assert card["url"] == url
     assert card["capabilities"]["pushNotifications"] is True
 
