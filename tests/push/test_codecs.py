@@ -4,12 +4,14 @@ import json
 from datetime import UTC, datetime
 
 import msgspec
+import pytest
 from a2a import types as v1_types
 from a2a.compat.v0_3 import types as v03_types
 from google.protobuf import json_format
 from hypothesis import given
 from hypothesis import strategies as st
 
+from openclaw_a2a.model.errors import InvalidParams
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.push import PushConfig
 from openclaw_a2a.model.stored import encode_record
@@ -18,7 +20,7 @@ from openclaw_a2a.wire.requests import PushWish
 from openclaw_a2a.wire.versions import Wire
 
 IDS = st.text(st.characters(categories=["L", "N", "P"]), min_size=1, max_size=20)
-HEADERS = st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E), min_size=1, max_size=40)
+HEADERS = st.from_regex(r"\A[!-~]([ -~]{0,38}[!-~])?\Z")
 SCHEMES = st.from_regex(r"\A[A-Za-z0-9-]{1,20}\Z")
 
 
@@ -84,3 +86,20 @@ def test_the_host_is_all_that_others_see() -> None:
         "c", TaskId("t"), "https://hooks.example.com:8443/secret?key=secret", "1.0", moment
     )
     assert config.host == "hooks.example.com:8443"
+
+
+@pytest.mark.requirement("wire.push.token", "wire.push.authentication")
+@pytest.mark.parametrize(
+    "text", [" a", "a ", " ", "a\nb", "a\r\nX-Evil: 1", "ä", "a\x7f", "a" * 4097]
+)
+def test_what_no_header_can_carry_is_refused(text: str) -> None:
+    where = {"taskId": "t", "url": "https://hooks.example.com/"}
+    token, credentials = {"token": text}, {"scheme": "Bearer", "credentials": text}
+    nested = {"schemes": ["Bearer"], "credentials": text}
+    for members in (token, {"authentication": credentials}):
+        with pytest.raises(InvalidParams):
+            v1.decode_push_config(msgspec.json.encode(where | members))
+    for members in (token, {"authentication": nested}):
+        config = {"taskId": "t", "pushNotificationConfig": where | members}
+        with pytest.raises(InvalidParams):
+            v03.decode_push_config(msgspec.json.encode(config))

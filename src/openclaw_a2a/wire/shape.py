@@ -32,8 +32,8 @@ FILLED_ID_PATTERN = ID_PATTERN + rf"(?=[\s\S]{{0,{MAX_ID_LENGTH}}}\S)"
 MAX_HEADER_LENGTH = 4096
 """How long a value may be that is sent back to its peer as a header."""
 
-HEADER_PATTERN = rf"^(?![\s\S]{{0,{MAX_HEADER_LENGTH}}}[^\x20-\x7e])"
-"""Printable ASCII only."""
+HEADER_PATTERN = rf"^(?! |[\s\S]{{0,{MAX_HEADER_LENGTH}}}([^\x20-\x7e]| \Z))"
+"""Printable ASCII only, with no blank at either end."""
 
 SCHEME_PATTERN = r"^(?![\s\S]{0,64}[^!#$%&'*+.^_`|~0-9A-Za-z-])"
 """The name of an authentication scheme."""
@@ -57,7 +57,7 @@ _TYPES: dict[str, str] = {
 }
 _PATTERNS = {
     ID_PATTERN: "must have no control characters",
-    HEADER_PATTERN: "must have printable ASCII characters only",
+    HEADER_PATTERN: "must have printable ASCII characters only, and no blank at either end",
     SCHEME_PATTERN: "must be the name of an HTTP authentication scheme, such as Bearer",
     FILLED_ID_PATTERN: "must not be blank and must have no control characters",
 }
