@@ -6,10 +6,12 @@ from contextlib import aclosing
 from typing import Any
 
 import httpx2
+import pytest
 
-from .conftest import OpenDoor
+from .conftest import OpenDoor, OursFor
 from .door_client import message, state_of, status_text, text_of
 from .openclaw_process import FakeModel, OpenClaw
+from .peers import peers, token_of
 
 Json = Any
 
@@ -24,6 +26,26 @@ async def test_a_context_goes_on_with_its_conversation_and_no_other_knows_it(
     assert text_of(first) == f"echo: my number is {marker}"
     assert _remembered(again) == [f"my number is {marker}", "history"]
     assert _remembered(other) == ["history"]
+
+
+@pytest.mark.parametrize(("one", "other"), [("Case", "case"), ("a/b", "a:b")])
+async def test_contexts_that_look_alike_share_nothing(
+    ours: Json, door: OpenDoor, marker: str, one: str, other: str
+) -> None:
+    client = await door(ours)
+    await client.send("a secret", contextId=f"{one}{marker}")
+    seen = await client.send("history", contextId=f"{other}{marker}")
+    assert _remembered(seen) == ["history"]
+
+
+async def test_callers_who_name_the_same_context_share_nothing(
+    ours_for: OursFor, openclaw: OpenClaw, door: OpenDoor, marker: str
+) -> None:
+    ours = ours_for(openclaw, settings=peers(alice=False, bob=False))
+    alice, bob = [await door(ours, token=token_of(name)) for name in ("alice", "bob")]
+    await alice.send("a secret", contextId=marker)
+    seen = await bob.send("history", contextId=marker)
+    assert _remembered(seen) == ["history"]
 
 
 async def test_six_sessions_are_answered_at_the_same_time_each_with_its_own_words(
@@ -73,6 +95,12 @@ async def test_text_streams_in_order_while_the_model_is_still_writing(
     assert seen == " ".join(f"w{number + 1}" for number in range(40))
     assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
     assert states[-1] == "TASK_STATE_COMPLETED"
+
+
+async def test_a_long_answer_arrives_whole(ours: Json, door: OpenDoor) -> None:
+    client = await door(ours)
+    task = await client.send("long:2000@0")
+    assert text_of(task) == " ".join(f"w{number + 1}" for number in range(2000))
 
 
 async def test_two_messages_of_one_turn_and_the_tool_between_them_are_told_apart(
@@ -140,7 +168,7 @@ async def test_text_that_looks_like_a_command_of_the_host_is_only_text(
 
 
 async def test_queued_tasks_can_be_canceled_and_the_rest_is_answered_in_order(
-    ours_for: Any, openclaw: OpenClaw, door: OpenDoor, model: FakeModel, marker: str
+    ours_for: OursFor, openclaw: OpenClaw, door: OpenDoor, model: FakeModel, marker: str
 ) -> None:
     client = await door(ours_for(openclaw, settings={"limits": {"sessionQueue": 250}}))
     first = await client.start(f"hold:{marker} 0", contextId=marker)

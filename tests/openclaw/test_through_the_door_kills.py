@@ -45,6 +45,20 @@ async def test_an_answer_that_came_while_our_process_was_dead_is_not_lost(
     assert len(model.requests(f"halt:{marker}")) == 1
 
 
+async def test_a_turn_goes_on_after_our_process_was_asked_to_stop(
+    ours_for: OursFor, openclaw: OpenClaw, door: OpenDoor, model: FakeModel, marker: str
+) -> None:
+    ours = ours_for(openclaw, settings={"server": {"stopSeconds": 0}})
+    task_id, _ = await _until_half(await door(ours), marker)
+    ours.stop()
+    assert model.requests(f"halt:{marker}", outcome="active")
+    ours.start()
+    model.release(marker)
+    task = await (await door(ours)).wait_state(task_id)
+    assert text_of(task) == WHOLE
+    assert len(model.requests(f"halt:{marker}")) == 1
+
+
 async def test_a_turn_is_done_once_when_openclaw_is_killed_and_started_again(
     ours_for: OursFor,
     killable_openclaw: OpenClaw,
@@ -78,15 +92,15 @@ async def test_both_are_killed_in_the_middle_of_a_turn_and_it_is_done_once(
     marker: str,
 ) -> None:
     ours = ours_for(killable_openclaw)
-    task = await (await door(ours)).start(f"hold:{marker}", contextId=marker)
-    model.wait_for(f"hold:{marker}", outcome="active")
+    task_id, _ = await _until_half(await door(ours), marker)
     ours.kill()
     killable_openclaw.kill()
     killable_openclaw.start()
     ours.start()
     model.release(marker)
-    ended = await (await door(ours)).wait_state(task["id"])
+    ended = await (await door(ours)).wait_state(task_id)
     assert ended["status"]["state"] == COMPLETED
+    assert text_of(ended).startswith(HALF)
     done = [one for one in model.requests(marker) if one["outcome"] == "done"]
     assert len(done) == 1, [one["last_user"] for one in done]
 

@@ -1,6 +1,5 @@
 """Questions and approvals of a real OpenClaw, answered by peers and by the operator."""
 
-import hashlib
 import json
 import subprocess
 import sys
@@ -12,11 +11,11 @@ import pytest
 from .conftest import OpenDoor, OursFor
 from .door_client import DoorClient, status_text, text_of
 from .openclaw_process import FakeModel, OpenClaw
+from .peers import peers, token_of
 
 Json = Any
 
 PAUSED = "TASK_STATE_INPUT_REQUIRED"
-WORKING = "TASK_STATE_WORKING"
 COMPLETED = "TASK_STATE_COMPLETED"
 
 
@@ -117,9 +116,9 @@ async def test_a_pending_approval_is_found_again_after_our_process_died(
 async def test_a_peer_without_the_right_cannot_allow_a_command_and_one_with_it_can(
     ours_for: OursFor, door: OpenDoor, openclaw: OpenClaw, marker: str
 ) -> None:
-    ours = ours_for(openclaw, settings=_peers(guest=False, owner=True))
+    ours = ours_for(openclaw, settings=peers(guest=False, owner=True))
     made = openclaw.workspace("main") / f"{marker}.made"
-    guest = await door(ours, token=_token("guest"))
+    guest = await door(ours, token=token_of("guest"))
     task = await guest.start(command(made), contextId=marker)
     await _until_asked(guest, task["id"], str(made))
     await guest.start("yes", contextId=marker, taskId=task["id"])
@@ -129,7 +128,7 @@ async def test_a_peer_without_the_right_cannot_allow_a_command_and_one_with_it_c
     await guest.wait_state(task["id"])
     assert not made.exists()
 
-    owner = await door(ours, token=_token("owner"))
+    owner = await door(ours, token=token_of("owner"))
     task = await owner.start(command(made), contextId=marker)
     asked = await _until_asked(owner, task["id"], str(made))
     assert asked["status"]["state"] == PAUSED
@@ -158,18 +157,3 @@ def _approvals(ours: Json, *words: str) -> Json:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(done.stdout)
-
-
-def _token(peer: str) -> str:
-    return f"token-of-{peer}-0123456789"
-
-
-def _peers(**may_approve: bool) -> Json:
-    peers = {
-        name: {
-            "tokens": ["sha256:" + hashlib.sha256(_token(name).encode()).hexdigest()],
-            "mayApprove": allowed,
-        }
-        for name, allowed in may_approve.items()
-    }
-    return {"channels": {"a2a": {"security": {"peers": peers}}}}
