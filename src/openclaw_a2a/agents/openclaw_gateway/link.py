@@ -44,7 +44,7 @@ log = structlog.get_logger(__name__)
 
 _Shape = TypeVar("_Shape")
 
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S, _HURRIED_PAUSE_S = 0.1, 15.0, 0.2
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S, _HURRIED_PAUSE_S, _MISSED_PAUSE_S = 0.1, 15.0, 0.2, 1.0
 _CLOSE_S: Final = 2.0
 _STEADY_S: Final = 5.0
 _MOST_ODDITIES: Final = 256
@@ -204,7 +204,8 @@ class Link:
                 if anyio.current_time() - began > _STEADY_S:
                     pause_s = _FIRST_PAUSE_S
             await self._pause(pause_s * _chance.uniform(0.5, 1.0))
-            pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+            is_missed = bool(self._by_session)  # a turn is under way
+            pause_s = min(pause_s * 2, _MISSED_PAUSE_S if is_missed else _LONGEST_PAUSE_S)
 
     async def _open(self) -> tuple[ClientConnection, Hello] | Failure:
         """Try once, with the token as it is now: somebody may have changed it."""

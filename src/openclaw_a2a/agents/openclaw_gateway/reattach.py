@@ -26,7 +26,8 @@ class Where(Enum):
     ELSEWHERE = auto()
     """OpenClaw was restarted and goes on with it under another run id."""
     INTERRUPTED = auto()
-    """OpenClaw was restarted and has not gone on with it yet."""
+    """Not to be seen: OpenClaw was restarted and has not gone on with it yet, or it is between
+    two of its steps."""
     UNKNOWN = auto()
     """Its message was never taken: sending it does nothing twice."""
 
@@ -69,7 +70,7 @@ def _by_history(history: RunHistory, run_id: str) -> Whereabouts:
     other = history.recovery_of(run_id)
     if other is not None:
         return Whereabouts(Where.ELSEWHERE, history, run_id=other)
-    return Whereabouts(Where.LIVE if history.is_vague else Where.INTERRUPTED, history)
+    return Whereabouts(Where.INTERRUPTED, history)
 
 
 def failure_of(outcome: Outcome) -> str:

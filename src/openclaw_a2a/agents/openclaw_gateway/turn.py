@@ -253,7 +253,7 @@ class Following:
                 *self._fail(found.reason),
             ]
         if found.where is Where.LIVE:
-            return await self._follow(found.history)
+            return await self._follow(found.history, self._patience.wait_s)
         if found.where is Where.ELSEWHERE and self._may_be_restarted:
             return await self._adopt(found.run_id)
         if found.where is not Where.UNKNOWN or self.run_id != self._errand.run_id:
@@ -265,13 +265,14 @@ class Following:
         await self._send(self._errand.params)
         return ()
 
-    async def _follow(self, history: RunHistory) -> Sequence[AgentEvent]:
+    async def _follow(self, history: RunHistory, wait_s: float) -> Sequence[AgentEvent]:
         """The run is under way: tell what was missed, and listen on."""
         if self._sent is not None:  # both answers to `agent` will still come here
             return ()
-        self._listening.forget_events()
+        if self._recovers_until is None:  # else events of the recovery may be among them
+            self._listening.forget_events()
         events = await self._telling.catch_up(history, self.run_id)
-        await self._wait_for_end(self._patience.wait_s)
+        await self._wait_for_end(wait_s)
         return [*events, *await self._pending_asks()]
 
     async def _adopt(self, run_id: str) -> Sequence[AgentEvent]:
@@ -290,12 +291,11 @@ class Following:
         if other not in (None, self.run_id) and self._may_be_restarted:
             return await self._adopt(other)
         now = anyio.current_time()
-        if self._recovers_until is None:
+        if self._recovers_until is None or history.is_vague:  # it, or its recovery, is at work
             self._recovers_until = now + self._patience.recovery_s
         elif now >= self._recovers_until:
             return self._fail(NOT_RECOVERED)
-        await self._wait_for_end(self._patience.glance_s)
-        return ()
+        return await self._follow(history, self._patience.glance_s)
 
     async def _pending_asks(self) -> Sequence[AgentEvent]:
         """What the run waits for; events of that are not told again."""
