@@ -85,7 +85,7 @@ class OpenClawGatewayAgent:
 
         Raises: AgentUnavailable (OpenClaw is out of reach), AgentFailed (it refused or failed).
         """
-        link = await self._link_for_turn()
+        link = await self._link_for_turn(is_begun=turn.attempt > 1)
         events = self._over_http(turn) if link is None else self._over_link(link, turn)
         async with aclosing(events):
             async for event in events:
@@ -127,22 +127,28 @@ class OpenClawGatewayAgent:
             async for event in events:
                 yield event
 
-    async def _link_for_turn(self) -> Link | None:
-        """The connection; None when OpenClaw is to be asked over HTTP."""
+    async def _link_for_turn(self, *, is_begun: bool) -> Link | None:
+        """The connection; None when OpenClaw is to be asked over HTTP.
+
+        A run that was begun before may be under way in an OpenClaw that is only late, as after a
+        start of the machine: it is waited for as long as for a connection that broke.
+        """
         if self._options.road == "http":
             return None
         link, patience_s = self._use(), self._options.connect_seconds
+        longest_s = max(patience_s, self._patience.connection_s) if is_begun else patience_s
         if self._options.road == "websocket":
-            await link.connected(patience_s)
+            await link.connected(longest_s)
             return link
+        before_http_s = patience_s if is_begun else min(patience_s, _BEFORE_HTTP_S)
         try:
-            await link.connected(min(patience_s, _BEFORE_HTTP_S))
+            await link.connected(before_http_s)
         except AgentUnavailable:
             road = HttpRoad(link.address, timeout_s=_BEFORE_HTTP_S)
             self._is_on_http = await road.is_open()
             if self._is_on_http:
                 return None
-            await link.connected(max(0.0, patience_s - _BEFORE_HTTP_S))
+            await link.connected(max(0.0, longest_s - before_http_s))
         self._is_on_http = False
         return link
 
