@@ -220,11 +220,12 @@ def _pieces(turn: Sequence[Stamp]) -> list[float]:
 
 
 @contextmanager
-def our_gateway(openclaw: OpenClaw, folder: Path) -> Iterator[tuple[str, Path]]:
+def our_gateway(openclaw: OpenClaw, folder: Path, store: str) -> Iterator[tuple[str, Path]]:
     """Our process with its clock: its address, and the file it writes at its end."""
     agent = {"adapter": "openclaw-gateway", "url": openclaw.ws_url, "token": f"env:{TOKEN_NAME}"}
     account = {"defaultAgentId": "main", "agentStyle": "task-generating"}
     settings = {
+        "store": {"kind": store},
         "agents": {"main": {**agent, "agentId": "main"}},
         "channels": {"a2a": {"accounts": {"default": account}}},
     }
@@ -252,14 +253,16 @@ def _wait_ready(url: str, process: subprocess.Popen[bytes]) -> None:
     raise SystemExit("our gateway did not start")
 
 
-def measure_openclaw(data: Path, *, turns: int = TURNS, streams: int = STREAMS) -> Json:
+def measure_openclaw(
+    data: Path, *, turns: int = TURNS, streams: int = STREAMS, store: str = "sqlite"
+) -> Json:
     """Milliseconds: whole turns of both, and what our process adds at its edges."""
     model = FakeModel()
     openclaw = OpenClaw(data / "openclaw", model)
     try:
         openclaw.start()
         openclaw.warm_up()
-        with our_gateway(openclaw, data) as (url, stamps):
+        with our_gateway(openclaw, data, store) as (url, stamps):
             whole = asyncio.run(load(openclaw, url, turns, streams))
         seen: list[Stamp] = pickle.loads(stamps.read_bytes())
     finally:
@@ -284,9 +287,10 @@ def main() -> None:
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     options.add_argument("--turns", type=int, default=TURNS)
     options.add_argument("--streams", type=int, default=STREAMS)
+    options.add_argument("--store", default="sqlite", help="memory shows what durability costs")
     chosen = options.parse_args()
     with tempfile.TemporaryDirectory(prefix="a2a-bench-") as folder:
-        figures = measure_openclaw(Path(folder), turns=chosen.turns, streams=chosen.streams)
+        figures = measure_openclaw(Path(folder), **vars(chosen))
     print(json.dumps(figures, indent=1))
 
 

@@ -57,6 +57,18 @@ async def test_an_answer_that_came_meanwhile_is_told_with_its_tools(
     assert len(model.requests(marker)) == 2
 
 
+async def test_long_answers_and_long_messages_are_found_whole(
+    openclaw: OpenClaw, model: FakeModel, marker: str
+) -> None:
+    text = f"long:2000@0 {marker} {'x' * 200_000}"
+    async with asking(openclaw) as agent:
+        straight = await told(agent, a_turn(text, marker))
+        again = await told(agent, a_turn(text, marker, attempt=2))
+    assert texts(straight) == [" ".join(f"w{number + 1}" for number in range(2000))]
+    assert texts(again) == texts(straight)
+    assert len(model.requests(marker)) == 1
+
+
 async def test_a_turn_is_done_once_when_openclaw_is_killed_in_the_middle(
     killable_openclaw: OpenClaw, model: FakeModel, marker: str
 ) -> None:

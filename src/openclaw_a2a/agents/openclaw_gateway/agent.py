@@ -85,7 +85,7 @@ class OpenClawGatewayAgent:
 
         Raises: AgentUnavailable (OpenClaw is out of reach), AgentFailed (it refused or failed).
         """
-        link = await self._link_for_turn(is_begun=turn.attempt > 1)
+        link = await self._link_for_turn(turn)
         events = self._over_http(turn) if link is None else self._over_link(link, turn)
         async with aclosing(events):
             async for event in events:
@@ -127,28 +127,30 @@ class OpenClawGatewayAgent:
             async for event in events:
                 yield event
 
-    async def _link_for_turn(self, *, is_begun: bool) -> Link | None:
+    async def _link_for_turn(self, turn: Turn) -> Link | None:
         """The connection; None when OpenClaw is to be asked over HTTP.
 
         A run that was begun before may be under way in an OpenClaw that is only late, as after a
-        start of the machine: it is waited for as long as for a connection that broke.
+        start of the machine: it is waited for as long as for a connection that broke, and never
+        asked for over HTTP, where it could only be begun anew.
         """
         if self._options.road == "http":
             return None
         link, patience_s = self._use(), self._options.connect_seconds
-        longest_s = max(patience_s, self._patience.connection_s) if is_begun else patience_s
-        if self._options.road == "websocket":
-            await link.connected(longest_s)
+        if turn.attempt > 1 or turn.resume is not None:
+            await link.connected(max(patience_s, self._patience.connection_s))
             return link
-        before_http_s = patience_s if is_begun else min(patience_s, _BEFORE_HTTP_S)
+        if self._options.road == "websocket":
+            await link.connected(patience_s)
+            return link
         try:
-            await link.connected(before_http_s)
+            await link.connected(min(patience_s, _BEFORE_HTTP_S))
         except AgentUnavailable:
             road = HttpRoad(link.address, timeout_s=_BEFORE_HTTP_S)
             self._is_on_http = await road.is_open()
             if self._is_on_http:
                 return None
-            await link.connected(max(0.0, longest_s - before_http_s))
+            await link.connected(max(0.0, patience_s - _BEFORE_HTTP_S))
         self._is_on_http = False
         return link
 
@@ -296,8 +298,8 @@ def _only(agents: Sequence[GatewayAgent], url: str) -> str:
     """The id of the one agent there is. Raises: AgentUnavailable when there are none or several."""
     if len(agents) == 1:
         return agents[0].id
-    known = ", ".join(agent.id for agent in agents) or "none that it tells of"
+    known = ", ".join(agent.id for agent in agents)
+    found = f"has several agents ({known})" if known else "does not tell which agents it has"
     raise AgentUnavailable(
-        f"OpenClaw at {url} has several agents ({known});"
-        " say which one is meant with the agent's option agentId."
+        f"OpenClaw at {url} {found}; say which one is meant with the agent's option agentId."
     )

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 import msgspec
 from msgspec import Raw
 
-from openclaw_a2a.model.errors import AgentFailed
+from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable
 from openclaw_a2a.model.ids import Json, JsonObject
 
 _Shape = TypeVar("_Shape")
@@ -29,6 +29,11 @@ class Refusal(Wire, frozen=True):
     details: Raw = _NULL
     retryable: bool = False
     retry_after_ms: float | None = None
+
+    @property
+    def is_passing(self) -> bool:
+        """True when the gateway asks to come again."""
+        return self.retryable and self.code == "UNAVAILABLE"
 
     @property
     def detail_code(self) -> str:
@@ -125,9 +130,14 @@ def encode_request(request_id: str, method: str, params: JsonObject) -> bytes:
         ) from error
 
 
-def refused(method: str, refusal: Refusal) -> AgentFailed:
-    """The error of a refused request; `refusal_code` reads its code back."""
+def refused(method: str, refusal: Refusal) -> AgentFailed | AgentUnavailable:
+    """The error of a refused request; `refusal_code` reads its code back.
+
+    AgentUnavailable when the gateway says that it only cannot do it now.
+    """
     said = refusal.message or refusal.code or "no reason given"
+    if refusal.is_passing:
+        return AgentUnavailable(f"OpenClaw cannot do {method} now: {said}; try again.")
     details: JsonObject = {"code": refusal.code, "detailCode": refusal.detail_code}
     return AgentFailed(f"OpenClaw refused {method}: {said}", details=details)
 

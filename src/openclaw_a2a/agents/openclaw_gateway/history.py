@@ -6,7 +6,7 @@ interrupted one was.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, TypedDict
 
 import msgspec
 
@@ -35,6 +35,8 @@ class Entry(msgspec.Struct, frozen=True):
     """Names of files that OpenClaw could not deliver."""
     is_error: bool = False
     is_recovery: bool = False
+    is_cut: bool = False
+    """True when it is shown shortened; see `retold`."""
     is_step: bool = False
     """True for what is no reply: tools and their results, and what was stopped."""
     audio_as_voice: bool = False
@@ -62,6 +64,11 @@ def read_history(answer: Json) -> tuple[Entry, ...]:
             entries.append(entry)
             asked_by = entry.run_id if entry.is_question else asked_by
     return tuple(entries)
+
+
+def retold(entry: Entry, content: Json) -> Entry:
+    """The entry with all that it says."""
+    return msgspec.structs.replace(entry, **_said(_blocks(content)))
 
 
 class Replies(msgspec.Struct, frozen=True):
@@ -113,6 +120,7 @@ class _Mark(Wire, frozen=True):
     id: str = ""
     run_id: str = ""
     record_timestamp_ms: float = 0
+    truncated: bool = False
 
 
 class _Provenance(Wire, frozen=True):
@@ -174,24 +182,37 @@ def _read_entry(value: Json, asked_by: str) -> Entry | None:
     except msgspec.ValidationError:
         return None
     blocks = _blocks(message.content)
-    text, references = cut_media("\n\n".join(one.text for one in blocks if one.type == "text"))
-    attached = (one.url or one.attachment.url for one in blocks if one.type != "text")
-    lost = (one.attachment.label for one in blocks if one.type == "attachment_error")
     return Entry(
         id=message.mark.id,
         is_question=message.is_question,
         run_id=_run_of(message, asked_by),
         at_ms=message.mark.record_timestamp_ms or message.timestamp,
-        text=text.strip(),
-        media_urls=(*references, *filter(None, attached)),
-        lost_files=tuple(filter(None, lost)),
         is_error=message.stop_reason == "error",
         is_recovery=message.provenance is not None and message.provenance.source_tool == RECOVERY,
+        is_cut=message.mark.truncated,
         is_step=message.is_step or any(one.type in _TOOL_CALLS for one in blocks),
         audio_as_voice=message.delivery.audio_as_voice,
         reply_to_id=message.delivery.reply_to_id,
         channel_data=message.delivery.channel_data,
+        **_said(blocks),
     )
+
+
+class _Words(TypedDict):
+    text: str
+    media_urls: tuple[str, ...]
+    lost_files: tuple[str, ...]
+
+
+def _said(blocks: Sequence[_Block]) -> _Words:
+    text, references = cut_media("\n\n".join(one.text for one in blocks if one.type == "text"))
+    attached = (one.url or one.attachment.url for one in blocks if one.type != "text")
+    lost = (one.attachment.label for one in blocks if one.type == "attachment_error")
+    return {
+        "text": text.strip(),
+        "media_urls": (*references, *filter(None, attached)),
+        "lost_files": tuple(filter(None, lost)),
+    }
 
 
 def _blocks(content: Json) -> tuple[_Block, ...]:

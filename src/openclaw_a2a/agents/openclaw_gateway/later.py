@@ -20,12 +20,14 @@ from openclaw_a2a.agents.openclaw_gateway.history import (
     Replies,
     foreign_replies,
     read_history,
+    retold,
 )
 from openclaw_a2a.agents.openclaw_gateway.link import Link
 from openclaw_a2a.agents.openclaw_gateway.listening import Back, Happened, Listening, Missed, Wanted
 from openclaw_a2a.agents.openclaw_gateway.media import is_link, left_out, workspace_path
 from openclaw_a2a.agents.openclaw_gateway.run_book import Pause
 from openclaw_a2a.agents.openclaw_gateway.session import session_at_openclaw
+from openclaw_a2a.agents.openclaw_gateway.whole_message import whole_content
 from openclaw_a2a.model.errors import AgentError, AgentFailed, AgentUnavailable
 from openclaw_a2a.model.ids import JsonObject, SessionKey
 from openclaw_a2a.model.late import LateEvent, LateReply, PauseOver, RecentTask
@@ -170,24 +172,33 @@ class LateWatch:
     async def _look(self, look: "_Look") -> Sequence[LateEvent]:
         if look.session is None:
             return await self._pauses_over(look.pause_id)
-        replies = await self._replies(look.session)
+        try:
+            return await self._late_replies(look, look.session)
+        except AgentUnavailable as error:
+            log.info("openclaw-history-unread", session=look.session, reason=error.message)
+            self._make_due(look, in_s=_RETRY_S)
+            return ()
+
+    async def _late_replies(self, look: "_Look", session: SessionKey) -> list[LateReply]:
+        replies = await self._replies(session)
         if look.run_id:
             entries = replies.of_run(look.run_id)
         else:
-            entries = _missed(replies, self._sessions.get(look.session))
-        told = (self._late_reply(look.session, entry) for entry in entries)
+            entries = _missed(replies, self._sessions.get(session))
+        whole = [await self._whole(session, entry) for entry in entries]
+        told = [self._late_reply(session, entry) for entry in whole]
         return [reply for reply in told if reply is not None]
 
     async def _replies(self, session: SessionKey) -> Replies:
-        """The foreign replies in a session; none when the gateway does not answer.
+        """The foreign replies in a session; none when the gateway refuses to show it.
 
-        A lost connection is caught up with when it is back.
+        Raises: AgentUnavailable.
         """
         name = session_at_openclaw(session, self._agent_id)
         params: JsonObject = {"sessionKey": name, "limit": _MOST_ENTRIES}
         try:
             answer = await self._link.call("chat.history", params, timeout_s=_ASK_S)
-        except AgentError as error:
+        except AgentFailed as error:
             log.info("openclaw-history-unread", session=session, reason=error.message)
             return Replies((), ())
         return foreign_replies(read_history(answer), self._link.book.is_ours)
@@ -201,6 +212,14 @@ class LateWatch:
             self._told.popitem(last=False)
         parts = reply_parts(entry, self._workspace())
         return LateReply(session, entry.id, parts) if parts else None
+
+    async def _whole(self, session: SessionKey, entry: Entry) -> Entry:
+        """All that the entry says. Raises: AgentUnavailable."""
+        if not entry.is_cut or entry.id in self._told:
+            return entry
+        name = session_at_openclaw(session, self._agent_id)
+        content = await whole_content(self._link, name, entry.id)
+        return entry if content is None else retold(entry, read_as(object, content))
 
     # ---------------------------------------------------------------- pauses
 

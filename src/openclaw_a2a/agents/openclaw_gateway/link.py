@@ -109,8 +109,8 @@ class Link:
     async def call(self, method: str, params: JsonObject, *, timeout_s: float) -> JsonObject:
         """Ask the gateway for something. The connection must be there; see `connected`.
 
-        Raises: AgentFailed (it refused; `refusal_code` tells the code), AgentUnavailable (the
-        connection is gone, or there was no answer in time: it may have been done or not).
+        Raises: AgentFailed (it refused; `refusal_code` tells the code), AgentUnavailable (it cannot
+        do it now, the connection is gone, or there was no answer in time: it may have been done).
         """
         return read_object(await self._ask(method, params, timeout_s))
 

@@ -53,6 +53,8 @@ async def open_socket(address: Address) -> tuple[ClientConnection, Hello] | Fail
         return Failure(_something_else(address, str(error)))
     except (OSError, WebSocketException) as error:
         return Failure(_unreachable(address, error))
+    except (ValueError, ImportError) as error:  # a name that is none; a proxy we cannot speak to
+        return Failure(_unreachable(address, error))
 
 
 async def _open(address: Address) -> tuple[ClientConnection, Hello] | Failure:
@@ -91,8 +93,7 @@ async def _enter(socket: ClientConnection, address: Address) -> Hello | Failure:
     except AgentUnavailable as error:
         return Failure(error, is_final=True)
     refusal = answer.error or Refusal()
-    is_passing = refusal.retryable and refusal.code == "UNAVAILABLE"
-    return Failure(refused_entry(address, refusal), is_final=not is_passing)
+    return Failure(refused_entry(address, refusal), is_final=not refusal.is_passing)
 
 
 async def _read_until(socket: ClientConnection, *, is_answer: bool) -> Frame:

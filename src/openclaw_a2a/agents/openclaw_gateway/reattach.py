@@ -46,7 +46,7 @@ async def find_run(link: Link, session_key: str, run_id: str) -> Whereabouts:
     """How the run stands now. Raises: AgentUnavailable, AgentFailed."""
     params: JsonObject = {"runId": run_id, "timeoutMs": 1}
     outcome = await link.read(Outcome, "agent.wait", params, timeout_s=_ASK_S)
-    history = await read_run_history(link, session_key)
+    history = await read_run_history(link, session_key, run_id)
     if outcome.status == "ok":
         return Whereabouts(Where.ENDED, history, outcome)
     if outcome.status == "error":

@@ -10,16 +10,21 @@ from openclaw_a2a.agents.openclaw_gateway.frames import Wire, read_as
 from openclaw_a2a.agents.openclaw_gateway.link import Link
 from openclaw_a2a.agents.openclaw_gateway.run_book import RUN_PREFIX
 from openclaw_a2a.agents.openclaw_gateway.turn_events import ToolStep
+from openclaw_a2a.agents.openclaw_gateway.whole_message import whole_content
 from openclaw_a2a.model.ids import JsonObject
 
 _MOST_ENTRIES: Final = 400
 _ASK_S: Final = 60.0
 _NULL: Final = Raw(b"null")
 _RECOVERY: Final = "main_session_restart_recovery"
+_NO_ANSWER: Final = frozenset({"aborted", "error"})
+"""How messages end that broke off: the run was stopped, or tries its model again."""
 
 
 class _Marks(Wire, frozen=True):
+    id: str = ""
     run_id: str | None = None
+    truncated: bool = False
 
 
 class _Provenance(Wire, frozen=True):
@@ -106,13 +111,17 @@ class RunHistory:
         return self._state.has_active_run and self._state.active_run_ids is None
 
     def is_taken(self, run_id: str) -> bool:
-        """True when the run's message is in the transcript: it must not be sent again."""
-        return any(entry.idempotency_key == f"{run_id}:user" for entry in self._entries)
+        """True when the run's message is in the transcript: it must not be sent again.
+
+        Of a long run the message itself may not be among the newest entries any more.
+        """
+        is_shown = any(entry.idempotency_key == f"{run_id}:user" for entry in self._entries)
+        return is_shown or bool(self._entries_of(run_id))
 
     def has_answer(self, run_id: str) -> bool:
         """True when the run's last message is there."""
         last = [one for one in self._entries_of(run_id) if one.role == "assistant"][-1:]
-        return any(not one.calls_tool and one.stop_reason != "aborted" for one in last)
+        return any(not one.calls_tool and one.stop_reason not in _NO_ANSWER for one in last)
 
     def failure_of(self, run_id: str) -> str | None:
         """Why the run failed, when it left that in the transcript."""
@@ -159,15 +168,31 @@ class RunHistory:
 
     def _after(self, run_id: str) -> list[_Entry]:
         for number, entry in enumerate(self._entries):
-            if entry.idempotency_key == f"{run_id}:user":
+            if entry.idempotency_key == f"{run_id}:user" or entry.marks.run_id == run_id:
                 return self._entries[number + 1 :]
         return []
 
+    async def complete(self, link: Link, session_key: str, run_id: str) -> None:
+        """Have the run's long messages whole, which a history shows cut off.
 
-async def read_run_history(link: Link, session_key: str) -> RunHistory:
-    """The session's history. Raises: AgentUnavailable, AgentFailed."""
+        Raises: AgentUnavailable.
+        """
+        for number, entry in enumerate(self._entries):
+            if entry.marks.run_id == run_id and entry.role == "assistant" and entry.marks.truncated:
+                content = await whole_content(link, session_key, entry.marks.id)
+                if content is not None:
+                    self._entries[number] = msgspec.structs.replace(entry, content=content)
+
+
+async def read_run_history(link: Link, session_key: str, run_id: str) -> RunHistory:
+    """The session's history, with the run's messages whole.
+
+    Raises: AgentUnavailable, AgentFailed.
+    """
     params: JsonObject = {"sessionKey": session_key, "limit": _MOST_ENTRIES}
-    return RunHistory(await link.read(_Answer, "chat.history", params, timeout_s=_ASK_S))
+    history = RunHistory(await link.read(_Answer, "chat.history", params, timeout_s=_ASK_S))
+    await history.complete(link, session_key, run_id)
+    return history
 
 
 def _result_step(entry: _Entry) -> ToolStep:

@@ -9,6 +9,7 @@ from typing import Final
 
 import anyio
 import msgspec
+import structlog
 
 from openclaw_a2a.agents.openclaw_gateway.approvals import (
     ApprovalRequest,
@@ -57,7 +58,10 @@ from openclaw_a2a.model.reply import (
     Report,
 )
 
+log = structlog.get_logger(__name__)
+
 _ABORT_S, _BREATH_S, _LOOK_AGAIN_S = 10.0, 0.2, 2.0
+_AT_WORK: Final = frozenset({Where.LIVE, Where.ELSEWHERE, Where.INTERRUPTED})
 
 
 class Patience(msgspec.Struct, frozen=True):
@@ -237,7 +241,7 @@ class Following:
     @property
     def _current_boot(self) -> str | None:
         hello = self._link.hello
-        return None if hello is None else hello.server.boot_id
+        return None if hello is None else hello.server.boot_id or None
 
     @property
     def _may_be_restarted(self) -> bool:
@@ -299,11 +303,14 @@ class Following:
 
     async def _pending_asks(self) -> Sequence[AgentEvent]:
         """What the run waits for; events of that are not told again."""
-        for request in await pending_questions(self._link, self.run_id):
-            return await self._pause("question", request.id, question_prompt(request))
-        for waiting in await pending_approvals(self._link):
-            if waiting.request.run_id == self.run_id:
-                return await self._take_approval(waiting)
+        try:
+            for request in await pending_questions(self._link, self.run_id):
+                return await self._pause("question", request.id, question_prompt(request))
+            for waiting in await pending_approvals(self._link):
+                if waiting.request.run_id == self.run_id:
+                    return await self._take_approval(waiting)
+        except AgentFailed as error:  # whoever may not see them is not asked either
+            log.info("openclaw-asks-unread", run=self.run_id, reason=error.message)
         return ()
 
     # ---------------------------------------------------------------- events
@@ -388,8 +395,11 @@ class Following:
                 self.is_at_work = False
         if self.is_at_work:
             found = await find_run(self._link, self._errand.shelf.session_key, self.run_id)
-            self.is_at_work = found.where in {Where.LIVE, Where.ELSEWHERE, Where.INTERRUPTED}
-            self.run_id = found.run_id or self.run_id
+            # A message that was sent over this very connection is answered here when it is over.
+            is_on_its_way = found.where is Where.UNKNOWN and self._sent is not None
+            self.is_at_work = is_on_its_way or found.where in _AT_WORK
+            if self._may_be_restarted:
+                self.run_id = found.run_id or self.run_id
 
     def _is_end(self, heard: Heard) -> bool:
         if isinstance(heard, Answered) and heard.request_id == self._sent:
@@ -441,8 +451,9 @@ class Following:
     async def _end_by_history(self, found: Whereabouts) -> Sequence[AgentEvent]:
         """The run ended while it was only followed: `agent.wait` knows its last message only."""
         events = await self._telling.catch_up(found.history, self.run_id)
-        last = cut_media(found.outcome.terminal_reply.text)
-        events += await self._telling.finish(*last)
+        if not found.history.has_answer(self.run_id):  # of a long one it knows the beginning only
+            last = cut_media(found.outcome.terminal_reply.text)
+            events += await self._telling.finish(*last)
         self.is_over, self.is_at_work = True, False
         return [*events, Report({"openclaw": {"runId": self.run_id}})]
 

@@ -1,8 +1,9 @@
 """A peer's turn at OpenClaw: a new run, one found again, or one that waits for an answer."""
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Awaitable, Sequence
+from typing import Final, TypeVar
 
+import anyio
 import msgspec
 
 from openclaw_a2a.agents.openclaw_gateway.approvals import (
@@ -23,16 +24,24 @@ from openclaw_a2a.agents.openclaw_gateway.questions import (
 from openclaw_a2a.agents.openclaw_gateway.reattach import Where, find_run
 from openclaw_a2a.agents.openclaw_gateway.run_book import Pause
 from openclaw_a2a.agents.openclaw_gateway.turn import GONE, Errand, Following, Patience
-from openclaw_a2a.model.errors import AgentFailed, ApprovalNotFound, ApprovalOver
+from openclaw_a2a.model.errors import (
+    AgentFailed,
+    AgentUnavailable,
+    ApprovalNotFound,
+    ApprovalOver,
+)
 from openclaw_a2a.model.ids import Json
 from openclaw_a2a.model.message import Record
 from openclaw_a2a.model.reply import AgentEvent, Failed, InputRequired, Note
 from openclaw_a2a.model.turn import Turn
 
+_Result = TypeVar("_Result")
+
 _NOT_USED: Final = {
     "question": "The agent's question was over before this answer came; it was not used for it.",
     "approval": "The approval was decided before this answer came; it was not used for it.",
 }
+_BREATH_S: Final = 0.2
 _NOT_ALLOWED: Final = "This caller may not decide about commands; the operator does."
 
 
@@ -51,6 +60,8 @@ class Visit:
         self._following = self._follow(errand)
         self._has_more = False
         """True when the peer's words are still to be sent, once the waiting run is over."""
+        self._is_given = False
+        """True when the peer's answer may have reached who waits for it."""
 
     @property
     def run_id(self) -> str:
@@ -76,7 +87,8 @@ class Visit:
             self._has_more = False
             self._following = self._follow(self._errand)
             return await self._following.begin()
-        return await self._following.next()
+        events = await self._following.next()
+        return [*events, Failed(GONE)] if self._following.is_gone else events
 
     def _follow(self, errand: Errand) -> Following:
         return Following(self._link, self._listening, errand, self._patience)
@@ -96,18 +108,34 @@ class Visit:
             open_calls=_open_calls(self._turn.resume),
         )
         self._following = self._follow(waiting)
-        is_question = pause.kind == "question"
-        answer = self._answer_question if is_question else self._answer_approval
-        told, is_used = await answer(pause), True
+        told = await self._answer(pause)
+        is_used = self._is_given or told is not None
         if told and isinstance(told[-1], InputRequired):
             self._following.is_over = True
             return told
         if told is None:
-            told, is_used = self._not_used(pause), False
+            told = () if is_used else self._not_used(pause)
         events = [*told, *await self._following.join()]
         if self._following.is_over and not is_used:
             return [*events, *await self._go_on_with_words()]
-        return events
+        return [*events, Failed(GONE)] if self._following.is_gone else events
+
+    async def _answer(self, pause: Pause) -> Sequence[AgentEvent] | None:
+        """Answer what waits, however often the connection breaks; None when nothing waits.
+
+        Raises: AgentUnavailable (it does not come back).
+        """
+        is_question = pause.kind == "question"
+        answer = self._answer_question if is_question else self._answer_approval
+        give_up_at = anyio.current_time() + self._patience.connection_s
+        while True:
+            try:
+                return await answer(pause)
+            except AgentUnavailable:
+                if anyio.current_time() >= give_up_at:
+                    raise
+            await anyio.sleep(_BREATH_S)
+            await self._link.connected(max(0.0, give_up_at - anyio.current_time()))
 
     def _not_used(self, pause: Pause) -> Sequence[AgentEvent]:
         is_news = self._turn.attempt == 1 and not self._is_from_engine
@@ -144,7 +172,7 @@ class Visit:
         if self._is_from_engine:
             return self._ask_again(question_prompt(request))
         try:
-            is_used = await resolve_question(self._link, request, self._turn.body)
+            is_used = await self._resolving(resolve_question(self._link, request, self._turn.body))
         except AgentFailed as error:
             return self._ask_again(f"{error.message}.\n\n{question_prompt(request)}")
         return () if is_used else None
@@ -161,10 +189,18 @@ class Visit:
         if decision is None:
             return self._ask_again(approval_prompt(waiting))
         try:
-            await resolve_approval(self._link, pause.id, allow=decision == "allow")
+            await self._resolving(resolve_approval(self._link, pause.id, allow=decision == "allow"))
         except (ApprovalOver, ApprovalNotFound):
             return None
         return ()
+
+    async def _resolving(self, resolved: Awaitable[_Result]) -> _Result:
+        """The result; when the connection breaks before it is there, it may have been done."""
+        try:
+            return await resolved
+        except AgentUnavailable:
+            self._is_given = True
+            raise
 
     def _leave_to_operator(self, waiting: ApprovalRequest) -> Sequence[AgentEvent]:
         self._following.note(waiting.id)
