@@ -1,0 +1,290 @@
+"""What is found again after a break, whole and once, however little the gateway shows of it."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from datetime import UTC, datetime
+from typing import cast
+
+import anyio
+import pytest
+
+from openclaw_a2a.agents.openclaw_gateway import OpenClawGatewayAgent
+from openclaw_a2a.agents.openclaw_gateway.turn import NOT_RECOVERED, Patience
+from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable
+from openclaw_a2a.model.ids import SessionKey, TaskId
+from openclaw_a2a.model.late import LateEvent, LateReply, RecentTask
+from openclaw_a2a.model.message import Part
+from openclaw_a2a.model.reply import Failed, InputRequired, Note, Reply, TextDelta
+
+from .conftest import Json, MakeAgent, told, turn_of
+from .scripted import (
+    Asked,
+    Refusal,
+    ScriptedGateway,
+    assistant_entry,
+    text_block,
+    user_entry,
+)
+
+KEY = "agent:main:a2a:local:c-1"
+RUN = "a2a-r1"
+LONG = "word " * 3000 + "end"
+
+
+def live(*messages: Json) -> Json:
+    """A history that shows the run under way."""
+    state = {"hasActiveRun": True, "activeRunIds": [RUN]}
+    return {"messages": [user_entry(RUN), *messages], "sessionInfo": state}
+
+
+def cut(entry: Json, message_id: str = "m1") -> Json:
+    """A long entry as a history shows it."""
+    marks = {**entry["__openclaw"], "id": message_id, "truncated": True}
+    content = [text_block(LONG[:8000] + "\n...(truncated)...")]
+    return {**entry, "content": content, "__openclaw": marks}
+
+
+def gives_out(gateway: ScriptedGateway, entry: Json) -> None:
+    @gateway.on("chat.message.get")
+    async def give(asked: Asked) -> None:
+        assert asked.params == {"sessionKey": KEY, "messageId": "m1"}
+        await asked.answer({"ok": True, "message": entry})
+
+
+# -------------------------------------------------------------------- answers
+
+
+async def test_a_long_answer_is_found_whole_and_told_once(
+    gateway: ScriptedGateway, agent: OpenClawGatewayAgent
+) -> None:
+    entry = assistant_entry(RUN, text_block(LONG))
+    gives_out(gateway, entry)
+    gateway.answers["chat.history"] = {"messages": [user_entry(RUN), cut(entry)]}
+    short = {"text": LONG[:4095].rstrip() + "…"}
+    gateway.answers["agent.wait"] = {"status": "ok", "terminalReply": short}
+    assert (await told(agent, turn_of(attempt=2)))[:-1] == [Reply.of_text(LONG)]
+
+
+async def test_a_long_answer_that_is_not_given_out_is_told_as_far_as_it_is_known(
+    gateway: ScriptedGateway, agent: OpenClawGatewayAgent
+) -> None:
+    shown = cut(assistant_entry(RUN, text_block(LONG)))
+    gateway.answers["chat.history"] = {"messages": [user_entry(RUN), shown]}
+    gateway.answers["chat.message.get"] = {"ok": False, "unavailableReason": "oversized"}
+    gateway.answers["agent.wait"] = {"status": "ok"}
+    assert (await told(agent, turn_of(attempt=2)))[:-1] == [
+        Reply.of_text(shown["content"][0]["text"])
+    ]
+
+
+async def test_a_message_that_broke_off_is_not_taken_for_the_answer(
+    gateway: ScriptedGateway, make_agent: MakeAgent, impatient: Patience
+) -> None:
+    broken = {**assistant_entry(RUN), "stopReason": "error"}
+    gateway.answers["chat.history"] = {"messages": [user_entry(RUN), broken]}
+    events = await told(make_agent(patience=impatient), turn_of(attempt=2))
+    assert events[-1] == Failed(NOT_RECOVERED)
+
+
+async def test_a_history_that_cannot_be_shown_now_is_asked_for_again(
+    gateway: ScriptedGateway, make_agent: MakeAgent, impatient: Patience
+) -> None:
+    @gateway.on("chat.history")
+    async def show(asked: Asked) -> None:
+        if len(gateway.methods("chat.history")) == 1:
+            error = {"code": "UNAVAILABLE", "message": "session changed", "retryable": True}
+            await asked.refuse(error)
+            return
+        await asked.answer({"messages": [assistant_entry(RUN, text_block("here"))]})
+
+    patient = Patience(connection_s=20)
+    events = await told(make_agent(patience=patient), turn_of(attempt=2))
+    assert events[0] == Reply.of_text("here")
+    assert gateway.methods("chat.abort") == []
+
+
+async def test_who_may_not_see_what_waits_still_follows_the_run(
+    gateway: ScriptedGateway, agent: OpenClawGatewayAgent
+) -> None:
+    gateway.answers["chat.history"] = live()
+
+    @gateway.on("exec.approval.list")
+    async def refuse(asked: Asked) -> None:
+        raise Refusal("FORBIDDEN", "missing scope", code="MISSING_SCOPE")
+
+    @gateway.on("agent.wait")
+    async def wait(asked: Asked) -> None:
+        if asked.params["timeoutMs"] > 1:
+            done = assistant_entry(RUN, text_block("done"))
+            gateway.answers["chat.history"] = {"messages": [user_entry(RUN), done]}
+        await asked.answer({"status": "timeout"})
+
+    assert (await told(agent, turn_of(attempt=2)))[0] == Reply.of_text("done")
+    assert gateway.methods("chat.abort") == []
+
+
+# -------------------------------------------------------------------- once
+
+
+async def test_a_long_run_whose_message_is_out_of_sight_is_not_sent_again(
+    gateway: ScriptedGateway, make_agent: MakeAgent, impatient: Patience
+) -> None:
+    call: Json = {"type": "toolCall", "id": "c1", "name": "look", "arguments": {}}
+    gateway.answers["chat.history"] = {"messages": [assistant_entry(RUN, call)]}
+    events = await told(make_agent(patience=impatient), turn_of(attempt=2))
+    assert events[-1] == Failed(NOT_RECOVERED)
+    assert gateway.methods("agent") == []
+
+
+async def test_a_gateway_that_does_not_name_its_process_is_followed_into_its_recovery(
+    gateway: ScriptedGateway, agent: OpenClawGatewayAgent
+) -> None:
+    gateway.hello = {**gateway.hello, "server": {"version": "2026.8.1"}}
+
+    @gateway.on("agent")
+    async def answer(asked: Asked) -> None:
+        state = {"hasActiveRun": True, "activeRunIds": ["recovery-1"]}
+        gateway.answers["chat.history"] = {"messages": [user_entry(RUN)], "sessionInfo": state}
+        gateway.drop()
+
+    @gateway.on("agent.wait")
+    async def wait(asked: Asked) -> None:
+        if asked.params["runId"] == "recovery-1":
+            await asked.answer({"status": "ok", "terminalReply": {"text": "whole"}})
+        else:
+            await asked.answer({"status": "timeout"})
+
+    assert Reply.of_text("whole") in await told(agent, turn_of())
+
+
+@pytest.mark.parametrize(
+    "begun", [{"attempt": 2}, {"resume": {"kind": "question", "id": "q", "runId": RUN}}]
+)
+async def test_what_was_begun_is_never_begun_anew_over_http(
+    make_agent: MakeAgent, impatient: Patience, begun: Json
+) -> None:
+    asked: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await reader.readline())
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}")
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        agent = make_agent(url=url, road="auto", connect_seconds=0.1, patience=impatient)
+        with pytest.raises(AgentUnavailable, match="no OpenClaw gateway"):
+            await told(agent, turn_of(**begun))
+        await agent.close()
+    assert not any(b"/v1/" in line for line in asked)
+
+
+# -------------------------------------------------------------------- answers of the peer
+
+
+QUESTION: Json = {
+    "id": "ask-1",
+    "questions": [{"questionId": "color", "question": "Which?", "options": [{"label": "Blue"}]}],
+    "runId": RUN,
+    "sessionKey": KEY,
+    "status": "pending",
+}
+RESUME: Json = {"kind": "question", "id": "ask-1", "runId": RUN, "openCalls": []}
+
+
+@pytest.mark.parametrize("method", ["question.list", "question.resolve"])
+@pytest.mark.parametrize("is_taken", [True, False])
+async def test_an_answer_is_given_although_the_connection_breaks_over_it(
+    gateway: ScriptedGateway, agent: OpenClawGatewayAgent, method: str, is_taken: bool
+) -> None:
+    listed = {"questions": [QUESTION]}
+    gateway.answers |= {"question.list": listed, "question.resolve": {"status": "answered"}}
+
+    @gateway.on(method)
+    async def break_off(asked: Asked) -> None:
+        if len(gateway.methods(method)) > 1:
+            await asked.answer(gateway.answers[method])
+            return
+        if method == "question.resolve" and is_taken:
+            gateway.answers["question.list"] = {"questions": []}
+        gateway.drop()
+
+    @gateway.on("agent.wait")
+    async def end(asked: Asked) -> None:
+        await asked.answer({"status": "ok", "terminalReply": {"text": "So be it."}})
+
+    events = await told(agent, turn_of("blue", run="r2", resume=RESUME))
+    assert events[:-1] == [Reply.of_text("So be it.")]
+    assert gateway.methods("agent") == []
+
+
+async def test_a_run_that_is_forgotten_after_its_answer_has_failed(
+    gateway: ScriptedGateway, agent: OpenClawGatewayAgent
+) -> None:
+    gateway.answers |= {"question.list": {"questions": [QUESTION]}, "question.resolve": {}}
+    events = await told(agent, turn_of("blue", run="r2", resume=RESUME))
+    assert isinstance(events[-1], Failed)
+    assert not any(isinstance(event, InputRequired | Note) for event in events)
+
+
+# -------------------------------------------------------------------- stopping
+
+
+async def test_a_message_that_openclaw_has_not_begun_with_is_no_stopped_one(
+    gateway: ScriptedGateway, make_agent: MakeAgent, impatient: Patience
+) -> None:
+    """A cold OpenClaw shows nothing of a message that it has taken."""
+
+    @gateway.on("agent")
+    async def accept(asked: Asked) -> None:
+        await asked.answer({"status": "accepted", "runId": RUN})
+        await asked.agent("assistant", {"text": "x", "delta": "x", "itemId": "u:1"})
+
+    events = cast("AsyncGenerator[object]", make_agent(patience=impatient).run(turn_of()))
+    assert await anext(events) == TextDelta("x")
+    with pytest.raises(AgentFailed, match="did not confirm"):
+        await events.aclose()
+    assert len(gateway.methods("chat.abort")) > 1
+
+
+async def test_stopping_ours_stops_nobody_elses_run(
+    gateway: ScriptedGateway, make_agent: MakeAgent, impatient: Patience
+) -> None:
+    @gateway.on("agent")
+    async def accept(asked: Asked) -> None:
+        state = {"hasActiveRun": True, "activeRunIds": ["cron-7"]}
+        gateway.answers["chat.history"] = {"messages": [user_entry(RUN)], "sessionInfo": state}
+        await asked.agent("assistant", {"text": "x", "delta": "x", "itemId": "u:1"})
+
+    events = cast("AsyncGenerator[object]", make_agent(patience=impatient).run(turn_of()))
+    await anext(events)
+    with pytest.raises(AgentFailed, match="did not confirm"):
+        await events.aclose()
+    assert {one.params["runId"] for one in gateway.methods("chat.abort")} == {RUN}
+
+
+# -------------------------------------------------------------------- late replies
+
+
+async def test_a_long_late_reply_is_told_whole(
+    gateway: ScriptedGateway, agent: OpenClawGatewayAgent
+) -> None:
+    entry = assistant_entry("cron-7", text_block(LONG))
+    gives_out(gateway, entry)
+    ours = assistant_entry(RUN, text_block("ours"))
+    gateway.answers["chat.history"] = {"messages": [user_entry(RUN), ours, cut(entry)]}
+    recent = RecentTask(TaskId("t"), SessionKey(KEY), datetime(2026, 1, 1, tzinfo=UTC))
+    events = cast("AsyncGenerator[LateEvent]", agent.later([recent]))
+    with anyio.fail_after(20):
+        late = await anext(events)
+    await events.aclose()
+    assert late == LateReply(SessionKey(KEY), "m1", (Part.of_text(LONG.strip()),))
+
+
+# -------------------------------------------------------------------- addresses
+
+
+async def test_an_address_that_is_none_is_told(make_agent: MakeAgent) -> None:
+    agent = make_agent(url="ws://a..b:1", road="websocket", connect_seconds=2)
+    with pytest.raises(AgentUnavailable, match=r"ws://a\.\.b:1 cannot be reached"):
+        await told(agent, turn_of())
