@@ -12,7 +12,7 @@ from openclaw_a2a.agents.openclaw_gateway import OpenClawGatewayAgent
 from openclaw_a2a.agents.openclaw_gateway.turn import NOT_RECOVERED, Patience
 from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable
 from openclaw_a2a.model.ids import SessionKey, TaskId
-from openclaw_a2a.model.late import LateEvent, LateReply, RecentTask
+from openclaw_a2a.model.late import LateEvent, LateReply, PauseOver, RecentTask
 from openclaw_a2a.model.message import Part
 from openclaw_a2a.model.reply import Failed, InputRequired, Note, Reply, TextDelta
 
@@ -22,6 +22,7 @@ from .scripted import (
     Refusal,
     ScriptedGateway,
     assistant_entry,
+    run_event,
     text_block,
     user_entry,
 )
@@ -288,3 +289,41 @@ async def test_an_address_that_is_none_is_told(make_agent: MakeAgent) -> None:
     agent = make_agent(url="ws://a..b:1", road="websocket", connect_seconds=2)
     with pytest.raises(AgentUnavailable, match=r"ws://a\.\.b:1 cannot be reached"):
         await told(agent, turn_of())
+
+
+# -------------------------------------------------------------------- pauses over a restart
+
+
+async def test_a_pause_that_a_restart_of_openclaw_ended_goes_on_with_its_recovery(
+    gateway: ScriptedGateway, agent: OpenClawGatewayAgent
+) -> None:
+    @gateway.on("agent")
+    async def ask(asked: Asked) -> None:
+        await asked.event("question.requested", QUESTION)
+
+    @gateway.on("agent.wait")
+    async def wait(asked: Asked) -> None:
+        is_other = asked.params["runId"] == "recovery-1"
+        reply = {"status": "ok", "terminalReply": {"text": "I went on."}}
+        await asked.answer(reply if is_other else {"status": "timeout"})
+        if asked.params["timeoutMs"] > 1:
+            begun = run_event("recovery-1", KEY, "lifecycle", {"phase": "start"})
+            await asked.event("agent", begun)
+
+    @gateway.on("question.get")
+    async def get(asked: Asked) -> None:
+        raise Refusal("INVALID_REQUEST", "no such question", reason="QUESTION_NOT_FOUND")
+
+    (pause,) = await told(agent, turn_of())
+    assert isinstance(pause, InputRequired)
+    gateway.answers["chat.history"] = {"messages": [user_entry(RUN)]}
+    gateway.restart()
+    events = cast("AsyncGenerator[LateEvent]", agent.later([]))
+    with anyio.fail_after(20):
+        over = await anext(events)
+    await events.aclose()
+    assert isinstance(over, PauseOver)
+    assert over.resume == pause.resume
+    word = turn_of(over.reason, run="r2", resume=over.resume, message_id="pause-over-1")
+    assert Reply.of_text("I went on.") in await told(agent, word)
+    assert len(gateway.methods("agent")) == 1
