@@ -264,6 +264,35 @@ async def test_stopping_ours_stops_nobody_elses_run(
     assert {one.params["runId"] for one in gateway.methods("chat.abort")} == {RUN}
 
 
+@pytest.mark.parametrize(
+    ("silent", "begun"),
+    [
+        ("connect", {"attempt": 2}),
+        ("agents.list", {"attempt": 2}),
+        ("question.list", {"run": "r2", "resume": RESUME}),
+        ("agents.list", {"run": "r2", "resume": RESUME}),
+    ],
+)
+async def test_a_turn_that_is_stopped_before_its_run_is_found_stops_that_run(
+    gateway: ScriptedGateway, make_agent: MakeAgent, silent: str, begun: Json
+) -> None:
+    agent = make_agent(patience=Patience(settle_s=0.1))
+
+    @gateway.on(silent)
+    async def say_nothing(asked: Asked) -> None:
+        gateway.script.pop(silent)
+        if silent == "connect":
+            error = {"code": "UNAVAILABLE", "message": "starting", "retryable": True}
+            await asked.refuse(error)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(told, agent, turn_of(**begun))
+        await gateway.wait_for(silent)
+        group.cancel_scope.cancel()
+    (stopped,) = gateway.methods("chat.abort")
+    assert stopped.params == {"sessionKey": KEY, "runId": RUN}
+
+
 # -------------------------------------------------------------------- late replies
 
 

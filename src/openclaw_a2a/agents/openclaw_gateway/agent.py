@@ -1,5 +1,6 @@
 """An agent of a running OpenClaw gateway."""
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import ClassVar, Final, Self, cast
@@ -29,7 +30,7 @@ from openclaw_a2a.agents.openclaw_gateway.visit import Visit
 from openclaw_a2a.agents.openclaw_gateway.wording import message_of
 from openclaw_a2a.model.approval import Approval
 from openclaw_a2a.model.errors import AgentError, AgentUnavailable, TaskNotCancelable
-from openclaw_a2a.model.ids import Json, JsonObject, TaskId
+from openclaw_a2a.model.ids import Json, JsonObject, SessionKey, TaskId
 from openclaw_a2a.model.late import LateEvent, RecentTask
 from openclaw_a2a.model.profile import AgentProfile
 from openclaw_a2a.model.reply import AgentEvent
@@ -85,14 +86,18 @@ class OpenClawGatewayAgent:
 
         Raises: AgentUnavailable (OpenClaw is out of reach), AgentFailed (it refused or failed).
         """
-        link = await self._link_for_turn(turn)
-        events = self._over_http(turn) if link is None else self._over_link(link, turn)
+        try:
+            link = await self._link_for_turn(turn)
+            agent_id = "" if link is None else await self._agent_id(link)
+        except asyncio.CancelledError:
+            await self._stop_unseen(turn)
+            raise
+        events = self._over_http(turn) if link is None else self._over_link(link, turn, agent_id)
         async with aclosing(events):
             async for event in events:
                 yield event
 
-    async def _over_link(self, link: Link, turn: Turn) -> AsyncGenerator[AgentEvent]:
-        agent_id = await self._agent_id(link)
+    async def _over_link(self, link: Link, turn: Turn, agent_id: str) -> AsyncGenerator[AgentEvent]:
         errand = self._errand(link, turn, agent_id)
         with link.listen(Wanted(FOLLOWED, errand.shelf.session_key)) as listening:
             visit = Visit(link, listening, turn, errand=errand, patience=self._patience)
@@ -137,7 +142,7 @@ class OpenClawGatewayAgent:
         if self._options.road == "http":
             return None
         link, patience_s = self._use(), self._options.connect_seconds
-        if turn.attempt > 1 or turn.resume is not None:
+        if _is_begun(turn):
             await link.connected(max(patience_s, self._patience.connection_s))
             return link
         if self._options.road == "websocket":
@@ -153,6 +158,26 @@ class OpenClawGatewayAgent:
             await link.connected(max(0.0, patience_s - _BEFORE_HTTP_S))
         self._is_on_http = False
         return link
+
+    async def _stop_unseen(self, turn: Turn) -> None:
+        """The turn is broken off before its run was found again: that has to end as well."""
+        if self._is_leaving or self._options.road == "http" or not _is_begun(turn):
+            return
+        pause = Pause.from_resume(turn.resume)
+        run_id = RUN_PREFIX + turn.run_id if pause is None else pause.run_id
+        with anyio.CancelScope(shield=True):
+            await self._stop_run(turn.session_key, run_id)
+
+    async def _stop_run(self, session_key: SessionKey, run_id: str) -> None:
+        """End a run that nobody follows. Raises: AgentUnavailable, AgentFailed."""
+        link = await self._connected()
+        agent_id = await self._agent_id(link)
+        shelf = Shelf(agent_id, session_at_openclaw(session_key, agent_id))
+        with link.listen(Wanted(FOLLOWED, shelf.session_key)) as listening:
+            errand = Errand(TaskId(""), run_id, shelf)
+            following = Following(link, listening, errand, self._patience)
+            following.is_at_work = True
+            await following.stop()
 
     def _errand(self, link: Link, turn: Turn, agent_id: str) -> Errand:
         options = self._options
@@ -198,15 +223,7 @@ class OpenClawGatewayAgent:
         if pause is None:
             return
         try:
-            link = await self._connected()
-            agent_id = await self._agent_id(link)
-            shelf = Shelf(agent_id, session_at_openclaw(binding.session_key, agent_id))
-            with link.listen(Wanted(FOLLOWED, shelf.session_key)) as listening:
-                following = Following(
-                    link, listening, Errand(TaskId(""), pause.run_id, shelf), self._patience
-                )
-                following.is_at_work = True
-                await following.stop()
+            await self._stop_run(binding.session_key, pause.run_id)
         except AgentError as error:
             raise TaskNotCancelable(
                 f"what the task waits for could not be ended: {error.message}"
@@ -292,6 +309,11 @@ class OpenClawGatewayAgent:
         link = self._use()
         await link.connected(self._options.connect_seconds)
         return link
+
+
+def _is_begun(turn: Turn) -> bool:
+    """True when a run inside OpenClaw may be under way for the turn before it is sent."""
+    return turn.attempt > 1 or turn.resume is not None
 
 
 def _only(agents: Sequence[GatewayAgent], url: str) -> str:

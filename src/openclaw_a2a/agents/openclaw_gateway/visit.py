@@ -108,10 +108,11 @@ class Visit:
             open_calls=_open_calls(self._turn.resume),
         )
         self._following = self._follow(waiting)
+        self._following.is_at_work = True
         told = await self._answer(pause)
         is_used = self._is_given or told is not None
         if told and isinstance(told[-1], InputRequired):
-            self._following.is_over = True
+            self._following.is_over, self._following.is_at_work = True, False
             return told
         if told is None:
             told = () if is_used else self._not_used(pause)
@@ -133,9 +134,9 @@ class Visit:
                 return await answer(pause)
             except AgentUnavailable:
                 if anyio.current_time() >= give_up_at:
+                    self._following.is_at_work = False  # nobody is there who could be told to stop
                     raise
             await anyio.sleep(_BREATH_S)
-            await self._link.connected(max(0.0, give_up_at - anyio.current_time()))
 
     def _not_used(self, pause: Pause) -> Sequence[AgentEvent]:
         is_news = self._turn.attempt == 1 and not self._is_from_engine
