@@ -177,6 +177,23 @@ async def test_a_message_that_comes_while_a_pause_is_ended_finds_the_task_cancel
     assert len(agent.turns) == 1
 
 
+@pytest.mark.requirement("pause.elsewhere.canceled", "promise.cancel.stopped")
+async def test_what_waits_elsewhere_is_ended_although_its_answer_stands_in_line(
+    house: House,
+) -> None:
+    agent = TalkingAgent()
+    v1 = await house.client(agent)
+    task_id = await paused(agent, v1)
+    context_id = (await v1.get(task_id))["contextId"]
+    await v1.start("something else", contextId=context_id)
+    other = await agent.next_run()
+    await v1.start("yes", taskId=task_id)
+    assert (await v1.cancel(task_id))["status"]["state"] == "TASK_STATE_CANCELED"
+    assert [resume for _, resume in agent.ended] == [TOKEN]
+    await other.end(Reply.of_text("done"))
+    assert len(agent.turns) == 2
+
+
 def _answer(task_id: str) -> Json:
     message = {"messageId": "late", "role": "ROLE_USER", "parts": [{"text": "yes"}]}
     return {"message": {**message, "taskId": task_id}}

@@ -46,6 +46,7 @@ async def cancel(engine: Engine, scope: Scope, task_id: TaskId) -> bytes:
         return await cancel(engine, scope, task_id)
     if live is None:
         raise TaskNotLive(f"task {task_id} is not running anywhere, so there is nothing to stop")
+    await _end_awaited_pause(engine, live, task_id)
     ended = await _stop_runs(engine, live, task_id)
     return await cancel(engine, scope, task_id) if is_paused(live.journal.state) else ended
 
@@ -68,14 +69,25 @@ async def _stop_runs(engine: Engine, live: LiveTask, task_id: TaskId) -> bytes:
 
 async def _cancel_paused(engine: Engine, stored: StoredTask) -> bytes:
     if stored.head.binding is not None:
-        await _end_pause(engine, stored.head.id, stored.head.binding)
+        resume = await engine.store.read_resume(stored.head.id)
+        await _end_pause(engine, stored.head.id, stored.head.binding, resume)
     journal = engine.journal_of(stored)
     event = closing_words(engine, stored).status_text(TaskState.CANCELED, CANCELED)
     await journal.end([event], run=None)
     return journal.snapshot
 
 
-async def _end_pause(engine: Engine, task_id: TaskId, binding: Binding) -> None:
+async def _end_awaited_pause(engine: Engine, live: LiveTask, task_id: TaskId) -> None:
+    """An answer to a pause that still stands in line will never be given: end what waits for it."""
+    for record in [run.record for run in live.runs]:
+        if record.resume is not None and not record.is_started:
+            await _end_pause(engine, task_id, record.binding, record.resume)
+            return
+
+
+async def _end_pause(
+    engine: Engine, task_id: TaskId, binding: Binding, resume: bytes | None
+) -> None:
     """Have the agent end what waits on its side; an agent we have no more keeps nothing."""
     try:
         agent = engine.agents.find(binding.agent_id)
@@ -83,7 +95,7 @@ async def _end_pause(engine: Engine, task_id: TaskId, binding: Binding) -> None:
         return
     if not isinstance(agent, KeepsPaused):
         return
-    resume, limit = await engine.store.read_resume(task_id), engine.limits.cancel_s
+    limit = engine.limits.cancel_s
     token = None if resume is None else msgspec.json.decode(resume)
     try:
         async with asyncio.timeout(limit):
