@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 settings.register_profile("default", max_examples=50, deadline=None)
 settings.register_profile("ci", max_examples=200, deadline=None, print_blob=True)
@@ -36,6 +38,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--rounds", type=int, default=None, help="how often crash tests kill the gateway"
     )
+
+
+class OpenClawOnOneWorker(LoadScopeScheduling):
+    """Every test for itself, but those with the real OpenClaw together: it is started once.
+
+    (The groups of pytest-xdist 3.8 have no effect with pytest 9.2.)
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "openclaw" if nodeid.startswith("tests/openclaw/") else nodeid
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> OpenClawOnOneWorker | None:
+    """How `--dist loadgroup` shares the tests out."""
+    wanted = config.getoption("dist") == "loadgroup"
+    return OpenClawOnOneWorker(config, log) if wanted else None
 
 
 @pytest.fixture

@@ -106,7 +106,6 @@ class OpenClaw:
             "HOME": str(self.folder),
             "OPENCLAW_STATE_DIR": str(self.folder),
             "OPENCLAW_CONFIG_PATH": str(self.config),
-            "NODE_COMPILE_CACHE": str(cache_folder() / "node-compile-cache"),
         }
 
     def workspace(self, agent_id: str) -> Path:
@@ -116,6 +115,10 @@ class OpenClaw:
     def spawn(self) -> None:
         """Start, and do not wait."""
         assert self._process is None, "OpenClaw runs already"
+        # Compiled code is kept between runs. Told that this was arranged by its own launcher,
+        # OpenClaw does not start itself once more to arrange it, and our child is the gateway.
+        kept = str(cache_folder() / "node-compile-cache")
+        compiled = {"NODE_COMPILE_CACHE": kept, "OPENCLAW_PACKAGED_COMPILE_CACHE_RESPAWNED": "1"}
         with (self.folder / "gateway.log").open("ab") as log:
             self._process = subprocess.Popen(
                 [self.program, "gateway", "run"],
@@ -123,7 +126,7 @@ class OpenClaw:
                 stdout=log,
                 stderr=log,
                 cwd=self.folder,
-                env=self.env,
+                env={**self.env, **compiled},
             )
 
     def start(self) -> None:

@@ -9,13 +9,18 @@ import pytest
 
 from .bare_client import Refused
 from .conftest import Bare
-from .openclaw_process import FakeModel
+from .openclaw_process import FakeModel, OpenClaw
 
 
 def test_a_second_install_takes_no_time() -> None:
     began = time.monotonic()
     subprocess.run([sys.executable, Path(__file__).with_name("install.py")], check=True)
     assert time.monotonic() - began < 2
+
+
+def test_the_child_that_is_killed_in_tests_is_the_gateway_itself(openclaw: OpenClaw) -> None:
+    title = Path(f"/proc/{openclaw.pid}/cmdline").read_bytes()
+    assert title.startswith(b"openclaw-gateway")
 
 
 async def test_both_agents_answer_over_the_websocket(bare: Bare, marker: str) -> None:
