@@ -204,15 +204,15 @@ def _outward(turn: Sequence[Stamp]) -> list[float]:
 def _pieces(turn: Sequence[Stamp]) -> list[float]:
     """For each piece of a stream: from the first frame with its last word to its way out."""
     arrived: dict[bytes, float] = {}
+    left: set[bytes] = set()
     waits: list[float] = []
     for at, edge, data in turn:
-        words = WORD.findall(data)
-        if edge == "frame-in" and words:
-            arrived.setdefault(words[-1], at)
-        elif edge == "http-out" and words and b"artifactUpdate" in data:
-            began = arrived.pop(words[-1], None)
-            if began is not None:
-                waits.append(at - began)
+        last = (WORD.findall(data) or [b""])[-1]
+        if edge == "frame-in" and last:
+            arrived.setdefault(last, at)
+        elif edge == "http-out" and last in arrived and last not in left:
+            left.add(last)  # the end tells the whole text again
+            waits.append(at - arrived[last])
     return waits
 
 
