@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from openclaw_a2a.agents.openclaw_gateway import OpenClawGatewayAgent, OpenClawGatewayOptions
-from openclaw_a2a.agents.openclaw_gateway.turn import Patience
+from openclaw_a2a.agents.openclaw_gateway.errand import Patience
 from openclaw_a2a.model.ids import (
     AccountId,
     AgentId,

@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from openclaw_a2a.agents.openclaw_gateway import OpenClawGatewayAgent
-from openclaw_a2a.agents.openclaw_gateway.turn import NOT_RECOVERED, Patience
+from openclaw_a2a.agents.openclaw_gateway.errand import NOT_RECOVERED, Patience
 from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable
 from openclaw_a2a.model.ids import SessionKey, TaskId
 from openclaw_a2a.model.late import LateEvent, LateReply, PauseOver, RecentTask

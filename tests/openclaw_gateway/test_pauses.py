@@ -3,7 +3,7 @@
 import pytest
 
 from openclaw_a2a.agents.openclaw_gateway import OpenClawGatewayAgent
-from openclaw_a2a.agents.openclaw_gateway.turn import Patience
+from openclaw_a2a.agents.openclaw_gateway.errand import Patience
 from openclaw_a2a.model.errors import ApprovalNotFound, ApprovalOver, TaskNotCancelable
 from openclaw_a2a.model.reply import AgentEvent, Failed, InputRequired, Note, Reply, TextDelta
 

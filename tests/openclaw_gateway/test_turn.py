@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from openclaw_a2a.agents.openclaw_gateway import OpenClawGatewayAgent
-from openclaw_a2a.agents.openclaw_gateway.turn import LOST, NOT_RECOVERED, Patience
+from openclaw_a2a.agents.openclaw_gateway.errand import LOST, NOT_RECOVERED, Patience
 from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable
 from openclaw_a2a.model.message import Part
 from openclaw_a2a.model.reply import (

@@ -14,6 +14,7 @@ from openclaw_a2a.agents.openclaw_gateway.approvals import (
     resolve_approval,
 )
 from openclaw_a2a.agents.openclaw_gateway.attachments import build_attachments
+from openclaw_a2a.agents.openclaw_gateway.errand import Errand, Patience
 from openclaw_a2a.agents.openclaw_gateway.handshake import Policy, Site
 from openclaw_a2a.agents.openclaw_gateway.http_road import HttpQuestion, HttpRoad
 from openclaw_a2a.agents.openclaw_gateway.later import LateWatch
@@ -24,7 +25,7 @@ from openclaw_a2a.agents.openclaw_gateway.media import Shelf
 from openclaw_a2a.agents.openclaw_gateway.options import OpenClawGatewayOptions
 from openclaw_a2a.agents.openclaw_gateway.run_book import RUN_PREFIX, Pause
 from openclaw_a2a.agents.openclaw_gateway.session import session_at_openclaw
-from openclaw_a2a.agents.openclaw_gateway.turn import Errand, Following, Patience
+from openclaw_a2a.agents.openclaw_gateway.turn import Following
 from openclaw_a2a.agents.openclaw_gateway.turn_events import FOLLOWED
 from openclaw_a2a.agents.openclaw_gateway.visit import Visit
 from openclaw_a2a.agents.openclaw_gateway.wording import message_of

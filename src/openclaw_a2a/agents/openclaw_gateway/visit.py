@@ -14,6 +14,7 @@ from openclaw_a2a.agents.openclaw_gateway.approvals import (
     read_decision,
     resolve_approval,
 )
+from openclaw_a2a.agents.openclaw_gateway.errand import GONE, Errand, Patience
 from openclaw_a2a.agents.openclaw_gateway.link import Link
 from openclaw_a2a.agents.openclaw_gateway.listening import Listening
 from openclaw_a2a.agents.openclaw_gateway.questions import (
@@ -23,7 +24,7 @@ from openclaw_a2a.agents.openclaw_gateway.questions import (
 )
 from openclaw_a2a.agents.openclaw_gateway.reattach import Where, find_run
 from openclaw_a2a.agents.openclaw_gateway.run_book import Pause
-from openclaw_a2a.agents.openclaw_gateway.turn import GONE, Errand, Following, Patience
+from openclaw_a2a.agents.openclaw_gateway.turn import Following
 from openclaw_a2a.model.errors import (
     AgentFailed,
     AgentUnavailable,
