@@ -5,10 +5,11 @@ from typing import Final
 
 from openclaw_a2a.model.turn import Turn
 
-_BLANKS: Final = "\ufeff \t\n\v\f\r\u00a0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
-    map(chr, range(0x2000, 0x200B))
+_BLANKS: Final = (
+    "\ufeff \t\n\v\f\r\x1c\x1d\x1e\x1f\x85\u00a0\u1680\u2028\u2029\u202f\u205f\u3000"
+    + "".join(map(chr, range(0x2000, 0x200B)))
 )
-"""What OpenClaw cuts off before it looks for a command."""
+"""What OpenClaw cuts off before it looks for a command, and what else says nothing."""
 
 _GUARD: Final = "\u2060"
 """A character that nobody sees and OpenClaw does not cut off: what follows is no command."""
