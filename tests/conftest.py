@@ -200,3 +200,40 @@ def gateway(start_gateway: StartGateway, slow_agent: dict[str, object]) -> Gatew
     return start_gateway(
         {"agents": {"main": slow_agent}, "channels": {"a2a": {"accounts": accounts}}}
     )
+
+
+ASKING_AGENT = Path(__file__).parent / "clients" / "agents" / "asking.py"
+
+
+@pytest.fixture(scope="session")
+def asker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of an agent in a process of its own; `tests/clients/agents/asking.py` says how
+    it answers.
+    """
+    home, port = tmp_path_factory.mktemp("asker"), free_port()
+    kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
+    with (home / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, str(ASKING_AGENT), str(port)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=home,
+            env={**kept, "HOME": str(home), "OPENCLAW_A2A_SERVER__STOP_SECONDS": "0"},
+        )
+    try:
+        _wait_for(f"http://127.0.0.1:{port}", process, home / "log")
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait(STOP_DEADLINE_S)
+
+
+def _wait_for(address: str, process: "subprocess.Popen[bytes]", log: Path) -> None:
+    deadline = time.monotonic() + START_DEADLINE_S
+    while time.monotonic() < deadline and process.poll() is None:
+        with suppress(OSError):
+            urllib.request.urlopen(f"{address}/readyz", timeout=2).close()
+            return
+        time.sleep(0.02)  # another process becomes ready; nothing here can be awaited
+    pytest.fail(f"the agent was not ready:\n{log.read_text(encoding='utf-8')}")

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from openclaw_a2a.app.adapters_card import build_agent_card
     from openclaw_a2a.app.adapters_serve import serve_agent
     from openclaw_a2a.app.openclaw_adapter import OpenClawAgentAdapter
+    from openclaw_a2a.app.remote_agents import RemoteAgents
+    from openclaw_a2a.app.remote_results import RemoteAgentFailed
     from openclaw_a2a.app.scripts import serve
     from openclaw_a2a.model.card import AgentCard
     from openclaw_a2a.model.message import Message, Part
@@ -34,6 +36,8 @@ __all__ = [
     "OpenClawAgentAdapter",
     "Part",
     "Recovery",
+    "RemoteAgentFailed",
+    "RemoteAgents",
     "Task",
     "Turn",
     "build_agent_card",
@@ -55,6 +59,8 @@ _ROOMS = {
     "OpenClawAgentAdapter": "app.openclaw_adapter",
     "Part": "model.message",
     "Recovery": "ports",
+    "RemoteAgentFailed": "app.remote_results",
+    "RemoteAgents": "app.remote_agents",
     "Task": "model.task",
     "Turn": "model.turn",
     "build_agent_card": "app.adapters_card",

@@ -221,6 +221,17 @@ class Retention(msgspec.Struct, frozen=True, gc=False):
     keep_ended: int
     messages_before: datetime
     limit: int = 500
+    records_before: datetime | None = None
+    """Records whose time was over by then go as well."""
+
+
+class KeptRecord(msgspec.Struct, frozen=True, gc=False):
+    """Something small that a part of the gateway keeps for a while, under a name of its kind."""
+
+    kind: str
+    id: str
+    body: bytes
+    expires_at: datetime
 
 
 class Brought(msgspec.Struct, frozen=True, gc=False):
@@ -357,7 +368,7 @@ class Store(Protocol):
         ...
 
     async def forget(self, retention: Retention) -> int:
-        """Delete ended tasks and old messages; how many tasks went (at most `limit`)."""
+        """Delete ended tasks, old messages and records; how many tasks went (at most `limit`)."""
         ...
 
     def put_delivery(self, delivery: Delivery, *, within: int) -> Awaitable[bool]:
@@ -395,6 +406,18 @@ class Store(Protocol):
         self, state: DeliveryState, *, after: DeliveryId, limit: int
     ) -> list[Delivery]:
         """Deliveries in a state, in order of their ids."""
+        ...
+
+    def put_record(self, record: KeptRecord) -> Awaitable[None]:
+        """Keep a record, in the place of one of its kind with its id."""
+        ...
+
+    def drop_record(self, kind: str, record_id: str) -> Awaitable[bool]:
+        """Forget a record; False when there was none."""
+        ...
+
+    async def read_records(self, kind: str) -> list[KeptRecord]:
+        """All records of a kind, the one put last at the end."""
         ...
 
 

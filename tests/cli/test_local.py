@@ -12,7 +12,7 @@ def test_settings_that_are_right_are_said_to_be(command, tmp_path: Path) -> None
     shown = command("config", "check")
     assert shown.code == 0
     assert "openclaw-a2a.json5" in shown.out
-    assert shown.err.startswith("warning outbound: ")
+    assert shown.err.startswith("warning outbound.x: ")
 
 
 def test_every_problem_of_the_settings_is_told(command, tmp_path: Path) -> None:
@@ -145,3 +145,11 @@ def test_a_card_is_shown(command, shared_gateway: str, as_json: bool) -> None:
         assert shown.startswith("slow ")
         assert "JSONRPC" in shown
         assert "/agents/slow/a2a/jsonrpc" in shown
+
+
+def test_targets_that_cannot_be_read_are_a_problem_of_the_settings(command, tmp_path) -> None:
+    text = "{ outbound: { targets: [{ alias: 'a' }] } }"
+    (tmp_path / "openclaw-a2a.json5").write_text(text, encoding="utf-8")
+    shown = command("config", "check")
+    assert (shown.code, shown.out) == (2, "")
+    assert "outbound: targets[0].baseUrl" in shown.err

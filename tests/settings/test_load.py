@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from openclaw_a2a.model.errors import SettingsInvalid
-from openclaw_a2a.settings import Loaded, StoreKind, load_settings
+from openclaw_a2a.settings import Loaded, StoreKind, ToolSettings, load_settings
 
 SMALL = st.text(max_size=12)
 JSON = st.recursive(
@@ -232,13 +232,29 @@ def test_agents_keep_the_options_of_their_adapter_untouched(load) -> None:
 
 
 def test_parts_of_later_versions_are_taken_with_a_warning(load) -> None:
-    values = {"outbound": {"targets": []}, "tools": {"x": 1}, "opt": {"y": 2}, "$schema": "s"}
+    values = {"tools": {"agentToAgent": {"x": 1}}, "opt": {"y": 2}, "$schema": "s"}
     warnings = load(values).warnings
     assert [(one.path, one.keyword) for one in warnings] == [
-        ("outbound", "unavailable"),
-        ("tools", "unavailable"),
         ("opt", "unavailable"),
+        ("tools.agentToAgent", "unavailable"),
     ]
+
+
+def test_the_outbound_section_is_kept_as_it_was_written(load) -> None:
+    section = {"enabled": True, "targets": [{"alias": "a", "baseUrl": "x"}], "no": ["such"]}
+    loaded = load({"outbound": section}, environ={"OPENCLAW_A2A_OUTBOUND__TASK_HANDLES": "{n: 1}"})
+    assert loaded.settings.outbound == {**section, "taskHandles": {"n": 1}}
+    assert loaded.warnings == ()
+
+
+def test_tools_are_offered_both_ways_unless_the_settings_say_otherwise(load, problems) -> None:
+    assert load().settings.tools == ToolSettings()
+    assert load({"tools": {"mcp": False}}).settings.tools == ToolSettings(mcp=False)
+    assert set(problems({"tools": {"htp": True, "perTokenCalls": 0, "agentToAgent": 1}})) == {
+        "tools.htp",
+        "tools.perTokenCalls",
+        "tools.agentToAgent",
+    }
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -6,10 +6,11 @@ from pathlib import Path
 import anyio
 import msgspec
 
-from openclaw_a2a.app.doctor import Finding
+from openclaw_a2a.app.finding import Finding
+from openclaw_a2a.app.openclaw_plugin import FOLDER, PLUGIN_ID, Wiring, plan_wiring
 from openclaw_a2a.model.errors import AgentFailed
 from openclaw_a2a.model.message import Record
-from openclaw_a2a.settings import Examined
+from openclaw_a2a.settings import Examined, Settings
 from openclaw_a2a.settings.openclaw import OpenClawFound, find_openclaw
 from openclaw_a2a.settings.token import TO_MAKE_ONE
 from openclaw_a2a.settings.write import Addition, plan_addition
@@ -34,13 +35,11 @@ class Step(Record, frozen=True, omit_defaults=False):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """The steps in their order, and what the settings file would get.
-
-    Later versions put more steps here, such as a plugin on OpenClaw's side.
-    """
+    """The steps in their order, and what is needed to take those that are ours."""
 
     steps: tuple[Step, ...]
     addition: Addition | None = None
+    wiring: Wiring | None = None
 
     @property
     def is_blocked(self) -> bool:
@@ -56,15 +55,19 @@ def make_plan(examined: Examined, findings: list[Finding], *, path: Path | None)
         return Plan((Step("openclaw", is_done=False, what=what, commands=_INSTALL),))
     if not found.is_readable:
         return Plan((Step("openclaw", is_done=False, what=found.warnings[0]),))
+    settings = examined.loaded.settings
     addition = plan_addition(examined.loaded.path or path, found.config_path)
+    wiring = plan_wiring(settings, found.config_path)
     return Plan(
         (
             Step("openclaw", is_done=True, what=f"its config is {found.config_path}"),
             _token_step(found),
             _gateway_step(found, findings),
             _settings_step(addition),
+            _plugin_step(settings, wiring),
         ),
         addition,
+        wiring,
     )
 
 
@@ -107,6 +110,24 @@ def _settings_step(addition: Addition) -> Step:
     return Step("settings", is_done=False, what=what, commands=lines, is_ours=addition.is_possible)
 
 
+def _plugin_step(settings: Settings, wiring: Wiring) -> Step:
+    """The tools are on OpenClaw's side when there are some, and only then."""
+    if settings.outbound.get("enabled") is not True or not settings.tools.http:
+        what = "not needed: no tools are offered (outbound.enabled and tools.http)"
+        return Step("plugin", is_done=True, what=what)
+    if wiring.is_complete:
+        return Step("plugin", is_done=True, what=f"{PLUGIN_ID} is loaded from {FOLDER}")
+    if settings.server.port == 0:
+        what = "the plugin needs an address that stays; set server.port"
+        return Step("plugin", is_done=False, what=what)
+    if wiring.is_forbidden:
+        what = f"OpenClaw's config forbids the plugin {PLUGIN_ID}; allow it (plugins.deny too)"
+        commands = (f"openclaw plugins enable {PLUGIN_ID}",)
+        return Step("plugin", is_done=False, what=what, commands=commands)
+    what = "gives OpenClaw's agents the tools; OpenClaw's own commands load it"
+    return Step("plugin", is_done=False, what=what, commands=wiring.commands(), is_ours=True)
+
+
 async def carry_out(plan: Plan) -> list[str]:
     """Take the steps that are ours; what was done, a sentence each.
 
@@ -119,6 +140,9 @@ async def carry_out(plan: Plan) -> list[str]:
         if step.name == "token":
             await _make_token()
             done.append("OpenClaw's gateway has a token now; restart it: openclaw gateway restart")
+        elif step.name == "plugin" and plan.wiring is not None:
+            await plan.wiring.carry_out()
+            done.append(f"OpenClaw's agents have our tools now, by the plugin {PLUGIN_ID}.")
         elif plan.addition is not None:
             plan.addition.write()
             done.append(f"The section openclaw is in {plan.addition.path} now.")

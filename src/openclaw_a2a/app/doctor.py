@@ -6,7 +6,6 @@ import platform
 import sys
 import urllib.request
 from collections.abc import Mapping
-from enum import Enum
 from pathlib import Path
 
 import anyio.to_thread
@@ -14,6 +13,8 @@ import msgspec
 
 from openclaw_a2a.agents.openclaw_cli.options import OpenClawCliOptions
 from openclaw_a2a.agents.openclaw_gateway.options import OpenClawGatewayOptions
+from openclaw_a2a.app.finding import Finding, Verdict
+from openclaw_a2a.app.openclaw_plugin import PLUGIN_ID, ask_as_plugin, plan_wiring
 from openclaw_a2a.app.probe import (
     Probe,
     ask_program,
@@ -29,7 +30,6 @@ from openclaw_a2a.model.errors import (
     StoreLocked,
 )
 from openclaw_a2a.model.ids import AgentId
-from openclaw_a2a.model.message import Record
 from openclaw_a2a.settings import (
     AgentSettings,
     Examined,
@@ -49,25 +49,6 @@ _COMMAND = "openclaw"
 _INSTALL = "install it with: npm install -g openclaw"
 
 
-class Verdict(Enum):
-    """How a check ended."""
-
-    OK = "ok"
-    NOTE = "note"
-    BROKEN = "broken"
-    SKIPPED = "skipped"
-
-
-class Finding(Record, frozen=True, omit_defaults=False):
-    """What one check found; `fix` is the next step when there is one."""
-
-    group: str
-    check: str
-    verdict: Verdict
-    detail: str
-    fix: str = ""
-
-
 async def examine(
     examined: Examined, problems: tuple[Problem, ...], *, has_to_ask: bool
 ) -> list[Finding]:
@@ -82,6 +63,7 @@ async def examine(
         *[await check_store(one) for one in stores],
         await anyio.to_thread.run_sync(check_port, settings.server),
         *await check_openclaw(examined, has_to_ask=has_to_ask),
+        *await anyio.to_thread.run_sync(check_plugin, examined),
     ]
 
 
@@ -220,6 +202,27 @@ async def check_openclaw(examined: Examined, *, has_to_ask: bool) -> list[Findin
         seen = await probe_gateway(url, token, asked=asked)
         findings += [*_gateway(url, seen), *[_agent(one, seen) for one in agents]]
     return findings
+
+
+def check_plugin(examined: Examined) -> list[Finding]:
+    """OpenClaw's agents have our tools: the plugin is there, reaches us, and is let in."""
+    settings, found = examined.loaded.settings, examined.loaded.openclaw or find_openclaw()
+    if found is None or found.config_path is None or not found.is_readable:
+        return []
+    wiring = plan_wiring(settings, found.config_path)
+    is_wanted = settings.outbound.get("enabled") is True and settings.tools.http
+    if wiring.is_linked:
+        answer = ask_as_plugin(wiring.found.options)
+        if answer.trouble:
+            verdict = Verdict.BROKEN if answer.is_reached else Verdict.NOTE
+            return [Finding("openclaw", "plugin", verdict, *_split(answer.trouble))]
+        offered = ", ".join(answer.tools) or "no tools"
+        return [Finding("openclaw", "plugin", Verdict.OK, f"{PLUGIN_ID} is let in: {offered}")]
+    if not is_wanted:
+        return []
+    words = "OpenClaw's agents do not have our tools"
+    fix = "to give them: openclaw-a2a connect openclaw"
+    return [Finding("openclaw", "plugin", Verdict.NOTE, words, fix)]
 
 
 def _config(found: OpenClawFound | None, agents: Mapping[AgentId, AgentSettings]) -> list[Finding]:

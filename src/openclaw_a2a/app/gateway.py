@@ -15,6 +15,7 @@ import structlog
 from openclaw_a2a.agents import AgentRegistry, build_agent
 from openclaw_a2a.app import channel
 from openclaw_a2a.app.push import Push
+from openclaw_a2a.app.tools import Tools
 from openclaw_a2a.inbound.approvals import ApprovalPages
 from openclaw_a2a.inbound.cards import LiveCard, account_url, build_card, described
 from openclaw_a2a.inbound.door import Door
@@ -86,6 +87,7 @@ class Gateway:
         self._patience = Patience(settings.server.body_seconds)
         self.streams = Streams(settings.limits.streams, settings.server.heartbeat_seconds)
         self.push = Push(settings.push, version=VERSION)
+        self._tools = Tools(settings, clock=clock)
 
     async def __aenter__(self) -> Self:
         """Open the stores, take up what a crash left behind, and open the doors."""
@@ -97,6 +99,8 @@ class Gateway:
             for engine in self.engines.values():
                 await self._start(engine, parts)
             self._router = self._build_router(doors)
+            hosts = _own_hosts(self.settings)
+            await self._tools.open(self._router, parts, own_hosts=hosts, engines=self.engines)
             self._listen()
             self._parts = parts.pop_all()
         return self
@@ -145,6 +149,7 @@ class Gateway:
         left = sum(await asyncio.gather(*[engine.drain(seconds) for engine in engines]))
         await asyncio.gather(*[engine.stop() for engine in engines])
         self.streams.close_all()
+        await self._tools.close_streams()
         return left
 
     async def _open_door(self, account: Account, lanes: Lanes, parts: AsyncExitStack) -> Door:

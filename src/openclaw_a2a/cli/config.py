@@ -32,7 +32,10 @@ def check(*, config: ConfigFlag = None, as_json: JsonFlag = False) -> int:
     """Check the settings and tell every problem; nothing is started."""
     examined = examine_settings(config)
     loaded = examined.loaded
-    found = (*examined.problems, *agent_problems(loaded.settings, examined.problems))
+    outbound = _outbound_findings(loaded.settings)
+    agents = agent_problems(loaded.settings, examined.problems)
+    found = (*examined.problems, *agents, *outbound.problems)
+    loaded = msgspec.structs.replace(loaded, warnings=(*loaded.warnings, *outbound.warnings))
     error = loaded.invalid(found)
     if as_json:
         show_json(
@@ -88,6 +91,23 @@ def agent_problems(settings: Settings, known: Iterable[Problem] = ()) -> tuple[P
         except SettingsInvalid as error:
             problems += error.problems
     return tuple(problems)
+
+
+class _Findings(msgspec.Struct, frozen=True):
+    problems: tuple[Problem, ...] = ()
+    warnings: tuple[Problem, ...] = ()
+
+
+def _outbound_findings(settings: Settings) -> _Findings:
+    """What is wrong with the outbound section, and what of it is not used as it is."""
+    if not settings.outbound:
+        return _Findings()
+    from openclaw_a2a.app.outbound_section import read_outbound
+
+    try:
+        return _Findings(warnings=read_outbound(settings.outbound).warnings)
+    except SettingsInvalid as error:
+        return _Findings(problems=error.problems)
 
 
 def _show_checked(loaded: Loaded) -> None:

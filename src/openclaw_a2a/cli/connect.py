@@ -13,7 +13,7 @@ from openclaw_a2a.settings import Examined, examine_settings
 
 if TYPE_CHECKING:
     from openclaw_a2a.app.connect import Plan, Step
-    from openclaw_a2a.app.doctor import Finding
+    from openclaw_a2a.app.finding import Finding
 
 app = App(name="connect", help="Offer the agents of the OpenClaw on this machine.")
 
@@ -31,7 +31,8 @@ def openclaw(
     """Show the OpenClaw of this machine, and do what is needed to offer its agents.
 
     The settings file gets a section `openclaw`; what is written in it stays as it is. OpenClaw's
-    own config is changed by its own command only, and only when it lacks a token.
+    own config is changed by its own commands only: when it lacks a token, and when its agents are
+    to get the tools that are offered here.
     """
     import anyio
 
@@ -79,7 +80,7 @@ def _show(findings: "list[Finding]", plan: "Plan", done: list[str]) -> None:
 
 
 def _as_finding(step: "Step") -> "Finding":
-    from openclaw_a2a.app.doctor import Finding, Verdict
+    from openclaw_a2a.app.finding import Finding, Verdict
 
     return Finding("to do", step.name, Verdict.NOTE, step.what, "\n".join(step.commands))
 

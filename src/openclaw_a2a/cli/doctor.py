@@ -33,7 +33,8 @@ def doctor(
     """
     import anyio
 
-    from openclaw_a2a.app.doctor import Verdict, examine
+    from openclaw_a2a.app.doctor import examine
+    from openclaw_a2a.app.finding import Verdict
     from openclaw_a2a.cli.findings import show_findings, summary
 
     overrides = {"data": str(data.expanduser().absolute())} if data else {}

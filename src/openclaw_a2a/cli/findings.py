@@ -5,7 +5,7 @@ import sys
 import textwrap
 from collections.abc import Iterable
 
-from openclaw_a2a.app.doctor import Finding, Verdict
+from openclaw_a2a.app.finding import Finding, Verdict
 from openclaw_a2a.cli.output import clean, styled
 
 _MARKS = {

@@ -6,7 +6,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "tasks": ("tasks:app", "List, show, watch, cancel and delete tasks (also: task)."),
     "approvals": ("approvals:app", "List, allow and deny commands that agents want to run."),
     "deliveries": ("deliveries:app", "List undelivered push notifications, and try them again."),
+    "targets": ("targets:app", "List, add, remove and check the remote agents of the settings."),
+    "remote": (
+        "remote_agents:app",
+        "Send work to remote agents; watch it, ask how it is, cancel it.",
+    ),
     "card": ("card:card", "Show an agent card."),
+    "token": ("token:app", "Make, list and revoke tokens for callers of tools."),
+    "mcp": ("mcp:mcp", "Offer the tools over MCP on standard input and output."),
     "connect": ("connect:app", "Offer the agents of the OpenClaw on this machine."),
     "doctor": (
         "doctor:doctor",

@@ -41,7 +41,7 @@ async def _end_abandoned(engine: Engine) -> None:
 
 
 async def forget_old(engine: Engine, times: UpkeepTimes) -> None:
-    """Delete ended tasks and message records past their time."""
+    """Delete what is past its time: ended tasks, message records, kept records."""
     while True:
         try:
             await sweep(engine, times)
@@ -57,6 +57,7 @@ async def sweep(engine: Engine, times: UpkeepTimes) -> int:
         ended_before=now - timedelta(seconds=times.ended_s),
         keep_ended=times.keep_ended,
         messages_before=now - timedelta(seconds=times.message_s),
+        records_before=now,
     )
     total = 0
     while True:

@@ -28,6 +28,7 @@ from openclaw_a2a.settings.shape import (
     Settings,
     StoreKind,
     StoreSettings,
+    ToolSettings,
 )
 
 __all__ = [
@@ -51,6 +52,7 @@ __all__ = [
     "StoreKind",
     "StoreSettings",
     "Surroundings",
+    "ToolSettings",
     "base_url",
     "clean_url",
     "describe",

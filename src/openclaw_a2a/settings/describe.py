@@ -13,7 +13,7 @@ from openclaw_a2a.settings.shape import Account, Settings
 
 _HIDDEN = "(hidden)"
 _SECRET_NAME = re.compile(
-    r"token|secret|password|passphrase|credential|api_?key|authorization", re.I
+    r"token|secret|password|passphrase|credential|api[_-]?key|authorization", re.I
 )
 _REFERENCE = re.compile(r"(env|file|openclaw-config):")
 _USER_IN_URL = re.compile(r"(?<=://)[^/@\s]+@")
@@ -47,6 +47,7 @@ def effective(settings: Settings) -> JsonObject:
     }
     accounts = {account.id: _account(account) for account in settings.accounts}
     written = {"openclaw": hide_secrets(settings.openclaw)} if settings.openclaw else {}
+    outbound = {"outbound": hide_secrets(settings.outbound)} if settings.outbound else {}
     return {
         "data": str(settings.data),
         "server": _plain(settings.server),
@@ -62,6 +63,8 @@ def effective(settings: Settings) -> JsonObject:
         "lease": _plain(settings.lease),
         "log": _plain(settings.log),
         "push": _plain(settings.push),
+        **outbound,
+        "tools": _plain(settings.tools),
     }
 
 

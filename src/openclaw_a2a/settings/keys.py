@@ -17,6 +17,7 @@ from openclaw_a2a.settings.shape import (
     Section,
     Server,
     StoreKind,
+    ToolSettings,
 )
 
 TEXT_MODES = ("text/plain", "application/json")
@@ -135,9 +136,6 @@ class ChannelsKeys(Section, frozen=True):
     a2a: ChannelKeys = ChannelKeys()
 
 
-Later = Annotated[JsonObject, Meta(description="Not available in this version.")]
-
-
 class FileKeys(Section, frozen=True):
     """The whole file."""
 
@@ -155,13 +153,13 @@ class FileKeys(Section, frozen=True):
     lease: LeaseSettings = LeaseSettings()
     log: LogSettings = LogSettings()
     push: PushSettings = PushSettings()
-    outbound: Later = msgspec.field(default_factory=dict)
-    tools: Later = msgspec.field(default_factory=dict)
-    opt: Later = msgspec.field(default_factory=dict)
-
-
-LATER = ("outbound", "tools", "opt")
-"""Parts of the file that later versions read."""
+    outbound: Annotated[
+        JsonObject, Meta(description="Remote agents that may be called, and how.")
+    ] = msgspec.field(default_factory=dict)
+    tools: ToolSettings = ToolSettings()
+    opt: Annotated[JsonObject, Meta(description="Not available in this version.")] = msgspec.field(
+        default_factory=dict
+    )
 
 
 def names_of(kind: type[msgspec.Struct]) -> tuple[str, ...]:

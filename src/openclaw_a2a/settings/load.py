@@ -17,7 +17,6 @@ from openclaw_a2a.settings.collisions import check_routes, check_stores
 from openclaw_a2a.settings.environment import UNKNOWN_VARIABLE
 from openclaw_a2a.settings.keys import (
     AGENT_ID,
-    LATER,
     ChannelKeys,
     ChannelsKeys,
     FileKeys,
@@ -43,6 +42,7 @@ from openclaw_a2a.settings.shape import (
     Settings,
     StoreKind,
     StoreSettings,
+    ToolSettings,
 )
 from openclaw_a2a.settings.sources import Layers, read_layers
 from openclaw_a2a.settings.token import anchored
@@ -209,7 +209,6 @@ class _Reader:
     def read(self, offer: Offer) -> Settings:
         """All of it; what is wrong is in the report."""
         self._report.unknown_keys("", self._values, names_of(FileKeys))
-        self._note_later_parts()
         data = self._data_folder()
         server = self.read_server()
         agents = self._agents(offer)
@@ -235,7 +234,10 @@ class _Reader:
             log=self._section(LogSettings, "log"),
             push=self._section(PushSettings, "push"),
             openclaw=self._object(self._values, "openclaw"),
+            outbound=self._object(self._values, "outbound"),
+            tools=self._section(ToolSettings, "tools"),
         )
+        self._note_later_parts(settings)
         self._check_together(settings)
         return settings
 
@@ -245,10 +247,11 @@ class _Reader:
     def _object(self, values: JsonObject, path: str) -> JsonObject:
         return self._report.as_object(path, values.get(path.rpartition(".")[2], {}))
 
-    def _note_later_parts(self) -> None:
-        for key in LATER:
-            if key in self._values and self._report.as_object(key, self._values[key]):
-                self._report.warning(key, "is not available in this version", "unavailable")
+    def _note_later_parts(self, settings: Settings) -> None:
+        given = {"opt": self._object(self._values, "opt")}
+        given["tools.agentToAgent"] = settings.tools.agent_to_agent
+        for path in (path for path, value in given.items() if value):
+            self._report.warning(path, "is not available in this version", "unavailable")
 
     def read_local(self) -> LocalGateway:
         """Where the gateway listens, and where it keeps its things."""

@@ -128,6 +128,22 @@ class PushSettings(Section, frozen=True):
     per_task: Annotated[Count, Meta(description="Configurations of one task.")] = 16
 
 
+class ToolSettings(Section, frozen=True):
+    """How tools are offered to agents, programs and people; each caller needs a tool token."""
+
+    http: Annotated[bool, Meta(description="Offer tools at /tools.")] = True
+    mcp: Annotated[bool, Meta(description="Offer tools over MCP at /mcp.")] = True
+    body_bytes: Annotated[Count, Meta(description="Largest request body.")] = 1_048_576
+    per_token_calls: Annotated[
+        Count, Meta(description="Calls with one token at the same time.")
+    ] = 32
+    sessions: Annotated[Count, Meta(description="Open MCP sessions.")] = 256
+    agent_to_agent: Annotated[JsonObject, Meta(description="Not available in this version.")] = {}
+
+
+NO_TOOLS = ToolSettings(http=False, mcp=False)
+
+
 class LogSettings(Section, frozen=True):
     """What is written to the log, and how."""
 
@@ -200,7 +216,8 @@ class Settings(Section, frozen=True):
     """Everything that can be set, complete and checked.
 
     `accounts` are in order of their ids; `agents` and `peers` are keyed by id and name. `openclaw`
-    is that section as it was written; what comes of it is among the agents and accounts.
+    is that section as it was written; what comes of it is among the agents and accounts. `outbound`
+    is as it was written, too: the part that calls remote agents reads it.
     """
 
     data: Path
@@ -215,6 +232,8 @@ class Settings(Section, frozen=True):
     log: LogSettings
     push: PushSettings = PushSettings()
     openclaw: JsonObject = {}
+    outbound: JsonObject = {}
+    tools: ToolSettings = NO_TOOLS
 
     @property
     def default_account(self) -> Account:

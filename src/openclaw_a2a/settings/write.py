@@ -1,4 +1,4 @@
-"""Adds one key to the settings file and leaves everything a person wrote as it is."""
+"""Adds to the settings file and leaves everything a person wrote as it is."""
 
 import os
 import re
@@ -18,7 +18,7 @@ _BEFORE_ROOT = re.compile(r"(?:\s|//[^\n]*(?:\n|$)|/\*.*?\*/)*\{", re.DOTALL)
 
 
 class Addition(msgspec.Struct, frozen=True):
-    """A section to be added to a file; `text` is empty when the file has it already.
+    """Lines to be added to a file; `text` is empty when the file has them already.
 
     `is_possible` is false when the file is such that a person has to add the lines.
     """
@@ -29,13 +29,13 @@ class Addition(msgspec.Struct, frozen=True):
     whole: str = ""
 
     def write(self) -> None:
-        """Put the section into the file, in one step. Raises: SettingsInvalid."""
+        """Put the lines into the file, in one step. Raises: SettingsInvalid."""
         target = Path(os.path.realpath(self.path))
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             mode = target.stat().st_mode & 0o777 if target.exists() else 0o600
             handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-            with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            with os.fdopen(handle, "w", encoding="utf-8", newline="") as stream:
                 stream.write(self.whole)
                 stream.flush()
                 os.fsync(stream.fileno())
@@ -44,7 +44,7 @@ class Addition(msgspec.Struct, frozen=True):
         except OSError as error:
             reason = error.strerror or str(error)
             raise SettingsInvalid(
-                f"{self.path} cannot be written: {reason}; add the section openclaw by hand"
+                f"{self.path} cannot be written: {reason}; change it by hand"
             ) from None
 
 
@@ -53,18 +53,18 @@ def plan_addition(path: Path | None, openclaw_config: Path) -> Addition:
 
     Without a path it is the file in the user's config folder.
     """
-    place = path or _user_file()
+    place = path or user_file()
     lines = _section(openclaw_config)
-    text = _text(place)
+    text = text_of(place)
     if text is None:
         return Addition(place, lines, is_possible=not place.exists(), whole=f"{{\n{lines}}}\n")
-    values = _parsed(text)
+    values = parsed(text)
     if is_object(values) and "openclaw" in values:
         return Addition(place, "")
     root = _BEFORE_ROOT.match(text)
     whole = "" if root is None else f"{text[: root.end()]}\n{lines}{_rest(text[root.end() :])}"
     # What comes out must say what it said before, and the section: else hands off.
-    after = _parsed(whole)
+    after = parsed(whole)
     same = is_object(values) and is_object(after) and {**values, **_only(after)} == after
     return Addition(place, lines, is_possible=same and "openclaw" in after, whole=whole)
 
@@ -73,7 +73,8 @@ def _only(values: dict[str, Json]) -> dict[str, Json]:
     return {"openclaw": values["openclaw"]} if "openclaw" in values else {}
 
 
-def _user_file() -> Path:
+def user_file() -> Path:
+    """The settings file in the user's config folder, whether it is there or not."""
     return platformdirs.user_config_path("openclaw-a2a", appauthor=False) / FILE_NAME
 
 
@@ -93,14 +94,16 @@ def _rest(text: str) -> str:
     return text[1:] if text.startswith("\n") else text
 
 
-def _text(path: Path) -> str | None:
+def text_of(path: Path) -> str | None:
+    """The text of a file as it is, line ends too; None when it cannot be read."""
     try:
-        return path.read_text(encoding="utf-8-sig")
+        return path.read_bytes().decode("utf-8-sig")
     except (OSError, ValueError):
         return None
 
 
-def _parsed(text: str) -> Json:
+def parsed(text: str) -> Json:
+    """The value of a JSON5 text; None when it is none."""
     try:
         return pyjson5.decode(text)
     except pyjson5.Json5Exception:

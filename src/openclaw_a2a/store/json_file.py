@@ -18,6 +18,7 @@ from openclaw_a2a.ports import (
     Accepted,
     Commit,
     DeliveryPage,
+    KeptRecord,
     Known,
     RecentHead,
     Retention,
@@ -35,8 +36,10 @@ from openclaw_a2a.store.json_lines import (
     CommitLine,
     DeliveryLine,
     DropLine,
+    DropRecordLine,
     ForgetLine,
     ProgressLine,
+    RecordLine,
     RenewLine,
     StartLine,
     SubmitLine,
@@ -194,9 +197,9 @@ class JsonFileStore:
         return self._written(line, is_deletable)
 
     async def forget(self, retention: Retention) -> int:
-        """Delete ended tasks and old messages; how many tasks went."""
+        """Delete ended tasks, old messages and records; how many tasks went."""
         gone = tuple(self._ahead.forgettable(retention))
-        await self._put(ForgetLine(gone, retention.messages_before))
+        await self._put(ForgetLine(gone, retention.messages_before, retention.records_before))
         return len(gone)
 
     def put_delivery(self, delivery: Delivery, *, within: int) -> Awaitable[bool]:
@@ -228,6 +231,18 @@ class JsonFileStore:
     ) -> list[Delivery]:
         """Deliveries in a state, in order of their ids."""
         return self._shown.deliveries.in_state(state, after=after, limit=limit)
+
+    def put_record(self, record: KeptRecord) -> Awaitable[None]:
+        """Keep a record, in the place of one of its kind with its id."""
+        return self._put(RecordLine(record))
+
+    def drop_record(self, kind: str, record_id: str) -> Awaitable[bool]:
+        """Forget a record; False when there was none."""
+        return self._put(DropRecordLine(kind, record_id))
+
+    async def read_records(self, kind: str) -> list[KeptRecord]:
+        """All records of a kind, the one put last at the end."""
+        return self._shown.records.of_kind(kind)
 
     def _put(self, line: AnyLine, *, change: Commit | None = None) -> "asyncio.Future[Any]":
         """Take a write: decided now, on top of all before it, and told when it is durable."""

@@ -9,7 +9,7 @@ from openclaw_a2a.model.delivery import Delivery, DeliveryId
 from openclaw_a2a.model.errors import LeaseLost
 from openclaw_a2a.model.ids import OwnerId, RunId, TaskId
 from openclaw_a2a.model.stored import RunRecord
-from openclaw_a2a.ports import Accepted, Commit, Known, Submission
+from openclaw_a2a.ports import Accepted, Commit, KeptRecord, Known, Submission
 from openclaw_a2a.store.ledger import Ledger, MessageKey, MessageRow
 
 
@@ -92,10 +92,12 @@ class ForgetLine(Line, frozen=True, tag="forget"):
 
     tasks: tuple[TaskId, ...]
     messages_before: datetime | None = None
+    records_before: datetime | None = None
 
     def apply(self, ledger: Ledger) -> None:
         """Let them go."""
         ledger.forget(self.tasks, self.messages_before)
+        ledger.records.forget(self.records_before)
 
 
 class RunLine(Line, frozen=True, tag="run"):
@@ -152,6 +154,27 @@ class DropLine(Line, frozen=True, tag="drop"):
         return ledger.deliveries.drop(self.delivery_id)
 
 
+class RecordLine(Line, frozen=True, tag="record"):
+    """A record was put."""
+
+    record: KeptRecord
+
+    def apply(self, ledger: Ledger) -> None:
+        """Keep it."""
+        ledger.records.put(self.record)
+
+
+class DropRecordLine(Line, frozen=True, tag="drop-record"):
+    """A record was let go."""
+
+    kind: str
+    record_id: str
+
+    def apply(self, ledger: Ledger) -> bool:
+        """Let it go."""
+        return ledger.records.drop(self.kind, self.record_id)
+
+
 AnyLine = (
     SubmitLine
     | CommitLine
@@ -165,6 +188,8 @@ AnyLine = (
     | DeliveryLine
     | ProgressLine
     | DropLine
+    | RecordLine
+    | DropRecordLine
 )
 
 _encoder = msgspec.json.Encoder()
@@ -182,11 +207,12 @@ def decode_line(text: bytes) -> AnyLine:
 
 
 def standing_lines(ledger: Ledger) -> bytes:
-    """A log that holds what the record files do not: live runs, known messages, deliveries."""
+    """A log that holds what the record files do not: live runs, messages, deliveries, records."""
     runs = sorted(ledger.runs.values(), key=lambda run: run.ticket)
     lines: list[AnyLine] = [RunLine(run) for run in runs]
     lines += [MessageLine(key, row) for key, row in ledger.messages.items()]
     lines += [DeliveryLine(delivery) for delivery in ledger.deliveries.all()]
+    lines += [RecordLine(record) for record in ledger.records.all()]
     return b"".join(map(encode_line, lines))
 
 

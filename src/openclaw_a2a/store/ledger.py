@@ -27,6 +27,7 @@ from openclaw_a2a.ports import (
 from openclaw_a2a.store import refusals
 from openclaw_a2a.store.delivery_rows import DeliveryRows
 from openclaw_a2a.store.ordered import OrderedNames, TaskOrder
+from openclaw_a2a.store.record_rows import RecordRows
 
 MessageKey = tuple[str, str, str]
 """Principal, account, message id: what an idempotency record is found by."""
@@ -77,6 +78,7 @@ class Ledger:
         self.runs: dict[RunId, RunRecord] = {}
         self.messages: dict[MessageKey, MessageRow] = {}
         self.deliveries = DeliveryRows()
+        self.records = RecordRows()
         self._ticket = 0
         self._order = TaskOrder()
         self._message_times = OrderedNames()
@@ -244,6 +246,7 @@ class Ledger:
             copy.put_message(key, message)
         copy.runs.update(self.runs)
         copy.deliveries = DeliveryRows(self.deliveries.all())
+        copy.records = RecordRows(self.records.all())
         copy._ticket = self._ticket
         return copy
 

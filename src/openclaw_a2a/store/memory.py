@@ -14,6 +14,7 @@ from openclaw_a2a.ports import (
     Accepted,
     Commit,
     DeliveryPage,
+    KeptRecord,
     Known,
     RecentHead,
     Retention,
@@ -109,9 +110,10 @@ class MemoryStore:
         return _settled(lambda: self._ledger.delete_task(scope, task_id))
 
     async def forget(self, retention: Retention) -> int:
-        """Delete ended tasks and old messages; how many tasks went."""
+        """Delete ended tasks, old messages and records; how many tasks went."""
         gone = self._ledger.forgettable(retention)
         self._ledger.forget(gone, retention.messages_before)
+        self._ledger.records.forget(retention.records_before)
         return len(gone)
 
     def put_delivery(self, delivery: Delivery, *, within: int) -> Awaitable[bool]:
@@ -143,6 +145,18 @@ class MemoryStore:
     ) -> list[Delivery]:
         """Deliveries in a state, in order of their ids."""
         return self._ledger.deliveries.in_state(state, after=after, limit=limit)
+
+    def put_record(self, record: KeptRecord) -> Awaitable[None]:
+        """Keep a record, in the place of one of its kind with its id."""
+        return _settled(lambda: self._ledger.records.put(record))
+
+    def drop_record(self, kind: str, record_id: str) -> Awaitable[bool]:
+        """Forget a record; False when there was none."""
+        return _settled(lambda: self._ledger.records.drop(kind, record_id))
+
+    async def read_records(self, kind: str) -> list[KeptRecord]:
+        """All records of a kind, the one put last at the end."""
+        return self._ledger.records.of_kind(kind)
 
 
 def _settled(write: Callable[[], Outcome]) -> "asyncio.Future[Outcome]":

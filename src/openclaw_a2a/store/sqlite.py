@@ -20,6 +20,7 @@ from openclaw_a2a.ports import (
     Accepted,
     Commit,
     DeliveryPage,
+    KeptRecord,
     Known,
     RecentHead,
     Retention,
@@ -27,7 +28,7 @@ from openclaw_a2a.ports import (
     TaskPage,
     TaskQuery,
 )
-from openclaw_a2a.store import refusals, sqlite_chores, sqlite_deliveries
+from openclaw_a2a.store import refusals, sqlite_chores, sqlite_deliveries, sqlite_records
 from openclaw_a2a.store.file_lock import FileLock
 from openclaw_a2a.store.group_writer import GroupWriter, failed
 from openclaw_a2a.store.ledger import message_key
@@ -156,10 +157,11 @@ class SqliteStore:
         return self._put(sqlite_chores.delete_task, sqlite_chores.Deletion(scope, task_id))
 
     async def forget(self, retention: Retention) -> int:
-        """Delete ended tasks and old messages; how many tasks went."""
+        """Delete ended tasks, old messages and records; how many tasks went."""
         # In portions, so that a long backlog does not hold up other writes.
         gone = await self._in_portions(sqlite_chores.forget_tasks, retention, retention.limit)
         await self._in_portions(sqlite_chores.forget_messages, retention, None)
+        await self._in_portions(sqlite_records.forget, retention, None)
         return gone
 
     def put_delivery(self, delivery: Delivery, *, within: int) -> Awaitable[bool]:
@@ -191,6 +193,18 @@ class SqliteStore:
     ) -> list[Delivery]:
         """Deliveries in a state, in order of their ids."""
         return self._read(lambda reader: reader.deliveries.in_state(state, after, limit))
+
+    def put_record(self, record: KeptRecord) -> Awaitable[None]:
+        """Keep a record, in the place of one of its kind with its id."""
+        return self._put(sqlite_records.put, record)
+
+    def drop_record(self, kind: str, record_id: str) -> Awaitable[bool]:
+        """Forget a record; False when there was none."""
+        return self._put(sqlite_records.drop, sqlite_records.Name(kind, record_id))
+
+    async def read_records(self, kind: str) -> list[KeptRecord]:
+        """All records of a kind, the one put last at the end."""
+        return self._read(lambda reader: reader.read_records(kind))
 
     async def _in_portions(
         self,

@@ -11,8 +11,8 @@ from openclaw_a2a.model.ids import MessageId, TaskId
 from openclaw_a2a.model.states import is_active
 from openclaw_a2a.model.stored import Entry, StoredTask, TaskHead
 from openclaw_a2a.model.turn import Scope
-from openclaw_a2a.ports import Known, RecentHead, TaskPage, TaskQuery
-from openclaw_a2a.store import refusals
+from openclaw_a2a.ports import KeptRecord, Known, RecentHead, TaskPage, TaskQuery
+from openclaw_a2a.store import refusals, sqlite_records
 from openclaw_a2a.store.columns import (
     CODE_OF,
     STATE_OF,
@@ -104,6 +104,10 @@ class SqliteReader:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self.deliveries = DeliveryReader(connection)
+
+    def read_records(self, kind: str) -> list[KeptRecord]:
+        """All records of a kind, the one put last at the end."""
+        return sqlite_records.of_kind(self._connection, kind)
 
     def message_keys(self) -> Iterator[MessageKey]:
         """What every message is found by."""

@@ -1,0 +1,121 @@
+"""Makes the tools that the settings turn on: today the calling of remote agents."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import msgspec
+import structlog
+
+from openclaw_a2a.app.outbound_section import PATH
+from openclaw_a2a.model.errors import Problem, SettingsInvalid
+from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.outbound.config import OutboundConfig
+from openclaw_a2a.outbound.failure import RemoteFailure
+from openclaw_a2a.outbound.handles import HandleKeeper
+from openclaw_a2a.outbound.results import Results
+from openclaw_a2a.ports import Clock
+from openclaw_a2a.runtime.ids import new_id
+from openclaw_a2a.settings import Settings
+from openclaw_a2a.settings.inherited import inherited_variables
+from openclaw_a2a.tools.table import OnUpdate, Tool, ToolCaller, ToolTable
+from openclaw_a2a.tools.updates import stop
+
+if TYPE_CHECKING:
+    import httpx
+
+    from openclaw_a2a.outbound.remote_agent import RemoteAgent
+
+log = structlog.get_logger(__name__)
+
+FOLDER = "results"
+_SWEEP_S = 3600.0
+
+
+class Offer(msgspec.Struct, frozen=True):
+    """The tools there are, and what was too large to be told at once."""
+
+    table: ToolTable
+    results: Results
+
+
+class Surrounding(msgspec.Struct, frozen=True):
+    """What tools need from around them; None: this process's own."""
+
+    clock: Clock
+    environment: Mapping[str, str] | None = None
+    keeper: HandleKeeper | None = None
+
+
+@asynccontextmanager
+async def open_offer(
+    settings: Settings, config: OutboundConfig, around: Surrounding
+) -> AsyncGenerator[Offer]:
+    """The tools of these settings, as long as the context lasts. Raises: SettingsInvalid."""
+    results = Results(
+        settings.data / FOLDER,
+        limit=config.policy.max_result_bytes,
+        keep=timedelta(milliseconds=config.task_handles.ttl_ms),
+        now=around.clock.now,
+    )
+    if not config.enabled:
+        yield Offer(ToolTable(), results)
+        return
+    # The client of A2A takes long to load, so it is loaded for those who use it.
+    from openclaw_a2a.outbound.bounds import bounded_client
+
+    sweeping = asyncio.create_task(_sweep(results, around.clock))
+    try:
+        async with bounded_client(settings.limits.artifact_bytes) as client:
+            agent = _build(config, client, around)
+            try:
+                await agent.open()
+                yield Offer(ToolTable([_tool(agent, results)]), results)
+            finally:
+                await agent.close()
+    finally:
+        await stop(sweeping)
+
+
+def _build(
+    config: OutboundConfig, client: "httpx.AsyncClient", around: Surrounding
+) -> "RemoteAgent":
+    from openclaw_a2a.outbound.remote_agent import RemoteAgent
+
+    try:
+        return RemoteAgent(
+            config,
+            client,
+            now=around.clock.now,
+            new_id=new_id,
+            environment=inherited_variables(around.environment),
+            keeper=around.keeper,
+        )
+    except RemoteFailure as failure:
+        problem = Problem(f"{PATH}.targets", failure.message, "unsupported")
+        raise SettingsInvalid(f"{problem.path}: {problem.message}", problems=(problem,)) from None
+
+
+def _tool(agent: "RemoteAgent", results: Results) -> Tool:
+    from openclaw_a2a.outbound.remote_agent import LABEL, NAME
+
+    async def run(arguments: Json, caller: ToolCaller, tell: OnUpdate) -> JsonObject:
+        envelope = await agent.execute(arguments, tell)
+        try:
+            return await asyncio.to_thread(results.fit, envelope, caller.name)
+        except OSError as error:  # the answer is too large for a model, but it is there
+            log.warning("result-not-kept", tool=NAME, reason=str(error))
+            return envelope
+
+    return Tool(NAME, LABEL, agent.description, agent.schema, run)
+
+
+async def _sweep(results: Results, clock: Clock) -> None:
+    while True:
+        try:
+            await asyncio.to_thread(results.forget_old)
+        except OSError as error:
+            log.warning("results-not-forgotten", reason=str(error))
+        await clock.sleep(_SWEEP_S)

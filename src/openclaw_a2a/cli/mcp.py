@@ -1,0 +1,108 @@
+"""`mcp`: offer the tools over MCP on standard input and output."""
+
+import asyncio
+from contextlib import AsyncExitStack, suppress
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlsplit
+
+from cyclopts import Parameter
+
+from openclaw_a2a.cli.failure import DONE
+from openclaw_a2a.cli.operator import OWN_GATEWAY, OwnGateway
+from openclaw_a2a.cli.output import say
+from openclaw_a2a.cli.target import clean_address
+from openclaw_a2a.inbound.operator_token import read_token
+from openclaw_a2a.model.errors import AgentUnavailable, InvalidRequest
+from openclaw_a2a.settings import Settings, base_url, is_loopback, load_settings, read_surroundings
+from openclaw_a2a.tools.doorkeeper import OPERATOR
+from openclaw_a2a.tools.tokens import PREFIX
+
+if TYPE_CHECKING:
+    from openclaw_a2a.tools.table import ToolTable
+
+_NO_TOKEN = {
+    "code": "usage",
+    "nextStep": "Make one where it runs: openclaw-a2a token create --tool NAME",
+}
+_TURN_ON = "Set outbound.enabled to true in the settings, then check: openclaw-a2a config check"
+
+
+def mcp(
+    *,
+    own: OwnGateway = OWN_GATEWAY,
+    token: Annotated[
+        str | None,
+        Parameter(help="A tool token; left out: OPENCLAW_A2A_TOKEN, or the operator's own."),
+    ] = None,
+) -> int:
+    """Offer the tools over MCP on standard input and output.
+
+    The calls are made by the gateway when it runs, so that the work can be followed later, also
+    after a restart; otherwise by this command itself, with the same settings.
+    """
+    overrides = {"data": str(own.data.expanduser().absolute())} if own.data else {}
+    settings = load_settings(own.config, overrides=overrides).settings
+
+    from openclaw_a2a.app.logs import configure_logs
+
+    configure_logs(settings.log)
+    asyncio.run(_serve(settings, own, token))
+    return DONE
+
+
+async def _serve(settings: Settings, own: OwnGateway, token: str | None) -> None:
+    async with AsyncExitStack() as parts:
+        table = await _through_gateway(parts, settings, own, token=token)
+        if table is None:
+            table = await _in_process(parts, settings)
+            say("No gateway answers: the calls are made here, and handles end with this process.")
+        if not len(table):
+            raise InvalidRequest(
+                "there are no tools to offer", details={"code": "no-tools", "nextStep": _TURN_ON}
+            )
+        from openclaw_a2a.tools.mcp_server import serve_stdio
+
+        await serve_stdio(table, OPERATOR)
+
+
+async def _through_gateway(
+    parts: AsyncExitStack, settings: Settings, own: OwnGateway, *, token: str | None
+) -> "ToolTable | None":
+    """The tools of the gateway; None when none runs and nobody asked for a certain one."""
+    from openclaw_a2a.tools.forward import open_forwarded
+
+    named = own.url or read_surroundings().url
+    address = clean_address(named or base_url(settings.server.host, settings.server.port))
+    shown = token or _token(settings, address)
+    if shown is None and named:
+        raise InvalidRequest(f"{address} wants a tool token", details=_NO_TOKEN)
+    if shown is None:
+        return None
+    try:
+        return await parts.enter_async_context(open_forwarded(address, shown))
+    except AgentUnavailable:
+        if own.url:
+            raise
+        return None
+
+
+async def _in_process(parts: AsyncExitStack, settings: Settings) -> "ToolTable":
+    from openclaw_a2a.app.gateway import SystemClock
+    from openclaw_a2a.app.offer import Surrounding, open_offer
+    from openclaw_a2a.app.outbound_section import read_outbound
+
+    config = read_outbound(settings.outbound).config
+    opening = open_offer(settings, config, Surrounding(SystemClock()))
+    return (await parts.enter_async_context(opening)).table
+
+
+def _token(settings: Settings, address: str) -> str | None:
+    """A tool token of the environment, else the operator's, which never leaves this machine."""
+    given = read_surroundings().token
+    if given and given.startswith(PREFIX):
+        return given
+    if not is_loopback(urlsplit(address).hostname or ""):
+        return None
+    with suppress(OSError, ValueError):
+        return read_token(settings.data)
+    return None

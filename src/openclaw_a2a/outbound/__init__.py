@@ -1,0 +1,1 @@
+"""The outbound half: agents find, call and follow remote A2A agents through one tool."""

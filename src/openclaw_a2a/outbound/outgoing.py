@@ -1,0 +1,115 @@
+"""From a checked request to what goes on the wire (1.0 spelling)."""
+
+import re
+from collections.abc import Mapping
+
+from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.outbound.config import Auth, Policy
+from openclaw_a2a.outbound.failure import Code, RemoteFailure
+from openclaw_a2a.outbound.variables import substitute
+
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")
+_HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
+_NOT_OURS = frozenset(
+    {"host", "content-length", "transfer-encoding", "connection", "accept-encoding", "upgrade"}
+)
+
+
+def output_modes(request: JsonObject, policy: Policy) -> list[str]:
+    """The output modes this send accepts; empty means no preference."""
+    if "accepted_output_modes" in request:
+        return list(request["accepted_output_modes"])
+    return list(policy.accepted_output_modes)
+
+
+def send_request(
+    request: JsonObject, policy: Policy, *, task_id: str | None, context_id: str | None
+) -> JsonObject:
+    """The SendMessageRequest for a send; `message_id` is in the request by now."""
+    message: JsonObject = {
+        "messageId": request["message_id"],
+        "role": "ROLE_USER",
+        "parts": [_part(part) for part in request["parts"]],
+    }
+    _put(message, "taskId", task_id)
+    _put(message, "contextId", context_id)
+    _put(message, "referenceTaskIds", request.get("reference_task_ids"))
+    configuration: JsonObject = {}
+    _put(configuration, "acceptedOutputModes", output_modes(request, policy) or None)
+    if request.get("task_requirement") == "required" or request.get("blocking") is False:
+        configuration["returnImmediately"] = True
+    _put(configuration, "historyLength", request.get("history_length"))
+    if "push_notification_config" in request:
+        configuration["taskPushNotificationConfig"] = _push(request["push_notification_config"])
+    # Sent also when it is empty: over some transports of 0.3 its absence means not to wait.
+    outgoing: JsonObject = {"message": message, "configuration": configuration}
+    _put(outgoing, "metadata", request.get("metadata"))
+    return outgoing
+
+
+def headers(
+    parameters: Mapping[str, str], auth: Auth | None, environment: Mapping[str, str]
+) -> dict[str, str]:
+    """The request headers: service parameters, and who we are. Raises: RemoteFailure.
+
+    Their names are in lower case, so that none is sent twice in two spellings; who we are is
+    never left to a parameter.
+    """
+    sent: dict[str, str] = {}
+    for name, value in parameters.items():
+        sent[name.strip().lower()] = substitute(value, environment)
+    if auth is not None and auth.kind == "bearer":
+        sent["authorization"] = f"Bearer {substitute(auth.token, environment)}"
+    elif auth is not None:
+        sent["x-api-key"] = substitute(auth.token, environment)
+    for name, value in sent.items():
+        _check_header(name, value)
+    return sent
+
+
+def _check_header(name: str, value: str) -> None:
+    is_name = _HEADER_NAME.fullmatch(name) is not None and name not in _NOT_OURS
+    if is_name and _HEADER_VALUE.fullmatch(value) is not None:
+        return
+    raise RemoteFailure(
+        Code.PEER,
+        f'"{name[:60]}" cannot be sent as a header with the value it has',
+        {
+            "errorName": "InvalidServiceParameter",
+            "hint": "a service parameter is one line of plain characters, and no header that "
+            "HTTP itself uses",
+        },
+    )
+
+
+def _part(part: JsonObject) -> JsonObject:
+    shown: JsonObject = {}
+    if part["kind"] == "text":
+        shown["text"] = part["text"]
+    elif part["kind"] == "data":
+        shown["data"] = part["data"]
+    else:
+        if "uri" in part:
+            shown["url"] = part["uri"]
+        else:
+            shown["raw"] = part["bytes"]
+        _put(shown, "filename", part.get("name"))
+        _put(shown, "mediaType", part.get("mime_type"))
+    _put(shown, "metadata", part.get("metadata"))
+    return shown
+
+
+def _push(config: JsonObject) -> JsonObject:
+    shown: JsonObject = {"url": config["url"]}
+    _put(shown, "id", config.get("id"))
+    _put(shown, "token", config.get("token"))
+    authentication = config.get("authentication")
+    if authentication is not None:
+        shown["authentication"] = {"scheme": authentication["schemes"][0]}
+        _put(shown["authentication"], "credentials", authentication.get("credentials"))
+    return shown
+
+
+def _put(holder: JsonObject, key: str, value: Json) -> None:
+    if value is not None:
+        holder[key] = value

@@ -1,0 +1,137 @@
+"""Results that are too large for a model: cut, with the rest kept in files for a while."""
+
+import contextlib
+import hashlib
+import re
+import secrets
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import cast
+
+import msgspec
+
+from openclaw_a2a.model.ids import Json, JsonObject
+
+_REF = re.compile(r"res_[A-Za-z0-9_-]{20,64}")
+_CONTENTS = ("text", "bytes")
+_LEAST = 256
+"""Texts that are shorter are never cut."""
+
+
+class Excerpt(msgspec.Struct, frozen=True):
+    """Some bytes of a kept result, and how many there are in all."""
+
+    content: bytes
+    total: int
+
+
+class Results:
+    """The files of one folder; each belongs to who asked for it and goes after its time."""
+
+    def __init__(
+        self, folder: Path, *, limit: int, keep: timedelta, now: Callable[[], datetime]
+    ) -> None:
+        self._folder = folder
+        self._limit = limit
+        self._keep = keep
+        self._now = now
+
+    def fit(self, envelope: JsonObject, owner: str) -> JsonObject:
+        """The envelope within the limit: the longest texts are cut and say where the rest is."""
+        size = len(msgspec.json.encode(envelope))
+        if size <= self._limit:
+            return envelope
+        room = max(_LEAST, self._limit // (2 * max(1, _count_long(envelope))))
+        return cast("JsonObject", _Cutter(self, owner, room).cut(envelope))
+
+    def keep(self, text: str, owner: str) -> str:
+        """Keep a text; the reference under which its owner finds it."""
+        reference = f"res_{secrets.token_urlsafe(24)}"
+        folder = self._folder_of(owner)
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        (folder / reference).write_bytes(text.encode("utf-8", "replace"))
+        return reference
+
+    def read(self, reference: str, owner: str, *, start: int, count: int) -> Excerpt | None:
+        """Some bytes of a kept text; None when this owner has none under the reference."""
+        if not _REF.fullmatch(reference):
+            return None
+        path = self._folder_of(owner) / reference
+        try:
+            with path.open("rb") as stream:
+                total = path.stat().st_size
+                stream.seek(min(start, total))
+                return Excerpt(stream.read(count), total)
+        except FileNotFoundError:
+            return None
+
+    def forget_old(self) -> int:
+        """Delete what is past its time; how many files went."""
+        before = (self._now() - self._keep).timestamp()
+        gone = 0
+        for path in self._folder.glob("*/res_*"):
+            with contextlib.suppress(FileNotFoundError):
+                if path.stat().st_mtime < before:
+                    path.unlink()
+                    gone += 1
+        return gone
+
+    def _folder_of(self, owner: str) -> Path:
+        return self._folder / hashlib.sha256(owner.encode()).hexdigest()[:16]
+
+
+class _Cutter:
+    """Cuts every long text of one envelope; the same text is kept once."""
+
+    def __init__(self, results: Results, owner: str, room: int) -> None:
+        self._results = results
+        self._owner = owner
+        self._room = room
+        self._kept: dict[str, str] = {}
+
+    def cut(self, value: Json) -> Json:
+        if isinstance(value, dict):
+            return self._cut_object(cast("JsonObject", value))
+        if isinstance(value, list):
+            return [self.cut(item) for item in cast("list[Json]", value)]
+        return value
+
+    def _cut_object(self, value: JsonObject) -> JsonObject:
+        shown: JsonObject = {}
+        for key, member in value.items():
+            if isinstance(member, str) and len(member) > self._room:
+                shown[key] = self._shorten(member, key)
+                if key in _CONTENTS:
+                    shown["artifact_ref"] = self._reference(member)
+            else:
+                shown[key] = self.cut(member)
+        return shown
+
+    def _shorten(self, text: str, key: str) -> str:
+        begin = text[: self._room]
+        if key == "bytes":
+            return begin[: len(begin) - len(begin) % 4]
+        told = self._reference(text)
+        return f"{begin}\n[cut here: {told['total_bytes']} bytes in all; {told['read']}]"
+
+    def _reference(self, text: str) -> JsonObject:
+        if text not in self._kept:
+            self._kept[text] = self._results.keep(text, self._owner)
+        reference = self._kept[text]
+        shown = len(text[: self._room].encode("utf-8", "replace"))
+        return {
+            "ref": reference,
+            "total_bytes": len(text.encode("utf-8", "replace")),
+            "read": f"GET /results/{reference}?from={shown}&bytes={max(shown, 65536)} has the rest",
+        }
+
+
+def _count_long(value: Json) -> int:
+    if isinstance(value, str):
+        return int(len(value) > _LEAST)
+    if isinstance(value, dict):
+        return sum(map(_count_long, cast("JsonObject", value).values()))
+    if isinstance(value, list):
+        return sum(map(_count_long, cast("list[Json]", value)))
+    return 0

@@ -1,0 +1,13 @@
+-- Records: small things that parts of the gateway keep for a while.
+
+-- A record that is put again gets a new number: the numbers tell which was put last.
+CREATE TABLE record (
+  number INTEGER PRIMARY KEY,
+  kind TEXT NOT NULL,
+  id TEXT NOT NULL,
+  body BLOB NOT NULL,
+  expires_at INTEGER NOT NULL,
+  UNIQUE (kind, id)
+) STRICT;
+
+CREATE INDEX record_by_end ON record (expires_at);

@@ -1,0 +1,1 @@
+"""Tools that agents, programs and people may call, and the ways to call them."""

@@ -1,0 +1,82 @@
+"""The tools over MCP at `/mcp`; the official library is loaded when the first client comes."""
+
+import asyncio
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from openclaw_a2a.model.errors import Draining
+from openclaw_a2a.tools.doorkeeper import Doorkeeper
+from openclaw_a2a.tools.http import Exchange, Message, Visit
+from openclaw_a2a.tools.table import ToolTable
+from openclaw_a2a.tools.updates import stop
+
+if TYPE_CHECKING:
+    from openclaw_a2a.tools.mcp_sessions import McpSessions
+
+PATH = "/mcp"
+
+
+class McpPages:
+    """Answers at `/mcp`."""
+
+    def __init__(
+        self, table: ToolTable, doorkeeper: Doorkeeper, *, most_sessions: int, body_bytes: int
+    ) -> None:
+        self._table = table
+        self._doorkeeper = doorkeeper
+        self._most_sessions = most_sessions
+        self._body_bytes = body_bytes
+        self._serving: asyncio.Task[None] | None = None
+        self._sessions: asyncio.Future[McpSessions] | None = None
+        self._is_closed = False
+
+    async def serve(self, exchange: Exchange, visit: Visit) -> None:
+        """Answer one request, whose body was read. Raises: Draining."""
+        sessions = await asyncio.shield(self._open())
+        rest: list[Message] = [{"type": "http.request", "body": visit.body, "more_body": False}]
+
+        async def receive() -> Message:
+            return rest.pop() if rest else await visit.receive()
+
+        async def send(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                await exchange.begin(message["status"], list(message["headers"]))
+            else:
+                await visit.send(message)
+
+        await sessions.serve(exchange.scope, receive, send, caller=visit.caller)
+
+    async def close(self) -> None:
+        """End every session; nobody is served any more."""
+        self._is_closed = True
+        if self._serving is not None:
+            await stop(self._serving)
+
+    def _open(self) -> "asyncio.Future[McpSessions]":
+        if self._is_closed:
+            raise Draining("the gateway is stopping; try again when it is back")
+        if self._sessions is None:
+            self._sessions = asyncio.get_running_loop().create_future()
+            self._serving = asyncio.create_task(self._serve(self._sessions))
+        return self._sessions
+
+    async def _serve(self, sessions: "asyncio.Future[McpSessions]") -> None:
+        """Keep the sessions in a task of their own: they outlive the request that came first."""
+        try:
+            await asyncio.to_thread(import_module, "openclaw_a2a.tools.mcp_sessions")
+            from openclaw_a2a.tools.mcp_sessions import open_sessions
+
+            async with open_sessions(
+                self._table,
+                admit=self._doorkeeper.admit,
+                most=self._most_sessions,
+                body_bytes=self._body_bytes,
+            ) as opened:
+                sessions.set_result(opened)
+                await asyncio.Event().wait()  # until `close` cancels it
+        except Exception as error:  # whoever waits for the sessions is told
+            if sessions.done():
+                raise
+            sessions.set_exception(error)
+        finally:
+            sessions.cancel()

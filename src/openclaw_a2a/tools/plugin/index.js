@@ -1,0 +1,299 @@
+// Gives OpenClaw's agents the tools of an openclaw-a2a gateway. What a tool is called comes from
+// the manifest, what it takes and does from the gateway: a tool that is added there needs one
+// name more in openclaw.plugin.json, and nothing here.
+import { readFileSync, renameSync, writeFileSync } from "node:fs";
+import * as http from "node:http";
+import * as https from "node:https";
+
+const MANIFEST = JSON.parse(
+  readFileSync(new URL("./openclaw.plugin.json", import.meta.url), "utf8"),
+);
+const USUAL_URL = MANIFEST.configSchema.properties.url.default;
+// OpenClaw 2026.9 takes the tools of a turn from a load in mode tool-discovery.
+const MODES = new Set(["full", "tool-discovery"]);
+const REFRESH_MS = 1000;
+const TABLE_MS = 5000;
+const BLANK_LINE = /\r?\n\r?\n/;
+const CONTROLS = /[\x00-\x1f\x7f]/;
+const MOST_CHARACTERS = 32 * 1024 * 1024;
+
+export default {
+  id: MANIFEST.id,
+  name: MANIFEST.name,
+  description: MANIFEST.description,
+  register(api) {
+    const mode = api.registrationMode ?? "full";
+    if (!MODES.has(mode)) {
+      log(api, "debug", "a2a.plugin.registration.deferred", { mode });
+      return;
+    }
+    const config = api.pluginConfig ?? {};
+    const table = tableOf(config, (event, facts) => log(api, "info", event, facts));
+    const wanted = MANIFEST.contracts.tools.filter((name) => config.tools?.includes(name) ?? true);
+    for (const name of wanted) {
+      api.registerTool((context) => buildTool(name, table, config, context), {
+        name,
+        optional: MANIFEST.toolMetadata?.[name]?.optional === true,
+      });
+    }
+    table.refresh();
+    log(api, "debug", "a2a.plugin.loaded", { tools: wanted, url: urlOf(config) });
+  },
+};
+
+/** The tool for one run of an agent; null when the gateway does not offer it. */
+function buildTool(name, table, config, context) {
+  table.refresh(); // for the next run: a run's tools are told without waiting
+  const offered = table.find(name);
+  if (offered === null) return null;
+  return {
+    name,
+    label: offered.label,
+    description: offered.description,
+    parameters: offered.inputSchema,
+    async execute(_callId, params, signal, onUpdate) {
+      const tell = (update) => onUpdate?.(hostResult(update));
+      return hostResult(await callTool({ name, params, config, context, signal, tell }));
+    },
+  };
+}
+
+function hostResult(envelope) {
+  return { content: [{ type: "text", text: JSON.stringify(envelope) }], details: envelope };
+}
+
+const tables = new Map();
+
+/** The one table of this config: OpenClaw loads a plugin several times. */
+function tableOf(config, tell) {
+  const key = JSON.stringify(config);
+  if (!tables.has(key)) tables.set(key, new Table(config, tell));
+  return tables.get(key);
+}
+
+/** What the gateway offers, as it was last told; a file keeps it over restarts. */
+class Table {
+  #config;
+  #tell;
+  #tools = null;
+  #text = "";
+  #asked = -Infinity;
+
+  constructor(config, tell) {
+    this.#config = config;
+    this.#tell = tell;
+    try {
+      this.#take(readFileSync(config.tableFile, "utf8"));
+    } catch {
+      // there is none, or none that can be used: the gateway tells
+    }
+  }
+
+  /** The tool; a general description while the gateway was never heard; null if not offered. */
+  find(name) {
+    if (this.#tools === null) return unheard(name, urlOf(this.#config));
+    return this.#tools.find((tool) => tool.name === name) ?? null;
+  }
+
+  /** Ask the gateway again, in the background and not too often. */
+  refresh() {
+    if (performance.now() - this.#asked < REFRESH_MS) return;
+    this.#asked = performance.now();
+    this.#ask().catch(() => {}); // what was last told stays; a call tells what is wrong
+  }
+
+  async #ask() {
+    const signal = AbortSignal.timeout(TABLE_MS);
+    const response = await request("/tools", { config: this.#config, signal, isAside: true });
+    if (response.statusCode !== 200) return response.resume();
+    const text = await wholeText(response);
+    if (text === this.#text) return;
+    this.#take(text);
+    this.#keep(text);
+    const names = this.#tools.map((tool) => tool.name);
+    const event = names.length ? "a2a.plugin.offered" : "a2a.plugin.disabled";
+    this.#tell(event, { tools: names, url: urlOf(this.#config) });
+  }
+
+  #take(text) {
+    this.#tools = JSON.parse(text).tools.filter(
+      (tool) => typeof tool.name === "string" && tool.inputSchema?.type === "object",
+    );
+    this.#text = text;
+  }
+
+  #keep(text) {
+    const path = this.#config.tableFile;
+    if (!path) return;
+    try {
+      const draft = `${path}.${process.pid}`;
+      writeFileSync(draft, text, { mode: 0o600 });
+      renameSync(draft, path);
+    } catch {
+      // it is asked again after the next start
+    }
+  }
+}
+
+function unheard(name, url) {
+  return {
+    label: name,
+    description:
+      `${name}, a tool of the openclaw-a2a gateway at ${url}, which has not answered yet. ` +
+      "A call tries again, and tells what is wrong.",
+    inputSchema: { type: "object", properties: {}, additionalProperties: true },
+  };
+}
+
+/** The envelope of one call. It never throws: whatever goes wrong is an envelope too. */
+async function callTool({ name, params, config, context, signal, tell }) {
+  const fail = (message, reason, hint) => failure({ name, params, message, reason, hint });
+  const url = urlOf(config);
+  let response;
+  try {
+    response = await request(`/tools/${name}`, { config, signal, context, body: params ?? {} });
+    const answer = await readAnswer(response, tell);
+    if (typeof answer?.ok === "boolean") return answer;
+    return refusal(answer?.error, { url, status: response.statusCode, fail });
+  } catch (error) {
+    if (signal?.aborted) return fail("the call was aborted", "aborted", AFTER_ABORT);
+    if (error instanceof TokenUnreadable) return fail(error.message, "token_unreadable", CONNECT);
+    const why = error.code ?? error.message;
+    if (response) return fail(`the gateway at ${url} broke off (${why})`, "broke_off", AFTER_BREAK);
+    return fail(`no gateway answers at ${url} (${why})`, "gateway_unreachable", START);
+  }
+}
+
+/** What a door says that did not call the tool. */
+function refusal(error, { url, status, fail }) {
+  if (status === 401 || status === 403) {
+    return fail(`the gateway at ${url} does not accept the token`, "token_refused", CONNECT);
+  }
+  if (typeof error?.message === "string") {
+    return fail(`the gateway refused the call (${error.code})`, "refused", error.message);
+  }
+  const what = `what answers at ${url} (HTTP ${status}) is no openclaw-a2a gateway`;
+  return fail(what, "not_a_gateway", "correct url in the plugin's config, or stop that program");
+}
+
+const START = "start it with: openclaw-a2a up; see what is wrong with: openclaw-a2a doctor";
+const CONNECT = "make a new token with: openclaw-a2a connect openclaw";
+const AFTER_ABORT = "the remote agent may still be at work: look with action status";
+const AFTER_BREAK =
+  "the remote agent may still be at work: look with action status and the continuation you have, " +
+  "before you send again";
+
+function failure({ name, params, message, reason, hint }) {
+  const action = typeof params?.action === "string" ? params.action : "unknown";
+  const details = { reason, hint };
+  const error = { code: "INTERNAL_ERROR", message: `${message}; ${hint}`, details };
+  return { ok: false, operation: name, action, error };
+}
+
+class TokenUnreadable extends Error {}
+
+function tokenOf(config) {
+  if (!config.tokenFile) return config.token ?? "";
+  try {
+    return readFileSync(config.tokenFile, "utf8").trim();
+  } catch (error) {
+    throw new TokenUnreadable(`the token in ${config.tokenFile} cannot be read (${error.code})`);
+  }
+}
+
+function urlOf(config) {
+  return (config.url ?? USUAL_URL).replace(/\/+$/, "");
+}
+
+/** Who calls is what OpenClaw says; what a model wrote into the arguments is no part of this. */
+function headersOf(config, context) {
+  const headers = { accept: "text/event-stream, application/json" };
+  const token = tokenOf(config);
+  if (token) headers.authorization = `Bearer ${token}`;
+  const said = {
+    "x-openclaw-session-key": context?.sessionKey,
+    "x-openclaw-agent-id": context?.agentId,
+  };
+  for (const [name, text] of Object.entries(said)) {
+    // a header carries the text's UTF-8 bytes, and no control characters
+    if (text && !CONTROLS.test(text)) headers[name] = Buffer.from(text).toString("latin1");
+  }
+  return headers;
+}
+
+// Not fetch: OpenClaw may send that through a proxy, and it gives up when an agent thinks long.
+function request(path, { config, signal, context, body, isAside = false }) {
+  return new Promise((resolve, reject) => {
+    const url = new URL(urlOf(config) + path);
+    const sent = body === undefined ? null : Buffer.from(JSON.stringify(body));
+    const headers = headersOf(config, context);
+    if (sent) headers["content-type"] = "application/json";
+    if (sent) headers["content-length"] = sent.length;
+    const asked = (url.protocol === "https:" ? https : http).request(url, {
+      method: sent ? "POST" : "GET",
+      headers,
+      signal,
+      agent: false,
+    });
+    if (isAside) asked.on("socket", (socket) => socket.unref());
+    asked.on("error", reject);
+    asked.on("response", resolve);
+    asked.end(sent);
+  });
+}
+
+/** The result; updates are told on the way. Undefined when the answer is something else. */
+async function readAnswer(response, tell) {
+  if (!(response.headers["content-type"] ?? "").startsWith("text/event-stream")) {
+    const text = await wholeText(response);
+    try {
+      return JSON.parse(text);
+    } catch {
+      return undefined;
+    }
+  }
+  for await (const { event, data } of events(response)) {
+    if (event !== "update") return JSON.parse(data);
+    tell(JSON.parse(data));
+  }
+  throw new Error("the stream ended before the result");
+}
+
+async function* events(response) {
+  let text = "";
+  for await (const piece of response.setEncoding("utf8")) {
+    const from = Math.max(0, text.length - 3);
+    text += piece;
+    checkSize(text);
+    if (!BLANK_LINE.test(text.slice(from))) continue;
+    const frames = text.split(BLANK_LINE);
+    text = frames.pop();
+    for (const frame of frames.map(readFrame)) if (frame.data) yield frame;
+  }
+}
+
+function readFrame(frame) {
+  const lines = frame.split(/\r?\n/);
+  const values = (field) =>
+    lines
+      .filter((line) => line.startsWith(`${field}:`))
+      .map((line) => line.slice(field.length + 1).trimStart());
+  return { event: values("event").at(-1), data: values("data").join("\n") };
+}
+
+async function wholeText(response) {
+  let text = "";
+  for await (const piece of response.setEncoding("utf8")) {
+    text += piece;
+    checkSize(text);
+  }
+  return text;
+}
+
+function checkSize(text) {
+  if (text.length > MOST_CHARACTERS) throw new Error(`more than ${MOST_CHARACTERS} characters`);
+}
+
+function log(api, level, event, facts) {
+  api.logger?.[level]?.(`${event} ${JSON.stringify(facts)}`);
+}

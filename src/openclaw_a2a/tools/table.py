@@ -1,0 +1,68 @@
+"""The one table of tools: what each is called, takes and does."""
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+
+import msgspec
+
+from openclaw_a2a.model.ids import AgentId, Json, JsonObject, SessionKey
+
+
+class ToolCaller(msgspec.Struct, frozen=True):
+    """Who calls a tool.
+
+    `name` is the token's. The session comes from the host an agent runs in, never from the
+    arguments a model wrote; None means that nobody vouches for one.
+    """
+
+    name: str
+    agent_id: AgentId | None = None
+    session_key: SessionKey | None = None
+
+
+OnUpdate = Callable[[JsonObject], None]
+RunTool = Callable[[Json, ToolCaller, OnUpdate], Awaitable[JsonObject]]
+
+
+class Tool(msgspec.Struct, frozen=True):
+    """A tool. It answers every call with an object and raises nothing but a cancellation."""
+
+    name: str
+    label: str
+    description: str
+    schema: JsonObject
+    run: RunTool
+
+    def listed(self) -> JsonObject:
+        """How the tool is shown to whoever may call it."""
+        return {
+            "name": self.name,
+            "label": self.label,
+            "description": self.description,
+            "inputSchema": self.schema,
+        }
+
+
+class ToolTable:
+    """The tools that are offered, by name."""
+
+    def __init__(self, tools: Iterable[Tool] = ()) -> None:
+        self._tools = {tool.name: tool for tool in tools}
+
+    def __iter__(self) -> Iterator[Tool]:
+        return iter(self._tools.values())
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+    def find(self, name: str) -> Tool | None:
+        """The tool, when it is offered."""
+        return self._tools.get(name)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names, in the order of the table."""
+        return tuple(self._tools)
+
+
+def ignore_update(_update: JsonObject) -> None:
+    """For callers who want the result only."""

@@ -1,0 +1,202 @@
+"""`targets`: what people do with the remote agents of their settings."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pyjson5
+import pytest
+
+NOBODY = "http://127.0.0.1:1"
+TOKEN = "a-token-for-the-tests-of-targets"
+
+
+@pytest.fixture
+def settings(tmp_path: Path):
+    """Write the settings file of the working directory; without targets, say where it is."""
+    path = tmp_path / "openclaw-a2a.json5"
+
+    def write(*targets: object, **more: object) -> Path:
+        path.write_text(json.dumps({"outbound": {"targets": targets, **more}}), encoding="utf-8")
+        return path
+
+    return write
+
+
+def target(alias: str, url: str, **more: object) -> dict[str, object]:
+    return {"alias": alias, "baseUrl": url, **more}
+
+
+def test_without_targets_the_list_says_how_to_add_one(command) -> None:
+    shown = command("targets", "list")
+    assert (shown.code, shown.out) == (0, "")
+    assert "openclaw-a2a targets add" in shown.err
+
+
+def test_the_list_shows_each_target_and_why_one_is_not_reachable(command, settings, asker) -> None:
+    settings(target("asker", asker, default=True), target("down", NOBODY))
+    shown = command("targets", "list")
+    heading, first, second = shown.out.splitlines()
+    assert heading.split() == ["ALIAS", "REACHABLE", "STREAMS", "NAME", "ADDRESS", "SKILLS"]
+    assert first.split() == ["asker", "*", "yes", "yes", "Asker", f"{asker}/", "Chat"]
+    assert second.split()[:3] == ["down", "no", "-"]
+    assert "down: " in shown.err
+
+
+def test_json_is_the_envelope_of_the_tool(command, settings, asker) -> None:
+    settings(target("asker", asker), target("down", NOBODY))
+    envelope = command("targets", "list", "--json").json
+    assert (envelope["ok"], envelope["operation"]) == (True, "remote_agent")
+    entries = envelope["summary"]["targets"]
+    assert [entry["target_alias"] for entry in entries] == ["asker", "down"]
+    assert "last_refresh_error" in entries[1]
+
+
+def test_a_target_is_added_to_a_new_file_and_can_be_used_at_once(
+    command, tmp_path: Path, asker
+) -> None:
+    added = command("targets", "add", "asker", asker, "--default", "--tag", "a", "--tag", "b")
+    assert added.code == 0
+    assert "openclaw-a2a targets check asker" in added.err
+    path = tmp_path / ".config" / "openclaw-a2a" / "openclaw-a2a.json5"
+    wanted = {"alias": "asker", "baseUrl": asker, "tags": ["a", "b"], "default": True}
+    assert pyjson5.decode(path.read_text())["outbound"]["targets"] == [wanted]
+    assert command("remote", "send", "count").out == "one two three\n"
+
+
+def test_what_a_person_wrote_stays_when_targets_come_and_go(command, tmp_path: Path) -> None:
+    path = tmp_path / "openclaw-a2a.json5"
+    before = "{\n  // mine\n  outbound: {\n    targets: [\n    ], // none yet\n  },\n}\n"
+    path.write_text(before, encoding="utf-8")
+    assert command("targets", "add", "ops", "https://ops.example").code == 0
+    assert "// mine" in path.read_text()
+    removed = command("targets", "remove", "ops", "--yes", "--json")
+    assert (removed.code, removed.json["removed"]) == (0, "ops")
+    assert path.read_text() == before
+
+
+def test_credentials_are_named_and_never_written(command, tmp_path: Path) -> None:
+    command("targets", "add", "a", "https://a.example", "--bearer-env", "A_TOKEN")
+    command("targets", "add", "b", "https://b.example", "--api-key-env", "B_KEY")
+    path = tmp_path / ".config" / "openclaw-a2a" / "openclaw-a2a.json5"
+    first, second = pyjson5.decode(path.read_text())["outbound"]["targets"]
+    assert first["auth"] == {"type": "bearer", "token": "${A_TOKEN}"}
+    assert second["auth"] == {"type": "apiKey", "token": "${B_KEY}"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["ops", "https://elsewhere.example"], "duplicate alias"),
+        (["new", "https://new.example", "--default"], "multiple default"),
+        (["new", "ftp://new.example"], "http"),
+        (["", "https://new.example"], "alias"),
+        (["new", "https://n.example", "--bearer-env", "A", "--api-key-env", "B"], "not both"),
+    ],
+)
+def test_a_target_that_could_not_be_read_back_is_refused(
+    command, settings, arguments: list[str], reason: str
+) -> None:
+    path = settings(target("ops", "https://ops.example", default=True))
+    before = path.read_text()
+    shown = command("targets", "add", *arguments)
+    assert shown.code == 2
+    assert shown.err.startswith("error usage: ")
+    assert reason in shown.err
+    assert path.read_text() == before
+
+
+def test_a_file_that_cannot_be_changed_safely_is_left_and_the_lines_are_told(
+    command, tmp_path: Path
+) -> None:
+    path = tmp_path / "openclaw-a2a.json5"
+    path.write_text("{ outb\\u006fund: { enabled: true } }", encoding="utf-8")
+    shown = command("targets", "add", "ops", "https://ops.example")
+    assert shown.code == 2
+    assert shown.err.startswith("error settings-by-hand: ")
+    assert '{ alias: "ops", baseUrl: "https://ops.example" }' in shown.err
+    assert "ops" not in path.read_text()
+
+
+def test_targets_of_the_environment_are_not_hidden_by_a_file(command, monkeypatch) -> None:
+    monkeypatch.setenv("OPENCLAW_A2A_OUTBOUND__TARGETS", "[{alias: 'a', baseUrl: 'http://a'}]")
+    for arguments in (["add", "b", "http://b"], ["remove", "a", "--yes"]):
+        shown = command("targets", *arguments)
+        assert shown.code == 2
+        assert "OUTBOUND__TARGETS" in shown.err
+
+
+def test_removing_asks_first_and_knows_what_there_is(command, settings) -> None:
+    path = settings(target("ops", "https://ops.example"))
+    asked = command("targets", "remove", "ops")
+    assert asked.code == 2
+    assert "--yes" in asked.err
+    unknown = command("targets", "remove", "nobody", "--yes")
+    assert unknown.code == 2
+    assert "openclaw-a2a targets list" in unknown.err
+    assert "ops" in path.read_text()
+
+
+def test_a_check_tells_how_a_target_is_spoken_to(command, settings, asker) -> None:
+    settings(target("asker", asker, preferredTransports=["HTTP+JSON"]))
+    for name in ("asker", asker):
+        shown = command("targets", "check", name)
+        assert shown.code == 0
+        assert "Asker" in shown.out
+        assert "lets us in yes" in shown.out
+    facts = command("targets", "check", "asker", "--json").json
+    assert (facts["ok"], facts["transport"], facts["protocol_version"]) == (
+        True,
+        "HTTP+JSON",
+        "1.0",
+    )
+
+
+def test_a_check_tells_whether_credentials_are_wanted_and_right(
+    command, settings, start_gateway, monkeypatch
+) -> None:
+    peers = {"alice": {"tokens": ["env:ALICE"]}}
+    gateway = start_gateway(
+        {"channels": {"a2a": {"security": {"peers": peers}}}}, env={"ALICE": TOKEN}
+    )
+    settings(target("ours", gateway.url, auth={"type": "bearer", "token": "${OUR_TOKEN}"}))
+    unset = command("targets", "check", "ours")
+    assert unset.code == 2
+    assert "Set OUR_TOKEN" in unset.err
+    monkeypatch.setenv("OUR_TOKEN", "a-wrong-token-for-the-tests")
+    wrong = command("targets", "check", "ours")
+    assert wrong.code == 1
+    assert "wants      bearer token" in wrong.out
+    assert "lets us in no" in wrong.out
+    monkeypatch.setenv("OUR_TOKEN", TOKEN)
+    right = command("targets", "check", "ours", "--json")
+    assert (right.code, right.json["is_let_in"], right.json["auth_given"]) == (0, True, "bearer")
+    assert TOKEN not in right.out
+
+
+def test_a_check_of_nobody_says_so(command, settings) -> None:
+    settings(target("down", NOBODY))
+    shown = command("targets", "check", "down")
+    assert shown.code == 3
+    assert shown.err.startswith("error A2A_SDK_ERROR: down: ")
+    assert command("targets", "check", "down", "--json").json["ok"] is False
+    assert command("targets", "check", "nowhere").code == 2
+
+
+def test_settings_that_cannot_be_read_are_told_with_their_place(command, settings) -> None:
+    settings({"alias": "a"})
+    for arguments in (["list"], ["add", "b", "http://b"]):
+        shown = command("targets", *arguments)
+        assert shown.code == 2
+        assert "baseUrl" in shown.err
+
+
+def test_help_needs_no_client_of_a2a(program) -> None:
+    for words in (["targets", "--help"], ["remote", "send", "--help"]):
+        code = (
+            f"import sys; from openclaw_a2a.cli import run; run({words});"
+            "print(sorted({name.split('.')[0] for name in sys.modules}), file=sys.stderr)"
+        )
+        done = subprocess.run([program[0], "-c", code], capture_output=True, text=True, check=True)
+        for name in ("a2a", "httpx", "google", "jsonschema_rs"):
+            assert f"'{name}'" not in done.stderr

@@ -1,0 +1,68 @@
+"""`token`: made once, listed without its text, revoked at once."""
+
+import pytest
+
+from openclaw_a2a.tools.tokens import FILE_NAME, TokenKind, ToolTokens
+
+
+def test_a_token_is_shown_once_and_is_good_until_it_is_revoked(command, tmp_path) -> None:
+    folder = tmp_path / ".openclaw-a2a"
+    made = command("token", "create", "--tool", "ann")
+    assert made.code == 0
+    text = made.out.strip()
+    assert "not shown again" in made.err
+    assert ToolTokens(folder / FILE_NAME).identify(text.encode()).name == "ann"
+    listed = command("token", "list")
+    assert "ann" in listed.out
+    assert text not in listed.out
+    assert command("token", "revoke", "ann").out == "ann  1 revoked\n"
+    assert ToolTokens(folder / FILE_NAME).identify(text.encode()) is None
+
+
+def test_a_host_has_a_token_of_its_own_kind(command, tmp_path) -> None:
+    data = ("--data", str(tmp_path / "elsewhere"))
+    made = command("token", "create", "--tool", "openclaw", "--host", "--json", *data).json
+    assert (made["name"], made["kind"]) == ("openclaw", "host")
+    tokens = ToolTokens(tmp_path / "elsewhere" / FILE_NAME)
+    assert tokens.identify(made["token"].encode()).kind is TokenKind.HOST
+    (listed,) = command("token", "list", "--json", *data).json["tokens"]
+    assert set(listed) == {"name", "kind", "createdAt"}
+    assert command("token", "list").err.startswith("Nobody has a token")
+    assert command("token", "revoke", "openclaw", "--json", *data).json == {
+        "name": "openclaw",
+        "revoked": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (("create", "--tool", "Not A Name"), 2, "error invalid-params"),
+        (("create", "--tool", "operator"), 2, "another name"),
+        (("create",), 2, "--tool"),
+        (("revoke", "nobody"), 2, "openclaw-a2a token list"),
+    ],
+)
+def test_what_cannot_be_done_is_told_with_the_next_step(command, arguments, code, says) -> None:
+    done = command("token", *arguments)
+    assert (done.code, done.out) == (code, "")
+    assert says in done.err
+
+
+def test_a_broken_file_is_told_and_left_alone(command, tmp_path) -> None:
+    path = tmp_path / ".openclaw-a2a" / FILE_NAME
+    path.parent.mkdir()
+    path.write_text("{", encoding="utf-8")
+    for arguments in (("list",), ("create", "--tool", "ann"), ("revoke", "ann")):
+        done = command("token", *arguments)
+        assert (done.code, done.out) == (1, "")
+        assert "error corrupt-record" in done.err
+        assert str(path) in done.err
+    assert path.read_text(encoding="utf-8") == "{"
+
+
+def test_a_folder_that_cannot_be_written_to_is_told(command, tmp_path) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    done = command("token", "create", "--tool", "ann", "--data", str(tmp_path / "file"))
+    assert done.code == 2
+    assert "error token-file" in done.err

@@ -1,0 +1,215 @@
+"""The tools over plain HTTP, through the door of a gateway."""
+
+import asyncio
+import json
+import re
+
+import httpx2
+import pytest
+
+from openclaw_a2a.inbound.operator_token import read_token
+from openclaw_a2a.tools.tokens import TokenKind
+
+HELLO = {"action": "send", "parts": [{"kind": "text", "text": "hello"}]}
+NEVER = {"action": "send", "target_alias": "silent", "parts": HELLO["parts"]}
+CALL = "/tools/remote_agent"
+PATIENCE_S = 20.0
+
+
+def frames(text: str) -> list[tuple[str, object]]:
+    found = []
+    for block in text.split("\n\n"):
+        lines = dict(line.split(": ", 1) for line in block.splitlines() if line[:1] not in ":")
+        if "data" in lines:
+            found.append((lines.get("event", "message"), json.loads(lines["data"])))
+    return found
+
+
+async def test_a_caller_with_a_token_sees_the_tools_and_calls_them(served) -> None:
+    client = served.client()
+    (tool,) = (await client.get("/tools")).json()["tools"]
+    assert (tool["name"], tool["label"]) == ("remote_agent", "Remote Agent")
+    assert "Targets: me, silent" in tool["description"]
+    assert tool["inputSchema"]["additionalProperties"] is False
+    answer = await client.post(CALL, json=HELLO)
+    assert answer.status_code == 200
+    assert answer.headers["cache-control"] == "no-store"
+    envelope = answer.json()
+    assert (envelope["ok"], envelope["action"]) == (True, "send")
+    assert "hello" in envelope["summary"]["message_text"]
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"action": "send"}, {}, [], None, 7, "x", {"action": "send", "nope": 1}]
+)
+async def test_what_the_tool_refuses_is_an_envelope_and_not_an_http_error(
+    served, arguments
+) -> None:
+    answer = await served.client().post(CALL, content=json.dumps(arguments), headers=JSON)
+    assert answer.status_code == 200
+    assert answer.json()["error"]["code"] == "VALIDATION_ERROR"
+
+
+JSON = {"content-type": "application/json"}
+BIG = b'"' + b"x" * (1024 * 1024) + b'"'
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "headers", "status", "code"),
+    [
+        ("POST", CALL, b"{}", {"authorization": ""}, 401, "unauthenticated"),
+        ("POST", CALL, b"{}", {"authorization": "Bearer wrong"}, 401, "unauthenticated"),
+        ("POST", CALL, b"{}", {"authorization": "Basic x"}, 401, "unauthenticated"),
+        ("POST", CALL, b"{}", {"host": "evil.example"}, 403, "not-allowed"),
+        ("POST", CALL, b"{}", {"origin": "https://evil.example"}, 403, "not-allowed"),
+        ("POST", CALL, b"{", {}, 400, "parse-error"),
+        ("POST", CALL, b"", {}, 400, "parse-error"),
+        ("POST", CALL, b"\xff", {}, 400, "parse-error"),
+        ("POST", CALL, b"[" * 100_000, {}, 400, "parse-error"),
+        ("POST", CALL, BIG, {}, 413, "body-too-large"),
+        ("POST", CALL, b"{}", {"content-type": "text/plain"}, 415, "media-type-not-supported"),
+        ("POST", "/tools/other", b"{}", {}, 404, "route-not-found"),
+        ("POST", "/tools/", b"{}", {}, 404, "route-not-found"),
+        ("GET", CALL, b"", {}, 404, "route-not-found"),
+        ("GET", "/results/res_aaaaaaaaaaaaaaaaaaaaaaaa", b"", {}, 404, "route-not-found"),
+        ("GET", "/results/..%2f..%2fetc%2fpasswd", b"", {}, 404, "route-not-found"),
+        ("GET", "/results/res_x?from=-1", b"", {}, 400, "invalid-params"),
+        ("GET", "/results/res_x?bytes=many", b"", {}, 400, "invalid-params"),
+    ],
+)
+async def test_what_the_door_refuses_has_a_status_a_code_and_a_next_step(
+    served, method, path, body, headers, status, code
+) -> None:
+    client = served.client()
+    answer = await client.request(method, path, content=body, headers={**JSON, **headers})
+    assert answer.status_code == status
+    assert answer.json()["error"]["code"] == code
+    assert len(answer.json()["error"]["message"]) > 20
+    assert ("www-authenticate" in answer.headers) == (status == 401)
+
+
+async def test_updates_come_as_they_happen_and_the_result_is_last(served) -> None:
+    follow = {**HELLO, "follow_updates": True}
+    headers = {"accept": "text/event-stream, application/json"}
+    answer = await served.client().post(CALL, json=follow, headers=headers)
+    assert answer.headers["content-type"] == "text/event-stream"
+    *updates, (last, envelope) = frames(answer.text)
+    assert updates
+    assert {name for name, _ in updates} == {"update"}
+    assert all(update["phase"] == "update" for _, update in updates)
+    assert (last, envelope["ok"]) == ("result", True)
+    assert envelope["raw"]["events"] == [update["raw"] for _, update in updates]
+
+
+async def test_a_stream_that_has_nothing_to_tell_stays_alive(served) -> None:
+    client = served.client()
+    headers = {"accept": "text/event-stream"}
+    async with client.stream("POST", CALL, json=NEVER, headers=headers) as answer:
+        async for line in answer.aiter_lines():
+            assert line.startswith(":")
+            break
+
+
+@pytest.mark.parametrize("accept", ["application/json", "text/event-stream"])
+async def test_the_remote_call_ends_when_the_caller_leaves(served, accept) -> None:
+    client = served.client()
+    calling = asyncio.ensure_future(client.post(CALL, json=NEVER, headers={"accept": accept}))
+    await asyncio.wait_for(served.silent.asked.wait(), PATIENCE_S)
+    calling.cancel()
+    await asyncio.wait_for(served.silent.left.wait(), PATIENCE_S)
+
+
+async def test_one_token_has_so_many_calls_at_once_and_no_more(serve) -> None:
+    async with serve(tools={"perTokenCalls": 1}) as served:
+        ann, bob = served.client("ann"), served.client("bob")
+        calling = asyncio.ensure_future(ann.post(CALL, json=NEVER))
+        await asyncio.wait_for(served.silent.asked.wait(), PATIENCE_S)
+        refused = await ann.post(CALL, json=HELLO)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (429, "overloaded")
+        assert int(refused.headers["retry-after"]) >= 1
+        assert (await bob.post(CALL, json=HELLO)).json()["ok"]
+        calling.cancel()
+        await asyncio.wait_for(served.silent.left.wait(), PATIENCE_S)
+        async with asyncio.timeout(PATIENCE_S):
+            while (await ann.post(CALL, json=HELLO)).status_code == 429:
+                continue  # the door learns of it a moment later
+
+
+async def read(client, path: str, *, start: int, count: int) -> bytes:
+    piece = await client.get(path, params={"from": start, "bytes": count})
+    assert piece.status_code == 200
+    assert int(piece.headers["x-total-bytes"]) >= start + len(piece.content)
+    return piece.content
+
+
+async def test_a_large_result_is_cut_and_its_owner_reads_the_rest(served) -> None:
+    ann, bob = served.client("ann"), served.client("bob")
+    text = "".join(f"{number:07d} " for number in range(20_000))
+    sent = {"action": "send", "parts": [{"kind": "text", "text": text}]}
+    answer = await ann.post(CALL, json=sent)
+    assert len(answer.content) < 100_000
+    shown, _, hint = answer.json()["summary"]["message_text"].partition("\n[cut here: ")
+    path, start, count = re.search(r"GET (/results/\S+)\?from=(\d+)&bytes=(\d+)", hint).groups()
+    whole = shown.encode()
+    assert len(whole) == int(start)
+    while len(piece := await read(ann, path, start=len(whole), count=int(count))):
+        whole += piece
+    assert text.strip() in whole.decode()
+    assert len((await ann.get(path, params={"bytes": 10**12})).content) == len(whole)
+    assert (await ann.get(path, params={"from": 10**9})).content == b""
+    assert (await bob.get(path)).status_code == 404
+    assert (await ann.post(path)).status_code == 404
+
+
+async def test_a_revoked_token_is_refused_at_once(served) -> None:
+    client = served.client("ann")
+    assert (await client.get("/tools")).status_code == 200
+    served.tokens.revoke("ann")
+    assert (await client.get("/tools")).status_code == 401
+
+
+async def test_the_operator_calls_tools_from_the_own_machine_only(served) -> None:
+    token = {"authorization": f"Bearer {read_token(served.folder)}"}
+    assert (await served.caller(token).get("/tools")).status_code == 200
+    proxied = served.caller({**token, "x-forwarded-for": "203.0.113.9"})
+    assert (await proxied.get("/tools")).status_code == 401
+
+
+async def test_nobody_is_let_in_while_the_tokens_cannot_be_read(served) -> None:
+    client = served.client()
+    (served.folder / "tool-tokens.json").write_text("{", encoding="utf-8")
+    answer = await client.get("/tools")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (500, "corrupt-record")
+    assert str(served.folder) not in answer.text
+
+
+async def test_without_outbound_there_are_no_tools(serve) -> None:
+    async with serve(outbound={"enabled": False}) as served:
+        client = served.client("plugin", TokenKind.HOST)
+        assert (await client.get("/tools")).json() == {"tools": []}
+        answer = await client.post(CALL, json=HELLO)
+        assert answer.status_code == 404
+        assert "outbound.enabled" in answer.json()["error"]["message"]
+        assert (await client.post("/mcp", json={})).status_code == 404
+
+
+async def test_doors_that_the_settings_close_are_closed(serve) -> None:
+    async with serve(tools={"http": False, "mcp": False}) as served:
+        client = served.client()
+        for path in ("/tools", "/mcp", "/results/res_x"):
+            answer: httpx2.Response = await client.get(path)
+            assert answer.status_code == 404
+
+
+async def test_a_handle_is_good_after_a_restart(serve) -> None:
+    kept = {"store": {"kind": "sqlite"}}
+    async with serve(**kept) as served:
+        token = {"authorization": f"Bearer {served.tokens.create('ann')}"}
+        answer = await served.caller(token).post(CALL, json=HELLO)
+        task = answer.json()["summary"]["continuation"]["task"]
+        port = int(served.url.rpartition(":")[2])
+    status = {"action": "status", "task_handle": task["task_handle"]}
+    async with serve(port=port, **kept) as served:
+        again = (await served.caller(token).post(CALL, json=status)).json()
+        assert again["ok"], again
+        assert again["raw"]["id"] == task["task_id"]

@@ -1,0 +1,173 @@
+"""The plugin carries calls to the gateway and back, and has an answer on every bad day."""
+
+import asyncio
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Json = Any
+ENVELOPE = {"ok": True, "operation": "remote_agent", "action": "send", "summary": {}, "raw": {}}
+
+
+def frame(event: str, content: Json) -> bytes:
+    return f"event: {event}\ndata: {json.dumps(content)}\n\n".encode()
+
+
+def update(text: str) -> Json:
+    return {**ENVELOPE, "phase": "update", "summary": {"message_text": text}}
+
+
+@pytest.fixture
+def token_file(tmp_path: Path) -> str:
+    place = tmp_path / "token"
+    place.write_text("oca_tool_secret\n", "ascii")
+    return str(place)
+
+
+async def test_a_call_carries_the_token_and_the_callers_session_from_the_host(
+    host, door, token_file: str
+) -> None:
+    door.pieces = [frame("result", ENVELOPE)]
+    await host.register(url=door.url, tokenFile=token_file)
+    params = {"action": "send", "sessionKey": "forged", "agentId": "forged"}
+    result = await host.call(params, sessionKey="agent:main:café", agentId="main")
+    assert result["details"] == ENVELOPE
+    assert [json.loads(part["text"]) for part in result["content"]] == [ENVELOPE]
+    [asked] = door.posts()
+    assert asked["path"] == "/tools/remote_agent"
+    assert asked["body"] == params
+    headers = asked["headers"]
+    assert headers["authorization"] == "Bearer oca_tool_secret"
+    assert headers["x-openclaw-session-key"].encode("latin-1").decode() == "agent:main:café"
+    assert headers["x-openclaw-agent-id"] == "main"
+    assert "text/event-stream" in headers["accept"]
+
+
+async def test_without_a_session_none_is_claimed(host, door, token_file: str) -> None:
+    door.pieces = [frame("result", ENVELOPE)]
+    await host.register(url=door.url, tokenFile=token_file)
+    await host.call({"sessionKey": "forged"}, agentId="a\nb")
+    assert not {"x-openclaw-session-key", "x-openclaw-agent-id"} & set(door.posts()[0]["headers"])
+
+
+async def test_a_token_is_read_anew_for_every_call(host, door, tmp_path: Path) -> None:
+    door.pieces = [frame("result", ENVELOPE)]
+    place = tmp_path / "later"
+    await host.register(url=f"{door.url}/", tokenFile=str(place))
+    unread = (await host.call({"action": "send"}))["details"]
+    assert unread["error"]["details"]["reason"] == "token_unreadable"
+    place.write_text("new", "ascii")
+    assert (await host.call({}))["details"]["ok"] is True
+    assert door.posts()[0]["headers"]["authorization"] == "Bearer new"
+
+
+async def test_updates_are_handed_on_as_they_come_in_order(host, door) -> None:
+    told = [update("one"), update("two")]
+    door.pieces = [b": open\n\n", *(frame("update", one) for one in told)]
+    door.stays_open = True
+    await host.register(url=door.url)
+    call = host.begin({"action": "send"})
+    await host.wait_for(lambda line: line.get("update", {}).get("details") == told[1])
+    heard = [line["update"]["details"] for line in host.lines if "update" in line]
+    assert heard == told
+    host.abort(call)
+    aborted = (await host.result_of(call))["details"]
+    assert aborted["error"]["details"]["reason"] == "aborted"
+
+
+async def test_an_abort_ends_the_request(host, door) -> None:
+    door.stays_open = True
+    await host.register(url=door.url)
+    call = host.begin({"action": "watch"})
+    assert await asyncio.to_thread(door.is_knocked.wait, 20)
+    host.abort(call)
+    assert (await host.result_of(call))["details"]["ok"] is False
+    assert await asyncio.to_thread(door.is_left.wait, 20)
+
+
+async def test_a_gateway_that_is_down_is_told_with_what_to_do(host) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{probe.getsockname()[1]}"
+    await host.register(url=url)
+    tool = await host.tool()
+    assert url in tool["description"]
+    answer = (await host.call({"action": "status"}))["details"]
+    assert answer["ok"] is False
+    assert answer["operation"] == "remote_agent"
+    assert answer["action"] == "status"
+    assert answer["error"]["code"] == "INTERNAL_ERROR"
+    assert answer["error"]["details"]["reason"] == "gateway_unreachable"
+    assert "openclaw-a2a up" in answer["error"]["message"]
+
+
+REFUSED = {"error": {"code": "overloaded", "message": "32 calls under way; wait for one to end"}}
+
+
+JSON, STREAM = "application/json", "text/event-stream"
+BAD_DAYS = [
+    (401, JSON, [b'{"error": {"code": "x", "message": "no"}}'], "token_refused"),
+    (403, "text/html", [b"<html>"], "token_refused"),
+    (429, JSON, [json.dumps(REFUSED).encode()], "refused"),
+    (200, "text/html", [b"<html>hello</html>"], "not_a_gateway"),
+    (200, JSON, [b"[1, 2]"], "not_a_gateway"),
+    (200, JSON, [b"null"], "not_a_gateway"),
+    (502, "text/plain", [b""], "not_a_gateway"),
+    (200, STREAM, [], "broke_off"),
+    (200, STREAM, [frame("update", update("x"))], "broke_off"),
+    (200, STREAM, [frame("result", ENVELOPE)[:-1]], "broke_off"),
+    (200, STREAM, [b"event: result\ndata: {half\n\n"], "broke_off"),
+    (200, STREAM, [frame("result", 5)], "not_a_gateway"),
+    (200, STREAM, [b"event: result\ndata: ", *[b"x" * 1_000_000] * 40], "broke_off"),
+]
+
+
+async def test_whatever_answers_the_model_gets_an_envelope_with_a_hint(host, door) -> None:
+    await host.register(url=door.url)
+    told: list[str] = []
+    for door.status, door.kind, door.pieces, _ in BAD_DAYS:
+        answer = (await host.call({"action": "send"}))["details"]
+        assert answer["ok"] is False
+        assert answer["error"]["details"]["hint"]
+        told.append(answer["error"]["details"]["reason"])
+    assert told == [reason for *_, reason in BAD_DAYS]
+
+
+async def test_arguments_that_are_no_object_are_the_gateways_to_judge(host, door) -> None:
+    door.pieces = [frame("result", ENVELOPE)]
+    await host.register(url=door.url)
+    for params in (None, [], "text", 7):
+        assert (await host.call(params))["details"]["ok"] is True
+    assert [one["body"] for one in door.posts()] == [{}, [], "text", 7]
+
+
+async def test_an_envelope_that_fails_is_handed_on_as_it_is(host, door) -> None:
+    failed = {"ok": False, "operation": "remote_agent", "action": "send", "error": {"code": "X"}}
+    door.pieces = [frame("result", failed)]
+    await host.register(url=door.url)
+    assert (await host.call({"action": "send"}))["details"] == failed
+
+
+async def test_a_stream_may_be_cut_anywhere(host, door) -> None:
+    told = [update("one"), update("é\u2028\n\n")]
+    frames = [b": beat\n\n", *(frame("update", one) for one in told), frame("result", ENVELOPE)]
+    await host.register(url=door.url)
+    for line_end in (b"\n", b"\r\n"):
+        stream = b"".join(frames).replace(b"\n", line_end)
+        for size in (1, 2, 3, 7, 64):
+            host.lines.clear()
+            door.pieces = [stream[at : at + size] for at in range(0, len(stream), size)]
+            assert (await host.call({"action": "send"}))["details"] == ENVELOPE
+            heard = [line["update"]["details"] for line in host.lines if "update" in line]
+            assert heard == told
+
+
+async def test_a_large_result_arrives_whole(host, door) -> None:
+    large = {**ENVELOPE, "raw": {"text": "x" * 8_000_000}}
+    door.pieces = [frame("result", large)]
+    await host.register(url=door.url)
+    result = await host.call({"action": "send"})
+    assert len(result["details"]["raw"]["text"]) == 8_000_000

@@ -1,0 +1,98 @@
+"""The plugin registers what its manifest names, with what the gateway tells about it."""
+
+import json
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from openclaw_a2a.app.openclaw_plugin import FOLDER, PLUGIN_ID, TOOLS
+
+Json = Any
+LISTED = {
+    "name": "remote_agent",
+    "label": "Remote Agent",
+    "description": "Calls remote agents: ops.",
+    "inputSchema": {"type": "object", "properties": {"action": {"type": "string"}}},
+}
+
+
+def manifest() -> Json:
+    return json.loads((FOLDER / "openclaw.plugin.json").read_text("utf-8"))
+
+
+async def is_told(host, description: str) -> Json:
+    """The tool, when the gateway's word has arrived in the background."""
+    while (tool := await host.tool())["description"] != description:
+        pass
+    return tool
+
+
+async def test_the_one_tool_is_optional_and_has_its_exact_name(host) -> None:
+    for mode in ("full", "tool-discovery"):
+        host.lines.clear()
+        assert await host.register(mode, url="http://127.0.0.1:9") == [
+            ["remote_agent", {"name": "remote_agent", "optional": True}]
+        ]
+
+
+async def test_in_other_modes_nothing_is_registered_and_nobody_asked(host, door) -> None:
+    for mode in ("discovery", "setup-only", "setup-runtime", "cli-metadata"):
+        host.lines.clear()
+        assert await host.register(mode, url=door.url) == []
+        [logged] = [line["log"] for line in host.lines if "log" in line]
+        assert logged == f'a2a.plugin.registration.deferred {{"mode":"{mode}"}}'
+    assert door.asked == []
+
+
+async def test_only_tools_that_are_asked_for_are_registered(host) -> None:
+    assert await host.register(url="http://127.0.0.1:9", tools=["another"]) == []
+
+
+async def test_the_gateway_tells_what_the_tool_takes_and_is(host, door) -> None:
+    door.table = {"tools": [LISTED]}
+    await host.register(url=door.url)
+    tool = await is_told(host, LISTED["description"])
+    assert tool == {
+        "name": "remote_agent",
+        "label": "Remote Agent",
+        "description": LISTED["description"],
+        "parameters": LISTED["inputSchema"],
+        "execute": "function",
+    }
+
+
+async def test_what_was_told_is_kept_for_the_next_start(host, door, tmp_path: Path) -> None:
+    kept = tmp_path / "tools.json"
+    door.table = {"tools": [LISTED]}
+    await host.register(url=door.url, tableFile=str(kept))
+    await is_told(host, LISTED["description"])
+    assert json.loads(kept.read_text("utf-8")) == door.table
+    assert kept.stat().st_mode & 0o777 == 0o600
+    await host.register(url="http://127.0.0.1:9", tableFile=str(kept))
+    assert (await host.tool())["description"] == LISTED["description"]
+
+
+async def test_a_kept_list_that_is_broken_is_not_used(host, tmp_path: Path) -> None:
+    kept = tmp_path / "tools.json"
+    for text in ("", "{", "[]", "null", '{"tools": 5}', '{"tools": [null]}'):
+        kept.write_text(text, "utf-8")
+        host.lines.clear()
+        await host.register(url="http://127.0.0.1:9", tableFile=str(kept))
+        assert "has not answered yet" in (await host.tool())["description"]
+
+
+async def test_a_tool_that_the_gateway_does_not_offer_is_not_there(host, door, tmp_path) -> None:
+    kept = tmp_path / "tools.json"
+    kept.write_text('{"tools": []}', "utf-8")
+    await host.register(url=door.url, tableFile=str(kept))
+    assert await host.tool() is None
+
+
+def test_the_manifest_and_the_package_say_the_same() -> None:
+    told = manifest()
+    package = json.loads((FOLDER / "package.json").read_text("utf-8"))
+    assert told["id"] == PLUGIN_ID == package["name"] == "openclaw-a2a-outbound"
+    assert told["version"] == package["version"] == version("openclaw-a2a")
+    assert package["openclaw"]["extensions"] == ["./index.js"]
+    assert "dependencies" not in package
+    assert set(told["toolMetadata"]) == set(told["contracts"]["tools"]) == set(TOOLS)

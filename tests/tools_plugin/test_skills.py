@@ -1,0 +1,177 @@
+"""What the skills tell models and agents to do works."""
+
+import json
+import re
+import shlex
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from cyclopts import App
+
+from openclaw_a2a.app.openclaw_plugin import FOLDER, PLUGIN_ID
+from openclaw_a2a.cli.commands import build_commands
+from openclaw_a2a.tools.tokens import FILE_NAME, ToolTokens
+
+from .conftest import Machine
+
+Json = Any
+SKILLS = {folder.name: folder / "SKILL.md" for folder in (FOLDER / "skills").iterdir()}
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+INLINE = re.compile(r"`(openclaw-a2a [^`]+)`")
+AGENT = Path(__file__).with_name("asking_agent.py")
+PLACE = '"<summary.continuation>"'
+DEADLINE_S = 60.0
+
+
+def blocks(skill: str, language: str) -> list[str]:
+    text = SKILLS[skill].read_text("utf-8")
+    return [body for kind, body in BLOCK.findall(text) if kind == language]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.mark.parametrize("name", ["remote-agents", "openclaw-a2a-gateway"])
+def test_a_skill_has_a_name_and_one_line_about_it(name: str) -> None:
+    text = SKILLS[name].read_text("utf-8")
+    head = re.match(r"---\nname: ([a-z0-9-]+)\ndescription: (.+)\n---\n", text)
+    assert head is not None
+    assert head[1] == name
+    assert len(head[2]) < 160
+    assert len(text) < 5000
+
+
+def test_there_are_two_skills_and_the_manifest_names_their_folder() -> None:
+    assert set(SKILLS) == {"remote-agents", "openclaw-a2a-gateway"}
+    assert json.loads((FOLDER / "openclaw.plugin.json").read_text("utf-8"))["skills"] == [
+        "./skills"
+    ]
+
+
+@pytest.fixture
+def ops(tmp_path: Path) -> Iterator[str]:
+    """A remote agent that answers, and asks back when it is to check hosts."""
+    port = free_port()
+    process = subprocess.Popen(
+        [sys.executable, AGENT, str(port), str(tmp_path / "ops")],
+        stdin=subprocess.DEVNULL,
+        cwd=tmp_path,
+    )
+    url = f"http://127.0.0.1:{port}"
+    wait_until(lambda: is_ready(f"{url}/readyz"))
+    yield url
+    process.terminate()
+    process.wait(20)
+
+
+def is_ready(url: str) -> bool:
+    with suppress(OSError):
+        urllib.request.urlopen(url, timeout=2).close()
+        return True
+    return False
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not is_so():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.02)  # another process has to do it; nothing here can be awaited
+
+
+def test_the_calls_that_models_are_shown_work_one_after_the_other(
+    start_gateway: Callable[..., Json], ops: str, tmp_path: Path
+) -> None:
+    target = {"alias": "ops", "baseUrl": ops, "default": True}
+    outbound = {"enabled": True, "targets": [target]}
+    ours = start_gateway(
+        {"data": str(tmp_path), "agents": {"a": {"adapter": "echo"}}, "outbound": outbound}
+    )
+    token = ToolTokens(tmp_path / FILE_NAME).create("model")
+
+    def call(text: str, continuation: Json = None) -> Json:
+        body = text.replace(PLACE, json.dumps(continuation))
+        headers = {"authorization": f"Bearer {token}", "content-type": "application/json"}
+        address = f"{ours.url}/tools/remote_agent"
+        answer = httpx2.post(address, content=body, headers=headers, timeout=60).json()
+        assert answer["ok"] is True, answer
+        return answer["summary"]
+
+    list_targets, ask, give_away, status, answer_it = blocks("remote-agents", "json")
+    assert [one["target_alias"] for one in call(list_targets)["targets"]] == ["ops"]
+    assert call(ask)["message_text"] == "release 5"
+    kept = call(give_away)["continuation"]
+
+    def is_paused() -> bool:
+        return call(status, kept)["continuation"]["task"]["status"] == "input-required"
+
+    wait_until(is_paused)
+    done = call(answer_it, kept)
+    assert "checked after yes, go ahead" in done["message_text"]
+    after = done["continuation"]
+    assert after["task"]["can_send"] is False
+    more = {"target": after["target"], "conversation": after["conversation"]}
+    assert call(answer_it, more)["message_text"] == "release 5"
+
+
+@pytest.fixture
+def app() -> App:
+    return build_commands()
+
+
+def commands() -> list[list[str]]:
+    """The commands that agents are shown, in blocks and in sentences."""
+    text = SKILLS["openclaw-a2a-gateway"].read_text("utf-8")
+    lines = [line[2:] for line in console("openclaw-a2a-gateway")]
+    return [shlex.split(line) for line in [*lines, *INLINE.findall(text)]]
+
+
+def console(skill: str) -> list[str]:
+    return [line for block in blocks(skill, "console") for line in block.splitlines()]
+
+
+def test_the_commands_that_agents_are_shown_exist(app: App) -> None:
+    assert len(commands()) > 8
+    for program, *words in commands():
+        assert program == "openclaw-a2a"
+        app.parse_args(words, exit_on_error=False, print_error=False)
+
+
+def test_the_commands_lead_to_a_gateway_that_calls_the_remote_agent(
+    machine: Machine, ops: str, monkeypatch
+) -> None:
+    monkeypatch.setenv("OPS_TOKEN", "secret")
+    shown = [line[2:] for line in console("openclaw-a2a-gateway")]
+    *configuring, _doctor, check = [shlex.split(line) for line in shown]
+    for _, *words in [*configuring, check]:
+        code, printed = machine.run(
+            *[word.replace("https://ops.example.org", ops) for word in words]
+        )
+        assert code == 0, printed
+    assert [line.split(" ")[0] for line in machine.said] == ["plugins", "config"]
+    assert "secret" not in (machine.home / "openclaw-a2a.json5").read_text("utf-8")
+
+
+def test_the_plugin_is_called_what_openclaw_calls_it() -> None:
+    text = SKILLS["openclaw-a2a-gateway"].read_text("utf-8")
+    named = re.findall(r"openclaw plugins (?:reload|uninstall) ([\w-]+)", text)
+    assert named == [PLUGIN_ID, PLUGIN_ID]
+
+
+def test_every_reason_that_agents_can_look_up_is_one_the_plugin_gives() -> None:
+    table = SKILLS["openclaw-a2a-gateway"].read_text("utf-8")
+    source = (FOLDER / "index.js").read_text("utf-8")
+    for reason in ("gateway_unreachable", "token_refused", "token_unreadable"):
+        assert f"`{reason}`" in table
+        assert f'"{reason}"' in source
