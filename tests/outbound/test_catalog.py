@@ -302,12 +302,14 @@ async def test_a_peer_that_fails_again_and_again_is_left_alone_for_a_while() -> 
         assert error["code"] == "A2A_SDK_ERROR"
         assert error["details"]["errorName"] == "CircuitOpen"
         assert error["details"]["retry_at"] == "2026-01-01T00:00:05Z"
+        assert desk.agent.resting()["peer"]["retry_at"] == "2026-01-01T00:00:05Z"
         assert error["details"]["hint"]
         assert error["details"]["capability_diagnostics"]
         desk.wait(5)
         peer.answer = result(message())
         assert (await desk.send("hi"))["ok"]
         assert (await desk.send("hi"))["ok"]
+        assert desk.agent.resting() == {}
 
 
 async def test_one_try_decides_whether_the_peer_is_left_alone_longer() -> None:

@@ -94,6 +94,12 @@ class RemoteAgent:
         """The remote tasks that are known here, the one heard of last first."""
         return [handle.as_object() for handle in self.handles.all]
 
+    def resting(self) -> dict[str, JsonObject]:
+        """The targets that are left alone after failures, by alias: until when, and why."""
+        health = self._catalog.health
+        shown = {one.alias or "": health.shown(one.base_url) for one in self._targets.configured}
+        return {alias: state for alias, state in shown.items() if state is not None}
+
     async def execute(
         self, request: Json, on_update: Callable[[JsonObject], None] | None = None
     ) -> JsonObject:
