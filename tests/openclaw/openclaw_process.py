@@ -149,8 +149,15 @@ class OpenClaw:
     def warm_up(self) -> None:
         """One turn with each agent, since the first one takes seconds."""
         with ThreadPoolExecutor(len(AGENTS)) as threads:
-            for asked in [threads.submit(self.chat, agent, "warm-up") for agent in AGENTS]:
+            for asked in [threads.submit(self._warm_up, agent) for agent in AGENTS]:
                 asked.result()
+
+    def _warm_up(self, agent_id: str) -> None:
+        for _ in range(2):  # on a busy machine the first turns of a fresh gateway may fail
+            with suppress(AssertionError):
+                self.chat(agent_id, "warm-up")
+                return
+        self.chat(agent_id, "warm-up")
 
     def chat(self, agent_id: str, text: str, *, session_key: str | None = None) -> str:
         """The answer to one message, over OpenClaw's own HTTP door."""
@@ -160,8 +167,9 @@ class OpenClaw:
         messages = [{"role": "user", "content": text}]
         body = json.dumps({"model": f"openclaw/{agent_id}", "messages": messages}).encode()
         asked = urllib.request.Request(f"{self.url}/v1/chat/completions", body, headers)
-        with urllib.request.urlopen(asked, timeout=TURN_DEADLINE_S) as answer:
-            return json.load(answer)["choices"][0]["message"]["content"]
+        answer = _get_json(asked, timeout_s=TURN_DEADLINE_S)
+        assert "choices" in answer, f"OpenClaw answered {answer}:\n{self.output()}"
+        return answer["choices"][0]["message"]["content"]
 
     def kill(self) -> None:
         """End it without warning, as a crash would."""
@@ -281,7 +289,7 @@ def merged(config: Json, extra: Json) -> Json:
     return {**config, **changed}
 
 
-def _get_json(url: str, *, timeout_s: float = 10) -> Json:
+def _get_json(url: str | urllib.request.Request, *, timeout_s: float = 10) -> Json:
     try:
         with urllib.request.urlopen(url, timeout=timeout_s) as answer:
             return json.load(answer)
