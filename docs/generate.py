@@ -11,6 +11,7 @@ import argparse
 import ast
 import inspect
 import re
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from enum import Enum
@@ -65,6 +66,7 @@ _MEANINGS = {
     "lease.seconds": "How long a gateway owns its runs without a sign of life.",
     "log.level": "What is written to the log.",
     "log.format": "`auto`: pretty on a terminal, JSON lines elsewhere.",
+    "outbound": "Remote agents that may be called, and how; see below.",
     "$schema": "For editors; the gateway does not read it.",
 }
 # Defaults that are worked out from other settings.
@@ -128,7 +130,7 @@ class Key(msgspec.Struct, frozen=True):
 
 def settings_part(section: str) -> str:
     """The table of one section of the settings file."""
-    wanted = (section,) if section != "top" else ("$schema", "data", "outbound", "tools", "opt")
+    wanted = (section,) if section != "top" else ("$schema", "data", "outbound", "opt")
     keys = [key for key in _keys("", FileKeys) if _top(key.path) in wanted]
     return _settings_table(keys)
 
@@ -182,6 +184,7 @@ PARTS: dict[str, Callable[[], str]] = {
     ),
     "library.programs": lambda: library_part("ProgramAdapter"),
     "library.openclaw": lambda: library_part("OpenClawAgentAdapter", "OpenClawKeywords"),
+    "library.remote": lambda: library_part("RemoteAgents", "RemoteAgentFailed"),
     "library.values": lambda: library_part("Part", "Message", "Task"),
     "errors.caller": lambda: errors_part(CallerError),
     "errors.agent": lambda: errors_part(AgentError),
@@ -190,7 +193,7 @@ PARTS: dict[str, Callable[[], str]] = {
 }
 _SECTIONS = (
     *("top", "server", "store", "agents", "openclaw", "channels"),
-    *("limits", "push", "retention", "lease", "log"),
+    *("tools", "limits", "push", "retention", "lease", "log"),
 )
 
 
@@ -309,7 +312,16 @@ def _public(name: str) -> Callable[..., object]:
 
 def _entry(name: str, thing: Callable[..., object]) -> str:
     told = inspect.cleandoc(thing.__doc__ or "")
-    return f"### `{name}`\n\n```python\n{_stub(thing)}\n```\n\n{told}\n"
+    return f"### `{name}`\n\n```python\n{_formatted(_stub(thing))}\n```\n\n{told}\n"
+
+
+def _formatted(source: str) -> str:
+    """The source as the formatter wants it, which looks at the blocks of pages too."""
+    command = [sys.executable, "-m", "ruff", "format", "-"]
+    done = subprocess.run(  # noqa: S603 - our own formatter
+        command, input=source, cwd=REFERENCE, capture_output=True, text=True, check=True
+    )
+    return done.stdout.rstrip()
 
 
 def _stub(thing: Callable[..., object]) -> str:
