@@ -203,6 +203,41 @@ async def test_a_parameter_that_is_no_header_is_not_sent(name: str, value: str) 
         assert peer.heard == []
 
 
+async def test_a_caller_gets_at_no_value_of_the_environment() -> None:
+    async with scripted(result(message())) as peer:
+        config = one_target(peer.url)
+        config["defaults"]["serviceParameters"] = {"x-ours": "${OURS}"}
+        environment = {"OURS": "ours-is-used", "SECRET": "never-to-be-sent"}
+        async with desk_with(config, environment=environment) as desk:
+            for name in ("SECRET", "NOT_SET"):
+                error = await desk.fail_send(service_parameters={"x-leak": f"a ${{{name}}}"})
+                assert error["details"]["errorName"] == "InvalidServiceParameter"
+                assert "outbound.defaults.serviceParameters" in error["details"]["hint"]
+            assert peer.heard == []
+            assert (await desk.send("hi", service_parameters={"x-price": "$5 {a}"}))["ok"]
+        assert peer.calls[0].headers["x-ours"] == "ours-is-used"
+        assert peer.calls[0].headers["x-price"] == "$5 {a}"
+
+
+@pytest.mark.parametrize(
+    ("action", "request_"),
+    [
+        ("send", {"parts": [{"kind": "file", "bytes": "!!! no base64"}]}),
+        ("send", {"parts": [{"kind": "text", "text": "hi"}], "history_length": 10**12}),
+        ("status", {"task_id": "t-1", "history_length": 10**12}),
+    ],
+)
+async def test_what_cannot_be_sent_is_blamed_on_the_request_and_not_on_the_peer(
+    action: str, request_: JsonObject
+) -> None:
+    async with scripted(result(message())) as peer, desk_with(one_target(peer.url)) as desk:
+        error = await desk.fail(action, **request_)
+        assert error["code"] == "A2A_SDK_ERROR"
+        assert error["details"]["errorName"] == "InvalidRequest"
+        assert "base64" in error["details"]["hint"]
+        assert peer.calls == []
+
+
 async def test_the_environment_is_read_when_the_call_is_made() -> None:
     environment = {"TOKEN": "first-token", "WHERE": "http://127.0.0.1:1"}
     async with scripted(result(message())) as peer:

@@ -13,7 +13,7 @@ from openclaw_a2a.outbound.catalog import Catalog
 from openclaw_a2a.outbound.config import OutboundConfig
 from openclaw_a2a.outbound.failure import Code, RemoteFailure
 from openclaw_a2a.outbound.handles import Handles
-from openclaw_a2a.outbound.outgoing import headers, send_request
+from openclaw_a2a.outbound.outgoing import headers, send_request, service_parameters
 from openclaw_a2a.outbound.peer import Peer
 from openclaw_a2a.outbound.peer_errors import (
     UNSUPPORTED_OPERATION,
@@ -100,10 +100,8 @@ class _Call:
         return RemoteFailure(told.code, hide(told.message, secrets), hide(told.details, secrets))
 
     def _sign(self) -> None:
-        parameters = {
-            **self._actions.config.defaults.service_parameters,
-            **self._request.get("service_parameters", {}),
-        }
+        configured = self._actions.config.defaults.service_parameters
+        parameters = service_parameters(configured, self._request)
         auth, environment = self._subject.target.auth, self._actions.environment
         self._told.secrets = secrets_of(auth, parameters, environment)
         self._headers = headers(parameters, auth, environment)

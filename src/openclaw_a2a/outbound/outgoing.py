@@ -6,12 +6,19 @@ from collections.abc import Mapping
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.outbound.config import Auth, Policy
 from openclaw_a2a.outbound.failure import Code, RemoteFailure
-from openclaw_a2a.outbound.variables import substitute
+from openclaw_a2a.outbound.variables import has_variables, substitute
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
+_BASE64 = re.compile(r"[A-Za-z0-9+/_\s-]*=?=?\s*")
+_MOST_REASON = 300
 _NOT_OURS = frozenset(
     {"host", "content-length", "transfer-encoding", "connection", "accept-encoding", "upgrade"}
+)
+
+_NOT_FROM_CALLERS = (
+    "a call cannot use values of the environment; only the configuration can, in "
+    "outbound.defaults.serviceParameters"
 )
 
 
@@ -47,6 +54,19 @@ def send_request(
     return outgoing
 
 
+def service_parameters(configured: Mapping[str, str], request: JsonObject) -> dict[str, str]:
+    """The service parameters of a call: the configured ones, with its own over them.
+
+    The environment is the operator's: what a caller wrote names no value of it, or a model could
+    have any of them sent away. Raises: RemoteFailure.
+    """
+    own: dict[str, str] = request.get("service_parameters", {})
+    for name, value in own.items():
+        if has_variables(value):
+            raise _no_header(name, _NOT_FROM_CALLERS)
+    return {**configured, **own}
+
+
 def headers(
     parameters: Mapping[str, str], auth: Auth | None, environment: Mapping[str, str]
 ) -> dict[str, str]:
@@ -71,14 +91,17 @@ def _check_header(name: str, value: str) -> None:
     is_name = _HEADER_NAME.fullmatch(name) is not None and name not in _NOT_OURS
     if is_name and _HEADER_VALUE.fullmatch(value) is not None:
         return
-    raise RemoteFailure(
+    raise _no_header(
+        name,
+        "a service parameter is one line of plain characters, and no header that HTTP itself uses",
+    )
+
+
+def _no_header(name: str, hint: str) -> RemoteFailure:
+    return RemoteFailure(
         Code.PEER,
         f'"{name[:60]}" cannot be sent as a header with the value it has',
-        {
-            "errorName": "InvalidServiceParameter",
-            "hint": "a service parameter is one line of plain characters, and no header that "
-            "HTTP itself uses",
-        },
+        {"errorName": "InvalidServiceParameter", "hint": hint},
     )
 
 
@@ -92,11 +115,31 @@ def _part(part: JsonObject) -> JsonObject:
         if "uri" in part:
             shown["url"] = part["uri"]
         else:
-            shown["raw"] = part["bytes"]
+            shown["raw"] = _base64(part["bytes"])
         _put(shown, "filename", part.get("name"))
         _put(shown, "mediaType", part.get("mime_type"))
     _put(shown, "metadata", part.get("metadata"))
     return shown
+
+
+def _base64(text: str) -> str:
+    """The text, when it is base64: what is not would arrive as other bytes than were meant."""
+    if _BASE64.fullmatch(text) is None:
+        raise unsendable("the bytes of a file are not base64")
+    return text
+
+
+def unsendable(reason: str) -> RemoteFailure:
+    """The failure for a request that has no form on the wire."""
+    return RemoteFailure(
+        Code.PEER,
+        f"the request cannot be sent as it is: {reason[:_MOST_REASON]}",
+        {
+            "errorName": "InvalidRequest",
+            "hint": "correct the request: bytes of files are base64, numbers are not too large; "
+            "nothing was sent",
+        },
+    )
 
 
 def _push(config: JsonObject) -> JsonObject:

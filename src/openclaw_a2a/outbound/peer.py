@@ -14,7 +14,7 @@ from a2a.client.transports.tenant_decorator import TenantTransportDecorator
 from a2a.compat.v0_3.jsonrpc_transport import CompatJsonRpcTransport
 from a2a.compat.v0_3.rest_transport import CompatRestTransport
 from a2a.types import a2a_pb2 as pb
-from google.protobuf.json_format import ParseDict
+from google.protobuf.json_format import ParseDict, ParseError
 
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.outbound.cards import Generation, Interface, PeerCard
@@ -22,6 +22,7 @@ from openclaw_a2a.outbound.config import Transport
 from openclaw_a2a.outbound.discriminated import discriminated
 from openclaw_a2a.outbound.failure import RemoteFailure
 from openclaw_a2a.outbound.grpc_transport import make_transport
+from openclaw_a2a.outbound.outgoing import unsendable
 from openclaw_a2a.outbound.peer_errors import RpcRefusal, as_failure
 
 _HAS_GRPC = importlib.util.find_spec("grpc") is not None
@@ -80,7 +81,7 @@ class Peer:
     async def send(self, request: JsonObject, headers: Mapping[str, str]) -> JsonObject:
         """Send a message (1.0 spelling); the Message or Task that came back."""
         async with _failing_clearly():
-            message = ParseDict(request, pb.SendMessageRequest())
+            message = _message(request)
             answer = await self._transport.send_message(message, context=self._call(headers))
             return discriminated(answer)
 
@@ -89,7 +90,7 @@ class Peer:
     ) -> AsyncIterator[JsonObject]:
         """Send a message (1.0 spelling) and follow what comes of it."""
         async with _failing_clearly():
-            message = ParseDict(request, pb.SendMessageRequest())
+            message = _message(request)
             events = self._transport.send_message_streaming(message, context=self._call(headers))
             async with aclosing(events):
                 async for event in events:
@@ -111,7 +112,7 @@ class Peer:
     ) -> JsonObject:
         """The task as it is now."""
         async with _failing_clearly():
-            request = pb.GetTaskRequest(id=self._named(task_id), history_length=history_length)
+            request = _question(self._named(task_id), history_length)
             task = await self._transport.get_task(request, context=self._call(headers))
             return discriminated(pb.StreamResponse(task=task))
 
@@ -139,6 +140,20 @@ class Peer:
             return ClientCallContext(service_parameters=dict(headers))
         generation = self.interface.generation or Generation.V1_0
         return ClientCallContext(service_parameters={**headers, _VERSION_HEADER: generation.value})
+
+
+def _message(request: JsonObject) -> pb.SendMessageRequest:
+    try:
+        return ParseDict(request, pb.SendMessageRequest())
+    except ParseError as error:
+        raise unsendable(str(error)) from error
+
+
+def _question(task_id: str, history_length: int | None) -> pb.GetTaskRequest:
+    try:
+        return pb.GetTaskRequest(id=task_id, history_length=history_length)
+    except ValueError as error:
+        raise unsendable(str(error)) from error
 
 
 @asynccontextmanager
