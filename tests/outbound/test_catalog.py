@@ -322,6 +322,22 @@ async def test_one_try_decides_whether_the_peer_is_left_alone_longer() -> None:
         assert error["details"]["retry_at"] == "2026-01-01T00:00:15Z"
 
 
+async def test_a_peer_that_was_away_for_days_is_asked_again() -> None:
+    async with scripted(hang_up) as peer, desk_with(one_target(peer.url)) as desk:
+        for _ in range(70):
+            error = await desk.fail_send()
+            assert error["code"] == "A2A_SDK_ERROR"
+            desk.wait(120)
+        peer.answer = result(message())
+        assert (await desk.send("hi"))["ok"]
+
+
+async def test_calls_that_fail_together_do_not_make_the_pause_longer() -> None:
+    async with scripted(hang_up) as peer, desk_with(one_target(peer.url)) as desk:
+        await asyncio.gather(*[desk.fail_send() for _ in range(40)])
+        assert desk.agent.resting()["peer"]["retry_at"] == "2026-01-01T00:00:05Z"
+
+
 async def test_other_targets_do_not_suffer() -> None:
     async with scripted(hang_up) as bad, scripted(result(message())) as good:
         config = one_target(bad.url)

@@ -15,6 +15,7 @@ FAILURES = 5
 
 FIRST_PAUSE = timedelta(seconds=5)
 LONGEST_PAUSE = timedelta(minutes=2)
+_MOST_DOUBLINGS = 10
 
 
 class _State(msgspec.Struct, frozen=True):
@@ -74,11 +75,13 @@ class Health:
     def failed(self, url: str, reason: str) -> None:
         """The peer could not be reached."""
         state = self._states.get(url, _State())
+        if state.closed_until is not None and not state.is_trying:
+            return  # it was asked before the circuit opened: that failure is counted already
         failures = state.failures + 1
         until = None
         if failures >= FAILURES:
-            pause = min(FIRST_PAUSE * 2 ** (failures - FAILURES), LONGEST_PAUSE)
-            until = self._now() + pause
+            doublings = min(failures - FAILURES, _MOST_DOUBLINGS)
+            until = self._now() + min(FIRST_PAUSE * 2**doublings, LONGEST_PAUSE)
         self._states[url] = _State(failures, until, reason=reason)
 
     def trying_ended(self, url: str) -> None:
