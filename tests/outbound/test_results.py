@@ -56,6 +56,38 @@ def test_a_large_text_is_cut_and_can_be_read_to_its_end_by_its_owner(results: Re
     assert results.read(reference["ref"], "somebody else", start=0, count=10) is None
 
 
+def many(count: int, part: JsonObject) -> JsonObject:
+    artifacts = [{"artifactId": f"{i}", "parts": [part]} for i in range(count)]
+    task = {"kind": "task", "id": "t-1", "artifacts": artifacts}
+    return {"ok": True, "summary": {"message_text": "told", "artifacts": artifacts}, "raw": task}
+
+
+@pytest.mark.parametrize(
+    "whole",
+    [
+        many(1, {"kind": "data", "data": {"rows": [["a", 1]] * 20_000}}),
+        many(5_000, {"kind": "text", "text": "short"}),
+        many(300, {"kind": "text", "text": "x" * 300}),
+    ],
+)
+def test_what_is_large_without_a_large_text_is_set_aside_as_a_whole(
+    results: Results, whole: JsonObject
+) -> None:
+    fitted = results.fit(whole, "me")
+    assert len(msgspec.json.encode(fitted)) < 12_000
+    assert fitted["summary"]["message_text"] == "told"
+    kept = fitted["raw"]["artifact_ref"]
+    (shown,) = fitted["summary"]["artifacts"]
+    for reference, expected in (
+        (kept, whole["raw"]),
+        (shown["artifact_ref"], whole["summary"]["artifacts"]),
+    ):
+        assert f"GET /results/{reference['ref']}?from=0" in reference["read"]
+        piece = results.read(reference["ref"], "me", start=0, count=reference["total_bytes"])
+        assert piece is not None
+        assert msgspec.json.decode(piece.content) == expected
+
+
 @pytest.mark.parametrize(
     "reference", ["", "res_x", "../../etc/passwd", "res_" + "a" * 30, "res_" + "/" * 30]
 )

@@ -18,6 +18,9 @@ _CONTENTS = ("text", "bytes")
 _LEAST = 256
 """Texts that are shorter are never cut."""
 
+_SET_ASIDE = (("raw",), ("summary", "artifacts"), ("error", "details"))
+"""What goes as a whole when cutting texts was not enough, in this order."""
+
 
 class Excerpt(msgspec.Struct, frozen=True):
     """Some bytes of a kept result, and how many there are in all."""
@@ -43,7 +46,28 @@ class Results:
         if size <= self._limit:
             return envelope
         room = max(_LEAST, self._limit // (2 * max(1, _count_long(envelope))))
-        return cast("JsonObject", _Cutter(self, owner, room).cut(envelope))
+        cut = cast("JsonObject", _Cutter(self, owner, room).cut(envelope))
+        for path in _SET_ASIDE:
+            if self._is_too_large(cut):
+                self._set_aside(path, envelope, cut, owner)
+        return cut
+
+    def _is_too_large(self, cut: JsonObject) -> bool:
+        # What is said of the rest may go over the limit by a little.
+        return len(msgspec.json.encode(cut)) > self._limit * 1.5
+
+    def _set_aside(
+        self, path: tuple[str, ...], whole: JsonObject, cut: JsonObject, owner: str
+    ) -> None:
+        """Keep a member that no cutting of texts makes small, and show where all of it is."""
+        *parents, name = path
+        for parent in parents:
+            whole, cut = whole.get(parent, {}), cut.get(parent, {})
+        if name not in whole:
+            return
+        text = msgspec.json.encode(whole[name]).decode()
+        shown = {"artifact_ref": _reference(self.keep(text, owner), text, start=0)}
+        cut[name] = [shown] if isinstance(whole[name], list) else shown
 
     def keep(self, text: str, owner: str) -> str:
         """Keep a text; the reference under which its owner finds it."""
@@ -100,7 +124,7 @@ class _Cutter:
     def _cut_object(self, value: JsonObject) -> JsonObject:
         shown: JsonObject = {}
         for key, member in value.items():
-            if isinstance(member, str) and len(member) > self._room:
+            if isinstance(member, str) and _beginning(member, self._room) != member:
                 shown[key] = self._shorten(member, key)
                 if key in _CONTENTS:
                     shown["artifact_ref"] = self._reference(member)
@@ -109,7 +133,7 @@ class _Cutter:
         return shown
 
     def _shorten(self, text: str, key: str) -> str:
-        begin = text[: self._room]
+        begin = _beginning(text, self._room)
         if key == "bytes":
             return begin[: len(begin) - len(begin) % 4]
         told = self._reference(text)
@@ -118,13 +142,24 @@ class _Cutter:
     def _reference(self, text: str) -> JsonObject:
         if text not in self._kept:
             self._kept[text] = self._results.keep(text, self._owner)
-        reference = self._kept[text]
-        shown = len(text[: self._room].encode("utf-8", "replace"))
-        return {
-            "ref": reference,
-            "total_bytes": len(text.encode("utf-8", "replace")),
-            "read": f"GET /results/{reference}?from={shown}&bytes={max(shown, 65536)} has the rest",
-        }
+        shown = len(_beginning(text, self._room).encode("utf-8", "replace"))
+        return _reference(self._kept[text], text, start=shown)
+
+
+def _beginning(text: str, room: int) -> str:
+    """As much of a text as takes so much room in JSON, where some characters take six times it."""
+    begin = text[:room]
+    while len(msgspec.json.encode(begin)) > room + 2:
+        begin = begin[: len(begin) // 2]
+    return begin
+
+
+def _reference(name: str, text: str, *, start: int) -> JsonObject:
+    return {
+        "ref": name,
+        "total_bytes": len(text.encode("utf-8", "replace")),
+        "read": f"GET /results/{name}?from={start}&bytes={max(start, 65536)} has the rest",
+    }
 
 
 def _count_long(value: Json) -> int:
