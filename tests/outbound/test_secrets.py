@@ -82,6 +82,22 @@ async def test_the_configuration_shows_no_token() -> None:
     assert TOKEN not in repr(config)
 
 
+@pytest.mark.parametrize("policy", [{"allowTargetUrlOverride": True}, {}], ids=["free", "bound"])
+async def test_a_password_in_an_address_is_repeated_nowhere(policy: dict[str, bool]) -> None:
+    address = "http://me:pass-1a2b3c@127.0.0.1:1/"
+    named = {
+        "target_url": address,
+        "card_path": "/card",
+        "preferred_transports": ["JSONRPC"],
+    }
+    continuation = {"target": named, "conversation": {"context_id": "c-1"}}
+    with structlog.testing.capture_logs() as logs:
+        async with desk_with(one_target("http://127.0.0.1:1/", policy=policy)) as desk:
+            await desk.fail_send(target_url=address)
+            await desk.fail_send(continuation=continuation)
+    assert "pass-1a2b3c" not in json.dumps([desk.answers, logs], default=repr)
+
+
 async def test_short_values_hide_nothing_of_the_answer() -> None:
     async with scripted(result(message("a b c"))) as peer:
         config = one_target(peer.url, auth={"type": "bearer", "token": "b"})

@@ -122,11 +122,12 @@ class TargetBook:
 
     def not_allowed(self, url: str, normalized: str) -> RemoteFailure:
         """The failure for an address that is no configured target's."""
+        shown = _without_user(normalized)
         return _unresolved(
             "raw_url_disallowed_by_policy",
-            f"{normalized} is no configured target, and the policy allows no other",
-            inputBaseUrl=url,
-            normalizedBaseUrl=normalized,
+            f"{shown} is no configured target, and the policy allows no other",
+            inputBaseUrl=_without_user(url),
+            normalizedBaseUrl=shown,
             allowTargetUrlOverride=False,
             configuredAliases=list(self._config.aliases),
             hint="use target_alias, or set outbound.policy.allowTargetUrlOverride",
@@ -136,11 +137,12 @@ class TargetBook:
         try:
             return self.normalize(url)
         except ValueError:
+            shown = _without_user(url)
             raise _unresolved(
                 "unknown_raw_url",
-                f"{url} is not an address of a remote agent",
-                inputBaseUrl=url,
-                normalizedBaseUrl=url.strip(),
+                f"{shown} is not an address of a remote agent, or has a user name before its host",
+                inputBaseUrl=shown,
+                normalizedBaseUrl=shown.strip(),
             ) from None
 
     def _address(self, config: TargetConfig) -> str:
@@ -149,7 +151,7 @@ class TargetBook:
         try:
             return self.normalize(address)
         except ValueError as error:
-            shown = _USER.sub("//", config.base_url)
+            shown = _without_user(config.base_url)
             raise _unresolved(
                 "unknown_raw_url",
                 f'the target "{config.alias}" has an address that cannot be used: {error}',
@@ -163,7 +165,7 @@ class TargetBook:
         try:
             return self._address(config)
         except RemoteFailure:
-            return _USER.sub("//", config.base_url)
+            return _without_user(config.base_url)
 
     def _of_config(self, config: TargetConfig, address: str) -> Target:
         identity = Identity(address, config.card_path, config.preferred_transports)
@@ -184,6 +186,10 @@ def normalize_url(url: str) -> str:
     if parts.port is not None and parts.port != _DEFAULT_PORTS[scheme]:
         place = f"{place}:{parts.port}"
     return urlunsplit((scheme, place, parts.path or "/", parts.query, parts.fragment))
+
+
+def _without_user(url: str) -> str:
+    return _USER.sub("//", url)
 
 
 def _unresolved(reason: str, message: str, **details: object) -> RemoteFailure:
