@@ -62,10 +62,10 @@ class Host:
         """The result of a call."""
         return await self.result_of(self.begin(params, **context))
 
-    def begin(self, params: Json, **context: Json) -> int:
-        """Begin a call; its id."""
+    def begin(self, params: Json, *, nameless: bool = False, **context: Json) -> int:
+        """Begin a call; its id, which a nameless call does not tell the tool."""
         self._calls += 1
-        asked = {"name": "remote_agent", "context": context, "params": params}
+        asked = {"name": "remote_agent", "context": context, "params": params, "nameless": nameless}
         self._say({"do": "call", "id": self._calls, **asked})
         return self._calls
 

@@ -2,6 +2,7 @@
 //   {"do": "register", "config": {...}, "mode": "full"}   -> {"registered": [[name, options], ...]}
 //   {"do": "tool", "name", "context"}                     -> {"tool": {name, ...} or null}
 //   {"do": "call", "id", "name", "context", "params"}     -> {"id", "update"} ..., {"id", "result"}
+//     (with "nameless": true the call is made without a call id)
 //   {"do": "abort", "id"}                                 -> nothing; the call ends
 // The first argument is the plugin's folder. Whatever it logs is printed as {"log": ...}.
 import { createInterface } from "node:readline";
@@ -31,12 +32,17 @@ const actions = {
     const tool = factories.get(name)(context ?? {});
     print({ tool: tool && { ...tool, execute: typeof tool.execute } });
   },
-  async call({ id, name, context, params }) {
+  async call({ id, name, context, params, nameless }) {
     const abort = new AbortController();
     aborts.set(id, abort);
     const tool = factories.get(name)(context ?? {});
     const tell = (update) => print({ id, update });
-    const result = await tool.execute(`call-${id}`, params, abort.signal, tell);
+    const result = await tool.execute(
+      ...(nameless ? [] : [`call-${id}`]),
+      params,
+      abort.signal,
+      tell,
+    );
     print({ id, result });
   },
   abort({ id }) {

@@ -46,6 +46,17 @@ async def test_a_call_carries_the_token_and_the_callers_session_from_the_host(
     assert "text/event-stream" in headers["accept"]
 
 
+async def test_a_host_may_leave_out_the_id_of_a_call(host, door, token_file: str) -> None:
+    door.pieces = [frame("update", update("so far")), frame("result", ENVELOPE)]
+    await host.register(url=door.url, tokenFile=token_file)
+    call = host.begin({"action": "send"}, nameless=True)
+    assert (await host.result_of(call))["details"] == ENVELOPE
+    assert door.posts()[0]["body"] == {"action": "send"}
+    assert [line["update"]["details"] for line in host.lines if "update" in line] == [
+        update("so far")
+    ]
+
+
 async def test_without_a_session_none_is_claimed(host, door, token_file: str) -> None:
     door.pieces = [frame("result", ENVELOPE)]
     await host.register(url=door.url, tokenFile=token_file)

@@ -51,7 +51,9 @@ function buildTool(name, table, config, context) {
     label: offered.label,
     description: offered.description,
     parameters: offered.inputSchema,
-    async execute(_callId, params, signal, onUpdate) {
+    async execute(...given) {
+      // A host may leave out the call's id, which comes first and is a text.
+      const [params, signal, onUpdate] = typeof given[0] === "string" ? given.slice(1) : given;
       const tell = (update) => onUpdate?.(hostResult(update));
       return hostResult(await callTool({ name, params, config, context, signal, tell }));
     },
