@@ -129,6 +129,12 @@ async def test_a_failure_is_an_exception_with_code_and_details() -> None:
     assert caught.value.continuation is None
 
 
+async def test_a_request_that_is_wrong_says_what_is_wrong_with_it() -> None:
+    async with RemoteAgents(section(NOBODY)) as remote:
+        with pytest.raises(RemoteAgentFailed, match=r"target_alias: must be one of .*asker"):
+            await remote.send("nobody", "x")
+
+
 async def test_a_failure_after_some_work_knows_how_to_go_on(asker: str) -> None:
     async with RemoteAgents(section(asker)) as remote:
         with pytest.raises(RemoteAgentFailed, match="timed out") as caught:

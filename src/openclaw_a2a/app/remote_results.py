@@ -76,6 +76,11 @@ class RemoteResult(msgspec.Struct, frozen=True):
         """What is known of a failure."""
         return _object(_object(self.envelope.get("error")).get("details"))
 
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What is wrong with a request that is not valid, a sentence each."""
+        return tuple(_problem(error) for error in self.details.get("errors", ()))
+
 
 class RemoteAgentFailed(Exception):
     """A remote agent could not be asked, or did not do it; `code` and `details` say why.
@@ -84,7 +89,9 @@ class RemoteAgentFailed(Exception):
     """
 
     def __init__(self, result: RemoteResult) -> None:
-        super().__init__(f"{result.code}: {result.message}")
+        reasons = "; ".join(result.problems)
+        why = f"{result.message} ({reasons})" if reasons else result.message
+        super().__init__(f"{result.code}: {why}")
         self.result = result
         self.code = result.code
         self.message = result.message
@@ -130,6 +137,11 @@ class RemoteTarget(msgspec.Struct, frozen=True):
             trouble=_object(entry.get("last_refresh_error")).get("message", ""),
             entry=entry,
         )
+
+
+def _problem(error: JsonObject) -> str:
+    path = str(error.get("instancePath", "")).strip("/").replace("/", ".")
+    return f"{path}: {error['message']}" if path else str(error["message"])
 
 
 def _task(task: JsonObject) -> RemoteTask | None:

@@ -1,6 +1,5 @@
 """How failures of remote agents are told to people, and the exit codes for what came."""
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, cast
 
 from openclaw_a2a.cli.failure import DONE, FAILED, MISUSED, UNREACHABLE
@@ -44,18 +43,12 @@ def report(result: "RemoteResult", agent: str = "") -> int:
     """Tell why it failed on standard error, and with which agent; the exit code."""
     at = f"{agent}: " if agent and result.code not in _OURS else ""
     say(f"error {result.code}: {at}{result.message}", "red")
-    for line in _problems(result.details):
+    for line in result.problems:
         say(f"  {line}")
     step = _next_step(result)
     if step:
         say(step)
     return exit_code_of(result)
-
-
-def _problems(details: JsonObject) -> Iterator[str]:
-    for error in details.get("errors", []):
-        path = str(error.get("instancePath", "")).strip("/").replace("/", ".")
-        yield f"{path}: {error['message']}" if path else str(error["message"])
 
 
 def _next_step(result: "RemoteResult") -> str:
