@@ -153,14 +153,21 @@ def test_the_commands_lead_to_a_gateway_that_calls_the_remote_agent(
 ) -> None:
     monkeypatch.setenv("OPS_TOKEN", "secret")
     shown = [line[2:] for line in console("openclaw-a2a-gateway")]
-    *configuring, _doctor, check = [shlex.split(line) for line in shown]
-    for _, *words in [*configuring, check]:
+    adding, *configuring, _doctor, check = [shlex.split(line) for line in shown]
+    file = machine.home / "openclaw-a2a.json5"
+    machine.settings()
+    for _, *words in [adding, *configuring, check]:
         code, printed = machine.run(
             *[word.replace("https://ops.example.org", ops) for word in words]
         )
         assert code == 0, printed
+        if words == adding[1:]:
+            assert "outbound.enabled" in printed
+            text = file.read_text("utf-8")
+            assert text.count("targets: [") == 1
+            file.write_text(text.replace("targets: [", "enabled: true, targets: ["), "utf-8")
     assert [line.split(" ")[0] for line in machine.said] == ["plugins", "config"]
-    assert "secret" not in (machine.home / "openclaw-a2a.json5").read_text("utf-8")
+    assert "secret" not in file.read_text("utf-8")
 
 
 def test_the_plugin_is_called_what_openclaw_calls_it() -> None:

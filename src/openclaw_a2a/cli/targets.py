@@ -108,7 +108,10 @@ def add(
     if not plan.is_possible:
         raise _by_hand(plan, "add to it by hand")
     plan.write()
-    return _tell("added", plan, alias, as_json=as_json)
+    code = _tell("added", plan, alias, as_json=as_json)
+    if section.values.get("enabled") is not True and not as_json:
+        say("To give it to agents, as the tool remote_agent, set outbound.enabled to true.")
+    return code
 
 
 @app.command
