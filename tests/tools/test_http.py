@@ -119,6 +119,20 @@ async def test_the_remote_call_ends_when_the_caller_leaves(served, accept) -> No
     await asyncio.wait_for(served.silent.left.wait(), PATIENCE_S)
 
 
+async def test_a_call_that_a_stop_of_ours_breaks_off_is_not_to_be_sent_again_blindly(serve) -> None:
+    async with httpx2.AsyncClient(trust_env=False, timeout=PATIENCE_S) as client:
+        async with serve() as served:
+            token = {"authorization": f"Bearer {served.tokens.create('ann')}"}
+            asking = client.post(f"{served.url}{CALL}", json=NEVER, headers=token)
+            calling = asyncio.ensure_future(asking)
+            await asyncio.wait_for(served.silent.asked.wait(), PATIENCE_S)
+        answer = await calling
+    assert answer.status_code == 503
+    error = answer.json()["error"]
+    assert "may still be at work" in error["message"]
+    assert "action=status" in error["message"]
+
+
 async def test_one_token_has_so_many_calls_at_once_and_no_more(serve) -> None:
     async with serve(tools={"perTokenCalls": 1}) as served:
         ann, bob = served.client("ann"), served.client("bob")

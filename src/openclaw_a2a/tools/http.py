@@ -7,6 +7,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from openclaw_a2a.model.errors import (
+    Draining,
     GatewayError,
     GatewayFault,
     InvalidParams,
@@ -31,6 +32,10 @@ _MOST_UPDATE_BYTES = 1024 * 1024
 _MOST_RESULT_BYTES = 1024 * 1024
 _RESULT_BYTES = 65_536
 _SEND_S = 30.0
+_BROKEN_OFF = (
+    "the gateway is stopping and broke off this call; the remote agent may still be at work: "
+    "when the gateway is back, ask with action=status before you send again"
+)
 _T = TypeVar("_T")
 _CHALLENGE = (b"www-authenticate", b'Bearer realm="openclaw-a2a"')
 _PRIVATE = (b"cache-control", b"no-store")
@@ -131,7 +136,8 @@ class ToolPages:
     async def call(self, exchange: Exchange, visit: Visit) -> None:
         """Run the tool that the path names, with the body as its arguments.
 
-        The tool is stopped when the caller leaves. Raises: CallerError.
+        The tool is stopped when the caller leaves, and when the server does.
+        Raises: CallerError, Draining.
         """
         tool = self._find(exchange)
         exchange.check_json()
@@ -141,7 +147,10 @@ class ToolPages:
                 await exchange.begin(200, _STREAM)
                 await _unless_gone(self._stream(visit, tool, arguments), visit)
                 return
-            answer = await _unless_gone(tool.run(arguments, visit.caller, ignore_update), visit)
+            try:
+                answer = await _unless_gone(tool.run(arguments, visit.caller, ignore_update), visit)
+            except asyncio.CancelledError:  # the server waits no longer
+                raise Draining(_BROKEN_OFF) from None
         if answer is not None:
             await _answer(exchange, msgspec.json.encode(answer))
 
