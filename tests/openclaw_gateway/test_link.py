@@ -95,6 +95,22 @@ async def test_a_corrected_token_is_found_without_a_restart(gateway: ScriptedGat
     await release_link(link)
 
 
+class FaultyAtFirst(dict[str, str]):
+    """Surroundings that break whoever looks at them for the first time."""
+
+    def get(self, key: str, default: Json = None, /) -> Json:
+        if not self.pop("broken before", None):
+            self["broken before"] = "yes"
+            raise RuntimeError("nobody expected this")
+        return super().get(key, default)
+
+
+async def test_a_fault_of_our_own_does_not_end_the_link(gateway: ScriptedGateway) -> None:
+    link = take_link(Site(gateway.url, "env:IT"), environ=FaultyAtFirst(IT=TOKEN))
+    await link.connected(5)
+    await release_link(link)
+
+
 @pytest.mark.parametrize(("spoken", "fix"), [(3, "update OpenClaw"), (5, "update openclaw-a2a")])
 async def test_another_protocol_is_told_with_what_to_update(
     gateway: ScriptedGateway, spoken: int, fix: str

@@ -196,16 +196,25 @@ class Link:
         pause_s = _FIRST_PAUSE_S
         while True:
             began = anyio.current_time()
-            opened = await self._open()
-            if isinstance(opened, Failure):
-                self._note_failure(opened)
-            else:
-                await self._live_through(*opened)
-                if anyio.current_time() - began > _STEADY_S:
-                    pause_s = _FIRST_PAUSE_S
+            try:
+                is_let_in = await self._connect()
+            except Exception:  # one broad catch: a fault of ours must not end the link for good
+                log.exception("openclaw-link-failed", url=self.site.url)
+                is_let_in = False
+            if is_let_in and anyio.current_time() - began > _STEADY_S:
+                pause_s = _FIRST_PAUSE_S
             await self._pause(pause_s * _chance.uniform(0.5, 1.0))
             is_missed = bool(self._by_session)  # a turn is under way
             pause_s = min(pause_s * 2, _MISSED_PAUSE_S if is_missed else _LONGEST_PAUSE_S)
+
+    async def _connect(self) -> bool:
+        """One attempt, and the connection to its end when there is one; False when not let in."""
+        opened = await self._open()
+        if isinstance(opened, Failure):
+            self._note_failure(opened)
+            return False
+        await self._live_through(*opened)
+        return True
 
     async def _open(self) -> tuple[ClientConnection, Hello] | Failure:
         """Try once, with the token as it is now: somebody may have changed it."""
