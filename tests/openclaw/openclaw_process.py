@@ -11,7 +11,6 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -147,17 +146,22 @@ class OpenClaw:
         raise AssertionError(f"OpenClaw was not ready in {START_DEADLINE_S} s:\n{self.output()}")
 
     def warm_up(self) -> None:
-        """One turn with each agent, since the first one takes seconds."""
-        with ThreadPoolExecutor(len(AGENTS)) as threads:
-            for asked in [threads.submit(self._warm_up, agent) for agent in AGENTS]:
-                asked.result()
+        """One turn with each agent, since the first one takes seconds.
 
-    def _warm_up(self, agent_id: str) -> None:
-        for _ in range(2):  # on a busy machine the first turns of a fresh gateway may fail
+        One after the other: on a busy machine OpenClaw may give up an agent's database when its
+        first turns meet its own maintenance, and only a new start mends that.
+        """
+        for _ in range(2):
             with suppress(AssertionError):
-                self.chat(agent_id, "warm-up")
+                self._ask_everybody()
                 return
-        self.chat(agent_id, "warm-up")
+            self.stop()
+            self.start()
+        self._ask_everybody()
+
+    def _ask_everybody(self) -> None:
+        for agent_id in AGENTS:
+            self.chat(agent_id, "warm-up")
 
     def chat(self, agent_id: str, text: str, *, session_key: str | None = None) -> str:
         """The answer to one message, over OpenClaw's own HTTP door."""
