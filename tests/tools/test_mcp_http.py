@@ -72,6 +72,25 @@ async def test_a_call_that_the_client_cancels_ends_at_the_remote_agent(served, m
         assert result.is_error is False
 
 
+async def test_a_question_is_answered_after_our_gateway_was_restarted(serve, asker) -> None:
+    outbound = {"targets": [{"alias": "asker", "baseUrl": asker, "default": True}]}
+    durable = {"outbound": outbound, "store": {"kind": "sqlite"}}
+    ask = {"action": "send", "parts": [{"kind": "text", "text": "deploy"}]}
+    async with serve(**durable) as served, connected(served, mode="auto") as client:
+        asked = (await client.call_tool("remote_agent", ask)).structured_content
+    continuation = asked["summary"]["continuation"]
+    assert continuation["task"]["status"] == "input-required"
+    reply = {
+        "action": "send",
+        "parts": [{"kind": "text", "text": "yes"}],
+        "task_handle": continuation["task"]["task_handle"],
+    }
+    async with serve(**durable) as served, connected(served, mode="auto") as client:
+        answered = (await client.call_tool("remote_agent", reply)).structured_content
+    assert answered["summary"]["message_text"] == "deploy: yes"
+    assert answered["summary"]["continuation"]["task"]["status"] == "completed"
+
+
 async def test_failures_are_results_that_say_so(served) -> None:
     async with connected(served, mode="legacy") as client:
         refused = await client.call_tool("remote_agent", {"action": "send"})
