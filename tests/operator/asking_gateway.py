@@ -19,6 +19,7 @@ def main() -> int:
         approval("aaaa-1111", command="git push", minute=1),
         approval("aaaa-2222", command=TRICKY, minute=2),
         approval("bbbb-3333", minute=3),
+        approval("cccc-4444", minute=4),
     )
     agents = {AgentId("main"): asking, AgentId("down"): AskingAgent(trouble="it is switched off")}
     return serve_gateway(

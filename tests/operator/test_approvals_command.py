@@ -104,8 +104,8 @@ def test_an_ambiguous_beginning_decides_nothing(approvals: Command) -> None:
 
 
 def test_a_denial_is_told_as_json(approvals: Command) -> None:
-    denied = approvals("deny", "aaaa-1", "--json").json
-    assert denied == {"id": "aaaa-1111", "agent": "main", "allowed": False}
+    denied = approvals("deny", "cccc-4", "--json").json
+    assert denied == {"id": "cccc-4444", "agent": "main", "allowed": False}
 
 
 def test_a_wrong_folder_is_told_with_what_to_do(approvals: Command, tmp_path: Path) -> None:
