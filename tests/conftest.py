@@ -205,6 +205,17 @@ def gateway(start_gateway: StartGateway, slow_agent: dict[str, object]) -> Gatew
 ASKING_AGENT = Path(__file__).parent / "clients" / "agents" / "asking.py"
 
 
+@pytest.fixture
+def own_adapters() -> Iterator[None]:
+    """Names that a test registers are forgotten after it."""
+    from openclaw_a2a.agents.loader import registered_adapters, unregister_adapter
+
+    before = registered_adapters()
+    yield
+    for name in registered_adapters() - before:
+        unregister_adapter(name)
+
+
 @pytest.fixture(scope="session")
 def asker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of an agent in a process of its own; `tests/clients/agents/asking.py` says how

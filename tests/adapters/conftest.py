@@ -9,13 +9,6 @@ import httpx2
 import pytest
 
 from openclaw_a2a import AgentAdapter, to_a2a
-from openclaw_a2a.agents import loader as loader_module
-
-
-@pytest.fixture
-def own_adapters(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Names that a test registers are forgotten after it."""
-    monkeypatch.setattr(loader_module, "_adapters", dict(loader_module._adapters))
 
 
 class Client:
@@ -63,13 +56,19 @@ def serving() -> Any:
     """Serve an adapter in this process: `async with serving(adapter) as client`."""
 
     @asynccontextmanager
-    async def serving(adapter: AgentAdapter | Any, **options: Any) -> AsyncIterator[Client]:
-        async with to_a2a(adapter, **options) as app:
+    async def serving(
+        adapter: AgentAdapter | Any, *, stop_s: float = 5.0, **options: Any
+    ) -> AsyncIterator[Client]:
+        app = to_a2a(adapter, **options)
+        await app.start()
+        try:
             transport = httpx2.ASGITransport(app)
             async with httpx2.AsyncClient(
                 transport=transport, base_url="http://test", timeout=30
             ) as http:
                 yield Client(http)
+        finally:
+            await app.stop(stop_s)
 
     return serving
 

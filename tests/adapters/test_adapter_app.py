@@ -140,11 +140,10 @@ class Interrupted(Echo):
     ("is_repeatable", "state"), [(False, "TASK_STATE_FAILED"), (True, "TASK_STATE_COMPLETED")]
 )
 async def test_run_that_a_stop_cut_off_is_repeated_or_failed_at_the_next_start(
-    serving, tmp_path, monkeypatch, is_repeatable, state
+    serving, tmp_path, is_repeatable, state
 ):
-    monkeypatch.setattr("openclaw_a2a.app.adapters_app.STOP_S", 0.0)
     first = Interrupted(is_repeatable=is_repeatable)
-    async with serving(first, task_store=tmp_path / "tasks.db") as client:
+    async with serving(first, stop_s=0, task_store=tmp_path / "tasks.db") as client:
         task = await client.send("hi", wait=False)
         with anyio.fail_after(10):
             await first.begun.wait()

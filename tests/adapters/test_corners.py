@@ -9,8 +9,8 @@ import pytest
 
 from openclaw_a2a import AgentAdapter, Part, load_adapter, register_adapter
 from openclaw_a2a.agents import ProgramAdapter, RequestContext, build_agent
-from openclaw_a2a.agents import program_run as program_run_module
 from openclaw_a2a.agents.bridge import AdapterAgent
+from openclaw_a2a.agents.program_run import MOST_OUTPUT_BYTES
 from openclaw_a2a.agents.view import AgentView
 from openclaw_a2a.model.card import AgentSkill
 from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable, SettingsInvalid
@@ -197,10 +197,10 @@ class Program(ProgramAdapter):
         return stdout, None
 
 
-async def test_program_that_writes_too_much_is_ended(monkeypatch):
-    monkeypatch.setattr(program_run_module, "MOST_OUTPUT_BYTES", 100_000)
-    with pytest.raises(AgentFailed, match="more than 100000 bytes"):
-        await Program("print('x' * 1_000_000)").invoke("hi")
+async def test_program_that_writes_too_much_is_ended():
+    source = "import sys\nwhile True: sys.stdout.write('x' * 1_000_000)"
+    with pytest.raises(AgentFailed, match=f"more than {MOST_OUTPUT_BYTES} bytes"):
+        await Program(source).invoke("hi")
 
 
 async def test_many_tasks_that_never_come_are_not_remembered_for_ever():

@@ -472,9 +472,8 @@ async def test_cancel_of_a_served_task_ends_the_program(serving, place):
         assert is_gone(pid)
 
 
-async def test_stop_of_the_server_ends_the_program(serving, place, monkeypatch):
-    monkeypatch.setattr("openclaw_a2a.app.adapters_app.STOP_S", 0.0)
-    async with serving(Script(FOREVER)) as client:
+async def test_stop_of_the_server_ends_the_program(serving, place):
+    async with serving(Script(FOREVER), stop_s=0) as client:
         await client.send(place, wait=False)
         pid = await told(place)
     assert is_gone(pid)

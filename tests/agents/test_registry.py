@@ -15,16 +15,12 @@ from openclaw_a2a.agents import (
     build_agent,
     register_adapter,
 )
-from openclaw_a2a.agents import loader as loader_module
 from openclaw_a2a.model.errors import AgentUnavailable, SettingsInvalid
 
 BUILT_IN = ("callable", "command", "echo", "openclaw", "openclaw-gateway")
 
 
-@pytest.fixture(autouse=True)
-def own_adapters(monkeypatch):
-    """Names that a test registers are forgotten after it."""
-    monkeypatch.setattr(loader_module, "_adapters", dict(loader_module._adapters))
+pytestmark = pytest.mark.usefixtures("own_adapters")
 
 
 class GreetingOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

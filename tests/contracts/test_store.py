@@ -338,10 +338,8 @@ async def test_events_of_no_task_are_none(store: Store) -> None:
     assert await store.read_events(TaskId("t-1"), after=0, limit=10) == []
 
 
-async def test_everything_durable_is_there_after_a_restart(shelf: Shelf) -> None:
-    store = shelf.store
-    if not store.is_durable:
-        pytest.skip("nothing of it survives")
+async def test_everything_durable_is_there_after_a_restart(durable: Shelf) -> None:
+    store = durable.store
     draft = Draft("t-1")
     await store.submit(draft.submission())
     await store.start_run(draft.run.id, fence=1, attempt=1)
@@ -353,7 +351,7 @@ async def test_everything_durable_is_there_after_a_restart(shelf: Shelf) -> None
     await store.submit(direct("t-3"))
     await store.answer_run(RunId("run-t-3"), fence=1, answer=b"\xffanswer")
 
-    store = await shelf.reopen()
+    store = await durable.reopen()
     stored = await store.read_task(ALICE, TaskId("t-1"))
     assert stored is not None
     assert (stored.head, picture(stored)) == (draft.head, draft.task)
@@ -374,12 +372,10 @@ async def test_everything_durable_is_there_after_a_restart(shelf: Shelf) -> None
     assert picture(await store.read_task(ALICE, TaskId("t-1"))) == draft.task
 
 
-async def test_a_store_that_was_closed_refuses_writes(shelf: Shelf) -> None:
-    if not shelf.store.is_durable:
-        pytest.skip("memory has nothing to close")
-    await shelf.store.close()
+async def test_a_store_that_was_closed_refuses_writes(durable: Shelf) -> None:
+    await durable.store.close()
     with pytest.raises(Exception, match="not open"):
-        await shelf.store.submit(direct("t-1"))
+        await durable.store.submit(direct("t-1"))
 
 
 async def test_closing_finishes_the_writes_that_were_taken(shelf: Shelf) -> None:

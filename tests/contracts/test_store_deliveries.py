@@ -172,19 +172,17 @@ async def test_deliveries_go_with_their_task(shelf: Shelf) -> None:
     assert found == [False, False, True]
 
 
-async def test_deliveries_and_their_progress_survive(shelf: Shelf) -> None:
-    if not shelf.store.is_durable:
-        pytest.skip("nothing of it survives")
+async def test_deliveries_and_their_progress_survive(durable: Shelf) -> None:
     draft = Draft()
-    await shelf.store.submit(draft.submission())
+    await durable.store.submit(draft.submission())
     gone, kept = make_delivery(name="gone"), make_delivery(name="kept")
-    await put(shelf.store, gone)
-    await put(shelf.store, kept)
+    await put(durable.store, gone)
+    await put(durable.store, kept)
     kept = msgspec.structs.replace(kept, cursor=3, state=DEAD, reason="héllo", attempts=12)
-    await shelf.store.save_delivery(kept)
-    await shelf.store.drop_delivery(gone.id)
-    store = await shelf.reopen()
+    await durable.store.save_delivery(kept)
+    await durable.store.drop_delivery(gone.id)
+    store = await durable.reopen()
     assert await store.read_deliveries(TaskId("t-1")) == [kept]
-    store = await shelf.reopen()
+    store = await durable.reopen()
     assert await store.list_deliveries(DEAD, after=START, limit=9) == [kept]
     await store.commit(msgspec.structs.replace(draft.ended(TaskState.FAILED, at=3), run_id=None))

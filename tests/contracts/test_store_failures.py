@@ -46,13 +46,6 @@ async def fill(store: Store) -> list[str]:
     return taken
 
 
-@pytest.fixture
-def durable(shelf: Shelf) -> Shelf:
-    if not shelf.store.is_durable:
-        pytest.skip("there is no disk to fail")
-    return shelf
-
-
 async def test_a_full_disk_is_told_and_what_was_taken_stays(durable: Shelf) -> None:
     store = durable.store
     with no_room_beyond(1024 * KILOBYTE):

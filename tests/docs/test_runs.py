@@ -20,7 +20,6 @@ import pyjson5
 import pytest
 
 from openclaw_a2a.agents import CallableAgent, build_agent
-from openclaw_a2a.agents import loader as loader_module
 from openclaw_a2a.app import build_app
 from openclaw_a2a.model.message import Message, Part, Role
 from openclaw_a2a.model.reply import InputRequired, Note, Reply, TextDelta, ToolProgress
@@ -324,8 +323,8 @@ async def test_functions_on_the_page_answer(ask: Any) -> None:
     assert await ask(CallableAgent(safe), "abc") == [Reply.of_text("cba")]
 
 
-async def test_agents_on_the_page_answer(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loader_module, "_adapters", dict(loader_module._adapters))
+@pytest.mark.usefixtures("own_adapters")
+async def test_agents_on_the_page_answer(ask: Any) -> None:
     own, adapter = blocks("python", "docs/reference/agents.md")
     counter = defined(own.text, own.place)["Counter"]()
     assert [type(event) for event in await ask(counter, "go")] == [Note, *[TextDelta] * 3]

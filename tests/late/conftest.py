@@ -10,9 +10,17 @@ from tests.conformance.conftest import Json, make_gateway
 from tests.conformance.wire_clients import V1Client
 
 from openclaw_a2a.app import Gateway
-from openclaw_a2a.ports import Agent
+from openclaw_a2a.app.gateway import SystemClock
+from openclaw_a2a.ports import Agent, Clock
 
 TASKS = {"agentStyle": "task-generating"}
+
+
+class QuickClock(SystemClock):
+    """On it a second is over in a millisecond."""
+
+    async def sleep(self, seconds: float) -> None:
+        await super().sleep(seconds / 1000)
 
 
 class House:
@@ -29,6 +37,7 @@ class House:
         *,
         account: Mapping[str, Json] | None = None,
         settings: Mapping[str, Json] | None = None,
+        clock: Clock | None = None,
     ) -> Gateway:
         """Start a gateway; every answer is a task unless the account says otherwise."""
         gateway = make_gateway(
@@ -36,6 +45,7 @@ class House:
             data=self._folder,
             account={**TASKS, **(account or {})},
             settings={"store.kind": self.kind, "limits.cancelSeconds": 1, **(settings or {})},
+            clock=clock,
         )
         return await self._running.enter_async_context(gateway)
 

@@ -12,9 +12,8 @@ from openclaw_a2a.model.ids import SessionKey
 from openclaw_a2a.model.late import LateReply
 from openclaw_a2a.model.message import Part
 from openclaw_a2a.model.reply import InputRequired, Reply, TextDelta
-from openclaw_a2a.runtime import queued
 
-from .conftest import House
+from .conftest import House, QuickClock
 from .talking import TalkingAgent
 
 
@@ -199,12 +198,10 @@ async def test_only_what_the_account_gives_out_is_appended(house: House) -> None
 
 
 @pytest.mark.requirement("inbound.queued.bounded")
-async def test_a_task_takes_no_more_late_replies_than_it_can_hold(
-    house: House, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(queued, "MOST_REPLIES", 2)
+async def test_a_task_takes_no_more_late_replies_than_it_can_hold(house: House) -> None:
     agent = TalkingAgent(Reply.of_text("hi"))
-    v1 = await house.client(agent, settings={"limits.eventBytes": 2000})
+    limits = {"limits.eventBytes": 2000, "limits.queuedReplies": 2}
+    v1 = await house.client(agent, settings=limits)
     task = (await v1.send())["task"]
     for number, text in enumerate(["one", "x" * 3000, "two", "three"]):
         await agent.reply(text, reply_id=str(number))
@@ -213,12 +210,11 @@ async def test_a_task_takes_no_more_late_replies_than_it_can_hold(
 
 @pytest.mark.requirement("inbound.queued.heard")
 async def test_an_agent_whose_later_words_break_off_is_listened_to_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr("openclaw_a2a.runtime.late._FIRST_PAUSE_S", 0.001)
     house, agent = House("memory", tmp_path), TalkingAgent(Reply.of_text("hi"))
     try:
-        v1 = await house.client(agent)
+        v1 = await house.client(agent, clock=QuickClock())
         await agent.wait_heard()
         assert agent.listened == [[]]
         task = (await v1.send())["task"]

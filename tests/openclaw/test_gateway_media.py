@@ -5,12 +5,15 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from openclaw_a2a.agents.openclaw_gateway.attachments import build_attachments
 from openclaw_a2a.agents.openclaw_gateway.link import Link
 from openclaw_a2a.agents.openclaw_gateway.listing import Roster, list_agents_over_http
-from openclaw_a2a.agents.openclaw_gateway.media import Shelf, cut_media, fetch_media
+from openclaw_a2a.agents.openclaw_gateway.media import (
+    MOST_FILE_BYTES,
+    Shelf,
+    cut_media,
+    fetch_media,
+)
 from openclaw_a2a.model.message import Part
 from openclaw_a2a.model.turn import Turn
 
@@ -143,17 +146,17 @@ def _is_text_of(frame: Json, run_id: str) -> bool:
 
 
 async def test_a_file_that_is_too_large_is_left_out(
-    bare: Bare, openclaw: OpenClaw, marker: str, monkeypatch: pytest.MonkeyPatch
+    bare: Bare, openclaw: OpenClaw, marker: str
 ) -> None:
-    monkeypatch.setattr("openclaw_a2a.agents.openclaw_gateway.media.MOST_FILE_BYTES", 1000)
-    for name, size in (("text.txt", 1001), ("other.pdf", 500_000)):
-        (openclaw.workspace("main") / f"{marker}-{name}").write_bytes(b"x" * size)
+    for name in ("text.txt", "other.pdf"):
+        (openclaw.workspace("main") / f"{marker}-{name}").write_bytes(b"x" * (MOST_FILE_BYTES + 1))
     session = f"agent:main:a2a:local:{marker}"
     async with linked(openclaw) as link, bare() as client:
         await client.agent("main", session, "hello")
         shelf = await shelf_of(link, session)
         parts = await fetch_media(link, shelf, [f"{marker}-text.txt", f"{marker}-other.pdf"])
-    assert ["more than the 1000 bytes" in (part.text or "") for part in parts] == [True, True]
+    too_large = f"more than the {MOST_FILE_BYTES} bytes"
+    assert [too_large in (part.text or "") for part in parts] == [True, True]
 
 
 async def test_the_agents_of_a_gateway_are_listed_over_both_roads(openclaw: OpenClaw) -> None:

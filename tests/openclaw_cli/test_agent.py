@@ -192,7 +192,7 @@ async def test_launcher_that_was_killed_takes_its_child_along(
         group.start_soon(ask)
         await openclaw.working()
         os.kill(openclaw.pids()[0], signal.SIGKILL)
-    assert failures == ["OpenClaw was ended by signal 9 and gave no reason."]
+    assert failures == ["OpenClaw was ended by signal SIGKILL and gave no reason."]
     openclaw.assert_nothing_runs()
 
 

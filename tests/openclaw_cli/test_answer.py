@@ -239,7 +239,7 @@ def test_error_beside_an_answer_is_part_of_it():
         (b"", b"Error: no such thing", 1, "exit code 1: Error: no such thing"),
         (b"not json", b"why", 7, "exit code 7: why"),
         (b"", b"", 3, "exit code 3 and gave no reason"),
-        (b"", b"\xff\xfe", -9, "signal 9"),
+        (b"", b"\xff\xfe", -9, "signal SIGKILL"),
     ],
 )
 def test_exit_code_other_than_zero_is_a_failure_with_its_reason(

@@ -1,11 +1,11 @@
 """One Settings from four sources, with every problem told at once."""
 
-import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from platformdirs import user_config_path
 
 from openclaw_a2a.model.errors import SettingsInvalid
 from openclaw_a2a.settings import Loaded, StoreKind, ToolSettings, load_settings
@@ -45,9 +45,8 @@ def test_each_source_wins_over_the_one_before_it(load) -> None:
 
 
 def test_the_working_directory_wins_over_the_config_folder(home: Path) -> None:
-    user = home / ".config" / "openclaw-a2a"
-    if sys.platform != "linux":
-        pytest.skip("the user's config folder has another name here")
+    user = user_config_path("openclaw-a2a", appauthor=False)
+    assert user.is_relative_to(home)
     user.mkdir(parents=True)
     (user / "openclaw-a2a.json5").write_text("{server: {port: 1}}", encoding="utf-8")
     assert load_settings(environ={}).settings.server.port == 1

@@ -1,25 +1,21 @@
 """Any program as an agent: the message goes in as an argument or as input, the answer comes out."""
 
 import codecs
-import signal
-from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal, Self, TypeVar
+from typing import Annotated, ClassVar, Literal, Self
 
-import anyio
 import msgspec
 from msgspec import Meta
 
 from openclaw_a2a.agents.jsonl import read_line
 from openclaw_a2a.agents.process import Child, Launch, spawn
 from openclaw_a2a.agents.process_leftovers import end_leftovers
-from openclaw_a2a.model.errors import AgentFailed
+from openclaw_a2a.agents.program_limits import BoundedProgram, ProgramLimits
 from openclaw_a2a.model.ids import RunId
 from openclaw_a2a.model.reply import AgentEvent, Failed, InputRequired, TextDelta
 from openclaw_a2a.model.turn import Turn
 from openclaw_a2a.ports import Recovery
-
-_Result = TypeVar("_Result")
 
 _MOST = 2**31 - 1
 
@@ -70,6 +66,13 @@ class CommandAgent:
         self._options = options
         self._environment = environment
         self._children: set[Child] = set()
+        self._limits = ProgramLimits(
+            options.command[0],
+            options.timeout_seconds,
+            options.max_output_bytes,
+            or_raise_time="timeoutSeconds",
+            or_raise_size="maxOutputBytes",
+        )
 
     @classmethod
     def from_options(
@@ -87,16 +90,16 @@ class CommandAgent:
         child = spawn(self._launch(turn))
         self._children.add(child)
         try:
-            reading = _Reading(child, self._options)
+            program = BoundedProgram(child, self._limits)
             reader = _JsonLines() if self._options.output == "jsonl" else _PlainText()
-            while piece := await reading.next_piece():
+            while piece := await program.read():
                 for event in reader.take(piece):
                     yield event
-            exit_code = await reading.exit_code()
+            exit_code = await program.exit_code()
             for event in reader.end():
                 yield event
             if exit_code != 0 and not isinstance(reader.outcome, Failed):
-                raise AgentFailed(_exit_sentence(self._options.command[0], exit_code, child))
+                raise program.failure(exit_code)
             if reader.outcome is not None:
                 yield reader.outcome
         finally:
@@ -127,42 +130,6 @@ class CommandAgent:
             linger_s=options.kill_grace_seconds,
             name=turn.run_id,
         )
-
-
-class _Reading:
-    """One run of a program, within its limits of time and size."""
-
-    def __init__(self, child: Child, options: CommandOptions) -> None:
-        self._child = child
-        self._options = options
-        self._deadline = anyio.current_time() + options.timeout_seconds
-        self._room = options.max_output_bytes
-
-    async def next_piece(self) -> bytes:
-        """What the program writes next; empty: nothing more."""
-        piece = await self._in_time(self._child.read())
-        self._room -= len(piece)
-        if self._room < 0:
-            raise AgentFailed(
-                f"{self._options.command[0]} wrote more than {self._options.max_output_bytes} bytes"
-                " and was ended; have it write less, or raise maxOutputBytes."
-            )
-        return piece
-
-    async def exit_code(self) -> int:
-        """How the program ended."""
-        return await self._in_time(self._child.wait())
-
-    async def _in_time(self, result: Awaitable[_Result]) -> _Result:
-        try:
-            with anyio.fail_after(self._deadline - anyio.current_time()):
-                return await result
-        except TimeoutError:
-            raise AgentFailed(
-                f"{self._options.command[0]} did not finish within"
-                f" {self._options.timeout_seconds:g} seconds and was ended;"
-                " ask for less, or raise timeoutSeconds."
-            ) from None
 
 
 class _PlainText:
@@ -225,16 +192,3 @@ def _turn_variables(turn: Turn) -> dict[str, str]:
         "A2A_PRINCIPAL": turn.principal,
         "A2A_RESUME": msgspec.json.encode(turn.resume).decode(),
     }
-
-
-def _exit_sentence(program: str, exit_code: int, child: Child) -> str:
-    if exit_code < 0:
-        ended = f"was ended by signal {_signal_name(-exit_code)}"
-    else:
-        ended = f"ended with exit code {exit_code}"
-    errors = child.error_tail()
-    return f"{program} {ended}: {errors}" if errors else f"{program} {ended} and gave no reason."
-
-
-def _signal_name(number: int) -> str:
-    return signal.Signals(number).name if number in set(signal.Signals) else str(number)

@@ -151,12 +151,12 @@ class AdapterApp:
                 self._gateway = await self.serving.gateway().__aenter__()
             return self._gateway
 
-    async def stop(self) -> None:
-        """Let runs end, then close the store, the adapter and everything else."""
+    async def stop(self, within_s: float = STOP_S) -> None:
+        """Let runs end within that time, then close the store, the adapter and everything else."""
         gateway, self._gateway = self._gateway, None
         if gateway is not None:
             try:
-                await gateway.drain(STOP_S)
+                await gateway.drain(within_s)
             finally:
                 await gateway.__aexit__(None, None, None)
 

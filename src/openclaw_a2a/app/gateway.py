@@ -342,6 +342,7 @@ def _engine_limits(settings: Settings) -> EngineLimits:
         join_deltas=limits.join_deltas,
         inflight_events=limits.inflight_events,
         history_messages=limits.history_messages,
+        queued_replies=limits.queued_replies,
         event_bytes=limits.event_bytes,
         run_bytes=limits.artifact_bytes,
     )

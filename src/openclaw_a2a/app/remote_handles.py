@@ -3,30 +3,12 @@
 import contextlib
 import os
 import secrets
-from datetime import datetime
 from pathlib import Path
 
 import msgspec
 
-from openclaw_a2a.outbound.config import Transport
-from openclaw_a2a.outbound.handles import Handle, Progression, Revive
-from openclaw_a2a.outbound.targets import Identity, Target
-
-
-class _Kept(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A handle as its file has it: never with the credentials of its target."""
-
-    name: str
-    base_url: str
-    card_path: str
-    transports: tuple[Transport, ...]
-    task_id: str
-    created_at: datetime
-    updated_at: datetime
-    expires_at: datetime
-    alias: str | None = None
-    context_id: str | None = None
-    heard: Progression = Progression()
+from openclaw_a2a.outbound.handles import Handle, Revive
+from openclaw_a2a.outbound.kept_handle import decode_handle, encode_handle
 
 
 class HandleFolder:
@@ -61,7 +43,7 @@ class HandleFolder:
     def _write_held(self) -> None:
         for name, handle in self._held.items():
             try:
-                write_private(self._file(name), msgspec.json.encode(_kept(handle)))
+                write_private(self._file(name), encode_handle(handle))
             except OSError:
                 self.is_durable = False
             self._states[name] = handle.heard.state
@@ -72,9 +54,8 @@ class HandleFolder:
         found: list[tuple[float, Handle]] = []
         for path in self._folder.glob("rah_*.json"):
             with contextlib.suppress(OSError, msgspec.MsgspecError):
-                kept = msgspec.json.decode(path.read_bytes(), type=_Kept)
-                handle = _handle(kept, revive) if kept.name == path.stem else None
-                if handle is not None:
+                handle = decode_handle(path.read_bytes(), revive)
+                if handle is not None and handle.name == path.stem:
                     found.append((path.stat().st_mtime, handle))
         return [handle for _, handle in sorted(found, key=lambda one: one[0])]
 
@@ -94,37 +75,3 @@ def write_private(path: Path, body: bytes) -> None:
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
-
-
-def _kept(handle: Handle) -> _Kept:
-    identity = handle.target.identity
-    return _Kept(
-        name=handle.name,
-        base_url=identity.base_url,
-        card_path=identity.card_path,
-        transports=identity.preferred_transports,
-        task_id=handle.task_id,
-        created_at=handle.created_at,
-        updated_at=handle.updated_at,
-        expires_at=handle.expires_at,
-        alias=handle.target.alias,
-        context_id=handle.context_id,
-        heard=handle.heard,
-    )
-
-
-def _handle(kept: _Kept, revive: Revive) -> Handle | None:
-    identity = Identity(kept.base_url, kept.card_path, kept.transports)
-    target = revive(Target(identity, kept.alias))
-    if target is None:
-        return None
-    return Handle(
-        name=kept.name,
-        target=target,
-        task_id=kept.task_id,
-        context_id=kept.context_id,
-        created_at=kept.created_at,
-        updated_at=kept.updated_at,
-        expires_at=kept.expires_at,
-        heard=kept.heard,
-    )

@@ -2,15 +2,14 @@
 
 import asyncio
 from collections.abc import Awaitable
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import msgspec
 import structlog
 
 from openclaw_a2a.model.ids import Json
-from openclaw_a2a.outbound.config import Transport
-from openclaw_a2a.outbound.handles import Handle, Progression, Revive
-from openclaw_a2a.outbound.targets import Identity, Target
+from openclaw_a2a.outbound.handles import Handle, Revive
+from openclaw_a2a.outbound.kept_handle import decode_handle, encode_handle
 from openclaw_a2a.ports import KeptRecord, Store
 
 log = structlog.get_logger(__name__)
@@ -20,20 +19,6 @@ QUIET = timedelta(seconds=2)
 """A task that only talks is written down no more often than this."""
 
 SETTLE_S = 10.0
-
-
-class _Kept(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """A handle as its record holds it: never with credentials."""
-
-    base_url: str
-    card_path: str
-    preferred_transports: tuple[str, ...]
-    task_id: str
-    created_at: datetime
-    updated_at: datetime
-    alias: str | None = None
-    context_id: str | None = None
-    heard: Progression = Progression()
 
 
 class RecordKeeper:
@@ -89,7 +74,7 @@ class RecordKeeper:
     def _write(self, handle: Handle) -> None:
         self._held.pop(handle.name, None)
         self._kept[handle.name] = handle
-        record = KeptRecord(KIND, handle.name, _body(handle), handle.expires_at)
+        record = KeptRecord(KIND, handle.name, encode_handle(handle), handle.expires_at)
         self._follow(self._store.put_record(record))
 
     def _follow(self, write: Awaitable[Json]) -> None:
@@ -114,40 +99,9 @@ def _says_the_same(known: Handle, handle: Handle) -> bool:
     return same and handle.updated_at - known.updated_at < QUIET
 
 
-def _body(handle: Handle) -> bytes:
-    identity = handle.target.identity
-    return msgspec.json.encode(
-        _Kept(
-            base_url=identity.base_url,
-            card_path=identity.card_path,
-            preferred_transports=tuple(one.value for one in identity.preferred_transports),
-            task_id=handle.task_id,
-            created_at=handle.created_at,
-            updated_at=handle.updated_at,
-            alias=handle.target.alias,
-            context_id=handle.context_id,
-            heard=handle.heard,
-        )
-    )
-
-
 def _read(record: KeptRecord, revive: Revive) -> Handle | None:
     try:
-        kept = msgspec.json.decode(record.body, type=_Kept)
-        transports = tuple(Transport(one) for one in kept.preferred_transports)
-    except (msgspec.DecodeError, ValueError) as error:
+        return decode_handle(record.body, revive)
+    except msgspec.DecodeError as error:
         log.warning("remote-task-unreadable", handle=record.id, reason=str(error))
         return None
-    target = revive(Target(Identity(kept.base_url, kept.card_path, transports), kept.alias))
-    if target is None:
-        return None
-    return Handle(
-        name=record.id,
-        target=target,
-        task_id=kept.task_id,
-        context_id=kept.context_id,
-        created_at=kept.created_at,
-        updated_at=kept.updated_at,
-        expires_at=record.expires_at,
-        heard=kept.heard,
-    )

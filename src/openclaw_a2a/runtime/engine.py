@@ -40,6 +40,7 @@ class EngineLimits(msgspec.Struct, frozen=True):
     inflight_events: int = 256
     pending_text: int = 65536
     history_messages: int = 10_000
+    queued_replies: int = 1000
     event_bytes: int = 8 * 1024 * 1024
     run_bytes: int = 64 * 1024 * 1024
 

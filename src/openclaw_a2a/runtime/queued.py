@@ -16,9 +16,6 @@ log = structlog.get_logger(__name__)
 
 PREFIX = "queued-reply-"
 NAME = "Queued follow-up reply"
-MOST_REPLIES = 1000
-"""How many queued replies one task may hold."""
-
 _NAMESPACE = UUID("6e0a3f5e-52a5-4c8b-9a3c-7d6f0c1d2b4e")
 
 
@@ -83,8 +80,9 @@ async def _journal(engine: Engine, task_id: TaskId) -> Journal | None:
 
 def _check_room(engine: Engine, journal: Journal, artifact: Artifact) -> None:
     others = journal.view.artifacts(PREFIX)
-    if len(others) >= MOST_REPLIES:
-        raise AgentFailed(f"Task {journal.head.id} holds {MOST_REPLIES} queued replies, the most.")
+    most = engine.limits.queued_replies
+    if len(others) >= most:
+        raise AgentFailed(f"Task {journal.head.id} holds {most} queued replies, the most.")
     limit = engine.limits.run_bytes
     if sum(len(encode_record(one)) for one in [*others, artifact]) > limit:
         raise AgentFailed(f"The queued replies of task {journal.head.id} exceed {limit} bytes.")

@@ -83,6 +83,7 @@ class Limits(Section, frozen=True):
     streams: Annotated[Count, Meta(description="Open streams.")] = 5000
     parts: Annotated[Count, Meta(description="Parts of one message.")] = 1000
     history_messages: Annotated[Count, Meta(description="Messages of one task.")] = 10_000
+    queued_replies: Annotated[Count, Meta(description="Queued replies of one task.")] = 1000
     artifact_bytes: Annotated[Count, Meta(description="Size of one artifact.")] = 64 * 1024 * 1024
     event_bytes: Annotated[Count, Meta(description="Size of one event.")] = 8 * 1024 * 1024
     run_seconds: Annotated[Seconds, Meta(description="Deadline of one run.")] = 3600.0

@@ -7,8 +7,8 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator
 
-from openclaw_a2a import Turn, serve_agent
-from openclaw_a2a.model.reply import AgentEvent, InputRequired
+from openclaw_a2a import Turn, serve
+from openclaw_a2a.model.reply import AgentEvent, InputRequired, Note
 
 
 async def answer(text: str, turn: Turn) -> AsyncIterator[str | AgentEvent]:
@@ -16,7 +16,9 @@ async def answer(text: str, turn: Turn) -> AsyncIterator[str | AgentEvent]:
     kind, _, rest = text.partition(":")
     if kind == "hello":
         yield "hello back"
-    elif kind == "ask":
+        return
+    yield Note("at work")  # what a message cannot hold makes a task of the answer
+    if kind == "ask":
         yield InputRequired("which colour?")
     elif kind == "hold":
         yield "holding"
@@ -32,4 +34,9 @@ async def answer(text: str, turn: Turn) -> AsyncIterator[str | AgentEvent]:
 
 
 if __name__ == "__main__":
-    serve_agent(adapter=answer, port=int(sys.argv[1]))
+    serve(
+        answer,
+        name="answer",
+        port=int(sys.argv[1]),
+        settings={"channels.a2a.accounts.default.agentStyle": "hybrid", "store.kind": "memory"},
+    )

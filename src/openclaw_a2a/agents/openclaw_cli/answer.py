@@ -7,6 +7,7 @@ import msgspec
 
 from openclaw_a2a.agents.openclaw_cli.document import as_object, find_document, payload_holder
 from openclaw_a2a.agents.openclaw_cli.media import media_parts
+from openclaw_a2a.agents.program_limits import exit_words
 from openclaw_a2a.model.errors import AgentFailed
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.message import Part
@@ -73,8 +74,7 @@ def failure_text(finished: Finished) -> str:
 
 
 def _exit_sentence(finished: Finished) -> str:
-    code = finished.exit_code
-    ended = f"ended with exit code {code}" if code >= 0 else f"was ended by signal {-code}"
+    ended = exit_words(finished.exit_code)
     errors = _decode(finished.errors).strip()[-_KEPT_OF_ERRORS:]
     return f"OpenClaw {ended}: {errors}" if errors else f"OpenClaw {ended} and gave no reason."
 
