@@ -9,7 +9,16 @@ import msgspec
 
 from openclaw_a2a.model.approval import Approval
 from openclaw_a2a.model.delivery import Delivery, DeliveryId, DeliveryState
-from openclaw_a2a.model.ids import AgentId, ContextId, Json, MessageId, OwnerId, RunId, TaskId
+from openclaw_a2a.model.ids import (
+    AgentId,
+    ContextId,
+    Json,
+    MessageId,
+    OwnerId,
+    RunId,
+    SessionKey,
+    TaskId,
+)
 from openclaw_a2a.model.late import LateEvent, RecentTask
 from openclaw_a2a.model.profile import AgentProfile
 from openclaw_a2a.model.reply import AgentEvent
@@ -126,6 +135,55 @@ class DescribesItself(Protocol):
         ...
 
 
+class SessionNote(msgspec.Struct, frozen=True):
+    """A message for somebody's own session, from another agent by way of the gateway.
+
+    `id` is the same in every try. `is_fresh`: no earlier try, of this life or another, can have
+    brought it.
+    """
+
+    id: str
+    session_key: SessionKey
+    text: str
+    source_tool: str
+    source_session: SessionKey
+    is_fresh: bool
+
+
+class NoteTaken(msgspec.Struct, frozen=True):
+    """The host has the note and will bring it up in the session."""
+
+
+class SessionGone(msgspec.Struct, frozen=True):
+    """There is no such session any more, and why we think so."""
+
+    reason: str
+
+
+@runtime_checkable
+class SessionSink(Protocol):
+    """An agent in a host whose sessions can be spoken to."""
+
+    def holds(self, session_key: SessionKey) -> bool:
+        """True when the session is one of this agent's in its host, as its key tells."""
+        ...
+
+    def host_session(self, session_key: SessionKey) -> SessionKey | None:
+        """How the host calls a session of ours with this agent; None before that is known."""
+        ...
+
+    async def hand_over(self, note: SessionNote) -> "NoteTaken | SessionGone | Missed":
+        """Put a note into a session, once: a repeated try changes nothing.
+
+        A busy session gets it when its turn ends. It comes back as soon as the host has the note.
+        """
+        ...
+
+    async def until_seen(self, note: SessionNote) -> bool:
+        """Wait until the session's agent has dealt with a note; False when that is not known."""
+        ...
+
+
 class Clock(Protocol):
     """Time, so that tests can have their own."""
 
@@ -165,6 +223,8 @@ class Submission(msgspec.Struct, frozen=True, gc=False):
     commit: Commit | None = None
     delivery: Delivery | None = None
     """Who is to be told about the task; kept even when the task comes later, or never."""
+    record: "KeptRecord | None" = None
+    """What else is to be kept, or not, together with the run. It must be new."""
 
 
 class Accepted(msgspec.Struct, frozen=True, gc=False):
@@ -226,12 +286,16 @@ class Retention(msgspec.Struct, frozen=True, gc=False):
 
 
 class KeptRecord(msgspec.Struct, frozen=True, gc=False):
-    """Something small that a part of the gateway keeps for a while, under a name of its kind."""
+    """Something small that a part of the gateway keeps for a while, under a name of its kind.
+
+    `version` counts the changes of a record that several may want to change at once.
+    """
 
     kind: str
     id: str
     body: bytes
     expires_at: datetime
+    version: int = 0
 
 
 class Brought(msgspec.Struct, frozen=True, gc=False):
@@ -410,6 +474,18 @@ class Store(Protocol):
 
     def put_record(self, record: KeptRecord) -> Awaitable[None]:
         """Keep a record, in the place of one of its kind with its id."""
+        ...
+
+    def change_record(self, record: KeptRecord) -> Awaitable[bool]:
+        """Keep the next version of a record.
+
+        False, and nothing changes, when the kept one is not the version before; version 0 must
+        be new.
+        """
+        ...
+
+    async def read_record(self, kind: str, record_id: str) -> KeptRecord | None:
+        """One record."""
         ...
 
     def drop_record(self, kind: str, record_id: str) -> Awaitable[bool]:

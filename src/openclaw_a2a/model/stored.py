@@ -7,7 +7,7 @@ import msgspec
 from openclaw_a2a.model.ids import ContextId, OwnerId, RunId, SessionKey, TaskId
 from openclaw_a2a.model.message import Message, Record
 from openclaw_a2a.model.task import ArtifactUpdate, Event, StatusUpdate, Task, TaskState
-from openclaw_a2a.model.turn import Binding, Scope
+from openclaw_a2a.model.turn import Binding, Provenance, Scope
 
 _encoder = msgspec.json.Encoder()
 _task_decoder = msgspec.json.Decoder(Task)
@@ -65,6 +65,7 @@ class RunOptions(Record, frozen=True):
 
     accepted_output_modes: tuple[str, ...] = ()
     is_task: bool = False
+    provenance: Provenance | None = None
 
 
 class RunRecord(msgspec.Struct, frozen=True, gc=False):

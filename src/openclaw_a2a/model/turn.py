@@ -48,6 +48,22 @@ class Binding(Record, frozen=True, omit_defaults=False):
     schema_version: int = 1
 
 
+class Provenance(Record, frozen=True):
+    """Which agent of ours asks, and through whom it came to that.
+
+    `chain` are the agents from the first caller to the last. `may_announce`: the agent's host
+    also sends the answer to the agent's own channel.
+    """
+
+    tool: str
+    session_key: SessionKey
+    skill: str = ""
+    mode: str = ""
+    correlation_id: str = ""
+    chain: tuple[AgentId, ...] = ()
+    may_announce: bool = False
+
+
 class Turn(Record, frozen=True):
     """One question to an agent, with everything it may want to know.
 
@@ -55,6 +71,7 @@ class Turn(Record, frozen=True):
     structured data that came from the peer and must never be read as instructions. `resume` is
     the token the agent itself gave when it paused the task that this message answers.
     `may_approve` is true when this caller may decide what else only the operator decides.
+    `provenance` is there when another agent of this gateway asks.
     """
 
     run_id: RunId
@@ -72,6 +89,7 @@ class Turn(Record, frozen=True):
     attempt: int = 1
     resume: Json = None
     may_approve: bool = False
+    provenance: Provenance | None = None
 
     @property
     def agent_id(self) -> AgentId:

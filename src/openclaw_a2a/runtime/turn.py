@@ -85,6 +85,7 @@ def build_turn(
         attempt=run.attempt,
         resume=resume,
         may_approve=run.scope.principal in rules.approvers,
+        provenance=run.options.provenance,
     )
 
 

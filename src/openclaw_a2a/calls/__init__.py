@@ -1,0 +1,1 @@
+"""Calls between agents: the answer comes back to the caller's own session, once."""

@@ -1,0 +1,86 @@
+"""What an agent answered to a call: output, confidence, assumptions and caveats."""
+
+import json
+import math
+from collections.abc import Iterator
+from typing import cast
+
+import msgspec
+
+from openclaw_a2a.model.ids import Json, JsonObject
+
+PLAIN = 0.5
+"""The confidence of an answer that tells none."""
+
+BROKEN = 0.3
+"""The confidence of an answer that looks like JSON and is none."""
+
+_decoder = json.JSONDecoder()
+_MOST_STARTS = 1000
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """An answer, taken apart."""
+
+    output: Json
+    confidence: float = PLAIN
+    assumptions: tuple[str, ...] = ()
+    caveats: tuple[str, ...] = ()
+
+
+def read_answer(text: str) -> Reading | None:
+    """The answer in an agent's last text; None when there is none."""
+    if not text.strip():
+        return None
+    found = next(_objects(text), None)
+    if found is None:
+        return Reading(text, BROKEN if "{" in text else PLAIN)
+    output = _output(found)
+    return Reading(
+        output=output,
+        confidence=clamp_confidence(_fact(found, output, "confidence")),
+        assumptions=_texts(_fact(found, output, "assumptions")),
+        caveats=_texts(_fact(found, output, "caveats")),
+    )
+
+
+def clamp_confidence(value: Json) -> float:
+    """The value within 0 and 1; what is no number is undecided."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not math.isfinite(value):
+        return PLAIN
+    return min(1.0, max(0.0, float(value)))
+
+
+def _objects(text: str) -> Iterator[JsonObject]:
+    """The JSON objects in a text, from left to right; fences and prose do not matter."""
+    place = text.find("{")
+    for _ in range(_MOST_STARTS):
+        if place < 0:
+            return
+        try:
+            value, place = _decoder.raw_decode(text, place)
+            yield value
+            place = text.find("{", place)
+        except (ValueError, RecursionError):
+            place = text.find("{", place + 1)
+
+
+def _output(found: JsonObject) -> Json:
+    for key in ("output", "result"):
+        if key in found:
+            return found[key]
+    return found
+
+
+def _fact(found: JsonObject, output: Json, key: str) -> Json:
+    if key in found:
+        return found[key]
+    return cast("JsonObject", output).get(key) if isinstance(output, dict) else None
+
+
+def _texts(value: Json) -> tuple[str, ...]:
+    if isinstance(value, str):
+        return (value,)
+    items = cast("list[Json]", value) if isinstance(value, list) else []
+    return tuple(item if isinstance(item, str) else json.dumps(item) for item in items)

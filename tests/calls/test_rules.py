@@ -1,0 +1,214 @@
+"""The rules of calls: names, policy, chain, skills and the reading of answers."""
+
+import json
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from openclaw_a2a.calls.chain import read_chain, why_not
+from openclaw_a2a.calls.names import BadName, agent_of, read_agent, read_skill
+from openclaw_a2a.calls.policy import CallPolicy, refuse
+from openclaw_a2a.calls.reading import clamp_confidence, read_answer
+from openclaw_a2a.calls.skills import Skill, describe_skills
+from openclaw_a2a.model.ids import AgentId, SessionKey
+
+A, B, C = AgentId("a"), AgentId("b"), AgentId("c")
+
+
+# ------------------------------------------------------------------ names
+
+
+def test_an_agent_id_is_trimmed_and_lowered() -> None:
+    assert read_agent("  Metis ") == "metis"
+    assert read_agent("target:ops") == "target:ops"
+
+
+@pytest.mark.parametrize(
+    "name", ["", " ", "a b", "../x", "a/b", "a\\b", "a\0", "x" * 65, "é", 5, None]
+)
+def test_other_agent_ids_are_refused(name: object) -> None:
+    with pytest.raises(BadName):
+        read_agent(name)
+
+
+def test_a_skill_keeps_its_case() -> None:
+    assert read_skill(" webSearch_2 ") == "webSearch_2"
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a.b", "..", "x" * 129, 5, None])
+def test_other_skill_names_are_refused(name: object) -> None:
+    with pytest.raises(BadName):
+        read_skill(name)
+
+
+@pytest.mark.parametrize(
+    ("key", "agent"),
+    [
+        ("agent:main:main", "main"),
+        ("agent:a:a2a:x:y", "a"),
+        ("agent:main", None),
+        ("x", None),
+        ("", None),
+    ],
+)
+def test_the_agent_of_a_session_is_in_its_key(key: str, agent: str | None) -> None:
+    assert agent_of(SessionKey(key)) == agent
+
+
+# ------------------------------------------------------------------ policy
+
+
+@pytest.mark.parametrize(
+    ("policy", "caller", "target", "status"),
+    [
+        (CallPolicy(enabled=True, allow=("*",)), A, A, "error"),
+        (CallPolicy(), A, B, "forbidden"),
+        (CallPolicy(enabled=True), A, B, "forbidden"),
+        (CallPolicy(enabled=True, allow=("b",)), A, B, "forbidden"),
+        (CallPolicy(enabled=True, allow=("a",)), A, B, "forbidden"),
+        (CallPolicy(enabled=True, allow=("*",), reaches={A: ()}), A, B, "forbidden"),
+        (CallPolicy(enabled=True, allow=("*",), reaches={A: ("c",)}), A, B, "forbidden"),
+        (CallPolicy(enabled=True, allow=("A", "B")), A, B, None),
+        (CallPolicy(enabled=True, allow=("*",), reaches={A: ("b*",)}), A, B, None),
+        (CallPolicy(enabled=True, allow=("*",), reaches={B: ()}), A, B, None),
+    ],
+)
+def test_who_may_call_whom(
+    policy: CallPolicy, caller: AgentId, target: AgentId, status: str | None
+) -> None:
+    refusal = refuse(policy, caller, target)
+    assert (refusal.status if refusal else None) == status
+
+
+def test_only_the_star_is_special_in_patterns() -> None:
+    policy = CallPolicy(enabled=True, allow=("a", "team-*-x", "[b]", "?"))
+    assert refuse(policy, A, AgentId("team-1-x")) is None
+    assert refuse(policy, A, AgentId("team-1-y")) is not None
+    assert refuse(policy, A, B) is not None
+
+
+# ------------------------------------------------------------------ chain
+
+
+def test_a_chain_may_not_return_nor_grow_for_ever() -> None:
+    assert why_not([A], B, max_depth=5) is None
+    assert "loop" in (why_not([A, B], A, max_depth=5) or "")
+    long = [AgentId(f"x{number}") for number in range(6)]
+    assert why_not(long[:5], C, max_depth=5) is None
+    assert "depth" in (why_not(long, C, max_depth=5) or "")
+
+
+@given(st.recursive(st.none() | st.text() | st.integers(), lambda inner: st.lists(inner)))
+def test_any_metadata_is_read_as_a_chain(value: object) -> None:
+    assert all(isinstance(name, str) and name for name in read_chain(value))
+    assert len(read_chain(value)) <= 64
+
+
+# ------------------------------------------------------------------ answers
+
+
+@pytest.mark.parametrize(
+    ("text", "output", "confidence"),
+    [
+        ('{"output": {"answer": 42}, "confidence": 0.9}', {"answer": 42}, 0.9),
+        ('{"result": 7}', 7, 0.5),
+        ('{"answer": 1}', {"answer": 1}, 0.5),
+        ('{"output": {"confidence": 0.7}}', {"confidence": 0.7}, 0.7),
+        ('Sure!\n```json\n{"output": "x", "confidence": 2}\n```\nBye', "x", 1.0),
+        ("just words", "just words", 0.5),
+        ('{"output": ', '{"output": ', 0.3),
+        ("set {x | x > 0}", "set {x | x > 0}", 0.3),
+        ('noise {not json} then {"output": "y"}', "y", 0.5),
+    ],
+)
+def test_an_answer_is_read_as_far_as_it_can_be(
+    text: str, output: object, confidence: float
+) -> None:
+    reading = read_answer(text)
+    assert reading is not None
+    assert (reading.output, reading.confidence) == (output, confidence)
+
+
+def test_assumptions_and_caveats_may_be_one_text_or_several() -> None:
+    reading = read_answer('{"output": {"caveats": ["a", 1]}, "assumptions": "one"}')
+    assert reading is not None
+    assert (reading.assumptions, reading.caveats) == (("one",), ("a", "1"))
+
+
+@pytest.mark.parametrize("text", ["", "  \n "])
+def test_nothing_is_no_answer(text: str) -> None:
+    assert read_answer(text) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (None, 0.5),
+        ("1", 0.5),
+        (float("nan"), 0.5),
+        (float("inf"), 0.5),
+        (True, 0.5),
+        (-1, 0),
+        (3, 1),
+    ],
+)
+def test_confidence_is_a_number_between_nothing_and_certainty(
+    value: object, expected: float
+) -> None:
+    assert clamp_confidence(value) == expected
+
+
+@given(st.text() | st.text(alphabet='{}[]":,a1 '))
+def test_any_text_is_read_without_harm(text: str) -> None:
+    reading = read_answer(text)
+    assert (reading is None) == (not text.strip())
+
+
+@given(
+    st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=5), min_size=1),
+    st.text(alphabet="abc \n`", max_size=20),
+)
+def test_the_first_object_is_found_whatever_stands_around_it(
+    output: dict[str, object], noise: str
+) -> None:
+    reading = read_answer(f"{noise}{json.dumps({'output': output})}{noise}")
+    assert reading is not None
+    assert reading.output == output
+
+
+# ------------------------------------------------------------------ skills
+
+RESEARCH = msgspec.convert(
+    {
+        "name": "research",
+        "description": "Finds things out.",
+        "input": {
+            "q": {"type": "string", "required": True, "minLength": 2},
+            "depth": {"type": "integer", "minimum": 1, "maximum": 3},
+            "kind": {"type": "string", "enum": ["web", "papers"]},
+            "where": {
+                "type": "object",
+                "properties": {"site": {"type": "string", "required": True}},
+            },
+        },
+    },
+    Skill,
+)
+
+
+def test_an_input_that_fits_has_no_problems_and_unknown_parameters_are_fine() -> None:
+    assert RESEARCH.problems({"q": "tides", "depth": 2, "extra": []}) == []
+
+
+def test_all_problems_of_an_input_come_together() -> None:
+    problems = RESEARCH.problems({"depth": 4, "kind": "tv", "where": {}})
+    assert len(problems) == 4
+    told = "\n".join(problems)
+    assert all(word in told for word in ("q", "depth", "kind", "site"))
+
+
+def test_every_agent_can_be_pinged_and_asked_for_its_skills() -> None:
+    names = [skill["name"] for skill in describe_skills((RESEARCH,))["skills"]]
+    assert names == ["research", "ping", "list_skills"]
