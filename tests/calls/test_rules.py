@@ -11,8 +11,9 @@ from openclaw_a2a.calls.chain import read_chain, why_not
 from openclaw_a2a.calls.names import BadName, agent_of, read_agent, read_skill
 from openclaw_a2a.calls.policy import CallPolicy, refuse
 from openclaw_a2a.calls.reading import clamp_confidence, read_answer
-from openclaw_a2a.calls.skills import Skill, describe_skills
+from openclaw_a2a.calls.skills import describe_skills, input_problems
 from openclaw_a2a.model.ids import AgentId, SessionKey
+from openclaw_a2a.model.skill import Skill
 
 A, B, C = AgentId("a"), AgentId("b"), AgentId("c")
 
@@ -199,11 +200,11 @@ RESEARCH = msgspec.convert(
 
 
 def test_an_input_that_fits_has_no_problems_and_unknown_parameters_are_fine() -> None:
-    assert RESEARCH.problems({"q": "tides", "depth": 2, "extra": []}) == []
+    assert input_problems(RESEARCH, {"q": "tides", "depth": 2, "extra": []}) == []
 
 
 def test_all_problems_of_an_input_come_together() -> None:
-    problems = RESEARCH.problems({"depth": 4, "kind": "tv", "where": {}})
+    problems = input_problems(RESEARCH, {"depth": 4, "kind": "tv", "where": {}})
     assert len(problems) == 4
     told = "\n".join(problems)
     assert all(word in told for word in ("q", "depth", "kind", "site"))

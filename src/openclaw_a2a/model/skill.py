@@ -1,0 +1,82 @@
+"""What an agent declares that it can be called for."""
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from openclaw_a2a.model.ids import Json, JsonObject
+
+PING, LIST_SKILLS = "ping", "list_skills"
+BUILT_IN = (PING, LIST_SKILLS)
+"""What every agent can be called for without declaring it."""
+
+SKILL_NAME = r"[a-zA-Z0-9_-]{1,128}"
+
+_MOST = 2**31 - 1
+Kind = Literal["string", "number", "integer", "boolean", "object", "array", "null"]
+Length = Annotated[int, Meta(ge=0, le=_MOST)]
+Mode = Literal["execute", "critique"]
+
+
+class Declared(
+    msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True
+):
+    """Root of what is declared: frozen, camelCase where people write it, no unknown keys."""
+
+
+class Parameter(Declared, frozen=True):
+    """One parameter of a skill."""
+
+    type: Kind
+    description: str | None = None
+    required: bool = False
+    enum: tuple[Json, ...] | None = None
+    default: Json | msgspec.UnsetType = msgspec.UNSET
+    properties: "dict[str, Parameter] | None" = None
+    items: "Parameter | None" = None
+    minimum: float | None = None
+    maximum: float | None = None
+    min_length: Length | None = None
+    max_length: Length | None = None
+    pattern: str | None = None
+
+    def schema(self) -> JsonObject:
+        """As JSON Schema."""
+        plain: JsonObject = {
+            "type": self.type,
+            "enum": None if self.enum is None else list(self.enum),
+            "items": None if self.items is None else self.items.schema(),
+            "minimum": self.minimum,
+            "maximum": self.maximum,
+            "minLength": self.min_length,
+            "maxLength": self.max_length,
+            "pattern": self.pattern,
+        }
+        schema = {key: value for key, value in plain.items() if value is not None}
+        return {**schema, **_members(self.properties)} if self.properties else schema
+
+
+class Skill(Declared, frozen=True):
+    """Something an agent says it can be called for."""
+
+    name: str
+    description: str = ""
+    input: dict[str, Parameter] = {}
+    output: dict[str, Parameter] = {}
+    timeout_seconds: Annotated[float, Meta(ge=0, le=_MOST)] | None = None
+    side_effects: Json = None
+    modes: tuple[Mode, ...] = ()
+    examples: tuple[Json, ...] = ()
+
+    def input_schema(self) -> JsonObject:
+        """What an input has to fit, as JSON Schema; parameters beyond it are fine."""
+        return {"type": "object", **_members(self.input)}
+
+
+def _members(parameters: Mapping[str, Parameter] | None) -> JsonObject:
+    known = parameters or {}
+    required = [name for name, parameter in known.items() if parameter.required]
+    schema: JsonObject = {"properties": {name: one.schema() for name, one in known.items()}}
+    return {**schema, "required": required} if required else schema
