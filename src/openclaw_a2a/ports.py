@@ -224,7 +224,11 @@ class Submission(msgspec.Struct, frozen=True, gc=False):
     delivery: Delivery | None = None
     """Who is to be told about the task; kept even when the task comes later, or never."""
     record: "KeptRecord | None" = None
-    """What else is to be kept, or not, together with the run. It must be new."""
+    """What else is to be kept, or not, together with the run; its version is kept as given.
+
+    It must be new: when there is one of its kind with its id, the message is refused with
+    LeaseLost and nothing changes. A message that was taken before leaves records alone.
+    """
 
 
 class Accepted(msgspec.Struct, frozen=True, gc=False):
@@ -303,12 +307,14 @@ class Brought(msgspec.Struct, frozen=True, gc=False):
 
     `cursor` is how far it is now. `is_sent`: something was handed over, so the cursor must be
     kept. `has_more`: there is something to bring at once. `is_over`: nothing more is expected.
+    `again_at`: by then there is something to bring, even if nothing happens to the task.
     """
 
     cursor: int
     is_sent: bool = True
     has_more: bool = False
     is_over: bool = False
+    again_at: datetime | None = None
 
 
 class Missed(msgspec.Struct, frozen=True, gc=False):
@@ -364,7 +370,8 @@ class Store(Protocol):
     def submit(self, submission: Submission) -> Awaitable[Accepted | Known]:
         """Take a message in, once.
 
-        Raises: MessageIdConflict (another body under this id), LeaseLost (the task moved on).
+        Raises: MessageIdConflict (another body under this id), LeaseLost (the task moved on, or
+        its record is there already).
         """
         ...
 
@@ -473,11 +480,11 @@ class Store(Protocol):
         ...
 
     def put_record(self, record: KeptRecord) -> Awaitable[None]:
-        """Keep a record, in the place of one of its kind with its id."""
+        """Keep a record, in the place of one of its kind with its id, whatever its version."""
         ...
 
     def change_record(self, record: KeptRecord) -> Awaitable[bool]:
-        """Keep the next version of a record.
+        """Keep the next version of a record, where the last one was in the order of its kind.
 
         False, and nothing changes, when the kept one is not the version before; version 0 must
         be new.

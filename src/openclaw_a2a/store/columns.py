@@ -1,4 +1,4 @@
-"""How values lie in database columns: times, states, what a run was asked, and deliveries."""
+"""How values lie in columns: times, states, what a run was asked, deliveries and records."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,6 +11,7 @@ from openclaw_a2a.model.states import TERMINAL
 from openclaw_a2a.model.stored import RunOptions, RunRecord
 from openclaw_a2a.model.task import TaskState
 from openclaw_a2a.model.turn import Binding
+from openclaw_a2a.ports import KeptRecord
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -114,3 +115,14 @@ def decode_delivery(row: tuple[Any, ...]) -> Delivery:
         updated_at=from_microseconds(row[9]),
         reason=row[10],
     )
+
+
+def encode_kept(record: KeptRecord) -> tuple[object, ...]:
+    """The record as its row holds it."""
+    until = to_microseconds(record.expires_at)
+    return record.kind, record.id, record.body, until, record.version
+
+
+def decode_kept(row: tuple[Any, ...]) -> KeptRecord:
+    """The record in a row."""
+    return KeptRecord(row[0], row[1], row[2], from_microseconds(row[3]), row[4])

@@ -32,6 +32,7 @@ from openclaw_a2a.store.json_files import Change, JsonFiles
 from openclaw_a2a.store.json_lines import (
     AnswerLine,
     AnyLine,
+    ChangeRecordLine,
     ClaimLine,
     CommitLine,
     DeliveryLine,
@@ -235,6 +236,14 @@ class JsonFileStore:
     def put_record(self, record: KeptRecord) -> Awaitable[None]:
         """Keep a record, in the place of one of its kind with its id."""
         return self._put(RecordLine(record))
+
+    def change_record(self, record: KeptRecord) -> Awaitable[bool]:
+        """Keep the next version of a record; False when it is not the next one."""
+        return self._put(ChangeRecordLine(record))
+
+    async def read_record(self, kind: str, record_id: str) -> KeptRecord | None:
+        """One record."""
+        return self._shown.records.get(kind, record_id)
 
     def drop_record(self, kind: str, record_id: str) -> Awaitable[bool]:
         """Forget a record; False when there was none."""

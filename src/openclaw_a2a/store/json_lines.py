@@ -164,6 +164,16 @@ class RecordLine(Line, frozen=True, tag="record"):
         ledger.records.put(self.record)
 
 
+class ChangeRecordLine(Line, frozen=True, tag="change-record"):
+    """A record got its next version."""
+
+    record: KeptRecord
+
+    def apply(self, ledger: Ledger) -> bool:
+        """Keep it."""
+        return ledger.records.change(self.record)
+
+
 class DropRecordLine(Line, frozen=True, tag="drop-record"):
     """A record was let go."""
 
@@ -189,6 +199,7 @@ AnyLine = (
     | ProgressLine
     | DropLine
     | RecordLine
+    | ChangeRecordLine
     | DropRecordLine
 )
 

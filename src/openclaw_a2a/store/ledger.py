@@ -17,6 +17,7 @@ from openclaw_a2a.ports import (
     Accepted,
     Commit,
     DeliveryPage,
+    KeptRecord,
     Known,
     RecentHead,
     Retention,
@@ -93,6 +94,7 @@ class Ledger:
             return row.known
         if change is not None:
             self._check(change, joining=run.id)
+        self._check_record(submission.record)
         self._ticket += 1
         self.put_run(msgspec.structs.replace(run, ticket=self._ticket))
         known = Known(run.id, run.task_id, None)
@@ -101,8 +103,7 @@ class Ledger:
             task.resume = None
         if change is not None:
             self._apply(change)
-        if submission.delivery is not None:
-            self.deliveries.put(submission.delivery)
+        self._keep_with_run(submission)
         return Accepted(self._ticket)
 
     def commit(self, change: Commit) -> None:
@@ -263,8 +264,7 @@ class Ledger:
             task.resume = None
         if submission.commit is not None:
             self.replay_commit(submission.commit)
-        if submission.delivery is not None:
-            self.deliveries.put(submission.delivery)
+        self._keep_with_run(submission)
 
     def replay_commit(self, change: Commit) -> None:
         """Make a change that was made before a crash; the task may show it already."""
@@ -278,6 +278,16 @@ class Ledger:
                 task.resume = change.resume
             if change.run_id is not None:
                 self.runs.pop(change.run_id, None)
+
+    def _keep_with_run(self, submission: Submission) -> None:
+        if submission.delivery is not None:
+            self.deliveries.put(submission.delivery)
+        if submission.record is not None:
+            self.records.put(submission.record)
+
+    def _check_record(self, record: KeptRecord | None) -> None:
+        if record is not None and self.records.get(record.kind, record.id) is not None:
+            raise refusals.record_kept(record.kind, record.id)
 
     def _check(self, change: Commit, *, joining: RunId | None = None) -> None:
         """`joining` is the run that comes into being together with the change."""

@@ -150,6 +150,14 @@ class MemoryStore:
         """Keep a record, in the place of one of its kind with its id."""
         return _settled(lambda: self._ledger.records.put(record))
 
+    def change_record(self, record: KeptRecord) -> Awaitable[bool]:
+        """Keep the next version of a record; False when it is not the next one."""
+        return _settled(lambda: self._ledger.records.change(record))
+
+    async def read_record(self, kind: str, record_id: str) -> KeptRecord | None:
+        """One record."""
+        return self._ledger.records.get(kind, record_id)
+
     def drop_record(self, kind: str, record_id: str) -> Awaitable[bool]:
         """Forget a record; False when there was none."""
         return _settled(lambda: self._ledger.records.drop(kind, record_id))

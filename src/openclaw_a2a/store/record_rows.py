@@ -23,6 +23,19 @@ class RecordRows:
         self._rows.pop((record.kind, record.id), None)
         self._rows[record.kind, record.id] = record
 
+    def change(self, record: KeptRecord) -> bool:
+        """Keep the next version of a record at its place; False when it is not the next one."""
+        kept = self.get(record.kind, record.id)
+        expected = None if record.version == 0 else record.version - 1
+        if (None if kept is None else kept.version) != expected:
+            return False
+        self._rows[record.kind, record.id] = record
+        return True
+
+    def get(self, kind: str, record_id: str) -> KeptRecord | None:
+        """One record."""
+        return self._rows.get((kind, record_id))
+
     def drop(self, kind: str, record_id: str) -> bool:
         """Forget a record; False when there was none."""
         return self._rows.pop((kind, record_id), None) is not None

@@ -35,6 +35,14 @@ def run_lost(run_id: RunId, *, found: int | None, fence: int) -> LeaseLost:
     )
 
 
+def record_kept(kind: str, record_id: str) -> LeaseLost:
+    """The record that was to come with a message is there already."""
+    return LeaseLost(
+        f"the {kind} record {record_id!r} is kept already and its message was not taken; "
+        "read the record, or send the message with a record of another id"
+    )
+
+
 def store_closed(name: str) -> StoreUnavailable:
     """The write came after the store was closed, or before it was opened."""
     return StoreUnavailable(f"the store {name} is not open; the gateway is starting or stopping")

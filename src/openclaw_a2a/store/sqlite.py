@@ -198,6 +198,14 @@ class SqliteStore:
         """Keep a record, in the place of one of its kind with its id."""
         return self._put(sqlite_records.put, record)
 
+    def change_record(self, record: KeptRecord) -> Awaitable[bool]:
+        """Keep the next version of a record; False when it is not the next one."""
+        return self._put(sqlite_records.change, record)
+
+    async def read_record(self, kind: str, record_id: str) -> KeptRecord | None:
+        """One record."""
+        return self._read(lambda reader: reader.read_record(kind, record_id))
+
     def drop_record(self, kind: str, record_id: str) -> Awaitable[bool]:
         """Forget a record; False when there was none."""
         return self._put(sqlite_records.drop, sqlite_records.Name(kind, record_id))

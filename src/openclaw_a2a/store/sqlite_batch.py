@@ -7,13 +7,14 @@ from typing import NamedTuple
 from openclaw_a2a.model.delivery import Delivery
 from openclaw_a2a.model.ids import RunId, TaskId
 from openclaw_a2a.model.stored import RunRecord
-from openclaw_a2a.ports import Accepted, Commit, Known, Submission
+from openclaw_a2a.ports import Accepted, Commit, KeptRecord, Known, Submission
 from openclaw_a2a.store import refusals
 from openclaw_a2a.store.columns import (
     CODE_OF,
     ENDED_CODES,
     encode_delivery,
     encode_input,
+    encode_kept,
     to_microseconds,
 )
 from openclaw_a2a.store.ledger import MessageKey
@@ -46,6 +47,9 @@ _PUT_DELIVERY = """
 INSERT OR REPLACE INTO delivery (id, kind, task, body, cursor, state, attempts, next_at,
   created_at, updated_at, reason)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+_ADD_RECORD = """
+INSERT INTO record (kind, id, body, expires_at, version) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (kind, id) DO NOTHING"""
 _COUNT = """
 INSERT INTO tally (principal, account, state, count) VALUES (?, ?, ?, ?)
 ON CONFLICT (principal, account, state) DO UPDATE SET count = count + excluded.count"""
@@ -111,6 +115,9 @@ class SqliteBatch:
             task = self._checked(change, joining=run.id)
         else:
             task = self.live.find_task(run.task_id)
+        # The last thing that may be refused, because it is written at once.
+        if submission.record is not None and not self.add_record(submission.record):
+            raise refusals.record_kept(submission.record.kind, submission.record.id)
         live = self.live.add_run(run)
         self._new_runs[run.id] = run, live
         self._messages[key] = _MessageRow(submission)
@@ -146,6 +153,10 @@ class SqliteBatch:
     def put_delivery(self, delivery: Delivery) -> None:
         """Keep a delivery, in the place of one with its id."""
         self.connection.execute(_PUT_DELIVERY, encode_delivery(delivery))
+
+    def add_record(self, record: KeptRecord) -> bool:
+        """Keep a record that is not there yet; False when it is."""
+        return self.connection.execute(_ADD_RECORD, encode_kept(record)).rowcount > 0
 
     def flush(self) -> None:
         """Write everything taken so far; the transaction is not ended."""

@@ -109,6 +109,10 @@ class SqliteReader:
         """All records of a kind, the one put last at the end."""
         return sqlite_records.of_kind(self._connection, kind)
 
+    def read_record(self, kind: str, record_id: str) -> KeptRecord | None:
+        """One record."""
+        return sqlite_records.one(self._connection, kind, record_id)
+
     def message_keys(self) -> Iterator[MessageKey]:
         """What every message is found by."""
         return iter(self._connection.execute(_SELECT_KEYS))

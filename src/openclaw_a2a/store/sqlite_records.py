@@ -1,17 +1,22 @@
-"""The records of a SQLite store: their writes and the question about them."""
+"""The records of a SQLite store: their writes and the questions about them."""
 
 import sqlite3
 from typing import NamedTuple
 
 from openclaw_a2a.ports import KeptRecord, Retention
-from openclaw_a2a.store.columns import from_microseconds, to_microseconds
+from openclaw_a2a.store.columns import decode_kept, encode_kept, to_microseconds
 from openclaw_a2a.store.sqlite_batch import SqliteBatch
 
-_PUT = "INSERT OR REPLACE INTO record (kind, id, body, expires_at) VALUES (?, ?, ?, ?)"
+_PUT = "INSERT OR REPLACE INTO record (kind, id, body, expires_at, version) VALUES (?, ?, ?, ?, ?)"
+_CHANGE = """
+UPDATE record SET body = ?, expires_at = ?, version = ?
+WHERE kind = ? AND id = ? AND version = ?"""
 _DROP = "DELETE FROM record WHERE kind = ? AND id = ?"
 _FORGET = """
 DELETE FROM record WHERE number IN (SELECT number FROM record WHERE expires_at < ? LIMIT ?)"""
-_SELECT = "SELECT kind, id, body, expires_at FROM record WHERE kind = ? ORDER BY number"
+_SELECT = "SELECT kind, id, body, expires_at, version FROM record WHERE kind = ?"
+_SELECT_ONE = f"{_SELECT} AND id = ?"
+_SELECT_KIND = f"{_SELECT} ORDER BY number"
 
 
 class Name(NamedTuple):
@@ -23,8 +28,16 @@ class Name(NamedTuple):
 
 def put(batch: SqliteBatch, record: KeptRecord) -> None:
     """Keep a record, in the place of one of its kind with its id."""
-    row = (record.kind, record.id, record.body, to_microseconds(record.expires_at))
-    batch.connection.execute(_PUT, row)
+    batch.connection.execute(_PUT, encode_kept(record))
+
+
+def change(batch: SqliteBatch, record: KeptRecord) -> bool:
+    """Keep the next version of a record at its place; False when it is not the next one."""
+    if record.version == 0:
+        return batch.add_record(record)
+    values = (record.body, to_microseconds(record.expires_at), record.version)
+    expected = (record.kind, record.id, record.version - 1)
+    return batch.connection.execute(_CHANGE, values + expected).rowcount > 0
 
 
 def drop(batch: SqliteBatch, name: Name) -> bool:
@@ -42,5 +55,10 @@ def forget(batch: SqliteBatch, retention: Retention) -> int:
 
 def of_kind(connection: sqlite3.Connection, kind: str) -> list[KeptRecord]:
     """All records of a kind, the one put last at the end."""
-    rows = connection.execute(_SELECT, (kind,))
-    return [KeptRecord(row[0], row[1], row[2], from_microseconds(row[3])) for row in rows]
+    return [decode_kept(row) for row in connection.execute(_SELECT_KIND, (kind,))]
+
+
+def one(connection: sqlite3.Connection, kind: str, record_id: str) -> KeptRecord | None:
+    """One record."""
+    row = connection.execute(_SELECT_ONE, (kind, record_id)).fetchone()
+    return None if row is None else decode_kept(row)
