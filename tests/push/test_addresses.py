@@ -14,15 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openclaw_a2a.inbound.push_address import (
-    Resolver,
-    find_addresses,
-    is_public,
-    why_not_a_webhook,
-)
+from openclaw_a2a.inbound.push_address import why_not_a_webhook
 from openclaw_a2a.inbound.push_courier import Poster, PostRules
+from openclaw_a2a.model.links import is_public
 from openclaw_a2a.model.reply import Reply
 from openclaw_a2a.ports import Missed
+from openclaw_a2a.runtime.addresses import Resolver, find_addresses
 
 from .conftest import Serve
 from .receiver import PATIENCE_S, Receiver
@@ -258,7 +255,7 @@ async def test_what_cannot_be_reached_or_known_is_told_in_a_sentence() -> None:
 
 ENDLESS = """
 import asyncio, socket, threading
-from openclaw_a2a.inbound.push_address import Resolver
+from openclaw_a2a.runtime.addresses import Resolver
 
 socket.getaddrinfo = lambda *_, **__: threading.Event().wait()
 

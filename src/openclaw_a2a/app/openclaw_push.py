@@ -5,7 +5,6 @@ import logging
 import msgspec
 
 from openclaw_a2a.app.gateway import VERSION, SystemClock
-from openclaw_a2a.inbound.push_address import Resolver
 from openclaw_a2a.inbound.push_courier import Poster, PostRules
 from openclaw_a2a.model.delivery import Delivery, DeliveryId, delivery_id
 from openclaw_a2a.model.ids import TaskId
@@ -13,6 +12,7 @@ from openclaw_a2a.model.states import is_terminal
 from openclaw_a2a.model.stored import encode_event
 from openclaw_a2a.model.task import StatusUpdate, Task
 from openclaw_a2a.ports import Store
+from openclaw_a2a.runtime.addresses import Resolver
 from openclaw_a2a.runtime.view import TaskView
 from openclaw_a2a.wire import v03
 from openclaw_a2a.wire.requests import PushWish

@@ -1,16 +1,17 @@
-"""Joins push notifications: one outbox with its courier for each engine."""
+"""Joins push notifications: one outbox for each engine, which other kinds of deliveries share."""
 
 import random
 from contextlib import AsyncExitStack
 
-from openclaw_a2a.inbound.push_address import Resolve, Resolver
 from openclaw_a2a.inbound.push_configs import PushDesk
 from openclaw_a2a.inbound.push_courier import Poster, PostRules, PushCourier
 from openclaw_a2a.model.push import KIND
-from openclaw_a2a.ports import Courier, Store
+from openclaw_a2a.ports import Store
+from openclaw_a2a.runtime.addresses import Resolve, Resolver
 from openclaw_a2a.runtime.backoff import OutboxRules
 from openclaw_a2a.runtime.engine import Engine
 from openclaw_a2a.runtime.outbox import Outbox
+from openclaw_a2a.runtime.rounds import Round
 from openclaw_a2a.settings import PushSettings
 
 
@@ -24,15 +25,26 @@ class Push:
         self._agent_name = f"openclaw-a2a/{version}"
         self._resolve = resolve or Resolver(settings.parallel)
         self._posters: dict[Engine, Poster] = {}
+        self._rounds: dict[Engine, dict[str, Round]] = {}
         self.outboxes: dict[Engine, Outbox] = {}
+
+    def outbox(self, engine: Engine) -> Outbox:
+        """The outbox for the tasks of an engine."""
+        if engine not in self.outboxes:
+            self.outboxes[engine] = self._make_outbox(engine)
+        return self.outboxes[engine]
+
+    def add_round(self, engine: Engine, kind: str, own: Round) -> Outbox:
+        """Have deliveries of another kind brought as well; to be said before the start."""
+        outbox = self.outbox(engine)
+        self._rounds[engine][kind] = own
+        return outbox
 
     def desk(self, engine: Engine) -> PushDesk:
         """The desk for the tasks of an engine."""
-        if engine not in self.outboxes:
-            self.outboxes[engine] = self._make_outbox(engine)
         return PushDesk(
             store=engine.store,
-            outbox=self.outboxes[engine],
+            outbox=self.outbox(engine),
             now=engine.clock.now,
             per_task=self._settings.per_task,
             allow_private=self._settings.allow_private,
@@ -58,7 +70,6 @@ class Push:
         )
         poster = Poster(post_rules, resolve=self._resolve, now=engine.clock.now)
         self._posters[engine] = poster
-        couriers: dict[str, Courier] = {KIND: PushCourier(engine.store, poster)}
         rules = OutboxRules(
             attempts=settings.attempts,
             backoff_s=settings.backoff_seconds,
@@ -66,4 +77,6 @@ class Push:
             attempt_s=settings.timeout_seconds,
             parallel=settings.parallel,
         )
-        return Outbox(engine, couriers, rules, roll=random.random)
+        own = Round(PushCourier(engine.store, poster), rules)
+        self._rounds[engine] = {KIND: own}
+        return Outbox(engine, self._rounds[engine], roll=random.random)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 
 from openclaw_a2a.inbound.http import A2A_JSON, JSON
-from openclaw_a2a.inbound.push_address import Resolve, find_addresses
 from openclaw_a2a.inbound.push_notice import Notice, next_notice
 from openclaw_a2a.model.delivery import Delivery
 from openclaw_a2a.model.push import PushConfig
 from openclaw_a2a.ports import Brought, Missed, Store
+from openclaw_a2a.runtime.addresses import Resolve, find_addresses
 from openclaw_a2a.wire.versions import Wire
 
 if TYPE_CHECKING:
