@@ -1,6 +1,7 @@
 """Names in calls, cleaned and checked: agents, skills and sessions."""
 
 import re
+from collections.abc import Sequence
 
 from openclaw_a2a.model.ids import AgentId, Json, SessionKey
 
@@ -13,6 +14,14 @@ TARGET = "target:"
 
 class BadName(ValueError):
     """A name that cannot be used; its text says why."""
+
+
+class BadCall(ValueError):
+    """The input of a call that cannot be used; `problems` says everything that is wrong with it."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = tuple(problems)
 
 
 def read_agent(value: Json) -> AgentId:
