@@ -40,7 +40,7 @@ from openclaw_a2a.model.task import (
     apply_event,
 )
 from openclaw_a2a.model.turn import Binding, Peer, Scope
-from openclaw_a2a.ports import Commit, Store, Submission
+from openclaw_a2a.ports import Commit, KeptRecord, Store, Submission
 from openclaw_a2a.store import open_store
 
 ALICE = Scope(PeerName("alice"), AccountId("default"))
@@ -197,6 +197,16 @@ def make_run(
 def direct(name: str, *, scope: Scope = ALICE, at: float = 0) -> Submission:
     """A message that makes no task yet."""
     return Submission(make_run(name, scope=scope), b"hash of " + name.encode(), moment(at))
+
+
+def make_record(name: str = "one", *, kind: str = "handle", until: float = 60) -> KeptRecord:
+    """Something small to keep."""
+    return KeptRecord(kind, name, b"\x00body of " + name.encode(), moment(until))
+
+
+def next_version(record: KeptRecord, body: bytes = b"newer") -> KeptRecord:
+    """The record as somebody would change it."""
+    return msgspec.structs.replace(record, body=body, version=record.version + 1)
 
 
 async def put_ended(store: Store, name: str, at: float, *, scope: Scope = ALICE) -> Draft:

@@ -4,13 +4,9 @@ import asyncio
 
 import msgspec
 
-from openclaw_a2a.ports import KeptRecord, Retention, Store
+from openclaw_a2a.ports import Retention, Store
 
-from .store_samples import Shelf, moment
-
-
-def make_record(name: str = "one", *, kind: str = "handle", until: float = 60) -> KeptRecord:
-    return KeptRecord(kind, name, b"\x00body of " + name.encode(), moment(until))
+from .store_samples import Shelf, make_record, moment, next_version
 
 
 async def ids_of(store: Store, kind: str = "handle") -> list[str]:
@@ -76,3 +72,109 @@ async def test_records_past_their_time_are_forgotten_with_old_tasks(shelf: Shelf
     await shelf.store.forget(msgspec.structs.replace(whole, records_before=moment(248)))
     store = await shelf.reopen()
     assert await ids_of(store) == ["248", "249"]
+
+
+async def test_one_record_is_read_by_its_kind_and_id(store: Store) -> None:
+    one, other = make_record(), make_record(kind="note")
+    await store.put_record(one)
+    await store.put_record(other)
+    assert await store.read_record("handle", "one") == one
+    assert await store.read_record("note", "one") == other
+    assert await store.read_record("handle", "two") is None
+    await store.drop_record("handle", "one")
+    assert await store.read_record("handle", "one") is None
+
+
+async def test_versions_follow_one_another_also_after_a_restart(shelf: Shelf) -> None:
+    store, record = shelf.store, make_record()
+    for _ in range(3):
+        assert await store.change_record(record)
+        assert await store.read_record("handle", "one") == record
+        store = await shelf.reopen()
+        assert await store.read_record("handle", "one") == record
+        record = next_version(record, body=f"version {record.version + 1}".encode())
+    assert await store.read_records("handle") == [await store.read_record("handle", "one")]
+
+
+async def test_only_the_next_version_is_kept(shelf: Shelf) -> None:
+    store, first = shelf.store, make_record()
+    second = next_version(first)
+    third = next_version(second)
+    assert not await store.change_record(second), "there is nothing to change"
+    assert await store.change_record(first)
+    assert not await store.change_record(msgspec.structs.replace(first, body=b"x")), "not new"
+    assert not await store.change_record(third), "one is missing between"
+    assert await store.change_record(second)
+    assert not await store.change_record(msgspec.structs.replace(second, body=b"x")), "too late"
+    assert await store.read_records("handle") == [second]
+    store = await shelf.reopen()
+    assert await store.read_records("handle") == [second]
+
+
+async def test_of_many_who_change_a_record_at_once_exactly_one_does(shelf: Shelf) -> None:
+    store, record = shelf.store, make_record()
+    for _ in range(5):
+        wishes = [msgspec.structs.replace(record, body=str(n).encode()) for n in range(20)]
+        done = await asyncio.gather(*[store.change_record(wish) for wish in wishes])
+        assert sum(done) == 1
+        assert await store.read_record("handle", "one") == wishes[done.index(True)]
+        record = next_version(record)
+    store = await shelf.reopen()
+    assert len(await store.read_records("handle")) == 1
+
+
+async def test_a_changed_record_stays_where_it_was_in_the_order(shelf: Shelf) -> None:
+    for name in ("one", "two", "three"):
+        await shelf.store.change_record(make_record(name))
+    assert await shelf.store.change_record(next_version(make_record("one")))
+    assert await ids_of(shelf.store) == ["one", "two", "three"]
+    store = await shelf.reopen()
+    assert await ids_of(store) == ["one", "two", "three"]
+
+
+async def test_a_record_that_is_put_replaces_whatever_version_is_there(shelf: Shelf) -> None:
+    store, record = shelf.store, make_record()
+    await store.put_record(msgspec.structs.replace(record, version=7))
+    assert not await store.change_record(next_version(record))
+    assert await store.change_record(msgspec.structs.replace(record, version=8))
+    await store.put_record(record)
+    store = await shelf.reopen()
+    assert await store.read_record("handle", "one") == record
+    assert await store.change_record(next_version(record))
+
+
+async def test_a_dropped_or_forgotten_record_may_be_new_again(store: Store) -> None:
+    record = make_record()
+    await store.change_record(record)
+    await store.change_record(next_version(record))
+    await store.drop_record("handle", "one")
+    assert not await store.change_record(next_version(record))
+    assert await store.change_record(record)
+    over = Retention(moment(-9), 9, moment(-9), records_before=moment(61))
+    await store.forget(over)
+    assert await store.change_record(record)
+    assert await store.read_records("handle") == [record]
+
+
+async def test_changes_take_effect_in_the_order_of_the_calls(store: Store) -> None:
+    record = make_record()
+    second = next_version(record)
+    writes = [
+        store.change_record(record),
+        store.change_record(second),
+        store.drop_record("handle", "one"),
+        store.change_record(next_version(second)),
+        store.put_record(second),
+        store.change_record(next_version(second)),
+    ]
+    assert await asyncio.gather(*writes) == [True, True, True, False, None, True]
+    assert await store.read_records("handle") == [next_version(second)]
+
+
+async def test_a_longer_time_counts_from_the_change_on(store: Store) -> None:
+    record = make_record(until=10)
+    await store.change_record(record)
+    longer = msgspec.structs.replace(next_version(record), expires_at=moment(90))
+    await store.change_record(longer)
+    await store.forget(Retention(moment(-9), 9, moment(-9), records_before=moment(50)))
+    assert await store.read_records("handle") == [longer]

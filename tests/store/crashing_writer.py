@@ -4,7 +4,8 @@ import asyncio
 import itertools
 import sys
 
-from tests.contracts.store_samples import Draft
+import msgspec
+from tests.contracts.store_samples import Draft, make_record, next_version
 
 from openclaw_a2a.model.task import TaskState
 from openclaw_a2a.ports import Store
@@ -14,9 +15,9 @@ LANES = 8
 
 
 async def live(store: Store, name: str) -> None:
-    """One task from its first message to its end, told step by step."""
-    draft = Draft(name)
-    await store.submit(draft.submission())
+    """One task from its first message, which has a record, to its end, told step by step."""
+    draft, record = Draft(name), make_record(name, kind="call")
+    await store.submit(msgspec.structs.replace(draft.submission(), record=record))
     print(name, 0, flush=True)
     writes = [store.start_run(draft.run.id, fence=1, attempt=1)]
     writes.append(store.commit(draft.status(TaskState.WORKING, at=1)))
@@ -24,7 +25,9 @@ async def live(store: Store, name: str) -> None:
     for sequence, write in enumerate(writes):
         await write
         print(name, sequence, flush=True)
-    await store.commit(draft.ended(at=2))
+    ended = store.commit(draft.ended(at=2))
+    assert await store.change_record(next_version(record))
+    await ended
     print(name, 5, flush=True)
 
 

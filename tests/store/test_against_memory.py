@@ -15,8 +15,10 @@ from tests.contracts.store_samples import (
     Draft,
     Shelf,
     direct,
+    make_record,
     make_run,
     moment,
+    next_version,
     picture,
 )
 
@@ -25,13 +27,15 @@ from openclaw_a2a.model.ids import ContextId, OwnerId, RunId, TaskId
 from openclaw_a2a.model.stored import RunRecord, StoredTask
 from openclaw_a2a.model.task import TaskState
 from openclaw_a2a.model.turn import Scope
-from openclaw_a2a.ports import Accepted, Retention, Store, TaskKey, TaskQuery
+from openclaw_a2a.ports import Accepted, KeptRecord, Retention, Store, TaskKey, TaskQuery
 
 NAMES = st.sampled_from(["a", "b", "c", "d"])
 SCOPES = st.sampled_from([ALICE, BOB])
 STATES = st.sampled_from([TaskState.WORKING, TaskState.INPUT_REQUIRED, TaskState.COMPLETED])
 MOMENTS = st.integers(0, 40)
 FENCES = st.sampled_from([1, 1, 1, 2, 3])
+KINDS = st.sampled_from(["call", "handle"])
+VERSIONS = st.integers(0, 3)
 
 Do = Callable[[Store], Awaitable[object]]
 
@@ -65,6 +69,7 @@ class TwoStores(RuleBasedStateMachine):
         self.runner.run(self.shelf.store.open())
         self.drafts: dict[str, Draft] = {}
         self.runs = 0
+        self.changes = 0
 
     def teardown(self) -> None:
         self.runner.run(self.shelf.store.close())
@@ -78,11 +83,14 @@ class TwoStores(RuleBasedStateMachine):
         assert found == expected
         return found
 
-    @rule(name=NAMES, at=MOMENTS, is_task=st.booleans())
-    def submit(self, name: str, at: int, is_task: bool) -> None:
+    @rule(name=NAMES, at=MOMENTS, is_task=st.booleans(), record=st.none() | NAMES)
+    def submit(self, name: str, at: int, is_task: bool, record: str | None) -> None:
         draft = Draft(name, scope=_scope_of(name))
         draft.run = self._new_run(draft.run)
         submission = msgspec.structs.replace(draft.submission(at), run=draft.run)
+        if record is not None:
+            kept = make_record(record, kind="call", until=at)
+            submission = msgspec.structs.replace(submission, record=kept)
         if not is_task:
             submission = msgspec.structs.replace(submission, commit=None)
         outcome = self.both(lambda store: store.submit(submission))
@@ -146,9 +154,38 @@ class TwoStores(RuleBasedStateMachine):
         if self.both(lambda store: store.delete_task(scope, TaskId(name))) is True:
             self.drafts.pop(name, None)
 
-    @rule(ended=MOMENTS, keep=st.integers(0, 4), messages=MOMENTS, limit=st.integers(1, 3))
-    def forget(self, ended: int, keep: int, messages: int, limit: int) -> None:
-        retention = Retention(moment(ended), keep, moment(messages), limit)
+    @rule(kind=KINDS, name=NAMES, version=VERSIONS, at=MOMENTS)
+    def put_record(self, kind: str, name: str, version: int, at: int) -> None:
+        record = self._record(kind, name, version, at)
+        self.both(lambda store: store.put_record(record))
+
+    @rule(kind=KINDS, name=NAMES, version=VERSIONS, at=MOMENTS)
+    def change_record(self, kind: str, name: str, version: int, at: int) -> None:
+        record = self._record(kind, name, version, at)
+        self.both(lambda store: store.change_record(record))
+
+    @rule(kind=KINDS, name=NAMES)
+    def change_a_kept_record(self, kind: str, name: str) -> None:
+        kept = self.runner.run(_record(self.memory, kind, name))
+        if kept is not None:
+            self.changes += 1
+            newer = next_version(kept, body=f"change {self.changes}".encode())
+            assert self.both(lambda store: store.change_record(newer)) is True
+
+    @rule(kind=KINDS, name=NAMES)
+    def drop_record(self, kind: str, name: str) -> None:
+        self.both(lambda store: store.drop_record(kind, name))
+
+    @rule(
+        ended=MOMENTS,
+        keep=st.integers(0, 4),
+        messages=MOMENTS,
+        limit=st.integers(1, 3),
+        records=st.none() | MOMENTS,
+    )
+    def forget(self, ended: int, keep: int, messages: int, limit: int, records) -> None:
+        before = None if records is None else moment(records)
+        retention = Retention(moment(ended), keep, moment(messages), limit, before)
         self.both(lambda store: store.forget(retention))
         gone = [name for name in self.drafts if self._is_gone(name)]
         for name in gone:
@@ -181,6 +218,16 @@ class TwoStores(RuleBasedStateMachine):
     def tasks_agree(self) -> None:
         for name in ("a", "b", "c", "d"):
             self.both(lambda store, name=name: _everything(store, name))
+
+    @invariant()
+    def records_agree(self) -> None:
+        self.both(_records)
+
+    def _record(self, kind: str, name: str, version: int, at: int) -> KeptRecord:
+        self.changes += 1
+        body = f"change {self.changes}".encode()
+        record = make_record(name, kind=kind, until=at)
+        return msgspec.structs.replace(record, body=body, version=version)
 
     def _new_run(self, run: RunRecord) -> RunRecord:
         self.runs += 1
@@ -219,6 +266,18 @@ async def _everything(store: Store, name: str) -> object:
         [(entry.sequence, entry.state, entry.event) for entry in events],
         await store.read_known(ALICE, message_id),
         await store.read_known(BOB, message_id),
+    )
+
+
+async def _record(store: Store, kind: str, name: str) -> KeptRecord | None:
+    return await store.read_record(kind, name)
+
+
+async def _records(store: Store) -> object:
+    names = [(kind, name) for kind in ("call", "handle") for name in ("a", "b", "c", "d")]
+    return (
+        *[await store.read_record(kind, name) for kind, name in names],
+        *[tuple(await store.read_records(kind)) for kind in ("call", "handle")],
     )
 
 

@@ -14,6 +14,8 @@ from openclaw_a2a.model.states import is_terminal
 from openclaw_a2a.ports import Store, TaskQuery
 
 ROOT = Path(__file__).parents[2]
+LAST_SEQUENCE = 5
+"""What the writer says of a task that ended; its record is at version 1 then."""
 Acknowledged = dict[str, int]
 
 
@@ -40,6 +42,10 @@ async def assert_whole(store: Store, label: str, acknowledged: Acknowledged) -> 
     running = {run.task_id: run for run in claimed}
     page = await store.list_tasks(TaskQuery(ALICE, 10_000))
     assert page.total == len(page.tasks)
+    records = {record.id: record for record in await store.read_records("call")}
+    assert records.keys() == {task.head.id for task in page.tasks}
+    for name, sequence in acknowledged.items():
+        assert records[name].version >= (sequence == LAST_SEQUENCE)
     tasks = [task for task in page.tasks if task.head.id.startswith(label)]
     for task in tasks:
         events = await store.read_events(task.head.id, after=0, limit=100)

@@ -15,8 +15,10 @@ from tests.contracts.store_samples import (
     ALICE,
     Draft,
     direct,
+    make_record,
     make_run,
     moment,
+    next_version,
     picture,
     put_ended,
 )
@@ -369,6 +371,51 @@ async def test_a_half_written_last_line_of_the_log_is_ignored(folder: Folder) ->
     known = await store.read_known(ALICE, direct("t-1").run.message.message_id)
     assert known == Known(make_run("t-1").id, TaskId("t-1"), None)
     assert [line["wrote"] for line in folder.log()] == ["run", "message"]
+
+
+async def test_wherever_the_log_breaks_off_a_run_and_its_record_are_both_there_or_neither(
+    folder: Folder,
+) -> None:
+    store = await folder.opened()
+    await store.submit(direct("before"))
+    before = len((folder.path / ".gateway.jsonl").read_bytes())
+    record = make_record(kind="call")
+    await store.submit(msgspec.structs.replace(direct("t-1"), record=record))
+    log = (folder.path / ".gateway.jsonl").read_bytes()
+    await store.close()
+    for end in (*range(before, len(log), 40), len(log) - 2, len(log) - 1, len(log)):
+        (folder.path / ".gateway.jsonl").write_bytes(log[:end])
+        store = await folder.opened()
+        runs = await store.claim_runs(OwnerId("b"), lease_until=moment(9), expired_at=None)
+        await store.close()
+        is_whole = end >= len(log) - 1
+        assert [run.task_id for run in runs] == (["before", "t-1"] if is_whole else ["before"])
+        assert await store.read_records("call") == ([record] if is_whole else [])
+
+
+async def test_records_come_out_of_an_unfinished_log_at_their_last_version(folder: Folder) -> None:
+    store = await folder.opened()
+    record, other = make_record(kind="call"), make_record("two", kind="call")
+    await store.submit(msgspec.structs.replace(Draft().submission(), record=record))
+    await store.change_record(other)
+    newest = next_version(next_version(record), body=b"newest")
+    await store.change_record(next_version(record))
+    await store.change_record(newest)
+    log = (folder.path / ".gateway.jsonl").read_bytes()
+    await store.close()
+    (folder.path / ".gateway.jsonl").write_bytes(log)
+    store = await folder.opened()
+    assert await store.read_records("call") == [newest, other]
+
+
+async def test_a_record_in_a_log_from_before_versions_has_version_0(folder: Folder) -> None:
+    body = base64.b64encode(b"old").decode()
+    line = {"kind": "handle", "id": "one", "body": body, "expires_at": "2026-11-15T06:01:00Z"}
+    folder.add_to_log(json.dumps({"wrote": "record", "record": line}) + "\n")
+    store = await folder.opened()
+    old = msgspec.structs.replace(make_record(), body=b"old")
+    assert await store.read_records("handle") == [old]
+    assert await store.change_record(next_version(old))
 
 
 async def test_the_log_is_short_after_a_stop_and_after_a_start(folder: Folder) -> None:

@@ -7,12 +7,22 @@ import stat
 import sys
 from collections.abc import AsyncIterator
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 
 import anyio
 import msgspec
 import pytest
-from tests.contracts.store_samples import ALICE, Draft, direct, moment, picture, put_ended
+from tests.contracts.store_samples import (
+    ALICE,
+    Draft,
+    direct,
+    make_record,
+    moment,
+    next_version,
+    picture,
+    put_ended,
+)
 
 from openclaw_a2a.model.errors import (
     CorruptRecord,
@@ -23,7 +33,7 @@ from openclaw_a2a.model.errors import (
 )
 from openclaw_a2a.model.ids import ContextId, OwnerId, TaskId
 from openclaw_a2a.model.task import TaskState
-from openclaw_a2a.ports import Accepted, Retention, TaskKey, TaskQuery
+from openclaw_a2a.ports import Accepted, KeptRecord, Retention, TaskKey, TaskQuery
 from openclaw_a2a.store import migrate, open_store
 from openclaw_a2a.store.group_writer import MAX_GROUP
 from openclaw_a2a.store.sqlite import SqliteStore
@@ -289,6 +299,50 @@ async def test_a_store_of_the_first_version_gets_deliveries(path: Path) -> None:
     assert await store.read_deliveries(TaskId("t-1")) == []
     await store.close()
     assert rows(path.with_name("state.db.backup-v1"), "SELECT * FROM task") == []
+
+
+async def test_a_store_from_before_versions_keeps_its_records(path: Path) -> None:
+    await anyio.Path(path.parent).mkdir(parents=True)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        migrate.upgrade(connection, migrate.load_steps()[:3])
+        for name in ("two", "one"):
+            row = ("handle", name, f"body of {name}".encode(), 7_000_000)
+            connection.execute(
+                "INSERT INTO record (kind, id, body, expires_at) VALUES (?, ?, ?, ?)", row
+            )
+    store = SqliteStore(path)
+    await store.open()
+    until = datetime(1970, 1, 1, 0, 0, 7, tzinfo=UTC)
+    two, one = (KeptRecord("handle", n, f"body of {n}".encode(), until) for n in ("two", "one"))
+    assert await store.read_records("handle") == [two, one]
+    assert await store.read_record("handle", "one") == one
+    assert not await store.change_record(one)
+    assert await store.change_record(next_version(two))
+    await store.close()
+    backup = path.with_name("state.db.backup-v3")
+    assert rows(backup, "SELECT id FROM record ORDER BY number") == [("two",), ("one",)]
+
+
+async def test_a_record_that_cannot_be_written_takes_its_message_along(store: SqliteStore) -> None:
+    unwritable = msgspec.structs.replace(make_record(), id="half a character \ud800")
+    outcomes = await asyncio.gather(
+        store.submit(direct("t-1")),
+        store.submit(msgspec.structs.replace(direct("t-2"), record=unwritable)),
+        store.submit(msgspec.structs.replace(direct("t-3"), record=make_record())),
+        return_exceptions=True,
+    )
+    assert [type(outcome) for outcome in outcomes] == [Accepted, StoreUnavailable, Accepted]
+    claimed = await store.claim_runs(OwnerId("b"), lease_until=moment(9), expired_at=None)
+    assert [run.task_id for run in claimed] == ["t-1", "t-3"]
+    assert await store.read_records("handle") == [make_record()]
+
+
+async def test_a_message_that_cannot_be_written_takes_its_record_along(store: SqliteStore) -> None:
+    submission = msgspec.structs.replace(direct("t-1"), record=make_record())
+    run = msgspec.structs.replace(submission.run, session_key="half a character \ud800")
+    with pytest.raises(StoreUnavailable):
+        await store.submit(msgspec.structs.replace(submission, run=run))
+    assert await store.read_records("handle") == []
 
 
 async def test_a_step_that_fails_leaves_the_schema_as_it_was(
