@@ -60,6 +60,7 @@ _MEANINGS = {
     "agents.<agent>.adapter": "Who answers: `openclaw-gateway`, `openclaw`, `command`, `echo`, or "
     "the name of an adapter that another package brings. May be left out for an agent that "
     "OpenClaw offers.",
+    "agents.<agent>.skills": "What other agents may call it for: a list of [skills](#skills).",
     "openclaw.expose": "Which of OpenClaw's agents: `all`, or a list of their ids.",
     "openclaw.token": "`env:NAME` or `file:PATH`; needed for an OpenClaw on another machine.",
     "limits.artifactBytes": "Bytes of artifacts that a task may get while it runs.",
@@ -81,6 +82,8 @@ _DEFAULTS = {
     f"{ACCOUNT}.jsonRpcPath": "`/a2a/jsonrpc`",
     f"{ACCOUNT}.taskStore.kind": "`memory`",
     f"{ACCOUNT}.skills": "one skill, `chat`",
+    "agents.<agent>.skills": "none: it may be called for anything",
+    "agents.<agent>.tools.agentToAgent.allow": "all that take part",
     "agents.<agent>.cwd": "the gateway's",
     "openclaw.configPath": "where OpenClaw looks",
     "openclaw.url": "what OpenClaw's config says",
@@ -91,7 +94,12 @@ _ERRORS = {
     "overloaded": "A limit is reached; `Retry-After` says when to try again.",
     "settings-invalid": "The configuration has problems; every one is listed with its path.",
 }
-_NAMES = {"agents": "<agent>", "accounts": "<account>", "peers": "<peer>"}
+_NAMES = {
+    "agents": "<agent>",
+    "accounts": "<account>",
+    "peers": "<peer>",
+    "webhooks": "<caller>",
+}
 
 
 class Key(msgspec.Struct, frozen=True):
@@ -193,7 +201,7 @@ PARTS: dict[str, Callable[[], str]] = {
 }
 _SECTIONS = (
     *("top", "server", "store", "agents", "openclaw", "channels"),
-    *("tools", "limits", "push", "retention", "lease", "log"),
+    *("tools", "responseRouting", "limits", "push", "retention", "lease", "log"),
 )
 
 

@@ -11,10 +11,18 @@ from openclaw_a2a.settings import describe, effective, settings_schema
 EXAMPLE = """{
   server:   { host: "127.0.0.1", port: 9900, publicBaseUrl: "http://127.0.0.1:9900" },
   store:    { kind: "sqlite", path: "~/.openclaw-a2a/state.db" },
-  agents:   { main: { adapter: "command", command: ["cat"], token: "env:TOKEN" } },
+  agents:   {
+    main: { adapter: "command", command: ["cat"], token: "env:TOKEN" },
+    helper: {
+      adapter: "echo",
+      skills: [{ name: "find", input: { q: { type: "string", required: true } } }],
+      tools: { agentToAgent: { allow: [] } },
+    },
+  },
   channels: { a2a: { accounts: { default: { defaultAgentId: "main" } }, security: {} } },
   outbound: { enabled: true, targets: [] },
-  tools:    { agentToAgent: { enabled: false, allow: [] } },
+  tools:    { agentToAgent: { enabled: true, allow: ["*"], maxDepth: 3 } },
+  responseRouting: { webhooks: { script: { url: "http://127.0.0.1:9/hook" } } },
   opt:      { requireActivation: true },
 }"""
 
@@ -69,6 +77,10 @@ def test_the_schema_takes_the_example_and_refuses_what_loading_refuses() -> None
         {"channels": {"a2a": {"accounts": {"x": {"agentStyle": "other"}}}}},
         {"channels": {"a2a": {"security": {"peers": {"a": {"tokens": ["literal"]}}}}}},
         {"log": {"level": "loud"}},
+        {"tools": {"agentToAgent": {"maxDepth": 0}}},
+        {"agents": {"x": {"adapter": "echo", "skills": [{"name": "a", "input": {"q": {}}}]}}},
+        {"agents": {"x": {"adapter": "echo", "tools": {"agentToAgent": {"alow": []}}}}},
+        {"responseRouting": {"webhooks": {"x": {}}}},
     ):
         assert not schema.is_valid(wrong), wrong
 
@@ -89,6 +101,6 @@ def test_every_key_of_the_schema_is_a_setting(load) -> None:
     assert load(defaults).settings == load().settings
 
 
-@pytest.mark.parametrize("key", ["outbound", "tools", "opt"])
-def test_parts_of_later_versions_are_in_the_schema(key: str) -> None:
+@pytest.mark.parametrize("key", ["outbound", "tools", "responseRouting", "opt"])
+def test_parts_that_others_read_are_in_the_schema(key: str) -> None:
     assert key in settings_schema()["properties"]

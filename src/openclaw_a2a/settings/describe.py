@@ -9,7 +9,7 @@ from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.settings.keys import ACCOUNT_ID, AGENT_ID, PEER_NAME, FileKeys
 from openclaw_a2a.settings.report import is_list, is_object, join
 from openclaw_a2a.settings.secret import Secret
-from openclaw_a2a.settings.shape import Account, Settings
+from openclaw_a2a.settings.shape import Account, AgentSettings, Settings
 
 _HIDDEN = "(hidden)"
 _SECRET_NAME = re.compile(
@@ -52,10 +52,7 @@ def effective(settings: Settings) -> JsonObject:
         "data": str(settings.data),
         "server": _plain(settings.server),
         "store": _plain(settings.store),
-        "agents": {
-            name: {"adapter": agent.adapter, **hide_secrets(agent.options)}
-            for name, agent in settings.agents.items()
-        },
+        "agents": {name: _agent(agent) for name, agent in settings.agents.items()},
         **written,
         "channels": {"a2a": {"accounts": accounts, "security": {"peers": peers}}},
         "limits": _plain(settings.limits),
@@ -65,6 +62,7 @@ def effective(settings: Settings) -> JsonObject:
         "push": _plain(settings.push),
         **outbound,
         "tools": _plain(settings.tools),
+        "responseRouting": _plain(settings.response_routing),
     }
 
 
@@ -105,6 +103,15 @@ def _tidy(part: JsonObject) -> JsonObject:
         if "$ref" in member or member.get("default") in ("", None, {}, []):
             member.pop("default", None)
     return part
+
+
+def _agent(agent: AgentSettings) -> JsonObject:
+    members: JsonObject = {"adapter": agent.adapter, **hide_secrets(agent.options)}
+    if agent.skills:
+        members["skills"] = [_plain(skill) for skill in agent.skills]
+    if agent.reaches is not None:
+        members["tools"] = {"agentToAgent": {"allow": list(agent.reaches)}}
+    return members
 
 
 def _account(account: Account) -> JsonObject:

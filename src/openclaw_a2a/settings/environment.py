@@ -8,8 +8,9 @@ import msgspec
 import pyjson5
 
 from openclaw_a2a.model.ids import Json, JsonObject
-from openclaw_a2a.settings.keys import FileKeys, is_struct, member_kind, names_of
+from openclaw_a2a.settings.keys import FileKeys, member_kind, names_of
 from openclaw_a2a.settings.report import Report, is_object, unknown_key
+from openclaw_a2a.settings.strict import is_struct
 
 PREFIX = "OPENCLAW_A2A_"
 UNKNOWN_VARIABLE = "unknown-variable"

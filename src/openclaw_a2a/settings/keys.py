@@ -1,11 +1,12 @@
 """The keys of the settings file, as people write them: the source of the schema."""
 
-from typing import Annotated, Literal, TypeGuard
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
 from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.model.skill import Skill
 from openclaw_a2a.settings.shape import (
     AgentStyle,
     LeaseSettings,
@@ -13,12 +14,15 @@ from openclaw_a2a.settings.shape import (
     LogSettings,
     OriginRoutingPolicy,
     PushSettings,
+    ResponseRoutingSettings,
     RetentionSettings,
     Section,
     Server,
     StoreKind,
+    Text,
     ToolSettings,
 )
+from openclaw_a2a.settings.strict import is_struct
 
 TEXT_MODES = ("text/plain", "application/json")
 
@@ -37,10 +41,29 @@ class StoreKeys(Section, frozen=True):
     ] = ""
 
 
-class AgentKeys(msgspec.Struct, frozen=True):
-    """One agent; every key but `adapter` belongs to the adapter."""
+class ReachKeys(Section, frozen=True):
+    """Whom one agent may call."""
+
+    allow: Annotated[
+        tuple[Text, ...] | None,
+        Meta(description="Agents it may call: ids, or patterns with *; [] is none of them."),
+    ] = None
+
+
+class AgentToolKeys(Section, frozen=True):
+    """How one agent may use tools."""
+
+    agent_to_agent: ReachKeys = ReachKeys()
+
+
+class AgentKeys(msgspec.Struct, frozen=True, rename="camel"):
+    """One agent; every other key belongs to its adapter."""
 
     adapter: Annotated[str, Meta(description="Who answers: echo, command, ...")]
+    skills: Annotated[
+        tuple[Skill, ...], Meta(description="What other agents may call it for.")
+    ] = ()
+    tools: AgentToolKeys = AgentToolKeys()
 
 
 class OpenClawKeys(Section, frozen=True):
@@ -157,6 +180,7 @@ class FileKeys(Section, frozen=True):
         JsonObject, Meta(description="Remote agents that may be called, and how.")
     ] = msgspec.field(default_factory=dict)
     tools: ToolSettings = ToolSettings()
+    response_routing: ResponseRoutingSettings = ResponseRoutingSettings()
     opt: Annotated[JsonObject, Meta(description="Not available in this version.")] = msgspec.field(
         default_factory=dict
     )
@@ -165,11 +189,6 @@ class FileKeys(Section, frozen=True):
 def names_of(kind: type[msgspec.Struct]) -> tuple[str, ...]:
     """The keys of a struct, as the file spells them."""
     return tuple(field.encode_name for field in msgspec.structs.fields(kind))
-
-
-def is_struct(kind: Json) -> TypeGuard[type[msgspec.Struct]]:
-    """True for the type of an object whose keys are known."""
-    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
 
 
 def member_kind(kind: Json, key: str) -> Json:

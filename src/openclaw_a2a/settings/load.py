@@ -1,7 +1,6 @@
 """Loads the settings: reads the sources, checks everything, and reports every problem at once."""
 
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -13,10 +12,10 @@ import msgspec
 from openclaw_a2a.model.errors import Problem, SettingsInvalid
 from openclaw_a2a.model.ids import AgentId, Json, JsonObject
 from openclaw_a2a.settings.accounts import Surrounding, read_accounts, read_store_kind
+from openclaw_a2a.settings.agents import read_agents
 from openclaw_a2a.settings.collisions import check_routes, check_stores
 from openclaw_a2a.settings.environment import UNKNOWN_VARIABLE
 from openclaw_a2a.settings.keys import (
-    AGENT_ID,
     ChannelKeys,
     ChannelsKeys,
     FileKeys,
@@ -29,7 +28,8 @@ from openclaw_a2a.settings.offer import Offer, offer_openclaw
 from openclaw_a2a.settings.openclaw import OpenClawFound
 from openclaw_a2a.settings.paths import base_url, clean_url, expand_path, is_loopback
 from openclaw_a2a.settings.peers import TokenReader, read_peers
-from openclaw_a2a.settings.report import Report, is_list, is_object, join, kind_of, read_section
+from openclaw_a2a.settings.report import Report, is_list, is_object, kind_of
+from openclaw_a2a.settings.routing import complete_routing
 from openclaw_a2a.settings.shape import (
     Account,
     AgentSettings,
@@ -37,6 +37,7 @@ from openclaw_a2a.settings.shape import (
     Limits,
     LogSettings,
     PushSettings,
+    ResponseRoutingSettings,
     RetentionSettings,
     Server,
     Settings,
@@ -45,7 +46,7 @@ from openclaw_a2a.settings.shape import (
     ToolSettings,
 )
 from openclaw_a2a.settings.sources import Layers, read_layers
-from openclaw_a2a.settings.token import anchored
+from openclaw_a2a.settings.strict import read_section
 
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 _NO_OVERRIDES: Mapping[str, Json] = MappingProxyType({})
@@ -211,7 +212,8 @@ class _Reader:
         self._report.unknown_keys("", self._values, names_of(FileKeys))
         data = self._data_folder()
         server = self.read_server()
-        agents = self._agents(offer)
+        written = self._object(self._values, "agents")
+        agents = read_agents(written, offer, folder=self._folder, report=self._report)
         channel = self._channel()
         security = self._object(channel, "channels.a2a.security")
         self._report.unknown_keys("channels.a2a.security", security, names_of(SecurityKeys))
@@ -236,8 +238,9 @@ class _Reader:
             openclaw=self._object(self._values, "openclaw"),
             outbound=self._object(self._values, "outbound"),
             tools=self._section(ToolSettings, "tools"),
+            response_routing=self._routing(),
         )
-        self._note_later_parts(settings)
+        self._note_later_parts()
         self._check_together(settings)
         return settings
 
@@ -247,11 +250,15 @@ class _Reader:
     def _object(self, values: JsonObject, path: str) -> JsonObject:
         return self._report.as_object(path, values.get(path.rpartition(".")[2], {}))
 
-    def _note_later_parts(self, settings: Settings) -> None:
-        given = {"opt": self._object(self._values, "opt")}
-        given["tools.agentToAgent"] = settings.tools.agent_to_agent
-        for path in (path for path, value in given.items() if value):
-            self._report.warning(path, "is not available in this version", "unavailable")
+    def _routing(self) -> ResponseRoutingSettings:
+        section = self._section(ResponseRoutingSettings, "responseRouting")
+        return complete_routing(
+            section, environ=self._environ, folder=self._folder, report=self._report
+        )
+
+    def _note_later_parts(self) -> None:
+        if self._object(self._values, "opt"):
+            self._report.warning("opt", "is not available in this version", "unavailable")
 
     def read_local(self) -> LocalGateway:
         """Where the gateway listens, and where it keeps its things."""
@@ -291,29 +298,6 @@ class _Reader:
             return StoreSettings(kind=StoreKind.MEMORY)
         given = self._path("store.path", values["path"]) if "path" in values else None
         return StoreSettings(kind=kind, path=given or data / _FILE_OF[kind])
-
-    def _agents(self, offer: Offer) -> dict[AgentId, AgentSettings]:
-        values = self._report.as_object("agents", self._values.get("agents", {}))
-        agents = {AgentId(name): self._agent(name, values[name]) for name in sorted(values)}
-        for agent_id, known in offer.agents.items():
-            if agent_id in agents:
-                agents[agent_id] = msgspec.structs.replace(agents[agent_id], profile=known.profile)
-        return agents or {AgentId("main"): AgentSettings("echo", is_stand_in=True)}
-
-    def _agent(self, name: str, value: Json) -> AgentSettings:
-        path = join("agents", name)
-        if not re.fullmatch(AGENT_ID, name):
-            self._report.problem(path, "an agent's id is 1 to 64 of a-z 0-9 _ -", "name")
-        values = self._report.as_object(path, value)
-        adapter = values.get("adapter")
-        if not isinstance(adapter, str) or not adapter.strip():
-            message = "must name who answers, such as echo or command"
-            self._report.problem(join(path, "adapter"), message, "required")
-            adapter = "echo"
-        options = {key: option for key, option in values.items() if key != "adapter"}
-        if isinstance(token := options.get("token"), str):
-            options["token"] = anchored(token, self._folder)
-        return AgentSettings(adapter.strip(), options)
 
     def _channel(self) -> JsonObject:
         channels = self._report.as_object("channels", self._values.get("channels", {}))

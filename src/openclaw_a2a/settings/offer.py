@@ -11,8 +11,9 @@ from openclaw_a2a.model.ids import AgentId, JsonObject
 from openclaw_a2a.settings.keys import OpenClawKeys
 from openclaw_a2a.settings.openclaw import OpenClawAgent, OpenClawFound, find_openclaw, legal_id
 from openclaw_a2a.settings.paths import expand_path, is_loopback
-from openclaw_a2a.settings.report import Report, is_object, join, read_section
+from openclaw_a2a.settings.report import Report, is_object, join
 from openclaw_a2a.settings.sources import Layers
+from openclaw_a2a.settings.strict import read_section
 
 ADAPTER = "openclaw-gateway"
 _DEFAULT = "default"

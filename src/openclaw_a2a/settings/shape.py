@@ -10,6 +10,7 @@ from msgspec import Meta
 from openclaw_a2a.model.card import AgentSkill
 from openclaw_a2a.model.ids import AccountId, AgentId, JsonObject, PeerName
 from openclaw_a2a.model.profile import AgentProfile
+from openclaw_a2a.model.skill import Skill
 from openclaw_a2a.settings.secret import Secret
 
 _MOST = 2**31 - 1
@@ -62,13 +63,17 @@ class AgentSettings(Section, frozen=True):
 
     A token among the options is a reference; the adapter reads it with `read_token` when it needs
     it, so that nothing here is secret. `profile` is what a config that was found says about the
-    agent. `is_stand_in` is true for the agent that answers because nobody named one.
+    agent. `is_stand_in` is true for the agent that answers because nobody named one. `skills` is
+    what other agents may call it for; none: anything. `reaches` are patterns of the agents that it
+    may call itself; None: all that take part in calls.
     """
 
     adapter: str
     options: JsonObject = {}
     profile: AgentProfile = AgentProfile()
     is_stand_in: bool = False
+    skills: tuple[Skill, ...] = ()
+    reaches: tuple[str, ...] | None = None
 
 
 class Limits(Section, frozen=True):
@@ -129,20 +134,61 @@ class PushSettings(Section, frozen=True):
     per_task: Annotated[Count, Meta(description="Configurations of one task.")] = 16
 
 
+class AgentToAgentSettings(Section, frozen=True):
+    """Which agents may call each other, and how far calls may go on from agent to agent."""
+
+    enabled: Annotated[bool, Meta(description="Offer the tools with which agents call others.")] = (
+        False
+    )
+    allow: Annotated[
+        tuple[Text, ...],
+        Meta(description="Agents that may call and be called: ids, or patterns with *."),
+    ] = ()
+    max_depth: Annotated[
+        int, Meta(ge=1, le=20, description="Longest chain of agents that call each other.")
+    ] = 5
+    max_ping_pong_turns: Annotated[
+        int, Meta(ge=0, le=20, description="How often two sessions may call back and forth.")
+    ] = 5
+
+
 class ToolSettings(Section, frozen=True):
     """How tools are offered to agents, programs and people; each caller needs a tool token."""
 
     http: Annotated[bool, Meta(description="Offer tools at /tools.")] = True
     mcp: Annotated[bool, Meta(description="Offer tools over MCP at /mcp.")] = True
-    body_bytes: Annotated[Count, Meta(description="Largest request body.")] = 1_048_576
+    body_bytes: Annotated[Count, Meta(description="Largest request body.")] = 4 * 1024 * 1024
     per_token_calls: Annotated[
         Count, Meta(description="Calls with one token at the same time.")
     ] = 32
     sessions: Annotated[Count, Meta(description="Open MCP sessions.")] = 256
-    agent_to_agent: Annotated[JsonObject, Meta(description="Not available in this version.")] = {}
+    agent_to_agent: AgentToAgentSettings = AgentToAgentSettings()
 
 
 NO_TOOLS = ToolSettings(http=False, mcp=False)
+
+
+class WebhookSettings(Section, frozen=True, omit_defaults=True):
+    """Where the answers for one caller are posted; `token` is a reference, read when needed."""
+
+    url: Annotated[Text, Meta(description="An http(s) address; answers are posted to it.")]
+    token: Annotated[
+        str, Meta(description="Bearer token that is shown there: env:NAME or file:PATH.")
+    ] = ""
+
+
+class ResponseRoutingSettings(Section, frozen=True):
+    """How the answers of calls come back to their callers."""
+
+    enabled: Annotated[bool, Meta(description="Bring answers to the session that called.")] = True
+    default_timeout_ms: Annotated[
+        Count, Meta(description="Time a call has when neither it nor its skill says so.")
+    ] = 60_000
+    max_timeout_ms: Annotated[Count, Meta(description="Most time a call may ask for.")] = 300_000
+    dual_delivery: Annotated[
+        bool, Meta(description="Agents that are called also answer in their own channel.")
+    ] = False
+    webhooks: dict[str, WebhookSettings] = {}
 
 
 class LogSettings(Section, frozen=True):
@@ -235,6 +281,7 @@ class Settings(Section, frozen=True):
     openclaw: JsonObject = {}
     outbound: JsonObject = {}
     tools: ToolSettings = NO_TOOLS
+    response_routing: ResponseRoutingSettings = ResponseRoutingSettings()
 
     @property
     def default_account(self) -> Account:
