@@ -1,0 +1,68 @@
+"""Skills that every agent has, answered by the gateway itself: `ping` and `list_skills`."""
+
+from collections.abc import AsyncGenerator, Callable
+
+import msgspec
+
+from openclaw_a2a.calls.names import BadName, read_agent
+from openclaw_a2a.calls.skills import describe_skills
+from openclaw_a2a.model.errors import AgentFailed
+from openclaw_a2a.model.ids import AgentId, JsonObject
+from openclaw_a2a.model.reply import AgentEvent, Reply
+from openclaw_a2a.model.skill import BUILT_IN, PING, Skill
+from openclaw_a2a.model.turn import Turn
+from openclaw_a2a.ports import Clock, Recovery
+
+
+class _Invocation(msgspec.Struct, frozen=True):
+    skill: str
+    agent: str | None = None
+
+
+class BuiltInAgent:
+    """Answers for the agent that the invocation names as `agent`, without asking it.
+
+    An invocation that names nobody is for the agent of the turn.
+    """
+
+    recovery: Recovery = Recovery.REPEAT
+
+    def __init__(self, skills_of: Callable[[AgentId], tuple[Skill, ...]], clock: Clock) -> None:
+        self._skills_of = skills_of
+        self._clock = clock
+
+    async def run(self, turn: Turn) -> AsyncGenerator[AgentEvent]:
+        """Answer in one piece. Raises: AgentFailed (it is no built-in skill)."""
+        invocation = _read(turn)
+        output = (
+            self._pong()
+            if invocation.skill == PING
+            else self._skills(invocation.agent or turn.agent_id)
+        )
+        answer = {"output": output, "confidence": 1.0}
+        yield Reply.of_text(msgspec.json.encode(answer).decode())
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+    def _pong(self) -> JsonObject:
+        now = self._clock.now().isoformat(timespec="milliseconds")
+        return {"status": "pong", "timestamp": now.replace("+00:00", "Z")}
+
+    def _skills(self, agent: str) -> JsonObject:
+        try:
+            agent_id = read_agent(agent)
+        except BadName as error:
+            raise AgentFailed(f"The invocation names nobody: {error}.") from None
+        return describe_skills(self._skills_of(agent_id))
+
+
+def _read(turn: Turn) -> _Invocation:
+    try:
+        invocation = msgspec.json.decode(turn.message.text, type=_Invocation)
+    except msgspec.MsgspecError as error:
+        raise AgentFailed(f"The message is no invocation of a built-in skill: {error}.") from None
+    if invocation.skill not in BUILT_IN:
+        known = ", ".join(BUILT_IN)
+        raise AgentFailed(f"{invocation.skill[:80]} is no built-in skill; there are {known}.")
+    return invocation
