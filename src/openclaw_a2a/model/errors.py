@@ -20,6 +20,7 @@ GatewayError(message, details)          code      stable kebab-case name, search
     ApprovalNotFound                    no agent waits for a decision with this id
     ApprovalOver                        it was decided already, or its time is over
     DeliveryNotFound                    there is no delivery with this id
+    CallNotFound                        there is no call with this id
     OutputNotAccepted                   the answer has content, none in an accepted output mode
     ExtendedCardNotConfigured           there is no extended card
     ExtensionRequired                   the card demands an extension the caller did not activate
@@ -187,6 +188,12 @@ class DeliveryNotFound(CallerError):
     """There is no delivery with this id."""
 
     code = "delivery-not-found"
+
+
+class CallNotFound(CallerError):
+    """There is no call with this id."""
+
+    code = "call-not-found"
 
 
 class OutputNotAccepted(CallerError):

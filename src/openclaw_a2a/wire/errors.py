@@ -71,6 +71,7 @@ TABLE: dict[type[GatewayError], WireNames] = {
     named.ApprovalNotFound: _Row(-32602, -32602, 404, "NOT_FOUND", "APPROVAL_NOT_FOUND", _OURS),
     named.ApprovalOver: _Row(-32602, -32602, 409, _EARLY, "APPROVAL_OVER", _OURS),
     named.DeliveryNotFound: _Row(-32602, -32602, 404, "NOT_FOUND", "DELIVERY_NOT_FOUND", _OURS),
+    named.CallNotFound: _Row(-32602, -32602, 404, "NOT_FOUND", "CALL_NOT_FOUND", _OURS),
     named.OutputNotAccepted: _Row(-32005, -32005, 400, _BAD, "CONTENT_TYPE_NOT_SUPPORTED"),
     named.ExtendedCardNotConfigured: _Row(
         -32007, -32004, 400, _EARLY, "EXTENDED_AGENT_CARD_NOT_CONFIGURED"
