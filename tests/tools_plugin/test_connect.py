@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from openclaw_a2a.app.openclaw_plugin import FOLDER, PLUGIN_ID
+from openclaw_a2a.app.openclaw_plugin import FOLDER, PLUGIN_ID, TOOLS
 from openclaw_a2a.tools.tokens import FILE_NAME, TokenKind, ToolTokens
 
 from .conftest import DATA, OUTBOUND, TOKEN_FILE, Machine, closed_port
@@ -31,7 +31,7 @@ def test_openclaws_own_commands_load_it_and_the_token_is_in_a_file_alone(machine
     entry = machine.patch["plugins"]["entries"][PLUGIN_ID]
     assert entry["enabled"] is True
     assert entry["config"]["url"] == "http://127.0.0.1:9900"
-    assert machine.patch["tools"] == {"alsoAllow": ["remote_agent"]}
+    assert machine.patch["tools"] == {"alsoAllow": [*TOOLS]}
     place = machine.home / TOKEN_FILE
     assert entry["config"]["tokenFile"] == str(place)
     assert place.stat().st_mode & 0o777 == 0o600
@@ -64,7 +64,7 @@ def test_without_tools_openclaw_is_left_alone(machine: Machine, settings: Json) 
 def test_lists_that_a_person_made_are_kept(machine: Machine) -> None:
     machine.openclaw(tools={"allow": ["read", "exec"]}, plugins={"load": {"paths": ["/other"]}})
     machine.run("connect", "openclaw")
-    assert machine.patch["tools"] == {"allow": ["read", "exec", "remote_agent"]}
+    assert machine.patch["tools"] == {"allow": ["read", "exec", *TOOLS]}
     assert "load" not in machine.patch["plugins"]
     assert "allow" not in machine.patch["plugins"]
 

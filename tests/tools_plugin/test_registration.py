@@ -27,11 +27,12 @@ async def is_told(host, description: str) -> Json:
     return tool
 
 
-async def test_the_one_tool_is_optional_and_has_its_exact_name(host) -> None:
+async def test_every_tool_is_optional_and_has_its_exact_name(host) -> None:
+    names = ["remote_agent", "agent_call", "agent_call_batch", "debate_call", "agent_poll"]
     for mode in ("full", "tool-discovery"):
         host.lines.clear()
         assert await host.register(mode, url="http://127.0.0.1:9") == [
-            ["remote_agent", {"name": "remote_agent", "optional": True}]
+            [name, {"name": name, "optional": True}] for name in names
         ]
 
 
@@ -46,6 +47,9 @@ async def test_in_other_modes_nothing_is_registered_and_nobody_asked(host, door)
 
 async def test_only_tools_that_are_asked_for_are_registered(host) -> None:
     assert await host.register(url="http://127.0.0.1:9", tools=["another"]) == []
+    host.lines.clear()
+    [[name, _]] = await host.register(url="http://127.0.0.1:9", tools=["agent_poll"])
+    assert name == "agent_poll"
 
 
 async def test_the_gateway_tells_what_the_tool_takes_and_is(host, door) -> None:
@@ -86,6 +90,15 @@ async def test_a_tool_that_the_gateway_does_not_offer_is_not_there(host, door, t
     kept.write_text('{"tools": []}', "utf-8")
     await host.register(url=door.url, tableFile=str(kept))
     assert await host.tool() is None
+
+
+async def test_calls_between_agents_are_there_when_the_gateway_offers_them(host, door) -> None:
+    door.table = {"tools": [{**LISTED, "name": "agent_call", "label": "Agent Call"}]}
+    await host.register(url=door.url)
+    while await host.tool() is not None:
+        pass
+    assert (await host.tool("agent_call"))["label"] == "Agent Call"
+    assert await host.tool("debate_call") is None
 
 
 def test_the_manifest_and_the_package_say_the_same() -> None:
