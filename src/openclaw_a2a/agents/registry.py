@@ -54,11 +54,16 @@ class AgentRegistry:
 
     def __init__(self, agents: Mapping[AgentId, Agent]) -> None:
         self._agents = dict(agents)
+        self._ids = tuple(sorted(self._agents))
 
     @property
     def ids(self) -> tuple[AgentId, ...]:
-        """The ids of all agents, sorted."""
-        return tuple(sorted(self._agents))
+        """The ids of all agents that people know of, sorted."""
+        return self._ids
+
+    def add_inner(self, agent_id: AgentId, agent: Agent) -> None:
+        """Add an agent for tasks of the gateway's own."""
+        self._agents[agent_id] = agent
 
     def find(self, agent_id: AgentId) -> Agent:
         """The agent. Raises: AgentUnavailable."""

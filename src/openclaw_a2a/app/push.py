@@ -50,6 +50,12 @@ class Push:
             allow_private=self._settings.allow_private,
         )
 
+    def own_poster(self, engine: Engine) -> Poster:
+        """Posts to addresses that the operator has chosen, wherever they are."""
+        settings = self._settings
+        rules = PostRules(settings.timeout_seconds, allow_private=True, agent_name=self._agent_name)
+        return Poster(rules, resolve=self._resolve, now=engine.clock.now)
+
     def start(self, engine: Engine, parts: AsyncExitStack) -> None:
         """Begin to deliver; `parts` stop it again."""
         if engine in self.outboxes:

@@ -61,9 +61,9 @@ class Caller(Record, frozen=True):
 class Call(Record, frozen=True, omit_defaults=False):
     """A call. Its answer is not here: it is read from the callee's task.
 
-    `chain` are the agents it came through, the caller last. `turns` counts how often the same
-    two sessions have called and answered each other before it. `timeout_ms` 0 means that there
-    is no deadline and nothing is brought.
+    `chain` are the agents it came through, the caller last. `lineage` are those whose answers
+    led the caller to it, one after the other. `timeout_ms` 0 means that there is no deadline and
+    nothing is brought.
     """
 
     id: CallId
@@ -72,12 +72,14 @@ class Call(Record, frozen=True, omit_defaults=False):
     callee: AgentId
     skill: str
     mode: str
+    session_key: SessionKey
+    """The callee's session in which it is carried out."""
     return_to: SessionKey
     timeout_ms: int
     accepted_at: datetime
     route: Route
     chain: tuple[AgentId, ...] = ()
-    turns: int = 0
+    lineage: tuple[AgentId, ...] = ()
     parent: CallId | None = None
     status: CallStatus = CallStatus.PENDING
     settled_at: datetime | None = None

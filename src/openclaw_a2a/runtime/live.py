@@ -19,6 +19,7 @@ from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import Commit, Known
 from openclaw_a2a.runtime.journal import Journal
 from openclaw_a2a.runtime.once import Once
+from openclaw_a2a.runtime.output import OUTPUT_PREFIX
 from openclaw_a2a.runtime.transcript import NO_NUMBERS, Numbering
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ class LiveTask:
             return NO_NUMBERS
         if record.attempt > 1 and self.restarts_at is not None:
             return self.restarts_at
-        outputs = view.artifact_count("assistant-output-")
+        outputs = view.artifact_count(OUTPUT_PREFIX)
         return Numbering(outputs, view.artifact_count("tool-result-"))
 
     def has_message(self, record: RunRecord) -> bool:

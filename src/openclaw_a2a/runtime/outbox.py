@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
 from heapq import heappop, heappush
+from typing import NamedTuple
 
 import msgspec
 import structlog
@@ -18,12 +19,21 @@ import structlog
 from openclaw_a2a.model.delivery import Delivery, DeliveryId, DeliveryState
 from openclaw_a2a.model.errors import DeliveryNotFound, GatewayError
 from openclaw_a2a.model.ids import TaskId
-from openclaw_a2a.ports import Brought, Courier, Missed
+from openclaw_a2a.ports import Brought, Missed
 from openclaw_a2a.runtime.backoff import OutboxRules, pause_s
 from openclaw_a2a.runtime.engine import Engine
 from openclaw_a2a.runtime.fair import FairQueue
+from openclaw_a2a.runtime.rounds import Round
 
 log = structlog.get_logger(__name__)
+
+
+class Way(NamedTuple):
+    """How a delivery goes: with which others, and to whom."""
+
+    round: Round
+    lane: str
+
 
 _PAGE = 512
 _LULL_S = 0.1
@@ -39,23 +49,19 @@ class Outbox:
     def __init__(
         self,
         engine: Engine,
-        couriers: Mapping[str, Courier],
-        rules: OutboxRules,
+        rounds: Mapping[str, Round],
         *,
         roll: Callable[[], float],
     ) -> None:
+        """`rounds` are those of the kinds that are brought here."""
         self._engine = engine
         self._store = engine.store
-        self._couriers = couriers
-        self._rules = rules
+        self._rounds = rounds
+        self._unknown = Round(None, OutboxRules())
         self._roll = roll
-        each = max(1, rules.parallel // 4)
-        self._fresh = FairQueue(places=rules.parallel, places_each=each)
-        # Who failed before may fail again and take its time: half the places are for the others.
-        self._again = FairQueue(places=max(1, rules.parallel // 2), places_each=each)
         self._timers: list[tuple[datetime, DeliveryId]] = []
-        self._timed: dict[DeliveryId, tuple[datetime, str]] = {}
-        """When each delivery that failed is tried again, and whom it goes to."""
+        self._timed: dict[DeliveryId, tuple[datetime, Way]] = {}
+        """When each delivery is tried again that failed or waits for its time, and its way."""
         self._flights: dict[DeliveryId, asyncio.Task[None]] = {}
         self._missed_calls: set[DeliveryId] = set()
         """Deliveries under way that were asked for again."""
@@ -101,7 +107,7 @@ class Outbox:
                 wait_s = 0.0 if after is not None else _LONGEST_WAIT_S
             except Exception:  # the edge of the worker, which must live on
                 log.exception("outbox-cannot-look")
-                wait_s = self._rules.backoff_s
+                wait_s = self._unknown.rules.backoff_s
             self._ring_timers()
             self._launch()
             with suppress(TimeoutError):
@@ -142,6 +148,10 @@ class Outbox:
         self._timed.pop(delivery_id, None)
         self._note(delivery.task_id, True)
         return fresh
+
+    def look_at(self, task_id: TaskId) -> None:
+        """Look now whether there is something to bring to those who follow a task."""
+        self._note(task_id, True)
 
     # ---------------------------------------------------------------- what is there to do
 
@@ -187,17 +197,18 @@ class Outbox:
             self._open[task_id] += 1
         if delivery_id in self._flights:
             self._missed_calls.add(delivery_id)
-        elif delivery.state is DeliveryState.IDLE:
-            self._fresh.add(delivery_id, self._lane(delivery))
-        elif delivery_id not in self._timed and delivery_id not in self._again:
-            self._set_timer(delivery_id, delivery.next_at, self._lane(delivery))
+            return
+        own = self._round(delivery)
+        if delivery.state is DeliveryState.IDLE:
+            own.fresh.add(delivery_id, own.lane(delivery))
+        elif delivery_id not in self._timed and delivery_id not in own.again:
+            self._set_timer(delivery_id, delivery.next_at, Way(own, own.lane(delivery)))
 
-    def _lane(self, delivery: Delivery) -> str:
-        courier = self._couriers.get(delivery.kind)
-        return "" if courier is None else courier.lane(delivery)
+    def _round(self, delivery: Delivery) -> Round:
+        return self._rounds.get(delivery.kind, self._unknown)
 
-    def _set_timer(self, delivery_id: DeliveryId, moment: datetime, lane: str) -> None:
-        self._timed[delivery_id] = (moment, lane)
+    def _set_timer(self, delivery_id: DeliveryId, moment: datetime, way: "Way") -> None:
+        self._timed[delivery_id] = (moment, way)
         heappush(self._timers, (moment, delivery_id))
         self._signal.set()
 
@@ -205,10 +216,10 @@ class Outbox:
         now = self._engine.clock.now()
         while self._timers and self._timers[0][0] <= now:
             moment, delivery_id = heappop(self._timers)
-            set_for, lane = self._timed.get(delivery_id, (None, ""))
-            if set_for == moment:  # otherwise it was set anew, or is not needed any more
+            timed = self._timed.get(delivery_id)
+            if timed is not None and timed[0] == moment:  # otherwise set anew, or not needed
                 del self._timed[delivery_id]
-                self._again.add(delivery_id, lane)
+                timed[1].round.again.add(delivery_id, timed[1].lane)
 
     def _until_timer_s(self) -> float:
         if not self._timers:
@@ -218,32 +229,29 @@ class Outbox:
     # ---------------------------------------------------------------- bringing
 
     def _launch(self) -> None:
-        for queue in (self._again, self._fresh):
-            while len(self._flights) < self._rules.parallel:
-                taken = queue.take()
-                if taken is None:
-                    break
-                self._fly(queue, *taken)
+        for own in (*self._rounds.values(), self._unknown):
+            for queue, delivery_id, lane in own.take():
+                self._fly(queue, delivery_id, Way(own, lane))
 
-    def _fly(self, queue: FairQueue, delivery_id: DeliveryId, lane: str) -> None:
+    def _fly(self, queue: FairQueue, delivery_id: DeliveryId, way: Way) -> None:
         if delivery_id in self._flights:
-            queue.leave(lane)
+            way.round.leave(queue, way.lane)
             self._missed_calls.add(delivery_id)
             return
-        flight = self._engine.loop.create_task(self._try(delivery_id))
+        flight = self._engine.loop.create_task(self._try(delivery_id, way))
         self._flights[delivery_id] = flight
-        flight.add_done_callback(lambda _: self._land(queue, delivery_id, lane))
+        flight.add_done_callback(lambda _: self._land(queue, delivery_id, way))
 
-    def _land(self, queue: FairQueue, delivery_id: DeliveryId, lane: str) -> None:
+    def _land(self, queue: FairQueue, delivery_id: DeliveryId, way: Way) -> None:
         del self._flights[delivery_id]
-        queue.leave(lane)
+        way.round.leave(queue, way.lane)
         task_id = self._task_of.get(delivery_id)
         if delivery_id in self._missed_calls and task_id is not None:
             self._changed.add(task_id)
         self._missed_calls.discard(delivery_id)
         self._signal.set()
 
-    async def _try(self, delivery_id: DeliveryId) -> None:
+    async def _try(self, delivery_id: DeliveryId, way: Way) -> None:
         self._missed_calls.discard(delivery_id)
         try:
             delivery = await self._store.read_delivery(delivery_id)
@@ -254,37 +262,37 @@ class Outbox:
             if body != delivery.body:
                 result = await self._bring(delivery)
             self._unnoted[delivery_id] = (delivery.body, result)
-            await self._settle(delivery, result)
+            await self._settle(delivery, result, way)
             self._unnoted.pop(delivery_id, None)
         except Exception as error:  # the edge of a try: a store that fails is asked again later
             log.warning("delivery-not-noted", delivery_id=delivery_id, reason=str(error))
-            pause = timedelta(seconds=self._rules.backoff_s)
-            self._set_timer(delivery_id, self._engine.clock.now() + pause, "")
+            pause = timedelta(seconds=way.round.rules.backoff_s)
+            self._set_timer(delivery_id, self._engine.clock.now() + pause, way)
 
     async def _bring(self, delivery: Delivery) -> Brought | Missed | None:
-        courier = self._couriers.get(delivery.kind)
-        if courier is None:
+        own = self._round(delivery)
+        if own.courier is None:
             return Missed(f"this gateway brings nothing of kind {delivery.kind!r}", is_final=True)
         body, seen = self._seen.get(delivery.id, (b"", -1))
         cursor = max(delivery.cursor, seen) if body == delivery.body else delivery.cursor
         try:
-            async with asyncio.timeout(self._rules.attempt_s):
-                return await courier.bring(msgspec.structs.replace(delivery, cursor=cursor))
+            async with asyncio.timeout(own.rules.attempt_s):
+                return await own.courier.bring(msgspec.structs.replace(delivery, cursor=cursor))
         except TimeoutError:
-            return Missed(f"it took longer than {self._rules.attempt_s:g} s")
+            return Missed(f"it took longer than {own.rules.attempt_s:g} s")
         except GatewayError:
             raise
         except Exception as error:  # one broad catch: a courier that breaks must not stop others
             log.exception("courier-broken", delivery_id=delivery.id, kind=delivery.kind)
             return Missed(f"the gateway failed to bring it: {type(error).__name__}")
 
-    async def _settle(self, delivery: Delivery, result: Brought | Missed | None) -> None:
+    async def _settle(self, delivery: Delivery, result: Brought | Missed | None, way: Way) -> None:
         if result is None:
             await self._settle_homeless(delivery)
         elif isinstance(result, Missed):
-            await self._settle_missed(delivery, result)
+            await self._settle_missed(delivery, result, way)
         else:
-            await self._settle_brought(delivery, result)
+            await self._settle_brought(delivery, result, way)
 
     async def _settle_homeless(self, delivery: Delivery) -> None:
         """Its task is not there: about to come to be, or gone, or it never was one."""
@@ -292,7 +300,7 @@ class Outbox:
         if not any(record.task_id == delivery.task_id for record in records):
             await self.drop(delivery)
 
-    async def _settle_brought(self, delivery: Delivery, result: Brought) -> None:
+    async def _settle_brought(self, delivery: Delivery, result: Brought, way: Way) -> None:
         if result.is_sent or delivery.state is DeliveryState.WAITING:
             now = self._engine.clock.now()
             saved = msgspec.structs.replace(
@@ -311,13 +319,14 @@ class Outbox:
             self._missed_calls.add(delivery.id)
         elif result.is_over and delivery.id not in self._missed_calls:
             self._let_go(delivery.id)
+        elif result.again_at is not None:
+            self._set_timer(delivery.id, result.again_at, way)
 
-    async def _settle_missed(self, delivery: Delivery, missed: Missed) -> None:
+    async def _settle_missed(self, delivery: Delivery, missed: Missed, way: Way) -> None:
         attempts, now = delivery.attempts + 1, self._engine.clock.now()
-        is_dead = missed.is_final or attempts >= self._rules.attempts
-        pause = pause_s(
-            attempts, self._rules, roll=self._roll(), retry_after_s=missed.retry_after_s
-        )
+        rules = way.round.rules
+        is_dead = missed.is_final or attempts >= rules.attempts
+        pause = pause_s(attempts, rules, roll=self._roll(), retry_after_s=missed.retry_after_s)
         noted = msgspec.structs.replace(
             delivery,
             state=DeliveryState.DEAD if is_dead else DeliveryState.WAITING,
@@ -333,14 +342,14 @@ class Outbox:
                 "delivery-given-up",
                 delivery_id=delivery.id,
                 task_id=delivery.task_id,
-                to=self._lane(delivery),
+                to=way.lane,
                 attempts=attempts,
                 reason=missed.reason,
             )
             self._let_go(delivery.id)
         else:
             self._missed_calls.discard(delivery.id)
-            self._set_timer(delivery.id, noted.next_at, self._lane(delivery))
+            self._set_timer(delivery.id, noted.next_at, way)
 
     def _let_go(self, delivery_id: DeliveryId) -> None:
         """Nothing more is expected for this delivery."""

@@ -9,6 +9,8 @@ from openclaw_a2a.model.ids import ArtifactId, Json, JsonObject
 from openclaw_a2a.model.message import Part
 
 BLANK_LINE = "\n\n"
+OUTPUT_PREFIX = "assistant-output-"
+"""How the ids of artifacts begin that hold what the agent said."""
 
 
 class OutputModes:
@@ -59,8 +61,8 @@ class Output:
     """
 
     def __init__(self, number: int) -> None:
-        self.artifact_id = ArtifactId(f"assistant-output-{number:04}")
-        self.name = f"assistant-output-{number}"
+        self.artifact_id = ArtifactId(f"{OUTPUT_PREFIX}{number:04}")
+        self.name = f"{OUTPUT_PREFIX}{number}"
         self.is_shown = False
         self.has_content = False
         """True when there is something to read; blank text is not."""

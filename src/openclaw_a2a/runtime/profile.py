@@ -24,7 +24,13 @@ from openclaw_a2a.model.reply import (
 )
 from openclaw_a2a.model.task import Artifact, ArtifactUpdate, Event
 from openclaw_a2a.ports import Agents
-from openclaw_a2a.runtime.output import BLANK_LINE, OutputModes, clean_text, has_content
+from openclaw_a2a.runtime.output import (
+    BLANK_LINE,
+    OUTPUT_PREFIX,
+    OutputModes,
+    clean_text,
+    has_content,
+)
 from openclaw_a2a.runtime.transcript import Numbering, Stamp, Transcript, approval_prompt
 
 RESPONSE = "response"
@@ -51,7 +57,7 @@ class ResponseTranscript(Transcript):
         self, stamp: Stamp, *, modes: OutputModes, is_task: bool, numbering: Numbering
     ) -> None:
         super().__init__(stamp, modes=modes, is_task=is_task, numbering=numbering)
-        self._artifact_id = ArtifactId(f"assistant-output-{numbering.outputs + 1:04}")
+        self._artifact_id = ArtifactId(f"{OUTPUT_PREFIX}{numbering.outputs + 1:04}")
         self._held: tuple[Part, ...] = ()
         """The newest chunk; whether it is the last is not known yet."""
         self._is_begun = False

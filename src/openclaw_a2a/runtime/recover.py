@@ -17,7 +17,7 @@ from openclaw_a2a.runtime.cancel import closing_words
 from openclaw_a2a.runtime.engine import Engine
 from openclaw_a2a.runtime.feed import PAGE
 from openclaw_a2a.runtime.journal import Journal
-from openclaw_a2a.runtime.output import OutputModes
+from openclaw_a2a.runtime.output import OUTPUT_PREFIX, OutputModes
 from openclaw_a2a.runtime.transcript import Numbering, Stamp, Transcript
 
 log = structlog.get_logger(__name__)
@@ -206,6 +206,6 @@ def _numbers_before(entries: list[Entry]) -> Numbering:
     earlier = [entry.event for entry in entries if entry.sequence < start and entry.state is None]
     ids = {event.artifact.artifact_id for event in earlier if isinstance(event, ArtifactUpdate)}
     return Numbering(
-        outputs=sum(artifact_id.startswith("assistant-output-") for artifact_id in ids),
+        outputs=sum(artifact_id.startswith(OUTPUT_PREFIX) for artifact_id in ids),
         tool_results=sum(artifact_id.startswith("tool-result-") for artifact_id in ids),
     )

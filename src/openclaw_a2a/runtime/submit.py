@@ -17,19 +17,30 @@ from openclaw_a2a.model.errors import (
     TaskTerminal,
     TaskUnbound,
 )
-from openclaw_a2a.model.ids import ContextId, TaskId
+from openclaw_a2a.model.ids import ContextId, SessionKey, TaskId
 from openclaw_a2a.model.links import why_not_public
 from openclaw_a2a.model.message import Message
 from openclaw_a2a.model.states import is_paused, is_terminal
 from openclaw_a2a.model.stored import RunOptions, StoredTask, TaskHead, encode_record
-from openclaw_a2a.model.turn import Binding, Scope
-from openclaw_a2a.ports import Submission
+from openclaw_a2a.model.turn import Binding, Provenance, Scope
+from openclaw_a2a.ports import KeptRecord, Submission
 from openclaw_a2a.runtime.engine import Engine
 from openclaw_a2a.runtime.live import KnownRun
 from openclaw_a2a.runtime.output import OutputModes, output_modes
 from openclaw_a2a.runtime.run import LiveRun
 from openclaw_a2a.runtime.turn import AccountRules, bind
 from openclaw_a2a.runtime.view import TaskView
+
+
+class FromInside(msgspec.Struct, frozen=True):
+    """What is particular to a message by which an agent of this gateway starts a task.
+
+    It comes with its own session, and with a record that is kept or not together with the task.
+    """
+
+    session_key: SessionKey
+    provenance: Provenance
+    keep: Callable[[TaskId], KeptRecord]
 
 
 class Send(msgspec.Struct, frozen=True):
@@ -41,6 +52,7 @@ class Send(msgspec.Struct, frozen=True):
     accepted_output_modes: tuple[str, ...] = ()
     follow: Callable[[TaskId, int], Delivery] | None = None
     """Makes the delivery that tells somebody about the task, from a cursor on."""
+    inside: "FromInside | None" = None
 
 
 async def submit(engine: Engine, send: Send, rules: AccountRules) -> LiveRun | KnownRun:
@@ -100,12 +112,18 @@ def _start_task(engine: Engine, send: Send, rules: AccountRules, digest: bytes) 
     binding = bind(rules, send.scope, message, now=now)
     is_task = rules.is_task_generating or not send.is_blocking
     options = RunOptions(send.accepted_output_modes, is_task)
+    record = None
+    if send.inside is not None:
+        binding = msgspec.structs.replace(binding, session_key=send.inside.session_key)
+        options = msgspec.structs.replace(options, provenance=send.inside.provenance)
+        record = send.inside.keep(task_id)
     run = engine.new_run(send.scope, message, binding, rules=rules, options=options)
     commit = None
     if is_task:
         live = run.live = engine.open_task(run)
         commit = live.opening = live.journal.open([live.initial_status()])
-    return _launch(engine, send, run, Submission(run.record, digest, now, commit))
+    submission = Submission(run.record, digest, now, commit, record=record)
+    return _launch(engine, send, run, submission)
 
 
 def go_on(engine: Engine, send: Send, rules: AccountRules, task: Continuation) -> LiveRun:

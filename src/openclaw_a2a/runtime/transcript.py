@@ -41,6 +41,7 @@ from openclaw_a2a.model.task import (
     TaskStatus,
 )
 from openclaw_a2a.runtime.output import (
+    OUTPUT_PREFIX,
     Output,
     OutputModes,
     clean_text,
@@ -188,7 +189,7 @@ class Transcript:
         return [
             self._artifact(Artifact(one, (Part(text=""),)), append=True, last_chunk=True)
             for one in artifact_ids
-            if one.startswith("assistant-output-")
+            if one.startswith(OUTPUT_PREFIX)
         ]
 
     def status_text(self, state: TaskState, text: str) -> StatusUpdate:

@@ -1,199 +1,16 @@
-"""What the engine needs from outside: a store, agents and a clock."""
+"""What the engine needs from a store."""
 
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import Awaitable
 from datetime import datetime
-from enum import Enum
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import msgspec
 
-from openclaw_a2a.model.approval import Approval
 from openclaw_a2a.model.delivery import Delivery, DeliveryId, DeliveryState
-from openclaw_a2a.model.ids import (
-    AgentId,
-    ContextId,
-    Json,
-    MessageId,
-    OwnerId,
-    RunId,
-    SessionKey,
-    TaskId,
-)
-from openclaw_a2a.model.late import LateEvent, RecentTask
-from openclaw_a2a.model.profile import AgentProfile
-from openclaw_a2a.model.reply import AgentEvent
+from openclaw_a2a.model.ids import ContextId, MessageId, OwnerId, RunId, TaskId
 from openclaw_a2a.model.stored import Entry, RunRecord, StoredTask, TaskHead
 from openclaw_a2a.model.task import TaskState
-from openclaw_a2a.model.turn import Binding, Scope, Turn
-
-
-class Recovery(Enum):
-    """What may be done with a run of an agent whose gateway died in the middle of it."""
-
-    FAIL = "fail"
-    REPEAT = "repeat"
-    REATTACH = "reattach"
-
-
-class Agent(Protocol):
-    """Somebody who can answer a turn."""
-
-    @property
-    def recovery(self) -> Recovery:
-        """What may be done with an interrupted run."""
-        ...
-
-    def run(self, turn: Turn) -> AsyncIterator[AgentEvent]:
-        """Answer the turn.
-
-        The engine stops a run by closing the iterator (or cancelling the await inside it); what
-        was started must really have ended when that returns. With `Recovery.REATTACH`,
-        `turn.attempt > 1` means: find the run named `turn.run_id` and go on from there.
-        """
-        ...
-
-    async def close(self) -> None:
-        """Release what the agent holds; the gateway stops."""
-        ...
-
-
-@runtime_checkable
-class LeavesTraces(Protocol):
-    """An agent whose work may go on when the gateway is gone, such as a program."""
-
-    async def end_leftovers(self, run_id: RunId) -> None:
-        """End whatever an earlier life of the gateway left running for this run.
-
-        Recovery asks for it before anything else happens to the run. Whoever is cancelled here is
-        out of time, and ends what is left at once.
-        """
-        ...
-
-
-@runtime_checkable
-class KeepsPaused(Protocol):
-    """An agent whose work waits somewhere while its task is paused."""
-
-    async def end_pause(self, binding: Binding, resume: Json) -> None:
-        """The paused task is cancelled: end what waits, and return when it has ended.
-
-        `resume` is the token of the pause. Raises: TaskNotCancelable (it does not end).
-        """
-        ...
-
-
-@runtime_checkable
-class OutlivesGateway(Protocol):
-    """An agent whose runs can go on while the gateway is away."""
-
-    def let_go(self) -> None:
-        """The gateway stops: runs broken off from now on are left to go on, to be found again."""
-        ...
-
-
-@runtime_checkable
-class SpeaksLater(Protocol):
-    """An agent whose sessions may say something when no run of ours is under way."""
-
-    def later(self, recent: Sequence[RecentTask]) -> AsyncIterator[LateEvent]:
-        """What happens outside runs, for as long as the gateway lives.
-
-        `recent` are the tasks to look after from before, newest first: what they missed comes
-        first. The same event may come again; whoever takes it tells repetitions by their ids.
-        """
-        ...
-
-
-@runtime_checkable
-class AsksOperator(Protocol):
-    """An agent that wants a person's word before it runs certain commands."""
-
-    async def approvals(self) -> tuple[Approval, ...]:
-        """What waits for a decision. Raises: AgentUnavailable."""
-        ...
-
-    async def decide(self, approval_id: str, *, allow: bool) -> None:
-        """Decide once. Raises: ApprovalNotFound, ApprovalOver, AgentUnavailable."""
-        ...
-
-
-@runtime_checkable
-class KnowsItsState(Protocol):
-    """An agent that can be unable to answer for a while."""
-
-    def trouble(self) -> str | None:
-        """Why it cannot answer now, in one sentence with what to do; None when it can."""
-        ...
-
-
-@runtime_checkable
-class DescribesItself(Protocol):
-    """An agent that knows its own name, description and skills."""
-
-    def profile(self) -> AgentProfile | None:
-        """What it says of itself, as far as that is known now."""
-        ...
-
-
-class SessionNote(msgspec.Struct, frozen=True):
-    """A message for somebody's own session, from another agent by way of the gateway.
-
-    `id` is the same in every try. `is_fresh`: no earlier try, of this life or another, can have
-    brought it.
-    """
-
-    id: str
-    session_key: SessionKey
-    text: str
-    source_tool: str
-    source_session: SessionKey
-    is_fresh: bool
-
-
-class NoteTaken(msgspec.Struct, frozen=True):
-    """The host has the note and will bring it up in the session."""
-
-
-class SessionGone(msgspec.Struct, frozen=True):
-    """There is no such session any more, and why we think so."""
-
-    reason: str
-
-
-@runtime_checkable
-class SessionSink(Protocol):
-    """An agent in a host whose sessions can be spoken to."""
-
-    def holds(self, session_key: SessionKey) -> bool:
-        """True when the session is one of this agent's in its host, as its key tells."""
-        ...
-
-    def host_session(self, session_key: SessionKey) -> SessionKey | None:
-        """How the host calls a session of ours with this agent; None before that is known."""
-        ...
-
-    async def hand_over(self, note: SessionNote) -> "NoteTaken | SessionGone | Missed":
-        """Put a note into a session, once: a repeated try changes nothing.
-
-        A busy session gets it when its turn ends. It comes back as soon as the host has the note.
-        """
-        ...
-
-    async def until_seen(self, note: SessionNote) -> bool:
-        """Wait until the session's agent has dealt with a note; False when that is not known."""
-        ...
-
-
-class Clock(Protocol):
-    """Time, so that tests can have their own."""
-
-    def now(self) -> datetime:
-        """The time of day, UTC."""
-        ...
-
-    async def sleep(self, seconds: float) -> None:
-        """Wait."""
-        ...
+from openclaw_a2a.model.turn import Scope
 
 
 class Commit(msgspec.Struct, frozen=True, gc=False):
@@ -302,46 +119,11 @@ class KeptRecord(msgspec.Struct, frozen=True, gc=False):
     version: int = 0
 
 
-class Brought(msgspec.Struct, frozen=True, gc=False):
-    """A delivery went well, as far as there was something to bring.
-
-    `cursor` is how far it is now. `is_sent`: something was handed over, so the cursor must be
-    kept. `has_more`: there is something to bring at once. `is_over`: nothing more is expected.
-    `again_at`: by then there is something to bring, even if nothing happens to the task.
-    """
-
-    cursor: int
-    is_sent: bool = True
-    has_more: bool = False
-    is_over: bool = False
-    again_at: datetime | None = None
-
-
-class Missed(msgspec.Struct, frozen=True, gc=False):
-    """A try failed: why, when to come again if the receiver said so, and whether to give up."""
-
-    reason: str
-    retry_after_s: float | None = None
-    is_final: bool = False
-
-
 class DeliveryPage(msgspec.Struct, frozen=True, gc=False):
     """Some deliveries, and after which id the next page begins (None: this is the last)."""
 
     deliveries: tuple[Delivery, ...]
     next_after: DeliveryId | None = None
-
-
-class Courier(Protocol):
-    """Brings deliveries of one kind to their receivers."""
-
-    def lane(self, delivery: Delivery) -> str:
-        """Whom it goes to; one receiver never takes all the places."""
-        ...
-
-    async def bring(self, delivery: Delivery) -> Brought | Missed | None:
-        """Bring the next thing after the cursor. None: its task is not there."""
-        ...
 
 
 class Store(Protocol):
@@ -501,12 +283,4 @@ class Store(Protocol):
 
     async def read_records(self, kind: str) -> list[KeptRecord]:
         """All records of a kind, the one put last at the end."""
-        ...
-
-
-class Agents(Protocol):
-    """The agents of this gateway by id."""
-
-    def find(self, agent_id: AgentId) -> Agent:
-        """The agent. Raises: AgentUnavailable."""
         ...

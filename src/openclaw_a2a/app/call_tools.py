@@ -1,0 +1,72 @@
+"""The tools of calls between agents, as the table of tools knows them."""
+
+import re
+from collections.abc import Awaitable, Callable
+
+from openclaw_a2a.app.calls import CallRoom
+from openclaw_a2a.calls.debate_request import INPUT_SCHEMA as DEBATE_SCHEMA
+from openclaw_a2a.calls.names import agent_of
+from openclaw_a2a.calls.schema import BATCH_SCHEMA, CALL_SCHEMA, POLL_SCHEMA
+from openclaw_a2a.model.call import Caller
+from openclaw_a2a.model.ids import AgentId, Json, JsonObject, SessionKey
+from openclaw_a2a.tools.table import OnUpdate, RunTool, Tool, ToolCaller
+from openclaw_a2a.tools.tokens import OPERATOR_NAME
+
+_UNSAFE = re.compile(r"[^a-z0-9_-]+")
+_MOST_NAME = 64
+
+_CALL = (
+    "Call a skill of another agent. The answer comes into this session as a skill_response "
+    "message when it is there; wait: true waits for it."
+)
+_BATCH = "Call skills of several agents at once and wait for all answers."
+_DEBATE = (
+    "Let agents debate a question: one proposes, critics look for flaws, one draws the conclusion."
+)
+_POLL = "Ask what became of a call, by its correlationId or taskId."
+
+
+def call_tools(room: CallRoom) -> list[Tool]:
+    """The four tools."""
+    desk, caller_of = room.desk, Callers(room)
+
+    def made(
+        name: str,
+        label: str,
+        words: tuple[str, JsonObject],
+        run: Callable[[Json, Caller], Awaitable[JsonObject]],
+    ) -> Tool:
+        async def serve(arguments: Json, caller: ToolCaller, _tell: OnUpdate) -> JsonObject:
+            return await run(arguments, caller_of(caller))
+
+        serving: RunTool = serve
+        return Tool(name, label, *words, serving)
+
+    return [
+        made("agent_call", "Agent Call", (_CALL, CALL_SCHEMA), desk.agent_call),
+        made("agent_call_batch", "Agent Calls", (_BATCH, BATCH_SCHEMA), desk.agent_call_batch),
+        made("debate_call", "Debate", (_DEBATE, DEBATE_SCHEMA), desk.debate_call),
+        made("agent_poll", "Agent Poll", (_POLL, POLL_SCHEMA), desk.agent_poll),
+    ]
+
+
+class Callers:
+    """From who calls a tool to who calls an agent."""
+
+    def __init__(self, room: CallRoom) -> None:
+        self._hosts = room.hosts
+
+    def __call__(self, caller: ToolCaller) -> Caller:
+        """The caller, by the name under which agents of this gateway know it."""
+        if caller.name == OPERATOR_NAME:
+            return Caller(AgentId(OPERATOR_NAME), caller.name, is_operator=True)
+        if caller.session_key is None:
+            return Caller(caller.agent_id or _cleaned(caller.name), caller.name)
+        session_key = SessionKey(caller.session_key.lower())
+        own = self._hosts.agent_in(session_key)
+        named = caller.agent_id or agent_of(session_key) or caller.name
+        return Caller(own or _cleaned(named), caller.name, session_key)
+
+
+def _cleaned(name: str) -> AgentId:
+    return AgentId(_UNSAFE.sub("-", name.lower()).strip("-")[:_MOST_NAME] or "caller")

@@ -1,0 +1,199 @@
+"""Joins calls between agents with the gateway: its agents, its store, its outbox and its hosts."""
+
+from collections.abc import Collection, Mapping
+from contextlib import AsyncExitStack, suppress
+
+import msgspec
+import structlog
+
+from openclaw_a2a.agents import AgentRegistry
+from openclaw_a2a.app.audit import FILE_NAME, AuditLog
+from openclaw_a2a.app.push import Push
+from openclaw_a2a.calls.book import CallBook
+from openclaw_a2a.calls.builtin import BuiltInAgent
+from openclaw_a2a.calls.courier import CallCourier
+from openclaw_a2a.calls.debate_agent import DebateAgent
+from openclaw_a2a.calls.desk import DEBATE_AGENT, Calls
+from openclaw_a2a.calls.lineage import GuardRules, Lineage
+from openclaw_a2a.calls.placing import BUILT_IN_AGENT, CallRules, Placing, RoutingRules
+from openclaw_a2a.calls.policy import CallPolicy
+from openclaw_a2a.inbound.push_courier import Poster
+from openclaw_a2a.model.call import KIND, Call, Route
+from openclaw_a2a.model.errors import AgentUnavailable, GatewayError, SettingsInvalid
+from openclaw_a2a.model.ids import AgentId, JsonObject, SessionKey
+from openclaw_a2a.model.skill import Skill
+from openclaw_a2a.ports import Agent, Missed, SessionSink
+from openclaw_a2a.runtime.backoff import OutboxRules
+from openclaw_a2a.runtime.engine import Engine
+from openclaw_a2a.runtime.rounds import Round
+from openclaw_a2a.settings import Settings, WebhookSettings
+from openclaw_a2a.settings.token import read_token
+
+log = structlog.get_logger(__name__)
+
+RULES = OutboxRules(attempts=10_000, backoff_s=0.5, most_backoff_s=60.0, parallel=64)
+"""A host that is away is asked every minute, for about a week."""
+
+_SWEEP_S = 30.0
+
+
+class CallRoom:
+    """The calls of one gateway."""
+
+    def __init__(self, settings: Settings, agents: AgentRegistry, engine: Engine) -> None:
+        self._settings = settings
+        self._engine = engine
+        self._book = CallBook(engine.store, engine.clock.now)
+        self.hosts = Hosts(agents)
+        self.directory = Neighbours(settings, agents.ids)
+        self.rules = call_rules(settings)
+        agents.add_inner(
+            DEBATE_AGENT, DebateAgent(lambda debate, step: self.desk.ask(debate, step))
+        )
+        skills = BuiltInAgent(lambda one: self.directory.skills(one) or (), engine.clock)
+        agents.add_inner(BUILT_IN_AGENT, skills)
+
+    async def open(self, push: Push, engines: Collection[Engine], parts: AsyncExitStack) -> None:
+        """Read what an earlier life left; to be done before its tasks are taken up again."""
+        engine, settings = self._engine, self._settings
+        poster = push.own_poster(engine)
+        parts.push_async_callback(poster.close)
+        webhooks = settings.response_routing.webhooks
+        self._courier = CallCourier(
+            engine.store,
+            self._book,
+            find_sink=self.hosts.find_sink,
+            post=Webhooks(webhooks, poster).post if webhooks else None,
+            now=engine.clock.now,
+            spawn=engine.spawn,
+        )
+        self.lineage = Lineage(
+            engines,
+            self._book,
+            dealing=self._courier.dealing,
+            host_session=self.hosts.session_there,
+        )
+        self.desk = Calls(
+            engine,
+            self._book,
+            self._courier,
+            placing=Placing(
+                engine, self._book, self._courier, rules=self.rules, directory=self.directory
+            ),
+            lineage=self.lineage,
+            rules=self.rules,
+            audit=AuditLog(settings.data / FILE_NAME, engine.clock.now),
+        )
+        await self._book.load()
+        push.add_round(engine, KIND, Round(self._courier, RULES))
+
+    def start(self) -> None:
+        """Go on with what was under way, and forget what is over for long."""
+        for call in self._book:
+            is_brought = call.route is Route.SESSION and call.delivered_at is not None
+            if is_brought and call.seen_at is None:
+                self._courier.watch_seen(call)
+        self._engine.spawn(self._sweep())
+
+    def hang_up(self) -> None:
+        """The gateway stops: whoever waits is told that the answer comes later."""
+        self._courier.hang_up()
+
+    async def _sweep(self) -> None:
+        while True:
+            await self._engine.clock.sleep(_SWEEP_S)
+            with suppress(GatewayError):  # the next one does it
+                await self._book.sweep()
+
+
+class Neighbours:
+    """Who can be called: the agents of the gateway, and remote targets by `target:<alias>`."""
+
+    def __init__(self, settings: Settings, agents: Collection[AgentId]) -> None:
+        self._declared = {name: one.skills for name, one in settings.agents.items()}
+        self._names = set(agents)
+
+    def add(self, agent_id: AgentId) -> None:
+        """Let another agent be called as well."""
+        self._names.add(agent_id)
+
+    def skills(self, agent_id: AgentId) -> tuple[Skill, ...] | None:
+        """What an agent declares; None when there is no such agent."""
+        return self._declared.get(agent_id, ()) if agent_id in self._names else None
+
+    def names(self) -> list[AgentId]:
+        """Everybody there is."""
+        return sorted(self._names)
+
+
+class Hosts:
+    """The agents whose hosts hold sessions that can be spoken to."""
+
+    def __init__(self, agents: AgentRegistry) -> None:
+        self._agents = agents
+
+    def find_sink(self, session_key: SessionKey) -> SessionSink | None:
+        """Who can put something into a session: its own agent, else another in its host."""
+        sinks = [one for _, one in self._sinks()]
+        return next((one for one in sinks if one.holds(session_key)), next(iter(sinks), None))
+
+    def agent_in(self, session_key: SessionKey) -> AgentId | None:
+        """The agent of ours whose session in its host this is."""
+        return next((name for name, one in self._sinks() if one.holds(session_key)), None)
+
+    def session_there(self, agent_id: AgentId, session_key: SessionKey) -> SessionKey:
+        """How the host of an agent calls a session of ours."""
+        agent = self._find(agent_id)
+        there = agent.host_session(session_key) if isinstance(agent, SessionSink) else None
+        return there or session_key
+
+    def _sinks(self) -> list[tuple[AgentId, SessionSink]]:
+        agents = [(name, self._find(name)) for name in self._agents.ids]
+        return [(name, one) for name, one in agents if isinstance(one, SessionSink)]
+
+    def _find(self, agent_id: AgentId) -> Agent | None:
+        try:
+            return self._agents.find(agent_id)
+        except AgentUnavailable:
+            return None
+
+
+class Webhooks:
+    """Tells callers without a session that their answers are there, at the operator's addresses."""
+
+    def __init__(self, webhooks: Mapping[str, WebhookSettings], poster: Poster) -> None:
+        self._webhooks = webhooks
+        self._poster = poster
+
+    async def post(self, call: Call, message: JsonObject) -> Missed | None:
+        """Post an outcome; None when it was taken, or when there is nowhere to post it."""
+        webhook = self._webhooks.get(call.caller.name)
+        if webhook is None:
+            return None
+        headers = {"Content-Type": "application/json"}
+        if webhook.token:
+            try:
+                headers["Authorization"] = f"Bearer {read_token(webhook.token)}"
+            except SettingsInvalid as error:
+                return Missed(error.message)
+        return await self._poster.post(webhook.url, msgspec.json.encode(message), headers)
+
+
+def call_rules(settings: Settings) -> CallRules:
+    """What the settings say about calls."""
+    between, routing = settings.tools.agent_to_agent, settings.response_routing
+    reaches = {name: one.reaches for name, one in settings.agents.items()}
+    return CallRules(
+        policy=CallPolicy(
+            enabled=between.enabled,
+            allow=between.allow,
+            reaches={name: one for name, one in reaches.items() if one is not None},
+        ),
+        guard=GuardRules(between.max_depth, between.max_ping_pong_turns),
+        routing=RoutingRules(
+            is_enabled=routing.enabled,
+            default_ms=routing.default_timeout_ms,
+            max_ms=routing.max_timeout_ms,
+            dual_delivery=routing.dual_delivery,
+        ),
+    )

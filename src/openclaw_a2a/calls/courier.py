@@ -1,0 +1,245 @@
+"""Settles calls and brings what came of them to the callers, once each."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from datetime import datetime
+from typing import Any
+
+import msgspec
+import structlog
+
+from openclaw_a2a.calls.book import CallBook
+from openclaw_a2a.calls.outcome import decide, outcome_of
+from openclaw_a2a.calls.telling import told
+from openclaw_a2a.model.call import KIND, Call, Caller, CallId, CallStatus, Route
+from openclaw_a2a.model.delivery import Delivery, delivery_id
+from openclaw_a2a.model.errors import AgentError
+from openclaw_a2a.model.ids import JsonObject, SessionKey, TaskId
+from openclaw_a2a.model.stored import StoredTask
+from openclaw_a2a.ports import (
+    Brought,
+    Missed,
+    NoteTaken,
+    SessionGone,
+    SessionNote,
+    SessionSink,
+    Store,
+)
+
+log = structlog.get_logger(__name__)
+
+SOURCE_TOOL = "agent_call"
+FindSink = Callable[[SessionKey], SessionSink | None]
+PostInbox = Callable[[Call, JsonObject], Awaitable[Missed | None]]
+"""Tells a caller without a session that its outcome lies ready; None when it was told."""
+
+
+class CallCourier:
+    """Brings the outcomes of calls."""
+
+    def __init__(
+        self,
+        store: Store,
+        book: CallBook,
+        *,
+        find_sink: FindSink,
+        post: PostInbox | None,
+        now: Callable[[], datetime],
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
+    ) -> None:
+        self._store = store
+        self._book = book
+        self._find_sink = find_sink
+        self._post = post
+        self._now = now
+        self._spawn = spawn
+        self._waiters: dict[CallId, asyncio.Future[Call]] = {}
+        """Callers on the line."""
+        self._fresh: set[CallId] = set()
+        """Calls whose outcome was decided in this life and never brought by anybody."""
+        self.dealing: set[CallId] = set()
+        """Calls whose outcome was brought, and whose callers are dealing with it."""
+
+    def follow(self, call_id: CallId) -> Callable[[TaskId, int], Delivery]:
+        """What makes the delivery of a call for its task."""
+
+        def make(task_id: TaskId, cursor: int) -> Delivery:
+            now = self._now()
+            name = delivery_id(KIND, task_id, call_id)
+            return Delivery(name, KIND, task_id, call_id.encode(), cursor, now, now, now)
+
+        return make
+
+    def can_reach(self, caller: Caller) -> bool:
+        """True when the caller has a session that something can be put into."""
+        return caller.session_key is not None and self._find_sink(caller.session_key) is not None
+
+    # ---------------------------------------------------------------- as the outbox knows it
+
+    def lane(self, delivery: Delivery) -> str:
+        """The session that is to be told."""
+        call = self._book.find(_call_id(delivery))
+        return "" if call is None else call.caller.session_key or call.caller.name
+
+    async def bring(self, delivery: Delivery) -> Brought | Missed | None:
+        """Settle the call if its time has come, and bring what came of it."""
+        call = self._book.find(_call_id(delivery))
+        if call is None:  # it was forgotten, and with it whom to tell
+            return Brought(delivery.cursor, is_sent=False, is_over=True)
+        stored = await self._store.read_task(None, call.task_id)
+        if not call.is_settled:
+            call = await self.settle(call, stored) or call
+        if not call.is_settled:
+            return Brought(delivery.cursor, is_sent=False, again_at=call.deadline)
+        if call.is_undelivered:
+            missed = await self._deliver(call, stored)
+            if missed is not None:
+                return missed
+        cursor = delivery.cursor if stored is None else stored.head.sequence
+        return Brought(cursor, is_sent=cursor != delivery.cursor, is_over=True)
+
+    # ---------------------------------------------------------------- settling
+
+    async def settle(self, call: Call, stored: StoredTask | None) -> Call | None:
+        """Decide the outcome of a call, if it can be decided now; the call as it is then."""
+        decided = decide(call, stored, self._now())
+        if decided is None:
+            return None
+        changed = await self._book.change(call.id, lambda known: self._settled(known, decided))
+        if changed is not None:
+            self._fresh.add(call.id)
+            log.info("call-settled", call_id=call.id, callee=call.callee, status=decided.value)
+        settled = changed or self._book.find(call.id)
+        waiter = self._waiters.pop(call.id, None)
+        if settled is not None and waiter is not None and not waiter.done():
+            waiter.set_result(settled)
+        elif changed is not None and changed.route is Route.WAITED:
+            return await self._book.change(call.id, self._unwaited)  # who waited has left
+        return settled
+
+    def _settled(self, call: Call, status: CallStatus) -> Call | None:
+        if call.is_settled:
+            return None
+        now, route = self._now(), call.route
+        waiter = self._waiters.get(call.id)
+        is_on_line = waiter is not None and not waiter.done()
+        if is_on_line and status is not CallStatus.TIMEOUT and route is not Route.NONE:
+            route = Route.WAITED
+        changed = msgspec.structs.replace(call, status=status, settled_at=now, route=route)
+        if route is Route.WAITED:
+            return msgspec.structs.replace(changed, delivered_at=now, seen_at=now)
+        if route is Route.INBOX and self._post is None:
+            return msgspec.structs.replace(changed, delivered_at=now)
+        return changed
+
+    def _unwaited(self, call: Call) -> Call:
+        """The call as if nobody had waited for it."""
+        route = Route.SESSION if self.can_reach(call.caller) else Route.INBOX
+        brought_at = call.settled_at if route is Route.INBOX and self._post is None else None
+        return msgspec.structs.replace(call, route=route, delivered_at=brought_at, seen_at=None)
+
+    async def wait(self, call: Call) -> Call | None:
+        """Stay on the line until the call is settled; None when the gateway stops before.
+
+        While somebody does, an answer goes to them and to nobody else.
+        """
+        if call.is_settled:
+            return call
+        waiter = self._waiters[call.id] = asyncio.get_running_loop().create_future()
+        try:
+            return await waiter
+        except asyncio.CancelledError:
+            if waiter.cancelled():  # by `hang_up`, and not the caller itself
+                return None
+            raise
+        finally:
+            if self._waiters.get(call.id) is waiter:
+                del self._waiters[call.id]
+
+    def hang_up(self) -> None:
+        """The gateway stops: nobody waits any longer, and what comes is brought later."""
+        for waiter in list(self._waiters.values()):
+            waiter.cancel()
+
+    # ---------------------------------------------------------------- bringing
+
+    async def _deliver(self, call: Call, stored: StoredTask | None) -> Missed | None:
+        message = told(call, outcome_of(stored))
+        if call.route is Route.INBOX:
+            missed = None if self._post is None else await self._post(call, message)
+            if missed is None:
+                await self._book.change(call.id, self._brought)
+            return missed
+        session_key = call.caller.session_key
+        sink = None if session_key is None else self._find_sink(session_key)
+        if sink is None or session_key is None:
+            return Missed("no agent of this gateway reaches the caller's session")
+        note = SessionNote(
+            id=call.id,
+            session_key=session_key,
+            text=msgspec.json.encode(message).decode(),
+            source_tool=SOURCE_TOOL,
+            source_session=call.session_key,
+            is_fresh=call.id in self._fresh,
+        )
+        self._fresh.discard(call.id)
+        return await self._hand_over(call, sink, note)
+
+    async def _hand_over(self, call: Call, sink: SessionSink, note: SessionNote) -> Missed | None:
+        try:
+            result = await sink.hand_over(note)
+        except AgentError as error:
+            return Missed(error.message)
+        if isinstance(result, NoteTaken):
+            await self._book.change(call.id, self._brought)
+            self._spawn(self._see(call.id, sink, note))
+        elif isinstance(result, SessionGone):
+            reason = result.reason
+            await self._book.change(call.id, lambda known: self._discarded(known, reason))
+            log.warning("call-discarded", call_id=call.id, callee=call.callee, reason=reason)
+        else:
+            return result
+        return None
+
+    def _brought(self, call: Call) -> Call | None:
+        if call.delivered_at is not None:
+            return None
+        return msgspec.structs.replace(call, delivered_at=self._now(), reason=None)
+
+    def _discarded(self, call: Call, reason: str) -> Call:
+        return msgspec.structs.replace(
+            call, status=CallStatus.DISCARDED, discarded_at=self._now(), reason=reason
+        )
+
+    # ---------------------------------------------------------------- seeing
+
+    def watch_seen(self, call: Call) -> None:
+        """Learn when a call that an earlier life brought has been dealt with."""
+        session_key = call.caller.session_key
+        sink = None if session_key is None else self._find_sink(session_key)
+        if sink is not None and session_key is not None:
+            note = SessionNote(
+                call.id, session_key, "", SOURCE_TOOL, call.session_key, is_fresh=False
+            )
+            self._spawn(self._see(call.id, sink, note))
+
+    async def _see(self, call_id: CallId, sink: SessionSink, note: SessionNote) -> None:
+        self.dealing.add(call_id)
+        try:
+            with suppress(AgentError):
+                if await sink.until_seen(note):
+                    await self._book.change(call_id, self.seen)
+        finally:
+            self.dealing.discard(call_id)
+
+    def seen(self, call: Call) -> Call | None:
+        """The call once its caller has seen what came of it."""
+        if call.seen_at is not None:
+            return None
+        now = self._now()
+        return msgspec.structs.replace(call, seen_at=now, delivered_at=call.delivered_at or now)
+
+
+def _call_id(delivery: Delivery) -> CallId:
+    return CallId(delivery.body.decode())

@@ -1,0 +1,271 @@
+"""The tools of calls between agents: every request in, one result out, never an exception."""
+
+import asyncio
+from collections.abc import Callable
+from uuid import UUID, uuid5
+
+import msgspec
+import structlog
+
+from openclaw_a2a.calls.book import CallBook
+from openclaw_a2a.calls.courier import CallCourier
+from openclaw_a2a.calls.debate import Answer, Step
+from openclaw_a2a.calls.debate_request import DebateRequest, longest_ms, read_debate
+from openclaw_a2a.calls.lineage import Lineage, Past
+from openclaw_a2a.calls.names import BadCall
+from openclaw_a2a.calls.outcome import outcome_of
+from openclaw_a2a.calls.placing import CallRules, Order, Part, Placing, session_of
+from openclaw_a2a.calls.policy import Refusal
+from openclaw_a2a.calls.request import CallRequest, Fields, read_batch, read_call
+from openclaw_a2a.calls.telling import as_answer, details, ids, polled, summed_up, times
+from openclaw_a2a.model.call import Call, Caller, CallId, Route
+from openclaw_a2a.model.errors import GatewayError
+from openclaw_a2a.model.ids import AgentId, Json, JsonObject, SessionKey, TaskId
+from openclaw_a2a.model.states import is_terminal
+from openclaw_a2a.model.stored import StoredTask, encode_record
+from openclaw_a2a.runtime.engine import Engine
+
+log = structlog.get_logger(__name__)
+
+DEBATE_AGENT = AgentId("gateway:debate")
+"""Holds debates, as a task of its own."""
+
+DEBATE = "debate"
+_BEGINNING = 8
+"""Among so many first events of a task is the one that says that it runs."""
+Audit = Callable[[str, Caller, str, str], None]
+"""Writes down what happened, who asked for it, and which agent and skill it was about."""
+
+
+class Calls:
+    """The four tools, and what people may see of calls."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        book: CallBook,
+        courier: CallCourier,
+        *,
+        placing: Placing,
+        lineage: Lineage,
+        rules: CallRules,
+        audit: Audit,
+    ) -> None:
+        self._engine = engine
+        self._book = book
+        self._courier = courier
+        self._placing = placing
+        self._lineage = lineage
+        self._rules = rules
+        self._audit = audit
+
+    # ---------------------------------------------------------------- agent_call
+
+    async def agent_call(self, request: Json, caller: Caller) -> JsonObject:
+        """Call another agent; the answer, or that it is on its way."""
+        try:
+            wanted = read_call(request)
+        except BadCall as error:
+            return self._invalid(caller, str(error))
+        return await self._call(caller, wanted)
+
+    async def _call(self, caller: Caller, wanted: CallRequest) -> JsonObject:
+        past = self._lineage.past(caller)
+        refusal = self._placing.refuse(caller, past, wanted.agent, wanted.skill, wanted.input)
+        if refusal is not None:
+            return self._refused(caller, wanted.agent, wanted.skill, refusal)
+        order = self._placing.order(caller, past, wanted)
+        placed = await self._place(order)
+        if not isinstance(placed, Call):
+            return placed
+        is_clamped = wanted.timeout_ms is not None and wanted.timeout_ms > order.timeout_ms
+        limit: JsonObject = {"timeoutMs": order.timeout_ms} if is_clamped else {}
+        if not placed.timeout_ms:
+            return {"status": "working", **ids(placed), **limit}
+        if wanted.wait:
+            return {**await self._waited(placed), **limit}
+        return {"status": "pending", **ids(placed), **limit}
+
+    async def _place(self, order: Order) -> Call | JsonObject:
+        try:
+            call = await self._placing.place(order)
+        except GatewayError as error:
+            self._audit("call-not-accepted", order.caller, order.callee, order.skill)
+            return {"status": "error", "error": error.message}
+        self._audit("call", order.caller, order.callee, order.skill)
+        return call
+
+    async def _waited(self, call: Call) -> JsonObject:
+        """What the caller is told who stays on the line."""
+        settled = await self._courier.wait(call)
+        if settled is None or settled.route is not Route.WAITED:
+            return {"status": "pending", **ids(call)}
+        outcome = outcome_of(await self._stored(settled))
+        return {"status": settled.status.value, **details(outcome), **ids(settled)}
+
+    # ---------------------------------------------------------------- agent_call_batch
+
+    async def agent_call_batch(self, request: Json, caller: Caller) -> JsonObject:
+        """Make many calls and wait for all."""
+        try:
+            batch = read_batch(request)
+        except BadCall as error:
+            return self._invalid(caller, str(error))
+        places = asyncio.Semaphore(batch.at_once)
+
+        async def make(number: int, given: Json) -> JsonObject:
+            async with places:
+                result = await self._call_in_batch(given, caller)
+            shown = ("status", "output", "confidence", "error", "correlationId", "taskId")
+            return {"index": number, **{key: result[key] for key in shown if key in result}}
+
+        async with asyncio.TaskGroup() as group:
+            made = [group.create_task(make(*one)) for one in enumerate(batch.calls)]
+        return summed_up([one.result() for one in made])
+
+    async def _call_in_batch(self, given: Json, caller: Caller) -> JsonObject:
+        try:
+            wanted = read_call(given)
+        except BadCall as error:
+            return self._invalid(caller, str(error))
+        result = await self._call(caller, msgspec.structs.replace(wanted, wait=True))
+        call = self._book.find(CallId(str(result.get("correlationId"))))
+        if result["status"] == "pending" and call is not None:
+            # Whoever waits for all of them wants to know which one took too long.
+            return {**result, "status": "timeout", "error": f"no answer in {call.timeout_ms} ms"}
+        return result
+
+    # ---------------------------------------------------------------- agent_poll
+
+    async def agent_poll(self, request: Json, caller: Caller) -> JsonObject:
+        """What became of a call of this caller."""
+        fields = Fields(request)
+        named, task = fields.raw("correlationId"), fields.raw("taskId")
+        call = None
+        if isinstance(named, str):
+            call = self._book.find(CallId(named.strip()))
+        elif isinstance(task, str):
+            call = self._book.of_task(TaskId(task.strip()))
+        else:
+            return self._invalid(caller, "give the correlationId or the taskId of a call, as text")
+        if call is None or not (caller.is_operator or call.caller.is_same(caller)):
+            return {"status": "error", "error": "there is no such call, or it is over for long"}
+        stored = await self._stored(call)
+        is_ended = stored is None or is_terminal(stored.head.state)
+        result = {**polled(call, outcome_of(stored) if is_ended else None), **ids(call)}
+        if call.is_settled and call.caller.is_same(caller):
+            call = await self._book.change(call.id, self._courier.seen) or call
+        return {**result, "times": await self._times(call, stored)}
+
+    # ---------------------------------------------------------------- debate_call
+
+    async def debate_call(self, request: Json, caller: Caller) -> JsonObject:
+        """Let agents debate; the result, or that it is on its way."""
+        routing = self._rules.routing
+        try:
+            debate = read_debate(request, default_ms=routing.default_ms, max_ms=routing.max_ms)
+        except BadCall as error:
+            return self._invalid(caller, str(error))
+        past = self._lineage.past(caller)
+        for one in debate.participants:
+            refusal = self._placing.refuse(caller, past, one.agent, one.skill, None)
+            if refusal is not None:
+                return self._refused(caller, one.agent, one.skill, refusal)
+        placed = await self._place(self._debate_order(caller, past, debate))
+        if not isinstance(placed, Call):
+            return placed
+        if not debate.wait:
+            return {"status": "pending", **ids(placed)}
+        waited = await self._waited(placed)
+        output = waited.get("output")
+        return {**output, **ids(placed)} if isinstance(output, dict) else waited
+
+    def _debate_order(self, caller: Caller, past: Past, debate: DebateRequest) -> Order:
+        call_id = CallId(self._engine.new_id())
+        return Order(
+            id=call_id,
+            caller=caller,
+            past=past,
+            callee=DEBATE_AGENT,
+            skill=DEBATE,
+            mode="execute",
+            text=encode_record(debate).decode(),
+            timeout_ms=longest_ms(debate),
+            session_key=SessionKey(f"agent:{caller.agent_id}:debate:{call_id}"),
+            return_to=session_of(caller),
+            runs_as=DEBATE_AGENT,
+            is_reached=self._courier.can_reach(caller),
+        )
+
+    async def ask(self, debate_id: CallId, step: Step) -> Answer:
+        """Have one step of a debate answered; a step that was asked before is not asked again.
+
+        Raises: LookupError (there is no such debate), GatewayError (it cannot be asked now).
+        """
+        debate = self._book.find(debate_id)
+        if debate is None:
+            raise LookupError(f"there is no debate {debate_id}")
+        call_id = CallId(str(uuid5(UUID(debate_id), step.name)))
+        if self._book.find(call_id) is None:
+            past = Past(debate.chain, debate.lineage)
+            refusal = self._placing.refuse(debate.caller, past, step.agent, step.skill, step.input)
+            if refusal is not None:
+                return Answer("error", error=refusal.reason)
+            asked = CallRequest(step.agent, step.skill, step.input, step.mode, step.timeout_ms)
+            part = Part(call_id, debate)
+            await self._placing.place(self._placing.order(debate.caller, past, asked, part=part))
+        settled = await self._book.wait(call_id)
+        if settled is None:
+            return Answer("error", error="the answer was forgotten")
+        return as_answer(settled, outcome_of(await self._stored(settled)))
+
+    # ---------------------------------------------------------------- for people
+
+    def listed(self, *, limit: int) -> list[Call]:
+        """The newest calls, newest first; those of debates are shown with the debate."""
+        calls = [call for call in self._book if call.parent is None]
+        return calls[::-1][:limit]
+
+    def find(self, call_id: CallId) -> Call | None:
+        """A call."""
+        return self._book.find(call_id)
+
+    async def shown(self, call: Call) -> JsonObject:
+        """Everything that may be seen of a call."""
+        stored = await self._stored(call)
+        is_ended = stored is None or is_terminal(stored.head.state)
+        shown: JsonObject = {
+            **ids(call),
+            "caller": call.caller.agent_id,
+            "agent": call.callee,
+            "skill": call.skill,
+            "mode": call.mode,
+            "status": call.status.value,
+            "route": call.route.value,
+            "timeoutMs": call.timeout_ms,
+            "chain": list(call.chain),
+            "times": await self._times(call, stored),
+            "reason": call.reason,
+            **(details(outcome_of(stored)) if is_ended else {}),
+        }
+        parts = [await self.shown(one) for one in self._book if one.parent == call.id]
+        if parts:
+            shown["parts"] = parts
+        return {key: value for key, value in shown.items() if value is not None}
+
+    # ---------------------------------------------------------------- the small things
+
+    async def _stored(self, call: Call) -> StoredTask | None:
+        return await self._engine.store.read_task(None, call.task_id)
+
+    async def _times(self, call: Call, stored: StoredTask | None) -> JsonObject:
+        begun = await self._engine.store.read_events(call.task_id, after=0, limit=_BEGINNING)
+        return times(call, stored, begun)
+
+    def _invalid(self, caller: Caller, reason: str) -> JsonObject:
+        self._audit("call-invalid", caller, "", "")
+        return {"status": "error", "error": reason}
+
+    def _refused(self, caller: Caller, callee: AgentId, skill: str, refusal: Refusal) -> JsonObject:
+        self._audit("call-refused", caller, callee, skill)
+        return {"status": refusal.status, "error": refusal.reason}

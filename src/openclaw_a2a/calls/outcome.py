@@ -1,0 +1,81 @@
+"""What came of a call, read from the callee's task."""
+
+import json
+from datetime import datetime
+
+import msgspec
+
+from openclaw_a2a.calls.reading import Reading, read_answer
+from openclaw_a2a.model.call import Call, CallStatus
+from openclaw_a2a.model.ids import Json
+from openclaw_a2a.model.message import Part
+from openclaw_a2a.model.states import is_terminal
+from openclaw_a2a.model.stored import StoredTask
+from openclaw_a2a.model.task import Task, TaskState
+from openclaw_a2a.runtime.output import OUTPUT_PREFIX
+from openclaw_a2a.runtime.view import TaskView
+
+NOTHING_SAID = "the callee ended without an answer"
+NO_TASK = "the callee's task is gone"
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """How the callee's task ended: an answer, or the reason why there is none."""
+
+    answer: Reading | None = None
+    error: str = ""
+
+    @property
+    def status(self) -> CallStatus:
+        """The status of a call that is settled by it."""
+        return CallStatus.ERROR if self.answer is None else CallStatus.COMPLETED
+
+
+def decide(call: Call, stored: StoredTask | None, now: datetime) -> CallStatus | None:
+    """How a pending call is settled by what is known now; None when it stays pending.
+
+    What counts is when the callee's end was committed, not when somebody looks: the answer wins
+    when it was there by the deadline, whoever was away meanwhile.
+    """
+    deadline = call.deadline
+    if stored is None:
+        return CallStatus.ERROR
+    if is_terminal(stored.head.state) and (deadline is None or stored.head.status_at <= deadline):
+        return outcome_of(stored).status
+    return CallStatus.TIMEOUT if deadline is not None and now >= deadline else None
+
+
+def outcome_of(stored: StoredTask | None) -> Outcome:
+    """How a task that has ended ended."""
+    if stored is None:
+        return Outcome(error=NO_TASK)
+    task = TaskView.of_stored(stored).task()
+    if task.status.state is not TaskState.COMPLETED:
+        return Outcome(error=_words(task) or _plain(task.status.state))
+    answer = read_answer(_last_words(task))
+    return Outcome(error=NOTHING_SAID) if answer is None else Outcome(answer)
+
+
+def _last_words(task: Task) -> str:
+    """The last text of the run; structured data counts as its JSON."""
+    spoken = [one for one in task.artifacts if one.artifact_id.startswith(OUTPUT_PREFIX)]
+    return next((text for one in reversed(spoken) if (text := _text(one.parts))), "")
+
+
+def _text(parts: tuple[Part, ...]) -> str:
+    """The text of parts that belong together; data only where there is no text."""
+    texts = [part.text for part in parts if part.text]
+    if "".join(texts).strip():
+        return "".join(texts)
+    data: list[Json] = [part.data for part in parts if part.data is not msgspec.UNSET]
+    return json.dumps(data[-1], ensure_ascii=False) if data else ""
+
+
+def _words(task: Task) -> str:
+    message = task.status.message
+    return "" if message is None else _text(message.parts).strip()
+
+
+def _plain(state: TaskState) -> str:
+    word = state.value.removeprefix("TASK_STATE_").lower().replace("_", " ")
+    return f"the callee's task was {word}"

@@ -1,0 +1,160 @@
+"""What callers ask for, read and checked: everything that is wrong is told at once."""
+
+import json
+import math
+from collections.abc import Callable
+from typing import TypeVar, cast
+
+import msgspec
+
+from openclaw_a2a.calls.names import BadCall, BadName, read_agent, read_skill
+from openclaw_a2a.model.ids import AgentId, Json, JsonObject
+
+MOST_INPUT = 1_048_576
+MODES = ("execute", "critique")
+MAIN = "main"
+_MOST_CALLS = 50
+_USUAL_AT_ONCE = 5
+_T = TypeVar("_T")
+
+
+class CallRequest(msgspec.Struct, frozen=True):
+    """A call, as the caller wants it. `timeout_ms` None: the callee's or the usual one."""
+
+    agent: AgentId
+    skill: str
+    input: JsonObject
+    mode: str = MODES[0]
+    timeout_ms: int | None = None
+    wait: bool = False
+    is_main: bool = False
+    """True when the callee is to be asked in its main session."""
+
+
+class BatchRequest(msgspec.Struct, frozen=True):
+    """Many calls; each is read on its own, so that a wrong one does not spoil the others."""
+
+    calls: tuple[Json, ...]
+    at_once: int = _USUAL_AT_ONCE
+
+
+class Fields:
+    """Reads the members of a request and collects what is wrong with them."""
+
+    def __init__(self, value: Json) -> None:
+        self.problems: list[str] = []
+        self._given = cast("JsonObject", value) if isinstance(value, dict) else {}
+        if not isinstance(value, dict):
+            self.problems.append("the arguments must be an object")
+
+    def __contains__(self, name: str) -> bool:
+        return self._given.get(name) is not None
+
+    def raw(self, name: str) -> Json:
+        """The member as it came."""
+        return self._given.get(name)
+
+    def name(self, name: str, read: Callable[[Json], _T], default: _T) -> _T:
+        """A member that is a name of some kind."""
+        try:
+            return read(self._given.get(name))
+        except BadName as error:
+            self.problems.append(str(error))
+            return default
+
+    def object(self, name: str) -> JsonObject:
+        """A member that must be an object, small enough to be passed on."""
+        value = self._given.get(name)
+        if not isinstance(value, dict):
+            self.problems.append(f"{name} must be an object")
+            return {}
+        found = cast("JsonObject", value)
+        size = len(json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode())
+        if size > MOST_INPUT:
+            self.problems.append(f"{name} has {size} bytes as JSON; the most are {MOST_INPUT}")
+        return found
+
+    def flag(self, name: str, *, default: bool = False) -> bool:
+        """A member that is true or false."""
+        value = self._given.get(name, default)
+        if value is None or isinstance(value, bool):
+            return default if value is None else value
+        self.problems.append(f"{name} must be true or false")
+        return default
+
+    def choice(self, name: str, choices: tuple[str, ...]) -> str:
+        """A member that is one of some words; the first of them when it is not given."""
+        value = self._given.get(name)
+        if value is None or value in choices:
+            return choices[0] if value is None else cast("str", value)
+        self.problems.append(f"{name} must be one of {', '.join(choices)}")
+        return choices[0]
+
+    def number(self, name: str, least: float, most: float, *, default: float) -> float:
+        """A member that is a number within bounds."""
+        value = self._given.get(name)
+        if value is None:
+            return default
+        if not is_number(value) or not least <= value <= most:
+            self.problems.append(f"{name} must be a number from {least:g} to {most:g}")
+            return default
+        return value
+
+    def timeout_ms(self) -> int | None:
+        """How long the caller wants to wait for the answer; None when it does not say."""
+        if "timeout" in self and "timeoutSeconds" in self:
+            self.problems.append("give timeoutSeconds or timeout (in ms), not both")
+            return None
+        for name, factor in (("timeoutSeconds", 1000), ("timeout", 1)):
+            value = self._given.get(name)
+            if value is None:
+                continue
+            if not is_number(value) or value < 0:
+                self.problems.append(f"{name} must be a number that is not negative")
+                return None
+            # Whoever asks for less than a millisecond wants an answer, not none.
+            return math.ceil(min(value * factor, 1e12))
+        return None
+
+    def check(self) -> None:
+        """Raises BadCall when something was wrong."""
+        if self.problems:
+            raise BadCall(self.problems)
+
+
+def is_number(value: Json) -> bool:
+    """True for finite numbers; true and false are none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return isinstance(value, int) or math.isfinite(value)
+
+
+def read_call(value: Json) -> CallRequest:
+    """The call in the arguments of `agent_call`. Raises: BadCall."""
+    fields = Fields(value)
+    request = CallRequest(
+        agent=fields.name("agent", read_agent, AgentId("")),
+        skill=fields.name("skill", read_skill, ""),
+        input=fields.object("input"),
+        mode=fields.choice("mode", MODES),
+        timeout_ms=fields.timeout_ms(),
+        wait=fields.flag("wait"),
+        is_main=fields.choice("session", ("own", MAIN)) == MAIN,
+    )
+    fields.check()
+    return request
+
+
+def read_batch(value: Json) -> BatchRequest:
+    """The calls in the arguments of `agent_call_batch`. Raises: BadCall."""
+    fields = Fields(value)
+    calls = fields.raw("calls")
+    if not isinstance(calls, list):
+        fields.problems.append("calls must be a list of calls")
+        calls = []
+    found = cast("list[Json]", calls)
+    if len(found) > _MOST_CALLS:
+        fields.problems.append(f"calls has {len(found)} calls; the most are {_MOST_CALLS}")
+    at_once = fields.number("concurrency", 1, _MOST_CALLS, default=_USUAL_AT_ONCE)
+    fields.check()
+    return BatchRequest(tuple(found), int(at_once))

@@ -1,0 +1,43 @@
+"""What the outbox needs from those who bring deliveries."""
+
+from datetime import datetime
+from typing import Protocol
+
+import msgspec
+
+from openclaw_a2a.model.delivery import Delivery
+
+
+class Brought(msgspec.Struct, frozen=True, gc=False):
+    """A delivery went well, as far as there was something to bring.
+
+    `cursor` is how far it is now. `is_sent`: something was handed over, so the cursor must be
+    kept. `has_more`: there is something to bring at once. `is_over`: nothing more is expected.
+    `again_at`: by then there is something to bring, even if nothing happens to the task.
+    """
+
+    cursor: int
+    is_sent: bool = True
+    has_more: bool = False
+    is_over: bool = False
+    again_at: datetime | None = None
+
+
+class Missed(msgspec.Struct, frozen=True, gc=False):
+    """A try failed: why, when to come again if the receiver said so, and whether to give up."""
+
+    reason: str
+    retry_after_s: float | None = None
+    is_final: bool = False
+
+
+class Courier(Protocol):
+    """Brings deliveries of one kind to their receivers."""
+
+    def lane(self, delivery: Delivery) -> str:
+        """Whom it goes to; one receiver never takes all the places."""
+        ...
+
+    async def bring(self, delivery: Delivery) -> Brought | Missed | None:
+        """Bring the next thing after the cursor. None: its task is not there."""
+        ...
