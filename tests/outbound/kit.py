@@ -6,14 +6,13 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
-import httpx
-
 from openclaw_a2a.model.ids import Json, JsonObject
-from openclaw_a2a.outbound.bounds import bounded_client
 from openclaw_a2a.outbound.config import parse_config
 from openclaw_a2a.outbound.keeper import RecordKeeper
+from openclaw_a2a.outbound.network import Network
 from openclaw_a2a.outbound.remote_agent import RemoteAgent
 from openclaw_a2a.ports import Store
+from openclaw_a2a.runtime.addresses import Resolve
 
 
 class Desk:
@@ -21,7 +20,7 @@ class Desk:
 
     def __init__(
         self,
-        client: httpx.AsyncClient,
+        network: Network,
         config: Json,
         *,
         environment: Mapping[str, str],
@@ -33,7 +32,7 @@ class Desk:
         self.has_update = asyncio.Event()
         self.agent = RemoteAgent(
             parse_config(config),
-            client,
+            network,
             now=lambda: self.time,
             new_id=lambda: str(uuid.uuid4()),
             environment=environment,
@@ -75,10 +74,12 @@ async def desk_with(
     environment: Mapping[str, str] | None = None,
     store: Store | None = None,
     limit: int = 1024 * 1024,
+    resolve: Resolve | None = None,
 ) -> AsyncGenerator[Desk]:
     """A desk, as long as the context lasts."""
-    async with bounded_client(limit) as client:
-        desk = Desk(client, config, environment=environment or {}, store=store)
+    policy = parse_config(config).policy
+    async with Network(policy, limit=limit, resolve=resolve) as network:
+        desk = Desk(network, config, environment=environment or {}, store=store)
         try:
             yield desk
         finally:

@@ -218,7 +218,7 @@ def _face(url: str, binding: str, version: str = "1.0") -> dict[str, str]:
         (["JSONRPC"], [("HTTP+JSON", "1.0"), ("jsonrpc", "1.0")], "/1"),
         (["HTTP+JSON", "JSONRPC"], [("JSONRPC", "1.0"), ("http+json", "1.0")], "/1/message:send"),
         (["HTTP+JSON"], [("JSONRPC", "1.0")], "/0"),
-        (["JSONRPC"], [("GRPC", "1.0"), ("HTTP+JSON", "1.0")], "/1/message:send"),
+        (["JSONRPC"], [("SOAP", "1.0"), ("HTTP+JSON", "1.0")], "/1/message:send"),
         (["JSONRPC"], [("JSONRPC", "0.3"), ("JSONRPC", "1.0")], "/1"),
     ],
 )

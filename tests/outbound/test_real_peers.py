@@ -15,23 +15,34 @@ from .kit import Desk, desk_with, one_target
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("peers")]
 
-JSONRPC, REST = "JSONRPC", "HTTP+JSON"
+JSONRPC, REST, GRPC = "JSONRPC", "HTTP+JSON", "GRPC"
 PEERS = [
-    (name, transport)
-    for name in ("a2a-sdk 1.0", "a2a-sdk 0.3", "a2a-js", "ours")
-    for transport in (JSONRPC, REST)
+    *(
+        (name, transport)
+        for name in ("a2a-sdk 1.0", "a2a-sdk 0.3", "a2a-js", "ours")
+        for transport in (JSONRPC, REST)
+    ),
+    ("a2a-sdk 1.0", GRPC),
+    ("a2a-sdk 1.0/0.3/", GRPC),  # the same peer as one of protocol 0.3
 ]
 TELLS_NO_SNAPSHOT = {"a2a-sdk 0.3"}
 """A stream that is joined late begins with the next event there, and the cancelling of its task
 ends it without a word."""
-NAMES = {"a2a-sdk 1.0": "sdk 1.0", "a2a-sdk 0.3": "sdk 0.3", "a2a-js": "js", "ours": "answer"}
+NAMES = {
+    "a2a-sdk 1.0": "sdk 1.0",
+    "a2a-sdk 1.0/0.3/": "sdk 1.0",
+    "a2a-sdk 0.3": "sdk 0.3",
+    "a2a-js": "js",
+    "ours": "answer",
+}
 
 
 @pytest.fixture(params=PEERS, ids=lambda pair: f"{pair[0]} over {pair[1]}")
 def peer(request: pytest.FixtureRequest, peers: Any) -> tuple[str, JsonObject]:
     """The peer's name, and a configuration with it as the only target."""
     name, transport = request.param
-    return name, one_target(peers.url(name), preferredTransports=[transport])
+    server, _, path = name.partition("/")
+    return name, one_target(peers.url(server) + path, preferredTransports=[transport])
 
 
 @pytest.fixture
@@ -73,7 +84,7 @@ async def test_the_card_is_listed(desk: Desk, peer: tuple[str, JsonObject]) -> N
     assert entry["streaming_supported"] is True
     assert "last_refresh_error" not in entry
     [raw] = listed["raw"]
-    assert raw["card"]["preferredTransport"] == JSONRPC
+    assert raw["card"]["preferredTransport"] == (GRPC if peer[0].endswith("/") else JSONRPC)
 
 
 async def test_a_message_is_answered_with_a_message(desk: Desk) -> None:
@@ -114,6 +125,23 @@ async def test_a_task_is_sent_asked_for_and_not_cancelled_when_it_is_over(desk: 
     assert by_id["ok"], by_id
     missing = await desk.fail("status", task_id="no such task/../?x=1#y")
     assert missing["code"] == "A2A_SDK_ERROR"
+
+
+@pytest.mark.parametrize(
+    "peer",
+    [pair for pair in PEERS if pair[1] == GRPC],  # the others have other words for it
+    ids=lambda pair: f"{pair[0]} over {pair[1]}",
+    indirect=True,
+)
+async def test_an_error_of_the_protocol_is_told_by_its_name_and_number(desk: Desk) -> None:
+    missing = await desk.fail("status", task_id="no-such-task")
+    assert missing["details"]["errorName"] == "TaskNotFoundError"
+    assert missing["details"]["rpcCode"] == -32001
+    done = await desk.send("task:tea")
+    handle = done["summary"]["continuation"]["task"]["task_handle"]
+    late = await desk.fail("cancel", task_handle=handle)
+    assert late["details"]["errorName"] == "TaskNotCancelableError"
+    assert late["details"]["rpcCode"] == -32002
 
 
 async def test_a_stream_is_followed_to_its_end(desk: Desk) -> None:

@@ -6,7 +6,7 @@ import ssl
 import sys
 import threading
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 import anyio
@@ -21,6 +21,7 @@ from openclaw_a2a.model.reply import Reply
 from openclaw_a2a.ports import Missed
 from openclaw_a2a.runtime.addresses import Resolver, find_addresses
 
+from ..outbound.certificates import make_certificate  # noqa: TID252 - tests are no package
 from .conftest import Serve
 from .receiver import PATIENCE_S, Receiver
 from .rooms import Door, ScriptedAgent, V03Client, V1Client, v03_message, v1_message
@@ -350,36 +351,3 @@ async def test_a_certificate_is_checked_for_the_name_and_not_for_the_address(
     assert right is None
     assert wrong is not None
     assert names == ["hooks.example.com", "other.example.com"]
-
-
-def make_certificate(folder: Path, name: str) -> Path:
-    """A certificate for a name that vouches for itself, with its key, in one file."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
-    now = datetime.now(UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    file = folder / "certificate.pem"
-    file.write_bytes(
-        certificate.public_bytes(serialization.Encoding.PEM)
-        + key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-    )
-    return file

@@ -44,16 +44,6 @@ def test_targets_that_cannot_be_read_keep_the_gateway_from_starting(
     assert says in problem.message
 
 
-async def test_a_transport_that_nobody_speaks_keeps_the_gateway_from_starting(serve) -> None:
-    target = {"alias": "a", "baseUrl": "http://127.0.0.1:1", "preferredTransports": ["GRPC"]}
-    with pytest.raises(SettingsInvalid) as caught:
-        async with serve(outbound={"targets": [target]}):
-            pass
-    (problem,) = caught.value.problems
-    assert problem.path == "outbound.targets"
-    assert "GRPC" in problem.message
-
-
 def test_what_is_not_used_is_told_without_the_values() -> None:
     target = {"alias": "a", "baseUrl": "http://x", "auth": {"type": "bearer", "token": "sesame"}}
     section = {

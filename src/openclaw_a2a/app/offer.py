@@ -1,7 +1,7 @@
 """Makes the tools that the settings turn on: today the calling of remote agents."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -24,8 +24,7 @@ from openclaw_a2a.tools.table import OnUpdate, Tool, ToolCaller, ToolTable
 from openclaw_a2a.tools.updates import stop
 
 if TYPE_CHECKING:
-    import httpx
-
+    from openclaw_a2a.outbound.network import Network
     from openclaw_a2a.outbound.remote_agent import RemoteAgent
 
 log = structlog.get_logger(__name__)
@@ -39,6 +38,10 @@ class Offer(msgspec.Struct, frozen=True):
 
     table: ToolTable
     results: Results
+
+    def beside(self, tools: Iterable[Tool]) -> "Offer":
+        """The same, with more tools."""
+        return Offer(ToolTable([*self.table, *tools]), self.results)
 
 
 class Surrounding(msgspec.Struct, frozen=True):
@@ -64,12 +67,12 @@ async def open_offer(
         yield Offer(ToolTable(), results)
         return
     # The client of A2A takes long to load, so it is loaded for those who use it.
-    from openclaw_a2a.outbound.bounds import bounded_client
+    from openclaw_a2a.outbound.network import Network
 
     sweeping = asyncio.create_task(_sweep(results, around.clock))
     try:
-        async with bounded_client(settings.limits.artifact_bytes) as client:
-            agent = _build(config, client, around)
+        async with Network(config.policy, limit=settings.limits.artifact_bytes) as network:
+            agent = _build(config, network, around)
             try:
                 await agent.open()
                 yield Offer(ToolTable([_tool(agent, results)]), results)
@@ -79,15 +82,13 @@ async def open_offer(
         await stop(sweeping)
 
 
-def _build(
-    config: OutboundConfig, client: "httpx.AsyncClient", around: Surrounding
-) -> "RemoteAgent":
+def _build(config: OutboundConfig, network: "Network", around: Surrounding) -> "RemoteAgent":
     from openclaw_a2a.outbound.remote_agent import RemoteAgent
 
     try:
         return RemoteAgent(
             config,
-            client,
+            network,
             now=around.clock.now,
             new_id=new_id,
             environment=inherited_variables(around.environment),

@@ -8,7 +8,6 @@ from types import TracebackType
 from typing import Self, Unpack
 from uuid import uuid4
 
-import httpx
 import msgspec
 import structlog
 
@@ -27,10 +26,10 @@ from openclaw_a2a.app.remote_requests import (
 from openclaw_a2a.app.remote_results import RemoteAgentFailed, RemoteResult, RemoteTarget
 from openclaw_a2a.model.errors import SettingsInvalid
 from openclaw_a2a.model.ids import Json, JsonObject
-from openclaw_a2a.outbound.bounds import bounded_client
 from openclaw_a2a.outbound.config import OutboundConfig
 from openclaw_a2a.outbound.failure import Code, RemoteFailure
 from openclaw_a2a.outbound.handles import Handle
+from openclaw_a2a.outbound.network import Network
 from openclaw_a2a.outbound.outgoing import headers
 from openclaw_a2a.outbound.remote_agent import NAME, RemoteAgent
 from openclaw_a2a.outbound.targets import TargetBook
@@ -74,14 +73,14 @@ class RemoteAgents:
         if not structlog.is_configured():
             # Somebody's script: its standard output is its own.
             configure_logs(LogSettings(level="error"))
-        client = bounded_client()
+        network = Network(self._config.policy)
         try:
-            tool = self._make_tool(client)
+            tool = self._make_tool(network)
             await tool.open()
         except RemoteFailure as failure:
-            await client.aclose()
+            await network.close()
             raise SettingsInvalid(f"outbound.targets: {failure.message}") from None
-        self._open = _Open(tool, client)
+        self._open = _Open(tool, network)
         return self
 
     async def __aexit__(
@@ -93,7 +92,7 @@ class RemoteAgents:
         opened, self._open = self._open, None
         if opened is not None:
             await opened.tool.close()
-            await opened.client.aclose()
+            await opened.network.close()
 
     @property
     def config(self) -> OutboundConfig:
@@ -183,10 +182,10 @@ class RemoteAgents:
             )
         return self._open
 
-    def _make_tool(self, client: httpx.AsyncClient) -> RemoteAgent:
+    def _make_tool(self, network: Network) -> RemoteAgent:
         return RemoteAgent(
             self._config,
-            client,
+            network,
             now=lambda: datetime.now(UTC),
             new_id=lambda: str(uuid4()),
             environment=self._environment,
@@ -220,9 +219,10 @@ class RemoteAgents:
         target = self._book.at_url(to) if is_address(to) else self._book.named(to)
         defaults = self._config.defaults
         sent = headers(defaults.service_parameters, target.auth, self._environment)
+        client = self._opened.network.to(target).client
         try:
             async with asyncio.timeout(defaults.timeout_ms / 1000):
-                return await check_target(target, self._opened.client, sent)
+                return await check_target(target, client, sent)
         except TimeoutError:
             raise RemoteFailure(Code.PEER, "request timed out") from None
 
@@ -231,7 +231,7 @@ class _Open(msgspec.Struct, frozen=True):
     """What there is between entering and leaving."""
 
     tool: RemoteAgent
-    client: httpx.AsyncClient
+    network: Network
 
 
 def _section(
@@ -250,7 +250,9 @@ def _read_config(section: JsonObject, *, may_use_any_url: bool) -> OutboundConfi
     config = read_outbound(section).config
     if not may_use_any_url:
         return config
-    policy = msgspec.structs.replace(config.policy, allow_target_url_override=True)
+    policy = msgspec.structs.replace(
+        config.policy, allow_target_url_override=True, allow_private_targets=True
+    )
     return msgspec.structs.replace(config, policy=policy)
 
 

@@ -64,13 +64,13 @@ def with_access(check: TargetCheck, envelope: JsonObject) -> TargetCheck:
     details = _object(error.get("details"))
     if envelope.get("ok") is True or details.get("rpcCode") == _TASK_NOT_FOUND:
         return msgspec.structs.replace(check, is_let_in=True)
-    is_refused = details.get("httpStatus") in _REFUSED
+    is_refused = not _REFUSED.isdisjoint({details.get("httpStatus"), details.get("grpcStatus")})
     trouble = str(error.get("message", ""))
     return msgspec.structs.replace(check, is_let_in=False if is_refused else None, trouble=trouble)
 
 
 _TASK_NOT_FOUND = -32001
-_REFUSED = frozenset({401, 403})
+_REFUSED = frozenset({401, 403, "UNAUTHENTICATED", "PERMISSION_DENIED"})
 
 
 def auth_wanted(card: JsonObject) -> tuple[str, ...]:

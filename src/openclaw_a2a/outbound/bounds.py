@@ -1,6 +1,5 @@
-"""An HTTP client that reads no more of an answer than it may, and follows nobody elsewhere."""
+"""How much of an answer is read, and in which form."""
 
-import logging
 from collections.abc import AsyncIterator
 
 import httpx
@@ -68,20 +67,3 @@ class BoundedTransport(httpx.AsyncBaseTransport):
     async def aclose(self) -> None:
         """Close the transport below."""
         await self._inner.aclose()
-
-
-def bounded_client(limit: int = MOST_BYTES) -> httpx.AsyncClient:
-    """An HTTP client for peers: bounded answers, no redirects, no proxies of the environment.
-
-    It has no read deadline of its own: the call it serves has one.
-    """
-    # Its lines for debugging hold the headers of answers, in which a peer may repeat credentials.
-    logging.getLogger("httpcore").setLevel(logging.INFO)
-    inner = httpx.AsyncHTTPTransport(limits=httpx.Limits(max_connections=100))
-    return httpx.AsyncClient(
-        transport=BoundedTransport(inner, limit=limit),
-        headers={"Accept-Encoding": "identity"},
-        timeout=httpx.Timeout(None, connect=CONNECT_S, pool=CONNECT_S),
-        follow_redirects=False,
-        trust_env=False,
-    )

@@ -13,6 +13,7 @@ from openclaw_a2a.outbound.failure import Code, RemoteFailure
 from openclaw_a2a.outbound.flights import Flights
 from openclaw_a2a.outbound.health import Health
 from openclaw_a2a.outbound.interfaces import usable_interfaces
+from openclaw_a2a.outbound.network import Network
 from openclaw_a2a.outbound.peer import Peer
 from openclaw_a2a.outbound.peer_errors import as_failure
 from openclaw_a2a.outbound.targets import Identity, Target
@@ -45,8 +46,8 @@ class CardRecord(msgspec.Struct, frozen=True):
 class Catalog:
     """Cards by address and clients by identity, shared by all calls."""
 
-    def __init__(self, client: httpx.AsyncClient, *, now: Callable[[], datetime]) -> None:
-        self._client = client
+    def __init__(self, network: Network, *, now: Callable[[], datetime]) -> None:
+        self._network = network
         self._now = now
         self._records: dict[str, CardRecord] = {}
         self._peers: dict[Identity, tuple[Peer, ...]] = {}
@@ -68,9 +69,8 @@ class Catalog:
             return known
         log.debug("a2a.remote_agent.client_pool.cache_miss", target=target.base_url)
         card = await self._fetch(target, headers)
-        peers = tuple(
-            Peer.of_card(card, one, self._client) for one in usable_interfaces(card, target)
-        )
+        reach = self._network.to(target)
+        peers = tuple(Peer.of_card(card, one, reach) for one in usable_interfaces(card, target))
         while len(self._peers) >= MOST_PEERS:
             await self._let_go(next(iter(self._peers)))
         return self._peers.setdefault(target.identity, peers)
@@ -113,7 +113,7 @@ class Catalog:
 
     async def _fetch(self, target: Target, headers: Mapping[str, str]) -> PeerCard:
         """Fetch a card; everybody who asks for it in the same way shares one request."""
-        key = (target.card_url, frozenset(headers.items()))
+        key = (target.card_url, target.is_callers, frozenset(headers.items()))
         return await self._fetching.join(key, lambda: self._load(target, dict(headers)))
 
     async def _load(self, target: Target, headers: dict[str, str]) -> PeerCard:
@@ -135,7 +135,7 @@ class Catalog:
     async def _get(self, target: Target, headers: dict[str, str]) -> JsonObject:
         address = target.card_url
         try:
-            response = await self._client.get(address, headers=headers)
+            response = await self._network.to(target).client.get(address, headers=headers)
             response.raise_for_status()
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise as_failure(error) from error

@@ -81,6 +81,8 @@ class Policy(msgspec.Struct, frozen=True):
     normalize_base_url: bool = True
     enforce_supported_transports: bool = True
     allow_target_url_override: bool = False
+    allow_private_targets: bool = False
+    """Whether addresses that only a caller named may be in the operator's own network."""
     continuation_targets: ContinuationTargets = ContinuationTargets.CONFIGURED
     transport_fallback: bool = False
     max_result_bytes: int = 262_144
@@ -150,6 +152,7 @@ def _policy(values: JsonObject) -> Policy:
         normalize_base_url=_flag(values.get("normalizeBaseUrl"), default=True),
         enforce_supported_transports=_flag(values.get("enforceSupportedTransports"), default=True),
         allow_target_url_override=_flag(values.get("allowTargetUrlOverride"), default=False),
+        allow_private_targets=_flag(values.get("allowPrivateTargets"), default=False),
         continuation_targets=_member(
             values.get("continuationTargets"), ContinuationTargets, plain.continuation_targets
         ),

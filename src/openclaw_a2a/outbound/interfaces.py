@@ -4,10 +4,12 @@ from collections.abc import Iterator
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
+import msgspec
+
 from openclaw_a2a.outbound.cards import Interface, PeerCard
 from openclaw_a2a.outbound.config import Transport
 from openclaw_a2a.outbound.failure import Code, RemoteFailure
-from openclaw_a2a.outbound.peer import SUPPORTED
+from openclaw_a2a.outbound.peer import SUPPORTED, how_to_add
 from openclaw_a2a.outbound.targets import Target
 
 
@@ -20,7 +22,7 @@ def usable_interfaces(card: PeerCard, target: Target) -> tuple[Interface, ...]:
     spoken = _in_order(card, target.identity.preferred_transports)
     if not spoken:
         raise _no_transport(card)
-    near = tuple(one for one in spoken if _is_near(one, target))
+    near = tuple(_as_safe(one, target) for one in spoken if _is_near(one, target))
     if not near:
         raise _elsewhere(spoken[0], target)
     return near
@@ -58,6 +60,13 @@ def _is_near(interface: Interface, target: Target) -> bool:
     return is_known and is_as_safe
 
 
+def _as_safe(interface: Interface, target: Target) -> Interface:
+    """An address without a scheme is spoken to as safely as the target's own."""
+    if "://" in interface.url or not target.base_url.startswith("https:"):
+        return interface
+    return msgspec.structs.replace(interface, url=f"grpcs://{interface.url}")
+
+
 def _is_this_machine(host: str) -> bool:
     """True for the names under which programs on this machine speak of themselves."""
     try:
@@ -87,7 +96,8 @@ def _no_transport(card: PeerCard) -> RemoteFailure:
             "errorName": "NoTransport",
             "available": list(dict.fromkeys(one.transport for one in card.interfaces)),
             "supported": [one.value for one in SUPPORTED],
-            "hint": "the peer must offer one of the supported transports in version 0.3 or 1.0",
+            "hint": "the peer must offer one of the supported transports in version 0.3 or 1.0"
+            + how_to_add(one.transport.upper() for one in card.interfaces),
         },
     )
 

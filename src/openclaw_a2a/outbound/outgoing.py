@@ -63,7 +63,7 @@ def service_parameters(configured: Mapping[str, str], request: JsonObject) -> di
     own: dict[str, str] = request.get("service_parameters", {})
     for name, value in own.items():
         if has_variables(value):
-            raise _no_header(name, _NOT_FROM_CALLERS)
+            raise no_header(name, _NOT_FROM_CALLERS)
     return {**configured, **own}
 
 
@@ -91,13 +91,14 @@ def _check_header(name: str, value: str) -> None:
     is_name = _HEADER_NAME.fullmatch(name) is not None and name not in _NOT_OURS
     if is_name and _HEADER_VALUE.fullmatch(value) is not None:
         return
-    raise _no_header(
+    raise no_header(
         name,
         "a service parameter is one line of plain characters, and no header that HTTP itself uses",
     )
 
 
-def _no_header(name: str, hint: str) -> RemoteFailure:
+def no_header(name: str, hint: str) -> RemoteFailure:
+    """The failure for a service parameter that has no form on the wire."""
     return RemoteFailure(
         Code.PEER,
         f'"{name[:60]}" cannot be sent as a header with the value it has',

@@ -21,6 +21,11 @@ _NOT_A2A = (
     "the answer is not what A2A peers send: check that the target's baseUrl "
     "is the address of an A2A agent"
 )
+_WANTS_CREDENTIALS = "the peer wants credentials: set auth on this target in the configuration"
+_TOO_BUSY = "the peer has too much to do: try again later"
+_TOO_LARGE = "the answer is larger than we read: ask for less, or for a link to the file"
+_TRY_LATER = "the peer answered with an error: try again later or look at its log"
+_BROKEN = "the connection broke: the work may go on; ask with action=status"
 _MOST_KEYS = 20
 _MOST_TEXT = 500
 _OURS = (
@@ -57,6 +62,9 @@ def as_failure(error: Exception) -> RemoteFailure:
     said: Json = getattr(error, "data", None)
     if said is not None:
         details["rpcData"] = outline(said)
+    status = _grpc_status(error)
+    if status is not None:
+        details["grpcStatus"] = status
     refused = _refusal(error)
     if refused is not None:
         details["httpStatus"] = refused.status_code
@@ -80,7 +88,8 @@ def is_network_trouble(failure: RemoteFailure) -> bool:
     """True when no whole answer of the peer came, for whatever reason on the way."""
     causes = list(_causes(failure))
     is_ours = any(isinstance(one, _OURS) for one in causes)
-    return not is_ours and any(isinstance(one, httpx.TransportError) for one in causes)
+    is_broken = any(isinstance(one, httpx.TransportError) for one in causes)
+    return not is_ours and (is_broken or _grpc_status(failure) == "UNAVAILABLE")
 
 
 def outline(value: Json) -> Json:
@@ -102,7 +111,20 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 def _rpc_code(error: Exception) -> int | None:
     if isinstance(error, RpcRefusal):
         return error.code
-    return JSON_RPC_ERROR_CODE_MAP.get(type(error)) if isinstance(error, A2AError) else None
+    code = JSON_RPC_ERROR_CODE_MAP.get(type(error)) if isinstance(error, A2AError) else None
+    is_unknown = code is None and _grpc_status(error) == "UNIMPLEMENTED"
+    return METHOD_NOT_FOUND if is_unknown else code
+
+
+def _grpc_error(error: BaseException) -> Json:
+    """The error of gRPC behind another; it is told by its name, as grpc may not be installed."""
+    return next((one for one in _causes(error) if type(one).__name__ == "AioRpcError"), None)
+
+
+def _grpc_status(error: BaseException) -> str | None:
+    """The status a gRPC call ended with."""
+    found = _grpc_error(error)
+    return None if found is None else found.code().name
 
 
 def _refusal(error: BaseException) -> httpx.Response | None:
@@ -118,6 +140,9 @@ def _message(error: Exception, refused: httpx.Response | None) -> str:
     if refused is not None and is_plain:
         reason = _reason(refused) or refused.reason_phrase or "without a reason"
         return f"the peer answered with HTTP status {refused.status_code}: {_short(reason)}"
+    status = _grpc_error(error)
+    if status is not None and is_plain:
+        return f"the peer answered with {_words(status)}"
     return _short(_words(error)) or type(error).__name__
 
 
@@ -140,6 +165,9 @@ def _words(error: BaseException) -> str:
     """What an error says; of a wrong answer only where it is wrong."""
     if isinstance(error, httpx.HTTPStatusError):
         return f"HTTP status {error.response.status_code}"
+    if error is _grpc_error(error):
+        said: Json = error
+        return f"gRPC status {said.code().name}: {_short(said.details() or 'without a reason')}"
     return str(error) or type(error).__name__
 
 
@@ -151,6 +179,9 @@ def _hint(error: Exception, code: int | None, refused: httpx.Response | None) ->
         )
     if refused is not None:
         return _hint_of_status(refused.status_code)
+    status = _grpc_error(error)
+    if status is not None and code is None:
+        return _hint_of_grpc(status.code().name, status.details() or "")
     for one in _causes(error):
         hint = _hint_of_cause(one)
         if hint is not None:
@@ -158,21 +189,33 @@ def _hint(error: Exception, code: int | None, refused: httpx.Response | None) ->
     return None if code is not None else _NOT_A2A
 
 
+def _hint_of_grpc(status: str, reason: str) -> str:
+    if status in ("UNAUTHENTICATED", "PERMISSION_DENIED"):
+        return _WANTS_CREDENTIALS
+    if status == "UNAVAILABLE":
+        return _BROKEN
+    if status == "RESOURCE_EXHAUSTED":
+        return _TOO_LARGE if "larger than max" in reason else _TOO_BUSY
+    if status in ("INTERNAL", "UNKNOWN") and "deserializ" in reason:
+        return _NOT_A2A
+    return _TRY_LATER
+
+
 def _hint_of_status(status: int) -> str:
     if status in (401, 403):
-        return "the peer wants credentials: set auth on this target in the configuration"
+        return _WANTS_CREDENTIALS
     if status == 404:
         return "there is nothing at this address: check the target's baseUrl and cardPath"
     if status == 429:
-        return "the peer has too much to do: try again later"
+        return _TOO_BUSY
     if 300 <= status < 400:
         return "the peer redirects, which is not followed: configure its final address as baseUrl"
-    return "the peer answered with an error: try again later or look at its log"
+    return _TRY_LATER
 
 
 def _hint_of_cause(error: BaseException) -> str | None:
     if isinstance(error, AnswerTooLarge):
-        return "the answer is larger than we read: ask for less, or for a link to the file"
+        return _TOO_LARGE
     if isinstance(error, AnswerUnreadable | json.JSONDecodeError | ParseError | UnicodeDecodeError):
         return _NOT_A2A
     if isinstance(error, httpx.ConnectError) and _is_about_tls(error):
@@ -181,11 +224,7 @@ def _hint_of_cause(error: BaseException) -> str | None:
         return "the peer cannot be reached: check that it runs, and the target's baseUrl"
     if isinstance(error, httpx.LocalProtocolError | httpx.UnsupportedProtocol):
         return "the request cannot be sent like this: check service parameters and addresses"
-    if type(error).__name__ == "AioRpcError":
-        return "the peer did not answer over gRPC: check that it runs, or prefer another transport"
-    if isinstance(error, httpx.TransportError):
-        return "the connection broke: the work may go on; ask with action=status"
-    return None
+    return _BROKEN if isinstance(error, httpx.TransportError) else None
 
 
 def _is_about_tls(error: BaseException) -> bool:

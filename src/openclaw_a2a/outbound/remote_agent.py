@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from types import MappingProxyType
 
-import httpx
 import structlog
 
 from openclaw_a2a.model.errors import GatewayError
@@ -15,6 +14,7 @@ from openclaw_a2a.outbound.catalog import CardRecord, Catalog
 from openclaw_a2a.outbound.config import OutboundConfig, TargetConfig
 from openclaw_a2a.outbound.failure import Code, RemoteFailure
 from openclaw_a2a.outbound.handles import ForgetfulKeeper, HandleKeeper, Handles
+from openclaw_a2a.outbound.network import Network
 from openclaw_a2a.outbound.outgoing import headers
 from openclaw_a2a.outbound.redact import hide, secrets_of
 from openclaw_a2a.outbound.resolve import Resolver, check_supported
@@ -38,7 +38,7 @@ class RemoteAgent:
     def __init__(
         self,
         config: OutboundConfig,
-        client: httpx.AsyncClient,
+        network: Network,
         *,
         now: Callable[[], datetime],
         new_id: Callable[[], str],
@@ -57,7 +57,7 @@ class RemoteAgent:
         self._keeper = keeper or ForgetfulKeeper()
         self._opening: asyncio.Task[None] | None = None
         self.handles = Handles(config.task_handles, now=now, new_id=new_id, keeper=self._keeper)
-        self._catalog = Catalog(client, now=now)
+        self._catalog = Catalog(network, now=now)
         self._resolver = Resolver(config, self._targets, self.handles)
         self._actions = Actions(
             config,

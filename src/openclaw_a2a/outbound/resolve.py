@@ -6,7 +6,7 @@ from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.outbound.config import ContinuationTargets, OutboundConfig, Transport
 from openclaw_a2a.outbound.failure import Code, RemoteFailure
 from openclaw_a2a.outbound.handles import Handle, Handles
-from openclaw_a2a.outbound.peer import SUPPORTED
+from openclaw_a2a.outbound.peer import SUPPORTED, how_to_add
 from openclaw_a2a.outbound.targets import Identity, Target, TargetBook
 
 
@@ -42,7 +42,10 @@ class Resolver:
         same = [one for one in self._targets.configured if one.identity == kept.identity]
         if same:
             return next((one for one in same if one.alias == kept.alias), same[0])
-        return kept if self._is_free else None
+        if not self._is_free:
+            return None
+        is_callers = not self._targets.with_url(kept.base_url)
+        return msgspec.structs.replace(kept, is_callers=is_callers)
 
     # ---------------------------------------------------------------- flat requests
 
@@ -103,8 +106,10 @@ class Resolver:
         auth = configured[0].auth if len(configured) == 1 else None
         hosts = configured[0].allowed_hosts if len(configured) == 1 else ()
         target = Target(identity, alias, auth=auth, allowed_hosts=hosts)
-        if self._is_free or configured or self._handles.names_target(target):
+        if configured:
             return target
+        if self._is_free or self._handles.names_target(target):
+            return self._targets.named_by_caller(target)
         raise self._targets.not_allowed(url, normalized)
 
     @property
@@ -164,6 +169,6 @@ def check_supported(transports: tuple[Transport, ...]) -> None:
         names = ", ".join(unsupported)
         raise RemoteFailure(
             Code.PEER,
-            f"this build does not speak {names}",
+            f"this installation does not speak {names}{how_to_add(unsupported)}",
             {"unsupported": unsupported, "supported": [one.value for one in SUPPORTED]},
         )

@@ -186,6 +186,7 @@ def config_schema() -> JsonObject:
                     "normalizeBaseUrl": {**_FLAG, "default": True},
                     "enforceSupportedTransports": {**_FLAG, "default": True},
                     "allowTargetUrlOverride": {**_FLAG, "default": False},
+                    "allowPrivateTargets": {**_FLAG, "default": False},
                     "continuationTargets": {
                         "enum": ["configured", "trusted"],
                         "default": "configured",

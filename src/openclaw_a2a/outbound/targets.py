@@ -7,6 +7,7 @@ from urllib.parse import urlsplit, urlunsplit
 import msgspec
 
 from openclaw_a2a.model.ids import JsonObject
+from openclaw_a2a.model.links import why_not_public
 from openclaw_a2a.outbound.config import Auth, OutboundConfig, TargetConfig, Transport
 from openclaw_a2a.outbound.failure import Code, RemoteFailure
 from openclaw_a2a.outbound.variables import substitute
@@ -33,6 +34,8 @@ class Target(msgspec.Struct, frozen=True):
     description: str | None = None
     auth: Auth | None = None
     allowed_hosts: tuple[str, ...] = ()
+    is_callers: bool = False
+    """True when only a caller named its address: then it is checked where that leads."""
 
     @property
     def card_url(self) -> str:
@@ -118,7 +121,17 @@ class TargetBook:
         if not self._config.policy.allow_target_url_override:
             raise self.not_allowed(url, normalized)
         defaults = self._config.defaults
-        return Target(Identity(normalized, defaults.card_path, defaults.preferred_transports))
+        return self.named_by_caller(
+            Target(Identity(normalized, defaults.card_path, defaults.preferred_transports))
+        )
+
+    def named_by_caller(self, target: Target) -> Target:
+        """A target whose address is no configured one's. Raises: RemoteFailure (not public)."""
+        reason = why_not_public(target.base_url)
+        if reason is not None and not self._config.policy.allow_private_targets:
+            host = urlsplit(target.base_url).hostname or ""
+            raise not_public(host, f"{target.base_url} {reason}, which is not allowed")
+        return msgspec.structs.replace(target, is_callers=True)
 
     def not_allowed(self, url: str, normalized: str) -> RemoteFailure:
         """The failure for an address that is no configured target's."""
@@ -170,6 +183,18 @@ class TargetBook:
     def _of_config(self, config: TargetConfig, address: str) -> Target:
         identity = Identity(address, config.card_path, config.preferred_transports)
         return Target(identity, config.alias, config.description, config.auth, config.allowed_hosts)
+
+
+def not_public(host: str, message: str) -> RemoteFailure:
+    """The failure for an address in the operator's own network that only a caller named."""
+    return _unresolved(
+        "private_address_disallowed_by_policy",
+        message,
+        host=host,
+        allowPrivateTargets=False,
+        hint="use target_alias of a configured target; the operator may add this address to "
+        "outbound.targets, or set outbound.policy.allowPrivateTargets",
+    )
 
 
 def normalize_url(url: str) -> str:

@@ -1,4 +1,6 @@
-"""A peer on a2a-sdk 1.x, JSON-RPC and HTTP+JSON: `python a2a_sdk_1_0.py PORT`.
+"""A peer on a2a-sdk 1.x, JSON-RPC, HTTP+JSON and gRPC: `python a2a_sdk_1_0.py PORT`.
+
+Below /0.3/ it has the card of a peer that speaks gRPC of protocol 0.3.
 
 hello    a message, no task
 task:X   a task that completes with the artifact X
@@ -11,9 +13,13 @@ slow     a task that takes its time
 import asyncio
 import sys
 
+import grpc
 import uvicorn
+from a2a.compat.v0_3 import a2a_v0_3_pb2_grpc
+from a2a.compat.v0_3.grpc_handler import CompatGrpcHandler
 from a2a.server.agent_execution.agent_executor import AgentExecutor
 from a2a.server.request_handlers import DefaultRequestHandler
+from a2a.server.request_handlers.grpc_handler import GrpcHandler
 from a2a.server.routes import (
     create_agent_card_routes,
     create_jsonrpc_routes,
@@ -32,8 +38,12 @@ from a2a.types import (
     Task,
     TaskState,
     TaskStatus,
+    a2a_pb2_grpc,
 )
 from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
 
 
 class Agent(AgentExecutor):
@@ -89,9 +99,8 @@ async def answer(text: str, updater: TaskUpdater) -> None:
     await updater.complete()
 
 
-def make_app(port: int) -> Starlette:
-    url = f"http://127.0.0.1:{port}"
-    card = AgentCard(
+def make_card(url: str, grpc_port: int) -> AgentCard:
+    return AgentCard(
         name="sdk 1.0",
         description="a peer",
         version="1",
@@ -102,20 +111,54 @@ def make_app(port: int) -> Starlette:
         supported_interfaces=[
             AgentInterface(protocol_binding="JSONRPC", protocol_version="1.0", url=f"{url}/rpc"),
             AgentInterface(protocol_binding="HTTP+JSON", protocol_version="1.0", url=f"{url}/rest"),
+            AgentInterface(
+                protocol_binding="GRPC", protocol_version="1.0", url=f"127.0.0.1:{grpc_port}"
+            ),
         ],
     )
+
+
+async def old_card(request: Request) -> JSONResponse:
+    grpc_port = request.app.state.grpc_port
+    return JSONResponse(
+        {
+            "name": "sdk 1.0",
+            "description": "a peer",
+            "version": "1",
+            "protocolVersion": "0.3.0",
+            "url": f"http://127.0.0.1:{grpc_port}",
+            "preferredTransport": "GRPC",
+            "capabilities": {"streaming": True},
+            "defaultInputModes": ["text/plain"],
+            "defaultOutputModes": ["text/plain"],
+            "skills": [],
+        }
+    )
+
+
+async def main(port: int) -> None:
+    server = grpc.aio.server()
+    grpc_port = server.add_insecure_port("127.0.0.1:0")
+    card = make_card(f"http://127.0.0.1:{port}", grpc_port)
     handler = DefaultRequestHandler(
         agent_executor=Agent(), task_store=InMemoryTaskStore(), agent_card=card
     )
-    return Starlette(
+    a2a_pb2_grpc.add_A2AServiceServicer_to_server(GrpcHandler(handler), server)
+    a2a_v0_3_pb2_grpc.add_A2AServiceServicer_to_server(CompatGrpcHandler(handler), server)
+    await server.start()
+    app = Starlette(
         routes=[
+            Route("/0.3/.well-known/agent-card.json", old_card),
             *create_agent_card_routes(agent_card=card),
             *create_jsonrpc_routes(request_handler=handler, rpc_url="/rpc"),
             *create_rest_routes(request_handler=handler, path_prefix="/rest"),
         ]
     )
+    app.state.grpc_port = grpc_port
+    config = uvicorn.Config(app, host="127.0.0.1", port=port, log_level="warning")
+    await uvicorn.Server(config).serve()
+    await server.stop(None)
 
 
 if __name__ == "__main__":
-    port = int(sys.argv[1])
-    uvicorn.run(make_app(port), host="127.0.0.1", port=port, log_level="warning")
+    asyncio.run(main(int(sys.argv[1])))
