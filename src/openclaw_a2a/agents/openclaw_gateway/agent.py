@@ -20,11 +20,16 @@ from openclaw_a2a.agents.openclaw_gateway.http_road import HttpQuestion, HttpRoa
 from openclaw_a2a.agents.openclaw_gateway.later import LateWatch
 from openclaw_a2a.agents.openclaw_gateway.link import Link, release_link, site_address, take_link
 from openclaw_a2a.agents.openclaw_gateway.listening import Wanted
-from openclaw_a2a.agents.openclaw_gateway.listing import GatewayAgent, Roster, list_agents_over_http
+from openclaw_a2a.agents.openclaw_gateway.listing import (
+    Roster,
+    list_agents_over_http,
+    only_agent,
+)
 from openclaw_a2a.agents.openclaw_gateway.media import Shelf
 from openclaw_a2a.agents.openclaw_gateway.options import OpenClawGatewayOptions
 from openclaw_a2a.agents.openclaw_gateway.run_book import RUN_PREFIX, Pause
-from openclaw_a2a.agents.openclaw_gateway.session import session_at_openclaw
+from openclaw_a2a.agents.openclaw_gateway.session import agent_of, session_at_openclaw
+from openclaw_a2a.agents.openclaw_gateway.sink import Notes, asked_by
 from openclaw_a2a.agents.openclaw_gateway.turn import Following
 from openclaw_a2a.agents.openclaw_gateway.turn_events import FOLLOWED
 from openclaw_a2a.agents.openclaw_gateway.visit import Visit
@@ -36,7 +41,7 @@ from openclaw_a2a.model.late import LateEvent, RecentTask
 from openclaw_a2a.model.profile import AgentProfile
 from openclaw_a2a.model.reply import AgentEvent
 from openclaw_a2a.model.turn import Binding, Turn
-from openclaw_a2a.ports import Recovery
+from openclaw_a2a.ports import Missed, NoteTaken, Recovery, SessionGone, SessionNote
 
 _RETRY_S: Final = 15.0
 _BEFORE_HTTP_S: Final = 2.0
@@ -72,6 +77,8 @@ class OpenClawGatewayAgent:
         self._roster = Roster()
         self._tasks: dict[str, TaskId] = {}
         """Our tasks by the runs that are being followed."""
+        connect_s = options.connect_seconds
+        self._notes = Notes(self._use, connect_s=connect_s, patience=self._patience)
 
     @classmethod
     def from_options(
@@ -99,7 +106,7 @@ class OpenClawGatewayAgent:
                 yield event
 
     async def _over_link(self, link: Link, turn: Turn, agent_id: str) -> AsyncGenerator[AgentEvent]:
-        errand = self._errand(link, turn, agent_id)
+        errand = await self._errand(link, turn, agent_id)
         with link.listen(Wanted(FOLLOWED, errand.shelf.session_key)) as listening:
             visit = Visit(link, listening, turn, errand=errand, patience=self._patience)
             self._tasks[visit.run_id] = turn.task_id
@@ -118,7 +125,7 @@ class OpenClawGatewayAgent:
     async def _over_http(self, turn: Turn) -> AsyncGenerator[AgentEvent]:
         options = self._options
         address = site_address(self._site, self._environ)
-        agent_id = options.agent_id or _only(await list_agents_over_http(address), options.url)
+        agent_id = options.agent_id or only_agent(await list_agents_over_http(address), options.url)
         attached = build_attachments(turn, Policy())
         question = HttpQuestion(
             agent_id,
@@ -180,7 +187,7 @@ class OpenClawGatewayAgent:
             following.is_at_work = True
             await following.stop()
 
-    def _errand(self, link: Link, turn: Turn, agent_id: str) -> Errand:
+    async def _errand(self, link: Link, turn: Turn, agent_id: str) -> Errand:
         options = self._options
         attached = build_attachments(turn, link.policy)
         session_key = session_at_openclaw(turn.session_key, agent_id)
@@ -194,12 +201,13 @@ class OpenClawGatewayAgent:
             "thinking": options.thinking,
             "timeout": options.timeout_seconds,
             "extraSystemPrompt": options.extra_system_prompt,
+            **await asked_by(link, session_key, turn.provenance),
         }
         return Errand(
             turn.task_id,
             run_id,
             Shelf(agent_id, session_key, self._workspace(agent_id)),
-            params={name: value for name, value in params.items() if value},
+            params={name: value for name, value in params.items() if value not in ("", None, [])},
             may_approve=turn.may_approve,
         )
 
@@ -210,7 +218,12 @@ class OpenClawGatewayAgent:
             await self._roster.refresh(link)
         if wanted:
             return wanted
-        return _only(self._roster.agents, self._options.url)
+        return only_agent(self._roster.agents, self._options.url)
+
+    def _known_id(self) -> str:
+        """The same, as far as it is known without asking; empty when it is not."""
+        agents = self._roster.agents
+        return self._options.agent_id or (agents[0].id if len(agents) == 1 else "")
 
     def _workspace(self, agent_id: str) -> str:
         known = self._roster.find(agent_id)
@@ -243,6 +256,27 @@ class OpenClawGatewayAgent:
     async def decide(self, approval_id: str, *, allow: bool) -> None:
         """Decide once. Raises: ApprovalNotFound, ApprovalOver, AgentUnavailable."""
         await resolve_approval(await self._connected(), approval_id, allow=allow)
+
+    # ---------------------------------------------------------------- sessions of its own
+
+    def holds(self, session_key: SessionKey) -> bool:
+        """True when the session is this agent's inside OpenClaw, and can be spoken to."""
+        known = self._known_id()
+        is_open = self._options.road != "http"  # where nothing can be put into a session
+        return is_open and bool(known) and agent_of(session_key) == known.lower()
+
+    def host_session(self, session_key: SessionKey) -> SessionKey | None:
+        """How OpenClaw calls a session of ours; None before its agent is known."""
+        known = self._known_id()
+        return SessionKey(session_at_openclaw(session_key, known)) if known else None
+
+    async def hand_over(self, note: SessionNote) -> NoteTaken | SessionGone | Missed:
+        """Put a note into a session, once; it is a turn there as soon as the session is free."""
+        return await self._notes.hand_over(note)
+
+    async def until_seen(self, note: SessionNote) -> bool:
+        """Wait until that turn has ended; False when the note has to be given again."""
+        return await self._notes.until_seen(note)
 
     # ---------------------------------------------------------------- the rest of its life
 
@@ -286,9 +320,7 @@ class OpenClawGatewayAgent:
 
     def profile(self) -> AgentProfile | None:
         """What OpenClaw says of the agent; None before it was asked."""
-        agents = self._roster.agents
-        wanted = self._options.agent_id or (agents[0].id if len(agents) == 1 else "")
-        known = self._roster.find(wanted)
+        known = self._roster.find(self._known_id())
         return None if known is None else known.profile
 
     async def close(self) -> None:
@@ -315,14 +347,3 @@ class OpenClawGatewayAgent:
 def _is_begun(turn: Turn) -> bool:
     """True when a run inside OpenClaw may be under way for the turn before it is sent."""
     return turn.attempt > 1 or turn.resume is not None
-
-
-def _only(agents: Sequence[GatewayAgent], url: str) -> str:
-    """The id of the one agent there is. Raises: AgentUnavailable when there are none or several."""
-    if len(agents) == 1:
-        return agents[0].id
-    known = ", ".join(agent.id for agent in agents)
-    found = f"has several agents ({known})" if known else "does not tell which agents it has"
-    raise AgentUnavailable(
-        f"OpenClaw at {url} {found}; say which one is meant with the agent's option agentId."
-    )

@@ -106,8 +106,10 @@ class LateWatch:
 
     def _look_after(self, recent: Sequence[RecentTask]) -> None:
         for task in reversed(recent):
-            self._note_session(task.session_key)
-            self._sessions[task.session_key] = task.status_at.timestamp() * 1000
+            name = session_at_openclaw(task.session_key, self._agent_id)
+            if our_session(name, self._agent_id) is not None:  # else others speak there as well
+                self._note_session(task.session_key)
+                self._sessions[task.session_key] = task.status_at.timestamp() * 1000
             if task.is_paused and self._link.book.resume_of(task.task_id) is None:
                 self._link.book.paused(task.task_id, task.resume)
 

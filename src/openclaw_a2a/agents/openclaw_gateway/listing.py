@@ -1,5 +1,6 @@
 """The agents of an OpenClaw gateway: who they are, where they work, what their cards say."""
 
+from collections.abc import Sequence
 from typing import Final
 
 import httpx2
@@ -78,6 +79,17 @@ async def list_agents_over_http(address: Address) -> tuple[GatewayAgent, ...]:
     if response.status_code != 200:
         raise AgentUnavailable(_no_models(address, response.status_code))
     return read_models(read_object(response.content))
+
+
+def only_agent(agents: Sequence[GatewayAgent], url: str) -> str:
+    """The id of the one agent there is. Raises: AgentUnavailable when there are none or several."""
+    if len(agents) == 1:
+        return agents[0].id
+    known = ", ".join(agent.id for agent in agents)
+    found = f"has several agents ({known})" if known else "does not tell which agents it has"
+    raise AgentUnavailable(
+        f"OpenClaw at {url} {found}; say which one is meant with the agent's option agentId."
+    )
 
 
 def read_agents(answer: Json) -> tuple[GatewayAgent, ...]:

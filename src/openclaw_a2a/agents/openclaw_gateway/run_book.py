@@ -12,7 +12,15 @@ from openclaw_a2a.model.message import Record
 RUN_PREFIX: Final = "a2a-"
 """How the idempotency keys begin that we give to OpenClaw; they become its run ids."""
 
+NOTE_PREFIX: Final = "session-note-"
+"""How the runs begin that answer what we put into somebody's session."""
+
 _MOST_ADOPTED: Final = 10_000
+
+
+def may_be_recovery(run_id: str) -> bool:
+    """True for a run with which OpenClaw may go on with an interrupted one: we began it not."""
+    return bool(run_id) and not run_id.startswith((RUN_PREFIX, NOTE_PREFIX))
 
 
 class Pause(Record, frozen=True, omit_defaults=False):

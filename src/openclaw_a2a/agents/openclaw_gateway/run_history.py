@@ -8,7 +8,7 @@ from msgspec import Raw
 
 from openclaw_a2a.agents.openclaw_gateway.frames import Wire, read_as
 from openclaw_a2a.agents.openclaw_gateway.link import Link
-from openclaw_a2a.agents.openclaw_gateway.run_book import RUN_PREFIX
+from openclaw_a2a.agents.openclaw_gateway.run_book import may_be_recovery
 from openclaw_a2a.agents.openclaw_gateway.turn_events import ToolStep
 from openclaw_a2a.agents.openclaw_gateway.whole_message import whole_content
 from openclaw_a2a.model.ids import JsonObject
@@ -105,6 +105,11 @@ class RunHistory:
             return True
         return any(one.run_id == run_id and one.state == "queued" for one in self._pending)
 
+    def is_dropped(self, run_id: str) -> bool:
+        """True when the run's message waited and was lost: OpenClaw takes it under another id."""
+        dropped = {one.run_id for one in self._pending if one.state != "queued"}
+        return run_id in dropped and not self.is_live(run_id)
+
     @property
     def is_vague(self) -> bool:
         """True when something is under way and the gateway does not say what."""
@@ -132,13 +137,14 @@ class RunHistory:
     def recovery_of(self, run_id: str) -> str | None:
         """The run under which a restarted gateway goes on with this one, when it does already."""
         for other in self._state.active_run_ids or ():
-            if not other.startswith(RUN_PREFIX):
+            if may_be_recovery(other):
                 return other
         is_recovered = False
         for entry in self._after(run_id):
             is_recovered = is_recovered or entry.provenance.source_tool == _RECOVERY
-            other = entry.marks.run_id
-            if is_recovered and entry.role == "assistant" and other and other != run_id:
+            other = entry.marks.run_id or ""
+            is_said = is_recovered and entry.role == "assistant"
+            if is_said and other != run_id and may_be_recovery(other):
                 return other
         return None
 
@@ -184,14 +190,15 @@ class RunHistory:
                     self._entries[number] = msgspec.structs.replace(entry, content=content)
 
 
-async def read_run_history(link: Link, session_key: str, run_id: str) -> RunHistory:
-    """The session's history, with the run's messages whole.
+async def read_run_history(link: Link, session_key: str, run_id: str = "") -> RunHistory:
+    """The session's history, with the run's messages whole when one is named.
 
     Raises: AgentUnavailable, AgentFailed.
     """
     params: JsonObject = {"sessionKey": session_key, "limit": _MOST_ENTRIES}
     history = RunHistory(await link.read(_Answer, "chat.history", params, timeout_s=_ASK_S))
-    await history.complete(link, session_key, run_id)
+    if run_id:
+        await history.complete(link, session_key, run_id)
     return history
 
 

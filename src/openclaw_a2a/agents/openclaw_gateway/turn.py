@@ -48,7 +48,7 @@ from openclaw_a2a.agents.openclaw_gateway.reattach import (
     failure_of,
     find_run,
 )
-from openclaw_a2a.agents.openclaw_gateway.run_book import RUN_PREFIX, Pause
+from openclaw_a2a.agents.openclaw_gateway.run_book import Pause, may_be_recovery
 from openclaw_a2a.agents.openclaw_gateway.run_history import RunHistory
 from openclaw_a2a.agents.openclaw_gateway.telling import Telling
 from openclaw_a2a.agents.openclaw_gateway.turn_events import (
@@ -293,7 +293,7 @@ class Following:
         """An event of another run in this session: the recovery of ours, when that is awaited."""
         if self._recovers_until is None or not self._may_be_restarted:
             return ()
-        if not run_id or run_id.startswith(RUN_PREFIX):
+        if not may_be_recovery(run_id):
             return ()
         return await self._adopt(run_id)
 

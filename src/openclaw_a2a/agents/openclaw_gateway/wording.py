@@ -18,16 +18,24 @@ _BEGIN: Final = "--- Notes from the gateway about the peer's message ---"
 _END: Final = "--- End of notes ---"
 
 
-def message_of(turn: Turn, notes: Sequence[str] = ()) -> str:
-    """The message, with what else the peer sent in a fenced block after it.
+def no_command(text: str) -> str:
+    """The text as one that OpenClaw does not run.
 
     OpenClaw runs `/new` and `/reset` as commands of its host, wherever they come from; a text that
     begins with a slash is therefore begun with an invisible character.
     """
-    text = turn.body if turn.body.strip(_BLANKS) else "(no text)"
-    if text.lstrip(_BLANKS).startswith("/"):
-        text = _GUARD + text
-    every = (*turn.untrusted, *notes)
+    if not text.strip(_BLANKS):
+        return "(no text)"
+    return _GUARD + text if text.lstrip(_BLANKS).startswith("/") else text
+
+
+def message_of(turn: Turn, notes: Sequence[str] = ()) -> str:
+    """The message, with what else the peer sent in a fenced block after it.
+
+    What another agent of this gateway asks is told as it is: there is no peer to be wary of.
+    """
+    text = no_command(turn.body)
+    every = () if turn.provenance is not None else (*turn.untrusted, *notes)
     if not every:
         return text
     fenced = "\n\n".join(note.replace(_END, "--- end of notes ---") for note in every)
