@@ -14,6 +14,7 @@ import structlog
 
 from openclaw_a2a.agents import AgentRegistry, build_agent
 from openclaw_a2a.app import channel
+from openclaw_a2a.app.calls import CallRoom
 from openclaw_a2a.app.push import Push
 from openclaw_a2a.app.tools import Tools
 from openclaw_a2a.inbound.approvals import ApprovalPages
@@ -88,6 +89,7 @@ class Gateway:
         self.streams = Streams(settings.limits.streams, settings.server.heartbeat_seconds)
         self.push = Push(settings.push, version=VERSION)
         self._tools = Tools(settings, clock=clock)
+        self._calls: CallRoom | None = None
 
     async def __aenter__(self) -> Self:
         """Open the stores, take up what a crash left behind, and open the doors."""
@@ -96,11 +98,16 @@ class Gateway:
             lanes = Lanes(_lane_limits(self.settings))
             running = [account for account in self.settings.accounts if account.is_running]
             doors = [await self._open_door(account, lanes, parts) for account in running]
+            calls = await self._open_calls(lanes, parts)
             for engine in self.engines.values():
                 await self._start(engine, parts)
+            if calls is not None:
+                calls.start()
             self._router = self._build_router(doors)
             hosts = _own_hosts(self.settings)
-            await self._tools.open(self._router, parts, own_hosts=hosts, engines=self.engines)
+            await self._tools.open(
+                self._router, parts, own_hosts=hosts, engines=self.engines, calls=calls
+            )
             self._listen()
             self._parts = parts.pop_all()
         return self
@@ -146,18 +153,29 @@ class Gateway:
         Whoever waits for one of those is told to come back, and every stream ends.
         """
         engines = self.engines.values()
+        if self._calls is not None:
+            self._calls.hang_up()
         left = sum(await asyncio.gather(*[engine.drain(seconds) for engine in engines]))
         await asyncio.gather(*[engine.stop() for engine in engines])
         self.streams.close_all()
         await self._tools.close_streams()
         return left
 
+    async def _open_calls(self, lanes: Lanes, parts: AsyncExitStack) -> CallRoom | None:
+        """The calls between agents, kept in the gateway's own store; None where there is none.
+
+        Those of an earlier life are looked after also when no new ones are taken.
+        """
+        engine = self.engines.get(self.settings.store)
+        if self.settings.tools.agent_to_agent.enabled:
+            engine = await self._engine(self.settings.store, lanes, parts)
+        if engine is not None:
+            self._calls = CallRoom(self.settings, self._agents, engine)
+            await self._calls.open(self.push, self.engines.values(), parts)
+        return self._calls
+
     async def _open_door(self, account: Account, lanes: Lanes, parts: AsyncExitStack) -> Door:
-        store_settings = account.task_store or self.settings.store
-        engine = self.engines.get(store_settings)
-        if engine is None:
-            engine = await self._open_engine(store_settings, lanes, parts)
-            self.engines[store_settings] = engine
+        engine = await self._engine(account.task_store or self.settings.store, lanes, parts)
         rules = self._rules(account)
         engine.accounts[account.id] = rules
         callers = self._callers()
@@ -200,20 +218,23 @@ class Gateway:
         path = None if store_settings.path is None else str(store_settings.path)
         return open_store(store_settings.kind.value, path=path)
 
-    async def _open_engine(
+    async def _engine(
         self, store_settings: StoreSettings, lanes: Lanes, parts: AsyncExitStack
     ) -> Engine:
-        store = self._make_store(store_settings)
-        await store.open()
-        parts.push_async_callback(store.close)
-        return Engine(
-            store,
-            self._agents,
-            lanes=lanes,
-            clock=self._clock,
-            limits=_engine_limits(self.settings),
-            new_id=new_id,
-        )
+        """The engine over a store, which is opened when it is needed first."""
+        if store_settings not in self.engines:
+            store = self._make_store(store_settings)
+            await store.open()
+            parts.push_async_callback(store.close)
+            self.engines[store_settings] = Engine(
+                store,
+                self._agents,
+                lanes=lanes,
+                clock=self._clock,
+                limits=_engine_limits(self.settings),
+                new_id=new_id,
+            )
+        return self.engines[store_settings]
 
     async def _start(self, engine: Engine, parts: AsyncExitStack) -> None:
         parts.push_async_callback(engine.stop)

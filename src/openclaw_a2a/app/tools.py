@@ -5,6 +5,8 @@ from contextlib import AsyncExitStack
 
 import structlog
 
+from openclaw_a2a.app.call_tools import call_tools
+from openclaw_a2a.app.calls import CallRoom
 from openclaw_a2a.app.offer import Offer, Surrounding, open_offer
 from openclaw_a2a.app.outbound_section import read_outbound
 from openclaw_a2a.inbound.http import Exchange
@@ -51,6 +53,7 @@ class Tools:
         *,
         own_hosts: Iterable[str],
         engines: Mapping[StoreSettings, Engine],
+        calls: CallRoom | None = None,
     ) -> None:
         """Offer the tools at their addresses; `parts` end that again. Raises: SettingsInvalid.
 
@@ -65,6 +68,8 @@ class Tools:
         keeper = None if engine is None else RecordKeeper(engine.store)
         around = Surrounding(self._clock, self._environment, keeper)
         offer = await parts.enter_async_context(open_offer(self._settings, self._config, around))
+        if calls is not None and wanted.agent_to_agent.enabled:
+            offer = offer.beside(call_tools(calls))
         self._log_state()
         door = self._door(own_hosts)
         pages = ToolPages(

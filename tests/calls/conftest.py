@@ -1,0 +1,17 @@
+"""A village of agents that call each other."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from .village import Village, village_in
+
+
+@pytest.fixture
+async def village(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Village]:
+    """A village whose gateway is open."""
+    monkeypatch.chdir(tmp_path)
+    async with village_in(tmp_path) as one:
+        await one.open()
+        yield one
