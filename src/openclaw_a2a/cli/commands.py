@@ -11,7 +11,10 @@ from openclaw_a2a.cli.output import say
 from openclaw_a2a.cli.overview import ALIASES, COMMANDS
 from openclaw_a2a.model.errors import GatewayError
 
-_USAGES = {"send": "Usage: openclaw-a2a send [OPTIONS] TEXT..."}
+_USAGES = {
+    "send": "Usage: openclaw-a2a send [OPTIONS] TEXT...",
+    "call": "Usage: openclaw-a2a call [OPTIONS] AGENT SKILL [INPUT]",
+}
 
 
 def build_commands() -> App:

@@ -1,5 +1,6 @@
 """The operator's side of a gateway on this machine: its token, and calls to its own pages."""
 
+import shlex
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -38,6 +39,12 @@ class OwnGateway:
     config: ConfigFlag = None
     data: Annotated[Path | None, Parameter(help="The data folder of the gateway.")] = None
 
+    def command(self, words: str) -> str:
+        """A command to type next, for the same gateway."""
+        flags = {"--url": self.url, "--config": self.config, "--data": self.data}
+        given = [f" {name} {shlex.quote(str(value))}" for name, value in flags.items() if value]
+        return f"openclaw-a2a {words}{''.join(given)}"
+
 
 OWN_GATEWAY = OwnGateway()
 
@@ -49,23 +56,41 @@ class Operator:
         self._http = http
         self._address = address
 
-    def get(self, *segments: str) -> bytes:
+    @property
+    def address(self) -> str:
+        """Where the gateway answers."""
+        return self._address
+
+    def get(self, *segments: str, query: dict[str, str] | None = None) -> bytes:
         """What a page shows, as JSON. Raises: AgentUnavailable, AgentFailed, NotAllowed."""
-        return self._call("GET", segments, None)
+        return self._call("GET", "operator", segments, query=query)
 
     def post(self, *segments: str, body: Json) -> bytes:
         """What a page answers. Raises: AgentUnavailable, AgentFailed, NotAllowed."""
-        return self._call("POST", segments, body)
+        return self._call("POST", "operator", segments, body=body)
 
-    def _call(self, method: str, segments: tuple[str, ...], body: Json) -> bytes:
+    def call_tool(self, name: str, arguments: Json) -> bytes:
+        """What a tool answers. Raises: AgentUnavailable, AgentFailed, NotAllowed."""
+        return self._call("POST", "tools", (name,), body=arguments)
+
+    def _call(
+        self,
+        method: str,
+        place: str,
+        segments: tuple[str, ...],
+        *,
+        body: Json = None,
+        query: dict[str, str] | None = None,
+    ) -> bytes:
         import httpx2
 
         from openclaw_a2a.cli.client import unreachable
         from openclaw_a2a.cli.remote import refused
 
-        path = "/".join(quote(one, safe="") for one in segments)
+        path = "/".join(quote(one, safe="") for one in (place, *segments))
         try:
-            answer = self._http.request(method, f"{self._address}/operator/{path}", json=body)
+            url = f"{self._address}/{path}"
+            answer = self._http.request(method, url, json=body, params=query)
         except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
             raise unreachable(self._address, error) from None
         except httpx2.TransportError:

@@ -2,6 +2,7 @@
 
 import re
 import sys
+from collections.abc import Iterable
 from functools import cache
 from typing import TextIO
 
@@ -23,6 +24,13 @@ def say(text: str, style: str | None = None) -> None:
 def show(text: str = "", *, end: str = "\n") -> None:
     """Data: text on standard output, at once; a terminal gets no control characters."""
     print(clean(text) if sys.stdout.isatty() else text, end=end, flush=True)
+
+
+def show_lines(lines: Iterable[tuple[str, str | None]]) -> None:
+    """Data: lines, each in its style."""
+    for text, style in lines:
+        shown = clean(text) if sys.stdout.isatty() else text
+        print(styled(shown, style, sys.stdout), flush=True)
 
 
 def show_json(value: Json, *, pretty: bool = True) -> None:

@@ -4,6 +4,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "up": ("up:up", "Start the gateway and serve until it is stopped."),
     "send": ("send:send", "Send a message to an agent and show the answer as it comes."),
     "tasks": ("tasks:app", "List, show, watch, cancel and delete tasks (also: task)."),
+    "call": ("call:call", "Call a skill of an agent, and wait for its answer if you like."),
+    "calls": ("calls:app", "List, show and watch calls between agents."),
     "approvals": ("approvals:app", "List, allow and deny commands that agents want to run."),
     "deliveries": ("deliveries:app", "List undelivered push notifications, and try them again."),
     "targets": ("targets:app", "List, add, remove and check the remote agents of the settings."),

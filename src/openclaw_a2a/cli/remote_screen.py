@@ -6,6 +6,7 @@ import time
 import anyio
 import msgspec
 
+from openclaw_a2a.cli.live import FRAMES
 from openclaw_a2a.cli.output import clean, styled
 from openclaw_a2a.cli.screen import Screen
 from openclaw_a2a.model.ids import JsonObject
@@ -14,7 +15,6 @@ from openclaw_a2a.model.task import StatusUpdate
 from openclaw_a2a.wire import v03
 from openclaw_a2a.wire.v03_shapes import MessageSpelling, read_message
 
-_FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _FRAME_S = 0.1
 _MOST_LABEL = 40
 _PATIENCE_S = 0.4
@@ -74,7 +74,7 @@ class Spinner:
         frame = 0
         while sys.stderr.isatty():
             if not self._screen.is_mid_line:
-                self._draw(_FRAMES[frame % len(_FRAMES)])
+                self._draw(FRAMES[frame % len(FRAMES)])
             frame += 1
             await anyio.sleep(_FRAME_S)
 

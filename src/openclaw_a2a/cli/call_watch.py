@@ -1,0 +1,112 @@
+"""Follows calls while they go on: drawn again and again on a terminal, line by line elsewhere."""
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import TypeVar
+
+import msgspec
+
+from openclaw_a2a.cli.call_draw import answer_lines, debate_lines, head_lines, summary, table_lines
+from openclaw_a2a.cli.call_shown import COMPLETED, ShownCall
+from openclaw_a2a.cli.calls_door import list_calls, show_call
+from openclaw_a2a.cli.failure import DONE, FAILED, INTERRUPTED
+from openclaw_a2a.cli.live import Line, Redrawn
+from openclaw_a2a.cli.operator import Operator
+from openclaw_a2a.cli.output import is_narrow, say, show, show_json, show_lines
+from openclaw_a2a.cli.patience import Patience, is_temporary
+from openclaw_a2a.model.errors import AgentError
+from openclaw_a2a.model.ids import Json
+
+_PAUSE_S = 0.3
+_SHOWN = {"limit": "20"}
+_Answer = TypeVar("_Answer")
+
+
+def watch_one(operator: Operator, call_id: str, *, as_json: bool) -> int:
+    """Follow a call until nothing more is to be expected of it; the exit code."""
+    view = View(as_json=as_json)
+    try:
+        while True:
+            call, body = view.ask(lambda: show_call(operator, call_id))
+            view.show([call, *call.parts], _call_lines(call), [msgspec.json.decode(body)])
+            if call.is_over:
+                break
+            time.sleep(_PAUSE_S)
+    except KeyboardInterrupt:
+        say("Interrupted. The call goes on.")
+        return INTERRUPTED
+    if not as_json:
+        show_lines(answer_lines(call))
+    return DONE if call.status == COMPLETED else FAILED
+
+
+def watch_all(operator: Operator, *, as_json: bool) -> int:
+    """Follow the newest calls until Ctrl-C; the exit code."""
+    view = View(as_json=as_json)
+    try:
+        while True:
+            found, body = view.ask(lambda: list_calls(operator, _SHOWN))
+            lines = table_lines(found.calls, datetime.now(UTC), is_short=is_narrow())
+            sent = msgspec.json.decode(body)["calls"]
+            view.show(found.calls, lines, sent)
+            time.sleep(_PAUSE_S)
+    except KeyboardInterrupt:
+        return DONE
+
+
+class View:
+    """Shows calls as they are now, again and again."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._as_json = as_json
+        self._is_drawn = sys.stdout.isatty() and not as_json
+        self._drawing = Redrawn()
+        self._patience = Patience()
+        self._known: dict[str, Json] = {}
+        self._has_begun = False
+
+    def ask(self, question: Callable[[], _Answer]) -> _Answer:
+        """The answer of a gateway that may go away for a while once it was there.
+
+        Raises: AgentError.
+        """
+        while True:
+            try:
+                answer = question()
+            except AgentError as error:
+                if not is_temporary(error):
+                    raise
+                self._drawing.leave()
+                self._patience.bear(error, is_going_on=self._has_begun)
+                self._patience.pause()
+            else:
+                self._patience.restore()
+                self._has_begun = True
+                return answer
+
+    def show(self, calls: Sequence[ShownCall], lines: list[Line], sent: list[Json]) -> None:
+        """Show how things are now: all of it on a terminal, elsewhere what has changed."""
+        if self._is_drawn:
+            self._drawing.draw(lines)
+        elif self._as_json:
+            for one in sent[::-1]:
+                if self._is_news(one["correlationId"], one):
+                    show_json(one, pretty=False)
+        else:
+            now = datetime.now(UTC)
+            for call in calls[::-1]:
+                if self._is_news(call.correlation_id, (call.status, call.state)):
+                    show(summary(call, now))
+
+    def _is_news(self, name: str, facts: Json) -> bool:
+        is_news = self._known.get(name) != facts
+        self._known[name] = facts
+        return is_news
+
+
+def _call_lines(call: ShownCall) -> list[Line]:
+    now = datetime.now(UTC)
+    lines = [*head_lines(call, now)]
+    return [*lines, ("", None), *debate_lines(call, now)] if call.is_debate else lines

@@ -1,0 +1,76 @@
+"""Asks a gateway about calls, and tells people what to set when it has none."""
+
+import re
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from openclaw_a2a.cli.call_shown import CallList, ShownCall
+from openclaw_a2a.cli.failure import code_of
+from openclaw_a2a.cli.operator import Operator, OwnGateway, complete, connect_operator
+from openclaw_a2a.cli.target import decode
+from openclaw_a2a.model.errors import AgentFailed, GatewayError, InvalidRequest, NotAllowed
+from openclaw_a2a.model.ids import JsonObject
+
+SEE = "See the calls there are: openclaw-a2a calls list"
+_MOST = 1000
+_OFF = frozenset({"route-not-found", "unsupported-operation", "http-404"})
+_SETTING = re.compile(r"\(((?:tools|agents)\.[\w.*-]+)\)")
+_RESTART = "then start the gateway again"
+_TURN_ON = (
+    "Set tools.agentToAgent.enabled to true and name the agents in tools.agentToAgent.allow, "
+    f"{_RESTART}."
+)
+
+
+@contextmanager
+def connect_calls(own: OwnGateway) -> Generator[Operator]:
+    """A client for the calls of a gateway.
+
+    Raises: as `connect_operator`, and NotAllowed when the gateway has no calls.
+    """
+    with connect_operator(own) as operator:
+        try:
+            yield operator
+        except AgentFailed as error:
+            if code_of(error) in _OFF:
+                message = f"calls between agents are off at {operator.address}"
+                raise NotAllowed(message, details=_step("calls-off", _TURN_ON)) from None
+            if code_of(error) == "call-not-found":
+                error.details.setdefault("nextStep", SEE)
+            raise
+
+
+def list_calls(operator: Operator, query: dict[str, str]) -> tuple[CallList, bytes]:
+    """Some calls, read and as they were sent. Raises: AgentUnavailable, AgentFailed."""
+    body = operator.get("calls", query=query)
+    return decode(body, CallList), body
+
+
+def show_call(operator: Operator, call_id: str) -> tuple[ShownCall, bytes]:
+    """One call, read and as it was sent. Raises: AgentUnavailable, AgentFailed."""
+    body = operator.get("calls", call_id)
+    return decode(body, ShownCall), body
+
+
+def find_call(operator: Operator, prefix: str) -> str:
+    """The id of the call that is or begins with this. Raises: InvalidRequest, AgentFailed."""
+    listed, _ = list_calls(operator, {"limit": str(_MOST)})
+    ids = [one.correlation_id for one in listed.calls]
+    if re.search(r"[^\w-]", prefix):
+        raise InvalidRequest(f"{prefix} is no id of a call", details=_step("usage", SEE))
+    return complete(prefix, ids, noun="call", see=SEE)
+
+
+def refusal(result: JsonObject) -> GatewayError:
+    """The error for a call that was not even accepted."""
+    message = str(result.get("error") or "the call was refused")
+    if result.get("status") != "forbidden":
+        return InvalidRequest(message, details={"code": "call-refused"})
+    found = _SETTING.search(message)
+    setting = found[1] if found else "tools.agentToAgent"
+    step = _TURN_ON if setting.endswith("enabled") else f"Change {setting}, {_RESTART}."
+    return NotAllowed(message, details=_step("forbidden", step))
+
+
+def _step(code: str, step: str) -> dict[str, str]:
+    return {"code": code, "nextStep": step}

@@ -1,0 +1,364 @@
+"""`call` and `calls`: an agent is called, and what became of it is seen."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from .conftest import COMMAND, Finished, free_port, wait_until_ready
+
+AGENT = """
+import json, pathlib, sys, time
+asked = json.loads(sys.stdin.read())
+skill, given = asked["skill"], asked["input"]
+if skill == "fail":
+    sys.exit("no luck today")
+if skill == "until":
+    deadline = time.monotonic() + 30
+    while not pathlib.Path(given["file"]).exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+answers = {
+    "propose": {"output": "a picnic", "confidence": 0.6},
+    "critique": {"output": {"flaws": ["rain"]}, "confidence": 0.4},
+    "refine": {"output": "a picnic under a roof", "confidence": 0.9},
+    "resolve": {"output": {"plan": "picnic", "dissent": "too dear"}, "confidence": 0.95},
+    "prose": None,
+}
+usual = {"output": given, "confidence": 0.75, "assumptions": ["sun"], "caveats": ["measured once"]}
+answer = answers.get(skill, usual)
+print("Only words." if answer is None else json.dumps(answer))
+"""
+DECLARED = [{"name": "research", "input": {"q": {"type": "string", "required": True}}}]
+PATIENCE_S = 20
+
+
+class Calling:
+    """A gateway whose agents may be called."""
+
+    def __init__(self, address: str, home: Path) -> None:
+        self.address = address
+        self.home = home
+
+    def tool(self, name: str, arguments: Any) -> Any:
+        token = (self.home / "operator.token").read_text("ascii").strip()
+        answer = httpx2.post(
+            f"{self.address}/tools/{name}",
+            json=arguments,
+            headers={"authorization": f"Bearer {token}"},
+            trust_env=False,
+        )
+        return answer.json()
+
+
+@pytest.fixture(scope="session")
+def start_calling(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Callable[..., Calling]]:
+    """Start a gateway: `start_calling(enabled=True, allow=["*"])`."""
+    running: list[subprocess.Popen[bytes]] = []
+
+    def start(**between: Any) -> Calling:
+        home = tmp_path_factory.mktemp("calling")
+        port = free_port()
+        agent = {"adapter": "command", "command": [sys.executable, "-c", AGENT], "input": "stdin"}
+        agents = {"a": agent, "b": agent, "c": agent, "main": {"adapter": "echo"}}
+        agents["skilled"] = {**agent, "skills": DECLARED}
+        settings = {
+            "data": str(home),
+            "server": {"port": port, "stopSeconds": 0},
+            "agents": agents,
+            "tools": {"agentToAgent": between},
+        }
+        config = home / "gateway.json5"
+        config.write_text(json.dumps(settings), encoding="utf-8")
+        with (home / "log").open("wb") as log:
+            process = subprocess.Popen(
+                [*COMMAND, "up", "--config", str(config)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=home,
+                env={**os.environ, "HOME": str(home)},
+            )
+        running.append(process)
+        address = f"http://127.0.0.1:{port}"
+        wait_until_ready(address, process, home / "log")
+        return Calling(address, home)
+
+    yield start
+    for process in running:
+        process.send_signal(signal.SIGTERM)
+        process.wait(PATIENCE_S)
+
+
+@pytest.fixture(scope="session")
+def calling(start_calling: Callable[..., Calling]) -> Calling:
+    """A gateway whose agents a, b, c and skilled may be called."""
+    return start_calling(enabled=True, allow=["a", "b", "c", "skilled"])
+
+
+@pytest.fixture
+def run(command: Callable[..., Finished], calling: Calling) -> Callable[..., Finished]:
+    """Run a command against that gateway."""
+    where = ("--url", calling.address, "--data", str(calling.home))
+    return lambda *arguments: command(*arguments, *where)
+
+
+def called(run: Callable[..., Finished], *arguments: str) -> str:
+    """The id of a call that was made without waiting."""
+    return run("call", *arguments, "--json").json["correlationId"]
+
+
+# ------------------------------------------------------------------ call
+
+
+def test_an_agent_is_called_and_answers_later(run, calling: Calling) -> None:
+    done = run("call", "a", "think", '{"x": 1}')
+    assert done.code == 0
+    call_id, status = done.out.split()
+    assert status == "pending"
+    assert f"openclaw-a2a calls show {call_id[:8]} --url {calling.address}" in done.err
+
+
+def test_the_answer_can_be_waited_for(run) -> None:
+    done = run("call", "a", "think", '{"x": 1}', "--wait")
+    assert (done.code, done.json) == (0, {"x": 1})
+    assert "completed · confidence 0.75" in done.err
+    assert "assumption: sun" in done.err
+    assert "caveat: measured once" in done.err
+
+
+def test_an_answer_in_words_is_shown_as_words(run) -> None:
+    assert run("call", "a", "prose", "--wait").out == "Only words.\n"
+
+
+def test_every_agent_can_be_pinged(run) -> None:
+    done = run("call", "b", "ping", "--wait", "--json")
+    assert (done.code, done.json["status"], done.json["output"]["status"]) == (
+        0,
+        "completed",
+        "pong",
+    )
+    assert set(done.json) >= {"correlationId", "taskId", "confidence", "times"}
+
+
+def test_the_input_is_read_from_standard_input(run, monkeypatch) -> None:
+    import io
+
+    monkeypatch.setattr(sys, "stdin", io.StringIO('{"from": "stdin"}'))
+    assert run("call", "a", "think", "-", "--wait").json == {"from": "stdin"}
+
+
+def test_mode_time_and_session_are_passed_on(run, calling: Calling) -> None:
+    flags = ("--mode", "critique", "--timeout", "7", "--main")
+    call_id = called(run, "a", "think", *flags)
+    shown = run("calls", "show", call_id, "--json").json
+    assert (shown["mode"], shown["timeoutMs"]) == ("critique", 7000)
+
+
+@pytest.mark.parametrize("text", ["", "x", "[]", "3", '"x"', "{", "null", '{"a": NaN}', "[" * 5000])
+def test_an_input_that_is_no_object_is_refused_here(run, text: str) -> None:
+    done = run("call", "a", "think", text)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("error usage: the input is no JSON object")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("main", "think"), "forbidden", "Change tools.agentToAgent.allow"),
+        (("skilled", "nothing"), "call-refused", "research"),
+        (("skilled", "research"), "call-refused", '"q"'),
+        (("no agent", "think"), "call-refused", "agent"),
+        (("a", "../x"), "call-refused", "skill"),
+        (("a", "think", "--timeout", "-1"), "call-refused", "timeout"),
+    ],
+)
+def test_a_call_that_may_not_be_is_refused_with_the_reason(run, arguments, code, words) -> None:
+    done = run("call", *arguments)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(f"error {code}: ")
+    assert words in done.err
+    as_json = run("call", *arguments, "--json")
+    assert (as_json.code, as_json.err) == (2, "")
+    assert as_json.json["status"] == ("forbidden" if code == "forbidden" else "error")
+
+
+def test_an_agent_that_fails_is_told_with_its_reason(run) -> None:
+    done = run("call", "a", "fail", "--wait")
+    assert (done.code, done.out) == (1, "")
+    assert "error call-failed: a · fail: " in done.err
+    assert "no luck today" in done.err
+    assert "calls show" in done.err
+
+
+def test_an_agent_that_takes_too_long_is_told(run, tmp_path: Path) -> None:
+    wait = json.dumps({"file": str(tmp_path / "now")})
+    done = run("call", "a", "until", wait, "--wait", "--timeout", "0.3")
+    (tmp_path / "now").touch()
+    assert (done.code, done.out) == (1, "")
+    assert "error call-timeout: a · until" in done.err
+    assert "--timeout SECONDS" in done.err
+
+
+def test_without_a_deadline_the_answer_is_waited_for_all_the_same(run) -> None:
+    done = run("call", "a", "think", '{"x": 2}', "--wait", "--timeout", "0")
+    assert (done.code, done.json) == (0, {"x": 2})
+
+
+def test_whoever_stops_waiting_is_told_how_to_look_later(run, calling, tmp_path) -> None:
+    wait = json.dumps({"file": str(tmp_path / "now")})
+    where = ["--url", calling.address, "--data", str(calling.home)]
+    process = subprocess.Popen(
+        [*COMMAND, "call", "b", "until", wait, "--wait", *where],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while not run("calls", "list", "--agent", "b", "--status", "pending", "--json").json["calls"]:
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=PATIENCE_S)
+    (tmp_path / "now").touch()
+    assert (process.returncode, out) == (130, "")
+    assert "call goes on" in err  # it may have been accepted before the command knew
+    assert "openclaw-a2a calls" in err
+
+
+def test_a_gateway_that_does_not_run_is_told_with_how_to_start_it(command, calling) -> None:
+    where = ("--url", f"http://127.0.0.1:{free_port()}", "--data", str(calling.home))
+    for words in (("call", "a", "ping"), ("calls", "list"), ("calls", "watch")):
+        done = command(*words, *where)
+        assert (done.code, done.out) == (3, "")
+        assert "openclaw-a2a up" in done.err
+
+
+def test_where_calls_are_off_the_setting_is_named(command, start_calling) -> None:
+    off = start_calling()
+    done = command("call", "a", "ping", "--url", off.address, "--data", str(off.home))
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("error calls-off: ")
+    assert "tools.agentToAgent.enabled" in done.err
+
+
+# ------------------------------------------------------------------ calls
+
+
+def test_calls_are_listed_with_their_outcome_and_their_state(run) -> None:
+    call_id = called(run, "c", "think")
+    run("calls", "watch", call_id)
+    done = run("calls", "list", "--agent", "c")
+    heading, *rows = done.out.splitlines()
+    assert heading.split() == [
+        *("CALL", "FROM", "AGENT", "SKILL", "STATUS", "STATE", "SINCE", "NOTE")
+    ]
+    [row] = [row for row in rows if row.startswith(call_id)]
+    assert row.split()[1:6] == ["operator", "c", "think", "completed", "delivered"]
+    assert row.endswith("confidence 0.75")
+
+
+def test_the_list_is_chosen_and_cut(run) -> None:
+    for _ in range(2):
+        called(run, "c", "fail")
+    done = run("calls", "list", "--agent", "c", "--limit", "1")
+    assert len(done.out.splitlines()) == 2
+    assert "more with --limit" in done.err
+    assert run("calls", "list", "--agent", "nobody").err == "No calls from or to nobody.\n"
+    assert run("calls", "list", "--status", "discarded").err == "No calls with status discarded.\n"
+    assert run("calls", "list", "--limit", "0").code == 2
+    assert run("calls", "list", "--status", "happy").code == 2
+
+
+def test_a_call_is_shown_with_times_and_answer_by_the_beginning_of_its_id(run) -> None:
+    call_id = called(run, "a", "think", '{"deep": [1]}')
+    run("calls", "watch", call_id)
+    done = run("calls", "show", call_id[:13])
+    assert done.code == 0
+    for words in (call_id, "a · think", "operator → a", "accepted", "answered", '"deep"', "- sun"):
+        assert words in done.out
+    shown = run("calls", "show", call_id, "--json").json
+    assert shown["correlationId"] == call_id
+    assert set(shown["times"]) >= {"accepted", "running", "answered"}
+
+
+@pytest.mark.parametrize("call_id", ["zz", "00000000-0000-0000-0000-000000000000"])
+def test_a_call_that_does_not_exist_is_told(run, call_id: str) -> None:
+    for verb in ("show", "watch"):
+        done = run("calls", verb, call_id)
+        assert done.code == 1
+        assert done.err.startswith("error call-not-found: ")
+        assert "openclaw-a2a calls list" in done.err
+
+
+@pytest.mark.parametrize("call_id", ["", "a/b", "?x", "..", "\u0000"])
+def test_what_is_no_id_is_told_as_such(run, call_id: str) -> None:
+    done = run("calls", "show", call_id)
+    assert (done.code, done.out) == (2, "")
+    assert "openclaw-a2a calls list" in done.err
+
+
+def test_a_call_is_watched_until_its_answer_is_there(run, tmp_path: Path) -> None:
+    call_id = called(run, "a", "until", json.dumps({"file": str(tmp_path / "now")}))
+    opening = threading.Timer(0.5, (tmp_path / "now").touch)
+    opening.start()
+    done = run("calls", "watch", call_id, "--json")
+    opening.join()
+    assert done.code == 0
+    assert done.lines[0]["status"] == "pending"
+    assert done.lines[-1]["status"] == "completed"
+    assert {line["correlationId"] for line in done.lines} == {call_id}
+
+
+def test_a_call_that_failed_ends_the_watch_with_a_failure(run) -> None:
+    done = run("calls", "watch", called(run, "a", "fail"))
+    assert done.code == 1
+    assert "no luck today" in done.out
+
+
+def test_a_debate_is_seen_with_its_rounds_and_conclusion(run, calling: Calling) -> None:
+    asked = {
+        "topic": "Sunday",
+        "proposer": {"agent": "a", "skill": "propose"},
+        "critics": [{"agent": "b"}, {"agent": "c"}],
+        "resolver": {"agent": "b", "skill": "resolve"},
+        "input": {},
+        "wait": False,
+    }
+    debate = calling.tool("debate_call", asked)["correlationId"]
+    watched = run("calls", "watch", debate)
+    assert watched.code == 0
+    assert any("b · critique" in line for line in watched.out.splitlines())
+    shown = run("calls", "show", debate).out
+    for words in ("proposal", "round 1", "refined", "resolution", "0.60 → 0.90 → 0.95"):
+        assert words in shown
+    assert "resolved:" in shown
+    assert "too dear" in shown
+
+
+def test_all_calls_are_watched_line_by_line_where_nobody_draws(run, calling: Calling) -> None:
+    call_id = called(run, "a", "think")
+    where = ["--url", calling.address, "--data", str(calling.home)]
+    process = subprocess.Popen(
+        [*COMMAND, "calls", "watch", *where], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    watchdog = threading.Timer(PATIENCE_S, process.kill)
+    watchdog.start()
+    lines: list[str] = []
+    for line in process.stdout:
+        lines.append(line)
+        if line.startswith(call_id[:8]) and "delivered" in line:
+            break
+    process.send_signal(signal.SIGINT)
+    assert process.wait(PATIENCE_S) == 0
+    watchdog.cancel()
+    process.stdout.close()
+    assert lines[-1].startswith(f"{call_id[:8]}  operator → a · think · completed")
