@@ -18,7 +18,7 @@ from openclaw_a2a.cli.call_draw import (
     time_lines,
 )
 from openclaw_a2a.cli.call_shown import CallTimes, ShownCall, age, duration, note_of
-from openclaw_a2a.cli.live import cut
+from openclaw_a2a.cli.live import Redrawn, Waiting, cut
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
 NAMES = ("accepted", "running", "answered", "timedOut", "delivered", "seen", "discarded")
@@ -245,3 +245,21 @@ def test_any_order_of_steps_can_be_drawn(skills: list[str], status: str) -> None
 def test_a_time_that_never_came_is_nothing() -> None:
     assert CallTimes().accepted is None
     assert list(time_lines(shown())) == []
+
+
+def test_lines_are_drawn_over_those_before_and_fit_the_terminal(capsys, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "10")
+    monkeypatch.setenv("LINES", "4")
+    drawing = Redrawn()
+    drawing.draw([("one", None), ("a line that is too long", None)])
+    drawing.draw([(str(number), None) for number in range(9)])
+    drawing.leave()
+    drawing.draw([("below", None)])
+    assert capsys.readouterr().out == ("\x1b[Jone\na line t…\n\x1b[2F\x1b[J0\n1\n…\n\x1b[Jbelow\n")
+
+
+def test_nobody_is_shown_a_moving_line_where_nobody_looks(capsys) -> None:
+    waiting = Waiting("a · think")
+    waiting.wait(0.0, "running")
+    waiting.clear()
+    assert capsys.readouterr().err == ""
