@@ -502,7 +502,8 @@ async def test_a_debate_is_a_task_that_tells_how_far_it_is_and_answers_with_the_
     assert answer is not None
     assert (answer.confidence, answer.assumptions) == (0.9, ("moon",))
     assert answer.output["status"] == "resolved"
-    assert answer.output == await Hall(hall.script).hold(read())
+    again = await Hall(hall.script).hold(read())
+    assert answer.output == {**again, "conclusion": {"answer": "?"}}
 
 
 async def test_a_debate_that_is_broken_off_leaves_nobody_at_work() -> None:

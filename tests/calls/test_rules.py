@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openclaw_a2a.calls.chain import read_chain, why_not
+from openclaw_a2a.calls.chain import (
+    HOSTS_KEY,
+    METADATA_KEY,
+    chain_metadata,
+    read_chain,
+    why_not,
+)
 from openclaw_a2a.calls.names import BadName, agent_of, read_agent, read_skill
 from openclaw_a2a.calls.policy import CallPolicy, refuse
 from openclaw_a2a.calls.reading import clamp_confidence, read_answer
@@ -101,10 +107,28 @@ def test_a_chain_may_not_return_nor_grow_for_ever() -> None:
     assert "depth" in (why_not(long, C, max_depth=5) or "")
 
 
-@given(st.recursive(st.none() | st.text() | st.integers(), lambda inner: st.lists(inner)))
-def test_any_metadata_is_read_as_a_chain(value: object) -> None:
-    assert all(isinstance(name, str) and name for name in read_chain(value))
-    assert len(read_chain(value)) <= 64
+JUNK = st.recursive(st.none() | st.text() | st.integers(), lambda inner: st.lists(inner))
+
+
+@given(JUNK, JUNK)
+def test_any_metadata_is_read_as_a_chain(names: object, hosts: object) -> None:
+    chain = read_chain({METADATA_KEY: names, HOSTS_KEY: hosts}, "here")
+    assert all(isinstance(name, str) and name for name in chain)
+    assert len(chain) <= 64
+
+
+def test_a_chain_goes_to_another_gateway_and_comes_back_as_it_was() -> None:
+    there = read_chain(chain_metadata([A, B], "here"), "there")
+    assert there == (f"{A}@here", f"{B}@here")
+    assert why_not(there, A, max_depth=5) is None  # another agent with the same name
+    back = read_chain(chain_metadata([*there, C], "there"), "here")
+    assert back == (A, B, f"{C}@there")
+    assert "loop" in (why_not(back, A, max_depth=5) or "")
+
+
+def test_a_chain_that_tells_no_gateways_is_taken_at_its_word() -> None:
+    chain = read_chain({METADATA_KEY: [A, B]}, "here")
+    assert "loop" in (why_not(chain, B, max_depth=5) or "")
 
 
 # ------------------------------------------------------------------ answers
@@ -213,3 +237,21 @@ def test_all_problems_of_an_input_come_together() -> None:
 def test_every_agent_can_be_pinged_and_asked_for_its_skills() -> None:
     names = [skill["name"] for skill in describe_skills((RESEARCH,))["skills"]]
     assert names == ["research", "ping", "list_skills"]
+
+
+@pytest.mark.parametrize(
+    ("text", "output", "confidence"),
+    [
+        ('{"output": 1, "confidence": 1' + "0" * 400 + "}", 1, 1.0),
+        ('{"output": NaN}', '{"output": NaN}', 0.3),
+        ('{"output": "\\ud800x"}', "?x", 0.5),
+        ('{"output": {"confidence": -1' + "0" * 400 + "}}", None, 0.0),
+    ],
+)
+def test_numbers_and_characters_that_nobody_can_write_down_do_no_harm(
+    text: str, output: object, confidence: float
+) -> None:
+    answer = read_answer(text)
+    assert answer is not None
+    assert answer.confidence == confidence
+    assert output is None or answer.output == output

@@ -17,7 +17,7 @@ from openclaw_a2a.app.gateway import SystemClock
 from openclaw_a2a.app.target_agent import TargetAgent
 from openclaw_a2a.app.target_run import KIND, Patience
 from openclaw_a2a.app.target_telling import Telling
-from openclaw_a2a.calls.chain import METADATA_KEY
+from openclaw_a2a.calls.chain import HOSTS_KEY, METADATA_KEY
 from openclaw_a2a.model.errors import (
     AgentError,
     AgentFailed,
@@ -110,7 +110,8 @@ async def store() -> AsyncGenerator[Store]:
 async def target(url: str, store: Store) -> AsyncGenerator[TargetAgent]:
     """The agent behind an address, as one life of a gateway has it."""
     async with RemoteAgents(section(url)) as remote:
-        yield TargetAgent("ops", remote, store=store, clock=SystemClock(), patience=QUICK)
+        clock, host_id = SystemClock(), "this-gateway"
+        yield TargetAgent("ops", remote, store=store, clock=clock, host_id=host_id, patience=QUICK)
 
 
 async def told(agent: TargetAgent, turn: Turn) -> list[AgentEvent]:
@@ -440,7 +441,10 @@ async def test_the_message_goes_out_under_the_runs_id_with_the_chain(store: Stor
     (_, params) = peer.asked[0]
     assert params["message"]["messageId"] == "run-1"
     assert params["message"]["parts"] == [{"text": "hello"}]
-    assert params["metadata"] == {METADATA_KEY: ["a", "b"]}
+    assert params["message"]["metadata"] == {
+        METADATA_KEY: ["a", "b"],
+        HOSTS_KEY: ["this-gateway", "this-gateway"],
+    }
 
 
 async def test_a_peer_that_cannot_stream_is_asked_until_its_task_ends(store: Store) -> None:

@@ -137,6 +137,7 @@ def settings_for(url: str, silent_url: str, more: dict[str, Json]) -> dict[str, 
         "store": {"kind": "memory"},
         "agents": {"main": {"adapter": "echo"}},
         "outbound": outbound,
+        "tools": {"bodyBytes": 1024 * 1024},
         **more,
     }
 

@@ -4,6 +4,7 @@ import re
 from collections.abc import Awaitable, Callable
 
 from openclaw_a2a.app.calls import CallRoom
+from openclaw_a2a.calls.chain import chain_metadata, why_not
 from openclaw_a2a.calls.debate_request import INPUT_SCHEMA as DEBATE_SCHEMA
 from openclaw_a2a.calls.names import agent_of
 from openclaw_a2a.calls.schema import BATCH_SCHEMA, CALL_SCHEMA, POLL_SCHEMA
@@ -66,6 +67,26 @@ class Callers:
         own = self._hosts.agent_in(session_key)
         named = caller.agent_id or agent_of(session_key) or caller.name
         return Caller(own or _cleaned(named), caller.name, session_key)
+
+
+class CallerChains:
+    """Through which agents somebody came to call a tool, for messages to remote agents."""
+
+    def __init__(self, room: CallRoom) -> None:
+        self._room = room
+        self._caller_of = Callers(room)
+
+    def said_with(self, caller: ToolCaller) -> JsonObject:
+        """The chain as it travels."""
+        return chain_metadata(self._chain(caller), self._room.host_id)
+
+    def too_far(self, caller: ToolCaller) -> str | None:
+        """Why the chain must not go on; None when it may."""
+        limit = self._room.rules.guard.max_depth
+        return why_not(self._chain(caller), AgentId("a remote agent"), max_depth=limit)
+
+    def _chain(self, caller: ToolCaller) -> tuple[AgentId, ...]:
+        return self._room.lineage.past(self._caller_of(caller)).chain
 
 
 def _cleaned(name: str) -> AgentId:

@@ -1,6 +1,6 @@
 """Joins calls between agents with the gateway: its agents, its store, its outbox and its hosts."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import AsyncExitStack, suppress
 
 import msgspec
@@ -9,12 +9,15 @@ import structlog
 from openclaw_a2a.agents import AgentRegistry
 from openclaw_a2a.app.audit import FILE_NAME, AuditLog
 from openclaw_a2a.app.push import Push
+from openclaw_a2a.app.target_agent import TargetAgent
+from openclaw_a2a.app.target_stop import Executes
 from openclaw_a2a.calls.book import CallBook
 from openclaw_a2a.calls.builtin import BuiltInAgent
 from openclaw_a2a.calls.courier import CallCourier
 from openclaw_a2a.calls.debate_agent import DebateAgent
 from openclaw_a2a.calls.desk import DEBATE_AGENT, Calls
 from openclaw_a2a.calls.lineage import GuardRules, Lineage
+from openclaw_a2a.calls.names import TARGET
 from openclaw_a2a.calls.placing import BUILT_IN_AGENT, CallRules, Placing, RoutingRules
 from openclaw_a2a.calls.policy import CallPolicy
 from openclaw_a2a.inbound.push_courier import Poster
@@ -40,10 +43,15 @@ _SWEEP_S = 30.0
 class CallRoom:
     """The calls of one gateway."""
 
-    def __init__(self, settings: Settings, agents: AgentRegistry, engine: Engine) -> None:
+    def __init__(
+        self, settings: Settings, agents: AgentRegistry, engine: Engine, *, host_id: str
+    ) -> None:
+        """`host_id` is how chains of calls name this gateway."""
         self._settings = settings
         self._engine = engine
+        self.host_id = host_id
         self._book = CallBook(engine.store, engine.clock.now)
+        self._agents = agents
         self.hosts = Hosts(agents)
         self.directory = Neighbours(settings, agents.ids)
         self.rules = call_rules(settings)
@@ -72,20 +80,28 @@ class CallRoom:
             self._book,
             dealing=self._courier.dealing,
             host_session=self.hosts.session_there,
+            own_host=self.host_id,
         )
         self.desk = Calls(
-            engine,
             self._book,
             self._courier,
             placing=Placing(
                 engine, self._book, self._courier, rules=self.rules, directory=self.directory
             ),
             lineage=self.lineage,
-            rules=self.rules,
             audit=AuditLog(settings.data / FILE_NAME, engine.clock.now),
         )
         await self._book.load()
         push.add_round(engine, KIND, Round(self._courier, RULES))
+
+    def add_targets(self, remote: Executes, aliases: Iterable[str]) -> None:
+        """Let remote targets be called as if they were agents of ours."""
+        store, clock = self._engine.store, self._engine.clock
+        for alias in aliases:
+            name = AgentId(f"{TARGET}{alias}")
+            agent = TargetAgent(alias, remote, store=store, clock=clock, host_id=self.host_id)
+            self._agents.add_inner(name, agent)
+            self.directory.add(name)
 
     def start(self) -> None:
         """Go on with what was under way, and forget what is over for long."""

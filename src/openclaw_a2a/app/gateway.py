@@ -1,6 +1,7 @@
 """Joins the parts: settings, stores, agents, engines and doors."""
 
 import asyncio
+import hashlib
 import time
 from collections.abc import Collection, Mapping
 from contextlib import AsyncExitStack
@@ -19,7 +20,7 @@ from openclaw_a2a.app.push import Push
 from openclaw_a2a.app.tools import Tools
 from openclaw_a2a.inbound.approvals import ApprovalPages
 from openclaw_a2a.inbound.cards import LiveCard, account_url, build_card, described
-from openclaw_a2a.inbound.door import Door
+from openclaw_a2a.inbound.door import ChainGuard, Door
 from openclaw_a2a.inbound.health import Health
 from openclaw_a2a.inbound.http import Exchange, Receive, Scope, Send
 from openclaw_a2a.inbound.identity import Callers
@@ -90,24 +91,26 @@ class Gateway:
         self.push = Push(settings.push, version=VERSION)
         self._tools = Tools(settings, clock=clock)
         self._calls: CallRoom | None = None
+        self._operator_token: str | None = None
+        self._host_id = ""
 
     async def __aenter__(self) -> Self:
         """Open the stores, take up what a crash left behind, and open the doors."""
         async with AsyncExitStack() as parts:
             parts.push_async_callback(self._agents.close)
+            self._operator_token = self._make_token()
+            self._host_id = _host_id(self._operator_token)
             lanes = Lanes(_lane_limits(self.settings))
             running = [account for account in self.settings.accounts if account.is_running]
             doors = [await self._open_door(account, lanes, parts) for account in running]
             calls = await self._open_calls(lanes, parts)
+            await self._tools.prepare(parts, engines=self.engines, calls=calls)
             for engine in self.engines.values():
                 await self._start(engine, parts)
             if calls is not None:
                 calls.start()
             self._router = self._build_router(doors)
-            hosts = _own_hosts(self.settings)
-            await self._tools.open(
-                self._router, parts, own_hosts=hosts, engines=self.engines, calls=calls
-            )
+            self._tools.open(self._router, parts, own_hosts=_own_hosts(self.settings))
             self._listen()
             self._parts = parts.pop_all()
         return self
@@ -170,7 +173,7 @@ class Gateway:
         if self.settings.tools.agent_to_agent.enabled:
             engine = await self._engine(self.settings.store, lanes, parts)
         if engine is not None:
-            self._calls = CallRoom(self.settings, self._agents, engine)
+            self._calls = CallRoom(self.settings, self._agents, engine, host_id=self._host_id)
             await self._calls.open(self.push, self.engines.values(), parts)
         return self._calls
 
@@ -190,6 +193,7 @@ class Gateway:
             patience=self._patience,
             new_id=new_id,
             push=self.push.desk(engine),
+            guard=ChainGuard(self._host_id, self.settings.tools.agent_to_agent.max_depth),
         )
 
     def _card(self, account: Account, *, needs_token: bool) -> LiveCard:
@@ -268,7 +272,7 @@ class Gateway:
     def _open_operator_door(self) -> OperatorDoor:
         """The operator's pages: add yours here."""
         hosts = _own_hosts(self.settings)
-        door = OperatorDoor(self._make_token(), own_hosts=hosts, patience=self._patience)
+        door = OperatorDoor(self._operator_token, own_hosts=hosts, patience=self._patience)
         ApprovalPages(self._asking).add_to(door)
         DeliveryPages(self.push.boxes).add_to(door)
         return door
@@ -367,6 +371,11 @@ def _engine_limits(settings: Settings) -> EngineLimits:
         event_bytes=limits.event_bytes,
         run_bytes=limits.artifact_bytes,
     )
+
+
+def _host_id(token: str | None) -> str:
+    """By what other gateways know this one in chains of calls; the same after each start."""
+    return hashlib.sha256(f"gateway:{token or new_id()}".encode()).hexdigest()[:16]
 
 
 def _own_hosts(settings: Settings) -> list[str]:

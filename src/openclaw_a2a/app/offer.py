@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 import structlog
@@ -31,6 +31,9 @@ log = structlog.get_logger(__name__)
 
 FOLDER = "results"
 _SWEEP_S = 3600.0
+_TOO_FAR = (
+    "answer with what is known already; tools.agentToAgent.maxDepth says how far calls may go"
+)
 
 
 class Offer(msgspec.Struct, frozen=True):
@@ -38,10 +41,24 @@ class Offer(msgspec.Struct, frozen=True):
 
     table: ToolTable
     results: Results
+    remote: "RemoteAgent | None" = None
+    """What calls remote agents, when that is on."""
 
     def beside(self, tools: Iterable[Tool]) -> "Offer":
         """The same, with more tools."""
-        return Offer(ToolTable([*self.table, *tools]), self.results)
+        return msgspec.structs.replace(self, table=ToolTable([*self.table, *tools]))
+
+
+class Chains(Protocol):
+    """Knows through which agents somebody came to call a tool."""
+
+    def said_with(self, caller: ToolCaller) -> JsonObject:
+        """What goes along with a message to a remote agent."""
+        ...
+
+    def too_far(self, caller: ToolCaller) -> str | None:
+        """Why it must not go on from here; None when it may."""
+        ...
 
 
 class Surrounding(msgspec.Struct, frozen=True):
@@ -50,6 +67,7 @@ class Surrounding(msgspec.Struct, frozen=True):
     clock: Clock
     environment: Mapping[str, str] | None = None
     keeper: HandleKeeper | None = None
+    chains: "Chains | None" = None
 
 
 @asynccontextmanager
@@ -75,7 +93,8 @@ async def open_offer(
             agent = _build(config, network, around)
             try:
                 await agent.open()
-                yield Offer(ToolTable([_tool(agent, results)]), results)
+                tool = _tool(agent, results, around.chains)
+                yield Offer(ToolTable([tool]), results, agent)
             finally:
                 await agent.close()
     finally:
@@ -99,11 +118,16 @@ def _build(config: OutboundConfig, network: "Network", around: Surrounding) -> "
         raise SettingsInvalid(f"{problem.path}: {problem.message}", problems=(problem,)) from None
 
 
-def _tool(agent: "RemoteAgent", results: Results) -> Tool:
+def _tool(agent: "RemoteAgent", results: Results, chains: Chains | None) -> Tool:
     from openclaw_a2a.outbound.remote_agent import LABEL, NAME
+    from openclaw_a2a.outbound.validate import action_of
 
     async def run(arguments: Json, caller: ToolCaller, tell: OnUpdate) -> JsonObject:
-        envelope = await agent.execute(arguments, tell)
+        reason = None if chains is None else chains.too_far(caller)
+        if reason is not None and action_of(arguments) == "send":
+            return agent.refuse(arguments, reason, _TOO_FAR)
+        said_with = None if chains is None else chains.said_with(caller)
+        envelope = await agent.execute(arguments, tell, said_with=said_with)
         try:
             return await asyncio.to_thread(results.fit, envelope, caller.name)
         except OSError as error:  # the answer is too large for a model, but it is there

@@ -101,9 +101,15 @@ class RemoteAgents:
 
     # ---------------------------------------------------------------- the tool itself
 
-    async def execute(self, request: Json, on_update: OnUpdate | None = None) -> JsonObject:
+    async def execute(
+        self,
+        request: Json,
+        on_update: OnUpdate | None = None,
+        *,
+        said_with: JsonObject | None = None,
+    ) -> JsonObject:
         """Do what a request of the tool `remote_agent` asks; its envelope. Raises nothing."""
-        return await self._opened.tool.execute(request, on_update)
+        return await self._opened.tool.execute(request, on_update, said_with=said_with)
 
     async def follow(self, request: JsonObject, on_update: OnUpdate) -> JsonObject:
         """As `execute` for a send or a watch, with updates from all agents that give any.

@@ -33,9 +33,11 @@ class TargetAgent:
         *,
         store: Store,
         clock: Clock,
+        host_id: str = "",
         patience: Patience = _PATIENCE,
     ) -> None:
-        self._road = Road(alias, remote, store, clock, patience)
+        """`host_id` is how chains of calls name this gateway."""
+        self._road = Road(alias, remote, store, clock, patience, host_id)
         self._is_leaving = False
 
     async def run(self, turn: Turn) -> AsyncGenerator[AgentEvent]:

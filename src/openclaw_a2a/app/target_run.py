@@ -10,7 +10,7 @@ import msgspec
 from openclaw_a2a.app.remote_results import RemoteResult, continuation_of_failure
 from openclaw_a2a.app.target_stop import CANCELED, Executes, end_task, is_answered
 from openclaw_a2a.app.target_telling import Telling
-from openclaw_a2a.calls.chain import METADATA_KEY
+from openclaw_a2a.calls.chain import chain_metadata
 from openclaw_a2a.model.errors import AgentError, AgentFailed, AgentUnavailable
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.reply import AgentEvent, InputRequired, Reply, Stopped
@@ -52,6 +52,7 @@ class Road(msgspec.Struct, frozen=True):
     store: Store
     clock: Clock
     patience: Patience
+    host_id: str = ""
 
 
 class RemoteRun:
@@ -183,9 +184,6 @@ class RemoteRun:
             request["target_alias"] = self._road.alias
         if is_followed:
             request["follow_updates"] = True
-        chain = () if turn.provenance is None else turn.provenance.chain
-        if chain:
-            request["metadata"] = {METADATA_KEY: list(chain)}
         self._ask("send", request)
 
     def _ask(self, action: str, more: JsonObject | None = None, *, pause_s: float = 0.0) -> None:
@@ -202,7 +200,12 @@ class RemoteRun:
     async def _perform(self, request: JsonObject, pause_s: float) -> JsonObject:
         if pause_s:
             await self._road.clock.sleep(pause_s)
-        return await self._road.remote.execute(request, self._updates.put_nowait)
+        provenance = self._turn.provenance
+        chain = () if provenance is None else provenance.chain
+        said_with = chain_metadata(chain, self._road.host_id)
+        return await self._road.remote.execute(
+            request, self._updates.put_nowait, said_with=said_with
+        )
 
     def _ask_again(self, action: str = "status") -> None:
         """Ask after a while, which is longer each time that there is nothing new."""

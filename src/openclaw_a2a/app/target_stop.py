@@ -19,7 +19,11 @@ class Executes(Protocol):
     """The tool `remote_agent`, as far as it is needed here."""
 
     async def execute(
-        self, request: Json, on_update: Callable[[JsonObject], None] | None = None
+        self,
+        request: Json,
+        on_update: Callable[[JsonObject], None] | None = None,
+        *,
+        said_with: JsonObject | None = None,
     ) -> JsonObject:
         """Do what a request asks; the envelope of its result."""
         ...

@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack
 
 import structlog
 
-from openclaw_a2a.app.call_tools import call_tools
+from openclaw_a2a.app.call_tools import CallerChains, call_tools
 from openclaw_a2a.app.calls import CallRoom
 from openclaw_a2a.app.offer import Offer, Surrounding, open_offer
 from openclaw_a2a.app.outbound_section import read_outbound
@@ -45,17 +45,16 @@ class Tools:
         self._config = section.config
         self._warnings = section.warnings
         self._mcp: McpPages | None = None
+        self._offer: Offer | None = None
 
-    async def open(
+    async def prepare(
         self,
-        router: Router,
         parts: AsyncExitStack,
         *,
-        own_hosts: Iterable[str],
         engines: Mapping[StoreSettings, Engine],
-        calls: CallRoom | None = None,
+        calls: CallRoom | None,
     ) -> None:
-        """Offer the tools at their addresses; `parts` end that again. Raises: SettingsInvalid.
+        """Make the tools, before agents are asked that use them. Raises: SettingsInvalid.
 
         Remote tasks are kept in the gateway's store, or where there is none in another account's.
         """
@@ -66,11 +65,21 @@ class Tools:
             log.warning("setting-warning", path=warning.path, reason=warning.message)
         engine = engines.get(self._settings.store) or next(iter(engines.values()), None)
         keeper = None if engine is None else RecordKeeper(engine.store)
-        around = Surrounding(self._clock, self._environment, keeper)
+        chains = None if calls is None else CallerChains(calls)
+        around = Surrounding(self._clock, self._environment, keeper, chains)
         offer = await parts.enter_async_context(open_offer(self._settings, self._config, around))
+        if calls is not None and offer.remote is not None:
+            calls.add_targets(offer.remote, self._config.aliases)
         if calls is not None and wanted.agent_to_agent.enabled:
             offer = offer.beside(call_tools(calls))
-        self._log_state()
+        self._offer = offer
+
+    def open(self, router: Router, parts: AsyncExitStack, *, own_hosts: Iterable[str]) -> None:
+        """Offer the tools at their addresses; `parts` end that again."""
+        wanted, offer = self._settings.tools, self._offer
+        if offer is None:
+            return
+        self._log_state(offer)
         door = self._door(own_hosts)
         pages = ToolPages(
             offer.table,
@@ -105,10 +114,10 @@ class Tools:
         for method in ("GET", "POST", "DELETE"):
             router.add_page(method, MCP, door.page(pages.serve))
 
-    def _log_state(self) -> None:
-        if self._config.enabled:
+    def _log_state(self, offer: Offer) -> None:
+        if len(offer.table):
             aliases = list(self._config.aliases)
-            log.info("a2a.plugin.loaded", tools=["remote_agent"], targets=aliases)
+            log.info("a2a.plugin.loaded", tools=list(offer.table.names), targets=aliases)
         elif self._settings.outbound:
             log.info("a2a.plugin.disabled", reason="outbound.enabled is not true")
 

@@ -56,6 +56,8 @@ class CallCourier:
         self._spawn = spawn
         self._waiters: dict[CallId, asyncio.Future[Call]] = {}
         """Callers on the line."""
+        self._under_way: set[CallId] = set()
+        """Calls whose outcome is being brought right now."""
         self._fresh: set[CallId] = set()
         """Calls whose outcome was decided in this life and never brought by anybody."""
         self.dealing: set[CallId] = set()
@@ -93,7 +95,11 @@ class CallCourier:
         if not call.is_settled:
             return Brought(delivery.cursor, is_sent=False, again_at=call.deadline)
         if call.is_undelivered:
-            missed = await self._deliver(call, stored)
+            self._under_way.add(call.id)
+            try:
+                missed = await self._deliver(call, stored)
+            finally:
+                self._under_way.discard(call.id)
             if missed is not None:
                 return missed
         cursor = delivery.cursor if stored is None else stored.head.sequence
@@ -132,6 +138,17 @@ class CallCourier:
         if route is Route.INBOX and self._post is None:
             return msgspec.structs.replace(changed, delivered_at=now)
         return changed
+
+    async def take(self, call: Call, stored: StoredTask | None) -> Call:
+        """The caller has asked for the outcome itself: then it needs no message any more."""
+        decided = decide(call, stored, self._now())
+
+        def edit(known: Call) -> Call | None:
+            settled = known if decided is None else self._settled(known, decided) or known
+            is_late = call.id in self._under_way
+            return None if is_late or not settled.is_settled else self.seen(settled)
+
+        return await self._book.change(call.id, edit) or self._book.find(call.id) or call
 
     def _unwaited(self, call: Call) -> Call:
         """The call as if nobody had waited for it."""

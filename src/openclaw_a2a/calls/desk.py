@@ -14,7 +14,7 @@ from openclaw_a2a.calls.debate_request import DebateRequest, longest_ms, read_de
 from openclaw_a2a.calls.lineage import Lineage, Past
 from openclaw_a2a.calls.names import BadCall
 from openclaw_a2a.calls.outcome import outcome_of
-from openclaw_a2a.calls.placing import CallRules, Order, Part, Placing, session_of
+from openclaw_a2a.calls.placing import Order, Part, Placing, session_of
 from openclaw_a2a.calls.policy import Refusal
 from openclaw_a2a.calls.request import CallRequest, Fields, read_batch, read_call
 from openclaw_a2a.calls.telling import as_answer, details, ids, polled, summed_up, times
@@ -23,7 +23,6 @@ from openclaw_a2a.model.errors import GatewayError
 from openclaw_a2a.model.ids import AgentId, Json, JsonObject, SessionKey, TaskId
 from openclaw_a2a.model.states import is_terminal
 from openclaw_a2a.model.stored import StoredTask, encode_record
-from openclaw_a2a.runtime.engine import Engine
 
 log = structlog.get_logger(__name__)
 
@@ -42,21 +41,19 @@ class Calls:
 
     def __init__(
         self,
-        engine: Engine,
         book: CallBook,
         courier: CallCourier,
         *,
         placing: Placing,
         lineage: Lineage,
-        rules: CallRules,
         audit: Audit,
     ) -> None:
-        self._engine = engine
+        self._engine = placing.engine
         self._book = book
         self._courier = courier
         self._placing = placing
         self._lineage = lineage
-        self._rules = rules
+        self._rules = placing.rules
         self._audit = audit
 
     # ---------------------------------------------------------------- agent_call
@@ -152,9 +149,9 @@ class Calls:
             return {"status": "error", "error": "there is no such call, or it is over for long"}
         stored = await self._stored(call)
         is_ended = stored is None or is_terminal(stored.head.state)
+        if call.caller.is_same(caller):
+            call = await self._courier.take(call, stored)
         result = {**polled(call, outcome_of(stored) if is_ended else None), **ids(call)}
-        if call.is_settled and call.caller.is_same(caller):
-            call = await self._book.change(call.id, self._courier.seen) or call
         return {**result, "times": await self._times(call, stored)}
 
     # ---------------------------------------------------------------- debate_call

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Set
 import msgspec
 
 from openclaw_a2a.calls.book import CallBook
-from openclaw_a2a.calls.chain import METADATA_KEY, read_chain, why_not
+from openclaw_a2a.calls.chain import read_chain, why_not
 from openclaw_a2a.model.call import Call, Caller, CallId
 from openclaw_a2a.model.ids import AgentId, SessionKey
 from openclaw_a2a.model.stored import RunRecord
@@ -55,12 +55,14 @@ class Lineage:
         *,
         dealing: Set[CallId],
         host_session: HostSession,
+        own_host: str,
     ) -> None:
         """`dealing` are the calls whose outcomes their callers are dealing with."""
         self._engines = engines
         self._book = book
         self._dealing = dealing
         self._host_session = host_session
+        self._own_host = own_host
 
     def past(self, caller: Caller) -> Past:
         """How this caller came to where it is."""
@@ -68,7 +70,7 @@ class Lineage:
             return Past((caller.agent_id,))
         run = self._run_in(caller.session_key)
         if run is not None:
-            return Past((*_chain_of(run), caller.agent_id))
+            return Past((*self._chain_of(run), caller.agent_id))
         answered = self._answered_in(caller.session_key)
         if answered is not None:
             return Past(answered.chain, (*answered.lineage, answered.callee))
@@ -90,9 +92,8 @@ class Lineage:
         found = [call for call in calls if call.caller.session_key == session_key]
         return max(found, key=lambda call: len(call.lineage), default=None)
 
-
-def _chain_of(run: RunRecord) -> tuple[AgentId, ...]:
-    """The agents that a run came through, before its own."""
-    if run.options.provenance is not None:
-        return run.options.provenance.chain
-    return read_chain((run.message.metadata or {}).get(METADATA_KEY))
+    def _chain_of(self, run: RunRecord) -> tuple[AgentId, ...]:
+        """The agents that a run came through, before its own."""
+        if run.options.provenance is not None:
+            return run.options.provenance.chain
+        return read_chain(run.message.metadata, self._own_host)

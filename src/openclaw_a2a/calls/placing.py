@@ -116,10 +116,10 @@ class Placing:
         rules: CallRules,
         directory: Directory,
     ) -> None:
-        self._engine = engine
+        self.engine = engine
         self._book = book
         self._courier = courier
-        self._rules = rules
+        self.rules = rules
         self._directory = directory
 
     # ---------------------------------------------------------------- may it be made
@@ -135,12 +135,12 @@ class Placing:
         if skills is None:
             return Refusal("error", self._no_agent(caller, callee))
         reason = _skill_trouble(callee, skills, skill, given)
-        reason = reason or why_not_on(past, callee, self._rules.guard)
+        reason = reason or why_not_on(past, callee, self.rules.guard)
         return None if reason is None else Refusal("error", reason)
 
     def _policy_for(self, caller: Caller) -> CallPolicy:
         """The operator's own calls need no entry for the caller, only for the callee."""
-        policy = self._rules.policy
+        policy = self.rules.policy
         if not caller.is_operator or not policy.allow:
             return policy
         return msgspec.structs.replace(policy, allow=(*policy.allow, caller.agent_id))
@@ -154,7 +154,7 @@ class Placing:
 
     def timeout_ms(self, request: CallRequest) -> int:
         """How long the callee has; 0: as long as it likes, and nothing is brought."""
-        routing = self._rules.routing
+        routing = self.rules.routing
         if not routing.is_enabled:
             return 0
         wanted = request.timeout_ms
@@ -180,7 +180,7 @@ class Placing:
         part: Part | None = None,
     ) -> Order:
         """The call that a request asks for: on its own, or as a part of a debate."""
-        call_id = CallId(self._engine.new_id()) if part is None else part.id
+        call_id = CallId(self.engine.new_id()) if part is None else part.id
         timeout_ms = self.timeout_ms(request)
         return_to = session_of(caller) if part is None else part.debate.session_key
         return Order(
@@ -219,7 +219,7 @@ class Placing:
             mode=order.mode,
             correlation_id=order.id,
             chain=order.past.chain,
-            may_announce=self._rules.routing.dual_delivery,
+            may_announce=self.rules.routing.dual_delivery,
         )
         send = Send(
             scope=Scope(PeerName(f"call:{order.caller.agent_id}"), ACCOUNT),
@@ -234,8 +234,8 @@ class Placing:
             inside=FromInside(order.session_key, provenance, keep),
         )
         try:
-            run = await submit(self._engine, send, AccountRules(ACCOUNT, order.runs_as))
-            await first_of(self._engine, run)
+            run = await submit(self.engine, send, AccountRules(ACCOUNT, order.runs_as))
+            await first_of(self.engine, run)
         except GatewayError:
             for call in accepted:
                 self._book.forget(call)
@@ -255,7 +255,7 @@ class Placing:
             session_key=order.session_key,
             return_to=order.return_to,
             timeout_ms=order.timeout_ms,
-            accepted_at=self._engine.clock.now(),
+            accepted_at=self.engine.clock.now(),
             route=order.route,
             chain=order.past.chain,
             lineage=order.past.lineage,

@@ -15,7 +15,12 @@ PLAIN = 0.5
 BROKEN = 0.3
 """The confidence of an answer that looks like JSON and is none."""
 
-_decoder = json.JSONDecoder()
+
+def _no_json(name: str) -> Json:
+    raise ValueError(f"{name} is no JSON")
+
+
+_decoder = json.JSONDecoder(parse_constant=_no_json)
 _MOST_STARTS = 1000
 
 
@@ -47,9 +52,9 @@ def read_answer(text: str) -> Reading | None:
 def clamp_confidence(value: Json) -> float:
     """The value within 0 and 1; what is no number is undecided."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not math.isfinite(value):
+    if not is_number or (isinstance(value, float) and not math.isfinite(value)):
         return PLAIN
-    return min(1.0, max(0.0, float(value)))
+    return float(min(1, max(0, value)))
 
 
 def _objects(text: str) -> Iterator[JsonObject]:
@@ -60,10 +65,20 @@ def _objects(text: str) -> Iterator[JsonObject]:
             return
         try:
             value, place = _decoder.raw_decode(text, place)
-            yield value
+            yield _whole(value)
             place = text.find("{", place)
         except (ValueError, RecursionError):
             place = text.find("{", place + 1)
+
+
+def _whole(value: JsonObject) -> JsonObject:
+    """The value without half characters, which nobody else could write down."""
+    text = json.dumps(value, ensure_ascii=False)
+    if not text.isascii() and text.encode("utf-8", "replace") != text.encode(
+        "utf-8", "surrogatepass"
+    ):
+        return json.loads(text.encode("utf-8", "replace"))
+    return value
 
 
 def _output(found: JsonObject) -> Json:

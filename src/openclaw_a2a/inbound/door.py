@@ -20,6 +20,13 @@ from openclaw_a2a.settings import Account
 NO_PUSH = "this agent sends no push notifications; stream or poll instead"
 
 
+class ChainGuard(msgspec.Struct, frozen=True):
+    """How far calls may have gone from agent to agent, and how chains call this gateway."""
+
+    own_host: str = ""
+    max_depth: int = 5
+
+
 class Door(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a request at one account needs."""
 
@@ -34,6 +41,7 @@ class Door(msgspec.Struct, frozen=True, kw_only=True):
     new_id: Callable[[], str]
     push: PushDesk | None = None
     """Where push configurations are kept; None when none are."""
+    guard: ChainGuard = ChainGuard()
 
     def push_desk(self) -> PushDesk:
         """Where push configurations are kept. Raises: PushNotSupported."""

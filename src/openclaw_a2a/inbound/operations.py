@@ -3,6 +3,7 @@
 from collections.abc import Coroutine
 from typing import Any
 
+from openclaw_a2a.calls.chain import METADATA_KEY, read_chain, why_not
 from openclaw_a2a.inbound.door import Door
 from openclaw_a2a.inbound.push_configs import PushPage
 from openclaw_a2a.inbound.streams import Coming, Stream
@@ -41,8 +42,20 @@ INLINE_PUSH = {
 def check_request(door: Door, request: SendRequest) -> None:
     """Refuse what this agent does not offer."""
     check_tenant(request.tenant)
+    _check_chain(door, request.message)
     if request.push is not None:
         door.push_desk().check(request.push, INLINE_PUSH[request.push.wire])
+
+
+def _check_chain(door: Door, message: Message) -> None:
+    """Refuse a message that went through this agent before, or through too many."""
+    if not message.metadata or METADATA_KEY not in message.metadata:
+        return
+    chain = read_chain(message.metadata, door.guard.own_host)
+    reason = why_not(chain, door.rules.agent_id, max_depth=door.guard.max_depth)
+    if reason is not None:
+        path = f"message.metadata[{METADATA_KEY!r}]"
+        raise InvalidParams(f"{path}: {reason}", problems=(Problem(path, reason),))
 
 
 def check_tenant(tenant: str | None) -> None:

@@ -8,6 +8,9 @@ from openclaw_a2a.outbound.config import Auth, Policy
 from openclaw_a2a.outbound.failure import Code, RemoteFailure
 from openclaw_a2a.outbound.variables import has_variables, substitute
 
+MESSAGE_METADATA = "message_metadata"
+"""What the gateway itself says with a message; no caller can give it."""
+
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
 _BASE64 = re.compile(r"[A-Za-z0-9+/_\s-]*=?=?\s*")
@@ -41,6 +44,7 @@ def send_request(
     _put(message, "taskId", task_id)
     _put(message, "contextId", context_id)
     _put(message, "referenceTaskIds", request.get("reference_task_ids"))
+    _put(message, "metadata", request.get(MESSAGE_METADATA))
     configuration: JsonObject = {}
     _put(configuration, "acceptedOutputModes", output_modes(request, policy) or None)
     if request.get("task_requirement") == "required" or request.get("blocking") is False:

@@ -15,7 +15,7 @@ from openclaw_a2a.outbound.config import OutboundConfig, TargetConfig
 from openclaw_a2a.outbound.failure import Code, RemoteFailure
 from openclaw_a2a.outbound.handles import ForgetfulKeeper, HandleKeeper, Handles
 from openclaw_a2a.outbound.network import Network
-from openclaw_a2a.outbound.outgoing import headers
+from openclaw_a2a.outbound.outgoing import MESSAGE_METADATA, headers
 from openclaw_a2a.outbound.redact import hide, secrets_of
 from openclaw_a2a.outbound.resolve import Resolver, check_supported
 from openclaw_a2a.outbound.targets import Target, TargetBook
@@ -101,12 +101,19 @@ class RemoteAgent:
         return {alias: state for alias, state in shown.items() if state is not None}
 
     async def execute(
-        self, request: Json, on_update: Callable[[JsonObject], None] | None = None
+        self,
+        request: Json,
+        on_update: Callable[[JsonObject], None] | None = None,
+        *,
+        said_with: JsonObject | None = None,
     ) -> JsonObject:
-        """Do what a request asks; the envelope of its result. Updates come meanwhile."""
+        """Do what a request asks; the envelope of its result. Updates come meanwhile.
+
+        `said_with` goes along with a message that is sent, as its metadata.
+        """
         action = action_of(request)
         try:
-            envelope = await self._checked(request, on_update)
+            envelope = await self._checked(request, on_update, said_with or {})
             await self._keeper.settle()
         except RemoteFailure as failure:
             _log(_event_name(request), action, failure)
@@ -117,8 +124,17 @@ class RemoteAgent:
             return _failed(action, RemoteFailure.of_bug(error))
         return envelope
 
+    def refuse(self, request: Json, reason: str, hint: str) -> JsonObject:
+        """The envelope for a request that must not be carried out, whatever it says."""
+        failure = RemoteFailure(Code.VALIDATION, reason, {"hint": hint})
+        _log("a2a.remote_agent.refused", action_of(request), failure)
+        return _failed(action_of(request), failure)
+
     async def _checked(
-        self, request: Json, on_update: Callable[[JsonObject], None] | None
+        self,
+        request: Json,
+        on_update: Callable[[JsonObject], None] | None,
+        said_with: JsonObject,
     ) -> JsonObject:
         await self.open()
         try:
@@ -126,6 +142,8 @@ class RemoteAgent:
         except RemoteFailure as failure:
             _log("a2a.remote_agent.validation_error", action_of(request), failure)
             return _failed(action_of(request), failure)
+        if said_with:
+            checked = {**checked, MESSAGE_METADATA: said_with}
         return await self._perform(checked, on_update)
 
     async def _load(self) -> None:
