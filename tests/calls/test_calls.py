@@ -278,3 +278,13 @@ async def test_refusals_and_calls_are_in_the_audit_log_without_their_input(
     assert [one["event"] for one in lines] == ["call", "call-refused", "call-invalid"]
     assert (lines[0]["requester"], lines[0]["target"], lines[0]["skill"]) == ("a", "b", "work")
     assert "s3cret" not in text
+
+
+async def test_what_the_host_took_and_lost_is_brought_again(village: Village) -> None:
+    village.host.dealt_with.clear()
+    await village.call("a", "b")
+    await village.host.next_told(A)
+    village.host.notes.clear()  # it was killed before the session's turn came
+    village.host.dealt_with.set()
+    await village.host.next_told(A)
+    assert [note.is_fresh for note in village.host.tries] == [True, False]

@@ -116,7 +116,7 @@ class Member:
 
     async def until_seen(self, note: SessionNote) -> bool:
         await self._host.dealt_with.wait()
-        return True
+        return any(known.id == note.id for known in self._host.notes)
 
 
 async def _done(_invocation: Json) -> str:

@@ -68,12 +68,11 @@ class CallRoom:
         parts.push_async_callback(poster.close)
         webhooks = settings.response_routing.webhooks
         self._courier = CallCourier(
-            engine.store,
+            engine,
             self._book,
             find_sink=self.hosts.find_sink,
             post=Webhooks(webhooks, poster).post if webhooks else None,
-            now=engine.clock.now,
-            spawn=engine.spawn,
+            look_at=push.outbox(engine).look_at,
         )
         self.lineage = Lineage(
             engines,

@@ -1,10 +1,8 @@
 """Settles calls and brings what came of them to the callers, once each."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from datetime import datetime
-from typing import Any
 
 import msgspec
 import structlog
@@ -24,8 +22,8 @@ from openclaw_a2a.ports import (
     SessionGone,
     SessionNote,
     SessionSink,
-    Store,
 )
+from openclaw_a2a.runtime.engine import Engine
 
 log = structlog.get_logger(__name__)
 
@@ -40,20 +38,21 @@ class CallCourier:
 
     def __init__(
         self,
-        store: Store,
+        engine: Engine,
         book: CallBook,
         *,
         find_sink: FindSink,
         post: PostInbox | None,
-        now: Callable[[], datetime],
-        spawn: Callable[[Coroutine[Any, Any, None]], object],
+        look_at: Callable[[TaskId], None],
     ) -> None:
-        self._store = store
+        """`look_at` has the outbox look at the deliveries of a task again."""
+        self._store = engine.store
         self._book = book
         self._find_sink = find_sink
         self._post = post
-        self._now = now
-        self._spawn = spawn
+        self._now = engine.clock.now
+        self._spawn = engine.spawn
+        self._look_at = look_at
         self._waiters: dict[CallId, asyncio.Future[Call]] = {}
         """Callers on the line."""
         self._under_way: set[CallId] = set()
@@ -245,8 +244,10 @@ class CallCourier:
         self.dealing.add(call_id)
         try:
             with suppress(AgentError):
-                if await sink.until_seen(note):
-                    await self._book.change(call_id, self.seen)
+                is_seen = await sink.until_seen(note)
+                changed = await self._book.change(call_id, self.seen if is_seen else _lost)
+                if changed is not None and not is_seen:
+                    self._look_at(changed.task_id)
         finally:
             self.dealing.discard(call_id)
 
@@ -256,6 +257,13 @@ class CallCourier:
             return None
         now = self._now()
         return msgspec.structs.replace(call, seen_at=now, delivered_at=call.delivered_at or now)
+
+
+def _lost(call: Call) -> Call | None:
+    """The call when its host lost what it had taken: it is brought again."""
+    if call.delivered_at is None or call.seen_at is not None:
+        return None
+    return msgspec.structs.replace(call, delivered_at=None)
 
 
 def _call_id(delivery: Delivery) -> CallId:
