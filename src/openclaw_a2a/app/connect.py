@@ -112,8 +112,13 @@ def _settings_step(addition: Addition) -> Step:
 
 def _plugin_step(settings: Settings, wiring: Wiring) -> Step:
     """The tools are on OpenClaw's side when there are some, and only then."""
-    if settings.outbound.get("enabled") is not True or not settings.tools.http:
-        what = "not needed: no tools are offered (outbound.enabled and tools.http)"
+    is_outbound = settings.outbound.get("enabled") is True
+    has_tools = is_outbound or settings.tools.agent_to_agent.enabled
+    if not has_tools or not settings.tools.http:
+        what = (
+            "not needed: no tools are offered (outbound.enabled or tools.agentToAgent.enabled, "
+            "and tools.http)"
+        )
         return Step("plugin", is_done=True, what=what)
     if wiring.is_complete:
         return Step("plugin", is_done=True, what=f"{PLUGIN_ID} is loaded from {FOLDER}")

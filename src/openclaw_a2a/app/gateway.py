@@ -25,6 +25,7 @@ from openclaw_a2a.inbound.health import Health
 from openclaw_a2a.inbound.http import Exchange, Receive, Scope, Send
 from openclaw_a2a.inbound.identity import Callers
 from openclaw_a2a.inbound.operator import PREFIX, OperatorDoor
+from openclaw_a2a.inbound.operator_calls import CallPages
 from openclaw_a2a.inbound.operator_deliveries import DeliveryPages
 from openclaw_a2a.inbound.operator_token import make_token
 from openclaw_a2a.inbound.patience import Patience
@@ -275,6 +276,7 @@ class Gateway:
         door = OperatorDoor(self._operator_token, own_hosts=hosts, patience=self._patience)
         ApprovalPages(self._asking).add_to(door)
         DeliveryPages(self.push.boxes).add_to(door)
+        CallPages(lambda: None if self._calls is None else self._calls.desk).add_to(door)
         return door
 
     def _listen(self) -> None:

@@ -205,7 +205,7 @@ def ask_as_plugin(options: JsonObject) -> Answer:
 
 
 _AGAIN = "make a new one with: openclaw-a2a connect openclaw"
-_OFFER = "set outbound.enabled and restart the gateway"
+_OFFER = "set outbound.enabled or tools.agentToAgent.enabled, and restart the gateway"
 
 
 class _ListedTool(msgspec.Struct, frozen=True):

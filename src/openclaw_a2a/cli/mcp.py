@@ -24,7 +24,10 @@ _NO_TOKEN = {
     "code": "usage",
     "nextStep": "Make one where it runs: openclaw-a2a token create --tool NAME",
 }
-_TURN_ON = "Set outbound.enabled to true in the settings, then check: openclaw-a2a config check"
+_TURN_ON = (
+    "Set outbound.enabled or tools.agentToAgent.enabled to true in the settings, "
+    "then check: openclaw-a2a config check"
+)
 
 
 def mcp(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from openclaw_a2a.inbound.operator import OperatorDoor, OperatorRequest
+from openclaw_a2a.model.call import KIND as CALL
 from openclaw_a2a.model.delivery import Delivery, DeliveryId, DeliveryState
 from openclaw_a2a.model.errors import DeliveryNotFound
 from openclaw_a2a.model.ids import TaskId
@@ -89,10 +90,17 @@ def show_delivery(delivery: Delivery) -> ShownDelivery:
         id=delivery.id,
         kind=delivery.kind,
         state=delivery.state,
-        to=_decoder.decode(delivery.body).host if delivery.kind == KIND else "",
+        to=_receiver(delivery),
         task_id=delivery.task_id,
         attempts=delivery.attempts,
         reason=delivery.reason,
         next_at=delivery.next_at if is_waiting else None,
         updated_at=delivery.updated_at,
     )
+
+
+def _receiver(delivery: Delivery) -> str:
+    """Whom a delivery is for, as far as the operator may see it."""
+    if delivery.kind == KIND:
+        return _decoder.decode(delivery.body).host
+    return f"{delivery.kind} {delivery.body.decode()}" if delivery.kind == CALL else ""

@@ -24,6 +24,7 @@ from openclaw_a2a.tools.updates import run_and_show, stop
 from openclaw_a2a.wire.errors import FAULT_MESSAGE, http_status
 from openclaw_a2a.wire.sse import comment, frame
 
+_NO_TOOLS = "none; see outbound.enabled and tools.agentToAgent.enabled in the settings"
 TOOLS = "/tools"
 RESULTS = "/results/"
 Message = MutableMapping[str, Any]
@@ -181,7 +182,7 @@ class ToolPages:
         if exchange.method != "POST":
             raise RouteNotFound(f"there is no {exchange.method} here; call a tool with POST")
         if tool is None:
-            known = ", ".join(self._table.names) or "none; see outbound.enabled in the settings"
+            known = ", ".join(self._table.names) or _NO_TOOLS
             raise RouteNotFound(f"there is no tool {name[:80]!r}; there are: {known}")
         return tool
 
