@@ -77,7 +77,9 @@ class CallerChains:
         self._caller_of = Callers(room)
 
     def said_with(self, caller: ToolCaller) -> JsonObject:
-        """The chain as it travels."""
+        """The chain as it travels; a program that calls is nobody's business elsewhere."""
+        if caller.session_key is None:
+            return {}
         return chain_metadata(self._chain(caller), self._room.host_id)
 
     def too_far(self, caller: ToolCaller) -> str | None:
