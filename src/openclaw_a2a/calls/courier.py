@@ -203,10 +203,13 @@ class CallCourier:
         return await self._hand_over(call, sink, note)
 
     async def _hand_over(self, call: Call, sink: SessionSink, note: SessionNote) -> Missed | None:
+        self.dealing.add(call.id)  # before it is there: the session may call at once
         try:
             result = await sink.hand_over(note)
         except AgentError as error:
-            return Missed(error.message)
+            result = Missed(error.message)
+        if not isinstance(result, NoteTaken):
+            self.dealing.discard(call.id)
         if isinstance(result, NoteTaken):
             await self._book.change(call.id, self._brought)
             self._spawn(self._see(call.id, sink, note))
