@@ -11,7 +11,15 @@ import msgspec
 import structlog
 
 from openclaw_a2a.model.errors import AgentUnavailable, GatewayError
-from openclaw_a2a.model.ids import AccountId, ContextId, MessageId, OwnerId, RunId, TaskId
+from openclaw_a2a.model.ids import (
+    AccountId,
+    ContextId,
+    JsonObject,
+    MessageId,
+    OwnerId,
+    RunId,
+    TaskId,
+)
 from openclaw_a2a.model.message import Message
 from openclaw_a2a.model.stored import RunOptions, RunRecord, StoredTask
 from openclaw_a2a.model.task import Task, TaskState, TaskStatus
@@ -155,11 +163,17 @@ class Engine:
 
     # ---------------------------------------------------------------- live tasks
 
-    def open_task(self, run: LiveRun) -> LiveTask:
+    def open_task(self, run: LiveRun, metadata: JsonObject | None = None) -> LiveTask:
         """Bring the task of a run to life; its first change creates it."""
         record, now = run.record, self.clock.now()
         status = TaskStatus(TaskState.SUBMITTED, timestamp=now)
-        task = Task(record.task_id, record.context_id, status, history=(record.message,))
+        task = Task(
+            record.task_id,
+            record.context_id,
+            status,
+            history=(record.message,),
+            metadata=metadata,
+        )
         journal = Journal.of_new(
             self.store, task, scope=record.scope, binding=record.binding, now=now
         )

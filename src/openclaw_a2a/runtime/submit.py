@@ -17,7 +17,7 @@ from openclaw_a2a.model.errors import (
     TaskTerminal,
     TaskUnbound,
 )
-from openclaw_a2a.model.ids import ContextId, SessionKey, TaskId
+from openclaw_a2a.model.ids import ContextId, JsonObject, SessionKey, TaskId
 from openclaw_a2a.model.links import why_not_public
 from openclaw_a2a.model.message import Message
 from openclaw_a2a.model.states import is_paused, is_terminal
@@ -33,14 +33,16 @@ from openclaw_a2a.runtime.view import TaskView
 
 
 class FromInside(msgspec.Struct, frozen=True):
-    """What is particular to a message by which an agent of this gateway starts a task.
+    """What is particular to a task that the gateway itself has a part in.
 
-    It comes with its own session, and with a record that is kept or not together with the task.
+    Its session is not the caller's. `keep` makes a record that is kept or not together with the
+    task; `metadata` is the task's own.
     """
 
     session_key: SessionKey
-    provenance: Provenance
-    keep: Callable[[TaskId], KeptRecord]
+    provenance: Provenance | None = None
+    keep: Callable[[TaskId], KeptRecord] | None = None
+    metadata: JsonObject | None = None
 
 
 class Send(msgspec.Struct, frozen=True):
@@ -110,17 +112,18 @@ def _start_task(engine: Engine, send: Send, rules: AccountRules, digest: bytes) 
     context_id = send.message.context_id or ContextId(engine.new_id())
     message = msgspec.structs.replace(send.message, context_id=context_id, task_id=task_id)
     binding = bind(rules, send.scope, message, now=now)
-    is_task = rules.is_task_generating or not send.is_blocking
+    is_task = rules.is_task_generating or not send.is_blocking or send.inside is not None
     options = RunOptions(send.accepted_output_modes, is_task)
     record = None
     if send.inside is not None:
         binding = msgspec.structs.replace(binding, session_key=send.inside.session_key)
         options = msgspec.structs.replace(options, provenance=send.inside.provenance)
-        record = send.inside.keep(task_id)
+        record = None if send.inside.keep is None else send.inside.keep(task_id)
     run = engine.new_run(send.scope, message, binding, rules=rules, options=options)
     commit = None
     if is_task:
-        live = run.live = engine.open_task(run)
+        metadata = None if send.inside is None else send.inside.metadata
+        live = run.live = engine.open_task(run, metadata)
         commit = live.opening = live.journal.open([live.initial_status()])
     submission = Submission(run.record, digest, now, commit, record=record)
     return _launch(engine, send, run, submission)
