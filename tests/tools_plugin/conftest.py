@@ -62,10 +62,12 @@ class Host:
         """The result of a call."""
         return await self.result_of(self.begin(params, **context))
 
-    def begin(self, params: Json, *, nameless: bool = False, **context: Json) -> int:
+    def begin(
+        self, params: Json, *, nameless: bool = False, tool: str = "remote_agent", **context: Json
+    ) -> int:
         """Begin a call; its id, which a nameless call does not tell the tool."""
         self._calls += 1
-        asked = {"name": "remote_agent", "context": context, "params": params, "nameless": nameless}
+        asked = {"name": tool, "context": context, "params": params, "nameless": nameless}
         self._say({"do": "call", "id": self._calls, **asked})
         return self._calls
 

@@ -182,3 +182,48 @@ async def test_a_large_result_arrives_whole(host, door) -> None:
     await host.register(url=door.url)
     result = await host.call({"action": "send"})
     assert len(result["details"]["raw"]["text"]) == 8_000_000
+
+
+ACCEPTED = {"status": "pending", "correlationId": "c", "taskId": "t"}
+CALL_RESULTS = [
+    ACCEPTED,
+    {"status": "error", "error": "loop: a is in the chain of calls already (a -> b -> a)"},
+    {"results": [], "aggregateConfidence": 0, "completedCount": 0, "totalCount": 0},
+]
+
+
+def offer(door, name: str) -> None:
+    [listed] = door.table["tools"]
+    door.table = {"tools": [{**listed, "name": name}]}
+
+
+async def test_what_calls_between_agents_answer_is_handed_on_as_it_is(host, door) -> None:
+    offer(door, "agent_call")
+    await host.register(url=door.url)
+    for result in CALL_RESULTS:
+        door.pieces = [frame("result", result)]
+        assert (await host.call({"agent": "b"}, tool="agent_call"))["details"] == result
+    assert {one["path"] for one in door.posts()} == {"/tools/agent_call"}
+
+
+async def test_a_call_between_agents_that_cannot_be_made_is_an_error_of_the_same_kind(
+    host, door
+) -> None:
+    offer(door, "agent_call")
+    await host.register(url=door.url)
+    for door.status, door.kind, door.pieces, _ in BAD_DAYS:
+        answer = (await host.call({"agent": "b"}, tool="agent_call"))["details"]
+        assert answer["status"] == "error"
+        assert "action" not in answer["error"]
+    door.status, door.kind, door.pieces = 404, JSON, [b'{"status": "no such page"}']
+    told = (await host.call({"agent": "b"}, tool="agent_call"))["details"]["error"]
+    assert "no openclaw-a2a gateway" in told
+
+
+async def test_whose_call_broke_off_is_told_that_the_answer_still_comes(host, door) -> None:
+    offer(door, "agent_call")
+    door.pieces = [b": open\n\n"]
+    await host.register(url=door.url)
+    broken = (await host.call({"agent": "b", "wait": True}, tool="agent_call"))["details"]
+    assert "broke off" in broken["error"]
+    assert "comes into this session" in broken["error"]

@@ -155,15 +155,22 @@ async function callTool({ name, params, config, context, signal, tell }) {
   try {
     response = await request(`/tools/${name}`, { config, signal, context, body: params ?? {} });
     const answer = await readAnswer(response, tell);
-    if (typeof answer?.ok === "boolean") return answer;
+    if (isResult(answer, response.statusCode)) return answer;
     return refusal(answer?.error, { url, status: response.statusCode, fail });
   } catch (error) {
-    if (signal?.aborted) return fail("the call was aborted", "aborted", AFTER_ABORT);
+    const after = name === ENVELOPED ? AFTER_SENDING : AFTER_CALLING;
+    if (signal?.aborted) return fail("the call was aborted", "aborted", after);
     if (error instanceof TokenUnreadable) return fail(error.message, "token_unreadable", CONNECT);
     const why = error.code ?? error.message;
-    if (response) return fail(`the gateway at ${url} broke off (${why})`, "broke_off", AFTER_BREAK);
+    if (response) return fail(`the gateway at ${url} broke off (${why})`, "broke_off", after);
     return fail(`no gateway answers at ${url} (${why})`, "gateway_unreachable", START);
   }
+}
+
+/** True for what tools answer: an envelope with `ok`, or what became of calls between agents. */
+function isResult(answer, status) {
+  if (typeof answer?.ok === "boolean") return true;
+  return status === 200 && (typeof answer?.status === "string" || Array.isArray(answer?.results));
 }
 
 /** What a door says that did not call the tool. */
@@ -180,15 +187,18 @@ function refusal(error, { url, status, fail }) {
 
 const START = "start it with: openclaw-a2a up; see what is wrong with: openclaw-a2a doctor";
 const CONNECT = "make a new token with: openclaw-a2a connect openclaw";
-const AFTER_ABORT = "the remote agent may still be at work: look with action status";
-const AFTER_BREAK =
+const ENVELOPED = "remote_agent";
+const AFTER_SENDING =
   "the remote agent may still be at work: look with action status and the continuation you have, " +
   "before you send again";
+const AFTER_CALLING = "if the call was accepted, its answer still comes into this session";
 
+/** What went wrong, in the words of the tool. */
 function failure({ name, params, message, reason, hint }) {
+  const told = `${message}; ${hint}`;
+  if (name !== ENVELOPED) return { status: "error", error: told };
   const action = typeof params?.action === "string" ? params.action : "unknown";
-  const details = { reason, hint };
-  const error = { code: "INTERNAL_ERROR", message: `${message}; ${hint}`, details };
+  const error = { code: "INTERNAL_ERROR", message: told, details: { reason, hint } };
   return { ok: false, operation: name, action, error };
 }
 
