@@ -39,13 +39,18 @@ class BatchRequest(msgspec.Struct, frozen=True):
 
 
 class Fields:
-    """Reads the members of a request and collects what is wrong with them."""
+    """Reads the members of a request and collects what is wrong with them.
 
-    def __init__(self, value: Json) -> None:
-        self.problems: list[str] = []
+    `place` is where they stand in the request; whoever reads members of members hands on the
+    list of problems.
+    """
+
+    def __init__(self, value: Json, place: str = "", problems: list[str] | None = None) -> None:
+        self.problems: list[str] = [] if problems is None else problems
+        self._place = f"{place}." if place else ""
         self._given = cast("JsonObject", value) if isinstance(value, dict) else {}
         if not isinstance(value, dict):
-            self.problems.append("the arguments must be an object")
+            self._wrong(f"{place or 'the input'} must be an object")
 
     def __contains__(self, name: str) -> bool:
         return self._given.get(name) is not None
@@ -54,41 +59,64 @@ class Fields:
         """The member as it came."""
         return self._given.get(name)
 
+    def inner(self, name: str) -> "Fields":
+        """The members of a member."""
+        return Fields(self._given.get(name), f"{self._place}{name}", self.problems)
+
     def name(self, name: str, read: Callable[[Json], _T], default: _T) -> _T:
         """A member that is a name of some kind."""
         try:
             return read(self._given.get(name))
         except BadName as error:
-            self.problems.append(str(error))
-            return default
+            return self._wrong(f"{self._place}{error}", default)
+
+    def text(self, name: str) -> str:
+        """A member that must say something."""
+        value = self._given.get(name)
+        if not isinstance(value, str) or not value.strip():
+            return self._wrong(f"{self._place}{name} must be a text that is not empty", "")
+        try:
+            value.encode()
+        except ValueError:
+            return self._wrong(f"{self._place}{name} has characters that cannot be written", "")
+        return value.strip()
+
+    def list(self, name: str, least: int, most: int) -> list[Json]:
+        """A member that is a list of a bounded length."""
+        value = self._given.get(name)
+        items = cast("list[Json]", value) if isinstance(value, list) else None
+        if items is None or not least <= len(items) <= most:
+            found = "" if items is None else f", not {len(items)}"
+            return self._wrong(f"{name} must be a list of {least} to {most}{found}", [])
+        return items
 
     def object(self, name: str) -> JsonObject:
         """A member that must be an object, small enough to be passed on."""
         value = self._given.get(name)
         if not isinstance(value, dict):
-            self.problems.append(f"{name} must be an object")
-            return {}
+            return self._wrong(f"{name} must be an object", {})
         found = cast("JsonObject", value)
-        size = len(json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode())
+        try:
+            size = len(json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode())
+        except (ValueError, RecursionError):
+            return self._wrong(f"{name} cannot be written as JSON", {})
         if size > MOST_INPUT:
-            self.problems.append(f"{name} has {size} bytes as JSON; the most are {MOST_INPUT}")
+            return self._wrong(f"{name} has {size} bytes as JSON; the most are {MOST_INPUT}", {})
         return found
 
     def flag(self, name: str, *, default: bool = False) -> bool:
         """A member that is true or false."""
-        value = self._given.get(name, default)
+        value = self._given.get(name)
         if value is None or isinstance(value, bool):
             return default if value is None else value
-        self.problems.append(f"{name} must be true or false")
-        return default
+        return self._wrong(f"{name} must be true or false", default)
 
     def choice(self, name: str, choices: tuple[str, ...]) -> str:
         """A member that is one of some words; the first of them when it is not given."""
         value = self._given.get(name)
         if value is None or value in choices:
             return choices[0] if value is None else cast("str", value)
-        self.problems.append(f"{name} must be one of {', '.join(choices)}")
-        return choices[0]
+        return self._wrong(f"{name} must be one of {', '.join(choices)}", choices[0])
 
     def number(self, name: str, least: float, most: float, *, default: float) -> float:
         """A member that is a number within bounds."""
@@ -96,22 +124,27 @@ class Fields:
         if value is None:
             return default
         if not is_number(value) or not least <= value <= most:
-            self.problems.append(f"{name} must be a number from {least:g} to {most:g}")
-            return default
+            where = f"{self._place}{name}"
+            return self._wrong(f"{where} must be a number from {least:g} to {most:g}", default)
         return value
+
+    def count(self, name: str, least: int, most: int, *, default: int) -> int:
+        """A member that is a whole number within bounds."""
+        value = self.number(name, least, most, default=default)
+        if value != int(value):
+            return self._wrong(f"{name} must be a whole number from {least} to {most}", default)
+        return int(value)
 
     def timeout_ms(self) -> int | None:
         """How long the caller wants to wait for the answer; None when it does not say."""
         if "timeout" in self and "timeoutSeconds" in self:
-            self.problems.append("give timeoutSeconds or timeout (in ms), not both")
-            return None
+            return self._wrong("give timeoutSeconds or timeout (in ms), not both", None)
         for name, factor in (("timeoutSeconds", 1000), ("timeout", 1)):
             value = self._given.get(name)
             if value is None:
                 continue
             if not is_number(value) or value < 0:
-                self.problems.append(f"{name} must be a number that is not negative")
-                return None
+                return self._wrong(f"{name} must be a number that is not negative", None)
             # Whoever asks for less than a millisecond wants an answer, not none.
             return math.ceil(min(value * factor, 1e12))
         return None
@@ -120,6 +153,11 @@ class Fields:
         """Raises BadCall when something was wrong."""
         if self.problems:
             raise BadCall(self.problems)
+
+    def _wrong(self, problem: str, instead: _T = None) -> _T:
+        """Note a problem and go on, so that the next ones are found too."""
+        self.problems.append(problem)
+        return instead
 
 
 def is_number(value: Json) -> bool:
@@ -148,13 +186,9 @@ def read_call(value: Json) -> CallRequest:
 def read_batch(value: Json) -> BatchRequest:
     """The calls in the arguments of `agent_call_batch`. Raises: BadCall."""
     fields = Fields(value)
-    calls = fields.raw("calls")
-    if not isinstance(calls, list):
-        fields.problems.append("calls must be a list of calls")
-        calls = []
-    found = cast("list[Json]", calls)
-    if len(found) > _MOST_CALLS:
-        fields.problems.append(f"calls has {len(found)} calls; the most are {_MOST_CALLS}")
-    at_once = fields.number("concurrency", 1, _MOST_CALLS, default=_USUAL_AT_ONCE)
+    request = BatchRequest(
+        calls=tuple(fields.list("calls", 0, _MOST_CALLS)),
+        at_once=fields.count("concurrency", 1, _MOST_CALLS, default=_USUAL_AT_ONCE),
+    )
     fields.check()
-    return BatchRequest(tuple(found), int(at_once))
+    return request
