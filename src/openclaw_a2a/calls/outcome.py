@@ -1,19 +1,16 @@
 """What came of a call, read from the callee's task."""
 
-import json
 from datetime import datetime
 
 import msgspec
 
 from openclaw_a2a.calls.reading import Reading, read_answer
 from openclaw_a2a.model.call import Call, CallStatus
-from openclaw_a2a.model.ids import Json
-from openclaw_a2a.model.message import Part
 from openclaw_a2a.model.states import is_terminal
 from openclaw_a2a.model.stored import StoredTask
-from openclaw_a2a.model.task import Task, TaskState
-from openclaw_a2a.runtime.output import OUTPUT_PREFIX
+from openclaw_a2a.model.task import TaskState
 from openclaw_a2a.runtime.view import TaskView
+from openclaw_a2a.runtime.words import last_words, status_words
 
 NOTHING_SAID = "the callee ended without an answer"
 NO_TASK = "the callee's task is gone"
@@ -51,29 +48,9 @@ def outcome_of(stored: StoredTask | None) -> Outcome:
         return Outcome(error=NO_TASK)
     task = TaskView.of_stored(stored).task()
     if task.status.state is not TaskState.COMPLETED:
-        return Outcome(error=_words(task) or _plain(task.status.state))
-    answer = read_answer(_last_words(task))
+        return Outcome(error=status_words(task) or _plain(task.status.state))
+    answer = read_answer(last_words(task))
     return Outcome(error=NOTHING_SAID) if answer is None else Outcome(answer)
-
-
-def _last_words(task: Task) -> str:
-    """The last text of the run; structured data counts as its JSON."""
-    spoken = [one for one in task.artifacts if one.artifact_id.startswith(OUTPUT_PREFIX)]
-    return next((text for one in reversed(spoken) if (text := _text(one.parts))), "")
-
-
-def _text(parts: tuple[Part, ...]) -> str:
-    """The text of parts that belong together; data only where there is no text."""
-    texts = [part.text for part in parts if part.text]
-    if "".join(texts).strip():
-        return "".join(texts)
-    data: list[Json] = [part.data for part in parts if part.data is not msgspec.UNSET]
-    return json.dumps(data[-1], ensure_ascii=False) if data else ""
-
-
-def _words(task: Task) -> str:
-    message = task.status.message
-    return "" if message is None else _text(message.parts).strip()
 
 
 def _plain(state: TaskState) -> str:
