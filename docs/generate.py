@@ -86,6 +86,7 @@ _DEFAULTS = {
     "agents.<agent>.tools.agentToAgent.allow": "all that take part",
     "agents.<agent>.cwd": "the gateway's",
     "openclaw.configPath": "where OpenClaw looks",
+    "opt.directory": "`objectives` in the data folder",
     "openclaw.url": "what OpenClaw's config says",
     "openclaw.token": "that of OpenClaw's config",
 }
@@ -138,7 +139,7 @@ class Key(msgspec.Struct, frozen=True):
 
 def settings_part(section: str) -> str:
     """The table of one section of the settings file."""
-    wanted = (section,) if section != "top" else ("$schema", "data", "outbound", "opt")
+    wanted = (section,) if section != "top" else ("$schema", "data", "outbound")
     keys = [key for key in _keys("", FileKeys) if _top(key.path) in wanted]
     return _settings_table(keys)
 
@@ -201,7 +202,7 @@ PARTS: dict[str, Callable[[], str]] = {
 }
 _SECTIONS = (
     *("top", "server", "store", "agents", "openclaw", "channels"),
-    *("tools", "responseRouting", "limits", "push", "retention", "lease", "log"),
+    *("tools", "responseRouting", "opt", "limits", "push", "retention", "lease", "log"),
 )
 
 

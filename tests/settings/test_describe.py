@@ -23,7 +23,7 @@ EXAMPLE = """{
   outbound: { enabled: true, targets: [] },
   tools:    { agentToAgent: { enabled: true, allow: ["*"], maxDepth: 3 } },
   responseRouting: { webhooks: { script: { url: "http://127.0.0.1:9/hook" } } },
-  opt:      { requireActivation: true },
+  opt:      { enabled: true, directory: "~/sessions", planner: "helper", tools: true },
 }"""
 
 
@@ -81,6 +81,8 @@ def test_the_schema_takes_the_example_and_refuses_what_loading_refuses() -> None
         {"agents": {"x": {"adapter": "echo", "skills": [{"name": "a", "input": {"q": {}}}]}}},
         {"agents": {"x": {"adapter": "echo", "tools": {"agentToAgent": {"alow": []}}}}},
         {"responseRouting": {"webhooks": {"x": {}}}},
+        {"opt": {"maxPlansPerObjective": 0}},
+        {"opt": {"plans": 1}},
     ):
         assert not schema.is_valid(wrong), wrong
 
@@ -96,7 +98,7 @@ def test_every_key_of_the_schema_is_a_setting(load) -> None:
             if "default" in member
         }
         for section, part in schema["properties"].items()
-        if section in {"server", "store", "limits", "retention", "lease", "log"}
+        if section in {"server", "store", "limits", "retention", "lease", "log", "opt"}
     }
     assert load(defaults).settings == load().settings
 

@@ -230,11 +230,6 @@ def test_agents_keep_the_options_of_their_adapter_untouched(load) -> None:
     assert (agent.adapter, agent.options) == ("command", options)
 
 
-def test_parts_of_later_versions_are_taken_with_a_warning(load) -> None:
-    warnings = load({"opt": {"y": 2}, "$schema": "s"}).warnings
-    assert [(one.path, one.keyword) for one in warnings] == [("opt", "unavailable")]
-
-
 def test_the_outbound_section_is_kept_as_it_was_written(load) -> None:
     section = {"enabled": True, "targets": [{"alias": "a", "baseUrl": "x"}], "no": ["such"]}
     loaded = load({"outbound": section}, environ={"OPENCLAW_A2A_OUTBOUND__TASK_HANDLES": "{n: 1}"})

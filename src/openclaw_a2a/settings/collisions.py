@@ -52,3 +52,8 @@ def check_stores(settings: Settings, report: Report) -> None:
             place = f"channels.a2a.accounts.{account.id}.taskStore.path"
             report.problem(place, f"{path} is already used by {owners[path]}", "collision")
         owners.setdefault(path, f"account {account.id}")
+    folder = Path(settings.opt.directory)
+    if settings.opt.enabled and folder in owners:
+        report.problem(
+            "opt.directory", f"{folder} is already used by {owners[folder]}", "collision"
+        )

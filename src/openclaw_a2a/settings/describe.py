@@ -63,6 +63,7 @@ def effective(settings: Settings) -> JsonObject:
         **outbound,
         "tools": _plain(settings.tools),
         "responseRouting": _plain(settings.response_routing),
+        "opt": _plain(settings.opt),
     }
 
 

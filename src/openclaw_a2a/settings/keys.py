@@ -13,6 +13,7 @@ from openclaw_a2a.settings.shape import (
     Limits,
     LogSettings,
     OriginRoutingPolicy,
+    PlanningSettings,
     PushSettings,
     ResponseRoutingSettings,
     RetentionSettings,
@@ -181,9 +182,7 @@ class FileKeys(Section, frozen=True):
     ] = msgspec.field(default_factory=dict)
     tools: ToolSettings = ToolSettings()
     response_routing: ResponseRoutingSettings = ResponseRoutingSettings()
-    opt: Annotated[JsonObject, Meta(description="Not available in this version.")] = msgspec.field(
-        default_factory=dict
-    )
+    opt: PlanningSettings = PlanningSettings()
 
 
 def names_of(kind: type[msgspec.Struct]) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """Loads the settings: reads the sources, checks everything, and reports every problem at once."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import TypeVar
@@ -28,6 +28,7 @@ from openclaw_a2a.settings.offer import Offer, offer_openclaw
 from openclaw_a2a.settings.openclaw import OpenClawFound
 from openclaw_a2a.settings.paths import base_url, clean_url, expand_path, is_loopback
 from openclaw_a2a.settings.peers import TokenReader, read_peers
+from openclaw_a2a.settings.planning import complete_planning
 from openclaw_a2a.settings.report import Report, is_list, is_object, kind_of
 from openclaw_a2a.settings.routing import complete_routing
 from openclaw_a2a.settings.shape import (
@@ -36,6 +37,7 @@ from openclaw_a2a.settings.shape import (
     LeaseSettings,
     Limits,
     LogSettings,
+    PlanningSettings,
     PushSettings,
     ResponseRoutingSettings,
     RetentionSettings,
@@ -239,8 +241,8 @@ class _Reader:
             outbound=self._object(self._values, "outbound"),
             tools=self._section(ToolSettings, "tools"),
             response_routing=self._routing(),
+            opt=self._planning(data, agents),
         )
-        self._note_later_parts()
         self._check_together(settings)
         return settings
 
@@ -256,9 +258,12 @@ class _Reader:
             section, environ=self._environ, folder=self._folder, report=self._report
         )
 
-    def _note_later_parts(self) -> None:
-        if self._object(self._values, "opt"):
-            self._report.warning("opt", "is not available in this version", "unavailable")
+    def _planning(self, data: Path, agents: Collection[AgentId]) -> PlanningSettings:
+        section = self._section(PlanningSettings, "opt")
+        given = self._path("opt.directory", section.directory) if section.directory else None
+        return complete_planning(
+            section, folder=given or data / "objectives", agents=agents, report=self._report
+        )
 
     def read_local(self) -> LocalGateway:
         """Where the gateway listens, and where it keeps its things."""

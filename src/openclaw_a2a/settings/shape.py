@@ -191,6 +191,36 @@ class ResponseRoutingSettings(Section, frozen=True):
     webhooks: dict[str, WebhookSettings] = {}
 
 
+class PlanningSettings(Section, frozen=True):
+    """Whether objectives, plans and their steps are kept, how many, and how they are carried out.
+
+    `directory` is complete in settings that were loaded.
+    """
+
+    enabled: Annotated[bool, Meta(description="Offer objectives, plans and their steps.")] = False
+    require_activation: Annotated[
+        bool, Meta(description="Only for callers that name the extension with their request.")
+    ] = True
+    directory: Annotated[
+        str, Meta(description="Folder of their files, where the store is json-file.")
+    ] = ""
+    max_plans_per_objective: Annotated[Count, Meta(description="Plans of one objective.")] = 10
+    max_tasks_per_plan: Annotated[Count, Meta(description="Steps of one plan.")] = 50
+    parallel: Annotated[
+        Count, Meta(description="Steps of one objective that run at the same time.")
+    ] = 4
+    retries: Annotated[
+        int, Meta(ge=0, le=1000, description="How often a step that failed is tried again.")
+    ] = 0
+    backoff_seconds: Annotated[
+        Wait, Meta(description="Pause before the first retry; it doubles with each.")
+    ] = 5.0
+    tools: Annotated[bool, Meta(description="Offer the tools with which agents plan.")] = False
+    planner: Annotated[
+        str, Meta(description="The agent that makes plans for objectives without any.")
+    ] = ""
+
+
 class LogSettings(Section, frozen=True):
     """What is written to the log, and how."""
 
@@ -282,6 +312,7 @@ class Settings(Section, frozen=True):
     outbound: JsonObject = {}
     tools: ToolSettings = NO_TOOLS
     response_routing: ResponseRoutingSettings = ResponseRoutingSettings()
+    opt: PlanningSettings = PlanningSettings()
 
     @property
     def default_account(self) -> Account:
