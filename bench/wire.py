@@ -196,7 +196,13 @@ class EventReader:
 class Target:
     """A server under load."""
 
-    def __init__(self, url: str, version: str, headers: list[str]):
+    def __init__(
+        self,
+        url: str,
+        version: str,
+        headers: list[str],
+        accept: str = "application/json, text/event-stream",
+    ):
         parts = urlsplit(url)
         self.host, self.port = parts.hostname or "127.0.0.1", parts.port or 80
         self.dialect = Dialect(version)
@@ -204,7 +210,7 @@ class Target:
             f"POST {parts.path or '/'} HTTP/1.1",
             f"Host: {self.host}:{self.port}",
             "Content-Type: application/json",
-            "Accept: application/json, text/event-stream",
+            f"Accept: {accept}",
             f"A2A-Version: {version}",
             *headers,
             "Content-Length: ",

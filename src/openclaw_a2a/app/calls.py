@@ -22,10 +22,10 @@ from openclaw_a2a.calls.placing import BUILT_IN_AGENT, CallRules, Placing, Routi
 from openclaw_a2a.calls.policy import CallPolicy
 from openclaw_a2a.inbound.push_courier import Poster
 from openclaw_a2a.model.call import KIND, Call, Route
-from openclaw_a2a.model.errors import AgentUnavailable, GatewayError, SettingsInvalid
+from openclaw_a2a.model.errors import GatewayError, SettingsInvalid
 from openclaw_a2a.model.ids import AgentId, JsonObject, SessionKey
 from openclaw_a2a.model.skill import Skill
-from openclaw_a2a.ports import Agent, Missed, SessionSink
+from openclaw_a2a.ports import Missed, SessionSink
 from openclaw_a2a.runtime.backoff import OutboxRules
 from openclaw_a2a.runtime.engine import Engine
 from openclaw_a2a.runtime.rounds import Round
@@ -145,32 +145,23 @@ class Hosts:
     """The agents whose hosts hold sessions that can be spoken to."""
 
     def __init__(self, agents: AgentRegistry) -> None:
-        self._agents = agents
+        found = [(name, agents.find(name)) for name in agents.ids]
+        self._sinks = {name: one for name, one in found if isinstance(one, SessionSink)}
 
     def find_sink(self, session_key: SessionKey) -> SessionSink | None:
         """Who can put something into a session: its own agent, else another in its host."""
-        sinks = [one for _, one in self._sinks()]
+        sinks = self._sinks.values()
         return next((one for one in sinks if one.holds(session_key)), next(iter(sinks), None))
 
     def agent_in(self, session_key: SessionKey) -> AgentId | None:
         """The agent of ours whose session in its host this is."""
-        return next((name for name, one in self._sinks() if one.holds(session_key)), None)
+        return next((name for name, one in self._sinks.items() if one.holds(session_key)), None)
 
     def session_there(self, agent_id: AgentId, session_key: SessionKey) -> SessionKey:
         """How the host of an agent calls a session of ours."""
-        agent = self._find(agent_id)
-        there = agent.host_session(session_key) if isinstance(agent, SessionSink) else None
+        sink = self._sinks.get(agent_id)
+        there = None if sink is None else sink.host_session(session_key)
         return there or session_key
-
-    def _sinks(self) -> list[tuple[AgentId, SessionSink]]:
-        agents = [(name, self._find(name)) for name in self._agents.ids]
-        return [(name, one) for name, one in agents if isinstance(one, SessionSink)]
-
-    def _find(self, agent_id: AgentId) -> Agent | None:
-        try:
-            return self._agents.find(agent_id)
-        except AgentUnavailable:
-            return None
 
 
 class Webhooks:

@@ -9,6 +9,7 @@ from openclaw_a2a.calls.chain import read_chain, why_not
 from openclaw_a2a.model.call import Call, Caller, CallId
 from openclaw_a2a.model.ids import AgentId, SessionKey
 from openclaw_a2a.model.stored import RunRecord
+from openclaw_a2a.model.turn import Binding
 from openclaw_a2a.runtime.engine import Engine
 
 HostSession = Callable[[AgentId, SessionKey], SessionKey]
@@ -80,11 +81,14 @@ class Lineage:
         """The run that is under way in a session, as far as it is one of ours."""
         for engine in self._engines:
             for run in engine.runs.values():
-                binding = run.record.binding
-                named = self._host_session(binding.agent_id, binding.session_key)
-                if session_key in (binding.session_key, named):
-                    return run.record
+                record = run.record
+                if record.is_started and self._is_in(session_key, record.binding):
+                    return record
         return None
+
+    def _is_in(self, session_key: SessionKey, binding: Binding) -> bool:
+        own = binding.session_key
+        return own == session_key or self._host_session(binding.agent_id, own) == session_key
 
     def _answered_in(self, session_key: SessionKey) -> Call | None:
         """The call whose answer the session is dealing with; of several the longest story."""
