@@ -227,3 +227,18 @@ async def test_whose_call_broke_off_is_told_that_the_answer_still_comes(host, do
     broken = (await host.call({"agent": "b", "wait": True}, tool="agent_call"))["details"]
     assert "broke off" in broken["error"]
     assert "comes into this session" in broken["error"]
+
+
+@pytest.mark.parametrize("name", ["objective_create", "plan_update", "objective_status"])
+async def test_what_planning_answers_is_handed_on_and_what_broke_off_is_looked_up(
+    host, door, name: str
+) -> None:
+    offer(door, name)
+    await host.register(url=door.url)
+    result = {"status": "ok", "objective": {"id": "obj-1"}}
+    door.pieces = [frame("result", result)]
+    assert (await host.call({"name": "Party"}, tool=name))["details"] == result
+    door.pieces = [b": open\n\n"]
+    broken = (await host.call({"name": "Party"}, tool=name))["details"]
+    assert broken["status"] == "error"
+    assert "look with objective_status" in broken["error"]

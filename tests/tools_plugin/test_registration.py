@@ -28,7 +28,11 @@ async def is_told(host, description: str) -> Json:
 
 
 async def test_every_tool_is_optional_and_has_its_exact_name(host) -> None:
-    names = ["remote_agent", "agent_call", "agent_call_batch", "debate_call", "agent_poll"]
+    names = [
+        "remote_agent",
+        *("agent_call", "agent_call_batch", "debate_call", "agent_poll"),
+        *("objective_create", "objective_update", "plan_create", "plan_update", "objective_status"),
+    ]
     for mode in ("full", "tool-discovery"):
         host.lines.clear()
         assert await host.register(mode, url="http://127.0.0.1:9") == [

@@ -158,7 +158,7 @@ async function callTool({ name, params, config, context, signal, tell }) {
     if (isResult(answer, response.statusCode)) return answer;
     return refusal(answer?.error, { url, status: response.statusCode, fail });
   } catch (error) {
-    const after = name === ENVELOPED ? AFTER_SENDING : AFTER_CALLING;
+    const after = afterBreak(name);
     if (signal?.aborted) return fail("the call was aborted", "aborted", after);
     if (error instanceof TokenUnreadable) return fail(error.message, "token_unreadable", CONNECT);
     const why = error.code ?? error.message;
@@ -167,7 +167,7 @@ async function callTool({ name, params, config, context, signal, tell }) {
   }
 }
 
-/** True for what tools answer: an envelope with `ok`, or what became of calls between agents. */
+/** True for what tools answer: an envelope with `ok`, or what became of calls and plans. */
 function isResult(answer, status) {
   if (typeof answer?.ok === "boolean") return true;
   return status === 200 && (typeof answer?.status === "string" || Array.isArray(answer?.results));
@@ -192,6 +192,13 @@ const AFTER_SENDING =
   "the remote agent may still be at work: look with action status and the continuation you have, " +
   "before you send again";
 const AFTER_CALLING = "if the call was accepted, its answer still comes into this session";
+const AFTER_PLANNING = "look with objective_status what was done, before you do it again";
+
+/** What to do about a call of which nobody knows whether it arrived. */
+function afterBreak(name) {
+  if (/^(objective|plan)_/.test(name)) return AFTER_PLANNING;
+  return name === ENVELOPED ? AFTER_SENDING : AFTER_CALLING;
+}
 
 /** What went wrong, in the words of the tool. */
 function failure({ name, params, message, reason, hint }) {
