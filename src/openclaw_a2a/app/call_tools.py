@@ -10,9 +10,10 @@ from openclaw_a2a.calls.names import agent_of
 from openclaw_a2a.calls.schema import BATCH_SCHEMA, CALL_SCHEMA, POLL_SCHEMA
 from openclaw_a2a.model.call import Caller
 from openclaw_a2a.model.ids import AgentId, Json, JsonObject, SessionKey
-from openclaw_a2a.tools.table import OnUpdate, RunTool, Tool, ToolCaller
+from openclaw_a2a.tools.table import OnUpdate, RunTool, Tool, ToolCaller, ignore_update
 from openclaw_a2a.tools.tokens import OPERATOR_NAME
 
+POLL = "agent_poll"
 _UNSAFE = re.compile(r"[^a-z0-9_-]+")
 _MOST_NAME = 64
 
@@ -41,13 +42,14 @@ def call_tools(room: CallRoom) -> list[Tool]:
             return await run(arguments, caller_of(caller))
 
         serving: RunTool = serve
-        return Tool(name, label, *words, serving)
+        told = ignore_update if name == POLL else desk.note_told
+        return Tool(name, label, *words, serving, told)
 
     return [
         made("agent_call", "Agent Call", (_CALL, CALL_SCHEMA), desk.agent_call),
         made("agent_call_batch", "Agent Calls", (_BATCH, BATCH_SCHEMA), desk.agent_call_batch),
         made("debate_call", "Debate", (_DEBATE, DEBATE_SCHEMA), desk.debate_call),
-        made("agent_poll", "Agent Poll", (_POLL, POLL_SCHEMA), desk.agent_poll),
+        made(POLL, "Agent Poll", (_POLL, POLL_SCHEMA), desk.agent_poll),
     ]
 
 

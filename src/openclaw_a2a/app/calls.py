@@ -67,12 +67,13 @@ class CallRoom:
         poster = push.own_poster(engine)
         parts.push_async_callback(poster.close)
         webhooks = settings.response_routing.webhooks
+        self._look_at = push.outbox(engine).look_at
         self._courier = CallCourier(
             engine,
             self._book,
             find_sink=self.hosts.find_sink,
             post=Webhooks(webhooks, poster).post if webhooks else None,
-            look_at=push.outbox(engine).look_at,
+            look_at=self._look_at,
         )
         self.lineage = Lineage(
             engines,
@@ -108,6 +109,8 @@ class CallRoom:
             is_brought = call.route is Route.SESSION and call.delivered_at is not None
             if is_brought and call.seen_at is None:
                 self._courier.watch_seen(call)
+            elif call.is_undelivered:
+                self._look_at(call.task_id)
         self._engine.spawn(self._sweep())
 
     def hang_up(self) -> None:

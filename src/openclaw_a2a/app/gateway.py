@@ -123,6 +123,8 @@ class Gateway:
         traceback: TracebackType | None,
     ) -> None:
         """Close the doors; what is unfinished stays in the store."""
+        if self._calls is not None:
+            self._calls.hang_up()
         self.streams.close_all()
         await self._parts.aclose()
 

@@ -1,19 +1,21 @@
 """Settles calls and brings what came of them to the callers, once each."""
 
-import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Generator, Iterable
+from contextlib import contextmanager, suppress
+from datetime import datetime, timedelta
 
 import msgspec
 import structlog
 
 from openclaw_a2a.calls.book import CallBook
+from openclaw_a2a.calls.line import Line, Lines
 from openclaw_a2a.calls.outcome import decide, outcome_of
 from openclaw_a2a.calls.telling import told
 from openclaw_a2a.model.call import KIND, Call, Caller, CallId, CallStatus, Route
 from openclaw_a2a.model.delivery import Delivery, delivery_id
 from openclaw_a2a.model.errors import AgentError
 from openclaw_a2a.model.ids import JsonObject, SessionKey, TaskId
+from openclaw_a2a.model.states import is_terminal
 from openclaw_a2a.model.stored import StoredTask
 from openclaw_a2a.ports import (
     Brought,
@@ -28,6 +30,9 @@ from openclaw_a2a.runtime.engine import Engine
 log = structlog.get_logger(__name__)
 
 SOURCE_TOOL = "agent_call"
+_A_MOMENT = timedelta(milliseconds=20)
+_BEFORE_AGAIN_S = 1.0
+"""A host that takes a note and loses it over and over is not kept busy with it."""
 FindSink = Callable[[SessionKey], SessionSink | None]
 PostInbox = Callable[[Call, JsonObject], Awaitable[Missed | None]]
 """Tells a caller without a session that its outcome lies ready; None when it was told."""
@@ -53,10 +58,12 @@ class CallCourier:
         self._now = engine.clock.now
         self._spawn = engine.spawn
         self._look_at = look_at
-        self._waiters: dict[CallId, asyncio.Future[Call]] = {}
-        """Callers on the line."""
+        self._clock = engine.clock
+        self._lines = Lines(engine.clock.now)
         self._under_way: set[CallId] = set()
         """Calls whose outcome is being brought right now."""
+        self._taken: list[CallId] = []
+        """Calls whose outcome is being taken by who asked for it."""
         self._fresh: set[CallId] = set()
         """Calls whose outcome was decided in this life and never brought by anybody."""
         self.dealing: set[CallId] = set()
@@ -89,26 +96,49 @@ class CallCourier:
         if call is None:  # it was forgotten, and with it whom to tell
             return Brought(delivery.cursor, is_sent=False, is_over=True)
         stored = await self._store.read_task(None, call.task_id)
-        if not call.is_settled:
-            call = await self.settle(call, stored) or call
+        call = await self.settle(call, stored) or self._book.find(call.id) or call
         if not call.is_settled:
             return Brought(delivery.cursor, is_sent=False, again_at=call.deadline)
-        if call.is_undelivered:
-            self._under_way.add(call.id)
-            try:
-                missed = await self._deliver(call, stored)
-            finally:
-                self._under_way.discard(call.id)
-            if missed is not None:
-                return missed
+        again_at = await self._yield_to_caller(call)
+        if again_at is not None:
+            return Brought(delivery.cursor, is_sent=False, again_at=again_at)
+        missed = await self._deliver_once(call.id, stored)
+        if missed is not None:
+            return missed
+        self._fresh.discard(call.id)
         cursor = delivery.cursor if stored is None else stored.head.sequence
         return Brought(cursor, is_sent=cursor != delivery.cursor, is_over=True)
+
+    async def _yield_to_caller(self, call: Call) -> datetime | None:
+        """When to look again, as long as the caller itself may hear or take the outcome."""
+        if call.id in self._taken:
+            return self._now() + _A_MOMENT
+        if call.route is not Route.WAITED or not call.is_undelivered:
+            return None
+        if self._lines.is_told(call.id):
+            await self._book.change(call.id, self.seen)
+        elif (told_by := self._lines.told_by(call.id)) > self._now():
+            return told_by
+        else:  # it hung up, or it lost an earlier life of this gateway
+            await self._book.change(call.id, self._unwaited)
+        self._lines.forget(call.id)
+        return None
+
+    async def _deliver_once(self, call_id: CallId, stored: StoredTask | None) -> Missed | None:
+        call = self._book.find(call_id)
+        if call is None or not call.is_undelivered:
+            return None
+        self._under_way.add(call.id)
+        try:
+            return await self._deliver(call, stored)
+        finally:
+            self._under_way.discard(call.id)
 
     # ---------------------------------------------------------------- settling
 
     async def settle(self, call: Call, stored: StoredTask | None) -> Call | None:
         """Decide the outcome of a call, if it can be decided now; the call as it is then."""
-        decided = decide(call, stored, self._now())
+        decided = None if call.is_settled else decide(call, stored, self._now())
         if decided is None:
             return None
         changed = await self._book.change(call.id, lambda known: self._settled(known, decided))
@@ -116,24 +146,17 @@ class CallCourier:
             self._fresh.add(call.id)
             log.info("call-settled", call_id=call.id, callee=call.callee, status=decided.value)
         settled = changed or self._book.find(call.id)
-        waiter = self._waiters.pop(call.id, None)
-        if settled is not None and waiter is not None and not waiter.done():
-            waiter.set_result(settled)
-        elif changed is not None and changed.route is Route.WAITED:
-            return await self._book.change(call.id, self._unwaited)  # who waited has left
+        if settled is not None:
+            self._lines.answer(settled)
         return settled
 
     def _settled(self, call: Call, status: CallStatus) -> Call | None:
         if call.is_settled:
             return None
         now, route = self._now(), call.route
-        waiter = self._waiters.get(call.id)
-        is_on_line = waiter is not None and not waiter.done()
-        if is_on_line and status is not CallStatus.TIMEOUT and route is not Route.NONE:
+        if route is not Route.NONE and self._lines.wants(call.id, status):
             route = Route.WAITED
         changed = msgspec.structs.replace(call, status=status, settled_at=now, route=route)
-        if route is Route.WAITED:
-            return msgspec.structs.replace(changed, delivered_at=now, seen_at=now)
         if route is Route.INBOX and self._post is None:
             return msgspec.structs.replace(changed, delivered_at=now)
         return changed
@@ -141,42 +164,63 @@ class CallCourier:
     async def take(self, call: Call, stored: StoredTask | None) -> Call:
         """The caller has asked for the outcome itself: then it needs no message any more."""
         decided = decide(call, stored, self._now())
+        is_ended = stored is None or is_terminal(stored.head.state)
 
         def edit(known: Call) -> Call | None:
             settled = known if decided is None else self._settled(known, decided) or known
-            is_late = call.id in self._under_way
-            return None if is_late or not settled.is_settled else self.seen(settled)
+            is_shown = is_ended or settled.status is CallStatus.TIMEOUT
+            is_late = call.id in self._under_way or not settled.is_settled
+            return None if is_late or not is_shown else self.seen(settled)
 
-        return await self._book.change(call.id, edit) or self._book.find(call.id) or call
+        self._taken.append(call.id)
+        try:
+            await self._book.change(call.id, edit)
+        finally:
+            self._taken.remove(call.id)
+        taken = self._book.find(call.id) or call
+        if taken.is_settled:
+            self._lines.answer(taken)  # who waits for it at the same time hears it as well
+        return taken
 
     def _unwaited(self, call: Call) -> Call:
         """The call as if nobody had waited for it."""
         route = Route.SESSION if self.can_reach(call.caller) else Route.INBOX
         brought_at = call.settled_at if route is Route.INBOX and self._post is None else None
-        return msgspec.structs.replace(call, route=route, delivered_at=brought_at, seen_at=None)
+        return msgspec.structs.replace(call, route=route, delivered_at=brought_at)
 
-    async def wait(self, call: Call) -> Call | None:
+    @contextmanager
+    def line(self, *, takes_timeouts: bool = False) -> Generator[Line]:
+        """A line for one tool; `takes_timeouts`: its result tells these, too.
+
+        Whoever leaves it by an exception has heard nothing of what was answered on it.
+        """
+        with self._lines.open(takes_timeouts=takes_timeouts) as line:
+            try:
+                yield line
+            except BaseException:
+                self._look_at_all(list(line.answered))
+                raise
+
+    async def wait(self, line: Line, call: Call) -> Call | None:
         """Stay on the line until the call is settled; None when the gateway stops before.
 
-        While somebody does, an answer goes to them and to nobody else.
+        While somebody does, an answer goes to them and to nobody else, unless they leave before
+        it was written out to them (`note_told`).
         """
-        if call.is_settled:
-            return call
-        waiter = self._waiters[call.id] = asyncio.get_running_loop().create_future()
-        try:
-            return await waiter
-        except asyncio.CancelledError:
-            if waiter.cancelled():  # by `hang_up`, and not the caller itself
-                return None
-            raise
-        finally:
-            if self._waiters.get(call.id) is waiter:
-                del self._waiters[call.id]
+        known = self._book.find(call.id) or call
+        return known if known.is_settled else await self._lines.wait(line, call.id)
+
+    def note_told(self, call_ids: Iterable[CallId]) -> None:
+        """The outcomes of these calls were written out to who waited for them."""
+        self._look_at_all(self._lines.note_told(call_ids))
+
+    def _look_at_all(self, call_ids: Iterable[CallId]) -> None:
+        for call in filter(None, map(self._book.find, call_ids)):
+            self._look_at(call.task_id)
 
     def hang_up(self) -> None:
         """The gateway stops: nobody waits any longer, and what comes is brought later."""
-        for waiter in list(self._waiters.values()):
-            waiter.cancel()
+        self._lines.cut()
 
     # ---------------------------------------------------------------- bringing
 
@@ -250,6 +294,7 @@ class CallCourier:
                 is_seen = await sink.until_seen(note)
                 changed = await self._book.change(call_id, self.seen if is_seen else _lost)
                 if changed is not None and not is_seen:
+                    await self._clock.sleep(_BEFORE_AGAIN_S)
                     self._look_at(changed.task_id)
         finally:
             self.dealing.discard(call_id)

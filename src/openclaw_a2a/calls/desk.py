@@ -11,6 +11,7 @@ from openclaw_a2a.calls.book import CallBook
 from openclaw_a2a.calls.courier import CallCourier
 from openclaw_a2a.calls.debate import Answer, Step
 from openclaw_a2a.calls.debate_request import DebateRequest, longest_ms, read_debate
+from openclaw_a2a.calls.line import Line
 from openclaw_a2a.calls.lineage import Lineage, Past
 from openclaw_a2a.calls.names import BadCall
 from openclaw_a2a.calls.outcome import outcome_of
@@ -18,7 +19,7 @@ from openclaw_a2a.calls.placing import Order, Part, Placing, session_of
 from openclaw_a2a.calls.policy import Refusal
 from openclaw_a2a.calls.request import CallRequest, Fields, read_batch, read_call
 from openclaw_a2a.calls.telling import as_answer, details, ids, polled, summed_up, times
-from openclaw_a2a.model.call import Call, Caller, CallId, Route
+from openclaw_a2a.model.call import Call, Caller, CallId, CallStatus, Route
 from openclaw_a2a.model.errors import GatewayError
 from openclaw_a2a.model.ids import AgentId, Json, JsonObject, SessionKey, TaskId
 from openclaw_a2a.model.states import is_terminal
@@ -64,9 +65,10 @@ class Calls:
             wanted = read_call(request)
         except BadCall as error:
             return self._invalid(caller, str(error))
-        return await self._call(caller, wanted)
+        with self._courier.line() as line:
+            return await self._call(caller, wanted, line)
 
-    async def _call(self, caller: Caller, wanted: CallRequest) -> JsonObject:
+    async def _call(self, caller: Caller, wanted: CallRequest, line: Line) -> JsonObject:
         past = self._lineage.past(caller)
         refusal = self._placing.refuse(caller, past, wanted.agent, wanted.skill, wanted.input)
         if refusal is not None:
@@ -80,7 +82,7 @@ class Calls:
         if not placed.timeout_ms:
             return {"status": "working", **ids(placed), **limit}
         if wanted.wait:
-            return {**await self._waited(placed), **limit}
+            return {**await self._waited(placed, line), **limit}
         return {"status": "pending", **ids(placed), **limit}
 
     async def _place(self, order: Order) -> Call | JsonObject:
@@ -92,13 +94,21 @@ class Calls:
         self._audit("call", order.caller, order.callee, order.skill)
         return call
 
-    async def _waited(self, call: Call) -> JsonObject:
+    async def _waited(self, call: Call, line: Line) -> JsonObject:
         """What the caller is told who stays on the line."""
-        settled = await self._courier.wait(call)
+        settled = await self._courier.wait(line, call)
         if settled is None or settled.route is not Route.WAITED:
             return {"status": "pending", **ids(call)}
+        if settled.status is CallStatus.TIMEOUT:
+            reason = f"no answer in {call.timeout_ms} ms"
+            return {"status": settled.status.value, "error": reason, **ids(settled)}
         outcome = outcome_of(await self._stored(settled))
         return {"status": settled.status.value, **details(outcome), **ids(settled)}
+
+    def note_told(self, result: JsonObject) -> None:
+        """A result of one of the tools was written out, with the outcomes that it tells."""
+        told = [result, *result.get("results", ())]
+        self._courier.note_told(CallId(str(one.get("correlationId"))) for one in told)
 
     # ---------------------------------------------------------------- agent_call_batch
 
@@ -110,27 +120,23 @@ class Calls:
             return self._invalid(caller, str(error))
         places = asyncio.Semaphore(batch.at_once)
 
-        async def make(number: int, given: Json) -> JsonObject:
+        async def make(number: int, given: Json, line: Line) -> JsonObject:
             async with places:
-                result = await self._call_in_batch(given, caller)
+                result = await self._call_in_batch(given, caller, line)
             shown = ("status", "output", "confidence", "error", "correlationId", "taskId")
             return {"index": number, **{key: result[key] for key in shown if key in result}}
 
-        async with asyncio.TaskGroup() as group:
-            made = [group.create_task(make(*one)) for one in enumerate(batch.calls)]
-        return summed_up([one.result() for one in made])
+        with self._courier.line(takes_timeouts=True) as line:
+            async with asyncio.TaskGroup() as group:
+                made = [group.create_task(make(*one, line)) for one in enumerate(batch.calls)]
+            return summed_up([one.result() for one in made])
 
-    async def _call_in_batch(self, given: Json, caller: Caller) -> JsonObject:
+    async def _call_in_batch(self, given: Json, caller: Caller, line: Line) -> JsonObject:
         try:
             wanted = read_call(given)
         except BadCall as error:
             return self._invalid(caller, str(error))
-        result = await self._call(caller, msgspec.structs.replace(wanted, wait=True))
-        call = self._book.find(CallId(str(result.get("correlationId"))))
-        if result["status"] == "pending" and call is not None:
-            # Whoever waits for all of them wants to know which one took too long.
-            return {**result, "status": "timeout", "error": f"no answer in {call.timeout_ms} ms"}
-        return result
+        return await self._call(caller, msgspec.structs.replace(wanted, wait=True), line)
 
     # ---------------------------------------------------------------- agent_poll
 
@@ -148,8 +154,9 @@ class Calls:
         if call is None or not (caller.is_operator or call.caller.is_same(caller)):
             return {"status": "error", "error": "there is no such call, or it is over for long"}
         stored = await self._stored(call)
-        is_ended = stored is None or is_terminal(stored.head.state)
-        if call.caller.is_same(caller):
+        is_coming = stored is None and call.task_id in self._engine.live
+        is_ended = not is_coming and (stored is None or is_terminal(stored.head.state))
+        if call.caller.is_same(caller) and not is_coming:
             call = await self._courier.take(call, stored)
         result = {**polled(call, outcome_of(stored) if is_ended else None), **ids(call)}
         return {**result, "times": await self._times(call, stored)}
@@ -173,7 +180,8 @@ class Calls:
             return placed
         if not debate.wait:
             return {"status": "pending", **ids(placed)}
-        waited = await self._waited(placed)
+        with self._courier.line() as line:
+            waited = await self._waited(placed, line)
         output = waited.get("output")
         return {**output, **ids(placed)} if isinstance(output, dict) else waited
 

@@ -53,7 +53,7 @@ def ids(call: Call) -> JsonObject:
 def polled(call: Call, outcome: Outcome | None) -> JsonObject:
     """What a caller is told who asks. An answer that came too late is told as one."""
     if outcome is None:
-        is_late = call.status is CallStatus.TIMEOUT
+        is_late = call.status in (CallStatus.TIMEOUT, CallStatus.DISCARDED)
         return {"status": "timeout"} if is_late else {"status": "working"}
     shown: JsonObject = {"status": outcome.status.value, **details(outcome)}
     return {**shown, "late": True} if call.status is CallStatus.TIMEOUT else shown

@@ -154,6 +154,7 @@ class ToolPages:
                 raise Draining(_BROKEN_OFF) from None
         if answer is not None:
             await _answer(exchange, msgspec.json.encode(answer))
+            tool.told(answer)
 
     async def read_result(self, exchange: Exchange, visit: Visit) -> None:
         """Tell some bytes of a kept result to whom it belongs. Raises: CallerError."""
@@ -194,6 +195,7 @@ class ToolPages:
         finally:
             await stop(beating)
         await line.send(frame(msgspec.json.encode(answer), event=b"result"), is_last=True)
+        tool.told(answer)
 
 
 class _Line:

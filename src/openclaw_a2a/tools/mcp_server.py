@@ -44,7 +44,9 @@ def build_server(
             return _result(_unknown(params.name, table))
         try:
             with admitted(caller):
-                return _result(await _run(tool, params.arguments or {}, context, caller))
+                answer = await _run(tool, params.arguments or {}, context, caller)
+                tool.told(answer)  # the library writes it out next, and tells nobody
+                return _result(answer)
         except Overloaded as error:
             return _result(_failure(tool.name, error.code, error.message))
 

@@ -23,6 +23,10 @@ OnUpdate = Callable[[JsonObject], None]
 RunTool = Callable[[Json, ToolCaller, OnUpdate], Awaitable[JsonObject]]
 
 
+def ignore_update(_update: JsonObject) -> None:
+    """For those who want nothing but the result."""
+
+
 class Tool(msgspec.Struct, frozen=True):
     """A tool. It answers every call with an object and raises nothing but a cancellation."""
 
@@ -31,6 +35,8 @@ class Tool(msgspec.Struct, frozen=True):
     description: str
     schema: JsonObject
     run: RunTool
+    told: OnUpdate = ignore_update
+    """Hears of a result once it was written out to the caller."""
 
     def listed(self) -> JsonObject:
         """How the tool is shown to whoever may call it."""
@@ -62,7 +68,3 @@ class ToolTable:
     def names(self) -> tuple[str, ...]:
         """The names, in the order of the table."""
         return tuple(self._tools)
-
-
-def ignore_update(_update: JsonObject) -> None:
-    """For callers who want the result only."""
