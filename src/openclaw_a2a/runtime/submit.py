@@ -55,6 +55,8 @@ class Send(msgspec.Struct, frozen=True):
     follow: Callable[[TaskId, int], Delivery] | None = None
     """Makes the delivery that tells somebody about the task, from a cursor on."""
     inside: "FromInside | None" = None
+    said: Message | None = None
+    """What the caller said, when the message was changed on its way here."""
 
 
 async def submit(engine: Engine, send: Send, rules: AccountRules) -> LiveRun | KnownRun:
@@ -65,14 +67,10 @@ async def submit(engine: Engine, send: Send, rules: AccountRules) -> LiveRun | K
     Raises: Draining, Overloaded, PartNotAccepted, InvalidParams, MessageIdConflict, TaskNotFound,
     ContextMismatch, TaskTerminal, TaskUnbound.
     """
-    if engine.is_draining:
-        raise Draining("the gateway is stopping; try again when it is back", retry_after_s=5)
-    message = send.message
-    check_parts(message, rules)
-    digest = body_hash(message)
-    known = await engine.store.read_known(send.scope, message.message_id, body_hash=digest)
+    known = await recall(engine, send, rules)
     if known is not None:
-        return KnownRun(known, send.scope, message.message_id)
+        return known
+    message, digest = send.message, _digest(send)
     if message.task_id is None:
         return _arriving(engine, send, digest) or _start_task(engine, send, rules, digest)
     async with engine.alone(message.task_id):
@@ -86,6 +84,23 @@ async def submit(engine: Engine, send: Send, rules: AccountRules) -> LiveRun | K
         if stored is None:
             raise TaskNotFound(f"there is no task {message.task_id}")
         return go_on(engine, send, rules, Continuation(stored, resume, digest))
+
+
+async def recall(engine: Engine, send: Send, rules: AccountRules) -> KnownRun | None:
+    """What is known of a message that was taken before; None when it may be taken in now.
+
+    Raises: Draining, PartNotAccepted, InvalidParams, MessageIdConflict.
+    """
+    if engine.is_draining:
+        raise Draining("the gateway is stopping; try again when it is back", retry_after_s=5)
+    check_parts(send.message, rules)
+    message_id = send.message.message_id
+    known = await engine.store.read_known(send.scope, message_id, body_hash=_digest(send))
+    return None if known is None else KnownRun(known, send.scope, message_id)
+
+
+def _digest(send: Send) -> bytes:
+    return body_hash(send.said or send.message)
 
 
 class Continuation(msgspec.Struct, frozen=True):
