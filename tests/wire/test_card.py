@@ -134,7 +134,7 @@ def test_the_old_members_of_a_hybrid_card(card: AgentCard):
         {
             "streaming": True,
             "pushNotifications": False,
-            "extensions": [{"uri": "urn:x"}],
+            "extensions": [{"uri": "urn:x", "required": False}],
             "extendedAgentCard": False,
             "stateTransitionHistory": False,
         }

@@ -1,5 +1,7 @@
 """The agent card: who an agent is and what it offers, in the 1.0 shape."""
 
+from msgspec import UNSET, UnsetType
+
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.model.message import Record
 
@@ -13,13 +15,13 @@ class AgentInterface(Record, frozen=True):
     tenant: str | None = None
 
 
-class AgentExtension(Record, frozen=True):
+class AgentExtension(Record, frozen=True, omit_defaults=False):
     """A protocol extension the agent offers."""
 
     uri: str
-    description: str | None = None
+    description: str | UnsetType = UNSET
     required: bool = False
-    params: JsonObject | None = None
+    params: JsonObject | UnsetType = UNSET
 
 
 class AgentCapabilities(Record, frozen=True, omit_defaults=False):
