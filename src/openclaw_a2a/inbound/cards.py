@@ -5,7 +5,7 @@ from collections.abc import Callable
 import msgspec
 
 from openclaw_a2a.inbound.http import Exchange
-from openclaw_a2a.model.card import AgentCapabilities, AgentCard, AgentInterface
+from openclaw_a2a.model.card import AgentCapabilities, AgentCard, AgentExtension, AgentInterface
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.model.profile import AgentProfile
 from openclaw_a2a.settings import Account
@@ -31,7 +31,13 @@ def described(account: Account, *profiles: AgentProfile | None) -> Account:
     return msgspec.structs.replace(account, **open_to_others)
 
 
-def build_card(account: Account, *, version: str, needs_token: bool) -> AgentCard:
+def build_card(
+    account: Account,
+    *,
+    version: str,
+    needs_token: bool,
+    extensions: tuple[AgentExtension, ...] = (),
+) -> AgentCard:
     """The card of an account."""
     rpc_url, rest_url = (
         account_url(account, account.json_rpc_path),
@@ -56,7 +62,9 @@ def build_card(account: Account, *, version: str, needs_token: bool) -> AgentCar
             AgentInterface(rpc_url, "JSONRPC", Wire.V03.value),
         ),
         capabilities=AgentCapabilities(
-            streaming=True, push_notifications=account.push_notifications
+            streaming=True,
+            push_notifications=account.push_notifications,
+            extensions=extensions,
         ),
         default_input_modes=account.default_input_modes,
         default_output_modes=account.default_output_modes,

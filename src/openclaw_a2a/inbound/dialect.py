@@ -24,6 +24,8 @@ KEPT_BYTES = 8 * 1024 * 1024
 _ENTRY_BYTES = 256
 """What keeping a result costs besides its bytes."""
 
+MakeId = Callable[[], str]
+
 _ALL = 2**31 - 1
 """0.3 has no pages of push configurations."""
 
@@ -37,8 +39,8 @@ class Dialect(Protocol):
     push_path: str
     """Where the address of a new push configuration stands."""
 
-    def decode_send(self, params: bytes) -> SendRequest:
-        """The parameters of a send."""
+    def decode_send(self, params: bytes, *, make_message_id: MakeId | None = None) -> SendRequest:
+        """The parameters of a send. A missing message id is made, or refused without a maker."""
         ...
 
     def decode_get(self, params: bytes) -> GetRequest:
@@ -90,9 +92,9 @@ class DialectV1:
     streams_early_errors = False
     push_path = "url"
 
-    def decode_send(self, params: bytes) -> SendRequest:
+    def decode_send(self, params: bytes, *, make_message_id: MakeId | None = None) -> SendRequest:
         """The parameters of SendMessage."""
-        return v1.decode_send(params)
+        return v1.decode_send(params, make_message_id=make_message_id)
 
     def decode_get(self, params: bytes) -> GetRequest:
         """The parameters of GetTask."""
@@ -150,9 +152,9 @@ class DialectV03:
     def __init__(self) -> None:
         self._transcode = remember(v03.transcode, most_bytes=KEPT_BYTES)
 
-    def decode_send(self, params: bytes) -> SendRequest:
+    def decode_send(self, params: bytes, *, make_message_id: MakeId | None = None) -> SendRequest:
         """The parameters of message/send and message/stream."""
-        return v03.decode_send(params)
+        return v03.decode_send(params, make_message_id=make_message_id)
 
     def decode_get(self, params: bytes) -> GetRequest:
         """The parameters of tasks/get."""

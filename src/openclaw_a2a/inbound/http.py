@@ -20,7 +20,17 @@ CLOSE = (b"connection", b"close")
 class Exchange:
     """One request and the way to answer it."""
 
-    __slots__ = ("headers", "is_begun", "is_read", "method", "path", "receive", "scope", "send")
+    __slots__ = (
+        "echoes",
+        "headers",
+        "is_begun",
+        "is_read",
+        "method",
+        "path",
+        "receive",
+        "scope",
+        "send",
+    )
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.scope = scope
@@ -29,6 +39,8 @@ class Exchange:
         self.headers: Headers = dict(scope["headers"])
         self.method: str = scope["method"]
         self.path: str = scope["path"]
+        self.echoes: list[tuple[bytes, bytes]] = []
+        """Headers that every answer carries, because of what the request said."""
         self.is_begun = False
         """True when status and headers are out."""
         self.is_read = False
@@ -38,6 +50,13 @@ class Exchange:
         """A header's value, by its lower-case name."""
         value = self.headers.get(name)
         return None if value is None else value.decode("latin-1")
+
+    def listed(self, name: bytes) -> list[str]:
+        """The items of a comma-separated header, which may come in several lines."""
+        if name not in self.headers:
+            return []
+        lines = [value.decode("latin-1") for key, value in self.scope["headers"] if key == name]
+        return [item.strip() for item in ",".join(lines).split(",") if item.strip()]
 
     def query(self) -> dict[str, str]:
         """The query parameters; the last of each name counts."""
@@ -137,6 +156,8 @@ class Exchange:
         end that we know, and nothing else can be said before it.
         """
         self.is_begun = True
+        if self.echoes:
+            headers = [*headers, *self.echoes]
         if not self.is_read and self.has_body():
             headers = [*headers, CLOSE]
         await self.send({"type": "http.response.start", "status": status, "headers": headers})

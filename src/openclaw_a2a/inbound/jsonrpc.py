@@ -4,19 +4,17 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from openclaw_a2a.inbound import listing, operations
+from openclaw_a2a.inbound import listing, operations, opt_rpc
 from openclaw_a2a.inbound.dialect import Dialect, DialectV03, DialectV1
 from openclaw_a2a.inbound.door import Door
 from openclaw_a2a.inbound.http import Exchange
 from openclaw_a2a.inbound.identity import CHALLENGE
-from openclaw_a2a.inbound.streams import Coming, Stream
+from openclaw_a2a.inbound.streams import Coming, Stream, last_event_id
 from openclaw_a2a.model.errors import (
     GatewayError,
     GatewayFault,
-    InvalidParams,
     MethodNotFound,
     Overloaded,
-    Problem,
     PushNotSupported,
     TaskNotCancelable,
     Unauthenticated,
@@ -33,6 +31,7 @@ from openclaw_a2a.wire.jsonrpc import (
     encode_error,
     encode_result,
 )
+from openclaw_a2a.wire.requests import SendRequest
 from openclaw_a2a.wire.versions import Wire, pick_wire, read_version
 
 log = structlog.get_logger(__name__)
@@ -76,6 +75,11 @@ async def serve(exchange: Exchange, door: Door) -> None:
         exchange.check_json()
         envelope = decode_envelope(await door.read_body(exchange))
         request_id = envelope.id
+        planned = opt_rpc.find(exchange, door, scope, envelope)
+        if planned is not None:
+            wire = planned.wire
+            await planned.serve()
+            return
         call = Call(exchange, door, scope, envelope)
         wire = call.dialect.wire
         await _METHODS[envelope.method](call)
@@ -111,34 +115,29 @@ def error_headers(error: GatewayError) -> list[tuple[bytes, bytes]]:
     return []
 
 
-def last_event_id(exchange: Exchange) -> int | None:
-    """Where a returning reader wants to go on. Raises: InvalidParams."""
-    said = exchange.header(b"last-event-id")
-    if said is None or not said.strip():
-        return None
-    text = said.strip()
-    if not (text.isascii() and text.isdigit() and len(text) < 19):
-        problem = Problem("Last-Event-ID", "must be the number of the last event you saw")
-        raise InvalidParams(f"Last-Event-ID {problem.message}", problems=(problem,))
-    return int(text)
-
-
 # ------------------------------------------------------------------------------- methods
 
 
 async def _send(call: Call) -> None:
-    request = call.dialect.decode_send(call.envelope.params)
-    result = await operations.send(call.door, call.scope, request)
+    request = _read_send(call)
+    planning = call.door.planning_of(call.exchange)
+    result = await operations.send(call.door, call.scope, request, planning=planning)
     await _answer(call, call.dialect.sent(result, request.history_length))
 
 
 async def _send_streaming(call: Call) -> None:
     async def opening() -> Stream | Coming:
-        request = call.dialect.decode_send(call.envelope.params)
-        cursor = last_event_id(call.exchange)
-        return await operations.send_streaming(call.door, call.scope, request, cursor=cursor)
+        request, cursor = _read_send(call), last_event_id(call.exchange)
+        planning = call.door.planning_of(call.exchange)
+        send = operations.send_streaming
+        return await send(call.door, call.scope, request, cursor=cursor, planning=planning)
 
     await call.door.streams.serve(call.exchange, opening, call)
+
+
+def _read_send(call: Call) -> SendRequest:
+    make_id = call.door.message_id_maker(call.exchange)
+    return call.dialect.decode_send(call.envelope.params, make_message_id=make_id)
 
 
 async def _subscribe(call: Call) -> None:

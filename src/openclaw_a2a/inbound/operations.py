@@ -3,8 +3,11 @@
 from collections.abc import Coroutine
 from typing import Any
 
+import msgspec
+
 from openclaw_a2a.calls.chain import METADATA_KEY, read_chain, why_not
 from openclaw_a2a.inbound.door import Door
+from openclaw_a2a.inbound.opt_desk import PlanningDoor, Taken
 from openclaw_a2a.inbound.push_configs import PushPage
 from openclaw_a2a.inbound.streams import Coming, Stream
 from openclaw_a2a.model.delivery import Delivery
@@ -20,7 +23,7 @@ from openclaw_a2a.runtime.cancel import cancel
 from openclaw_a2a.runtime.live import Answer, KnownRun, Refused, Shown
 from openclaw_a2a.runtime.run import LiveRun
 from openclaw_a2a.runtime.sent import first_of, outcome_of
-from openclaw_a2a.runtime.submit import Send, submit
+from openclaw_a2a.runtime.submit import Send, recall, submit
 from openclaw_a2a.runtime.turn import NOTHING_USABLE, is_usable
 from openclaw_a2a.wire import v1
 from openclaw_a2a.wire.requests import (
@@ -65,12 +68,17 @@ def check_tenant(tenant: str | None) -> None:
         raise InvalidParams(f"tenant {tenant[:80]!r} {problem.message}", problems=(problem,))
 
 
-async def send(door: Door, scope: Scope, request: SendRequest) -> bytes | Answer:
-    """Send a message; the task in its stored spelling, or a direct answer."""
+async def send(
+    door: Door, scope: Scope, request: SendRequest, *, planning: PlanningDoor | None = None
+) -> bytes | Answer:
+    """Send a message; the task in its stored spelling, or a direct answer.
+
+    With `planning` the message may belong to an objective.
+    """
     check_request(door, request)
     if not (door.rules.takes_empty or is_usable(request.message)):
         return await _nothing_usable(door, scope, request.message)
-    run = await _submit(door, scope, request)
+    run = await _submit(door, scope, request, planning)
     if not request.is_blocking:
         first = await first_of(door.engine, run)
         return first if isinstance(first, Answer) else encode_record(first.task)
@@ -83,7 +91,12 @@ async def send(door: Door, scope: Scope, request: SendRequest) -> bytes | Answer
 
 
 async def send_streaming(
-    door: Door, scope: Scope, request: SendRequest, *, cursor: int | None
+    door: Door,
+    scope: Scope,
+    request: SendRequest,
+    *,
+    cursor: int | None,
+    planning: PlanningDoor | None = None,
 ) -> Stream | Coming:
     """Send a message and follow what comes of it. The message is taken in when this returns.
 
@@ -92,7 +105,7 @@ async def send_streaming(
     check_request(door, request)
     if not (door.rules.takes_empty or is_usable(request.message)):
         return _whole(await _nothing_usable(door, scope, request.message))
-    run = await _submit(door, scope, request)
+    run = await _submit(door, scope, request, planning)
 
     async def coming() -> Stream:
         first = await first_of(door.engine, run)
@@ -174,33 +187,56 @@ async def remove_push(door: Door, scope: Scope, request: PushRequest) -> None:
 
 
 def _submit(
-    door: Door, scope: Scope, request: SendRequest
+    door: Door, scope: Scope, request: SendRequest, planning: PlanningDoor | None
 ) -> Coroutine[Any, Any, LiveRun | KnownRun]:
-    if request.push is not None:
-        return _submit_followed(door, scope, request, request.push)
     send = Send(scope, request.message, request.is_blocking, request.accepted_output_modes)
+    if planning is not None:
+        return _submit_planned(door, send, request.push, planning)
+    if request.push is not None:
+        return _submit_followed(door, send, request.push)
     return submit(door.engine, send, door.rules)
 
 
-async def _submit_followed(
-    door: Door, scope: Scope, request: SendRequest, wish: PushWish
+async def _submit_planned(
+    door: Door, send: Send, wish: PushWish | None, planning: PlanningDoor
 ) -> LiveRun | KnownRun:
+    """Take the message in where it belongs: into an objective, or nowhere in particular."""
+    known = await recall(door.engine, send, door.rules)
+    if known is None:
+        taken = await planning.take_message(send.message, send.scope, door.rules)
+        if taken is not None:
+            send = _inside(send, taken)
+    if wish is not None:
+        return await _submit_followed(door, send, wish)
+    return known or await submit(door.engine, send, door.rules)
+
+
+def _inside(send: Send, taken: Taken) -> Send:
+    message = taken.message
+    if taken.answers is not None:
+        message = msgspec.structs.replace(message, task_id=taken.answers)
+    return msgspec.structs.replace(
+        send, message=message, said=send.message, inside=taken.inside, follow=taken.follow
+    )
+
+
+async def _submit_followed(door: Door, send: Send, wish: PushWish) -> LiveRun | KnownRun:
     """Take the message in, together with the wish to be told about its task."""
     desk, followed = door.push_desk(), list[TaskId]()
-    if request.message.task_id is not None:
-        await desk.check_room(scope, request.message.task_id, wish)
+    if send.message.task_id is not None:
+        await desk.check_room(send.scope, send.message.task_id, wish)
 
     def follow(task_id: TaskId, cursor: int) -> Delivery:
         followed.append(task_id)
         return desk.delivery(wish, task_id, cursor)
 
-    modes = request.accepted_output_modes
-    send = Send(scope, request.message, request.is_blocking, modes, follow)
+    if send.follow is None:  # else somebody else is told with the task, and this one after it
+        send = msgspec.structs.replace(send, follow=follow)
     run = await submit(door.engine, send, door.rules)
-    if not followed:  # the message was taken before, perhaps without the wish
+    if not followed:  # or the message was taken before, perhaps without the wish
         first = await first_of(door.engine, run)
         if isinstance(first, Shown):
-            await desk.create(scope, first.task.id, wish)
+            await desk.create(send.scope, first.task.id, wish)
     return run
 
 

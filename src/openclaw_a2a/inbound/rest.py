@@ -5,10 +5,12 @@ from functools import partial
 
 import structlog
 
-from openclaw_a2a.inbound import listing, operations
+from openclaw_a2a.inbound import listing, operations, opt_rest
 from openclaw_a2a.inbound.door import Door
-from openclaw_a2a.inbound.http import A2A_JSON, Exchange
-from openclaw_a2a.inbound.jsonrpc import DIALECTS, error_headers, last_event_id
+from openclaw_a2a.inbound.http import Exchange
+from openclaw_a2a.inbound.jsonrpc import DIALECTS, error_headers
+from openclaw_a2a.inbound.streams import last_event_id
+from openclaw_a2a.inbound.visit import BARE, Visit
 from openclaw_a2a.model.errors import (
     GatewayError,
     GatewayFault,
@@ -16,12 +18,9 @@ from openclaw_a2a.model.errors import (
     UnsupportedOperation,
     VersionNotSupported,
 )
-from openclaw_a2a.model.ids import TaskId
-from openclaw_a2a.model.turn import Scope
-from openclaw_a2a.wire import errors, sse, v1
-from openclaw_a2a.wire.requests import PushRequest, TaskRequest
+from openclaw_a2a.wire import errors, v1
+from openclaw_a2a.wire.requests import PushRequest, SendRequest, TaskRequest
 from openclaw_a2a.wire.rest import decode_get_query, decode_list_query, decode_push_list_query
-from openclaw_a2a.wire.strict import check_json
 from openclaw_a2a.wire.versions import Wire, read_version
 
 log = structlog.get_logger(__name__)
@@ -30,25 +29,17 @@ _DIALECT = DIALECTS[Wire.V1]
 _ROOTS = frozenset({"message:send", "message:stream", "tasks", "extendedAgentCard"})
 
 
-class Visit:
-    """One HTTP+JSON request: who asks what at which door."""
-
-    __slots__ = ("door", "exchange", "scope", "task_id")
-
-    def __init__(self, exchange: Exchange, door: Door, scope: Scope, task_id: str) -> None:
-        self.exchange = exchange
-        self.door = door
-        self.scope = scope
-        self.task_id = TaskId(task_id)
-
-
 async def serve(exchange: Exchange, door: Door, path: str) -> None:
     """Answer one request; `path` is what follows the door's own path."""
     try:
         scope = door.admit(exchange)
         _check_version(exchange)
-        step, task_id = _find(exchange.method, path)
-        await step(Visit(exchange, door, scope, task_id))
+        segments = path.strip("/").split("/")
+        if segments[0] in opt_rest.ROOTS:
+            await opt_rest.serve(Visit(exchange, door, scope, ""), segments)
+        else:
+            step, task_id = _find(exchange.method, segments)
+            await step(Visit(exchange, door, scope, task_id))
     except GatewayError as error:
         await answer_error(exchange, error)
     except Exception:  # the edge of a request: whatever broke is ours, and told in one sentence
@@ -73,9 +64,8 @@ def _check_version(exchange: Exchange) -> None:
 Step = Callable[[Visit], Awaitable[None]]
 
 
-def _find(method: str, path: str) -> tuple[Step, str]:
+def _find(method: str, segments: list[str]) -> tuple[Step, str]:
     """What a method and path ask for. Raises: RouteNotFound, InvalidParams (a tenant)."""
-    segments = path.strip("/").split("/")
     if len(segments) > 1 and segments[0] not in _ROOTS:
         operations.check_tenant(segments[0])
     root, rest = segments[0], segments[1:]
@@ -87,6 +77,7 @@ def _find(method: str, path: str) -> tuple[Step, str]:
         found = _find_task(method, rest)
         if found is not None:
             return found
+    path = "/" + "/".join(segments)
     raise RouteNotFound(f"there is no {method} {path} here; see the agent card for the addresses")
 
 
@@ -108,52 +99,46 @@ def _find_push(method: str, rest: list[str]) -> tuple[Step, str] | None:
     return None if step is None else (lambda visit: step(visit, config_id), rest[0])
 
 
-async def _body(visit: Visit) -> bytes:
-    visit.exchange.check_json()
-    body = await visit.door.read_body(visit.exchange)
-    check_json(body)
-    return body
-
-
-async def _skip_body(visit: Visit) -> None:
-    """Read a body that says nothing to us, so that the connection can be used again."""
-    if visit.exchange.has_body():
-        await visit.door.read_body(visit.exchange)
-
-
 async def _send(visit: Visit) -> None:
-    request = _DIALECT.decode_send(await _body(visit))
-    result = await operations.send(visit.door, visit.scope, request)
-    await _answer(visit, _DIALECT.sent(result, request.history_length))
+    request = await _read_send(visit)
+    planning = visit.door.planning_of(visit.exchange)
+    result = await operations.send(visit.door, visit.scope, request, planning=planning)
+    await visit.answer(_DIALECT.sent(result, request.history_length))
 
 
 async def _send_streaming(visit: Visit) -> None:
-    request = _DIALECT.decode_send(await _body(visit))
+    request = await _read_send(visit)
     cursor = last_event_id(visit.exchange)
+    planning = visit.door.planning_of(visit.exchange)
     send = operations.send_streaming
-    opening = partial(send, visit.door, visit.scope, request, cursor=cursor)
-    await visit.door.streams.serve(visit.exchange, opening, _SPELLING)
+    opening = partial(send, visit.door, visit.scope, request, cursor=cursor, planning=planning)
+    await visit.door.streams.serve(visit.exchange, opening, BARE)
+
+
+async def _read_send(visit: Visit) -> SendRequest:
+    make_id = visit.door.message_id_maker(visit.exchange)
+    return _DIALECT.decode_send(await visit.body(), make_message_id=make_id)
 
 
 async def _list(visit: Visit) -> None:
     request = decode_list_query(visit.exchange.query())
-    await _answer(visit, await listing.list_tasks(visit.door, visit.scope, request))
+    await visit.answer(await listing.list_tasks(visit.door, visit.scope, request))
 
 
 async def _get(visit: Visit) -> None:
     request = decode_get_query({**visit.exchange.query(), "id": visit.task_id})
     body = await operations.get(visit.door, visit.scope, request)
-    await _answer(visit, _DIALECT.task(body, request.history_length))
+    await visit.answer(_DIALECT.task(body, request.history_length))
 
 
 async def _cancel(visit: Visit) -> None:
-    await _skip_body(visit)
+    await visit.skip_body()
     request = TaskRequest(id=visit.task_id)
-    await _answer(visit, await operations.cancel_task(visit.door, visit.scope, request))
+    await visit.answer(await operations.cancel_task(visit.door, visit.scope, request))
 
 
 async def _subscribe(visit: Visit) -> None:
-    await _skip_body(visit)
+    await visit.skip_body()
     opening = partial(
         operations.subscribe,
         visit.door,
@@ -162,62 +147,41 @@ async def _subscribe(visit: Visit) -> None:
         cursor=last_event_id(visit.exchange),
         allow_ended=False,
     )
-    await visit.door.streams.serve(visit.exchange, opening, _SPELLING)
+    await visit.door.streams.serve(visit.exchange, opening, BARE)
 
 
 async def _delete(visit: Visit) -> None:
     await operations.delete_task(visit.door, visit.scope, visit.task_id)
-    await _answer(visit, b"{}")
+    await visit.answer(b"{}")
 
 
 async def _create_push(visit: Visit, config_id: str) -> None:
     visit.door.push_desk()
-    wish = v1.decode_push_config(await _body(visit), task_id=visit.task_id)
+    wish = v1.decode_push_config(await visit.body(), task_id=visit.task_id)
     config = await operations.create_push(visit.door, visit.scope, wish)
-    await _answer(visit, _DIALECT.push(config))
+    await visit.answer(_DIALECT.push(config))
 
 
 async def _list_push(visit: Visit, config_id: str) -> None:
     request = decode_push_list_query(visit.exchange.query(), task_id=visit.task_id)
     page = await operations.list_push(visit.door, visit.scope, request)
-    await _answer(visit, _DIALECT.push_list(page))
+    await visit.answer(_DIALECT.push_list(page))
 
 
 async def _get_push(visit: Visit, config_id: str) -> None:
     request = PushRequest(task_id=visit.task_id, id=config_id)
-    await _answer(
-        visit, _DIALECT.push(await operations.find_push(visit.door, visit.scope, request))
-    )
+    config = await operations.find_push(visit.door, visit.scope, request)
+    await visit.answer(_DIALECT.push(config))
 
 
 async def _delete_push(visit: Visit, config_id: str) -> None:
     request = PushRequest(task_id=visit.task_id, id=config_id)
     await operations.remove_push(visit.door, visit.scope, request)
-    await _answer(visit, b"{}")
+    await visit.answer(b"{}")
 
 
 async def _extended_card(_visit: Visit) -> None:
     raise UnsupportedOperation("this agent has no extended card; its public card says everything")
-
-
-async def _answer(visit: Visit, body: bytes) -> None:
-    await visit.exchange.answer(200, body, media_type=A2A_JSON)
-
-
-class _Bare:
-    """Events without an envelope."""
-
-    def frame(self, sequence: int, body: bytes) -> bytes:
-        return sse.frame(body, sequence=sequence)
-
-    def fault(self, error: GatewayError) -> bytes:
-        return sse.frame(errors.rest_error(error)[1], event=b"error")
-
-    def streams_early(self, error: GatewayError) -> bool:
-        return False
-
-
-_SPELLING = _Bare()
 
 
 _AT_ROOT: dict[tuple[str, str], Step] = {

@@ -1,15 +1,14 @@
 """Server-sent events: frames from the journal, comments while nothing happens, an end in order."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
 import msgspec
 import structlog
 
 from openclaw_a2a.inbound.http import Exchange, Receive
-from openclaw_a2a.model.errors import GatewayError, Overloaded
-from openclaw_a2a.runtime.feed import Follower
+from openclaw_a2a.model.errors import GatewayError, InvalidParams, Overloaded, Problem
 from openclaw_a2a.wire import sse
 
 log = structlog.get_logger(__name__)
@@ -20,6 +19,37 @@ SSE_HEADERS = [
     (b"x-accel-buffering", b"no"),
 ]
 _KEEP_ALIVE = sse.comment("keep-alive")
+
+
+class Told(Protocol):
+    """One event of a stream: its number, and its stored body."""
+
+    @property
+    def sequence(self) -> int:
+        """Its number; a reader who comes back goes on after it."""
+        ...
+
+    @property
+    def body(self) -> bytes:
+        """What it says."""
+        ...
+
+
+class Follower(Protocol):
+    """Where a stream gets its events from."""
+
+    @property
+    def is_over(self) -> bool:
+        """True when nothing more is to come."""
+        ...
+
+    def stop(self) -> None:
+        """The reader is gone: whoever waits in `take` gets an answer at once."""
+        ...
+
+    async def take(self, wait_s: float) -> Sequence[Told]:
+        """The next events; empty when none came in time or nothing more is to come."""
+        ...
 
 
 class Stream(msgspec.Struct, frozen=True):
@@ -52,6 +82,18 @@ class Spelling(Protocol):
     def streams_early(self, error: GatewayError) -> bool:
         """True when even an error before the first event is told as an event."""
         ...
+
+
+def last_event_id(exchange: Exchange) -> int | None:
+    """Where a returning reader wants to go on. Raises: InvalidParams."""
+    said = exchange.header(b"last-event-id")
+    if said is None or not said.strip():
+        return None
+    text = said.strip()
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        problem = Problem("Last-Event-ID", "must be the number of the last event you saw")
+        raise InvalidParams(f"Last-Event-ID {problem.message}", problems=(problem,))
+    return int(text)
 
 
 class Streams:

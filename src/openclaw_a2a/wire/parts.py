@@ -22,7 +22,8 @@ _clean = Meta(max_length=MAX_ID_LENGTH, pattern=ID_PATTERN)
 RequiredMessageId = Annotated[MessageId, _filled]
 RequiredTaskId = Annotated[TaskId, _filled]
 RequiredId = Annotated[str, _filled]
-OptionalMessageId = Annotated[MessageId, _clean] | None
+PossibleMessageId = Annotated[MessageId, _clean]
+OptionalMessageId = PossibleMessageId | None
 OptionalTaskId = Annotated[TaskId, _clean] | None
 OptionalContextId = Annotated[ContextId, _clean] | None
 OptionalId = Annotated[str, _clean] | None

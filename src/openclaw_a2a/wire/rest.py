@@ -39,6 +39,22 @@ def decode_push_list_query(params: Mapping[str, str], *, task_id: str) -> PushLi
     return decode_push_list(_encode(members))
 
 
+def decode_plan_query(params: Mapping[str, str]) -> JsonObject:
+    """The query of a GET or DELETE of objectives and plans, as the params of their methods.
+
+    Raises: InvalidParams.
+    """
+    said = {
+        name: text
+        for name, text in params.items()
+        if name != "A2A-Version" and (text or name not in ("status", "pageToken"))
+    }
+    booleans = ("includePlans", "includeTasks", "cancel")
+    members = _typed(said, integers=("pageSize",), booleans=booleans)
+    _encode(members)
+    return members
+
+
 def _typed(
     params: Mapping[str, str], *, integers: tuple[str, ...], booleans: tuple[str, ...] = ()
 ) -> JsonObject:

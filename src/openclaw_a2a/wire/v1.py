@@ -1,13 +1,13 @@
 """A2A 1.0: params to requests, and tasks and messages to the bytes that answer them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import cast
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from openclaw_a2a.model.errors import Problem
-from openclaw_a2a.model.ids import Json, JsonObject, TaskId
+from openclaw_a2a.model.ids import Json, JsonObject, MessageId, TaskId
 from openclaw_a2a.model.message import Message, Part, Role
 from openclaw_a2a.model.push import PushConfig
 from openclaw_a2a.model.task import Task, TaskState
@@ -34,6 +34,7 @@ from openclaw_a2a.wire.v1_params import (
     PushParams,
     SendParams,
     TaskParams,
+    UnnamedSendParams,
 )
 from openclaw_a2a.wire.versions import METHODS_V1, Wire
 
@@ -46,23 +47,29 @@ _ONE_CONTENT = "must have exactly one of text, raw, url and data"
 _encode = msgspec.json.Encoder().encode
 
 
-def decode_send(params: bytes) -> SendRequest:
+def decode_send(params: bytes, *, make_message_id: Callable[[], str] | None = None) -> SendRequest:
     """The params of SendMessage and SendStreamingMessage.
+
+    A missing message id is made when there is a maker, and a problem otherwise.
 
     Raises:
         InvalidParams: with every problem.
         ParseFailed: they are not JSON.
     """
-    wanted = _send.decode(params)
+    shape = _unnamed_send if make_message_id else _send
+    wanted = shape.decode(params)
     given = wanted.message
     parts = _checked_parts(given.parts)
     if parts is None:
-        raise _send.refusal(params)
+        raise shape.refusal(params)
+    message_id = given.message_id
+    if make_message_id is not None and not message_id.strip():
+        message_id = MessageId(make_message_id())
     configuration = wanted.configuration or _no_configuration
     push = configuration.task_push_notification_config
     return SendRequest(
         message=Message(
-            given.message_id,
+            message_id,
             Role.USER,
             parts,
             given.context_id or None,
@@ -291,6 +298,7 @@ def _push_config(push: PushParams) -> PushWish:
 
 _no_configuration = Configuration()
 _send = Shape(SendParams, _part_problems)
+_unnamed_send = Shape(UnnamedSendParams, _part_problems)
 _get = Shape(GetParams)
 _list = Shape(ListParams)
 _task = Shape(TaskParams)

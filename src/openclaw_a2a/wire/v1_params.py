@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from openclaw_a2a.model.ids import JsonObject
+from openclaw_a2a.model.ids import JsonObject, MessageId
 from openclaw_a2a.model.message import Part
 from openclaw_a2a.model.task import TaskState
 from openclaw_a2a.wire.parts import (
@@ -16,6 +16,7 @@ from openclaw_a2a.wire.parts import (
     OptionalContextId,
     OptionalId,
     OptionalTaskId,
+    PossibleMessageId,
     RequiredId,
     RequiredMessageId,
     RequiredTaskId,
@@ -86,6 +87,18 @@ class SendParams(Params, frozen=True):
     configuration: Configuration | None = None
     metadata: JsonObject | None = None
     tenant: str | None = None
+
+
+class UnnamedMessageParams(MessageParams, frozen=True, kw_only=True):
+    """A message from a caller who may leave its id to us."""
+
+    message_id: PossibleMessageId = MessageId("")
+
+
+class UnnamedSendParams(SendParams, frozen=True, kw_only=True):
+    """SendMessage and SendStreamingMessage, where the message may have no id."""
+
+    message: UnnamedMessageParams
 
 
 class GetParams(Params, frozen=True):
