@@ -1,7 +1,8 @@
 """Pages for the person who runs the gateway: from its own machine, with the operator's token.
 
 A page is registered with its path (`{}` stands for one segment) and gets the request decoded;
-what it returns is the JSON answer, what it raises is told as `{"error": {code, message}}`.
+what it returns is the JSON answer (or a `Plain` one), what it raises is told as
+`{"error": {code, message}}`.
 """
 
 import hashlib
@@ -10,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable
 
 import msgspec
 
-from openclaw_a2a.inbound.http import Exchange
+from openclaw_a2a.inbound.http import JSON, Exchange
 from openclaw_a2a.inbound.identity import (
     CHALLENGE,
     check_names,
@@ -34,11 +35,28 @@ _MOST_BYTES = 64 * 1024
 
 
 class OperatorRequest(msgspec.Struct, frozen=True):
-    """What a page is asked: the segments that its path leaves open, the query, and the body."""
+    """What a page is asked: the segments that its path leaves open, the query, and the body.
+
+    `content` is the body of a page that takes anything, as it came.
+    """
 
     segments: tuple[str, ...]
     query: dict[str, str]
     body: JsonObject
+    content: bytes = b""
+
+
+class Plain(msgspec.Struct, frozen=True):
+    """An answer that is sent as it is."""
+
+    content: bytes
+    media_type: bytes
+
+
+class _Listed(msgspec.Struct, frozen=True):
+    pattern: tuple[str, ...]
+    page: "OperatorPage"
+    takes: int | None
 
 
 OperatorPage = Callable[[OperatorRequest], Awaitable[Json]]
@@ -51,24 +69,42 @@ class OperatorDoor:
         self._digest = None if token is None else hashlib.sha256(token.encode()).digest()
         self._own_hosts = loopback_hosts(own_hosts)
         self._patience = patience
-        self._pages: dict[tuple[str, int], list[tuple[tuple[str, ...], OperatorPage]]] = {}
+        self._pages: dict[tuple[str, int], list[_Listed]] = {}
 
-    def add_page(self, method: str, path: str, page: OperatorPage) -> None:
-        """Let a page answer at `/operator/...`, where `{}` is any one segment."""
+    def add_page(
+        self, method: str, path: str, page: OperatorPage, *, takes: int | None = None
+    ) -> None:
+        """Let a page answer at `/operator/...`, where `{}` is any one segment.
+
+        `takes` is for a page whose body need be no JSON: so many bytes at most.
+        """
         pattern = tuple(path.removeprefix(PREFIX).split("/"))
-        self._pages.setdefault((method, len(pattern)), []).append((pattern, page))
+        self._pages.setdefault((method, len(pattern)), []).append(_Listed(pattern, page, takes))
 
     async def serve(self, exchange: Exchange) -> None:
         """Answer one request."""
         try:
             self._check(exchange)
-            page, segments = self._find(exchange)
-            request = OperatorRequest(segments, exchange.query(), await self._body(exchange))
-            status, answer = 200, msgspec.json.encode(await page(request))
+            status, answer = 200, await self._answer(exchange)
         except GatewayError as error:
             status, answer = http_status(error, for_rpc=False), _fault(error)
         headers = [CHALLENGE] if status == http_status(Unauthenticated(""), for_rpc=False) else []
-        await exchange.answer(status, answer, headers=[(b"cache-control", b"no-store"), *headers])
+        await exchange.answer(
+            status,
+            answer.content,
+            media_type=answer.media_type,
+            headers=[(b"cache-control", b"no-store"), *headers],
+        )
+
+    async def _answer(self, exchange: Exchange) -> Plain:
+        listed, segments = self._find(exchange)
+        if listed.takes is None:
+            request = OperatorRequest(segments, exchange.query(), await self._body(exchange))
+        else:
+            content = await exchange.body(listed.takes, self._patience)
+            request = OperatorRequest(segments, exchange.query(), {}, content)
+        found = await listed.page(request)
+        return found if isinstance(found, Plain) else Plain(msgspec.json.encode(found), JSON)
 
     def _check(self, exchange: Exchange) -> None:
         if not is_from_here(exchange) or is_passed_on(exchange):
@@ -83,12 +119,12 @@ class OperatorDoor:
                 "this is not the operator's token; it is in the data folder of the gateway"
             )
 
-    def _find(self, exchange: Exchange) -> tuple[OperatorPage, tuple[str, ...]]:
+    def _find(self, exchange: Exchange) -> tuple[_Listed, tuple[str, ...]]:
         asked = exchange.path.removeprefix(PREFIX).split("/")
-        for pattern, page in self._pages.get((exchange.method, len(asked)), ()):
-            if all(want in ("{}", said) for want, said in zip(pattern, asked, strict=True)):
-                pairs = zip(pattern, asked, strict=True)
-                return page, tuple(said for want, said in pairs if want == "{}")
+        for listed in self._pages.get((exchange.method, len(asked)), ()):
+            if all(want in ("{}", said) for want, said in zip(listed.pattern, asked, strict=True)):
+                pairs = zip(listed.pattern, asked, strict=True)
+                return listed, tuple(said for want, said in pairs if want == "{}")
         raise RouteNotFound(f"there is no {exchange.method} {exchange.path[:200]} here")
 
     async def _body(self, exchange: Exchange) -> JsonObject:
@@ -102,8 +138,8 @@ class OperatorDoor:
             raise ParseFailed("the body is no JSON object; send one") from None
 
 
-def _fault(error: GatewayError) -> bytes:
+def _fault(error: GatewayError) -> Plain:
     told: JsonObject = {"code": error.code, "message": error.message}
     if error.details:
         told["details"] = error.details
-    return msgspec.json.encode({"error": told})
+    return Plain(msgspec.json.encode({"error": told}), JSON)

@@ -1,0 +1,143 @@
+"""The operator's pages of objectives: all of them, how far each is, and what can be done to it."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from openclaw_a2a.inbound.operator import OperatorDoor, OperatorPage, OperatorRequest, Plain
+from openclaw_a2a.model.errors import (
+    InvalidParams,
+    PlanItemNotFound,
+    Problem,
+    UnsupportedOperation,
+)
+from openclaw_a2a.model.ids import JsonObject
+
+USUAL = 20
+MOST = 1000
+"""How many objectives are listed: unless somebody asks for another number, and at most."""
+
+ACTIONS = ("run", "pause", "resume", "cancel")
+STATUSES = ("submitted", "planning", "working", "blocked", "completed", "failed", "canceled")
+MOST_BYTES = 64 * 1024 * 1024
+"""How large an objective may be that is brought in."""
+
+_LINES = b"application/jsonl"
+
+
+class ShowsObjectives(Protocol):
+    """Who keeps the objectives, for the person who may see all of them, whoever they belong to.
+
+    An objective is shown as `objectives/get` does, with `progress`, and with `principal` and
+    `account`: to whom it belongs.
+    """
+
+    async def listed(self, limit: int, status: str | None = None) -> tuple[list[JsonObject], int]:
+        """The newest objectives (with this status), the newest first, and how many there are.
+
+        Their plans may be left out.
+        """
+        ...
+
+    async def shown(self, objective_id: str) -> JsonObject | None:
+        """One objective with its plans and their tasks; None when there is none with this id."""
+        ...
+
+    async def act(self, objective_id: str, action: str) -> JsonObject:
+        """Have an objective run, paused, resumed or cancelled; how it is then.
+
+        Raises: PlanItemNotFound, StatusChangeNotAllowed.
+        """
+        ...
+
+    async def export(self, objective_id: str) -> bytes:
+        """Its log as JSONL. Raises: PlanItemNotFound."""
+        ...
+
+    async def take_in(self, jsonl: bytes) -> JsonObject:
+        """Take an objective from elsewhere by its log; how it is then.
+
+        Raises: InvalidParams (it is no such log, or the id is taken).
+        """
+        ...
+
+
+class ObjectivePages:
+    """Shows objectives and acts on them. `objectives` gives None while planning is off."""
+
+    def __init__(self, objectives: Callable[[], ShowsObjectives | None]) -> None:
+        self._objectives = objectives
+
+    def add_to(self, door: OperatorDoor) -> None:
+        """Open the pages."""
+        door.add_page("GET", "/operator/objectives", self.list)
+        door.add_page("POST", "/operator/objectives/import", self.take_in, takes=MOST_BYTES)
+        door.add_page("GET", "/operator/objectives/{}", self.show)
+        door.add_page("GET", "/operator/objectives/{}/export", self.export)
+        for action in ACTIONS:
+            door.add_page("POST", f"/operator/objectives/{{}}/{action}", self._acting(action))
+
+    async def list(self, request: OperatorRequest) -> JsonObject:
+        """The newest objectives without their plans; `limit` and `status` choose among them.
+
+        Raises: InvalidParams, UnsupportedOperation.
+        """
+        objectives, limit, status = self._open(), _read_limit(request), _read_status(request)
+        found, count = await objectives.listed(limit, status)
+        return {"objectives": [_without_plans(one) for one in found], "totalSize": count}
+
+    async def show(self, request: OperatorRequest) -> JsonObject:
+        """One objective with everything in it. Raises: PlanItemNotFound, UnsupportedOperation."""
+        [wanted] = request.segments
+        found = await self._open().shown(wanted)
+        if found is None:
+            raise PlanItemNotFound(
+                f"there is no objective {wanted[:80]}; list the objectives there are"
+            )
+        return found
+
+    async def export(self, request: OperatorRequest) -> Plain:
+        """The log of one objective. Raises: PlanItemNotFound, UnsupportedOperation."""
+        [wanted] = request.segments
+        return Plain(await self._open().export(wanted), _LINES)
+
+    async def take_in(self, request: OperatorRequest) -> JsonObject:
+        """Take an objective in. Raises: InvalidParams, UnsupportedOperation, BodyTooLarge."""
+        objectives = self._open()
+        if not request.content.strip():
+            raise _wrong("body", "is empty; send the lines that were exported")
+        return await objectives.take_in(request.content)
+
+    def _acting(self, action: str) -> OperatorPage:
+        async def act(request: OperatorRequest) -> JsonObject:
+            [wanted] = request.segments
+            return await self._open().act(wanted, action)
+
+        return act
+
+    def _open(self) -> ShowsObjectives:
+        objectives = self._objectives()
+        if objectives is None:
+            raise UnsupportedOperation("objectives are off; set opt.enabled to true")
+        return objectives
+
+
+def _without_plans(shown: JsonObject) -> JsonObject:
+    return {key: value for key, value in shown.items() if key != "plans"}
+
+
+def _read_limit(request: OperatorRequest) -> int:
+    text = request.query.get("limit", str(USUAL))
+    if text.isascii() and text.isdigit() and len(text) < 10 and 1 <= int(text) <= MOST:
+        return int(text)
+    raise _wrong("limit", f"must be a whole number from 1 to {MOST}")
+
+
+def _read_status(request: OperatorRequest) -> str | None:
+    status = request.query.get("status")
+    if status is None or status in STATUSES:
+        return status
+    raise _wrong("status", f"must be one of {', '.join(STATUSES)}")
+
+
+def _wrong(name: str, reason: str) -> InvalidParams:
+    return InvalidParams(f"{name}: {reason}", problems=(Problem(name, reason),))
