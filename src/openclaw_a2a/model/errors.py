@@ -21,6 +21,10 @@ GatewayError(message, details)          code      stable kebab-case name, search
     ApprovalOver                        it was decided already, or its time is over
     DeliveryNotFound                    there is no delivery with this id
     CallNotFound                        there is no call with this id
+    PlanItemNotFound                    there is no objective, plan or plan task with this id
+    StatusChangeNotAllowed              an objective, plan or plan task cannot go to this status
+    PlanLimitExceeded                   more plans or plan tasks than there may be
+    DependencyNotValid                  a dependency is unknown, or leads in a circle
     OutputNotAccepted                   the answer has content, none in an accepted output mode
     ExtendedCardNotConfigured           there is no extended card
     ExtensionRequired                   the card demands an extension the caller did not activate
@@ -194,6 +198,30 @@ class CallNotFound(CallerError):
     """There is no call with this id."""
 
     code = "call-not-found"
+
+
+class PlanItemNotFound(CallerError):
+    """There is no objective, plan or plan task with this id."""
+
+    code = "plan-item-not-found"
+
+
+class StatusChangeNotAllowed(CallerError):
+    """An objective, a plan or a plan task cannot go from its status to the one asked for."""
+
+    code = "status-change-not-allowed"
+
+
+class PlanLimitExceeded(CallerError):
+    """More plans in an objective, or tasks in a plan, than there may be."""
+
+    code = "plan-limit-exceeded"
+
+
+class DependencyNotValid(CallerError):
+    """A dependency of a plan or a plan task is unknown, or leads back to where it began."""
+
+    code = "dependency-not-valid"
 
 
 class OutputNotAccepted(CallerError):

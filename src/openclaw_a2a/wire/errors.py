@@ -29,7 +29,8 @@ class WireNames(msgspec.Struct, frozen=True):
 
     `v1` and `v03` are JSON-RPC codes, `http` is the status on HTTP+JSON and `grpc` its status
     name, `rpc_http` the status under which a JSON-RPC answer travels: 200, unless proxies and
-    clients must act on it. `reason` is what programs should look at.
+    clients must act on it. `reason` is what programs should look at. `legacy` is the code that
+    an older draft had for it; the details tell it.
     """
 
     v1: int
@@ -39,6 +40,7 @@ class WireNames(msgspec.Struct, frozen=True):
     reason: str
     domain: str = A2A_DOMAIN
     rpc_http: int = 200
+    legacy: int | None = None
 
 
 _Row = WireNames
@@ -72,6 +74,14 @@ TABLE: dict[type[GatewayError], WireNames] = {
     named.ApprovalOver: _Row(-32602, -32602, 409, _EARLY, "APPROVAL_OVER", _OURS),
     named.DeliveryNotFound: _Row(-32602, -32602, 404, "NOT_FOUND", "DELIVERY_NOT_FOUND", _OURS),
     named.CallNotFound: _Row(-32602, -32602, 404, "NOT_FOUND", "CALL_NOT_FOUND", _OURS),
+    named.PlanItemNotFound: _Row(
+        -32050, -32050, 404, "NOT_FOUND", "PLAN_ITEM_NOT_FOUND", _OURS, legacy=-32000
+    ),
+    named.StatusChangeNotAllowed: _Row(
+        -32051, -32051, 409, _EARLY, "STATUS_CHANGE_NOT_ALLOWED", _OURS, legacy=-32001
+    ),
+    named.PlanLimitExceeded: _Row(-32052, -32052, 400, _EARLY, "PLAN_LIMIT_EXCEEDED", _OURS),
+    named.DependencyNotValid: _Row(-32053, -32053, 400, _BAD, "DEPENDENCY_NOT_VALID", _OURS),
     named.OutputNotAccepted: _Row(-32005, -32005, 400, _BAD, "CONTENT_TYPE_NOT_SUPPORTED"),
     named.ExtendedCardNotConfigured: _Row(
         -32007, -32004, 400, _EARLY, "EXTENDED_AGENT_CARD_NOT_CONFIGURED"
@@ -121,7 +131,7 @@ def rpc_error(error: GatewayError, wire: Wire) -> bytes:
         body = {"code": names.v1, "message": _message(error), "data": _details(error, names)}
     else:
         body = {"code": names.v03, "message": _message(error)}
-        if data := _plain_details(error):
+        if data := _plain_details(error, names):
             body["data"] = data
     return _encode(body)
 
@@ -149,7 +159,7 @@ def _message(error: GatewayError) -> str:
 
 
 def _details(error: GatewayError, names: WireNames) -> list[JsonObject]:
-    metadata = {} if isinstance(error, GatewayFault) else error.details
+    metadata = {} if isinstance(error, GatewayFault) else _own_details(error, names)
     details: list[JsonObject] = [
         {
             "@type": _ERROR_INFO,
@@ -166,12 +176,16 @@ def _details(error: GatewayError, names: WireNames) -> list[JsonObject]:
     return details
 
 
-def _plain_details(error: GatewayError) -> JsonObject:
+def _plain_details(error: GatewayError, names: WireNames) -> JsonObject:
     if isinstance(error, GatewayFault):
         return {}
     if isinstance(error, InvalidParams) and error.problems:
         return {**error.details, "problems": error.problems}
-    return error.details
+    return _own_details(error, names)
+
+
+def _own_details(error: GatewayError, names: WireNames) -> JsonObject:
+    return error.details if names.legacy is None else {"legacyCode": names.legacy, **error.details}
 
 
 def _as_text(value: Json) -> str:

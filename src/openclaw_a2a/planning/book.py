@@ -1,0 +1,267 @@
+"""The objectives that are known: one change at a time each, durable before it is believed."""
+
+import asyncio
+import weakref
+from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import datetime
+
+import msgspec
+import structlog
+
+from openclaw_a2a.model.errors import GatewayError, StatusChangeNotAllowed, StoreUnavailable
+from openclaw_a2a.model.ids import TaskId
+from openclaw_a2a.model.turn import Scope
+from openclaw_a2a.planning.draft import Change, Occasion
+from openclaw_a2a.planning.journal import Operation, decode_line, encode_line
+from openclaw_a2a.planning.objects import Limits, Objective, ObjectiveId, PlanId
+from openclaw_a2a.planning.replay import replay
+from openclaw_a2a.planning.state import ObjectiveState, not_found
+from openclaw_a2a.ports import Store, StoredLog
+
+log = structlog.get_logger(__name__)
+
+KIND = "objective"
+"""The kind of logs that hold the journals of objectives."""
+
+_PAGE = 200
+_TRIES = 3
+Edit = Callable[[ObjectiveState, Occasion], Change]
+Heard = Callable[[Change], None]
+
+
+class Shelved(msgspec.Struct, frozen=True):
+    """What is remembered of an objective that is not loaded."""
+
+    objective: Objective
+    owner: Scope | None
+
+
+class ObjectiveBook:
+    """The objectives of one store. Those that were reached are read when somebody asks for them."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        now: Callable[[], datetime],
+        new_id: Callable[[], str],
+        limits: Limits,
+    ) -> None:
+        self._store = store
+        self._now = now
+        self._new_id = new_id
+        self._limits = limits
+        self._open: dict[ObjectiveId, ObjectiveState] = {}
+        self._plans: dict[PlanId, ObjectiveId] = {}
+        self._shelf: dict[ObjectiveId, Shelved] | None = None
+        """The objectives that are not loaded; None until somebody wants to see all."""
+        self._locks: weakref.WeakValueDictionary[ObjectiveId, asyncio.Lock] = (
+            weakref.WeakValueDictionary()
+        )
+        self._listeners: list[Heard] = []
+        self._news: dict[ObjectiveId, asyncio.Event] = {}
+
+    # ---------------------------------------------------------------- looking
+
+    async def load(self) -> None:
+        """Read the objectives that an earlier life left unfinished."""
+        after = ""
+        while page := await self._store.read_open_logs(KIND, after=after, limit=_PAGE):
+            for stored in page:
+                state = _replayed(stored)
+                if state is not None:
+                    self._note(state)
+            after = page[-1].id
+
+    def open(self) -> Iterator[ObjectiveState]:
+        """The objectives that are not archived, in the order of their making."""
+        return iter(sorted(self._open.values(), key=lambda one: one.objective.created_at))
+
+    async def find(self, objective_id: ObjectiveId) -> ObjectiveState:
+        """An objective. Raises: PlanItemNotFound."""
+        state = self._open.get(objective_id) or await self._read(objective_id)
+        if state is None:
+            raise not_found("objective", objective_id)
+        return state
+
+    async def find_plan(self, plan_id: PlanId) -> ObjectiveState:
+        """The objective that a plan belongs to. Raises: PlanItemNotFound."""
+        objective_id = self._plans.get(plan_id)
+        if objective_id is None:
+            await self._fill_shelf()
+            objective_id = self._plans.get(plan_id)
+        if objective_id is None:
+            raise not_found("plan", plan_id)
+        return await self.find(objective_id)
+
+    async def all(self) -> list[Shelved]:
+        """Every objective without its plans, the newest first."""
+        shelf = await self._fill_shelf()
+        loaded = {one.id: Shelved(one.objective, one.owner) for one in self._open.values()}
+        found = {**shelf, **loaded}.values()
+        return sorted(
+            found, key=lambda one: (one.objective.created_at, one.objective.id), reverse=True
+        )
+
+    async def lines(self, objective_id: ObjectiveId) -> list[bytes]:
+        """The journal of an objective, line by line. Raises: PlanItemNotFound."""
+        stored = await self._store.read_log(KIND, objective_id)
+        if stored is None:
+            raise not_found("objective", objective_id)
+        return [line.body for line in stored.lines]
+
+    async def operations(self, objective_id: ObjectiveId, after: int) -> AsyncIterator[Operation]:
+        """What happens to an objective after a number, for as long as it is there."""
+        while True:
+            news = self._news.setdefault(objective_id, asyncio.Event())
+            stored = await self._store.read_log(KIND, objective_id)
+            if stored is None:
+                return
+            for line in stored.lines:
+                if line.sequence > after:
+                    after = line.sequence
+                    yield decode_line(line.body)
+            await news.wait()
+
+    # ---------------------------------------------------------------- changing
+
+    def listen(self, heard: Heard) -> None:
+        """Have somebody told of every change, when it is durable."""
+        self._listeners.append(heard)
+
+    @property
+    def occasion(self) -> Occasion:
+        """What a change takes from outside, now."""
+        return Occasion(self._now(), self._new_id, self._limits)
+
+    async def create(self, change: Change) -> ObjectiveState:
+        """Keep a new objective. Raises: StatusChangeNotAllowed (its id is taken)."""
+        if not await self._append(change, after=0):
+            raise StatusChangeNotAllowed(f"There is an objective {change.state.id} already.")
+        return self._tell(change)
+
+    async def change(self, objective_id: ObjectiveId, edit: Edit) -> Change:
+        """Change an objective as `edit` says, which sees its newest state.
+
+        Raises: PlanItemNotFound, whatever `edit` raises, StoreUnavailable.
+        """
+        async with self._alone(objective_id):
+            for _ in range(_TRIES):
+                state = await self.find(objective_id)
+                change = edit(state, self.occasion)
+                if not change.operations:
+                    return change
+                if await self._append(change, after=state.seq):
+                    self._tell(change)
+                    return change
+                self._open.pop(objective_id, None)  # another process changed it: look again
+        raise StoreUnavailable(f"objective {objective_id} is changed by others all the time")
+
+    async def delete(self, objective_id: ObjectiveId) -> None:
+        """Forget an objective."""
+        async with self._alone(objective_id):
+            await self._store.drop_log(KIND, objective_id)
+            self._forget(objective_id)
+
+    async def take_in(self, lines: list[bytes]) -> ObjectiveState:
+        """Keep an objective from its journal. Raises: StatusChangeNotAllowed, PlanItemNotFound."""
+        replayed = replay(lines)
+        if replayed.state is None:
+            raise not_found("objective", "in these lines")
+        state = replayed.state
+        numbered = [_renumbered(line, number) for number, line in enumerate(lines, 1)]
+        is_kept = await self._store.append_log(
+            KIND, state.id, numbered, after=0, closes=state.is_archived
+        )
+        if not is_kept:
+            raise StatusChangeNotAllowed(f"There is an objective {state.id} already.")
+        kept = msgspec.structs.replace(state, seq=len(numbered))
+        return self._tell(Change(kept))
+
+    async def _append(self, change: Change, *, after: int) -> bool:
+        bodies = [encode_line(one).rstrip(b"\n") for one in change.operations]
+        archived = change.state.is_archived
+        return await self._store.append_log(
+            KIND, change.state.id, bodies, after=after, closes=archived, opens=not archived
+        )
+
+    def _tell(self, change: Change) -> ObjectiveState:
+        self._note(change.state)
+        for heard in self._listeners:
+            heard(change)
+        return change.state
+
+    def _note(self, state: ObjectiveState) -> None:
+        self._plans |= dict.fromkeys(state.plans, state.id)
+        if not state.is_archived:
+            self._open[state.id] = state
+        else:
+            self._open.pop(state.id, None)
+            if self._shelf is not None:
+                self._shelf[state.id] = Shelved(state.objective, state.owner)
+        self._ring(state.id)
+
+    def _ring(self, objective_id: ObjectiveId) -> None:
+        news = self._news.pop(objective_id, None)
+        if news is not None:
+            news.set()
+
+    def _forget(self, objective_id: ObjectiveId) -> None:
+        self._open.pop(objective_id, None)
+        if self._shelf is not None:
+            self._shelf.pop(objective_id, None)
+        self._plans = {one: owner for one, owner in self._plans.items() if owner != objective_id}
+        self._ring(objective_id)
+
+    async def _read(self, objective_id: ObjectiveId) -> ObjectiveState | None:
+        stored = await self._store.read_log(KIND, objective_id)
+        return None if stored is None else _replayed(stored)
+
+    async def _fill_shelf(self) -> dict[ObjectiveId, Shelved]:
+        """Read all that is not loaded, once."""
+        if self._shelf is not None:
+            return self._shelf
+        shelf: dict[ObjectiveId, Shelved] = {}
+        after = ""
+        while heads := await self._store.list_logs(KIND, after=after, limit=_PAGE):
+            for head in heads:
+                state = await self._read(ObjectiveId(head.id)) if head.is_closed else None
+                if state is not None:
+                    shelf[state.id] = Shelved(state.objective, state.owner)
+                    self._plans |= dict.fromkeys(state.plans, state.id)
+            after = heads[-1].id
+        self._shelf = shelf
+        return shelf
+
+    def _alone(self, objective_id: ObjectiveId) -> asyncio.Lock:
+        lock = self._locks.get(objective_id)
+        if lock is None:
+            lock = self._locks[objective_id] = asyncio.Lock()
+        return lock
+
+
+def task_of(state: ObjectiveState, task_id: str) -> TaskId | None:
+    """The A2A task behind a plan task's id, or behind its own."""
+    for task in state.tasks.values():
+        if task_id in (task.id, task.a2a_task_id):
+            return task.a2a_task_id
+    return None
+
+
+def _replayed(stored: StoredLog) -> ObjectiveState | None:
+    replayed = replay(line.body for line in stored.lines)
+    for problem in [*stored.broken, *(one.message for one in replayed.warnings)]:
+        log.warning("objective-journal-odd", objective_id=stored.id, reason=problem)
+    state = replayed.state
+    if state is None:
+        return None
+    # Others may have numbered their lines in their own way; what counts is where ours go on.
+    return msgspec.structs.replace(state, seq=stored.lines[-1].sequence)
+
+
+def _renumbered(line: bytes, number: int) -> bytes:
+    try:
+        operation = decode_line(line)
+    except GatewayError:
+        return line
+    return encode_line(msgspec.structs.replace(operation, seq=number)).rstrip(b"\n")

@@ -1,0 +1,151 @@
+"""What callers change about an objective: from state and params to operations, all or nothing."""
+
+from openclaw_a2a.model.errors import StatusChangeNotAllowed
+from openclaw_a2a.model.ids import TaskId
+from openclaw_a2a.planning.draft import Change, Draft, Occasion
+from openclaw_a2a.planning.journal import ObjectiveCreated, ObjectiveUpdated, PlanUpdated
+from openclaw_a2a.planning.objects import (
+    OBJECTIVE_CHANGES,
+    OBJECTIVE_PREFIX,
+    OVER,
+    ObjectiveId,
+    ObjectiveStatus,
+    PlanStatus,
+)
+from openclaw_a2a.planning.params import CreateObjective, DeleteObjective, UpdateObjective
+from openclaw_a2a.planning.rollup import cancel_objective, running_tasks, settle
+from openclaw_a2a.planning.state import ObjectiveState
+from openclaw_a2a.planning.statuses import check_step, not_allowed
+
+_NOT_HELD = frozenset(
+    {ObjectiveStatus.WORKING, ObjectiveStatus.COMPLETED, ObjectiveStatus.CANCELED}
+)
+
+
+def create_objective(
+    params: CreateObjective, occasion: Occasion, *, objective_id: ObjectiveId | None = None
+) -> Change:
+    """objectives/create, with an id of the caller's choice where it has one that is free."""
+    fact = ObjectiveCreated(
+        id=objective_id or ObjectiveId(OBJECTIVE_PREFIX + occasion.new_id()),
+        name=params.name,
+        description=params.description,
+        metadata=params.metadata or {},
+    )
+    return Draft.first(fact, occasion.now).done()
+
+
+def update_objective(state: ObjectiveState, params: UpdateObjective, occasion: Occasion) -> Change:
+    """objectives/update.
+
+    A status that is asked for is kept until somebody goes on: nothing begins in an objective that
+    was set back or blocked, whatever its plans do. With `working` it goes on, and so do the plans
+    that were blocked when it was stopped.
+
+    Raises:
+        StatusChangeNotAllowed: the table does not have the step.
+    """
+    draft = Draft.of(state, occasion.now)
+    status = None if params.status is state.objective.status else params.status
+    if status is not None:
+        check_step(OBJECTIVE_CHANGES, ("objective", state.id), state.objective.status, status)
+    draft.record(
+        ObjectiveUpdated(
+            state.id,
+            name=params.name,
+            description=params.description,
+            metadata=params.metadata,
+            status=status,
+            held=status is not None and status not in _NOT_HELD,
+        )
+    )
+    is_cancel = params.status is ObjectiveStatus.CANCELED
+    to_cancel = cancel_objective(draft) if is_cancel else ()
+    if status is ObjectiveStatus.WORKING and state.is_held:
+        _let_go_on(draft)
+    settle(draft)
+    return draft.done(to_cancel)
+
+
+def pause_objective(state: ObjectiveState, occasion: Occasion) -> Change:
+    """Block the objective until it is resumed; what runs ends, nothing begins.
+
+    One that has not begun keeps its status, and does not begin.
+
+    Raises:
+        StatusChangeNotAllowed: it has ended.
+    """
+    status, blocked = state.objective.status, ObjectiveStatus.BLOCKED
+    if status is ObjectiveStatus.SUBMITTED:
+        blocked = status
+    check_step(OBJECTIVE_CHANGES, ("objective", state.id), status, blocked)
+    draft = Draft.of(state, occasion.now)
+    draft.record(ObjectiveUpdated(state.id, status=blocked, held=True))
+    return draft.done()
+
+
+def resume_objective(state: ObjectiveState, occasion: Occasion) -> Change:
+    """Let an objective go on, with the plans that were blocked by hand; its plans say where it is.
+
+    Raises:
+        StatusChangeNotAllowed: it has ended.
+    """
+    working = ObjectiveStatus.WORKING
+    check_step(OBJECTIVE_CHANGES, ("objective", state.id), state.objective.status, working)
+    draft = Draft.of(state, occasion.now)
+    if state.is_held:
+        draft.record(ObjectiveUpdated(state.id, status=working))
+        _let_go_on(draft)
+    settle(draft)
+    return draft.done()
+
+
+def replan(state: ObjectiveState, occasion: Occasion) -> Change:
+    """objectives/replan: what was under way is blocked, and nothing begins until somebody goes on.
+
+    Raises:
+        StatusChangeNotAllowed: the objective is completed or canceled.
+    """
+    status, planning = state.objective.status, ObjectiveStatus.PLANNING
+    if status in OVER:
+        why = "it is over; make a new objective"
+        raise not_allowed(("objective", state.id), (status.value, planning.value), why)
+    draft = Draft.of(state, occasion.now)
+    for plan in list(draft.state.plans.values()):
+        is_blocked = plan.status is PlanStatus.BLOCKED
+        is_waiting = is_blocked and not state.unfinished_dependencies(plan)
+        if plan.status is PlanStatus.WORKING or is_waiting:
+            draft.record(PlanUpdated(plan.id, status=PlanStatus.BLOCKED, held=True))
+    if status is ObjectiveStatus.WORKING:
+        draft.record(ObjectiveUpdated(state.id, status=ObjectiveStatus.BLOCKED))
+    draft.record(ObjectiveUpdated(state.id, status=planning, held=True))
+    return draft.done()
+
+
+def check_delete(state: ObjectiveState, params: DeleteObjective) -> tuple[TaskId, ...]:
+    """objectives/delete: the A2A tasks that must be stopped before it can be deleted.
+
+    Raises:
+        StatusChangeNotAllowed: some are running, and they are not to be canceled.
+    """
+    running = running_tasks(state)
+    if running and not params.cancel:
+        raise _still_running(state, running)
+    return running
+
+
+def _let_go_on(draft: Draft) -> None:
+    """Plans that were blocked by hand go where their tasks are."""
+    state = draft.state
+    for plan in list(state.plans.values()):
+        if plan.id in state.held and plan.status is PlanStatus.BLOCKED:
+            draft.record(PlanUpdated(plan.id, status=PlanStatus.BLOCKED))
+
+
+def _still_running(state: ObjectiveState, running: tuple[TaskId, ...]) -> StatusChangeNotAllowed:
+    status = state.objective.status.value
+    count = f"{len(running)} of its tasks are" if len(running) > 1 else "a task of it is"
+    why = f"{count} running; wait, or delete with cancel: true"
+    error = not_allowed(("objective", state.id), (status, "deleted"), why)
+    error.details["running"] = list(running)
+    return error

@@ -1,0 +1,65 @@
+"""A change in the making: operations are recorded and take effect as they come, or not at all."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Self
+
+import msgspec
+
+from openclaw_a2a.model.ids import TaskId
+from openclaw_a2a.planning.journal import AnyFact, ObjectiveCreated, Operation
+from openclaw_a2a.planning.moments import Moment, later_than, moment_of
+from openclaw_a2a.planning.objects import Limits
+from openclaw_a2a.planning.state import ObjectiveState, begin, take
+
+
+class Occasion(msgspec.Struct, frozen=True):
+    """What a change takes from outside: the time, fresh ids (without prefix), the limits."""
+
+    now: datetime
+    new_id: Callable[[], str]
+    limits: Limits = Limits()
+
+
+class Change(msgspec.Struct, frozen=True):
+    """What is to be written, the state it leads to, and the A2A tasks to be stopped for it."""
+
+    state: ObjectiveState
+    operations: tuple[Operation, ...] = ()
+    to_cancel: tuple[TaskId, ...] = ()
+
+
+class Draft:
+    """Operations that follow each other within one change, all at the same moment.
+
+    `state` shows their effect; the state that the draft began with stays as it was.
+    """
+
+    def __init__(self, state: ObjectiveState, at: Moment) -> None:
+        self.state = state
+        self._at = at
+        self._operations: list[Operation] = []
+
+    @classmethod
+    def of(cls, state: ObjectiveState, now: datetime) -> Self:
+        """A draft at a moment later than everything before, even when the clock is not."""
+        return cls(state.own(), later_than(state.at, moment_of(now)))
+
+    @classmethod
+    def first(cls, fact: ObjectiveCreated, now: datetime) -> Self:
+        """A draft that begins with a new objective."""
+        operation = Operation(1, moment_of(now), fact)
+        draft = cls(begin(fact, operation), operation.at)
+        draft._operations.append(operation)
+        return draft
+
+    def record(self, fact: AnyFact) -> None:
+        """Let it happen."""
+        operation = Operation(self.state.seq + 1, self._at, fact)
+        state, _ = take(self.state, operation)
+        self.state = state or self.state
+        self._operations.append(operation)
+
+    def done(self, to_cancel: tuple[TaskId, ...] = ()) -> Change:
+        """The change as a whole."""
+        return Change(self.state, tuple(self._operations), to_cancel)

@@ -1,0 +1,101 @@
+"""Takes the states of A2A tasks over into the plan tasks they do, by way of the outbox."""
+
+from collections.abc import Callable
+
+import msgspec
+
+from openclaw_a2a.model.delivery import Delivery, delivery_id
+from openclaw_a2a.model.errors import PlanItemNotFound, StatusChangeNotAllowed
+from openclaw_a2a.model.ids import TaskId
+from openclaw_a2a.model.states import is_terminal
+from openclaw_a2a.model.task import TaskState
+from openclaw_a2a.planning.book import ObjectiveBook
+from openclaw_a2a.planning.draft import Change, Occasion
+from openclaw_a2a.planning.objects import ObjectiveId, PlanTaskId
+from openclaw_a2a.planning.rollup import link_task, report_task
+from openclaw_a2a.planning.state import ObjectiveState
+from openclaw_a2a.planning.steps import RunRules, retries_of
+from openclaw_a2a.ports import Brought, Missed
+from openclaw_a2a.runtime.engine import Engine
+
+KIND = "plan"
+"""The kind of deliveries that tell plans about tasks."""
+
+
+class Followed(msgspec.Struct, frozen=True):
+    """Whose task it is; without a plan task it is one that makes plans."""
+
+    objective: ObjectiveId
+    task: PlanTaskId | None = None
+
+
+_decoder = msgspec.json.Decoder(Followed)
+
+
+class Mirror:
+    """The courier that brings the state of tasks to their objectives."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        book: ObjectiveBook,
+        rules: RunRules,
+        *,
+        wake: Callable[[ObjectiveId], None],
+    ) -> None:
+        """`wake` has somebody look whether an objective can go on."""
+        self._engine = engine
+        self._book = book
+        self._rules = rules
+        self._wake = wake
+
+    def follow(self, followed: Followed) -> Callable[[TaskId, int], Delivery]:
+        """What makes the delivery for a task."""
+
+        def make(task_id: TaskId, cursor: int) -> Delivery:
+            now = self._engine.clock.now()
+            name = delivery_id(KIND, task_id, followed.objective)
+            body = msgspec.json.encode(followed)
+            return Delivery(name, KIND, task_id, body, cursor, now, now, now)
+
+        return make
+
+    def lane(self, delivery: Delivery) -> str:
+        """The objective."""
+        return _decoder.decode(delivery.body).objective
+
+    async def bring(self, delivery: Delivery) -> Brought | Missed | None:
+        """Report the state of the task, if it is news."""
+        stored = await self._engine.store.read_task(None, delivery.task_id)
+        if stored is None:
+            return None
+        followed, head = _decoder.decode(delivery.body), stored.head
+        try:
+            if followed.task is not None:
+                await self._report(followed.objective, followed.task, head.id, head.state)
+        except (PlanItemNotFound, StatusChangeNotAllowed):
+            return Brought(head.sequence, is_over=True)  # it was deleted, or is over
+        self._wake(followed.objective)
+        return Brought(
+            head.sequence,
+            is_sent=head.sequence != delivery.cursor,
+            is_over=is_terminal(head.state),
+        )
+
+    async def _report(
+        self, objective_id: ObjectiveId, step: PlanTaskId, task_id: TaskId, now_in: TaskState
+    ) -> None:
+        state = await self._book.find(objective_id)
+        if state.task(step).a2a_task_id is None:
+            # The gateway died after the task began, and before that was written down.
+            await self._book.change(
+                objective_id,
+                lambda known, occasion: link_task(known, step, task_id, occasion=occasion),
+            )
+
+        def report(known: ObjectiveState, occasion: Occasion) -> Change:
+            tries = known.attempts.get(step, 0)
+            will_retry = tries <= retries_of(known.task(step), self._rules)
+            return report_task(known, task_id, now_in, occasion=occasion, will_retry=will_retry)
+
+        await self._book.change(objective_id, report)

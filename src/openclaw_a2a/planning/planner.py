@@ -1,0 +1,195 @@
+"""Has an agent turn an objective into plans; what it answers is checked before it counts."""
+
+from collections.abc import Sequence
+from typing import cast
+
+import structlog
+
+from openclaw_a2a.model.errors import GatewayError, InvalidParams
+from openclaw_a2a.model.ids import (
+    LOCAL_PEER,
+    AgentId,
+    ContextId,
+    Json,
+    JsonObject,
+    MessageId,
+)
+from openclaw_a2a.model.message import Message, Part, Role
+from openclaw_a2a.model.states import is_terminal
+from openclaw_a2a.model.stored import StoredTask
+from openclaw_a2a.model.task import TaskState
+from openclaw_a2a.model.turn import Scope
+from openclaw_a2a.planning.book import ObjectiveBook
+from openclaw_a2a.planning.changes import update_objective
+from openclaw_a2a.planning.draft import Change, Occasion
+from openclaw_a2a.planning.mirror import Followed, Mirror
+from openclaw_a2a.planning.objects import ObjectiveStatus, PlanId
+from openclaw_a2a.planning.params import CreatePlan, UpdateObjective, read_as
+from openclaw_a2a.planning.plan_changes import create_plan
+from openclaw_a2a.planning.state import ObjectiveState
+from openclaw_a2a.planning.steps import OBJECTIVE_KEY, objective_session
+from openclaw_a2a.runtime.engine import Engine
+from openclaw_a2a.runtime.found_json import json_objects
+from openclaw_a2a.runtime.submit import FromInside, Send, submit
+from openclaw_a2a.runtime.turn import AccountRules
+from openclaw_a2a.runtime.view import TaskView
+from openclaw_a2a.runtime.words import last_words, status_words
+
+log = structlog.get_logger(__name__)
+
+REASON_KEY = "opt/v1/blockedReason"
+_TRIES = 2
+_HOW = """Make plans for this objective. Answer with one JSON object and nothing else:
+{"plans": [{"name": "...", "description": "...", "dependencies": [0],
+  "tasks": [{"name": "...", "description": "...", "dependencies": ["task-0"],
+             "metadata": {"agent": "..."}}]}]}
+A dependency of a plan is the number of an earlier plan, counted from 0; one of a task is
+task-<number> of an earlier task of the same plan. Leave out what is not needed."""
+
+
+class BadPlans(ValueError):
+    """An answer that holds no plans which can be used; its text says why."""
+
+
+class Planner:
+    """Asks for plans, once more when the first answer cannot be used, and then gives up.
+
+    Which of that has happened is read from the tasks themselves, so a restart repeats nothing.
+    """
+
+    def __init__(self, engine: Engine, book: ObjectiveBook, mirror: Mirror) -> None:
+        self._engine = engine
+        self._book = book
+        self._mirror = mirror
+
+    async def advance(
+        self, state: ObjectiveState, agent_id: AgentId, account: AccountRules
+    ) -> None:
+        """Ask, look at the answer, or give up: whatever comes next."""
+        scope = state.owner or Scope(LOCAL_PEER, account.account)
+        problem = ""
+        for attempt in range(1, _TRIES + 1):
+            name = MessageId(f"{state.id}.plans.{attempt}")
+            known = await self._engine.store.read_known(scope, name)
+            if known is None:
+                await self._ask(state, _question(state, name, problem), scope, agent_id)
+                return
+            stored = await self._engine.store.read_task(scope, known.task_id)
+            if stored is not None and not is_terminal(stored.head.state):
+                return
+            try:
+                await self._take(state, read_plans(_said(stored)))
+                return
+            except BadPlans as error:
+                problem = str(error)
+        await self._give_up(state, problem)
+
+    async def _ask(
+        self, state: ObjectiveState, message: Message, scope: Scope, agent_id: AgentId
+    ) -> None:
+        session = objective_session(agent_id, state.id)
+        send = Send(
+            scope=scope,
+            message=message,
+            is_blocking=False,
+            follow=self._mirror.follow(Followed(state.id)),
+            inside=FromInside(session, metadata={OBJECTIVE_KEY: state.id}),
+        )
+        try:
+            await submit(self._engine, send, AccountRules(scope.account, agent_id))
+        except GatewayError as error:
+            log.warning("plans-not-asked-for", objective_id=state.id, reason=error.message)
+
+    async def _take(self, state: ObjectiveState, plans: Sequence[JsonObject]) -> None:
+        def add(known: ObjectiveState, occasion: Occasion) -> Change:
+            return known_plans(known, plans, occasion)
+
+        try:
+            await self._book.change(state.id, add)
+        except GatewayError as error:
+            raise BadPlans(error.message) from error
+
+    async def _give_up(self, state: ObjectiveState, reason: str) -> None:
+        def block(known: ObjectiveState, occasion: Occasion) -> Change:
+            metadata = {**known.objective.metadata, REASON_KEY: reason}
+            steps: list[Change] = []
+            for status in (ObjectiveStatus.PLANNING, ObjectiveStatus.BLOCKED):
+                now = steps[-1].state if steps else known
+                wanted = UpdateObjective(known.id, status=status, metadata=metadata)
+                steps.append(update_objective(now, wanted, occasion))
+            return _joined(steps)
+
+        if state.objective.status is not ObjectiveStatus.BLOCKED:
+            log.warning("objective-not-planned", objective_id=state.id, reason=reason)
+            await self._book.change(state.id, block)
+
+
+def known_plans(state: ObjectiveState, plans: Sequence[JsonObject], occasion: Occasion) -> Change:
+    """The change that adds plans; a dependency of a plan is the number of one before it.
+
+    Raises: InvalidParams, DependencyNotValid, PlanLimitExceeded.
+    """
+    if state.plans:
+        return Change(state)  # they were added before
+    made: list[PlanId] = []
+    steps: list[Change] = []
+    for plan in plans:
+        numbers: Json = plan.get("dependencies") or []
+        params = read_as(
+            CreatePlan,
+            {**plan, "objectiveId": state.id, "dependencies": _plan_ids(numbers, made)},
+            method="plans/create",
+        )
+        steps.append(create_plan(steps[-1].state if steps else state, params, occasion))
+        made.append(list(steps[-1].state.plans)[-1])
+    return _joined(steps)
+
+
+def read_plans(text: str) -> list[JsonObject]:
+    """The plans in an answer. Raises: BadPlans."""
+    found = next(json_objects(text), None)
+    if found is None:
+        raise BadPlans("the answer holds no JSON object")
+    plans = found.get("plans")
+    items = cast("list[Json]", plans) if isinstance(plans, list) else []
+    if not items or not all(isinstance(one, dict) for one in items):
+        raise BadPlans('the answer needs "plans", a list of at least one plan')
+    return cast("list[JsonObject]", items)
+
+
+def _plan_ids(numbers: Json, made: list[PlanId]) -> list[PlanId]:
+    items = cast("list[Json]", numbers) if isinstance(numbers, list) else [numbers]
+    found: list[PlanId] = []
+    for number in items:
+        is_number = isinstance(number, int) and not isinstance(number, bool)
+        if not is_number or not 0 <= number < len(made):
+            raise InvalidParams(
+                f"a plan depends on {number!r}, which is no number of one before it"
+            )
+        found.append(made[number])
+    return found
+
+
+def _joined(steps: Sequence[Change]) -> Change:
+    operations = tuple(one for step in steps for one in step.operations)
+    return Change(steps[-1].state, operations)
+
+
+def _said(stored: StoredTask | None) -> str:
+    if stored is None:
+        raise BadPlans("the answer is gone")
+    task = TaskView.of_stored(stored).task()
+    if task.status.state is not TaskState.COMPLETED:
+        raise BadPlans(status_words(task) or "the planner did not complete its task")
+    return last_words(task)
+
+
+def _question(state: ObjectiveState, name: MessageId, problem: str) -> Message:
+    objective = state.objective
+    parts = [_HOW, f"The objective: {objective.name}"]
+    if objective.description is not None:
+        parts.append(objective.description)
+    if problem:
+        parts.append(f"Your last answer could not be used: {problem}")
+    text = "\n\n".join(parts)
+    return Message(name, Role.USER, (Part(text=text),), context_id=ContextId(state.id))

@@ -1,0 +1,203 @@
+"""What follows by itself: plan tasks mirror A2A tasks, plans their tasks, objectives their plans.
+
+Everything is worked out from where things stand, never from what just happened: so it may be done
+again at any time, and after a crash it ends where it would have ended. What somebody chose
+(`held`) is left alone.
+"""
+
+from openclaw_a2a.model.ids import TaskId
+from openclaw_a2a.model.task import TaskState
+from openclaw_a2a.planning.draft import Change, Draft, Occasion
+from openclaw_a2a.planning.journal import (
+    Archived,
+    ObjectiveUpdated,
+    PlanUpdated,
+    TaskLinked,
+    TaskUpdated,
+)
+from openclaw_a2a.planning.objects import (
+    ACTIVE,
+    DONE,
+    FAILED,
+    OPEN,
+    OVER,
+    TASK_CHANGES,
+    WAITING,
+    ObjectiveStatus,
+    Plan,
+    PlanStatus,
+    PlanTaskId,
+    PlanTaskStatus,
+    may_change,
+    mirror_of,
+)
+from openclaw_a2a.planning.state import ObjectiveState
+from openclaw_a2a.planning.statuses import check_goes_on, check_step, objective_way, plan_way
+
+
+def report_task(
+    state: ObjectiveState,
+    a2a_task_id: TaskId,
+    now_in: TaskState,
+    *,
+    occasion: Occasion,
+    will_retry: bool = False,
+) -> Change:
+    """What follows from an A2A task being in this state now.
+
+    `will_retry`: when that is a bad end, the plan task is pending again at once, and its plan
+    does not fail. Reports of tasks that do nothing here, or that are older than what is known,
+    change nothing.
+    """
+    draft = Draft.of(state, occasion.now)
+    status = mirror_of(now_in)
+    will_retry = will_retry and state.objective.status not in OVER
+    if status is not None:
+        for task in state.linked_to(a2a_task_id):
+            is_news = status is not task.status and may_change(TASK_CHANGES, task.status, status)
+            # A bad end is left by another A2A task only; what this one says now came late.
+            if is_news and task.status not in FAILED:
+                draft.record(TaskUpdated(task.id, status=status))
+                if will_retry and status in FAILED:
+                    draft.record(TaskUpdated(task.id, status=PlanTaskStatus.PENDING))
+    settle(draft)
+    return draft.done()
+
+
+def link_task(
+    state: ObjectiveState, task_id: PlanTaskId, a2a_task_id: TaskId, *, occasion: Occasion
+) -> Change:
+    """What follows from an A2A task doing the plan task from now on.
+
+    Raises:
+        PlanItemNotFound: there is no such plan task.
+        StatusChangeNotAllowed: it is completed, or the objective is over.
+    """
+    task = state.task(task_id)
+    check_goes_on(state, ("task", task_id), (task.status.value, "submitted"))
+    draft = Draft.of(state, occasion.now)
+    if task.a2a_task_id != a2a_task_id:
+        check_step(TASK_CHANGES, ("task", task_id), task.status, PlanTaskStatus.SUBMITTED)
+        draft.record(TaskLinked(task_id, a2a_task_id))
+    settle(draft)
+    return draft.done()
+
+
+def settle(draft: Draft) -> None:
+    """Bring plans and objective to where their tasks are; a second time changes nothing."""
+    if draft.state.objective.status is not ObjectiveStatus.CANCELED:
+        # A plan that is done may set others free, and those yet others.
+        for _ in range(len(draft.state.plans) + 1):
+            if not _settle_plans(draft):
+                break
+    _settle_objective(draft)
+
+
+def cancel_objective(draft: Draft) -> tuple[TaskId, ...]:
+    """Cancel the objective; the A2A tasks that are to be stopped.
+
+    Their plan tasks follow when they have really ended. The objective goes first: half of this,
+    done again, becomes the whole.
+    """
+    state = draft.state
+    if state.objective.status is not ObjectiveStatus.CANCELED:
+        draft.record(ObjectiveUpdated(state.id, status=ObjectiveStatus.CANCELED))
+    for task in list(state.tasks.values()):
+        if task.status is PlanTaskStatus.PENDING:
+            draft.record(TaskUpdated(task.id, status=PlanTaskStatus.CANCELED))
+    for plan in list(state.plans.values()):
+        if plan.status in OPEN:
+            is_working = plan.status is PlanStatus.WORKING
+            ended = PlanStatus.FAILED if is_working else PlanStatus.SKIPPED
+            draft.record(PlanUpdated(plan.id, status=ended))
+    return running_tasks(draft.state)
+
+
+def running_tasks(state: ObjectiveState) -> tuple[TaskId, ...]:
+    """The A2A tasks of the objective that have not ended."""
+    return tuple(
+        task.a2a_task_id
+        for task in state.tasks.values()
+        if task.a2a_task_id is not None and task.status in ACTIVE | WAITING
+    )
+
+
+def _settle_plans(draft: Draft) -> bool:
+    changed = [_settle_plan(draft, plan) for plan in list(draft.state.plans.values())]
+    return any(changed)
+
+
+def _settle_plan(draft: Draft, plan: Plan) -> bool:
+    target = _plan_target(draft.state, plan)
+    if target is plan.status:
+        return False
+    may_work = not draft.state.unfinished_dependencies(plan)
+    way = plan_way(plan.status, target, may_work=may_work)
+    for status in way:
+        draft.record(PlanUpdated(plan.id, status=status))
+    return bool(way)
+
+
+def _plan_target(state: ObjectiveState, plan: Plan) -> PlanStatus:
+    if plan.status in DONE or plan.id in state.held:
+        return plan.status
+    statuses = [state.tasks[task_id].status for task_id in state.steps[plan.id]]
+    if any(status in FAILED for status in statuses):
+        return PlanStatus.FAILED
+    if state.unfinished_dependencies(plan):
+        return PlanStatus.FAILED if plan.status is PlanStatus.FAILED else PlanStatus.BLOCKED
+    if not statuses:
+        return PlanStatus.PENDING if plan.status is PlanStatus.BLOCKED else plan.status
+    return _target_of(plan.status, statuses)
+
+
+def _target_of(status: PlanStatus, tasks: list[PlanTaskStatus]) -> PlanStatus:
+    """Where a plan with such tasks stands, none of them failed, and nothing else in its way."""
+    if all(task is PlanTaskStatus.COMPLETED for task in tasks):
+        return PlanStatus.COMPLETED
+    if any(task in ACTIVE for task in tasks):
+        return PlanStatus.WORKING
+    if any(task in WAITING for task in tasks):
+        return PlanStatus.BLOCKED
+    if status in (PlanStatus.BLOCKED, PlanStatus.FAILED):
+        has_begun = PlanTaskStatus.COMPLETED in tasks
+        return PlanStatus.WORKING if has_begun else PlanStatus.PENDING
+    return status
+
+
+def _settle_objective(draft: Draft) -> None:
+    objective = draft.state.objective
+    target = _objective_target(draft.state)
+    if target is not objective.status:
+        for status in objective_way(objective.status, target):
+            draft.record(ObjectiveUpdated(objective.id, status=status))
+    is_reached = draft.state.objective.status is ObjectiveStatus.COMPLETED
+    if is_reached and not draft.state.is_archived:
+        draft.record(Archived(objective.id))
+
+
+def _objective_target(state: ObjectiveState) -> ObjectiveStatus:
+    status = state.objective.status
+    plans = {plan.status for plan in state.plans.values()} - {PlanStatus.SKIPPED}
+    stays = (ObjectiveStatus.BLOCKED, ObjectiveStatus.FAILED)
+    if status in OVER or not plans or (state.is_held and status in stays):
+        return status
+    if PlanStatus.WORKING in plans:
+        return ObjectiveStatus.WORKING
+    if state.is_held:
+        return status
+    return _objective_of(status, plans)
+
+
+def _objective_of(status: ObjectiveStatus, plans: set[PlanStatus]) -> ObjectiveStatus:
+    """Where an objective with such plans stands, when none of them is working or skipped."""
+    if plans == {PlanStatus.COMPLETED}:
+        return ObjectiveStatus.COMPLETED
+    if PlanStatus.PENDING in plans:
+        # Something can be begun again, so it is neither blocked nor failed any more.
+        if status is ObjectiveStatus.BLOCKED:
+            return ObjectiveStatus.WORKING
+        return ObjectiveStatus.PLANNING if status is ObjectiveStatus.FAILED else status
+    if PlanStatus.BLOCKED in plans:
+        return ObjectiveStatus.BLOCKED
+    return ObjectiveStatus.FAILED

@@ -1,0 +1,201 @@
+"""Runs objectives: what can begin begins, on the agents that are named, as far as allowed."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+import msgspec
+import structlog
+
+from openclaw_a2a.model.errors import (
+    GatewayError,
+    PlanItemNotFound,
+    StatusChangeNotAllowed,
+)
+from openclaw_a2a.model.ids import LOCAL_PEER, AccountId, AgentId, TaskId
+from openclaw_a2a.model.turn import Scope
+from openclaw_a2a.planning.book import ObjectiveBook
+from openclaw_a2a.planning.draft import Change
+from openclaw_a2a.planning.mirror import Followed, Mirror
+from openclaw_a2a.planning.objects import ACTIVE, ObjectiveId, PlanTask, PlanTaskId
+from openclaw_a2a.planning.planner import Planner
+from openclaw_a2a.planning.progress import ready_tasks
+from openclaw_a2a.planning.rollup import link_task
+from openclaw_a2a.planning.state import ObjectiveState
+from openclaw_a2a.planning.steps import (
+    RunRules,
+    agent_for,
+    due_at,
+    step_message,
+    step_session,
+    task_keys,
+)
+from openclaw_a2a.runtime.cancel import cancel
+from openclaw_a2a.runtime.engine import Engine
+from openclaw_a2a.runtime.live import Shown
+from openclaw_a2a.runtime.sent import first_of
+from openclaw_a2a.runtime.submit import FromInside, Send, submit
+from openclaw_a2a.runtime.turn import AccountRules
+from openclaw_a2a.runtime.view import TaskView
+from openclaw_a2a.runtime.words import last_words
+
+log = structlog.get_logger(__name__)
+
+RUNNING = "running"
+PAUSED = "paused"
+_AGAIN_S = 5.0
+"""When the gateway has too much to do, a step is begun after so long."""
+
+DefaultAgent = Callable[[AccountId], AgentId]
+
+
+class Runner:
+    """Begins the steps of objectives that are run. It keeps nothing that the journals do not say."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        book: ObjectiveBook,
+        rules: RunRules,
+        *,
+        default_agent: DefaultAgent,
+    ) -> None:
+        self._engine = engine
+        self._book = book
+        self._rules = rules
+        self._default_agent = default_agent
+        self.mirror = Mirror(engine, book, rules, wake=self.wake)
+        self._planner = Planner(engine, book, self.mirror)
+        self._woken: set[ObjectiveId] = set()
+        self._signal = asyncio.Event()
+        self._timers: dict[ObjectiveId, asyncio.TimerHandle] = {}
+        book.listen(self._heard)
+
+    def start(self) -> None:
+        """Go on with what an earlier life was running."""
+        for state in self._book.open():
+            self.wake(state.id)
+        self._engine.spawn(self._work())
+
+    def wake(self, objective_id: ObjectiveId) -> None:
+        """Look whether something can begin in an objective."""
+        self._woken.add(objective_id)
+        self._signal.set()
+
+    def _heard(self, change: Change) -> None:
+        self.wake(change.state.id)
+
+    async def _work(self) -> None:
+        while True:
+            await self._signal.wait()
+            self._signal.clear()
+            while self._woken:
+                objective_id = self._woken.pop()
+                try:
+                    await self._advance(objective_id)
+                except PlanItemNotFound:
+                    continue  # it was deleted
+                except Exception:  # the edge of the runner, which must live on
+                    log.exception("objective-not-advanced", objective_id=objective_id)
+                    self._wake_in(objective_id, _AGAIN_S)
+
+    async def _advance(self, objective_id: ObjectiveId) -> None:
+        state = await self._book.find(objective_id)
+        if state.is_archived or not state.runs:
+            return
+        if not state.plans and is_running(state, state.id) and self._rules.planner is not None:
+            await self._planner.advance(state, self._rules.planner, self._account(state))
+            return
+        places = self._rules.parallel - sum(one.status in ACTIVE for one in state.tasks.values())
+        now = self._engine.clock.now()
+        for task in ready_tasks(state):
+            if places <= 0 or not is_running(state, task.plan_id):
+                continue
+            due = due_at(state, task, self._rules)
+            if due is not None and due > now:
+                self._wake_in(objective_id, (due - now).total_seconds())
+                continue
+            places -= 1
+            if not await self._begin(state, task):
+                self._wake_in(objective_id, _AGAIN_S)
+                return
+
+    async def _begin(self, state: ObjectiveState, task: PlanTask) -> bool:
+        """Begin a step; False when that is not possible now."""
+        account = self._account(state)
+        agent_id = agent_for(state, task, account.agent_id)
+        message = step_message(state, task, await self._results(state, task), agent_id=agent_id)
+        send = Send(
+            scope=_owner(state, account),
+            message=message,
+            is_blocking=False,
+            follow=self.mirror.follow(Followed(state.id, task.id)),
+            inside=FromInside(step_session(agent_id, task), metadata=task_keys(task)),
+        )
+        rules = msgspec.structs.replace(account, agent_id=agent_id)
+        try:
+            shown = await first_of(self._engine, await submit(self._engine, send, rules))
+        except GatewayError as error:
+            log.warning("step-not-begun", task_id=task.id, reason=error.message)
+            return False
+        if isinstance(shown, Shown) and not await self._link(state.id, task.id, shown.task.id):
+            with suppress(GatewayError):  # the objective was canceled while it began
+                await cancel(self._engine, send.scope, shown.task.id)
+        return True
+
+    async def _link(self, objective_id: ObjectiveId, step: PlanTaskId, task_id: TaskId) -> bool:
+        try:
+            await self._book.change(
+                objective_id,
+                lambda known, occasion: link_task(known, step, task_id, occasion=occasion),
+            )
+        except (StatusChangeNotAllowed, PlanItemNotFound):
+            return False
+        return True
+
+    async def _results(self, state: ObjectiveState, task: PlanTask) -> list[tuple[str, str]]:
+        """What the steps said that this one depends on."""
+        found: list[tuple[str, str]] = []
+        for needed in task.dependencies:
+            before = state.tasks.get(needed)
+            if before is None or before.a2a_task_id is None:
+                continue
+            stored = await self._engine.store.read_task(None, before.a2a_task_id)
+            if stored is not None:
+                found.append((before.name, last_words(TaskView.of_stored(stored).task())))
+        return found
+
+    def _account(self, state: ObjectiveState) -> AccountRules:
+        account = state.owner.account if state.owner is not None else AccountId("default")
+        known = self._engine.accounts.get(account)
+        if known is not None:
+            return known
+        return AccountRules(account, self._default_agent(account))
+
+    def _wake_in(self, objective_id: ObjectiveId, seconds: float) -> None:
+        timer = self._timers.pop(objective_id, None)
+        moment = self._engine.loop.time() + max(0.0, seconds)
+        if timer is not None:
+            timer.cancel()
+            moment = min(moment, timer.when())
+        self._timers[objective_id] = self._engine.loop.call_at(moment, self._ring, objective_id)
+
+    def _ring(self, objective_id: ObjectiveId) -> None:
+        self._timers.pop(objective_id, None)
+        self.wake(objective_id)
+
+    def stop(self) -> None:
+        """Begin nothing more."""
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+
+
+def is_running(state: ObjectiveState, item_id: str) -> bool:
+    """True when a plan, or the objective itself, is being run."""
+    whole, own = state.runs.get(state.id), state.runs.get(item_id)
+    return (own or whole) == RUNNING and whole != PAUSED
+
+
+def _owner(state: ObjectiveState, account: AccountRules) -> Scope:
+    return state.owner or Scope(LOCAL_PEER, account.account)

@@ -1,0 +1,107 @@
+"""How a step of a plan is asked of an agent: its words, its session, its keys."""
+
+from datetime import datetime, timedelta
+
+import msgspec
+
+from openclaw_a2a.model.ids import AgentId, ContextId, JsonObject, MessageId, SessionKey
+from openclaw_a2a.model.message import Message, Part, Role
+from openclaw_a2a.planning.moments import time_of
+from openclaw_a2a.planning.objects import ObjectiveId, PlanTask, PlanTaskId
+from openclaw_a2a.planning.state import ObjectiveState
+
+OBJECTIVE_KEY = "opt/v1/objectiveId"
+PLAN_KEY = "opt/v1/planId"
+INDEX_KEY = "opt/v1/taskIndex"
+DEPENDENCIES_KEY = "opt/v1/dependencies"
+TARGET = "target:"
+"""How the id of an agent begins that is a remote one."""
+
+_MOST_RESULT = 20_000
+
+
+class RunRules(msgspec.Struct, frozen=True):
+    """How steps are run unless they say otherwise."""
+
+    parallel: int = 4
+    retries: int = 0
+    backoff_s: float = 5.0
+    planner: AgentId | None = None
+
+
+def task_keys(task: PlanTask) -> JsonObject:
+    """What the A2A task of a step carries."""
+    keys: JsonObject = {
+        OBJECTIVE_KEY: task.objective_id,
+        PLAN_KEY: task.plan_id,
+        INDEX_KEY: task.task_index,
+    }
+    return {**keys, DEPENDENCIES_KEY: list(task.dependencies)} if task.dependencies else keys
+
+
+def objective_session(agent_id: AgentId, objective_id: ObjectiveId) -> SessionKey:
+    """The session of an agent for messages about an objective."""
+    return SessionKey(f"agent:{agent_id.lower().replace(':', '.')}:a2a:obj:{objective_id}")
+
+
+def step_session(agent_id: AgentId, task: PlanTask) -> SessionKey:
+    """The session of an agent for one step: steps that are independent do not wait in line."""
+    return SessionKey(f"{objective_session(agent_id, task.objective_id)}:{task.id}")
+
+
+def agent_for(state: ObjectiveState, task: PlanTask, default: AgentId) -> AgentId:
+    """Who does a step: named by itself, by its plan or by the objective."""
+    for metadata in (task.metadata, state.plans[task.plan_id].metadata, state.objective.metadata):
+        named = metadata.get("agent")
+        if isinstance(named, str) and named.strip():
+            return AgentId(named.strip())
+    return default
+
+
+def retries_of(task: PlanTask, rules: RunRules) -> int:
+    """How often a step is tried again."""
+    given = task.metadata.get("retries")
+    is_count = isinstance(given, int) and not isinstance(given, bool)
+    return min(max(given, 0), 100) if is_count else rules.retries
+
+
+def due_at(state: ObjectiveState, task: PlanTask, rules: RunRules) -> datetime | None:
+    """When a step that failed before may be tried again; None when it need not wait."""
+    attempts = state.attempts.get(task.id, 0)
+    if not attempts:
+        return None
+    given = task.metadata.get("backoffSeconds")
+    is_number = isinstance(given, int | float) and not isinstance(given, bool)
+    first_s = min(max(float(given), 0.0), 86_400.0) if is_number else rules.backoff_s
+    pause = timedelta(seconds=min(first_s * 2.0 ** min(attempts - 1, 20), 86_400.0))
+    return time_of(state.since[task.id]) + pause
+
+
+def message_id(task_id: PlanTaskId, attempt: int) -> MessageId:
+    """The id of the message that starts an attempt: always the same for the same attempt."""
+    return MessageId(f"{task_id}.{attempt}")
+
+
+def step_message(
+    state: ObjectiveState, task: PlanTask, results: list[tuple[str, str]], *, agent_id: AgentId
+) -> Message:
+    """What the agent of a step is asked."""
+    attempt = state.attempts.get(task.id, 0) + 1
+    is_remote = agent_id.startswith(TARGET)
+    return Message(
+        message_id(task.id, attempt),
+        Role.USER,
+        (Part(text=_words(state, task, results)),),
+        context_id=ContextId(state.id),
+        metadata=task_keys(task) if is_remote else None,
+    )
+
+
+def _words(state: ObjectiveState, task: PlanTask, results: list[tuple[str, str]]) -> str:
+    parts = [task.name if task.description is None else f"{task.name}\n\n{task.description}"]
+    objective = state.objective
+    about = f"This is a step of: {objective.name}"
+    parts.append(about if objective.description is None else f"{about}\n{objective.description}")
+    for name, text in results:
+        parts.append(f"Result of the step before, {name}:\n{text[:_MOST_RESULT]}")
+    return "\n\n".join(parts)
