@@ -209,6 +209,17 @@ def next_version(record: KeptRecord, body: bytes = b"newer") -> KeptRecord:
     return msgspec.structs.replace(record, body=body, version=record.version + 1)
 
 
+def make_lines(after: int, count: int, *, closes: bool = False) -> list[bytes]:
+    """The next lines of a log, numbered as their store numbers them; the last may close it."""
+    ops = ["task.update"] * count
+    if closes:
+        ops[-1] = "archive"
+    return [
+        b'{"v":1,"seq":%d,"op":"%b","data":{"said":"line \xc3\xa4"}}' % (number, op.encode())
+        for number, op in enumerate(ops, start=after + 1)
+    ]
+
+
 async def put_ended(store: Store, name: str, at: float, *, scope: Scope = ALICE) -> Draft:
     """A task with three events that ended at a moment."""
     draft = Draft(name, scope=scope)

@@ -1,6 +1,6 @@
 """What the engine needs from a store."""
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from datetime import datetime
 from typing import Protocol
 
@@ -117,6 +117,39 @@ class KeptRecord(msgspec.Struct, frozen=True, gc=False):
     body: bytes
     expires_at: datetime
     version: int = 0
+
+
+class LogLine(msgspec.Struct, frozen=True, gc=False):
+    """One line of a log, without its end, and its number."""
+
+    sequence: int
+    body: bytes
+
+
+class StoredLog(msgspec.Struct, frozen=True, gc=False):
+    """A log with all its lines, by rising numbers; there is at least one.
+
+    `broken` says, in sentences for people, what of it could not be read and was left out.
+    """
+
+    id: str
+    lines: tuple[LogLine, ...]
+    is_closed: bool
+    broken: tuple[str, ...] = ()
+
+    @property
+    def sequence(self) -> int:
+        """The number of its last line: what the next change comes after."""
+        return self.lines[-1].sequence
+
+
+class LogHead(msgspec.Struct, frozen=True, gc=False):
+    """What is known of a log without its lines; `updated_at` by the clock of the store."""
+
+    id: str
+    sequence: int
+    is_closed: bool
+    updated_at: datetime
 
 
 class DeliveryPage(msgspec.Struct, frozen=True, gc=False):
@@ -283,4 +316,43 @@ class Store(Protocol):
 
     async def read_records(self, kind: str) -> list[KeptRecord]:
         """All records of a kind, the one put last at the end."""
+        ...
+
+    def append_log(
+        self,
+        kind: str,
+        log_id: str,
+        bodies: Sequence[bytes],
+        *,
+        after: int,
+        closes: bool = False,
+        opens: bool = False,
+    ) -> Awaitable[bool]:
+        """Add lines to the end of a log, all or none; the first has the number `after` + 1.
+
+        False, and nothing changes, when the last number of the log is not `after` (0: it must not
+        exist), or when there are no lines. `closes` leaves it out of `read_open_logs` until a
+        change `opens` it. The last line of a closed log has the op `archive`: a store of files
+        knows it by nothing else. Raises: CorruptRecord (not a line that such a store can keep:
+        JSON objects, whose `seq` is their number when they have one).
+        """
+        ...
+
+    async def read_log(self, kind: str, log_id: str) -> StoredLog | None:
+        """One log, open or closed."""
+        ...
+
+    async def read_open_logs(self, kind: str, *, after: str, limit: int) -> list[StoredLog]:
+        """Logs that are not closed, in order of their ids, from the one after `after` on.
+
+        Fewer than `limit` only at the end.
+        """
+        ...
+
+    async def list_logs(self, kind: str, *, after: str, limit: int) -> list[LogHead]:
+        """All logs, in order of their ids, from the one after `after` on."""
+        ...
+
+    def drop_log(self, kind: str, log_id: str) -> Awaitable[bool]:
+        """Forget a log; False when there was none."""
         ...

@@ -5,8 +5,11 @@ from openclaw_a2a.ports import Store
 from openclaw_a2a.store.memory import MemoryStore
 
 
-def open_store(kind: str, *, path: str | None) -> Store:
+def open_store(kind: str, *, path: str | None, logs_directory: str | None = None) -> Store:
     """The store of this kind, not opened yet.
+
+    `logs_directory` is where a store of kind json-file has the files of its objectives, when that
+    is not `objectives` beside its path; other kinds have no files of them.
 
     Raises:
         SettingsInvalid: no such kind, or a kind that needs a path was given none.
@@ -19,15 +22,15 @@ def open_store(kind: str, *, path: str | None) -> Store:
         )
     if not path:
         raise SettingsInvalid(f"store.path is missing; a store of kind {kind} needs one")
-    return _file_store(kind, path)
+    return _file_store(kind, path, logs_directory)
 
 
-def _file_store(kind: str, path: str) -> Store:
+def _file_store(kind: str, path: str, logs_directory: str | None) -> Store:
     # Imported here so that a gateway loads nothing for the kinds of store it does not use.
     if kind == "json-file":
         from openclaw_a2a.store.json_file import JsonFileStore
 
-        return JsonFileStore(path)
+        return JsonFileStore(path, logs_directory=logs_directory or None)
     from openclaw_a2a.store.sqlite import SqliteStore
 
     return SqliteStore(path)

@@ -1,10 +1,11 @@
 """The store of record files: one JSON file per task, as other programs read and write them."""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio.to_thread
 import msgspec
@@ -20,8 +21,10 @@ from openclaw_a2a.ports import (
     DeliveryPage,
     KeptRecord,
     Known,
+    LogHead,
     RecentHead,
     Retention,
+    StoredLog,
     Submission,
     TaskPage,
     TaskQuery,
@@ -48,6 +51,8 @@ from openclaw_a2a.store.json_lines import (
 )
 from openclaw_a2a.store.json_load import Loaded, load_folder
 from openclaw_a2a.store.ledger import Ledger
+from openclaw_a2a.store.log_folder import LogFolder, LogFolders
+from openclaw_a2a.store.log_rows import LogChange
 from openclaw_a2a.store.records_folder import RecordsFolder
 from openclaw_a2a.store.writer_lock import WriterLock
 
@@ -55,6 +60,8 @@ LOCK_WAIT_S = 10.0
 """How long to wait for another process to let go of the directory."""
 LOG_LIMIT = 16 * 1024 * 1024
 """How many bytes the log may have before it is written anew."""
+
+Result = TypeVar("Result")
 
 
 class JsonFileStore:
@@ -68,10 +75,12 @@ class JsonFileStore:
         self,
         directory: str | Path,
         *,
+        logs_directory: str | Path | None = None,
         lock_wait_s: float = LOCK_WAIT_S,
         log_limit: int = LOG_LIMIT,
     ) -> None:
         self._path = Path(directory).expanduser()
+        self._logs_path = None if logs_directory is None else Path(logs_directory).expanduser()
         self._lock_wait_s = lock_wait_s
         self._log_limit = log_limit
         self._open: _OpenFolder | None = None
@@ -90,7 +99,8 @@ class JsonFileStore:
 
         A record that cannot be read is reported and left alone; the others are served.
         """
-        opened = _OpenFolder(self._path, self._log_limit)
+        logs = LogFolders(self._path.parent, self._logs_path)
+        opened = _OpenFolder(self._path, self._log_limit, logs)
         try:
             await anyio.to_thread.run_sync(opened.make)
             await opened.lock.acquire(self._lock_wait_s)
@@ -253,6 +263,53 @@ class JsonFileStore:
         """All records of a kind, the one put last at the end."""
         return self._shown.records.of_kind(kind)
 
+    def append_log(
+        self,
+        kind: str,
+        log_id: str,
+        bodies: Sequence[bytes],
+        *,
+        after: int,
+        closes: bool = False,
+        opens: bool = False,
+    ) -> Awaitable[bool]:
+        """Add lines to a log; False when it is not at `after`. Raises: CorruptRecord."""
+        change = LogChange(kind, log_id, tuple(bodies), after, closes, opens)
+        return self._log_write(kind, lambda folder: folder.append(change))
+
+    async def read_log(self, kind: str, log_id: str) -> StoredLog | None:
+        """One log, open or closed."""
+        return await self._log_read(kind, lambda folder: folder.read(log_id))
+
+    async def read_open_logs(self, kind: str, *, after: str, limit: int) -> list[StoredLog]:
+        """Logs that are not closed, in order of their ids."""
+        return await self._log_read(kind, lambda folder: folder.page_open(after, limit))
+
+    async def list_logs(self, kind: str, *, after: str, limit: int) -> list[LogHead]:
+        """All logs, in order of their ids."""
+        return await self._log_read(kind, lambda folder: folder.page(after, limit))
+
+    def drop_log(self, kind: str, log_id: str) -> Awaitable[bool]:
+        """Forget a log; False when there was none."""
+        return self._log_write(kind, lambda folder: folder.drop(log_id))
+
+    def _log_write(self, kind: str, write: Callable[[LogFolder], bool]) -> "asyncio.Future[bool]":
+        """Logs have files of their own: the writer decides and writes, nothing is remembered."""
+        if self._open is None:
+            return failed(refusals.store_closed(str(self._path)))
+        folder = self._open.logs.of_kind(kind)
+        return self._open.writer.put(_elsewhere, partial(write, folder))
+
+    async def _log_read(self, kind: str, read: Callable[[LogFolder], Result]) -> Result:
+        folder = self._opened().logs.of_kind(kind)
+        try:
+            return await anyio.to_thread.run_sync(read, folder)
+        except OSError as error:
+            raise StoreUnavailable(
+                f"the logs of the store {self._path} cannot be read: {error}; "
+                "check the disk (permissions)"
+            ) from error
+
     def _put(self, line: AnyLine, *, change: Commit | None = None) -> "asyncio.Future[Any]":
         """Take a write: decided now, on top of all before it, and told when it is durable."""
         try:
@@ -323,8 +380,9 @@ class JsonFileStore:
 class _OpenFolder:
     """The locked directory, and what works on it."""
 
-    def __init__(self, path: Path, log_limit: int) -> None:
+    def __init__(self, path: Path, log_limit: int, logs: LogFolders) -> None:
         self.folder = RecordsFolder(path)
+        self.logs = logs
         self.lock = WriterLock(path)
         self.files = JsonFiles(self.folder, self.lock)
         self.writer: GroupWriter[JsonFiles] = GroupWriter(str(path), self.files.write_group)
@@ -358,11 +416,17 @@ class _OpenFolder:
         """Leave a short log behind and let the next process in."""
         self.files.compact(standing)
         self.folder.close_log()
+        self.logs.close()
         self.lock.release()
 
 
 def _on_disk(files: JsonFiles, change: Change) -> None:
     """Changes are written as a group; there is nothing to do for one of them."""
+
+
+def _elsewhere(files: JsonFiles, write: Callable[[], Result]) -> Result:
+    """A write that has files of its own."""
+    return write()
 
 
 def _refuse_unreadable(change: Commit) -> None:

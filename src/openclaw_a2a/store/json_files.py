@@ -1,10 +1,10 @@
 """What the writer thread of a json-file store does: first the log, then the record files."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import NamedTuple, cast
 
-from openclaw_a2a.model.errors import StoreUnavailable
+from openclaw_a2a.model.errors import GatewayError, StoreUnavailable
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.states import is_active
 from openclaw_a2a.ports import Commit
@@ -54,13 +54,8 @@ class JsonFiles:
     def write_group(self, group: Sequence[Write["JsonFiles"]]) -> list[Outcome]:
         """Make the group durable; one outcome per write."""
         outcomes: list[Outcome] = []
-        for is_standing, some in groupby(group, key=_is_standing):
-            writes = list(some)
-            if is_standing:
-                self._compact(_change(writes[-1]))
-                outcomes += [(write.future, None, None) for write in writes]
-            else:
-                outcomes += self._write(writes)
+        for take, some in groupby(group, key=_taken_by):
+            outcomes += take(self, list(some))
         return outcomes
 
     def compact(self, standing: bytes) -> None:
@@ -89,11 +84,19 @@ class JsonFiles:
             self._records[task_id] = OpenRecord(row)
         self._unsaved.add(task_id)
 
-    def _compact(self, change: Change) -> None:
+    def begin_anew(self, writes: list[Write["JsonFiles"]]) -> list[Outcome]:
+        """Begin the log that the last of them holds."""
+        change = _change(writes[-1])
         if change.epoch > self._spoiled_epoch:
             self.compact(change.standing or b"")
+        return [(write.future, None, None) for write in writes]
 
-    def _write(self, writes: list[Write["JsonFiles"]]) -> list[Outcome]:
+    def write_elsewhere(self, writes: list[Write["JsonFiles"]]) -> list[Outcome]:
+        """Let writes happen that have files of their own."""
+        return [self._perform(write) for write in writes]
+
+    def write_lines(self, writes: list[Write["JsonFiles"]]) -> list[Outcome]:
+        """Put lines into the log, and what they say into the record files."""
         changes = [_change(write) for write in writes]
         lines = [
             change.line
@@ -110,6 +113,15 @@ class JsonFiles:
                 self._absorb(line)
             self.save()
         return [(write.future, None, self._refusal(_change(write))) for write in writes]
+
+    def _perform(self, write: Write["JsonFiles"]) -> Outcome:
+        try:
+            return write.future, write.perform(self, write.order), None
+        except GatewayError as refusal:
+            return write.future, None, refusal
+        except Exception as error:  # the edge of the writer thread, which must live on
+            self.failure = str(error)
+            return write.future, None, self._unavailable()
 
     def _log(self, lines: list[AnyLine]) -> None:
         if not self._lock.keep():
@@ -159,8 +171,9 @@ class JsonFiles:
             del self._records[task_id]
 
     def _refusal(self, change: Change) -> StoreUnavailable | None:
-        if change.epoch > self._spoiled_epoch:
-            return None
+        return None if change.epoch > self._spoiled_epoch else self._unavailable()
+
+    def _unavailable(self) -> StoreUnavailable:
         return StoreUnavailable(
             f"the store {self._folder.path} did not take the write: {self.failure}; "
             "check the disk (space, permissions) and try again"
@@ -171,5 +184,9 @@ def _change(write: Write[JsonFiles]) -> Change:
     return cast("Change", write.order)
 
 
-def _is_standing(write: Write[JsonFiles]) -> bool:
-    return _change(write).standing is not None
+def _taken_by(
+    write: Write[JsonFiles],
+) -> Callable[[JsonFiles, list[Write[JsonFiles]]], list[Outcome]]:
+    if not isinstance(write.order, Change):
+        return JsonFiles.write_elsewhere
+    return JsonFiles.write_lines if write.order.standing is None else JsonFiles.begin_anew

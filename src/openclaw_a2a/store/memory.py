@@ -1,7 +1,7 @@
 """The store that forgets everything when the process ends."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import TypeVar
 
@@ -16,13 +16,16 @@ from openclaw_a2a.ports import (
     DeliveryPage,
     KeptRecord,
     Known,
+    LogHead,
     RecentHead,
     Retention,
+    StoredLog,
     Submission,
     TaskPage,
     TaskQuery,
 )
 from openclaw_a2a.store.ledger import Ledger
+from openclaw_a2a.store.log_rows import LogChange, LogRows
 
 Outcome = TypeVar("Outcome")
 
@@ -32,6 +35,7 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self._ledger = Ledger()
+        self._logs = LogRows()
 
     @property
     def is_durable(self) -> bool:
@@ -165,6 +169,36 @@ class MemoryStore:
     async def read_records(self, kind: str) -> list[KeptRecord]:
         """All records of a kind, the one put last at the end."""
         return self._ledger.records.of_kind(kind)
+
+    def append_log(
+        self,
+        kind: str,
+        log_id: str,
+        bodies: Sequence[bytes],
+        *,
+        after: int,
+        closes: bool = False,
+        opens: bool = False,
+    ) -> Awaitable[bool]:
+        """Add lines to a log; False when it is not at `after`."""
+        change = LogChange(kind, log_id, tuple(bodies), after, closes, opens)
+        return _settled(lambda: self._logs.append(change))
+
+    async def read_log(self, kind: str, log_id: str) -> StoredLog | None:
+        """One log, open or closed."""
+        return self._logs.get(kind, log_id)
+
+    async def read_open_logs(self, kind: str, *, after: str, limit: int) -> list[StoredLog]:
+        """Logs that are not closed, in order of their ids."""
+        return self._logs.page_open(kind, after, limit)
+
+    async def list_logs(self, kind: str, *, after: str, limit: int) -> list[LogHead]:
+        """All logs, in order of their ids."""
+        return self._logs.page(kind, after, limit)
+
+    def drop_log(self, kind: str, log_id: str) -> Awaitable[bool]:
+        """Forget a log; False when there was none."""
+        return _settled(lambda: self._logs.drop(kind, log_id))
 
 
 def _settled(write: Callable[[], Outcome]) -> "asyncio.Future[Outcome]":

@@ -37,7 +37,7 @@ class RecordsFolder:
         temporary = self.path / _TEMPORARY
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         try:
-            _write_all(descriptor, content)
+            write_all(descriptor, content)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
@@ -45,11 +45,7 @@ class RecordsFolder:
 
     def sync(self) -> None:
         """Make new and removed names durable."""
-        descriptor = os.open(self.path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_folder(self.path)
 
     def read_log(self) -> bytes:
         """The log as the last process left it."""
@@ -70,7 +66,7 @@ class RecordsFolder:
         # What a failed attempt left behind goes first: it was never acknowledged.
         os.ftruncate(self._log, self.log_size)
         os.lseek(self._log, self.log_size, os.SEEK_SET)
-        _write_all(self._log, content)
+        write_all(self._log, content)
         os.fsync(self._log)
         self.log_size += len(content)
 
@@ -81,7 +77,17 @@ class RecordsFolder:
             self._log = None
 
 
-def _write_all(descriptor: int, content: bytes) -> None:
+def sync_folder(path: Path) -> None:
+    """Make new and removed names of a directory durable."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_all(descriptor: int, content: bytes) -> None:
+    """Write the content where the file stands."""
     view = memoryview(content)
     while view:
         view = view[os.write(descriptor, view) :]

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import sqlite3
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
@@ -22,16 +22,25 @@ from openclaw_a2a.ports import (
     DeliveryPage,
     KeptRecord,
     Known,
+    LogHead,
     RecentHead,
     Retention,
+    StoredLog,
     Submission,
     TaskPage,
     TaskQuery,
 )
-from openclaw_a2a.store import refusals, sqlite_chores, sqlite_deliveries, sqlite_records
+from openclaw_a2a.store import (
+    refusals,
+    sqlite_chores,
+    sqlite_deliveries,
+    sqlite_logs,
+    sqlite_records,
+)
 from openclaw_a2a.store.file_lock import FileLock
 from openclaw_a2a.store.group_writer import GroupWriter, failed
 from openclaw_a2a.store.ledger import message_key
+from openclaw_a2a.store.log_rows import LogChange
 from openclaw_a2a.store.migrate import upgrade_with_backup
 from openclaw_a2a.store.seen import SeenMessages
 from openclaw_a2a.store.sqlite_batch import Answer, SqliteBatch, Start, Taking
@@ -213,6 +222,36 @@ class SqliteStore:
     async def read_records(self, kind: str) -> list[KeptRecord]:
         """All records of a kind, the one put last at the end."""
         return self._read(lambda reader: reader.read_records(kind))
+
+    def append_log(
+        self,
+        kind: str,
+        log_id: str,
+        bodies: Sequence[bytes],
+        *,
+        after: int,
+        closes: bool = False,
+        opens: bool = False,
+    ) -> Awaitable[bool]:
+        """Add lines to a log; False when it is not at `after`."""
+        change = LogChange(kind, log_id, tuple(bodies), after, closes, opens)
+        return self._put(sqlite_logs.append, change)
+
+    async def read_log(self, kind: str, log_id: str) -> StoredLog | None:
+        """One log, open or closed."""
+        return self._read(lambda reader: reader.logs.one(kind, log_id))
+
+    async def read_open_logs(self, kind: str, *, after: str, limit: int) -> list[StoredLog]:
+        """Logs that are not closed, in order of their ids."""
+        return self._read(lambda reader: reader.logs.page_open(kind, after, limit))
+
+    async def list_logs(self, kind: str, *, after: str, limit: int) -> list[LogHead]:
+        """All logs, in order of their ids."""
+        return self._read(lambda reader: reader.logs.page(kind, after, limit))
+
+    def drop_log(self, kind: str, log_id: str) -> Awaitable[bool]:
+        """Forget a log; False when there was none."""
+        return self._put(sqlite_logs.drop, sqlite_records.Name(kind, log_id))
 
     async def _in_portions(
         self,

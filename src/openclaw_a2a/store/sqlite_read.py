@@ -22,6 +22,7 @@ from openclaw_a2a.store.columns import (
 )
 from openclaw_a2a.store.ledger import MessageKey
 from openclaw_a2a.store.sqlite_deliveries import DeliveryReader
+from openclaw_a2a.store.sqlite_logs import LogReader
 
 _TASK = """
 SELECT t.number, t.id, t.principal, t.account, t.context, t.state, t.status_at, t.created_at,
@@ -104,6 +105,7 @@ class SqliteReader:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self.deliveries = DeliveryReader(connection)
+        self.logs = LogReader(connection)
 
     def read_records(self, kind: str) -> list[KeptRecord]:
         """All records of a kind, the one put last at the end."""

@@ -55,7 +55,7 @@ class WriterLock:
         pause = _STEP_S
         while not await anyio.to_thread.run_sync(self.try_acquire):
             if time.monotonic() >= deadline:
-                raise self._refusal()
+                raise self.refusal()
             await anyio.sleep(min(pause, max(0.0, deadline - time.monotonic())))
             pause = min(pause + _STEP_S, _MAX_PAUSE_S)
 
@@ -110,7 +110,8 @@ class WriterLock:
         aside.unlink()
         return True
 
-    def _refusal(self) -> StoreLocked:
+    def refusal(self) -> StoreLocked:
+        """Who holds the lock, for those who wanted it."""
         holder = _read(self.path)
         pid = "unknown" if holder is None else str(holder.pid)
         return StoreLocked(
