@@ -43,7 +43,10 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-@pytest.mark.parametrize("name", ["remote-agents", "openclaw-a2a-gateway"])
+NAMES = {"remote-agents", "agent-calls", "openclaw-a2a-gateway"}
+
+
+@pytest.mark.parametrize("name", sorted(NAMES))
 def test_a_skill_has_a_name_and_one_line_about_it(name: str) -> None:
     text = SKILLS[name].read_text("utf-8")
     head = re.match(r"---\nname: ([a-z0-9-]+)\ndescription: (.+)\n---\n", text)
@@ -53,8 +56,8 @@ def test_a_skill_has_a_name_and_one_line_about_it(name: str) -> None:
     assert len(text) < 5000
 
 
-def test_there_are_two_skills_and_the_manifest_names_their_folder() -> None:
-    assert set(SKILLS) == {"remote-agents", "openclaw-a2a-gateway"}
+def test_the_manifest_names_the_folder_of_the_skills() -> None:
+    assert set(SKILLS) == NAMES
     assert json.loads((FOLDER / "openclaw.plugin.json").read_text("utf-8"))["skills"] == [
         "./skills"
     ]
@@ -123,6 +126,50 @@ def test_the_calls_that_models_are_shown_work_one_after_the_other(
     assert after["task"]["can_send"] is False
     more = {"target": after["target"], "conversation": after["conversation"]}
     assert call(answer_it, more)["message_text"] == "release 5"
+
+
+HELPER = """
+import json, sys
+asked = json.loads(sys.stdin.read())
+print(json.dumps({"output": asked["input"], "confidence": 0.8}))
+"""
+
+
+def test_the_calls_of_agents_that_models_are_shown_work_one_after_the_other(
+    start_gateway: Callable[..., Json], tmp_path: Path
+) -> None:
+    command = [sys.executable, "-c", HELPER]
+    helper = {"adapter": "command", "command": command, "input": "stdin"}
+    ours = start_gateway(
+        {
+            "data": str(tmp_path),
+            "agents": {"main": {"adapter": "echo"}, "helper": helper},
+            "tools": {"agentToAgent": {"enabled": True, "allow": ["*"]}},
+        }
+    )
+    token = ToolTokens(tmp_path / FILE_NAME).create("model")
+    headers = {"authorization": f"Bearer {token}", "content-type": "application/json"}
+
+    def call(tool: str, text: str) -> Json:
+        address = f"{ours.url}/tools/{tool}"
+        return httpx2.post(address, content=text, headers=headers, timeout=60).json()
+
+    list_skills, ask, look = blocks("agent-calls", "json")
+    known = call("agent_call", list_skills)["output"]["skills"]
+    assert [one["name"] for one in known] == ["ping", "list_skills"]
+    pending = call("agent_call", ask)
+    assert pending["status"] == "pending"
+    asked = look.replace("<correlationId>", pending["correlationId"])
+    wait_until(lambda: call("agent_poll", asked)["status"] != "working")
+    assert call("agent_poll", asked)["output"] == json.loads(ask)["input"]
+
+
+def test_models_are_told_of_every_tool_for_calls() -> None:
+    manifest = json.loads((FOLDER / "openclaw.plugin.json").read_text("utf-8"))
+    about_calls = {"agent_call", "agent_call_batch", "debate_call", "agent_poll"}
+    assert about_calls <= set(manifest["contracts"]["tools"])
+    told = SKILLS["agent-calls"].read_text("utf-8")
+    assert [name for name in about_calls if f"`{name}`" not in told] == []
 
 
 @pytest.fixture
