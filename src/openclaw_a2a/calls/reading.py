@@ -2,26 +2,18 @@
 
 import json
 import math
-from collections.abc import Iterator
 from typing import cast
 
 import msgspec
 
 from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.runtime.found_json import json_objects
 
 PLAIN = 0.5
 """The confidence of an answer that tells none."""
 
 BROKEN = 0.3
 """The confidence of an answer that looks like JSON and is none."""
-
-
-def _no_json(name: str) -> Json:
-    raise ValueError(f"{name} is no JSON")
-
-
-_decoder = json.JSONDecoder(parse_constant=_no_json)
-_MOST_STARTS = 1000
 
 
 class Reading(msgspec.Struct, frozen=True):
@@ -37,7 +29,7 @@ def read_answer(text: str) -> Reading | None:
     """The answer in an agent's last text; None when there is none."""
     if not text.strip():
         return None
-    found = next(_objects(text), None)
+    found = next(json_objects(text), None)
     if found is None:
         return Reading(text, BROKEN if "{" in text else PLAIN)
     output = _output(found)
@@ -55,30 +47,6 @@ def clamp_confidence(value: Json) -> float:
     if not is_number or (isinstance(value, float) and not math.isfinite(value)):
         return PLAIN
     return float(min(1, max(0, value)))
-
-
-def _objects(text: str) -> Iterator[JsonObject]:
-    """The JSON objects in a text, from left to right; fences and prose do not matter."""
-    place = text.find("{")
-    for _ in range(_MOST_STARTS):
-        if place < 0:
-            return
-        try:
-            value, place = _decoder.raw_decode(text, place)
-            yield _whole(value)
-            place = text.find("{", place)
-        except (ValueError, RecursionError):
-            place = text.find("{", place + 1)
-
-
-def _whole(value: JsonObject) -> JsonObject:
-    """The value without half characters, which nobody else could write down."""
-    text = json.dumps(value, ensure_ascii=False)
-    if not text.isascii() and text.encode("utf-8", "replace") != text.encode(
-        "utf-8", "surrogatepass"
-    ):
-        return json.loads(text.encode("utf-8", "replace"))
-    return value
 
 
 def _output(found: JsonObject) -> Json:

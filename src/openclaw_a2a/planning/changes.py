@@ -2,6 +2,7 @@
 
 from openclaw_a2a.model.errors import StatusChangeNotAllowed
 from openclaw_a2a.model.ids import TaskId
+from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.planning.draft import Change, Draft, Occasion
 from openclaw_a2a.planning.journal import ObjectiveCreated, ObjectiveUpdated, PlanUpdated
 from openclaw_a2a.planning.objects import (
@@ -23,7 +24,11 @@ _NOT_HELD = frozenset(
 
 
 def create_objective(
-    params: CreateObjective, occasion: Occasion, *, objective_id: ObjectiveId | None = None
+    params: CreateObjective,
+    occasion: Occasion,
+    *,
+    objective_id: ObjectiveId | None = None,
+    owner: Scope | None = None,
 ) -> Change:
     """objectives/create, with an id of the caller's choice where it has one that is free."""
     fact = ObjectiveCreated(
@@ -31,6 +36,7 @@ def create_objective(
         name=params.name,
         description=params.description,
         metadata=params.metadata or {},
+        owner=owner,
     )
     return Draft.first(fact, occasion.now).done()
 

@@ -8,6 +8,7 @@ from msgspec import Meta
 from openclaw_a2a.model.errors import CorruptRecord
 from openclaw_a2a.model.ids import JsonObject, TaskId
 from openclaw_a2a.model.message import Record
+from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.planning.moments import Moment, read_moment
 from openclaw_a2a.planning.objects import (
     ObjectiveId,
@@ -41,6 +42,8 @@ class ObjectiveCreated(Fact, frozen=True):
     description: str | None = None
     status: ObjectiveStatus = ObjectiveStatus.SUBMITTED
     metadata: JsonObject = msgspec.field(default_factory=dict[str, object])
+    owner: Scope | None = None
+    """Who made it; nobody else sees it."""
 
 
 class ObjectiveUpdated(Fact, frozen=True):
@@ -54,6 +57,8 @@ class ObjectiveUpdated(Fact, frozen=True):
     status: ObjectiveStatus | None = None
     metadata: JsonObject | None = None
     held: bool = False
+    run: str | None = None
+    """Whether its steps are begun by themselves: running or paused."""
 
 
 class PlanCreated(Fact, frozen=True):
@@ -81,6 +86,7 @@ class PlanUpdated(Fact, frozen=True):
     status: PlanStatus | None = None
     metadata: JsonObject | None = None
     held: bool = False
+    run: str | None = None
 
 
 class TaskCreated(Fact, frozen=True):

@@ -5,7 +5,7 @@ from typing import cast
 
 import structlog
 
-from openclaw_a2a.model.errors import GatewayError, InvalidParams
+from openclaw_a2a.model.errors import CallerError, GatewayError, InvalidParams
 from openclaw_a2a.model.ids import (
     LOCAL_PEER,
     AgentId,
@@ -77,11 +77,9 @@ class Planner:
             stored = await self._engine.store.read_task(scope, known.task_id)
             if stored is not None and not is_terminal(stored.head.state):
                 return
-            try:
-                await self._take(state, read_plans(_said(stored)))
+            problem = await self._take(state, stored)
+            if not problem:
                 return
-            except BadPlans as error:
-                problem = str(error)
         await self._give_up(state, problem)
 
     async def _ask(
@@ -100,14 +98,18 @@ class Planner:
         except GatewayError as error:
             log.warning("plans-not-asked-for", objective_id=state.id, reason=error.message)
 
-    async def _take(self, state: ObjectiveState, plans: Sequence[JsonObject]) -> None:
-        def add(known: ObjectiveState, occasion: Occasion) -> Change:
-            return known_plans(known, plans, occasion)
-
+    async def _take(self, state: ObjectiveState, stored: StoredTask | None) -> str:
+        """Add the plans of an answer; why that is not possible, or nothing."""
         try:
-            await self._book.change(state.id, add)
-        except GatewayError as error:
-            raise BadPlans(error.message) from error
+            plans = read_plans(_said(stored))
+            await self._book.change(
+                state.id, lambda known, occasion: known_plans(known, plans, occasion)
+            )
+        except BadPlans as error:
+            return str(error)
+        except CallerError as error:
+            return error.message
+        return ""
 
     async def _give_up(self, state: ObjectiveState, reason: str) -> None:
         def block(known: ObjectiveState, occasion: Occasion) -> Change:

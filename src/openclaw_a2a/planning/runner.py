@@ -50,7 +50,7 @@ DefaultAgent = Callable[[AccountId], AgentId]
 
 
 class Runner:
-    """Begins the steps of objectives that are run. It keeps nothing that the journals do not say."""
+    """Begins the steps of objectives that are run. It knows nothing that journals do not say."""
 
     def __init__(
         self,

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from openclaw_a2a.model.errors import PlanItemNotFound
 from openclaw_a2a.model.ids import TaskId
+from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.planning import journal
 from openclaw_a2a.planning.journal import Operation
 from openclaw_a2a.planning.moments import Moment
@@ -41,6 +42,9 @@ class ObjectiveState(msgspec.Struct, frozen=True):
     seq: int
     at: Moment
     is_archived: bool = False
+    owner: Scope | None = None
+    runs: dict[str, str] = msgspec.field(default_factory=dict[str, str])
+    """Whether the objective and plans are run, by their ids."""
 
     @property
     def id(self) -> ObjectiveId:
@@ -109,6 +113,7 @@ class ObjectiveState(msgspec.Struct, frozen=True):
             steps=dict(self.steps),
             since=dict(self.since),
             attempts=dict(self.attempts),
+            runs=dict(self.runs),
         )
 
 
@@ -162,7 +167,18 @@ def begin(fact: journal.ObjectiveCreated, operation: Operation) -> ObjectiveStat
         updated_at=operation.at,
     )
     nobody: frozenset[str] = frozenset()
-    return ObjectiveState(objective, {}, {}, {}, {}, {}, nobody, seq=operation.seq, at=operation.at)
+    return ObjectiveState(
+        objective,
+        {},
+        {},
+        {},
+        {},
+        {},
+        nobody,
+        seq=operation.seq,
+        at=operation.at,
+        owner=fact.owner,
+    )
 
 
 def _order(state: ObjectiveState, operation: Operation) -> str | None:
@@ -205,6 +221,8 @@ def _update_objective(
     state = replace(state, objective=replace(state.objective, **changes))
     if fact.status is not None:
         state = replace(state, held=_hold(state.held, fact.id, fact.held))
+    if fact.run is not None:
+        state.runs[fact.id] = fact.run
     return _touch(state, at)
 
 
@@ -237,6 +255,8 @@ def _update_plan(
     state.plans[fact.id] = replace(state.plans[fact.id], **changes)
     if fact.status is not None:
         state = replace(state, held=_hold(state.held, fact.id, fact.held))
+    if fact.run is not None:
+        state.runs[fact.id] = fact.run
     return _touch(state, at, fact.id)
 
 

@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from openclaw_a2a.model.ids import AgentId, ContextId, JsonObject, MessageId, SessionKey
+from openclaw_a2a.model.ids import AgentId, ContextId, Json, JsonObject, MessageId, SessionKey
 from openclaw_a2a.model.message import Message, Part, Role
 from openclaw_a2a.planning.moments import time_of
 from openclaw_a2a.planning.objects import ObjectiveId, PlanTask, PlanTaskId
@@ -18,6 +18,8 @@ TARGET = "target:"
 """How the id of an agent begins that is a remote one."""
 
 _MOST_RESULT = 20_000
+_MOST_RETRIES = 100
+_DAY_S = 86_400.0
 
 
 class RunRules(msgspec.Struct, frozen=True):
@@ -60,9 +62,10 @@ def agent_for(state: ObjectiveState, task: PlanTask, default: AgentId) -> AgentI
 
 def retries_of(task: PlanTask, rules: RunRules) -> int:
     """How often a step is tried again."""
-    given = task.metadata.get("retries")
-    is_count = isinstance(given, int) and not isinstance(given, bool)
-    return min(max(given, 0), 100) if is_count else rules.retries
+    given: Json = task.metadata.get("retries")
+    if isinstance(given, bool) or not isinstance(given, int):
+        return rules.retries
+    return min(max(given, 0), _MOST_RETRIES)
 
 
 def due_at(state: ObjectiveState, task: PlanTask, rules: RunRules) -> datetime | None:
@@ -70,10 +73,10 @@ def due_at(state: ObjectiveState, task: PlanTask, rules: RunRules) -> datetime |
     attempts = state.attempts.get(task.id, 0)
     if not attempts:
         return None
-    given = task.metadata.get("backoffSeconds")
+    given: Json = task.metadata.get("backoffSeconds")
     is_number = isinstance(given, int | float) and not isinstance(given, bool)
-    first_s = min(max(float(given), 0.0), 86_400.0) if is_number else rules.backoff_s
-    pause = timedelta(seconds=min(first_s * 2.0 ** min(attempts - 1, 20), 86_400.0))
+    first_s: float = min(max(given, 0), _DAY_S) if is_number else rules.backoff_s
+    pause = timedelta(seconds=min(first_s * 2.0 ** min(attempts - 1, 20), _DAY_S))
     return time_of(state.since[task.id]) + pause
 
 

@@ -1,0 +1,337 @@
+"""The methods of objectives and plans: who may, what changes, and what is shown."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from typing import Any, cast
+
+import msgspec
+import structlog
+
+from openclaw_a2a.model.errors import (
+    GatewayError,
+    InvalidParams,
+    PlanItemNotFound,
+    Problem,
+)
+from openclaw_a2a.model.ids import Json, JsonObject, TaskId
+from openclaw_a2a.model.message import Message
+from openclaw_a2a.model.turn import Scope
+from openclaw_a2a.planning import params as asked
+from openclaw_a2a.planning.book import ObjectiveBook
+from openclaw_a2a.planning.changes import (
+    check_delete,
+    create_objective,
+    replan,
+    update_objective,
+)
+from openclaw_a2a.planning.draft import Change, Draft, Occasion
+from openclaw_a2a.planning.journal import ObjectiveUpdated, Operation, PlanUpdated, encode_line
+from openclaw_a2a.planning.messages import Messages, Taken
+from openclaw_a2a.planning.objects import Objective, ObjectiveId, ObjectiveStatus, PlanId
+from openclaw_a2a.planning.plan_changes import add_tasks, create_plan, update_plan
+from openclaw_a2a.planning.progress import progress
+from openclaw_a2a.planning.runner import PAUSED, RUNNING, Runner
+from openclaw_a2a.planning.state import ObjectiveState, not_found
+from openclaw_a2a.runtime.cancel import cancel
+from openclaw_a2a.runtime.engine import Engine
+from openclaw_a2a.runtime.turn import AccountRules
+
+log = structlog.get_logger(__name__)
+
+SUBSCRIBE = "objectives/subscribe"
+_RUNS = {"run": RUNNING, "resume": RUNNING, "pause": PAUSED}
+_MODES = ("run", "pause", "resume")
+
+
+Step = Callable[[Any, Scope], Awaitable[JsonObject]]
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """Something that a follower of an objective sees, and its number."""
+
+    sequence: int
+    body: JsonObject
+
+
+class Planning:
+    """Objectives and plans, for everybody who asks. What is not theirs is not found."""
+
+    METHODS = frozenset(
+        {
+            *asked.METHODS,
+            *(f"{kind}/{mode}" for kind in ("objectives", "plans") for mode in _MODES),
+        }
+    )
+
+    def __init__(self, engine: Engine, book: ObjectiveBook, runner: Runner) -> None:
+        self._engine = engine
+        self._book = book
+        self._runner = runner
+        self._messages = Messages(book, runner.mirror)
+        self._steps: dict[str, Step] = {
+            "objectives/create": self._create,
+            "objectives/get": self._get,
+            "objectives/list": self._list,
+            "objectives/update": self._update,
+            "objectives/replan": self._replan,
+            "objectives/delete": self._delete,
+            "plans/create": self._create_plan,
+            "plans/get": self._get_plan,
+            "plans/update": self._update_plan,
+            "plans/addTasks": self._add_tasks,
+        }
+
+    async def call(self, method: str, params: Json, scope: Scope) -> JsonObject:
+        """Do what a method says; its result.
+
+        Raises: MethodNotFound, InvalidParams, PlanItemNotFound, StatusChangeNotAllowed,
+        PlanLimitExceeded, DependencyNotValid, StoreUnavailable.
+        """
+        kind, _, verb = method.partition("/")
+        if method in self.METHODS and verb in _RUNS:
+            return await self._run(kind, verb, params, scope)
+        read = asked.read_params(method, params)
+        return await self._steps[method](read, scope)
+
+    async def follow(self, params: Json, scope: Scope, cursor: int | None) -> AsyncIterator[Seen]:
+        """An objective as it is, and then everything that happens to it.
+
+        With a cursor only what happened after it. Raises: InvalidParams, PlanItemNotFound.
+        """
+        read = asked.read_as(asked.GetObjective, params, method=SUBSCRIBE)
+        state = await self._own(read.id, scope)
+        after = state.seq if cursor is None else cursor
+        if cursor is None:
+            yield Seen(state.seq, {"objective": _shown(state)})
+        async for operation in self._book.operations(read.id, after):
+            now = await self._book.find(read.id)
+            yield Seen(operation.seq, _told(operation, now))
+
+    async def take_message(
+        self, message: Message, scope: Scope, rules: AccountRules
+    ) -> Taken | None:
+        """Give a message its place in an objective; None when it speaks of none."""
+        return await self._messages.take(message, scope, rules)
+
+    # ---------------------------------------------------------------- objectives
+
+    async def _create(self, params: asked.CreateObjective, scope: Scope) -> JsonObject:
+        change = create_objective(params, self._book.occasion, owner=scope)
+        return {"objective": _shown(await self._book.create(change))}
+
+    async def _get(self, params: asked.GetObjective, scope: Scope) -> JsonObject:
+        state = await self._own(params.id, scope)
+        shown = state.show(with_plans=params.include_plans, with_tasks=params.include_tasks)
+        return {"objective": {**_plain(shown), **_extras(state)}}
+
+    async def _list(self, params: asked.ListObjectives, scope: Scope) -> JsonObject:
+        every = await self._book.all()
+        found = [
+            one.objective
+            for one in every
+            if one.owner in (None, scope) and params.status in (None, one.objective.status)
+        ]
+        start = _start(found, params.page_token)
+        page = found[start : start + params.page_size]
+        result: JsonObject = {
+            "objectives": [_plain(one) for one in page],
+            "totalSize": len(found),
+        }
+        if start + len(page) < len(found):
+            result["nextPageToken"] = page[-1].id
+        return result
+
+    async def _update(self, params: asked.UpdateObjective, scope: Scope) -> JsonObject:
+        await self._own(params.id, scope)
+        change = await self._book.change(
+            params.id, lambda state, occasion: update_objective(state, params, occasion)
+        )
+        await self._stop(change.to_cancel, scope)
+        return {"objective": _shown(await self._book.find(params.id))}
+
+    async def _replan(self, params: asked.Replan, scope: Scope) -> JsonObject:
+        await self._own(params.id, scope)
+        change = await self._book.change(params.id, replan)
+        return {"objective": _shown(change.state)}
+
+    async def _delete(self, params: asked.DeleteObjective, scope: Scope) -> JsonObject:
+        state = await self._own(params.id, scope)
+        await self._stop(check_delete(state, params), scope)
+        await self._book.delete(params.id)
+        return {"deleted": True}
+
+    # ---------------------------------------------------------------- plans
+
+    async def _create_plan(self, params: asked.CreatePlan, scope: Scope) -> JsonObject:
+        await self._own(params.objective_id, scope)
+        change = await self._book.change(
+            params.objective_id, lambda state, occasion: create_plan(state, params, occasion)
+        )
+        return _plan(change.state, list(change.state.plans)[-1])
+
+    async def _get_plan(self, params: asked.GetPlan, scope: Scope) -> JsonObject:
+        state = await self._own_plan(params.id, scope)
+        return {"plan": _plain(state.show_plan(params.id, with_tasks=params.include_tasks))}
+
+    async def _update_plan(self, params: asked.UpdatePlan, scope: Scope) -> JsonObject:
+        state = await self._own_plan(params.id, scope)
+        change = await self._book.change(
+            state.id, lambda known, occasion: update_plan(known, params, occasion)
+        )
+        return _plan(change.state, params.id)
+
+    async def _add_tasks(self, params: asked.AddTasks, scope: Scope) -> JsonObject:
+        state = await self._own_plan(params.id, scope)
+        change = await self._book.change(
+            state.id, lambda known, occasion: add_tasks(known, params, occasion)
+        )
+        return _plan(change.state, params.id)
+
+    # ---------------------------------------------------------------- running
+
+    async def _run(self, kind: str, verb: str, params: Json, scope: Scope) -> JsonObject:
+        method, mode = f"{kind}/{verb}", _RUNS[verb]
+        if kind == "plans":
+            plan_id = PlanId(asked.read_as(asked.GetPlan, params, method=method).id)
+            state = await self._own_plan(plan_id, scope)
+            change = await self._book.change(
+                state.id, lambda known, occasion: _set_plan(known, plan_id, mode, occasion)
+            )
+            return _plan(change.state, plan_id)
+        objective_id = asked.read_as(asked.Replan, params, method=method).id
+        await self._own(objective_id, scope)
+        return await self.act(objective_id, verb)
+
+    async def _stop(self, task_ids: tuple[TaskId, ...], scope: Scope) -> None:
+        """Have tasks canceled, all at once; one that refuses is told by its own state."""
+
+        async def stop(task_id: TaskId) -> None:
+            with suppress(GatewayError):
+                await cancel(self._engine, scope, task_id)
+
+        await asyncio.gather(*[stop(task_id) for task_id in task_ids])
+
+    async def _own(self, objective_id: ObjectiveId, scope: Scope) -> ObjectiveState:
+        state = await self._book.find(objective_id)
+        if state.owner not in (None, scope):
+            raise not_found("objective", objective_id)
+        return state
+
+    async def _own_plan(self, plan_id: PlanId, scope: Scope) -> ObjectiveState:
+        state = await self._book.find_plan(plan_id)
+        if state.owner not in (None, scope):
+            raise not_found("plan", plan_id)
+        return state
+
+    # ---------------------------------------------------------------- for the operator
+
+    async def listed(self, limit: int) -> list[JsonObject]:
+        """The newest objectives of everybody, with how far they are."""
+        newest = (await self._book.all())[:limit]
+        states = [await self._book.find(one.objective.id) for one in newest]
+        return [_shown(state, with_plans=False) for state in states]
+
+    async def shown(self, objective_id: str) -> JsonObject | None:
+        """An objective of anybody, with everything in it."""
+        try:
+            return _shown(await self._book.find(ObjectiveId(objective_id)))
+        except PlanItemNotFound:
+            return None
+
+    async def act(self, objective_id: str, action: str) -> JsonObject:
+        """Run, pause, resume or cancel an objective.
+
+        Raises: PlanItemNotFound, StatusChangeNotAllowed, InvalidParams (no such action).
+        """
+        name = ObjectiveId(objective_id)
+        if action == "cancel":
+            wanted = asked.UpdateObjective(name, status=ObjectiveStatus.CANCELED)
+            change = await self._book.change(
+                name, lambda state, occasion: update_objective(state, wanted, occasion)
+            )
+            if change.state.owner is not None:
+                await self._stop(change.to_cancel, change.state.owner)
+        elif action in _RUNS:
+            mode = _RUNS[action]
+            await self._book.change(
+                name, lambda state, occasion: _set_objective(state, mode, occasion)
+            )
+        else:
+            raise InvalidParams(
+                f"there is no action {action[:40]!r}; there are run, pause, resume and cancel"
+            )
+        return {"objective": _shown(await self._book.find(name))}
+
+    async def export(self, objective_id: str) -> bytes:
+        """The journal of an objective, as JSON lines. Raises: PlanItemNotFound."""
+        lines = await self._book.lines(ObjectiveId(objective_id))
+        return b"".join(line + b"\n" for line in lines)
+
+    async def take_in(self, jsonl: bytes) -> JsonObject:
+        """Keep an objective from its journal. Raises: PlanItemNotFound, StatusChangeNotAllowed."""
+        lines = [line for line in jsonl.split(b"\n") if line.strip()]
+        return {"objective": _shown(await self._book.take_in(lines))}
+
+
+def _set_objective(state: ObjectiveState, mode: str, occasion: Occasion) -> Change:
+    """Run or pause an objective; one that somebody had stopped goes on."""
+    if mode == RUNNING and state.is_held:
+        wanted = asked.UpdateObjective(state.id, status=ObjectiveStatus.WORKING)
+        state_change = update_objective(state, wanted, occasion)
+        draft = Draft.of(state_change.state, occasion.now)
+        draft.record(ObjectiveUpdated(state.id, run=mode))
+        made = draft.done()
+        return Change(made.state, (*state_change.operations, *made.operations))
+    draft = Draft.of(state, occasion.now)
+    draft.record(ObjectiveUpdated(state.id, run=mode))
+    return draft.done()
+
+
+def _set_plan(state: ObjectiveState, plan_id: PlanId, mode: str, occasion: Occasion) -> Change:
+    draft = Draft.of(state, occasion.now)
+    draft.record(PlanUpdated(plan_id, run=mode))
+    return draft.done()
+
+
+def _plain(value: msgspec.Struct) -> JsonObject:
+    return msgspec.to_builtins(value)
+
+
+def _extras(state: ObjectiveState) -> JsonObject:
+    """What an objective shows beyond its own members."""
+    extras: JsonObject = {"progress": _plain(progress(state))}
+    if state.id in state.runs:
+        extras["execution"] = state.runs[state.id]
+    return extras
+
+
+def _shown(state: ObjectiveState, *, with_plans: bool = True) -> JsonObject:
+    return {**_plain(state.show(with_plans=with_plans)), **_extras(state)}
+
+
+def _plan(state: ObjectiveState, plan_id: PlanId) -> JsonObject:
+    return {"plan": _plain(state.show_plan(plan_id))}
+
+
+def _told(operation: Operation, state: ObjectiveState) -> JsonObject:
+    line = cast("JsonObject", msgspec.json.decode(encode_line(operation)))
+    line["data"].pop("owner", None)
+    return {
+        "change": line,
+        "status": state.objective.status.value,
+        "progress": _plain(progress(state)),
+    }
+
+
+def _start(found: list[Objective], token: str | None) -> int:
+    if token is None:
+        return 0
+    ids = [one.id for one in found]
+    if token not in ids:
+        problem = Problem("pageToken", "is not one of ours, or its objective is gone")
+        raise InvalidParams(
+            f"The parameters of objectives/list are not valid: pageToken {problem.message}.",
+            problems=(problem,),
+        )
+    return ids.index(ObjectiveId(token)) + 1
