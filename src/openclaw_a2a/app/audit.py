@@ -1,5 +1,6 @@
 """The audit log of calls: who asked for what and when, one JSON line each, never the content."""
 
+import os
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -14,6 +15,7 @@ log = structlog.get_logger(__name__)
 
 FILE_NAME = "calls-audit.jsonl"
 _MOST_BYTES = 16 * 1024 * 1024
+_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
 
 
 class AuditLog:
@@ -50,6 +52,9 @@ class AuditLog:
             self._path.replace(self._path.with_name(f"{self._path.name}.1"))
 
     def _open(self) -> BinaryIO:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._path.touch(mode=0o600)
-        return self._path.open("ab")
+        try:
+            handle = os.open(self._path, _APPEND, 0o600)
+        except FileNotFoundError:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            handle = os.open(self._path, _APPEND, 0o600)
+        return os.fdopen(handle, "ab")

@@ -92,7 +92,7 @@ class CallRoom:
             audit=AuditLog(settings.data / FILE_NAME, engine.clock.now),
         )
         await self._book.load()
-        push.add_round(engine, KIND, Round(self._courier, RULES))
+        push.add_round(engine, KIND, Round(self._courier, RULES, only_ends=True))
 
     def add_targets(self, remote: Executes, aliases: Iterable[str]) -> None:
         """Let remote targets be called as if they were agents of ours."""

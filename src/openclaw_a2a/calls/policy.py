@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 
 import msgspec
 
@@ -47,6 +48,7 @@ def _matches(patterns: tuple[str, ...], agent_id: AgentId) -> bool:
     return any(_pattern(one.strip().lower()).fullmatch(name) for one in patterns)
 
 
+@lru_cache(maxsize=256)
 def _pattern(glob: str) -> re.Pattern[str]:
     """Only `*` is special; fnmatch's other signs stand for themselves."""
     return re.compile(".*".join(map(re.escape, glob.split("*"))), re.DOTALL)

@@ -223,8 +223,8 @@ class Engine:
         live = self.live.get(run.record.task_id)
         if live is not None and not live.runs:
             del self.live[run.record.task_id]
-        if run.record.task_id in self.watch.tasks:
-            self.watch.changed(run.record.task_id)  # it may have ended without a task
+        if run.live is None and run.record.task_id in self.watch.tasks:
+            self.watch.changed(run.record.task_id)  # it ended without a task
 
     def note_abandoned(self, record: RunRecord, error: GatewayError) -> None:
         """A run the store would not let us finish; upkeep looks after it."""

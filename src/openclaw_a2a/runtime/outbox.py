@@ -186,19 +186,21 @@ class Outbox:
             for delivery in wanted:
                 self._want(delivery)
             if not wanted and task_id not in self._open:
-                self._engine.watch.tasks.discard(task_id)
+                self._engine.watch.forget(task_id)
 
     def _want(self, delivery: Delivery) -> None:
         """Have a delivery tried, now or when its time comes."""
         delivery_id, task_id = delivery.id, delivery.task_id
+        own = self._round(delivery)
         self._engine.watch.tasks.add(task_id)
+        if not own.only_ends:
+            self._engine.watch.every.add(task_id)
         if delivery_id not in self._task_of:
             self._task_of[delivery_id] = task_id
             self._open[task_id] += 1
         if delivery_id in self._flights:
             self._missed_calls.add(delivery_id)
             return
-        own = self._round(delivery)
         if delivery.state is DeliveryState.IDLE:
             own.fresh.add(delivery_id, own.lane(delivery))
         elif delivery_id not in self._timed and delivery_id not in own.again:
@@ -362,7 +364,7 @@ class Outbox:
         self._open[task_id] -= 1
         if not self._open[task_id]:
             del self._open[task_id]
-            self._engine.watch.tasks.discard(task_id)
+            self._engine.watch.forget(task_id)
 
 
 def _not_found(delivery_id: DeliveryId) -> DeliveryNotFound:

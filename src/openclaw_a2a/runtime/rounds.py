@@ -11,9 +11,15 @@ from openclaw_a2a.runtime.fair import FairQueue
 class Round:
     """One kind's deliveries. Kinds have places of their own: one that is slow delays no other."""
 
-    def __init__(self, courier: Courier | None, rules: OutboxRules) -> None:
-        """Without a courier nothing of this kind can be brought."""
+    def __init__(
+        self, courier: Courier | None, rules: OutboxRules, *, only_ends: bool = False
+    ) -> None:
+        """Without a courier nothing of this kind can be brought.
+
+        `only_ends`: of what happens to a task nothing but its end is worth a look.
+        """
         self.courier = courier
+        self.only_ends = only_ends
         self.rules = rules
         each = max(1, rules.parallel // 4)
         self.fresh = FairQueue(places=rules.parallel, places_each=each)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from openclaw_a2a.model.ids import TaskId
+from openclaw_a2a.model.states import is_terminal
 from openclaw_a2a.model.stored import Entry
 
 
@@ -13,11 +14,13 @@ class Watch:
     costs.
     """
 
-    __slots__ = ("_tell", "tasks")
+    __slots__ = ("_tell", "every", "tasks")
 
     def __init__(self) -> None:
         self.tasks: set[TaskId] = set()
         """The followed tasks that have not ended, or not been told about to the end."""
+        self.every: set[TaskId] = set()
+        """Those of them of which every change is to be told; of the others only the end."""
         self._tell: Callable[[TaskId, bool], None] | None = None
 
     def listen(self, tell: Callable[[TaskId, bool], None]) -> None:
@@ -26,6 +29,13 @@ class Watch:
 
     def changed(self, task_id: TaskId, entries: Sequence[Entry] = ()) -> None:
         """A task changed, or its run is over. Pieces of artifacts alone can wait a little."""
-        if self._tell is not None:
-            is_urgent = not entries or any(entry.state is not None for entry in entries)
-            self._tell(task_id, is_urgent)
+        if self._tell is None:
+            return
+        states = [entry.state for entry in entries if entry.state is not None]
+        if not entries or task_id in self.every or any(map(is_terminal, states)):
+            self._tell(task_id, not entries or bool(states))
+
+    def forget(self, task_id: TaskId) -> None:
+        """Nobody follows the task any more."""
+        self.tasks.discard(task_id)
+        self.every.discard(task_id)
