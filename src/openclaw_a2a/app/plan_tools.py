@@ -38,6 +38,11 @@ _STEP_METADATA: JsonObject = {
             "minimum": 0,
             "description": "How often it is tried again when it fails.",
         },
+        "backoffSeconds": {
+            "type": "number",
+            "minimum": 0,
+            "description": "Pause before the first of these; it doubles with each.",
+        },
     },
 }
 _STEPS: JsonObject = {

@@ -15,8 +15,7 @@ from openclaw_a2a.cli.failure import DONE, FAILED, INTERRUPTED
 from openclaw_a2a.cli.live import Line, Redrawn
 from openclaw_a2a.cli.operator import Operator
 from openclaw_a2a.cli.output import is_narrow, say, show, show_json, show_lines
-from openclaw_a2a.cli.patience import Patience, is_temporary
-from openclaw_a2a.model.errors import AgentError
+from openclaw_a2a.cli.patience import Patience
 from openclaw_a2a.model.ids import Json
 
 _PAUSE_S = 0.3
@@ -65,26 +64,13 @@ class View:
         self._drawing = Redrawn()
         self._patience = Patience()
         self._known: dict[str, Json] = {}
-        self._has_begun = False
 
     def ask(self, question: Callable[[], _Answer]) -> _Answer:
         """The answer of a gateway that may go away for a while once it was there.
 
         Raises: AgentError.
         """
-        while True:
-            try:
-                answer = question()
-            except AgentError as error:
-                if not is_temporary(error):
-                    raise
-                self._drawing.leave()
-                self._patience.bear(error, is_going_on=self._has_begun)
-                self._patience.pause()
-            else:
-                self._patience.restore()
-                self._has_begun = True
-                return answer
+        return self._patience.ask(question, self._drawing.leave)
 
     def show(self, calls: Sequence[ShownCall], lines: list[Line], sent: list[Json]) -> None:
         """Show how things are now: all of it on a terminal, elsewhere what has changed."""

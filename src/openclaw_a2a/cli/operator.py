@@ -69,6 +69,10 @@ class Operator:
         """What a page answers. Raises: AgentUnavailable, AgentFailed, NotAllowed."""
         return self._call("POST", "operator", segments, body=body)
 
+    def give(self, *segments: str, content: bytes) -> bytes:
+        """What a page answers that takes anything. Raises: as `post`."""
+        return self._call("POST", "operator", segments, body=content)
+
     def call_tool(self, name: str, arguments: Json) -> bytes:
         """What a tool answers. Raises: AgentUnavailable, AgentFailed, NotAllowed."""
         return self._call("POST", "tools", (name,), body=arguments)
@@ -90,7 +94,9 @@ class Operator:
         path = "/".join(quote(one, safe="") for one in (place, *segments))
         try:
             url = f"{self._address}/{path}"
-            answer = self._http.request(method, url, json=body, params=query)
+            content = body if isinstance(body, bytes) else None
+            said = None if content is not None else body
+            answer = self._http.request(method, url, content=content, json=said, params=query)
         except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
             raise unreachable(self._address, error) from None
         except httpx2.TransportError:

@@ -6,6 +6,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "tasks": ("tasks:app", "List, show, watch, cancel and delete tasks (also: task)."),
     "call": ("call:call", "Call a skill of an agent, and wait for its answer if you like."),
     "calls": ("calls:app", "List, show and watch calls between agents."),
+    "objectives": ("objectives:app", "List, show, watch and run objectives, and move them."),
     "approvals": ("approvals:app", "List, allow and deny commands that agents want to run."),
     "deliveries": ("deliveries:app", "List undelivered push notifications, and try them again."),
     "targets": ("targets:app", "List, add, remove and check the remote agents of the settings."),
@@ -27,7 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 """Each command: where its code is, and what it does in one line."""
 
-ALIASES = {"tasks": "task"}
+ALIASES = {"tasks": "task", "objectives": "objective"}
 
 _PAGE = """\
 Usage: openclaw-a2a COMMAND [OPTIONS]

@@ -1,6 +1,8 @@
 """Waits for a gateway that went away, for a while and not for ever."""
 
 import time
+from collections.abc import Callable
+from typing import TypeVar
 
 from openclaw_a2a.cli.failure import code_of
 from openclaw_a2a.cli.output import say
@@ -12,6 +14,7 @@ GONE = "gateway-gone"
 _DRAINING = "draining"
 _TEMPORARY = frozenset({_DRAINING, "overloaded", "http-502", "http-503", "http-504"})
 _PAUSES_S = (0.1, 0.3, 1.0, 2.0)
+_Answer = TypeVar("_Answer")
 
 
 class Patience:
@@ -21,6 +24,25 @@ class Patience:
         self._seconds = seconds
         self._away_since: float | None = None
         self._attempts = 0
+        self._has_answered = False
+
+    def ask(self, question: Callable[[], _Answer], before_saying: Callable[[], None]) -> _Answer:
+        """The answer of a gateway that may go away for a while once it was there.
+
+        Raises: AgentError.
+        """
+        while True:
+            try:
+                answer = question()
+            except AgentError as error:
+                if not is_temporary(error):
+                    raise
+                before_saying()
+                self.bear(error, is_going_on=self._has_answered)
+                self.pause()
+            else:
+                self.restore()
+                return answer
 
     def bear(self, error: AgentError, *, is_going_on: bool) -> None:
         """Put up with a failure, and say so once.
@@ -45,6 +67,7 @@ class Patience:
     def restore(self) -> None:
         """The gateway has answered."""
         self._away_since = None
+        self._has_answered = True
 
     def note_progress(self) -> None:
         """More than an answer came: the next pause is a short one."""

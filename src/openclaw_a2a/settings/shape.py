@@ -210,7 +210,7 @@ class PlanningSettings(Section, frozen=True):
         Count, Meta(description="Steps of one objective that run at the same time.")
     ] = 4
     retries: Annotated[
-        int, Meta(ge=0, le=1000, description="How often a step that failed is tried again.")
+        int, Meta(ge=0, le=100, description="How often a step that failed is tried again.")
     ] = 0
     backoff_seconds: Annotated[
         Wait, Meta(description="Pause before the first retry; it doubles with each.")

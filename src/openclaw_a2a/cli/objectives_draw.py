@@ -1,0 +1,157 @@
+"""Draws objectives as lines of text: a table of many, a tree of one."""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+from openclaw_a2a.cli.call_shown import age
+from openclaw_a2a.cli.live import Line
+from openclaw_a2a.cli.objectives_shown import (
+    ACTIVE,
+    ShownObjective,
+    ShownPlan,
+    ShownTask,
+    plan_note,
+    task_note,
+    waiting_words,
+    working_words,
+)
+
+COLOURS = {
+    "completed": "green",
+    "failed": "red",
+    "rejected": "red",
+    "blocked": "yellow",
+    "input-required": "yellow",
+    "auth-required": "yellow",
+    "pending": "dim",
+    "skipped": "dim",
+    "canceled": "dim",
+}
+HEADING = ("OBJECTIVE", "STATUS", "PROGRESS", "DONE", "CHANGED", "OWNER", "NAME", "NOTE")
+STILL = "●"
+"""What stands before work that is under way, where nothing moves."""
+
+_SIGNS = {
+    "completed": "✓",
+    "failed": "✗",
+    "rejected": "✗",
+    "blocked": "‖",
+    "input-required": "?",
+    "auth-required": "?",
+    "skipped": "∅",
+    "canceled": "∅",
+}
+_SHORT_ID = 12
+_BAR = 10
+_LONG_BAR = 24
+_MOST_NAME = 40
+
+
+def bar(done: int, total: int, width: int = _BAR) -> str:
+    """How much of something is done, as a bar; full only when all is."""
+    filled = width * done // total if total else 0
+    return "█" * filled + "░" * (width - filled)
+
+
+def table_row(objective: ShownObjective, now: datetime, *, is_short: bool) -> tuple[str, ...]:
+    """An objective as a row of a table."""
+    progress = objective.progress
+    return (
+        objective.id[:_SHORT_ID] if is_short else objective.id,
+        "paused" if objective.is_paused else objective.status,
+        bar(progress.done, progress.total),
+        f"{progress.done}/{progress.total}",
+        age(objective.updated_at, now),
+        objective.principal or "-",
+        _cut(objective.name),
+        _note(objective, now),
+    )
+
+
+def table_lines(
+    objectives: Sequence[ShownObjective], now: datetime, *, is_short: bool
+) -> list[Line]:
+    """Objectives as a table whose lines have the colour of their status."""
+    rows = [HEADING, *(table_row(one, now, is_short=is_short) for one in objectives)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    colours = [None, *(COLOURS.get(one.status) for one in objectives)]
+    return list(zip(lines, colours, strict=True))
+
+
+def head_lines(objective: ShownObjective, now: datetime) -> Iterator[Line]:
+    """What it is, how far it is, who is at work, and what is waited for."""
+    progress = objective.progress
+    yield f"objective  {objective.id}  {objective.name}", "bold"
+    if objective.principal:
+        yield f"owner      {objective.principal} at {objective.account}", None
+    status = f"{objective.status}, paused" if objective.is_paused else objective.status
+    told = f"status     {status} · changed {age(objective.updated_at, now)} ago"
+    yield told, COLOURS.get(objective.status)
+    done = bar(progress.done, progress.total, _LONG_BAR)
+    count = f"{progress.done} of {progress.total} steps"
+    yield f"progress   {done} {progress.percent} % · {count}", None
+    if works := working_words(objective, now):
+        yield f"works on   {works}", None
+    if waits := waiting_words(objective, now):
+        yield f"waits for  {waits}", "yellow"
+
+
+def tree_lines(objective: ShownObjective, now: datetime, *, moving: str = STILL) -> Iterator[Line]:
+    """The plans and their steps as a tree; `moving` stands before what is under way."""
+    plans = objective.plans
+    widths = [len(_cut(task.name)) for _, task in objective.steps()]
+    plan_widths = [len(_cut(plan.name)) for plan in plans]
+    width = max([*(one + 3 for one in widths), *plan_widths], default=0)
+    for place, plan in enumerate(plans, 1):
+        branch, below = ("└─ ", "   ") if place == len(plans) else ("├─ ", "│  ")
+        yield _plan_line(branch, objective, plan, (width, moving))
+        for number, task in enumerate(plan.tasks, 1):
+            twig = "└─ " if number == len(plan.tasks) else "├─ "
+            notes = " · ".join(task_note(objective, plan, task, now))
+            words = f"{below}{twig}{_sign(task.status, moving)} {_cut(task.name):<{width - 3}}"
+            yield f"{words}  {notes}".rstrip(), COLOURS.get(task.status)
+
+
+def whole_lines(objective: ShownObjective, now: datetime, *, moving: str = STILL) -> list[Line]:
+    """Everything worth seeing of one objective."""
+    tree = list(tree_lines(objective, now, moving=moving))
+    return [*head_lines(objective, now), *([("", None), *tree] if tree else [])]
+
+
+def facts(objective: ShownObjective) -> Iterator[tuple[str, str, str]]:
+    """The id, the name and the status of everything in it, from the steps up to itself."""
+    for plan, task in objective.steps():
+        yield task.id, f"{plan.name} / {task.name}", _said(objective, plan, task)
+    for plan in objective.plans:
+        yield plan.id, plan.name, plan.status
+    yield objective.id, objective.name, "paused" if objective.is_paused else objective.status
+
+
+def _plan_line(
+    branch: str, objective: ShownObjective, plan: ShownPlan, look: tuple[int, str]
+) -> Line:
+    width, moving = look
+    words = f"{branch}{_sign(plan.status, moving)} {_cut(plan.name):<{width}}"
+    done = f"{bar(plan.done, len(plan.tasks))} {plan.done}/{len(plan.tasks)}"
+    notes = " · ".join(filter(None, (plan.status, plan_note(objective, plan))))
+    return f"{words}  {done}  {notes}", COLOURS.get(plan.status)
+
+
+def _sign(status: str, moving: str) -> str:
+    return moving if status in ACTIVE else _SIGNS.get(status, "○")
+
+
+def _said(objective: ShownObjective, plan: ShownPlan, task: ShownTask) -> str:
+    agent = objective.agent_of(plan, task)
+    return f"{task.status} · {agent}" if agent and task.status != "pending" else task.status
+
+
+def _note(objective: ShownObjective, now: datetime) -> str:
+    waits = waiting_words(objective, now)
+    return f"waits for {waits}" if waits else working_words(objective, now)
+
+
+def _cut(name: str) -> str:
+    line = " ".join(name.split())
+    return line if len(line) <= _MOST_NAME else f"{line[: _MOST_NAME - 1]}…"

@@ -1,0 +1,200 @@
+"""Objectives as the gateway shows them, and the words for what they wait for."""
+
+from collections.abc import Iterator
+from datetime import datetime
+
+import msgspec
+
+from openclaw_a2a.cli.call_shown import age
+from openclaw_a2a.model.ids import JsonObject
+from openclaw_a2a.model.message import Record
+
+COMPLETED = "completed"
+BLOCKED = "blocked"
+PENDING = "pending"
+OVER = frozenset({COMPLETED, "failed", "canceled"})
+"""Nothing more happens to such an objective by itself."""
+
+ACTIVE = frozenset({"submitted", "working"})
+_DONE = frozenset({COMPLETED, "skipped"})
+_SKIPPED = "skipped"
+_WANTS = {"input-required": "an answer", "auth-required": "a sign-in"}
+_REASON = "opt/v1/blockedReason"
+_PAUSED = "paused"
+
+
+class ShownStep(Record, frozen=True):
+    """A task that is under way or waits, and since when."""
+
+    task_id: str = ""
+    plan_id: str = ""
+    name: str = ""
+    status: str = ""
+    since: datetime | None = None
+
+
+class ShownProgress(Record, frozen=True):
+    """How far an objective is."""
+
+    done: int = 0
+    total: int = 0
+    percent: int = 0
+    current: tuple[ShownStep, ...] = ()
+    oldest_waiting: ShownStep | None = None
+
+
+class ShownTask(Record, frozen=True):
+    """A step of a plan."""
+
+    id: str
+    name: str = ""
+    status: str = PENDING
+    dependencies: tuple[str, ...] = ()
+    a2a_task_id: str = ""
+    metadata: JsonObject = msgspec.field(default_factory=dict[str, object])
+
+
+class ShownPlan(Record, frozen=True):
+    """A plan with its steps; `run` tells whether it is carried out, or paused."""
+
+    id: str
+    name: str = ""
+    status: str = PENDING
+    dependencies: tuple[str, ...] = ()
+    tasks: tuple[ShownTask, ...] = ()
+    metadata: JsonObject = msgspec.field(default_factory=dict[str, object])
+    run: str = ""
+
+    @property
+    def done(self) -> int:
+        """How many of its steps are completed."""
+        return sum(task.status == COMPLETED for task in self.tasks)
+
+
+class ShownObjective(Record, frozen=True):
+    """An objective, and to whom it belongs; `run` as for plans."""
+
+    id: str
+    name: str = ""
+    status: str = "submitted"
+    plans: tuple[ShownPlan, ...] = ()
+    metadata: JsonObject = msgspec.field(default_factory=dict[str, object])
+    created_at: datetime | None = None
+    updated_at: datetime | None = None
+    progress: ShownProgress = ShownProgress()
+    principal: str = ""
+    account: str = ""
+    run: str = ""
+
+    @property
+    def is_over(self) -> bool:
+        """True when nothing more is to be expected."""
+        return self.status in OVER
+
+    @property
+    def is_paused(self) -> bool:
+        """True when no step begins until somebody resumes it."""
+        return self.run == _PAUSED and not self.is_over
+
+    @property
+    def reason(self) -> str:
+        """Why it is blocked, if somebody wrote that down."""
+        return str(self.metadata.get(_REASON, "")) if self.status == BLOCKED else ""
+
+    def steps(self) -> Iterator[tuple[ShownPlan, ShownTask]]:
+        """Every step with its plan."""
+        for plan in self.plans:
+            for task in plan.tasks:
+                yield plan, task
+
+    def agent_of(self, plan: ShownPlan, task: ShownTask) -> str:
+        """Who does a step, as far as somebody is named."""
+        for metadata in (task.metadata, plan.metadata, self.metadata):
+            named = metadata.get("agent")
+            if isinstance(named, str) and named.strip():
+                return named.strip()
+        return ""
+
+
+class ObjectiveList(Record, frozen=True):
+    """The newest objectives, the newest first, and how many there are."""
+
+    objectives: tuple[ShownObjective, ...] = ()
+    total_size: int = 0
+
+
+def plan_note(objective: ShownObjective, plan: ShownPlan) -> str:
+    """What a plan waits for."""
+    if plan.run == _PAUSED:
+        return "paused"
+    states = {one.id: one for one in objective.plans}
+    missing = [
+        states[one].name if one in states else one
+        for one in plan.dependencies
+        if one not in states or states[one].status not in _DONE
+    ]
+    is_open = plan.status in {PENDING, BLOCKED}
+    return f"after {', '.join(missing)}" if missing and is_open else ""
+
+
+def task_note(
+    objective: ShownObjective, plan: ShownPlan, task: ShownTask, now: datetime
+) -> Iterator[str]:
+    """Who does a step, since when, and what it waits for."""
+    agent = objective.agent_of(plan, task)
+    if agent:
+        yield agent
+    since = _since(objective, task)
+    if task.status in _WANTS:
+        yield f"waits for {_WANTS[task.status]}"
+    elif task.status == PENDING:
+        yield from _before(plan, task)
+    elif task.status != COMPLETED:
+        yield task.status
+    if since is not None:
+        yield age(since, now)
+    if task.a2a_task_id and task.status != PENDING:
+        yield f"task {task.a2a_task_id[:8]}"
+
+
+def waiting_words(objective: ShownObjective, now: datetime) -> str:
+    """The one thing that an objective waits for most; nothing when it goes on by itself."""
+    waiting = objective.progress.oldest_waiting
+    if objective.is_paused:
+        return "somebody to resume it"
+    if objective.reason:
+        return objective.reason
+    if waiting is not None:
+        wanted = _WANTS.get(waiting.status, "somebody")
+        return f"{wanted} to {waiting.name}, for {age(waiting.since, now)}"
+    if not objective.plans and not objective.is_over and not objective.progress.total:
+        return "a plan"
+    return ""
+
+
+def working_words(objective: ShownObjective, now: datetime) -> str:
+    """What is being worked on, by whom, and for how long."""
+    agents = {task.id: objective.agent_of(plan, task) for plan, task in objective.steps()}
+    told: list[str] = []
+    for step in objective.progress.current:
+        agent = agents.get(step.task_id)
+        who = f" ({agent})" if agent else ""
+        told.append(f"{step.name}{who}, for {age(step.since, now)}")
+    return "; ".join(told)
+
+
+def _since(objective: ShownObjective, task: ShownTask) -> datetime | None:
+    oldest = objective.progress.oldest_waiting
+    known = [*objective.progress.current, *([oldest] if oldest else [])]
+    return next((one.since for one in known if one.task_id == task.id), None)
+
+
+def _before(plan: ShownPlan, task: ShownTask) -> Iterator[str]:
+    states = {one.id: one for one in plan.tasks}
+    missing = [
+        states[one].name if one in states else one
+        for one in task.dependencies
+        if one not in states or states[one].status != COMPLETED
+    ]
+    if missing and plan.status != _SKIPPED:
+        yield f"after {', '.join(missing)}"
