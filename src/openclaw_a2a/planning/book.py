@@ -169,7 +169,8 @@ class ObjectiveBook:
         if replayed.state is None:
             raise not_found("objective", "in these lines")
         state = replayed.state
-        numbered = [_renumbered(line, number) for number, line in enumerate(lines, 1)]
+        readable = [line for line in lines if _is_readable(line)]
+        numbered = [_renumbered(line, number) for number, line in enumerate(readable, 1)]
         is_kept = await self._store.append_log(
             KIND, state.id, numbered, after=0, closes=state.is_archived
         )
@@ -259,9 +260,14 @@ def _replayed(stored: StoredLog) -> ObjectiveState | None:
     return msgspec.structs.replace(state, seq=stored.lines[-1].sequence)
 
 
-def _renumbered(line: bytes, number: int) -> bytes:
+def _is_readable(line: bytes) -> bool:
     try:
-        operation = decode_line(line)
+        decode_line(line)
     except GatewayError:
-        return line
-    return encode_line(msgspec.structs.replace(operation, seq=number)).rstrip(b"\n")
+        return False
+    return True
+
+
+def _renumbered(line: bytes, number: int) -> bytes:
+    operation = msgspec.structs.replace(decode_line(line), seq=number)
+    return encode_line(operation).rstrip(b"\n")

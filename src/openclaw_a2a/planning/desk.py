@@ -13,6 +13,7 @@ from openclaw_a2a.model.errors import (
     InvalidParams,
     PlanItemNotFound,
     Problem,
+    StatusChangeNotAllowed,
 )
 from openclaw_a2a.model.ids import Json, JsonObject, TaskId
 from openclaw_a2a.model.message import Message
@@ -68,7 +69,7 @@ class Planning:
         self._engine = engine
         self._book = book
         self._runner = runner
-        self._messages = Messages(book, runner.mirror)
+        self._messages = Messages(engine, book, runner.mirror)
         self._steps: dict[str, Step] = {
             "objectives/create": self._create,
             "objectives/get": self._get,
@@ -100,12 +101,14 @@ class Planning:
         With a cursor only what happened after it. Raises: InvalidParams, PlanItemNotFound.
         """
         read = asked.read_as(asked.GetObjective, params, method=SUBSCRIBE)
-        state = await self._own(read.id, scope)
+        return self._follow(await self._own(read.id, scope), cursor)
+
+    async def _follow(self, state: ObjectiveState, cursor: int | None) -> AsyncIterator[Seen]:
         after = state.seq if cursor is None else cursor
         if cursor is None:
             yield Seen(state.seq, {"objective": _shown(state)})
-        async for operation in self._book.operations(read.id, after):
-            now = await self._book.find(read.id)
+        async for operation in self._book.operations(state.id, after):
+            now = await self._book.find(state.id)
             yield Seen(operation.seq, _told(operation, now))
 
     async def take_message(
@@ -201,7 +204,8 @@ class Planning:
             return _plan(change.state, plan_id)
         objective_id = asked.read_as(asked.Replan, params, method=method).id
         await self._own(objective_id, scope)
-        return await self.act(objective_id, verb)
+        await self.act(objective_id, verb)
+        return {"objective": _shown(await self._book.find(objective_id))}
 
     async def _stop(self, task_ids: tuple[TaskId, ...], scope: Scope) -> None:
         """Have tasks canceled, all at once; one that refuses is told by its own state."""
@@ -226,18 +230,20 @@ class Planning:
 
     # ---------------------------------------------------------------- for the operator
 
-    async def listed(self, limit: int) -> list[JsonObject]:
-        """The newest objectives of everybody, with how far they are."""
-        newest = (await self._book.all())[:limit]
-        states = [await self._book.find(one.objective.id) for one in newest]
-        return [_shown(state, with_plans=False) for state in states]
+    async def listed(self, limit: int, status: str | None = None) -> tuple[list[JsonObject], int]:
+        """The newest objectives of everybody (with this status), and how many there are."""
+        every = await self._book.all()
+        found = [one.objective.id for one in every if status in (None, one.objective.status.value)]
+        states = [await self._book.find(name) for name in found[:limit]]
+        return [{**_shown(one, with_plans=False), **_owner(one)} for one in states], len(found)
 
     async def shown(self, objective_id: str) -> JsonObject | None:
         """An objective of anybody, with everything in it."""
         try:
-            return _shown(await self._book.find(ObjectiveId(objective_id)))
+            state = await self._book.find(ObjectiveId(objective_id))
         except PlanItemNotFound:
             return None
+        return {**_shown(state), **_owner(state)}
 
     async def act(self, objective_id: str, action: str) -> JsonObject:
         """Run, pause, resume or cancel an objective.
@@ -261,7 +267,8 @@ class Planning:
             raise InvalidParams(
                 f"there is no action {action[:40]!r}; there are run, pause, resume and cancel"
             )
-        return {"objective": _shown(await self._book.find(name))}
+        state = await self._book.find(name)
+        return {**_shown(state), **_owner(state)}
 
     async def export(self, objective_id: str) -> bytes:
         """The journal of an objective, as JSON lines. Raises: PlanItemNotFound."""
@@ -269,9 +276,13 @@ class Planning:
         return b"".join(line + b"\n" for line in lines)
 
     async def take_in(self, jsonl: bytes) -> JsonObject:
-        """Keep an objective from its journal. Raises: PlanItemNotFound, StatusChangeNotAllowed."""
+        """Keep an objective from its journal. Raises: InvalidParams."""
         lines = [line for line in jsonl.split(b"\n") if line.strip()]
-        return {"objective": _shown(await self._book.take_in(lines))}
+        try:
+            state = await self._book.take_in(lines)
+        except (PlanItemNotFound, StatusChangeNotAllowed) as error:
+            raise InvalidParams(f"this cannot be taken in: {error.message}") from error
+        return {**_shown(state), **_owner(state)}
 
 
 def _set_objective(state: ObjectiveState, mode: str, occasion: Occasion) -> Change:
@@ -308,6 +319,11 @@ def _extras(state: ObjectiveState) -> JsonObject:
 
 def _shown(state: ObjectiveState, *, with_plans: bool = True) -> JsonObject:
     return {**_plain(state.show(with_plans=with_plans)), **_extras(state)}
+
+
+def _owner(state: ObjectiveState) -> JsonObject:
+    owner = state.owner
+    return {} if owner is None else {"principal": owner.principal, "account": owner.account}
 
 
 def _plan(state: ObjectiveState, plan_id: PlanId) -> JsonObject:

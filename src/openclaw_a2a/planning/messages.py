@@ -1,5 +1,6 @@
 """Messages that come with metadata of objectives: what they create, and where they run."""
 
+import hashlib
 from collections.abc import Callable
 from typing import cast
 
@@ -12,8 +13,17 @@ from openclaw_a2a.model.message import Message
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.planning.book import ObjectiveBook, task_of
 from openclaw_a2a.planning.changes import create_objective
+from openclaw_a2a.planning.draft import Change, Occasion
 from openclaw_a2a.planning.mirror import Followed, Mirror
-from openclaw_a2a.planning.objects import ObjectiveId, PlanId, is_own_id
+from openclaw_a2a.planning.objects import (
+    OBJECTIVE_PREFIX,
+    PLAN_PREFIX,
+    TASK_PREFIX,
+    ObjectiveId,
+    PlanId,
+    PlanTaskId,
+    is_own_id,
+)
 from openclaw_a2a.planning.params import AddTasks, CreateObjective, CreatePlan, read_as
 from openclaw_a2a.planning.plan_changes import add_tasks, create_plan
 from openclaw_a2a.planning.state import ObjectiveState, not_found
@@ -23,6 +33,7 @@ from openclaw_a2a.planning.steps import (
     step_session,
     task_keys,
 )
+from openclaw_a2a.runtime.engine import Engine
 from openclaw_a2a.runtime.submit import FromInside
 from openclaw_a2a.runtime.turn import AccountRules, usable_text
 
@@ -51,18 +62,30 @@ class Taken(msgspec.Struct, frozen=True):
 class Messages:
     """Finds or makes the objective and the plan that a message speaks of."""
 
-    def __init__(self, book: ObjectiveBook, mirror: Mirror) -> None:
+    def __init__(self, engine: Engine, book: ObjectiveBook, mirror: Mirror) -> None:
+        self._store = engine.store
         self._book = book
         self._mirror = mirror
 
     async def take(self, message: Message, scope: Scope, rules: AccountRules) -> Taken | None:
         """Give a message its place; None when it speaks of no objective.
 
-        Raises: InvalidParams, PlanItemNotFound, PlanLimitExceeded, StatusChangeNotAllowed.
+        What is made for it has names that come of its own id, so that the same message again,
+        also after a crash in between, finds the same place. Raises: InvalidParams,
+        PlanItemNotFound, PlanLimitExceeded, StatusChangeNotAllowed.
         """
         metadata = message.metadata or {}
         if message.task_id is not None:
             return None
+        known = await self._store.read_known(scope, message.message_id)
+        if known is not None and (stored := await self._store.read_task(scope, known.task_id)):
+            answers = metadata.get(ANSWERS) is not None
+            again = msgspec.structs.replace(
+                message,
+                context_id=stored.head.context_id,
+                task_id=known.task_id if answers else None,
+            )
+            return Taken(again, answers=known.task_id if answers else None)
         state = await self._objective(message, metadata, scope)
         if state is None:
             return None
@@ -72,7 +95,7 @@ class Messages:
         if metadata.get(PLAN) is None:
             session = objective_session(rules.agent_id, state.id)
             return Taken(placed, FromInside(session, metadata={OBJECTIVE_KEY: state.id}))
-        return await self._in_plan(placed, state, rules)
+        return await self._in_plan(placed, state, scope, rules)
 
     async def _objective(
         self, message: Message, metadata: JsonObject, scope: Scope
@@ -122,29 +145,43 @@ class Messages:
         scope: Scope,
         objective_id: ObjectiveId | None = None,
     ) -> ObjectiveState:
+        own = ObjectiveId(OBJECTIVE_PREFIX + _digest(message, scope))
+        name = objective_id or own
+        if name == own and (known := await self._known(own, scope)) is not None:
+            return known
         params = read_as(CreateObjective, _wanted(given, message), method=_METHOD)
-        change = create_objective(
-            params, self._book.occasion, objective_id=objective_id, owner=scope
-        )
+        change = create_objective(params, self._book.occasion, objective_id=name, owner=scope)
         return await self._book.create(change)
 
-    async def _in_plan(self, message: Message, state: ObjectiveState, rules: AccountRules) -> Taken:
+    async def _in_plan(
+        self, message: Message, state: ObjectiveState, scope: Scope, rules: AccountRules
+    ) -> Taken:
         given = _object(PLAN, (message.metadata or {})[PLAN])
-        plan_id = await self._plan(given, message, state)
+        digest = _digest(message, scope)
+        plan_id = await self._plan(given, message, state, PlanId(PLAN_PREFIX + digest))
         entry = {"name": _title(message)}
         params = read_as(AddTasks, {"id": plan_id, "tasks": [entry]}, method=_METHOD)
-        change = await self._book.change(
-            state.id, lambda known, occasion: add_tasks(known, params, occasion)
-        )
-        task = change.state.tasks_of(plan_id)[-1]
+        task_id = PlanTaskId(TASK_PREFIX + digest)
+
+        def add(known: ObjectiveState, occasion: Occasion) -> Change:
+            if task_id in known.tasks:
+                return Change(known)
+            named = msgspec.structs.replace(occasion, new_id=lambda: digest)
+            return add_tasks(known, params, named)
+
+        change = await self._book.change(state.id, add)
+        task = change.state.task(task_id)
         inside = FromInside(step_session(rules.agent_id, task), metadata=task_keys(task))
         follow = self._mirror.follow(Followed(state.id, task.id))
         return Taken(message, inside, follow)
 
-    async def _plan(self, given: JsonObject, message: Message, state: ObjectiveState) -> PlanId:
+    async def _plan(
+        self, given: JsonObject, message: Message, state: ObjectiveState, own: PlanId
+    ) -> PlanId:
         named: Json = given.get("id")
-        if isinstance(named, str) and named in state.plans:
-            return PlanId(named)
+        for one in (named, own):
+            if isinstance(one, str) and one in state.plans:
+                return PlanId(one)
         is_free = isinstance(named, str) and named.startswith("plan-") and is_own_id(named)
         params = read_as(
             CreatePlan, {**_wanted(given, message), "objectiveId": state.id}, method=_METHOD
@@ -152,7 +189,7 @@ class Messages:
         change = await self._book.change(
             state.id,
             lambda known, occasion: create_plan(
-                known, params, occasion, plan_id=PlanId(str(named)) if is_free else None
+                known, params, occasion, plan_id=PlanId(str(named)) if is_free else own
             ),
         )
         return list(change.state.plans)[-1]
@@ -174,6 +211,14 @@ def _wanted(given: JsonObject, message: Message) -> JsonObject:
         if given.get(key) is not None:
             wanted[key] = given[key]
     return wanted
+
+
+def _digest(message: Message, scope: Scope) -> str:
+    """A short name that comes of who sent which message."""
+    digest = hashlib.blake2b(digest_size=8)
+    for part in (scope.principal, scope.account, message.message_id):
+        digest.update(f"{len(part)}:{part}".encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
 
 
 def _title(message: Message) -> str:
