@@ -55,7 +55,7 @@ class ShownTask(Record, frozen=True):
 
 
 class ShownPlan(Record, frozen=True):
-    """A plan with its steps; `run` tells whether it is carried out, or paused."""
+    """A plan with its steps; `execution` tells whether it is carried out, or paused."""
 
     id: str
     name: str = ""
@@ -63,7 +63,7 @@ class ShownPlan(Record, frozen=True):
     dependencies: tuple[str, ...] = ()
     tasks: tuple[ShownTask, ...] = ()
     metadata: JsonObject = msgspec.field(default_factory=dict[str, object])
-    run: str = ""
+    execution: str = ""
 
     @property
     def done(self) -> int:
@@ -72,7 +72,7 @@ class ShownPlan(Record, frozen=True):
 
 
 class ShownObjective(Record, frozen=True):
-    """An objective, and to whom it belongs; `run` as for plans."""
+    """An objective, and to whom it belongs; `execution` as for plans."""
 
     id: str
     name: str = ""
@@ -84,7 +84,7 @@ class ShownObjective(Record, frozen=True):
     progress: ShownProgress = ShownProgress()
     principal: str = ""
     account: str = ""
-    run: str = ""
+    execution: str = ""
 
     @property
     def is_over(self) -> bool:
@@ -94,7 +94,7 @@ class ShownObjective(Record, frozen=True):
     @property
     def is_paused(self) -> bool:
         """True when no step begins until somebody resumes it."""
-        return self.run == _PAUSED and not self.is_over
+        return self.execution == _PAUSED and not self.is_over
 
     @property
     def reason(self) -> str:
@@ -125,7 +125,7 @@ class ObjectiveList(Record, frozen=True):
 
 def plan_note(objective: ShownObjective, plan: ShownPlan) -> str:
     """What a plan waits for."""
-    if plan.run == _PAUSED:
+    if plan.execution == _PAUSED:
         return "paused"
     states = {one.id: one for one in objective.plans}
     missing = [

@@ -28,7 +28,7 @@ class ShowsObjectives(Protocol):
     """Who keeps the objectives, for the person who may see all of them, whoever they belong to.
 
     An objective is shown as `objectives/get` does, with `progress`, and with `principal` and
-    `account`: to whom it belongs.
+    `account`: to whom it belongs; `execution` says whether it is run, or paused.
     """
 
     async def listed(self, limit: int, status: str | None = None) -> tuple[list[JsonObject], int]:
