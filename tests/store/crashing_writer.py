@@ -5,19 +5,25 @@ import itertools
 import sys
 
 import msgspec
-from tests.contracts.store_samples import Draft, make_record, next_version
+from tests.contracts.store_samples import Draft, make_lines, make_record, next_version
 
 from openclaw_a2a.model.task import TaskState
 from openclaw_a2a.ports import Store
 from openclaw_a2a.store import open_store
 
 LANES = 8
+LINES = 20
+"""So many lines has each change of a log."""
 
 
 async def live(store: Store, name: str) -> None:
-    """One task from its first message, which has a record, to its end, told step by step."""
+    """One task from its first message, which has a record, to its end, told step by step.
+
+    Each step is a change of several lines in its log, before it is told.
+    """
     draft, record = Draft(name), make_record(name, kind="call")
     await store.submit(msgspec.structs.replace(draft.submission(), record=record))
+    assert await store.append_log("objective", name, make_lines(0, LINES), after=0)
     print(name, 0, flush=True)
     writes = [store.start_run(draft.run.id, fence=1, attempt=1)]
     writes.append(store.commit(draft.status(TaskState.WORKING, at=1)))
@@ -25,6 +31,10 @@ async def live(store: Store, name: str) -> None:
     for sequence, write in enumerate(writes):
         await write
         print(name, sequence, flush=True)
+    for sequence in range(1, 5):
+        after = sequence * LINES
+        lines = make_lines(after, LINES, closes=sequence == 4)
+        assert await store.append_log("objective", name, lines, after=after, closes=sequence == 4)
     ended = store.commit(draft.ended(at=2))
     assert await store.change_record(next_version(record))
     await ended

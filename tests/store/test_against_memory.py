@@ -4,6 +4,7 @@ import asyncio
 import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import cast
 
 import msgspec
 from hypothesis import settings
@@ -15,6 +16,7 @@ from tests.contracts.store_samples import (
     Draft,
     Shelf,
     direct,
+    make_lines,
     make_record,
     make_run,
     moment,
@@ -27,7 +29,7 @@ from openclaw_a2a.model.ids import ContextId, OwnerId, RunId, TaskId
 from openclaw_a2a.model.stored import RunRecord, StoredTask
 from openclaw_a2a.model.task import TaskState
 from openclaw_a2a.model.turn import Scope
-from openclaw_a2a.ports import Accepted, KeptRecord, Retention, Store, TaskKey, TaskQuery
+from openclaw_a2a.ports import Accepted, KeptRecord, Retention, Store, StoredLog, TaskKey, TaskQuery
 
 NAMES = st.sampled_from(["a", "b", "c", "d"])
 SCOPES = st.sampled_from([ALICE, BOB])
@@ -36,6 +38,9 @@ MOMENTS = st.integers(0, 40)
 FENCES = st.sampled_from([1, 1, 1, 2, 3])
 KINDS = st.sampled_from(["call", "handle"])
 VERSIONS = st.integers(0, 3)
+LOG_KINDS = ("objective", "diary")
+LOG_IDS = ("obj-1", "obj_1", "obj-2", "x")
+LOGS = st.tuples(st.sampled_from(LOG_KINDS), st.sampled_from(LOG_IDS))
 
 Do = Callable[[Store], Awaitable[object]]
 
@@ -47,7 +52,10 @@ def shown(result: object) -> object:
     if isinstance(result, Accepted):
         return "accepted"
     if isinstance(result, list):
-        return [msgspec.structs.replace(run, ticket=0) for run in result]
+        return [
+            msgspec.structs.replace(one, ticket=0) if isinstance(one, RunRecord) else one
+            for one in cast("list[object]", result)
+        ]
     return result
 
 
@@ -176,6 +184,37 @@ class TwoStores(RuleBasedStateMachine):
     def drop_record(self, kind: str, name: str) -> None:
         self.both(lambda store: store.drop_record(kind, name))
 
+    @rule(log=LOGS, count=st.integers(1, 3), ending=st.sampled_from(["", "closes", "opens"]))
+    def append_to_a_log(self, log: tuple[str, str], count: int, ending: str) -> None:
+        kept = self.runner.run(_log(self.memory, *log))
+        after, was_closed = (0, False) if kept is None else (kept.sequence, kept.is_closed)
+        stays_closed = ending == "closes" or (was_closed and ending != "opens")
+        bodies = make_lines(after, count, closes=stays_closed)
+        words = {} if not ending else {ending: True}
+        assert self.both(lambda store: store.append_log(*log, bodies, after=after, **words))
+
+    @rule(log=LOGS, count=st.integers(0, 2), after=st.integers(-1, 4))
+    def append_to_a_log_somewhere(self, log: tuple[str, str], count: int, after: int) -> None:
+        kept = self.runner.run(_log(self.memory, *log))
+        bodies = make_lines(after, count, closes=kept is not None and kept.is_closed and count > 0)
+        self.both(lambda store: store.append_log(*log, bodies, after=after))
+
+    @rule(log=LOGS)
+    def drop_log(self, log: tuple[str, str]) -> None:
+        self.both(lambda store: store.drop_log(*log))
+
+    @rule(log=LOGS)
+    def read_log(self, log: tuple[str, str]) -> None:
+        self.both(lambda store: store.read_log(*log))
+
+    @rule(
+        kind=st.sampled_from(LOG_KINDS),
+        after=st.sampled_from(["", *LOG_IDS, "obj-1x"]),
+        limit=st.integers(1, 3),
+    )
+    def list_logs(self, kind: str, after: str, limit: int) -> None:
+        self.both(lambda store: _log_page(store, kind, after, limit))
+
     @rule(
         ended=MOMENTS,
         keep=st.integers(0, 4),
@@ -222,6 +261,10 @@ class TwoStores(RuleBasedStateMachine):
     @invariant()
     def records_agree(self) -> None:
         self.both(_records)
+
+    @invariant()
+    def logs_agree(self) -> None:
+        self.both(_logs)
 
     def _record(self, kind: str, name: str, version: int, at: int) -> KeptRecord:
         self.changes += 1
@@ -278,6 +321,22 @@ async def _records(store: Store) -> object:
     return (
         *[await store.read_record(kind, name) for kind, name in names],
         *[tuple(await store.read_records(kind)) for kind in ("call", "handle")],
+    )
+
+
+async def _log(store: Store, kind: str, log_id: str) -> StoredLog | None:
+    return await store.read_log(kind, log_id)
+
+
+async def _logs(store: Store) -> object:
+    return [await _log_page(store, kind, "", 9) for kind in LOG_KINDS]
+
+
+async def _log_page(store: Store, kind: str, after: str, limit: int) -> object:
+    heads = await store.list_logs(kind, after=after, limit=limit)
+    return (
+        [(head.id, head.sequence, head.is_closed) for head in heads],
+        await store.read_open_logs(kind, after=after, limit=limit),
     )
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import anyio.to_thread
 import pytest
-from tests.contracts.store_samples import ALICE, Shelf, moment, picture
+from tests.contracts.store_samples import ALICE, Shelf, make_lines, moment, picture
+from tests.store.crashing_writer import LINES
 
 from openclaw_a2a.model.ids import MessageId, OwnerId, TaskId
 from openclaw_a2a.model.states import is_terminal
@@ -54,8 +55,28 @@ async def assert_whole(store: Store, label: str, acknowledged: Acknowledged) -> 
         assert is_terminal(task.head.state) == (task.head.id not in running)
         assert await store.read_known(ALICE, MessageId(f"m-{task.head.id}")) is not None
     assert running.keys() <= {task.head.id for task in tasks}
+    await assert_logs_whole(store, label, acknowledged)
     for run in claimed:
         await store.answer_run(run.id, fence=run.fence, answer=b"{}")
+
+
+async def assert_logs_whole(store: Store, label: str, acknowledged: Acknowledged) -> None:
+    """Every change of a log is there as a whole or not at all, and each that was told of is."""
+    heads = await store.list_logs("objective", after="", limit=10_000)
+    for head in heads:
+        log = await store.read_log("objective", head.id)
+        assert log is not None
+        assert [line.body for line in log.lines[:-1]] == make_lines(0, head.sequence - 1)
+        assert head.sequence % LINES == 0
+        assert head.is_closed == log.is_closed == (head.sequence == LAST_SEQUENCE * LINES)
+        assert all("not written to its end" in sentence for sentence in log.broken)
+        if head.id.startswith(label) and not head.is_closed:
+            more = make_lines(head.sequence, 1)
+            assert await store.append_log("objective", head.id, more, after=head.sequence)
+            assert await store.drop_log("objective", head.id)
+    kept = {head.id: head.sequence for head in heads}
+    for name, sequence in acknowledged.items():
+        assert kept[name] >= (5 if sequence == LAST_SEQUENCE else 1) * LINES
 
 
 @pytest.mark.slow

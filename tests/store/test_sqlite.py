@@ -34,7 +34,7 @@ from openclaw_a2a.model.errors import (
 from openclaw_a2a.model.ids import ContextId, OwnerId, TaskId
 from openclaw_a2a.model.task import TaskState
 from openclaw_a2a.ports import Accepted, KeptRecord, Retention, TaskKey, TaskQuery
-from openclaw_a2a.store import migrate, open_store
+from openclaw_a2a.store import migrate, open_store, sqlite_logs
 from openclaw_a2a.store.group_writer import MAX_GROUP
 from openclaw_a2a.store.sqlite import SqliteStore
 from openclaw_a2a.store.sqlite_live import MAX_TASKS
@@ -321,6 +321,49 @@ async def test_a_store_from_before_versions_keeps_its_records(path: Path) -> Non
     await store.close()
     backup = path.with_name("state.db.backup-v3")
     assert rows(backup, "SELECT id FROM record ORDER BY number") == [("two",), ("one",)]
+
+
+async def test_a_store_from_before_logs_gets_them(path: Path) -> None:
+    await anyio.Path(path.parent).mkdir(parents=True)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        migrate.upgrade(connection, migrate.load_steps()[:4])
+    store = SqliteStore(path)
+    await store.open()
+    assert await store.read_open_logs("objective", after="", limit=5) == []
+    assert await store.append_log("objective", "obj-1", [b"{}"], after=0)
+    await store.close()
+
+
+async def test_a_log_that_cannot_be_written_spoils_no_other(store: SqliteStore) -> None:
+    names = ["obj-1", "half a character \ud800", "obj-2"]
+    outcomes = await asyncio.gather(
+        *[store.append_log("objective", name, [b"{}"] * 3, after=0) for name in names],
+        return_exceptions=True,
+    )
+    assert outcomes[0::2] == [True, True]
+    assert isinstance(outcomes[1], StoreUnavailable)
+    found = await store.read_open_logs("objective", after="", limit=5)
+    assert [(log.id, log.sequence) for log in found] == [("obj-1", 3), ("obj-2", 3)]
+
+
+async def test_a_dropped_log_leaves_no_lines_behind(store: SqliteStore, path: Path) -> None:
+    await store.append_log("objective", "obj-1", [b"{}"] * 3, after=0)
+    await store.append_log("objective", "obj-2", [b"{}"], after=0)
+    assert await store.drop_log("objective", "obj-1")
+    assert rows(path, "SELECT l.id, sequence FROM log l") == [("obj-2", 1)]
+    assert rows(path, "SELECT count(*) FROM log_line") == [(1,)]
+
+
+@pytest.mark.parametrize("statement", [sqlite_logs.OPEN_PAGE, sqlite_logs.PAGE])
+async def test_no_page_of_logs_looks_at_more_rows_than_it_shows(
+    store: SqliteStore, path: Path, statement: str
+) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        values = ("objective", "obj-1", 10)
+        plan = connection.execute(f"EXPLAIN QUERY PLAN {statement}", values).fetchall()
+    steps = [str(step[3]) for step in plan]
+    assert all(step.startswith("SEARCH log USING ") for step in steps)
+    assert all("(kind=? AND id>?)" in step for step in steps)
 
 
 async def test_a_record_that_cannot_be_written_takes_its_message_along(store: SqliteStore) -> None:

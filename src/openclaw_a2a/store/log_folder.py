@@ -53,15 +53,26 @@ class LogFolders:
             folder.close()
 
 
-class _Place(NamedTuple):
-    """Where the next change of a log goes, when its file is as long as it was."""
+class _Mark(NamedTuple):
+    """What tells whether a file was written: its length, and when that was last done."""
 
+    length: int
+    changed_at: int
+
+    @classmethod
+    def of(cls, descriptor: int) -> "_Mark":
+        stat = os.fstat(descriptor)
+        return cls(stat.st_size, stat.st_mtime_ns)
+
+
+class _Place(NamedTuple):
+    """Where the next change of a log goes, while its file is as it was."""
+
+    mark: "_Mark"
     sequence: int
     is_closed: bool
-    length: int
-    """How long the file is."""
     size: int
-    """How much of that is whole."""
+    """How much of the file is whole."""
     ends_line: bool
 
 
@@ -167,25 +178,24 @@ class LogFolder:
             os.lseek(descriptor, place.size, os.SEEK_SET)
             write_all(descriptor, content)
             os.fsync(descriptor)
-            if place.length == 0:
+            if place.mark.length == 0:
                 self._names_changed()
         except OSError:
             with suppress(OSError):
                 os.ftruncate(descriptor, place.size)
             raise
-        length = place.size + len(content)
-        text = parse_log(content, "")
-        self._places[change.log_id] = _Place(change.last, text.is_closed, length, length, True)
+        mark, is_closed = _Mark.of(descriptor), parse_log(content, "").is_closed
+        self._places[change.log_id] = _Place(mark, change.last, is_closed, mark.length, True)
         return True
 
     def _place(self, descriptor: int, log_id: str) -> _Place:
         """Where the log is. Another program may have written since we looked."""
-        length = os.fstat(descriptor).st_size
+        mark = _Mark.of(descriptor)
         known = self._places.get(log_id)
-        if known is not None and known.length == length:
+        if known is not None and known.mark == mark:
             return known
         text = parse_log(_read_all(descriptor), file_name(log_id))
-        place = _Place(text.sequence, text.is_closed, length, text.size, text.ends_line)
+        place = _Place(mark, text.sequence, text.is_closed, text.size, text.ends_line)
         self._places[log_id] = place
         return place
 
@@ -203,19 +213,20 @@ class LogFolder:
             log.warning("log-not-readable", folder=str(self._path), file=name, reason=str(error))
             return None
         text = parse_log(content, name)
-        for sentence in text.broken:
-            log.warning("log-broken", folder=str(self._path), reason=sentence)
+        if not text.lines and text.broken:
+            # There is no log to tell it with.
+            log.warning("log-broken", folder=str(self._path), reason=" ".join(text.broken))
         return text if text.lines else None
 
     def _head(self, log_id: str) -> LogHead | None:
         try:
             with self._turn, self._opened(log_id, os.O_RDONLY) as descriptor:
                 place = self._place(descriptor, log_id)
-                updated_at = datetime.fromtimestamp(os.fstat(descriptor).st_mtime, UTC)
         except (FileNotFoundError, PermissionError):
             return None
         if place.sequence == 0:
             return None
+        updated_at = datetime.fromtimestamp(place.mark.changed_at / 1e9, UTC)
         return LogHead(log_id, place.sequence, place.is_closed, updated_at)
 
     @contextmanager
