@@ -1,0 +1,94 @@
+"""Planning is there for those who ask for it, and only for them."""
+
+import pytest
+from tests.conformance.asgi_door import AsgiMessage, Asked, Door, Receive, Send
+from tests.conformance.wire_clients import encode_call, v1_message
+
+from openclaw_a2a.inbound.opt_desk import URI
+from openclaw_a2a.model.errors import PlanItemNotFound
+
+from .conftest import Build, House, ask, post
+
+ALIAS = "https://a2a-protocol.org/extensions/objective-plan-task/v1"
+GET = ("objectives/get", {"id": "obj-1"})
+
+
+@pytest.mark.parametrize("name", ["A2A-Extensions", "a2a-extensions", "X-A2A-Extensions"])
+@pytest.mark.parametrize(
+    ("said", "echoed"),
+    [
+        (URI, URI),
+        (ALIAS, ALIAS),
+        (f"  {URI}  ", URI),
+        (f",, {URI} ,", URI),
+        (f"urn:other, {ALIAS},{URI}, urn:more", f"{ALIAS}, {URI}"),
+        (f"{URI},{URI}", URI),
+    ],
+)
+async def test_header_activates_and_the_answer_says_so_in_the_same_header(
+    house: House, name: str, said: str, echoed: str
+) -> None:
+    headers = {"content-type": "application/json", name: said}
+    asked = Asked("POST", "/a2a/jsonrpc", headers, (encode_call(*GET),))
+    answer = await house.door.ask(asked)
+    assert answer.json["result"] == house.planning.result
+    echoes = {key: value for key, value in answer.headers.items() if key.endswith("extensions")}
+    assert echoes == {name.lower(): echoed}
+
+
+async def test_header_in_several_lines_counts_with_all_of_them(house: House) -> None:
+    async def twice(scope: AsgiMessage, receive: Receive, send: Send) -> None:
+        scope["headers"] += [(b"a2a-extensions", URI.encode()), (b"a2a-extensions", b"urn:other")]
+        await house.door.app(scope, receive, send)
+
+    answer = await post(Door(twice), *GET)
+    assert answer.headers["a2a-extensions"] == URI
+    assert "result" in answer.json
+
+
+@pytest.mark.parametrize("said", [None, "", ",", "urn:other", URI + "x", URI[:-1], URI.upper()])
+async def test_without_activation_the_methods_do_not_exist(house: House, said: str | None) -> None:
+    door = house.door if said is None else house.door.with_headers(a2a_extensions=said)
+    for method in (*sorted(house.planning.METHODS), "objectives/subscribe"):
+        answer = await post(door, method, {"id": "obj-1"})
+        assert (answer.status, answer.json["error"]["code"]) == (200, -32601)
+        assert "a2a-extensions" not in answer.headers
+    assert (await ask(door, "GET /objectives")).status == 404
+    assert (await ask(door, "GET /objectives/obj-1:subscribe")).status == 404
+    assert (await ask(door, "POST /plans/plan-1:run")).status == 404
+    assert house.planning.asked == []
+
+
+async def test_where_activation_is_not_required_the_methods_work_without(build: Build) -> None:
+    house = await build(requires_activation=False)
+    assert (await post(house.door, *GET)).json["result"] == house.planning.result
+    assert (await ask(house.door, "GET /objectives/obj-1")).status == 200
+    await post(house.door, "SendMessage", v1_message(metadata={"opt/v1/preferObjective": True}))
+    assert house.planning.taken == []
+
+
+async def test_where_nothing_is_planned_the_header_is_not_answered(build: Build) -> None:
+    house = await build(is_planning=False, requires_activation=False)
+    answer = await post(house.activated, *GET)
+    assert answer.json["error"]["code"] == -32601
+    assert "a2a-extensions" not in answer.headers
+    assert (await ask(house.activated, "GET /objectives/obj-1")).status == 404
+
+
+async def test_errors_and_streams_and_plain_calls_say_what_is_activated(house: House) -> None:
+    house.planning.error = PlanItemNotFound("there is no objective obj-1")
+    door = house.activated
+    answers = [
+        await post(door, *GET),
+        await post(door, "nothing/such", {}),
+        await door.post("/a2a/jsonrpc", b"{"),
+        await ask(door, "GET /objectives/obj-1"),
+        await ask(door, "GET /tasks/nobody"),
+        await post(door, "ListTasks", {}),
+    ]
+    assert [answer.headers["a2a-extensions"] for answer in answers] == [URI] * len(answers)
+    body = encode_call("SendStreamingMessage", v1_message())
+    house.planning.error = None
+    streamed = await door.post("/a2a/jsonrpc", body)
+    assert streamed.media_type == "text/event-stream"
+    assert streamed.headers["a2a-extensions"] == URI
