@@ -173,6 +173,8 @@ def commands_part() -> str:
     body = re.sub(r"^(#+) (openclaw-a2a .*)$", r"\1 `\2`", body, flags=re.MULTILINE)
     body = body.replace("```console", "```text").replace("**Parameters**:", "**Options**:")
     body = body.replace("**[required]**", "Required.")
+    # Commands that are apps of their own are named twice in their usage.
+    body = re.sub(r"^(openclaw-a2a (\w+)) \2 ", r"\1 ", body, flags=re.MULTILINE)
     body = re.sub(r"^\* ", "- ", body, flags=re.MULTILINE)
     return re.sub(r"\n{3,}", "\n\n", body).rstrip() + "\n"
 
