@@ -14,7 +14,7 @@ from openclaw_a2a.planning.objects import (
     PlanStatus,
 )
 from openclaw_a2a.planning.params import CreateObjective, DeleteObjective, UpdateObjective
-from openclaw_a2a.planning.rollup import cancel_objective, running_tasks, settle
+from openclaw_a2a.planning.rollup import cancel_open, running_tasks, settle
 from openclaw_a2a.planning.state import ObjectiveState
 from openclaw_a2a.planning.statuses import check_step, not_allowed
 
@@ -66,44 +66,11 @@ def update_objective(state: ObjectiveState, params: UpdateObjective, occasion: O
         )
     )
     is_cancel = params.status is ObjectiveStatus.CANCELED
-    to_cancel = cancel_objective(draft) if is_cancel else ()
+    to_cancel = cancel_open(draft) if is_cancel else ()
     if status is ObjectiveStatus.WORKING and state.is_held:
         _let_go_on(draft)
     settle(draft)
     return draft.done(to_cancel)
-
-
-def pause_objective(state: ObjectiveState, occasion: Occasion) -> Change:
-    """Block the objective until it is resumed; what runs ends, nothing begins.
-
-    One that has not begun keeps its status, and does not begin.
-
-    Raises:
-        StatusChangeNotAllowed: it has ended.
-    """
-    status, blocked = state.objective.status, ObjectiveStatus.BLOCKED
-    if status is ObjectiveStatus.SUBMITTED:
-        blocked = status
-    check_step(OBJECTIVE_CHANGES, ("objective", state.id), status, blocked)
-    draft = Draft.of(state, occasion.now)
-    draft.record(ObjectiveUpdated(state.id, status=blocked, held=True))
-    return draft.done()
-
-
-def resume_objective(state: ObjectiveState, occasion: Occasion) -> Change:
-    """Let an objective go on, with the plans that were blocked by hand; its plans say where it is.
-
-    Raises:
-        StatusChangeNotAllowed: it has ended.
-    """
-    working = ObjectiveStatus.WORKING
-    check_step(OBJECTIVE_CHANGES, ("objective", state.id), state.objective.status, working)
-    draft = Draft.of(state, occasion.now)
-    if state.is_held:
-        draft.record(ObjectiveUpdated(state.id, status=working))
-        _let_go_on(draft)
-    settle(draft)
-    return draft.done()
 
 
 def replan(state: ObjectiveState, occasion: Occasion) -> Change:

@@ -34,6 +34,8 @@ class ObjectiveStatus(Enum):
     FAILED = "failed"
     CANCELED = "canceled"
 
+    __hash__ = object.__hash__  # members are single objects; hashing their names costs a call
+
 
 class PlanStatus(Enum):
     """Where a plan stands."""
@@ -44,6 +46,8 @@ class PlanStatus(Enum):
     COMPLETED = "completed"
     FAILED = "failed"
     SKIPPED = "skipped"
+
+    __hash__ = object.__hash__  # members are single objects; hashing their names costs a call
 
 
 class PlanTaskStatus(Enum):
@@ -58,6 +62,8 @@ class PlanTaskStatus(Enum):
     FAILED = "failed"
     CANCELED = "canceled"
     REJECTED = "rejected"
+
+    __hash__ = object.__hash__  # members are single objects; hashing their names costs a call
 
 
 class PlanTask(Record, frozen=True):

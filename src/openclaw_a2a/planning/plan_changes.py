@@ -137,34 +137,6 @@ def update_plan(state: ObjectiveState, params: UpdatePlan, occasion: Occasion) -
     return draft.done()
 
 
-def pause_plan(state: ObjectiveState, plan_id: PlanId, occasion: Occasion) -> Change:
-    """Block the plan until it is resumed; what runs ends, nothing begins.
-
-    Raises:
-        PlanItemNotFound: there is no such plan.
-        StatusChangeNotAllowed: it has ended, or its objective is over.
-    """
-    plan = state.plan(plan_id)
-    _check_plan_step(state, plan, PlanStatus.BLOCKED)
-    draft = Draft.of(state, occasion.now)
-    draft.record(PlanUpdated(plan_id, status=PlanStatus.BLOCKED, held=True))
-    settle(draft)
-    return draft.done()
-
-
-def resume_plan(state: ObjectiveState, plan_id: PlanId, occasion: Occasion) -> Change:
-    """Let a plan that was blocked by hand go where its tasks are; others stay as they are.
-
-    Raises:
-        PlanItemNotFound: there is no such plan.
-    """
-    draft = Draft.of(state, occasion.now)
-    if state.plan(plan_id).status is PlanStatus.BLOCKED and plan_id in state.held:
-        draft.record(PlanUpdated(plan_id, status=PlanStatus.BLOCKED))
-    settle(draft)
-    return draft.done()
-
-
 def _check_takes_plans(state: ObjectiveState, occasion: Occasion) -> None:
     status = state.objective.status
     if status in OVER:

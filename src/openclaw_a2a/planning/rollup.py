@@ -93,19 +93,16 @@ def settle(draft: Draft) -> None:
     _settle_objective(draft)
 
 
-def cancel_objective(draft: Draft) -> tuple[TaskId, ...]:
-    """Cancel the objective; the A2A tasks that are to be stopped.
+def cancel_open(draft: Draft) -> tuple[TaskId, ...]:
+    """End what is open in an objective that was canceled; the A2A tasks that are to be stopped.
 
-    Their plan tasks follow when they have really ended. The objective goes first: half of this,
-    done again, becomes the whole.
+    Their plan tasks follow when they have really ended. Done again, this does what a crash left
+    undone.
     """
-    state = draft.state
-    if state.objective.status is not ObjectiveStatus.CANCELED:
-        draft.record(ObjectiveUpdated(state.id, status=ObjectiveStatus.CANCELED))
-    for task in list(state.tasks.values()):
+    for task in list(draft.state.tasks.values()):
         if task.status is PlanTaskStatus.PENDING:
             draft.record(TaskUpdated(task.id, status=PlanTaskStatus.CANCELED))
-    for plan in list(state.plans.values()):
+    for plan in list(draft.state.plans.values()):
         if plan.status in OPEN:
             is_working = plan.status is PlanStatus.WORKING
             ended = PlanStatus.FAILED if is_working else PlanStatus.SKIPPED
