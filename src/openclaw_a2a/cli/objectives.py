@@ -218,27 +218,28 @@ def import_(file: Path, /, *, own: OwnGateway = OWN_GATEWAY, as_json: JsonFlag =
     content = _read(file)
     with connect_objectives(own) as operator:
         answer = operator.give("objectives", "import", content=content)
-    return _show_done(answer, as_json=as_json)
+    _show_done(answer, as_json=as_json)
+    return DONE
 
 
 def _act(prefix: str, action: str, own: OwnGateway, *, as_json: bool) -> int:
     with connect_objectives(own) as operator:
         objective_id = find_objective(operator, prefix)
         answer = operator.post("objectives", objective_id, action, body={})
-    done = _show_done(answer, as_json=as_json)
-    if action in {"run", "resume"} and not as_json:
+    shown = _show_done(answer, as_json=as_json)
+    if action in {"run", "resume"} and not (as_json or shown.is_over):
         say(f"Watch it: {own.command(f'objectives watch {objective_id}')}", "dim")
-    return done
+    return DONE
 
 
-def _show_done(answer: bytes, *, as_json: bool) -> int:
+def _show_done(answer: bytes, *, as_json: bool) -> ShownObjective:
     shown = decode(answer, ShownObjective)
     if as_json:
         show_json(msgspec.json.decode(answer))
     else:
         paused = ", paused" if shown.is_paused else ""
         show(f"{shown.id}  {shown.status}{paused}  {shown.name}")
-    return DONE
+    return shown
 
 
 def _read(file: Path) -> bytes:

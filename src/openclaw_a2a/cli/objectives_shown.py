@@ -21,6 +21,7 @@ _SKIPPED = "skipped"
 _WANTS = {"input-required": "an answer", "auth-required": "a sign-in"}
 _REASON = "opt/v1/blockedReason"
 _PAUSED = "paused"
+_NOT_BEGUN = frozenset({"submitted", "planning"})
 
 
 class ShownStep(Record, frozen=True):
@@ -44,13 +45,14 @@ class ShownProgress(Record, frozen=True):
 
 
 class ShownTask(Record, frozen=True):
-    """A step of a plan."""
+    """A step of a plan; `said` is what it asks, or why it failed."""
 
     id: str
     name: str = ""
     status: str = PENDING
     dependencies: tuple[str, ...] = ()
     a2a_task_id: str = ""
+    said: str = ""
     metadata: JsonObject = msgspec.field(default_factory=dict[str, object])
 
 
@@ -155,6 +157,8 @@ def task_note(
         yield age(since, now)
     if task.a2a_task_id and task.status != PENDING:
         yield f"task {task.a2a_task_id[:8]}"
+    if task.said:
+        yield " ".join(task.said.split())
 
 
 def waiting_words(objective: ShownObjective, now: datetime) -> str:
@@ -167,8 +171,8 @@ def waiting_words(objective: ShownObjective, now: datetime) -> str:
     if waiting is not None:
         wanted = _WANTS.get(waiting.status, "somebody")
         return f"{wanted} to {waiting.name}, for {age(waiting.since, now)}"
-    if not objective.plans and not objective.is_over and not objective.progress.total:
-        return "a plan"
+    if objective.status in _NOT_BEGUN and not objective.execution:
+        return "somebody to run it" if objective.progress.total else "a plan"
     return ""
 
 

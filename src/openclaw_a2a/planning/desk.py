@@ -33,6 +33,7 @@ from openclaw_a2a.planning.objects import Objective, ObjectiveId, ObjectiveStatu
 from openclaw_a2a.planning.plan_changes import add_tasks, create_plan, update_plan
 from openclaw_a2a.planning.progress import progress
 from openclaw_a2a.planning.runner import PAUSED, RUNNING, Runner
+from openclaw_a2a.planning.said import with_words
 from openclaw_a2a.planning.state import ObjectiveState, not_found
 from openclaw_a2a.runtime.cancel import cancel
 from openclaw_a2a.runtime.engine import Engine
@@ -243,7 +244,7 @@ class Planning:
             state = await self._book.find(ObjectiveId(objective_id))
         except PlanItemNotFound:
             return None
-        return {**_shown(state), **_owner(state)}
+        return await with_words(self._engine.store, {**_shown(state), **_owner(state)})
 
     async def act(self, objective_id: str, action: str) -> JsonObject:
         """Run, pause, resume or cancel an objective.
