@@ -115,12 +115,15 @@ class CallCourier:
             return self._now() + _A_MOMENT
         if call.route is not Route.WAITED or not call.is_undelivered:
             return None
+        told_by = self._lines.told_by(call.id)
         if self._lines.is_told(call.id):
             await self._book.change(call.id, self.seen)
-        elif (told_by := self._lines.told_by(call.id)) > self._now():
+        elif told_by is not None and told_by > self._now():
             return told_by
         else:  # it hung up, or it lost an earlier life of this gateway
             await self._book.change(call.id, self._unwaited)
+            if told_by is not None:
+                self._fresh.discard(call.id)  # it may have heard it in its last moment
         self._lines.forget(call.id)
         return None
 

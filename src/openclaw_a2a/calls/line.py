@@ -86,11 +86,11 @@ class Lines:
         """True when the caller has heard the outcome."""
         return call_id in self._told
 
-    def told_by(self, call_id: CallId) -> datetime:
-        """Until when the caller may yet hear the outcome; past when it will not."""
+    def told_by(self, call_id: CallId) -> datetime | None:
+        """Until when whoever got the outcome may yet hear it; None when nobody got it."""
         line = self._answered.get(call_id)
         if line is None:
-            return datetime.min.replace(tzinfo=self._now().tzinfo)
+            return None
         return self._now() + _TELLING if line.told_by is None else line.told_by
 
     def forget(self, call_id: CallId) -> None:
