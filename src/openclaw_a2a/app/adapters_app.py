@@ -27,7 +27,7 @@ from openclaw_a2a.app.gateway import Gateway, SystemClock
 from openclaw_a2a.inbound.cards import BEARER, BEARER_NEEDED, LiveCard
 from openclaw_a2a.inbound.http import Receive, Scope, Send
 from openclaw_a2a.inbound.identity import Callers
-from openclaw_a2a.model.card import AgentCard
+from openclaw_a2a.model.card import AgentCard, AgentExtension
 from openclaw_a2a.model.ids import AccountId, AgentId, Json
 from openclaw_a2a.ports import Agent, Store
 from openclaw_a2a.runtime.turn import AccountRules
@@ -209,7 +209,9 @@ class AdapterGateway(Gateway):
     def _callers(self) -> Callers:
         return self._serving.callers()
 
-    def _card(self, account: Account, *, needs_token: bool) -> LiveCard:
+    def _card(
+        self, account: Account, *, needs_token: bool, extensions: tuple[AgentExtension, ...]
+    ) -> LiveCard:
         card = self._serving.card
         if needs_token and not card.security_schemes:
             card = msgspec.structs.replace(

@@ -16,6 +16,7 @@ import structlog
 from openclaw_a2a.agents import AgentRegistry, build_agent
 from openclaw_a2a.app import channel
 from openclaw_a2a.app.calls import CallRoom
+from openclaw_a2a.app.planning import PlanRoom
 from openclaw_a2a.app.push import Push
 from openclaw_a2a.app.tools import Tools
 from openclaw_a2a.inbound.approvals import ApprovalPages
@@ -27,13 +28,14 @@ from openclaw_a2a.inbound.identity import Callers
 from openclaw_a2a.inbound.operator import PREFIX, OperatorDoor
 from openclaw_a2a.inbound.operator_calls import CallPages
 from openclaw_a2a.inbound.operator_deliveries import DeliveryPages
+from openclaw_a2a.inbound.operator_objectives import ObjectivePages
 from openclaw_a2a.inbound.operator_token import make_token
 from openclaw_a2a.inbound.patience import Patience
 from openclaw_a2a.inbound.presence import Presences
 from openclaw_a2a.inbound.rate import RateLimit
 from openclaw_a2a.inbound.router import Router
 from openclaw_a2a.inbound.streams import Streams
-from openclaw_a2a.model.card import AgentCard
+from openclaw_a2a.model.card import AgentCard, AgentExtension
 from openclaw_a2a.model.ids import AgentId, Json
 from openclaw_a2a.model.profile import AgentProfile
 from openclaw_a2a.ports import Agent, AsksOperator, Clock, DescribesItself, SpeaksLater, Store
@@ -92,6 +94,7 @@ class Gateway:
         self.push = Push(settings.push, version=VERSION)
         self._tools = Tools(settings, clock=clock)
         self._calls: CallRoom | None = None
+        self._plans: PlanRoom | None = None
         self._operator_token: str | None = None
         self._host_id = ""
 
@@ -102,14 +105,16 @@ class Gateway:
             self._operator_token = self._make_token()
             self._host_id = _host_id(self._operator_token)
             lanes = Lanes(_lane_limits(self.settings))
+            plans = await self._open_planning(lanes, parts)
             running = [account for account in self.settings.accounts if account.is_running]
             doors = [await self._open_door(account, lanes, parts) for account in running]
             calls = await self._open_calls(lanes, parts)
-            await self._tools.prepare(parts, engines=self.engines, calls=calls)
+            await self._tools.prepare(parts, engines=self.engines, calls=calls, plans=plans)
             for engine in self.engines.values():
                 await self._start(engine, parts)
-            if calls is not None:
-                calls.start()
+            for room in (calls, plans):
+                if room is not None:
+                    room.start()
             self._router = self._build_router(doors)
             self._tools.open(self._router, parts, own_hosts=_own_hosts(self.settings))
             self._listen()
@@ -180,16 +185,27 @@ class Gateway:
             await self._calls.open(self.push, self.engines.values(), parts)
         return self._calls
 
+    async def _open_planning(self, lanes: Lanes, parts: AsyncExitStack) -> PlanRoom | None:
+        """The objectives, kept in the gateway's own store; None when there are none."""
+        if self.settings.opt.enabled:
+            engine = await self._engine(self.settings.store, lanes, parts)
+            self._plans = PlanRoom(self.settings, engine)
+            parts.callback(self._plans.stop)
+            await self._plans.open(self.push)
+        return self._plans
+
     async def _open_door(self, account: Account, lanes: Lanes, parts: AsyncExitStack) -> Door:
         engine = await self._engine(account.task_store or self.settings.store, lanes, parts)
         rules = self._rules(account)
         engine.accounts[account.id] = rules
         callers = self._callers()
+        planning = self._plans.desk_for(engine) if self._plans is not None else None
+        extensions = () if self._plans is None or planning is None else self._plans.extensions
         return Door(
             account=account,
             engine=engine,
             rules=rules,
-            card=self._card(account, needs_token=callers.needs_token),
+            card=self._card(account, needs_token=callers.needs_token, extensions=extensions),
             callers=callers,
             rate=self._rate,
             streams=self.streams,
@@ -197,9 +213,13 @@ class Gateway:
             new_id=new_id,
             push=self.push.desk(engine),
             guard=ChainGuard(self._host_id, self.settings.tools.agent_to_agent.max_depth),
+            planning=planning,
+            requires_activation=self.settings.opt.require_activation,
         )
 
-    def _card(self, account: Account, *, needs_token: bool) -> LiveCard:
+    def _card(
+        self, account: Account, *, needs_token: bool, extensions: tuple[AgentExtension, ...]
+    ) -> LiveCard:
         """What the account says, else what its agent says, else what is known of the agent."""
         agent_id = account.default_agent_id
         agent = self._agents.find(agent_id)
@@ -208,7 +228,9 @@ class Gateway:
 
         def build(profile: AgentProfile | None) -> AgentCard:
             words = described(account, profile, known)
-            return build_card(words, version=VERSION, needs_token=needs_token)
+            return build_card(
+                words, version=VERSION, needs_token=needs_token, extensions=extensions
+            )
 
         own = agent.profile if isinstance(agent, DescribesItself) else _says_nothing
         return LiveCard(account, build, own)
@@ -223,7 +245,9 @@ class Gateway:
 
     def _make_store(self, store_settings: StoreSettings) -> Store:
         path = None if store_settings.path is None else str(store_settings.path)
-        return open_store(store_settings.kind.value, path=path)
+        return open_store(
+            store_settings.kind.value, path=path, logs_directory=self.settings.opt.directory
+        )
 
     async def _engine(
         self, store_settings: StoreSettings, lanes: Lanes, parts: AsyncExitStack
@@ -278,6 +302,7 @@ class Gateway:
         door = OperatorDoor(self._operator_token, own_hosts=hosts, patience=self._patience)
         ApprovalPages(self._asking).add_to(door)
         DeliveryPages(self.push.boxes).add_to(door)
+        ObjectivePages(lambda: None if self._plans is None else self._plans.desk).add_to(door)
         CallPages(lambda: None if self._calls is None else self._calls.desk).add_to(door)
         return door
 

@@ -1,6 +1,7 @@
 """Joins objectives and plans with the gateway: its store, its outbox and its agents."""
 
 from openclaw_a2a.app.push import Push
+from openclaw_a2a.inbound.opt_desk import plan_extension
 from openclaw_a2a.model.ids import AccountId, AgentId
 from openclaw_a2a.planning.book import ObjectiveBook
 from openclaw_a2a.planning.desk import Planning
@@ -38,6 +39,19 @@ class PlanRoom:
         )
         self._runner = Runner(engine, self._book, rules, default_agent=self._default_agent)
         self.desk = Planning(engine, self._book, self._runner)
+
+        self.extensions = (
+            plan_extension(
+                max_plans=opt.max_plans_per_objective,
+                max_tasks=opt.max_tasks_per_plan,
+                is_persistent=engine.store.is_durable,
+            ),
+        )
+        """What cards say of it."""
+
+    def desk_for(self, engine: Engine) -> Planning | None:
+        """The desk, for the doors to tasks that lie in the same store as objectives."""
+        return self.desk if engine is self.engine else None
 
     async def open(self, push: Push) -> None:
         """Read what an earlier life left; to be done before its tasks are taken up again."""

@@ -5,16 +5,19 @@ from contextlib import AsyncExitStack
 
 import structlog
 
-from openclaw_a2a.app.call_tools import CallerChains, call_tools
+from openclaw_a2a.app.call_tools import CallerChains, Callers, call_tools
 from openclaw_a2a.app.calls import CallRoom
 from openclaw_a2a.app.offer import Offer, Surrounding, open_offer
 from openclaw_a2a.app.outbound_section import read_outbound
+from openclaw_a2a.app.plan_tools import plan_tools
+from openclaw_a2a.app.planning import PlanRoom
 from openclaw_a2a.inbound.http import Exchange
 from openclaw_a2a.inbound.identity import check_names, is_from_here, is_passed_on, loopback_hosts
 from openclaw_a2a.inbound.operator_token import make_token
 from openclaw_a2a.inbound.patience import Patience
 from openclaw_a2a.inbound.router import Page, Router
 from openclaw_a2a.model.errors import GatewayError, GatewayFault
+from openclaw_a2a.model.ids import AccountId
 from openclaw_a2a.outbound.keeper import RecordKeeper
 from openclaw_a2a.ports import Clock
 from openclaw_a2a.runtime.engine import Engine
@@ -53,6 +56,7 @@ class Tools:
         *,
         engines: Mapping[StoreSettings, Engine],
         calls: CallRoom | None,
+        plans: PlanRoom | None = None,
     ) -> None:
         """Make the tools, before agents are asked that use them. Raises: SettingsInvalid.
 
@@ -72,6 +76,9 @@ class Tools:
             calls.add_targets(offer.remote, self._config.aliases)
         if calls is not None and wanted.agent_to_agent.enabled:
             offer = offer.beside(call_tools(calls))
+        if calls is not None and plans is not None and self._settings.opt.tools:
+            account = next((one.id for one in self._settings.accounts), AccountId("default"))
+            offer = offer.beside(plan_tools(plans.desk, Callers(calls), account=account))
         self._offer = offer
 
     def open(self, router: Router, parts: AsyncExitStack, *, own_hosts: Iterable[str]) -> None:

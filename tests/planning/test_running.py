@@ -1,0 +1,261 @@
+"""Objectives that are run: steps begin by themselves, in their order, once each."""
+
+import asyncio
+from typing import Any
+
+from .workshop import Workshop, asks, first_line
+
+Json = Any
+
+
+def steps(*names: str, **more: Json) -> list[Json]:
+    """Steps that follow each other."""
+    return [
+        {"name": name, **({"dependencies": [f"task-{place - 1}"]} if place else {}), **more}
+        for place, name in enumerate(names)
+    ]
+
+
+async def test_steps_run_one_after_the_other_and_get_the_results_before(
+    workshop: Workshop,
+) -> None:
+    objective_id = await workshop.objective("Blog post")
+    await workshop.plan(objective_id, steps("research", "write", "review"))
+    await workshop.call("objectives/run", id=objective_id)
+    ended = await workshop.ends(objective_id)
+    main = workshop.workers["main"]
+    assert main.asked == ["research", "write", "review"]
+    assert "did research" in main.turns[1].body
+    assert ended["progress"] == {"done": 3, "total": 3, "percent": 100, "current": []}
+    assert [task["status"] for task in ended["plans"][0]["tasks"]] == ["completed"] * 3
+
+
+async def test_each_step_has_a_session_and_carries_its_keys(workshop: Workshop) -> None:
+    objective_id = await workshop.objective()
+    plan = await workshop.plan(objective_id, steps("one", "two"))
+    await workshop.call("plans/run", id=plan["id"])
+    ended = await workshop.ends(objective_id)
+    first, second = ended["plans"][0]["tasks"]
+    assert workshop.workers["main"].turns[1].session_key == (
+        f"agent:main:a2a:obj:{objective_id}:{second['id']}"
+    )
+    task = await workshop.call("GetTask", id=second["a2aTaskId"])
+    assert task["contextId"] == objective_id
+    assert task["metadata"] == {
+        "opt/v1/objectiveId": objective_id,
+        "opt/v1/planId": plan["id"],
+        "opt/v1/taskIndex": 1,
+        "opt/v1/dependencies": [first["id"]],
+    }
+
+
+async def test_steps_that_do_not_depend_on_each_other_run_at_once_up_to_the_limit(
+    workshop: Workshop,
+) -> None:
+    await workshop.reopen({"opt.parallel": 2})
+    running, most, go = set[str](), 0, asyncio.Event()
+
+    async def work(turn: Any) -> str:
+        nonlocal most
+        running.add(turn.run_id)
+        most = max(most, len(running))
+        if len(running) == 2:
+            go.set()
+        await go.wait()
+        running.discard(turn.run_id)
+        return "done"
+
+    workshop.workers["main"].work = work
+    objective_id = await workshop.objective()
+    await workshop.plan(objective_id, [{"name": f"step {number}"} for number in range(6)])
+    await workshop.call("objectives/run", id=objective_id)
+    await workshop.ends(objective_id)
+    assert most == 2
+
+
+async def test_a_step_is_done_by_the_agent_it_names(workshop: Workshop) -> None:
+    objective_id = await workshop.objective(metadata={"agent": "helper"})
+    await workshop.plan(
+        objective_id, [{"name": "his"}, {"name": "mine", "metadata": {"agent": "main"}}]
+    )
+    await workshop.call("objectives/run", id=objective_id)
+    await workshop.ends(objective_id)
+    assert workshop.workers["helper"].asked == ["his"]
+    assert workshop.workers["main"].asked == ["mine"]
+
+
+async def test_a_step_that_fails_is_tried_again_as_often_as_it_says(workshop: Workshop) -> None:
+    tries = 0
+
+    async def work(turn: Any) -> str:
+        nonlocal tries
+        tries += 1
+        if tries < 3:
+            raise RuntimeError("not yet")
+        return "at last"
+
+    workshop.workers["main"].work = work
+    objective_id = await workshop.objective()
+    await workshop.plan(objective_id, [{"name": "stubborn", "metadata": {"retries": 2}}])
+    await workshop.call("objectives/run", id=objective_id)
+    await workshop.ends(objective_id)
+    assert tries == 3
+
+
+async def test_a_step_that_fails_each_time_fails_its_plan_and_its_objective(
+    workshop: Workshop,
+) -> None:
+    async def work(_turn: Any) -> str:
+        raise RuntimeError("never")
+
+    workshop.workers["main"].work = work
+    objective_id = await workshop.objective()
+    await workshop.plan(objective_id, steps("one", "two", metadata={"retries": 1}))
+    await workshop.call("objectives/run", id=objective_id)
+    ended = await workshop.ends(objective_id, "failed")
+    assert workshop.workers["main"].asked == ["one", "one"]
+    assert ended["plans"][0]["status"] == "failed"
+
+
+async def test_a_question_pauses_only_what_depends_on_it_and_is_answered_by_a_message(
+    workshop: Workshop,
+) -> None:
+    async def work(turn: Any) -> Any:
+        is_new = turn.body.startswith("book")
+        return asks("which hotel?") if is_new else f"did {first_line(turn)}"
+
+    workshop.workers["person"].work = work
+    objective_id = await workshop.objective()
+    ask = {"name": "book", "metadata": {"agent": "person"}}
+    await workshop.plan(
+        objective_id,
+        [ask, {"name": "after", "dependencies": ["task-0"]}, {"name": "other"}],
+    )
+    await workshop.call("objectives/run", id=objective_id)
+    waiting = await workshop.until(
+        objective_id,
+        lambda one: "oldestWaiting" in one["progress"] and one["progress"]["done"] == 1,
+    )
+    assert workshop.workers["main"].asked == ["other"]
+    waits = waiting["progress"]["oldestWaiting"]
+    answer = {
+        "messageId": "answer-1",
+        "role": "ROLE_USER",
+        "parts": [{"text": "the small one"}],
+        "contextId": objective_id,
+        "metadata": {"opt/v1/taskId": waits["taskId"]},
+    }
+    await workshop.call("SendMessage", message=answer)
+    await workshop.ends(objective_id)
+    assert workshop.workers["main"].asked == ["other", "after"]
+
+
+async def test_cancelling_ends_what_runs_and_begins_nothing_more(workshop: Workshop) -> None:
+    begun = asyncio.Event()
+
+    async def work(_turn: Any) -> str:
+        begun.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    workshop.workers["main"].work = work
+    objective_id = await workshop.objective()
+    await workshop.plan(objective_id, steps("long", "later"))
+    await workshop.call("objectives/run", id=objective_id)
+    await begun.wait()
+    await workshop.until(
+        objective_id, lambda one: one["plans"][0]["tasks"][0]["status"] == "working"
+    )
+    await workshop.call("objectives/update", id=objective_id, status="canceled")
+    ended = await workshop.until(
+        objective_id,
+        lambda one: all(task["status"] == "canceled" for task in one["plans"][0]["tasks"]),
+    )
+    assert ended["status"] == "canceled"
+    task = await workshop.call("GetTask", id=ended["plans"][0]["tasks"][0]["a2aTaskId"])
+    assert task["status"]["state"] == "TASK_STATE_CANCELED"
+    assert workshop.workers["main"].asked == ["long"]
+
+
+async def test_a_paused_objective_begins_nothing_until_it_is_resumed(workshop: Workshop) -> None:
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    async def work(turn: Any) -> str:
+        begun.set()
+        await go.wait()
+        return "done"
+
+    workshop.workers["main"].work = work
+    objective_id = await workshop.objective()
+    await workshop.plan(objective_id, steps("first", "second"))
+    await workshop.call("objectives/run", id=objective_id)
+    await begun.wait()
+    paused = await workshop.call("objectives/pause", id=objective_id)
+    assert paused["objective"]["execution"] == "paused"
+    go.set()
+    await workshop.until(objective_id, lambda one: one["progress"]["done"] == 1)
+    assert workshop.workers["main"].asked == ["first"]
+    await workshop.call("objectives/resume", id=objective_id)
+    await workshop.ends(objective_id)
+    assert workshop.workers["main"].asked == ["first", "second"]
+
+
+async def test_a_restart_goes_on_where_it_was(workshop: Workshop) -> None:
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    async def work(turn: Any) -> str:
+        if first_line(turn) == "second":
+            begun.set()
+            await go.wait()
+        return "done"
+
+    workshop.workers["main"].work = work
+    objective_id = await workshop.objective()
+    await workshop.plan(objective_id, steps("first", "second", "third"))
+    await workshop.call("objectives/run", id=objective_id)
+    await begun.wait()
+    await workshop.close()
+    go.set()
+    await workshop.open()
+    await workshop.ends(objective_id)
+    asked = workshop.workers["main"].asked
+    assert asked.count("first") == 1
+    assert asked[-1] == "third"
+
+
+# -------------------------------------------------------------------- plans that are made
+
+PLANS = """Here you are: {"plans": [{"name": "flight", "tasks": [{"name": "search"}]},
+{"name": "hotel", "dependencies": [0], "tasks": [{"name": "book"}]}]}"""
+
+
+async def test_a_planner_makes_plans_which_are_then_run(workshop: Workshop) -> None:
+    await workshop.reopen({"opt.planner": "helper"})
+
+    async def plan(_turn: Any) -> str:
+        return PLANS
+
+    workshop.workers["helper"].work = plan
+    objective_id = await workshop.objective("Trip")
+    await workshop.call("objectives/run", id=objective_id)
+    ended = await workshop.ends(objective_id)
+    assert [plan["name"] for plan in ended["plans"]] == ["flight", "hotel"]
+    assert workshop.workers["main"].asked == ["search", "book"]
+    assert len(workshop.workers["helper"].turns) == 1
+
+
+async def test_a_bad_answer_is_asked_for_again_once_and_then_the_objective_is_blocked(
+    workshop: Workshop,
+) -> None:
+    await workshop.reopen({"opt.planner": "helper"})
+
+    async def plan(_turn: Any) -> str:
+        return '{"plans": [{"name": "x", "tasks": [{"title": "y"}]}]}'
+
+    workshop.workers["helper"].work = plan
+    objective_id = await workshop.objective("Trip")
+    await workshop.call("objectives/run", id=objective_id)
+    blocked = await workshop.ends(objective_id, "blocked")
+    assert len(workshop.workers["helper"].turns) == 2
+    assert "could not be used" in workshop.workers["helper"].turns[1].body
+    assert "name" in blocked["metadata"]["opt/v1/blockedReason"]
