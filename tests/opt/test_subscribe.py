@@ -121,6 +121,18 @@ async def test_error_on_the_way_is_the_last_event(house: House, place: str) -> N
 
 
 @pytest.mark.parametrize("place", PLACES)
+async def test_whatever_breaks_on_the_way_ends_the_stream_in_order(
+    house: House, place: str
+) -> None:
+    house.planning.changes.put_nowait(Change(1, {"what no JSON has": object()}))
+    async with house.activated.open(_asked(place)) as exchange:
+        [frame] = await FrameReader(exchange, lambda _: None).rest()
+    assert frame.event == "error"
+    assert frame.json["error"]["code"] == (500 if place == "rest" else -32603)
+    assert (house.planning.open_followers, len(house.streams)) == (0, 0)
+
+
+@pytest.mark.parametrize("place", PLACES)
 async def test_streams_of_objectives_count_with_the_others(build: Build, place: str) -> None:
     house = await build(settings={"limits.streams": 1})
     async with house.activated.open(_asked(place)) as exchange:

@@ -5,13 +5,17 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import cast
 
 import msgspec
+import structlog
 
 from openclaw_a2a.inbound.door import Door
 from openclaw_a2a.inbound.http import Exchange
 from openclaw_a2a.inbound.opt_desk import Change, PlanningDoor
 from openclaw_a2a.inbound.streams import Spelling, Stream, last_event_id
+from openclaw_a2a.model.errors import GatewayError, GatewayFault
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.model.turn import Scope
+
+log = structlog.get_logger(__name__)
 
 
 class PlanVisit(msgspec.Struct, frozen=True):
@@ -54,7 +58,7 @@ class ChangeFollower:
 
     def __init__(self, changes: AsyncIterator[Change]) -> None:
         self._changes = changes
-        self._next: asyncio.Task[Change | None] | None = None
+        self._next: asyncio.Task[ToldChange | None] | None = None
         self.is_over = False
 
     def stop(self) -> None:
@@ -73,9 +77,7 @@ class ChangeFollower:
         self._next = None
         change = coming.result()
         self.is_over = change is None
-        if change is None:
-            return ()
-        return (ToldChange(change.sequence, msgspec.json.encode(change.body)),)
+        return () if change is None else (change,)
 
     async def close(self) -> None:
         """Let go of the changes."""
@@ -87,5 +89,14 @@ class ChangeFollower:
         if isinstance(self._changes, AsyncGenerator):
             await cast(AsyncGenerator[Change], self._changes).aclose()
 
-    async def _fetch(self) -> Change | None:
-        return await anext(self._changes, None)
+    async def _fetch(self) -> ToldChange | None:
+        try:
+            change = await anext(self._changes, None)
+            if change is None:
+                return None
+            return ToldChange(change.sequence, msgspec.json.encode(change.body))
+        except GatewayError:
+            raise
+        except Exception as error:  # the answer has begun: all that can be told is its end
+            log.exception("changes-broken")
+            raise GatewayFault("internal error") from error
