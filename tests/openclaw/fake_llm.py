@@ -19,7 +19,12 @@ depends only on the conversation in the request. When the last message is a tool
     parrot:TEXT          answer with TEXT exactly, to the end of the message
     empty                answer with nothing
     hang                 never answer
+    after:NAME           when a tool has answered, wait until NAME is released, then go on
     anything else        `echo: <last user message>`
+
+An agent that another one calls gets JSON, `{"kind": "skill_invocation", "skill": .., "input": ..}`.
+There the keywords are those of the input's `do`, else of its `topic`; where none of them says what
+to answer, it is `{"output": {"skill": .., "flaws": [..]}, "confidence": 0.9}`.
 
 Beside it, for tests:
 
@@ -142,15 +147,48 @@ def read(body: Json) -> Asked:
 
 
 def tool_calls(text: str) -> list[tuple[str, Json]]:
-    """The tools that a text wants called."""
+    """The tools that a text wants called; what is in the arguments is for somebody else."""
     found: list[tuple[str, Json]] = []
-    for match in TOOL.finditer(text):
-        arguments: Json = {}
-        rest = text[match.end() :]
-        if rest.startswith("{"):
-            arguments, _ = json.JSONDecoder().raw_decode(rest)
+    place = 0
+    while match := TOOL.search(text, place):
+        arguments, place = {}, match.end()
+        if text.startswith("{", place):
+            arguments, place = json.JSONDecoder().raw_decode(text, place)
         found.append((match.group(1), arguments))
     return found
+
+
+def own_words(text: str) -> str:
+    """A text without the arguments of tools, whose keywords are for somebody else."""
+    words, place = "", 0
+    while match := TOOL.search(text, place):
+        words += text[place : match.end()]
+        place = match.end()
+        if text.startswith("{", place):
+            _, place = json.JSONDecoder().raw_decode(text, place)
+    return words + text[place:]
+
+
+def invocation(text: str) -> Json | None:
+    """What an agent is called for; None when a text is no call."""
+    try:
+        asked: Json = json.JSONDecoder().raw_decode(text)[0]  # notes may follow
+    except ValueError:
+        return None
+    is_call = isinstance(asked, dict) and asked.get("kind") == "skill_invocation"
+    return asked if is_call and "skill" in asked and "input" in asked else None
+
+
+def wanted_of(text: str) -> str:
+    """Where the keywords are: in what an agent is called with, else in the text itself."""
+    called = invocation(text)
+    return text if called is None else called["input"].get("do") or called["input"].get("topic", "")
+
+
+def skill_answer(called: Json) -> str:
+    """What an agent answers whom nobody told what to."""
+    flaws = [f"seen by {called['skill']}"]
+    return json.dumps({"output": {"skill": called["skill"], "flaws": flaws}, "confidence": 0.9})
 
 
 def full_name(name: str, offered: list[str]) -> str:
@@ -165,7 +203,7 @@ def keyword(text: str, pattern: str) -> re.Match[str] | None:
 
 def decide(asked: Asked, *, failures: int = 0) -> Plan:
     """The whole behaviour; `failures` counts the requests of this session that failed before."""
-    text, plan = asked.last_user, Plan()
+    text, plan = wanted_of(asked.last_user), Plan()
     spoken = [index for index, one in enumerate(asked.messages) if one["role"] == "user"]
     tail = asked.messages[spoken[-1] + 1 :] if spoken else []
     raw = asked.messages[spoken[-1]]["raw"] if spoken else ""
@@ -177,7 +215,9 @@ def decide(asked: Asked, *, failures: int = 0) -> Plan:
     elif tail and tail[-1]["role"] == "tool":
         plan.text = "The tool said: " + tail[-1]["text"]
     if not tail:
-        _add_waits(plan, text)
+        _add_waits(plan, own_words(text))
+    elif tail[-1]["role"] == "tool" and (found := keyword(own_words(text), r"after:([\w-]+)")):
+        plan.hold = found.group(1)
     failure = keyword(raw, r"fail(?::(\d{3}))?(?:\*(\d+))?(?!\w)")
     if failure and (failure.group(2) is None or failures < int(failure.group(2))):
         plan.status = int(failure.group(1) or 500)
@@ -196,7 +236,7 @@ def _add_waits(plan: Plan, text: str) -> None:
 
 
 def _add_text(plan: Plan, asked: Asked) -> None:
-    text = asked.last_user
+    text, called = wanted_of(asked.last_user), invocation(asked.last_user)
     if keyword(text, r"hang(?!\w)"):
         plan.hangs = True
     elif found := keyword(text, r"parrot:"):
@@ -210,7 +250,7 @@ def _add_text(plan: Plan, asked: Asked) -> None:
     elif keyword(text, r"tools(?!\w)"):
         plan.text = "tools: " + ", ".join(sorted(asked.offered))
     elif not keyword(text, r"empty(?!\w)"):
-        plan.text = "echo: " + text
+        plan.text = "echo: " + text if called is None else skill_answer(called)
 
 
 class Ledger:

@@ -1,0 +1,298 @@
+"""Agents of a real OpenClaw call each other: what comes of it comes back to the caller, once."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from .bare_client import BareClient, connect
+from .calling import (
+    Calling,
+    answer_words,
+    aside,
+    call_words,
+    calling,
+    debate_words,
+    entries,
+    note_words,
+    turn,
+)
+from .openclaw_process import FakeModel
+
+Json = Any
+
+
+@pytest.fixture(scope="module")
+def bed(model: FakeModel, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Calling]:
+    with calling(tmp_path_factory.mktemp("calling"), model) as running:
+        yield running
+        assert "Traceback" not in running.ours.output() + running.far.output()
+
+
+@pytest.fixture
+async def client(bed: Calling):
+    async with connect(bed.openclaw.ws_url, bed.openclaw.token) as connected:
+        yield connected
+
+
+@pytest.fixture
+def key(marker: str) -> str:
+    """A session of agent main that is nobody's but the test's."""
+    return f"agent:main:{marker}"
+
+
+async def test_the_answer_to_a_call_is_a_turn_of_the_session_that_called(
+    bed: Calling, client: BareClient, key: str, marker: str
+) -> None:
+    call = await turn(client, key, call_words("helper", answer_words({"said": marker})))
+    assert call.get("status") == "pending", call
+    assert await bed.note(call) == {
+        "kind": "skill_response",
+        "correlationId": call["correlationId"],
+        "taskId": call["taskId"],
+        "status": "completed",
+        "output": {"said": marker},
+        "confidence": 0.8,
+        "assumptions": [],
+        "caveats": [],
+    }
+    [seen] = bed.notes(call)
+    assert seen["session"] == key
+    assert any(marker in one["text"] for one in seen["messages"] if one["role"] == "user")
+    callee = f"agent:helper:call:{call['correlationId']}"
+    [entry] = await entries(client, key, note_words(call))
+    assert entry["provenance"] == {
+        "kind": "inter_session",
+        "sourceSessionKey": callee,
+        "sourceTool": "agent_call",
+    }
+
+
+async def test_the_callee_is_asked_in_a_session_of_its_own(
+    bed: Calling, client: BareClient, key: str, marker: str
+) -> None:
+    forged = {"returnTo": "agent:judge:main", "correlationId": "mine"}
+    call = await turn(client, key, call_words("helper", marker, timeoutSeconds=20, **forged))
+    callee = f"agent:helper:call:{call['correlationId']}"
+    await bed.until(call, "seen")
+    [asked] = bed.model.requests(callee)
+    assert asked["session"] == callee
+    assert json.loads(asked["last_user"]) == {
+        "kind": "skill_invocation",
+        "skill": "work",
+        "mode": "execute",
+        "input": {"do": marker},
+        "correlationId": call["correlationId"],
+        "returnTo": key,
+        "timeout": 20_000,
+    }
+    [entry] = await entries(client, callee, '{"kind": "skill_invocation"')
+    assert entry["provenance"] == {
+        "kind": "inter_session",
+        "sourceSessionKey": key,
+        "sourceTool": "agent_call",
+    }
+
+
+async def test_an_answer_waits_for_the_end_of_a_turn_that_is_under_way(
+    bed: Calling, client: BareClient, key: str, marker: str
+) -> None:
+    busy = asyncio.create_task(turn(client, key, f"{call_words('helper')} after:{marker}"))
+    call = await call_under_way(bed, marker)
+    await bed.until(call, "delivered")
+    assert bed.notes(call) == []
+    bed.model.release(marker)
+    assert await busy == call
+    await came_once(bed, client, call)
+    _, held = bed.model.requests(f"after:{marker}")
+    [seen] = bed.notes(call)
+    assert seen["started"] >= held["started"] + held["seconds"]
+
+
+@pytest.mark.parametrize("is_taken", [False, True])
+async def test_an_answer_comes_once_though_our_gateway_dies_while_it_is_brought(
+    bed: Calling, client: BareClient, key: str, marker: str, is_taken: bool
+) -> None:
+    """Before OpenClaw has it, and when OpenClaw has it and we were not told so."""
+    call = await turn(client, key, call_words("helper", f"hold:{marker}"))
+    with bed.tap.losing(note_of(call), is_way_back=is_taken) as lost:
+        bed.model.release(marker)
+        assert await aside(lambda: lost.wait(60))
+        shown = bed.shown(call)
+        assert shown["status"] == "completed"
+        assert "delivered" not in shown["times"]
+        await aside(bed.ours.kill)
+    await aside(bed.ours.start)
+    await came_once(bed, client, call)
+
+
+async def test_answers_of_a_cascade_come_back_one_by_one(
+    bed: Calling, client: BareClient, key: str, marker: str
+) -> None:
+    call = await turn(client, key, call_words("helper", call_words("critic", answer_words(marker))))
+    inner = (await bed.note(call))["output"]
+    assert inner["status"] == "pending"
+    assert (await bed.note(inner))["output"] == marker
+    [seen] = bed.notes(inner)
+    assert seen["session"] == f"agent:helper:call:{call['correlationId']}"
+    assert bed.shown(call)["chain"] == ["main"]
+    assert bed.shown(inner)["chain"] == ["main", "helper"]
+
+
+async def test_a_cascade_may_not_come_back_to_who_began_it(
+    bed: Calling, client: BareClient, key: str
+) -> None:
+    direct = await turn(client, key, call_words("helper", call_words("main")))
+    around = await turn(
+        client, key, call_words("helper", call_words("critic", call_words("main"), wait=True))
+    )
+    for call, path in ((direct, "helper"), (around, "helper -> critic")):
+        refused = (await bed.note(call))["output"]
+        assert refused["status"] == "error"
+        assert refused["error"].startswith("loop: ")
+        assert f"main -> {path} -> main" in refused["error"]
+
+
+async def test_three_agents_debate_while_their_caller_waits(
+    bed: Calling, client: BareClient, key: str, marker: str
+) -> None:
+    result = await turn(client, key, debate_words(marker))
+    assert result["status"] == "resolved", result
+    assert result["confidenceHistory"] == [0.6, 0.9, 0.9]
+    assert result["conclusion"]["skill"] == "resolve"
+    [held] = result["rounds"]
+    assert held["proposal"]["output"] == "first"
+    assert [(one["agent"], one["flaws"]) for one in held["critiques"]] == [
+        ("critic", ["seen by critique"])
+    ]
+    assert held["refinement"]["output"]["skill"] == "refine"
+    assert bed.shown(result)["route"] == "waited"
+    assert bed.notes(result) == []
+
+
+async def test_a_debate_goes_on_after_our_gateway_died(
+    bed: Calling, client: BareClient, key: str, marker: str
+) -> None:
+    call = await turn(client, key, debate_words(f"hold:{marker}", wait=False))
+    assert call["status"] == "pending", call
+    await aside(lambda: bed.model.wait_for(f"hold:{marker}", outcome="active"))
+    await aside(bed.ours.kill)
+    await aside(bed.ours.start)
+    bed.model.release(marker)
+    await came_once(bed, client, call)
+    told = await bed.note(call)
+    assert told["output"]["status"] == "resolved", told
+    assert told["output"]["confidenceHistory"] == [0.6, 0.9, 0.9]
+    steps = bed.model.requests(f'"returnTo": "agent:main:debate:{call["correlationId"]}"')
+    asked = [json.loads(one["last_user"])["skill"] for one in steps]
+    assert asked == ["propose", "critique", "refine", "resolve"]
+
+
+async def test_a_caller_is_told_once_that_it_took_too_long_and_may_ask_for_a_late_answer(
+    bed: Calling, client: BareClient, key: str, marker: str
+) -> None:
+    call = await turn(client, key, call_words("helper", f"hold:{marker}", timeoutSeconds=1))
+    told = await bed.note(call, "skill_timeout")
+    assert told["status"] == "timeout"
+    assert "1000 ms" in told["message"]
+    bed.model.release(marker)
+    await bed.until(call, "answered")
+    asked = json.dumps({"correlationId": call["correlationId"]})
+    late = await turn(client, key, f"tool:agent_poll {asked}")
+    assert late["status"] == "completed", late
+    assert late["late"] is True
+    assert late["output"]["skill"] == "work"
+    await came_once(bed, client, call, "skill_timeout")
+    assert bed.notes(call) == []
+
+
+async def test_a_remote_agent_is_called_like_any_other(
+    bed: Calling, client: BareClient, key: str, marker: str
+) -> None:
+    call = await turn(client, key, call_words("target:far", answer_words(marker)))
+    told = await bed.note(call)
+    assert told["output"] == marker, told
+    await came_once(bed, client, call)
+    [asked] = bed.model.requests(f'"correlationId": "{call["correlationId"]}"')
+    assert asked["session"].startswith("agent:helper:a2a:")
+
+
+async def test_calls_go_in_no_circle_over_the_network(
+    bed: Calling, client: BareClient, key: str
+) -> None:
+    call = await turn(client, key, call_words("target:near", call_words("main")))
+    refused = (await bed.note(call))["output"]
+    assert refused["status"] == "error", refused
+    assert "main -> helper -> main" in refused["error"]
+
+
+@pytest.fixture
+def announcing(bed: Calling) -> Iterator[Calling]:
+    """Agents that are called answer in their channels too."""
+    bed.restart_ours(responseRouting={"dualDelivery": True})
+    yield bed
+    bed.restart_ours()
+
+
+async def test_a_callee_may_answer_in_its_channel_too(
+    announcing: Calling, client: BareClient, key: str, marker: str
+) -> None:
+    """Here it has none: that breaks nothing."""
+    call = await turn(client, key, call_words("helper", answer_words(marker)))
+    assert (await announcing.note(call))["output"] == marker
+    await came_once(announcing, client, call)
+    [asked] = announcing.tap.turns(f"agent:helper:call:{call['correlationId']}")
+    assert (asked["deliver"], asked["bestEffortDeliver"]) == (True, True)
+    [ended] = announcing.tap.results(asked["idempotencyKey"])
+    assert ended["deliveryStatus"]["requested"] is True
+    assert ended["deliveryStatus"]["reason"] == "channel_resolved_to_internal"
+
+
+async def test_answers_come_once_though_openclaw_dies(bed: Calling, marker: str) -> None:
+    """While the callee is at work; when its answer is on the way; when it waits for its turn."""
+    names = [f"{marker}-{name}" for name in ("work", "way", "busy")]
+    work, way, busy = (f"agent:main:{name}" for name in names)
+    async with connect(bed.openclaw.ws_url, bed.openclaw.token) as client:
+        calls = [await turn(client, work, call_words("helper", f"hold:{names[0]}"))]
+        calls += [await turn(client, way, call_words("helper", f"hold:{names[1]}"))]
+        words = f"{call_words('helper')} after:{names[2]}"
+        asked = {"agentId": "main", "sessionKey": busy, "message": words}
+        await client.call("agent", {**asked, "idempotencyKey": f"busy-{marker}"})
+        calls += [await call_under_way(bed, names[2])]
+        await bed.until(calls[2], "delivered")
+        with bed.tap.losing(note_of(calls[1])) as lost:
+            bed.model.release(names[1])
+            assert await aside(lambda: lost.wait(60))
+            await aside(bed.openclaw.kill)
+    for name in names:
+        bed.model.release(name)
+    await aside(bed.openclaw.start)
+    async with connect(bed.openclaw.ws_url, bed.openclaw.token) as client:
+        for call in calls:
+            await came_once(bed, client, call)
+
+
+def note_of(call: Json) -> str:
+    """The run with which a caller's session deals with what came of a call."""
+    return f"session-note-{call['correlationId']}"
+
+
+async def call_under_way(bed: Calling, name: str) -> Json:
+    """What the tool said in a turn that waits for `after:NAME`."""
+    found = await aside(lambda: bed.model.wait_for(f"after:{name}", count=2, within_s=60))
+    return json.loads(found[-1]["messages"][-1]["text"])
+
+
+async def came_once(
+    bed: Calling, client: BareClient, call: Json, kind: str = "skill_response"
+) -> None:
+    """What came of a call came once: to the caller's model, and into its transcript."""
+    await bed.note(call, kind)
+    await bed.until(call, "seen")
+    [seen] = bed.notes(call, kind)
+    session = seen["session"]
+    await client.agent(session.split(":")[1], session, "is there more?")
+    assert len(bed.notes(call, kind)) == 1
+    assert len(await entries(client, session, note_words(call, kind))) == 1
