@@ -11,6 +11,7 @@ from openclaw_a2a.cli.objectives_shown import (
     ShownPlan,
     ShownTask,
     plan_note,
+    short,
     task_note,
     waiting_words,
     working_words,
@@ -44,7 +45,6 @@ _SIGNS = {
 _SHORT_ID = 12
 _BAR = 10
 _LONG_BAR = 24
-_MOST_NAME = 40
 
 
 def bar(done: int, total: int, width: int = _BAR) -> str:
@@ -63,7 +63,7 @@ def table_row(objective: ShownObjective, now: datetime, *, is_short: bool) -> tu
         f"{progress.done}/{progress.total}",
         age(objective.updated_at, now),
         objective.principal or "-",
-        _cut(objective.name),
+        short(objective.name),
         _note(objective, now),
     )
 
@@ -100,8 +100,8 @@ def head_lines(objective: ShownObjective, now: datetime) -> Iterator[Line]:
 def tree_lines(objective: ShownObjective, now: datetime, *, moving: str = STILL) -> Iterator[Line]:
     """The plans and their steps as a tree; `moving` stands before what is under way."""
     plans = objective.plans
-    widths = [len(_cut(task.name)) for _, task in objective.steps()]
-    plan_widths = [len(_cut(plan.name)) for plan in plans]
+    widths = [len(short(task.name)) for _, task in objective.steps()]
+    plan_widths = [len(short(plan.name)) for plan in plans]
     width = max([*(one + 3 for one in widths), *plan_widths], default=0)
     for place, plan in enumerate(plans, 1):
         branch, below = ("└─ ", "   ") if place == len(plans) else ("├─ ", "│  ")
@@ -109,7 +109,7 @@ def tree_lines(objective: ShownObjective, now: datetime, *, moving: str = STILL)
         for number, task in enumerate(plan.tasks, 1):
             twig = "└─ " if number == len(plan.tasks) else "├─ "
             notes = " · ".join(task_note(objective, plan, task, now))
-            words = f"{below}{twig}{_sign(task.status, moving)} {_cut(task.name):<{width - 3}}"
+            words = f"{below}{twig}{_sign(task.status, moving)} {short(task.name):<{width - 3}}"
             yield f"{words}  {notes}".rstrip(), COLOURS.get(task.status)
 
 
@@ -132,7 +132,7 @@ def _plan_line(
     branch: str, objective: ShownObjective, plan: ShownPlan, look: tuple[int, str]
 ) -> Line:
     width, moving = look
-    words = f"{branch}{_sign(plan.status, moving)} {_cut(plan.name):<{width}}"
+    words = f"{branch}{_sign(plan.status, moving)} {short(plan.name):<{width}}"
     done = f"{bar(plan.done, len(plan.tasks))} {plan.done}/{len(plan.tasks)}"
     notes = " · ".join(filter(None, (plan.status, plan_note(objective, plan))))
     return f"{words}  {done}  {notes}", COLOURS.get(plan.status)
@@ -150,8 +150,3 @@ def _said(objective: ShownObjective, plan: ShownPlan, task: ShownTask) -> str:
 def _note(objective: ShownObjective, now: datetime) -> str:
     waits = waiting_words(objective, now)
     return f"waits for {waits}" if waits else working_words(objective, now)
-
-
-def _cut(name: str) -> str:
-    line = " ".join(name.split())
-    return line if len(line) <= _MOST_NAME else f"{line[: _MOST_NAME - 1]}…"

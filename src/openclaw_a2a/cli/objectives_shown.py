@@ -21,6 +21,7 @@ _SKIPPED = "skipped"
 _WANTS = {"input-required": "an answer", "auth-required": "a sign-in"}
 _REASON = "opt/v1/blockedReason"
 _PAUSED = "paused"
+_MOST_NAME = 40
 _NOT_BEGUN = frozenset({"submitted", "planning"})
 
 
@@ -125,13 +126,19 @@ class ObjectiveList(Record, frozen=True):
     total_size: int = 0
 
 
+def short(name: str) -> str:
+    """A name on one line, cut where it is too long."""
+    line = " ".join(name.split())
+    return line if len(line) <= _MOST_NAME else f"{line[: _MOST_NAME - 1]}…"
+
+
 def plan_note(objective: ShownObjective, plan: ShownPlan) -> str:
     """What a plan waits for."""
     if plan.execution == _PAUSED:
         return "paused"
     states = {one.id: one for one in objective.plans}
     missing = [
-        states[one].name if one in states else one
+        short(states[one].name) if one in states else one
         for one in plan.dependencies
         if one not in states or states[one].status not in _DONE
     ]
@@ -170,7 +177,7 @@ def waiting_words(objective: ShownObjective, now: datetime) -> str:
         return objective.reason
     if waiting is not None:
         wanted = _WANTS.get(waiting.status, "somebody")
-        return f"{wanted} to {waiting.name}, for {age(waiting.since, now)}"
+        return f"{wanted} to {short(waiting.name)}, for {age(waiting.since, now)}"
     if objective.status in _NOT_BEGUN and not objective.execution:
         return "somebody to run it" if objective.progress.total else "a plan"
     return ""
@@ -183,7 +190,7 @@ def working_words(objective: ShownObjective, now: datetime) -> str:
     for step in objective.progress.current:
         agent = agents.get(step.task_id)
         who = f" ({agent})" if agent else ""
-        told.append(f"{step.name}{who}, for {age(step.since, now)}")
+        told.append(f"{short(step.name)}{who}, for {age(step.since, now)}")
     return "; ".join(told)
 
 
@@ -196,7 +203,7 @@ def _since(objective: ShownObjective, task: ShownTask) -> datetime | None:
 def _before(plan: ShownPlan, task: ShownTask) -> Iterator[str]:
     states = {one.id: one for one in plan.tasks}
     missing = [
-        states[one].name if one in states else one
+        short(states[one].name) if one in states else one
         for one in task.dependencies
         if one not in states or states[one].status != COMPLETED
     ]

@@ -1,0 +1,387 @@
+"""`objectives`: seen, carried out, paused, given up and moved from the command line."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from .conftest import COMMAND, Finished, free_port, wait_until_ready
+
+AGENT = Path(__file__).with_name("planning_agent.py")
+PATIENCE_S = 30
+Json = Any
+
+
+class Gateway:
+    """A gateway with objectives."""
+
+    def __init__(self, address: str, home: Path) -> None:
+        self.address = address
+        self.home = home
+
+    @property
+    def where(self) -> tuple[str, ...]:
+        return ("--url", self.address, "--data", str(self.home))
+
+    def tool(self, name: str, arguments: Json) -> Json:
+        token = (self.home / "operator.token").read_text("ascii").strip()
+        answer = httpx2.post(
+            f"{self.address}/tools/{name}",
+            json=arguments,
+            headers={"authorization": f"Bearer {token}"},
+            trust_env=False,
+        )
+        return answer.json()
+
+    def make(self, name: str, **plans: Json) -> str:
+        """The id of an objective whose plans have these steps, each after the one before."""
+        objective_id = self.tool("objective_create", {"name": name})["objective"]["id"]
+        for plan, steps in plans.items():
+            tasks = [
+                {"name": step, "dependencies": [f"task-{place - 1}"] if place else []}
+                for place, step in enumerate(steps)
+            ]
+            asked = {"objectiveId": objective_id, "name": plan, "tasks": tasks}
+            assert self.tool("plan_create", asked)["status"] == "ok"
+        return objective_id
+
+
+@pytest.fixture(scope="session")
+def start_planning(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Gateway]]:
+    """Start a gateway: `start_planning("on")`."""
+    running: list[subprocess.Popen[bytes]] = []
+
+    def start(*more: str) -> Gateway:
+        home, port = tmp_path_factory.mktemp("planning"), free_port()
+        with (home / "log").open("wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, str(AGENT), str(port), str(home), *more],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=home,
+                env={**os.environ, "HOME": str(home)},
+            )
+        running.append(process)
+        address = f"http://127.0.0.1:{port}"
+        wait_until_ready(address, process, home / "log")
+        return Gateway(address, home)
+
+    yield start
+    for process in running:
+        process.send_signal(signal.SIGTERM)
+        process.wait(PATIENCE_S)
+
+
+@pytest.fixture(scope="session")
+def planning(start_planning: Callable[..., Gateway]) -> Gateway:
+    """A gateway with objectives."""
+    return start_planning("on")
+
+
+@pytest.fixture
+def run(command: Callable[..., Finished], planning: Gateway) -> Callable[..., Finished]:
+    """Run a command against that gateway."""
+    return lambda *arguments: command("objectives", *arguments, *planning.where)
+
+
+def until(ask: Callable[[], Json], is_so: Callable[[Json], bool]) -> Json:
+    """What is shown once something is so."""
+    late = threading.Event()
+    watchdog = threading.Timer(PATIENCE_S, late.set)
+    watchdog.start()
+    try:
+        while not is_so(shown := ask()):
+            assert not late.is_set(), shown
+    finally:
+        watchdog.cancel()
+    return shown
+
+
+# ------------------------------------------------------------------ list and show
+
+
+def test_objectives_are_listed_the_newest_first_with_how_far_they_are(run, planning) -> None:
+    older = planning.make("Garden party", Venue=["List venues", "Book one"])
+    newer = planning.make("Nothing yet")
+    done = run("list")
+    heading, first, second, *_ = done.out.splitlines()
+    assert heading.split() == [
+        *("OBJECTIVE", "STATUS", "PROGRESS", "DONE", "CHANGED", "OWNER", "NAME", "NOTE")
+    ]
+    assert first.startswith(f"{newer}  submitted  ░░░░░░░░░░  0/0")
+    assert first.endswith("operator  Nothing yet   waits for a plan")
+    assert second.startswith(f"{older}  planning   ░░░░░░░░░░  0/2")
+    assert second.endswith("Garden party  waits for somebody to run it")
+
+
+def test_the_list_is_chosen_and_cut(run, planning) -> None:
+    planning.make("One")
+    planning.make("Two")
+    done = run("list", "--status", "submitted", "--limit", "1")
+    assert len(done.out.splitlines()) == 2
+    assert "more with --limit" in done.err
+    shown = run("list", "--status", "submitted", "--json").json
+    assert {one["status"] for one in shown["objectives"]} == {"submitted"}
+    assert shown["totalSize"] >= 2
+    assert run("list", "--status", "happy").code == 2
+    assert run("list", "--limit", "0").code == 2
+
+
+def test_an_objective_is_shown_as_a_tree_by_the_beginning_of_its_id(run, planning) -> None:
+    objective_id = planning.make("Party", Venue=["List venues", "Book one"], Food=["Cook"])
+    for wanted in (objective_id, objective_id[:-2], objective_id.removeprefix("obj-")):
+        done = run("show", wanted)
+        assert done.code == 0
+        assert done.out.splitlines()[-6:] == [
+            "",
+            "├─ ○ Venue           ░░░░░░░░░░ 0/2  pending",
+            "│  ├─ ○ List venues",
+            "│  └─ ○ Book one     after List venues",
+            "└─ ○ Food            ░░░░░░░░░░ 0/1  pending",
+            "   └─ ○ Cook",
+        ]
+    shown = run("show", objective_id, "--json").json
+    assert shown["id"] == objective_id
+    assert [len(plan["tasks"]) for plan in shown["plans"]] == [2, 1]
+
+
+@pytest.mark.parametrize("wanted", ["zz", "obj-00000000"])
+def test_an_objective_that_does_not_exist_is_told(run, wanted: str) -> None:
+    for verb in ("show", "watch", "run", "pause", "resume", "cancel", "export"):
+        done = run(verb, wanted)
+        assert (done.code, done.out) == (1, "")
+        assert done.err.startswith("error plan-item-not-found: ")
+        assert "openclaw-a2a objectives list" in done.err
+
+
+@pytest.mark.parametrize("wanted", ["", "a/b", "?x", "..", "\u0000"])
+def test_what_is_no_id_is_told_as_such(run, wanted: str) -> None:
+    done = run("show", wanted)
+    assert (done.code, done.out) == (2, "")
+    assert "openclaw-a2a objectives list" in done.err
+
+
+# ------------------------------------------------------------------ run, watch, pause, cancel
+
+
+def test_an_objective_is_run_and_watched_to_its_end(run, planning) -> None:
+    objective_id = planning.make("Post", Work=["Research", "Write", "Review"])
+    done = run("run", objective_id, "--follow")
+    assert done.code == 0
+    assert done.out.splitlines()[-1] == f"{objective_id}  Post · completed"
+    assert f"{objective_id}  Work / Review · completed" in done.out.splitlines()
+    shown = run("show", objective_id).out
+    assert "100 % · 3 of 3 steps" in shown
+    assert "✓ Review" in shown
+
+
+def test_a_run_is_begun_and_followed_in_json_line_by_line(run, planning, tmp_path: Path) -> None:
+    objective_id = planning.make("Slow", Work=[f"until {tmp_path / 'now'}", "Last"])
+    begun = run("run", objective_id)
+    assert begun.code == 0
+    assert begun.out.startswith(objective_id)
+    assert f"objectives watch {objective_id} --url {planning.address}" in begun.err
+    opening = threading.Timer(0.5, (tmp_path / "now").touch)
+    opening.start()
+    done = run("watch", objective_id, "--json")
+    opening.join()
+    assert done.code == 0
+    assert [line["status"] for line in done.lines][-1] == "completed"
+    assert all(line["id"] == objective_id for line in done.lines)
+    assert len(done.lines) > 1
+
+
+def test_what_works_is_shown_with_what_comes_after_it(run, planning, tmp_path: Path) -> None:
+    objective_id = planning.make("Slow", Work=[f"until {tmp_path / 'now'}", "Last"])
+    run("run", objective_id)
+    shown = until(lambda: run("show", objective_id).out, lambda out: "  working · " in out)
+    (tmp_path / "now").touch()
+    run("watch", objective_id)
+    assert "works on   until " in shown
+    assert "● until" in shown
+    assert "after until" in shown
+
+
+def test_a_step_that_fails_ends_the_watch_with_a_failure_and_its_reason(run, planning) -> None:
+    objective_id = planning.make("Bad", Work=["fail at once", "Never"])
+    done = run("run", objective_id, "--follow")
+    assert done.code == 1
+    assert done.out.splitlines()[-1] == f"{objective_id}  Bad · failed"
+    shown = run("show", objective_id).out
+    assert "✗ fail at once" in shown
+    assert "no luck today" in shown
+
+
+def test_a_step_that_asks_is_shown_with_its_question(run, planning) -> None:
+    objective_id = planning.make("Trip", Flight=["ask about seats", "Book"])
+    run("run", objective_id)
+    shown = until(lambda: run("show", objective_id).out, lambda out: "Window or aisle?" in out)
+    assert "waits for  an answer to ask about seats, for " in shown
+    assert "? ask about seats  waits for an answer · " in shown
+    listed = run("list", "--json").json["objectives"]
+    [found] = [one for one in listed if one["id"] == objective_id]
+    assert found["progress"]["oldestWaiting"]["status"] == "input-required"
+
+
+def test_a_paused_objective_begins_nothing_until_it_is_resumed(run, planning, tmp_path) -> None:
+    objective_id = planning.make("Held", Work=[f"until {tmp_path / 'now'}", "Last"])
+    run("run", objective_id)
+    paused = run("pause", objective_id)
+    assert paused.code == 0
+    assert ", paused  Held" in paused.out
+    assert "waits for  somebody to resume it" in run("show", objective_id).out
+    (tmp_path / "now").touch()
+    done = until(
+        lambda: run("show", objective_id, "--json").json,
+        lambda shown: shown["progress"]["done"] == 1,
+    )
+    assert done["plans"][0]["tasks"][1]["status"] == "pending"
+    assert run("resume", objective_id, "--json").json["execution"] == "running"
+    assert run("watch", objective_id).code == 0
+
+
+def test_an_objective_is_given_up_and_what_runs_is_stopped(run, planning, tmp_path: Path) -> None:
+    objective_id = planning.make("Dropped", Work=[f"until {tmp_path / 'never'}", "Last"])
+    run("run", objective_id)
+    until(lambda: run("show", objective_id).out, lambda out: "  working · " in out)
+    done = run("cancel", objective_id)
+    assert (done.code, done.out) == (0, f"{objective_id}  canceled  Dropped\n")
+    shown = until(
+        lambda: run("show", objective_id, "--json").json["plans"][0]["tasks"][0],
+        lambda task: task["status"] != "working",
+    )
+    assert shown["status"] == "canceled"
+    assert run("watch", objective_id).code == 1
+
+
+def test_all_objectives_are_watched_line_by_line_where_nobody_draws(planning) -> None:
+    objective_id = planning.make("Seen", Work=["One"])
+    process = subprocess.Popen(
+        [*COMMAND, "objectives", "watch", *planning.where], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    watchdog = threading.Timer(PATIENCE_S, process.kill)
+    watchdog.start()
+    for line in process.stdout:
+        if line == f"{objective_id}  Seen · planning\n":
+            planning.tool("objective_update", {"id": objective_id, "action": "run"})
+        if line == f"{objective_id}  Seen · completed\n":
+            break
+    process.send_signal(signal.SIGINT)
+    assert process.wait(PATIENCE_S) == 0
+    watchdog.cancel()
+    process.stdout.close()
+
+
+def test_who_stops_watching_stops_nothing(run, planning, tmp_path: Path) -> None:
+    objective_id = planning.make("Goes on", Work=[f"until {tmp_path / 'now'}"])
+    process = subprocess.Popen(
+        [*COMMAND, "objectives", "run", objective_id, "--follow", *planning.where],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    until(lambda: run("show", objective_id).out, lambda out: "working" in out)
+    assert process.stdout is not None
+    assert process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 130
+    assert "The objective goes on." in err
+    (tmp_path / "now").touch()
+    assert run("watch", objective_id).code == 0
+
+
+# ------------------------------------------------------------------ export and import
+
+
+def test_an_objective_moves_as_json_lines(run, planning, tmp_path: Path) -> None:
+    objective_id = planning.make("Moves", Work=["One", "Two"])
+    run("run", objective_id, "--follow")
+    before = run("show", objective_id, "--json").json
+    file = tmp_path / "kept.jsonl"
+    exported = run("export", objective_id, str(file))
+    assert exported.code == 0
+    lines = file.read_text("utf-8").splitlines()
+    assert exported.out == f"{objective_id}  {len(lines)} lines in {file}\n"
+    assert json.loads(lines[0])["op"] == "objective.create"
+    assert run("export", objective_id).out == file.read_text("utf-8")
+    taken = run("import", str(file))
+    assert (taken.code, taken.out) == (1, "")
+    assert "already" in taken.err
+    copy = file.read_text("utf-8").replace(objective_id, "obj-copy")
+    (tmp_path / "copy.jsonl").write_text(copy, "utf-8")
+    assert run("import", str(tmp_path / "copy.jsonl")).out == "obj-copy  completed  Moves\n"
+    after = run("show", "obj-copy", "--json").json
+    assert after["progress"] == before["progress"]
+
+
+def test_nothing_is_overwritten_and_what_cannot_be_read_is_told(run, planning, tmp_path) -> None:
+    objective_id = planning.make("Kept")
+    (tmp_path / "mine").write_text("mine", "utf-8")
+    done = run("export", objective_id, str(tmp_path / "mine"))
+    assert (done.code, done.out) == (2, "")
+    assert "name another file" in done.err
+    assert (tmp_path / "mine").read_text("utf-8") == "mine"
+    assert run("export", objective_id, str(tmp_path / "no" / "folder")).code == 2
+    assert run("import", str(tmp_path / "nothing")).code == 2
+    summary = run("export", objective_id, str(tmp_path / "new"), "--json").json
+    assert summary == {"id": objective_id, "file": str(tmp_path / "new"), "lines": 1}
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\n", b"{}\n", b"mine", b"\xff\xfe\x00", b'{"v":1}\n' * 9]
+)
+def test_lines_that_are_no_objective_are_refused(run, tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "odd").write_bytes(content)
+    done = run("import", str(tmp_path / "odd"))
+    assert (done.code, done.out) == (1, "")
+    assert done.err.startswith("error invalid-params: ")
+
+
+def test_lines_are_taken_from_standard_input(planning) -> None:
+    line = {
+        "v": 1,
+        "seq": 1,
+        "ts": "2026-11-15T12:00:00.000Z",
+        "op": "objective.create",
+        "data": {"id": "obj-piped", "name": "Piped", "metadata": {}},
+    }
+    done = subprocess.run(
+        [*COMMAND, "objectives", "import", "-", *planning.where],
+        input=json.dumps(line) + "\n",
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=True,
+    )
+    assert done.stdout == "obj-piped  submitted  Piped\n"
+
+
+# ------------------------------------------------------------------ no gateway, no objectives
+
+
+def test_a_gateway_that_does_not_run_is_told_with_how_to_start_it(command, planning) -> None:
+    where = ("--url", f"http://127.0.0.1:{free_port()}", "--data", str(planning.home))
+    for words in (("list",), ("watch",), ("run", "obj-1")):
+        done = command("objectives", *words, *where)
+        assert (done.code, done.out) == (3, "")
+        assert "openclaw-a2a up" in done.err
+
+
+def test_where_objectives_are_off_the_setting_is_named(command, start_planning) -> None:
+    off = start_planning()
+    for words in (("list",), ("show", "obj-1"), ("watch",)):
+        done = command("objectives", *words, *off.where)
+        assert (done.code, done.out) == (2, "")
+        assert done.err.startswith("error objectives-off: ")
+        assert "opt.enabled" in done.err
