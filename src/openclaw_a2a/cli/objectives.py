@@ -18,7 +18,7 @@ from openclaw_a2a.cli.objectives_door import (
     show_objective,
 )
 from openclaw_a2a.cli.objectives_draw import COLOURS, HEADING, table_row, whole_lines
-from openclaw_a2a.cli.objectives_shown import ShownObjective
+from openclaw_a2a.cli.objectives_shown import ShownObjective, one_line
 from openclaw_a2a.cli.objectives_watch import watch_all, watch_one
 from openclaw_a2a.cli.operator import OWN_GATEWAY, OwnGateway
 from openclaw_a2a.cli.output import is_narrow, say, show, show_json, show_lines, show_table
@@ -238,7 +238,7 @@ def _show_done(answer: bytes, *, as_json: bool) -> ShownObjective:
         show_json(msgspec.json.decode(answer))
     else:
         paused = ", paused" if shown.is_paused else ""
-        show(f"{shown.id}  {shown.status}{paused}  {shown.name}")
+        show(f"{shown.id}  {shown.status}{paused}  {one_line(shown.name)}")
     return shown
 
 

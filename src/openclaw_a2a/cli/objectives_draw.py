@@ -10,6 +10,7 @@ from openclaw_a2a.cli.objectives_shown import (
     ShownObjective,
     ShownPlan,
     ShownTask,
+    one_line,
     plan_note,
     short,
     task_note,
@@ -82,7 +83,7 @@ def table_lines(
 def head_lines(objective: ShownObjective, now: datetime) -> Iterator[Line]:
     """What it is, how far it is, who is at work, and what is waited for."""
     progress = objective.progress
-    yield f"objective  {objective.id}  {objective.name}", "bold"
+    yield f"objective  {objective.id}  {one_line(objective.name)}".rstrip(), "bold"
     if objective.principal:
         yield f"owner      {objective.principal} at {objective.account}", None
     status = f"{objective.status}, paused" if objective.is_paused else objective.status
@@ -122,10 +123,10 @@ def whole_lines(objective: ShownObjective, now: datetime, *, moving: str = STILL
 def facts(objective: ShownObjective) -> Iterator[tuple[str, str, str]]:
     """The id, the name and the status of everything in it, from the steps up to itself."""
     for plan, task in objective.steps():
-        yield task.id, f"{plan.name} / {task.name}", _said(objective, plan, task)
+        yield task.id, f"{short(plan.name)} / {short(task.name)}", _said(objective, plan, task)
     for plan in objective.plans:
-        yield plan.id, plan.name, plan.status
-    yield objective.id, objective.name, "paused" if objective.is_paused else objective.status
+        yield plan.id, short(plan.name), plan.status
+    yield objective.id, short(objective.name), "paused" if objective.is_paused else objective.status
 
 
 def _plan_line(

@@ -102,7 +102,7 @@ class ShownObjective(Record, frozen=True):
     @property
     def reason(self) -> str:
         """Why it is blocked, if somebody wrote that down."""
-        return str(self.metadata.get(_REASON, "")) if self.status == BLOCKED else ""
+        return one_line(str(self.metadata.get(_REASON, ""))) if self.status == BLOCKED else ""
 
     def steps(self) -> Iterator[tuple[ShownPlan, ShownTask]]:
         """Every step with its plan."""
@@ -126,9 +126,14 @@ class ObjectiveList(Record, frozen=True):
     total_size: int = 0
 
 
+def one_line(text: str) -> str:
+    """The text on one line."""
+    return " ".join(text.split())
+
+
 def short(name: str) -> str:
     """A name on one line, cut where it is too long."""
-    line = " ".join(name.split())
+    line = one_line(name)
     return line if len(line) <= _MOST_NAME else f"{line[: _MOST_NAME - 1]}…"
 
 
@@ -165,7 +170,7 @@ def task_note(
     if task.a2a_task_id and task.status != PENDING:
         yield f"task {task.a2a_task_id[:8]}"
     if task.said:
-        yield " ".join(task.said.split())
+        yield one_line(task.said)
 
 
 def waiting_words(objective: ShownObjective, now: datetime) -> str:

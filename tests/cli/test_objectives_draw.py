@@ -1,0 +1,215 @@
+"""How objectives look: their states in words, their tables and their trees."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from openclaw_a2a.cli.objectives_draw import bar, facts, head_lines, table_lines, whole_lines
+from openclaw_a2a.cli.objectives_shown import ShownObjective, waiting_words, working_words
+
+NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
+Json = Any
+
+
+def at(seconds_ago: float) -> str:
+    return (NOON - timedelta(seconds=seconds_ago)).isoformat()
+
+
+def task(name: str, status: str = "pending", *after: str, **more: Json) -> Json:
+    return {"id": name, "name": name, "status": status, "dependencies": list(after), **more}
+
+
+def plan(name: str, status: str, *tasks: Json, **more: Json) -> Json:
+    return {"id": f"plan-{name}", "name": name, "status": status, "tasks": list(tasks), **more}
+
+
+def objective(*plans: Json, **more: Json) -> ShownObjective:
+    tasks = [one for each in plans for one in each["tasks"]]
+    done = sum(one["status"] == "completed" for one in tasks)
+    progress = {"done": done, "total": len(tasks), "percent": 100 * done // max(1, len(tasks))}
+    whole = {
+        "id": "obj-1",
+        "name": "Trip",
+        "status": "working",
+        "principal": "local",
+        "account": "default",
+        "updatedAt": at(3),
+        **more,
+        "progress": {**progress, "current": [], **more.get("progress", {})},
+        "plans": list(plans),
+    }
+    return msgspec.convert(whole, ShownObjective)
+
+
+def step(name: str, status: str, seconds_ago: float) -> Json:
+    return {"taskId": name, "planId": "p", "name": name, "status": status, "since": at(seconds_ago)}
+
+
+def text(lines: Any) -> list[str]:
+    return [line for line, _ in lines]
+
+
+TRIP = objective(
+    plan(
+        "Flight",
+        "blocked",
+        task("Search", "completed", metadata={"agent": "travel"}, a2aTaskId="6a0e1111-2222"),
+        task(
+            "Choose", "input-required", "Search", a2aTaskId="7b0e1111-2222", said="Window?\nAisle?"
+        ),
+        task("Book", "pending", "Choose"),
+    ),
+    plan(
+        "Talk", "working", task("Write", "working", a2aTaskId="8c0e1111"), metadata={"agent": "w"}
+    ),
+    plan("Hotel", "blocked", task("Reserve"), dependencies=["plan-Flight", "plan-gone"]),
+    plan("Visa", "skipped", task("Ask", "canceled")),
+    plan("Train", "failed", task("Buy", "failed", said="sold out"), task("Sit", "pending", "Buy")),
+    progress={
+        "current": [step("Write", "working", 12)],
+        "oldestWaiting": step("Choose", "input-required", 180),
+    },
+)
+
+
+def test_a_tree_shows_states_progress_who_works_and_what_is_waited_for() -> None:
+    assert text(whole_lines(TRIP, NOON)) == [
+        "objective  obj-1  Trip",
+        "owner      local at default",
+        "status     working · changed 3 s ago",
+        "progress   ███░░░░░░░░░░░░░░░░░░░░░ 12 % · 1 of 8 steps",
+        "works on   Write (w), for 12 s",
+        "waits for  an answer to Choose, for 3 min",
+        "",
+        "├─ ‖ Flight      ███░░░░░░░ 1/3  blocked",
+        "│  ├─ ✓ Search   travel · task 6a0e1111",
+        "│  ├─ ? Choose   waits for an answer · 3 min · task 7b0e1111 · Window? Aisle?",
+        "│  └─ ○ Book     after Choose",
+        "├─ ● Talk        ░░░░░░░░░░ 0/1  working",
+        "│  └─ ● Write    w · working · 12 s · task 8c0e1111",
+        "├─ ‖ Hotel       ░░░░░░░░░░ 0/1  blocked · after Flight, plan-gone",
+        "│  └─ ○ Reserve",
+        "├─ ∅ Visa        ░░░░░░░░░░ 0/1  skipped",
+        "│  └─ ∅ Ask      canceled",
+        "└─ ✗ Train       ░░░░░░░░░░ 0/2  failed",
+        "   ├─ ✗ Buy      failed · sold out",
+        "   └─ ○ Sit      after Buy",
+    ]
+
+
+def test_every_line_has_the_colour_of_its_state() -> None:
+    styles = {line.split()[1]: style for line, style in whole_lines(TRIP, NOON)[7:]}
+    assert styles["‖"] == "yellow"
+    assert styles["✗"] == "red"
+    tasks = {line.split()[3]: style for line, style in whole_lines(TRIP, NOON)[8:11]}
+    assert tasks == {"Search": "green", "Choose": "yellow", "Book": "dim"}
+
+
+def test_what_is_under_way_moves() -> None:
+    shown = text(whole_lines(TRIP, NOON, moving="⠋"))
+    assert [line for line in shown if "⠋" in line] == [
+        line.replace("●", "⠋") for line in text(whole_lines(TRIP, NOON)) if "●" in line
+    ]
+
+
+def test_the_table_says_what_is_most_worth_knowing() -> None:
+    objectives = [
+        TRIP,
+        objective(name="Old", id="obj-123456789abc", status="completed", principal=""),
+        objective(plan("A", "pending", task("B")), execution="paused"),
+    ]
+    lines = table_lines(objectives, NOON, is_short=True)
+    assert text(lines) == [
+        "OBJECTIVE     STATUS     PROGRESS    DONE  CHANGED  OWNER  NAME  NOTE",
+        "obj-1         working    █░░░░░░░░░  1/8   3 s      local  Trip  "
+        "waits for an answer to Choose, for 3 min",
+        "obj-12345678  completed  ░░░░░░░░░░  0/0   3 s      -      Old",
+        "obj-1         paused     ░░░░░░░░░░  0/1   3 s      local  Trip  "
+        "waits for somebody to resume it",
+    ]
+    assert [style for _, style in lines] == [None, None, "green", None]
+
+
+@pytest.mark.parametrize(
+    ("facts_", "words"),
+    [
+        ({"status": "submitted"}, "a plan"),
+        ({"status": "submitted", "execution": "running"}, ""),
+        ({"status": "planning", "progress": {"total": 3}}, "somebody to run it"),
+        ({"status": "working", "execution": "paused"}, "somebody to resume it"),
+        ({"status": "completed", "execution": "paused"}, ""),
+        (
+            {"status": "blocked", "metadata": {"opt/v1/blockedReason": "no JSON in the answer"}},
+            "no JSON in the answer",
+        ),
+        ({"status": "working", "metadata": {"opt/v1/blockedReason": "old"}}, ""),
+        (
+            {"progress": {"oldestWaiting": step("Pay", "auth-required", 60)}},
+            "a sign-in to Pay, for 1 min",
+        ),
+        ({"status": "failed"}, ""),
+    ],
+)
+def test_one_thing_is_waited_for_most(facts_: Json, words: str) -> None:
+    assert waiting_words(objective(**facts_), NOON) == words
+
+
+def test_all_that_is_worked_on_is_told() -> None:
+    current = [step("A", "working", 5), step("B", "submitted", 1)]
+    assert working_words(objective(progress={"current": current}), NOON) == (
+        "A, for 5 s; B, for 1 s"
+    )
+
+
+def test_an_objective_without_anything_is_drawn_too() -> None:
+    bare = msgspec.convert({"id": "obj-1"}, ShownObjective)
+    assert text(whole_lines(bare, NOON)) == [
+        "objective  obj-1",
+        "status     submitted · changed - ago",
+        "progress   ░░░░░░░░░░░░░░░░░░░░░░░░ 0 % · 0 of 0 steps",
+        "waits for  a plan",
+    ]
+
+
+def test_changes_are_told_from_the_steps_up() -> None:
+    seen = objective(plan("A", "working", task("B", "working", metadata={"agent": "x"}), task("C")))
+    assert list(facts(seen)) == [
+        ("B", "A / B", "working · x"),
+        ("C", "A / C", "pending"),
+        ("plan-A", "A", "working"),
+        ("obj-1", "Trip", "working"),
+    ]
+
+
+@given(st.integers(0, 10_000), st.integers(0, 10_000), st.integers(1, 60))
+def test_a_bar_is_as_wide_as_asked_and_full_only_when_all_is_done(
+    done: int, more: int, width: int
+) -> None:
+    drawn = bar(done, done + more, width)
+    assert len(drawn) == width
+    assert ("░" not in drawn) == (more == 0 and done > 0)
+
+
+WORDS = st.text(max_size=60)
+STATES = st.sampled_from(["pending", "working", "completed", "failed", "input-required", "new one"])
+
+
+@given(
+    st.lists(st.tuples(WORDS, STATES, st.lists(st.tuples(WORDS, STATES), max_size=4)), max_size=4),
+    WORDS,
+)
+def test_any_names_and_states_are_drawn_one_line_for_each(plans: Json, name: str) -> None:
+    made = [
+        plan(title, state, *(task(one, status, one) for one, status in tasks))
+        for title, state, tasks in plans
+    ]
+    seen = objective(*made, name=name)
+    head = list(head_lines(seen, NOON))
+    tree = text(whole_lines(seen, NOON))[len(head) :]
+    assert len(tree) == (1 if plans else 0) + sum(1 + len(tasks) for *_, tasks in plans)
+    assert all(len(line.splitlines()) == 1 for line in text(head) + [one for one in tree if one])
+    assert len(table_lines([seen], NOON, is_short=False)) == 2
