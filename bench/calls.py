@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """What calls between agents cost: hand-overs, deadlines, pending calls, calls beside bare sends.
 
-  ./dev bench calls                                   all of it, about a minute and a half
+  ./dev bench calls                                   all of it, about two minutes
   .venv/bin/python bench/calls.py handover            only these figures
   .venv/bin/python bench/calls.py --store memory rate
 
-Each figure has a gateway process of its own on a durable SQLite file, on core 0. Its host takes
-notes for sessions and only counts; its callee answers after a while, or never. Calls come over
-loopback through POST /tools/agent_call. Clocks are at the edges: where the store's thread has
-synced a callee's end, and where the host is handed a note.
+Each figure has a gateway process of its own on a durable SQLite file. Its host takes notes for
+sessions and only counts; its callee answers after a while, or never. Calls come over loopback
+through POST /tools/agent_call. Clocks are at the edges: where the store's thread has synced a
+callee's end, and where the host is handed a note.
 """
 
 import argparse
@@ -213,8 +213,6 @@ def started(data: Path, options: Json) -> Iterator[Bed]:
     data.mkdir()
     port = free_port()
     command = [sys.executable, __file__, "serve", str(port), str(data), options.store]
-    if LOADER_CORE:
-        command = ["taskset", "-c", SERVER_CORE, *command]
     if options.profile:
         command.append(f"{options.profile}.{data.name}")
     with (data / "log").open("wb") as log:
@@ -225,6 +223,30 @@ def started(data: Path, options: Json) -> Iterator[Bed]:
         finally:
             process.kill()
             process.wait()
+
+
+@contextmanager
+def cores_apart(pid: int) -> Iterator[None]:
+    """The gateway on one core and the loader on another, where rates are compared."""
+    if not LOADER_CORE:
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        os.sched_setaffinity(int(thread.name), {int(SERVER_CORE)})
+    os.sched_setaffinity(0, {int(LOADER_CORE)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def queued_s(pid: int) -> float:
+    """Seconds in which a thread of the gateway wanted a core that somebody else had."""
+    total = 0.0
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        total += int((thread / "schedstat").read_text().split()[1]) / 1e9
+    return total
 
 
 # ------------------------------------------------------------------ calling
@@ -306,7 +328,7 @@ async def keep_in_flight(callers: Callers, count: int, seconds: float) -> None:
 
     async def go_on() -> None:
         while (now := time.time()) < end:
-            answer_at = now + random.uniform(0.5, 1.5)
+            answer_at = now + random.uniform(1.0, 5.0)
             await callers.call(partial(_answered, answer_at))
             await asyncio.sleep(max(0.0, answer_at - time.time()))
 
@@ -322,7 +344,7 @@ async def end_together(callers: Callers, count: int) -> None:
 
 HANDOVERS: dict[str, Callable[[Callers], Awaitable[None]]] = {
     "one_at_a_time": lambda callers: call_now_and_then(callers, 300),
-    "200_in_flight": lambda callers: keep_in_flight(callers, 200, 8.0),
+    "200_in_flight": lambda callers: keep_in_flight(callers, 200, 10.0),
     "200_ending_at_once": lambda callers: end_together(callers, 200),
 }
 
@@ -334,9 +356,10 @@ async def measure_handover(data: Path, options: Json) -> Json:
         with started(data / f"handover-{name}", options) as bed:
             callers = Callers(bed)
             await call_now_and_then(callers, 50)
-            warm, began = callers.accepted, time.time()
+            warm, began, queued = callers.accepted, time.time(), queued_s(bed.pid)
             await load(callers)
             await asyncio.sleep(1.5)
+            queued = (queued_s(bed.pid) - queued) / (time.time() - began)
             ended, said, handed = bed.stop()
         later = [(at, note) for at, note in handed if said[note["correlationId"]] >= began]
         from_end = [at - ended[note["taskId"]] for at, note in later if note["taskId"] in ended]
@@ -345,6 +368,7 @@ async def measure_handover(data: Path, options: Json) -> Json:
             **callers.told(),
             "handed_over": len(handed),
             "warm_up": warm,
+            "waited_for_a_core_percent": round(queued * 100, 1),
             "from_end": spread(from_end),
             "from_answer": spread(from_answer),
         }
@@ -363,7 +387,7 @@ async def measure_pending(data: Path, options: Json) -> Json:
             await call_now_and_then(callers, 50)
             await asyncio.sleep(1)
             before = resident_kb(bed.pid) or 0
-            first = time.time() + 15.0 + IDLE_S
+            first = time.time() + 8.0 + IDLE_S
             moments = [first + seconds * number / PENDING for number in range(PENDING)]
             began = time.time()
             await callers.many([partial(_never, moment) for moment in moments])
@@ -374,7 +398,11 @@ async def measure_pending(data: Path, options: Json) -> Json:
             await asyncio.sleep(IDLE_S)
             idle = (cpu_s(bed.pid) - spent) / IDLE_S
             assert time.time() < first, "the machine is too slow: deadlines came while idle"
-            await asyncio.sleep(first + seconds - time.time() + 5)
+            await asyncio.sleep(first - time.time())
+            queued = queued_s(bed.pid)
+            await asyncio.sleep(seconds + 0.5)
+            queued = (queued_s(bed.pid) - queued) / (seconds + 0.5)
+            await asyncio.sleep(4)
             _, _, handed = bed.stop()
             calls = bed.calls()
         figures[name] = {
@@ -382,6 +410,7 @@ async def measure_pending(data: Path, options: Json) -> Json:
             "placed_in_s": round(placed, 2),
             "idle_cpu_percent": round(idle * 100, 2),
             "kb_per_pending_call": round(held / PENDING, 1),
+            "waited_for_a_core_percent": round(queued * 100, 1),
             **_timeouts(calls, handed),
         }
     return figures
@@ -413,7 +442,7 @@ def _timeouts(calls: Sequence[Json], handed: Sequence[tuple[float, Json]]) -> Js
 async def measure_rate(data: Path, options: Json) -> Json:
     """Server CPU and rate of calls, and of bare messages to the same agent, in turn."""
     rows: dict[str, list[Json]] = {}
-    with started(data / "rate", options) as bed:
+    with started(data / "rate", options) as bed, cores_apart(bed.pid):
         callers = Callers(bed)
         for turn in range(options.rounds + 1):
             for name, load in {
@@ -515,8 +544,6 @@ def main() -> None:
         serve(int(sys.argv[2]), Path(sys.argv[3]), sys.argv[4], profile)
         return
     options = _options(sys.argv[1:])
-    if LOADER_CORE:
-        os.sched_setaffinity(0, {int(LOADER_CORE)})
     with tempfile.TemporaryDirectory(prefix="a2a-bench-") as folder:
         print(json.dumps(measure_calls(Path(folder), options), indent=1))
 

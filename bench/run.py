@@ -6,6 +6,7 @@
   ./dev bench --servers ours,sdk --rounds 5 send
   ./dev bench grown startup         reading with 1,000 and 100,000 tasks; how fast it is there
   ./dev bench openclaw              what we add to a turn of a real OpenClaw
+  ./dev bench calls                 what calls between agents cost, and when their answers come
 
 Servers share one core and the loader has another, so CPU per operation is what to compare;
 the medians and the ratio to the first server are printed. See README.md.
@@ -18,6 +19,7 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
 
+from calls import measure_calls
 from compare import compare, run_load
 from grown import measure_grown
 from openclaw_turn import measure_openclaw
@@ -32,7 +34,12 @@ LOADS = {
     "chunks": "chunks --sizes 100,1000,3000 --repeat 3",
 }
 LONG = ("open", "chunks")
-ALONE = {"grown": measure_grown, "startup": measure_startup, "openclaw": measure_openclaw}
+ALONE = {
+    "grown": measure_grown,
+    "startup": measure_startup,
+    "openclaw": measure_openclaw,
+    "calls": measure_calls,
+}
 
 
 def print_table(name: str, result: dict) -> None:

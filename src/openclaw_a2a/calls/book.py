@@ -105,7 +105,8 @@ class CallBook:
             gone += left[: MOST_SETTLED // 10]
         for call in gone:
             self._drop(call)
-            await self._store.drop_record(KIND, call.id)
+        # Together, so that the store writes them in one go.
+        await asyncio.gather(*(self._store.drop_record(KIND, call.id) for call in gone))
 
     def _is_over(self, call: Call) -> bool:
         """True when nobody needs the call for something that is under way."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
 from heapq import heappop, heappush
+from itertools import islice
 from typing import NamedTuple
 
 import msgspec
@@ -36,6 +37,7 @@ class Way(NamedTuple):
 
 
 _PAGE = 512
+_AT_ONCE = 32
 _LULL_S = 0.1
 """Pieces of artifacts come in bursts; one look after so long serves them all."""
 _LONGEST_WAIT_S = 60.0
@@ -65,7 +67,8 @@ class Outbox:
         self._flights: dict[DeliveryId, asyncio.Task[None]] = {}
         self._missed_calls: set[DeliveryId] = set()
         """Deliveries under way that were asked for again."""
-        self._changed: set[TaskId] = set()
+        self._changed: dict[TaskId, None] = {}
+        """Tasks to look at, in the order of their changes."""
         self._soon: set[TaskId] = set()
         self._task_of: dict[DeliveryId, TaskId] = {}
         self._open: Counter[TaskId] = Counter()
@@ -104,7 +107,8 @@ class Outbox:
             try:
                 after = await self._find_unfinished(after)
                 await self._look_at_changed()
-                wait_s = 0.0 if after is not None else _LONGEST_WAIT_S
+                has_more = after is not None or bool(self._changed)
+                wait_s = 0.0 if has_more else _LONGEST_WAIT_S
             except Exception:  # the edge of the worker, which must live on
                 log.exception("outbox-cannot-look")
                 wait_s = self._unknown.rules.backoff_s
@@ -158,7 +162,7 @@ class Outbox:
     def _note(self, task_id: TaskId, is_urgent: bool) -> None:
         """A task with deliveries may have changed."""
         if is_urgent:
-            self._changed.add(task_id)
+            self._changed[task_id] = None
             self._signal.set()
         elif task_id not in self._soon:
             self._soon.add(task_id)
@@ -178,10 +182,10 @@ class Outbox:
         return page.next_after
 
     async def _look_at_changed(self) -> None:
-        while self._changed:
-            task_id = next(iter(self._changed))
+        """Look at some; the first are on their way before the last are looked at."""
+        for task_id in list(islice(self._changed, _AT_ONCE)):
             deliveries = await self._store.read_deliveries(task_id)
-            self._changed.discard(task_id)
+            self._changed.pop(task_id, None)
             wanted = [one for one in deliveries if one.state is not DeliveryState.DEAD]
             for delivery in wanted:
                 self._want(delivery)
@@ -249,7 +253,7 @@ class Outbox:
         way.round.leave(queue, way.lane)
         task_id = self._task_of.get(delivery_id)
         if delivery_id in self._missed_calls and task_id is not None:
-            self._changed.add(task_id)
+            self._changed[task_id] = None
         self._missed_calls.discard(delivery_id)
         self._signal.set()
 
