@@ -259,3 +259,25 @@ async def test_a_bad_answer_is_asked_for_again_once_and_then_the_objective_is_bl
     assert len(workshop.workers["helper"].turns) == 2
     assert "could not be used" in workshop.workers["helper"].turns[1].body
     assert "name" in blocked["metadata"]["opt/v1/blockedReason"]
+
+
+# -------------------------------------------------------------------- tasks that callers link
+
+
+async def test_a_task_that_is_linked_to_a_step_is_mirrored(workshop: Workshop) -> None:
+    objective_id = await workshop.objective()
+    plan = await workshop.plan(objective_id, [{"name": "by hand"}])
+    message = {"messageId": "m-1", "role": "ROLE_USER", "parts": [{"text": "do it"}]}
+    waiting = {"returnImmediately": True}
+    sent = await workshop.call("SendMessage", message=message, configuration=waiting)
+    link = {"id": plan["tasks"][0]["id"], "a2aTaskId": sent["task"]["id"]}
+    await workshop.call("plans/update", id=plan["id"], tasks=[link])
+    await workshop.ends(objective_id)
+
+
+async def test_nobody_links_a_task_that_is_not_there(workshop: Workshop) -> None:
+    objective_id = await workshop.objective()
+    plan = await workshop.plan(objective_id, [{"name": "by hand"}])
+    link = {"id": plan["tasks"][0]["id"], "a2aTaskId": "somebody-elses"}
+    error = await workshop.fail("plans/update", id=plan["id"], tasks=[link])
+    assert error["code"] == -32050

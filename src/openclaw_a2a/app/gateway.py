@@ -189,9 +189,9 @@ class Gateway:
         """The objectives, kept in the gateway's own store; None when there are none."""
         if self.settings.opt.enabled:
             engine = await self._engine(self.settings.store, lanes, parts)
-            self._plans = PlanRoom(self.settings, engine)
+            self._plans = PlanRoom(self.settings, engine, self.push)
             parts.callback(self._plans.stop)
-            await self._plans.open(self.push)
+            await self._plans.open()
         return self._plans
 
     async def _open_door(self, account: Account, lanes: Lanes, parts: AsyncExitStack) -> Door:

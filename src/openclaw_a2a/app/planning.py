@@ -15,13 +15,14 @@ from openclaw_a2a.runtime.ids import new_id
 from openclaw_a2a.runtime.rounds import Round
 from openclaw_a2a.settings import Settings
 
+_MOST_FOLLOWERS = 1000
 RULES = OutboxRules(attempts=10_000, backoff_s=0.5, most_backoff_s=60.0, parallel=64)
 
 
 class PlanRoom:
     """The objectives of one gateway."""
 
-    def __init__(self, settings: Settings, engine: Engine) -> None:
+    def __init__(self, settings: Settings, engine: Engine, push: Push) -> None:
         opt = settings.opt
         self.engine = engine
         self._default_agents = {one.id: one.default_agent_id for one in settings.accounts}
@@ -38,7 +39,13 @@ class PlanRoom:
             planner=AgentId(opt.planner) if opt.planner else None,
         )
         self._runner = Runner(engine, self._book, rules, default_agent=self._default_agent)
-        self.desk = Planning(engine, self._book, self._runner)
+        outbox = push.add_round(engine, KIND, Round(self._runner.mirror, RULES))
+        self.desk = Planning(
+            engine,
+            self._book,
+            self._runner,
+            keep=lambda delivery: outbox.put(delivery, within=_MOST_FOLLOWERS),
+        )
 
         self.extensions = (
             plan_extension(
@@ -53,10 +60,9 @@ class PlanRoom:
         """The desk, for the doors to tasks that lie in the same store as objectives."""
         return self.desk if engine is self.engine else None
 
-    async def open(self, push: Push) -> None:
+    async def open(self) -> None:
         """Read what an earlier life left; to be done before its tasks are taken up again."""
         await self._book.load()
-        push.add_round(self.engine, KIND, Round(self._runner.mirror, RULES))
 
     def start(self) -> None:
         """Go on with what was being run."""

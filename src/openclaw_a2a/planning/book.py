@@ -12,7 +12,7 @@ from openclaw_a2a.model.errors import GatewayError, StatusChangeNotAllowed, Stor
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.planning.draft import Change, Occasion
-from openclaw_a2a.planning.journal import Operation, decode_line, encode_line
+from openclaw_a2a.planning.journal import Archived, Operation, decode_line, encode_line
 from openclaw_a2a.planning.objects import Limits, Objective, ObjectiveId, PlanId
 from openclaw_a2a.planning.replay import replay
 from openclaw_a2a.planning.state import ObjectiveState, not_found
@@ -23,7 +23,7 @@ log = structlog.get_logger(__name__)
 KIND = "objective"
 """The kind of logs that hold the journals of objectives."""
 
-_PAGE = 200
+_PAGE = 100
 _TRIES = 3
 Edit = Callable[[ObjectiveState, Occasion], Change]
 Heard = Callable[[Change], None]
@@ -151,6 +151,7 @@ class ObjectiveBook:
                 change = edit(state, self.occasion)
                 if not change.operations:
                     return change
+                change = _shelved_again(change)
                 if await self._append(change, after=state.seq):
                     self._tell(change)
                     return change
@@ -239,6 +240,16 @@ class ObjectiveBook:
         if lock is None:
             lock = self._locks[objective_id] = asyncio.Lock()
         return lock
+
+
+def _shelved_again(change: Change) -> Change:
+    """The change; a journal that is archived ends so, whatever is noted in it later."""
+    last = change.operations[-1]
+    if not change.state.is_archived or isinstance(last.fact, Archived):
+        return change
+    operation = Operation(last.seq + 1, last.at, Archived(change.state.id))
+    state = msgspec.structs.replace(change.state, seq=operation.seq)
+    return Change(state, (*change.operations, operation), change.to_cancel)
 
 
 def task_of(state: ObjectiveState, task_id: str) -> TaskId | None:

@@ -8,9 +8,11 @@ from typing import Any, cast
 import msgspec
 import structlog
 
+from openclaw_a2a.model.delivery import Delivery
 from openclaw_a2a.model.errors import (
     GatewayError,
     InvalidParams,
+    LeaseLost,
     PlanItemNotFound,
     Problem,
     StatusChangeNotAllowed,
@@ -29,6 +31,7 @@ from openclaw_a2a.planning.changes import (
 from openclaw_a2a.planning.draft import Change, Draft, Occasion
 from openclaw_a2a.planning.journal import ObjectiveUpdated, Operation, PlanUpdated, encode_line
 from openclaw_a2a.planning.messages import Messages, Taken
+from openclaw_a2a.planning.mirror import Followed
 from openclaw_a2a.planning.objects import Objective, ObjectiveId, ObjectiveStatus, PlanId
 from openclaw_a2a.planning.plan_changes import add_tasks, create_plan, update_plan
 from openclaw_a2a.planning.progress import progress
@@ -66,11 +69,20 @@ class Planning:
         }
     )
 
-    def __init__(self, engine: Engine, book: ObjectiveBook, runner: Runner) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        book: ObjectiveBook,
+        runner: Runner,
+        *,
+        keep: Callable[[Delivery], Awaitable[bool]],
+    ) -> None:
+        """`keep` has the outbox bring a delivery."""
         self._engine = engine
+        self._keep = keep
         self._book = book
         self._runner = runner
-        self._messages = Messages(engine, book, runner.mirror)
+        self._messages = Messages(book, runner.mirror)
         self._steps: dict[str, Step] = {
             "objectives/create": self._create,
             "objectives/get": self._get,
@@ -180,10 +192,23 @@ class Planning:
 
     async def _update_plan(self, params: asked.UpdatePlan, scope: Scope) -> JsonObject:
         state = await self._own_plan(params.id, scope)
+        update_plan(state, params, self._book.occasion)  # what is wrong is told before any effect
+        for edit in params.tasks or ():
+            if edit.a2a_task_id is not None:
+                await self._follow_task(edit.a2a_task_id, scope, Followed(state.id, edit.id))
         change = await self._book.change(
             state.id, lambda known, occasion: update_plan(known, params, occasion)
         )
         return _plan(change.state, params.id)
+
+    async def _follow_task(self, task_id: TaskId, scope: Scope, followed: Followed) -> None:
+        """Have a step do what its task does, from now on. Raises: PlanItemNotFound."""
+        if await self._engine.store.read_task(scope, task_id) is None:
+            raise not_found("A2A task", task_id)
+        try:
+            await self._keep(self._runner.mirror.follow(followed)(task_id, -1))
+        except LeaseLost:  # it was deleted meanwhile
+            raise not_found("A2A task", task_id) from None
 
     async def _add_tasks(self, params: asked.AddTasks, scope: Scope) -> JsonObject:
         state = await self._own_plan(params.id, scope)

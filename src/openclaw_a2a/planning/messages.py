@@ -33,7 +33,6 @@ from openclaw_a2a.planning.steps import (
     step_session,
     task_keys,
 )
-from openclaw_a2a.runtime.engine import Engine
 from openclaw_a2a.runtime.submit import FromInside
 from openclaw_a2a.runtime.turn import AccountRules, usable_text
 
@@ -62,30 +61,20 @@ class Taken(msgspec.Struct, frozen=True):
 class Messages:
     """Finds or makes the objective and the plan that a message speaks of."""
 
-    def __init__(self, engine: Engine, book: ObjectiveBook, mirror: Mirror) -> None:
-        self._store = engine.store
+    def __init__(self, book: ObjectiveBook, mirror: Mirror) -> None:
         self._book = book
         self._mirror = mirror
 
     async def take(self, message: Message, scope: Scope, rules: AccountRules) -> Taken | None:
         """Give a message its place; None when it speaks of no objective.
 
-        What is made for it has names that come of its own id, so that the same message again,
-        also after a crash in between, finds the same place. Raises: InvalidParams,
+        What is made for it has names that come of its own id, so that the same message again
+        after a crash finds the same place. Raises: InvalidParams,
         PlanItemNotFound, PlanLimitExceeded, StatusChangeNotAllowed.
         """
         metadata = message.metadata or {}
         if message.task_id is not None:
             return None
-        known = await self._store.read_known(scope, message.message_id)
-        if known is not None and (stored := await self._store.read_task(scope, known.task_id)):
-            answers = metadata.get(ANSWERS) is not None
-            again = msgspec.structs.replace(
-                message,
-                context_id=stored.head.context_id,
-                task_id=known.task_id if answers else None,
-            )
-            return Taken(again, answers=known.task_id if answers else None)
         state = await self._objective(message, metadata, scope)
         if state is None:
             return None
