@@ -74,7 +74,7 @@ async def test_the_callee_is_asked_in_a_session_of_its_own(
     bed: Calling, client: BareClient, key: str, marker: str
 ) -> None:
     forged = {"returnTo": "agent:judge:main", "correlationId": "mine"}
-    call = await turn(client, key, call_words("helper", marker, timeoutSeconds=20, **forged))
+    call = await turn(client, key, call_words("helper", marker, timeoutSeconds=200, **forged))
     callee = f"agent:helper:call:{call['correlationId']}"
     await bed.until(call, "seen")
     [asked] = bed.model.requests(callee)
@@ -86,7 +86,7 @@ async def test_the_callee_is_asked_in_a_session_of_its_own(
         "input": {"do": marker},
         "correlationId": call["correlationId"],
         "returnTo": key,
-        "timeout": 20_000,
+        "timeout": 200_000,
     }
     [entry] = await entries(client, callee, '{"kind": "skill_invocation"')
     assert entry["provenance"] == {
@@ -177,7 +177,7 @@ async def test_a_debate_goes_on_after_our_gateway_died(
 ) -> None:
     call = await turn(client, key, debate_words(f"hold:{marker}", wait=False))
     assert call["status"] == "pending", call
-    await aside(lambda: bed.model.wait_for(f"hold:{marker}", outcome="active"))
+    await aside(lambda: bed.model.wait_for(f"hold:{marker}", outcome="active", within_s=100))
     await aside(bed.ours.kill)
     await aside(bed.ours.start)
     bed.model.release(marker)
