@@ -83,7 +83,7 @@ def test_a_tree_shows_states_progress_who_works_and_what_is_waited_for() -> None
         "status     working · changed 3 s ago",
         "progress   ███░░░░░░░░░░░░░░░░░░░░░ 12 % · 1 of 8 steps",
         "works on   Write (w), for 12 s",
-        "waits for  an answer to Choose, for 3 min",
+        "waits for  an answer to Choose, for 3 min: Window? Aisle?",
         "",
         "├─ ‖ Flight      ███░░░░░░░ 1/3  blocked",
         "│  ├─ ✓ Search   travel · task 6a0e1111",
@@ -116,6 +116,20 @@ def test_what_is_under_way_moves() -> None:
     ]
 
 
+def test_where_there_is_no_room_only_what_is_under_way_or_waits_is_drawn() -> None:
+    whole = whole_lines(TRIP, NOON)
+    assert whole_lines(TRIP, NOON, room=len(whole)) == whole
+    assert text(whole_lines(TRIP, NOON, room=len(whole) - 1))[7:] == [
+        "├─ ‖ Flight      ███░░░░░░░ 1/3  blocked",
+        "│  └─ ? Choose   waits for an answer · 3 min · task 7b0e1111 · Window? Aisle?",
+        "├─ ● Talk        ░░░░░░░░░░ 0/1  working",
+        "│  └─ ● Write    w · working · 12 s · task 8c0e1111",
+        "├─ ‖ Hotel       ░░░░░░░░░░ 0/1  blocked · after Flight, plan-gone",
+        "├─ ∅ Visa        ░░░░░░░░░░ 0/1  skipped",
+        "└─ ✗ Train       ░░░░░░░░░░ 0/2  failed",
+    ]
+
+
 def test_the_table_says_what_is_most_worth_knowing() -> None:
     objectives = [
         TRIP,
@@ -126,7 +140,7 @@ def test_the_table_says_what_is_most_worth_knowing() -> None:
     assert text(lines) == [
         "OBJECTIVE     STATUS     PROGRESS    DONE  CHANGED  OWNER  NAME  NOTE",
         "obj-1         working    █░░░░░░░░░  1/8   3 s      local  Trip  "
-        "waits for an answer to Choose, for 3 min",
+        "waits for an answer to Choose, for 3 min: Window? Aisle?",
         "obj-12345678  completed  ░░░░░░░░░░  0/0   3 s      -      Old",
         "obj-1         paused     ░░░░░░░░░░  0/1   3 s      local  Trip  "
         "waits for somebody to resume it",

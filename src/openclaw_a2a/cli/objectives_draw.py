@@ -98,8 +98,13 @@ def head_lines(objective: ShownObjective, now: datetime) -> Iterator[Line]:
         yield f"waits for  {waits}", "yellow"
 
 
-def tree_lines(objective: ShownObjective, now: datetime, *, moving: str = STILL) -> Iterator[Line]:
-    """The plans and their steps as a tree; `moving` stands before what is under way."""
+def tree_lines(
+    objective: ShownObjective, now: datetime, *, moving: str = STILL, is_folded: bool = False
+) -> Iterator[Line]:
+    """The plans and their steps as a tree; `moving` stands before what is under way.
+
+    A folded one has only the steps that are under way or wait.
+    """
     plans = objective.plans
     widths = [len(short(task.name)) for _, task in objective.steps()]
     plan_widths = [len(short(plan.name)) for plan in plans]
@@ -107,17 +112,22 @@ def tree_lines(objective: ShownObjective, now: datetime, *, moving: str = STILL)
     for place, plan in enumerate(plans, 1):
         branch, below = ("└─ ", "   ") if place == len(plans) else ("├─ ", "│  ")
         yield _plan_line(branch, objective, plan, (width, moving))
-        for number, task in enumerate(plan.tasks, 1):
-            twig = "└─ " if number == len(plan.tasks) else "├─ "
+        tasks = [task for task in plan.tasks if task.is_live or not is_folded]
+        for number, task in enumerate(tasks, 1):
+            twig = "└─ " if number == len(tasks) else "├─ "
             notes = " · ".join(task_note(objective, plan, task, now))
             words = f"{below}{twig}{_sign(task.status, moving)} {short(task.name):<{width - 3}}"
             yield f"{words}  {notes}".rstrip(), COLOURS.get(task.status)
 
 
-def whole_lines(objective: ShownObjective, now: datetime, *, moving: str = STILL) -> list[Line]:
-    """Everything worth seeing of one objective."""
-    tree = list(tree_lines(objective, now, moving=moving))
-    return [*head_lines(objective, now), *([("", None), *tree] if tree else [])]
+def whole_lines(
+    objective: ShownObjective, now: datetime, *, moving: str = STILL, room: int | None = None
+) -> list[Line]:
+    """Everything worth seeing of one objective; its tree is folded where there is no room."""
+    head, tree = list(head_lines(objective, now)), list(tree_lines(objective, now, moving=moving))
+    if room is not None and len(head) + 1 + len(tree) > room:
+        tree = list(tree_lines(objective, now, moving=moving, is_folded=True))
+    return [*head, *([("", None), *tree] if tree else [])]
 
 
 def facts(objective: ShownObjective) -> Iterator[tuple[str, str, str]]:

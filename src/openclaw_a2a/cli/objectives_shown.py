@@ -56,6 +56,11 @@ class ShownTask(Record, frozen=True):
     said: str = ""
     metadata: JsonObject = msgspec.field(default_factory=dict[str, object])
 
+    @property
+    def is_live(self) -> bool:
+        """True when somebody works on it, or it waits for somebody."""
+        return self.status in ACTIVE or self.status in _WANTS
+
 
 class ShownPlan(Record, frozen=True):
     """A plan with its steps; `execution` tells whether it is carried out, or paused."""
@@ -182,7 +187,9 @@ def waiting_words(objective: ShownObjective, now: datetime) -> str:
         return objective.reason
     if waiting is not None:
         wanted = _WANTS.get(waiting.status, "somebody")
-        return f"{wanted} to {short(waiting.name)}, for {age(waiting.since, now)}"
+        said = [task.said for _, task in objective.steps() if task.id == waiting.task_id]
+        question = f": {one_line(said[0])}" if said and said[0] else ""
+        return f"{wanted} to {short(waiting.name)}, for {age(waiting.since, now)}{question}"
     if objective.status in _NOT_BEGUN and not objective.execution:
         return "somebody to run it" if objective.progress.total else "a plan"
     return ""

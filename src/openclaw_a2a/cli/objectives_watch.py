@@ -1,6 +1,7 @@
 """Follows objectives while they go on: a tree that is drawn live, or line by line elsewhere."""
 
 import itertools
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -30,7 +31,7 @@ def watch_one(operator: Operator, objective_id: str, *, as_json: bool) -> int:
     try:
         for moving in itertools.cycle(FRAMES):
             found, body = view.ask(lambda: show_objective(operator, objective_id))
-            lines = whole_lines(found, datetime.now(UTC), moving=moving)
+            lines = whole_lines(found, datetime.now(UTC), moving=moving, room=view.room)
             view.show([found], lines, [msgspec.json.decode(body)])
             if found.is_over:
                 return DONE if found.status == COMPLETED else FAILED
@@ -62,6 +63,11 @@ class View:
         self._drawing = Redrawn()
         self._patience = Patience()
         self._known: dict[str, Json] = {}
+
+    @property
+    def room(self) -> int:
+        """How many lines there is room for."""
+        return shutil.get_terminal_size().lines - 1
 
     def ask(self, question: Callable[[], _Answer]) -> _Answer:
         """The answer of a gateway that may go away for a while. Raises: AgentError."""
