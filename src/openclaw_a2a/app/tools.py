@@ -17,7 +17,6 @@ from openclaw_a2a.inbound.operator_token import make_token
 from openclaw_a2a.inbound.patience import Patience
 from openclaw_a2a.inbound.router import Page, Router
 from openclaw_a2a.model.errors import GatewayError, GatewayFault
-from openclaw_a2a.model.ids import AccountId
 from openclaw_a2a.outbound.keeper import RecordKeeper
 from openclaw_a2a.ports import Clock
 from openclaw_a2a.runtime.engine import Engine
@@ -77,7 +76,7 @@ class Tools:
         if calls is not None and wanted.agent_to_agent.enabled:
             offer = offer.beside(call_tools(calls))
         if calls is not None and plans is not None and self._settings.opt.tools:
-            account = next((one.id for one in self._settings.accounts), AccountId("default"))
+            account = self._settings.default_account.id
             offer = offer.beside(plan_tools(plans.desk, Callers(calls), account=account))
         self._offer = offer
 
