@@ -26,7 +26,9 @@ class AuditLog:
         self._now = now
         self._is_broken = False
 
-    def __call__(self, event: str, caller: Caller, target: str, skill: str) -> None:
+    def __call__(
+        self, event: str, caller: Caller, *, target: str = "", skill: str = "", reason: str = ""
+    ) -> None:
         """Write down one event. A log that cannot be written stops nobody."""
         line = {
             "time": self._now().isoformat(timespec="milliseconds").replace("+00:00", "Z"),
@@ -35,6 +37,7 @@ class AuditLog:
             "token": caller.name,
             "target": target,
             "skill": skill,
+            **({"reason": reason} if reason else {}),
         }
         try:
             self._append(msgspec.json.encode(line) + b"\n")

@@ -9,6 +9,7 @@ from openclaw_a2a.calls.debate_request import INPUT_SCHEMA as DEBATE_SCHEMA
 from openclaw_a2a.calls.names import agent_of
 from openclaw_a2a.calls.schema import BATCH_SCHEMA, CALL_SCHEMA, POLL_SCHEMA
 from openclaw_a2a.model.call import Caller
+from openclaw_a2a.model.errors import GatewayError
 from openclaw_a2a.model.ids import AgentId, Json, JsonObject, SessionKey
 from openclaw_a2a.tools.table import OnUpdate, RunTool, Tool, ToolCaller, ignore_update
 from openclaw_a2a.tools.tokens import OPERATOR_NAME
@@ -39,7 +40,10 @@ def call_tools(room: CallRoom) -> list[Tool]:
         run: Callable[[Json, Caller], Awaitable[JsonObject]],
     ) -> Tool:
         async def serve(arguments: Json, caller: ToolCaller, _tell: OnUpdate) -> JsonObject:
-            return await run(arguments, caller_of(caller))
+            try:
+                return await run(arguments, caller_of(caller))
+            except GatewayError as error:
+                return {"status": "error", "error": error.message}
 
         serving: RunTool = serve
         told = ignore_update if name == POLL else desk.note_told
@@ -64,7 +68,7 @@ class Callers:
         if caller.name == OPERATOR_NAME:
             return Caller(AgentId(OPERATOR_NAME), caller.name, is_operator=True)
         if caller.session_key is None:
-            return Caller(caller.agent_id or _cleaned(caller.name), caller.name)
+            return Caller(_cleaned(caller.agent_id or caller.name), caller.name)
         session_key = SessionKey(caller.session_key.lower())
         own = self._hosts.agent_in(session_key)
         named = caller.agent_id or agent_of(session_key) or caller.name

@@ -1,7 +1,8 @@
 """The tools of calls between agents: every request in, one result out, never an exception."""
 
 import asyncio
-from collections.abc import Callable
+from typing import Protocol
+from contextlib import suppress
 from uuid import UUID, uuid5
 
 import msgspec
@@ -17,7 +18,13 @@ from openclaw_a2a.calls.names import BadCall
 from openclaw_a2a.calls.outcome import outcome_of
 from openclaw_a2a.calls.placing import Order, Part, Placing, session_of
 from openclaw_a2a.calls.policy import Refusal
-from openclaw_a2a.calls.request import CallRequest, Fields, read_batch, read_call
+from openclaw_a2a.calls.request import (
+    CallRequest,
+    Fields,
+    read_batch,
+    read_call,
+    readable_names,
+)
 from openclaw_a2a.calls.telling import as_answer, details, ids, polled, summed_up, times
 from openclaw_a2a.model.call import Call, Caller, CallId, CallStatus, Route
 from openclaw_a2a.model.errors import GatewayError
@@ -33,8 +40,16 @@ DEBATE_AGENT = AgentId("gateway:debate")
 DEBATE = "debate"
 _BEGINNING = 8
 """Among so many first events of a task is the one that says that it runs."""
-Audit = Callable[[str, Caller, str, str], None]
-"""Writes down what happened, who asked for it, and which agent and skill it was about."""
+
+
+class Audit(Protocol):
+    """Writes down what happened, who asked for it, and which agent and skill it was about."""
+
+    def __call__(
+        self, event: str, caller: Caller, *, target: str = "", skill: str = "", reason: str = ""
+    ) -> None:
+        """Write it down; nothing of what is given holds anything of an input."""
+        ...
 
 
 class Calls:
@@ -64,7 +79,7 @@ class Calls:
         try:
             wanted = read_call(request)
         except BadCall as error:
-            return self._invalid(caller, str(error))
+            return self._invalid(caller, str(error), request)
         with self._courier.line() as line:
             return await self._call(caller, wanted, line)
 
@@ -87,11 +102,19 @@ class Calls:
 
     async def _place(self, order: Order) -> Call | JsonObject:
         try:
+            return await self._accept(order)
+        except GatewayError as error:
+            return {"status": "error", "error": error.message}
+
+    async def _accept(self, order: Order) -> Call:
+        """The call, once it is accepted. Raises: as `Placing.place`."""
+        about = {"target": order.callee, "skill": order.skill}
+        try:
             call = await self._placing.place(order)
         except GatewayError as error:
-            self._audit("call-not-accepted", order.caller, order.callee, order.skill)
-            return {"status": "error", "error": error.message}
-        self._audit("call", order.caller, order.callee, order.skill)
+            self._audit("call-not-accepted", order.caller, **about, reason=error.message)
+            raise
+        self._audit("call", order.caller, **about)
         return call
 
     async def _waited(self, call: Call, line: Line) -> JsonObject:
@@ -107,7 +130,8 @@ class Calls:
 
     def note_told(self, result: JsonObject) -> None:
         """A result of one of the tools was written out, with the outcomes that it tells."""
-        told = [result, *result.get("results", ())]
+        results = [result, *result.get("results", ())]
+        told = [one for one in results if one.get("status") not in ("pending", "working")]
         self._courier.note_told(CallId(str(one.get("correlationId"))) for one in told)
 
     # ---------------------------------------------------------------- agent_call_batch
@@ -135,7 +159,7 @@ class Calls:
         try:
             wanted = read_call(given)
         except BadCall as error:
-            return self._invalid(caller, str(error))
+            return self._invalid(caller, str(error), given)
         return await self._call(caller, msgspec.structs.replace(wanted, wait=True), line)
 
     # ---------------------------------------------------------------- agent_poll
@@ -157,7 +181,8 @@ class Calls:
         is_coming = stored is None and call.task_id in self._engine.live
         is_ended = not is_coming and (stored is None or is_terminal(stored.head.state))
         if call.caller.is_same(caller) and not is_coming:
-            call = await self._courier.take(call, stored)
+            with suppress(GatewayError):  # it is told all the same, and comes as a message, too
+                call = await self._courier.take(call, stored)
         result = {**polled(call, outcome_of(stored) if is_ended else None), **ids(call)}
         return {**result, "times": await self._times(call, stored)}
 
@@ -215,10 +240,11 @@ class Calls:
             past = Past(debate.chain, debate.lineage)
             refusal = self._placing.refuse(debate.caller, past, step.agent, step.skill, step.input)
             if refusal is not None:
+                self._refused(debate.caller, step.agent, step.skill, refusal)
                 return Answer("error", error=refusal.reason)
             asked = CallRequest(step.agent, step.skill, step.input, step.mode, step.timeout_ms)
             part = Part(call_id, debate)
-            await self._placing.place(self._placing.order(debate.caller, past, asked, part=part))
+            await self._accept(self._placing.order(debate.caller, past, asked, part=part))
         settled = await self._book.wait(call_id)
         if settled is None:
             return Answer("error", error="the answer was forgotten")
@@ -267,10 +293,12 @@ class Calls:
         begun = await self._engine.store.read_events(call.task_id, after=0, limit=_BEGINNING)
         return times(call, stored, begun)
 
-    def _invalid(self, caller: Caller, reason: str) -> JsonObject:
-        self._audit("call-invalid", caller, "", "")
+    def _invalid(self, caller: Caller, reason: str, request: Json = None) -> JsonObject:
+        target, skill = readable_names(request)
+        self._audit("call-invalid", caller, target=target, skill=skill)
         return {"status": "error", "error": reason}
 
     def _refused(self, caller: Caller, callee: AgentId, skill: str, refusal: Refusal) -> JsonObject:
-        self._audit("call-refused", caller, callee, skill)
+        reason = refusal.noted or refusal.reason
+        self._audit("call-refused", caller, target=callee, skill=skill, reason=reason)
         return {"status": refusal.status, "error": refusal.reason}

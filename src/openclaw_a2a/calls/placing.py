@@ -134,8 +134,10 @@ class Placing:
         skills = self._directory.skills(callee)
         if skills is None:
             return Refusal("error", self._no_agent(caller, callee))
-        reason = _skill_trouble(callee, skills, skill, given)
-        reason = reason or why_not_on(past, callee, self.rules.guard)
+        refusal = _skill_trouble(callee, skills, skill, given)
+        if refusal is not None:
+            return refusal
+        reason = why_not_on(past, callee, self.rules.guard)
         return None if reason is None else Refusal("error", reason)
 
     def _policy_for(self, caller: Caller) -> CallPolicy:
@@ -294,16 +296,19 @@ def _callee_session(request: CallRequest, call_id: CallId) -> SessionKey:
 
 def _skill_trouble(
     callee: AgentId, skills: tuple[Skill, ...], name: str, given: JsonObject | None
-) -> str | None:
+) -> Refusal | None:
     """Why a skill cannot be called; an agent that declares none takes any."""
     if not skills or name in BUILT_IN:
         return None
     skill = find_skill(skills, name)
     if skill is None:
         known = [*(one.name for one in skills), *BUILT_IN]
-        return f"{callee} has no skill {name}; it has {', '.join(known)}"
+        return Refusal("error", f"{callee} has no skill {name}; it has {', '.join(known)}")
     problems = [] if given is None else input_problems(skill, given)
-    return f"the input does not fit {name}: {'; '.join(problems)}" if problems else None
+    if not problems:
+        return None
+    noted = f"the input does not fit {name}"
+    return Refusal("error", f"{noted}: {'; '.join(problems)}", noted)
 
 
 def _listed(names: list[AgentId]) -> str:

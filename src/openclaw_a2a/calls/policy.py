@@ -18,10 +18,14 @@ class CallPolicy(msgspec.Struct, frozen=True):
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """Why a call may not be made: its status for the caller, and a sentence."""
+    """Why a call may not be made: its status for the caller, and a sentence.
+
+    `noted` is what may be written down of it, where the sentence tells of the input.
+    """
 
     status: str
     reason: str
+    noted: str = ""
 
 
 def refuse(policy: CallPolicy, caller: AgentId, target: AgentId) -> Refusal | None:

@@ -183,6 +183,12 @@ def read_call(value: Json) -> CallRequest:
     return request
 
 
+def readable_names(value: Json) -> tuple[str, str]:
+    """The agent and the skill that an unusable request names, each empty when it cannot be read."""
+    fields = Fields(value)
+    return fields.name("agent", read_agent, AgentId("")), fields.name("skill", read_skill, "")
+
+
 def read_batch(value: Json) -> BatchRequest:
     """The calls in the arguments of `agent_call_batch`. Raises: BadCall."""
     fields = Fields(value)

@@ -26,6 +26,10 @@ INTERRUPTED = (
     "The gateway stopped while the agent was working, and this agent's work cannot be repeated "
     "safely. Send the message again under a new message id to have it done anew."
 )
+INTERRUPTED_CALL = (
+    "The gateway was restarted while {agent} was working, and its work cannot be repeated safely; "
+    "call it again."
+)
 GAVE_UP = (
     "The gateway stopped {attempts} times while the agent was working on this; "
     "it was not tried again."
@@ -108,7 +112,9 @@ def _why_not_again(engine: Engine, record: RunRecord) -> str | None:
     except AgentUnavailable as error:
         return error.message
     if recovery is Recovery.FAIL:
-        return INTERRUPTED
+        is_call = record.options.provenance is not None
+        agent = record.binding.agent_id
+        return INTERRUPTED_CALL.format(agent=agent) if is_call else INTERRUPTED
     if record.attempt >= engine.limits.attempts and recovery is Recovery.REPEAT:
         return GAVE_UP.format(attempts=record.attempt)
     return None
