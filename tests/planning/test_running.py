@@ -281,3 +281,34 @@ async def test_nobody_links_a_task_that_is_not_there(workshop: Workshop) -> None
     link = {"id": plan["tasks"][0]["id"], "a2aTaskId": "somebody-elses"}
     error = await workshop.fail("plans/update", id=plan["id"], tasks=[link])
     assert error["code"] == -32050
+
+
+# -------------------------------------------------------------------- running what has ended
+
+
+async def test_a_failed_objective_that_is_run_again_tries_what_failed(workshop: Workshop) -> None:
+    is_broken = True
+
+    async def work(turn: Any) -> str:
+        if is_broken and first_line(turn) == "second":
+            raise RuntimeError("broken")
+        return "done"
+
+    workshop.workers["main"].work = work
+    objective_id = await workshop.objective()
+    await workshop.plan(objective_id, steps("first", "second", "third"))
+    await workshop.call("objectives/run", id=objective_id)
+    await workshop.ends(objective_id, "failed")
+    is_broken = False
+    await workshop.call("objectives/run", id=objective_id)
+    await workshop.ends(objective_id)
+    assert workshop.workers["main"].asked == ["first", "second", "second", "third"]
+
+
+async def test_what_is_over_is_not_run(workshop: Workshop) -> None:
+    objective_id = await workshop.objective()
+    plan = await workshop.plan(objective_id, steps("only"))
+    await workshop.call("objectives/run", id=objective_id)
+    await workshop.ends(objective_id)
+    for method, name in (("objectives/run", objective_id), ("plans/run", plan["id"])):
+        assert (await workshop.fail(method, id=name))["code"] == -32051

@@ -28,14 +28,14 @@ from openclaw_a2a.planning.changes import (
     replan,
     update_objective,
 )
-from openclaw_a2a.planning.draft import Change, Draft, Occasion
-from openclaw_a2a.planning.journal import ObjectiveUpdated, Operation, PlanUpdated, encode_line
+from openclaw_a2a.planning.journal import Operation, encode_line
 from openclaw_a2a.planning.messages import Messages, Taken
 from openclaw_a2a.planning.mirror import Followed
 from openclaw_a2a.planning.objects import Objective, ObjectiveId, ObjectiveStatus, PlanId
 from openclaw_a2a.planning.plan_changes import add_tasks, create_plan, update_plan
 from openclaw_a2a.planning.progress import progress
-from openclaw_a2a.planning.runner import PAUSED, RUNNING, Runner
+from openclaw_a2a.planning.run_changes import PAUSED, RUNNING, set_objective, set_plan
+from openclaw_a2a.planning.runner import Runner
 from openclaw_a2a.planning.said import with_words
 from openclaw_a2a.planning.state import ObjectiveState, not_found
 from openclaw_a2a.runtime.cancel import cancel
@@ -120,9 +120,10 @@ class Planning:
         after = state.seq if cursor is None else cursor
         if cursor is None:
             yield Seen(state.seq, {"objective": _shown(state)})
-        async for operation in self._book.operations(state.id, after):
-            now = await self._book.find(state.id)
-            yield Seen(operation.seq, _told(operation, now))
+        with suppress(PlanItemNotFound):  # it was deleted
+            async for operation in self._book.operations(state.id, after):
+                now = await self._book.find(state.id)
+                yield Seen(operation.seq, _told(operation, now))
 
     async def take_message(
         self, message: Message, scope: Scope, rules: AccountRules
@@ -163,7 +164,8 @@ class Planning:
         change = await self._book.change(
             params.id, lambda state, occasion: update_objective(state, params, occasion)
         )
-        await self._stop(change.to_cancel, scope)
+        if change.state.objective.status is ObjectiveStatus.CANCELED:
+            await self._runner.end(change.state)
         return {"objective": _shown(await self._book.find(params.id))}
 
     async def _replan(self, params: asked.Replan, scope: Scope) -> JsonObject:
@@ -173,9 +175,25 @@ class Planning:
 
     async def _delete(self, params: asked.DeleteObjective, scope: Scope) -> JsonObject:
         state = await self._own(params.id, scope)
-        await self._stop(check_delete(state, params), scope)
-        await self._book.delete(params.id)
+        if check_delete(state, params):  # nothing more is to begin while it is stopped
+            await self._book.change(
+                params.id, lambda known, occasion: set_objective(known, PAUSED, occasion)
+            )
+
+        async def check(known: ObjectiveState) -> None:
+            left = [one for one in running_tasks(known) if await self._is_running(one)]
+            check_delete(known, asked.DeleteObjective(params.id, cancel=not left))
+
+        for is_last in (False, True):  # what was just about to begin is stopped then
+            await self._runner.end(await self._own(params.id, scope))
+            with suppress() if is_last or not params.cancel else suppress(StatusChangeNotAllowed):
+                await self._book.delete(params.id, check)
+                break
         return {"deleted": True}
+
+    async def _is_running(self, task_id: TaskId) -> bool:
+        stored = await self._engine.store.read_task(None, task_id)
+        return stored is not None and not is_terminal(stored.head.state)
 
     # ---------------------------------------------------------------- plans
 
@@ -225,7 +243,7 @@ class Planning:
             plan_id = PlanId(asked.read_as(asked.GetPlan, params, method=method).id)
             state = await self._own_plan(plan_id, scope)
             change = await self._book.change(
-                state.id, lambda known, occasion: _set_plan(known, plan_id, mode, occasion)
+                state.id, lambda known, occasion: set_plan(known, plan_id, mode, occasion)
             )
             return _plan(change.state, plan_id)
         objective_id = asked.read_as(asked.Replan, params, method=method).id
@@ -287,7 +305,7 @@ class Planning:
         elif action in _RUNS:
             mode = _RUNS[action]
             await self._book.change(
-                name, lambda state, occasion: _set_objective(state, mode, occasion)
+                name, lambda state, occasion: set_objective(state, mode, occasion)
             )
         else:
             raise InvalidParams(
@@ -311,26 +329,6 @@ class Planning:
         return {**_shown(state), **_owner(state)}
 
 
-def _set_objective(state: ObjectiveState, mode: str, occasion: Occasion) -> Change:
-    """Run or pause an objective; one that somebody had stopped goes on."""
-    if mode == RUNNING and state.is_held:
-        wanted = asked.UpdateObjective(state.id, status=ObjectiveStatus.WORKING)
-        state_change = update_objective(state, wanted, occasion)
-        draft = Draft.of(state_change.state, occasion.now)
-        draft.record(ObjectiveUpdated(state.id, run=mode))
-        made = draft.done()
-        return Change(made.state, (*state_change.operations, *made.operations))
-    draft = Draft.of(state, occasion.now)
-    draft.record(ObjectiveUpdated(state.id, run=mode))
-    return draft.done()
-
-
-def _set_plan(state: ObjectiveState, plan_id: PlanId, mode: str, occasion: Occasion) -> Change:
-    draft = Draft.of(state, occasion.now)
-    draft.record(PlanUpdated(plan_id, run=mode))
-    return draft.done()
-
-
 def _plain(value: msgspec.Struct) -> JsonObject:
     return msgspec.to_builtins(value)
 
@@ -344,7 +342,11 @@ def _extras(state: ObjectiveState) -> JsonObject:
 
 
 def _shown(state: ObjectiveState, *, with_plans: bool = True) -> JsonObject:
-    return {**_plain(state.show(with_plans=with_plans)), **_extras(state)}
+    shown = {**_plain(state.show(with_plans=with_plans)), **_extras(state)}
+    for plan in shown.get("plans", ()):
+        if plan["id"] in state.runs:
+            plan["execution"] = state.runs[plan["id"]]
+    return shown
 
 
 def _owner(state: ObjectiveState) -> JsonObject:

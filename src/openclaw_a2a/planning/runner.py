@@ -15,17 +15,25 @@ from openclaw_a2a.model.errors import (
 from openclaw_a2a.model.ids import LOCAL_PEER, AccountId, AgentId, TaskId
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.planning.book import ObjectiveBook
-from openclaw_a2a.planning.draft import Change
+from openclaw_a2a.planning.draft import Change, Occasion
 from openclaw_a2a.planning.mirror import Followed, Mirror
-from openclaw_a2a.planning.objects import ACTIVE, ObjectiveId, PlanTask, PlanTaskId
+from openclaw_a2a.planning.objects import (
+    ACTIVE,
+    ObjectiveId,
+    ObjectiveStatus,
+    PlanTask,
+    PlanTaskId,
+)
 from openclaw_a2a.planning.planner import Planner
 from openclaw_a2a.planning.progress import ready_tasks
-from openclaw_a2a.planning.rollup import link_task
+from openclaw_a2a.planning.rollup import link_task, running_tasks
+from openclaw_a2a.planning.run_changes import PAUSED, RUNNING
 from openclaw_a2a.planning.state import ObjectiveState
 from openclaw_a2a.planning.steps import (
     RunRules,
     agent_for,
     due_at,
+    is_begun_by_message,
     step_message,
     step_session,
     task_keys,
@@ -41,8 +49,6 @@ from openclaw_a2a.runtime.words import last_words
 
 log = structlog.get_logger(__name__)
 
-RUNNING = "running"
-PAUSED = "paused"
 _AGAIN_S = 5.0
 """When the gateway has too much to do, a step is begun after so long."""
 
@@ -75,6 +81,8 @@ class Runner:
         """Go on with what an earlier life was running."""
         for state in self._book.open():
             self.wake(state.id)
+            if state.objective.status is ObjectiveStatus.CANCELED:
+                self._engine.spawn(self.end(state))  # if the gateway died before that was done
         self._engine.spawn(self._work())
 
     def wake(self, objective_id: ObjectiveId) -> None:
@@ -104,32 +112,43 @@ class Runner:
         if state.is_archived or not state.runs:
             return
         if not state.plans and is_running(state, state.id) and self._rules.planner is not None:
-            await self._planner.advance(state, self._rules.planner, self._account(state))
+            account = self._account(state)
+            if not await self._planner.advance(state, self._rules.planner, account):
+                self._wake_in(objective_id, _AGAIN_S)
             return
-        places = self._rules.parallel - sum(one.status in ACTIVE for one in state.tasks.values())
-        now = self._engine.clock.now()
-        for task in ready_tasks(state):
-            if places <= 0 or not is_running(state, task.plan_id):
-                continue
-            due = due_at(state, task, self._rules)
-            if due is not None and due > now:
-                self._wake_in(objective_id, (due - now).total_seconds())
-                continue
-            places -= 1
+        tried: set[PlanTaskId] = set()
+        while (task := self._next(state, tried)) is not None:
+            tried.add(task.id)
             if not await self._begin(state, task):
                 self._wake_in(objective_id, _AGAIN_S)
-                return
+            state = await self._book.find(objective_id)
+
+    def _next(self, state: ObjectiveState, tried: set[PlanTaskId]) -> PlanTask | None:
+        """The step that is to begin now, besides those that were tried."""
+        busy = {one.id for one in state.tasks.values() if one.status in ACTIVE}
+        if len(busy | tried) >= self._rules.parallel:
+            return None
+        now = self._engine.clock.now()
+        for task in ready_tasks(state):
+            is_ours = is_running(state, task.plan_id) and not is_begun_by_message(state, task)
+            if not is_ours or task.id in tried:
+                continue
+            due = due_at(state, task, self._rules)
+            if due is None or due <= now:
+                return task
+            self._wake_in(state.id, (due - now).total_seconds())
+        return None
 
     async def _begin(self, state: ObjectiveState, task: PlanTask) -> bool:
         """Begin a step; False when that is not possible now."""
-        account = self._account(state)
+        account, attempt = self._account(state), state.attempts.get(task.id, 0) + 1
         agent_id = agent_for(state, task, account.agent_id)
         message = step_message(state, task, await self._results(state, task), agent_id=agent_id)
         send = Send(
             scope=_owner(state, account),
             message=message,
             is_blocking=False,
-            follow=self.mirror.follow(Followed(state.id, task.id)),
+            follow=self.mirror.follow(Followed(state.id, task.id, attempt)),
             inside=FromInside(step_session(agent_id, task), metadata=task_keys(task)),
         )
         rules = msgspec.structs.replace(account, agent_id=agent_id)
@@ -138,20 +157,34 @@ class Runner:
         except GatewayError as error:
             log.warning("step-not-begun", task_id=task.id, reason=error.message)
             return False
-        if isinstance(shown, Shown) and not await self._link(state.id, task.id, shown.task.id):
-            with suppress(GatewayError):  # the objective was canceled while it began
-                await cancel(self._engine, send.scope, shown.task.id)
+        followed = Followed(state.id, task.id, attempt)
+        if isinstance(shown, Shown) and not await self._link(followed, task.id, shown.task.id):
+            await self._stop(send.scope, shown.task.id)
         return True
 
-    async def _link(self, objective_id: ObjectiveId, step: PlanTaskId, task_id: TaskId) -> bool:
+    async def _link(self, followed: Followed, step: PlanTaskId, task_id: TaskId) -> bool:
+        """Note which task does a step; False when it should not, after all."""
+
+        def link(known: ObjectiveState, occasion: Occasion) -> Change:
+            if known.attempts.get(step, 0) >= followed.attempt:
+                return Change(known)  # the mirror was faster; by now it may be over
+            return link_task(known, step, task_id, occasion=occasion)
+
         try:
-            await self._book.change(
-                objective_id,
-                lambda known, occasion: link_task(known, step, task_id, occasion=occasion),
-            )
+            change = await self._book.change(followed.objective, link)
         except (StatusChangeNotAllowed, PlanItemNotFound):
-            return False
-        return True
+            return False  # the objective was canceled or deleted while it began
+        return change.state.task(step).a2a_task_id == task_id
+
+    async def end(self, state: ObjectiveState) -> None:
+        """Have all stopped that is done for an objective; what refuses tells by its own state."""
+        scope = _owner(state, self._account(state))
+        working = [*running_tasks(state), *await self._planner.working(state, scope)]
+        await asyncio.gather(*[self._stop(scope, task_id) for task_id in working])
+
+    async def _stop(self, scope: Scope, task_id: TaskId) -> None:
+        with suppress(GatewayError):
+            await cancel(self._engine, scope, task_id)
 
     async def _results(self, state: ObjectiveState, task: PlanTask) -> list[tuple[str, str]]:
         """What the steps said that this one depends on."""

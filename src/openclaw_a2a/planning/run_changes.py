@@ -1,0 +1,74 @@
+"""Running and pausing: what an objective or a plan is told, and what that takes back."""
+
+from collections.abc import Callable, Sequence
+
+from openclaw_a2a.planning.changes import update_objective
+from openclaw_a2a.planning.draft import Change, Draft, Occasion
+from openclaw_a2a.planning.journal import ObjectiveUpdated, PlanUpdated
+from openclaw_a2a.planning.objects import OVER, ObjectiveStatus, PlanId, PlanStatus
+from openclaw_a2a.planning.params import UpdateObjective, UpdatePlan
+from openclaw_a2a.planning.plan_changes import update_plan
+from openclaw_a2a.planning.state import ObjectiveState
+from openclaw_a2a.planning.statuses import not_allowed
+
+RUNNING = "running"
+PAUSED = "paused"
+Step = Callable[[ObjectiveState], Change]
+
+
+def set_objective(state: ObjectiveState, mode: str, occasion: Occasion) -> Change:
+    """Run or pause an objective.
+
+    One that somebody had stopped goes on; one that failed tries again what failed. Raises:
+    StatusChangeNotAllowed (it is over).
+    """
+    status = state.objective.status
+    if status in OVER:
+        raise not_allowed(
+            ("objective", state.id), (status.value, mode), "it is over; make a new objective"
+        )
+    steps: list[Step] = []
+    if mode == RUNNING and status is ObjectiveStatus.FAILED:
+        failed = [one.id for one in state.plans.values() if one.status is PlanStatus.FAILED]
+        steps += [_update(occasion, ObjectiveStatus.PLANNING)]
+        steps += [_try_again(occasion, plan_id) for plan_id in failed]
+    if mode == RUNNING and (state.is_held or status is ObjectiveStatus.FAILED):
+        steps.append(_update(occasion, ObjectiveStatus.WORKING))
+    steps.append(lambda now: _noted(now, ObjectiveUpdated(state.id, run=mode), occasion))
+    return _joined(state, steps)
+
+
+def set_plan(state: ObjectiveState, plan_id: PlanId, mode: str, occasion: Occasion) -> Change:
+    """Run or pause a plan. Raises: PlanItemNotFound, StatusChangeNotAllowed (it is over)."""
+    plan = state.plan(plan_id)
+    if plan.status in (PlanStatus.COMPLETED, PlanStatus.SKIPPED) or state.objective.status in OVER:
+        raise not_allowed(("plan", plan_id), (plan.status.value, mode), "it is over")
+    steps: list[Step] = []
+    if mode == RUNNING and plan.status is PlanStatus.FAILED:
+        steps.append(_try_again(occasion, plan_id))
+    steps.append(lambda now: _noted(now, PlanUpdated(plan_id, run=mode), occasion))
+    return _joined(state, steps)
+
+
+def _update(occasion: Occasion, status: ObjectiveStatus) -> Step:
+    return lambda now: update_objective(now, UpdateObjective(now.id, status=status), occasion)
+
+
+def _try_again(occasion: Occasion, plan_id: PlanId) -> Step:
+    wanted = UpdatePlan(plan_id, status=PlanStatus.PENDING)
+    return lambda now: update_plan(now, wanted, occasion)
+
+
+def _noted(state: ObjectiveState, fact: ObjectiveUpdated | PlanUpdated, now: Occasion) -> Change:
+    draft = Draft.of(state, now.now)
+    draft.record(fact)
+    return draft.done()
+
+
+def _joined(state: ObjectiveState, steps: Sequence[Step]) -> Change:
+    """All steps, one after the other, as one change."""
+    made = [Change(state)]
+    for step in steps:
+        made.append(step(made[-1].state))
+    operations = tuple(one for change in made for one in change.operations)
+    return Change(made[-1].state, operations)
