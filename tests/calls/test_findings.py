@@ -1,16 +1,24 @@
 """What people who used calls stumbled over."""
 
+import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
 from pathlib import Path
+from typing import Any
 
+import anyio
 import pytest
+from anyio.lowlevel import checkpoint
 from tests.conformance.asgi_door import Door
 
+from openclaw_a2a.model.errors import TaskNotCancelable
+from openclaw_a2a.model.reply import AgentEvent, InputRequired, Note, Reply
+from openclaw_a2a.model.task import TaskState
+from openclaw_a2a.model.turn import Binding, Turn
 from openclaw_a2a.ports import Recovery
 from openclaw_a2a.tools.tokens import TokenKind
 
-from .village import Held, Json, Village, main_session, says, village_in
+from .village import Held, Host, Json, Member, Village, main_session, says, village_in
 
 A = main_session("a")
 DEBATE = {
@@ -113,3 +121,131 @@ async def test_a_callee_that_must_not_be_asked_again_is_to_be_called_again(town:
     [told] = await town.host.next_told(A)
     assert "call it again" in told["error"]
     assert "message" not in told["error"]
+
+
+# -------------------------------------------------------------------- callees that ask back
+
+
+class Asking(Member):
+    """An agent that asks back whatever it is asked, and waits until its pause is ended."""
+
+    def __init__(self, host: Host, name: str, *, is_stubborn: bool = False) -> None:
+        super().__init__(host, name)
+        self.ended: list[Json] = []
+        self._is_stubborn = is_stubborn
+
+    async def run(self, turn: Turn) -> AsyncGenerator[AgentEvent]:
+        self.asked.append(json.loads(turn.body))
+        await self.answer(self.asked[-1])
+        yield InputRequired("Which sea?", {"question": 7})
+
+    async def end_pause(self, binding: Binding, resume: Json) -> None:
+        del binding
+        self.ended.append(resume)
+        if self._is_stubborn:
+            raise TaskNotCancelable("the question cannot be taken back")
+
+
+async def state_of(village: Village, call: Json) -> TaskState:
+    assert village.gateway is not None
+    [engine] = village.gateway.engines.values()
+    stored = await engine.store.read_task(None, call["taskId"])
+    assert stored is not None
+    return stored.head.state
+
+
+@pytest.mark.parametrize("is_stubborn", [False, True])
+async def test_who_calls_a_callee_that_asks_back_is_told_the_question(
+    town: Village, is_stubborn: bool
+) -> None:
+    b = town.members["b"] = Asking(town.host, "b", is_stubborn=is_stubborn)
+    await town.open()
+    call = await town.call("a", "b")
+    [told] = await town.host.next_told(A)
+    assert (told["kind"], told["status"]) == ("skill_response", "error")
+    assert told["error"] == (
+        "the callee asks: Which sea? A call cannot answer; call again with more input"
+    )
+    assert b.ended == [{"question": 7}]
+    assert await state_of(town, call) is TaskState.FAILED
+    assert (await town.poll("a", call))["error"] == told["error"]
+
+
+async def test_who_waits_for_a_callee_that_asks_back_is_told_the_question(town: Village) -> None:
+    town.members["b"] = Asking(town.host, "b")
+    await town.open()
+    waited = await town.call("a", "b", wait=True)
+    assert waited["status"] == "error"
+    assert "Which sea?" in waited["error"]
+
+
+async def test_a_question_without_a_deadline_ends_too(town: Village) -> None:
+    town.members["b"] = Asking(town.host, "b")
+    await town.open()
+    call = await town.call("a", "b", timeoutSeconds=0)
+    polled = await town.poll("a", call, lambda polled: polled["status"] != "working")
+    assert "Which sea?" in polled["error"]
+
+
+async def test_a_question_after_the_timeout_ends_too(town: Village) -> None:
+    b = town.members["b"] = Asking(town.host, "b")
+    held = b.answer = Held()
+    await town.open()
+    call = await town.call("a", "b", timeout=50)
+    [told] = await town.host.next_told(A)
+    assert told["kind"] == "skill_timeout"
+    held.go.set()
+    late = await town.poll("a", call, lambda polled: polled["status"] != "timeout")
+    assert (late["status"], late["late"]) == ("error", True)
+    assert await state_of(town, call) is TaskState.FAILED
+    assert len(town.host.tries) == 1
+
+
+async def test_a_question_that_a_crash_left_ends_at_the_next_start(town: Village) -> None:
+    b = town.members["b"] = Asking(town.host, "b")
+    b.answer = held = Held()
+    await town.open()
+    assert town.gateway is not None
+    [engine] = town.gateway.engines.values()
+    call = await town.call("a", "b")
+    await held.asked.wait()
+    engine.spawn = _forget  # pyright: ignore[reportAttributeAccessIssue] - as if killed right then
+    held.go.set()
+    with anyio.fail_after(10):
+        while await state_of(town, call) is not TaskState.INPUT_REQUIRED:
+            await checkpoint()
+    await town.reopen()
+    [told] = await town.host.next_told(A)
+    assert "Which sea?" in told["error"]
+    assert b.ended == [{"question": 7}]
+
+
+def _forget(job: Coroutine[Any, Any, None]) -> None:
+    job.close()
+
+
+async def test_a_debater_that_asks_back_has_failed_with_its_question(town: Village) -> None:
+    town.members["c"] = Asking(town.host, "c")
+    await town.open()
+    result = await town.use(town.door("a"), "debate_call", DEBATE)
+    assert "Which sea?" in json.dumps(result)
+
+
+async def test_a_callee_that_waits_for_the_operator_stays_pending(town: Village) -> None:
+    decided = asyncio.Event()
+
+    class Approving(Member):
+        async def run(self, turn: Turn) -> AsyncGenerator[AgentEvent]:
+            yield Note("Waits for the operator to allow: rm -r /tmp/x")
+            self.asked.append(json.loads(turn.body))
+            await decided.wait()
+            yield Reply.of_text("removed")
+
+    b = town.members["b"] = Approving(town.host, "b")
+    await town.open()
+    call = await town.call("a", "b")
+    await town.poll("a", call, lambda _: bool(b.asked))
+    assert (await town.poll("a", call))["status"] == "working"
+    decided.set()
+    [told] = await town.host.next_told(A)
+    assert told["output"] == "removed"

@@ -9,11 +9,11 @@ import structlog
 
 from openclaw_a2a.calls.book import CallBook
 from openclaw_a2a.calls.line import Line, Lines
-from openclaw_a2a.calls.outcome import decide, outcome_of
+from openclaw_a2a.calls.outcome import decide, outcome_of, why_unanswered
 from openclaw_a2a.calls.telling import told
 from openclaw_a2a.model.call import KIND, Call, Caller, CallId, CallStatus, Route
 from openclaw_a2a.model.delivery import Delivery, delivery_id
-from openclaw_a2a.model.errors import AgentError
+from openclaw_a2a.model.errors import AgentError, GatewayError
 from openclaw_a2a.model.ids import JsonObject, SessionKey, TaskId
 from openclaw_a2a.model.states import is_terminal
 from openclaw_a2a.model.stored import StoredTask
@@ -26,6 +26,7 @@ from openclaw_a2a.ports import (
     SessionSink,
 )
 from openclaw_a2a.runtime.engine import Engine
+from openclaw_a2a.runtime.unanswered import end_unanswered, is_asking
 
 log = structlog.get_logger(__name__)
 
@@ -51,6 +52,7 @@ class CallCourier:
         look_at: Callable[[TaskId], None],
     ) -> None:
         """`look_at` has the outbox look at the deliveries of a task again."""
+        self._engine = engine
         self._store = engine.store
         self._book = book
         self._find_sink = find_sink
@@ -62,6 +64,8 @@ class CallCourier:
         self._lines = Lines(engine.clock.now)
         self._under_way: set[CallId] = set()
         """Calls whose outcome is being brought right now."""
+        self._asking: set[TaskId] = set()
+        """Tasks whose questions are being ended."""
         self._taken: list[CallId] = []
         """Calls whose outcome is being taken by who asked for it."""
         self._fresh: set[CallId] = set()
@@ -92,10 +96,12 @@ class CallCourier:
 
     async def bring(self, delivery: Delivery) -> Brought | Missed | None:
         """Settle the call if its time has come, and bring what came of it."""
+        stored = await self._store.read_task(None, delivery.task_id)
+        self._answer_nothing(stored)
+        is_ended = stored is None or is_terminal(stored.head.state)
         call = self._book.find(_call_id(delivery))
         if call is None:  # it was forgotten, and with it whom to tell
-            return Brought(delivery.cursor, is_sent=False, is_over=True)
-        stored = await self._store.read_task(None, call.task_id)
+            return Brought(delivery.cursor, is_sent=False, is_over=is_ended)
         call = await self.settle(call, stored) or self._book.find(call.id) or call
         if not call.is_settled:
             return Brought(delivery.cursor, is_sent=False, again_at=call.deadline)
@@ -107,7 +113,7 @@ class CallCourier:
             return missed
         self._fresh.discard(call.id)
         cursor = delivery.cursor if stored is None else stored.head.sequence
-        return Brought(cursor, is_sent=cursor != delivery.cursor, is_over=True)
+        return Brought(cursor, is_sent=cursor != delivery.cursor, is_over=is_ended)
 
     async def _yield_to_caller(self, call: Call) -> datetime | None:
         """When to look again, as long as the caller itself may hear or take the outcome."""
@@ -136,6 +142,24 @@ class CallCourier:
             return await self._deliver(call, stored)
         finally:
             self._under_way.discard(call.id)
+
+    # ---------------------------------------------------------------- questions
+
+    def _answer_nothing(self, stored: StoredTask | None) -> None:
+        """A callee that asks back waits for nobody: its task ends with the question."""
+        if stored is not None and is_asking(stored) and stored.head.id not in self._asking:
+            self._asking.add(stored.head.id)
+            self._spawn(self._end_question(stored.head.id))
+
+    async def _end_question(self, task_id: TaskId) -> None:
+        try:
+            await end_unanswered(self._engine, task_id, why_unanswered)
+        except GatewayError as error:
+            log.warning("question-not-ended", task_id=task_id, reason=error.message)
+            await self._clock.sleep(_BEFORE_AGAIN_S)
+        finally:
+            self._asking.discard(task_id)
+            self._look_at(task_id)
 
     # ---------------------------------------------------------------- settling
 

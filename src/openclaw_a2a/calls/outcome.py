@@ -53,6 +53,13 @@ def outcome_of(stored: StoredTask | None) -> Outcome:
     return Outcome(error=NOTHING_SAID) if answer is None else Outcome(answer)
 
 
+def why_unanswered(question: str) -> str:
+    """What a caller is told whose callee asks back."""
+    asked = question.rstrip()
+    stop = "" if asked.endswith((".", "?", "!", ":")) else "."
+    return f"the callee asks: {asked}{stop} A call cannot answer; call again with more input"
+
+
 def _plain(state: TaskState) -> str:
     word = state.value.removeprefix("TASK_STATE_").lower().replace("_", " ")
     return f"the callee's task was {word}"

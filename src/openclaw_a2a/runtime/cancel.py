@@ -70,7 +70,7 @@ async def _stop_runs(engine: Engine, live: LiveTask, task_id: TaskId) -> bytes:
 async def _cancel_paused(engine: Engine, stored: StoredTask) -> bytes:
     if stored.head.binding is not None:
         resume = await engine.store.read_resume(stored.head.id)
-        await _end_pause(engine, stored.head.id, stored.head.binding, resume)
+        await end_pause(engine, stored.head.id, stored.head.binding, resume)
     journal = engine.journal_of(stored)
     event = closing_words(engine, stored).status_text(TaskState.CANCELED, CANCELED)
     await journal.end([event], run=None)
@@ -81,14 +81,17 @@ async def _end_awaited_pause(engine: Engine, live: LiveTask, task_id: TaskId) ->
     """An answer to a pause that still stands in line will never be given: end what waits for it."""
     for record in [run.record for run in live.runs]:
         if record.resume is not None and not record.is_started:
-            await _end_pause(engine, task_id, record.binding, record.resume)
+            await end_pause(engine, task_id, record.binding, record.resume)
             return
 
 
-async def _end_pause(
+async def end_pause(
     engine: Engine, task_id: TaskId, binding: Binding, resume: bytes | None
 ) -> None:
-    """Have the agent end what waits on its side; an agent we have no more keeps nothing."""
+    """Have the agent end what waits on its side; an agent we have no more keeps nothing.
+
+    Raises: TaskNotCancelable, AgentUnavailable.
+    """
     try:
         agent = engine.agents.find(binding.agent_id)
     except AgentUnavailable:

@@ -194,8 +194,8 @@ async def go_on_after(engine: Engine, over: PauseOver) -> None:
 
     Raises: Overloaded, StoreUnavailable, LeaseLost.
     """
-    while at_work := _at_work(engine, over.task_id):
-        await asyncio.wait(at_work)  # the pause may be on its way into the store
+    while working := at_work(engine, over.task_id):
+        await asyncio.wait(working)  # the pause may be on its way into the store
     if engine.is_draining:
         return
     async with engine.alone(over.task_id):
@@ -213,7 +213,7 @@ async def go_on_after(engine: Engine, over: PauseOver) -> None:
         raise first.error
 
 
-def _at_work(engine: Engine, task_id: TaskId) -> list[asyncio.Task[None]]:
+def at_work(engine: Engine, task_id: TaskId) -> list[asyncio.Task[None]]:
     """The runs of a task, also one that is no task yet; each ends within its own deadline."""
     runs = [run for run in engine.runs.values() if run.record.task_id == task_id]
     return [run.task for run in runs if run.task is not None and not run.task.done()]

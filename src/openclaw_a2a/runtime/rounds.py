@@ -16,7 +16,7 @@ class Round:
     ) -> None:
         """Without a courier nothing of this kind can be brought.
 
-        `only_ends`: of what happens to a task nothing but its end is worth a look.
+        `only_ends`: of what happens to a task nothing but pauses and its end is worth a look.
         """
         self.courier = courier
         self.only_ends = only_ends

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from openclaw_a2a.model.ids import TaskId
-from openclaw_a2a.model.states import is_terminal
+from openclaw_a2a.model.states import is_active
 from openclaw_a2a.model.stored import Entry
 
 
@@ -20,7 +20,7 @@ class Watch:
         self.tasks: set[TaskId] = set()
         """The followed tasks that have not ended, or not been told about to the end."""
         self.every: set[TaskId] = set()
-        """Those of them of which every change is to be told; of the others only the end."""
+        """Those of them of which every change is to be told; of the others pauses and the end."""
         self._tell: Callable[[TaskId, bool], None] | None = None
 
     def listen(self, tell: Callable[[TaskId, bool], None]) -> None:
@@ -32,7 +32,7 @@ class Watch:
         if self._tell is None:
             return
         states = [entry.state for entry in entries if entry.state is not None]
-        if not entries or task_id in self.every or any(map(is_terminal, states)):
+        if not entries or task_id in self.every or not all(map(is_active, states)):
             self._tell(task_id, not entries or bool(states))
 
     def forget(self, task_id: TaskId) -> None:
