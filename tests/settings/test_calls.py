@@ -61,6 +61,14 @@ def test_who_may_call_is_read_without_a_warning(load) -> None:
     assert loaded.warnings == ()
 
 
+def test_calls_that_are_on_for_nobody_are_a_warning_that_says_what_to_write(load) -> None:
+    [warning] = load({"tools": {"agentToAgent": {"enabled": True}}}).warnings
+    assert warning.path == "tools.agentToAgent.allow"
+    assert "every call is forbidden" in warning.message
+    assert '["*"]' in warning.message
+    assert load({"tools": {"agentToAgent": {"allow": []}}}).warnings == ()
+
+
 def test_calls_can_be_turned_on_from_the_environment(load) -> None:
     environ = {
         "OPENCLAW_A2A_TOOLS__AGENT_TO_AGENT__ENABLED": "true",

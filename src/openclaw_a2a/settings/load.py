@@ -30,7 +30,7 @@ from openclaw_a2a.settings.paths import base_url, clean_url, expand_path, is_loo
 from openclaw_a2a.settings.peers import TokenReader, read_peers
 from openclaw_a2a.settings.planning import complete_planning
 from openclaw_a2a.settings.report import Report, is_list, is_object, kind_of
-from openclaw_a2a.settings.routing import complete_routing
+from openclaw_a2a.settings.routing import complete_routing, warn_if_nobody_may_call
 from openclaw_a2a.settings.shape import (
     Account,
     AgentSettings,
@@ -239,7 +239,7 @@ class _Reader:
             push=self._section(PushSettings, "push"),
             openclaw=self._object(self._values, "openclaw"),
             outbound=self._object(self._values, "outbound"),
-            tools=self._section(ToolSettings, "tools"),
+            tools=warn_if_nobody_may_call(self._section(ToolSettings, "tools"), self._report),
             response_routing=self._routing(),
             opt=self._planning(data, agents),
         )

@@ -10,7 +10,7 @@ import msgspec
 from openclaw_a2a.model.errors import SettingsInvalid
 from openclaw_a2a.settings.keys import PEER_NAME
 from openclaw_a2a.settings.report import Report, join
-from openclaw_a2a.settings.shape import ResponseRoutingSettings, WebhookSettings
+from openclaw_a2a.settings.shape import ResponseRoutingSettings, ToolSettings, WebhookSettings
 from openclaw_a2a.settings.token import anchored, read_token
 
 _PATH = "responseRouting"
@@ -35,6 +35,18 @@ def complete_routing(
         webhooks[name] = msgspec.structs.replace(webhook, token=anchored(webhook.token, folder))
         _check_token(join(place, "token"), webhooks[name].token, environ=environ, report=report)
     return msgspec.structs.replace(section, webhooks=webhooks)
+
+
+def warn_if_nobody_may_call(section: ToolSettings, report: Report) -> ToolSettings:
+    """The section; calls that are on although nobody takes part in them are worth a warning."""
+    between = section.agent_to_agent
+    if between.enabled and not between.allow:
+        message = (
+            "is empty, so every call is forbidden; write the agents that may call and be called, "
+            'such as ["main", "helper"], or ["*"] for all'
+        )
+        report.warning("tools.agentToAgent.allow", message, "nobody")
+    return section
 
 
 def _is_address(text: str) -> bool:
