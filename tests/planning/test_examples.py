@@ -37,6 +37,10 @@ class Watcher:
         self.told.append(frame.json["result"])
         return self.told[-1]
 
+    async def ended(self) -> bool:
+        """True when the stream ends here."""
+        return await self._frames.next() is None
+
     async def until(self, op: str) -> None:
         """Read on to an operation."""
         while (await self.next()).get("change", {}).get("op") != op:

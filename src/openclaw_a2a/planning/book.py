@@ -2,7 +2,7 @@
 
 import asyncio
 import weakref
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from datetime import datetime
 
 import msgspec
@@ -94,6 +94,11 @@ class ObjectiveBook:
             raise not_found("plan", plan_id)
         return await self.find(objective_id)
 
+    async def claim_plan(self, plan_id: PlanId, objective_id: ObjectiveId) -> bool:
+        """Have the id of a plan that is to be; False when another objective has it."""
+        await self._fill_shelf()
+        return self._plans.setdefault(plan_id, objective_id) == objective_id
+
     async def all(self) -> list[Shelved]:
         """Every objective without its plans, the newest first."""
         shelf = await self._fill_shelf()
@@ -120,7 +125,8 @@ class ObjectiveBook:
             for line in stored.lines:
                 if line.sequence > after:
                     after = line.sequence
-                    yield decode_line(line.body)
+                    if (operation := _operation(line.body)) is not None:
+                        yield msgspec.structs.replace(operation, seq=after)
             await news.wait()
 
     # ---------------------------------------------------------------- changing
@@ -158,9 +164,15 @@ class ObjectiveBook:
                 self._open.pop(objective_id, None)  # another process changed it: look again
         raise StoreUnavailable(f"objective {objective_id} is changed by others all the time")
 
-    async def delete(self, objective_id: ObjectiveId) -> None:
-        """Forget an objective."""
+    async def delete(
+        self, objective_id: ObjectiveId, check: Callable[[ObjectiveState], Awaitable[None]]
+    ) -> None:
+        """Forget an objective, unless `check` raises about its newest state.
+
+        Raises: PlanItemNotFound, whatever `check` raises.
+        """
         async with self._alone(objective_id):
+            await check(await self.find(objective_id))
             await self._store.drop_log(KIND, objective_id)
             self._forget(objective_id)
 
@@ -170,7 +182,7 @@ class ObjectiveBook:
         if replayed.state is None:
             raise not_found("objective", "in these lines")
         state = replayed.state
-        readable = [line for line in lines if _is_readable(line)]
+        readable = [line for line in lines if _operation(line) is not None]
         numbered = [_renumbered(line, number) for number, line in enumerate(readable, 1)]
         is_kept = await self._store.append_log(
             KIND, state.id, numbered, after=0, closes=state.is_archived
@@ -271,12 +283,12 @@ def _replayed(stored: StoredLog) -> ObjectiveState | None:
     return msgspec.structs.replace(state, seq=stored.lines[-1].sequence)
 
 
-def _is_readable(line: bytes) -> bool:
+def _operation(line: bytes) -> Operation | None:
+    """The operation in a line; None when it cannot be read."""
     try:
-        decode_line(line)
+        return decode_line(line)
     except GatewayError:
-        return False
-    return True
+        return None
 
 
 def _renumbered(line: bytes, number: int) -> bytes:

@@ -1,6 +1,5 @@
 """The methods of objectives and plans: who may, what changes, and what is shown."""
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from typing import Any, cast
@@ -10,7 +9,6 @@ import structlog
 
 from openclaw_a2a.model.delivery import Delivery
 from openclaw_a2a.model.errors import (
-    GatewayError,
     InvalidParams,
     LeaseLost,
     PlanItemNotFound,
@@ -19,6 +17,7 @@ from openclaw_a2a.model.errors import (
 )
 from openclaw_a2a.model.ids import Json, JsonObject, TaskId
 from openclaw_a2a.model.message import Message
+from openclaw_a2a.model.states import is_terminal
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.planning import params as asked
 from openclaw_a2a.planning.book import ObjectiveBook
@@ -34,11 +33,11 @@ from openclaw_a2a.planning.mirror import Followed
 from openclaw_a2a.planning.objects import Objective, ObjectiveId, ObjectiveStatus, PlanId
 from openclaw_a2a.planning.plan_changes import add_tasks, create_plan, update_plan
 from openclaw_a2a.planning.progress import progress
+from openclaw_a2a.planning.rollup import running_tasks
 from openclaw_a2a.planning.run_changes import PAUSED, RUNNING, set_objective, set_plan
 from openclaw_a2a.planning.runner import Runner
 from openclaw_a2a.planning.said import with_words
 from openclaw_a2a.planning.state import ObjectiveState, not_found
-from openclaw_a2a.runtime.cancel import cancel
 from openclaw_a2a.runtime.engine import Engine
 from openclaw_a2a.runtime.turn import AccountRules
 
@@ -174,26 +173,24 @@ class Planning:
         return {"objective": _shown(change.state)}
 
     async def _delete(self, params: asked.DeleteObjective, scope: Scope) -> JsonObject:
-        state = await self._own(params.id, scope)
-        if check_delete(state, params):  # nothing more is to begin while it is stopped
-            await self._book.change(
-                params.id, lambda known, occasion: set_objective(known, PAUSED, occasion)
-            )
-
-        async def check(known: ObjectiveState) -> None:
-            left = [one for one in running_tasks(known) if await self._is_running(one)]
-            check_delete(known, asked.DeleteObjective(params.id, cancel=not left))
-
-        for is_last in (False, True):  # what was just about to begin is stopped then
-            await self._runner.end(await self._own(params.id, scope))
-            with suppress() if is_last or not params.cancel else suppress(StatusChangeNotAllowed):
-                await self._book.delete(params.id, check)
-                break
+        if check_delete(await self._own(params.id, scope), params):
+            with suppress(StatusChangeNotAllowed):  # nothing begins in what is over, anyway
+                await self._book.change(
+                    params.id, lambda state, occasion: set_objective(state, PAUSED, occasion)
+                )
+            # What was just about to begin is found the second time.
+            for _ in range(2):
+                await self._runner.end(await self._own(params.id, scope))
+        await self._book.delete(params.id, self._check_stopped)
         return {"deleted": True}
 
-    async def _is_running(self, task_id: TaskId) -> bool:
-        stored = await self._engine.store.read_task(None, task_id)
-        return stored is not None and not is_terminal(stored.head.state)
+    async def _check_stopped(self, state: ObjectiveState) -> None:
+        """Make sure that no task of an objective runs. Raises: StatusChangeNotAllowed."""
+        for task_id in running_tasks(state):
+            stored = await self._engine.store.read_task(None, task_id)
+            if stored is not None and not is_terminal(stored.head.state):
+                check_delete(state, asked.DeleteObjective(state.id))
+        await self._runner.end(state)
 
     # ---------------------------------------------------------------- plans
 
@@ -213,7 +210,9 @@ class Planning:
         update_plan(state, params, self._book.occasion)  # what is wrong is told before any effect
         for edit in params.tasks or ():
             if edit.a2a_task_id is not None:
-                await self._follow_task(edit.a2a_task_id, scope, Followed(state.id, edit.id))
+                attempt = state.attempts.get(edit.id, 0) + 1
+                followed = Followed(state.id, edit.id, attempt, is_own=False)
+                await self._follow_task(edit.a2a_task_id, scope, followed)
         change = await self._book.change(
             state.id, lambda known, occasion: update_plan(known, params, occasion)
         )
@@ -250,15 +249,6 @@ class Planning:
         await self._own(objective_id, scope)
         await self.act(objective_id, verb)
         return {"objective": _shown(await self._book.find(objective_id))}
-
-    async def _stop(self, task_ids: tuple[TaskId, ...], scope: Scope) -> None:
-        """Have tasks canceled, all at once; one that refuses is told by its own state."""
-
-        async def stop(task_id: TaskId) -> None:
-            with suppress(GatewayError):
-                await cancel(self._engine, scope, task_id)
-
-        await asyncio.gather(*[stop(task_id) for task_id in task_ids])
 
     async def _own(self, objective_id: ObjectiveId, scope: Scope) -> ObjectiveState:
         state = await self._book.find(objective_id)
@@ -300,8 +290,7 @@ class Planning:
             change = await self._book.change(
                 name, lambda state, occasion: update_objective(state, wanted, occasion)
             )
-            if change.state.owner is not None:
-                await self._stop(change.to_cancel, change.state.owner)
+            await self._runner.end(change.state)
         elif action in _RUNS:
             mode = _RUNS[action]
             await self._book.change(

@@ -7,7 +7,12 @@ from typing import cast
 import msgspec
 
 from openclaw_a2a.model.delivery import Delivery
-from openclaw_a2a.model.errors import InvalidParams, PlanItemNotFound, Problem
+from openclaw_a2a.model.errors import (
+    InvalidParams,
+    PlanItemNotFound,
+    Problem,
+    StatusChangeNotAllowed,
+)
 from openclaw_a2a.model.ids import ContextId, Json, JsonObject, TaskId
 from openclaw_a2a.model.message import Message
 from openclaw_a2a.model.turn import Scope
@@ -28,6 +33,7 @@ from openclaw_a2a.planning.params import AddTasks, CreateObjective, CreatePlan, 
 from openclaw_a2a.planning.plan_changes import add_tasks, create_plan
 from openclaw_a2a.planning.state import ObjectiveState, not_found
 from openclaw_a2a.planning.steps import (
+    MESSAGE_KEY,
     OBJECTIVE_KEY,
     objective_session,
     step_session,
@@ -140,7 +146,12 @@ class Messages:
             return known
         params = read_as(CreateObjective, _wanted(given, message), method=_METHOD)
         change = create_objective(params, self._book.occasion, objective_id=name, owner=scope)
-        return await self._book.create(change)
+        try:
+            return await self._book.create(change)
+        except StatusChangeNotAllowed:  # another message came first
+            if (known := await self._known(name, scope)) is None:
+                raise
+            return known
 
     async def _in_plan(
         self, message: Message, state: ObjectiveState, scope: Scope, rules: AccountRules
@@ -148,7 +159,10 @@ class Messages:
         given = _object(PLAN, (message.metadata or {})[PLAN])
         digest = _digest(message, scope)
         plan_id = await self._plan(given, message, state, PlanId(PLAN_PREFIX + digest))
-        entry = {"name": _title(message)}
+        name, text = _title(message), usable_text(message)
+        entry: JsonObject = {"name": name, "metadata": {MESSAGE_KEY: message.message_id}}
+        if text not in ("", name):
+            entry["description"] = text
         params = read_as(AddTasks, {"id": plan_id, "tasks": [entry]}, method=_METHOD)
         task_id = PlanTaskId(TASK_PREFIX + digest)
 
@@ -161,7 +175,7 @@ class Messages:
         change = await self._book.change(state.id, add)
         task = change.state.task(task_id)
         inside = FromInside(step_session(rules.agent_id, task), metadata=task_keys(task))
-        follow = self._mirror.follow(Followed(state.id, task.id))
+        follow = self._mirror.follow(Followed(state.id, task.id, attempt=1))
         return Taken(message, inside, follow)
 
     async def _plan(
@@ -171,17 +185,21 @@ class Messages:
         for one in (named, own):
             if isinstance(one, str) and one in state.plans:
                 return PlanId(one)
-        is_free = isinstance(named, str) and named.startswith("plan-") and is_own_id(named)
         params = read_as(
             CreatePlan, {**_wanted(given, message), "objectiveId": state.id}, method=_METHOD
         )
-        change = await self._book.change(
-            state.id,
-            lambda known, occasion: create_plan(
-                known, params, occasion, plan_id=PlanId(str(named)) if is_free else own
-            ),
-        )
-        return list(change.state.plans)[-1]
+        is_good = isinstance(named, str) and named.startswith("plan-") and is_own_id(named)
+        plan_id = own
+        if is_good and await self._book.claim_plan(PlanId(str(named)), state.id):
+            plan_id = PlanId(str(named))
+
+        def create(known: ObjectiveState, occasion: Occasion) -> Change:
+            if plan_id in known.plans:
+                return Change(known)  # another message came first
+            return create_plan(known, params, occasion, plan_id=plan_id)
+
+        await self._book.change(state.id, create)
+        return plan_id
 
 
 def _answering(message: Message, state: ObjectiveState, named: Json) -> Taken:

@@ -1,14 +1,15 @@
 """Takes the states of A2A tasks over into the plan tasks they do, by way of the outbox."""
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import msgspec
 
 from openclaw_a2a.model.delivery import Delivery, delivery_id
-from openclaw_a2a.model.errors import PlanItemNotFound, StatusChangeNotAllowed
+from openclaw_a2a.model.errors import GatewayError, PlanItemNotFound, StatusChangeNotAllowed
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.states import is_terminal
-from openclaw_a2a.model.task import TaskState
+from openclaw_a2a.model.stored import TaskHead
 from openclaw_a2a.planning.book import ObjectiveBook
 from openclaw_a2a.planning.draft import Change, Occasion
 from openclaw_a2a.planning.objects import ObjectiveId, PlanTaskId
@@ -16,6 +17,7 @@ from openclaw_a2a.planning.rollup import link_task, report_task
 from openclaw_a2a.planning.state import ObjectiveState
 from openclaw_a2a.planning.steps import RunRules, retries_of
 from openclaw_a2a.ports import Brought, Missed
+from openclaw_a2a.runtime.cancel import cancel
 from openclaw_a2a.runtime.engine import Engine
 
 KIND = "plan"
@@ -27,6 +29,10 @@ class Followed(msgspec.Struct, frozen=True):
 
     objective: ObjectiveId
     task: PlanTaskId | None = None
+    attempt: int = 1
+    """Which of the tasks it is that do the plan task, one after the other."""
+    is_own: bool = True
+    """False when somebody made the task for himself, and told the plan of it later."""
 
 
 _decoder = msgspec.json.Decoder(Followed)
@@ -72,9 +78,12 @@ class Mirror:
         followed, head = _decoder.decode(delivery.body), stored.head
         try:
             if followed.task is not None:
-                await self._report(followed.objective, followed.task, head.id, head.state)
-        except (PlanItemNotFound, StatusChangeNotAllowed):
-            return Brought(head.sequence, is_over=True)  # it was deleted, or is over
+                await self._report(followed, followed.task, head)
+        except (PlanItemNotFound, StatusChangeNotAllowed):  # it was deleted, or is over
+            if followed.is_own:
+                with suppress(GatewayError):
+                    await cancel(self._engine, head.scope, head.id)
+            return Brought(head.sequence, is_over=True)
         self._wake(followed.objective)
         return Brought(
             head.sequence,
@@ -82,20 +91,20 @@ class Mirror:
             is_over=is_terminal(head.state),
         )
 
-    async def _report(
-        self, objective_id: ObjectiveId, step: PlanTaskId, task_id: TaskId, now_in: TaskState
-    ) -> None:
-        state = await self._book.find(objective_id)
-        if state.task(step).a2a_task_id is None:
-            # The gateway died after the task began, and before that was written down.
-            await self._book.change(
-                objective_id,
-                lambda known, occasion: link_task(known, step, task_id, occasion=occasion),
-            )
-
+    async def _report(self, followed: Followed, step: PlanTaskId, head: TaskHead) -> None:
         def report(known: ObjectiveState, occasion: Occasion) -> Change:
-            tries = known.attempts.get(step, 0)
-            will_retry = tries <= retries_of(known.task(step), self._rules)
-            return report_task(known, task_id, now_in, occasion=occasion, will_retry=will_retry)
+            linked = Change(known)
+            if known.attempts.get(step, 0) < followed.attempt:
+                # The gateway died after the task began, and before that was written down.
+                linked = link_task(known, step, head.id, occasion=occasion)
+            tries = linked.state.attempts.get(step, 0)
+            told = report_task(
+                linked.state,
+                head.id,
+                head.state,
+                occasion=occasion,
+                will_retry=tries <= retries_of(known.task(step), self._rules),
+            )
+            return Change(told.state, (*linked.operations, *told.operations))
 
-        await self._book.change(objective_id, report)
+        await self._book.change(followed.objective, report)

@@ -1,11 +1,17 @@
 """Has an agent turn an objective into plans; what it answers is checked before it counts."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import cast
 
 import structlog
 
-from openclaw_a2a.model.errors import CallerError, GatewayError, InvalidParams
+from openclaw_a2a.model.errors import (
+    CallerError,
+    GatewayError,
+    InvalidParams,
+    StatusChangeNotAllowed,
+)
 from openclaw_a2a.model.ids import (
     LOCAL_PEER,
     AgentId,
@@ -13,6 +19,7 @@ from openclaw_a2a.model.ids import (
     Json,
     JsonObject,
     MessageId,
+    TaskId,
 )
 from openclaw_a2a.model.message import Message, Part, Role
 from openclaw_a2a.model.states import is_terminal
@@ -38,7 +45,11 @@ from openclaw_a2a.runtime.words import last_words, status_words
 log = structlog.get_logger(__name__)
 
 REASON_KEY = "opt/v1/blockedReason"
+TRIES_KEY = "opt/v1/plannerTries"
+"""How many answers could not be used before; who runs the objective again has it asked anew."""
 _TRIES = 2
+_MOST_TRIES = 10_000
+_ENDED = frozenset({ObjectiveStatus.COMPLETED, ObjectiveStatus.CANCELED, ObjectiveStatus.FAILED})
 _HOW = """Make plans for this objective. Answer with one JSON object and nothing else:
 {"plans": [{"name": "...", "description": "...", "dependencies": [0],
   "tasks": [{"name": "...", "description": "...", "dependencies": ["task-0"],
@@ -64,27 +75,38 @@ class Planner:
 
     async def advance(
         self, state: ObjectiveState, agent_id: AgentId, account: AccountRules
-    ) -> None:
-        """Ask, look at the answer, or give up: whatever comes next."""
+    ) -> bool:
+        """Ask, look at the answer, or give up: whatever comes next. False: try that later."""
+        if state.is_held or state.objective.status in _ENDED:
+            return True
         scope = state.owner or Scope(LOCAL_PEER, account.account)
         problem = ""
-        for attempt in range(1, _TRIES + 1):
-            name = MessageId(f"{state.id}.plans.{attempt}")
+        for name in _names(state):
             known = await self._engine.store.read_known(scope, name)
             if known is None:
-                await self._ask(state, _question(state, name, problem), scope, agent_id)
-                return
+                return await self._ask(state, _question(state, name, problem), scope, agent_id)
             stored = await self._engine.store.read_task(scope, known.task_id)
             if stored is not None and not is_terminal(stored.head.state):
-                return
-            problem = await self._take(state, stored)
+                return True
+            try:
+                problem = await self._take(state, stored)
+            except StatusChangeNotAllowed:
+                return True  # it was stopped meanwhile
             if not problem:
-                return
+                return True
         await self._give_up(state, problem)
+        return True
+
+    async def working(self, state: ObjectiveState, scope: Scope) -> list[TaskId]:
+        """The tasks that make plans for an objective right now."""
+        if state.plans or state.id not in state.runs:
+            return []
+        found = [await self._engine.store.read_known(scope, name) for name in _names(state)]
+        return [known.task_id for known in found if known is not None]
 
     async def _ask(
         self, state: ObjectiveState, message: Message, scope: Scope, agent_id: AgentId
-    ) -> None:
+    ) -> bool:
         session = objective_session(agent_id, state.id)
         send = Send(
             scope=scope,
@@ -97,9 +119,14 @@ class Planner:
             await submit(self._engine, send, AccountRules(scope.account, agent_id))
         except GatewayError as error:
             log.warning("plans-not-asked-for", objective_id=state.id, reason=error.message)
+            return False
+        return True
 
     async def _take(self, state: ObjectiveState, stored: StoredTask | None) -> str:
-        """Add the plans of an answer; why that is not possible, or nothing."""
+        """Add the plans of an answer; why that is not possible, or nothing.
+
+        Raises: StatusChangeNotAllowed (nothing is planned any more).
+        """
         try:
             plans = read_plans(_said(stored))
             await self._book.change(
@@ -107,22 +134,27 @@ class Planner:
             )
         except BadPlans as error:
             return str(error)
+        except StatusChangeNotAllowed:
+            raise
         except CallerError as error:
             return error.message
         return ""
 
     async def _give_up(self, state: ObjectiveState, reason: str) -> None:
         def block(known: ObjectiveState, occasion: Occasion) -> Change:
-            metadata = {**known.objective.metadata, REASON_KEY: reason}
+            tries = _tries_before(known) + _TRIES
+            metadata = {**known.objective.metadata, REASON_KEY: reason, TRIES_KEY: tries}
             steps: list[Change] = []
-            for status in (ObjectiveStatus.PLANNING, ObjectiveStatus.BLOCKED):
+            is_new = known.objective.status is ObjectiveStatus.SUBMITTED
+            way = (ObjectiveStatus.PLANNING, ObjectiveStatus.BLOCKED)
+            for status in way if is_new else way[1:]:
                 now = steps[-1].state if steps else known
                 wanted = UpdateObjective(known.id, status=status, metadata=metadata)
                 steps.append(update_objective(now, wanted, occasion))
             return _joined(steps)
 
-        if state.objective.status is not ObjectiveStatus.BLOCKED:
-            log.warning("objective-not-planned", objective_id=state.id, reason=reason)
+        log.warning("objective-not-planned", objective_id=state.id, reason=reason)
+        with suppress(StatusChangeNotAllowed):  # it was ended meanwhile
             await self._book.change(state.id, block)
 
 
@@ -144,6 +176,15 @@ def known_plans(state: ObjectiveState, plans: Sequence[JsonObject], occasion: Oc
         )
         steps.append(create_plan(steps[-1].state if steps else state, params, occasion))
         made.append(list(steps[-1].state.plans)[-1])
+    if REASON_KEY in state.objective.metadata:
+        kept = {
+            key: one
+            for key, one in state.objective.metadata.items()
+            if key not in (REASON_KEY, TRIES_KEY)
+        }
+        steps.append(
+            update_objective(steps[-1].state, UpdateObjective(state.id, metadata=kept), occasion)
+        )
     return _joined(steps)
 
 
@@ -170,6 +211,17 @@ def _plan_ids(numbers: Json, made: list[PlanId]) -> list[PlanId]:
             )
         found.append(made[number])
     return found
+
+
+def _tries_before(state: ObjectiveState) -> int:
+    tries: Json = state.objective.metadata.get(TRIES_KEY)
+    return tries if isinstance(tries, int) and 0 < tries < _MOST_TRIES else 0
+
+
+def _names(state: ObjectiveState) -> list[MessageId]:
+    """The ids of the messages that ask for plans, one after the other."""
+    before = _tries_before(state)
+    return [MessageId(f"{state.id}.plans.{before + one}") for one in range(1, _TRIES + 1)]
 
 
 def _joined(steps: Sequence[Change]) -> Change:

@@ -14,6 +14,8 @@ OBJECTIVE_KEY = "opt/v1/objectiveId"
 PLAN_KEY = "opt/v1/planId"
 INDEX_KEY = "opt/v1/taskIndex"
 DEPENDENCIES_KEY = "opt/v1/dependencies"
+MESSAGE_KEY = "opt/v1/messageId"
+"""In the metadata of a step: the message that it was made for, and that begins it."""
 TARGET = "target:"
 """How the id of an agent begins that is a remote one."""
 
@@ -68,6 +70,11 @@ def retries_of(task: PlanTask, rules: RunRules) -> int:
     return min(max(given, 0), _MOST_RETRIES)
 
 
+def is_begun_by_message(state: ObjectiveState, task: PlanTask) -> bool:
+    """True when a step waits for the message that it was made for, which is on its way."""
+    return MESSAGE_KEY in task.metadata and not state.attempts.get(task.id)
+
+
 def due_at(state: ObjectiveState, task: PlanTask, rules: RunRules) -> datetime | None:
     """When a step that failed before may be tried again; None when it need not wait."""
     attempts = state.attempts.get(task.id, 0)
@@ -101,7 +108,9 @@ def step_message(
 
 
 def _words(state: ObjectiveState, task: PlanTask, results: list[tuple[str, str]]) -> str:
-    parts = [task.name if task.description is None else f"{task.name}\n\n{task.description}"]
+    is_message = MESSAGE_KEY in task.metadata
+    name = "" if is_message and task.description else task.name
+    parts = ["\n\n".join(filter(None, (name, task.description)))]
     objective = state.objective
     about = f"This is a step of: {objective.name}"
     parts.append(about if objective.description is None else f"{about}\n{objective.description}")
