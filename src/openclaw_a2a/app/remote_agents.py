@@ -107,9 +107,12 @@ class RemoteAgents:
         on_update: OnUpdate | None = None,
         *,
         said_with: JsonObject | None = None,
+        by_extension: Mapping[str, JsonObject] | None = None,
     ) -> JsonObject:
         """Do what a request of the tool `remote_agent` asks; its envelope. Raises nothing."""
-        return await self._opened.tool.execute(request, on_update, said_with=said_with)
+        return await self._opened.tool.execute(
+            request, on_update, said_with=said_with, by_extension=by_extension
+        )
 
     async def follow(self, request: JsonObject, on_update: OnUpdate) -> JsonObject:
         """As `execute` for a send or a watch, with updates from all agents that give any.

@@ -11,11 +11,14 @@ from openclaw_a2a.app.remote_results import RemoteResult, continuation_of_failur
 from openclaw_a2a.app.target_stop import CANCELED, Executes, end_task, is_answered
 from openclaw_a2a.app.target_telling import Telling
 from openclaw_a2a.calls.chain import chain_metadata
+from openclaw_a2a.inbound.opt_desk import URIS
 from openclaw_a2a.model.errors import AgentError, AgentFailed, AgentUnavailable
 from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.model.message import Message
 from openclaw_a2a.model.reply import AgentEvent, InputRequired, Reply, Stopped
 from openclaw_a2a.model.turn import Turn
 from openclaw_a2a.outbound.progress import PAUSED
+from openclaw_a2a.planning.steps import TASK_KEYS
 from openclaw_a2a.ports import Clock, KeptRecord, Store
 
 KIND = "target-run"
@@ -204,7 +207,10 @@ class RemoteRun:
         chain = () if provenance is None else provenance.chain
         said_with = chain_metadata(chain, self._road.host_id)
         return await self._road.remote.execute(
-            request, self._updates.put_nowait, said_with=said_with
+            request,
+            self._updates.put_nowait,
+            said_with=said_with,
+            by_extension=_step_metadata(self._turn.message),
         )
 
     def _ask_again(self, action: str = "status") -> None:
@@ -332,3 +338,9 @@ def _was_not_sent(result: RemoteResult) -> bool:
     """True when the peer took nothing because it cannot stream."""
     is_refused = result.details.get("rpcCode") in _CANNOT_STREAM
     return is_refused and not {"task_id", "partial_event_count"} & result.details.keys()
+
+
+def _step_metadata(message: Message) -> dict[str, JsonObject]:
+    """What a step of a plan says of itself, to those who know about plans."""
+    keys = {key: value for key, value in (message.metadata or {}).items() if key in TASK_KEYS}
+    return dict.fromkeys(sorted(URIS), keys) if keys else {}

@@ -1,6 +1,6 @@
 """Ending a task at a remote agent: it has ended when the remote agent says so."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
 import anyio
@@ -24,6 +24,7 @@ class Executes(Protocol):
         on_update: Callable[[JsonObject], None] | None = None,
         *,
         said_with: JsonObject | None = None,
+        by_extension: Mapping[str, JsonObject] | None = None,
     ) -> JsonObject:
         """Do what a request asks; the envelope of its result."""
         ...

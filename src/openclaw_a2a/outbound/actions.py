@@ -13,7 +13,7 @@ from openclaw_a2a.outbound.catalog import Catalog
 from openclaw_a2a.outbound.config import OutboundConfig
 from openclaw_a2a.outbound.failure import Code, RemoteFailure
 from openclaw_a2a.outbound.handles import Handles
-from openclaw_a2a.outbound.outgoing import headers, send_request, service_parameters
+from openclaw_a2a.outbound.outgoing import extended, headers, send_request, service_parameters
 from openclaw_a2a.outbound.peer import Peer
 from openclaw_a2a.outbound.peer_errors import (
     UNSUPPORTED_OPERATION,
@@ -140,11 +140,13 @@ class _Call:
             self._tell(await self._send_plain(is_required))
             return self._streamed()
         outgoing = self._outgoing()
-        return await self._follow(lambda peer: peer.stream(outgoing, self._headers))
+        return await self._follow(lambda peer: peer.stream(*self._said_to(peer, outgoing)))
 
     async def _send_plain(self, is_required: bool) -> JsonObject:
         outgoing = self._outgoing()
-        answer = await self._ask(is_unreachable, lambda peer: peer.send(outgoing, self._headers))
+        answer = await self._ask(
+            is_unreachable, lambda peer: peer.send(*self._said_to(peer, outgoing))
+        )
         if is_required and answer["kind"] == "message":
             details: JsonObject = {"response_kind": "message"}
             if answer.get("messageId"):
@@ -311,6 +313,9 @@ class _Call:
             task_id=self._subject.task_id,
             context_id=self._subject.context_id,
         )
+
+    def _said_to(self, peer: Peer, outgoing: JsonObject) -> tuple[JsonObject, dict[str, str]]:
+        return extended(self._request, outgoing, self._headers, peer.card.extensions)
 
     def _task_id(self) -> str:
         task_id = self._subject.task_id

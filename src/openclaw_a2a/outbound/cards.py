@@ -74,6 +74,12 @@ class PeerCard(msgspec.Struct, frozen=True):
         """Whether the peer streams; None when its card does not say."""
         return self.capabilities.get("streaming")
 
+    @property
+    def extensions(self) -> frozenset[str]:
+        """The URIs of the extensions that the peer declares."""
+        declared: list[JsonObject] = self.capabilities.get("extensions", [])
+        return frozenset(uri for one in declared if (uri := _text(one.get("uri"))) is not None)
+
     def summary(self) -> JsonObject:
         """The `peer_card` of a catalog entry."""
         shown: JsonObject = {

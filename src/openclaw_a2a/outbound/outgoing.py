@@ -11,6 +11,11 @@ from openclaw_a2a.outbound.variables import has_variables, substitute
 MESSAGE_METADATA = "message_metadata"
 """What the gateway itself says with a message; no caller can give it."""
 
+EXTENSION_METADATA = "extension_metadata"
+"""By the URI of an extension, what it says only to peers that declare it."""
+
+_EXTENSIONS_HEADER = "a2a-extensions"
+
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
 _BASE64 = re.compile(r"[A-Za-z0-9+/_\s-]*=?=?\s*")
@@ -56,6 +61,22 @@ def send_request(
     outgoing: JsonObject = {"message": message, "configuration": configuration}
     _put(outgoing, "metadata", request.get("metadata"))
     return outgoing
+
+
+def extended(
+    request: JsonObject, outgoing: JsonObject, headers: dict[str, str], declared: frozenset[str]
+) -> tuple[JsonObject, dict[str, str]]:
+    """A send and its headers, with what is said to a peer that declares these extensions."""
+    said: dict[str, JsonObject] = request.get(EXTENSION_METADATA, {})
+    uris = [uri for uri in said if uri in declared]
+    if not uris:
+        return outgoing, headers
+    message: JsonObject = {**outgoing["message"]}
+    for uri in uris:
+        message["metadata"] = {**message.get("metadata", {}), **said[uri]}
+    named = [uri.strip() for uri in headers.get(_EXTENSIONS_HEADER, "").split(",")]
+    activated = ", ".join(dict.fromkeys([*filter(None, named), *uris]))
+    return {**outgoing, "message": message}, {**headers, _EXTENSIONS_HEADER: activated}
 
 
 def service_parameters(configured: Mapping[str, str], request: JsonObject) -> dict[str, str]:

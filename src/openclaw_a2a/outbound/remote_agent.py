@@ -15,7 +15,7 @@ from openclaw_a2a.outbound.config import OutboundConfig, TargetConfig
 from openclaw_a2a.outbound.failure import Code, RemoteFailure
 from openclaw_a2a.outbound.handles import ForgetfulKeeper, HandleKeeper, Handles
 from openclaw_a2a.outbound.network import Network
-from openclaw_a2a.outbound.outgoing import MESSAGE_METADATA, headers
+from openclaw_a2a.outbound.outgoing import EXTENSION_METADATA, MESSAGE_METADATA, headers
 from openclaw_a2a.outbound.redact import hide, secrets_of
 from openclaw_a2a.outbound.resolve import Resolver, check_supported
 from openclaw_a2a.outbound.targets import Target, TargetBook
@@ -106,14 +106,18 @@ class RemoteAgent:
         on_update: Callable[[JsonObject], None] | None = None,
         *,
         said_with: JsonObject | None = None,
+        by_extension: Mapping[str, JsonObject] | None = None,
     ) -> JsonObject:
         """Do what a request asks; the envelope of its result. Updates come meanwhile.
 
-        `said_with` goes along with a message that is sent, as its metadata.
+        `said_with` goes along with a message that is sent, as its metadata; `by_extension`, by
+        the URI of an extension, only to peers that declare it, which is activated then.
         """
         action = action_of(request)
         try:
-            envelope = await self._checked(request, on_update, said_with or {})
+            envelope = await self._checked(
+                request, on_update, {MESSAGE_METADATA: said_with, EXTENSION_METADATA: by_extension}
+            )
             await self._keeper.settle()
         except RemoteFailure as failure:
             _log(_event_name(request), action, failure)
@@ -134,7 +138,7 @@ class RemoteAgent:
         self,
         request: Json,
         on_update: Callable[[JsonObject], None] | None,
-        said_with: JsonObject,
+        said: JsonObject,
     ) -> JsonObject:
         await self.open()
         try:
@@ -142,9 +146,8 @@ class RemoteAgent:
         except RemoteFailure as failure:
             _log("a2a.remote_agent.validation_error", action_of(request), failure)
             return _failed(action_of(request), failure)
-        if said_with:
-            checked = {**checked, MESSAGE_METADATA: said_with}
-        return await self._perform(checked, on_update)
+        added = {name: value for name, value in said.items() if value}
+        return await self._perform({**checked, **added}, on_update)
 
     async def _load(self) -> None:
         try:

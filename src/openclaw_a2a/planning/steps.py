@@ -14,6 +14,8 @@ OBJECTIVE_KEY = "opt/v1/objectiveId"
 PLAN_KEY = "opt/v1/planId"
 INDEX_KEY = "opt/v1/taskIndex"
 DEPENDENCIES_KEY = "opt/v1/dependencies"
+TASK_KEYS = frozenset({OBJECTIVE_KEY, PLAN_KEY, INDEX_KEY, DEPENDENCIES_KEY})
+"""What says of a task, and to remote agents of a message, which step it does."""
 MESSAGE_KEY = "opt/v1/messageId"
 """In the metadata of a step: the message that it was made for, and that begins it."""
 TARGET = "target:"

@@ -1,0 +1,204 @@
+"""Steps that remote agents do: another gateway of ours, which knows about plans or does not."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.conformance.conftest import make_gateway
+from tests.tools.served import free_socket, serve_app
+
+from openclaw_a2a.inbound.opt_desk import URI
+
+from .workshop import Worker, Workshop, asks, first_line
+
+Json = Any
+KEYS = ("opt/v1/objectiveId", "opt/v1/planId", "opt/v1/taskIndex")
+
+
+class Peer:
+    """Another gateway on a port of its own, and what it was asked."""
+
+    def __init__(self, url: str, worker: Worker) -> None:
+        self.url = url
+        self.worker = worker
+        self.activated: list[str | None] = []
+        """What each request named as extensions."""
+
+    @property
+    def metadata(self) -> list[Json]:
+        """What came along with each message."""
+        return [turn.message.metadata for turn in self.worker.turns]
+
+
+@asynccontextmanager
+async def peer_in(folder: Path, settings: Json) -> AsyncGenerator[Peer]:
+    """A gateway with one agent, on a socket of its own."""
+    listener, url = free_socket()
+    worker = Worker()
+    port = listener.getsockname()[1]
+    gateway = make_gateway(
+        worker,
+        data=folder,
+        account={"agentStyle": "task-generating"},
+        settings={"server.port": port, **settings},
+    )
+    peer = Peer(url, worker)
+
+    async def app(scope: Json, receive: Json, send: Json) -> None:
+        if scope["type"] == "http" and scope["method"] == "POST":
+            found = [value for name, value in scope["headers"] if name == b"a2a-extensions"]
+            peer.activated.append(found[0].decode() if found else None)
+        await gateway.asgi(scope, receive, send)
+
+    async with gateway, serve_app(app, listener):
+        yield peer
+
+
+def calls(peer: Peer, **outbound: Json) -> Json:
+    """Settings with the peer as target `far`."""
+    targets = [{"alias": "far", "baseUrl": peer.url}]
+    return {"outbound": {"enabled": True, "targets": targets, **outbound}}
+
+
+FAR = {"agent": "target:far"}
+
+
+async def run_two_steps(workshop: Workshop) -> Json:
+    """An objective whose second step waits for the first; both are done far away."""
+    objective_id = await workshop.objective("Move", metadata=FAR)
+    steps = [{"name": "pack"}, {"name": "go", "dependencies": ["task-0"]}]
+    await workshop.plan(objective_id, steps)
+    await workshop.call("objectives/run", id=objective_id)
+    return await workshop.ends(objective_id)
+
+
+async def test_a_peer_that_knows_plans_is_told_which_step_it_does(
+    workshop: Workshop, tmp_path: Path
+) -> None:
+    async with peer_in(tmp_path / "peer", {"opt.enabled": True}) as peer:
+        await workshop.reopen(calls(peer))
+        ended = await run_two_steps(workshop)
+        await workshop.close()
+    plan = ended["plans"][0]
+    assert [first_line(turn) for turn in peer.worker.turns] == ["pack", "go"]
+    assert "did pack" in peer.worker.turns[1].body
+    wanted = [(ended["id"], plan["id"], index) for index in (0, 1)]
+    assert [tuple(said[key] for key in KEYS) for said in peer.metadata] == wanted
+    assert "opt/v1/dependencies" not in peer.metadata[0]
+    assert peer.metadata[1]["opt/v1/dependencies"] == [plan["tasks"][0]["id"]]
+    assert peer.activated == [URI, URI]
+
+
+async def test_a_peer_that_does_not_gets_plain_messages(workshop: Workshop, tmp_path: Path) -> None:
+    async with peer_in(tmp_path / "peer", {"opt.enabled": False}) as peer:
+        await workshop.reopen(calls(peer))
+        await run_two_steps(workshop)
+        await workshop.close()
+    assert [first_line(turn) for turn in peer.worker.turns] == ["pack", "go"]
+    assert not any(key.startswith("opt/") for said in peer.metadata for key in said or {})
+    assert peer.activated == [None, None]
+
+
+async def test_extensions_that_the_operator_names_are_activated_too(
+    workshop: Workshop, tmp_path: Path
+) -> None:
+    defaults = {"serviceParameters": {"A2A-Extensions": "urn:mine"}}
+    async with peer_in(tmp_path / "peer", {"opt.enabled": True}) as peer:
+        await workshop.reopen(calls(peer, defaults=defaults))
+        await run_two_steps(workshop)
+        await workshop.close()
+    assert peer.activated == [f"urn:mine, {URI}"] * 2
+
+
+async def test_a_remote_question_waits_and_its_answer_finishes_the_step(
+    workshop: Workshop, tmp_path: Path
+) -> None:
+    async def work(turn: Any) -> Any:
+        return asks("which house?") if turn.body.startswith("pack") else "packed"
+
+    async with peer_in(tmp_path / "peer", {"opt.enabled": True}) as peer:
+        peer.worker.work = work
+        await workshop.reopen(calls(peer))
+        objective_id = await workshop.objective("Move", metadata=FAR)
+        await workshop.plan(objective_id, [{"name": "pack"}])
+        await workshop.call("objectives/run", id=objective_id)
+        waiting = await workshop.until(objective_id, lambda one: "oldestWaiting" in one["progress"])
+        answer = {
+            "messageId": "answer-1",
+            "role": "ROLE_USER",
+            "parts": [{"text": "the old one"}],
+            "contextId": objective_id,
+            "metadata": {"opt/v1/taskId": waiting["progress"]["oldestWaiting"]["taskId"]},
+        }
+        await workshop.call("SendMessage", message=answer)
+        await workshop.ends(objective_id)
+        await workshop.close()
+    assert [first_line(turn) for turn in peer.worker.turns] == ["pack", "the old one"]
+
+
+async def test_cancelling_stops_the_step_at_the_peer(workshop: Workshop, tmp_path: Path) -> None:
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    async def work(_turn: Any) -> str:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        return "never"
+
+    async with peer_in(tmp_path / "peer", {"opt.enabled": True}) as peer:
+        peer.worker.work = work
+        await workshop.reopen(calls(peer))
+        objective_id = await workshop.objective("Move", metadata=FAR)
+        await workshop.plan(objective_id, [{"name": "pack"}])
+        await workshop.call("objectives/run", id=objective_id)
+        await begun.wait()
+        await workshop.call("objectives/update", id=objective_id, status="canceled")
+        await asyncio.wait_for(ended.wait(), 10)
+        found = await workshop.until(
+            objective_id, lambda one: one["plans"][0]["tasks"][0]["status"] == "canceled"
+        )
+        await workshop.close()
+    assert found["status"] == "canceled"
+
+
+async def test_a_restart_goes_on_with_the_step_that_the_peer_does(
+    workshop: Workshop, tmp_path: Path
+) -> None:
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    async def work(turn: Any) -> str:
+        begun.set()
+        await go.wait()
+        return f"did {first_line(turn)}"
+
+    async with peer_in(tmp_path / "peer", {"opt.enabled": True}) as peer:
+        peer.worker.work = work
+        await workshop.reopen(calls(peer))
+        objective_id = await workshop.objective("Move", metadata=FAR)
+        steps = [{"name": "pack"}, {"name": "go", "dependencies": ["task-0"]}]
+        await workshop.plan(objective_id, steps)
+        await workshop.call("objectives/run", id=objective_id)
+        await begun.wait()
+        await workshop.close()
+        go.set()
+        await workshop.open(calls(peer))
+        await workshop.ends(objective_id)
+        await workshop.close()
+    assert [first_line(turn) for turn in peer.worker.turns] == ["pack", "go"]
+
+
+async def test_a_target_that_nobody_configured_fails_the_step(
+    workshop: Workshop, tmp_path: Path
+) -> None:
+    async with peer_in(tmp_path / "peer", {"opt.enabled": True}) as peer:
+        await workshop.reopen(calls(peer))
+        objective_id = await workshop.objective("Move", metadata={"agent": "target:nowhere"})
+        await workshop.plan(objective_id, [{"name": "pack"}])
+        await workshop.call("objectives/run", id=objective_id)
+        await workshop.ends(objective_id, "failed")
+        await workshop.close()
+    assert peer.worker.turns == []
