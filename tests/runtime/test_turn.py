@@ -92,6 +92,13 @@ def test_metadata_of_the_only_part_is_a_note_too() -> None:
     assert '"lang": "en"' in note
 
 
+def test_what_gateways_tell_each_other_is_no_note() -> None:
+    chain = {"openclaw/v1/chain": ["main"], "openclaw/v1/chainHosts": ["there"]}
+    assert untrusted_notes(message_of(Part.of_text("hello"), metadata=chain)) == ()
+    (note,) = untrusted_notes(message_of(Part.of_text("hello"), metadata={**chain, "trace": "t"}))
+    assert note.endswith('{\n  "trace": "t"\n}')
+
+
 def test_plain_text_needs_no_note() -> None:
     assert untrusted_notes(message_of(Part.of_text("hello"))) == ()
 

@@ -3,13 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import cast
 
+from openclaw_a2a.model.chain import CHAIN_HOSTS_KEY as HOSTS_KEY
+from openclaw_a2a.model.chain import CHAIN_KEY as METADATA_KEY
 from openclaw_a2a.model.ids import AgentId, Json, JsonObject
-
-METADATA_KEY = "openclaw/v1/chain"
-"""Where the chain travels in the metadata of A2A messages: the ids of the agents, first first."""
-
-HOSTS_KEY = "openclaw/v1/chainHosts"
-"""Beside it, on which gateway each of them lives: half the world's agents are called `main`."""
 
 _MOST_KEPT = 64
 _MOST_NAME = 200

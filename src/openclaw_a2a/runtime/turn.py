@@ -5,6 +5,7 @@ from datetime import datetime
 
 import msgspec
 
+from openclaw_a2a.model.chain import BETWEEN_GATEWAYS
 from openclaw_a2a.model.ids import LOCAL_PEER, AccountId, AgentId, ContextId, Json, PeerName
 from openclaw_a2a.model.message import Message
 from openclaw_a2a.model.session import main_session_key, session_key
@@ -98,8 +99,10 @@ def usable_text(message: Message) -> str:
 def untrusted_notes(message: Message) -> tuple[str, ...]:
     """What else the peer sent, each piece labelled so that nobody takes it for instructions."""
     notes: list[str] = []
-    if message.metadata:
-        notes.append(_note("message metadata", message.metadata))
+    told = message.metadata or {}
+    told = {key: value for key, value in told.items() if key not in BETWEEN_GATEWAYS}
+    if told:
+        notes.append(_note("message metadata", told))
     for number, part in enumerate(message.parts, 1):
         if part.data is not msgspec.UNSET:
             notes.append(_note(f"structured data, part {number}", part.data))
