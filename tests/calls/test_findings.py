@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 from anyio.lowlevel import checkpoint
-from tests.conformance.asgi_door import Door
+from tests.conformance.asgi_door import Asked, Door
 
 from openclaw_a2a.model.errors import TaskNotCancelable
 from openclaw_a2a.model.reply import AgentEvent, InputRequired, Note, Reply
@@ -249,3 +249,29 @@ async def test_a_callee_that_waits_for_the_operator_stays_pending(town: Village)
     decided.set()
     [told] = await town.host.next_told(A)
     assert told["output"] == "removed"
+
+
+# -------------------------------------------------------------------- what people see
+
+
+async def test_an_answer_that_is_not_taken_is_shown_with_its_reason(village: Village) -> None:
+    village.host.is_away = True
+    call = await village.call("a", "b")
+    operator = (village.folder / "operator.token").read_text("ascii").strip()
+    assert village.gateway is not None
+    door = Door(village.gateway.asgi, {"authorization": f"Bearer {operator}"})
+    page = Asked("GET", f"/operator/calls/{call['correlationId']}")
+    shown: Json = {}
+    with anyio.fail_after(10):
+        while "delivery" not in shown:
+            shown = (await door.ask(page)).json
+    assert shown["delivery"]["attempts"] >= 1
+    assert shown["delivery"]["reason"] == "the host is away"
+    assert shown["delivery"]["nextAt"].endswith("Z")
+    [delivery] = (await door.ask(Asked("GET", "/operator/deliveries"))).json["deliveries"]
+    assert delivery["to"] == f"{A} (call {call['correlationId'][:8]})"
+    village.host.is_away = False
+    await village.host.next_told(A)
+    with anyio.fail_after(10):
+        while "delivery" in shown:
+            shown = (await door.ask(page)).json

@@ -1,5 +1,6 @@
 """`call` and `calls`: an agent is called, and what became of it is seen."""
 
+import io
 import json
 import os
 import signal
@@ -323,24 +324,80 @@ def test_a_call_that_failed_ends_the_watch_with_a_failure(run) -> None:
     assert "no luck today" in done.out
 
 
+SUNDAY = {
+    "topic": "Sunday",
+    "proposer": {"agent": "a", "skill": "propose"},
+    "critics": [{"agent": "b"}, {"agent": "c"}],
+    "resolver": {"agent": "b", "skill": "resolve"},
+    "input": {},
+}
+
+
 def test_a_debate_is_seen_with_its_rounds_and_conclusion(run, calling: Calling) -> None:
-    asked = {
-        "topic": "Sunday",
-        "proposer": {"agent": "a", "skill": "propose"},
-        "critics": [{"agent": "b"}, {"agent": "c"}],
-        "resolver": {"agent": "b", "skill": "resolve"},
-        "input": {},
-        "wait": False,
-    }
-    debate = calling.tool("debate_call", asked)["correlationId"]
+    debate = calling.tool("debate_call", {**SUNDAY, "wait": False})["correlationId"]
     watched = run("calls", "watch", debate)
     assert watched.code == 0
-    assert any("b · critique" in line for line in watched.out.splitlines())
+    told = watched.out.splitlines()
+    places = [
+        next(number for number, line in enumerate(told) if words in line)
+        for words in ("a · propose", "b · critique", "a · refine", "b · resolve", "resolved:")
+    ]
+    assert places == sorted(places)
+    assert "operator → debate · debate" in watched.out
     shown = run("calls", "show", debate).out
+    assert "operator → debate\n" in shown
+    listed = run("calls", "list", "--agent", "debate", "--json").json["calls"]
+    assert debate in [one["correlationId"] for one in listed]
     for words in ("proposal", "round 1", "refined", "resolution", "0.60 → 0.90 → 0.95"):
         assert words in shown
     assert "resolved:" in shown
     assert "too dear" in shown
+
+
+@pytest.mark.parametrize("is_piped", [False, True])
+def test_a_debate_is_held_and_told(run, monkeypatch, tmp_path, is_piped: bool) -> None:
+    file = tmp_path / "sunday.json"
+    file.write_text(json.dumps({**SUNDAY, "wait": True}), encoding="utf-8")
+    monkeypatch.setattr("sys.stdin", io.StringIO(file.read_text("utf-8")))
+    done = run("debate", "-" if is_piped else str(file))
+    assert done.code == 0
+    assert "a · propose" in done.out
+    assert "resolved:" in done.out
+    assert "too dear" in done.out
+
+
+def test_a_debate_tells_programs_its_result(run, tmp_path) -> None:
+    file = tmp_path / "sunday.json"
+    file.write_text(json.dumps(SUNDAY), encoding="utf-8")
+    result = run("debate", str(file), "--json").json
+    assert (result["status"], result["confidenceHistory"]) == ("resolved", [0.6, 0.9, 0.95])
+    assert result["correlationId"]
+
+
+def test_a_debate_that_came_to_nothing_is_a_failure(run, tmp_path) -> None:
+    file = tmp_path / "sunday.json"
+    broken = {**SUNDAY, "proposer": {"agent": "a", "skill": "fail"}}
+    file.write_text(json.dumps(broken), encoding="utf-8")
+    done = run("debate", str(file))
+    assert done.code == 1
+    assert "no luck today" in done.out
+    assert run("debate", str(file), "--json").code == 1
+
+
+@pytest.mark.parametrize("content", [None, "[]", "{", '{"topic": 1}', "\udcff"])
+def test_a_debate_that_cannot_be_read_is_wrong_usage(run, tmp_path, content: str | None) -> None:
+    file = tmp_path / "sunday.json"
+    if content is not None:
+        file.write_bytes(content.encode("utf-8", "surrogateescape"))
+    done = run("debate", str(file))
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("error ")
+
+
+def test_the_input_of_a_call_has_one_name(run) -> None:
+    page = run("call", "--help").out
+    assert "INPUT_JSON" not in page
+    assert "INPUT " in page
 
 
 def test_all_calls_are_watched_line_by_line_where_nobody_draws(run, calling: Calling) -> None:

@@ -129,6 +129,42 @@ def test_each_state_is_told_with_its_time_after_the_first() -> None:
     assert [line[-2:] for line in lines[1:]] == [["+0.50", "s"], ["+1.00", "s"], ["+1.50", "s"]]
 
 
+def test_times_are_told_in_their_order_and_only_the_first_by_the_clock() -> None:
+    moments = {
+        "accepted": NOON,
+        "running": NOON,
+        "answered": NOON + timedelta(seconds=9),
+        "timedOut": NOON + timedelta(seconds=5.02),
+        "delivered": NOON + timedelta(seconds=5.03),
+        "deadline": NOON + timedelta(seconds=5),
+    }
+    call = shown(times={name: moment.isoformat() for name, moment in moments.items()})
+    first, *others = [line.removeprefix("times").split() for line, _ in time_lines(call)]
+    assert (first[0], len(first[1])) == ("accepted", len("2026-11-15"))
+    assert [" ".join(one) for one in others] == [
+        "running +0.00 s",
+        "deadline +5.00 s",
+        "timed out +5.02 s",
+        "delivered +5.03 s",
+        "answered +9.00 s",
+    ]
+
+
+def test_a_note_is_one_short_line() -> None:
+    note = note_of(shown(status="error", error="Traceback:\n  " + "x" * 200), NOON)
+    assert note.startswith("Traceback: xxx")
+    assert len(note) == 60
+
+
+def test_an_answer_that_is_not_taken_tells_why() -> None:
+    delivery = {"attempts": 3, "reason": "the host is away", "nextAt": "2026-11-15T12:00:30Z"}
+    call = shown(status="completed", confidence=0.9, route="session", delivery=delivery)
+    assert note_of(call, NOON) == "not delivered: the host is away"
+    assert "delivery 3 tries failed: the host is away; next in 30 s" in text(head_lines(call, NOON))
+    given_up = shown(status="completed", delivery={**delivery, "nextAt": None})
+    assert "the host is away; given up" in text(head_lines(given_up, NOON))
+
+
 def test_who_called_whom_and_the_answer_are_told() -> None:
     call = shown(
         mode="critique",
@@ -218,6 +254,13 @@ def test_what_a_debate_came_to_is_told_without_telling_its_rounds_again() -> Non
     assert "picnic" in told
     assert "too dear" in told
     assert "rounds" not in told
+
+
+def test_the_dissent_of_a_debate_is_told_once() -> None:
+    conclusion = {"plan": "picnic", "dissent": "too dear"}
+    result = {"status": "resolved", "conclusion": conclusion, "dissent": "too dear"}
+    debate = shown(status="completed", output=result, parts=[part("a", "propose", 0.5)])
+    assert text(answer_lines(debate)).count("too dear") == 1
 
 
 def test_a_text_is_told_as_it_is_and_anything_else_as_json() -> None:

@@ -1,8 +1,8 @@
 """The tools of calls between agents: every request in, one result out, never an exception."""
 
 import asyncio
-from typing import Protocol
 from contextlib import suppress
+from typing import Protocol
 from uuid import UUID, uuid5
 
 import msgspec
@@ -25,8 +25,17 @@ from openclaw_a2a.calls.request import (
     read_call,
     readable_names,
 )
-from openclaw_a2a.calls.telling import as_answer, details, ids, polled, summed_up, times
-from openclaw_a2a.model.call import Call, Caller, CallId, CallStatus, Route
+from openclaw_a2a.calls.telling import (
+    as_answer,
+    details,
+    ids,
+    in_trouble,
+    polled,
+    summed_up,
+    times,
+)
+from openclaw_a2a.model.call import KIND, Call, Caller, CallId, CallStatus, Route
+from openclaw_a2a.model.delivery import delivery_id
 from openclaw_a2a.model.errors import GatewayError
 from openclaw_a2a.model.ids import AgentId, Json, JsonObject, SessionKey, TaskId
 from openclaw_a2a.model.states import is_terminal
@@ -268,7 +277,7 @@ class Calls:
         shown: JsonObject = {
             **ids(call),
             "caller": call.caller.agent_id,
-            "agent": call.callee,
+            "agent": call.callee_name,
             "skill": call.skill,
             "mode": call.mode,
             "status": call.status.value,
@@ -277,6 +286,7 @@ class Calls:
             "chain": list(call.chain),
             "times": await self._times(call, stored),
             "reason": call.reason,
+            "delivery": await self._trouble(call),
             **(details(outcome_of(stored)) if is_ended else {}),
         }
         parts = [await self.shown(one) for one in self._book if one.parent == call.id]
@@ -288,6 +298,14 @@ class Calls:
 
     async def _stored(self, call: Call) -> StoredTask | None:
         return await self._engine.store.read_task(None, call.task_id)
+
+    async def _trouble(self, call: Call) -> JsonObject | None:
+        """Why an outcome has not been brought, when it was tried."""
+        if not call.is_undelivered:
+            return None
+        found = delivery_id(KIND, call.task_id, call.id)
+        delivery = await self._engine.store.read_delivery(found)
+        return None if delivery is None or not delivery.attempts else in_trouble(delivery)
 
     async def _times(self, call: Call, stored: StoredTask | None) -> JsonObject:
         begun = await self._engine.store.read_events(call.task_id, after=0, limit=_BEGINNING)

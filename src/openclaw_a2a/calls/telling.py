@@ -6,6 +6,7 @@ from datetime import datetime
 from openclaw_a2a.calls.debate import Answer
 from openclaw_a2a.calls.outcome import Outcome
 from openclaw_a2a.model.call import Call, CallStatus
+from openclaw_a2a.model.delivery import Delivery, DeliveryState
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.model.states import is_terminal
 from openclaw_a2a.model.stored import Entry, StoredTask
@@ -15,12 +16,13 @@ from openclaw_a2a.model.task import StatusUpdate, TaskState
 def told(call: Call, outcome: Outcome) -> JsonObject:
     """The message into the caller's session: a response, an error or the timeout."""
     if call.status is CallStatus.TIMEOUT:
+        asked = f"{call.callee_name} to {call.skill}"
         return {
             "kind": "skill_timeout",
             "correlationId": call.id,
             "taskId": call.task_id,
             "status": "timeout",
-            "message": f"no answer of {call.callee} to {call.skill} within {call.timeout_ms} ms; "
+            "message": f"no answer of {asked} within {call.timeout_ms} ms; "
             "a later one can be had with agent_poll",
         }
     head: JsonObject = {
@@ -100,6 +102,16 @@ def times(call: Call, stored: StoredTask | None, begun: Sequence[Entry]) -> Json
         "deadline": call.deadline,
     }
     return {name: _instant(moment) for name, moment in moments.items() if moment is not None}
+
+
+def in_trouble(delivery: Delivery) -> JsonObject:
+    """How often an outcome was brought in vain, why, and when it is tried again."""
+    is_waiting = delivery.state is DeliveryState.WAITING
+    return {
+        "attempts": delivery.attempts,
+        "reason": delivery.reason,
+        "nextAt": _instant(delivery.next_at) if is_waiting else None,
+    }
 
 
 def _running_at(begun: Sequence[Entry]) -> datetime | None:

@@ -4,18 +4,17 @@ import sys
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-import msgspec
 from cyclopts import Parameter
 
 from openclaw_a2a.cli.call_draw import output_text
-from openclaw_a2a.cli.calls_door import connect_calls, refusal
+from openclaw_a2a.cli.calls_door import connect_calls, read_object, refusal, use_tool
 from openclaw_a2a.cli.failure import DONE, FAILED, INTERRUPTED, MISUSED
 from openclaw_a2a.cli.flags import JsonFlag
 from openclaw_a2a.cli.live import Waiting
 from openclaw_a2a.cli.operator import OWN_GATEWAY, Operator, OwnGateway
 from openclaw_a2a.cli.output import say, show, show_json
 from openclaw_a2a.cli.patience import Patience, is_temporary
-from openclaw_a2a.model.errors import AgentError, AgentFailed, InvalidRequest
+from openclaw_a2a.model.errors import AgentError
 from openclaw_a2a.model.ids import Json, JsonObject
 
 _WORKING = "working"
@@ -51,7 +50,7 @@ AS_USUAL = Calling()
 def call(
     agent: str,
     skill: str,
-    input_json: Annotated[str, Parameter(show_default=False)] = "{}",
+    given: Annotated[str, Parameter(name="INPUT", show_default=False)] = "{}",
     /,
     *,
     calling: Calling = AS_USUAL,
@@ -68,14 +67,14 @@ def call(
         The agent's id, or target:ALIAS for a remote one.
     skill
         What it is called for; ping and list_skills work with every agent.
-    input_json
+    given
         A JSON object for it; - reads it from standard input.
     """
-    request = _request(agent, skill, _read_input(input_json), calling)
+    request = _request(agent, skill, _read_input(given), calling)
     result: JsonObject = {}
     try:
         with connect_calls(own) as operator:
-            result = _tool(operator, "agent_call", request)
+            result = use_tool(operator, "agent_call", request)
             if calling.wait and result.get("status") in _ACCEPTED:
                 result = _wait(operator, result, f"{agent} · {skill}")
     except KeyboardInterrupt:
@@ -113,21 +112,8 @@ def _request(agent: str, skill: str, given: Json, calling: Calling) -> JsonObjec
 def _read_input(text: str) -> JsonObject:
     """The input of the call. Raises: InvalidRequest."""
     written = sys.stdin.read() if text == "-" else text
-    try:
-        return msgspec.json.decode(written, type=JsonObject)
-    except (msgspec.MsgspecError, RecursionError) as error:
-        step = """Give one such as '{"question": "why?"}', or - to read it."""
-        raise InvalidRequest(
-            f"the input is no JSON object: {error}", details={"code": "usage", "nextStep": step}
-        ) from None
-
-
-def _tool(operator: Operator, name: str, arguments: JsonObject) -> JsonObject:
-    try:
-        return msgspec.json.decode(operator.call_tool(name, arguments), type=JsonObject)
-    except msgspec.MsgspecError:
-        message = f"the tool {name} answered something that is no object"
-        raise AgentFailed(message, details={"code": "answer-unreadable"}) from None
+    step = """Give one such as '{"question": "why?"}', or - to read it."""
+    return read_object(written, what="the input", step=step)
 
 
 def _wait(operator: Operator, accepted: JsonObject, label: str) -> JsonObject:
@@ -140,7 +126,7 @@ def _wait(operator: Operator, accepted: JsonObject, label: str) -> JsonObject:
             waiting.wait(_PAUSES_S[min(turn, len(_PAUSES_S) - 1)], state)
             turn += 1
             try:
-                result = _tool(operator, "agent_poll", asked)
+                result = use_tool(operator, "agent_poll", asked)
                 patience.restore()
             except AgentError as error:
                 waiting.clear()

@@ -2,11 +2,20 @@
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from operator import itemgetter
 from typing import cast
 
 import msgspec
 
-from openclaw_a2a.cli.call_shown import COMPLETED, PENDING, ShownCall, age, note_of
+from openclaw_a2a.cli.call_shown import (
+    COMPLETED,
+    PENDING,
+    FailedDelivery,
+    ShownCall,
+    age,
+    duration,
+    note_of,
+)
 from openclaw_a2a.cli.live import Line
 from openclaw_a2a.model.ids import Json, JsonObject
 
@@ -77,19 +86,20 @@ def head_lines(call: ShownCall, now: datetime) -> Iterator[Line]:
     yield f"status   {status}", COLOURS.get(call.status)
     if call.reason and call.reason != note:
         yield f"reason   {call.reason}", None
+    if call.delivery is not None:
+        yield f"delivery {_failed(call.delivery, now)}", "yellow"
 
 
 def time_lines(call: ShownCall) -> Iterator[Line]:
-    """When it came to each state: the first by the clock, the others after it."""
-    start = call.times.accepted
-    for word, name in _TIMES:
-        moment = getattr(call.times, name)
-        if moment is None:
-            continue
-        label = "times   " if word == "accepted" else " " * 8
-        after = 0.0 if start is None else (moment - start).total_seconds()
-        told = f"{moment.astimezone():%Y-%m-%d %H:%M:%S}" if moment == start else f"+{after:.2f} s"
-        yield f"{label} {word:<10} {told}", None
+    """When it came to each state, in that order: the first by the clock, the others after it."""
+    told = [(getattr(call.times, name), word) for word, name in _TIMES]
+    moments = sorted(((at, word) for at, word in told if at is not None), key=itemgetter(0))
+    for number, (moment, word) in enumerate(moments):
+        if not number:
+            yield f"times    {word:<10} {moment.astimezone():%Y-%m-%d %H:%M:%S}", None
+        else:
+            after = (moment - moments[0][0]).total_seconds()
+            yield f"{' ' * 8} {word:<10} +{after:.2f} s", None
 
 
 def answer_lines(call: ShownCall) -> Iterator[Line]:
@@ -108,7 +118,13 @@ def answer_lines(call: ShownCall) -> Iterator[Line]:
 
 def _result_lines(result: JsonObject) -> Iterator[Line]:
     """What a debate came to; its rounds are drawn, not told again."""
-    yield f"\n{result.get('status')}:\n{_indented(output_text(result.get('conclusion')))}", None
+    conclusion = result.get("conclusion")
+    if isinstance(conclusion, dict) and result.get(
+        "dissent"
+    ):  # what it says against itself is told below
+        members = cast("JsonObject", conclusion)
+        conclusion = {key: value for key, value in members.items() if key != "dissent"}
+    yield f"\n{result.get('status')}:\n{_indented(output_text(conclusion))}", None
     for name in ("dissent", "error"):
         if result.get(name):
             yield f"\n{name}:\n{_indented(str(result[name]))}", "yellow"
@@ -171,6 +187,13 @@ def _rounds(parts: Sequence[ShownCall]) -> list[tuple[str, list[ShownCall]]]:
         else:
             groups.append(("proposal" if not groups else "resolution", [part]))
     return groups
+
+
+def _failed(delivery: FailedDelivery, now: datetime) -> str:
+    tries = "1 try" if delivery.attempts == 1 else f"{delivery.attempts} tries"
+    left = None if delivery.next_at is None else (delivery.next_at - now).total_seconds()
+    further = "given up" if left is None else f"next in {duration(left)}"
+    return f"{tries} failed: {delivery.reason}; {further}"
 
 
 def _indented(text: str) -> str:

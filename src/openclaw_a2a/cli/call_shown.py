@@ -4,6 +4,7 @@ from datetime import datetime
 
 import msgspec
 
+from openclaw_a2a.cli.live import cut
 from openclaw_a2a.model.ids import Json
 from openclaw_a2a.model.message import Record
 
@@ -21,6 +22,7 @@ _STATES = (
 """Where a call may stand, the last first: the name of its time, and the word for it."""
 
 _ON_THEIR_WAY = "session"
+_LONGEST_NOTE = 60
 
 
 class CallTimes(Record, frozen=True):
@@ -34,6 +36,14 @@ class CallTimes(Record, frozen=True):
     seen: datetime | None = None
     discarded: datetime | None = None
     deadline: datetime | None = None
+
+
+class FailedDelivery(Record, frozen=True):
+    """Why an outcome has not been brought; without `next_at` it was given up."""
+
+    attempts: int = 0
+    reason: str | None = None
+    next_at: datetime | None = None
 
 
 class ShownCall(Record, frozen=True):
@@ -51,6 +61,7 @@ class ShownCall(Record, frozen=True):
     chain: tuple[str, ...] = ()
     times: CallTimes = CallTimes()
     reason: str = ""
+    delivery: FailedDelivery | None = None
     output: Json = msgspec.UNSET
     confidence: float | None = None
     assumptions: tuple[str, ...] = ()
@@ -96,10 +107,16 @@ class CallList(Record, frozen=True):
 
 
 def note_of(call: ShownCall, now: datetime) -> str:
-    """What is most worth knowing of a call, in a few words."""
+    """What is most worth knowing of a call, in a few words on one line."""
+    return cut(" ".join(_note_of(call, now).split()), _LONGEST_NOTE)
+
+
+def _note_of(call: ShownCall, now: datetime) -> str:
     deadline = call.times.deadline
     if call.status == PENDING:
         return "" if deadline is None else f"{duration((deadline - now).total_seconds())} left"
+    if call.delivery is not None:
+        return f"not delivered: {call.delivery.reason}"
     if call.status == "timeout":
         late = "; an answer came later" if call.times.answered else ""
         return f"no answer in {duration(call.timeout_ms / 1000)}{late}"

@@ -9,7 +9,7 @@ from typing import TypeVar
 import msgspec
 
 from openclaw_a2a.cli.call_draw import answer_lines, debate_lines, head_lines, summary, table_lines
-from openclaw_a2a.cli.call_shown import COMPLETED, ShownCall
+from openclaw_a2a.cli.call_shown import COMPLETED, PENDING, ShownCall
 from openclaw_a2a.cli.calls_door import list_calls, show_call
 from openclaw_a2a.cli.failure import DONE, FAILED, INTERRUPTED
 from openclaw_a2a.cli.live import Line, Redrawn
@@ -25,20 +25,31 @@ _Answer = TypeVar("_Answer")
 
 def watch_one(operator: Operator, call_id: str, *, as_json: bool) -> int:
     """Follow a call until nothing more is to be expected of it; the exit code."""
-    view = View(as_json=as_json)
     try:
-        while True:
-            call, body = view.ask(lambda: show_call(operator, call_id))
-            view.show([call, *call.parts], _call_lines(call), [msgspec.json.decode(body)])
-            if call.is_over:
-                break
-            time.sleep(_PAUSE_S)
+        call = follow_call(operator, call_id, View(as_json=as_json))
     except KeyboardInterrupt:
         say("Interrupted. The call goes on.")
         return INTERRUPTED
     if not as_json:
         show_lines(answer_lines(call))
-    return DONE if call.status == COMPLETED else FAILED
+    return exit_code(call)
+
+
+def follow_call(operator: Operator, call_id: str, view: "View") -> ShownCall:
+    """Show a call until nothing more is to be expected of it; as it is then."""
+    while True:
+        call, body = view.ask(lambda: show_call(operator, call_id))
+        calls = [call, *call.parts] if call.status == PENDING else [*call.parts, call]
+        view.show(calls, _call_lines(call), [msgspec.json.decode(body)])
+        if call.is_over:
+            return call
+        time.sleep(_PAUSE_S)
+
+
+def exit_code(call: ShownCall) -> int:
+    """Whether the call came to something."""
+    is_failed = isinstance(call.output, dict) and call.output.get("status") == "error"
+    return DONE if call.status == COMPLETED and not (call.is_debate and is_failed) else FAILED
 
 
 def watch_all(operator: Operator, *, as_json: bool) -> int:
@@ -49,17 +60,18 @@ def watch_all(operator: Operator, *, as_json: bool) -> int:
             found, body = view.ask(lambda: list_calls(operator, _SHOWN))
             lines = table_lines(found.calls, datetime.now(UTC), is_short=is_narrow())
             sent = msgspec.json.decode(body)["calls"]
-            view.show(found.calls, lines, sent)
+            view.show(found.calls[::-1], lines, sent[::-1])
             time.sleep(_PAUSE_S)
     except KeyboardInterrupt:
         return DONE
 
 
 class View:
-    """Shows calls as they are now, again and again."""
+    """Shows calls as they are now, again and again; a quiet one only asks for them."""
 
-    def __init__(self, *, as_json: bool) -> None:
+    def __init__(self, *, as_json: bool, is_quiet: bool = False) -> None:
         self._as_json = as_json
+        self._is_quiet = is_quiet
         self._is_drawn = sys.stdout.isatty() and not as_json
         self._drawing = Redrawn()
         self._patience = Patience()
@@ -73,16 +85,21 @@ class View:
         return self._patience.ask(question, self._drawing.leave)
 
     def show(self, calls: Sequence[ShownCall], lines: list[Line], sent: list[Json]) -> None:
-        """Show how things are now: all of it on a terminal, elsewhere what has changed."""
+        """Show how things are now: all of it on a terminal, elsewhere what has changed.
+
+        `calls` and `sent` are in the order in which they are told.
+        """
+        if self._is_quiet:
+            return
         if self._is_drawn:
             self._drawing.draw(lines)
         elif self._as_json:
-            for one in sent[::-1]:
+            for one in sent:
                 if self._is_news(one["correlationId"], one):
                     show_json(one, pretty=False)
         else:
             now = datetime.now(UTC)
-            for call in calls[::-1]:
+            for call in calls:
                 if self._is_news(call.correlation_id, (call.status, call.state)):
                     show(summary(call, now))
 

@@ -4,6 +4,8 @@ import re
 from collections.abc import Generator
 from contextlib import contextmanager
 
+import msgspec
+
 from openclaw_a2a.cli.call_shown import CallList, ShownCall
 from openclaw_a2a.cli.failure import code_of
 from openclaw_a2a.cli.operator import Operator, OwnGateway, complete, connect_operator
@@ -59,6 +61,24 @@ def find_call(operator: Operator, prefix: str) -> str:
     if re.search(r"[^\w-]", prefix):
         raise InvalidRequest(f"{prefix} is no id of a call", details=_step("usage", SEE))
     return complete(prefix, ids, noun="call", see=SEE)
+
+
+def use_tool(operator: Operator, name: str, arguments: JsonObject) -> JsonObject:
+    """What a tool answers. Raises: AgentUnavailable, AgentFailed."""
+    try:
+        return msgspec.json.decode(operator.call_tool(name, arguments), type=JsonObject)
+    except msgspec.MsgspecError:
+        message = f"the tool {name} answered something that is no object"
+        raise AgentFailed(message, details={"code": "answer-unreadable"}) from None
+
+
+def read_object(written: str | bytes, *, what: str, step: str) -> JsonObject:
+    """The JSON object that somebody wrote. Raises: InvalidRequest, which says `step`."""
+    try:
+        return msgspec.json.decode(written, type=JsonObject)
+    except (msgspec.MsgspecError, RecursionError, ValueError) as error:
+        message = f"{what} is no JSON object: {error}"
+        raise InvalidRequest(message, details=_step("usage", step)) from None
 
 
 def refusal(result: JsonObject) -> GatewayError:

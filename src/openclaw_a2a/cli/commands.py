@@ -14,6 +14,7 @@ from openclaw_a2a.model.errors import GatewayError
 _USAGES = {
     "send": "Usage: openclaw-a2a send [OPTIONS] TEXT...",
     "call": "Usage: openclaw-a2a call [OPTIONS] AGENT SKILL [INPUT]",
+    "debate": "Usage: openclaw-a2a debate [OPTIONS] FILE",
 }
 
 

@@ -1,4 +1,4 @@
-"""`deliveries`: list push notifications that did not arrive, and have them tried again."""
+"""`deliveries`: list what did not arrive where it should, and have it tried again."""
 
 from datetime import UTC, datetime
 
@@ -22,8 +22,8 @@ from openclaw_a2a.model.errors import AgentFailed
 
 app = App(
     name="deliveries",
-    help="List undelivered push notifications, and try them again. Ids may be cut to their "
-    "unique beginning.",
+    help="List push notifications and answers of calls that did not arrive, and try them again. "
+    "Ids may be cut to their unique beginning.",
 )
 
 _SHORT_ID = 8

@@ -5,10 +5,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "send": ("send:send", "Send a message to an agent and show the answer as it comes."),
     "tasks": ("tasks:app", "List, show, watch, cancel and delete tasks (also: task)."),
     "call": ("call:call", "Call a skill of an agent, and wait for its answer if you like."),
+    "debate": ("debate:debate", "Let agents debate a question, and follow it live."),
     "calls": ("calls:app", "List, show and watch calls between agents."),
     "objectives": ("objectives:app", "List, show, watch and run objectives, and move them."),
     "approvals": ("approvals:app", "List, allow and deny commands that agents want to run."),
-    "deliveries": ("deliveries:app", "List undelivered push notifications, and try them again."),
+    "deliveries": ("deliveries:app", "List what did not arrive where it should, and try again."),
     "targets": ("targets:app", "List, add, remove and check the remote agents of the settings."),
     "remote": (
         "remote_agents:app",

@@ -59,7 +59,8 @@ class CallPages:
         found = [
             call
             for call in calls.listed(limit=_KEPT)
-            if status in (None, call.status) and agent in (None, call.callee, call.caller.agent_id)
+            if status in (None, call.status)
+            and agent in (None, call.callee_name, call.caller.agent_id)
         ]
         shown = [_without_answer(await calls.shown(call)) for call in found[:limit]]
         return {"calls": shown, "totalSize": len(found)}

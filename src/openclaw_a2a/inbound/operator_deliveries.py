@@ -9,6 +9,7 @@ import msgspec
 
 from openclaw_a2a.inbound.operator import OperatorDoor, OperatorRequest
 from openclaw_a2a.model.call import KIND as CALL
+from openclaw_a2a.model.call import Call, CallId
 from openclaw_a2a.model.delivery import Delivery, DeliveryId, DeliveryState
 from openclaw_a2a.model.errors import DeliveryNotFound
 from openclaw_a2a.model.ids import TaskId
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 MOST = 1000
 """How many deliveries in each state are looked at."""
 
+_SHORT_ID = 8
+FindCall = Callable[[CallId], Call | None]
 _decoder = msgspec.json.Decoder(PushConfig)
 
 
@@ -50,11 +53,15 @@ class DeliveryList(Record, frozen=True, omit_defaults=False):
 class DeliveryPages:
     """Lists deliveries in trouble, and has them tried again.
 
-    `outboxes` gives the stores of the gateway, each with what brings its deliveries.
+    `outboxes` gives the stores of the gateway, each with what brings its deliveries; `find_call`
+    the call whose outcome is to be brought.
     """
 
-    def __init__(self, outboxes: "Callable[[], Sequence[tuple[Store, Outbox]]]") -> None:
+    def __init__(
+        self, outboxes: "Callable[[], Sequence[tuple[Store, Outbox]]]", find_call: FindCall
+    ) -> None:
         self._outboxes = outboxes
+        self._find_call = find_call
 
     def add_to(self, door: OperatorDoor) -> None:
         """Open the pages."""
@@ -68,7 +75,7 @@ class DeliveryPages:
             for store, _ in self._outboxes()
             for state in (DeliveryState.WAITING, DeliveryState.DEAD)
         ]
-        shown = [show_delivery(one) for one in chain.from_iterable(found)]
+        shown = [self._shown(one) for one in chain.from_iterable(found)]
         shown.sort(key=lambda one: (one.state is DeliveryState.DEAD, one.next_at or one.updated_at))
         return DeliveryList(tuple(shown), any(len(page) == MOST for page in found))
 
@@ -77,20 +84,23 @@ class DeliveryPages:
         [wanted] = request.segments
         for store, outbox in self._outboxes():
             if await store.read_delivery(DeliveryId(wanted)) is not None:
-                return show_delivery(await outbox.redeliver(DeliveryId(wanted)))
+                return self._shown(await outbox.redeliver(DeliveryId(wanted)))
         raise DeliveryNotFound(
             f"there is no delivery {wanted[:80]}; list the deliveries to see those in trouble"
         )
 
+    def _shown(self, delivery: Delivery) -> ShownDelivery:
+        return show_delivery(delivery, self._find_call)
 
-def show_delivery(delivery: Delivery) -> ShownDelivery:
+
+def show_delivery(delivery: Delivery, find_call: FindCall) -> ShownDelivery:
     """What the operator may see of a delivery."""
     is_waiting = delivery.state is DeliveryState.WAITING
     return ShownDelivery(
         id=delivery.id,
         kind=delivery.kind,
         state=delivery.state,
-        to=_receiver(delivery),
+        to=_receiver(delivery, find_call),
         task_id=delivery.task_id,
         attempts=delivery.attempts,
         reason=delivery.reason,
@@ -99,8 +109,14 @@ def show_delivery(delivery: Delivery) -> ShownDelivery:
     )
 
 
-def _receiver(delivery: Delivery) -> str:
+def _receiver(delivery: Delivery, find_call: FindCall) -> str:
     """Whom a delivery is for, as far as the operator may see it."""
     if delivery.kind == KIND:
         return _decoder.decode(delivery.body).host
-    return f"{delivery.kind} {delivery.body.decode()}" if delivery.kind == CALL else ""
+    if delivery.kind != CALL:
+        return ""
+    call_id = CallId(delivery.body.decode())
+    call = find_call(call_id)
+    if call is None:
+        return f"call {call_id}"
+    return f"{call.caller.session_key or call.caller.name} (call {call_id[:_SHORT_ID]})"

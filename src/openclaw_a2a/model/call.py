@@ -10,6 +10,9 @@ from openclaw_a2a.model.message import Record
 KIND = "call"
 """The kind of records and deliveries that belong to calls."""
 
+GATEWAY = "gateway:"
+"""How the agents begin that the gateway itself is."""
+
 CallId = NewType("CallId", str)
 
 
@@ -95,6 +98,11 @@ class Call(Record, frozen=True, omit_defaults=False):
         if not self.timeout_ms:
             return None
         return self.accepted_at + timedelta(milliseconds=self.timeout_ms)
+
+    @property
+    def callee_name(self) -> str:
+        """The callee as people know it: what the gateway does itself has a plain name."""
+        return self.callee.removeprefix(GATEWAY)
 
     @property
     def is_settled(self) -> bool:
