@@ -43,7 +43,7 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-NAMES = {"remote-agents", "agent-calls", "openclaw-a2a-gateway"}
+NAMES = {"remote-agents", "agent-calls", "objectives", "openclaw-a2a-gateway"}
 
 
 @pytest.mark.parametrize("name", sorted(NAMES))
@@ -170,6 +170,47 @@ def test_models_are_told_of_every_tool_for_calls() -> None:
     assert about_calls <= set(manifest["contracts"]["tools"])
     told = SKILLS["agent-calls"].read_text("utf-8")
     assert [name for name in about_calls if f"`{name}`" not in told] == []
+
+
+def test_the_plans_that_models_are_shown_work_one_after_the_other(
+    start_gateway: Callable[..., Json], tmp_path: Path
+) -> None:
+    ours = start_gateway(
+        {
+            "data": str(tmp_path),
+            "agents": {"main": {"adapter": "echo"}, "helper": {"adapter": "echo"}},
+            "opt": {"enabled": True, "tools": True},
+        }
+    )
+    token = ToolTokens(tmp_path / FILE_NAME).create("model")
+    headers = {"authorization": f"Bearer {token}", "content-type": "application/json"}
+    known: dict[str, str] = {}
+
+    def call(tool: str, text: str) -> Json:
+        for place, name in known.items():
+            text = text.replace(place, name)
+        address = f"{ours.url}/tools/{tool}"
+        answer = httpx2.post(address, content=text, headers=headers, timeout=60).json()
+        assert answer["status"] == "ok", answer
+        return answer
+
+    create, plan, run, look, change = blocks("objectives", "json")
+    known["<objective.id>"] = call("objective_create", create)["objective"]["id"]
+    made = call("plan_create", plan)["plan"]
+    known |= {"<plan.id>": made["id"], "<task.id>": made["tasks"][0]["id"]}
+    changed = call("plan_update", change)["plan"]
+    assert changed["tasks"][0]["description"] == "Two are enough."
+    call("objective_update", run)
+    wait_until(lambda: call("objective_status", look)["objective"]["status"] == "completed")
+    assert call("objective_status", "{}")["totalSize"] == 1
+
+
+def test_models_are_told_of_every_tool_for_plans() -> None:
+    manifest = json.loads((FOLDER / "openclaw.plugin.json").read_text("utf-8"))
+    tools = {name for name in manifest["contracts"]["tools"] if re.match("objective_|plan_", name)}
+    assert len(tools) == 5
+    told = SKILLS["objectives"].read_text("utf-8")
+    assert [name for name in tools if f"`{name}`" not in told] == []
 
 
 @pytest.fixture
