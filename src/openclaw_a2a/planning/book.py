@@ -10,13 +10,13 @@ import structlog
 
 from openclaw_a2a.model.errors import GatewayError, StatusChangeNotAllowed, StoreUnavailable
 from openclaw_a2a.model.ids import TaskId
-from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.planning.draft import Change, Occasion
 from openclaw_a2a.planning.journal import Archived, Operation, decode_line, encode_line
-from openclaw_a2a.planning.objects import Limits, Objective, ObjectiveId, PlanId
+from openclaw_a2a.planning.listing import Listing
+from openclaw_a2a.planning.objects import Limits, ObjectiveId, PlanId
 from openclaw_a2a.planning.replay import replay
 from openclaw_a2a.planning.state import ObjectiveState, not_found
-from openclaw_a2a.ports import Store, StoredLog
+from openclaw_a2a.ports import LogLine, Store, StoredLog
 
 log = structlog.get_logger(__name__)
 
@@ -27,13 +27,6 @@ _PAGE = 100
 _TRIES = 3
 Edit = Callable[[ObjectiveState, Occasion], Change]
 Heard = Callable[[Change], None]
-
-
-class Shelved(msgspec.Struct, frozen=True):
-    """What is remembered of an objective that is not loaded."""
-
-    objective: Objective
-    owner: Scope | None
 
 
 class ObjectiveBook:
@@ -53,13 +46,18 @@ class ObjectiveBook:
         self._limits = limits
         self._open: dict[ObjectiveId, ObjectiveState] = {}
         self._plans: dict[PlanId, ObjectiveId] = {}
-        self._shelf: dict[ObjectiveId, Shelved] | None = None
-        """The objectives that are not loaded; None until somebody wants to see all."""
+        self._listing = Listing()
+        self._listing_all = asyncio.Lock()
+        self._is_all_listed = False
+        """True when those that are not loaded are listed too: since somebody wanted to see all."""
         self._locks: weakref.WeakValueDictionary[ObjectiveId, asyncio.Lock] = (
             weakref.WeakValueDictionary()
         )
         self._listeners: list[Heard] = []
-        self._news: dict[ObjectiveId, asyncio.Event] = {}
+        self._news: weakref.WeakValueDictionary[ObjectiveId, asyncio.Event] = (
+            weakref.WeakValueDictionary()
+        )
+        """What followers wait for; it goes with the last of them."""
 
     # ---------------------------------------------------------------- looking
 
@@ -88,7 +86,7 @@ class ObjectiveBook:
         """The objective that a plan belongs to. Raises: PlanItemNotFound."""
         objective_id = self._plans.get(plan_id)
         if objective_id is None:
-            await self._fill_shelf()
+            await self._list_all()
             objective_id = self._plans.get(plan_id)
         if objective_id is None:
             raise not_found("plan", plan_id)
@@ -96,17 +94,13 @@ class ObjectiveBook:
 
     async def claim_plan(self, plan_id: PlanId, objective_id: ObjectiveId) -> bool:
         """Have the id of a plan that is to be; False when another objective has it."""
-        await self._fill_shelf()
+        await self._list_all()
         return self._plans.setdefault(plan_id, objective_id) == objective_id
 
-    async def all(self) -> list[Shelved]:
-        """Every objective without its plans, the newest first."""
-        shelf = await self._fill_shelf()
-        loaded = {one.id: Shelved(one.objective, one.owner) for one in self._open.values()}
-        found = {**shelf, **loaded}.values()
-        return sorted(
-            found, key=lambda one: (one.objective.created_at, one.objective.id), reverse=True
-        )
+    async def listing(self) -> Listing:
+        """Every objective without its plans, in the order of lists."""
+        await self._list_all()
+        return self._listing
 
     async def lines(self, objective_id: ObjectiveId) -> list[bytes]:
         """The journal of an objective, line by line. Raises: PlanItemNotFound."""
@@ -115,18 +109,19 @@ class ObjectiveBook:
             raise not_found("objective", objective_id)
         return [line.body for line in stored.lines]
 
-    async def operations(self, objective_id: ObjectiveId, after: int) -> AsyncIterator[Operation]:
+    async def operations(
+        self, objective_id: ObjectiveId, after: int
+    ) -> AsyncIterator[list[Operation]]:
         """What happens to an objective after a number, for as long as it is there."""
         while True:
             news = self._news.setdefault(objective_id, asyncio.Event())
             stored = await self._store.read_log(KIND, objective_id)
             if stored is None:
                 return
-            for line in stored.lines:
-                if line.sequence > after:
-                    after = line.sequence
-                    if (operation := _operation(line.body)) is not None:
-                        yield msgspec.structs.replace(operation, seq=after)
+            lines = [line for line in stored.lines if line.sequence > after]
+            if lines:
+                after = lines[-1].sequence
+                yield [*filter(None, map(_numbered, lines))]
             await news.wait()
 
     # ---------------------------------------------------------------- changing
@@ -172,9 +167,10 @@ class ObjectiveBook:
         Raises: PlanItemNotFound, whatever `check` raises.
         """
         async with self._alone(objective_id):
-            await check(await self.find(objective_id))
+            state = await self.find(objective_id)
+            await check(state)
             await self._store.drop_log(KIND, objective_id)
-            self._forget(objective_id)
+            self._forget(state)
 
     async def take_in(self, lines: list[bytes]) -> ObjectiveState:
         """Keep an objective from its journal. Raises: StatusChangeNotAllowed, PlanItemNotFound."""
@@ -206,46 +202,50 @@ class ObjectiveBook:
         return change.state
 
     def _note(self, state: ObjectiveState) -> None:
-        self._plans |= dict.fromkeys(state.plans, state.id)
-        if not state.is_archived:
-            self._open[state.id] = state
-        else:
+        self._list(state)
+        if state.is_archived:
             self._open.pop(state.id, None)
-            if self._shelf is not None:
-                self._shelf[state.id] = Shelved(state.objective, state.owner)
+        else:
+            self._open[state.id] = state
         self._ring(state.id)
+
+    def _list(self, state: ObjectiveState) -> None:
+        self._plans |= dict.fromkeys(state.plans, state.id)
+        self._listing.note(state.objective, state.owner)
 
     def _ring(self, objective_id: ObjectiveId) -> None:
         news = self._news.pop(objective_id, None)
         if news is not None:
             news.set()
 
-    def _forget(self, objective_id: ObjectiveId) -> None:
-        self._open.pop(objective_id, None)
-        if self._shelf is not None:
-            self._shelf.pop(objective_id, None)
-        self._plans = {one: owner for one, owner in self._plans.items() if owner != objective_id}
-        self._ring(objective_id)
+    def _forget(self, state: ObjectiveState) -> None:
+        self._open.pop(state.id, None)
+        self._listing.drop(state.id)
+        for plan_id in state.plans:
+            self._plans.pop(plan_id, None)
+        self._ring(state.id)
 
     async def _read(self, objective_id: ObjectiveId) -> ObjectiveState | None:
         stored = await self._store.read_log(KIND, objective_id)
         return None if stored is None else _replayed(stored)
 
-    async def _fill_shelf(self) -> dict[ObjectiveId, Shelved]:
+    async def _list_all(self) -> None:
         """Read all that is not loaded, once."""
-        if self._shelf is not None:
-            return self._shelf
-        shelf: dict[ObjectiveId, Shelved] = {}
-        after = ""
-        while heads := await self._store.list_logs(KIND, after=after, limit=_PAGE):
-            for head in heads:
-                state = await self._read(ObjectiveId(head.id)) if head.is_closed else None
-                if state is not None:
-                    shelf[state.id] = Shelved(state.objective, state.owner)
-                    self._plans |= dict.fromkeys(state.plans, state.id)
-            after = heads[-1].id
-        self._shelf = shelf
-        return shelf
+        async with self._listing_all:
+            after = ""
+            while not self._is_all_listed:
+                heads = await self._store.list_logs(KIND, after=after, limit=_PAGE)
+                for head in heads:
+                    if head.is_closed:
+                        await self._list_closed(ObjectiveId(head.id))
+                after = heads[-1].id if heads else after
+                self._is_all_listed = not heads
+
+    async def _list_closed(self, objective_id: ObjectiveId) -> None:
+        async with self._alone(objective_id):  # it may just be deleted, or changed
+            state = None if objective_id in self._open else await self._read(objective_id)
+            if state is not None:
+                self._list(state)
 
     def _alone(self, objective_id: ObjectiveId) -> asyncio.Lock:
         lock = self._locks.get(objective_id)
@@ -289,6 +289,12 @@ def _operation(line: bytes) -> Operation | None:
         return decode_line(line)
     except GatewayError:
         return None
+
+
+def _numbered(line: LogLine) -> Operation | None:
+    """The operation in a line of the store, by the number that it has there."""
+    operation = _operation(line.body)
+    return None if operation is None else msgspec.structs.replace(operation, seq=line.sequence)
 
 
 def _renumbered(line: bytes, number: int) -> bytes:

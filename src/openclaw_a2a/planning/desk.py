@@ -28,9 +28,10 @@ from openclaw_a2a.planning.changes import (
     update_objective,
 )
 from openclaw_a2a.planning.journal import Operation, encode_line
+from openclaw_a2a.planning.listing import Listed, Listing
 from openclaw_a2a.planning.messages import Messages, Taken
 from openclaw_a2a.planning.mirror import Followed
-from openclaw_a2a.planning.objects import Objective, ObjectiveId, ObjectiveStatus, PlanId
+from openclaw_a2a.planning.objects import ObjectiveId, ObjectiveStatus, PlanId
 from openclaw_a2a.planning.plan_changes import add_tasks, create_plan, update_plan
 from openclaw_a2a.planning.progress import progress
 from openclaw_a2a.planning.rollup import running_tasks
@@ -116,13 +117,17 @@ class Planning:
         return self._follow(await self._own(read.id, scope), cursor)
 
     async def _follow(self, state: ObjectiveState, cursor: int | None) -> AsyncIterator[Seen]:
-        after = state.seq if cursor is None else cursor
-        if cursor is None:
+        after = cursor
+        if after is None or after > state.seq:  # of an objective that had its id before, maybe
+            after = state.seq
             yield Seen(state.seq, {"objective": _shown(state)})
         with suppress(PlanItemNotFound):  # it was deleted
-            async for operation in self._book.operations(state.id, after):
+            async for operations in self._book.operations(state.id, after):
                 now = await self._book.find(state.id)
-                yield Seen(operation.seq, _told(operation, now))
+                if not _is_same(state, now):
+                    return
+                for operation in operations:
+                    yield Seen(operation.seq, _told(operation, now))
 
     async def take_message(
         self, message: Message, scope: Scope, rules: AccountRules
@@ -142,20 +147,19 @@ class Planning:
         return {"objective": {**_plain(shown), **_extras(state)}}
 
     async def _list(self, params: asked.ListObjectives, scope: Scope) -> JsonObject:
-        every = await self._book.all()
-        found = [
-            one.objective
-            for one in every
-            if one.owner in (None, scope) and params.status in (None, one.objective.status)
-        ]
-        start = _start(found, params.page_token)
-        page = found[start : start + params.page_size]
+        listing = await self._book.listing()
+        page = listing.page(
+            params.page_size,
+            scope=scope,
+            status=params.status,
+            after=_last(listing, params.page_token, scope),
+        )
         result: JsonObject = {
-            "objectives": [_plain(one) for one in page],
-            "totalSize": len(found),
+            "objectives": [_plain(one) for one in page.objectives],
+            "totalSize": page.total,
         }
-        if start + len(page) < len(found):
-            result["nextPageToken"] = page[-1].id
+        if page.has_more:
+            result["nextPageToken"] = page.objectives[-1].id
         return result
 
     async def _update(self, params: asked.UpdateObjective, scope: Scope) -> JsonObject:
@@ -266,10 +270,12 @@ class Planning:
 
     async def listed(self, limit: int, status: str | None = None) -> tuple[list[JsonObject], int]:
         """The newest objectives of everybody (with this status), and how many there are."""
-        every = await self._book.all()
-        found = [one.objective.id for one in every if status in (None, one.objective.status.value)]
-        states = [await self._book.find(name) for name in found[:limit]]
-        return [{**_shown(one, with_plans=False), **_owner(one)} for one in states], len(found)
+        if status is not None and status not in {one.value for one in ObjectiveStatus}:
+            return [], 0
+        wanted = None if status is None else ObjectiveStatus(status)
+        page = (await self._book.listing()).page(limit, scope=None, status=wanted)
+        states = [await self._book.find(one.id) for one in page.objectives]
+        return [{**_shown(one, with_plans=False), **_owner(one)} for one in states], page.total
 
     async def shown(self, objective_id: str) -> JsonObject | None:
         """An objective of anybody, with everything in it."""
@@ -357,14 +363,21 @@ def _told(operation: Operation, state: ObjectiveState) -> JsonObject:
     }
 
 
-def _start(found: list[Objective], token: str | None) -> int:
+def _is_same(known: ObjectiveState, now: ObjectiveState) -> bool:
+    """False for an objective that was made after the known one was deleted, with its id."""
+    is_as_old = now.objective.created_at == known.objective.created_at
+    return is_as_old and now.owner == known.owner
+
+
+def _last(listing: Listing, token: str | None, scope: Scope) -> Listed | None:
+    """The last objective of the page before. Raises: InvalidParams."""
     if token is None:
-        return 0
-    ids = [one.id for one in found]
-    if token not in ids:
+        return None
+    last = listing.find(token)
+    if last is None or last.owner not in (None, scope):
         problem = Problem("pageToken", "is not one of ours, or its objective is gone")
         raise InvalidParams(
             f"The parameters of objectives/list are not valid: pageToken {problem.message}.",
             problems=(problem,),
         )
-    return ids.index(ObjectiveId(token)) + 1
+    return last

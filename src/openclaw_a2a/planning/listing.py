@@ -1,0 +1,100 @@
+"""The order of objectives in lists, kept so that a page costs the same however many there are."""
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+from heapq import merge
+from itertools import islice
+
+import msgspec
+
+from openclaw_a2a.model.turn import Scope
+from openclaw_a2a.planning.moments import Moment
+from openclaw_a2a.planning.objects import Objective, ObjectiveId, ObjectiveStatus
+
+_Key = tuple[Moment, ObjectiveId]
+_Places = dict[ObjectiveStatus, list[_Key]]
+
+
+class Listed(msgspec.Struct, frozen=True):
+    """An objective without its plans, and whose it is."""
+
+    objective: Objective
+    owner: Scope | None
+
+    @property
+    def key(self) -> _Key:
+        """Its place in the order: the newest is last."""
+        return self.objective.created_at, self.objective.id
+
+
+class Page(msgspec.Struct, frozen=True):
+    """Some objectives, the newest first, and how many there are in all."""
+
+    objectives: list[Objective]
+    total: int
+    has_more: bool
+
+
+class Listing:
+    """Every objective that is known, by owner and status."""
+
+    def __init__(self) -> None:
+        self._known: dict[ObjectiveId, Listed] = {}
+        self._places: dict[Scope | None, _Places] = {}
+
+    def note(self, objective: Objective, owner: Scope | None) -> None:
+        """Take an objective in, or what has become of it."""
+        old, new = self._known.get(objective.id), Listed(objective, owner)
+        self._known[objective.id] = new
+        if old is not None:
+            is_moved = (old.owner, old.key) != (owner, new.key)
+            if not is_moved and old.objective.status is objective.status:
+                return
+            self._remove(old)
+        insort(self._places.setdefault(owner, {}).setdefault(objective.status, []), new.key)
+
+    def drop(self, objective_id: ObjectiveId) -> None:
+        """Leave an objective out from now on."""
+        old = self._known.pop(objective_id, None)
+        if old is not None:
+            self._remove(old)
+
+    def find(self, objective_id: str) -> Listed | None:
+        """An objective by its id."""
+        return self._known.get(ObjectiveId(objective_id))
+
+    def page(
+        self,
+        limit: int,
+        *,
+        scope: Scope | None,
+        status: ObjectiveStatus | None = None,
+        after: Listed | None = None,
+    ) -> Page:
+        """The next objectives that the scope sees (None: everybody's), after one of them."""
+        places = [*self._seen(scope, status)]
+        newest = merge(*(_down(one, after) for one in places), reverse=True)
+        ids = [objective_id for _, objective_id in islice(newest, limit + 1)]
+        found = [self._known[objective_id].objective for objective_id in ids[:limit]]
+        return Page(found, sum(map(len, places)), has_more=len(ids) > limit)
+
+    def _seen(self, scope: Scope | None, status: ObjectiveStatus | None) -> Iterator[list[_Key]]:
+        owners = self._places if scope is None else (None, scope)
+        for owner in owners:
+            places = self._places.get(owner, {})
+            yield from places.values() if status is None else [places.get(status, [])]
+
+    def _remove(self, old: Listed) -> None:
+        places = self._places[old.owner]
+        keys = places[old.objective.status]
+        del keys[bisect_left(keys, old.key)]
+        if not keys:
+            del places[old.objective.status]
+        if not places:
+            del self._places[old.owner]
+
+
+def _down(keys: list[_Key], after: Listed | None) -> Iterator[_Key]:
+    """The keys from the last on, or from the one before another."""
+    place = len(keys) if after is None else bisect_left(keys, after.key)
+    return (keys[index] for index in range(place - 1, -1, -1))
