@@ -52,6 +52,9 @@ log = structlog.get_logger(__name__)
 _AGAIN_S = 5.0
 """When the gateway has too much to do, a step is begun after so long."""
 
+_AT_ONCE = 32
+"""So many objectives are looked after at once: their writes share the commits of the store."""
+
 DefaultAgent = Callable[[AccountId], AgentId]
 
 
@@ -73,6 +76,8 @@ class Runner:
         self.mirror = Mirror(engine, book, rules, wake=self.wake)
         self._planner = Planner(engine, book, self.mirror)
         self._woken: set[ObjectiveId] = set()
+        self._attended: set[ObjectiveId] = set()
+        self._places = asyncio.Semaphore(_AT_ONCE)
         self._signal = asyncio.Event()
         self._timers: dict[ObjectiveId, asyncio.TimerHandle] = {}
         book.listen(self._heard)
@@ -97,15 +102,26 @@ class Runner:
         while True:
             await self._signal.wait()
             self._signal.clear()
-            while self._woken:
-                objective_id = self._woken.pop()
-                try:
-                    await self._advance(objective_id)
-                except PlanItemNotFound:
-                    continue  # it was deleted
-                except Exception:  # the edge of the runner, which must live on
-                    log.exception("objective-not-advanced", objective_id=objective_id)
-                    self._wake_in(objective_id, _AGAIN_S)
+            for objective_id in self._woken - self._attended:
+                await self._places.acquire()
+                self._woken.discard(objective_id)
+                self._attended.add(objective_id)
+                self._engine.spawn(self._attend(objective_id))
+
+    async def _attend(self, objective_id: ObjectiveId) -> None:
+        """Look after an objective; nobody else does at the same time."""
+        try:
+            await self._advance(objective_id)
+        except PlanItemNotFound:
+            pass  # it was deleted
+        except Exception:  # the edge of the runner, which must live on
+            log.exception("objective-not-advanced", objective_id=objective_id)
+            self._wake_in(objective_id, _AGAIN_S)
+        finally:
+            self._places.release()
+            self._attended.discard(objective_id)
+            if objective_id in self._woken:
+                self._signal.set()
 
     async def _advance(self, objective_id: ObjectiveId) -> None:
         state = await self._book.find(objective_id)
