@@ -172,7 +172,7 @@ def own_words(text: str) -> str:
 def invocation(text: str) -> Json | None:
     """What an agent is called for; None when a text is no call."""
     try:
-        asked: Json = json.JSONDecoder().raw_decode(text)[0]  # notes may follow
+        asked: Json = json.loads(text)
     except ValueError:
         return None
     is_call = isinstance(asked, dict) and asked.get("kind") == "skill_invocation"

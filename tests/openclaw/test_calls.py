@@ -217,6 +217,7 @@ async def test_a_remote_agent_is_called_like_any_other(
     await came_once(bed, client, call)
     [asked] = bed.model.requests(f'"correlationId": "{call["correlationId"]}"')
     assert asked["session"].startswith("agent:helper:a2a:")
+    assert json.loads(asked["last_user"])["kind"] == "skill_invocation"
 
 
 async def test_calls_go_in_no_circle_over_the_network(
