@@ -13,8 +13,10 @@ from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.planning.draft import Change, Occasion
 from openclaw_a2a.planning.journal import Archived, Operation, decode_line, encode_line
 from openclaw_a2a.planning.listing import Listing
-from openclaw_a2a.planning.objects import Limits, ObjectiveId, PlanId
+from openclaw_a2a.planning.moved import begin_again, check_id
+from openclaw_a2a.planning.objects import OVER, Limits, ObjectiveId, PlanId, PlanTaskId
 from openclaw_a2a.planning.replay import replay
+from openclaw_a2a.planning.rollup import running_tasks
 from openclaw_a2a.planning.state import ObjectiveState, not_found
 from openclaw_a2a.ports import LogLine, Store, StoredLog
 
@@ -173,23 +175,46 @@ class ObjectiveBook:
             self._forget(state)
 
     async def take_in(self, lines: list[bytes]) -> ObjectiveState:
-        """Keep an objective from its journal. Raises: StatusChangeNotAllowed, PlanItemNotFound."""
-        replayed = replay(lines)
-        if replayed.state is None:
-            raise not_found("objective", "in these lines")
-        state = replayed.state
+        """Keep an objective from its journal. Raises: StatusChangeNotAllowed, PlanItemNotFound.
+
+        Steps that were under way elsewhere are to be begun again.
+        """
         readable = [line for line in lines if _operation(line) is not None]
         numbered = [_renumbered(line, number) for number, line in enumerate(readable, 1)]
+        state = replay(numbered).state
+        if state is None:
+            raise not_found("objective", "in these lines")
+        await self._check_free(state)
+        change = begin_again(state, await self._lost(state), self.occasion)
+        bodies = [*numbered, *(_body(operation) for operation in change.operations)]
         is_kept = await self._store.append_log(
-            KIND, state.id, numbered, after=0, closes=state.is_archived
+            KIND, state.id, bodies, after=0, closes=state.is_archived
         )
         if not is_kept:
             raise StatusChangeNotAllowed(f"There is an objective {state.id} already.")
-        kept = msgspec.structs.replace(state, seq=len(numbered))
-        return self._tell(Change(kept))
+        return self._tell(change)
+
+    async def _check_free(self, state: ObjectiveState) -> None:
+        """Make sure that an objective from elsewhere could be one of ours."""
+        await self._list_all()
+        check_id(state.id)
+        taken = [one for one in state.plans if self._plans.get(one, state.id) != state.id]
+        if taken:
+            raise StatusChangeNotAllowed(f"There is a plan {taken[0][:80]} already.")
+
+    async def _lost(self, state: ObjectiveState) -> list[PlanTaskId]:
+        """The steps whose A2A tasks are under way, but not here."""
+        if state.objective.status in OVER:
+            return []
+        away = [
+            task_id
+            for task_id in running_tasks(state)
+            if await self._store.read_task(None, task_id) is None
+        ]
+        return [task.id for task in state.tasks.values() if task.a2a_task_id in away]
 
     async def _append(self, change: Change, *, after: int) -> bool:
-        bodies = [encode_line(one).rstrip(b"\n") for one in change.operations]
+        bodies = [_body(operation) for operation in change.operations]
         archived = change.state.is_archived
         return await self._store.append_log(
             KIND, change.state.id, bodies, after=after, closes=archived, opens=not archived
@@ -298,5 +323,8 @@ def _numbered(line: LogLine) -> Operation | None:
 
 
 def _renumbered(line: bytes, number: int) -> bytes:
-    operation = msgspec.structs.replace(decode_line(line), seq=number)
+    return _body(msgspec.structs.replace(decode_line(line), seq=number))
+
+
+def _body(operation: Operation) -> bytes:
     return encode_line(operation).rstrip(b"\n")
