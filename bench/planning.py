@@ -323,16 +323,16 @@ async def measure_steps(data: Path, options: Json) -> Json:
         with started(data / f"steps-{name}", options) as bed:
             await bed.open()
             await run_chains(bed, 1)
-            queued, began = queued_s(bed.pid), time.time()
+            queued, spent, began = queued_s(bed.pid), cpu_s(bed.pid), time.time()
             for _ in range(options.rounds):
                 await run_chains(bed, count)
             queued = (queued_s(bed.pid) - queued) / (time.time() - began)
-            spent = cpu_s(bed.pid)
+            spent = cpu_s(bed.pid) - spent
             ended, ran = bed.stop()
         later = [one for one in ran if one[0] >= began]
         figures[name] = {
             "steps": len(later),
-            "cpu_us_per_step": round(spent / len(ran) * 1e6),
+            "cpu_us_per_step": round(spent / len(later) * 1e6),
             "waited_for_a_core_percent": round(queued * 100, 1),
             "from_end_to_run": spread(_pauses(later, ended)),
             "from_answer_to_run": spread(_pauses(later, {one[2]: one[0] for one in later})),
