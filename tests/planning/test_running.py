@@ -312,3 +312,33 @@ async def test_what_is_over_is_not_run(workshop: Workshop) -> None:
     await workshop.ends(objective_id)
     for method, name in (("objectives/run", objective_id), ("plans/run", plan["id"])):
         assert (await workshop.fail(method, id=name))["code"] == -32051
+
+
+async def test_a_plan_that_somebody_blocked_goes_on_when_it_is_run(workshop: Workshop) -> None:
+    objective_id = await workshop.objective()
+    plan = await workshop.plan(objective_id, steps("only"))
+    await workshop.call("plans/update", id=plan["id"], status="blocked")
+    run = await workshop.call("plans/run", id=plan["id"])
+    assert run["plan"]["execution"] == "running"
+    await workshop.ends(objective_id)
+
+
+async def test_an_objective_all_of_whose_plans_are_over_is_not_run(workshop: Workshop) -> None:
+    objective_id = await workshop.objective()
+    await workshop.plan(objective_id, steps("only"))
+    await workshop.call("objectives/update", id=objective_id, status="canceled")
+    await workshop.call("objectives/update", id=objective_id, status="submitted")
+    error = await workshop.fail("objectives/run", id=objective_id)
+    assert error["code"] == -32051
+    assert "add one" in error["message"]
+
+
+async def test_a_plan_gets_the_results_of_the_plans_before_it(workshop: Workshop) -> None:
+    objective_id = await workshop.objective()
+    first = await workshop.plan(objective_id, steps("search", "choose"))
+    await workshop.plan(objective_id, steps("book"), dependencies=[first["id"]])
+    await workshop.call("objectives/run", id=objective_id)
+    await workshop.ends(objective_id)
+    last = workshop.workers["main"].turns[-1].body
+    assert "did choose" in last
+    assert "did search" not in last

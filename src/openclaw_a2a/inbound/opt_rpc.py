@@ -6,9 +6,9 @@ import msgspec
 
 from openclaw_a2a.inbound.door import Door
 from openclaw_a2a.inbound.http import Exchange
-from openclaw_a2a.inbound.opt_desk import SUBSCRIBE
+from openclaw_a2a.inbound.opt_desk import SUBSCRIBE, URI
 from openclaw_a2a.inbound.opt_stream import PlanVisit
-from openclaw_a2a.model.errors import GatewayError, InvalidParams, Problem
+from openclaw_a2a.model.errors import GatewayError, InvalidParams, MethodNotFound, Problem
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.wire import errors, sse
@@ -19,10 +19,14 @@ from openclaw_a2a.wire.versions import Wire, read_version
 def find(exchange: Exchange, door: Door, scope: Scope, envelope: Envelope) -> "PlanCall | None":
     """The call, when its method is one of planning and this request may use it.
 
-    Raises: VersionNotSupported.
+    Raises: VersionNotSupported, MethodNotFound (it was not asked for).
     """
     planning = door.planning_methods(exchange)
     if planning is None:
+        if door.planning is not None and envelope.method in {*door.planning.METHODS, SUBSCRIBE}:
+            raise MethodNotFound(
+                f"{envelope.method} needs the extension: send the header A2A-Extensions: {URI}"
+            )
         return None
     if envelope.method not in planning.METHODS and envelope.method != SUBSCRIBE:
         return None

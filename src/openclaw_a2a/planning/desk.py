@@ -350,7 +350,10 @@ def _owner(state: ObjectiveState) -> JsonObject:
 
 
 def _plan(state: ObjectiveState, plan_id: PlanId) -> JsonObject:
-    return {"plan": _plain(state.show_plan(plan_id))}
+    shown = _plain(state.show_plan(plan_id))
+    if plan_id in state.runs:
+        shown["execution"] = state.runs[plan_id]
+    return {"plan": shown}
 
 
 def _told(operation: Operation, state: ObjectiveState) -> JsonObject:

@@ -36,6 +36,7 @@ from openclaw_a2a.planning.steps import (
     is_begun_by_message,
     step_message,
     step_session,
+    steps_before,
     task_keys,
 )
 from openclaw_a2a.runtime.cancel import cancel
@@ -203,11 +204,10 @@ class Runner:
             await cancel(self._engine, scope, task_id)
 
     async def _results(self, state: ObjectiveState, task: PlanTask) -> list[tuple[str, str]]:
-        """What the steps said that this one depends on."""
+        """What the steps said that this one depends on, by itself or by its plan."""
         found: list[tuple[str, str]] = []
-        for needed in task.dependencies:
-            before = state.tasks.get(needed)
-            if before is None or before.a2a_task_id is None:
+        for before in steps_before(state, task):
+            if before.a2a_task_id is None:
                 continue
             stored = await self._engine.store.read_task(None, before.a2a_task_id)
             if stored is not None:

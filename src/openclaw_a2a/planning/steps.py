@@ -64,6 +64,16 @@ def agent_for(state: ObjectiveState, task: PlanTask, default: AgentId) -> AgentI
     return default
 
 
+def steps_before(state: ObjectiveState, task: PlanTask) -> list[PlanTask]:
+    """The steps whose results a step gets: those it names, and the last ones of plans before."""
+    found = {one: state.tasks[one] for one in task.dependencies if one in state.tasks}
+    for plan_id in state.plans[task.plan_id].dependencies:
+        steps = state.tasks_of(plan_id) if plan_id in state.plans else []
+        passed_on = {needed for step in steps for needed in step.dependencies}
+        found |= {step.id: step for step in steps if step.id not in passed_on}
+    return list(found.values())
+
+
 def retries_of(task: PlanTask, rules: RunRules) -> int:
     """How often a step is tried again."""
     given: Json = task.metadata.get("retries")
