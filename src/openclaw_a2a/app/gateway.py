@@ -301,8 +301,10 @@ class Gateway:
         hosts = _own_hosts(self.settings)
         door = OperatorDoor(self._operator_token, own_hosts=hosts, patience=self._patience)
         ApprovalPages(self._asking).add_to(door)
-        find_call = self._calls.desk.find if self._calls is not None else lambda _: None
-        DeliveryPages(self.push.boxes, find_call).add_to(door)
+        calls = self._calls
+        DeliveryPages(
+            self.push.boxes, lambda one: None if calls is None else calls.desk.find(one)
+        ).add_to(door)
         ObjectivePages(lambda: None if self._plans is None else self._plans.desk).add_to(door)
         CallPages(lambda: None if self._calls is None else self._calls.desk).add_to(door)
         return door

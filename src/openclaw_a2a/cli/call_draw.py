@@ -106,8 +106,8 @@ def answer_lines(call: ShownCall) -> Iterator[Line]:
     """What was answered, and under which reservations."""
     if call.error:
         yield f"\nerror:\n{_indented(call.error)}", "red"
-    elif call.is_debate and isinstance(call.output, dict):
-        yield from _result_lines(cast("JsonObject", call.output))
+    elif call.is_debate and call.result:
+        yield from _result_lines(call.result)
     elif call.output is not msgspec.UNSET:
         yield f"\noutput:\n{_indented(output_text(call.output))}", None
     for name, texts in (("assumptions", call.assumptions), ("caveats", call.caveats)):

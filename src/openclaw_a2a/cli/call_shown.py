@@ -1,11 +1,12 @@
 """Calls as the gateway shows them, and the words for where they stand."""
 
 from datetime import datetime
+from typing import cast
 
 import msgspec
 
 from openclaw_a2a.cli.live import cut
-from openclaw_a2a.model.ids import Json
+from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.message import Record
 
 PENDING = "pending"
@@ -87,6 +88,11 @@ class ShownCall(Record, frozen=True):
         times = self.times
         is_brought = bool(times.delivered or times.seen or times.discarded)
         return is_brought or self.route != _ON_THEIR_WAY
+
+    @property
+    def result(self) -> JsonObject:
+        """The members of its output; none when that is no object."""
+        return cast("JsonObject", self.output) if isinstance(self.output, dict) else {}
 
     @property
     def is_debate(self) -> bool:

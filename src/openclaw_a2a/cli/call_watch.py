@@ -48,8 +48,8 @@ def follow_call(operator: Operator, call_id: str, view: "View") -> ShownCall:
 
 def exit_code(call: ShownCall) -> int:
     """Whether the call came to something."""
-    is_failed = isinstance(call.output, dict) and call.output.get("status") == "error"
-    return DONE if call.status == COMPLETED and not (call.is_debate and is_failed) else FAILED
+    is_failed = call.is_debate and call.result.get("status") == "error"
+    return DONE if call.status == COMPLETED and not is_failed else FAILED
 
 
 def watch_all(operator: Operator, *, as_json: bool) -> int:

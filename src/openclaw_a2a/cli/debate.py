@@ -45,7 +45,7 @@ def _show_result(operator: Operator, call_id: str, accepted: JsonObject) -> int:
         return INTERRUPTED
     ids = {name: accepted[name] for name in ("taskId", "correlationId") if name in accepted}
     failed = {"status": call.status, "error": call.error or "no result in time"}
-    show_json({**(call.output if isinstance(call.output, dict) else failed), **ids})
+    show_json({**(call.result or failed), **ids})
     return exit_code(call)
 
 
