@@ -99,3 +99,23 @@ async def test_a_message_that_has_not_gone_round_is_answered(
     served: Served, metadata: Json
 ) -> None:
     assert "result" in await arrive(served, metadata)
+
+
+async def test_a_remote_target_is_called_like_an_agent_and_learns_no_session(serve: Json) -> None:
+    between = {"enabled": True, "allow": ["*"]}
+    async with serve(tools={"agentToAgent": between}) as served:
+        client = agent_in(served, "agent:other:telegram:12345")
+        arguments = {"agent": "target:me", "skill": "work", "input": {}, "wait": True}
+        result = (await client.post("/tools/agent_call", json=arguments)).json()
+        assert result["status"] == "completed"
+        assert result["output"]["kind"] == "skill_invocation"
+        assert result["output"]["returnTo"] == "agent:other:remote"
+
+
+async def test_a_target_that_is_not_there_is_said_so(serve: Json) -> None:
+    between = {"enabled": True, "allow": ["*"]}
+    async with serve(tools={"agentToAgent": between}) as served:
+        arguments = {"agent": "target:gone", "skill": "work", "input": {}}
+        result = (await served.client().post("/tools/agent_call", json=arguments)).json()
+        assert result["status"] == "error"
+        assert "no remote target 'gone'" in result["error"]

@@ -185,6 +185,9 @@ class Placing:
         call_id = CallId(self.engine.new_id()) if part is None else part.id
         timeout_ms = self.timeout_ms(request)
         return_to = session_of(caller) if part is None else part.debate.session_key
+        is_remote = request.agent.startswith(TARGET)
+        # Keys of sessions name people and channels, which is nobody's business elsewhere.
+        shown_to = SessionKey(f"agent:{caller.agent_id}:remote") if is_remote else return_to
         return Order(
             id=call_id,
             caller=caller,
@@ -192,7 +195,7 @@ class Placing:
             callee=request.agent,
             skill=request.skill,
             mode=request.mode,
-            text=invocation(request, call_id, return_to=return_to, timeout_ms=timeout_ms),
+            text=invocation(request, call_id, return_to=shown_to, timeout_ms=timeout_ms),
             timeout_ms=timeout_ms,
             session_key=_callee_session(request, call_id),
             return_to=return_to,
