@@ -180,7 +180,10 @@ async def test_steps_are_tasks_that_only_their_owner_finds(
 ) -> None:
     await call(workshop, "alice", "objectives/run", {"id": hers[0]})
     with anyio.fail_after(PATIENCE_S):
-        while (shown := await seen_by_alice(workshop, hers))["objective"]["status"] != "completed":
+        while True:
+            shown = await seen_by_alice(workshop, hers)
+            if shown["objective"]["status"] == "completed":
+                break
             await asyncio.sleep(0.005)  # it is asked again until then
     task_id = shown["objective"]["plans"][0]["tasks"][0]["a2aTaskId"]
     found = await call(workshop, "alice", "GetTask", {"id": task_id})
