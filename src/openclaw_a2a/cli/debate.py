@@ -16,9 +16,9 @@ _STEP = "Write the input of debate_call: topic, proposer, critics, resolver and 
 
 
 def debate(file: str, /, *, own: OwnGateway = OWN_GATEWAY, as_json: JsonFlag = False) -> int:
-    """Let agents debate a question: one proposes, critics look for flaws, one concludes.
+    """Let agents debate a question, and follow it live.
 
-    It is drawn while it is held, then its result is shown; with --json only the result.
+    One proposes, critics look for flaws, one concludes. With --json only the result.
 
     Parameters
     ----------

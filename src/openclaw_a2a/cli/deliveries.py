@@ -22,8 +22,8 @@ from openclaw_a2a.model.errors import AgentFailed
 
 app = App(
     name="deliveries",
-    help="List push notifications and answers of calls that did not arrive, and try them again. "
-    "Ids may be cut to their unique beginning.",
+    help="List what did not arrive where it should, and try again. That is push notifications and "
+    "answers of calls. Ids may be cut to their unique beginning.",
 )
 
 _SHORT_ID = 8
