@@ -145,7 +145,20 @@ def _plan_target(state: ObjectiveState, plan: Plan) -> PlanStatus:
         return PlanStatus.FAILED if plan.status is PlanStatus.FAILED else PlanStatus.BLOCKED
     if not statuses:
         return PlanStatus.PENDING if plan.status is PlanStatus.BLOCKED else plan.status
+    if _waits_for_other_plans(state, plan):
+        return PlanStatus.BLOCKED
     return _target_of(plan.status, statuses)
+
+
+def _waits_for_other_plans(state: ObjectiveState, plan: Plan) -> bool:
+    """True when there is something to do, and all of it depends on tasks of other plans."""
+    tasks = state.tasks_of(plan.id)
+    is_at_rest = {task.status for task in tasks} <= {
+        PlanTaskStatus.PENDING,
+        PlanTaskStatus.COMPLETED,
+    }
+    has_more = any(task.status is PlanTaskStatus.PENDING for task in tasks)
+    return is_at_rest and has_more and not any(state.is_ready(task) for task in tasks)
 
 
 def _target_of(status: PlanStatus, tasks: list[PlanTaskStatus]) -> PlanStatus:
