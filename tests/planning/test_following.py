@@ -278,18 +278,21 @@ async def test_changes_of_one_objective_are_not_told_to_followers_of_another(
 
 
 async def test_nothing_is_left_of_followers_who_left(workshop: Workshop) -> None:
-    ids = [await chain(workshop, 1) for _ in range(10)]
+    first, *ids = [await chain(workshop, 1) for _ in range(11)]
 
-    async def come_and_go(number: int) -> None:
-        async with following(workshop, ids[number % 10], is_slow=number % 2 == 0) as follower:
+    async def come_and_go(objective_id: str, number: int) -> None:
+        async with following(workshop, objective_id, is_slow=number % 2 == 0) as follower:
             await follower.next()
 
-    await asyncio.gather(*map(come_and_go, range(20)))
+    await come_and_go(first, 0)
     before = count_left()
-    for _ in range(5):
-        await asyncio.gather(*map(come_and_go, range(40)))
+    for number in range(5):
+        await asyncio.gather(*(come_and_go(one, number) for one in ids * 4))
+    assert count_left() <= before
     for objective_id in ids:
-        await workshop.call("objectives/delete", id=objective_id)
+        async with following(workshop, objective_id) as follower:
+            await workshop.call("objectives/delete", id=objective_id)
+            await follower.rest()
     assert count_left() <= before
 
 
