@@ -318,7 +318,7 @@ def test_an_objective_moves_as_json_lines(run, planning, tmp_path: Path) -> None
     taken = run("import", str(file))
     assert (taken.code, taken.out) == (1, "")
     assert "already" in taken.err
-    copy = file.read_text("utf-8").replace(objective_id, "obj-copy")
+    copy = file.read_text("utf-8").replace(objective_id, "obj-copy").replace("plan-", "plan-2-")
     (tmp_path / "copy.jsonl").write_text(copy, "utf-8")
     assert run("import", str(tmp_path / "copy.jsonl")).out == "obj-copy  completed  Moves\n"
     after = run("show", "obj-copy", "--json").json
