@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 import msgspec
 import structlog
 
-from openclaw_a2a.model.call import KIND, Call, CallId
+from openclaw_a2a.model.call import KIND, Call, CallId, Route
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.stored import encode_record
 from openclaw_a2a.ports import KeptRecord, Store
@@ -112,7 +112,7 @@ class CallBook:
         """True when nobody needs the call for something that is under way."""
         if call.parent is not None and call.parent in self._calls:
             return False  # a debate that is held again after a restart looks for its answers
-        return call.is_settled and not call.is_undelivered
+        return call.is_settled and not call.is_undelivered and not _is_unseen(call)
 
     async def _read_again(self, call_id: CallId) -> None:
         """Another changed the call: what it made of it is the truth."""
@@ -140,10 +140,17 @@ class CallBook:
 
 def expires_at(call: Call) -> datetime:
     """Until when a call is kept."""
-    if call.settled_at is None or call.is_undelivered or call.parent is not None:
+    is_needed = call.is_undelivered or _is_unseen(call) or call.parent is not None
+    if call.settled_at is None or is_needed:
         return (call.deadline or call.accepted_at) + _UNDELIVERED_KEEP
     timeout = timedelta(milliseconds=call.timeout_ms)
     return call.settled_at + min(max(timeout, _SHORTEST_KEEP), _LONGEST_KEEP)
+
+
+def _is_unseen(call: Call) -> bool:
+    """True when its caller's host has the outcome and may yet lose it: then it is brought again."""
+    is_brought = call.route is Route.SESSION and call.delivered_at is not None
+    return is_brought and call.seen_at is None and call.discarded_at is None
 
 
 def _settled_at(call: Call) -> datetime:

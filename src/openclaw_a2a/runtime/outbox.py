@@ -214,9 +214,11 @@ class Outbox:
         return self._rounds.get(delivery.kind, self._unknown)
 
     def _set_timer(self, delivery_id: DeliveryId, moment: datetime, way: "Way") -> None:
+        known, _ = self._timed.get(delivery_id, (None, way))
         self._timed[delivery_id] = (moment, way)
-        heappush(self._timers, (moment, delivery_id))
-        self._signal.set()
+        if known != moment:  # whoever only waits for its time is asked for often
+            heappush(self._timers, (moment, delivery_id))
+            self._signal.set()
 
     def _ring_timers(self) -> None:
         now = self._engine.clock.now()
