@@ -284,25 +284,25 @@ async def test_nothing_is_left_of_followers_who_left(workshop: Workshop) -> None
         async with following(workshop, objective_id, is_slow=number % 2 == 0) as follower:
             await follower.next()
 
+    async def stay_until_deleted(objective_id: str) -> None:
+        async with following(workshop, objective_id) as follower:
+            await workshop.call("objectives/delete", id=objective_id)
+            await follower.rest()
+
     await come_and_go(first, 0)
     before = count_left()
     for number in range(5):
         await asyncio.gather(*(come_and_go(one, number) for one in ids * 4))
     assert count_left() <= before
     for objective_id in ids:
-        async with following(workshop, objective_id) as follower:
-            await workshop.call("objectives/delete", id=objective_id)
-            await follower.rest()
+        await stay_until_deleted(objective_id)
     assert count_left() <= before
 
 
 def count_left() -> int:
-    """How many events, tasks and streams of changes there are in this process."""
+    """How many events, unfinished tasks and streams of changes there are in this process."""
     gc.collect()
-    kinds = (asyncio.Event, asyncio.Task)
-    streams = ("operations", "_follow")
-    return sum(
-        isinstance(one, kinds) or getattr(one, "__name__", "") in streams
-        for one in gc.get_objects()
-        if isinstance(one, (*kinds, AsyncGenerator))
-    )
+    tasks = sum(not task.done() for task in asyncio.all_tasks())
+    events = sum(isinstance(one, asyncio.Event) for one in gc.get_objects())
+    streams = [one for one in gc.get_objects() if isinstance(one, AsyncGenerator)]
+    return tasks + events + sum(one.__name__ in ("operations", "_follow") for one in streams)
