@@ -4,7 +4,7 @@ import asyncio
 import json
 import tempfile
 from collections import Counter
-from collections.abc import Awaitable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,7 +24,7 @@ from tests.runtime.room import HandClock, others_move
 
 from openclaw_a2a.agents import AgentRegistry
 from openclaw_a2a.app import Gateway
-from openclaw_a2a.model.errors import AgentFailed, StoreUnavailable
+from openclaw_a2a.model.errors import AgentFailed
 from openclaw_a2a.model.ids import AgentId, TaskId
 from openclaw_a2a.ports import Missed, NoteTaken, Recovery, SessionGone, SessionNote, Store
 from openclaw_a2a.runtime import outbox
@@ -32,6 +32,7 @@ from openclaw_a2a.settings import StoreSettings, load_settings
 from openclaw_a2a.store import open_store
 from openclaw_a2a.tools.tokens import FILE_NAME, TokenKind, ToolTokens
 
+from .mortal_store import BRINGING, MortalStore
 from .village import Host, Json, Member, main_session, posted
 
 Result = TypeVar("Result")
@@ -40,8 +41,6 @@ EXAMPLES = settings().max_examples
 A = main_session("a")
 PATIENCE_S = 20.0
 FINAL = ("completed", "error")
-BRINGING = ("change_record", "save_delivery")
-WRITES = (*BRINGING, "submit", "commit", "start_run", "drop_record")
 
 
 texts = st.sampled_from(['{"output": 1}', "well", "", "fail"])
@@ -56,72 +55,6 @@ def _one_of(things: Sequence[Thing], number: int) -> Thing | None:
 Death = tuple[int, bool]
 deaths: st.SearchStrategy[Death | None] = st.none() | st.tuples(st.integers(0, 5), st.booleans())
 """After how many writes the gateway is killed, and whether the last one lands."""
-
-
-class MortalStore:
-    """A store that fails at times, and dies with its process: then nothing reaches it any more.
-
-    `left` counts the writes until then; the last one may still land, and nobody hears of it.
-    """
-
-    def __init__(self, inner: Store) -> None:
-        self.inner = inner
-        self.failing: tuple[str, ...] = ()
-        self.left: int | None = None
-        self.last_lands = False
-        self.has_died = asyncio.Event()
-        self.passing: set[asyncio.Future[Any]] = set()
-
-    def __getattr__(self, name: str) -> Any:
-        known: Any = getattr(self.inner, name)
-        if not callable(known):
-            return known
-
-        def ask(*given: Any, **more: Any) -> Awaitable[Any]:
-            def perform() -> asyncio.Future[Any]:
-                return self._pass(known(*given, **more))  # pyright: ignore[reportArgumentType] - all can be awaited
-
-            if name == "close":
-                return perform()
-            if self.has_died.is_set() or (name in WRITES and self._is_last()):
-                if self.last_lands:
-                    self.last_lands = False
-                    perform()
-                return asyncio.get_running_loop().create_future()
-            return _refused(name) if name in self.failing else self._answer_of(perform())
-
-        return ask
-
-    def _is_last(self) -> bool:
-        if self.left is None:
-            return False
-        self.left -= 1
-        if self.left < 0:
-            self.has_died.set()
-        return self.left < 0
-
-    def die(self) -> None:
-        self.last_lands = False
-        self.has_died.set()
-
-    def _pass(self, asked: Awaitable[Any]) -> "asyncio.Future[Any]":
-        future = asyncio.ensure_future(asked)
-        self.passing.add(future)
-        future.add_done_callback(self.passing.discard)
-        return future
-
-    def _answer_of(self, asked: "asyncio.Future[Any]") -> "asyncio.Future[Any]":
-        return asyncio.ensure_future(self._answer(asked))
-
-    async def _answer(self, asked: "asyncio.Future[Any]") -> Any:
-        result = await asyncio.shield(asked)
-        if self.has_died.is_set():
-            await asyncio.get_running_loop().create_future()
-        return result
-
-
-async def _refused(name: str) -> None:
-    raise StoreUnavailable(f"the disk is full; {name} was not written")
 
 
 class MortalGateway(Gateway):
