@@ -53,5 +53,5 @@ class SessionSink(Protocol):
         ...
 
     async def until_seen(self, note: SessionNote) -> bool:
-        """Wait until the session's agent has dealt with a note; False when that is not known."""
+        """Wait until the session's agent has dealt with a note; False: the host lost it."""
         ...
