@@ -7,6 +7,7 @@
   ./dev bench grown startup         reading with 1,000 and 100,000 tasks; how fast it is there
   ./dev bench openclaw              what we add to a turn of a real OpenClaw
   ./dev bench calls                 what calls between agents cost, and when their answers come
+  ./dev bench planning              what objectives cost: loading, changing, going from step to step
 
 Servers share one core and the loader has another, so CPU per operation is what to compare;
 the medians and the ratio to the first server are printed. See README.md.
@@ -23,6 +24,7 @@ from calls import measure_calls
 from compare import compare, run_load
 from grown import measure_grown
 from openclaw_turn import measure_openclaw
+from planning import measure_planning
 from servers import LOADER_CORE, SERVERS, started
 from startup import measure_startup
 
@@ -39,6 +41,7 @@ ALONE = {
     "startup": measure_startup,
     "openclaw": measure_openclaw,
     "calls": measure_calls,
+    "planning": measure_planning,
 }
 
 
