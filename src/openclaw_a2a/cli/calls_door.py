@@ -1,21 +1,19 @@
 """Asks a gateway about calls, and tells people what to set when it has none."""
 
 import re
-from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 import msgspec
 
 from openclaw_a2a.cli.call_shown import CallList, ShownCall
-from openclaw_a2a.cli.failure import code_of
-from openclaw_a2a.cli.operator import Operator, OwnGateway, complete, connect_operator
+from openclaw_a2a.cli.feature import Feature, connect_feature, next_step
+from openclaw_a2a.cli.operator import Operator, OwnGateway, complete
 from openclaw_a2a.cli.target import decode
 from openclaw_a2a.model.errors import AgentFailed, GatewayError, InvalidRequest, NotAllowed
 from openclaw_a2a.model.ids import JsonObject
 
 SEE = "See the calls there are: openclaw-a2a calls list"
 _MOST = 1000
-_OFF = frozenset({"route-not-found", "unsupported-operation", "http-404"})
 _SETTING = re.compile(r"\(((?:tools|agents)\.[\w.*-]+)\)")
 _RESTART = "then start the gateway again"
 _TURN_ON = (
@@ -24,22 +22,18 @@ _TURN_ON = (
 )
 
 
-@contextmanager
-def connect_calls(own: OwnGateway) -> Generator[Operator]:
-    """A client for the calls of a gateway.
+_CALLS = Feature(
+    noun="calls between agents",
+    off="calls-off",
+    turn_on=_TURN_ON,
+    missing="call-not-found",
+    see=SEE,
+)
 
-    Raises: as `connect_operator`, and NotAllowed when the gateway has no calls.
-    """
-    with connect_operator(own) as operator:
-        try:
-            yield operator
-        except AgentFailed as error:
-            if code_of(error) in _OFF:
-                message = f"calls between agents are off at {operator.address}"
-                raise NotAllowed(message, details=_step("calls-off", _TURN_ON)) from None
-            if code_of(error) == "call-not-found":
-                error.details.setdefault("nextStep", SEE)
-            raise
+
+def connect_calls(own: OwnGateway) -> AbstractContextManager[Operator]:
+    """A client for the calls of a gateway; as `connect_feature`."""
+    return connect_feature(own, _CALLS)
 
 
 def list_calls(operator: Operator, query: dict[str, str]) -> tuple[CallList, bytes]:
@@ -59,7 +53,7 @@ def find_call(operator: Operator, prefix: str) -> str:
     listed, _ = list_calls(operator, {"limit": str(_MOST)})
     ids = [one.correlation_id for one in listed.calls]
     if re.search(r"[^\w-]", prefix):
-        raise InvalidRequest(f"{prefix} is no id of a call", details=_step("usage", SEE))
+        raise InvalidRequest(f"{prefix} is no id of a call", details=next_step("usage", SEE))
     return complete(prefix, ids, noun="call", see=SEE)
 
 
@@ -78,7 +72,7 @@ def read_object(written: str | bytes, *, what: str, step: str) -> JsonObject:
         return msgspec.json.decode(written, type=JsonObject)
     except (msgspec.MsgspecError, RecursionError, ValueError) as error:
         message = f"{what} is no JSON object: {error}"
-        raise InvalidRequest(message, details=_step("usage", step)) from None
+        raise InvalidRequest(message, details=next_step("usage", step)) from None
 
 
 def refusal(result: JsonObject) -> GatewayError:
@@ -89,8 +83,4 @@ def refusal(result: JsonObject) -> GatewayError:
     found = _SETTING.search(message)
     setting = found[1] if found else "tools.agentToAgent"
     step = _TURN_ON if setting.endswith("enabled") else f"Change {setting}, {_RESTART}."
-    return NotAllowed(message, details=_step("forbidden", step))
-
-
-def _step(code: str, step: str) -> dict[str, str]:
-    return {"code": code, "nextStep": step}
+    return NotAllowed(message, details=next_step("forbidden", step))
