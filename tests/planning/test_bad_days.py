@@ -4,8 +4,9 @@ import asyncio
 import json
 from typing import Any
 
+import anyio
 import pytest
-from tests.conformance.asgi_door import Door
+from tests.conformance.asgi_door import PATIENCE_S, Door
 from tests.conformance.conftest import peers, token_of
 
 from .test_examples import watching
@@ -42,6 +43,11 @@ def task_of(objective: Json, name: str) -> Json:
 
 async def is_working(workshop: Workshop, objective_id: str, name: str) -> Json:
     return await workshop.until(objective_id, lambda one: task_of(one, name)["status"] == "working")
+
+
+async def states_in(workshop: Workshop, objective_id: str) -> list[str]:
+    listed = await workshop.call("ListTasks", contextId=objective_id)
+    return [task["status"]["state"] for task in listed["tasks"]]
 
 
 def message(text: str, **more: Json) -> Json:
@@ -401,3 +407,67 @@ async def test_an_objective_can_be_deleted_while_it_is_followed(workshop: Worksh
         await watcher.next()
         await workshop.call("objectives/delete", id=objective_id)
         assert await watcher.ended()
+
+
+# -------------------------------------------------------------------- planners
+
+
+async def test_who_runs_an_objective_again_has_its_plans_asked_for_anew(
+    workshop: Workshop,
+) -> None:
+    await workshop.reopen({"opt.planner": "helper"})
+    answers = ["no", "no", "no", '{"plans": [{"name": "p", "tasks": [{"name": "step"}]}]}']
+
+    async def plan(_turn: Any) -> str:
+        return answers[len(workshop.workers["helper"].turns) - 1]
+
+    workshop.workers["helper"].work = plan
+    objective_id = await workshop.objective(metadata={"own": 1})
+    await workshop.call("objectives/run", id=objective_id)
+    blocked = await workshop.ends(objective_id, "blocked")
+    assert len(workshop.workers["helper"].turns) == 2
+    assert "JSON" in blocked["metadata"]["opt/v1/blockedReason"]
+    await workshop.reopen({"opt.planner": "helper"})
+    assert (await workshop.get(objective_id)) == blocked
+    await workshop.call("objectives/run", id=objective_id)
+    ended = await workshop.ends(objective_id)
+    assert len(workshop.workers["helper"].turns) == 4
+    assert ended["metadata"] == {"own": 1}
+    assert workshop.workers["main"].asked == ["step"]
+
+
+@pytest.mark.parametrize("how", ["cancel", "delete"])
+async def test_a_planner_is_stopped_with_its_objective(workshop: Workshop, how: str) -> None:
+    await workshop.reopen({"opt.planner": "main"})
+    gate = gated(workshop)
+    objective_id = await workshop.objective()
+    await workshop.call("objectives/run", id=objective_id)
+    await gate.begun.wait()
+    if how == "cancel":
+        await workshop.call("objectives/update", id=objective_id, status="canceled")
+    else:
+        await workshop.call("objectives/delete", id=objective_id, cancel=True)
+    with anyio.fail_after(PATIENCE_S):
+        while True:
+            if await states_in(workshop, objective_id) == ["TASK_STATE_CANCELED"]:
+                break
+            await asyncio.sleep(0.005)  # what had just begun is stopped a moment later
+    await workshop.reopen({"opt.planner": "main"})
+    assert len(workshop.workers["main"].turns) == 1
+
+
+async def test_a_planner_that_fails_each_time_leaves_the_objective_blocked_with_its_reason(
+    workshop: Workshop,
+) -> None:
+    await workshop.reopen({"opt.planner": "helper"})
+
+    async def work(_turn: Any) -> str:
+        raise RuntimeError("the model is away")
+
+    workshop.workers["helper"].work = work
+    objective_id = await workshop.objective()
+    await workshop.call("objectives/update", id=objective_id, status="working")
+    await workshop.call("objectives/run", id=objective_id)
+    blocked = await workshop.ends(objective_id, "blocked")
+    assert "model is away" in blocked["metadata"]["opt/v1/blockedReason"]
+    assert len(workshop.workers["helper"].turns) == 2

@@ -17,7 +17,6 @@ from openclaw_a2a.model.errors import (
 )
 from openclaw_a2a.model.ids import Json, JsonObject, TaskId
 from openclaw_a2a.model.message import Message
-from openclaw_a2a.model.states import is_terminal
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.planning import params as asked
 from openclaw_a2a.planning.book import ObjectiveBook
@@ -34,11 +33,11 @@ from openclaw_a2a.planning.mirror import Followed
 from openclaw_a2a.planning.objects import ObjectiveId, ObjectiveStatus, PlanId
 from openclaw_a2a.planning.plan_changes import add_tasks, create_plan, update_plan
 from openclaw_a2a.planning.progress import progress
-from openclaw_a2a.planning.rollup import running_tasks
 from openclaw_a2a.planning.run_changes import PAUSED, RUNNING, set_objective, set_plan
 from openclaw_a2a.planning.runner import Runner
 from openclaw_a2a.planning.said import with_words
 from openclaw_a2a.planning.state import ObjectiveState, not_found
+from openclaw_a2a.planning.statuses import not_allowed
 from openclaw_a2a.runtime.engine import Engine
 from openclaw_a2a.runtime.turn import AccountRules
 
@@ -177,24 +176,23 @@ class Planning:
         return {"objective": _shown(change.state)}
 
     async def _delete(self, params: asked.DeleteObjective, scope: Scope) -> JsonObject:
-        if check_delete(await self._own(params.id, scope), params):
+        check_delete(await self._own(params.id, scope), params)
+        if params.cancel:
             with suppress(StatusChangeNotAllowed):  # nothing begins in what is over, anyway
                 await self._book.change(
                     params.id, lambda state, occasion: set_objective(state, PAUSED, occasion)
                 )
-            # What was just about to begin is found the second time.
-            for _ in range(2):
+            for _ in range(2):  # what was just about to begin is found the second time
                 await self._runner.end(await self._own(params.id, scope))
         await self._book.delete(params.id, self._check_stopped)
         return {"deleted": True}
 
     async def _check_stopped(self, state: ObjectiveState) -> None:
-        """Make sure that no task of an objective runs. Raises: StatusChangeNotAllowed."""
-        for task_id in running_tasks(state):
-            stored = await self._engine.store.read_task(None, task_id)
-            if stored is not None and not is_terminal(stored.head.state):
-                check_delete(state, asked.DeleteObjective(state.id))
-        await self._runner.end(state)
+        """Make sure that nothing is done for an objective. Raises: StatusChangeNotAllowed."""
+        if await self._runner.working(state):
+            why = "a task of it is running; wait, or delete with cancel: true"
+            change = (state.objective.status.value, "deleted")
+            raise not_allowed(("objective", state.id), change, why)
 
     # ---------------------------------------------------------------- plans
 

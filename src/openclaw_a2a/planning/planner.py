@@ -10,6 +10,7 @@ from openclaw_a2a.model.errors import (
     CallerError,
     GatewayError,
     InvalidParams,
+    PlanItemNotFound,
     StatusChangeNotAllowed,
 )
 from openclaw_a2a.model.ids import (
@@ -35,8 +36,11 @@ from openclaw_a2a.planning.params import CreatePlan, UpdateObjective, read_as
 from openclaw_a2a.planning.plan_changes import create_plan
 from openclaw_a2a.planning.state import ObjectiveState
 from openclaw_a2a.planning.steps import OBJECTIVE_KEY, objective_session
+from openclaw_a2a.runtime.cancel import cancel
 from openclaw_a2a.runtime.engine import Engine
 from openclaw_a2a.runtime.found_json import json_objects
+from openclaw_a2a.runtime.live import Shown
+from openclaw_a2a.runtime.sent import first_of
 from openclaw_a2a.runtime.submit import FromInside, Send, submit
 from openclaw_a2a.runtime.turn import AccountRules
 from openclaw_a2a.runtime.view import TaskView
@@ -97,8 +101,8 @@ class Planner:
         await self._give_up(state, problem)
         return True
 
-    async def working(self, state: ObjectiveState, scope: Scope) -> list[TaskId]:
-        """The tasks that make plans for an objective right now."""
+    async def asked(self, state: ObjectiveState, scope: Scope) -> list[TaskId]:
+        """The tasks that were to make the plans of an objective, which has none."""
         if state.plans or state.id not in state.runs:
             return []
         found = [await self._engine.store.read_known(scope, name) for name in _names(state)]
@@ -116,11 +120,23 @@ class Planner:
             inside=FromInside(session, metadata={OBJECTIVE_KEY: state.id}),
         )
         try:
-            await submit(self._engine, send, AccountRules(scope.account, agent_id))
+            run = await submit(self._engine, send, AccountRules(scope.account, agent_id))
+            shown = await first_of(self._engine, run)
         except GatewayError as error:
             log.warning("plans-not-asked-for", objective_id=state.id, reason=error.message)
             return False
+        if isinstance(shown, Shown) and not await self._wants_plans(state):
+            with suppress(GatewayError):
+                await cancel(self._engine, scope, shown.task.id)
         return True
+
+    async def _wants_plans(self, state: ObjectiveState) -> bool:
+        """False when the objective was ended or deleted meanwhile."""
+        try:
+            now = await self._book.find(state.id)
+        except PlanItemNotFound:
+            return False
+        return now.objective.status not in _ENDED
 
     async def _take(self, state: ObjectiveState, stored: StoredTask | None) -> str:
         """Add the plans of an answer; why that is not possible, or nothing.

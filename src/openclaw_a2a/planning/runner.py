@@ -13,6 +13,7 @@ from openclaw_a2a.model.errors import (
     StatusChangeNotAllowed,
 )
 from openclaw_a2a.model.ids import LOCAL_PEER, AccountId, AgentId, TaskId
+from openclaw_a2a.model.states import is_terminal
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.planning.book import ObjectiveBook
 from openclaw_a2a.planning.draft import Change, Occasion
@@ -196,8 +197,16 @@ class Runner:
     async def end(self, state: ObjectiveState) -> None:
         """Have all stopped that is done for an objective; what refuses tells by its own state."""
         scope = _owner(state, self._account(state))
-        working = [*running_tasks(state), *await self._planner.working(state, scope)]
+        working = await self.working(state)
         await asyncio.gather(*[self._stop(scope, task_id) for task_id in working])
+
+    async def working(self, state: ObjectiveState) -> list[TaskId]:
+        """The A2A tasks that are done for an objective and have not ended, whatever is noted."""
+        scope = _owner(state, self._account(state))
+        known = [*running_tasks(state), *await self._planner.asked(state, scope)]
+        found = [await self._engine.store.read_task(None, task_id) for task_id in known]
+        heads = [stored.head for stored in found if stored is not None]
+        return [head.id for head in heads if not is_terminal(head.state)]
 
     async def _stop(self, scope: Scope, task_id: TaskId) -> None:
         with suppress(GatewayError):
