@@ -286,6 +286,21 @@ async def test_an_agent_that_fails_each_time_is_asked_so_often_and_no_more(
     assert {task["status"] for plan in again["plans"] for task in plan["tasks"]} == {"completed"}
 
 
+async def test_a_message_that_fails_in_a_plan_that_nobody_runs_is_not_tried_again(
+    workshop: Workshop,
+) -> None:
+    async def work(_turn: Any) -> str:
+        raise RuntimeError("never")
+
+    workshop.workers["main"].work = work
+    await workshop.reopen({"opt.retries": 2})
+    place = {"opt/v1/objective": {"id": "obj-1"}, "opt/v1/plan": {"name": "p"}}
+    await workshop.call("SendMessage", message=message("try", messageId="m", metadata=place))
+    ended = await workshop.ends("obj-1", "failed")
+    assert task_of(ended, "try")["status"] == "failed"
+    assert len(workshop.workers["main"].turns) == 1
+
+
 async def test_a_step_whose_question_is_cancelled_fails_its_plan(workshop: Workshop) -> None:
     async def work(_turn: Any) -> Any:
         return asks("really?")

@@ -98,12 +98,14 @@ class Mirror:
                 # The gateway died after the task began, and before that was written down.
                 linked = link_task(known, step, head.id, occasion=occasion)
             tries = linked.state.attempts.get(step, 0)
+            # Where nothing was ever run, nobody would try again.
+            is_left = bool(known.runs) and tries <= retries_of(known.task(step), self._rules)
             told = report_task(
                 linked.state,
                 head.id,
                 head.state,
                 occasion=occasion,
-                will_retry=tries <= retries_of(known.task(step), self._rules),
+                will_retry=is_left,
             )
             return Change(told.state, (*linked.operations, *told.operations))
 
