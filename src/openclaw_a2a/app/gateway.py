@@ -189,7 +189,7 @@ class Gateway:
         """The objectives, kept in the gateway's own store; None when there are none."""
         if self.settings.opt.enabled:
             engine = await self._engine(self.settings.store, lanes, parts)
-            self._plans = PlanRoom(self.settings, engine, self.push)
+            self._plans = PlanRoom(self.settings, engine, push=self.push, agents=self._agents)
             parts.callback(self._plans.stop)
             await self._plans.open()
         return self._plans

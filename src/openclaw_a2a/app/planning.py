@@ -1,5 +1,6 @@
 """Joins objectives and plans with the gateway: its store, its outbox and its agents."""
 
+from openclaw_a2a.agents import AgentRegistry
 from openclaw_a2a.app.push import Push
 from openclaw_a2a.inbound.opt_desk import plan_extension
 from openclaw_a2a.model.ids import AccountId, AgentId
@@ -7,6 +8,7 @@ from openclaw_a2a.planning.book import ObjectiveBook
 from openclaw_a2a.planning.desk import Planning
 from openclaw_a2a.planning.mirror import KIND
 from openclaw_a2a.planning.objects import Limits
+from openclaw_a2a.planning.refused import REFUSED, RefusedAgent
 from openclaw_a2a.planning.runner import Runner
 from openclaw_a2a.planning.steps import RunRules
 from openclaw_a2a.runtime.backoff import OutboxRules
@@ -22,8 +24,11 @@ RULES = OutboxRules(attempts=10_000, backoff_s=0.5, most_backoff_s=60.0, paralle
 class PlanRoom:
     """The objectives of one gateway."""
 
-    def __init__(self, settings: Settings, engine: Engine, push: Push) -> None:
+    def __init__(
+        self, settings: Settings, engine: Engine, *, push: Push, agents: AgentRegistry
+    ) -> None:
         opt = settings.opt
+        agents.add_inner(REFUSED, RefusedAgent())
         self.engine = engine
         self._default_agents = {one.id: one.default_agent_id for one in settings.accounts}
         self._book = ObjectiveBook(
@@ -37,6 +42,8 @@ class PlanRoom:
             retries=opt.retries,
             backoff_s=opt.backoff_seconds,
             planner=AgentId(opt.planner) if opt.planner else None,
+            peers=frozenset(peer.name for peer in settings.peers.values()),
+            peers_may_ask=opt.agents,
         )
         self._runner = Runner(engine, self._book, rules, default_agent=self._default_agent)
         outbox = push.add_round(engine, KIND, Round(self._runner.mirror, RULES))

@@ -1,12 +1,11 @@
 """Who may call whom."""
 
-import re
 from collections.abc import Mapping
-from functools import lru_cache
 
 import msgspec
 
 from openclaw_a2a.model.ids import AgentId
+from openclaw_a2a.model.patterns import matches
 
 
 class CallPolicy(msgspec.Struct, frozen=True):
@@ -37,22 +36,11 @@ def refuse(policy: CallPolicy, caller: AgentId, target: AgentId) -> Refusal | No
     if not policy.allow:
         return Refusal("forbidden", "no agent may take part in calls (tools.agentToAgent.allow)")
     for agent_id, role in ((caller, "call others"), (target, "be called")):
-        if not _matches(policy.allow, agent_id):
+        if not matches(policy.allow, agent_id):
             reason = f"agent {agent_id} may not {role} (tools.agentToAgent.allow)"
             return Refusal("forbidden", reason)
     reach = policy.reaches.get(caller)
-    if reach is not None and not _matches(reach, target):
+    if reach is not None and not matches(reach, target):
         where = f"agents.{caller}.tools.agentToAgent.allow"
         return Refusal("forbidden", f"agent {caller} may not call {target} ({where})")
     return None
-
-
-def _matches(patterns: tuple[str, ...], agent_id: AgentId) -> bool:
-    name = agent_id.lower()
-    return any(_pattern(one.strip().lower()).fullmatch(name) for one in patterns)
-
-
-@lru_cache(maxsize=256)
-def _pattern(glob: str) -> re.Pattern[str]:
-    """Only `*` is special; fnmatch's other signs stand for themselves."""
-    return re.compile(".*".join(map(re.escape, glob.split("*"))), re.DOTALL)

@@ -27,6 +27,7 @@ from openclaw_a2a.planning.objects import (
 )
 from openclaw_a2a.planning.planner import Planner
 from openclaw_a2a.planning.progress import ready_tasks
+from openclaw_a2a.planning.refused import REFUSED
 from openclaw_a2a.planning.rollup import link_task, running_tasks
 from openclaw_a2a.planning.run_changes import PAUSED, RUNNING
 from openclaw_a2a.planning.state import ObjectiveState
@@ -161,6 +162,8 @@ class Runner:
         """Begin a step; False when that is not possible now."""
         account, attempt = self._account(state), state.attempts.get(task.id, 0) + 1
         agent_id = agent_for(state, task, account.agent_id)
+        if not self._rules.may_ask(state.owner, agent_id, account.agent_id):
+            agent_id = REFUSED
         message = step_message(state, task, await self._results(state, task), agent_id=agent_id)
         send = Send(
             scope=_owner(state, account),

@@ -4,8 +4,18 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from openclaw_a2a.model.ids import AgentId, ContextId, Json, JsonObject, MessageId, SessionKey
+from openclaw_a2a.model.ids import (
+    AgentId,
+    ContextId,
+    Json,
+    JsonObject,
+    MessageId,
+    PeerName,
+    SessionKey,
+)
 from openclaw_a2a.model.message import Message, Part, Role
+from openclaw_a2a.model.patterns import matches
+from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.planning.moments import time_of
 from openclaw_a2a.planning.objects import ObjectiveId, PlanTask, PlanTaskId
 from openclaw_a2a.planning.state import ObjectiveState
@@ -21,6 +31,9 @@ MESSAGE_KEY = "opt/v1/messageId"
 TARGET = "target:"
 """How the id of an agent begins that is a remote one."""
 
+_INNER = "gateway:"
+"""How the ids of agents begin that only the gateway itself asks."""
+
 _MOST_RESULT = 20_000
 _MOST_RETRIES = 100
 _DAY_S = 86_400.0
@@ -33,6 +46,15 @@ class RunRules(msgspec.Struct, frozen=True):
     retries: int = 0
     backoff_s: float = 5.0
     planner: AgentId | None = None
+    peers: frozenset[PeerName] = frozenset()
+    """Callers from elsewhere; what others ask for is asked by somebody of this house."""
+    peers_may_ask: tuple[str, ...] = ()
+
+    def may_ask(self, owner: Scope | None, agent_id: AgentId, own: AgentId) -> bool:
+        """True when the owner of an objective may have steps done by an agent."""
+        if agent_id == own or owner is None or owner.principal not in self.peers:
+            return not agent_id.startswith(_INNER)
+        return matches(self.peers_may_ask, agent_id) and not agent_id.startswith(_INNER)
 
 
 def task_keys(task: PlanTask) -> JsonObject:

@@ -219,6 +219,10 @@ class PlanningSettings(Section, frozen=True):
     planner: Annotated[
         str, Meta(description="The agent that makes plans for objectives without any.")
     ] = ""
+    agents: Annotated[
+        tuple[Text, ...],
+        Meta(description="Agents that steps of peers may name beside their own: ids, or with *."),
+    ] = ()
 
 
 class LogSettings(Section, frozen=True):
