@@ -63,7 +63,7 @@ async def test_a_trip_whose_hotel_waits_until_a_person_approves_the_flight(
             "Flight",
             [
                 {"name": f"search {marker}"},
-                {"name": ASK, "dependencies": ["task-0"]},
+                {"name": "approve", "description": ASK, "dependencies": ["task-0"]},
             ],
         )
         await trip.plan(
