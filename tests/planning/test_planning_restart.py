@@ -11,9 +11,13 @@ import pytest
 from structlog.testing import capture_logs
 from tests.conformance.asgi_door import Asked
 
-from openclaw_a2a.app import gateway as app
+from openclaw_a2a.agents import AgentRegistry
+from openclaw_a2a.app import Gateway
+from openclaw_a2a.app.gateway import SystemClock
 from openclaw_a2a.model.errors import StoreUnavailable
+from openclaw_a2a.model.ids import AgentId
 from openclaw_a2a.ports import Store
+from openclaw_a2a.settings import StoreSettings
 from openclaw_a2a.store import open_store
 
 from .test_bad_days import Gate, gated, is_working, task_of
@@ -61,24 +65,41 @@ class MortalStore:
         raise StoreUnavailable("this process is dead")
 
 
+class MortalGateway(Gateway):
+    """A gateway over a store that is given to it."""
+
+    own_store: Any
+
+    def _make_store(self, store_settings: StoreSettings) -> Store:
+        return self.own_store
+
+
+class MortalWorkshop(Workshop):
+    """A workshop whose gateways are over a store that is given to them."""
+
+    own_store: Any = None
+
+    def make(self, settings: Mapping[str, Json]) -> Gateway:
+        agents = {AgentId(name): worker for name, worker in self.workers.items()}
+        loaded = super().make(settings).settings
+        gateway = MortalGateway(loaded, AgentRegistry(agents), SystemClock(), agents.keys())
+        gateway.own_store = self.own_store
+        return gateway
+
+
 class Mortal:
     """A workshop whose gateway dies after so many writes, over a store that stays."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.workshop = Workshop(folder, "memory")
+    def __init__(self, folder: Path) -> None:
+        self.workshop = MortalWorkshop(folder, "memory")
         self.disk = open_store("memory", path=None)
         self._store = MortalStore(self.disk, None)
-        monkeypatch.setattr(app, "open_store", self._open)
 
     async def live(self, writes: int | None, settings: Mapping[str, Json] | None = None) -> None:
         """A new life of the gateway, with so many writes from now on."""
-        self._store = MortalStore(self.disk, None)
+        self._store = self.workshop.own_store = MortalStore(self.disk, None)
         await self.workshop.open({"limits.cancelSeconds": 0.01, **(settings or {})})
         self._store._left = writes  # pyright: ignore[reportPrivateUsage] - it lives until now
-
-    def _open(self, kind: str, **_: Json) -> MortalStore:
-        assert kind == "memory"
-        return self._store
 
     @property
     def dead(self) -> asyncio.Event:
@@ -223,7 +244,7 @@ async def test_a_plan_is_finished_when_the_gateway_ends_between_any_two_writes(
     writes, goes_on = 0, True
     while goes_on:
         try:
-            goes_on = await play(Mortal(tmp_path, monkeypatch), scenario, writes)
+            goes_on = await play(Mortal(tmp_path), scenario, writes)
         except (AssertionError, TimeoutError) as error:
             error.add_note(f"the end came after {writes} writes")
             raise
@@ -238,7 +259,7 @@ async def test_cancelling_is_carried_through_when_the_gateway_ends_between_any_t
     monkeypatch.chdir(tmp_path)
     writes, goes_on = 0, True
     while goes_on:
-        mortal = Mortal(tmp_path, monkeypatch)
+        mortal = Mortal(tmp_path)
         workshop = mortal.workshop
         gate = Gate()
         workshop.workers["main"].work = gate.work

@@ -64,7 +64,12 @@ class Workshop:
 
     async def open(self, settings: Mapping[str, Json] | None = None) -> None:
         """Start the gateway."""
-        self.gateway = make_gateway(
+        self.gateway = self.make(settings or {})
+        await self._running.enter_async_context(self.gateway)
+
+    def make(self, settings: Mapping[str, Json]) -> Gateway:
+        """A gateway with these settings."""
+        return make_gateway(
             self.workers,
             data=self.folder,
             settings={
@@ -72,10 +77,9 @@ class Workshop:
                 "limits.cancelSeconds": 1,
                 "opt.enabled": True,
                 "opt.backoffSeconds": 0.01,
-                **(settings or {}),
+                **settings,
             },
         )
-        await self._running.enter_async_context(self.gateway)
 
     async def close(self) -> None:
         """Stop the gateway; what is unfinished stays in the store."""
