@@ -8,7 +8,6 @@ from collections.abc import Coroutine, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
-from unittest.mock import patch
 
 import msgspec
 from hypothesis import settings
@@ -27,7 +26,6 @@ from openclaw_a2a.app import Gateway
 from openclaw_a2a.model.errors import AgentFailed
 from openclaw_a2a.model.ids import AgentId, TaskId
 from openclaw_a2a.ports import Missed, NoteTaken, Recovery, SessionGone, SessionNote, Store
-from openclaw_a2a.runtime import outbox
 from openclaw_a2a.settings import StoreSettings, load_settings
 from openclaw_a2a.store import open_store
 from openclaw_a2a.tools.tokens import FILE_NAME, TokenKind, ToolTokens
@@ -149,11 +147,9 @@ class CallMachine(RuleBasedStateMachine):
         self.lines: list[Waiting] = []
         self.was_gone = False
         self.requests = 0
-        self.patch = patch.object(outbox, "_LAST_TRIES_S", 0.01)
 
     @initialize(recovery=st.sampled_from(Recovery))
     def open(self, recovery: Recovery) -> None:
-        self.patch.start()
         self.do(self._open(recovery))
 
     async def _open(self, recovery: Recovery) -> None:
@@ -179,6 +175,7 @@ class CallMachine(RuleBasedStateMachine):
             "data": str(self.folder),
             "store.kind": "memory",
             "log.level": "error",
+            "server.stopSeconds": 0.01,
             "channels.a2a.accounts.default": {"defaultAgentId": "a"},
             "tools.agentToAgent.enabled": True,
             "tools.agentToAgent.allow": ["*"],
@@ -417,7 +414,6 @@ class CallMachine(RuleBasedStateMachine):
                 self.runner.run(self._stop())
         finally:
             self.runner.close()
-            self.patch.stop()
             self.temporary.cleanup()
 
     async def _finish(self) -> None:

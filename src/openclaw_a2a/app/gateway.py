@@ -91,7 +91,8 @@ class Gateway:
         self._rate = RateLimit(settings.limits.per_peer_rate, monotonic=time.monotonic)
         self._patience = Patience(settings.server.body_seconds)
         self.streams = Streams(settings.limits.streams, settings.server.heartbeat_seconds)
-        self.push = Push(settings.push, version=VERSION)
+        stop_s = settings.server.stop_seconds
+        self.push = Push(settings.push, version=VERSION, stop_s=stop_s)
         self._tools = Tools(settings, clock=clock)
         self._calls: CallRoom | None = None
         self._plans: PlanRoom | None = None

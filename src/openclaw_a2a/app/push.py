@@ -10,7 +10,7 @@ from openclaw_a2a.ports import Store
 from openclaw_a2a.runtime.addresses import Resolve, Resolver
 from openclaw_a2a.runtime.backoff import OutboxRules
 from openclaw_a2a.runtime.engine import Engine
-from openclaw_a2a.runtime.outbox import Outbox
+from openclaw_a2a.runtime.outbox import LAST_TRIES_S, Outbox
 from openclaw_a2a.runtime.rounds import Round
 from openclaw_a2a.settings import PushSettings
 
@@ -19,9 +19,16 @@ class Push:
     """The outboxes of a gateway, and the desks at which callers ask for notifications."""
 
     def __init__(
-        self, settings: PushSettings, *, version: str, resolve: Resolve | None = None
+        self,
+        settings: PushSettings,
+        *,
+        version: str,
+        resolve: Resolve | None = None,
+        stop_s: float = LAST_TRIES_S,
     ) -> None:
+        """`stop_s` is how long a stop of the gateway may take."""
         self._settings = settings
+        self._last_tries_s = min(stop_s, LAST_TRIES_S)
         self._agent_name = f"openclaw-a2a/{version}"
         self._resolve = resolve or Resolver(settings.parallel)
         self._posters: dict[Engine, Poster] = {}
@@ -85,4 +92,6 @@ class Push:
         )
         own = Round(PushCourier(engine.store, poster), rules)
         self._rounds[engine] = {KIND: own}
-        return Outbox(engine, self._rounds[engine], roll=random.random)
+        return Outbox(
+            engine, self._rounds[engine], roll=random.random, last_tries_s=self._last_tries_s
+        )

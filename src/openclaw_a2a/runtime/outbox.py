@@ -41,8 +41,8 @@ _AT_ONCE = 32
 _LULL_S = 0.1
 """Pieces of artifacts come in bursts; one look after so long serves them all."""
 _LONGEST_WAIT_S = 60.0
-_LAST_TRIES_S = 1.0
-"""How long deliveries under way may go on after a stop; the next start repeats the rest."""
+LAST_TRIES_S = 1.0
+"""How long deliveries under way may usually go on after a stop; the next start repeats the rest."""
 
 
 class Outbox:
@@ -54,6 +54,7 @@ class Outbox:
         rounds: Mapping[str, Round],
         *,
         roll: Callable[[], float],
+        last_tries_s: float = LAST_TRIES_S,
     ) -> None:
         """`rounds` are those of the kinds that are brought here."""
         self._engine = engine
@@ -61,6 +62,7 @@ class Outbox:
         self._rounds = rounds
         self._unknown = Round(None, OutboxRules())
         self._roll = roll
+        self._last_tries_s = last_tries_s
         self._timers: list[tuple[datetime, DeliveryId]] = []
         self._timed: dict[DeliveryId, tuple[datetime, Way]] = {}
         """When each delivery is tried again that failed or waits for its time, and its way."""
@@ -95,7 +97,7 @@ class Outbox:
             self._worker = None
         flights = set(self._flights.values())
         if flights:
-            _, slow = await asyncio.wait(flights, timeout=_LAST_TRIES_S)
+            _, slow = await asyncio.wait(flights, timeout=self._last_tries_s)
             for flight in slow:
                 flight.cancel()
             await asyncio.wait(flights)
