@@ -20,17 +20,16 @@ from openclaw_a2a.cli.call_shown import ShownCall
 from openclaw_a2a.cli.call_watch import watch_all, watch_one
 from openclaw_a2a.cli.calls_door import connect_calls, find_call, list_calls, show_call
 from openclaw_a2a.cli.failure import DONE
+from openclaw_a2a.cli.feature import list_query, show_list
 from openclaw_a2a.cli.flags import JsonFlag
 from openclaw_a2a.cli.operator import OWN_GATEWAY, OwnGateway
-from openclaw_a2a.cli.output import is_narrow, say, show_json, show_lines, show_table
-from openclaw_a2a.model.errors import InvalidRequest
+from openclaw_a2a.cli.output import is_narrow, say, show_json, show_lines
 
 app = App(
     name="calls",
     help="List, show and watch calls between agents. Ids may be cut to their unique beginning.",
 )
 
-_MOST = 1000
 Status = Literal["pending", "completed", "error", "timeout", "discarded"]
 
 
@@ -45,11 +44,7 @@ class Filters:
 
     def query(self) -> dict[str, str]:
         """The filters as the gateway takes them. Raises: InvalidRequest."""
-        if not 1 <= self.limit <= _MOST:
-            message = f"--limit must be from 1 to {_MOST}, not {self.limit}"
-            raise InvalidRequest(message, details={"code": "usage"})
-        given = {"status": self.status, "agent": self.agent, "limit": str(self.limit)}
-        return {key: value for key, value in given.items() if value}
+        return list_query(self.limit, status=self.status, agent=self.agent)
 
 
 ALL_CALLS = Filters()
@@ -67,9 +62,7 @@ def list_(
     elif found.calls:
         now = datetime.now(UTC)
         rows = [table_row(call, now, is_short=is_narrow()) for call in found.calls]
-        show_table([HEADING, *rows], style=COLOURS)
-        if found.total_size > len(found.calls):
-            say(f"{len(found.calls)} of {found.total_size}; more with --limit", "dim")
+        show_list(rows, HEADING, style=COLOURS, total=found.total_size)
     else:
         say(_nothing(filters))
     return DONE

@@ -6,14 +6,20 @@ from contextlib import AbstractContextManager
 import msgspec
 
 from openclaw_a2a.cli.call_shown import CallList, ShownCall
-from openclaw_a2a.cli.feature import Feature, connect_feature, next_step
+from openclaw_a2a.cli.feature import (
+    MOST,
+    Feature,
+    check_prefix,
+    connect_feature,
+    fetch,
+    list_query,
+    next_step,
+)
 from openclaw_a2a.cli.operator import Operator, OwnGateway, complete
-from openclaw_a2a.cli.target import decode
 from openclaw_a2a.model.errors import AgentFailed, GatewayError, InvalidRequest, NotAllowed
 from openclaw_a2a.model.ids import JsonObject
 
 SEE = "See the calls there are: openclaw-a2a calls list"
-_MOST = 1000
 _SETTING = re.compile(r"\(((?:tools|agents)\.[\w.*-]+)\)")
 _RESTART = "then start the gateway again"
 _TURN_ON = (
@@ -38,22 +44,19 @@ def connect_calls(own: OwnGateway) -> AbstractContextManager[Operator]:
 
 def list_calls(operator: Operator, query: dict[str, str]) -> tuple[CallList, bytes]:
     """Some calls, read and as they were sent. Raises: AgentUnavailable, AgentFailed."""
-    body = operator.get("calls", query=query)
-    return decode(body, CallList), body
+    return fetch(operator, CallList, "calls", query=query)
 
 
 def show_call(operator: Operator, call_id: str) -> tuple[ShownCall, bytes]:
     """One call, read and as it was sent. Raises: AgentUnavailable, AgentFailed."""
-    body = operator.get("calls", call_id)
-    return decode(body, ShownCall), body
+    return fetch(operator, ShownCall, "calls", call_id)
 
 
 def find_call(operator: Operator, prefix: str) -> str:
     """The id of the call that is or begins with this. Raises: InvalidRequest, AgentFailed."""
-    listed, _ = list_calls(operator, {"limit": str(_MOST)})
+    check_prefix(prefix, _CALLS, "a call")
+    listed, _ = list_calls(operator, list_query(MOST))
     ids = [one.correlation_id for one in listed.calls]
-    if re.search(r"[^\w-]", prefix):
-        raise InvalidRequest(f"{prefix} is no id of a call", details=next_step("usage", SEE))
     return complete(prefix, ids, noun="call", see=SEE)
 
 

@@ -10,6 +10,7 @@ import msgspec
 from cyclopts import App, Parameter
 
 from openclaw_a2a.cli.failure import DONE
+from openclaw_a2a.cli.feature import list_query, misused, show_list
 from openclaw_a2a.cli.flags import JsonFlag
 from openclaw_a2a.cli.objectives_door import (
     connect_objectives,
@@ -21,9 +22,8 @@ from openclaw_a2a.cli.objectives_draw import COLOURS, HEADING, table_row, whole_
 from openclaw_a2a.cli.objectives_shown import ShownObjective, one_line
 from openclaw_a2a.cli.objectives_watch import watch_all, watch_one
 from openclaw_a2a.cli.operator import OWN_GATEWAY, OwnGateway
-from openclaw_a2a.cli.output import is_narrow, say, show, show_json, show_lines, show_table
+from openclaw_a2a.cli.output import is_narrow, say, show, show_json, show_lines
 from openclaw_a2a.cli.target import decode
-from openclaw_a2a.model.errors import InvalidRequest
 
 app = App(
     name="objectives",
@@ -31,7 +31,7 @@ app = App(
     "beginning, with or without obj-.",
 )
 
-_MOST = 1000
+Objective = Annotated[str, Parameter(help="The objective's id, or its beginning.")]
 Status = Literal["submitted", "planning", "working", "blocked", "completed", "failed", "canceled"]
 
 
@@ -45,10 +45,7 @@ class Filters:
 
     def query(self) -> dict[str, str]:
         """The filters as the gateway takes them. Raises: InvalidRequest."""
-        if not 1 <= self.limit <= _MOST:
-            raise _misused(f"--limit must be from 1 to {_MOST}, not {self.limit}")
-        given = {"status": self.status, "limit": str(self.limit)}
-        return {key: value for key, value in given.items() if value}
+        return list_query(self.limit, status=self.status)
 
 
 ALL_OBJECTIVES = Filters()
@@ -66,23 +63,17 @@ def list_(
     elif found.objectives:
         now = datetime.now(UTC)
         rows = [table_row(one, now, is_short=is_narrow()) for one in found.objectives]
-        show_table([HEADING, *rows], style=COLOURS)
-        if found.total_size > len(found.objectives):
-            say(f"{len(found.objectives)} of {found.total_size}; more with --limit", "dim")
+        show_list(rows, HEADING, style=COLOURS, total=found.total_size)
     else:
         say(f"No objectives with status {filters.status}." if filters.status else "No objectives.")
     return DONE
 
 
 @app.command(name="show")
-def show_(objective: str, /, *, own: OwnGateway = OWN_GATEWAY, as_json: JsonFlag = False) -> int:
-    """Show an objective: its plans and steps as a tree, how far it is and what it waits for.
-
-    Parameters
-    ----------
-    objective
-        The objective's id, or its beginning.
-    """
+def show_(
+    objective: Objective, /, *, own: OwnGateway = OWN_GATEWAY, as_json: JsonFlag = False
+) -> int:
+    """Show an objective: its plans and steps as a tree, how far it is and what it waits for."""
     with connect_objectives(own) as operator:
         shown, body = show_objective(operator, find_objective(operator, objective))
     if as_json:
@@ -113,7 +104,7 @@ def watch(
 
 @app.command
 def run(
-    objective: str,
+    objective: Objective,
     /,
     *,
     follow: Annotated[
@@ -122,13 +113,7 @@ def run(
     own: OwnGateway = OWN_GATEWAY,
     as_json: JsonFlag = False,
 ) -> int:
-    """Have the steps of an objective carried out.
-
-    Parameters
-    ----------
-    objective
-        The objective's id, or its beginning.
-    """
+    """Have the steps of an objective carried out."""
     if not follow:
         return _act(objective, "run", own, as_json=as_json)
     with connect_objectives(own) as operator:
@@ -138,44 +123,32 @@ def run(
 
 
 @app.command
-def pause(objective: str, /, *, own: OwnGateway = OWN_GATEWAY, as_json: JsonFlag = False) -> int:
-    """Let no more steps of an objective begin; those under way go on.
-
-    Parameters
-    ----------
-    objective
-        The objective's id, or its beginning.
-    """
+def pause(
+    objective: Objective, /, *, own: OwnGateway = OWN_GATEWAY, as_json: JsonFlag = False
+) -> int:
+    """Let no more steps of an objective begin; those under way go on."""
     return _act(objective, "pause", own, as_json=as_json)
 
 
 @app.command
-def resume(objective: str, /, *, own: OwnGateway = OWN_GATEWAY, as_json: JsonFlag = False) -> int:
-    """Go on with an objective that was paused.
-
-    Parameters
-    ----------
-    objective
-        The objective's id, or its beginning.
-    """
+def resume(
+    objective: Objective, /, *, own: OwnGateway = OWN_GATEWAY, as_json: JsonFlag = False
+) -> int:
+    """Go on with an objective that was paused."""
     return _act(objective, "resume", own, as_json=as_json)
 
 
 @app.command
-def cancel(objective: str, /, *, own: OwnGateway = OWN_GATEWAY, as_json: JsonFlag = False) -> int:
-    """Give an objective up; steps under way are stopped.
-
-    Parameters
-    ----------
-    objective
-        The objective's id, or its beginning.
-    """
+def cancel(
+    objective: Objective, /, *, own: OwnGateway = OWN_GATEWAY, as_json: JsonFlag = False
+) -> int:
+    """Give an objective up; steps under way are stopped."""
     return _act(objective, "cancel", own, as_json=as_json)
 
 
 @app.command
 def export(
-    objective: str,
+    objective: Objective,
     file: Path | None = None,
     /,
     *,
@@ -186,8 +159,6 @@ def export(
 
     Parameters
     ----------
-    objective
-        The objective's id, or its beginning.
     file
         A new file; left out: standard output.
     """
@@ -246,7 +217,7 @@ def _read(file: Path) -> bytes:
     try:
         return sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
     except OSError as error:
-        raise _misused(f"{file} cannot be read: {error.strerror}") from None
+        raise misused(f"{file} cannot be read: {error.strerror}") from None
 
 
 def _write(file: Path, content: bytes) -> None:
@@ -255,10 +226,6 @@ def _write(file: Path, content: bytes) -> None:
         with file.open("xb") as opened:
             opened.write(content)
     except FileExistsError:
-        raise _misused(f"{file} is there already; name another file") from None
+        raise misused(f"{file} is there already; name another file") from None
     except OSError as error:
-        raise _misused(f"{file} cannot be written: {error.strerror}") from None
-
-
-def _misused(message: str) -> InvalidRequest:
-    return InvalidRequest(message, details={"code": "usage"})
+        raise misused(f"{file} cannot be written: {error.strerror}") from None

@@ -1,16 +1,19 @@
 """Asks a gateway about objectives, and tells people what to set when it has none."""
 
-import re
 from contextlib import AbstractContextManager
 
-from openclaw_a2a.cli.feature import Feature, connect_feature, next_step
+from openclaw_a2a.cli.feature import (
+    MOST,
+    Feature,
+    check_prefix,
+    connect_feature,
+    fetch,
+    list_query,
+)
 from openclaw_a2a.cli.objectives_shown import ObjectiveList, ShownObjective
 from openclaw_a2a.cli.operator import Operator, OwnGateway, complete
-from openclaw_a2a.cli.target import decode
-from openclaw_a2a.model.errors import InvalidRequest
 
 SEE = "See the objectives there are: openclaw-a2a objectives list"
-_MOST = 1000
 _TURN_ON = "Set opt.enabled to true, then start the gateway again."
 _PREFIX = "obj-"
 
@@ -31,14 +34,12 @@ def connect_objectives(own: OwnGateway) -> AbstractContextManager[Operator]:
 
 def list_objectives(operator: Operator, query: dict[str, str]) -> tuple[ObjectiveList, bytes]:
     """Some objectives, read and as they were sent. Raises: AgentUnavailable, AgentFailed."""
-    body = operator.get("objectives", query=query)
-    return decode(body, ObjectiveList), body
+    return fetch(operator, ObjectiveList, "objectives", query=query)
 
 
 def show_objective(operator: Operator, objective_id: str) -> tuple[ShownObjective, bytes]:
     """One objective, read and as it was sent. Raises: AgentUnavailable, AgentFailed."""
-    body = operator.get("objectives", objective_id)
-    return decode(body, ShownObjective), body
+    return fetch(operator, ShownObjective, "objectives", objective_id)
 
 
 def find_objective(operator: Operator, prefix: str) -> str:
@@ -46,9 +47,8 @@ def find_objective(operator: Operator, prefix: str) -> str:
 
     Raises: InvalidRequest, AgentFailed.
     """
-    if re.search(r"[^\w-]", prefix):
-        raise InvalidRequest(f"{prefix} is no id of an objective", details=next_step("usage", SEE))
-    listed, _ = list_objectives(operator, {"limit": str(_MOST)})
+    check_prefix(prefix, _OBJECTIVES, "an objective")
+    listed, _ = list_objectives(operator, list_query(MOST))
     is_cut = bool(prefix) and not _PREFIX.startswith(prefix[: len(_PREFIX)])
     wanted = f"{_PREFIX}{prefix}" if is_cut else prefix
     return complete(wanted, [one.id for one in listed.objectives], noun="objective", see=SEE)
