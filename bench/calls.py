@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from measure import cpu_s, ms, percentile, resident_kb
+from served import serve_measured
 from servers import LOADER_CORE, SERVER_CORE, free_port, wait_for_port
 from wire import Connection, Target
 
@@ -108,41 +109,17 @@ class Member:
 
 def serve(port: int, data: Path, store: str, profile: Path | None) -> None:
     """Serve until a signal comes, then write down what was seen when."""
-    from openclaw_a2a.app import build_app, serve_gateway
-    from openclaw_a2a.model.ids import AgentId
-    from openclaw_a2a.settings import load_settings
-
     seen = Seen()
     clock_commits(seen)
-    agents = {AgentId(name): Member(name, seen) for name in ("caller", "callee")}
-    config = data / "bench.json5"
-    named = {name: {"adapter": "echo"} for name in agents}
-    config.write_text(json.dumps({"agents": named}), encoding="utf-8")
-    overrides = {
-        "server.port": port,
-        "server.stopSeconds": 0,
-        "data": str(data),
+    settings = {
         "store.kind": store,
-        "log.level": "error",
         "channels.a2a.accounts.default": {"defaultAgentId": "callee"},
         "tools.perTokenCalls": 1000,
         "tools.agentToAgent.enabled": True,
         "tools.agentToAgent.allow": ["*"],
-        "limits.runs": 10_000,
-        "limits.perPeerRuns": 10_000,
-        "retention.keepEnded": 1_000_000,
     }
-    loaded = load_settings(config, overrides=overrides, environ={})
-
-    def serve_all() -> None:
-        serve_gateway(loaded, lambda settings: build_app(settings, agents=agents))
-
-    if profile is None:
-        serve_all()
-    else:
-        import cProfile
-
-        cProfile.runctx("serve_all()", {}, {"serve_all": serve_all}, str(profile))
+    agents = {name: Member(name, seen) for name in ("caller", "callee")}
+    serve_measured(data, port, agents=agents, settings=settings, profile=profile)
     (data / "seen").write_bytes(pickle.dumps((seen.ended, seen.said, seen.handed)))
 
 

@@ -27,6 +27,7 @@ from typing import Any
 
 from calls import Seen, clock_commits, cores_apart, queued_s, spread
 from measure import cpu_s, percentile, resident_kb
+from served import serve_measured
 from servers import LOADER_CORE, SERVER_CORE, free_port, wait_for_port
 from wire import Connection, Target
 
@@ -65,37 +66,10 @@ class Worker:
 
 def serve(port: int, data: Path, store: str, profile: Path | None) -> None:
     """Serve until a signal comes, then write down what was seen when."""
-    from openclaw_a2a.app import build_app, serve_gateway
-    from openclaw_a2a.model.ids import AgentId
-    from openclaw_a2a.settings import load_settings
-
     seen, ran = Seen(), list[tuple[float, str, str]]()
     clock_commits(seen)
-    agents = {AgentId("main"): Worker(ran)}
-    config = data / "bench.json5"
-    config.write_text(json.dumps({"agents": {"main": {"adapter": "echo"}}}), encoding="utf-8")
-    overrides = {
-        "server.port": port,
-        "server.stopSeconds": 0,
-        "data": str(data),
-        "store.kind": store,
-        "log.level": "error",
-        "opt.enabled": True,
-        "limits.runs": 10_000,
-        "limits.perPeerRuns": 10_000,
-        "retention.keepEnded": 1_000_000,
-    }
-    loaded = load_settings(config, overrides=overrides, environ={})
-
-    def serve_all() -> None:
-        serve_gateway(loaded, lambda settings: build_app(settings, agents=agents))
-
-    if profile is None:
-        serve_all()
-    else:
-        import cProfile
-
-        cProfile.runctx("serve_all()", {}, {"serve_all": serve_all}, str(profile))
+    settings = {"store.kind": store, "opt.enabled": True}
+    serve_measured(data, port, agents={"main": Worker(ran)}, settings=settings, profile=profile)
     (data / "seen").write_bytes(pickle.dumps((seen.ended, ran)))
 
 

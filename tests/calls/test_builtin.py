@@ -8,23 +8,13 @@ import pytest
 from openclaw_a2a.calls.builtin import BuiltInAgent
 from openclaw_a2a.calls.reading import Reading, read_answer
 from openclaw_a2a.model.errors import AgentFailed
-from openclaw_a2a.model.ids import (
-    AccountId,
-    AgentId,
-    ContextId,
-    MessageId,
-    PeerName,
-    RunId,
-    SessionKey,
-    TaskId,
-)
-from openclaw_a2a.model.message import Message, Part, Role
+from openclaw_a2a.model.ids import AgentId
 from openclaw_a2a.model.reply import Reply
 from openclaw_a2a.model.skill import Skill
-from openclaw_a2a.model.turn import Binding, Peer, Turn
+
+from .turns import turn_of
 
 NOW = datetime(2026, 11, 15, 12, 30, 1, 500_000, tzinfo=UTC)
-SESSION = SessionKey("agent:metis:call:1")
 SKILLS = {AgentId("metis"): (Skill(name="research", description="Finds out."),)}
 
 
@@ -36,30 +26,9 @@ class Noon:
         """No time passes."""
 
 
-def turn_of(text: str) -> Turn:
-    binding = Binding(
-        agent_id=AgentId("metis"),
-        account_id=AccountId("calls"),
-        session_key=SESSION,
-        main_session_key=SESSION,
-        peer=Peer("main", "call"),
-        created_at=NOW,
-        updated_at=NOW,
-    )
-    return Turn(
-        run_id=RunId("r"),
-        task_id=TaskId("t"),
-        context_id=ContextId("c"),
-        message=Message(MessageId("m"), Role.USER, (Part.of_text(text),)),
-        binding=binding,
-        principal=PeerName("main"),
-        body=text,
-    )
-
-
 async def answer_to(text: str) -> Reading | None:
     agent = BuiltInAgent(lambda agent_id: SKILLS.get(agent_id, ()), Noon())
-    events = [event async for event in agent.run(turn_of(text))]
+    events = [event async for event in agent.run(turn_of(text, agent="metis"))]
     await agent.close()
     assert len(events) == 1
     assert isinstance(events[0], Reply)

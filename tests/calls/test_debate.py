@@ -4,7 +4,6 @@ import asyncio
 import json
 from collections.abc import Callable
 from contextlib import aclosing
-from datetime import UTC, datetime
 from itertools import cycle
 
 import msgspec
@@ -25,23 +24,12 @@ from openclaw_a2a.calls.names import BadCall
 from openclaw_a2a.calls.reading import read_answer
 from openclaw_a2a.model.call import CallId
 from openclaw_a2a.model.errors import AgentFailed, StoreUnavailable
-from openclaw_a2a.model.ids import (
-    AccountId,
-    AgentId,
-    ContextId,
-    Json,
-    JsonObject,
-    MessageId,
-    PeerName,
-    RunId,
-    SessionKey,
-    TaskId,
-)
-from openclaw_a2a.model.message import Message, Part, Role
+from openclaw_a2a.model.ids import AgentId, Json, JsonObject, SessionKey
 from openclaw_a2a.model.reply import Note, Reply
-from openclaw_a2a.model.turn import Binding, Peer, Provenance, Turn
+from openclaw_a2a.model.turn import Provenance, Turn
 
-NOW = datetime(2026, 11, 15, tzinfo=UTC)
+from .turns import turn_of
+
 INPUT: JsonObject = {
     "topic": "tides",
     "proposer": {"agent": "pro", "skill": "plan"},
@@ -458,27 +446,10 @@ def test_a_debate_has_time_for_every_answer_at_its_last_moment() -> None:
 # ------------------------------------------------------------------ debates as tasks
 
 
-def turn_of(text: str, call_id: str = "d-1") -> Turn:
-    session = SessionKey("agent:debate:call:d-1")
-    binding = Binding(
-        agent_id=AgentId("debate"),
-        account_id=AccountId("calls"),
-        session_key=session,
-        main_session_key=session,
-        peer=Peer("main", "call"),
-        created_at=NOW,
-        updated_at=NOW,
-    )
-    return Turn(
-        run_id=RunId("r"),
-        task_id=TaskId("t"),
-        context_id=ContextId("c"),
-        message=Message(MessageId("m"), Role.USER, (Part.of_text(text),)),
-        binding=binding,
-        principal=PeerName("main"),
-        body=text,
-        provenance=Provenance("debate_call", session, correlation_id=call_id),
-    )
+def debate_turn(text: str, call_id: str = "d-1") -> Turn:
+    session = SessionKey("agent:debate:call:1")
+    provenance = Provenance("debate_call", session, correlation_id=call_id)
+    return turn_of(text, agent="debate", provenance=provenance)
 
 
 def asking(hall: Hall, asked: list[CallId]) -> DebateAgent:
@@ -492,7 +463,7 @@ def asking(hall: Hall, asked: list[CallId]) -> DebateAgent:
 async def test_a_debate_is_a_task_that_tells_how_far_it_is_and_answers_with_the_result() -> None:
     hall, asked = Hall({"resolve": said({"answer": "\ud800"}, 0.9, "moon")}), list[CallId]()
     text = msgspec.json.encode(read()).decode()
-    events = [event async for event in asking(hall, asked).run(turn_of(text))]
+    events = [event async for event in asking(hall, asked).run(debate_turn(text))]
     *notes, last = events
     assert len(notes) == len(hall.told) + 6
     assert all(isinstance(note, Note) and note.text.endswith(".") for note in notes)
@@ -520,7 +491,7 @@ async def test_a_debate_that_is_broken_off_leaves_nobody_at_work() -> None:
 
     text = msgspec.json.encode(read()).decode()
     with fail_after(5):
-        async with aclosing(DebateAgent(ask_for).run(turn_of(text))) as events:
+        async with aclosing(DebateAgent(ask_for).run(debate_turn(text))) as events:
             await anext(events)
             await begun.wait()
     assert sorted(ended) == ["round-1/critic-1", "round-1/critic-2"]
@@ -532,14 +503,14 @@ async def test_a_debate_fails_with_the_error_of_ours() -> None:
 
     text = msgspec.json.encode(read()).decode()
     with pytest.raises(StoreUnavailable):
-        async for _ in DebateAgent(ask_for).run(turn_of(text)):
+        async for _ in DebateAgent(ask_for).run(debate_turn(text)):
             pass
 
 
 Wrong = Callable[[], Turn]
 
 
-@pytest.mark.parametrize("turn", [lambda: turn_of("hello"), lambda: turn_of("{}", "")])
+@pytest.mark.parametrize("turn", [lambda: debate_turn("hello"), lambda: debate_turn("{}", "")])
 async def test_what_describes_no_debate_of_a_call_fails(turn: Wrong) -> None:
     agent = asking(Hall(), [])
     with pytest.raises(AgentFailed, match="debate_call"):
