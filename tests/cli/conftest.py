@@ -8,8 +8,8 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -63,22 +63,30 @@ def shared_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     port = free_port()
     config = home / "gateway.json5"
     config.write_text(json.dumps(shared_settings()), encoding="utf-8")
+    arguments = ("--config", str(config), "--port", str(port), "--data", str(home))
+    with served([*COMMAND, "up", *arguments], home, port) as address:
+        yield address
+
+
+@contextmanager
+def served(command: Sequence[str], home: Path, port: int) -> Iterator[str]:
+    """The address of a gateway that a command starts, until the block is left."""
     with (home / "log").open("wb") as log:
         process = subprocess.Popen(
-            [*COMMAND, "up", "--config", str(config), "--port", str(port), "--data", str(home)],
+            command,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             cwd=home,
             env={**os.environ, "HOME": str(home)},
         )
-    address = f"http://127.0.0.1:{port}"
     try:
+        address = f"http://127.0.0.1:{port}"
         wait_until_ready(address, process, home / "log")
         yield address
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(20)
+        process.wait(30)
 
 
 def shared_settings() -> dict[str, object]:

@@ -2,19 +2,19 @@
 
 import io
 import json
-import os
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 
-from .conftest import COMMAND, Finished, free_port, wait_until_ready
+from .conftest import COMMAND, Finished, free_port, served
 
 AGENT = """
 import json, pathlib, sys, time
@@ -64,7 +64,7 @@ def start_calling(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Callable[..., Calling]]:
     """Start a gateway: `start_calling(enabled=True, allow=["*"])`."""
-    running: list[subprocess.Popen[bytes]] = []
+    running = ExitStack()
 
     def start(**between: Any) -> Calling:
         home = tmp_path_factory.mktemp("calling")
@@ -80,24 +80,12 @@ def start_calling(
         }
         config = home / "gateway.json5"
         config.write_text(json.dumps(settings), encoding="utf-8")
-        with (home / "log").open("wb") as log:
-            process = subprocess.Popen(
-                [*COMMAND, "up", "--config", str(config)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd=home,
-                env={**os.environ, "HOME": str(home)},
-            )
-        running.append(process)
-        address = f"http://127.0.0.1:{port}"
-        wait_until_ready(address, process, home / "log")
+        command = [*COMMAND, "up", "--config", str(config)]
+        address = running.enter_context(served(command, home, port))
         return Calling(address, home)
 
-    yield start
-    for process in running:
-        process.send_signal(signal.SIGTERM)
-        process.wait(PATIENCE_S)
+    with running:
+        yield start
 
 
 @pytest.fixture(scope="session")

@@ -1,19 +1,19 @@
 """`objectives`: seen, carried out, paused, given up and moved from the command line."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 
-from .conftest import COMMAND, Finished, free_port, wait_until_ready
+from .conftest import COMMAND, Finished, free_port, served
 
 AGENT = Path(__file__).with_name("planning_agent.py")
 PATIENCE_S = 30
@@ -57,28 +57,15 @@ class Gateway:
 @pytest.fixture(scope="session")
 def start_planning(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Gateway]]:
     """Start a gateway: `start_planning("on")`."""
-    running: list[subprocess.Popen[bytes]] = []
+    running = ExitStack()
 
     def start(*more: str) -> Gateway:
         home, port = tmp_path_factory.mktemp("planning"), free_port()
-        with (home / "log").open("wb") as log:
-            process = subprocess.Popen(
-                [sys.executable, str(AGENT), str(port), str(home), *more],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd=home,
-                env={**os.environ, "HOME": str(home)},
-            )
-        running.append(process)
-        address = f"http://127.0.0.1:{port}"
-        wait_until_ready(address, process, home / "log")
-        return Gateway(address, home)
+        command = [sys.executable, str(AGENT), str(port), str(home), *more]
+        return Gateway(running.enter_context(served(command, home, port)), home)
 
-    yield start
-    for process in running:
-        process.send_signal(signal.SIGTERM)
-        process.wait(PATIENCE_S)
+    with running:
+        yield start
 
 
 @pytest.fixture(scope="session")
