@@ -1,7 +1,10 @@
 """Objectives that are run: steps begin by themselves, in their order, once each."""
 
 import asyncio
+import json
 from typing import Any
+
+from openclaw_a2a.inbound.operator_token import read_token
 
 from .workshop import Workshop, asks, first_line
 
@@ -342,3 +345,78 @@ async def test_a_plan_gets_the_results_of_the_plans_before_it(workshop: Workshop
     last = workshop.workers["main"].turns[-1].body
     assert "did choose" in last
     assert "did search" not in last
+
+
+# -------------------------------------------------------------------- what a review found
+
+
+async def test_links_are_made_all_or_none(workshop: Workshop) -> None:
+    objective_id = await workshop.objective()
+    plan = await workshop.plan(objective_id, [{"name": "one"}, {"name": "two"}])
+    message = {"messageId": "m-1", "role": "ROLE_USER", "parts": [{"text": "do it"}]}
+    now = {"returnImmediately": True}
+    sent = await workshop.call("SendMessage", message=message, configuration=now)
+    ids = [sent["task"]["id"], "nobody-knows"]
+    pairs = zip(plan["tasks"], ids, strict=True)
+    links = [{"id": task["id"], "a2aTaskId": task_id} for task, task_id in pairs]
+    error = await workshop.fail("plans/update", id=plan["id"], tasks=links)
+    assert error["code"] == -32050
+    found = (await workshop.call("plans/get", id=plan["id"]))["plan"]
+    assert [task["status"] for task in found["tasks"]] == ["pending", "pending"]
+    assert not any("a2aTaskId" in task for task in found["tasks"])
+
+
+async def test_an_objective_under_a_used_id_gets_plans_of_its_own(workshop: Workshop) -> None:
+    await workshop.reopen({"opt.planner": "helper"})
+
+    async def plan(turn: Any) -> str:
+        name = "Beta" if "Beta" in turn.body else "Alpha"
+        return json.dumps({"plans": [{"name": name, "tasks": [{"name": "do"}]}]})
+
+    workshop.workers["helper"].work = plan
+    for name in ("Alpha", "Beta"):
+        wish = {"opt/v1/objective": {"id": "obj-again", "name": name}}
+        message = {"messageId": name, "role": "ROLE_USER", "parts": [{"text": name}]}
+        await workshop.call("SendMessage", message={**message, "metadata": wish})
+        await workshop.call("objectives/run", id="obj-again")
+        ended = await workshop.ends("obj-again")
+        assert [one["name"] for one in ended["plans"]] == [name]
+        await workshop.call("objectives/delete", id="obj-again")
+
+
+async def test_a_message_in_a_plan_that_is_not_run_fails_for_good(workshop: Workshop) -> None:
+    await workshop.reopen({"opt.retries": 1})
+    objective_id = await workshop.objective()
+    first = await workshop.plan(objective_id, steps("fine"))
+    other = await workshop.plan(objective_id, [])
+
+    async def work(turn: Any) -> str:
+        if first_line(turn) == "fine":
+            return "done"
+        raise RuntimeError("broken")
+
+    workshop.workers["main"].work = work
+    await workshop.call("plans/run", id=first["id"])
+    place = {"opt/v1/objective": {"id": objective_id}, "opt/v1/plan": {"id": other["id"]}}
+    message = {"messageId": "m-2", "role": "ROLE_USER", "parts": [{"text": "try"}]}
+    await workshop.call("SendMessage", message={**message, "metadata": place})
+    await workshop.until(objective_id, lambda one: one["plans"][1]["status"] == "failed")
+
+
+async def test_an_objective_that_comes_back_from_a_file_is_finished(workshop: Workshop) -> None:
+    objective_id = await workshop.objective()
+    await workshop.plan(objective_id, steps("one", "two"))
+    assert workshop.gateway is not None
+    path = f"/operator/objectives/{objective_id}/export"
+    headers = {"authorization": f"Bearer {read_token(workshop.folder)}"}
+    before = (await workshop.door.get(path, **headers)).body
+    await workshop.call("objectives/run", id=objective_id)
+    await workshop.ends(objective_id)
+    await workshop.call("objectives/delete", id=objective_id)
+    length = str(len(before))
+    await workshop.door.post(
+        "/operator/objectives/import", before, content_length=length, **headers
+    )
+    await workshop.call("objectives/run", id=objective_id)
+    await workshop.ends(objective_id)
+    assert workshop.workers["main"].asked == ["one", "two"]

@@ -142,8 +142,8 @@ class Planning:
 
     async def _get(self, params: asked.GetObjective, scope: Scope) -> JsonObject:
         state = await self._own(params.id, scope)
-        shown = state.show(with_plans=params.include_plans, with_tasks=params.include_tasks)
-        return {"objective": {**_plain(shown), **_extras(state)}}
+        with_plans, with_tasks = params.include_plans, params.include_tasks
+        return {"objective": _shown(state, with_plans=with_plans, with_tasks=with_tasks)}
 
     async def _list(self, params: asked.ListObjectives, scope: Scope) -> JsonObject:
         listing = await self._book.listing()
@@ -205,25 +205,25 @@ class Planning:
 
     async def _get_plan(self, params: asked.GetPlan, scope: Scope) -> JsonObject:
         state = await self._own_plan(params.id, scope)
-        return {"plan": _plain(state.show_plan(params.id, with_tasks=params.include_tasks))}
+        return _plan(state, params.id, with_tasks=params.include_tasks)
 
     async def _update_plan(self, params: asked.UpdatePlan, scope: Scope) -> JsonObject:
         state = await self._own_plan(params.id, scope)
         update_plan(state, params, self._book.occasion)  # what is wrong is told before any effect
-        for edit in params.tasks or ():
-            if edit.a2a_task_id is not None:
-                attempt = state.attempts.get(edit.id, 0) + 1
-                followed = Followed(state.id, edit.id, attempt, is_own=False)
-                await self._follow_task(edit.a2a_task_id, scope, followed)
+        links = {one.id: one.a2a_task_id for one in params.tasks or () if one.a2a_task_id}
+        for task_id in links.values():
+            if await self._engine.store.read_task(scope, task_id) is None:
+                raise not_found("A2A task", task_id)
+        for step, task_id in links.items():
+            attempt = state.attempts.get(step, 0) + 1
+            await self._follow_task(task_id, Followed(state.id, step, attempt, is_own=False))
         change = await self._book.change(
             state.id, lambda known, occasion: update_plan(known, params, occasion)
         )
         return _plan(change.state, params.id)
 
-    async def _follow_task(self, task_id: TaskId, scope: Scope, followed: Followed) -> None:
+    async def _follow_task(self, task_id: TaskId, followed: Followed) -> None:
         """Have a step do what its task does, from now on. Raises: PlanItemNotFound."""
-        if await self._engine.store.read_task(scope, task_id) is None:
-            raise not_found("A2A task", task_id)
         try:
             await self._keep(self._runner.mirror.follow(followed)(task_id, -1))
         except LeaseLost:  # it was deleted meanwhile
@@ -334,8 +334,11 @@ def _extras(state: ObjectiveState) -> JsonObject:
     return extras
 
 
-def _shown(state: ObjectiveState, *, with_plans: bool = True) -> JsonObject:
-    shown = {**_plain(state.show(with_plans=with_plans)), **_extras(state)}
+def _shown(
+    state: ObjectiveState, *, with_plans: bool = True, with_tasks: bool = True
+) -> JsonObject:
+    objective = state.show(with_plans=with_plans, with_tasks=with_tasks)
+    shown = {**_plain(objective), **_extras(state)}
     for plan in shown.get("plans", ()):
         if plan["id"] in state.runs:
             plan["execution"] = state.runs[plan["id"]]
@@ -347,8 +350,8 @@ def _owner(state: ObjectiveState) -> JsonObject:
     return {} if owner is None else {"principal": owner.principal, "account": owner.account}
 
 
-def _plan(state: ObjectiveState, plan_id: PlanId) -> JsonObject:
-    shown = _plain(state.show_plan(plan_id))
+def _plan(state: ObjectiveState, plan_id: PlanId, *, with_tasks: bool = True) -> JsonObject:
+    shown = _plain(state.show_plan(plan_id, with_tasks=with_tasks))
     if plan_id in state.runs:
         shown["execution"] = state.runs[plan_id]
     return {"plan": shown}

@@ -98,8 +98,9 @@ class Mirror:
                 # The gateway died after the task began, and before that was written down.
                 linked = link_task(known, step, head.id, occasion=occasion)
             tries = linked.state.attempts.get(step, 0)
-            # Where nothing was ever run, nobody would try again.
-            is_left = bool(known.runs) and tries <= retries_of(known.task(step), self._rules)
+            # What was never run is not tried again by anybody.
+            is_run = bool(known.runs.keys() & {known.id, known.task(step).plan_id})
+            is_left = is_run and tries <= retries_of(known.task(step), self._rules)
             told = report_task(
                 linked.state,
                 head.id,

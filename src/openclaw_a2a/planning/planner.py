@@ -236,8 +236,9 @@ def _tries_before(state: ObjectiveState) -> int:
 
 def _names(state: ObjectiveState) -> list[MessageId]:
     """The ids of the messages that ask for plans, one after the other."""
-    before = _tries_before(state)
-    return [MessageId(f"{state.id}.plans.{before + one}") for one in range(1, _TRIES + 1)]
+    # An id may be used again when its objective was deleted, but not at the same moment.
+    begins, before = f"{state.id}.{state.objective.created_at}.plans", _tries_before(state)
+    return [MessageId(f"{begins}.{before + one}") for one in range(1, _TRIES + 1)]
 
 
 def _joined(steps: Sequence[Change]) -> Change:

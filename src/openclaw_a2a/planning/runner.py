@@ -43,7 +43,7 @@ from openclaw_a2a.planning.steps import (
 )
 from openclaw_a2a.runtime.cancel import cancel
 from openclaw_a2a.runtime.engine import Engine
-from openclaw_a2a.runtime.live import Shown
+from openclaw_a2a.runtime.live import KnownRun, Shown
 from openclaw_a2a.runtime.sent import first_of
 from openclaw_a2a.runtime.submit import FromInside, Send, submit
 from openclaw_a2a.runtime.turn import AccountRules
@@ -174,13 +174,18 @@ class Runner:
         )
         rules = msgspec.structs.replace(account, agent_id=agent_id)
         try:
-            shown = await first_of(self._engine, await submit(self._engine, send, rules))
+            run = await submit(self._engine, send, rules)
+            shown = await first_of(self._engine, run)
         except GatewayError as error:
             log.warning("step-not-begun", task_id=task.id, reason=error.message)
             return False
         followed = Followed(state.id, task.id, attempt)
         if isinstance(shown, Shown) and not await self._link(followed, task.id, shown.task.id):
             await self._stop(send.scope, shown.task.id)
+        elif isinstance(shown, Shown) and isinstance(run, KnownRun):
+            # It was begun before: by an earlier life, or before its objective came back from a
+            # file. Whoever followed it then may be gone.
+            await self.mirror.bring(self.mirror.follow(followed)(shown.task.id, -1))
         return True
 
     async def _link(self, followed: Followed, step: PlanTaskId, task_id: TaskId) -> bool:
