@@ -275,3 +275,40 @@ async def test_an_answer_that_is_not_taken_is_shown_with_its_reason(village: Vil
     with anyio.fail_after(10):
         while "delivery" in shown:
             shown = (await door.ask(page)).json
+
+
+# -------------------------------------------------------------------- what a review found
+
+
+async def test_routing_that_is_off_still_lets_callers_wait(village: Village) -> None:
+    await village.reopen({"responseRouting.enabled": False})
+    waited = await village.call("a", "b", wait=True)
+    assert (waited["status"], waited["output"]) == ("completed", "done")
+    calls = [{"agent": "b", "skill": "work", "input": {}}]
+    batch = await village.use(village.door("a"), "agent_call_batch", {"calls": calls})
+    assert batch["completedCount"] == 1
+    silent = await village.call("a", "b", timeout=50)
+    assert silent["status"] == "working"
+    assert village.host.tries == []
+
+
+async def test_a_debate_with_numbers_that_are_none_tells_its_own_result(village: Village) -> None:
+    village.members["b"].answer = says('{"output": {"x": 1e999}, "confidence": 0.5}')
+    request = {
+        "topic": "tides",
+        "proposer": {"agent": "b", "skill": "plan"},
+        "critics": [{"agent": "c"}],
+        "resolver": {"agent": "d", "skill": "decide"},
+        "input": {},
+    }
+    result = await village.use(village.door("a"), "debate_call", request)
+    assert result["status"] == "resolved"
+    assert "rounds" in result
+
+
+async def test_a_discarded_call_is_not_delivered_by_asking_for_it(village: Village) -> None:
+    village.host.gone.add("agent:a:main")
+    call = await village.call("a", "b")
+    await village.poll("a", call, lambda polled: "discarded" in polled["times"])
+    times = (await village.poll("a", call))["times"]
+    assert "delivered" not in times

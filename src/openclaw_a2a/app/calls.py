@@ -67,12 +67,13 @@ class CallRoom:
         poster = push.own_poster(engine)
         parts.push_async_callback(poster.close)
         webhooks = settings.response_routing.webhooks
+        is_routing = settings.response_routing.enabled  # otherwise all is left in the inbox
         self._look_at = push.outbox(engine).look_at
         self._courier = CallCourier(
             engine,
             self._book,
-            find_sink=self.hosts.find_sink,
-            post=Webhooks(webhooks, poster).post if webhooks else None,
+            find_sink=self.hosts.find_sink if is_routing else _nobody,
+            post=Webhooks(webhooks, poster).post if webhooks and is_routing else None,
             look_at=self._look_at,
         )
         self.lineage = Lineage(
@@ -122,6 +123,10 @@ class CallRoom:
             await self._engine.clock.sleep(_SWEEP_S)
             with suppress(GatewayError):  # the next one does it
                 await self._book.sweep()
+
+
+def _nobody(_session_key: SessionKey) -> None:
+    """Who brings something into sessions where nothing is brought."""
 
 
 class Neighbours:

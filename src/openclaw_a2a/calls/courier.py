@@ -1,7 +1,7 @@
 """Settles calls and brings what came of them to the callers, once each."""
 
 from collections.abc import Awaitable, Callable, Generator, Iterable
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 
 import msgspec
@@ -317,20 +317,38 @@ class CallCourier:
     async def _see(self, call_id: CallId, sink: SessionSink, note: SessionNote) -> None:
         self.dealing.add(call_id)
         try:
-            with suppress(AgentError):
-                is_seen = await sink.until_seen(note)
-                changed = await self._book.change(call_id, self.seen if is_seen else _lost)
-                if changed is not None and not is_seen:
-                    await self._clock.sleep(_BEFORE_AGAIN_S)
-                    self._look_at(changed.task_id)
+            is_seen = await self._learn(sink, note)
+            while not await self._note_seen(call_id, is_seen=is_seen):
+                await self._clock.sleep(_BEFORE_AGAIN_S)
         finally:
             self.dealing.discard(call_id)
+
+    async def _learn(self, sink: SessionSink, note: SessionNote) -> bool:
+        try:
+            return await sink.until_seen(note)
+        except AgentError as error:
+            log.warning("note-not-followed", note_id=note.id, reason=error.message)
+            return False
+
+    async def _note_seen(self, call_id: CallId, *, is_seen: bool) -> bool:
+        """Note that a call was seen, or lost by its host; False when that was not possible."""
+        try:
+            changed = await self._book.change(call_id, self.seen if is_seen else _lost)
+        except GatewayError as error:
+            log.warning("call-not-noted", call_id=call_id, reason=error.message)
+            return False
+        if changed is not None and not is_seen:
+            await self._clock.sleep(_BEFORE_AGAIN_S)
+            self._look_at(changed.task_id)
+        return True
 
     def seen(self, call: Call) -> Call | None:
         """The call once its caller has seen what came of it."""
         if call.seen_at is not None:
             return None
         now = self._now()
+        if call.discarded_at is not None:  # it was never brought: its caller came for it
+            return msgspec.structs.replace(call, seen_at=now)
         return msgspec.structs.replace(call, seen_at=now, delivered_at=call.delivered_at or now)
 
 

@@ -103,11 +103,14 @@ class Calls:
             return placed
         is_clamped = wanted.timeout_ms is not None and wanted.timeout_ms > order.timeout_ms
         limit: JsonObject = {"timeoutMs": order.timeout_ms} if is_clamped else {}
-        if not placed.timeout_ms:
-            return {"status": "working", **ids(placed), **limit}
-        if wanted.wait:
+        if wanted.wait and placed.timeout_ms:
             return {**await self._waited(placed, line), **limit}
-        return {"status": "pending", **ids(placed), **limit}
+        return {"status": self._on_its_way(placed), **ids(placed), **limit}
+
+    def _on_its_way(self, call: Call) -> str:
+        """How a caller is told that it will hear more, or has to ask."""
+        is_brought = call.timeout_ms and self._rules.routing.is_enabled
+        return "pending" if is_brought else "working"
 
     async def _place(self, order: Order) -> Call | JsonObject:
         try:
@@ -187,9 +190,8 @@ class Calls:
         if call is None or not (caller.is_operator or call.caller.is_same(caller)):
             return {"status": "error", "error": "there is no such call, or it is over for long"}
         stored = await self._stored(call)
-        is_coming = stored is None and call.task_id in self._engine.live
-        is_ended = not is_coming and (stored is None or is_terminal(stored.head.state))
-        if call.caller.is_same(caller) and not is_coming:
+        is_ended = self._is_ended(call, stored)
+        if call.caller.is_same(caller) and (stored is not None or is_ended):
             with suppress(GatewayError):  # it is told all the same, and comes as a message, too
                 call = await self._courier.take(call, stored)
         result = {**polled(call, outcome_of(stored) if is_ended else None), **ids(call)}
@@ -213,7 +215,7 @@ class Calls:
         if not isinstance(placed, Call):
             return placed
         if not debate.wait:
-            return {"status": "pending", **ids(placed)}
+            return {"status": self._on_its_way(placed), **ids(placed)}
         with self._courier.line() as line:
             waited = await self._waited(placed, line)
         output = waited.get("output")
@@ -273,7 +275,7 @@ class Calls:
     async def shown(self, call: Call) -> JsonObject:
         """Everything that may be seen of a call."""
         stored = await self._stored(call)
-        is_ended = stored is None or is_terminal(stored.head.state)
+        is_ended = self._is_ended(call, stored)
         shown: JsonObject = {
             **ids(call),
             "caller": call.caller.agent_id,
@@ -306,6 +308,12 @@ class Calls:
         found = delivery_id(KIND, call.task_id, call.id)
         delivery = await self._engine.store.read_delivery(found)
         return None if delivery is None or not delivery.attempts else in_trouble(delivery)
+
+    def _is_ended(self, call: Call, stored: StoredTask | None) -> bool:
+        """True when the callee's task is over or gone, and not only on its way into the store."""
+        if stored is None:
+            return call.task_id not in self._engine.live
+        return is_terminal(stored.head.state)
 
     async def _times(self, call: Call, stored: StoredTask | None) -> JsonObject:
         begun = await self._engine.store.read_events(call.task_id, after=0, limit=_BEGINNING)

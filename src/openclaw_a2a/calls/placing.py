@@ -157,8 +157,6 @@ class Placing:
     def timeout_ms(self, request: CallRequest) -> int:
         """How long the callee has; 0: as long as it likes, and nothing is brought."""
         routing = self.rules.routing
-        if not routing.is_enabled:
-            return 0
         wanted = request.timeout_ms
         if wanted is None:
             wanted = self._declared_ms(request) or routing.default_ms

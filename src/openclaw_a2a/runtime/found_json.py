@@ -1,6 +1,7 @@
 """JSON that agents wrote somewhere in a text."""
 
 import json
+import math
 from collections.abc import Iterator
 
 from openclaw_a2a.model.ids import Json, JsonObject
@@ -10,7 +11,13 @@ def _no_json(name: str) -> Json:
     raise ValueError(f"{name} is no JSON")
 
 
-_decoder = json.JSONDecoder(parse_constant=_no_json)
+def _number(text: str) -> float:
+    """A number that can be written down again."""
+    number = float(text)
+    return number if math.isfinite(number) else _no_json(text)
+
+
+_decoder = json.JSONDecoder(parse_constant=_no_json, parse_float=_number)
 _MOST_STARTS = 1000
 
 
