@@ -234,14 +234,16 @@ async def test_an_alias_that_is_not_configured_is_unavailable(store: Store) -> N
 class Office:
     """An engine whose only agent is far away."""
 
-    def __init__(self, store: Store, agent: Agent, *, cancel_s: float = 5.0) -> None:
+    def __init__(
+        self, store: Store, agent: Agent, *, cancel_s: float = 5.0, run_s: float = 3600.0
+    ) -> None:
         self._agent = agent
         self.engine = Engine(
             store,
             self,
             lanes=Lanes(LaneLimits()),
             clock=SystemClock(),
-            limits=EngineLimits(cancel_s=cancel_s),
+            limits=EngineLimits(cancel_s=cancel_s, run_s=run_s),
             new_id=lambda: str(uuid.uuid4()),
         )
         self.engine.accounts[RULES.account] = RULES
@@ -572,6 +574,20 @@ async def test_a_peer_that_refuses_to_cancel_makes_the_task_not_cancelable(store
                 may_end.set()
                 assert (await ended).status.state is TaskState.COMPLETED
     assert "CancelTask" in peer.methods()
+
+
+async def test_a_peer_that_never_cancels_does_not_keep_a_run_for_ever(store: Store) -> None:
+    def answer(method: str, before: int) -> Json:
+        if method == "SendMessage":
+            return {"task": task("WORKING", "at it ")}
+        return NOT_CANCELABLE if method == "CancelTask" else task("WORKING")
+
+    with scripted(Scripted(streams=False, answer=answer)) as peer:
+        async with target(peer.url, store) as agent:
+            office = Office(store, agent, cancel_s=0.5, run_s=0.5)
+            with fail_after(20):
+                ended = await (await office.send("x"))
+    assert ended.status.state is TaskState.FAILED
 
 
 async def test_a_task_that_ends_before_it_is_canceled_has_ended(store: Store) -> None:

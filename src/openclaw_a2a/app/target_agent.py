@@ -14,6 +14,8 @@ from openclaw_a2a.model.turn import Binding, Turn
 from openclaw_a2a.ports import Clock, Recovery, Store
 
 _PATIENCE = Patience()
+_MOST_REFUSALS = 2
+"""So often a peer may refuse to cancel before its task is given up here."""
 
 
 class TargetAgent:
@@ -67,6 +69,9 @@ class TargetAgent:
                 await run.stop()
             if run.is_stopped:
                 raise
+            run.refusals += 1
+            if run.refusals > _MOST_REFUSALS:
+                raise self._unstopped() from None
             # It goes on, or had ended: then that is what happens here as well. Who wanted it to
             # stop is told by the engine that it did not.
             task = asyncio.current_task()
@@ -78,9 +83,12 @@ class TargetAgent:
         with anyio.CancelScope(shield=True):
             await run.stop()
         if not run.is_stopped:
-            raise AgentFailed(
-                f"The remote agent {self._road.alias} did not cancel its task, which may go on."
-            )
+            raise self._unstopped()
+
+    def _unstopped(self) -> AgentFailed:
+        return AgentFailed(
+            f"The remote agent {self._road.alias} did not cancel its task, which may go on."
+        )
 
     async def end_pause(self, binding: Binding, resume: Json) -> None:
         """Cancel the remote task that waits. Raises: TaskNotCancelable."""

@@ -65,6 +65,8 @@ class RemoteRun:
         self.is_over = False
         self.is_stopped = False
         """True when the remote task was canceled for us."""
+        self.refusals = 0
+        """How often the peer did not cancel its task when that was wanted."""
         self._road = road
         self._turn = turn
         self._telling = Telling()

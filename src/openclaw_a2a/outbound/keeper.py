@@ -59,11 +59,16 @@ class RecordKeeper:
     async def load(self, revive: Revive) -> list[Handle]:
         """What was kept before, least recently used first.
 
-        Handles whose target may not be used any more, or that cannot be read, are forgotten.
+        Handles whose target may not be used any more are forgotten. Those that cannot be read,
+        which another version may have written, are left alone until their time is over.
         """
         handles: list[Handle] = []
         for record in await self._store.read_records(KIND):
-            handle = _read(record, revive)
+            try:
+                handle = decode_handle(record.body, revive)
+            except msgspec.DecodeError as error:
+                log.warning("remote-task-unreadable", handle=record.id, reason=str(error))
+                continue
             if handle is None:
                 self.drop(record.id)
             else:
@@ -97,11 +102,3 @@ def _says_the_same(known: Handle, handle: Handle) -> bool:
         handle.heard.state,
     )
     return same and handle.updated_at - known.updated_at < QUIET
-
-
-def _read(record: KeptRecord, revive: Revive) -> Handle | None:
-    try:
-        return decode_handle(record.body, revive)
-    except msgspec.DecodeError as error:
-        log.warning("remote-task-unreadable", handle=record.id, reason=str(error))
-        return None

@@ -111,11 +111,12 @@ class LogFolder:
     def drop(self, log_id: str) -> bool:
         """Forget a log; False when there was none. Raises: StoreLocked, OSError."""
         with self._turn:
-            if not self._path.is_dir():
+            name = file_name(log_id)
+            if not self._path.is_dir() or len(name) > LONGEST_NAME:
                 return False
             self._hold()
             self._places.pop(log_id, None)
-            file = self._path / file_name(log_id)
+            file = self._path / name
             is_there = file.exists()
             file.unlink(missing_ok=True)
             self._names_changed()
