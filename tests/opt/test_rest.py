@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from openclaw_a2a.model.errors import (
+    ChangedMeanwhile,
     DependencyNotValid,
     GatewayError,
     InvalidParams,
@@ -80,6 +81,7 @@ ROUTES: list[tuple[str, Json, str, Json]] = [
 REFUSALS: list[tuple[GatewayError, int, str]] = [
     (InvalidParams("objectives/get: id is missing"), 400, "INVALID_ARGUMENT"),
     (PlanItemNotFound("there is no objective obj-1"), 404, "NOT_FOUND"),
+    (ChangedMeanwhile("the objective obj-1 was changed"), 409, "ABORTED"),
     (StatusChangeNotAllowed("completed cannot become working"), 409, "FAILED_PRECONDITION"),
     (PlanLimitExceeded("10 plans are the most"), 400, "FAILED_PRECONDITION"),
     (DependencyNotValid("plan-1 depends on itself"), 400, "INVALID_ARGUMENT"),

@@ -14,6 +14,7 @@ from .workshop import Workshop, asks, first_line
 
 Json = Any
 NOT_FOUND, NOT_ALLOWED, TOO_MANY, BAD_DEPENDENCY = -32050, -32051, -32052, -32053
+CONFLICT = -32054
 
 
 class Gate:
@@ -185,6 +186,59 @@ async def test_of_two_ends_at_once_one_wins_and_the_other_is_told(
     assert (await workshop.get(objective_id))["status"] == won
     await workshop.reopen()
     assert (await workshop.get(objective_id))["status"] == won
+
+
+@pytest.mark.parametrize("kind", ["objectives", "plans"])
+async def test_of_updates_of_what_was_read_at_once_one_wins_and_the_others_are_told(
+    workshop: Workshop, kind: str
+) -> None:
+    objective_id = await workshop.objective()
+    plan = await workshop.plan(objective_id, [])
+    read = await workshop.get(objective_id) if kind == "objectives" else plan
+    asked = {"id": read["id"], "ifUpdatedAt": read["updatedAt"]}
+    answers = await asyncio.gather(
+        *[
+            workshop.ask(f"{kind}/update", {**asked, "name": f"name {number}"})
+            for number in range(10)
+        ]
+    )
+    [won] = [one["result"] for one in answers if "result" in one]
+    lost = [one["error"] for one in answers if "error" in one]
+    now = won["objective" if kind == "objectives" else "plan"]
+    assert [error["code"] for error in lost] == [CONFLICT] * 9
+    for error in lost:
+        assert (error["data"]["id"], error["data"]["updatedAt"]) == (read["id"], now["updatedAt"])
+        assert now["updatedAt"] in error["message"]
+    again = {**asked, "ifUpdatedAt": now["updatedAt"], "name": "read again"}
+    assert "result" in await workshop.ask(f"{kind}/update", again)
+    await workshop.reopen()
+    shown = await workshop.get(objective_id)
+    assert (shown if kind == "objectives" else shown["plans"][0])["name"] == "read again"
+
+
+async def test_steps_are_added_to_a_plan_as_it_was_read(workshop: Workshop) -> None:
+    plan = await workshop.plan(await workshop.objective(), [{"name": "first"}])
+    asked = {"id": plan["id"], "ifUpdatedAt": plan["updatedAt"], "tasks": [{"name": "second"}]}
+    answers = [await workshop.ask("plans/addTasks", asked) for _ in range(2)]
+    assert len(answers[0]["result"]["plan"]["tasks"]) == 2
+    assert answers[1]["error"]["code"] == CONFLICT
+
+
+async def test_the_same_moment_may_be_written_otherwise(workshop: Workshop) -> None:
+    objective_id = await workshop.objective()
+    read = (await workshop.get(objective_id))["updatedAt"]
+    written = read.replace("Z", "+00:00")
+    await workshop.call("objectives/update", id=objective_id, name="x", ifUpdatedAt=written)
+
+
+@pytest.mark.parametrize(
+    "wrong", ["", "yesterday", 5, "2026-01-05T10:00:00", True, ["x"], "9" * 99]
+)
+async def test_a_moment_that_is_none_is_refused(workshop: Workshop, wrong: Json) -> None:
+    objective_id = await workshop.objective()
+    error = await workshop.fail("objectives/update", id=objective_id, name="x", ifUpdatedAt=wrong)
+    assert error["code"] == -32602
+    assert "ifUpdatedAt must be" in error["message"]
 
 
 async def test_many_changes_at_once_are_all_kept_or_refused(workshop: Workshop) -> None:

@@ -26,6 +26,10 @@ _ID: JsonObject = {"type": "string"}
 _NAME: JsonObject = {"type": "string", "description": "A few words."}
 _TEXT: JsonObject = {"type": "string", "description": "What is wanted, in full."}
 _METADATA: JsonObject = {"type": "object", "description": "Notes of your own; replaces the old."}
+_READ_AT: JsonObject = {
+    "type": "string",
+    "description": "Its updatedAt as you read it: the change is refused when it was changed since.",
+}
 _STEP_METADATA: JsonObject = {
     "type": "object",
     "properties": {
@@ -104,6 +108,7 @@ _UPDATE_OBJECTIVE: JsonObject = {
             "description": "canceled stops what runs.",
         },
         "metadata": _METADATA,
+        "ifUpdatedAt": _READ_AT,
         "action": {
             "type": "string",
             "enum": list(_OBJECTIVE_ACTIONS),
@@ -141,6 +146,7 @@ _UPDATE_PLAN: JsonObject = {
         },
         "tasks": _STEP_CHANGES,
         "metadata": _METADATA,
+        "ifUpdatedAt": _READ_AT,
         "addTasks": {**_STEPS, "description": "Alone with id: more steps, after the others."},
         "action": {
             "type": "string",

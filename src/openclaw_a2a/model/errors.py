@@ -23,6 +23,7 @@ GatewayError(message, details)          code      stable kebab-case name, search
     CallNotFound                        there is no call with this id
     PlanItemNotFound                    there is no objective, plan or plan task with this id
     StatusChangeNotAllowed              an objective, plan or plan task cannot go to this status
+    ChangedMeanwhile                    an objective or plan is not as the caller has read it
     PlanLimitExceeded                   more plans or plan tasks than there may be
     DependencyNotValid                  a dependency is unknown, or leads in a circle
     OutputNotAccepted                   the answer has content, none in an accepted output mode
@@ -210,6 +211,12 @@ class StatusChangeNotAllowed(CallerError):
     """An objective, a plan or a plan task cannot go from its status to the one asked for."""
 
     code = "status-change-not-allowed"
+
+
+class ChangedMeanwhile(CallerError):
+    """An objective or a plan was changed after the caller has read it."""
+
+    code = "changed-meanwhile"
 
 
 class PlanLimitExceeded(CallerError):

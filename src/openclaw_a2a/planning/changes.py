@@ -16,7 +16,7 @@ from openclaw_a2a.planning.objects import (
 from openclaw_a2a.planning.params import CreateObjective, DeleteObjective, UpdateObjective
 from openclaw_a2a.planning.rollup import cancel_open, running_tasks, settle
 from openclaw_a2a.planning.state import ObjectiveState
-from openclaw_a2a.planning.statuses import check_step, not_allowed
+from openclaw_a2a.planning.statuses import check_as_read, check_step, not_allowed
 
 _NOT_HELD = frozenset(
     {ObjectiveStatus.WORKING, ObjectiveStatus.COMPLETED, ObjectiveStatus.CANCELED}
@@ -49,8 +49,10 @@ def update_objective(state: ObjectiveState, params: UpdateObjective, occasion: O
     that were blocked when it was stopped.
 
     Raises:
+        ChangedMeanwhile: the objective is not as the caller has read it.
         StatusChangeNotAllowed: the table does not have the step.
     """
+    check_as_read(("objective", state.id), state.objective.updated_at, params.if_updated_at)
     draft = Draft.of(state, occasion.now)
     status = None if params.status is state.objective.status else params.status
     if status is not None:

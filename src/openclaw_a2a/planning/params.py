@@ -1,6 +1,7 @@
 """The params of the methods, read from JSON: everything that is wrong with them is told at once."""
 
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Annotated, Any, TypeVar, cast, get_args, get_type_hints
 
 import msgspec
@@ -23,6 +24,7 @@ _LONGEST_ID = 256
 # The words beside each type are what callers read when they send something else.
 _ID = Meta(min_length=1, max_length=_LONGEST_ID, description="must be an id, as a string")
 _OBJECT = Meta(description="must be an object")
+_MOMENT = Meta(tz=True, description="must be an updatedAt as it was read, with its time zone")
 _FLAG = Meta(description="must be true or false")
 _ITEMS = Meta(description="must be a list of tasks")
 
@@ -37,6 +39,8 @@ _Name = Annotated[
 _Text = Annotated[str, Meta(description="must be a string")]
 _Metadata = Annotated[JsonObject, _OBJECT]
 _Flag = Annotated[bool, _FLAG]
+_ReadAt = Annotated[datetime, _MOMENT]
+"""Only when it was not updated since; `updatedAt` is later after each change."""
 _PlanIds = Annotated[
     tuple[Annotated[PlanId, _ID], ...], Meta(description="must be a list of ids of plans")
 ]
@@ -112,6 +116,7 @@ class UpdateObjective(Params, frozen=True):
     description: _Text | None = None
     status: _ObjectiveStatus | None = None
     metadata: _Metadata | None = None
+    if_updated_at: _ReadAt | None = None
 
 
 class Replan(Params, frozen=True):
@@ -154,6 +159,7 @@ class UpdatePlan(Params, frozen=True):
     status: _PlanStatus | None = None
     tasks: Annotated[tuple[TaskEdit, ...], _ITEMS] | None = None
     metadata: _Metadata | None = None
+    if_updated_at: _ReadAt | None = None
 
 
 class AddTasks(Params, frozen=True):
@@ -163,6 +169,7 @@ class AddTasks(Params, frozen=True):
     tasks: Annotated[
         tuple[TaskEntry, ...], Meta(min_length=1, description="must be a list of at least one task")
     ]
+    if_updated_at: _ReadAt | None = None
 
 
 METHODS: dict[str, type[Params]] = {

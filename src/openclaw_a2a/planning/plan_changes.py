@@ -33,7 +33,7 @@ from openclaw_a2a.planning.objects import (
 from openclaw_a2a.planning.params import AddTasks, CreatePlan, TaskEdit, TaskEntry, UpdatePlan
 from openclaw_a2a.planning.rollup import settle
 from openclaw_a2a.planning.state import ObjectiveState, not_found
-from openclaw_a2a.planning.statuses import check_goes_on, check_step, not_allowed
+from openclaw_a2a.planning.statuses import check_as_read, check_goes_on, check_step, not_allowed
 
 _ENTRY = re.compile(r"task-([0-9]{1,9})")
 _HELD = frozenset({PlanStatus.BLOCKED, PlanStatus.FAILED})
@@ -84,12 +84,14 @@ def add_tasks(state: ObjectiveState, params: AddTasks, occasion: Occasion) -> Ch
 
     Raises:
         PlanItemNotFound: there is no such plan.
+        ChangedMeanwhile: the plan is not as the caller has read it.
         StatusChangeNotAllowed: the plan or its objective has ended.
         PlanLimitExceeded: one task too many.
         DependencyNotValid: a dependency is unknown, or there is a circle.
     """
     plan = state.plan(params.id)
     item, change = ("plan", plan.id), (plan.status.value, PlanStatus.WORKING.value)
+    check_as_read(item, plan.updated_at, params.if_updated_at)
     check_goes_on(state, item, change)
     if plan.status in DONE:
         raise not_allowed(
@@ -110,11 +112,13 @@ def update_plan(state: ObjectiveState, params: UpdatePlan, occasion: Occasion) -
 
     Raises:
         PlanItemNotFound: there is no such plan, or it has no such task.
+        ChangedMeanwhile: the plan is not as the caller has read it.
         StatusChangeNotAllowed: the table does not have the step, the plan waits for others, or
             the objective is over.
         DependencyNotValid: a dependency is unknown, or there is a circle.
     """
     plan = state.plan(params.id)
+    check_as_read(("plan", plan.id), plan.updated_at, params.if_updated_at)
     draft = Draft.of(state, occasion.now)
     edits = params.tasks or ()
     _edit_tasks(draft, plan, edits)

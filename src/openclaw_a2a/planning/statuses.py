@@ -1,6 +1,9 @@
 """Steps from one status to another: the ones that callers ask for, and ways along the tables."""
 
-from openclaw_a2a.model.errors import StatusChangeNotAllowed
+from datetime import datetime
+
+from openclaw_a2a.model.errors import ChangedMeanwhile, StatusChangeNotAllowed
+from openclaw_a2a.planning.moments import Moment, time_of
 from openclaw_a2a.planning.objects import (
     OBJECTIVE_CHANGES,
     OVER,
@@ -67,6 +70,22 @@ def check_step(
     possible = ", ".join(status.value for status in type(old) if status in table[old])
     why = f"from there it goes to {possible}" if possible else f"{old.value} is the end"
     raise not_allowed(item, (old.value, new.value), why)
+
+
+def check_as_read(item: tuple[str, str], updated_at: Moment, read_at: datetime | None) -> None:
+    """Make sure that something is as its caller has read it, if the caller says when that was.
+
+    Raises:
+        ChangedMeanwhile: it was changed since.
+    """
+    if read_at is None or time_of(updated_at) == read_at:
+        return
+    kind, item_id = item
+    raise ChangedMeanwhile(
+        f"The {kind} {item_id} was changed: it is of {updated_at} now, and ifUpdatedAt is "
+        f"{read_at.isoformat()}. Read it again, and decide by what it is now.",
+        details={"kind": kind, "id": item_id, "updatedAt": updated_at},
+    )
 
 
 def check_goes_on(state: ObjectiveState, item: tuple[str, str], change: tuple[str, str]) -> None:

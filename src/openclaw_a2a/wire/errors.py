@@ -80,6 +80,7 @@ TABLE: dict[type[GatewayError], WireNames] = {
     named.StatusChangeNotAllowed: _Row(
         -32051, -32051, 409, _EARLY, "STATUS_CHANGE_NOT_ALLOWED", _OURS, legacy=-32001
     ),
+    named.ChangedMeanwhile: _Row(-32054, -32054, 409, "ABORTED", "CHANGED_MEANWHILE", _OURS),
     named.PlanLimitExceeded: _Row(-32052, -32052, 400, _EARLY, "PLAN_LIMIT_EXCEEDED", _OURS),
     named.DependencyNotValid: _Row(-32053, -32053, 400, _BAD, "DEPENDENCY_NOT_VALID", _OURS),
     named.OutputNotAccepted: _Row(-32005, -32005, 400, _BAD, "CONTENT_TYPE_NOT_SUPPORTED"),
