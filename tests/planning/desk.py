@@ -15,6 +15,7 @@ from openclaw_a2a.planning.journal import Operation, encode_line
 from openclaw_a2a.planning.objects import Limits, PlanTaskId
 from openclaw_a2a.planning.params import read_params
 from openclaw_a2a.planning.replay import replay
+from openclaw_a2a.planning.rollup import running_tasks
 from openclaw_a2a.planning.state import ObjectiveState, apply
 
 # The contract's section 2, written down a second time.
@@ -60,7 +61,6 @@ class Desk:
         self.now = datetime(2026, 1, 5, 10, tzinfo=UTC)
         self.journal: list[bytes] = []
         self.last: list[Operation] = []
-        self.to_cancel: list[str] = []
         self._count = 0
         self._state: ObjectiveState | None = None
 
@@ -68,6 +68,11 @@ class Desk:
     def state(self) -> ObjectiveState:
         assert self._state is not None
         return self._state
+
+    @property
+    def running(self) -> list[str]:
+        """The A2A tasks that have not ended."""
+        return list(running_tasks(self.state))
 
     @property
     def objective(self) -> dict:
@@ -112,7 +117,7 @@ class Desk:
                 )
                 return {"objective": as_json(shown)}
             case "objectives/delete":
-                self.to_cancel = list(changes.check_delete(self.state, wanted))
+                changes.check_delete(self.state, wanted)
                 return {"deleted": True}
             case _:
                 return {"plan": self._call_plan(method, wanted)}
@@ -165,7 +170,6 @@ class Desk:
             assert oddity is None
         assert state == change.state or (state == before and not change.operations)
         self.last = list(change.operations)
-        self.to_cancel = list(change.to_cancel)
         self.journal += [encode_line(operation) for operation in change.operations]
         if change.operations:
             check_younger(before, change)

@@ -312,7 +312,7 @@ def test_canceling_an_objective_ends_everything_below_it(desk: Desk) -> None:
         "Blocked": "skipped",
         "F": "canceled",
     }
-    assert desk.to_cancel == ["a2a-B", "a2a-D"]
+    assert desk.running == ["a2a-B", "a2a-D"]
     assert desk.last[0].fact.op == "objective.update"
     desk.report("B", "canceled")
     assert (desk.statuses["B"], desk.statuses["Working"]) == ("canceled", "failed")
@@ -330,7 +330,7 @@ def test_canceling_again_finishes_what_a_crash_left_undone(desk: Desk) -> None:
     assert desk.statuses["P"] == "working"
     desk.call("objectives/update", id="obj-n1", status="canceled")
     assert desk.statuses == {"Party": "canceled", "P": "failed", "A": "working", "B": "canceled"}
-    assert desk.to_cancel == ["a2a-A"]
+    assert desk.running == ["a2a-A"]
 
 
 def test_nothing_is_tried_again_in_a_canceled_objective(desk: Desk) -> None:

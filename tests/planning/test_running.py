@@ -2,7 +2,10 @@
 
 import asyncio
 import json
+from datetime import UTC, datetime, timedelta
 from typing import Any
+
+import pytest
 
 from openclaw_a2a.inbound.operator_token import read_token
 
@@ -420,3 +423,107 @@ async def test_an_objective_that_comes_back_from_a_file_is_finished(workshop: Wo
     await workshop.call("objectives/run", id=objective_id)
     await workshop.ends(objective_id)
     assert workshop.workers["main"].asked == ["one", "two"]
+
+
+class LaterClock:
+    """The machine's clock, put forward."""
+
+    def __init__(self, ahead: timedelta) -> None:
+        self._ahead = ahead
+
+    def now(self) -> datetime:
+        return datetime.now(UTC) + self._ahead
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+async def busy(workshop: Workshop) -> asyncio.Event:
+    """Fill the gateway with work, until the event is set."""
+    go = asyncio.Event()
+
+    async def wait(_turn: Any) -> str:
+        await go.wait()
+        return "done"
+
+    workshop.workers["main"].work = wait
+    for number in range(2):
+        message = {"messageId": f"b-{number}", "role": "ROLE_USER", "parts": [{"text": "work"}]}
+        now = {"returnImmediately": True}
+        await workshop.call("SendMessage", message=message, configuration=now)
+    return go
+
+
+@pytest.mark.parametrize("is_sent_again", [True, False])
+async def test_a_step_whose_message_was_refused_is_done_once_all_the_same(
+    workshop: Workshop, is_sent_again: bool
+) -> None:
+    await workshop.reopen({"limits.runs": 1, "limits.queue": 1})
+    objective_id = await workshop.objective()
+    plan = await workshop.plan(objective_id, [])
+    await workshop.call("objectives/run", id=objective_id)
+    go = await busy(workshop)
+    place = {"opt/v1/objective": {"id": objective_id}, "opt/v1/plan": {"id": plan["id"]}}
+    message = {"messageId": "m-1", "role": "ROLE_USER", "parts": [{"text": "water it"}]}
+    wanted = {"message": {**message, "metadata": place}}
+    refused = await workshop.fail("SendMessage", **wanted)
+    assert "try again" in refused["message"]
+    found = await workshop.get(objective_id)
+    assert [task["status"] for task in found["plans"][0]["tasks"]] == ["pending"]
+    go.set()
+    workshop.workers["main"].work = workshop.workers["main"].done
+    if not is_sent_again:
+        workshop.clock = LaterClock(timedelta(minutes=2))
+    await workshop.reopen()
+    if is_sent_again:
+        await workshop.call("SendMessage", **wanted)
+    ended = await workshop.ends(objective_id)
+    assert [task["status"] for task in ended["plans"][0]["tasks"]] == ["completed"]
+    assert workshop.workers["main"].asked.count("water it") == 1
+    if not is_sent_again:
+        late = await workshop.fail("SendMessage", **wanted)
+        assert late["message"]
+        assert workshop.workers["main"].asked.count("water it") == 1
+
+
+async def test_nobody_says_that_a_message_made_a_step(workshop: Workshop) -> None:
+    objective_id = await workshop.objective()
+    forged = {"name": "x", "metadata": {"opt/v1/messageId": "m"}}
+    wanted = {"objectiveId": objective_id, "name": "p", "tasks": [forged]}
+    error = await workshop.fail("plans/create", **wanted)
+    assert error["code"] == -32602
+    assert "opt/v1/messageId" in error["message"]
+    plan = await workshop.plan(objective_id, steps("one"))
+    edit = {"id": plan["tasks"][0]["id"], "metadata": {"opt/v1/messageId": "m", "mine": 1}}
+    changed = await workshop.call("plans/update", id=plan["id"], tasks=[edit])
+    assert changed["plan"]["tasks"][0]["metadata"] == {"mine": 1}
+    await workshop.call("objectives/run", id=objective_id)
+    await workshop.ends(objective_id)
+
+
+async def test_a_plan_whose_making_was_refused_leaves_its_name_to_others(
+    workshop: Workshop,
+) -> None:
+    await workshop.reopen({"opt.maxPlansPerObjective": 1})
+    full, other = await workshop.objective("full"), await workshop.objective("other")
+    await workshop.plan(full, [])
+    message = {"messageId": "m-1", "role": "ROLE_USER", "parts": [{"text": "do"}]}
+    for objective_id in (full, other):
+        place = {"opt/v1/objective": {"id": objective_id}, "opt/v1/plan": {"id": "plan-mine"}}
+        await workshop.ask("SendMessage", {"message": {**message, "metadata": place}})
+    assert [one["id"] for one in (await workshop.get(other))["plans"]] == ["plan-mine"]
+
+
+async def test_pages_go_on_when_the_last_of_the_page_before_was_deleted(
+    workshop: Workshop,
+) -> None:
+    for number in range(5):
+        await workshop.objective(f"goal {number}")
+    first = await workshop.call("objectives/list", pageSize=2)
+    await workshop.call("objectives/delete", id=first["objectives"][-1]["id"])
+    token = first["nextPageToken"]
+    rest = await workshop.call("objectives/list", pageSize=9, pageToken=token)
+    assert [one["name"] for one in rest["objectives"]] == ["goal 2", "goal 1", "goal 0"]
+    for wrong in ("x", "~", "2026-01-01T00:00:00Z", "2026-01-01T00:00:00Z~", "9~obj-1"):
+        error = await workshop.fail("objectives/list", pageToken=wrong)
+        assert error["code"] == -32602

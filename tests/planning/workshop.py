@@ -15,7 +15,7 @@ from openclaw_a2a.app import Gateway
 from openclaw_a2a.inbound.opt_desk import URI
 from openclaw_a2a.model.reply import AgentEvent, InputRequired, Reply
 from openclaw_a2a.model.turn import Turn
-from openclaw_a2a.ports import Recovery
+from openclaw_a2a.ports import Clock, Recovery
 
 Json = Any
 Work = Callable[[Turn], Awaitable[str | AgentEvent]]
@@ -59,6 +59,8 @@ class Workshop:
         self.kind = kind
         self.workers = {name: Worker() for name in ("main", "helper", "person")}
         self.gateway: Gateway | None = None
+        self.clock: Clock | None = None
+        """What the next gateway goes by, unless that is the machine's clock."""
         self._running = AsyncExitStack()
         self._number = 0
 
@@ -72,6 +74,7 @@ class Workshop:
         return make_gateway(
             self.workers,
             data=self.folder,
+            clock=self.clock,
             settings={
                 "store.kind": self.kind,
                 "limits.cancelSeconds": 1,

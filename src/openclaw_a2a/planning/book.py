@@ -99,6 +99,12 @@ class ObjectiveBook:
         await self._list_all()
         return self._plans.setdefault(plan_id, objective_id) == objective_id
 
+    def release_plan(self, plan_id: PlanId, objective_id: ObjectiveId) -> None:
+        """The plan did not come to be: whoever wants its id may have it."""
+        state = self._open.get(objective_id)
+        if state is None or plan_id not in state.plans:
+            self._plans.pop(plan_id, None)
+
     async def listing(self) -> Listing:
         """Every objective without its plans, in the order of lists."""
         await self._list_all()
@@ -286,7 +292,7 @@ def _shelved_again(change: Change) -> Change:
         return change
     operation = Operation(last.seq + 1, last.at, Archived(change.state.id))
     state = msgspec.structs.replace(change.state, seq=operation.seq)
-    return Change(state, (*change.operations, operation), change.to_cancel)
+    return Change(state, (*change.operations, operation))
 
 
 def task_of(state: ObjectiveState, task_id: str) -> TaskId | None:

@@ -67,12 +67,12 @@ def update_objective(state: ObjectiveState, params: UpdateObjective, occasion: O
             held=status is not None and status not in _NOT_HELD,
         )
     )
-    is_cancel = params.status is ObjectiveStatus.CANCELED
-    to_cancel = cancel_open(draft) if is_cancel else ()
+    if params.status is ObjectiveStatus.CANCELED:
+        cancel_open(draft)
     if status is ObjectiveStatus.WORKING and state.is_held:
         _let_go_on(draft)
     settle(draft)
-    return draft.done(to_cancel)
+    return draft.done()
 
 
 def replan(state: ObjectiveState, occasion: Occasion) -> Change:
@@ -97,8 +97,8 @@ def replan(state: ObjectiveState, occasion: Occasion) -> Change:
     return draft.done()
 
 
-def check_delete(state: ObjectiveState, params: DeleteObjective) -> tuple[TaskId, ...]:
-    """objectives/delete: the A2A tasks that must be stopped before it can be deleted.
+def check_delete(state: ObjectiveState, params: DeleteObjective) -> None:
+    """Make sure that an objective may be deleted.
 
     Raises:
         StatusChangeNotAllowed: some are running, and they are not to be canceled.
@@ -106,7 +106,6 @@ def check_delete(state: ObjectiveState, params: DeleteObjective) -> tuple[TaskId
     running = running_tasks(state)
     if running and not params.cancel:
         raise _still_running(state, running)
-    return running
 
 
 def _let_go_on(draft: Draft) -> None:

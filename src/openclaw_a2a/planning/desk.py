@@ -27,7 +27,7 @@ from openclaw_a2a.planning.changes import (
     update_objective,
 )
 from openclaw_a2a.planning.journal import Operation, encode_line
-from openclaw_a2a.planning.listing import Listed, Listing
+from openclaw_a2a.planning.listing import Place, read_token
 from openclaw_a2a.planning.messages import Messages, Taken
 from openclaw_a2a.planning.mirror import Followed
 from openclaw_a2a.planning.objects import ObjectiveId, ObjectiveStatus, PlanId
@@ -146,19 +146,15 @@ class Planning:
         return {"objective": _shown(state, with_plans=with_plans, with_tasks=with_tasks)}
 
     async def _list(self, params: asked.ListObjectives, scope: Scope) -> JsonObject:
+        after = _place(params.page_token)
         listing = await self._book.listing()
-        page = listing.page(
-            params.page_size,
-            scope=scope,
-            status=params.status,
-            after=_last(listing, params.page_token, scope),
-        )
+        page = listing.page(params.page_size, scope=scope, status=params.status, after=after)
         result: JsonObject = {
             "objectives": [_plain(one) for one in page.objectives],
             "totalSize": page.total,
         }
-        if page.has_more:
-            result["nextPageToken"] = page.objectives[-1].id
+        if page.next_token is not None:
+            result["nextPageToken"] = page.next_token
         return result
 
     async def _update(self, params: asked.UpdateObjective, scope: Scope) -> JsonObject:
@@ -373,15 +369,13 @@ def _is_same(known: ObjectiveState, now: ObjectiveState) -> bool:
     return is_as_old and now.owner == known.owner
 
 
-def _last(listing: Listing, token: str | None, scope: Scope) -> Listed | None:
-    """The last objective of the page before. Raises: InvalidParams."""
-    if token is None:
-        return None
-    last = listing.find(token)
-    if last is None or last.owner not in (None, scope):
-        problem = Problem("pageToken", "is not one of ours, or its objective is gone")
-        raise InvalidParams(
-            f"The parameters of objectives/list are not valid: pageToken {problem.message}.",
-            problems=(problem,),
-        )
-    return last
+def _place(token: str | None) -> Place | None:
+    """Where a page begins. Raises: InvalidParams."""
+    place = None if token is None else read_token(token)
+    if token is None or place is not None:
+        return place
+    problem = Problem("pageToken", "is not one of ours; leave it out to begin anew")
+    raise InvalidParams(
+        f"The parameters of objectives/list are not valid: pageToken {problem.message}.",
+        problems=(problem,),
+    )

@@ -6,7 +6,6 @@ from typing import Self
 
 import msgspec
 
-from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.planning.journal import AnyFact, ObjectiveCreated, Operation
 from openclaw_a2a.planning.moments import Moment, later_than, moment_of
 from openclaw_a2a.planning.objects import Limits
@@ -22,11 +21,10 @@ class Occasion(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """What is to be written, the state it leads to, and the A2A tasks to be stopped for it."""
+    """What is to be written, and the state it leads to."""
 
     state: ObjectiveState
     operations: tuple[Operation, ...] = ()
-    to_cancel: tuple[TaskId, ...] = ()
 
 
 class Draft:
@@ -60,6 +58,6 @@ class Draft:
         self.state = state or self.state
         self._operations.append(operation)
 
-    def done(self, to_cancel: tuple[TaskId, ...] = ()) -> Change:
+    def done(self) -> Change:
         """The change as a whole."""
-        return Change(self.state, tuple(self._operations), to_cancel)
+        return Change(self.state, tuple(self._operations))

@@ -8,11 +8,13 @@ from itertools import islice
 import msgspec
 
 from openclaw_a2a.model.turn import Scope
-from openclaw_a2a.planning.moments import Moment
+from openclaw_a2a.planning.moments import Moment, read_moment
 from openclaw_a2a.planning.objects import Objective, ObjectiveId, ObjectiveStatus
 
-_Key = tuple[Moment, ObjectiveId]
-_Places = dict[ObjectiveStatus, list[_Key]]
+Place = tuple[Moment, ObjectiveId]
+"""Where an objective is in the order: the newest is last."""
+_BETWEEN = "~"
+_Places = dict[ObjectiveStatus, list[Place]]
 
 
 class Listed(msgspec.Struct, frozen=True):
@@ -22,17 +24,29 @@ class Listed(msgspec.Struct, frozen=True):
     owner: Scope | None
 
     @property
-    def key(self) -> _Key:
-        """Its place in the order: the newest is last."""
+    def place(self) -> Place:
+        """Its place in the order."""
         return self.objective.created_at, self.objective.id
 
 
 class Page(msgspec.Struct, frozen=True):
-    """Some objectives, the newest first, and how many there are in all."""
+    """Some objectives, the newest first, how many there are in all, and the token for more."""
 
     objectives: list[Objective]
     total: int
-    has_more: bool
+    next_token: str | None
+
+
+def read_token(token: str) -> Place | None:
+    """The place behind which a page begins; None when it is no token of ours."""
+    written, _, objective_id = token.partition(_BETWEEN)
+    moment = read_moment(written)
+    return (moment, ObjectiveId(objective_id)) if moment is not None and objective_id else None
+
+
+def _token(last: Objective) -> str:
+    """The place and not only the id, so that it is good when the objective is gone."""
+    return f"{last.created_at}{_BETWEEN}{last.id}"
 
 
 class Listing:
@@ -47,11 +61,11 @@ class Listing:
         old, new = self._known.get(objective.id), Listed(objective, owner)
         self._known[objective.id] = new
         if old is not None:
-            is_moved = (old.owner, old.key) != (owner, new.key)
+            is_moved = (old.owner, old.place) != (owner, new.place)
             if not is_moved and old.objective.status is objective.status:
                 return
             self._remove(old)
-        insort(self._places.setdefault(owner, {}).setdefault(objective.status, []), new.key)
+        insort(self._places.setdefault(owner, {}).setdefault(objective.status, []), new.place)
 
     def drop(self, objective_id: ObjectiveId) -> None:
         """Leave an objective out from now on."""
@@ -59,26 +73,23 @@ class Listing:
         if old is not None:
             self._remove(old)
 
-    def find(self, objective_id: str) -> Listed | None:
-        """An objective by its id."""
-        return self._known.get(ObjectiveId(objective_id))
-
     def page(
         self,
         limit: int,
         *,
         scope: Scope | None,
         status: ObjectiveStatus | None = None,
-        after: Listed | None = None,
+        after: Place | None = None,
     ) -> Page:
-        """The next objectives that the scope sees (None: everybody's), after one of them."""
+        """The next objectives that the scope sees (None: everybody's), after a place."""
         places = [*self._seen(scope, status)]
         newest = merge(*(_down(one, after) for one in places), reverse=True)
         ids = [objective_id for _, objective_id in islice(newest, limit + 1)]
         found = [self._known[objective_id].objective for objective_id in ids[:limit]]
-        return Page(found, sum(map(len, places)), has_more=len(ids) > limit)
+        token = _token(found[-1]) if len(ids) > limit else None
+        return Page(found, sum(map(len, places)), token)
 
-    def _seen(self, scope: Scope | None, status: ObjectiveStatus | None) -> Iterator[list[_Key]]:
+    def _seen(self, scope: Scope | None, status: ObjectiveStatus | None) -> Iterator[list[Place]]:
         owners = self._places if scope is None else (None, scope)
         for owner in owners:
             places = self._places.get(owner, {})
@@ -87,14 +98,14 @@ class Listing:
     def _remove(self, old: Listed) -> None:
         places = self._places[old.owner]
         keys = places[old.objective.status]
-        del keys[bisect_left(keys, old.key)]
+        del keys[bisect_left(keys, old.place)]
         if not keys:
             del places[old.objective.status]
         if not places:
             del self._places[old.owner]
 
 
-def _down(keys: list[_Key], after: Listed | None) -> Iterator[_Key]:
-    """The keys from the last on, or from the one before another."""
-    place = len(keys) if after is None else bisect_left(keys, after.key)
+def _down(keys: list[Place], after: Place | None) -> Iterator[Place]:
+    """The places from the last on, or from the one before another."""
+    place = len(keys) if after is None else bisect_left(keys, after)
     return (keys[index] for index in range(place - 1, -1, -1))

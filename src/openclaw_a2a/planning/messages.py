@@ -8,6 +8,7 @@ import msgspec
 
 from openclaw_a2a.model.delivery import Delivery
 from openclaw_a2a.model.errors import (
+    GatewayError,
     InvalidParams,
     PlanItemNotFound,
     Problem,
@@ -21,6 +22,7 @@ from openclaw_a2a.planning.changes import create_objective
 from openclaw_a2a.planning.draft import Change, Occasion
 from openclaw_a2a.planning.mirror import Followed, Mirror
 from openclaw_a2a.planning.objects import (
+    MESSAGE_KEY,
     OBJECTIVE_PREFIX,
     PLAN_PREFIX,
     TASK_PREFIX,
@@ -29,11 +31,16 @@ from openclaw_a2a.planning.objects import (
     PlanTaskId,
     is_own_id,
 )
-from openclaw_a2a.planning.params import AddTasks, CreateObjective, CreatePlan, read_as
+from openclaw_a2a.planning.params import (
+    AddTasks,
+    CreateObjective,
+    CreatePlan,
+    TaskEntry,
+    read_as,
+)
 from openclaw_a2a.planning.plan_changes import add_tasks, create_plan
 from openclaw_a2a.planning.state import ObjectiveState, not_found
 from openclaw_a2a.planning.steps import (
-    MESSAGE_KEY,
     OBJECTIVE_KEY,
     objective_session,
     step_session,
@@ -98,7 +105,7 @@ class Messages:
         given: Json = metadata.get(OBJECTIVE)
         if given is not None:
             return await self._given_objective(_object(OBJECTIVE, given), message, scope)
-        if message.context_id is not None and message.context_id.startswith("obj-"):
+        if message.context_id is not None and message.context_id.startswith(OBJECTIVE_PREFIX):
             known = await self._known(ObjectiveId(message.context_id), scope)
             if known is not None:
                 return known
@@ -116,7 +123,8 @@ class Messages:
         known = await self._known(ObjectiveId(named), scope)
         if known is not None:
             return known
-        is_free = is_own_id(named) and named.startswith("obj-") and not await self._is_taken(named)
+        is_good = is_own_id(named) and named.startswith(OBJECTIVE_PREFIX)
+        is_free = is_good and not await self._is_taken(named)
         return await self._make(given, message, scope, ObjectiveId(named) if is_free else None)
 
     async def _known(self, objective_id: ObjectiveId, scope: Scope) -> ObjectiveState | None:
@@ -160,10 +168,9 @@ class Messages:
         digest = _digest(message, scope)
         plan_id = await self._plan(given, message, state, PlanId(PLAN_PREFIX + digest))
         name, text = _title(message), usable_text(message)
-        entry: JsonObject = {"name": name, "metadata": {MESSAGE_KEY: message.message_id}}
-        if text not in ("", name):
-            entry["description"] = text
-        params = read_as(AddTasks, {"id": plan_id, "tasks": [entry]}, method=_METHOD)
+        described = None if text in ("", name) else text
+        entry = TaskEntry(name, described, metadata={MESSAGE_KEY: message.message_id})
+        params = AddTasks(plan_id, (entry,))
         task_id = PlanTaskId(TASK_PREFIX + digest)
 
         def add(known: ObjectiveState, occasion: Occasion) -> Change:
@@ -188,7 +195,7 @@ class Messages:
         params = read_as(
             CreatePlan, {**_wanted(given, message), "objectiveId": state.id}, method=_METHOD
         )
-        is_good = isinstance(named, str) and named.startswith("plan-") and is_own_id(named)
+        is_good = isinstance(named, str) and named.startswith(PLAN_PREFIX) and is_own_id(named)
         plan_id = own
         if is_good and await self._book.claim_plan(PlanId(str(named)), state.id):
             plan_id = PlanId(str(named))
@@ -198,7 +205,11 @@ class Messages:
                 return Change(known)  # another message came first
             return create_plan(known, params, occasion, plan_id=plan_id)
 
-        await self._book.change(state.id, create)
+        try:
+            await self._book.change(state.id, create)
+        except GatewayError:
+            self._book.release_plan(plan_id, state.id)
+            raise
         return plan_id
 
 

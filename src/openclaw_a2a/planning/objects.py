@@ -16,6 +16,8 @@ PlanTaskId = NewType("PlanTaskId", str)
 OBJECTIVE_PREFIX = "obj-"
 PLAN_PREFIX = "plan-"
 TASK_PREFIX = "task-"
+MESSAGE_KEY = "opt/v1/messageId"
+"""In the metadata of a plan task: the message that it was made for, and that begins it."""
 
 # No capitals and no underscores: file names and session keys are made of ids, and must differ
 # wherever ids do.

@@ -10,6 +10,7 @@ from msgspec import Meta
 from openclaw_a2a.model.errors import InvalidParams, MethodNotFound, Problem
 from openclaw_a2a.model.ids import Json, JsonObject, TaskId
 from openclaw_a2a.planning.objects import (
+    MESSAGE_KEY,
     ObjectiveId,
     ObjectiveStatus,
     PlanId,
@@ -269,6 +270,16 @@ def _task_problems(kind: type[Params], tree: Json, path: str) -> Iterator[Proble
         yield from _problems(_ITEM_TYPES[kind], item, here)
         if kind is UpdatePlan and isinstance(item, dict):
             yield from _edit_problems(cast(JsonObject, item), seen, here)
+        elif isinstance(item, dict):
+            yield from _entry_problems(cast(JsonObject, item), here)
+
+
+def _entry_problems(entry: JsonObject, path: str) -> Iterator[Problem]:
+    """What the types of an entry do not say."""
+    metadata: Json = entry.get("metadata")
+    if isinstance(metadata, dict) and MESSAGE_KEY in metadata:
+        why = "is written by the gateway alone, when a message makes the step"
+        yield Problem(f"{path}metadata[{MESSAGE_KEY!r}]", why, "reserved")
 
 
 def _edit_problems(edit: JsonObject, seen: set[Json], path: str) -> Iterator[Problem]:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 
 from openclaw_a2a.model.errors import DependencyNotValid, PlanLimitExceeded
+from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.planning.draft import Change, Draft, Occasion
 from openclaw_a2a.planning.graph import check_no_circle
 from openclaw_a2a.planning.journal import (
@@ -17,6 +18,7 @@ from openclaw_a2a.planning.journal import (
 from openclaw_a2a.planning.objects import (
     DONE,
     FAILED,
+    MESSAGE_KEY,
     OVER,
     PLAN_CHANGES,
     PLAN_PREFIX,
@@ -236,11 +238,18 @@ def _edit_task(draft: Draft, edit: TaskEdit, entries: Sequence[PlanTaskId]) -> N
             description=edit.description,
             status=edit.status,
             dependencies=None if needed is None else _resolve(draft.state, needed, entries),
-            metadata=edit.metadata,
+            metadata=None if edit.metadata is None else _kept(task, edit.metadata),
         )
     )
     if edit.a2a_task_id is not None and is_new_link:
         draft.record(TaskLinked(edit.id, edit.a2a_task_id, status=status))
+
+
+def _kept(task: PlanTask, metadata: JsonObject) -> JsonObject:
+    """The new metadata; which message made the step is not the caller's to say."""
+    own = {name: value for name, value in metadata.items() if name != MESSAGE_KEY}
+    made_for: Json = task.metadata.get(MESSAGE_KEY)
+    return own if made_for is None else {**own, MESSAGE_KEY: made_for}
 
 
 def _check_task_step(state: ObjectiveState, task: PlanTask, new: PlanTaskStatus) -> None:

@@ -14,7 +14,6 @@ from openclaw_a2a.model.errors import (
     StatusChangeNotAllowed,
 )
 from openclaw_a2a.model.ids import (
-    LOCAL_PEER,
     AgentId,
     ContextId,
     Json,
@@ -35,7 +34,7 @@ from openclaw_a2a.planning.objects import ObjectiveStatus, PlanId
 from openclaw_a2a.planning.params import CreatePlan, UpdateObjective, read_as
 from openclaw_a2a.planning.plan_changes import create_plan
 from openclaw_a2a.planning.state import ObjectiveState
-from openclaw_a2a.planning.steps import OBJECTIVE_KEY, objective_session
+from openclaw_a2a.planning.steps import OBJECTIVE_KEY, objective_session, owner_of
 from openclaw_a2a.runtime.cancel import cancel
 from openclaw_a2a.runtime.engine import Engine
 from openclaw_a2a.runtime.found_json import json_objects
@@ -83,7 +82,7 @@ class Planner:
         """Ask, look at the answer, or give up: whatever comes next. False: try that later."""
         if state.is_held or state.objective.status in _ENDED:
             return True
-        scope = state.owner or Scope(LOCAL_PEER, account.account)
+        scope = owner_of(state, account.account)
         problem = ""
         for name in _names(state):
             known = await self._engine.store.read_known(scope, name)

@@ -93,10 +93,10 @@ def settle(draft: Draft) -> None:
     _settle_objective(draft)
 
 
-def cancel_open(draft: Draft) -> tuple[TaskId, ...]:
-    """End what is open in an objective that was canceled; the A2A tasks that are to be stopped.
+def cancel_open(draft: Draft) -> None:
+    """End what is open in an objective that was canceled.
 
-    Their plan tasks follow when they have really ended. Done again, this does what a crash left
+    Tasks under way follow when they have really ended. Done again, this does what a crash left
     undone.
     """
     for task in list(draft.state.tasks.values()):
@@ -107,7 +107,6 @@ def cancel_open(draft: Draft) -> tuple[TaskId, ...]:
             is_working = plan.status is PlanStatus.WORKING
             ended = PlanStatus.FAILED if is_working else PlanStatus.SKIPPED
             draft.record(PlanUpdated(plan.id, status=ended))
-    return running_tasks(draft.state)
 
 
 def running_tasks(state: ObjectiveState) -> tuple[TaskId, ...]:

@@ -12,7 +12,7 @@ from openclaw_a2a.model.errors import (
     PlanItemNotFound,
     StatusChangeNotAllowed,
 )
-from openclaw_a2a.model.ids import LOCAL_PEER, AccountId, AgentId, TaskId
+from openclaw_a2a.model.ids import AccountId, AgentId, TaskId
 from openclaw_a2a.model.states import is_terminal
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.planning.book import ObjectiveBook
@@ -35,7 +35,7 @@ from openclaw_a2a.planning.steps import (
     RunRules,
     agent_for,
     due_at,
-    is_begun_by_message,
+    owner_of,
     step_message,
     step_session,
     steps_before,
@@ -149,8 +149,7 @@ class Runner:
             return None
         now = self._engine.clock.now()
         for task in ready_tasks(state):
-            is_ours = is_running(state, task.plan_id) and not is_begun_by_message(state, task)
-            if not is_ours or task.id in tried:
+            if task.id in tried or not is_running(state, task.plan_id):
                 continue
             due = due_at(state, task, self._rules)
             if due is None or due <= now:
@@ -166,7 +165,7 @@ class Runner:
             agent_id = REFUSED
         message = step_message(state, task, await self._results(state, task), agent_id=agent_id)
         send = Send(
-            scope=_owner(state, account),
+            scope=owner_of(state, account.account),
             message=message,
             is_blocking=False,
             follow=self.mirror.follow(Followed(state.id, task.id, attempt)),
@@ -204,13 +203,13 @@ class Runner:
 
     async def end(self, state: ObjectiveState) -> None:
         """Have all stopped that is done for an objective; what refuses tells by its own state."""
-        scope = _owner(state, self._account(state))
+        scope = owner_of(state, self._account(state).account)
         working = await self.working(state)
         await asyncio.gather(*[self._stop(scope, task_id) for task_id in working])
 
     async def working(self, state: ObjectiveState) -> list[TaskId]:
         """The A2A tasks that are done for an objective and have not ended, whatever is noted."""
-        scope = _owner(state, self._account(state))
+        scope = owner_of(state, self._account(state).account)
         known = [*running_tasks(state), *await self._planner.asked(state, scope)]
         found = [await self._engine.store.read_task(None, task_id) for task_id in known]
         heads = [stored.head for stored in found if stored is not None]
@@ -261,7 +260,3 @@ def is_running(state: ObjectiveState, item_id: str) -> bool:
     """True when a plan, or the objective itself, is being run."""
     whole, own = state.runs.get(state.id), state.runs.get(item_id)
     return (own or whole) == RUNNING and whole != PAUSED
-
-
-def _owner(state: ObjectiveState, account: AccountRules) -> Scope:
-    return state.owner or Scope(LOCAL_PEER, account.account)

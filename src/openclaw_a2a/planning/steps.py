@@ -5,6 +5,8 @@ from datetime import datetime, timedelta
 import msgspec
 
 from openclaw_a2a.model.ids import (
+    LOCAL_PEER,
+    AccountId,
     AgentId,
     ContextId,
     Json,
@@ -17,7 +19,7 @@ from openclaw_a2a.model.message import Message, Part, Role
 from openclaw_a2a.model.patterns import matches
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.planning.moments import time_of
-from openclaw_a2a.planning.objects import ObjectiveId, PlanTask, PlanTaskId
+from openclaw_a2a.planning.objects import MESSAGE_KEY, ObjectiveId, PlanTask
 from openclaw_a2a.planning.state import ObjectiveState
 
 OBJECTIVE_KEY = "opt/v1/objectiveId"
@@ -26,14 +28,14 @@ INDEX_KEY = "opt/v1/taskIndex"
 DEPENDENCIES_KEY = "opt/v1/dependencies"
 TASK_KEYS = frozenset({OBJECTIVE_KEY, PLAN_KEY, INDEX_KEY, DEPENDENCIES_KEY})
 """What says of a task, and to remote agents of a message, which step it does."""
-MESSAGE_KEY = "opt/v1/messageId"
-"""In the metadata of a step: the message that it was made for, and that begins it."""
 TARGET = "target:"
 """How the id of an agent begins that is a remote one."""
 
 _INNER = "gateway:"
 """How the ids of agents begin that only the gateway itself asks."""
 
+_ON_ITS_WAY = timedelta(seconds=60)
+"""After so long a message that made a step and did not begin it is not waited for."""
 _MOST_RESULT = 20_000
 _MOST_RETRIES = 100
 _DAY_S = 86_400.0
@@ -55,6 +57,11 @@ class RunRules(msgspec.Struct, frozen=True):
         if agent_id == own or owner is None or owner.principal not in self.peers:
             return not agent_id.startswith(_INNER)
         return matches(self.peers_may_ask, agent_id) and not agent_id.startswith(_INNER)
+
+
+def owner_of(state: ObjectiveState, account: AccountId) -> Scope:
+    """For whom the steps of an objective are done; one that is nobody's is the gateway's own."""
+    return state.owner or Scope(LOCAL_PEER, account)
 
 
 def task_keys(task: PlanTask) -> JsonObject:
@@ -104,16 +111,16 @@ def retries_of(task: PlanTask, rules: RunRules) -> int:
     return min(max(given, 0), _MOST_RETRIES)
 
 
-def is_begun_by_message(state: ObjectiveState, task: PlanTask) -> bool:
-    """True when a step waits for the message that it was made for, which is on its way."""
-    return MESSAGE_KEY in task.metadata and not state.attempts.get(task.id)
-
-
 def due_at(state: ObjectiveState, task: PlanTask, rules: RunRules) -> datetime | None:
-    """When a step that failed before may be tried again; None when it need not wait."""
+    """When a step may be begun by the gateway; None when it need not wait.
+
+    One that failed waits for its next try. One that a message made is begun by that message, which
+    is on its way; if the gateway was stopped before, or too busy for it, it is like any other step.
+    """
     attempts = state.attempts.get(task.id, 0)
     if not attempts:
-        return None
+        is_sent = MESSAGE_KEY in task.metadata
+        return time_of(state.since[task.id]) + _ON_ITS_WAY if is_sent else None
     given: Json = task.metadata.get("backoffSeconds")
     is_number = isinstance(given, int | float) and not isinstance(given, bool)
     first_s: float = min(max(given, 0), _DAY_S) if is_number else rules.backoff_s
@@ -121,9 +128,16 @@ def due_at(state: ObjectiveState, task: PlanTask, rules: RunRules) -> datetime |
     return time_of(state.since[task.id]) + pause
 
 
-def message_id(task_id: PlanTaskId, attempt: int) -> MessageId:
-    """The id of the message that starts an attempt: always the same for the same attempt."""
-    return MessageId(f"{task_id}.{attempt}")
+def message_id(task: PlanTask, attempt: int) -> MessageId:
+    """The id of the message that starts an attempt: always the same for the same attempt.
+
+    The first of a step that a message made has the id of that message: whichever of the two is
+    taken in, the other is not.
+    """
+    made_for: Json = task.metadata.get(MESSAGE_KEY)
+    if attempt == 1 and isinstance(made_for, str):
+        return MessageId(made_for)
+    return MessageId(f"{task.id}.{attempt}")
 
 
 def step_message(
@@ -133,7 +147,7 @@ def step_message(
     attempt = state.attempts.get(task.id, 0) + 1
     is_remote = agent_id.startswith(TARGET)
     return Message(
-        message_id(task.id, attempt),
+        message_id(task, attempt),
         Role.USER,
         (Part(text=_words(state, task, results)),),
         context_id=ContextId(state.id),
