@@ -20,6 +20,7 @@ from openclaw_a2a.calls.lineage import GuardRules, Lineage
 from openclaw_a2a.calls.names import TARGET
 from openclaw_a2a.calls.placing import BUILT_IN_AGENT, CallRules, Placing, RoutingRules
 from openclaw_a2a.calls.policy import CallPolicy
+from openclaw_a2a.calls.whereabouts import Whereabouts
 from openclaw_a2a.inbound.push_courier import Poster
 from openclaw_a2a.model.call import KIND, Call, Route
 from openclaw_a2a.model.errors import GatewayError, SettingsInvalid
@@ -77,10 +78,9 @@ class CallRoom:
             look_at=self._look_at,
         )
         self.lineage = Lineage(
-            engines,
+            [Whereabouts(one.runs, self.hosts.session_there) for one in engines],
             self._book,
             dealing=self._courier.dealing,
-            host_session=self.hosts.session_there,
             own_host=self.host_id,
         )
         self.desk = Calls(
@@ -165,11 +165,10 @@ class Hosts:
         """The agent of ours whose session in its host this is."""
         return next((name for name, one in self._sinks.items() if one.holds(session_key)), None)
 
-    def session_there(self, agent_id: AgentId, session_key: SessionKey) -> SessionKey:
-        """How the host of an agent calls a session of ours."""
+    def session_there(self, agent_id: AgentId, session_key: SessionKey) -> SessionKey | None:
+        """How the host of an agent calls a session of ours; None before that is known."""
         sink = self._sinks.get(agent_id)
-        there = None if sink is None else sink.host_session(session_key)
-        return there or session_key
+        return session_key if sink is None else sink.host_session(session_key)
 
 
 class Webhooks:

@@ -1,19 +1,15 @@
 """How a caller came to call: through which agents, and after which answers."""
 
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Collection, Set
 
 import msgspec
 
 from openclaw_a2a.calls.book import CallBook
 from openclaw_a2a.calls.chain import read_chain, why_not
+from openclaw_a2a.calls.whereabouts import Whereabouts
 from openclaw_a2a.model.call import Call, Caller, CallId
 from openclaw_a2a.model.ids import AgentId, SessionKey
 from openclaw_a2a.model.stored import RunRecord
-from openclaw_a2a.model.turn import Binding
-from openclaw_a2a.runtime.engine import Engine
-
-HostSession = Callable[[AgentId, SessionKey], SessionKey]
-"""How an agent's host calls a session of ours."""
 
 _LONGEST = 256
 
@@ -51,18 +47,16 @@ class Lineage:
 
     def __init__(
         self,
-        engines: Iterable[Engine],
+        runs: Collection[Whereabouts],
         book: CallBook,
         *,
         dealing: Set[CallId],
-        host_session: HostSession,
         own_host: str,
     ) -> None:
         """`dealing` are the calls whose outcomes their callers are dealing with."""
-        self._engines = engines
+        self._runs = runs
         self._book = book
         self._dealing = dealing
-        self._host_session = host_session
         self._own_host = own_host
 
     def past(self, caller: Caller) -> Past:
@@ -79,16 +73,8 @@ class Lineage:
 
     def _run_in(self, session_key: SessionKey) -> RunRecord | None:
         """The run that is under way in a session, as far as it is one of ours."""
-        for engine in self._engines:
-            for run in engine.runs.values():
-                record = run.record
-                if record.is_started and self._is_in(session_key, record.binding):
-                    return record
-        return None
-
-    def _is_in(self, session_key: SessionKey, binding: Binding) -> bool:
-        own = binding.session_key
-        return own == session_key or self._host_session(binding.agent_id, own) == session_key
+        found = (one.run_in(session_key) for one in self._runs)
+        return next((run for run in found if run is not None), None)
 
     def _answered_in(self, session_key: SessionKey) -> Call | None:
         """The call whose answer the session is dealing with; of several the longest story."""
