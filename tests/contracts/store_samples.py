@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from openclaw_a2a.model.delivery import Delivery, delivery_id
 from openclaw_a2a.model.ids import (
     AccountId,
     AgentId,
@@ -197,6 +198,20 @@ def make_run(
 def direct(name: str, *, scope: Scope = ALICE, at: float = 0) -> Submission:
     """A message that makes no task yet."""
     return Submission(make_run(name, scope=scope), b"hash of " + name.encode(), moment(at))
+
+
+def make_delivery(task: str = "t-1", name: str = "one", *, cursor: int = 0) -> Delivery:
+    """Somebody who follows a task, and has been told up to the cursor."""
+    return Delivery(
+        id=delivery_id("push", TaskId(task), name),
+        kind="push",
+        task_id=TaskId(task),
+        body=b"\x00body of " + name.encode(),
+        cursor=cursor,
+        next_at=moment(),
+        created_at=moment(),
+        updated_at=moment(),
+    )
 
 
 def make_record(name: str = "one", *, kind: str = "handle", until: float = 60) -> KeptRecord:

@@ -5,29 +5,16 @@ import asyncio
 import msgspec
 import pytest
 
-from openclaw_a2a.model.delivery import Delivery, DeliveryId, DeliveryState, delivery_id
+from openclaw_a2a.model.delivery import Delivery, DeliveryId, DeliveryState
 from openclaw_a2a.model.errors import LeaseLost
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.task import TaskState
 from openclaw_a2a.ports import Retention, Store
 
-from .store_samples import ALICE, Draft, Shelf, direct, moment, put_ended
+from .store_samples import ALICE, Draft, Shelf, direct, make_delivery, moment, put_ended
 
 WAITING, DEAD = DeliveryState.WAITING, DeliveryState.DEAD
 START = DeliveryId("")
-
-
-def make_delivery(task: str = "t-1", name: str = "one", *, cursor: int = 0) -> Delivery:
-    return Delivery(
-        id=delivery_id("push", TaskId(task), name),
-        kind="push",
-        task_id=TaskId(task),
-        body=b"\x00body of " + name.encode(),
-        cursor=cursor,
-        next_at=moment(),
-        created_at=moment(),
-        updated_at=moment(),
-    )
 
 
 async def put(store: Store, delivery: Delivery, *, within: int = 16) -> bool:
@@ -163,8 +150,9 @@ async def test_unfinished_and_states_are_read_in_pages(store: Store) -> None:
 async def test_deliveries_go_with_their_task(shelf: Shelf) -> None:
     store = shelf.store
     for name in ("t-1", "t-2", "t-3"):
-        await put_ended(store, name, at=1 if name == "t-2" else 100)
-        await put(store, make_delivery(name))
+        ended = await put_ended(store, name, at=1 if name == "t-2" else 100)
+        brought_to = ended.head.sequence if name == "t-2" else 0
+        await put(store, make_delivery(name, cursor=brought_to))
     assert await store.delete_task(ALICE, TaskId("t-1"))
     await store.forget(Retention(ended_before=moment(50), keep_ended=9, messages_before=moment(-1)))
     store = await shelf.reopen()

@@ -104,6 +104,8 @@ class Retention(msgspec.Struct, frozen=True, gc=False):
     limit: int = 500
     records_before: datetime | None = None
     """Records whose time was over by then go as well."""
+    unbrought_before: datetime | None = None
+    """Tasks that ended before go even though something of them is still to be brought."""
 
 
 class KeptRecord(msgspec.Struct, frozen=True, gc=False):
@@ -254,7 +256,10 @@ class Store(Protocol):
         ...
 
     async def forget(self, retention: Retention) -> int:
-        """Delete ended tasks, old messages and records; how many tasks went (at most `limit`)."""
+        """Delete ended tasks, old messages and records; how many tasks went (at most `limit`).
+
+        The oldest go first. Tasks with deliveries that `read_unfinished` would show are left out.
+        """
         ...
 
     def put_delivery(self, delivery: Delivery, *, within: int) -> Awaitable[bool]:

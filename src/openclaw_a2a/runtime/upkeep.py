@@ -21,6 +21,8 @@ class UpkeepTimes(msgspec.Struct, frozen=True):
     ended_s: float = 30 * 86400.0
     keep_ended: int = 1_000_000
     message_s: float = 86400.0
+    unbrought_s: float = 30 * 86400.0
+    """How much longer ended tasks are kept of which something is still to be brought."""
 
 
 async def keep_leases(engine: Engine) -> None:
@@ -53,11 +55,13 @@ async def forget_old(engine: Engine, times: UpkeepTimes) -> None:
 async def sweep(engine: Engine, times: UpkeepTimes) -> int:
     """One round of forgetting; how many tasks went."""
     now = engine.clock.now()
+    ended_before = now - timedelta(seconds=times.ended_s)
     retention = Retention(
-        ended_before=now - timedelta(seconds=times.ended_s),
+        ended_before=ended_before,
         keep_ended=times.keep_ended,
         messages_before=now - timedelta(seconds=times.message_s),
         records_before=now,
+        unbrought_before=ended_before - timedelta(seconds=times.unbrought_s),
     )
     total = 0
     while True:

@@ -4,6 +4,7 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from datetime import datetime
 from heapq import nlargest
+from itertools import islice
 from typing import cast
 
 import msgspec
@@ -191,8 +192,9 @@ class Ledger:
         return task is not None and task.head.scope == scope and is_terminal(task.head.state)
 
     def forgettable(self, retention: Retention) -> list[TaskId]:
-        """The ended tasks that are too old or too many."""
-        return self._order.forgettable(retention)
+        """The ended tasks that are too old or too many, and of which all is brought."""
+        found = self._order.forgettable(retention, self._is_held)
+        return list(islice(found, retention.limit))
 
     def forget(self, tasks: Iterable[TaskId], messages_before: datetime | None) -> None:
         """Let go of these tasks, and of all older messages."""
@@ -214,6 +216,10 @@ class Ledger:
         """Deliveries that have, or may yet get, something to bring."""
         page = self.deliveries.page(self._is_unfinished, after=after, limit=limit)
         return DeliveryPage(tuple(page), page[-1].id if len(page) == limit else None)
+
+    def _is_held(self, task_id: TaskId) -> bool:
+        """True while something of the task is still to be brought."""
+        return any(map(self._is_unfinished, self.deliveries.of_task(task_id)))
 
     def _is_unfinished(self, delivery: Delivery) -> bool:
         task = self.tasks.get(delivery.task_id)

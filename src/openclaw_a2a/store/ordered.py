@@ -1,7 +1,7 @@
 """Tasks in the order of their status, so that a page costs the same at any size."""
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from itertools import islice
 
@@ -60,11 +60,17 @@ class TaskOrder:
             return sum(1 for _ in self._matching(query, None))
         return len(keys) - (keys.count_before(query.status_since) if query.status_since else 0)
 
-    def forgettable(self, retention: Retention) -> list[TaskId]:
-        """The ended tasks that are too old or too many, oldest first."""
-        old = self._ended.count_before(retention.ended_before)
-        surplus = len(self._ended) - retention.keep_ended
-        return self._ended.oldest(min(retention.limit, max(old, surplus, 0)))
+    def forgettable(
+        self, retention: Retention, is_held: Callable[[TaskId], bool]
+    ) -> Iterator[TaskId]:
+        """The ended tasks that are too old or too many and that nothing holds, oldest first."""
+        surplus, overdue = len(self._ended) - retention.keep_ended, retention.unbrought_before
+        for moment, task_id in self._ended:
+            if surplus <= 0 and moment >= retention.ended_before:
+                return
+            if (overdue is not None and moment < overdue) or not is_held(task_id):
+                surplus -= 1
+                yield task_id
 
     def _matching(self, query: TaskQuery, after: Key | None) -> Iterator[TaskId]:
         for task_id in self._keys(query).newest_first(after, query.status_since):
@@ -107,14 +113,14 @@ class _OrderedKeys:
     def __len__(self) -> int:
         return len(self._keys)
 
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self._keys)
+
     def add(self, key: Key) -> None:
         insort(self._keys, key)
 
     def remove(self, key: Key) -> None:
         del self._keys[bisect_left(self._keys, key)]
-
-    def oldest(self, count: int) -> list[TaskId]:
-        return [task_id for _, task_id in self._keys[:count]]
 
     def count_before(self, moment: datetime) -> int:
         return bisect_left(self._keys, (moment, TaskId("")))

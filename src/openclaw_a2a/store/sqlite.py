@@ -51,7 +51,7 @@ Order = TypeVar("Order")
 Result = TypeVar("Result")
 
 _PORTION = 100
-"""How many tasks or messages one write forgets."""
+"""How many tasks or messages one write looks at, and forgets at most."""
 
 
 class SqliteStore:
@@ -168,9 +168,9 @@ class SqliteStore:
     async def forget(self, retention: Retention) -> int:
         """Delete ended tasks, old messages and records; how many tasks went."""
         # In portions, so that a long backlog does not hold up other writes.
-        gone = await self._in_portions(sqlite_chores.forget_tasks, retention, retention.limit)
-        await self._in_portions(sqlite_chores.forget_messages, retention, None)
-        await self._in_portions(sqlite_records.forget, retention, None)
+        gone = await self._forget_tasks(retention)
+        await self._in_portions(sqlite_chores.forget_messages, retention)
+        await self._in_portions(sqlite_records.forget, retention)
         return gone
 
     def put_delivery(self, delivery: Delivery, *, within: int) -> Awaitable[bool]:
@@ -253,21 +253,21 @@ class SqliteStore:
         """Forget a log; False when there was none."""
         return self._put(sqlite_logs.drop, sqlite_records.Name(kind, log_id))
 
-    async def _in_portions(
-        self,
-        perform: Callable[[SqliteBatch, Retention], int],
-        retention: Retention,
-        most: int | None,
-    ) -> int:
-        count = 0
-        while most is None or count < most:
-            limit = _PORTION if most is None else min(_PORTION, most - count)
-            portion = msgspec.structs.replace(retention, limit=limit)
-            went = await self._put(perform, portion)
+    async def _forget_tasks(self, retention: Retention) -> int:
+        count, after = 0, sqlite_chores.BEGINNING
+        while after is not None and count < retention.limit:
+            left = msgspec.structs.replace(retention, limit=retention.limit - count)
+            stretch = sqlite_chores.Stretch(left, after, _PORTION)
+            went, after = await self._put(sqlite_chores.forget_tasks, stretch)
             count += went
-            if went < limit:
-                break
         return count
+
+    async def _in_portions(
+        self, perform: Callable[[SqliteBatch, Retention], int], retention: Retention
+    ) -> None:
+        portion = msgspec.structs.replace(retention, limit=_PORTION)
+        while await self._put(perform, portion) == _PORTION:
+            pass
 
     def _put(
         self, perform: Callable[[SqliteBatch, Order], Result], order: Order

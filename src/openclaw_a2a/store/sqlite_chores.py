@@ -7,6 +7,7 @@ from openclaw_a2a.model.ids import OwnerId, TaskId
 from openclaw_a2a.model.stored import RunRecord
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import Retention
+from openclaw_a2a.store import sqlite_deliveries
 from openclaw_a2a.store.columns import (
     ENDED_CODES,
     decode_input,
@@ -23,13 +24,10 @@ _RENEW = "UPDATE run SET lease_until = ? WHERE owner = ?"
 _SELECT_TASK = "SELECT number, state FROM task WHERE id = ? AND principal = ? AND account = ?"
 _SELECT_ENDED = """
 SELECT principal, account, state, count FROM tally WHERE state IN (3, 4, 5, 7) AND count > 0"""
-_COUNT_OLD = """
-SELECT count(*) FROM (
-  SELECT 1 FROM task INDEXED BY task_by_status
-  WHERE principal = ? AND account = ? AND state = ? AND status_at < ? LIMIT ?)"""
-_SELECT_OLDEST = """
+SELECT_OLDEST = """
 SELECT status_at, id, number, principal, account, state FROM task INDEXED BY task_by_status
-WHERE principal = ? AND account = ? AND state = ? ORDER BY status_at, id LIMIT ?"""
+WHERE principal = ? AND account = ? AND state = ? AND (status_at, id) > (?, ?) AND status_at < ?
+ORDER BY status_at, id LIMIT ?"""
 _DELETE_TASK = "DELETE FROM task WHERE number = ?"
 _DELETE_SNAPSHOT = "DELETE FROM snapshot WHERE task = ?"
 _DELETE_EVENTS = "DELETE FROM event WHERE task = ?"
@@ -40,6 +38,12 @@ DELETE FROM message WHERE number IN (
 _PROBE = "UPDATE schema_version SET checked = checked + 1"
 
 _FOREVER = 2**63 - 1
+
+Place = tuple[int, str]
+"""A place among the ended tasks, the oldest first: when the status was set, and the task."""
+
+BEGINNING: Place = (-(2**63), "")
+"""Comes before every task."""
 
 
 class Claim(NamedTuple):
@@ -62,6 +66,21 @@ class Deletion(NamedTuple):
 
     scope: Scope
     task_id: TaskId
+
+
+class Stretch(NamedTuple):
+    """Somebody wants old tasks forgotten: of the next `size` after a place those that may go."""
+
+    retention: Retention
+    after: Place
+    size: int
+
+
+class Forgotten(NamedTuple):
+    """How many tasks went, and after which place others may go (None: there are none)."""
+
+    count: int
+    next_after: Place | None
 
 
 def claim_runs(batch: SqliteBatch, claim: Claim) -> list[RunRecord]:
@@ -98,19 +117,24 @@ def delete_task(batch: SqliteBatch, deletion: Deletion) -> bool:
     return True
 
 
-def forget_tasks(batch: SqliteBatch, retention: Retention) -> int:
-    """Delete ended tasks that are too old or too many; how many went."""
+def forget_tasks(batch: SqliteBatch, stretch: Stretch) -> Forgotten:
+    """Delete ended tasks that are too old or too many, and of which all is brought."""
     batch.flush()
+    retention, overdue = stretch.retention, stretch.retention.unbrought_before
     ended = batch.connection.execute(_SELECT_ENDED).fetchall()
-    count = _count_forgettable(batch, retention, ended)
-    if count == 0:
-        return 0
-    oldest: list[tuple[Any, ...]] = []
-    for principal, account, state, _ in ended:
-        oldest += batch.connection.execute(_SELECT_OLDEST, (principal, account, state, count))
-    gone = sorted(oldest)[:count]
+    surplus = sum(group[3] for group in ended) - retention.keep_ended
+    old = to_microseconds(retention.ended_before)
+    held_since = BEGINNING[0] if overdue is None else to_microseconds(overdue)
+    found = _find_ended(batch, stretch, ended, before=_FOREVER if surplus > 0 else old)
+    gone: list[tuple[Any, ...]] = []
+    for row in found:
+        is_due = len(gone) < surplus or row[0] < old
+        if not is_due or len(gone) == retention.limit:
+            break
+        if row[0] < held_since or not sqlite_deliveries.holds(batch, row[1]):
+            gone.append(row)
     _delete(batch, [(row[2], row[1], *row[3:]) for row in gone])
-    return len(gone)
+    return Forgotten(len(gone), found[-1][:2] if len(found) == stretch.size else None)
 
 
 def forget_messages(batch: SqliteBatch, retention: Retention) -> int:
@@ -125,16 +149,15 @@ def probe(batch: SqliteBatch, _: None) -> None:
     batch.connection.execute(_PROBE)
 
 
-def _count_forgettable(
-    batch: SqliteBatch, retention: Retention, ended: list[tuple[str, str, int, int]]
-) -> int:
-    moment, limit = to_microseconds(retention.ended_before), retention.limit
-    old = sum(
-        batch.connection.execute(_COUNT_OLD, (*group[:3], moment, limit)).fetchone()[0]
-        for group in ended
-    )
-    surplus = sum(group[3] for group in ended) - retention.keep_ended
-    return min(limit, max(old, surplus, 0))
+def _find_ended(
+    batch: SqliteBatch, stretch: Stretch, groups: list[tuple[str, str, int, int]], *, before: int
+) -> list[tuple[Any, ...]]:
+    """The oldest ended tasks of a stretch, as far as they ended before a moment."""
+    found: list[tuple[Any, ...]] = []
+    for principal, account, state, _ in groups:
+        range_ = (principal, account, state, *stretch.after, before, stretch.size)
+        found += batch.connection.execute(SELECT_OLDEST, range_)
+    return sorted(found)[: stretch.size]
 
 
 def _claimed(row: tuple[Any, ...], claim: Claim) -> RunRecord:

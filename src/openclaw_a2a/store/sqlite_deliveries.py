@@ -29,6 +29,12 @@ _SELECT_UNFINISHED = f"""
 WHERE d.id > ? AND d.id <= ? AND d.state <> 2
   AND (d.state = 1 OR t.id IS NULL OR t.state NOT IN (3, 4, 5, 7) OR d.cursor < t.sequence)
 ORDER BY d.id"""
+# The same for an ended task.
+SELECT_HOLDING = """
+SELECT 1 FROM delivery d INDEXED BY delivery_by_task
+WHERE d.task = ? AND d.state <> 2
+  AND (d.state = 1 OR d.cursor < (SELECT t.sequence FROM task t WHERE t.id = d.task))
+LIMIT 1"""
 _SELECT_WINDOW = "SELECT id FROM delivery WHERE id > ? ORDER BY id LIMIT 1 OFFSET ?"
 _LAST = DeliveryId("~")
 """Comes after every id."""
@@ -71,6 +77,11 @@ def save(batch: SqliteBatch, delivery: Delivery) -> bool:
 def drop(batch: SqliteBatch, delivery_id: DeliveryId) -> bool:
     """Forget a delivery; False when there was none."""
     return batch.connection.execute(_DROP, (delivery_id,)).rowcount > 0
+
+
+def holds(batch: SqliteBatch, task_id: TaskId) -> bool:
+    """True while something of an ended task is still to be brought."""
+    return batch.connection.execute(SELECT_HOLDING, (task_id,)).fetchone() is not None
 
 
 class DeliveryReader:

@@ -1,0 +1,99 @@
+"""A caller's host is away for longer than ended tasks are kept: the answer arrives all the same."""
+
+import json
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import anyio
+import pytest
+from tests.conformance.asgi_door import PATIENCE_S, Door
+from tests.conformance.wire_clients import V1Client
+
+from openclaw_a2a.model.ids import TaskId
+from openclaw_a2a.ports import Store
+
+from .village import Village, main_session, says, village_in
+
+A = main_session("a")
+SETTINGS = {
+    "channels.a2a.accounts.default": {"defaultAgentId": "a", "agentStyle": "task-generating"},
+    "retention.endedSeconds": 1,
+    "retention.sweepSeconds": 1,
+}
+ANSWER = {"output": {"words": ["whole"] * 10_000}, "confidence": 0.75, "caveats": ["late"]}
+
+
+class FastClock:
+    """A clock a test can put forward; its sleepers wake at once when it is."""
+
+    def __init__(self) -> None:
+        self._ahead = timedelta()
+        self._moved = anyio.Event()
+
+    def now(self) -> datetime:
+        return datetime.now(UTC) + self._ahead
+
+    async def sleep(self, seconds: float) -> None:
+        until = self.now() + timedelta(seconds=seconds)
+        while (left := (until - self.now()).total_seconds()) > 0:
+            with anyio.move_on_after(left):
+                await self._moved.wait()
+
+    def advance(self, delta: timedelta) -> None:
+        self._ahead += delta
+        moved, self._moved = self._moved, anyio.Event()
+        moved.set()
+
+
+@pytest.fixture(params=["sqlite", "json-file", "memory"])
+async def town(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> AsyncIterator[Village]:
+    """A village that is not open yet, over each kind of store."""
+    monkeypatch.chdir(tmp_path)
+    async with village_in(tmp_path, request.param) as one:
+        yield one
+
+
+def store_of(village: Village) -> Store:
+    assert village.gateway is not None
+    [engine] = village.gateway.engines.values()
+    return engine.store
+
+
+async def sweep(village: Village, clock: FastClock) -> None:
+    """Old tasks are forgotten: a task that nobody follows is younger than those, and is gone."""
+    assert village.gateway is not None
+    client = V1Client(Door(village.gateway.asgi, {}))
+    await client.send("{}")
+    clock.advance(timedelta(days=1))
+    with anyio.fail_after(PATIENCE_S):
+        while (await client.list())["totalSize"]:
+            await anyio.wait_all_tasks_blocked()
+
+
+async def test_an_answer_outlives_retention_until_its_callers_host_is_back(town: Village) -> None:
+    clock = FastClock()
+    await town.open(SETTINGS, clock)
+    town.host.is_away = True
+    town.members["b"].answer = says(json.dumps(ANSWER))
+    call = await town.call("a", "b", timeoutSeconds=30)
+    await town.host.until(lambda: bool(town.host.tries))
+    [page] = [await store_of(town).read_unfinished(after=call["correlationId"][:0], limit=9)]
+    [delivery] = page.deliveries
+    for _ in range(3):
+        await sweep(town, clock)
+    if town.kind != "memory":
+        await town.close()
+        await town.open(SETTINGS, clock)
+        await sweep(town, clock)
+    town.host.is_away = False
+    [told] = await town.host.next_told(A)
+    assert (told["kind"], told["correlationId"]) == ("skill_response", call["correlationId"])
+    assert {name: told[name] for name in ANSWER} == ANSWER
+    with anyio.fail_after(PATIENCE_S):
+        while await store_of(town).read_task(None, TaskId(delivery.task_id)) is not None:
+            await sweep(town, clock)  # once it is brought nothing keeps the task
+    assert await store_of(town).read_delivery(delivery.id) is None
+    assert len(town.host.told(A)) == 1
