@@ -217,6 +217,46 @@ def test_a_step_that_asks_is_shown_with_its_question(run, planning) -> None:
     listed = run("list", "--json").json["objectives"]
     [found] = [one for one in listed if one["id"] == objective_id]
     assert found["progress"]["oldestWaiting"]["status"] == "input-required"
+    assert f"objectives answer {objective_id} TEXT" in run("show", objective_id).err
+
+
+def test_a_step_that_asks_is_answered_and_goes_on(run, planning) -> None:
+    objective_id = planning.make("Trip", Flight=["ask about seats", "Book"], Hotel=["ask first"])
+    early = run("answer", objective_id, "Aisle, please")
+    assert early.code == 1
+    assert "no step of" in early.err
+    run("run", objective_id)
+    until(lambda: run("show", objective_id).out, lambda out: out.count("Window or aisle?") >= 2)
+    several = run("answer", objective_id, "Aisle, please")
+    assert several.code == 1
+    shown = run("show", objective_id, "--json").json
+    steps = [plan["tasks"][0] for plan in shown["plans"]]
+    for step in steps:
+        assert f"{step['id']} ({step['name']})" in several.err
+    answered = run("answer", objective_id, "Aisle, please", "--step", steps[1]["id"])
+    assert answered.code == 0
+    assert "objectives watch" in answered.err
+    until(lambda: run("show", objective_id).out, lambda out: out.count("Window or aisle?") == 2)
+    assert run("answer", objective_id, "Aisle", "--step", "task-nobody").code == 1
+    assert run("answer", objective_id, "Aisle", "--step", steps[1]["id"]).code == 1
+    last = run("answer", objective_id, "Window", "--json")
+    assert last.json["id"] == objective_id
+    assert run("watch", objective_id).code == 0
+    empty = run("answer", objective_id, "  ")
+    assert (empty.code, "text" in empty.err) == (1, True)
+
+
+def test_a_step_that_is_tried_again_tells_when_and_why(run, planning) -> None:
+    objective_id = planning.tool("objective_create", {"name": "Stubborn"})["objective"]["id"]
+    step = {"name": "fail at first", "metadata": {"retries": 3, "backoffSeconds": 3600}}
+    planning.tool("plan_create", {"objectiveId": objective_id, "name": "Try", "tasks": [step]})
+    run("run", objective_id)
+    shown = until(lambda: run("show", objective_id).out, lambda out: "again in" in out)
+    assert "failed once, again in " in shown
+    assert "no luck today" in shown
+    [retry] = run("show", objective_id, "--json").json["progress"]["retrying"]
+    assert (retry["name"], retry["attempts"]) == ("fail at first", 1)
+    run("cancel", objective_id)
 
 
 def test_a_paused_objective_begins_nothing_until_it_is_resumed(run, planning, tmp_path) -> None:

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec.json import encode
 from tests.conformance.asgi_door import Answer, Asked, Door
 
 from openclaw_a2a.inbound.http import Exchange
@@ -13,6 +14,7 @@ from openclaw_a2a.model.errors import InvalidParams, PlanItemNotFound, StatusCha
 from openclaw_a2a.model.ids import JsonObject
 
 TOKEN = "the-operator's-own-token-of-forty-letters"
+ANSWER = "/operator/objectives/obj-1/answer"
 LOG = b'{"v":1,"seq":1,"op":"objective.create"}\n{"v":1,"seq":2,"op":"plan.create"}\n'
 
 
@@ -50,6 +52,11 @@ class Desk:
         self.done.append((objective_id, action))
         return found
 
+    async def answer(self, objective_id: str, text: str, step: str | None = None) -> JsonObject:
+        found = self._find(objective_id)
+        self.done.append((objective_id, f"{step}: {text}"))
+        return found
+
     async def export(self, objective_id: str) -> bytes:
         self._find(objective_id)
         return LOG
@@ -85,6 +92,12 @@ class Pages:
         length = sum(map(len, chunks)) if size is None else size
         headers = {"authorization": f"Bearer {TOKEN}", "content-length": str(length)}
         return await self._door.ask(Asked("POST", path, headers, chunks or (b"",)))
+
+    async def post_json(self, path: str, body: JsonObject) -> Answer:
+        content = encode(body)
+        length = str(len(content))
+        headers = {"authorization": f"Bearer {TOKEN}", "content_length": length}
+        return await self._door.post(path, content, **headers)
 
 
 async def test_objectives_of_everybody_are_listed_without_their_plans() -> None:
@@ -124,6 +137,32 @@ async def test_an_objective_is_acted_on(action: str) -> None:
     answer = await Pages(desk).post(f"/operator/objectives/obj-1/{action}")
     assert (answer.status, answer.json) == (200, objective(1))
     assert desk.done == [("obj-1", action)]
+
+
+@pytest.mark.parametrize("step", [None, "task-1"])
+async def test_a_step_that_waits_is_answered(step: str | None) -> None:
+    desk = Desk(objective(1))
+    answer = await Pages(desk).post_json(ANSWER, {"text": "A", "step": step})
+    assert (answer.status, answer.json) == (200, objective(1))
+    assert desk.done == [("obj-1", f"{step}: A")]
+
+
+@pytest.mark.parametrize(
+    ("body", "named"),
+    [
+        ({}, "text"),
+        ({"text": " "}, "text"),
+        ({"text": ["A"]}, "text"),
+        ({"text": None}, "text"),
+        ({"text": "A", "step": 5}, "step"),
+    ],
+)
+async def test_an_answer_that_is_none_is_refused(body: JsonObject, named: str) -> None:
+    desk = Desk(objective(1))
+    answer = await Pages(desk).post_json(ANSWER, body)
+    assert (answer.status, answer.json["error"]["code"]) == (400, "invalid-params")
+    assert named in answer.json["error"]["message"]
+    assert desk.done == []
 
 
 async def test_what_cannot_be_done_is_told_with_the_reason() -> None:

@@ -306,7 +306,7 @@ class Gateway:
         DeliveryPages(
             self.push.boxes, lambda one: None if calls is None else calls.desk.find(one)
         ).add_to(door)
-        ObjectivePages(lambda: None if self._plans is None else self._plans.desk).add_to(door)
+        ObjectivePages(lambda: None if self._plans is None else self._plans.oversight).add_to(door)
         CallPages(lambda: None if self._calls is None else self._calls.desk).add_to(door)
         return door
 

@@ -8,8 +8,10 @@ from openclaw_a2a.planning.book import ObjectiveBook
 from openclaw_a2a.planning.desk import Planning
 from openclaw_a2a.planning.mirror import KIND
 from openclaw_a2a.planning.objects import Limits
+from openclaw_a2a.planning.oversight import Oversight
 from openclaw_a2a.planning.refused import REFUSED, RefusedAgent
 from openclaw_a2a.planning.runner import Runner
+from openclaw_a2a.planning.showing import Showing
 from openclaw_a2a.planning.steps import RunRules
 from openclaw_a2a.runtime.backoff import OutboxRules
 from openclaw_a2a.runtime.engine import Engine
@@ -47,10 +49,13 @@ class PlanRoom:
         )
         self._runner = Runner(engine, self._book, rules, default_agent=self._default_agent)
         outbox = push.add_round(engine, KIND, Round(self._runner.mirror, RULES))
+        showing = Showing(rules)
+        self.oversight = Oversight(engine, self._book, self._runner, showing)
         self.desk = Planning(
             engine,
             self._book,
             self._runner,
+            showing,
             keep=lambda delivery: outbox.put(delivery, within=_MOST_FOLLOWERS),
         )
 

@@ -21,14 +21,14 @@ from openclaw_a2a.cli.objectives_door import (
 from openclaw_a2a.cli.objectives_draw import COLOURS, HEADING, table_row, whole_lines
 from openclaw_a2a.cli.objectives_shown import ShownObjective, one_line
 from openclaw_a2a.cli.objectives_watch import watch_all, watch_one
-from openclaw_a2a.cli.operator import OWN_GATEWAY, OwnGateway
+from openclaw_a2a.cli.operator import OWN_GATEWAY, Operator, OwnGateway
 from openclaw_a2a.cli.output import is_narrow, say, show, show_json, show_lines
 from openclaw_a2a.cli.target import decode
 
 app = App(
     name="objectives",
-    help="List, show, watch and run objectives, and move them. Ids may be cut to their unique "
-    "beginning, with or without obj-.",
+    help="List, show, watch, run and answer objectives, and move them. Ids may be cut to their "
+    "unique beginning, with or without obj-.",
 )
 
 Objective = Annotated[str, Parameter(help="The objective's id, or its beginning.")]
@@ -80,6 +80,8 @@ def show_(
         show_json(msgspec.json.decode(body))
     else:
         show_lines(whole_lines(shown, datetime.now(UTC)))
+        if shown.asks:
+            say(_answer_with(own, shown.id), "dim")
     return DONE
 
 
@@ -99,7 +101,7 @@ def watch(
     with connect_objectives(own) as operator:
         if objective is None:
             return watch_all(operator, as_json=as_json)
-        return watch_one(operator, find_objective(operator, objective), as_json=as_json)
+        return _watch(operator, find_objective(operator, objective), own, as_json=as_json)
 
 
 @app.command
@@ -119,7 +121,34 @@ def run(
     with connect_objectives(own) as operator:
         objective_id = find_objective(operator, objective)
         operator.post("objectives", objective_id, "run", body={})
-        return watch_one(operator, objective_id, as_json=as_json)
+        return _watch(operator, objective_id, own, as_json=as_json)
+
+
+@app.command
+def answer(
+    objective: Objective,
+    text: str,
+    /,
+    *,
+    step: Annotated[str | None, Parameter(help="Which step, where several wait.")] = None,
+    own: OwnGateway = OWN_GATEWAY,
+    as_json: JsonFlag = False,
+) -> int:
+    """Answer a step of an objective that waits for an answer.
+
+    Parameters
+    ----------
+    text
+        What it is to be told.
+    """
+    with connect_objectives(own) as operator:
+        objective_id = find_objective(operator, objective)
+        body = {"text": text} if step is None else {"text": text, "step": step}
+        told = operator.post("objectives", objective_id, "answer", body=body)
+    _show_done(told, as_json=as_json)
+    if not as_json:
+        say(f"Watch it: {own.command(f'objectives watch {objective_id}')}", "dim")
+    return DONE
 
 
 @app.command
@@ -201,6 +230,16 @@ def _act(prefix: str, action: str, own: OwnGateway, *, as_json: bool) -> int:
     if action in {"run", "resume"} and not (as_json or shown.is_over):
         say(f"Watch it: {own.command(f'objectives watch {objective_id}')}", "dim")
     return DONE
+
+
+def _watch(operator: Operator, objective_id: str, own: OwnGateway, *, as_json: bool) -> int:
+    return watch_one(
+        operator, objective_id, answer=_answer_with(own, objective_id), as_json=as_json
+    )
+
+
+def _answer_with(own: OwnGateway, objective_id: str) -> str:
+    return f"Answer it: {own.command(f'objectives answer {objective_id} TEXT')}"
 
 
 def _show_done(answer: bytes, *, as_json: bool) -> ShownObjective:

@@ -155,7 +155,8 @@ def _sign(status: str, moving: str) -> str:
 
 def _said(objective: ShownObjective, plan: ShownPlan, task: ShownTask) -> str:
     agent = objective.agent_of(plan, task)
-    return f"{task.status} · {agent}" if agent and task.status != "pending" else task.status
+    who = agent if task.status != "pending" else ""
+    return " · ".join(filter(None, (task.status, who, one_line(task.said))))
 
 
 def _note(objective: ShownObjective, now: datetime) -> str:

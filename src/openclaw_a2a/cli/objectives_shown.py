@@ -1,11 +1,12 @@
 """Objectives as the gateway shows them, and the words for what they wait for."""
 
+import math
 from collections.abc import Iterator
 from datetime import datetime
 
 import msgspec
 
-from openclaw_a2a.cli.call_shown import age
+from openclaw_a2a.cli.call_shown import age, duration
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.model.message import Record
 
@@ -18,7 +19,8 @@ OVER = frozenset({COMPLETED, "failed", "canceled"})
 ACTIVE = frozenset({"submitted", "working"})
 _DONE = frozenset({COMPLETED, "skipped"})
 _SKIPPED = "skipped"
-_WANTS = {"input-required": "an answer", "auth-required": "a sign-in"}
+_ASKS = "input-required"
+_WANTS = {_ASKS: "an answer", "auth-required": "a sign-in"}
 _REASON = "opt/v1/blockedReason"
 _PAUSED = "paused"
 _MOST_NAME = 40
@@ -35,6 +37,14 @@ class ShownStep(Record, frozen=True):
     since: datetime | None = None
 
 
+class ShownRetry(Record, frozen=True):
+    """A task that failed, how often it was tried, and when it is tried again."""
+
+    task_id: str = ""
+    attempts: int = 0
+    next_at: datetime | None = None
+
+
 class ShownProgress(Record, frozen=True):
     """How far an objective is."""
 
@@ -43,6 +53,7 @@ class ShownProgress(Record, frozen=True):
     percent: int = 0
     current: tuple[ShownStep, ...] = ()
     oldest_waiting: ShownStep | None = None
+    retrying: tuple[ShownRetry, ...] = ()
 
 
 class ShownTask(Record, frozen=True):
@@ -103,6 +114,11 @@ class ShownObjective(Record, frozen=True):
     def is_paused(self) -> bool:
         """True when no step begins until somebody resumes it."""
         return self.execution == _PAUSED and not self.is_over
+
+    @property
+    def asks(self) -> bool:
+        """True when a step of it waits for an answer."""
+        return any(task.status == _ASKS for _, task in self.steps())
 
     @property
     def reason(self) -> str:
@@ -167,6 +183,7 @@ def task_note(
     if task.status in _WANTS:
         yield f"waits for {_WANTS[task.status]}"
     elif task.status == PENDING:
+        yield from _again(objective, task, now)
         yield from _before(plan, task)
     elif task.status != COMPLETED:
         yield task.status
@@ -210,6 +227,14 @@ def _since(objective: ShownObjective, task: ShownTask) -> datetime | None:
     oldest = objective.progress.oldest_waiting
     known = [*objective.progress.current, *([oldest] if oldest else [])]
     return next((one.since for one in known if one.task_id == task.id), None)
+
+
+def _again(objective: ShownObjective, task: ShownTask, now: datetime) -> Iterator[str]:
+    for retry in objective.progress.retrying:
+        if retry.task_id == task.id and retry.next_at is not None:
+            times = "once" if retry.attempts == 1 else f"{retry.attempts} times"
+            wait_s = math.ceil((retry.next_at - now).total_seconds())
+            yield f"failed {times}, again {f'in {duration(wait_s)}' if wait_s > 0 else 'now'}"
 
 
 def _before(plan: ShownPlan, task: ShownTask) -> Iterator[str]:

@@ -25,14 +25,15 @@ _SHOWN = {"limit": "20"}
 _Answer = TypeVar("_Answer")
 
 
-def watch_one(operator: Operator, objective_id: str, *, as_json: bool) -> int:
-    """Follow an objective until it is over; the exit code."""
+def watch_one(operator: Operator, objective_id: str, *, answer: str, as_json: bool) -> int:
+    """Follow an objective until it is over; the exit code. `answer` says how to answer it."""
     view = View(as_json=as_json)
     try:
         for moving in itertools.cycle(FRAMES):
             found, body = view.ask(lambda: show_objective(operator, objective_id))
-            lines = whole_lines(found, datetime.now(UTC), moving=moving, room=view.room)
-            view.show([found], lines, [msgspec.json.decode(body)])
+            lines = whole_lines(found, datetime.now(UTC), moving=moving, room=view.room - 2)
+            hint: list[Line] = [("", None), (answer, "dim")] if found.asks else []
+            view.show([found], [*lines, *hint], [msgspec.json.decode(body)])
             if found.is_over:
                 return DONE if found.status == COMPLETED else FAILED
             time.sleep(_PAUSE_S)

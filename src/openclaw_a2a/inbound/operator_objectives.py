@@ -10,7 +10,7 @@ from openclaw_a2a.model.errors import (
     Problem,
     UnsupportedOperation,
 )
-from openclaw_a2a.model.ids import JsonObject
+from openclaw_a2a.model.ids import Json, JsonObject
 
 USUAL = 20
 MOST = 1000
@@ -49,6 +49,13 @@ class ShowsObjectives(Protocol):
         """
         ...
 
+    async def answer(self, objective_id: str, text: str, step: str | None = None) -> JsonObject:
+        """Answer a step that waits (the only one, if none is named); how the objective is then.
+
+        Raises: PlanItemNotFound, InvalidParams (none waits, or several), GatewayError.
+        """
+        ...
+
     async def export(self, objective_id: str) -> bytes:
         """Its log as JSONL. Raises: PlanItemNotFound."""
         ...
@@ -73,6 +80,7 @@ class ObjectivePages:
         door.add_page("POST", "/operator/objectives/import", self.take_in, takes=MOST_BYTES)
         door.add_page("GET", "/operator/objectives/{}", self.show)
         door.add_page("GET", "/operator/objectives/{}/export", self.export)
+        door.add_page("POST", "/operator/objectives/{}/answer", self.answer)
         for action in ACTIONS:
             door.add_page("POST", f"/operator/objectives/{{}}/{action}", self._acting(action))
 
@@ -94,6 +102,20 @@ class ObjectivePages:
                 f"there is no objective {wanted[:80]}; list the objectives there are"
             )
         return found
+
+    async def answer(self, request: OperatorRequest) -> JsonObject:
+        """Answer a step that waits: `text`, and `step` where several do.
+
+        Raises: PlanItemNotFound, InvalidParams, UnsupportedOperation, GatewayError.
+        """
+        [wanted] = request.segments
+        text: Json = request.body.get("text")
+        step: Json = request.body.get("step")
+        if not isinstance(text, str) or not text.strip():
+            raise _wrong("text", "must be a string that is not only blanks")
+        if step is not None and not isinstance(step, str):
+            raise _wrong("step", "must be the id of a step, or left out")
+        return await self._open().answer(wanted, text, step)
 
     async def export(self, request: OperatorRequest) -> Plain:
         """The log of one objective. Raises: PlanItemNotFound, UnsupportedOperation."""

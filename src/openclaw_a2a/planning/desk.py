@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import structlog
@@ -26,16 +26,14 @@ from openclaw_a2a.planning.changes import (
     replan,
     update_objective,
 )
-from openclaw_a2a.planning.journal import Operation, encode_line
 from openclaw_a2a.planning.listing import Place, read_token
 from openclaw_a2a.planning.messages import Messages, Taken
 from openclaw_a2a.planning.mirror import Followed
-from openclaw_a2a.planning.objects import ObjectiveId, ObjectiveStatus, PlanId
+from openclaw_a2a.planning.objects import PAUSED, ObjectiveId, ObjectiveStatus, PlanId
 from openclaw_a2a.planning.plan_changes import add_tasks, create_plan, update_plan
-from openclaw_a2a.planning.progress import progress
-from openclaw_a2a.planning.run_changes import PAUSED, RUNNING, set_objective, set_plan
+from openclaw_a2a.planning.run_changes import MODES, set_objective, set_plan
 from openclaw_a2a.planning.runner import Runner
-from openclaw_a2a.planning.said import with_words
+from openclaw_a2a.planning.showing import Showing, plain
 from openclaw_a2a.planning.state import ObjectiveState, not_found
 from openclaw_a2a.planning.statuses import not_allowed
 from openclaw_a2a.runtime.engine import Engine
@@ -44,8 +42,6 @@ from openclaw_a2a.runtime.turn import AccountRules
 log = structlog.get_logger(__name__)
 
 SUBSCRIBE = "objectives/subscribe"
-_RUNS = {"run": RUNNING, "resume": RUNNING, "pause": PAUSED}
-_MODES = ("run", "pause", "resume")
 
 
 Step = Callable[[Any, Scope], Awaitable[JsonObject]]
@@ -64,7 +60,7 @@ class Planning:
     METHODS = frozenset(
         {
             *asked.METHODS,
-            *(f"{kind}/{mode}" for kind in ("objectives", "plans") for mode in _MODES),
+            *(f"{kind}/{mode}" for kind in ("objectives", "plans") for mode in MODES),
         }
     )
 
@@ -73,6 +69,7 @@ class Planning:
         engine: Engine,
         book: ObjectiveBook,
         runner: Runner,
+        showing: Showing,
         *,
         keep: Callable[[Delivery], Awaitable[bool]],
     ) -> None:
@@ -81,6 +78,7 @@ class Planning:
         self._keep = keep
         self._book = book
         self._runner = runner
+        self._showing = showing
         self._messages = Messages(book, runner.mirror)
         self._steps: dict[str, Step] = {
             "objectives/create": self._create,
@@ -102,7 +100,7 @@ class Planning:
         PlanLimitExceeded, DependencyNotValid, StoreUnavailable.
         """
         kind, _, verb = method.partition("/")
-        if method in self.METHODS and verb in _RUNS:
+        if method in self.METHODS and verb in MODES:
             return await self._run(kind, verb, params, scope)
         read = asked.read_params(method, params)
         return await self._steps[method](read, scope)
@@ -119,14 +117,14 @@ class Planning:
         after = cursor
         if after is None or after > state.seq:  # of an objective that had its id before, maybe
             after = state.seq
-            yield Seen(state.seq, {"objective": _shown(state)})
+            yield Seen(state.seq, {"objective": self._showing.objective(state)})
         with suppress(PlanItemNotFound):  # it was deleted
             async for operations in self._book.operations(state.id, after):
                 now = await self._book.find(state.id)
                 if not _is_same(state, now):
                     return
                 for operation in operations:
-                    yield Seen(operation.seq, _told(operation, now))
+                    yield Seen(operation.seq, self._showing.change(operation, now))
 
     async def take_message(
         self, message: Message, scope: Scope, rules: AccountRules
@@ -138,19 +136,23 @@ class Planning:
 
     async def _create(self, params: asked.CreateObjective, scope: Scope) -> JsonObject:
         change = create_objective(params, self._book.occasion, owner=scope)
-        return {"objective": _shown(await self._book.create(change))}
+        return {"objective": self._showing.objective(await self._book.create(change))}
 
     async def _get(self, params: asked.GetObjective, scope: Scope) -> JsonObject:
         state = await self._own(params.id, scope)
         with_plans, with_tasks = params.include_plans, params.include_tasks
-        return {"objective": _shown(state, with_plans=with_plans, with_tasks=with_tasks)}
+        return {
+            "objective": self._showing.objective(
+                state, with_plans=with_plans, with_tasks=with_tasks
+            )
+        }
 
     async def _list(self, params: asked.ListObjectives, scope: Scope) -> JsonObject:
         after = _place(params.page_token)
         listing = await self._book.listing()
         page = listing.page(params.page_size, scope=scope, status=params.status, after=after)
         result: JsonObject = {
-            "objectives": [_plain(one) for one in page.objectives],
+            "objectives": [plain(one) for one in page.objectives],
             "totalSize": page.total,
         }
         if page.next_token is not None:
@@ -164,12 +166,12 @@ class Planning:
         )
         if change.state.objective.status is ObjectiveStatus.CANCELED:
             await self._runner.end(change.state)
-        return {"objective": _shown(await self._book.find(params.id))}
+        return {"objective": self._showing.objective(await self._book.find(params.id))}
 
     async def _replan(self, params: asked.Replan, scope: Scope) -> JsonObject:
         await self._own(params.id, scope)
         change = await self._book.change(params.id, replan)
-        return {"objective": _shown(change.state)}
+        return {"objective": self._showing.objective(change.state)}
 
     async def _delete(self, params: asked.DeleteObjective, scope: Scope) -> JsonObject:
         check_delete(await self._own(params.id, scope), params)
@@ -197,11 +199,11 @@ class Planning:
         change = await self._book.change(
             params.objective_id, lambda state, occasion: create_plan(state, params, occasion)
         )
-        return _plan(change.state, list(change.state.plans)[-1])
+        return {"plan": self._showing.plan(change.state, list(change.state.plans)[-1])}
 
     async def _get_plan(self, params: asked.GetPlan, scope: Scope) -> JsonObject:
         state = await self._own_plan(params.id, scope)
-        return _plan(state, params.id, with_tasks=params.include_tasks)
+        return {"plan": self._showing.plan(state, params.id, with_tasks=params.include_tasks)}
 
     async def _update_plan(self, params: asked.UpdatePlan, scope: Scope) -> JsonObject:
         state = await self._own_plan(params.id, scope)
@@ -216,7 +218,7 @@ class Planning:
         change = await self._book.change(
             state.id, lambda known, occasion: update_plan(known, params, occasion)
         )
-        return _plan(change.state, params.id)
+        return {"plan": self._showing.plan(change.state, params.id)}
 
     async def _follow_task(self, task_id: TaskId, followed: Followed) -> None:
         """Have a step do what its task does, from now on. Raises: PlanItemNotFound."""
@@ -230,23 +232,25 @@ class Planning:
         change = await self._book.change(
             state.id, lambda known, occasion: add_tasks(known, params, occasion)
         )
-        return _plan(change.state, params.id)
+        return {"plan": self._showing.plan(change.state, params.id)}
 
     # ---------------------------------------------------------------- running
 
     async def _run(self, kind: str, verb: str, params: Json, scope: Scope) -> JsonObject:
-        method, mode = f"{kind}/{verb}", _RUNS[verb]
+        method, mode = f"{kind}/{verb}", MODES[verb]
         if kind == "plans":
             plan_id = PlanId(asked.read_as(asked.GetPlan, params, method=method).id)
             state = await self._own_plan(plan_id, scope)
             change = await self._book.change(
                 state.id, lambda known, occasion: set_plan(known, plan_id, mode, occasion)
             )
-            return _plan(change.state, plan_id)
+            return {"plan": self._showing.plan(change.state, plan_id)}
         objective_id = asked.read_as(asked.Replan, params, method=method).id
         await self._own(objective_id, scope)
-        await self.act(objective_id, verb)
-        return {"objective": _shown(await self._book.find(objective_id))}
+        change = await self._book.change(
+            objective_id, lambda known, occasion: set_objective(known, mode, occasion)
+        )
+        return {"objective": self._showing.objective(change.state)}
 
     async def _own(self, objective_id: ObjectiveId, scope: Scope) -> ObjectiveState:
         state = await self._book.find(objective_id)
@@ -259,108 +263,6 @@ class Planning:
         if state.owner not in (None, scope):
             raise not_found("plan", plan_id)
         return state
-
-    # ---------------------------------------------------------------- for the operator
-
-    async def listed(self, limit: int, status: str | None = None) -> tuple[list[JsonObject], int]:
-        """The newest objectives of everybody (with this status), and how many there are."""
-        if status is not None and status not in {one.value for one in ObjectiveStatus}:
-            return [], 0
-        wanted = None if status is None else ObjectiveStatus(status)
-        page = (await self._book.listing()).page(limit, scope=None, status=wanted)
-        states = [await self._book.find(one.id) for one in page.objectives]
-        return [{**_shown(one, with_plans=False), **_owner(one)} for one in states], page.total
-
-    async def shown(self, objective_id: str) -> JsonObject | None:
-        """An objective of anybody, with everything in it."""
-        try:
-            state = await self._book.find(ObjectiveId(objective_id))
-        except PlanItemNotFound:
-            return None
-        return await with_words(self._engine.store, {**_shown(state), **_owner(state)})
-
-    async def act(self, objective_id: str, action: str) -> JsonObject:
-        """Run, pause, resume or cancel an objective.
-
-        Raises: PlanItemNotFound, StatusChangeNotAllowed, InvalidParams (no such action).
-        """
-        name = ObjectiveId(objective_id)
-        if action == "cancel":
-            wanted = asked.UpdateObjective(name, status=ObjectiveStatus.CANCELED)
-            change = await self._book.change(
-                name, lambda state, occasion: update_objective(state, wanted, occasion)
-            )
-            await self._runner.end(change.state)
-        elif action in _RUNS:
-            mode = _RUNS[action]
-            await self._book.change(
-                name, lambda state, occasion: set_objective(state, mode, occasion)
-            )
-        else:
-            raise InvalidParams(
-                f"there is no action {action[:40]!r}; there are run, pause, resume and cancel"
-            )
-        state = await self._book.find(name)
-        return {**_shown(state), **_owner(state)}
-
-    async def export(self, objective_id: str) -> bytes:
-        """The journal of an objective, as JSON lines. Raises: PlanItemNotFound."""
-        lines = await self._book.lines(ObjectiveId(objective_id))
-        return b"".join(line + b"\n" for line in lines)
-
-    async def take_in(self, jsonl: bytes) -> JsonObject:
-        """Keep an objective from its journal. Raises: InvalidParams."""
-        lines = [line for line in jsonl.split(b"\n") if line.strip()]
-        try:
-            state = await self._book.take_in(lines)
-        except (PlanItemNotFound, StatusChangeNotAllowed) as error:
-            raise InvalidParams(f"this cannot be taken in: {error.message}") from error
-        return {**_shown(state), **_owner(state)}
-
-
-def _plain(value: msgspec.Struct) -> JsonObject:
-    return msgspec.to_builtins(value)
-
-
-def _extras(state: ObjectiveState) -> JsonObject:
-    """What an objective shows beyond its own members."""
-    extras: JsonObject = {"progress": _plain(progress(state))}
-    if state.id in state.runs:
-        extras["execution"] = state.runs[state.id]
-    return extras
-
-
-def _shown(
-    state: ObjectiveState, *, with_plans: bool = True, with_tasks: bool = True
-) -> JsonObject:
-    objective = state.show(with_plans=with_plans, with_tasks=with_tasks)
-    shown = {**_plain(objective), **_extras(state)}
-    for plan in shown.get("plans", ()):
-        if plan["id"] in state.runs:
-            plan["execution"] = state.runs[plan["id"]]
-    return shown
-
-
-def _owner(state: ObjectiveState) -> JsonObject:
-    owner = state.owner
-    return {} if owner is None else {"principal": owner.principal, "account": owner.account}
-
-
-def _plan(state: ObjectiveState, plan_id: PlanId, *, with_tasks: bool = True) -> JsonObject:
-    shown = _plain(state.show_plan(plan_id, with_tasks=with_tasks))
-    if plan_id in state.runs:
-        shown["execution"] = state.runs[plan_id]
-    return {"plan": shown}
-
-
-def _told(operation: Operation, state: ObjectiveState) -> JsonObject:
-    line = cast("JsonObject", msgspec.json.decode(encode_line(operation)))
-    line["data"].pop("owner", None)
-    return {
-        "change": line,
-        "status": state.objective.status.value,
-        "progress": _plain(progress(state)),
-    }
 
 
 def _is_same(known: ObjectiveState, now: ObjectiveState) -> bool:

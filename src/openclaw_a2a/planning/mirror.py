@@ -66,6 +66,11 @@ class Mirror:
 
         return make
 
+    async def look(self, state: ObjectiveState, step: PlanTaskId, task_id: TaskId) -> None:
+        """Report how the task of a step is now, without waiting for the outbox."""
+        followed = Followed(state.id, step, state.attempts.get(step, 1), is_own=False)
+        await self.bring(self.follow(followed)(task_id, -1))
+
     def lane(self, delivery: Delivery) -> str:
         """The objective."""
         return _decoder.decode(delivery.body).objective

@@ -16,6 +16,9 @@ PlanTaskId = NewType("PlanTaskId", str)
 OBJECTIVE_PREFIX = "obj-"
 PLAN_PREFIX = "plan-"
 TASK_PREFIX = "task-"
+RUNNING = "running"
+PAUSED = "paused"
+"""What an objective or a plan is told: to have its tasks begun, or no more of them."""
 MESSAGE_KEY = "opt/v1/messageId"
 """In the metadata of a plan task: the message that it was made for, and that begins it."""
 

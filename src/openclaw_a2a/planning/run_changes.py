@@ -8,6 +8,8 @@ from openclaw_a2a.planning.journal import ObjectiveUpdated, PlanUpdated
 from openclaw_a2a.planning.objects import (
     OPEN,
     OVER,
+    PAUSED,
+    RUNNING,
     ObjectiveStatus,
     Plan,
     PlanId,
@@ -18,8 +20,8 @@ from openclaw_a2a.planning.plan_changes import update_plan
 from openclaw_a2a.planning.state import ObjectiveState
 from openclaw_a2a.planning.statuses import not_allowed
 
-RUNNING = "running"
-PAUSED = "paused"
+MODES = {"run": RUNNING, "pause": PAUSED, "resume": RUNNING}
+"""What can be said, and what is noted then."""
 Step = Callable[[ObjectiveState], Change]
 
 

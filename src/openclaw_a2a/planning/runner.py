@@ -29,13 +29,14 @@ from openclaw_a2a.planning.planner import Planner
 from openclaw_a2a.planning.progress import ready_tasks
 from openclaw_a2a.planning.refused import REFUSED
 from openclaw_a2a.planning.rollup import link_task, running_tasks
-from openclaw_a2a.planning.run_changes import PAUSED, RUNNING
 from openclaw_a2a.planning.state import ObjectiveState
 from openclaw_a2a.planning.steps import (
     RunRules,
     agent_for,
     due_at,
+    message_id,
     owner_of,
+    retries,
     step_message,
     step_session,
     steps_before,
@@ -130,8 +131,8 @@ class Runner:
         state = await self._book.find(objective_id)
         if state.is_archived or not state.runs:
             return
-        if not state.plans and is_running(state, state.id) and self._rules.planner is not None:
-            account = self._account(state)
+        if not state.plans and state.is_running(state.id) and self._rules.planner is not None:
+            account = self.account_of(state)
             if not await self._planner.advance(state, self._rules.planner, account):
                 self._wake_in(objective_id, _AGAIN_S)
             return
@@ -149,7 +150,7 @@ class Runner:
             return None
         now = self._engine.clock.now()
         for task in ready_tasks(state):
-            if task.id in tried or not is_running(state, task.plan_id):
+            if task.id in tried or not state.is_running(task.plan_id):
                 continue
             due = due_at(state, task, self._rules)
             if due is None or due <= now:
@@ -159,7 +160,7 @@ class Runner:
 
     async def _begin(self, state: ObjectiveState, task: PlanTask) -> bool:
         """Begin a step; False when that is not possible now."""
-        account, attempt = self._account(state), state.attempts.get(task.id, 0) + 1
+        account, attempt = self.account_of(state), state.attempts.get(task.id, 0) + 1
         agent_id = agent_for(state, task, account.agent_id)
         if not self._rules.may_ask(state.owner, agent_id, account.agent_id):
             agent_id = REFUSED
@@ -203,17 +204,28 @@ class Runner:
 
     async def end(self, state: ObjectiveState) -> None:
         """Have all stopped that is done for an objective; what refuses tells by its own state."""
-        scope = owner_of(state, self._account(state).account)
+        scope = owner_of(state, self.account_of(state).account)
         working = await self.working(state)
         await asyncio.gather(*[self._stop(scope, task_id) for task_id in working])
 
     async def working(self, state: ObjectiveState) -> list[TaskId]:
         """The A2A tasks that are done for an objective and have not ended, whatever is noted."""
-        scope = owner_of(state, self._account(state).account)
+        scope = owner_of(state, self.account_of(state).account)
         known = [*running_tasks(state), *await self._planner.asked(state, scope)]
         found = [await self._engine.store.read_task(None, task_id) for task_id in known]
         heads = [stored.head for stored in found if stored is not None]
         return [head.id for head in heads if not is_terminal(head.state)]
+
+    async def tried(self, state: ObjectiveState) -> dict[str, TaskId]:
+        """The A2A tasks that failed to do the steps that are to be tried again."""
+        scope = owner_of(state, self.account_of(state).account)
+        found: dict[str, TaskId] = {}
+        for retry in retries(state, self._rules):
+            name = message_id(state.tasks[retry.task_id], retry.attempts)
+            known = await self._engine.store.read_known(scope, name)
+            if known is not None:
+                found[retry.task_id] = known.task_id
+        return found
 
     async def _stop(self, scope: Scope, task_id: TaskId) -> None:
         with suppress(GatewayError):
@@ -230,7 +242,8 @@ class Runner:
                 found.append((before.name, last_words(TaskView.of_stored(stored).task())))
         return found
 
-    def _account(self, state: ObjectiveState) -> AccountRules:
+    def account_of(self, state: ObjectiveState) -> AccountRules:
+        """The rules of the account that an objective belongs to."""
         account = state.owner.account if state.owner is not None else AccountId("default")
         known = self._engine.accounts.get(account)
         if known is not None:
@@ -254,9 +267,3 @@ class Runner:
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
-
-
-def is_running(state: ObjectiveState, item_id: str) -> bool:
-    """True when a plan, or the objective itself, is being run."""
-    whole, own = state.runs.get(state.id), state.runs.get(item_id)
-    return (own or whole) == RUNNING and whole != PAUSED

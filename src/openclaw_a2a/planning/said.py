@@ -1,5 +1,6 @@
 """What the agents of steps said last, for whoever looks at an objective as a whole."""
 
+from collections.abc import Mapping
 from typing import cast
 
 from openclaw_a2a.model.ids import JsonObject, TaskId
@@ -12,15 +13,20 @@ _TOLD = frozenset(status.value for status in WAITING | FAILED)
 _MOST_WORDS = 1000
 
 
-async def with_words(store: Store, shown: JsonObject) -> JsonObject:
-    """The objective, where steps that wait or failed have `said`: the question, or the reason."""
+async def with_words(store: Store, shown: JsonObject, tried: Mapping[str, TaskId]) -> JsonObject:
+    """The objective, where steps that wait or failed have `said`: the question, or the reason.
+
+    `tried` are the tasks that failed to do steps that are to be tried again.
+    """
     for plan in cast("list[JsonObject]", shown.get("plans") or []):
         for task in cast("list[JsonObject]", plan.get("tasks") or []):
-            if task["status"] in _TOLD and (words := await _words(store, task)):
+            told: str | None = task.get("a2aTaskId") if task["status"] in _TOLD else None
+            task_id = tried.get(task["id"]) or told
+            if task_id and (words := await _words(store, TaskId(task_id))):
                 task["said"] = words
     return shown
 
 
-async def _words(store: Store, task: JsonObject) -> str:
-    stored = await store.read_task(None, TaskId(task.get("a2aTaskId") or ""))
+async def _words(store: Store, task_id: TaskId) -> str:
+    stored = await store.read_task(None, task_id)
     return "" if stored is None else status_words(TaskView.of_stored(stored).task())[:_MOST_WORDS]

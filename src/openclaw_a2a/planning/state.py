@@ -14,6 +14,8 @@ from openclaw_a2a.planning.journal import Operation
 from openclaw_a2a.planning.moments import Moment
 from openclaw_a2a.planning.objects import (
     DONE,
+    PAUSED,
+    RUNNING,
     Objective,
     ObjectiveId,
     Plan,
@@ -91,6 +93,11 @@ class ObjectiveState(msgspec.Struct, frozen=True):
             needed in self.tasks and self.tasks[needed].status is PlanTaskStatus.COMPLETED
             for needed in task.dependencies
         )
+
+    def is_running(self, item_id: str) -> bool:
+        """True when a plan, or the objective itself, is being run."""
+        whole, own = self.runs.get(self.id), self.runs.get(item_id)
+        return (own or whole) == RUNNING and whole != PAUSED
 
     def show_plan(self, plan_id: PlanId, *, with_tasks: bool = True) -> Plan:
         """The plan as callers see it. Raises: PlanItemNotFound."""

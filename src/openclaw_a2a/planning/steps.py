@@ -15,11 +15,18 @@ from openclaw_a2a.model.ids import (
     PeerName,
     SessionKey,
 )
-from openclaw_a2a.model.message import Message, Part, Role
+from openclaw_a2a.model.message import Message, Part, Record, Role
 from openclaw_a2a.model.patterns import matches
 from openclaw_a2a.model.turn import Scope
-from openclaw_a2a.planning.moments import time_of
-from openclaw_a2a.planning.objects import MESSAGE_KEY, ObjectiveId, PlanTask
+from openclaw_a2a.planning.moments import Moment, moment_of, time_of
+from openclaw_a2a.planning.objects import (
+    MESSAGE_KEY,
+    ObjectiveId,
+    PlanId,
+    PlanTask,
+    PlanTaskId,
+    PlanTaskStatus,
+)
 from openclaw_a2a.planning.state import ObjectiveState
 
 OBJECTIVE_KEY = "opt/v1/objectiveId"
@@ -126,6 +133,28 @@ def due_at(state: ObjectiveState, task: PlanTask, rules: RunRules) -> datetime |
     first_s: float = min(max(given, 0), _DAY_S) if is_number else rules.backoff_s
     pause = timedelta(seconds=min(first_s * 2.0 ** min(attempts - 1, 20), _DAY_S))
     return time_of(state.since[task.id]) + pause
+
+
+class Retry(Record, frozen=True):
+    """A plan task that failed, how often it was tried, and when it is tried again."""
+
+    task_id: PlanTaskId
+    plan_id: PlanId
+    name: str
+    attempts: int
+    next_at: Moment
+
+
+def retries(state: ObjectiveState, rules: RunRules) -> list[Retry]:
+    """What is going to be tried again."""
+    found: list[Retry] = []
+    for task in state.tasks.values():
+        attempts = state.attempts.get(task.id, 0)
+        is_again = attempts > 0 and task.status is PlanTaskStatus.PENDING
+        due = due_at(state, task, rules) if is_again else None
+        if due is not None and state.is_running(task.plan_id) and state.is_ready(task):
+            found.append(Retry(task.id, task.plan_id, task.name, attempts, moment_of(due)))
+    return found
 
 
 def message_id(task: PlanTask, attempt: int) -> MessageId:
