@@ -41,7 +41,7 @@ from openclaw_a2a.model.task import (
     apply_event,
 )
 from openclaw_a2a.model.turn import Binding, Peer, Scope
-from openclaw_a2a.ports import Commit, KeptRecord, Store, Submission
+from openclaw_a2a.ports import Commit, KeptRecord, Retention, Store, Submission
 from openclaw_a2a.store import open_store
 
 ALICE = Scope(PeerName("alice"), AccountId("default"))
@@ -243,6 +243,16 @@ async def put_ended(store: Store, name: str, at: float, *, scope: Scope = ALICE)
     await store.commit(draft.chunk("something"))
     await store.commit(draft.ended(at=at))
     return draft
+
+
+async def forget(store: Store, retention: Retention) -> int:
+    """Have everything forgotten that may be; how many tasks went."""
+    gone = await store.forget(retention)
+    count = gone.count
+    while gone.next_after is not None:
+        gone = await store.forget(msgspec.structs.replace(retention, after=gone.next_after))
+        count += gone.count
+    return count
 
 
 def picture(stored: StoredTask | None) -> Task:

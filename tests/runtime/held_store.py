@@ -13,6 +13,7 @@ from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import (
     Accepted,
     Commit,
+    Forgotten,
     Known,
     RecentHead,
     Retention,
@@ -199,5 +200,5 @@ class HeldStore:
     def delete_task(self, scope: Scope, task_id: TaskId) -> Awaitable[bool]:
         return self._write("delete_task", lambda: self.inner.delete_task(scope, task_id))
 
-    async def forget(self, retention: Retention) -> int:
+    async def forget(self, retention: Retention) -> Forgotten:
         return await self.inner.forget(retention)

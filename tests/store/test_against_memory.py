@@ -16,6 +16,7 @@ from tests.contracts.store_samples import (
     Draft,
     Shelf,
     direct,
+    make_delivery,
     make_lines,
     make_record,
     make_run,
@@ -24,6 +25,7 @@ from tests.contracts.store_samples import (
     picture,
 )
 
+from openclaw_a2a.model.delivery import DeliveryState
 from openclaw_a2a.model.errors import GatewayError
 from openclaw_a2a.model.ids import ContextId, OwnerId, RunId, TaskId
 from openclaw_a2a.model.stored import RunRecord, StoredTask
@@ -215,16 +217,42 @@ class TwoStores(RuleBasedStateMachine):
     def list_logs(self, kind: str, after: str, limit: int) -> None:
         self.both(lambda store: _log_page(store, kind, after, limit))
 
+    @rule(name=NAMES, receiver=st.sampled_from(["one", "two"]), cursor=st.integers(-1, 4))
+    def follow(self, name: str, receiver: str, cursor: int) -> None:
+        row = make_delivery(name, receiver, cursor=cursor)
+        self.both(lambda store: store.put_delivery(row, within=2))
+
+    @rule(
+        name=NAMES,
+        receiver=st.sampled_from(["one", "two"]),
+        state=st.sampled_from(DeliveryState),
+        cursor=st.integers(-1, 6),
+    )
+    def bring(self, name: str, receiver: str, state: DeliveryState, cursor: int) -> None:
+        row = msgspec.structs.replace(make_delivery(name, receiver, cursor=cursor), state=state)
+        self.both(lambda store: store.save_delivery(row))
+
     @rule(
         ended=MOMENTS,
         keep=st.integers(0, 4),
         messages=MOMENTS,
         limit=st.integers(1, 3),
         records=st.none() | MOMENTS,
+        unbrought=st.none() | MOMENTS,
+        after=st.none() | st.tuples(MOMENTS, NAMES),
     )
-    def forget(self, ended: int, keep: int, messages: int, limit: int, records) -> None:
-        before = None if records is None else moment(records)
-        retention = Retention(moment(ended), keep, moment(messages), limit, before)
+    def forget(
+        self, ended: int, keep: int, messages: int, limit: int, records, unbrought, after
+    ) -> None:
+        retention = Retention(
+            moment(ended),
+            keep,
+            moment(messages),
+            limit,
+            records_before=None if records is None else moment(records),
+            unbrought_before=None if unbrought is None else moment(unbrought),
+            after=None if after is None else TaskKey(moment(after[0]), TaskId(after[1])),
+        )
         self.both(lambda store: store.forget(retention))
         gone = [name for name in self.drafts if self._is_gone(name)]
         for name in gone:
@@ -309,6 +337,7 @@ async def _everything(store: Store, name: str) -> object:
         [(entry.sequence, entry.state, entry.event) for entry in events],
         await store.read_known(ALICE, message_id),
         await store.read_known(BOB, message_id),
+        await store.read_deliveries(task_id),
     )
 
 

@@ -34,7 +34,13 @@ from openclaw_a2a.model.errors import (
 from openclaw_a2a.model.ids import ContextId, OwnerId, TaskId
 from openclaw_a2a.model.task import TaskState
 from openclaw_a2a.ports import Accepted, KeptRecord, Retention, TaskKey, TaskQuery
-from openclaw_a2a.store import migrate, open_store, sqlite_logs
+from openclaw_a2a.store import (
+    migrate,
+    open_store,
+    sqlite_chores,
+    sqlite_deliveries,
+    sqlite_logs,
+)
 from openclaw_a2a.store.group_writer import MAX_GROUP
 from openclaw_a2a.store.sqlite import SqliteStore
 from openclaw_a2a.store.sqlite_live import MAX_TASKS
@@ -352,6 +358,26 @@ async def test_a_dropped_log_leaves_no_lines_behind(store: SqliteStore, path: Pa
     assert await store.drop_log("objective", "obj-1")
     assert rows(path, "SELECT l.id, sequence FROM log l") == [("obj-2", 1)]
     assert rows(path, "SELECT count(*) FROM log_line") == [(1,)]
+
+
+@pytest.mark.parametrize(
+    ("statement", "indexes"),
+    [
+        (sqlite_chores.SELECT_OLDEST, ["task_by_status"]),
+        (sqlite_deliveries.SELECT_HOLDING, ["delivery_by_task", "PRIMARY KEY"]),
+    ],
+)
+async def test_looking_for_what_may_be_forgotten_scans_no_table(
+    store: SqliteStore, path: Path, statement: str, indexes: list[str]
+) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        values = [None] * statement.count("?")
+        plan = connection.execute(f"EXPLAIN QUERY PLAN {statement}", values).fetchall()
+    steps = [str(step[3]) for step in plan if "SUBQUERY" not in step[3]]
+    assert all(step.startswith("SEARCH ") for step in steps)
+    assert [index in step for index, step in zip(indexes, steps, strict=True)] == [
+        True for _ in indexes
+    ]
 
 
 @pytest.mark.parametrize("statement", [sqlite_logs.OPEN_PAGE, sqlite_logs.PAGE])

@@ -96,7 +96,7 @@ class RecentHead(msgspec.Struct, frozen=True, gc=False):
 
 
 class Retention(msgspec.Struct, frozen=True, gc=False):
-    """What may be forgotten."""
+    """What may be forgotten. `limit` is how many ended tasks are looked at for that."""
 
     ended_before: datetime
     keep_ended: int
@@ -106,6 +106,15 @@ class Retention(msgspec.Struct, frozen=True, gc=False):
     """Records whose time was over by then go as well."""
     unbrought_before: datetime | None = None
     """Tasks that ended before go even though something of them is still to be brought."""
+    after: TaskKey | None = None
+    """Only tasks that come after it, when the oldest come first, are looked at."""
+
+
+class Forgotten(msgspec.Struct, frozen=True, gc=False):
+    """How many tasks went, and after which one others may yet go (None: none may)."""
+
+    count: int
+    next_after: TaskKey | None = None
 
 
 class KeptRecord(msgspec.Struct, frozen=True, gc=False):
@@ -255,10 +264,11 @@ class Store(Protocol):
         """Forget an ended task and its deliveries; False when it is not there or not ended."""
         ...
 
-    async def forget(self, retention: Retention) -> int:
-        """Delete ended tasks, old messages and records; how many tasks went (at most `limit`).
+    async def forget(self, retention: Retention) -> Forgotten:
+        """Delete ended tasks, the oldest first, and old messages and records.
 
-        The oldest go first. Tasks with deliveries that `read_unfinished` would show are left out.
+        Tasks with deliveries that `read_unfinished` would show are left alone, so none may go
+        of those that are looked at, and others after them.
         """
         ...
 

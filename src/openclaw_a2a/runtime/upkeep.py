@@ -63,9 +63,9 @@ async def sweep(engine: Engine, times: UpkeepTimes) -> int:
         records_before=now,
         unbrought_before=ended_before - timedelta(seconds=times.unbrought_s),
     )
-    total = 0
-    while True:
-        count = await engine.store.forget(retention)
-        total += count
-        if count < retention.limit:
-            return total
+    gone = await engine.store.forget(retention)
+    total = gone.count
+    while gone.next_after is not None:
+        gone = await engine.store.forget(msgspec.structs.replace(retention, after=gone.next_after))
+        total += gone.count
+    return total

@@ -19,6 +19,7 @@ from openclaw_a2a.ports import (
     Accepted,
     Commit,
     DeliveryPage,
+    Forgotten,
     KeptRecord,
     Known,
     LogHead,
@@ -207,11 +208,12 @@ class JsonFileStore:
             line.apply(self._ahead)
         return self._written(line, is_deletable)
 
-    async def forget(self, retention: Retention) -> int:
-        """Delete ended tasks, old messages and records; how many tasks went."""
-        gone = tuple(self._ahead.forgettable(retention))
-        await self._put(ForgetLine(gone, retention.messages_before, retention.records_before))
-        return len(gone)
+    async def forget(self, retention: Retention) -> Forgotten:
+        """Delete ended tasks, old messages and records."""
+        gone, next_after = self._ahead.forgettable(retention)
+        line = ForgetLine(tuple(gone), retention.messages_before, retention.records_before)
+        await self._put(line)
+        return Forgotten(len(gone), next_after)
 
     def put_delivery(self, delivery: Delivery, *, within: int) -> Awaitable[bool]:
         """Keep a delivery; False when its task has too many. Raises: LeaseLost."""

@@ -4,7 +4,6 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from datetime import datetime
 from heapq import nlargest
-from itertools import islice
 from typing import cast
 
 import msgspec
@@ -23,6 +22,7 @@ from openclaw_a2a.ports import (
     RecentHead,
     Retention,
     Submission,
+    TaskKey,
     TaskPage,
     TaskQuery,
 )
@@ -191,10 +191,12 @@ class Ledger:
         task = self.tasks.get(task_id)
         return task is not None and task.head.scope == scope and is_terminal(task.head.state)
 
-    def forgettable(self, retention: Retention) -> list[TaskId]:
-        """The ended tasks that are too old or too many, and of which all is brought."""
-        found = self._order.forgettable(retention, self._is_held)
-        return list(islice(found, retention.limit))
+    def forgettable(self, retention: Retention) -> tuple[list[TaskId], TaskKey | None]:
+        """The ended tasks that are too old or too many, and of which all is brought.
+
+        With them the one after which there may be others.
+        """
+        return self._order.forgettable(retention, self._is_held)
 
     def forget(self, tasks: Iterable[TaskId], messages_before: datetime | None) -> None:
         """Let go of these tasks, and of all older messages."""

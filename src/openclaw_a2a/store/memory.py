@@ -14,6 +14,7 @@ from openclaw_a2a.ports import (
     Accepted,
     Commit,
     DeliveryPage,
+    Forgotten,
     KeptRecord,
     Known,
     LogHead,
@@ -113,12 +114,12 @@ class MemoryStore:
         """Forget an ended task; False when it is not there or not ended."""
         return _settled(lambda: self._ledger.delete_task(scope, task_id))
 
-    async def forget(self, retention: Retention) -> int:
-        """Delete ended tasks, old messages and records; how many tasks went."""
-        gone = self._ledger.forgettable(retention)
+    async def forget(self, retention: Retention) -> Forgotten:
+        """Delete ended tasks, old messages and records."""
+        gone, next_after = self._ledger.forgettable(retention)
         self._ledger.forget(gone, retention.messages_before)
         self._ledger.records.forget(retention.records_before)
-        return len(gone)
+        return Forgotten(len(gone), next_after)
 
     def put_delivery(self, delivery: Delivery, *, within: int) -> Awaitable[bool]:
         """Keep a delivery; False when its task has too many. Raises: LeaseLost."""

@@ -1,6 +1,6 @@
 """Tasks in the order of their status, so that a page costs the same at any size."""
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from itertools import islice
@@ -10,7 +10,7 @@ from openclaw_a2a.model.states import is_terminal
 from openclaw_a2a.model.stored import TaskHead
 from openclaw_a2a.model.task import TaskState
 from openclaw_a2a.model.turn import Scope
-from openclaw_a2a.ports import Retention, TaskQuery
+from openclaw_a2a.ports import Retention, TaskKey, TaskQuery
 
 Key = tuple[datetime, TaskId]
 """When the status was set, and the task."""
@@ -62,15 +62,20 @@ class TaskOrder:
 
     def forgettable(
         self, retention: Retention, is_held: Callable[[TaskId], bool]
-    ) -> Iterator[TaskId]:
-        """The ended tasks that are too old or too many and that nothing holds, oldest first."""
-        surplus, overdue = len(self._ended) - retention.keep_ended, retention.unbrought_before
-        for moment, task_id in self._ended:
-            if surplus <= 0 and moment >= retention.ended_before:
-                return
+    ) -> tuple[list[TaskId], TaskKey | None]:
+        """The ended tasks that are too old or too many and that nothing holds; where to go on."""
+        after, overdue = retention.after, retention.unbrought_before
+        looked_at = self._ended.oldest(
+            retention.limit, None if after is None else (after.status_at, after.id)
+        )
+        surplus = len(self._ended) - retention.keep_ended
+        gone: list[TaskId] = []
+        for moment, task_id in looked_at:
+            if len(gone) >= surplus and moment >= retention.ended_before:
+                return gone, None
             if (overdue is not None and moment < overdue) or not is_held(task_id):
-                surplus -= 1
-                yield task_id
+                gone.append(task_id)
+        return gone, TaskKey(*looked_at[-1]) if len(looked_at) == retention.limit else None
 
     def _matching(self, query: TaskQuery, after: Key | None) -> Iterator[TaskId]:
         for task_id in self._keys(query).newest_first(after, query.status_since):
@@ -113,14 +118,15 @@ class _OrderedKeys:
     def __len__(self) -> int:
         return len(self._keys)
 
-    def __iter__(self) -> Iterator[Key]:
-        return iter(self._keys)
-
     def add(self, key: Key) -> None:
         insort(self._keys, key)
 
     def remove(self, key: Key) -> None:
         del self._keys[bisect_left(self._keys, key)]
+
+    def oldest(self, count: int, after: Key | None) -> list[Key]:
+        start = 0 if after is None else bisect_right(self._keys, after)
+        return self._keys[start : start + count]
 
     def count_before(self, moment: datetime) -> int:
         return bisect_left(self._keys, (moment, TaskId("")))

@@ -20,6 +20,7 @@ from openclaw_a2a.ports import (
     Accepted,
     Commit,
     DeliveryPage,
+    Forgotten,
     KeptRecord,
     Known,
     LogHead,
@@ -165,8 +166,8 @@ class SqliteStore:
         """Forget an ended task; False when it is not there or not ended."""
         return self._put(sqlite_chores.delete_task, sqlite_chores.Deletion(scope, task_id))
 
-    async def forget(self, retention: Retention) -> int:
-        """Delete ended tasks, old messages and records; how many tasks went."""
+    async def forget(self, retention: Retention) -> Forgotten:
+        """Delete ended tasks, old messages and records."""
         # In portions, so that a long backlog does not hold up other writes.
         gone = await self._forget_tasks(retention)
         await self._in_portions(sqlite_chores.forget_messages, retention)
@@ -253,14 +254,16 @@ class SqliteStore:
         """Forget a log; False when there was none."""
         return self._put(sqlite_logs.drop, sqlite_records.Name(kind, log_id))
 
-    async def _forget_tasks(self, retention: Retention) -> int:
-        count, after = 0, sqlite_chores.BEGINNING
-        while after is not None and count < retention.limit:
-            left = msgspec.structs.replace(retention, limit=retention.limit - count)
-            stretch = sqlite_chores.Stretch(left, after, _PORTION)
-            went, after = await self._put(sqlite_chores.forget_tasks, stretch)
-            count += went
-        return count
+    async def _forget_tasks(self, retention: Retention) -> Forgotten:
+        gone = Forgotten(0, retention.after)
+        for start in range(0, retention.limit, _PORTION):
+            limit = min(_PORTION, retention.limit - start)
+            portion = msgspec.structs.replace(retention, limit=limit, after=gone.next_after)
+            went = await self._put(sqlite_chores.forget_tasks, portion)
+            gone = Forgotten(gone.count + went.count, went.next_after)
+            if gone.next_after is None:
+                break
+        return gone
 
     async def _in_portions(
         self, perform: Callable[[SqliteBatch, Retention], int], retention: Retention

@@ -6,11 +6,12 @@ from typing import Any, NamedTuple
 from openclaw_a2a.model.ids import OwnerId, TaskId
 from openclaw_a2a.model.stored import RunRecord
 from openclaw_a2a.model.turn import Scope
-from openclaw_a2a.ports import Retention
+from openclaw_a2a.ports import Forgotten, Retention, TaskKey
 from openclaw_a2a.store import sqlite_deliveries
 from openclaw_a2a.store.columns import (
     ENDED_CODES,
     decode_input,
+    from_microseconds,
     to_microseconds,
 )
 from openclaw_a2a.store.sqlite_batch import SqliteBatch
@@ -39,10 +40,7 @@ _PROBE = "UPDATE schema_version SET checked = checked + 1"
 
 _FOREVER = 2**63 - 1
 
-Place = tuple[int, str]
-"""A place among the ended tasks, the oldest first: when the status was set, and the task."""
-
-BEGINNING: Place = (-(2**63), "")
+_BEGINNING = (-(2**63), "")
 """Comes before every task."""
 
 
@@ -66,21 +64,6 @@ class Deletion(NamedTuple):
 
     scope: Scope
     task_id: TaskId
-
-
-class Stretch(NamedTuple):
-    """Somebody wants old tasks forgotten: of the next `size` after a place those that may go."""
-
-    retention: Retention
-    after: Place
-    size: int
-
-
-class Forgotten(NamedTuple):
-    """How many tasks went, and after which place others may go (None: there are none)."""
-
-    count: int
-    next_after: Place | None
 
 
 def claim_runs(batch: SqliteBatch, claim: Claim) -> list[RunRecord]:
@@ -117,24 +100,12 @@ def delete_task(batch: SqliteBatch, deletion: Deletion) -> bool:
     return True
 
 
-def forget_tasks(batch: SqliteBatch, stretch: Stretch) -> Forgotten:
+def forget_tasks(batch: SqliteBatch, retention: Retention) -> Forgotten:
     """Delete ended tasks that are too old or too many, and of which all is brought."""
     batch.flush()
-    retention, overdue = stretch.retention, stretch.retention.unbrought_before
-    ended = batch.connection.execute(_SELECT_ENDED).fetchall()
-    surplus = sum(group[3] for group in ended) - retention.keep_ended
-    old = to_microseconds(retention.ended_before)
-    held_since = BEGINNING[0] if overdue is None else to_microseconds(overdue)
-    found = _find_ended(batch, stretch, ended, before=_FOREVER if surplus > 0 else old)
-    gone: list[tuple[Any, ...]] = []
-    for row in found:
-        is_due = len(gone) < surplus or row[0] < old
-        if not is_due or len(gone) == retention.limit:
-            break
-        if row[0] < held_since or not sqlite_deliveries.holds(batch, row[1]):
-            gone.append(row)
+    gone, next_after = _choose_forgettable(batch, retention)
     _delete(batch, [(row[2], row[1], *row[3:]) for row in gone])
-    return Forgotten(len(gone), found[-1][:2] if len(found) == stretch.size else None)
+    return Forgotten(len(gone), next_after)
 
 
 def forget_messages(batch: SqliteBatch, retention: Retention) -> int:
@@ -149,15 +120,40 @@ def probe(batch: SqliteBatch, _: None) -> None:
     batch.connection.execute(_PROBE)
 
 
+def _choose_forgettable(
+    batch: SqliteBatch, retention: Retention
+) -> tuple[list[tuple[Any, ...]], TaskKey | None]:
+    groups = batch.connection.execute(_SELECT_ENDED).fetchall()
+    surplus = sum(group[3] for group in groups) - retention.keep_ended
+    old, overdue = to_microseconds(retention.ended_before), retention.unbrought_before
+    held_since = _BEGINNING[0] if overdue is None else to_microseconds(overdue)
+    looked_at = _find_ended(batch, retention, groups, before=_FOREVER if surplus > 0 else old)
+    gone: list[tuple[Any, ...]] = []
+    for row in looked_at:
+        if len(gone) >= surplus and row[0] >= old:
+            return gone, None
+        if row[0] < held_since or not sqlite_deliveries.holds(batch, row[1], row[2]):
+            gone.append(row)
+    if len(looked_at) < retention.limit:
+        return gone, None
+    return gone, TaskKey(from_microseconds(looked_at[-1][0]), TaskId(looked_at[-1][1]))
+
+
 def _find_ended(
-    batch: SqliteBatch, stretch: Stretch, groups: list[tuple[str, str, int, int]], *, before: int
+    batch: SqliteBatch,
+    retention: Retention,
+    groups: list[tuple[str, str, int, int]],
+    *,
+    before: int,
 ) -> list[tuple[Any, ...]]:
-    """The oldest ended tasks of a stretch, as far as they ended before a moment."""
+    """The ended tasks to look at, the oldest first, as far as they ended before a moment."""
+    key, limit = retention.after, retention.limit
+    after = _BEGINNING if key is None else (to_microseconds(key.status_at), key.id)
     found: list[tuple[Any, ...]] = []
     for principal, account, state, _ in groups:
-        range_ = (principal, account, state, *stretch.after, before, stretch.size)
-        found += batch.connection.execute(SELECT_OLDEST, range_)
-    return sorted(found)[: stretch.size]
+        values = (principal, account, state, *after, before, limit)
+        found += batch.connection.execute(SELECT_OLDEST, values)
+    return sorted(found)[:limit]
 
 
 def _claimed(row: tuple[Any, ...], claim: Claim) -> RunRecord:

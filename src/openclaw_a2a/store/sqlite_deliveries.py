@@ -33,7 +33,7 @@ ORDER BY d.id"""
 SELECT_HOLDING = """
 SELECT 1 FROM delivery d INDEXED BY delivery_by_task
 WHERE d.task = ? AND d.state <> 2
-  AND (d.state = 1 OR d.cursor < (SELECT t.sequence FROM task t WHERE t.id = d.task))
+  AND (d.state = 1 OR d.cursor < (SELECT t.sequence FROM task t WHERE t.number = ?))
 LIMIT 1"""
 _SELECT_WINDOW = "SELECT id FROM delivery WHERE id > ? ORDER BY id LIMIT 1 OFFSET ?"
 _LAST = DeliveryId("~")
@@ -79,9 +79,9 @@ def drop(batch: SqliteBatch, delivery_id: DeliveryId) -> bool:
     return batch.connection.execute(_DROP, (delivery_id,)).rowcount > 0
 
 
-def holds(batch: SqliteBatch, task_id: TaskId) -> bool:
+def holds(batch: SqliteBatch, task_id: TaskId, number: int) -> bool:
     """True while something of an ended task is still to be brought."""
-    return batch.connection.execute(SELECT_HOLDING, (task_id,)).fetchone() is not None
+    return batch.connection.execute(SELECT_HOLDING, (task_id, number)).fetchone() is not None
 
 
 class DeliveryReader:
