@@ -10,7 +10,7 @@ import pytest
 from tests.conformance.asgi_door import PATIENCE_S, Door
 from tests.conformance.wire_clients import V1Client
 
-from openclaw_a2a.model.ids import TaskId
+from openclaw_a2a.model.delivery import DeliveryId
 from openclaw_a2a.ports import Store
 
 from .village import Village, main_session, says, village_in
@@ -80,8 +80,8 @@ async def test_an_answer_outlives_retention_until_its_callers_host_is_back(town:
     town.members["b"].answer = says(json.dumps(ANSWER))
     call = await town.call("a", "b", timeoutSeconds=30)
     await town.host.until(lambda: bool(town.host.tries))
-    [page] = [await store_of(town).read_unfinished(after=call["correlationId"][:0], limit=9)]
-    [delivery] = page.deliveries
+    unfinished = await store_of(town).read_unfinished(after=DeliveryId(""), limit=9)
+    [delivery] = unfinished.deliveries
     for _ in range(3):
         await sweep(town, clock)
     if town.kind != "memory":
@@ -93,7 +93,7 @@ async def test_an_answer_outlives_retention_until_its_callers_host_is_back(town:
     assert (told["kind"], told["correlationId"]) == ("skill_response", call["correlationId"])
     assert {name: told[name] for name in ANSWER} == ANSWER
     with anyio.fail_after(PATIENCE_S):
-        while await store_of(town).read_task(None, TaskId(delivery.task_id)) is not None:
+        while await store_of(town).read_task(None, delivery.task_id) is not None:
             await sweep(town, clock)  # once it is brought nothing keeps the task
     assert await store_of(town).read_delivery(delivery.id) is None
     assert len(town.host.told(A)) == 1

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from openclaw_a2a.model.delivery import Delivery, DeliveryId
 from openclaw_a2a.model.errors import StoreUnavailable, TaskNotFound
 from openclaw_a2a.model.reply import InputRequired, Reply, TextDelta
 from openclaw_a2a.model.task import TaskState
@@ -236,6 +237,22 @@ async def test_many_tasks_are_forgotten_in_one_sweep(open_room: OpenRoom) -> Non
     for _ in range(600):
         await room.ended(await room.send())
     assert await sweep(room.engine, UpkeepTimes(keep_ended=10)) == 590
+
+
+async def test_tasks_are_kept_while_somebody_is_to_be_told_but_not_for_ever(
+    open_room: OpenRoom,
+) -> None:
+    room = await open_room(ScriptedAgent(HI))
+    task = await room.ended(await room.send())
+    now = room.clock.now()
+    waiting = Delivery(DeliveryId("d-1"), "push", task.id, b"{}", 0, now, now, now)
+    assert await room.engine.store.put_delivery(waiting, within=1)
+    room.clock.advance(59 * DAY)
+    assert await sweep(room.engine, UpkeepTimes(keep_ended=0)) == 0
+    assert await room.task(task.id) == task
+    room.clock.advance(2 * DAY)
+    assert await sweep(room.engine, UpkeepTimes()) == 1
+    assert await room.engine.store.read_delivery(waiting.id) is None
 
 
 async def test_message_ids_are_known_for_a_day(open_room: OpenRoom) -> None:
