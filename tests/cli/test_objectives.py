@@ -253,6 +253,7 @@ def test_a_step_that_is_tried_again_tells_when_and_why(run, planning) -> None:
     run("run", objective_id)
     shown = until(lambda: run("show", objective_id).out, lambda out: "again in" in out)
     assert "failed once, again in " in shown
+    assert "waits for  another try of fail at first, in " in shown
     assert "no luck today" in shown
     [retry] = run("show", objective_id, "--json").json["progress"]["retrying"]
     assert (retry["name"], retry["attempts"]) == ("fail at first", 1)

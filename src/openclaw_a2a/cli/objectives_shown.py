@@ -41,6 +41,7 @@ class ShownRetry(Record, frozen=True):
     """A task that failed, how often it was tried, and when it is tried again."""
 
     task_id: str = ""
+    name: str = ""
     attempts: int = 0
     next_at: datetime | None = None
 
@@ -207,6 +208,8 @@ def waiting_words(objective: ShownObjective, now: datetime) -> str:
         said = [task.said for _, task in objective.steps() if task.id == waiting.task_id]
         question = f": {one_line(said[0])}" if said and said[0] else ""
         return f"{wanted} to {short(waiting.name)}, for {age(waiting.since, now)}{question}"
+    if retry := _next_retry(objective):
+        return f"another try of {short(retry.name)}, {_in(retry.next_at, now)}"
     if objective.status in _NOT_BEGUN and not objective.execution:
         return "somebody to run it" if objective.progress.total else "a plan"
     return ""
@@ -231,10 +234,21 @@ def _since(objective: ShownObjective, task: ShownTask) -> datetime | None:
 
 def _again(objective: ShownObjective, task: ShownTask, now: datetime) -> Iterator[str]:
     for retry in objective.progress.retrying:
-        if retry.task_id == task.id and retry.next_at is not None:
+        if retry.task_id == task.id:
             times = "once" if retry.attempts == 1 else f"{retry.attempts} times"
-            wait_s = math.ceil((retry.next_at - now).total_seconds())
-            yield f"failed {times}, again {f'in {duration(wait_s)}' if wait_s > 0 else 'now'}"
+            yield f"failed {times}, again {_in(retry.next_at, now)}"
+
+
+def _next_retry(objective: ShownObjective) -> ShownRetry | None:
+    """What is tried again next, where nothing else goes on."""
+    if objective.progress.current or objective.is_over:
+        return None
+    return next(iter(objective.progress.retrying), None)
+
+
+def _in(moment: datetime | None, now: datetime) -> str:
+    wait_s = 0 if moment is None else math.ceil((moment - now).total_seconds())
+    return f"in {duration(wait_s)}" if wait_s > 0 else "now"
 
 
 def _before(plan: ShownPlan, task: ShownTask) -> Iterator[str]:

@@ -146,7 +146,7 @@ class Retry(Record, frozen=True):
 
 
 def retries(state: ObjectiveState, rules: RunRules) -> list[Retry]:
-    """What is going to be tried again."""
+    """What is going to be tried again, the next first."""
     found: list[Retry] = []
     for task in state.tasks.values():
         attempts = state.attempts.get(task.id, 0)
@@ -154,7 +154,7 @@ def retries(state: ObjectiveState, rules: RunRules) -> list[Retry]:
         due = due_at(state, task, rules) if is_again else None
         if due is not None and state.is_running(task.plan_id) and state.is_ready(task):
             found.append(Retry(task.id, task.plan_id, task.name, attempts, moment_of(due)))
-    return found
+    return sorted(found, key=lambda retry: retry.next_at)
 
 
 def message_id(task: PlanTask, attempt: int) -> MessageId:
