@@ -246,13 +246,13 @@ async def test_tasks_are_kept_while_somebody_is_to_be_told_but_not_for_ever(
     task = await room.ended(await room.send())
     now = room.clock.now()
     waiting = Delivery(DeliveryId("d-1"), "push", task.id, b"{}", 0, now, now, now)
-    assert await room.engine.store.put_delivery(waiting, within=1)
+    assert await room.store.inner.put_delivery(waiting, within=1)
     room.clock.advance(59 * DAY)
     assert await sweep(room.engine, UpkeepTimes(keep_ended=0)) == 0
     assert await room.task(task.id) == task
     room.clock.advance(2 * DAY)
     assert await sweep(room.engine, UpkeepTimes()) == 1
-    assert await room.engine.store.read_delivery(waiting.id) is None
+    assert await room.store.inner.read_delivery(waiting.id) is None
 
 
 async def test_message_ids_are_known_for_a_day(open_room: OpenRoom) -> None:
