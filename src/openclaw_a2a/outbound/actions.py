@@ -10,7 +10,7 @@ import structlog
 
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.outbound.catalog import Catalog
-from openclaw_a2a.outbound.config import OutboundConfig
+from openclaw_a2a.outbound.config import MOST_MS, OutboundConfig
 from openclaw_a2a.outbound.failure import Code, RemoteFailure
 from openclaw_a2a.outbound.handles import Handles
 from openclaw_a2a.outbound.outgoing import extended, headers, send_request, service_parameters
@@ -116,7 +116,7 @@ class _Call:
         limit = self._request.get("timeout_ms", self._actions.config.defaults.timeout_ms)
         health, url = self._actions.catalog.health, self._subject.target.base_url
         try:
-            async with asyncio.timeout(limit / 1000), health.watching(url):
+            async with asyncio.timeout(min(limit, MOST_MS) / 1000), health.watching(url):
                 return await takes[self._request["action"]]()
         except TimeoutError:
             hint: JsonObject = {"hint": _TIMEOUT_HINT}

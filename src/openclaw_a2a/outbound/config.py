@@ -10,6 +10,9 @@ from openclaw_a2a.model.ids import Json, JsonObject
 
 PREFIX = "Invalid openclaw-a2a-outbound config:"
 CARD_PATH = "/.well-known/agent-card.json"
+MOST_MS = 100 * 365 * 24 * 3600 * 1000
+"""For ever, as far as clocks and calendars are concerned."""
+
 _T = TypeVar("_T")
 
 
@@ -119,7 +122,7 @@ def parse_config(value: Json) -> OutboundConfig:
     return OutboundConfig(
         enabled=_flag(section.get("enabled"), default=False),
         defaults=defaults,
-        targets=_targets(section.get("targets"), defaults),
+        targets=_targets(section.get("targets", []), defaults),
         task_handles=_handles(_object(section.get("taskHandles"))),
         policy=_policy(_object(section.get("policy"))),
     )
@@ -127,7 +130,7 @@ def parse_config(value: Json) -> OutboundConfig:
 
 def _defaults(values: JsonObject) -> Defaults:
     return Defaults(
-        timeout_ms=_count(values.get("timeoutMs"), default=120_000),
+        timeout_ms=min(_count(values.get("timeoutMs"), default=120_000), MOST_MS),
         card_path=_text(values.get("cardPath")) or CARD_PATH,
         preferred_transports=_transports(values.get("preferredTransports"), DEFAULT_TRANSPORTS),
         service_parameters={
@@ -140,7 +143,7 @@ def _defaults(values: JsonObject) -> Defaults:
 
 def _handles(values: JsonObject) -> HandleLimits:
     return HandleLimits(
-        ttl_ms=_count(values.get("ttlMs"), default=86_400_000),
+        ttl_ms=min(_count(values.get("ttlMs"), default=86_400_000), MOST_MS),
         max_entries=_count(values.get("maxEntries"), default=1000),
     )
 
@@ -162,8 +165,6 @@ def _policy(values: JsonObject) -> Policy:
 
 
 def _targets(value: Json, defaults: Defaults) -> tuple[TargetConfig, ...]:
-    if value is None:
-        return ()
     if not _is_list(value):
         raise TypeError(f"{PREFIX} targets must be a list")
     targets = tuple(_target(entry, f"targets[{i}]", defaults) for i, entry in enumerate(value))
@@ -241,6 +242,8 @@ def _flag(value: Json, *, default: bool) -> bool:
 
 
 def _count(value: Json, *, default: int) -> int:
+    if isinstance(value, float) and value.is_integer():
+        return _count(int(value), default=default)  # to JSON, 5.0 is a whole number too
     is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 1
     return value if is_count else default
 

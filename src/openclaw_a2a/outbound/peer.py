@@ -218,8 +218,10 @@ def _message(request: JsonObject) -> pb.SendMessageRequest:
 
 
 def _question(task_id: str, history_length: int | None) -> pb.GetTaskRequest:
+    # To JSON, 3.0 is a whole number too.
+    length = None if history_length is None else int(history_length)
     try:
-        return pb.GetTaskRequest(id=task_id, history_length=history_length)
+        return pb.GetTaskRequest(id=task_id, history_length=length)
     except ValueError as error:
         raise unsendable(str(error)) from error
 

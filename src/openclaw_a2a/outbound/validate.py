@@ -180,7 +180,7 @@ class _Rules:
         if "continuation" not in self._request:
             return
         for name in _NOT_BESIDE_CONTINUATION:
-            if name in self._request and name in ALLOWED[self._action]:
+            if name in self._request:
                 message = f'"{name}" must not be given together with continuation'
                 yield _runtime("not", message, f"/{name}", property=name, action=self._action)
 
