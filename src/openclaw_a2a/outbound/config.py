@@ -242,10 +242,10 @@ def _flag(value: Json, *, default: bool) -> bool:
 
 
 def _count(value: Json, *, default: int) -> int:
-    if isinstance(value, float) and value.is_integer():
-        return _count(int(value), default=default)  # to JSON, 5.0 is a whole number too
-    is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 1
-    return value if is_count else default
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    # To JSON, 5.0 is a whole number too.
+    is_count = is_number and value >= 1 and value % 1 == 0
+    return int(value) if is_count else default
 
 
 def _text(value: Json) -> str | None:
