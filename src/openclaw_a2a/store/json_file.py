@@ -211,9 +211,8 @@ class JsonFileStore:
     async def forget(self, retention: Retention) -> Forgotten:
         """Delete ended tasks, old messages and records."""
         gone, next_after = self._ahead.forgettable(retention)
-        if gone or retention.after is None:  # later steps of a sweep are only about tasks
-            line = ForgetLine(tuple(gone), retention.messages_before, retention.records_before)
-            await self._put(line)
+        line = ForgetLine(tuple(gone), retention.messages_before, retention.records_before)
+        await self._put(line)
         return Forgotten(len(gone), next_after)
 
     def put_delivery(self, delivery: Delivery, *, within: int) -> Awaitable[bool]:
