@@ -79,7 +79,7 @@ class Planning:
         self._book = book
         self._runner = runner
         self._showing = showing
-        self._messages = Messages(book, runner.mirror)
+        self._messages = Messages(book, runner.mirror, engine.store)
         self._steps: dict[str, Step] = {
             "objectives/create": self._create,
             "objectives/get": self._get,

@@ -1,6 +1,6 @@
 """A change in the making: operations are recorded and take effect as they come, or not at all."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Self
 
@@ -61,3 +61,12 @@ class Draft:
     def done(self) -> Change:
         """The change as a whole."""
         return Change(self.state, tuple(self._operations))
+
+
+def joined(state: ObjectiveState, steps: Sequence[Callable[[ObjectiveState], Change]]) -> Change:
+    """All steps, one after the other, as one change."""
+    made = [Change(state)]
+    for step in steps:
+        made.append(step(made[-1].state))
+    operations = tuple(one for change in made for one in change.operations)
+    return Change(made[-1].state, operations)

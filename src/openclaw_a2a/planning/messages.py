@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable
-from typing import cast
+from typing import Self, TypeGuard, cast
 
 import msgspec
 
@@ -19,7 +19,7 @@ from openclaw_a2a.model.message import Message
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.planning.book import ObjectiveBook, task_of
 from openclaw_a2a.planning.changes import create_objective
-from openclaw_a2a.planning.draft import Change, Occasion
+from openclaw_a2a.planning.draft import Change, Occasion, joined
 from openclaw_a2a.planning.mirror import Followed, Mirror
 from openclaw_a2a.planning.objects import (
     MESSAGE_KEY,
@@ -28,6 +28,7 @@ from openclaw_a2a.planning.objects import (
     TASK_PREFIX,
     ObjectiveId,
     PlanId,
+    PlanTask,
     PlanTaskId,
     is_own_id,
 )
@@ -35,6 +36,7 @@ from openclaw_a2a.planning.params import (
     AddTasks,
     CreateObjective,
     CreatePlan,
+    Params,
     TaskEntry,
     read_as,
 )
@@ -46,6 +48,7 @@ from openclaw_a2a.planning.steps import (
     step_session,
     task_keys,
 )
+from openclaw_a2a.ports import Store
 from openclaw_a2a.runtime.submit import FromInside
 from openclaw_a2a.runtime.turn import AccountRules, usable_text
 
@@ -74,165 +77,242 @@ class Taken(msgspec.Struct, frozen=True):
 class Messages:
     """Finds or makes the objective and the plan that a message speaks of."""
 
-    def __init__(self, book: ObjectiveBook, mirror: Mirror) -> None:
+    def __init__(self, book: ObjectiveBook, mirror: Mirror, store: Store) -> None:
         self._book = book
         self._mirror = mirror
+        self._store = store
 
     async def take(self, message: Message, scope: Scope, rules: AccountRules) -> Taken | None:
         """Give a message its place; None when it speaks of no objective.
 
         What is made for it has names that come of its own id, so that the same message again
-        after a crash finds the same place. Raises: InvalidParams,
-        PlanItemNotFound, PlanLimitExceeded, StatusChangeNotAllowed.
+        after a crash finds the same place. A message that is refused makes nothing. Raises:
+        InvalidParams, PlanItemNotFound, PlanLimitExceeded, DependencyNotValid,
+        StatusChangeNotAllowed.
         """
-        metadata = message.metadata or {}
         if message.task_id is not None:
             return None
-        state = await self._objective(message, metadata, scope)
-        if state is None:
+        wish = _Wish.of(message, scope)
+        known = await self._known_objective(wish)
+        if wish.answers is not None:
+            return await self._answering(wish, known)
+        if known is None and not wish.makes_objective:
+            if wish.plan is not None:
+                raise _wrong(PLAN, f"names no plan that is known here; name {OBJECTIVE} too")
             return None
-        placed = msgspec.structs.replace(message, context_id=ContextId(state.id))
-        if metadata.get(ANSWERS) is not None:
-            return _answering(placed, state, metadata[ANSWERS])
-        if metadata.get(PLAN) is None:
+        state = known or await self._make(wish)
+        placed = _placed(message, state)
+        if wish.plan is None:
             session = objective_session(rules.agent_id, state.id)
             return Taken(placed, FromInside(session, metadata={OBJECTIVE_KEY: state.id}))
-        return await self._in_plan(placed, state, scope, rules)
+        task = await self._add_step(wish, wish.plan, state)
+        inside = FromInside(step_session(rules.agent_id, task), metadata=task_keys(task))
+        follow = self._mirror.follow(Followed(state.id, task.id, attempt=1))
+        return Taken(placed, inside, follow)
 
-    async def _objective(
-        self, message: Message, metadata: JsonObject, scope: Scope
-    ) -> ObjectiveState | None:
-        given: Json = metadata.get(OBJECTIVE)
-        if given is not None:
-            return await self._given_objective(_object(OBJECTIVE, given), message, scope)
-        if message.context_id is not None and message.context_id.startswith(OBJECTIVE_PREFIX):
-            known = await self._known(ObjectiveId(message.context_id), scope)
-            if known is not None:
-                return known
-        if metadata.get(PREFER) is True:
-            suggested: Json = metadata.get(SUGGESTED)
-            return await self._make({"name": suggested}, message, scope)
-        return None
+    # ---------------------------------------------------------------- objectives
 
-    async def _given_objective(
-        self, given: JsonObject, message: Message, scope: Scope
-    ) -> ObjectiveState:
-        named: Json = given.get("id")
-        if not isinstance(named, str) or not named:
-            return await self._make(given, message, scope)
-        known = await self._known(ObjectiveId(named), scope)
-        if known is not None:
+    async def _known_objective(self, wish: "_Wish") -> ObjectiveState | None:
+        """The objective that a message names: by itself, by its context or by its plan."""
+        if wish.objective is not None:
+            return await self._known(wish.objective.get("id"), wish.scope)
+        known = await self._known(wish.message.context_id, wish.scope)
+        if known is not None or wish.plan is None:
             return known
-        is_good = is_own_id(named) and named.startswith(OBJECTIVE_PREFIX)
-        is_free = is_good and not await self._is_taken(named)
-        return await self._make(given, message, scope, ObjectiveId(named) if is_free else None)
+        return await self._known(wish.plan.get("objectiveId"), wish.scope) or (
+            await self._with_plan(wish.plan.get("id"), wish.scope)
+        )
 
-    async def _known(self, objective_id: ObjectiveId, scope: Scope) -> ObjectiveState | None:
+    async def _known(self, objective_id: Json, scope: Scope) -> ObjectiveState | None:
+        state = await self._found(objective_id)
+        return state if state is not None and state.owner in (None, scope) else None
+
+    async def _found(self, objective_id: Json) -> ObjectiveState | None:
+        if not isinstance(objective_id, str) or not objective_id.startswith(OBJECTIVE_PREFIX):
+            return None
         try:
-            state = await self._book.find(objective_id)
+            return await self._book.find(ObjectiveId(objective_id))
+        except PlanItemNotFound:
+            return None
+
+    async def _with_plan(self, plan_id: Json, scope: Scope) -> ObjectiveState | None:
+        if not isinstance(plan_id, str):
+            return None
+        try:
+            state = await self._book.find_plan(PlanId(plan_id))
         except PlanItemNotFound:
             return None
         return state if state.owner in (None, scope) else None
 
-    async def _is_taken(self, objective_id: str) -> bool:
-        try:
-            await self._book.find(ObjectiveId(objective_id))
-        except PlanItemNotFound:
-            return False
-        return True
-
-    async def _make(
-        self,
-        given: JsonObject,
-        message: Message,
-        scope: Scope,
-        objective_id: ObjectiveId | None = None,
-    ) -> ObjectiveState:
-        own = ObjectiveId(OBJECTIVE_PREFIX + _digest(message, scope))
-        name = objective_id or own
-        if name == own and (known := await self._known(own, scope)) is not None:
+    async def _make(self, wish: "_Wish") -> ObjectiveState:
+        name = await self._free_id(wish)
+        if (known := await self._known(name, wish.scope)) is not None:
             return known
-        params = read_as(CreateObjective, _wanted(given, message), method=_METHOD)
-        change = create_objective(params, self._book.occasion, objective_id=name, owner=scope)
+        params = read_as(CreateObjective, wish.new_objective(), method=_METHOD)
+        occasion = self._book.occasion
+        change = create_objective(params, occasion, objective_id=name, owner=wish.scope)
+        if wish.plan is not None:  # what is wrong with it is told before anything is made
+            _with_step(change.state, wish, wish.plan, wish.own_plan, occasion=occasion)
         try:
             return await self._book.create(change)
         except StatusChangeNotAllowed:  # another message came first
-            if (known := await self._known(name, scope)) is None:
+            if (known := await self._known(name, wish.scope)) is None:
                 raise
             return known
 
-    async def _in_plan(
-        self, message: Message, state: ObjectiveState, scope: Scope, rules: AccountRules
-    ) -> Taken:
-        given = _object(PLAN, (message.metadata or {})[PLAN])
-        digest = _digest(message, scope)
-        plan_id = await self._plan(given, message, state, PlanId(PLAN_PREFIX + digest))
-        name, text = _title(message), usable_text(message)
-        described = None if text in ("", name) else text
-        entry = TaskEntry(name, described, metadata={MESSAGE_KEY: message.message_id})
-        params = AddTasks(plan_id, (entry,))
-        task_id = PlanTaskId(TASK_PREFIX + digest)
+    async def _free_id(self, wish: "_Wish") -> ObjectiveId:
+        """The id that the message chooses, if it may have it; else one that comes of it."""
+        named: Json = (wish.objective or {}).get("id")
+        if _is_good(named, OBJECTIVE_PREFIX) and await self._found(named) is None:
+            return ObjectiveId(str(named))
+        return ObjectiveId(OBJECTIVE_PREFIX + wish.digest)
 
-        def add(known: ObjectiveState, occasion: Occasion) -> Change:
-            if task_id in known.tasks:
-                return Change(known)
-            named = msgspec.structs.replace(occasion, new_id=lambda: digest)
-            return add_tasks(known, params, named)
+    # ---------------------------------------------------------------- plans and answers
 
-        change = await self._book.change(state.id, add)
-        task = change.state.task(task_id)
-        inside = FromInside(step_session(rules.agent_id, task), metadata=task_keys(task))
-        follow = self._mirror.follow(Followed(state.id, task.id, attempt=1))
-        return Taken(message, inside, follow)
-
-    async def _plan(
-        self, given: JsonObject, message: Message, state: ObjectiveState, own: PlanId
-    ) -> PlanId:
-        named: Json = given.get("id")
-        for one in (named, own):
-            if isinstance(one, str) and one in state.plans:
-                return PlanId(one)
-        params = read_as(
-            CreatePlan, {**_wanted(given, message), "objectiveId": state.id}, method=_METHOD
-        )
-        is_good = isinstance(named, str) and named.startswith(PLAN_PREFIX) and is_own_id(named)
-        plan_id = own
-        if is_good and await self._book.claim_plan(PlanId(str(named)), state.id):
-            plan_id = PlanId(str(named))
-
-        def create(known: ObjectiveState, occasion: Occasion) -> Change:
-            if plan_id in known.plans:
-                return Change(known)  # another message came first
-            return create_plan(known, params, occasion, plan_id=plan_id)
-
+    async def _add_step(self, wish: "_Wish", given: JsonObject, state: ObjectiveState) -> PlanTask:
+        """The step that the message is, in its plan: both are made if need be."""
+        plan_id = await self._plan_id(wish, given, state)
         try:
-            await self._book.change(state.id, create)
+            change = await self._book.change(
+                state.id,
+                lambda known, occasion: _with_step(known, wish, given, plan_id, occasion=occasion),
+            )
         except GatewayError:
             self._book.release_plan(plan_id, state.id)
             raise
-        return plan_id
+        return change.state.task(wish.own_task)
+
+    async def _plan_id(self, wish: "_Wish", given: JsonObject, state: ObjectiveState) -> PlanId:
+        named: Json = given.get("id")
+        for one in (named, wish.own_plan):
+            if isinstance(one, str) and one in state.plans:
+                return PlanId(one)
+        if _is_good(named, PLAN_PREFIX) and await self._book.claim_plan(PlanId(named), state.id):
+            return PlanId(named)
+        return wish.own_plan
+
+    async def _answering(self, wish: "_Wish", state: ObjectiveState | None) -> Taken:
+        named = wish.answers if isinstance(wish.answers, str) else str(wish.answers)
+        task_id = None if state is None else await self._task_in(state, named, wish.scope)
+        if state is None or task_id is None:
+            raise not_found("task", named)
+        placed = msgspec.structs.replace(_placed(wish.message, state), task_id=task_id)
+        return Taken(placed, answers=task_id)
+
+    async def _task_in(self, state: ObjectiveState, named: str, scope: Scope) -> TaskId | None:
+        """The A2A task that is meant: of a step, or one that is about the objective."""
+        task_id = task_of(state, named)
+        if task_id is not None:
+            return task_id
+        if named in state.tasks:
+            raise _wrong(ANSWERS, f"names {named}, which has not begun; it asks nothing yet")
+        stored = await self._store.read_task(scope, TaskId(named))
+        is_inside = stored is not None and stored.head.context_id == state.id
+        return TaskId(named) if is_inside else None
 
 
-def _answering(message: Message, state: ObjectiveState, named: Json) -> Taken:
-    task_id = task_of(state, named) if isinstance(named, str) else None
-    if task_id is None:
-        raise not_found("task", str(named))
-    return Taken(msgspec.structs.replace(message, task_id=task_id), answers=task_id)
+class _Wish(msgspec.Struct, frozen=True):
+    """What a message says about objectives."""
+
+    message: Message
+    scope: Scope
+    objective: JsonObject | None
+    plan: JsonObject | None
+    answers: Json
+    digest: str
+    """A short name that comes of who sent which message."""
+
+    @classmethod
+    def of(cls, message: Message, scope: Scope) -> Self:
+        """Read it. Raises: InvalidParams."""
+        metadata = message.metadata or {}
+        return cls(
+            message,
+            scope,
+            _object(OBJECTIVE, metadata.get(OBJECTIVE)),
+            _object(PLAN, metadata.get(PLAN)),
+            metadata.get(ANSWERS),
+            _digest(message, scope),
+        )
+
+    @property
+    def makes_objective(self) -> bool:
+        """True when an objective is to be made if none is known."""
+        metadata = self.message.metadata or {}
+        return self.objective is not None or metadata.get(PREFER) is True
+
+    @property
+    def own_plan(self) -> PlanId:
+        """The id of the plan that is made for the message, unless it chooses one."""
+        return PlanId(PLAN_PREFIX + self.digest)
+
+    @property
+    def own_task(self) -> PlanTaskId:
+        """The id of the step that the message is."""
+        return PlanTaskId(TASK_PREFIX + self.digest)
+
+    def new_objective(self) -> JsonObject:
+        """What a new objective is made of."""
+        metadata = self.message.metadata or {}
+        suggested: JsonObject = {"name": metadata.get(SUGGESTED)}
+        given = suggested if self.objective is None else self.objective
+        return _wanted(given, CreateObjective, self.message)
 
 
-def _wanted(given: JsonObject, message: Message) -> JsonObject:
-    """What a new objective or plan is made of; a name is found in the message if need be."""
-    name: Json = given.get("name")
+def _with_step(
+    state: ObjectiveState, wish: _Wish, given: JsonObject, plan_id: PlanId, *, occasion: Occasion
+) -> Change:
+    """The change that makes a message a step of a plan; what is there already is not made."""
+    steps: list[Callable[[ObjectiveState], Change]] = []
+    if plan_id not in state.plans:
+        wanted = {**_wanted(given, CreatePlan, wish.message), "objectiveId": state.id}
+        params = read_as(CreatePlan, wanted, method=_METHOD)
+        steps.append(lambda now: create_plan(now, params, occasion, plan_id=plan_id))
+    if wish.own_task not in state.tasks:
+        added = AddTasks(plan_id, (_entry(wish.message),))
+        named = msgspec.structs.replace(occasion, new_id=lambda: wish.digest)
+        steps.append(lambda now: add_tasks(now, added, named))
+    return joined(state, steps)
+
+
+def _entry(message: Message) -> TaskEntry:
+    name, text = _title(message), usable_text(message)
+    described = None if text in ("", name) else text
+    return TaskEntry(name, described, metadata={MESSAGE_KEY: message.message_id})
+
+
+def _wanted(given: JsonObject, kind: type[Params], message: Message) -> JsonObject:
+    """What a new objective or plan is made of; a name is found in the message if need be.
+
+    Members that are not for callers to choose, as the status, are passed over.
+    """
+    wanted = _known_members(given, kind)
+    name: Json = wanted.get("name")
     has_name = isinstance(name, str) and bool(name.strip())
-    wanted: JsonObject = {"name": name if has_name else _title(message)}
-    for key in ("description", "metadata"):
-        if given.get(key) is not None:
-            wanted[key] = given[key]
-    return wanted
+    if isinstance(tasks := wanted.get("tasks"), list):
+        entries = cast("list[Json]", tasks)
+        wanted["tasks"] = [_known_members(one, TaskEntry) for one in entries]
+    return {**wanted, "name": name if has_name else _title(message)}
+
+
+def _known_members(given: Json, kind: type[Params]) -> Json:
+    if not isinstance(given, dict):
+        return given
+    names = {field.encode_name for field in msgspec.structs.fields(kind)}
+    members = cast("JsonObject", given)
+    return {name: value for name, value in members.items() if name in names}
+
+
+def _placed(message: Message, state: ObjectiveState) -> Message:
+    return msgspec.structs.replace(message, context_id=ContextId(state.id))
+
+
+def _is_good(named: Json, prefix: str) -> TypeGuard[str]:
+    """True for an id that a message may choose."""
+    return isinstance(named, str) and named.startswith(prefix) and is_own_id(named)
 
 
 def _digest(message: Message, scope: Scope) -> str:
-    """A short name that comes of who sent which message."""
     digest = hashlib.blake2b(digest_size=8)
     for part in (scope.principal, scope.account, message.message_id):
         digest.update(f"{len(part)}:{part}".encode("utf-8", "surrogatepass"))
@@ -240,13 +320,17 @@ def _digest(message: Message, scope: Scope) -> str:
 
 
 def _title(message: Message) -> str:
-    text = " ".join(usable_text(message).split())
-    return text[:_LONGEST_NAME].strip() or "A message"
+    """The first characters of what it says, as one line."""
+    text = usable_text(message).strip()[:_LONGEST_NAME]
+    return "".join(" " if one.isspace() else one for one in text) or "A message"
 
 
-def _object(key: str, value: Json) -> JsonObject:
-    if not isinstance(value, dict):
-        path = f"message.metadata[{key!r}]"
-        problem = Problem(path, "must be an object")
-        raise InvalidParams(f"{path} {problem.message}", problems=(problem,))
-    return cast("JsonObject", value)
+def _object(key: str, value: Json) -> JsonObject | None:
+    if value is None or isinstance(value, dict):
+        return cast("JsonObject | None", value)
+    raise _wrong(key, "must be an object")
+
+
+def _wrong(key: str, reason: str) -> InvalidParams:
+    path = f"message.metadata[{key!r}]"
+    return InvalidParams(f"{path} {reason}", problems=(Problem(path, reason),))

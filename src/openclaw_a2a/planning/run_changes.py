@@ -1,9 +1,9 @@
 """Running and pausing: what an objective or a plan is told, and what that takes back."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from openclaw_a2a.planning.changes import update_objective
-from openclaw_a2a.planning.draft import Change, Draft, Occasion
+from openclaw_a2a.planning.draft import Change, Draft, Occasion, joined
 from openclaw_a2a.planning.journal import ObjectiveUpdated, PlanUpdated
 from openclaw_a2a.planning.objects import (
     OPEN,
@@ -40,7 +40,7 @@ def set_objective(state: ObjectiveState, mode: str, occasion: Occasion) -> Chang
     if mode == RUNNING:
         steps = _going_on(state, occasion)
     steps.append(lambda now: _noted(now, ObjectiveUpdated(state.id, run=mode), occasion))
-    return _joined(state, steps)
+    return joined(state, steps)
 
 
 def _going_on(state: ObjectiveState, occasion: Occasion) -> list[Step]:
@@ -75,7 +75,7 @@ def set_plan(state: ObjectiveState, plan_id: PlanId, mode: str, occasion: Occasi
     if mode == RUNNING and _is_stopped(state, plan):
         steps.append(_try_again(occasion, plan_id))
     steps.append(lambda now: _noted(now, PlanUpdated(plan_id, run=mode), occasion))
-    return _joined(state, steps)
+    return joined(state, steps)
 
 
 def _update(occasion: Occasion, status: ObjectiveStatus) -> Step:
@@ -91,12 +91,3 @@ def _noted(state: ObjectiveState, fact: ObjectiveUpdated | PlanUpdated, now: Occ
     draft = Draft.of(state, now.now)
     draft.record(fact)
     return draft.done()
-
-
-def _joined(state: ObjectiveState, steps: Sequence[Step]) -> Change:
-    """All steps, one after the other, as one change."""
-    made = [Change(state)]
-    for step in steps:
-        made.append(step(made[-1].state))
-    operations = tuple(one for change in made for one in change.operations)
-    return Change(made[-1].state, operations)
