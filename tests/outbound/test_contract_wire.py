@@ -1,6 +1,5 @@
 """The letter of the tool's contract about who is asked and what is asked."""
 
-import json
 import uuid
 
 import pytest
@@ -10,7 +9,19 @@ from openclaw_a2a.outbound.config import parse_config
 from openclaw_a2a.outbound.failure import Code, RemoteFailure
 from openclaw_a2a.outbound.targets import TargetBook
 
-from .faults import Answer, ScriptedPeer, card_of, message, result, say, scripted, stream, task
+from .faults import (
+    Answer,
+    Heard,
+    ScriptedPeer,
+    Wire,
+    card_of,
+    message,
+    result,
+    say,
+    scripted,
+    stream,
+    task,
+)
 from .kit import desk_with, one_target, target
 
 CARD = "/.well-known/agent-card.json"
@@ -202,12 +213,7 @@ async def test_an_alias_wins_over_an_address_and_both_over_the_default() -> None
 @pytest.mark.requirement("remote.resolve.same-url")
 async def test_the_address_of_a_target_means_all_of_that_target() -> None:
     async with scripted(say(message())) as peer:
-        peer.card_answer = None
-        card = card_of(peer.url)
-        faces = card["supportedInterfaces"]
-        rest = {**faces[0], "protocolBinding": "HTTP+JSON", "url": f"{peer.url}rest"}
-        card["supportedInterfaces"] = [*faces, rest]
-        peer.answer = _card_at("/my-card", card, say(message()))
+        peer.answer = _card_at("/my-card", _rest_beside(peer), say(message()))
         config = one_target(peer.url, cardPath="/my-card", preferredTransports=["HTTP+JSON"])
         async with desk_with(config) as desk:
             told = await desk.send("hi", target_url=peer.url.rstrip("/"))
@@ -217,7 +223,7 @@ async def test_the_address_of_a_target_means_all_of_that_target() -> None:
 
 
 def _card_at(path: str, card: JsonObject, other: Answer) -> Answer:
-    async def answer(heard, writer) -> None:  # type: ignore[no-untyped-def] # as its parent
+    async def answer(heard: Heard, writer: Wire) -> None:
         await (say(card) if heard.path == path else other)(heard, writer)
 
     return answer
@@ -305,4 +311,3 @@ async def test_a_literal_is_never_sent_for_a_variable_that_is_not_set(where: str
     [entry] = listed["summary"]["targets"]
     assert entry["last_refresh_error"]["code"] == "TARGET_RESOLUTION_ERROR"
     assert peer.heard == []
-    assert "${NOT_SET}" not in json.dumps([one.headers for one in peer.heard])

@@ -115,8 +115,9 @@ class _Call:
         }
         limit = self._request.get("timeout_ms", self._actions.config.defaults.timeout_ms)
         health, url = self._actions.catalog.health, self._subject.target.base_url
+        watching = health.watching(url, self._told.secrets)
         try:
-            async with asyncio.timeout(min(limit, MOST_MS) / 1000), health.watching(url):
+            async with asyncio.timeout(min(limit, MOST_MS) / 1000), watching:
                 return await takes[self._request["action"]]()
         except TimeoutError:
             hint: JsonObject = {"hint": _TIMEOUT_HINT}

@@ -76,19 +76,11 @@ class Catalog:
         return self._peers.setdefault(target.identity, peers)
 
     async def refresh(self, target: Target, headers: Mapping[str, str]) -> None:
-        """Fetch the card again when it is old; failures are kept in the record."""
+        """Fetch the card again when it is old. Raises: RemoteFailure."""
         known = self.record(target)
         if not known.is_stale(self._now()):
             return
-        try:
-            card = await self._fetch(target, headers)
-        except RemoteFailure as failure:
-            log.warning(
-                "a2a.remote_agent.target_card.refresh_error",
-                target=target.base_url,
-                reason=failure.message,
-            )
-            return
+        card = await self._fetch(target, headers)
         if card.interfaces != known.card.interfaces:
             await self.forget_peers(target)
 

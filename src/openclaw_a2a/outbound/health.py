@@ -9,6 +9,7 @@ import msgspec
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.outbound.failure import Code, RemoteFailure
 from openclaw_a2a.outbound.peer_errors import is_network_trouble
+from openclaw_a2a.outbound.redact import hide
 
 FAILURES = 5
 """So many failures in a row open the circuit."""
@@ -52,14 +53,17 @@ class Health:
         )
 
     @asynccontextmanager
-    async def watching(self, url: str) -> AsyncGenerator[None]:
-        """Around a call to the peer: learns from how it went. Raises: RemoteFailure."""
+    async def watching(self, url: str, secrets: tuple[str, ...] = ()) -> AsyncGenerator[None]:
+        """Around a call to the peer: learns from how it went, never the call's secrets.
+
+        Raises: RemoteFailure.
+        """
         self.check(url)
         try:
             yield
         except RemoteFailure as failure:
             if is_network_trouble(failure):
-                self.failed(url, failure.message)
+                self.failed(url, hide(failure.message, secrets))
             else:
                 self.succeeded(url)
             raise

@@ -98,7 +98,7 @@ def outline(value: Json) -> Json:
         return {"type": "object", "keys": list(cast("JsonObject", value))[:_MOST_KEYS]}
     if isinstance(value, list):
         return {"type": "array", "length": len(cast("list[Json]", value))}
-    return _short(value) if isinstance(value, str) else value
+    return value
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

@@ -195,9 +195,15 @@ class RemoteAgent:
         except TimeoutError:
             hint = "raise defaults.timeoutMs (or timeout_ms of a call), or check the peer"
             failure = RemoteFailure(Code.PEER, "request timed out", {"hint": hint})
-            self._catalog.note_failure(target, failure)
+            self._note_old_card(target, failure)
         except RemoteFailure as failure:
-            self._catalog.note_failure(target, failure)
+            self._note_old_card(target, failure)
+
+    def _note_old_card(self, target: Target, failure: RemoteFailure) -> None:
+        self._catalog.note_failure(target, failure)
+        reason: str = hide(failure.message, self._secrets(target))
+        event = "a2a.remote_agent.target_card.refresh_error"
+        log.warning(event, target=target.base_url, reason=reason)
 
     def _entry(self, target: Target) -> JsonObject:
         record, config = self._catalog.record(target), self._config_of(target)
