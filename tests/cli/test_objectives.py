@@ -96,6 +96,7 @@ def until(ask: Callable[[], Json], is_so: Callable[[Json], bool]) -> Json:
 # ------------------------------------------------------------------ list and show
 
 
+@pytest.mark.requirement("opt.command.list")
 def test_objectives_are_listed_the_newest_first_with_how_far_they_are(run, planning) -> None:
     older = planning.make("Garden party", Venue=["List venues", "Book one"])
     newer = planning.make("Nothing yet")
@@ -160,6 +161,7 @@ def test_what_is_no_id_is_told_as_such(run, wanted: str) -> None:
 # ------------------------------------------------------------------ run, watch, pause, cancel
 
 
+@pytest.mark.requirement("opt.command.watch", "opt.command.act")
 def test_an_objective_is_run_and_watched_to_its_end(run, planning) -> None:
     objective_id = planning.make("Post", Work=["Research", "Write", "Review"])
     done = run("run", objective_id, "--follow")
@@ -208,6 +210,7 @@ def test_a_step_that_fails_ends_the_watch_with_a_failure_and_its_reason(run, pla
     assert "no luck today" in shown
 
 
+@pytest.mark.requirement("opt.command.list")
 def test_a_step_that_asks_is_shown_with_its_question(run, planning) -> None:
     objective_id = planning.make("Trip", Flight=["ask about seats", "Book"])
     run("run", objective_id)
@@ -260,6 +263,7 @@ def test_a_step_that_is_tried_again_tells_when_and_why(run, planning) -> None:
     run("cancel", objective_id)
 
 
+@pytest.mark.requirement("opt.command.act")
 def test_a_paused_objective_begins_nothing_until_it_is_resumed(run, planning, tmp_path) -> None:
     objective_id = planning.make("Held", Work=[f"until {tmp_path / 'now'}", "Last"])
     run("run", objective_id)
@@ -277,6 +281,7 @@ def test_a_paused_objective_begins_nothing_until_it_is_resumed(run, planning, tm
     assert run("watch", objective_id).code == 0
 
 
+@pytest.mark.requirement("opt.command.act")
 def test_an_objective_is_given_up_and_what_runs_is_stopped(run, planning, tmp_path: Path) -> None:
     objective_id = planning.make("Dropped", Work=[f"until {tmp_path / 'never'}", "Last"])
     run("run", objective_id)
@@ -332,6 +337,7 @@ def test_who_stops_watching_stops_nothing(run, planning, tmp_path: Path) -> None
 # ------------------------------------------------------------------ export and import
 
 
+@pytest.mark.requirement("opt.move.stores")
 def test_an_objective_moves_as_json_lines(run, planning, tmp_path: Path) -> None:
     objective_id = planning.make("Moves", Work=["One", "Two"])
     run("run", objective_id, "--follow")

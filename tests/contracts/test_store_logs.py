@@ -117,6 +117,7 @@ async def test_writes_that_are_not_awaited_take_effect_in_the_order_of_the_calls
     assert await heads(store) == [("obj-1", 1, False)]
 
 
+@pytest.mark.requirement("opt.storage.archived")
 async def test_closed_logs_are_read_by_name_only_until_they_are_opened(shelf: Shelf) -> None:
     for log_id in ("obj-1", "obj-2"):
         await put(shelf.store, log_id)

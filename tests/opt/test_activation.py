@@ -13,6 +13,7 @@ ALIAS = "https://a2a-protocol.org/extensions/objective-plan-task/v1"
 GET = ("objectives/get", {"id": "obj-1"})
 
 
+@pytest.mark.requirement("opt.activation.names", "opt.activation.header", "opt.activation.echo")
 @pytest.mark.parametrize("name", ["A2A-Extensions", "a2a-extensions", "X-A2A-Extensions"])
 @pytest.mark.parametrize(
     ("said", "echoed"),
@@ -36,6 +37,7 @@ async def test_header_activates_and_the_answer_says_so_in_the_same_header(
     assert echoes == {name.lower(): echoed}
 
 
+@pytest.mark.requirement("opt.activation.header")
 async def test_header_in_several_lines_counts_with_all_of_them(house: House) -> None:
     async def twice(scope: AsgiMessage, receive: Receive, send: Send) -> None:
         scope["headers"] += [(b"a2a-extensions", URI.encode()), (b"a2a-extensions", b"urn:other")]
@@ -46,6 +48,7 @@ async def test_header_in_several_lines_counts_with_all_of_them(house: House) -> 
     assert "result" in answer.json
 
 
+@pytest.mark.requirement("opt.activation.off-methods")
 @pytest.mark.parametrize("said", [None, "", ",", "urn:other", URI + "x", URI[:-1], URI.upper()])
 async def test_without_activation_the_methods_do_not_exist(house: House, said: str | None) -> None:
     door = house.door if said is None else house.door.with_headers(a2a_extensions=said)
@@ -59,6 +62,7 @@ async def test_without_activation_the_methods_do_not_exist(house: House, said: s
     assert house.planning.asked == []
 
 
+@pytest.mark.requirement("opt.activation.setting")
 async def test_where_activation_is_not_required_the_methods_work_without(build: Build) -> None:
     house = await build(requires_activation=False)
     assert (await post(house.door, *GET)).json["result"] == house.planning.result
@@ -75,6 +79,7 @@ async def test_where_nothing_is_planned_the_header_is_not_answered(build: Build)
     assert (await ask(house.activated, "GET /objectives/obj-1")).status == 404
 
 
+@pytest.mark.requirement("opt.activation.echo")
 async def test_errors_and_streams_and_plain_calls_say_what_is_activated(house: House) -> None:
     house.planning.error = PlanItemNotFound("there is no objective obj-1")
     door = house.activated

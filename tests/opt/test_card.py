@@ -1,5 +1,6 @@
 """What the card says of planning."""
 
+import pytest
 from a2a import types as official_v1
 from a2a.compat.v0_3 import types as official_v03
 from google.protobuf import json_format
@@ -16,6 +17,7 @@ ENTRY = {
 }
 
 
+@pytest.mark.requirement("opt.card.entry")
 async def test_both_cards_tell_of_the_extension_and_the_truth_about_the_store(house: House) -> None:
     clean = (await house.door.get(CARD, a2a_version="1.0")).json
     hybrid = (await house.door.get(CARD)).json

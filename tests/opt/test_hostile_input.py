@@ -73,6 +73,7 @@ def _is_clear(answer: Answer) -> bool:
     return answer.status < 500 and b"-32603" not in answer.body
 
 
+@pytest.mark.requirement("opt.bad.hostile")
 @given(method=st.sampled_from(sorted(METHODS)), params=_json, call_id=_json)
 def test_arbitrary_params_never_break_the_door(
     steady: Any, method: str, params: Json, call_id: Json
@@ -103,6 +104,7 @@ def test_arbitrary_json_comes_through_the_door_and_back_as_it_was(steady: Any, v
         assert answer.json["error"]["code"] == -32700
 
 
+@pytest.mark.requirement("opt.bad.hostile")
 @given(
     method=st.sampled_from(["GET", "POST", "PATCH", "DELETE", "PUT"]),
     path=st.from_regex(r"\A/(objectives|plans)([/:?&=%#a-zA-Z0-9.\u00e9-]{0,40})\Z"),
@@ -118,6 +120,7 @@ def test_arbitrary_addresses_never_break_the_door(
     assert answer.status < 500
 
 
+@pytest.mark.requirement("opt.bad.hostile")
 @given(
     metadata=st.dictionaries(_metadata_keys, _json, max_size=3),
     members=st.dictionaries(st.sampled_from(["messageId", "contextId", "parts"]), _json),

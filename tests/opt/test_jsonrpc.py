@@ -41,6 +41,7 @@ async def test_every_method_reaches_planning_with_its_params_and_its_caller(
     assert (asked.scope.principal, asked.scope.account) == ("local", "default")
 
 
+@pytest.mark.requirement("opt.error.id-echo")
 @pytest.mark.parametrize("call_id", [7, "seven", "", -1, None])
 async def test_ids_of_requests_are_echoed(house: House, call_id: Json) -> None:
     body = encode_call("objectives/list", {}, call_id=call_id)
@@ -48,6 +49,7 @@ async def test_ids_of_requests_are_echoed(house: House, call_id: Json) -> None:
     assert answer.json == {"jsonrpc": "2.0", "id": call_id, "result": house.planning.result}
 
 
+@pytest.mark.requirement("opt.error.legacy")
 @pytest.mark.parametrize(("error", "code", "legacy"), REFUSALS)
 async def test_refusals_have_the_shape_of_the_generation_that_the_header_names(
     house: House, error: GatewayError, code: int, legacy: int | None
@@ -87,6 +89,7 @@ async def test_absent_params_are_an_empty_object(house: House) -> None:
     assert house.planning.asked[0].params == {}
 
 
+@pytest.mark.requirement("opt.error.internal")
 async def test_whatever_breaks_in_planning_is_told_as_a_fault_of_ours(house: House) -> None:
     house.planning.error = RuntimeError("a secret")
     answer = await house.rpc("objectives/get", {"id": "obj-1"})

@@ -54,6 +54,7 @@ async def _send(client: Client, text: str) -> Task:
     return event.task
 
 
+@pytest.mark.requirement("opt.plain.clients", "opt.activation.off-messages")
 @pytest.mark.parametrize("binding", BINDINGS)
 async def test_its_own_tasks_are_plain_whatever_metadata_it_sends(
     house: House, binding: str
@@ -67,6 +68,7 @@ async def test_its_own_tasks_are_plain_whatever_metadata_it_sends(
     assert house.planning.taken == []
 
 
+@pytest.mark.requirement("opt.plain.clients")
 @pytest.mark.parametrize("binding", BINDINGS)
 async def test_tasks_of_objectives_are_tasks_with_metadata_to_it(
     house: House, binding: str

@@ -88,6 +88,7 @@ REFUSALS: list[tuple[GatewayError, int, str]] = [
 ]
 
 
+@pytest.mark.requirement("opt.rest.routes")
 @pytest.mark.parametrize(("line", "body", "method", "params"), ROUTES)
 async def test_every_address_stands_for_a_method(
     house: House, line: str, body: Json, method: str, params: Json
@@ -100,6 +101,7 @@ async def test_every_address_stands_for_a_method(
     assert (asked.method, asked.params) == (method, params)
 
 
+@pytest.mark.requirement("opt.rest.errors")
 @pytest.mark.parametrize(("error", "status", "name"), REFUSALS)
 async def test_refusals_are_statuses(
     house: House, error: GatewayError, status: int, name: str

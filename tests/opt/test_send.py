@@ -48,6 +48,7 @@ async def _rest(house: House, params: Json, verb: str = "send") -> Answer:
     return await ask(house.activated, f"POST /message:{verb}", msgspec.json.encode(params))
 
 
+@pytest.mark.requirement("opt.message.bare")
 async def test_the_very_request_of_the_contract_works(house: House) -> None:
     house.planning.take = into_objective("obj-123")
     headers = {"A2A-Extensions": URI}
@@ -68,6 +69,7 @@ async def test_without_activation_that_request_needs_a_message_id(house: House) 
     assert house.agent.turns == []
 
 
+@pytest.mark.requirement("opt.message.bare")
 @pytest.mark.parametrize("members", [{}, {"messageId": ""}, {"messageId": "  "}])
 async def test_missing_message_id_is_made_on_every_wire(house: House, members: Json) -> None:
     house.planning.take = into_objective("obj-123")
@@ -119,6 +121,7 @@ async def test_message_that_planning_leaves_alone_is_a_plain_one(house: House) -
     assert "message" in answer
 
 
+@pytest.mark.requirement("opt.activation.off-messages")
 async def test_without_activation_the_metadata_is_only_metadata(house: House) -> None:
     house.planning.take = into_objective("obj-123")
     task = await V1Client(house.door).start(metadata=WISH)

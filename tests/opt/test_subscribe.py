@@ -26,6 +26,7 @@ def _result(place: str, body: object) -> object:
     return body if place == "rest" else {"jsonrpc": "2.0", "id": 1, "result": body}
 
 
+@pytest.mark.requirement("opt.follow.changes")
 @pytest.mark.parametrize("place", PLACES)
 async def test_changes_are_events_with_their_numbers(house: House, place: str) -> None:
     for number in (3, 4, 7):
@@ -45,6 +46,7 @@ async def test_changes_are_events_with_their_numbers(house: House, place: str) -
     assert (house.planning.cursors, house.planning.open_followers) == ([None], 0)
 
 
+@pytest.mark.requirement("opt.follow.cursor")
 @pytest.mark.parametrize("place", PLACES)
 async def test_reader_who_comes_back_goes_on_after_the_last_event(house: House, place: str) -> None:
     house.planning.changes.put_nowait(None)

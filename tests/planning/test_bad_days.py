@@ -58,6 +58,7 @@ def message(text: str, **more: Json) -> Json:
 # -------------------------------------------------------------------- things that are not there
 
 
+@pytest.mark.requirement("opt.bad.unknown", "opt.error.not-found")
 @pytest.mark.parametrize(
     "method",
     [
@@ -73,6 +74,7 @@ async def test_ids_of_nothing_are_not_found(workshop: Workshop, method: str, wan
     assert method.partition("s/")[0] in error["message"]
 
 
+@pytest.mark.requirement("opt.bad.unknown")
 async def test_plans_and_tasks_for_nothing_are_not_found(workshop: Workshop) -> None:
     lost = await workshop.fail("plans/create", objectiveId="obj-nobody", name="x")
     more = await workshop.fail("plans/addTasks", id="plan-nobody", tasks=[{"name": "x"}])
@@ -87,6 +89,7 @@ async def test_plans_and_tasks_for_nothing_are_not_found(workshop: Workshop) -> 
     assert answer["code"] == NOT_FOUND
 
 
+@pytest.mark.requirement("opt.error.limit")
 async def test_limits_hold_for_plans_tasks_and_messages(workshop: Workshop) -> None:
     objective_id = await workshop.objective()
     plans = [await workshop.plan(objective_id, []) for _ in range(10)]
@@ -112,6 +115,7 @@ async def test_limits_hold_for_plans_tasks_and_messages(workshop: Workshop) -> N
     assert workshop.workers["main"].turns == []
 
 
+@pytest.mark.requirement("opt.bad.circles", "opt.bad.elsewhere", "opt.error.dependency")
 async def test_circles_and_dependencies_of_others_are_refused_and_nothing_changes(
     workshop: Workshop,
 ) -> None:
@@ -147,6 +151,9 @@ async def test_circles_and_dependencies_of_others_are_refused_and_nothing_change
     assert await workshop.get(mine) == before
 
 
+@pytest.mark.requirement(
+    "opt.plain.clients", "opt.activation.off-methods", "opt.activation.off-messages"
+)
 async def test_clients_without_the_extension_see_plain_tasks_and_no_methods(
     workshop: Workshop,
 ) -> None:
@@ -166,6 +173,7 @@ async def test_clients_without_the_extension_see_plain_tasks_and_no_methods(
 # -------------------------------------------------------------------- two at once
 
 
+@pytest.mark.requirement("opt.bad.two-at-once", "opt.error.status")
 @pytest.mark.parametrize("first", ["completed", "canceled"])
 async def test_of_two_ends_at_once_one_wins_and_the_other_is_told(
     workshop: Workshop, first: str
@@ -188,6 +196,7 @@ async def test_of_two_ends_at_once_one_wins_and_the_other_is_told(
     assert (await workshop.get(objective_id))["status"] == won
 
 
+@pytest.mark.requirement("opt.bad.two-at-once")
 @pytest.mark.parametrize("kind", ["objectives", "plans"])
 async def test_of_updates_of_what_was_read_at_once_one_wins_and_the_others_are_told(
     workshop: Workshop, kind: str
@@ -256,6 +265,7 @@ async def test_many_changes_at_once_are_all_kept_or_refused(workshop: Workshop) 
     assert len({task["name"] for task in shown}) == 50
 
 
+@pytest.mark.requirement("opt.message.plan")
 async def test_messages_at_once_for_one_new_objective_and_plan_meet_in_it(
     workshop: Workshop,
 ) -> None:
@@ -275,6 +285,7 @@ async def test_messages_at_once_for_one_new_objective_and_plan_meet_in_it(
     assert await workshop.get("obj-9") == ended
 
 
+@pytest.mark.requirement("opt.message.linked")
 async def test_a_message_into_a_plan_that_is_run_is_answered_once(workshop: Workshop) -> None:
     gate = gated(workshop)
     objective_id = await workshop.objective()
@@ -310,6 +321,7 @@ async def test_an_agent_that_does_not_exist_fails_its_step_and_holds_up_nobody(
     assert "nobody" in lost["status"]["message"]["parts"][0]["text"]
 
 
+@pytest.mark.requirement("opt.bad.fails-always")
 async def test_an_agent_that_fails_each_time_is_asked_so_often_and_no_more(
     workshop: Workshop,
 ) -> None:
@@ -399,6 +411,7 @@ async def test_an_objective_that_is_over_is_not_run(workshop: Workshop, status: 
     assert workshop.workers["main"].turns == []
 
 
+@pytest.mark.requirement("opt.bad.walls", "opt.message.own-id")
 async def test_what_others_own_is_not_found(workshop: Workshop) -> None:
     await workshop.reopen(peers("alice", "bob"))
 
@@ -430,6 +443,7 @@ async def test_what_others_own_is_not_found(workshop: Workshop) -> None:
 # -------------------------------------------------------------------- deleting
 
 
+@pytest.mark.requirement("opt.method.delete-running", "opt.method.delete", "opt.run.cancel")
 async def test_what_runs_is_not_deleted_unless_it_is_cancelled_too(workshop: Workshop) -> None:
     gated(workshop)
     objective_id = await workshop.objective()
@@ -525,6 +539,7 @@ async def test_a_planner_is_stopped_with_its_objective(workshop: Workshop, how: 
     assert len(workshop.workers["main"].turns) == 1
 
 
+@pytest.mark.requirement("opt.planner.bad-answer")
 async def test_a_planner_that_fails_each_time_leaves_the_objective_blocked_with_its_reason(
     workshop: Workshop,
 ) -> None:

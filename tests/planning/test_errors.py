@@ -36,6 +36,7 @@ def with_plan(desk: Desk, *names: str, **members: object) -> str:
     return made["plan"]["id"]
 
 
+@pytest.mark.requirement("opt.error.legacy")
 @pytest.mark.parametrize(
     ("kind", "code", "legacy", "status"),
     [
@@ -57,6 +58,7 @@ def test_each_error_has_the_code_of_the_contract_and_of_its_older_draft(
     assert rest_error(error)[0] == status
 
 
+@pytest.mark.requirement("opt.error.not-found")
 @pytest.mark.parametrize(
     ("method", "params"),
     [
@@ -71,6 +73,7 @@ def test_an_unknown_plan_is_named(desk: Desk, method: str, params: dict) -> None
     assert told(error)["data"] == {"legacyCode": -32000, "kind": "plan", "id": "plan-zzz"}
 
 
+@pytest.mark.requirement("opt.method.task-update-whole")
 def test_a_task_of_another_plan_is_not_found_in_this_one(desk: Desk) -> None:
     first, second = with_plan(desk, "A"), with_plan(desk, "B")
     other = desk.task("B")["id"]
@@ -91,6 +94,12 @@ OBJECTIVE_WAYS = {
 }
 
 
+@pytest.mark.requirement(
+    "opt.object.objective-changes",
+    "opt.object.same-status",
+    "opt.error.status",
+    "opt.method.update",
+)
 @pytest.mark.parametrize("new", OBJECTIVES)
 @pytest.mark.parametrize("old", OBJECTIVES)
 def test_an_objective_changes_along_its_table_only(desk: Desk, old: str, new: str) -> None:
@@ -117,6 +126,12 @@ PLAN_WAYS = {
 }
 
 
+@pytest.mark.requirement(
+    "opt.object.plan-changes",
+    "opt.object.same-status",
+    "opt.error.status",
+    "opt.method.plan-update",
+)
 @pytest.mark.parametrize("new", PLANS)
 @pytest.mark.parametrize("old", PLANS)
 def test_a_plan_changes_along_its_table_only(desk: Desk, old: str, new: str) -> None:
@@ -131,6 +146,7 @@ def test_a_plan_changes_along_its_table_only(desk: Desk, old: str, new: str) -> 
     assert f"is {old} and cannot become {new}" in error.message
 
 
+@pytest.mark.requirement("opt.rollup.plan-waits")
 @pytest.mark.parametrize("status", ["working", "pending"])
 def test_a_plan_that_waits_for_another_cannot_begin(desk: Desk, status: str) -> None:
     first = with_plan(desk)
@@ -199,6 +215,7 @@ def test_a_plan_that_is_done_takes_no_tasks(desk: Desk, status: str) -> None:
     refused(desk, StatusChangeNotAllowed, "plans/addTasks", id=plan_id, tasks=[{"name": "B"}])
 
 
+@pytest.mark.requirement("opt.error.limit")
 def test_the_eleventh_plan_is_refused(desk: Desk) -> None:
     for _ in range(10):
         with_plan(desk)
@@ -206,6 +223,7 @@ def test_the_eleventh_plan_is_refused(desk: Desk) -> None:
     assert error.details == {"limit": "maxPlansPerObjective", "most": 10}
 
 
+@pytest.mark.requirement("opt.error.limit")
 def test_the_fifty_first_task_is_refused(desk: Desk) -> None:
     entries = [{"name": f"T{number}"} for number in range(51)]
     refused(desk, PlanLimitExceeded, "plans/create", objectiveId="obj-n1", name="Q", tasks=entries)
@@ -223,6 +241,7 @@ def test_limits_can_be_set() -> None:
     refused(desk, PlanLimitExceeded, "plans/create", objectiveId="obj-n1", name="Q")
 
 
+@pytest.mark.requirement("opt.error.dependency")
 @pytest.mark.parametrize("needed", ["plan-zzz", "obj-n1", "task-0"])
 def test_an_unknown_plan_cannot_be_depended_on(desk: Desk, needed: str) -> None:
     error = refused(
@@ -236,6 +255,7 @@ def test_an_unknown_plan_cannot_be_depended_on(desk: Desk, needed: str) -> None:
     assert error.details == {"kind": "plan", "dependency": needed}
 
 
+@pytest.mark.requirement("opt.error.dependency", "opt.method.entries-range")
 @pytest.mark.parametrize(
     "needed", ["task-2", "task-99999999999999999999", "task-of-another-objective", "plan-n2", " "]
 )
@@ -246,6 +266,7 @@ def test_an_unknown_task_cannot_be_depended_on(desk: Desk, needed: str) -> None:
     assert needed in error.message
 
 
+@pytest.mark.requirement("opt.error.dependency", "opt.bad.circles")
 @pytest.mark.parametrize(
     "dependencies",
     [
@@ -285,6 +306,7 @@ def test_an_edit_may_turn_dependencies_round(desk: Desk) -> None:
     assert desk.task("A")["dependencies"] == [b]
 
 
+@pytest.mark.requirement("opt.bad.circles")
 def test_a_circle_through_plans_and_tasks_together_is_refused(desk: Desk) -> None:
     first = with_plan(desk, "A")
     with_plan(desk, "B", dependencies=[first])

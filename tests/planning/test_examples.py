@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
 from tests.conformance.asgi_door import Asked
 from tests.conformance.wire_clients import FrameReader
 
@@ -97,6 +98,13 @@ async def a2a_states(workshop: Workshop, objective: Json) -> dict[str, str]:
     return found
 
 
+@pytest.mark.requirement(
+    "opt.message.bare",
+    "opt.message.own-id",
+    "opt.key.both",
+    "opt.storage.session",
+    "opt.follow.cursor",
+)
 async def test_garden_party_begins_with_a_message_as_short_as_can_be(workshop: Workshop) -> None:
     answer = await workshop.door.post("/a2a/jsonrpc", GARDEN_PARTY)
     assert answer.headers["a2a-extensions"] == URI
@@ -147,6 +155,7 @@ async def test_garden_party_begins_with_a_message_as_short_as_can_be(workshop: W
     assert [one["change"] for one in again.told] == [one["change"] for one in watcher.told[4:]]
 
 
+@pytest.mark.requirement("opt.storage.inputs", "opt.run.agent")
 async def test_blog_post_hands_each_step_what_the_steps_before_found(workshop: Workshop) -> None:
     texts = {
         "research": "bees dance",
@@ -191,6 +200,7 @@ async def test_blog_post_hands_each_step_what_the_steps_before_found(workshop: W
     assert shown["artifacts"][0]["parts"][0]["text"] == texts["write"]
 
 
+@pytest.mark.requirement("opt.run.retry", "opt.rollup.retry")
 async def test_migration_tries_a_step_again_and_needs_no_rollback(workshop: Workshop) -> None:
     tries = 0
 
@@ -247,6 +257,9 @@ async def test_migration_tries_a_step_again_and_needs_no_rollback(workshop: Work
         assert shown["status"]["state"] == f"TASK_STATE_{state}"
 
 
+@pytest.mark.requirement(
+    "opt.run.question", "opt.message.answer", "opt.rollup.plan-waits", "opt.rollup.plan-free"
+)
 async def test_conference_trip_waits_for_a_person_before_the_hotel_is_booked(
     workshop: Workshop,
 ) -> None:

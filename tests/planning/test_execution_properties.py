@@ -247,6 +247,9 @@ async def play(case: Case, folder: Path) -> None:
             assert rebuilt.state.seq == len(stored.lines)
 
 
+@pytest.mark.requirement(
+    "opt.run.begins", "opt.run.limit", "opt.rollup.ready", "opt.storage.replay"
+)
 @given(case=cases())
 def test_random_plans_are_run_in_order_within_limits_once_and_to_an_end(
     case: Case, tmp_path_factory: pytest.TempPathFactory

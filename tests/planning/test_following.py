@@ -109,6 +109,7 @@ async def chain(workshop: Workshop, count: int) -> str:
     return objective_id
 
 
+@pytest.mark.requirement("opt.follow.changes")
 @pytest.mark.parametrize("place", PLACES)
 async def test_a_follower_sees_the_objective_and_then_every_change_in_order(
     workshop: Workshop, place: str
@@ -129,6 +130,7 @@ async def test_a_follower_sees_the_objective_and_then_every_change_in_order(
     assert (last["status"], last["progress"]["percent"]) == ("completed", 100)
 
 
+@pytest.mark.requirement("opt.follow.cursor")
 @pytest.mark.parametrize("place", PLACES)
 async def test_a_follower_who_comes_back_misses_nothing_and_sees_nothing_twice(
     workshop: Workshop, place: str
@@ -149,6 +151,7 @@ async def test_a_follower_who_comes_back_misses_nothing_and_sees_nothing_twice(
     assert seen == lines
 
 
+@pytest.mark.requirement("opt.follow.cursor")
 @pytest.mark.parametrize("kind", ["sqlite", "json-file"])
 async def test_a_restart_is_no_gap(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch, kind: str

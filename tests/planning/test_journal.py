@@ -88,6 +88,7 @@ def fact_of(text: bytes) -> journal.AnyFact:
     return decode_line(text).fact
 
 
+@pytest.mark.requirement("opt.storage.line", "opt.storage.operations")
 def test_every_line_has_the_members_of_the_contract(full: Desk) -> None:
     lines = [json.loads(text) for text in full.journal]
     assert {tuple(one) for one in lines} == {("v", "seq", "ts", "op", "data")}
@@ -99,11 +100,13 @@ def test_lines_come_back_as_they_were_written(full: Desk) -> None:
     assert [encode_line(decode_line(text)) for text in full.journal] == full.journal
 
 
+@pytest.mark.requirement("opt.storage.replay")
 def test_a_journal_gives_the_objective(full: Desk) -> None:
     replayed = replay(full.journal)
     assert (replayed.state, replayed.warnings) == (full.state, ())
 
 
+@pytest.mark.requirement("opt.storage.cut-off")
 @pytest.mark.parametrize("cut", [1, 10, 60])
 def test_a_half_written_last_line_is_left_out_and_reported(full: Desk, cut: int) -> None:
     whole = b"".join(full.journal)
@@ -116,6 +119,7 @@ def test_a_half_written_last_line_is_left_out_and_reported(full: Desk, cut: int)
     assert (warning.line, warning.is_last) == (len(full.journal), True)
 
 
+@pytest.mark.requirement("opt.storage.broken-line")
 def test_a_broken_line_in_the_middle_is_left_out_and_reported(full: Desk) -> None:
     lines = [*full.journal]
     lines[2] = b'{"v":1,"seq":3,\xff\n'
@@ -128,6 +132,7 @@ def test_a_broken_line_in_the_middle_is_left_out_and_reported(full: Desk) -> Non
     assert "cannot be read" in broken.message
 
 
+@pytest.mark.requirement("opt.storage.gaps")
 def test_a_gap_in_the_numbers_is_reported_and_does_no_harm(full: Desk) -> None:
     lines = [text.replace(b'"seq":', b'"seq":1') for text in full.journal]
     replayed = replay(lines)

@@ -10,6 +10,7 @@ from openclaw_a2a.model.errors import StatusChangeNotAllowed
 from .desk import Desk
 
 
+@pytest.mark.requirement("opt.object.objective", "opt.method.create")
 def test_an_objective_is_created_submitted_and_without_plans() -> None:
     desk = Desk()
     created = desk.call("objectives/create", name="Party", metadata={"guests": 20})
@@ -44,6 +45,9 @@ def test_a_description_is_shown_when_there_is_one() -> None:
     assert created["objective"]["description"] == "In the garden"
 
 
+@pytest.mark.requirement(
+    "opt.object.plan", "opt.object.task", "opt.method.plan-create", "opt.method.entries"
+)
 def test_a_plan_is_created_as_in_the_contract_s_example(desk: Desk) -> None:
     plan = desk.call(
         "plans/create",
@@ -95,11 +99,13 @@ def test_a_plan_is_created_as_in_the_contract_s_example(desk: Desk) -> None:
     ]
 
 
+@pytest.mark.requirement("opt.method.plan-begins")
 def test_a_submitted_objective_with_a_plan_is_planning(desk: Desk) -> None:
     desk.call("plans/create", objectiveId="obj-n1", name="Venue")
     assert desk.statuses == {"Party": "planning", "Venue": "pending"}
 
 
+@pytest.mark.requirement("opt.method.plan-waits")
 def test_a_plan_whose_dependencies_are_not_done_is_blocked(desk: Desk) -> None:
     first = desk.call("plans/create", objectiveId="obj-n1", name="Flight")["plan"]
     hotel = desk.call(
@@ -108,6 +114,7 @@ def test_a_plan_whose_dependencies_are_not_done_is_blocked(desk: Desk) -> None:
     assert (hotel["status"], hotel["dependencies"]) == ("blocked", [first["id"]])
 
 
+@pytest.mark.requirement("opt.method.plan-waits")
 def test_a_plan_whose_dependencies_are_done_is_pending(desk: Desk) -> None:
     first = desk.call("plans/create", objectiveId="obj-n1", name="Flight")["plan"]
     desk.call("plans/update", id=first["id"], status="skipped")
@@ -117,6 +124,7 @@ def test_a_plan_whose_dependencies_are_done_is_pending(desk: Desk) -> None:
     assert hotel["status"] == "pending"
 
 
+@pytest.mark.requirement("opt.method.get")
 @pytest.mark.parametrize(
     ("flags", "has_plans", "has_tasks"),
     [
@@ -135,12 +143,14 @@ def test_an_objective_is_shown_as_deep_as_is_asked(
     assert ("tasks" in shown.get("plans", [{}])[0]) == has_tasks
 
 
+@pytest.mark.requirement("opt.method.plan-get")
 def test_a_plan_is_shown_without_its_tasks_when_that_is_asked(desk: Desk) -> None:
     desk.call("plans/create", objectiveId="obj-n1", name="Venue", tasks=[{"name": "List"}])
     assert len(desk.call("plans/get", id="plan-n2")["plan"]["tasks"]) == 1
     assert "tasks" not in desk.call("plans/get", id="plan-n2", includeTasks=False)["plan"]
 
 
+@pytest.mark.requirement("opt.method.update")
 def test_an_objective_is_updated_member_by_member(desk: Desk) -> None:
     before = desk.objective
     desk.tick()
@@ -157,6 +167,7 @@ def test_metadata_of_an_update_takes_the_place_of_the_old(desk: Desk) -> None:
     assert after["metadata"] == {"b": 2}
 
 
+@pytest.mark.requirement("opt.method.younger")
 def test_an_update_makes_younger_even_when_the_clock_stands_and_nothing_changes(desk: Desk) -> None:
     seen = [desk.objective["updatedAt"]]
     for _ in range(3):
@@ -164,12 +175,14 @@ def test_an_update_makes_younger_even_when_the_clock_stands_and_nothing_changes(
     assert seen == [f"2026-01-05T10:00:00.00{ms}Z" for ms in range(4)]
 
 
+@pytest.mark.requirement("opt.method.younger")
 def test_an_update_makes_younger_even_when_the_clock_goes_back(desk: Desk) -> None:
     desk.tick(-3_600_000)
     after = desk.call("objectives/update", id="obj-n1")["objective"]
     assert after["updatedAt"] == "2026-01-05T10:00:00.001Z"
 
 
+@pytest.mark.requirement("opt.method.replan", "opt.method.replan-way")
 def test_replan_blocks_what_works_and_leaves_what_waits_its_turn(desk: Desk) -> None:
     desk.call("plans/create", objectiveId="obj-n1", name="Venue", tasks=[{"name": "List"}])
     desk.call("plans/create", objectiveId="obj-n1", name="Food", tasks=[{"name": "Cook"}])
@@ -187,6 +200,7 @@ def test_replan_blocks_what_works_and_leaves_what_waits_its_turn(desk: Desk) -> 
     assert statuses == ["blocked", "planning"]
 
 
+@pytest.mark.requirement("opt.method.replan")
 @pytest.mark.parametrize("status", ["submitted", "planning", "blocked", "failed"])
 def test_replan_leads_to_planning_from_every_status_that_is_not_the_end(
     desk: Desk, status: str
@@ -202,6 +216,7 @@ def test_replan_leads_to_planning_from_every_status_that_is_not_the_end(
     assert desk.call("objectives/replan", id="obj-n1")["objective"]["status"] == "planning"
 
 
+@pytest.mark.requirement("opt.method.replan-over")
 @pytest.mark.parametrize("status", ["completed", "canceled"])
 def test_replan_from_the_end_is_refused(desk: Desk, status: str) -> None:
     desk.call("objectives/update", id="obj-n1", status="working")
@@ -210,6 +225,7 @@ def test_replan_from_the_end_is_refused(desk: Desk, status: str) -> None:
         desk.call("objectives/replan", id="obj-n1")
 
 
+@pytest.mark.requirement("opt.method.plan-update")
 def test_a_plan_is_updated_member_by_member(desk: Desk) -> None:
     desk.call("plans/create", objectiveId="obj-n1", name="Venue", tasks=[{"name": "List"}])
     plan = desk.call(
@@ -219,6 +235,7 @@ def test_a_plan_is_updated_member_by_member(desk: Desk) -> None:
     assert (plan["metadata"], plan["status"]) == ({"agent": "b"}, "pending")
 
 
+@pytest.mark.requirement("opt.method.task-update")
 def test_listed_tasks_change_and_others_stay(desk: Desk) -> None:
     tasks = [{"name": "A"}, {"name": "B", "metadata": {"agent": "x"}}, {"name": "C"}]
     desk.call("plans/create", objectiveId="obj-n1", name="Venue", tasks=tasks)
@@ -239,6 +256,7 @@ def test_listed_tasks_change_and_others_stay(desk: Desk) -> None:
     assert desk.statuses["Venue"] == "working"
 
 
+@pytest.mark.requirement("opt.method.add-tasks", "opt.method.entries")
 def test_added_tasks_come_last_and_indexes_continue(desk: Desk) -> None:
     desk.call("plans/create", objectiveId="obj-n1", name="Venue", tasks=[{"name": "A"}])
     plan = desk.call(
@@ -270,6 +288,7 @@ def test_an_objective_that_rests_can_be_deleted(desk: Desk) -> None:
     assert desk.call("objectives/delete", id="obj-n1") == {"deleted": True}
 
 
+@pytest.mark.requirement("opt.method.delete-running")
 def test_tasks_that_run_are_in_the_way_of_deletion_unless_they_are_to_be_canceled(
     desk: Desk,
 ) -> None:
@@ -281,6 +300,7 @@ def test_tasks_that_run_are_in_the_way_of_deletion_unless_they_are_to_be_cancele
     assert desk.call("objectives/delete", id="obj-n1", cancel=True) == {"deleted": True}
 
 
+@pytest.mark.requirement("opt.storage.archive")
 def test_a_completed_objective_is_archived_whoever_completes_it(desk: Desk) -> None:
     desk.call("objectives/update", id="obj-n1", status="working")
     desk.call("objectives/update", id="obj-n1", status="completed")

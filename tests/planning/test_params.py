@@ -24,6 +24,7 @@ def problems(method: str, params: object) -> dict[str, str]:
     return {problem.path: problem.message for problem in caught.value.problems}
 
 
+@pytest.mark.requirement("opt.error.params")
 @pytest.mark.parametrize(
     ("method", "missing"),
     [
@@ -57,6 +58,7 @@ def test_an_unknown_method_is_named() -> None:
         read_params("objectives/explode", {})
 
 
+@pytest.mark.requirement("opt.error.params", "opt.method.fixed")
 @pytest.mark.parametrize(
     ("method", "params", "path"),
     [
@@ -153,6 +155,7 @@ def test_a_thousand_problems_are_not_all_listed() -> None:
     assert len(caught.value.problems) == 100
 
 
+@pytest.mark.requirement("opt.bad.hostile")
 @given(st.sampled_from(sorted(METHODS)), JSON | st.dictionaries(st.sampled_from(MEMBERS), JSON))
 def test_any_json_is_read_or_refused(method: str, value: object) -> None:
     try:

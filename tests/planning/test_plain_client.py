@@ -8,6 +8,7 @@ from a2a.types import GetTaskRequest, ListTasksRequest, TaskState
 from .workshop import Workshop
 
 
+@pytest.mark.requirement("opt.plain.clients")
 @pytest.mark.parametrize("binding", ["JSONRPC", "HTTP+JSON"])
 async def test_steps_are_plain_tasks_to_a_client_that_knows_no_plans(
     workshop: Workshop, binding: str

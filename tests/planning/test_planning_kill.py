@@ -138,6 +138,7 @@ def check_order(objective: Json, done: list[str]) -> None:
                 assert done.index(name) < done.index(task["name"])
 
 
+@pytest.mark.requirement("opt.bad.kill", "opt.run.restart")
 @pytest.mark.slow
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize(

@@ -235,6 +235,7 @@ async def play(mortal: Mortal, scenario: str, writes: int) -> bool:
     return is_dead
 
 
+@pytest.mark.requirement("opt.bad.kill", "opt.run.restart")
 @pytest.mark.slow
 @pytest.mark.parametrize("scenario", SCENARIOS)
 async def test_a_plan_is_finished_when_the_gateway_ends_between_any_two_writes(
@@ -252,6 +253,7 @@ async def test_a_plan_is_finished_when_the_gateway_ends_between_any_two_writes(
     assert writes > 10
 
 
+@pytest.mark.requirement("opt.bad.kill", "opt.run.cancel")
 @pytest.mark.slow
 async def test_cancelling_is_carried_through_when_the_gateway_ends_between_any_two_writes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -292,6 +294,7 @@ async def test_cancelling_is_carried_through_when_the_gateway_ends_between_any_t
 # -------------------------------------------------------------------- stopped and started
 
 
+@pytest.mark.requirement("opt.run.pause")
 @pytest.mark.parametrize("kind", ["objectives", "plans"])
 async def test_what_is_paused_stays_so_over_a_restart_until_it_is_resumed(
     workshop: Workshop, kind: str
@@ -319,6 +322,7 @@ async def test_what_is_paused_stays_so_over_a_restart_until_it_is_resumed(
     assert workshop.workers["main"].asked.count("second") == 1
 
 
+@pytest.mark.requirement("opt.storage.replay", "opt.run.restart")
 @pytest.mark.parametrize("kind", ["sqlite", "json-file"])
 async def test_a_question_outlives_restarts_on_disk(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -366,6 +370,7 @@ def odd(logs: list[Any]) -> list[str]:
     return [str(one["reason"]) for one in logs if one["event"] == "objective-journal-odd"]
 
 
+@pytest.mark.requirement("opt.storage.cut-off")
 @pytest.mark.parametrize(
     "tail", [b'{"v":1,"seq":99,"ts":"2026-', b'\t{"v":1,"seq":99}\n', b"\x00\xff\xfe", b"{}"]
 )
@@ -388,6 +393,7 @@ async def test_a_journal_that_was_cut_off_is_told_of_and_goes_on(
     assert await files.get(objective_id) == ended
 
 
+@pytest.mark.requirement("opt.storage.broken-line")
 @pytest.mark.parametrize(
     "rubbish", [b"{broken", b"", b"null", b'{"v":1,"seq":2}', b'{"v":7,"seq":2,"op":"x"}', b"\xff"]
 )
@@ -450,6 +456,7 @@ async def operator(workshop: Workshop, line: str, body: bytes = b"") -> Any:
     return await workshop.door.ask(Asked(method, f"/operator/objectives{path}", headers, (body,)))
 
 
+@pytest.mark.requirement("opt.move.stores")
 @pytest.mark.parametrize(("here", "there"), [("sqlite", "json-file"), ("json-file", "sqlite")])
 async def test_an_objective_moves_between_stores_with_everything_in_it(
     here: str, there: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -488,6 +495,7 @@ async def test_an_objective_moves_between_stores_with_everything_in_it(
         assert await old.get(whole) == ended
 
 
+@pytest.mark.requirement("opt.move.under-way")
 async def test_what_was_under_way_when_it_was_moved_begins_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,7 @@ younger, that nothing waits for itself, and that the journal gives the same stat
 
 import random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -129,6 +130,9 @@ def completed(state: ObjectiveState) -> set[str]:
     return {task.id for task in state.tasks.values() if task.status is PlanTaskStatus.COMPLETED}
 
 
+@pytest.mark.requirement(
+    "opt.rollup.way", "opt.object.objective-changes", "opt.object.plan-changes"
+)
 @given(st.integers(0, 2**32), METADATA)
 def test_whatever_happens_every_rule_holds(seed: int, metadata: dict) -> None:
     desk, chance = Desk(), random.Random(seed)

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.conformance.conftest import make_gateway
 from tests.tools.served import free_socket, serve_app
 
@@ -74,6 +75,7 @@ async def run_two_steps(workshop: Workshop) -> Json:
     return await workshop.ends(objective_id)
 
 
+@pytest.mark.requirement("opt.run.target", "opt.key.no-dependencies")
 async def test_a_peer_that_knows_plans_is_told_which_step_it_does(
     workshop: Workshop, tmp_path: Path
 ) -> None:
@@ -91,6 +93,7 @@ async def test_a_peer_that_knows_plans_is_told_which_step_it_does(
     assert peer.activated == [URI, URI]
 
 
+@pytest.mark.requirement("opt.run.target")
 async def test_a_peer_that_does_not_gets_plain_messages(workshop: Workshop, tmp_path: Path) -> None:
     async with peer_in(tmp_path / "peer", {"opt.enabled": False}) as peer:
         await workshop.reopen(calls(peer))
@@ -138,6 +141,7 @@ async def test_a_remote_question_waits_and_its_answer_finishes_the_step(
     assert [first_line(turn) for turn in peer.worker.turns] == ["pack", "the old one"]
 
 
+@pytest.mark.requirement("opt.run.cancel")
 async def test_cancelling_stops_the_step_at_the_peer(workshop: Workshop, tmp_path: Path) -> None:
     begun, ended = asyncio.Event(), asyncio.Event()
 

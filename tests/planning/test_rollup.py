@@ -46,6 +46,7 @@ def written(desk: Desk, op: str) -> list[str]:
 # ------------------------------------------------------------------ tasks and their plan
 
 
+@pytest.mark.requirement("opt.rollup.mirror", "opt.rollup.plan-works", "opt.rollup.objective-works")
 @pytest.mark.parametrize("state", ["submitted", "working"])
 def test_a_plan_works_when_a_task_of_it_does_and_so_does_its_objective(
     desk: Desk, state: str
@@ -57,6 +58,7 @@ def test_a_plan_works_when_a_task_of_it_does_and_so_does_its_objective(
     assert desk.task("A")["a2aTaskId"] == "a2a-A"
 
 
+@pytest.mark.requirement("opt.rollup.plan-blocked", "opt.rollup.plan-resumes")
 @pytest.mark.parametrize("state", ["input-required", "auth-required"])
 def test_a_plan_is_blocked_while_a_task_waits_and_none_works(desk: Desk, state: str) -> None:
     plan(desk, "P", "A", "B")
@@ -78,6 +80,7 @@ def test_a_plan_goes_on_even_when_nobody_saw_its_task_resume(desk: Desk) -> None
     assert (desk.statuses["P"], ready(desk)) == ("working", ["B"])
 
 
+@pytest.mark.requirement("opt.rollup.plan-completed", "opt.storage.archive")
 def test_a_plan_is_completed_with_its_last_task_and_so_is_the_objective(desk: Desk) -> None:
     plan(desk, "P", "A", "B")
     desk.finish("A")
@@ -92,6 +95,7 @@ def test_a_plan_is_completed_with_its_last_task_and_so_is_the_objective(desk: De
     ]
 
 
+@pytest.mark.requirement("opt.rollup.way")
 def test_a_step_that_the_tables_forbid_leads_through_working(desk: Desk) -> None:
     plan_id = plan(desk, "P", "A")
     edit = {"id": desk.task("A")["id"], "status": "completed"}
@@ -100,6 +104,7 @@ def test_a_step_that_the_tables_forbid_leads_through_working(desk: Desk) -> None
     assert written(desk, "objective.update") == ["working", "completed"]
 
 
+@pytest.mark.requirement("opt.rollup.plan-failed", "opt.rollup.mirror")
 @pytest.mark.parametrize("end", ["failed", "rejected", "canceled"])
 def test_a_plan_fails_with_a_task_that_is_not_tried_again(desk: Desk, end: str) -> None:
     plan(desk, "P", "A", "B")
@@ -109,6 +114,7 @@ def test_a_plan_fails_with_a_task_that_is_not_tried_again(desk: Desk, end: str) 
     assert ready(desk) == []
 
 
+@pytest.mark.requirement("opt.rollup.retry")
 def test_a_task_that_will_be_tried_again_is_pending_and_its_plan_goes_on(desk: Desk) -> None:
     plan(desk, "P", "A", "B")
     desk.start("A", "first")
@@ -188,6 +194,7 @@ def test_a_plan_without_tasks_does_not_complete_by_itself(desk: Desk) -> None:
 # ------------------------------------------------------------------ plans and their objective
 
 
+@pytest.mark.requirement("opt.rollup.plan-free")
 def test_a_plan_that_waits_becomes_pending_when_the_others_are_done(desk: Desk) -> None:
     plan(desk, "Flight", "Fly")
     plan(desk, "Visa", "Ask")
@@ -198,6 +205,7 @@ def test_a_plan_that_waits_becomes_pending_when_the_others_are_done(desk: Desk) 
     assert (desk.statuses["Hotel"], ready(desk)) == ("pending", ["Book"])
 
 
+@pytest.mark.requirement("opt.rollup.plan-waits")
 def test_a_plan_that_waits_stays_blocked_though_its_task_was_begun(desk: Desk) -> None:
     plan(desk, "Flight", "Fly")
     plan(desk, "Hotel", "Book", needs="Flight")
@@ -220,6 +228,7 @@ def test_plans_in_a_row_are_set_free_one_after_the_other(desk: Desk) -> None:
     assert desk.statuses["Party"] == "completed"
 
 
+@pytest.mark.requirement("opt.rollup.objective-completed")
 def test_an_objective_is_completed_when_all_plans_that_are_not_skipped_are(desk: Desk) -> None:
     plan(desk, "P", "A")
     skipped = plan(desk, "Q", "B")
@@ -229,6 +238,7 @@ def test_an_objective_is_completed_when_all_plans_that_are_not_skipped_are(desk:
     assert desk.statuses["Party"] == "completed"
 
 
+@pytest.mark.requirement("opt.rollup.objective-blocked")
 def test_an_objective_is_blocked_when_every_open_plan_is(desk: Desk) -> None:
     plan(desk, "P", "A")
     plan(desk, "Q", "B", needs="P")
@@ -247,6 +257,7 @@ def test_an_objective_goes_on_when_a_plan_of_it_can(desk: Desk) -> None:
     assert desk.statuses["Party"] == "working"
 
 
+@pytest.mark.requirement("opt.rollup.objective-failed")
 def test_an_objective_fails_with_a_failed_plan_when_nothing_is_open(desk: Desk) -> None:
     plan(desk, "P", "A")
     plan(desk, "Q", "B")
@@ -287,6 +298,7 @@ def test_a_new_plan_brings_a_failed_objective_back_to_planning(desk: Desk) -> No
 # ------------------------------------------------------------------ cancel
 
 
+@pytest.mark.requirement("opt.rollup.cancel-plans")
 def test_canceling_an_objective_ends_everything_below_it(desk: Desk) -> None:
     plan(desk, "Done", "A")
     plan(desk, "Working", "B", "C")
@@ -452,6 +464,7 @@ def test_an_objective_that_failed_on_the_way_to_its_end_still_gets_there() -> No
 # ------------------------------------------------------------------ ready, and how far
 
 
+@pytest.mark.requirement("opt.rollup.ready")
 def test_a_task_is_ready_when_what_it_depends_on_is_completed(desk: Desk) -> None:
     plan(desk, "P", "A", ("B", ["A"]), ("C", ["A"]), ("D", ["B", "C"]))
     assert ready(desk) == ["A"]
@@ -463,6 +476,7 @@ def test_a_task_is_ready_when_what_it_depends_on_is_completed(desk: Desk) -> Non
     assert ready(desk) == ["D"]
 
 
+@pytest.mark.requirement("opt.run.question")
 def test_a_task_that_waits_for_an_answer_stops_only_what_depends_on_it(desk: Desk) -> None:
     plan(desk, "P", "A", ("B", ["A"]), "C")
     plan(desk, "Q", ("D", ["A"]), "E")
@@ -472,6 +486,7 @@ def test_a_task_that_waits_for_an_answer_stops_only_what_depends_on_it(desk: Des
     assert ready(desk) == ["C", "E"]
 
 
+@pytest.mark.requirement("opt.progress.counts")
 def test_progress_counts_tasks_of_plans_that_are_not_skipped(desk: Desk) -> None:
     assert as_json(progress(desk.state)) == {"done": 0, "total": 0, "percent": 0, "current": []}
     plan(desk, "P", "A", "B", "C")
@@ -483,6 +498,7 @@ def test_progress_counts_tasks_of_plans_that_are_not_skipped(desk: Desk) -> None
     assert (found.done, found.total, found.percent) == (1, 3, 33)
 
 
+@pytest.mark.requirement("opt.progress.current")
 def test_progress_says_what_runs_and_what_waits_longest(desk: Desk) -> None:
     plan(desk, "P", "A", "B", "C")
     for name in ("A", "B", "C"):

@@ -22,6 +22,7 @@ def steps(*names: str, **more: Json) -> list[Json]:
     ]
 
 
+@pytest.mark.requirement("opt.run.begins", "opt.storage.inputs", "opt.progress.counts")
 async def test_steps_run_one_after_the_other_and_get_the_results_before(
     workshop: Workshop,
 ) -> None:
@@ -36,6 +37,9 @@ async def test_steps_run_one_after_the_other_and_get_the_results_before(
     assert [task["status"] for task in ended["plans"][0]["tasks"]] == ["completed"] * 3
 
 
+@pytest.mark.requirement(
+    "opt.storage.step-session", "opt.key.task", "opt.key.dependencies", "opt.key.context"
+)
 async def test_each_step_has_a_session_and_carries_its_keys(workshop: Workshop) -> None:
     objective_id = await workshop.objective()
     plan = await workshop.plan(objective_id, steps("one", "two"))
@@ -55,6 +59,7 @@ async def test_each_step_has_a_session_and_carries_its_keys(workshop: Workshop) 
     }
 
 
+@pytest.mark.requirement("opt.rollup.parallel", "opt.run.limit")
 async def test_steps_that_do_not_depend_on_each_other_run_at_once_up_to_the_limit(
     workshop: Workshop,
 ) -> None:
@@ -79,6 +84,7 @@ async def test_steps_that_do_not_depend_on_each_other_run_at_once_up_to_the_limi
     assert most == 2
 
 
+@pytest.mark.requirement("opt.run.agent")
 async def test_a_step_is_done_by_the_agent_it_names(workshop: Workshop) -> None:
     objective_id = await workshop.objective(metadata={"agent": "helper"})
     await workshop.plan(
@@ -90,6 +96,7 @@ async def test_a_step_is_done_by_the_agent_it_names(workshop: Workshop) -> None:
     assert workshop.workers["main"].asked == ["mine"]
 
 
+@pytest.mark.requirement("opt.run.retry")
 async def test_a_step_that_fails_is_tried_again_as_often_as_it_says(workshop: Workshop) -> None:
     tries = 0
 
@@ -108,6 +115,7 @@ async def test_a_step_that_fails_is_tried_again_as_often_as_it_says(workshop: Wo
     assert tries == 3
 
 
+@pytest.mark.requirement("opt.bad.fails-always")
 async def test_a_step_that_fails_each_time_fails_its_plan_and_its_objective(
     workshop: Workshop,
 ) -> None:
@@ -123,6 +131,7 @@ async def test_a_step_that_fails_each_time_fails_its_plan_and_its_objective(
     assert ended["plans"][0]["status"] == "failed"
 
 
+@pytest.mark.requirement("opt.run.question", "opt.message.answer")
 async def test_a_question_pauses_only_what_depends_on_it_and_is_answered_by_a_message(
     workshop: Workshop,
 ) -> None:
@@ -156,6 +165,7 @@ async def test_a_question_pauses_only_what_depends_on_it_and_is_answered_by_a_me
     assert workshop.workers["main"].asked == ["other", "after"]
 
 
+@pytest.mark.requirement("opt.run.cancel", "opt.rollup.cancel-tasks")
 async def test_cancelling_ends_what_runs_and_begins_nothing_more(workshop: Workshop) -> None:
     begun = asyncio.Event()
 
@@ -183,6 +193,7 @@ async def test_cancelling_ends_what_runs_and_begins_nothing_more(workshop: Works
     assert workshop.workers["main"].asked == ["long"]
 
 
+@pytest.mark.requirement("opt.run.pause")
 async def test_a_paused_objective_begins_nothing_until_it_is_resumed(workshop: Workshop) -> None:
     begun, go = asyncio.Event(), asyncio.Event()
 
@@ -206,6 +217,7 @@ async def test_a_paused_objective_begins_nothing_until_it_is_resumed(workshop: W
     assert workshop.workers["main"].asked == ["first", "second"]
 
 
+@pytest.mark.requirement("opt.run.restart")
 async def test_a_restart_goes_on_where_it_was(workshop: Workshop) -> None:
     begun, go = asyncio.Event(), asyncio.Event()
 
@@ -235,6 +247,7 @@ PLANS = """Here you are: {"plans": [{"name": "flight", "tasks": [{"name": "searc
 {"name": "hotel", "dependencies": [0], "tasks": [{"name": "book"}]}]}"""
 
 
+@pytest.mark.requirement("opt.planner.plans")
 async def test_a_planner_makes_plans_which_are_then_run(workshop: Workshop) -> None:
     await workshop.reopen({"opt.planner": "helper"})
 
@@ -250,6 +263,7 @@ async def test_a_planner_makes_plans_which_are_then_run(workshop: Workshop) -> N
     assert len(workshop.workers["helper"].turns) == 1
 
 
+@pytest.mark.requirement("opt.planner.bad-answer")
 async def test_a_bad_answer_is_asked_for_again_once_and_then_the_objective_is_blocked(
     workshop: Workshop,
 ) -> None:
@@ -270,6 +284,7 @@ async def test_a_bad_answer_is_asked_for_again_once_and_then_the_objective_is_bl
 # -------------------------------------------------------------------- tasks that callers link
 
 
+@pytest.mark.requirement("opt.rollup.mirror")
 async def test_a_task_that_is_linked_to_a_step_is_mirrored(workshop: Workshop) -> None:
     objective_id = await workshop.objective()
     plan = await workshop.plan(objective_id, [{"name": "by hand"}])
@@ -339,6 +354,7 @@ async def test_an_objective_all_of_whose_plans_are_over_is_not_run(workshop: Wor
     assert "add one" in error["message"]
 
 
+@pytest.mark.requirement("opt.storage.inputs")
 async def test_a_plan_gets_the_results_of_the_plans_before_it(workshop: Workshop) -> None:
     objective_id = await workshop.objective()
     first = await workshop.plan(objective_id, steps("search", "choose"))
@@ -353,6 +369,7 @@ async def test_a_plan_gets_the_results_of_the_plans_before_it(workshop: Workshop
 # -------------------------------------------------------------------- what a review found
 
 
+@pytest.mark.requirement("opt.method.task-update-whole")
 async def test_links_are_made_all_or_none(workshop: Workshop) -> None:
     objective_id = await workshop.objective()
     plan = await workshop.plan(objective_id, [{"name": "one"}, {"name": "two"}])
@@ -514,6 +531,7 @@ async def test_a_plan_whose_making_was_refused_leaves_its_name_to_others(
     assert [one["id"] for one in (await workshop.get(other))["plans"]] == ["plan-mine"]
 
 
+@pytest.mark.requirement("opt.method.list-pages")
 async def test_pages_go_on_when_the_last_of_the_page_before_was_deleted(
     workshop: Workshop,
 ) -> None:

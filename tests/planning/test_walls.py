@@ -107,6 +107,7 @@ async def seen_by_alice(workshop: Workshop, ids: tuple[str, str, str]) -> Json:
     return (await call(workshop, "alice", "objectives/get", {"id": ids[0]}))["result"]
 
 
+@pytest.mark.requirement("opt.bad.walls")
 async def test_every_method_answers_as_if_it_were_not_there(
     workshop: Workshop, hers: tuple[str, str, str]
 ) -> None:
@@ -123,6 +124,7 @@ async def test_every_method_answers_as_if_it_were_not_there(
     assert await seen_by_alice(workshop, hers) == before
 
 
+@pytest.mark.requirement("opt.bad.walls", "opt.rest.errors")
 async def test_every_address_answers_as_if_it_were_not_there(
     workshop: Workshop, hers: tuple[str, str, str]
 ) -> None:
@@ -213,6 +215,7 @@ async def test_nobody_links_a_task_of_somebody_else(
     assert answer["error"]["code"] == -32050
 
 
+@pytest.mark.requirement("opt.bad.walls")
 async def test_messages_do_not_get_into_what_others_own(
     workshop: Workshop, hers: tuple[str, str, str]
 ) -> None:

@@ -4,6 +4,7 @@ from .accounts import ACCOUNTS
 from .adapters import ADAPTERS
 from .calls import CALLS, RPC
 from .cards import CARDS
+from .objectives import OBJECTIVES
 from .promises import PROMISES
 from .requirement import Requirement
 from .stores import STORES
@@ -26,6 +27,7 @@ ALL: tuple[Requirement, ...] = (
     *SEMANTICS,
     *PROMISES,
     *ADAPTERS,
+    *OBJECTIVES,
 )
 """The rules in reading order."""
 

@@ -112,6 +112,7 @@ def test_a_folder_that_is_none_is_a_problem(problems, path: str) -> None:
     assert set(problems({"opt": {"directory": path}})) == {"opt.directory"}
 
 
+@pytest.mark.requirement("opt.storage.directory")
 def test_the_folder_moves_with_the_data_and_starts_at_the_file(load, home: Path) -> None:
     moved = load(overrides={"data": "/tmp/x"}).settings.opt.directory
     assert moved == "/tmp/x/objectives"

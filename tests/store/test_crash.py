@@ -79,6 +79,7 @@ async def assert_logs_whole(store: Store, label: str, acknowledged: Acknowledged
         assert kept[name] >= (5 if sequence == LAST_SEQUENCE else 1) * LINES
 
 
+@pytest.mark.requirement("opt.storage.flushed")
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["json-file", "sqlite"])
 async def test_a_killed_writer_leaves_everything_it_acknowledged(

@@ -100,6 +100,7 @@ async def test_other_kinds_of_store_make_no_such_folder(tmp_path: Path, kind: st
     assert not folder.exists()
 
 
+@pytest.mark.requirement("opt.storage.cut-off")
 @pytest.mark.parametrize("count", [1, 3])
 async def test_a_change_cut_off_at_any_byte_is_ignored_and_spoils_nothing(
     place: Place, count: int
@@ -319,6 +320,7 @@ async def test_a_folder_that_another_process_writes_is_read_only(place: Place) -
     assert await place.append(1, after=0)
 
 
+@pytest.mark.requirement("opt.storage.file-name")
 def test_the_name_of_the_contract_is_kept() -> None:
     assert file_name("obj-123") == NAME
     assert log_id_of(NAME) == "obj-123"

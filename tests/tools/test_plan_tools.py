@@ -62,6 +62,7 @@ def test_the_five_tools_have_their_names_and_a_schema_that_is_one() -> None:
         assert tool.label == tool.name.replace("_", " ").title()
 
 
+@pytest.mark.requirement("opt.tool.five")
 @pytest.mark.parametrize(
     ("name", "arguments", "method", "params"),
     [

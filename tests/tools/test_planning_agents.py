@@ -49,6 +49,7 @@ async def test_an_agent_sees_its_objectives_in_every_session_and_others_do_not(
         assert (await village.use(other, "objective_status", {}))["objectives"] == []
 
 
+@pytest.mark.requirement("opt.tool.five")
 async def test_an_agent_plans_has_it_carried_out_and_sees_the_end(village: Village) -> None:
     echoes = {f"agents.{name}.adapter": "echo" for name in ("x", "y")}
     await village.open({**ON, **echoes})
