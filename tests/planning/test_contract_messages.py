@@ -327,3 +327,30 @@ async def test_a_message_again_finds_its_objective_its_plan_and_its_task(
     assert await workshop.get(first["contextId"]) == done
     assert len(await names(workshop)) == 1
     assert workshop.workers["main"].asked == ["book"]
+
+
+@pytest.mark.requirement("opt.message.refused-whole")
+async def test_a_message_to_a_plan_that_is_over_is_refused_and_the_plan_stays(
+    workshop: Workshop,
+) -> None:
+    task = await send(workshop, objective={"name": "x"}, plan={"id": "plan-1"})
+    ended = await workshop.ends(task["contextId"])
+    for given in ({"id": "plan-1"}, {"id": "plan-2"}):
+        wanted = message(objective={"id": ended["id"]}, plan=given)
+        assert (await workshop.fail("SendMessage", message=wanted))["code"] == NOT_ALLOWED
+    assert (await workshop.call("plans/get", id="plan-1"))["plan"] == ended["plans"][0]
+    assert (await workshop.fail("plans/get", id="plan-2"))["code"] == NOT_FOUND
+    assert await workshop.get(ended["id"]) == ended
+
+
+@pytest.mark.requirement("opt.message.known-objective", "opt.key.context")
+async def test_the_context_of_a_message_is_that_of_its_objective_whatever_it_says(
+    workshop: Workshop,
+) -> None:
+    objective_id = await workshop.objective()
+    wanted = {**message(objective={"id": objective_id}), "contextId": "somewhere else"}
+    task = (await workshop.call("SendMessage", message=wanted))["task"]
+    assert task["contextId"] == objective_id
+    inside = {**message(), "contextId": objective_id, "metadata": {}}
+    task = (await workshop.call("SendMessage", message=inside))["task"]
+    assert task["metadata"] == {"opt/v1/objectiveId": objective_id}

@@ -99,11 +99,12 @@ class ObjectiveBook:
         await self._list_all()
         return self._plans.setdefault(plan_id, objective_id) == objective_id
 
-    def release_plan(self, plan_id: PlanId, objective_id: ObjectiveId) -> None:
-        """The plan did not come to be: whoever wants its id may have it."""
-        state = self._open.get(objective_id)
-        if state is None or plan_id not in state.plans:
-            self._plans.pop(plan_id, None)
+    async def release_plan(self, plan_id: PlanId, objective_id: ObjectiveId) -> None:
+        """Let whoever wants the id of a plan have it, unless the plan came to be."""
+        async with self._alone(objective_id):
+            state = self._open.get(objective_id) or await self._read(objective_id)
+            if state is None or plan_id not in state.plans:
+                self._plans.pop(plan_id, None)
 
     async def listing(self) -> Listing:
         """Every objective without its plans, in the order of lists."""

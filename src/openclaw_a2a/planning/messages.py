@@ -178,7 +178,7 @@ class Messages:
                 lambda known, occasion: _with_step(known, wish, given, plan_id, occasion=occasion),
             )
         except GatewayError:
-            self._book.release_plan(plan_id, state.id)
+            await self._book.release_plan(plan_id, state.id)
             raise
         return change.state.task(wish.own_task)
 
