@@ -128,9 +128,11 @@ async def test_whatever_breaks_is_an_internal_error_without_a_stack() -> None:
 @pytest.mark.requirement("remote.error.rpc-data")
 @pytest.mark.parametrize("data", ["x" * 5000, "", 0, False, 1.5], ids=lambda one: repr(one)[:9])
 async def test_simple_data_of_an_error_is_told_as_it_is(data: Json) -> None:
-    async with scripted(refusal(-32603, "no", data)) as peer:
-        async with desk_with(one_target(peer.url)) as desk:
-            error = await desk.fail("status", task_id="t-1")
+    async with (
+        scripted(refusal(-32603, "no", data)) as peer,
+        desk_with(one_target(peer.url)) as desk,
+    ):
+        error = await desk.fail("status", task_id="t-1")
     assert error["details"]["rpcData"] == data
 
 
@@ -226,10 +228,12 @@ async def test_a_token_in_a_refused_card_is_in_no_log_and_in_no_list() -> None:
     body = {"error": {"message": f"{token} is not welcome"}}
     config = one_target("${WHERE}", auth={"type": "bearer", "token": token})
     with structlog.testing.capture_logs() as logs:
-        async with scripted(card_answer=say(body, status="401 No")) as peer:
-            async with desk_with(config, environment={"WHERE": peer.url}) as desk:
-                listed = await desk.ask("list_targets")
-                await desk.fail_send()
+        async with (
+            scripted(card_answer=say(body, status="401 No")) as peer,
+            desk_with(config, environment={"WHERE": peer.url}) as desk,
+        ):
+            listed = await desk.ask("list_targets")
+            await desk.fail_send()
     [entry] = listed["summary"]["targets"]
     assert "[hidden] is not welcome" in entry["last_refresh_error"]["message"]
     assert token not in json.dumps([logs, desk.answers], default=repr)

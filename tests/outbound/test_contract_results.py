@@ -194,28 +194,32 @@ async def test_a_message_that_names_its_task_goes_on_with_it() -> None:
 
 @pytest.mark.requirement("remote.go-on.kept")
 async def test_a_message_within_a_task_keeps_it_under_its_handle() -> None:
-    async with scripted(result(task("INPUT_REQUIRED"))) as peer:
-        async with desk_with(one_target(peer.url)) as desk:
-            first = going_on(await desk.send("hi"))["task"]
-            peer.answer = result(message("noted"))
-            for naming in ({"task_handle": first["task_handle"]}, {"task_id": "t-1"}):
-                told = await desk.send("more", **naming)
-                assert told["summary"]["response_kind"] == "message"
-                assert going_on(told)["task"]["task_id"] == "t-1"
-            by_handle = await desk.send("more", task_handle=first["task_handle"])
-            assert going_on(by_handle)["task"]["task_handle"] == first["task_handle"]
+    async with (
+        scripted(result(task("INPUT_REQUIRED"))) as peer,
+        desk_with(one_target(peer.url)) as desk,
+    ):
+        first = going_on(await desk.send("hi"))["task"]
+        peer.answer = result(message("noted"))
+        for naming in ({"task_handle": first["task_handle"]}, {"task_id": "t-1"}):
+            told = await desk.send("more", **naming)
+            assert told["summary"]["response_kind"] == "message"
+            assert going_on(told)["task"]["task_id"] == "t-1"
+        by_handle = await desk.send("more", task_handle=first["task_handle"])
+        assert going_on(by_handle)["task"]["task_handle"] == first["task_handle"]
 
 
 @pytest.mark.requirement("remote.go-on.conversation", "remote.go-on.known")
 async def test_any_other_message_leaves_a_conversation_or_nothing() -> None:
-    async with scripted(result(message(contextId="c-1"))) as peer:
-        async with desk_with(one_target(peer.url)) as desk:
-            assert set(going_on(await desk.send("hi"))) == {"target", "conversation"}
-            peer.answer = result(message())
-            assert "continuation" not in (await desk.send("hi"))["summary"]
-            known = await desk.send("hi", context_id="c-2")
-            assert going_on(known)["conversation"] == {"context_id": "c-2", "can_send": True}
-            assert desk.agent.followed() == [], "no handle without a task"
+    async with (
+        scripted(result(message(contextId="c-1"))) as peer,
+        desk_with(one_target(peer.url)) as desk,
+    ):
+        assert set(going_on(await desk.send("hi"))) == {"target", "conversation"}
+        peer.answer = result(message())
+        assert "continuation" not in (await desk.send("hi"))["summary"]
+        known = await desk.send("hi", context_id="c-2")
+        assert going_on(known)["conversation"] == {"context_id": "c-2", "can_send": True}
+        assert desk.agent.followed() == [], "no handle without a task"
 
 
 # -------------------------------------------------------------------- 4.5 list_targets

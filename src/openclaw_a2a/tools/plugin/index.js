@@ -159,7 +159,7 @@ async function callTool({ name, params, config, context, signal, tell }) {
     return refusal(answer?.error, { url, status: response.statusCode, fail });
   } catch (error) {
     const after = afterBreak(name);
-    if (signal?.aborted) return fail("the call was aborted", "aborted", after);
+    if (signal?.aborted) return fail("the call was aborted", ABORTED, after);
     if (error instanceof TokenUnreadable) return fail(error.message, "token_unreadable", CONNECT);
     const why = error.code ?? error.message;
     if (response) return fail(`the gateway at ${url} broke off (${why})`, "broke_off", after);
@@ -188,6 +188,8 @@ function refusal(error, { url, status, fail }) {
 const START = "start it with: openclaw-a2a up; see what is wrong with: openclaw-a2a doctor";
 const CONNECT = "make a new token with: openclaw-a2a connect openclaw";
 const ENVELOPED = "remote_agent";
+const ABORTED = "aborted";
+const HOW_LONG = "a call may take timeout_ms, or the gateway's outbound.defaults.timeoutMs";
 const AFTER_SENDING =
   "the remote agent may still be at work: look with action status and the continuation you have, " +
   "before you send again";
@@ -206,6 +208,12 @@ function failure({ name, params, message, reason, hint }) {
   if (name !== ENVELOPED) return { status: "error", error: told };
   const action = typeof params?.action === "string" ? params.action : "unknown";
   const error = { code: "INTERNAL_ERROR", message: told, details: { reason, hint } };
+  if (reason === ABORTED) {
+    // the tool knows no other word for a call that was not waited for
+    error.code = "A2A_SDK_ERROR";
+    error.message = "request timed out";
+    error.details.hint = `${hint}; ${HOW_LONG}`;
+  }
   return { ok: false, operation: name, action, error };
 }
 
