@@ -49,6 +49,9 @@ class Host:
         self.is_away = False
         self.forgets_replies = False
         """True: the note is taken, and the connection breaks before that is told."""
+        self.slow = ""
+        """Of sessions whose keys begin so the host says only when `go` is set that it has notes."""
+        self.go = asyncio.Event()
         self.dealt_with = asyncio.Event()
         """Set while sessions deal with notes at once."""
         self.dealt_with.set()
@@ -79,6 +82,8 @@ class Host:
             return SessionGone("the session was deleted")
         if all(known.id != note.id for known in self.notes):
             self.notes.append(note)
+        if self.slow and note.session_key.startswith(self.slow):
+            await self.go.wait()
         return Missed("the connection broke") if self.forgets_replies else NoteTaken()
 
 

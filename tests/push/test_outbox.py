@@ -1,5 +1,6 @@
 """Deliveries that fail, are tried again, are given up, and survive the gateway."""
 
+import asyncio
 import io
 from contextlib import redirect_stderr
 from datetime import UTC, datetime, timedelta
@@ -17,7 +18,7 @@ from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.reply import InputRequired, Reply
 from openclaw_a2a.ports import Store
 from openclaw_a2a.runtime.backoff import OutboxRules, pause_s
-from openclaw_a2a.runtime.fair import FairQueue
+from openclaw_a2a.runtime.fair import FairQueue, FairTurns
 
 from .conftest import OpenReceiver, Serve
 from .receiver import Json, Receiver, eventually, eventually_found, status
@@ -104,7 +105,7 @@ def test_deliveries_of_different_names_have_different_ids(
 def test_receivers_take_turns_and_nobody_takes_more_than_its_places(
     lanes: list[str], places: int, each: int
 ) -> None:
-    queue = FairQueue(places=places, places_each=each)
+    queue: FairQueue[DeliveryId] = FairQueue(places=places, places_each=each)
     for number, lane in enumerate(lanes):
         queue.add(DeliveryId(f"{number}"), lane)
         queue.add(DeliveryId(f"{number}"), lane)
@@ -125,6 +126,30 @@ def test_receivers_take_turns_and_nobody_takes_more_than_its_places(
     for lane in set(lanes):
         numbers = [int(delivery) for delivery, its in taken if its == lane]
         assert numbers == sorted(numbers), "each receiver's in order"
+
+
+async def test_who_gives_up_before_its_turn_leaves_it_to_the_next() -> None:
+    turns = FairTurns(places=1)
+    had: list[str] = []
+    let_go = asyncio.Event()
+
+    async def have(name: str) -> None:
+        async with turns.turn("somebody", is_again=name == "again"):
+            had.append(name)
+            await let_go.wait()
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(have("first"))
+        given_up = [group.create_task(have("given up")) for _ in range(3)]
+        await asyncio.sleep(0)
+        group.create_task(have("fresh"))
+        group.create_task(have("again"))
+        await asyncio.sleep(0)
+        assert had == ["first"]
+        for one in given_up:
+            one.cancel()
+        let_go.set()
+    assert had == ["first", "again", "fresh"]
 
 
 # ---------------------------------------------------------------------- giving up

@@ -35,8 +35,13 @@ from openclaw_a2a.settings.token import read_token
 
 log = structlog.get_logger(__name__)
 
-RULES = OutboxRules(attempts=10_000, backoff_s=0.5, most_backoff_s=60.0, parallel=64)
-"""A host that is away is asked every minute, for about a week."""
+RULES = OutboxRules(
+    attempts=10_000, backoff_s=0.5, most_backoff_s=60.0, attempt_s=None, parallel=4096
+)
+"""A host that is away is asked every minute, for about a week.
+
+Calls wait for nobody to be settled, but take turns to be told, which has its own time.
+"""
 
 _SWEEP_S = 30.0
 
@@ -93,7 +98,7 @@ class CallRoom:
             audit=AuditLog(settings.data / FILE_NAME, engine.clock.now),
         )
         await self._book.load()
-        push.add_round(engine, KIND, Round(self._courier, RULES, only_ends=True))
+        push.add_round(engine, KIND, Round(self._courier, RULES, only_ends=True, is_steady=True))
 
     def add_targets(self, remote: Executes, aliases: Iterable[str]) -> None:
         """Let remote targets be called as if they were agents of ours."""

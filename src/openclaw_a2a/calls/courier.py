@@ -1,5 +1,6 @@
 """Settles calls and brings what came of them to the callers, once each."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Generator, Iterable
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -9,13 +10,12 @@ import structlog
 
 from openclaw_a2a.calls.book import CallBook
 from openclaw_a2a.calls.line import Line, Lines
-from openclaw_a2a.calls.outcome import decide, outcome_of, why_unanswered
+from openclaw_a2a.calls.outcome import Work, decide, why_unanswered
 from openclaw_a2a.calls.telling import told
 from openclaw_a2a.model.call import KIND, Call, Caller, CallId, CallStatus, Route
 from openclaw_a2a.model.delivery import Delivery, delivery_id
 from openclaw_a2a.model.errors import AgentError, GatewayError
 from openclaw_a2a.model.ids import JsonObject, SessionKey, TaskId
-from openclaw_a2a.model.states import is_terminal
 from openclaw_a2a.model.stored import StoredTask
 from openclaw_a2a.ports import (
     Brought,
@@ -26,6 +26,7 @@ from openclaw_a2a.ports import (
     SessionSink,
 )
 from openclaw_a2a.runtime.engine import Engine
+from openclaw_a2a.runtime.fair import FairTurns
 from openclaw_a2a.runtime.unanswered import end_unanswered, is_asking
 
 log = structlog.get_logger(__name__)
@@ -34,6 +35,9 @@ SOURCE_TOOL = "agent_call"
 _A_MOMENT = timedelta(milliseconds=20)
 _BEFORE_AGAIN_S = 1.0
 """A host that takes a note and loses it over and over is not kept busy with it."""
+_TELLING_S = 30.0
+_TOLD_AT_ONCE = 64
+"""Calls are settled as their time comes; so many callers are told at the same time."""
 FindSink = Callable[[SessionKey], SessionSink | None]
 PostInbox = Callable[[Call, JsonObject], Awaitable[Missed | None]]
 """Tells a caller without a session that its outcome lies ready; None when it was told."""
@@ -62,6 +66,7 @@ class CallCourier:
         self._look_at = look_at
         self._clock = engine.clock
         self._lines = Lines(engine.clock.now)
+        self._turns = FairTurns(_TOLD_AT_ONCE)
         self._under_way: set[CallId] = set()
         """Calls whose outcome is being brought right now."""
         self._asking: set[TaskId] = set()
@@ -92,34 +97,61 @@ class CallCourier:
     def lane(self, delivery: Delivery) -> str:
         """The session that is to be told."""
         call = self._book.find(_call_id(delivery))
-        return "" if call is None else call.caller.session_key or call.caller.name
+        return "" if call is None else _receiver(call)
 
     async def bring(self, delivery: Delivery) -> Brought | Missed | None:
         """Settle the call if its time has come, and bring what came of it."""
-        stored = await self._store.read_task(None, delivery.task_id)
-        self._answer_nothing(stored)
-        is_ended = stored is None or is_terminal(stored.head.state)
         call = self._book.find(_call_id(delivery))
+        work = await self._work_on(delivery.task_id, call)
+        self._answer_nothing(work.stored)
         if call is None:  # it was forgotten, and with it whom to tell
-            return Brought(delivery.cursor, is_sent=False, is_over=is_ended)
-        call = await self.settle(call, stored) or self._book.find(call.id) or call
+            return Brought(delivery.cursor, is_sent=False, is_over=work.is_ended)
+        call = await self.settle(call, work) or self._book.find(call.id) or call
         if not call.is_settled:
             return Brought(delivery.cursor, is_sent=False, again_at=call.deadline)
-        again_at = await self._yield_to_caller(call)
-        if again_at is not None:
-            return Brought(delivery.cursor, is_sent=False, again_at=again_at)
-        missed = await self._deliver_once(call.id, stored)
-        if missed is not None:
-            return missed
+        if call.is_undelivered:
+            result = await self._bring_outcome(call, work, is_again=delivery.attempts > 0)
+            if isinstance(result, Missed):
+                return result
+            if result is not None:
+                return Brought(delivery.cursor, is_sent=False, again_at=result)
         self._fresh.discard(call.id)
-        cursor = delivery.cursor if stored is None else stored.head.sequence
-        return Brought(cursor, is_sent=cursor != delivery.cursor, is_over=is_ended)
+        if not work.is_ended or work.stored is None:  # it is looked at again when it ends
+            return Brought(delivery.cursor, is_sent=False, is_over=work.is_ended)
+        cursor = work.stored.head.sequence
+        return Brought(cursor, is_sent=cursor != delivery.cursor, is_over=True)
 
-    async def _yield_to_caller(self, call: Call) -> datetime | None:
+    async def _work_on(self, task_id: TaskId, call: Call | None) -> Work:
+        """The callee's task; it is not read where that could tell nothing but that it runs."""
+        live = self._engine.live.get(task_id)
+        needs_answer = call is None or call.status not in (CallStatus.PENDING, CallStatus.TIMEOUT)
+        if needs_answer or live is None or not live.is_at_work:
+            return Work(await self._store.read_task(None, task_id))
+        return Work(None, is_running=True)
+
+    async def _bring_outcome(
+        self, call: Call, work: Work, *, is_again: bool
+    ) -> Missed | datetime | None:
+        """Bring an outcome, once; why that failed, or when to look whether it is needed."""
+        try:
+            async with self._turns.turn(_receiver(call), is_again=is_again):
+                again_at = await self._yield_to_caller(call.id)
+                known = self._book.find(call.id)
+                if again_at is not None or known is None or not known.is_undelivered:
+                    return again_at
+                self._under_way.add(call.id)
+                result = await self._tell_in_time(known, work)
+            await asyncio.sleep(0)  # who is to be told comes before what is to be written down
+            return await self._note_result(known, result)
+        finally:
+            self._under_way.discard(call.id)
+
+    async def _yield_to_caller(self, call_id: CallId) -> datetime | None:
         """When to look again, as long as the caller itself may hear or take the outcome."""
-        if call.id in self._taken:
+        if call_id in self._taken:
             return self._now() + _A_MOMENT
-        if call.route is not Route.WAITED or not call.is_undelivered:
+        call = self._book.find(call_id)
+        if call is None or call.route is not Route.WAITED or not call.is_undelivered:
             return None
         told_by = self._lines.told_by(call.id)
         if self._lines.is_told(call.id):
@@ -132,16 +164,6 @@ class CallCourier:
                 self._fresh.discard(call.id)  # it may have heard it in its last moment
         self._lines.forget(call.id)
         return None
-
-    async def _deliver_once(self, call_id: CallId, stored: StoredTask | None) -> Missed | None:
-        call = self._book.find(call_id)
-        if call is None or not call.is_undelivered:
-            return None
-        self._under_way.add(call.id)
-        try:
-            return await self._deliver(call, stored)
-        finally:
-            self._under_way.discard(call.id)
 
     # ---------------------------------------------------------------- questions
 
@@ -163,9 +185,9 @@ class CallCourier:
 
     # ---------------------------------------------------------------- settling
 
-    async def settle(self, call: Call, stored: StoredTask | None) -> Call | None:
+    async def settle(self, call: Call, work: Work) -> Call | None:
         """Decide the outcome of a call, if it can be decided now; the call as it is then."""
-        decided = None if call.is_settled else decide(call, stored, self._now())
+        decided = None if call.is_settled else decide(call, work, self._now())
         if decided is None:
             return None
         changed = await self._book.change(call.id, lambda known: self._settled(known, decided))
@@ -188,14 +210,13 @@ class CallCourier:
             return msgspec.structs.replace(changed, delivered_at=now)
         return changed
 
-    async def take(self, call: Call, stored: StoredTask | None) -> Call:
+    async def take(self, call: Call, work: Work) -> Call:
         """The caller has asked for the outcome itself: then it needs no message any more."""
-        decided = decide(call, stored, self._now())
-        is_ended = stored is None or is_terminal(stored.head.state)
+        decided = decide(call, work, self._now())
 
         def edit(known: Call) -> Call | None:
             settled = known if decided is None else self._settled(known, decided) or known
-            is_shown = is_ended or settled.status is CallStatus.TIMEOUT
+            is_shown = work.is_ended or settled.status is CallStatus.TIMEOUT
             is_late = call.id in self._under_way or not settled.is_settled
             return None if is_late or not is_shown else self.seen(settled)
 
@@ -251,46 +272,49 @@ class CallCourier:
 
     # ---------------------------------------------------------------- bringing
 
-    async def _deliver(self, call: Call, stored: StoredTask | None) -> Missed | None:
-        message = told(call, outcome_of(stored))
+    async def _tell_in_time(self, call: Call, work: Work) -> Missed | SessionGone | NoteTaken:
+        try:
+            async with asyncio.timeout(_TELLING_S):
+                return await self._tell(call, work)
+        except TimeoutError:
+            return Missed(f"it took longer than {_TELLING_S:g} s")
+        except AgentError as error:
+            return Missed(error.message)
+
+    async def _tell(self, call: Call, work: Work) -> Missed | SessionGone | NoteTaken:
+        message = told(call, work)
         if call.route is Route.INBOX:
             missed = None if self._post is None else await self._post(call, message)
-            if missed is None:
-                await self._book.change(call.id, self._brought)
-            return missed
-        session_key = call.caller.session_key
-        sink = None if session_key is None else self._find_sink(session_key)
-        if sink is None or session_key is None:
+            return missed or NoteTaken()
+        sink = self._sink_of(call)
+        if sink is None:
             return Missed("no agent of this gateway reaches the caller's session")
-        note = SessionNote(
-            id=call.id,
-            session_key=session_key,
-            text=msgspec.json.encode(message).decode(),
-            source_tool=SOURCE_TOOL,
-            source_session=call.session_key,
-            is_fresh=call.id in self._fresh,
-        )
+        note = _note(call, msgspec.json.encode(message).decode(), is_fresh=call.id in self._fresh)
         self._fresh.discard(call.id)
-        return await self._hand_over(call, sink, note)
-
-    async def _hand_over(self, call: Call, sink: SessionSink, note: SessionNote) -> Missed | None:
         self.dealing.add(call.id)  # before it is there: the session may call at once
-        try:
-            result = await sink.hand_over(note)
-        except AgentError as error:
-            result = Missed(error.message)
+        return await sink.hand_over(note)
+
+    async def _note_result(
+        self, call: Call, result: Missed | SessionGone | NoteTaken
+    ) -> Missed | None:
+        """Keep what came of a try; why it failed, if it did."""
         if not isinstance(result, NoteTaken):
             self.dealing.discard(call.id)
-        if isinstance(result, NoteTaken):
-            await self._book.change(call.id, self._brought)
-            self._spawn(self._see(call.id, sink, note))
-        elif isinstance(result, SessionGone):
+        if isinstance(result, Missed):
+            return result
+        if isinstance(result, SessionGone):
             reason = result.reason
             await self._book.change(call.id, lambda known: self._discarded(known, reason))
             log.warning("call-discarded", call_id=call.id, callee=call.callee, reason=reason)
-        else:
-            return result
+            return None
+        await self._book.change(call.id, self._brought)
+        if call.route is not Route.INBOX:
+            self.watch_seen(call)
         return None
+
+    def _sink_of(self, call: Call) -> SessionSink | None:
+        session_key = call.caller.session_key
+        return None if session_key is None else self._find_sink(session_key)
 
     def _brought(self, call: Call) -> Call | None:
         if call.delivered_at is not None:
@@ -305,14 +329,10 @@ class CallCourier:
     # ---------------------------------------------------------------- seeing
 
     def watch_seen(self, call: Call) -> None:
-        """Learn when a call that an earlier life brought has been dealt with."""
-        session_key = call.caller.session_key
-        sink = None if session_key is None else self._find_sink(session_key)
-        if sink is not None and session_key is not None:
-            note = SessionNote(
-                call.id, session_key, "", SOURCE_TOOL, call.session_key, is_fresh=False
-            )
-            self._spawn(self._see(call.id, sink, note))
+        """Learn when a call that was brought has been dealt with."""
+        sink = self._sink_of(call)
+        if sink is not None:
+            self._spawn(self._see(call.id, sink, _note(call, "", is_fresh=False)))
 
     async def _see(self, call_id: CallId, sink: SessionSink, note: SessionNote) -> None:
         self.dealing.add(call_id)
@@ -357,6 +377,16 @@ def _lost(call: Call) -> Call | None:
     if call.delivered_at is None or call.seen_at is not None:
         return None
     return msgspec.structs.replace(call, delivered_at=None)
+
+
+def _receiver(call: Call) -> str:
+    return call.caller.session_key or call.caller.name
+
+
+def _note(call: Call, text: str, *, is_fresh: bool) -> SessionNote:
+    """What is put into the session that called."""
+    own = call.caller.session_key or call.return_to
+    return SessionNote(call.id, own, text, SOURCE_TOOL, call.session_key, is_fresh=is_fresh)
 
 
 def _call_id(delivery: Delivery) -> CallId:

@@ -15,7 +15,7 @@ from openclaw_a2a.calls.debate_request import DebateRequest, longest_ms, read_de
 from openclaw_a2a.calls.line import Line
 from openclaw_a2a.calls.lineage import Lineage, Past
 from openclaw_a2a.calls.names import BadCall
-from openclaw_a2a.calls.outcome import outcome_of
+from openclaw_a2a.calls.outcome import Work, outcome_of
 from openclaw_a2a.calls.placing import Order, Part, Placing, session_of
 from openclaw_a2a.calls.policy import Refusal
 from openclaw_a2a.calls.request import (
@@ -193,7 +193,7 @@ class Calls:
         is_ended = self._is_ended(call, stored)
         if call.caller.is_same(caller) and (stored is not None or is_ended):
             with suppress(GatewayError):  # it is told all the same, and comes as a message, too
-                call = await self._courier.take(call, stored)
+                call = await self._courier.take(call, Work(stored))
         result = {**polled(call, outcome_of(stored) if is_ended else None), **ids(call)}
         return {**result, "times": await self._times(call, stored)}
 

@@ -1,6 +1,7 @@
 """What came of a call, read from the callee's task."""
 
 from datetime import datetime
+from functools import cached_property
 
 import msgspec
 
@@ -28,17 +29,41 @@ class Outcome(msgspec.Struct, frozen=True):
         return CallStatus.ERROR if self.answer is None else CallStatus.COMPLETED
 
 
-def decide(call: Call, stored: StoredTask | None, now: datetime) -> CallStatus | None:
+class Work:
+    """The callee's task, as far as it is known."""
+
+    def __init__(self, stored: StoredTask | None, *, is_running: bool = False) -> None:
+        """`is_running`: it is at work here and now, so nobody needs to look how it is stored."""
+        self.stored = stored
+        self._is_running = is_running
+
+    @property
+    def is_ended(self) -> bool:
+        """True when its end is stored, or when it is gone."""
+        if self._is_running:
+            return False
+        return self.stored is None or is_terminal(self.stored.head.state)
+
+    @property
+    def ended_at(self) -> datetime | None:
+        """When its end was committed; None when it was not, or is not known any more."""
+        return self.stored.head.status_at if self.stored is not None and self.is_ended else None
+
+    @cached_property
+    def outcome(self) -> Outcome:
+        """How it ended, once it has."""
+        return outcome_of(self.stored)
+
+
+def decide(call: Call, work: Work, now: datetime) -> CallStatus | None:
     """How a pending call is settled by what is known now; None when it stays pending.
 
     What counts is when the callee's end was committed, not when somebody looks: the answer wins
     when it was there by the deadline, whoever was away meanwhile.
     """
-    deadline = call.deadline
-    if stored is None:
-        return CallStatus.ERROR
-    if is_terminal(stored.head.state) and (deadline is None or stored.head.status_at <= deadline):
-        return outcome_of(stored).status
+    deadline, ended_at = call.deadline, work.ended_at
+    if work.is_ended and (ended_at is None or deadline is None or ended_at <= deadline):
+        return work.outcome.status
     return CallStatus.TIMEOUT if deadline is not None and now >= deadline else None
 
 

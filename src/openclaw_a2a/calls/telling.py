@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from openclaw_a2a.calls.debate import Answer
-from openclaw_a2a.calls.outcome import Outcome
+from openclaw_a2a.calls.outcome import Outcome, Work
 from openclaw_a2a.model.call import Call, CallStatus
 from openclaw_a2a.model.delivery import Delivery, DeliveryState
 from openclaw_a2a.model.ids import JsonObject
@@ -13,7 +13,7 @@ from openclaw_a2a.model.stored import Entry, StoredTask
 from openclaw_a2a.model.task import StatusUpdate, TaskState
 
 
-def told(call: Call, outcome: Outcome) -> JsonObject:
+def told(call: Call, work: Work) -> JsonObject:
     """The message into the caller's session: a response, an error or the timeout."""
     if call.status is CallStatus.TIMEOUT:
         asked = f"{call.callee_name} to {call.skill}"
@@ -29,9 +29,9 @@ def told(call: Call, outcome: Outcome) -> JsonObject:
         "kind": "skill_response",
         "correlationId": call.id,
         "taskId": call.task_id,
-        "status": outcome.status.value,
+        "status": work.outcome.status.value,
     }
-    return {**head, **details(outcome)}
+    return {**head, **details(work.outcome)}
 
 
 def details(outcome: Outcome) -> JsonObject:

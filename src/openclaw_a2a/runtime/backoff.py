@@ -4,12 +4,12 @@ import msgspec
 
 
 class OutboxRules(msgspec.Struct, frozen=True):
-    """Bounds of one outbox."""
+    """Bounds of one outbox. Without `attempt_s` couriers see to it that their tries end."""
 
     attempts: int = 12
     backoff_s: float = 1.0
     most_backoff_s: float = 3600.0
-    attempt_s: float = 30.0
+    attempt_s: float | None = 30.0
     parallel: int = 32
 
 

@@ -1,32 +1,37 @@
-"""A queue in which one receiver with much to get does not hold up the others."""
+"""Places that receivers share fairly: one with much to get does not hold up the others."""
 
+import asyncio
 from collections import Counter, OrderedDict, deque
+from collections.abc import AsyncGenerator, Hashable, Iterator
+from contextlib import asynccontextmanager
+from typing import Generic, TypeVar
 
-from openclaw_a2a.model.delivery import DeliveryId
+Item = TypeVar("Item", bound=Hashable)
 
 
-class FairQueue:
-    """Deliveries that wait for a place: receivers take turns, each has at most some places."""
+class FairQueue(Generic[Item]):
+    """What waits for a place: receivers take turns, each has at most some places."""
 
     def __init__(self, *, places: int, places_each: int) -> None:
         self._places = places
         self._places_each = places_each
-        self._lanes: OrderedDict[str, deque[DeliveryId]] = OrderedDict()
-        self._waiting: set[DeliveryId] = set()
+        self._lanes: OrderedDict[str, deque[Item]] = OrderedDict()
+        self._waiting: set[Item] = set()
         self._taken: Counter[str] = Counter()
+        self._count = 0
 
-    def __contains__(self, delivery_id: DeliveryId) -> bool:
-        return delivery_id in self._waiting
+    def __contains__(self, item: Item) -> bool:
+        return item in self._waiting
 
-    def add(self, delivery_id: DeliveryId, lane: str) -> None:
-        """Let a delivery wait, once."""
-        if delivery_id not in self._waiting:
-            self._waiting.add(delivery_id)
-            self._lanes.setdefault(lane, deque()).append(delivery_id)
+    def add(self, item: Item, lane: str) -> None:
+        """Let something wait, once."""
+        if item not in self._waiting:
+            self._waiting.add(item)
+            self._lanes.setdefault(lane, deque()).append(item)
 
-    def take(self) -> tuple[DeliveryId, str] | None:
+    def take(self) -> tuple[Item, str] | None:
         """The next one that may go; its place is given back with `leave`."""
-        if self._taken.total() >= self._places:
+        if self._count >= self._places:
             return None
         for lane in self._lanes:
             if self._taken[lane] < self._places_each:
@@ -35,16 +40,76 @@ class FairQueue:
 
     def leave(self, lane: str) -> None:
         """A place is free again."""
+        self._count -= 1
         self._taken[lane] -= 1
         if not self._taken[lane]:
             del self._taken[lane]
 
-    def _take_from(self, lane: str) -> DeliveryId:
+    def _take_from(self, lane: str) -> Item:
         waiting = self._lanes[lane]
-        delivery_id = waiting.popleft()
-        self._waiting.discard(delivery_id)
+        item = waiting.popleft()
+        self._waiting.discard(item)
+        self._count += 1
         self._taken[lane] += 1
         self._lanes.move_to_end(lane)
         if not waiting:
             del self._lanes[lane]
-        return delivery_id
+        return item
+
+
+class FairPlaces(Generic[Item]):
+    """So many places, of which those who failed before take half at most.
+
+    Who failed before may fail again and take its time: the other half is for the others.
+    """
+
+    def __init__(self, places: int) -> None:
+        self._places = places
+        each = max(1, places // 4)
+        self.fresh: FairQueue[Item] = FairQueue(places=places, places_each=each)
+        self.again: FairQueue[Item] = FairQueue(places=max(1, places // 2), places_each=each)
+        self._under_way = 0
+
+    def take(self) -> Iterator[tuple[FairQueue[Item], Item, str]]:
+        """Who may go now, those who wait for another try first; each gives its place back."""
+        for queue in (self.again, self.fresh):
+            while self._under_way < self._places:
+                taken = queue.take()
+                if taken is None:
+                    break
+                self._under_way += 1
+                yield queue, *taken
+
+    def leave(self, queue: FairQueue[Item], lane: str) -> None:
+        """A place is free again."""
+        queue.leave(lane)
+        self._under_way -= 1
+
+
+class FairTurns:
+    """Places for those who are under way already and need one for a part of it."""
+
+    def __init__(self, places: int) -> None:
+        self._places: FairPlaces[asyncio.Future[None]] = FairPlaces(places)
+
+    @asynccontextmanager
+    async def turn(self, lane: str, *, is_again: bool) -> AsyncGenerator[None]:
+        """Have a place within the block. `is_again`: an earlier try failed."""
+        queue = self._places.again if is_again else self._places.fresh
+        ticket: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        queue.add(ticket, lane)
+        self._let_in()
+        try:
+            await ticket
+            yield
+        finally:
+            if not ticket.cancelled():  # who goes before it was let in is passed over
+                self._places.leave(queue, lane)
+                self._let_in()
+
+    def _let_in(self) -> None:
+        for queue, ticket, lane in self._places.take():
+            if ticket.done():
+                self._places.leave(queue, lane)
+            else:
+                ticket.set_result(None)

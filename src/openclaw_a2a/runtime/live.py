@@ -8,6 +8,7 @@ import msgspec
 from openclaw_a2a.model.errors import GatewayError, LeaseLost
 from openclaw_a2a.model.ids import MessageId, RunId
 from openclaw_a2a.model.message import Message
+from openclaw_a2a.model.states import is_active
 from openclaw_a2a.model.stored import RunRecord
 from openclaw_a2a.model.task import (
     StatusUpdate,
@@ -86,6 +87,12 @@ class LiveTask:
         self._initial: tuple[Task, int] | None = None
         self.restarts_at: Numbering | None = None
         """After a crash: what the task had before the interrupted run."""
+
+    @property
+    def is_at_work(self) -> bool:
+        """True when it is certain that the stored task has neither ended nor paused."""
+        journal = self.journal
+        return self.opening is None and journal.failure is None and is_active(journal.state)
 
     def open_with(self, task: Task, sequence: int) -> None:
         """What a stream of the coming run shows first."""

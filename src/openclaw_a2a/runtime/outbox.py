@@ -38,6 +38,8 @@ class Way(NamedTuple):
 
 _PAGE = 512
 _AT_ONCE = 32
+_RUNG_AT_ONCE = 256
+"""Between so many, whatever else goes on in the gateway has its turn."""
 _LULL_S = 0.1
 """Pieces of artifacts come in bursts; one look after so long serves them all."""
 _LONGEST_WAIT_S = 60.0
@@ -73,6 +75,8 @@ class Outbox:
         """Tasks to look at, in the order of their changes."""
         self._soon: set[TaskId] = set()
         self._task_of: dict[DeliveryId, TaskId] = {}
+        self._known: dict[DeliveryId, Delivery] = {}
+        """Deliveries that nobody else changes, as they were last read or kept."""
         self._open: Counter[TaskId] = Counter()
         """How many deliveries of a watched task expect more."""
         self._seen: dict[DeliveryId, tuple[bytes, int]] = {}
@@ -149,7 +153,7 @@ class Outbox:
         fresh = msgspec.structs.replace(
             delivery, state=DeliveryState.WAITING, attempts=0, next_at=now, updated_at=now
         )
-        if not await self._store.save_delivery(fresh):
+        if not await self._save(fresh):
             raise _not_found(delivery_id)
         self._timed.pop(delivery_id, None)
         self._note(delivery.task_id, True)
@@ -207,6 +211,8 @@ class Outbox:
         if delivery_id in self._flights:
             self._missed_calls.add(delivery_id)
             return
+        if own.is_steady:
+            self._known[delivery_id] = delivery
         if delivery.state is DeliveryState.IDLE:
             own.fresh.add(delivery_id, own.lane(delivery))
         elif delivery_id not in self._timed and delivery_id not in own.again:
@@ -223,8 +229,10 @@ class Outbox:
             self._signal.set()
 
     def _ring_timers(self) -> None:
-        now = self._engine.clock.now()
-        while self._timers and self._timers[0][0] <= now:
+        """Let those go whose time has come; the first are on their way before the last are."""
+        now, left = self._engine.clock.now(), _RUNG_AT_ONCE
+        while left and self._timers and self._timers[0][0] <= now:
+            left -= 1
             moment, delivery_id = heappop(self._timers)
             timed = self._timed.get(delivery_id)
             if timed is not None and timed[0] == moment:  # otherwise set anew, or not needed
@@ -243,7 +251,7 @@ class Outbox:
             for queue, delivery_id, lane in own.take():
                 self._fly(queue, delivery_id, Way(own, lane))
 
-    def _fly(self, queue: FairQueue, delivery_id: DeliveryId, way: Way) -> None:
+    def _fly(self, queue: FairQueue[DeliveryId], delivery_id: DeliveryId, way: Way) -> None:
         if delivery_id in self._flights:
             way.round.leave(queue, way.lane)
             self._missed_calls.add(delivery_id)
@@ -252,7 +260,7 @@ class Outbox:
         self._flights[delivery_id] = flight
         flight.add_done_callback(lambda _: self._land(queue, delivery_id, way))
 
-    def _land(self, queue: FairQueue, delivery_id: DeliveryId, way: Way) -> None:
+    def _land(self, queue: FairQueue[DeliveryId], delivery_id: DeliveryId, way: Way) -> None:
         del self._flights[delivery_id]
         way.round.leave(queue, way.lane)
         task_id = self._task_of.get(delivery_id)
@@ -264,7 +272,9 @@ class Outbox:
     async def _try(self, delivery_id: DeliveryId, way: Way) -> None:
         self._missed_calls.discard(delivery_id)
         try:
-            delivery = await self._store.read_delivery(delivery_id)
+            delivery = self._known.get(delivery_id)
+            if delivery is None:
+                delivery = await self._store.read_delivery(delivery_id)
             if delivery is None or delivery.state is DeliveryState.DEAD:
                 self._let_go(delivery_id)
                 return
@@ -285,11 +295,14 @@ class Outbox:
             return Missed(f"this gateway brings nothing of kind {delivery.kind!r}", is_final=True)
         body, seen = self._seen.get(delivery.id, (b"", -1))
         cursor = max(delivery.cursor, seen) if body == delivery.body else delivery.cursor
+        limit = own.rules.attempt_s
         try:
-            async with asyncio.timeout(own.rules.attempt_s):
+            async with asyncio.timeout(limit):
                 return await own.courier.bring(msgspec.structs.replace(delivery, cursor=cursor))
         except TimeoutError:
-            return Missed(f"it took longer than {own.rules.attempt_s:g} s")
+            return Missed(
+                "it took too long" if limit is None else f"it took longer than {limit:g} s"
+            )
         except GatewayError:
             raise
         except Exception as error:  # one broad catch: a courier that breaks must not stop others
@@ -322,7 +335,7 @@ class Outbox:
                 updated_at=now,
                 reason=None,
             )
-            if not await self._store.save_delivery(saved):
+            if not await self._save(saved):
                 return  # it is gone, or another one has its name and its own cursor
         self._seen[delivery.id] = (delivery.body, result.cursor)
         if result.has_more:
@@ -345,7 +358,7 @@ class Outbox:
             updated_at=now,
             reason=missed.reason,
         )
-        if not await self._store.save_delivery(noted):
+        if not await self._save(noted):
             return
         if is_dead:
             log.warning(
@@ -361,8 +374,17 @@ class Outbox:
             self._missed_calls.discard(delivery.id)
             self._set_timer(delivery.id, noted.next_at, way)
 
+    async def _save(self, delivery: Delivery) -> bool:
+        is_kept = await self._store.save_delivery(delivery)
+        if is_kept and delivery.id in self._known:
+            self._known[delivery.id] = delivery
+        elif not is_kept:
+            self._known.pop(delivery.id, None)
+        return is_kept
+
     def _let_go(self, delivery_id: DeliveryId) -> None:
         """Nothing more is expected for this delivery."""
+        self._known.pop(delivery_id, None)
         self._seen.pop(delivery_id, None)
         self._unnoted.pop(delivery_id, None)
         self._timed.pop(delivery_id, None)
