@@ -109,7 +109,7 @@ OBJECTIVES = (
         opt_message={
             "plan-alone": "A known plan is enough to name its objective; an unknown is refused.",
             "partial-plan": "A new plan has the tasks and dependencies that the message gives.",
-            "refused-whole": "A message that is refused leaves nothing behind.",
+            "refused-whole": "A message that is refused for what it says leaves nothing behind.",
             "again": "The same message again finds the place that it had.",
         },
     ),
