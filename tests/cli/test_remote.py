@@ -69,6 +69,7 @@ def test_the_last_task_is_gone_on_with_and_after_its_end_its_context(remote) -> 
     assert len(set(contexts)) == 1
 
 
+@pytest.mark.requirement("remote.tool.command")
 def test_json_is_the_envelope_and_followed_it_is_updates_and_the_envelope(remote) -> None:
     whole = remote("send", "--json", "count")
     assert (whole.code, whole.err) == (0, "")

@@ -43,6 +43,7 @@ def test_the_list_shows_each_target_and_why_one_is_not_reachable(command, settin
     assert "down: " in shown.err
 
 
+@pytest.mark.requirement("remote.tool.command")
 def test_json_is_the_envelope_of_the_tool(command, settings, asker) -> None:
     settings(target("asker", asker), target("down", NOBODY))
     envelope = command("targets", "list", "--json").json

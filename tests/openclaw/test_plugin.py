@@ -82,6 +82,7 @@ def test_openclaw_offers_both_skills(bed: Plugged) -> None:
     assert {"remote-agents", "openclaw-a2a-gateway"} <= ready
 
 
+@pytest.mark.requirement("remote.tool.rounds")
 async def test_the_answer_of_a_remote_agent_comes_in_the_turn(
     bed: Plugged, client: BareClient, marker: str
 ) -> None:
@@ -157,6 +158,7 @@ def updates(client: BareClient, key: str) -> list[Json]:
     return [one["partialResult"]["details"] for one in seen if one["phase"] == "update"]
 
 
+@pytest.mark.requirement("remote.tool.rounds", "remote.durable.resume")
 async def test_a_question_is_answered_in_a_later_turn_after_our_gateway_was_restarted(
     bed: Plugged, client: BareClient, marker: str
 ) -> None:
@@ -191,6 +193,7 @@ async def test_without_our_gateway_the_turn_goes_on_with_a_hint(
     assert again["ok"] is True
 
 
+@pytest.mark.requirement("remote.tool.rounds")
 async def test_openclaws_agent_asks_openclaws_other_agent_all_the_way_round(
     bed: Plugged, client: BareClient, marker: str
 ) -> None:

@@ -46,6 +46,12 @@ async def fail_within(answer: Answer, *, deadline_ms: int = 2000, **request: obj
     return error
 
 
+@pytest.mark.requirement(
+    "remote.trouble.not-a2a",
+    "remote.trouble.large",
+    "remote.diagnose.every",
+    "remote.register.never-raises",
+)
 @pytest.mark.parametrize("follow", [False, True], ids=["plain", "streamed"])
 @pytest.mark.parametrize(
     ("answer", "name"),
@@ -99,6 +105,7 @@ async def test_a_broken_answer_is_an_envelope_with_a_hint(
     assert name in (None, error["details"]["errorName"])
 
 
+@pytest.mark.requirement("remote.trouble.down", "remote.list.isolated")
 async def test_a_peer_that_is_down_is_told_apart_and_reached_again_later() -> None:
     async with scripted(result(message())) as peer:
         gone = peer.url
@@ -110,6 +117,7 @@ async def test_a_peer_that_is_down_is_told_apart_and_reached_again_later() -> No
         assert listed["summary"]["targets"][0]["last_refresh_error"]["code"] == "A2A_SDK_ERROR"
 
 
+@pytest.mark.requirement("remote.error.time-out", "remote.wire.deadline", "remote.trouble.slow")
 async def test_a_silent_peer_ends_with_the_deadline_and_the_connection_is_closed() -> None:
     async with scripted(stay_silent) as peer, desk_with(one_target(peer.url)) as desk:
         error = await desk.fail_send(timeout_ms=300)
@@ -119,6 +127,7 @@ async def test_a_silent_peer_ends_with_the_deadline_and_the_connection_is_closed
         await asyncio.wait_for(peer.gone.wait(), 5)
 
 
+@pytest.mark.requirement("remote.wire.deadline")
 async def test_the_deadline_covers_the_card_too() -> None:
     async with (
         scripted(card_answer=stay_silent) as peer,
@@ -129,6 +138,7 @@ async def test_the_deadline_covers_the_card_too() -> None:
         await asyncio.wait_for(peer.gone.wait(), 5)
 
 
+@pytest.mark.requirement("remote.wire.deadline", "remote.stream.broken", "remote.trouble.slow")
 async def test_a_stream_that_never_ends_ends_with_the_deadline() -> None:
     answer = stream(task("WORKING"), stays=True)
     async with scripted(answer) as peer, desk_with(one_target(peer.url)) as desk:
@@ -140,6 +150,7 @@ async def test_a_stream_that_never_ends_ends_with_the_deadline() -> None:
         await asyncio.wait_for(peer.gone.wait(), 5)
 
 
+@pytest.mark.requirement("remote.stream.closed", "remote.trouble.half")
 async def test_half_an_event_is_left_out_and_what_came_before_it_counts() -> None:
     answer = stream(task("WORKING"), after=b'data: {"jsonrpc": "2.0", "res')
     async with scripted(answer) as peer, desk_with(one_target(peer.url)) as desk:
@@ -148,11 +159,13 @@ async def test_half_an_event_is_left_out_and_what_came_before_it_counts() -> Non
         assert [event["kind"] for event in told["raw"]["events"]] == ["task"]
 
 
+@pytest.mark.requirement("remote.stream.empty")
 async def test_half_an_event_and_nothing_else_is_an_empty_stream() -> None:
     error = await fail_within(stream(after=b'data: {"json'), follow_updates=True)
     assert "ended without events" in error["message"]
 
 
+@pytest.mark.requirement("remote.stream.broken")
 async def test_a_stream_that_breaks_tells_how_far_it_got() -> None:
     answer = stream(task("WORKING"), after=b"data: {]\n\n")
     error = await fail_within(answer, follow_updates=True)
@@ -160,12 +173,14 @@ async def test_a_stream_that_breaks_tells_how_far_it_got() -> None:
     assert error["details"]["latest_event_summary"]["response_kind"] == "task"
 
 
+@pytest.mark.requirement("remote.trouble.large")
 async def test_a_stream_that_is_too_long_is_cut_off() -> None:
     error = await fail_within(stream(*[task("WORKING", text="x" * 8192)] * 20), follow_updates=True)
     assert error["details"]["partial_event_count"] < 20
     assert "larger" in error["details"]["hint"]
 
 
+@pytest.mark.requirement("remote.wire.abort")
 async def test_the_caller_going_away_ends_the_connection() -> None:
     answer = stream(task("WORKING"), stays=True)
     async with scripted(answer) as peer, desk_with(one_target(peer.url)) as desk:
@@ -186,6 +201,7 @@ async def test_a_peer_that_keeps_the_stream_of_an_ended_task_open_is_not_waited_
         await asyncio.wait_for(peer.gone.wait(), 5)
 
 
+@pytest.mark.requirement("remote.trouble.challenge")
 async def test_a_challenge_is_shown_with_what_to_do() -> None:
     answer = say("", status="401 Unauthorized", WWW_Authenticate='Bearer realm="peer"')
     error = await fail_within(answer)
@@ -195,6 +211,7 @@ async def test_a_challenge_is_shown_with_what_to_do() -> None:
     assert "auth" in details["hint"]
 
 
+@pytest.mark.requirement("remote.trouble.redirect")
 async def test_a_redirect_of_the_card_is_not_followed_however_often() -> None:
     async with scripted(card_answer=REDIRECT) as peer, desk_with(one_target(peer.url)) as desk:
         error = await desk.fail_send()
@@ -216,6 +233,7 @@ def strange_certificate(tmp_path_factory: pytest.TempPathFactory) -> ssl.SSLCont
     return context
 
 
+@pytest.mark.requirement("remote.trouble.tls")
 async def test_a_certificate_that_nobody_vouches_for_is_refused(
     strange_certificate: ssl.SSLContext,
 ) -> None:
@@ -228,6 +246,7 @@ async def test_a_certificate_that_nobody_vouches_for_is_refused(
         assert peer.heard == []
 
 
+@pytest.mark.requirement("remote.trouble.elsewhere")
 @pytest.mark.parametrize(
     "elsewhere",
     [
@@ -286,6 +305,7 @@ async def test_a_version_that_we_do_not_speak_is_not_tried(version: str) -> None
             assert version in error["message"]
 
 
+@pytest.mark.requirement("remote.trouble.version")
 async def test_a_card_that_lies_about_the_version_is_told_to_lie() -> None:
     answer = by_method(SendMessage=refusal(-32601, "Method not found"))
     async with scripted(answer) as peer, desk_with(one_target(peer.url)) as desk:
@@ -307,6 +327,7 @@ async def test_what_is_no_card_is_no_card(body: str) -> None:
         assert error["details"]["hint"]
 
 
+@pytest.mark.requirement("remote.list.isolated")
 async def test_one_bad_target_breaks_no_list() -> None:
     async with (
         scripted(result(message())) as good,

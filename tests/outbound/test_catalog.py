@@ -25,6 +25,7 @@ from .faults import (
 from .kit import desk_with, one_target, target
 
 
+@pytest.mark.requirement("remote.list.age")
 async def test_a_card_is_listed_again_only_when_it_is_old() -> None:
     async with scripted(result(message())) as peer, desk_with(one_target(peer.url)) as desk:
         await desk.ask("list_targets")
@@ -36,6 +37,7 @@ async def test_a_card_is_listed_again_only_when_it_is_old() -> None:
         assert peer.card_requests == 2
 
 
+@pytest.mark.requirement("remote.list.recorded", "remote.client.kept")
 async def test_a_client_needs_its_card_once_and_records_it() -> None:
     async with scripted(result(message())) as peer, desk_with(one_target(peer.url)) as desk:
         await desk.send("hi")
@@ -48,6 +50,7 @@ async def test_a_client_needs_its_card_once_and_records_it() -> None:
         assert listed["summary"]["targets"][0]["target_name"] == "Scripted"
 
 
+@pytest.mark.requirement("remote.list.failed", "remote.list.age")
 async def test_a_refresh_that_fails_keeps_the_card_and_tells_why() -> None:
     async with scripted(result(message())) as peer, desk_with(one_target(peer.url)) as desk:
         await desk.ask("list_targets")
@@ -62,6 +65,9 @@ async def test_a_refresh_that_fails_keeps_the_card_and_tells_why() -> None:
         assert "last_refresh_error" not in entry
 
 
+@pytest.mark.requirement(
+    "remote.list.entry", "remote.list.raw", "remote.list.clean", "remote.list.copies"
+)
 async def test_what_is_listed_has_the_shape_of_the_contract() -> None:
     async with scripted() as peer:
         more = {"url": f"{peer.url}rest", "protocolBinding": "http+json", "protocolVersion": "1.0"}
@@ -135,6 +141,7 @@ async def test_what_is_listed_has_the_shape_of_the_contract() -> None:
             assert again["summary"]["targets"][0]["peer_card"]["skills"]
 
 
+@pytest.mark.requirement("remote.list.shared")
 async def test_several_who_want_one_card_share_one_request() -> None:
     async with scripted(result(message())) as peer, desk_with(one_target(peer.url)) as desk:
         answers = await asyncio.gather(
@@ -212,6 +219,7 @@ def _face(url: str, binding: str, version: str = "1.0") -> dict[str, str]:
     return {"url": url, "protocolBinding": binding, "protocolVersion": version}
 
 
+@pytest.mark.requirement("remote.client.order")
 @pytest.mark.parametrize(
     ("preferred", "offered", "path"),
     [
@@ -249,6 +257,7 @@ async def _fall_back(answer: Answer, *, allowed: bool, **request: bool) -> tuple
             return told["ok"], len(peer.calls)
 
 
+@pytest.mark.requirement("remote.client.no-second")
 async def test_the_next_interface_is_tried_only_when_the_policy_allows_it() -> None:
     assert await _fall_back(say(message()), allowed=True) == (True, 1)
     assert await _fall_back(say(message()), allowed=False) == (False, 0)
@@ -275,6 +284,7 @@ async def test_nothing_falls_back_once_something_was_sent() -> None:
 # -------------------------------------------------------------------- repeating, health
 
 
+@pytest.mark.requirement("remote.health.repeat")
 async def test_only_what_is_safe_is_repeated() -> None:
     async with scripted(hang_up) as peer, desk_with(one_target(peer.url)) as desk:
         await desk.fail_send()
@@ -292,6 +302,7 @@ async def test_a_refusal_is_not_repeated() -> None:
         assert len(peer.calls) == 1
 
 
+@pytest.mark.requirement("remote.health.breaker", "remote.diagnose.every")
 async def test_a_peer_that_fails_again_and_again_is_left_alone_for_a_while() -> None:
     async with scripted(hang_up) as peer, desk_with(one_target(peer.url)) as desk:
         for _ in range(5):
@@ -312,6 +323,7 @@ async def test_a_peer_that_fails_again_and_again_is_left_alone_for_a_while() -> 
         assert desk.agent.resting() == {}
 
 
+@pytest.mark.requirement("remote.health.breaker")
 async def test_one_try_decides_whether_the_peer_is_left_alone_longer() -> None:
     async with scripted(hang_up) as peer, desk_with(one_target(peer.url)) as desk:
         for _ in range(5):
@@ -377,6 +389,7 @@ async def test_a_peer_that_moved_is_found_again_by_its_card() -> None:
         assert (await desk.send("hi"))["ok"]
 
 
+@pytest.mark.requirement("remote.summary.kind")
 async def test_a_stream_of_a_message_is_an_answer() -> None:
     async with scripted(stream(message("one"))) as peer, desk_with(one_target(peer.url)) as desk:
         told = await desk.send("hi", follow_updates=True)

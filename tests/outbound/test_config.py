@@ -25,11 +25,13 @@ _JSON = st.recursive(
 )
 
 
+@pytest.mark.requirement("remote.config.no-object")
 @pytest.mark.parametrize("value", [None, "text", 7, [], [1], True])
 def test_what_is_no_object_gives_all_defaults(value: object) -> None:
     assert parse_config(value) == OutboundConfig()
 
 
+@pytest.mark.requirement("remote.config.defaults")
 def test_the_defaults_are_those_that_are_published() -> None:
     config = parse_config({})
     assert not config.enabled
@@ -44,6 +46,7 @@ def test_the_defaults_are_those_that_are_published() -> None:
     assert config.policy.continuation_targets is ContinuationTargets.CONFIGURED
 
 
+@pytest.mark.requirement("remote.config.wrong-value")
 @pytest.mark.parametrize("value", ["5", 0, -1, 1.5, True, None, [], {}])
 def test_a_number_that_is_none_becomes_the_default(value: object) -> None:
     config = parse_config({"defaults": {"timeoutMs": value}, "taskHandles": {"ttlMs": value}})
@@ -51,6 +54,7 @@ def test_a_number_that_is_none_becomes_the_default(value: object) -> None:
     assert config.task_handles.ttl_ms == 86_400_000
 
 
+@pytest.mark.requirement("remote.config.transports")
 def test_transports_keep_known_values_in_order_and_fall_back_when_none_is_left() -> None:
     def read(value: object) -> tuple[Transport, ...]:
         return parse_config(
@@ -61,6 +65,7 @@ def test_transports_keep_known_values_in_order_and_fall_back_when_none_is_left()
     assert read(["x"]) == read("JSONRPC") == (Transport.JSONRPC, Transport.HTTP_JSON)
 
 
+@pytest.mark.requirement("remote.config.parameters", "remote.config.output-modes")
 def test_service_parameters_and_output_modes_keep_only_what_is_text() -> None:
     config = parse_config(
         {
@@ -72,6 +77,7 @@ def test_service_parameters_and_output_modes_keep_only_what_is_text() -> None:
     assert config.policy.accepted_output_modes == ("text/plain",)
 
 
+@pytest.mark.requirement("remote.config.target-texts")
 def test_a_target_is_trimmed_and_filled_from_the_defaults() -> None:
     entry = {
         "alias": " ops ",
@@ -98,6 +104,9 @@ def test_a_target_is_trimmed_and_filled_from_the_defaults() -> None:
     assert config.default_target is target
 
 
+@pytest.mark.requirement(
+    "remote.config.targets-fail", "remote.config.duplicate-alias", "remote.config.two-defaults"
+)
 @pytest.mark.parametrize(
     ("targets", "words"),
     [
@@ -132,6 +141,7 @@ def test_targets_that_cannot_be_read_fail_with_their_place(
     assert all(word in str(raised.value) for word in words)
 
 
+@pytest.mark.requirement("remote.config.fresh")
 def test_two_readings_share_nothing() -> None:
     first = parse_config({"defaults": {"serviceParameters": {"a": "1"}}})
     first.defaults.service_parameters["b"] = "2"
@@ -156,6 +166,7 @@ def test_no_secret_shows_in_the_text_of_a_configuration() -> None:
     assert "s3cret" not in repr(parse_config({"targets": [entry]}))
 
 
+@pytest.mark.requirement("remote.schema.closed")
 def test_the_published_schema_takes_its_own_defaults_and_closes_every_object() -> None:
     schema = config_schema()
     jsonschema_rs.meta.validate(schema)

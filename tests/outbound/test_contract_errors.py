@@ -106,6 +106,39 @@ async def test_a_watch_that_breaks_tells_how_far_it_got() -> None:
         assert error["details"]["task_handle"] == known["task_handle"]
 
 
+# -------------------------------------------------------------------- 6 handles
+
+
+@pytest.mark.requirement("remote.handle.pruned")
+@pytest.mark.parametrize("by", ["looking up", "making"])
+async def test_an_expired_handle_goes_when_another_is_dealt_with(by: str) -> None:
+    async with scripted(result(task("WORKING"))) as peer:
+        config = {**one_target(peer.url), "taskHandles": {"ttlMs": 1000}}
+        async with desk_with(config) as desk:
+            first = (await desk.send("hi"))["summary"]["continuation"]["task"]["task_handle"]
+            desk.wait(1)
+            if by == "making":
+                assert (await desk.send("hi"))["ok"]
+            else:
+                await desk.fail("status", task_handle="rah_another")
+            error = await desk.fail("status", task_handle=first)
+    assert error["code"] == "UNKNOWN_TASK_HANDLE"
+
+
+@pytest.mark.requirement("remote.handle.life")
+async def test_a_question_that_fails_does_not_lengthen_the_life_of_a_handle() -> None:
+    async with scripted(result(task("WORKING"))) as peer:
+        config = {**one_target(peer.url), "taskHandles": {"ttlMs": 1000}}
+        async with desk_with(config) as desk:
+            handle = (await desk.send("hi"))["summary"]["continuation"]["task"]["task_handle"]
+            desk.wait(0.6)
+            peer.answer = refusal(-32603, "no")
+            assert (await desk.fail("status", task_handle=handle))["code"] == "A2A_SDK_ERROR"
+            desk.wait(0.6)
+            error = await desk.fail("status", task_handle=handle)
+    assert error["code"] == "EXPIRED_TASK_HANDLE"
+
+
 # -------------------------------------------------------------------- 1, 7 errors and logs
 
 

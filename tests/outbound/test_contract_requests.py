@@ -190,6 +190,59 @@ async def test_what_is_the_same_address_is_a_matter_of_policy(normalizes: bool) 
 
 # -------------------------------------------------------------------- 3.1, 3.2 fields
 
+ASKING = {"target_alias", "target_url", "task_handle", "task_id", "continuation"}
+LIMITS = {"timeout_ms", "service_parameters"}
+SAYING = {
+    *("parts", "message_id", "context_id", "reference_task_ids", "task_requirement"),
+    *("follow_updates", "accepted_output_modes", "blocking", "history_length"),
+    *("push_notification_config", "metadata"),
+}
+TAKES: dict[str, set[str]] = {
+    "list_targets": set(),
+    "send": ASKING | LIMITS | SAYING,
+    "watch": ASKING | LIMITS,
+    "status": ASKING | LIMITS | {"history_length"},
+    "cancel": ASKING | LIMITS,
+}
+WHOLE = {"target_url": "http://127.0.0.1:1/", "card_path": "/c", "preferred_transports": ["GRPC"]}
+GOOD: JsonObject = {
+    "target_alias": "peer",
+    "target_url": "http://127.0.0.1:1",
+    "task_handle": "rah_1-A",
+    "task_id": "t",
+    "continuation": {"target": WHOLE, "task": {"task_id": "t"}},
+    "parts": TEXT,
+    "message_id": "m",
+    "context_id": "c",
+    "reference_task_ids": ["t"],
+    "task_requirement": "required",
+    "follow_updates": False,
+    "accepted_output_modes": [],
+    "blocking": True,
+    "history_length": 0,
+    "push_notification_config": {
+        "url": "https://x.example",
+        "id": "i",
+        "token": "t",
+        "authentication": {"schemes": ["a"], "credentials": "c"},
+    },
+    "metadata": {},
+    "timeout_ms": 1,
+    "service_parameters": {"a": "b"},
+}
+
+
+@pytest.mark.requirement("remote.request.allowed", "remote.request.fields")
+@pytest.mark.parametrize("action", TAKES)
+@pytest.mark.parametrize("name", GOOD)
+async def test_every_action_takes_its_own_fields(action: str, name: str) -> None:
+    needed = {"send": {"parts": TEXT}, "list_targets": {}}.get(action, {"task_handle": "rah_gone"})
+    needed = {} if name == "continuation" and action != "send" else needed
+    async with desk_with(one_target("http://127.0.0.1:1/")) as desk:
+        told = await desk.ask(action, **{**needed, name: GOOD[name]})
+    refused = not told["ok"] and told["error"]["code"] == "VALIDATION_ERROR"
+    assert refused is (name not in TAKES[action]), told
+
 
 BAD_FIELDS: list[tuple[str, Json]] = [
     ("target_url", "https://with space"),
@@ -238,7 +291,6 @@ async def test_a_value_out_of_bounds_is_refused_where_it_is(name: str, value: Js
     assert not any(one["schemaPath"].startswith("#/runtime") for one in errors)
 
 
-WHOLE = {"target_url": "http://127.0.0.1:1/", "card_path": "/c", "preferred_transports": ["GRPC"]}
 BAD_CONTINUATIONS: list[tuple[JsonObject, str, str]] = [
     ({}, "/continuation", "required"),
     *(

@@ -176,6 +176,26 @@ async def test_every_event_is_an_update_with_all_that_is_known_by_then(
     assert told["summary"] == desk.updates[-1]["summary"]
 
 
+# -------------------------------------------------------------------- 4.2 summaries
+
+
+@pytest.mark.requirement("remote.summary.other-text", "remote.summary.not-ours")
+async def test_a_message_speaks_for_a_task_that_says_nothing_itself() -> None:
+    ours = {"messageId": "m-1", "role": "ROLE_USER", "parts": [{"text": "mine"}]}
+    asked = task("WORKING", history=[ours])
+    events = [asked, message("said"), {"message": ours}, status_update("COMPLETED")]
+    async with scripted(stream(*events)) as peer, desk_with(one_target(peer.url)) as desk:
+        told = await desk.send("hi", follow_updates=True)
+        assert told["summary"]["message_text"] == "said"
+        assert told["summary"]["response_kind"] == "task"
+        answer = {**ours, "role": "ROLE_AGENT", "parts": [{"text": "answered"}]}
+        peer.answer = stream(task("WORKING", history=[answer, ours]), *events[1:])
+        told = await desk.send("hi", follow_updates=True)
+        assert told["summary"]["message_text"] == "answered", "the history goes first"
+        peer.answer = result(task("WORKING", history=[ours]))
+        assert "message_text" not in (await desk.send("hi"))["summary"]
+
+
 # -------------------------------------------------------------------- 4.3 going on
 
 

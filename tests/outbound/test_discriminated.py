@@ -16,6 +16,7 @@ def read(told: JsonObject) -> JsonObject:
     return discriminated(ParseDict(told, pb.StreamResponse()))
 
 
+@pytest.mark.requirement("remote.envelope.kinds")
 def test_a_task_with_everything_in_it() -> None:
     words = {"messageId": "m", "role": "ROLE_AGENT", "parts": [{"text": "hi"}]}
     told = read(
@@ -73,6 +74,7 @@ def test_a_task_with_everything_in_it() -> None:
     }
 
 
+@pytest.mark.requirement("remote.envelope.kinds")
 def test_events() -> None:
     status = {"taskId": "t", "contextId": "c", "status": {"state": "TASK_STATE_FAILED"}}
     assert read({"statusUpdate": status}) == {

@@ -37,6 +37,7 @@ NO_MODES: JsonObject = {
 # -------------------------------------------------------------------- 3.6 handles that disagree
 
 
+@pytest.mark.requirement("remote.resolve.task", "remote.resolve.target", "remote.resolve.context")
 async def test_a_handle_that_disagrees_with_the_request_is_a_validation_error() -> None:
     async with scripted(result(task("WORKING"))) as peer, scripted() as other:
         config = one_target(peer.url)
@@ -82,6 +83,7 @@ async def test_a_handle_that_disagrees_with_the_request_is_a_validation_error() 
             assert len(peer.calls) == 1, "nothing was asked of the peer"
 
 
+@pytest.mark.requirement("remote.continuation.agrees")
 async def test_a_continuation_that_disagrees_with_its_live_handle_is_refused() -> None:
     async with scripted(result(task("WORKING"))) as peer, desk_with(one_target(peer.url)) as desk:
         started = await desk.send("hi")
@@ -99,6 +101,7 @@ async def test_a_continuation_that_disagrees_with_its_live_handle_is_refused() -
 # -------------------------------------------------------------------- 3.6 targets
 
 
+@pytest.mark.requirement("remote.resolve.ambiguous")
 async def test_an_address_that_two_targets_share_is_ambiguous() -> None:
     config = {
         "targets": [
@@ -116,6 +119,9 @@ async def test_an_address_that_two_targets_share_is_ambiguous() -> None:
         assert error["details"]["hint"]
 
 
+@pytest.mark.requirement(
+    "remote.continuation.configured", "remote.continuation.allowed", "remote.resolve.disallowed"
+)
 async def test_a_continuation_may_not_name_any_address() -> None:
     async with scripted(result(message())) as peer:
         continuation = {
@@ -157,6 +163,7 @@ async def test_a_live_handle_vouches_for_its_target_in_continuations() -> None:
             assert error["details"]["reason"] == "raw_url_disallowed_by_policy"
 
 
+@pytest.mark.requirement("remote.resolve.unknown-url")
 async def test_an_address_that_is_none_is_unknown() -> None:
     async with desk_with({"policy": {"allowTargetUrlOverride": True}}) as desk:
         error = await desk.fail_send(target_url="http://user:secret@127.0.0.1/")
@@ -166,6 +173,7 @@ async def test_an_address_that_is_none_is_unknown() -> None:
         assert error["details"]["normalizedBaseUrl"]
 
 
+@pytest.mark.requirement("remote.extension.not-set", "remote.diagnose.every")
 async def test_a_variable_that_is_not_set_fails_the_call_and_is_never_sent() -> None:
     async with scripted(result(message())) as peer:
         config = one_target(peer.url, auth={"type": "bearer", "token": "${PEER_TOKEN}"})
@@ -180,6 +188,7 @@ async def test_a_variable_that_is_not_set_fails_the_call_and_is_never_sent() -> 
 # -------------------------------------------------------------------- 5 task_requirement, streams
 
 
+@pytest.mark.requirement("remote.required.message", "remote.diagnose.every")
 async def test_a_message_is_no_answer_when_a_task_is_required() -> None:
     answer = result(message(contextId="c-9"))
     async with scripted(answer) as peer, desk_with(one_target(peer.url)) as desk:
@@ -199,6 +208,7 @@ async def test_a_message_is_no_answer_when_a_task_is_required() -> None:
             assert sent["configuration"] == {"returnImmediately": True}
 
 
+@pytest.mark.requirement("remote.required.ended")
 async def test_a_required_task_that_has_ended_is_followed_no_further() -> None:
     answer = result(task("COMPLETED", text="done"))
     async with scripted(answer) as peer, desk_with(one_target(peer.url)) as desk:
@@ -208,6 +218,7 @@ async def test_a_required_task_that_has_ended_is_followed_no_further() -> None:
         assert [one.json["method"] for one in peer.calls] == ["SendMessage"]
 
 
+@pytest.mark.requirement("remote.required.once", "remote.required.first")
 async def test_the_first_task_of_a_subscription_is_dropped_when_it_says_nothing_new() -> None:
     answer = by_method(
         SendMessage=result(task("WORKING")),
@@ -220,6 +231,7 @@ async def test_the_first_task_of_a_subscription_is_dropped_when_it_says_nothing_
         assert [update["raw"]["kind"] for update in desk.updates] == kinds
 
 
+@pytest.mark.requirement("remote.required.once")
 async def test_the_first_task_of_a_subscription_stays_when_it_is_news() -> None:
     answer = by_method(
         SendMessage=result(task("SUBMITTED")),
@@ -234,6 +246,7 @@ async def test_the_first_task_of_a_subscription_stays_when_it_is_news() -> None:
         ]
 
 
+@pytest.mark.requirement("remote.required.not-lost")
 @pytest.mark.parametrize(
     "subscription",
     [refusal(-32603, "no"), stream(), stream(task("WORKING")), hang_up, refusal(-32004, "never")],
@@ -270,6 +283,7 @@ async def test_a_created_task_that_ended_before_it_could_be_followed_is_a_succes
         assert [event["kind"] for event in told["raw"]["events"]] == ["task", "task"]
 
 
+@pytest.mark.requirement("remote.watch.no-stream", "remote.go-on.no-stream")
 async def test_a_peer_that_does_not_stream_is_not_asked_to() -> None:
     async with scripted(result(task("WORKING"))) as peer:
         peer.card = card_of(peer.url, capabilities={"streaming": False})
@@ -293,6 +307,7 @@ async def test_a_peer_that_does_not_stream_is_not_asked_to() -> None:
             assert [one.json["method"] for one in peer.calls] == ["SendMessage"]
 
 
+@pytest.mark.requirement("remote.watch.unsupported")
 async def test_an_operation_that_the_peer_does_not_support_is_told_like_that_too() -> None:
     answer = by_method(SubscribeToTask=refusal(-32004, "no streams here"))
     async with scripted(answer) as peer, desk_with(one_target(peer.url)) as desk:
@@ -302,6 +317,7 @@ async def test_an_operation_that_the_peer_does_not_support_is_told_like_that_too
         assert error["details"]["streaming_supported"] is True
 
 
+@pytest.mark.requirement("remote.watch.empty")
 async def test_a_watch_without_events_is_an_error() -> None:
     async with scripted(stream()) as peer, desk_with(one_target(peer.url)) as desk:
         error = await desk.fail("watch", task_id="t-1")
@@ -312,6 +328,12 @@ async def test_a_watch_without_events_is_an_error() -> None:
 # -------------------------------------------------------------------- 6 handles
 
 
+@pytest.mark.requirement(
+    "remote.handle.unknown",
+    "remote.handle.expired",
+    "remote.handle.once",
+    "remote.continuation.stale",
+)
 async def test_unknown_and_expired_handles_say_how_to_go_on() -> None:
     async with scripted(result(task("WORKING"))) as peer:
         config = {**one_target(peer.url), "taskHandles": {"ttlMs": 1000}}
@@ -357,6 +379,7 @@ async def test_unknown_and_expired_handles_say_how_to_go_on() -> None:
 # -------------------------------------------------------------------- 7 errors of peers
 
 
+@pytest.mark.requirement("remote.error.peer", "remote.error.rpc-data")
 @pytest.mark.parametrize(
     ("data", "shown"),
     [
@@ -390,6 +413,7 @@ async def test_what_a_peer_says_in_an_error_is_outlined(
                 assert details["rpcData"] == shown
 
 
+@pytest.mark.requirement("remote.error.peer")
 async def test_an_error_over_rest_has_its_code_and_status() -> None:
     info = {
         "@type": "type.googleapis.com/google.rpc.ErrorInfo",
@@ -408,6 +432,12 @@ async def test_an_error_over_rest_has_its_code_and_status() -> None:
             assert details["cause"]["name"] == "HTTPStatusError"
 
 
+@pytest.mark.requirement(
+    "remote.diagnose.inputs",
+    "remote.diagnose.unknown",
+    "remote.diagnose.offered",
+    "remote.diagnose.clean",
+)
 async def test_a_failed_send_says_what_was_asked_and_what_is_offered() -> None:
     async with scripted(refusal(-32005, "not this")) as peer:
         skill = {"id": "s", "name": "S", "inputModes": ["Image/PNG"], "outputModes": ["text/csv"]}
@@ -441,6 +471,7 @@ async def test_a_failed_send_says_what_was_asked_and_what_is_offered() -> None:
             }
 
 
+@pytest.mark.requirement("remote.diagnose.sends-only")
 async def test_other_actions_than_send_have_no_diagnostics() -> None:
     async with scripted(refusal(-32603, "no")) as peer, desk_with(one_target(peer.url)) as desk:
         for action in ("status", "cancel", "watch"):
@@ -448,6 +479,9 @@ async def test_other_actions_than_send_have_no_diagnostics() -> None:
             assert "capability_diagnostics" not in error["details"]
 
 
+@pytest.mark.requirement(
+    "remote.envelope.failure", "remote.validate.action", "remote.register.never-raises"
+)
 @pytest.mark.parametrize("request_", [None, 7, "send", [], {}, {"action": 7}, {"action": "fly"}])
 async def test_what_is_no_request_is_a_validation_error(request_: object) -> None:
     async with desk_with({}) as desk:

@@ -35,6 +35,7 @@ class Hands:
         return None
 
 
+@pytest.mark.requirement("remote.handle.once", "remote.handle.life")
 def test_a_handle_finds_its_task_until_it_expires() -> None:
     hands = Hands()
     handle = hands.handles.issue(PEER, "t-1", context_id="c-1")
@@ -47,6 +48,7 @@ def test_a_handle_finds_its_task_until_it_expires() -> None:
     assert hands.code_of("rah_1") is Code.UNKNOWN_HANDLE
 
 
+@pytest.mark.requirement("remote.handle.context", "remote.handle.life")
 def test_a_look_up_does_not_lengthen_a_life_and_a_new_answer_does() -> None:
     hands = Hands()
     hands.handles.issue(PEER, "t-1", context_id="c-1")
@@ -58,6 +60,7 @@ def test_a_look_up_does_not_lengthen_a_life_and_a_new_answer_does() -> None:
     assert hands.code_of("rah_1") is None
 
 
+@pytest.mark.requirement("remote.handle.most")
 def test_the_least_recently_used_handle_goes_when_there_are_too_many() -> None:
     hands = Hands(most=2)
     hands.handles.issue(PEER, "t-1")
@@ -68,6 +71,7 @@ def test_the_least_recently_used_handle_goes_when_there_are_too_many() -> None:
     assert hands.code_of("rah_1") is None
 
 
+@pytest.mark.requirement("remote.handle.unknown")
 def test_an_unknown_handle_says_how_to_go_on() -> None:
     with pytest.raises(RemoteFailure) as raised:
         Hands().handles.find("rah_x")
@@ -78,6 +82,7 @@ def test_an_unknown_handle_says_how_to_go_on() -> None:
     assert details["retryHint"]
 
 
+@pytest.mark.requirement("remote.handle.expired")
 def test_an_expired_handle_tells_all_that_is_needed_to_go_on_without_it() -> None:
     hands = Hands()
     handle = hands.handles.issue(PEER, "t-1", context_id="c-1")

@@ -74,6 +74,7 @@ def handle_of(envelope: JsonObject) -> str:
     return envelope["summary"]["continuation"]["task"]["task_handle"]
 
 
+@pytest.mark.requirement("remote.durable.handle", "remote.durable.watch")
 async def test_a_handle_is_good_after_a_restart_and_a_watch_goes_on(
     place: Place, peer: ScriptedPeer
 ) -> None:
@@ -105,6 +106,7 @@ async def test_a_handle_is_good_after_a_restart_and_a_watch_goes_on(
         assert known["created_at"] == "2026-01-01T00:00:00.000Z"
 
 
+@pytest.mark.requirement("remote.durable.handle")
 async def test_errors_tell_the_truth_about_restarts(place: Place, peer: ScriptedPeer) -> None:
     async with desk_with(one_target(peer.url), store=place.store) as desk:
         error = await desk.fail("status", task_handle="rah_nobody")
@@ -121,6 +123,7 @@ async def test_what_was_answered_is_already_kept_when_we_die_at_once(
         assert record.id == handle
 
 
+@pytest.mark.requirement("remote.durable.at-once")
 async def test_a_task_is_kept_as_soon_as_the_peer_names_it(
     place: Place, peer: ScriptedPeer
 ) -> None:

@@ -42,6 +42,7 @@ def after(*events: JsonObject) -> Progress:
     return progress
 
 
+@pytest.mark.requirement("remote.summary.message", "remote.summary.kind")
 def test_one_message_is_a_message_with_its_parts_as_paragraphs() -> None:
     progress = after(message("one|two", contextId="c-9"))
     assert progress.response_kind == "message"
@@ -49,18 +50,21 @@ def test_one_message_is_a_message_with_its_parts_as_paragraphs() -> None:
     assert (progress.context_id, progress.task_id) == ("c-9", None)
 
 
+@pytest.mark.requirement("remote.summary.kind", "remote.summary.other-text")
 def test_several_messages_have_no_kind_and_the_last_one_speaks() -> None:
     progress = after(message("one"), message("two"))
     assert progress.response_kind is None
     assert progress.message_text == "two"
 
 
+@pytest.mark.requirement("remote.summary.artifacts-text")
 def test_the_texts_of_artifacts_come_in_order() -> None:
     progress = after(task("completed", artifacts=[artifact("a", "one"), artifact("b", "two")]))
     assert progress.response_kind == "task"
     assert progress.message_text == "one\n\ntwo"
 
 
+@pytest.mark.requirement("remote.summary.attention")
 @pytest.mark.parametrize(
     "state", ["input-required", "auth-required", "failed", "rejected", "canceled"]
 )
@@ -69,16 +73,19 @@ def test_a_status_that_wants_attention_comes_first(state: str) -> None:
     assert progress.message_text == "Look!\n\nso far"
 
 
+@pytest.mark.requirement("remote.summary.other-text")
 def test_other_statuses_speak_only_when_there_is_nothing_else() -> None:
     assert after(status("working", "busy")).message_text == "busy"
     assert after(status("completed", "done"), update(artifact("a", "x"))).message_text == "x"
 
 
+@pytest.mark.requirement("remote.summary.other-text")
 def test_without_artifact_and_status_the_last_agent_message_of_the_history_speaks() -> None:
     history = [message("question", "user"), message("answer"), message("thanks", "user")]
     assert after(task("completed", history=history)).message_text == "answer"
 
 
+@pytest.mark.requirement("remote.summary.not-ours")
 def test_the_users_own_words_are_never_told() -> None:
     progress = after(
         task("working", history=[message("secret", "user")]), status("working", "mine", "user")
@@ -86,6 +93,7 @@ def test_the_users_own_words_are_never_told() -> None:
     assert not progress.message_text
 
 
+@pytest.mark.requirement("remote.summary.pieces")
 def test_appended_pieces_join_and_take_over_names() -> None:
     progress = after(
         update(artifact("a", "one ")),
@@ -97,6 +105,7 @@ def test_appended_pieces_join_and_take_over_names() -> None:
     assert len(progress.artifacts[0]["parts"]) == 2
 
 
+@pytest.mark.requirement("remote.summary.pieces")
 def test_a_task_event_replaces_what_was_gathered() -> None:
     progress = after(
         update(artifact("a", "old")), task("completed", artifacts=[artifact("b", "new")])
@@ -104,6 +113,7 @@ def test_a_task_event_replaces_what_was_gathered() -> None:
     assert [one["artifactId"] for one in progress.artifacts] == ["b"]
 
 
+@pytest.mark.requirement("remote.summary.artifacts")
 def test_read_outs_and_events_are_not_shared() -> None:
     event = update(artifact("a", "one"))
     kept = copy.deepcopy(event)
@@ -113,6 +123,7 @@ def test_read_outs_and_events_are_not_shared() -> None:
     assert progress.message_text == "onetwo"
 
 
+@pytest.mark.requirement("remote.go-on.open", "remote.go-on.no-stream")
 @pytest.mark.parametrize("state", [None, "submitted", "working", "input-required", "auth-required"])
 def test_an_open_task_can_be_gone_on_with(state: str | None) -> None:
     told = continuation_task("t", "rah_1", state=state, streams=True)
@@ -125,6 +136,7 @@ def test_an_open_task_can_be_gone_on_with(state: str | None) -> None:
     assert continuation_task("t", "h", state=state, streams=False)["can_watch"] is False
 
 
+@pytest.mark.requirement("remote.go-on.ended")
 @pytest.mark.parametrize("state", sorted(TERMINAL))
 def test_an_ended_task_can_only_be_asked_for(state: str) -> None:
     told = continuation_task("t", "rah_1", state=state, streams=True)

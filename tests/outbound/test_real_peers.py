@@ -87,6 +87,7 @@ async def test_the_card_is_listed(desk: Desk, peer: tuple[str, JsonObject]) -> N
     assert raw["card"]["preferredTransport"] == (GRPC if peer[0].endswith("/") else JSONRPC)
 
 
+@pytest.mark.requirement("remote.extension.versions")
 async def test_a_message_is_answered_with_a_message(desk: Desk) -> None:
     answer = await desk.send("hello")
     assert answer["ok"], answer
@@ -109,6 +110,7 @@ async def test_a_message_is_an_error_where_a_task_is_required(desk: Desk) -> Non
     assert required["code"] == "TASK_REQUIRED_BUT_MESSAGE_RETURNED"
 
 
+@pytest.mark.requirement("remote.envelope.raw")
 async def test_a_task_is_sent_asked_for_and_not_cancelled_when_it_is_over(desk: Desk) -> None:
     answer = await desk.send("task:tea")
     assert answer["ok"], answer
@@ -144,6 +146,7 @@ async def test_an_error_of_the_protocol_is_told_by_its_name_and_number(desk: Des
     assert late["details"]["rpcCode"] == -32002
 
 
+@pytest.mark.requirement("remote.stream.updates")
 async def test_a_stream_is_followed_to_its_end(desk: Desk) -> None:
     answer = await desk.send("chunks:5", follow_updates=True)
     assert answer["ok"], answer
@@ -190,6 +193,7 @@ async def test_a_paused_task_is_resumed_after_a_restart_of_ours(
         assert later.agent.followed()[0]["status"] == "completed"
 
 
+@pytest.mark.requirement("remote.continuation.unchanged")
 async def test_a_paused_task_is_resumed_by_a_continuation_without_any_memory(
     desk: Desk, peer: tuple[str, JsonObject]
 ) -> None:
@@ -206,6 +210,7 @@ async def test_a_paused_task_is_resumed_by_a_continuation_without_any_memory(
         assert answer["summary"]["message_text"] == "green"
 
 
+@pytest.mark.requirement("remote.durable.watch")
 async def test_a_task_is_watched_to_its_end_after_a_restart_of_ours(
     desk: Desk, peer: tuple[str, JsonObject], store: Store
 ) -> None:

@@ -38,6 +38,7 @@ def test_what_fits_is_left_alone(results: Results, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.requirement("remote.large.cut", "remote.large.owner")
 def test_a_large_text_is_cut_and_can_be_read_to_its_end_by_its_owner(results: Results) -> None:
     text = "".join(f"line {number}\n" for number in range(10_000))
     fitted = results.fit(envelope(text), "me")

@@ -39,6 +39,7 @@ async def echo(heard: Heard, writer: Wire) -> None:
         await result(task("WORKING", text=said, metadata={"said": [said]}))(heard, writer)
 
 
+@pytest.mark.requirement("remote.extension.secrets")
 @pytest.mark.parametrize("kind", ["bearer", "apiKey"])
 async def test_secrets_are_in_no_envelope_and_in_no_log(
     kind: str, caplog: pytest.LogCaptureFixture
@@ -105,6 +106,7 @@ async def test_short_values_hide_nothing_of_the_answer() -> None:
             assert (await desk.send("hi"))["summary"]["message_text"] == "a b c"
 
 
+@pytest.mark.requirement("remote.trouble.redirect")
 async def test_a_redirect_takes_no_credentials_along() -> None:
     async with scripted(result(message())) as other:
         moved = say("", status="307 Moved", Location=other.url)

@@ -43,12 +43,19 @@ def told(request: object, checks: Validator | None = None) -> list[tuple[str, st
     return [(error["instancePath"], error["keyword"]) for error in errors(request, checks)]
 
 
+@pytest.mark.requirement("remote.validate.envelope")
 @pytest.mark.parametrize("request_", [None, [], "send", 5, True])
 def test_a_request_that_is_no_object_is_told_so(request_: object) -> None:
     (error,) = errors(request_)
     assert (error["keyword"], error["params"]) == ("type", {"type": "object"})
 
 
+@pytest.mark.requirement(
+    "remote.request.fields",
+    "remote.request.unknown-field",
+    "remote.request.alias",
+    "remote.validate.envelope",
+)
 @pytest.mark.parametrize(
     ("request_", "expected"),
     [
@@ -94,6 +101,7 @@ def test_the_schema_tells_what_is_wrong_and_where(
         assert one in found
 
 
+@pytest.mark.requirement("remote.request.url")
 def test_a_target_url_must_be_an_http_address() -> None:
     request = {"action": "send", "parts": TEXT, "target_url": "ftp://x"}
     assert ("/target_url", "pattern") in told(request)
@@ -101,6 +109,7 @@ def test_a_target_url_must_be_an_http_address() -> None:
     assert {("/target_url", "pattern"), ("/target_url", "format")} <= set(told(request))
 
 
+@pytest.mark.requirement("remote.parts.kinds", "remote.parts.closed", "remote.parts.file-source")
 @pytest.mark.parametrize(
     ("part", "keyword"),
     [
@@ -122,6 +131,7 @@ def test_a_part_that_fits_no_kind_is_told_with_its_reason(
     assert "oneOf" in found
 
 
+@pytest.mark.requirement("remote.validate.all")
 def test_all_errors_of_the_first_stage_come_together() -> None:
     request = {"action": "send", "parts": [{}], "timeout_ms": 0, "x": 1}
     places = {place for place, _ in told(request)}
@@ -131,6 +141,7 @@ def test_all_errors_of_the_first_stage_come_together() -> None:
 # ------------------------------------------------------------------ stage two
 
 
+@pytest.mark.requirement("remote.request.allowed", "remote.validate.not-allowed")
 @pytest.mark.parametrize("action", sorted(ALLOWED))
 def test_a_field_of_another_action_is_refused_by_name(action: str) -> None:
     every = set().union(*ALLOWED.values()) - {"action", "continuation"}
@@ -159,6 +170,7 @@ def test_a_field_of_another_action_is_refused_by_name(action: str) -> None:
         assert f"action={action}" in error["message"]
 
 
+@pytest.mark.requirement("remote.validate.alone")
 def test_a_continuation_stands_alone() -> None:
     request: dict[str, object] = {
         "action": "send",
@@ -178,6 +190,7 @@ def test_a_continuation_stands_alone() -> None:
         assert "continuation" in error["message"]
 
 
+@pytest.mark.requirement("remote.validate.parts")
 def test_a_send_needs_parts() -> None:
     (error,) = errors({"action": "send", "target_alias": "ops"})
     assert error["params"] == {"missingProperty": "parts"}
@@ -185,6 +198,7 @@ def test_a_send_needs_parts() -> None:
     assert "parts" in error["message"]
 
 
+@pytest.mark.requirement("remote.validate.blocking")
 @pytest.mark.parametrize("blocking", [True, False])
 def test_following_updates_excludes_blocking(blocking: bool) -> None:
     request = {
@@ -200,6 +214,7 @@ def test_following_updates_excludes_blocking(blocking: bool) -> None:
     assert "follow_updates" in error["message"]
 
 
+@pytest.mark.requirement("remote.validate.bare")
 def test_a_send_with_a_bare_continuation_needs_a_task_or_a_conversation() -> None:
     (error,) = errors({"action": "send", "parts": TEXT, "continuation": {"target": TARGET}})
     assert (error["instancePath"], error["keyword"]) == ("/continuation", "anyOf")
@@ -207,6 +222,7 @@ def test_a_send_with_a_bare_continuation_needs_a_task_or_a_conversation() -> Non
     assert "continuation.conversation" in error["message"]
 
 
+@pytest.mark.requirement("remote.validate.nobody", "remote.request.untouched")
 def test_a_send_needs_somebody_to_send_to_unless_there_is_a_default() -> None:
     (error,) = errors({"action": "send", "parts": TEXT, "task_id": "t"})
     assert (error["instancePath"], error["keyword"]) == ("", "anyOf")
@@ -216,6 +232,9 @@ def test_a_send_needs_somebody_to_send_to_unless_there_is_a_default() -> None:
     assert validator({**OPS, "default": True}).check(request) == request
 
 
+@pytest.mark.requirement(
+    "remote.validate.no-task", "remote.validate.unnamed-task", "remote.validate.task-alone"
+)
 @pytest.mark.parametrize("action", ["watch", "status", "cancel"])
 def test_following_needs_a_task(action: str) -> None:
     (error,) = errors({"action": action, "continuation": {"target": TARGET}})
@@ -234,6 +253,7 @@ def test_following_needs_a_task(action: str) -> None:
         assert word in error["message"]
 
 
+@pytest.mark.requirement("remote.validate.no-alias")
 def test_an_alias_without_any_configured_is_told_in_stage_two() -> None:
     (error,) = errors({"action": "send", "parts": TEXT, "target_alias": "x"}, validator())
     assert (error["instancePath"], error["keyword"]) == ("/target_alias", "enum")
@@ -242,6 +262,7 @@ def test_an_alias_without_any_configured_is_told_in_stage_two() -> None:
     assert "alias" in error["message"]
 
 
+@pytest.mark.requirement("remote.validate.policy")
 def test_another_address_is_refused_by_policy_and_passes_when_allowed() -> None:
     request = {"action": "send", "parts": TEXT, "target_url": "https://else.example"}
     (error,) = errors(request)
@@ -254,6 +275,7 @@ def test_another_address_is_refused_by_policy_and_passes_when_allowed() -> None:
     assert validator(OPS, allowTargetUrlOverride=True).check(request) == request
 
 
+@pytest.mark.requirement("remote.policy.same-url")
 @pytest.mark.parametrize(
     "url", ["https://ops.example", "https://OPS.example:443/", "https://ops.example:443"]
 )
@@ -262,6 +284,7 @@ def test_a_configured_address_passes_however_it_is_written(url: str) -> None:
     assert validator(OPS).check(request) == request
 
 
+@pytest.mark.requirement("remote.validate.references")
 def test_a_task_may_come_with_references_to_others() -> None:
     request = {
         "action": "send",
@@ -273,6 +296,7 @@ def test_a_task_may_come_with_references_to_others() -> None:
     assert validator(OPS).check(request) == request
 
 
+@pytest.mark.requirement("remote.validate.action")
 @pytest.mark.parametrize(
     ("request_", "action"),
     [

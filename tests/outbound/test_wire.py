@@ -48,6 +48,7 @@ async def sent(version: str = "1.0", binding: str = "JSONRPC", **request: Json) 
         return peer.calls[0]
 
 
+@pytest.mark.requirement("remote.wire.message", "remote.parts.file-source")
 async def test_a_whole_message_in_1_0() -> None:
     heard = await sent(**EVERYTHING)
     assert heard.json["method"] == "SendMessage"
@@ -80,6 +81,7 @@ async def test_a_whole_message_in_1_0() -> None:
     }
 
 
+@pytest.mark.requirement("remote.wire.message", "remote.extension.versions")
 async def test_a_whole_message_in_0_3() -> None:
     heard = await sent("0.3", **EVERYTHING)
     assert heard.json["method"] == "message/send"
@@ -125,6 +127,7 @@ async def test_over_rest_the_message_goes_to_its_path(version: str) -> None:
     assert heard.headers["a2a-version"] == version
 
 
+@pytest.mark.requirement("remote.wire.not-blocking")
 @pytest.mark.parametrize(
     ("request_", "immediately"),
     [
@@ -146,6 +149,7 @@ async def test_who_waits_and_who_does_not(request_: JsonObject, immediately: boo
             assert peer.calls[1].json["params"]["configuration"]["blocking"] is not immediately
 
 
+@pytest.mark.requirement("remote.wire.modes")
 async def test_output_modes_are_the_calls_else_the_policys_and_left_out_when_empty() -> None:
     policy = {"acceptedOutputModes": ["text/csv"]}
     async with (
@@ -161,6 +165,7 @@ async def test_output_modes_are_the_calls_else_the_policys_and_left_out_when_emp
         assert sent_modes == [["text/csv"], ["image/png"], None]
 
 
+@pytest.mark.requirement("remote.wire.fresh-id")
 async def test_every_send_has_a_message_id_of_its_own_unless_it_is_given() -> None:
     async with scripted(result(task("WORKING"))) as peer, desk_with(one_target(peer.url)) as desk:
         first = await desk.send("hi")
@@ -173,6 +178,7 @@ async def test_every_send_has_a_message_id_of_its_own_unless_it_is_given() -> No
         assert again["ok"]
 
 
+@pytest.mark.requirement("remote.wire.parameters", "remote.extension.environment")
 async def test_service_parameters_go_with_every_request_and_the_card() -> None:
     async with scripted(result(message())) as peer:
         config = one_target(peer.url)
@@ -238,6 +244,7 @@ async def test_what_cannot_be_sent_is_blamed_on_the_request_and_not_on_the_peer(
         assert peer.calls == []
 
 
+@pytest.mark.requirement("remote.extension.environment", "remote.extension.auth")
 async def test_the_environment_is_read_when_the_call_is_made() -> None:
     environment = {"TOKEN": "first-token", "WHERE": "http://127.0.0.1:1"}
     async with scripted(result(message())) as peer:
@@ -253,6 +260,7 @@ async def test_the_environment_is_read_when_the_call_is_made() -> None:
             ]
 
 
+@pytest.mark.requirement("remote.extension.auth")
 async def test_each_target_gets_its_own_credentials_and_no_others() -> None:
     async with scripted(result(message())) as one, scripted(result(message())) as two:
         config = one_target(one.url, auth={"type": "bearer", "token": "token-of-one"})

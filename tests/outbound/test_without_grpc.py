@@ -25,6 +25,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> JsonObject:
     return json.loads(answers.read_text())
 
 
+@pytest.mark.requirement("remote.policy.unspoken-built", "remote.policy.unspoken-continued")
 @pytest.mark.parametrize("wish", ["configured", "continued"])
 def test_who_prefers_grpc_is_told_how_to_have_it(told: JsonObject, wish: str) -> None:
     error = told[wish]
@@ -34,10 +35,12 @@ def test_who_prefers_grpc_is_told_how_to_have_it(told: JsonObject, wish: str) ->
     assert error["details"] == {"unsupported": ["GRPC"], "supported": ["JSONRPC", "HTTP+JSON"]}
 
 
+@pytest.mark.requirement("remote.policy.unspoken-ignored")
 def test_grpc_is_passed_over_when_the_policy_says_so(told: JsonObject) -> None:
     assert told["offered among others"]["ok"], told
 
 
+@pytest.mark.requirement("remote.client.none")
 def test_a_peer_that_offers_only_grpc_is_told_with_how_to_have_it(told: JsonObject) -> None:
     error = told["offered alone"]["error"]
     assert error["code"] == "A2A_SDK_ERROR"
@@ -46,6 +49,7 @@ def test_a_peer_that_offers_only_grpc_is_told_with_how_to_have_it(told: JsonObje
     assert "install openclaw-a2a[grpc]" in error["details"]["hint"]
 
 
+@pytest.mark.requirement("remote.policy.unspoken-built")
 def test_a_gateway_whose_target_prefers_grpc_does_not_start_and_says_why(tmp_path: Path) -> None:
     target = {"alias": "a", "baseUrl": "http://127.0.0.1:1", "preferredTransports": ["GRPC"]}
     settings = tmp_path / "settings.json"

@@ -18,6 +18,7 @@ def section(url: str, **more: object) -> dict[str, object]:
     return {"targets": [{"alias": "asker", "baseUrl": url, "default": True}], **more}
 
 
+@pytest.mark.requirement("remote.tool.python")
 async def test_a_message_is_sent_to_an_alias_and_answered(asker: str) -> None:
     async with RemoteAgents(section(asker)) as remote:
         result = await remote.send("asker", "count")
@@ -194,6 +195,7 @@ async def test_files_and_data_go_along(asker: str, tmp_path: Path) -> None:
     assert kinds == ["text", "file", "data"]
 
 
+@pytest.mark.requirement("remote.tool.python")
 async def test_the_raw_tool_is_there_too(asker: str) -> None:
     seen: list[object] = []
     async with RemoteAgents(section(asker)) as remote:

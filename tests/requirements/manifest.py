@@ -6,6 +6,7 @@ from .calls import CALLS, RPC
 from .cards import CARDS
 from .objectives import OBJECTIVES
 from .promises import PROMISES
+from .remote_agent import REMOTE_AGENT
 from .requirement import Requirement
 from .stores import STORES
 from .transcripts import PROMOTION, TRANSCRIPT
@@ -27,6 +28,7 @@ ALL: tuple[Requirement, ...] = (
     *SEMANTICS,
     *PROMISES,
     *ADAPTERS,
+    *REMOTE_AGENT,
     *OBJECTIVES,
 )
 """The rules in reading order."""

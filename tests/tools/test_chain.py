@@ -35,12 +35,14 @@ async def received(served: Served, envelope: Json) -> Json:
     return answer.json()["result"]["history"][0]
 
 
+@pytest.mark.requirement("remote.extension.chain")
 async def test_an_agent_cannot_call_itself_by_way_of_the_network(served: Served) -> None:
     refused = await send(agent_in(served, "agent:main:main"))
     assert refused["ok"] is False
     assert "loop: main is in the chain" in refused["error"]["message"]
 
 
+@pytest.mark.requirement("remote.extension.chain")
 async def test_a_message_tells_which_agents_it_came_through(served: Served) -> None:
     sent = await send(agent_in(served, "agent:other:main"), task_requirement="required")
     metadata = (await received(served, sent))["metadata"]

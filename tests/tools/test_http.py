@@ -25,6 +25,7 @@ def frames(text: str) -> list[tuple[str, object]]:
     return found
 
 
+@pytest.mark.requirement("remote.tool.http", "remote.register.enabled")
 async def test_a_caller_with_a_token_sees_the_tools_and_calls_them(served) -> None:
     client = served.client()
     (tool,) = (await client.get("/tools")).json()["tools"]
@@ -88,6 +89,7 @@ async def test_what_the_door_refuses_has_a_status_a_code_and_a_next_step(
     assert ("www-authenticate" in answer.headers) == (status == 401)
 
 
+@pytest.mark.requirement("remote.tool.http")
 async def test_updates_come_as_they_happen_and_the_result_is_last(served) -> None:
     follow = {**HELLO, "follow_updates": True}
     headers = {"accept": "text/event-stream, application/json"}
@@ -110,6 +112,7 @@ async def test_a_stream_that_has_nothing_to_tell_stays_alive(served) -> None:
             break
 
 
+@pytest.mark.requirement("remote.wire.abort")
 @pytest.mark.parametrize("accept", ["application/json", "text/event-stream"])
 async def test_the_remote_call_ends_when_the_caller_leaves(served, accept) -> None:
     client = served.client()
@@ -156,6 +159,7 @@ async def read(client, path: str, *, start: int, count: int) -> bytes:
     return piece.content
 
 
+@pytest.mark.requirement("remote.large.cut", "remote.large.owner")
 async def test_a_large_result_is_cut_and_its_owner_reads_the_rest(served) -> None:
     ann, bob = served.client("ann"), served.client("bob")
     text = "".join(f"{number:07d} " for number in range(20_000))
@@ -175,6 +179,7 @@ async def test_a_large_result_is_cut_and_its_owner_reads_the_rest(served) -> Non
     assert (await ann.post(path)).status_code == 404
 
 
+@pytest.mark.requirement("remote.tool.tokens")
 async def test_a_revoked_token_is_refused_at_once(served) -> None:
     client = served.client("ann")
     assert (await client.get("/tools")).status_code == 200
@@ -197,6 +202,7 @@ async def test_nobody_is_let_in_while_the_tokens_cannot_be_read(served) -> None:
     assert str(served.folder) not in answer.text
 
 
+@pytest.mark.requirement("remote.register.enabled")
 async def test_without_outbound_there_are_no_tools(serve) -> None:
     async with serve(outbound={"enabled": False}) as served:
         client = served.client("plugin", TokenKind.HOST)
@@ -215,6 +221,7 @@ async def test_doors_that_the_settings_close_are_closed(serve) -> None:
             assert answer.status_code == 404
 
 
+@pytest.mark.requirement("remote.durable.handle")
 async def test_a_handle_is_good_after_a_restart(serve) -> None:
     kept = {"store": {"kind": "sqlite"}}
     async with serve(**kept) as served:

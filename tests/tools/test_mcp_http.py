@@ -34,6 +34,7 @@ async def connected(served, *, mode: str, http: httpx2.AsyncClient | None = None
         yield client
 
 
+@pytest.mark.requirement("remote.tool.mcp")
 @pytest.mark.parametrize("mode", ERAS)
 async def test_the_official_client_lists_and_calls_the_tools(served, mode) -> None:
     async with connected(served, mode=mode) as client:
@@ -46,6 +47,7 @@ async def test_the_official_client_lists_and_calls_the_tools(served, mode) -> No
     assert '"ok":true' in result.content[0].text
 
 
+@pytest.mark.requirement("remote.tool.mcp")
 @pytest.mark.parametrize("mode", ERAS)
 async def test_updates_are_told_as_progress(served, mode) -> None:
     heard: list[tuple[float, str]] = []
@@ -61,6 +63,7 @@ async def test_updates_are_told_as_progress(served, mode) -> None:
     assert "hello" in heard[-1][1]
 
 
+@pytest.mark.requirement("remote.tool.mcp", "remote.wire.abort")
 @pytest.mark.parametrize("mode", ERAS)
 async def test_a_call_that_the_client_cancels_ends_at_the_remote_agent(served, mode) -> None:
     async with connected(served, mode=mode) as client:
@@ -72,6 +75,7 @@ async def test_a_call_that_the_client_cancels_ends_at_the_remote_agent(served, m
         assert result.is_error is False
 
 
+@pytest.mark.requirement("remote.durable.resume")
 async def test_a_question_is_answered_after_our_gateway_was_restarted(serve, asker) -> None:
     outbound = {"targets": [{"alias": "asker", "baseUrl": asker, "default": True}]}
     durable = {"outbound": outbound, "store": {"kind": "sqlite"}}

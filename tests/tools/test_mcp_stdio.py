@@ -40,6 +40,7 @@ def flags(served, data: Path) -> list[str]:
     return ["--config", str(served.config), "--data", str(data)]
 
 
+@pytest.mark.requirement("remote.tool.stdio")
 async def test_a_running_gateway_makes_the_calls(served) -> None:
     heard: list[str] = []
 
@@ -62,6 +63,7 @@ async def test_a_running_gateway_makes_the_calls(served) -> None:
     assert known.json()["ok"], "the gateway has the handle"
 
 
+@pytest.mark.requirement("remote.tool.stdio")
 async def test_a_cancelled_call_ends_at_the_remote_agent(served) -> None:
     async with connected(served.folder, *flags(served, served.folder)) as client:
         calling = asyncio.ensure_future(client.call_tool("remote_agent", NEVER))

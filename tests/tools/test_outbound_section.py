@@ -44,6 +44,7 @@ def test_targets_that_cannot_be_read_keep_the_gateway_from_starting(
     assert says in problem.message
 
 
+@pytest.mark.requirement("remote.schema.one-copy")
 def test_what_is_not_used_is_told_without_the_values() -> None:
     target = {"alias": "a", "baseUrl": "http://x", "auth": {"type": "bearer", "token": "sesame"}}
     section = {

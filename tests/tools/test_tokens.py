@@ -49,6 +49,7 @@ def test_a_token_is_known_to_everybody_who_reads_the_file_until_it_is_revoked(pa
     assert mine.revoke("ann") == 0
 
 
+@pytest.mark.requirement("remote.tool.tokens")
 def test_the_file_is_private_and_holds_no_token(path) -> None:
     text = ToolTokens(path).create("ann")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -78,6 +79,7 @@ def test_a_broken_file_lets_nobody_in(path, content: bytes) -> None:
     assert path.read_bytes() == content
 
 
+@pytest.mark.requirement("remote.tool.session")
 def test_only_a_host_says_for_whom_it_calls(path) -> None:
     tokens = ToolTokens(path)
     plain, host = tokens.create("ann"), tokens.create("plugin", TokenKind.HOST)

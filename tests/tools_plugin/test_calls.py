@@ -27,6 +27,7 @@ def token_file(tmp_path: Path) -> str:
     return str(place)
 
 
+@pytest.mark.requirement("remote.register.host-result", "remote.tool.session")
 async def test_a_call_carries_the_token_and_the_callers_session_from_the_host(
     host, door, token_file: str
 ) -> None:
@@ -46,6 +47,7 @@ async def test_a_call_carries_the_token_and_the_callers_session_from_the_host(
     assert "text/event-stream" in headers["accept"]
 
 
+@pytest.mark.requirement("remote.register.signatures", "remote.register.host-result")
 async def test_a_host_may_leave_out_the_id_of_a_call(host, door, token_file: str) -> None:
     door.pieces = [frame("update", update("so far")), frame("result", ENVELOPE)]
     await host.register(url=door.url, tokenFile=token_file)

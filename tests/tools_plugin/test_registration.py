@@ -5,6 +5,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from openclaw_a2a.app.openclaw_plugin import FOLDER, PLUGIN_ID, TOOLS
 
 Json = Any
@@ -27,6 +29,7 @@ async def is_told(host, description: str) -> Json:
     return tool
 
 
+@pytest.mark.requirement("remote.register.tool")
 async def test_every_tool_is_optional_and_has_its_exact_name(host) -> None:
     names = [
         "remote_agent",
@@ -40,6 +43,7 @@ async def test_every_tool_is_optional_and_has_its_exact_name(host) -> None:
         ]
 
 
+@pytest.mark.requirement("remote.register.modes", "remote.log.load")
 async def test_in_other_modes_nothing_is_registered_and_nobody_asked(host, door) -> None:
     for mode in ("discovery", "setup-only", "setup-runtime", "cli-metadata"):
         host.lines.clear()
@@ -56,6 +60,7 @@ async def test_only_tools_that_are_asked_for_are_registered(host) -> None:
     assert name == "agent_poll"
 
 
+@pytest.mark.requirement("remote.register.tool")
 async def test_the_gateway_tells_what_the_tool_takes_and_is(host, door) -> None:
     door.table = {"tools": [LISTED]}
     await host.register(url=door.url)
@@ -89,6 +94,7 @@ async def test_a_kept_list_that_is_broken_is_not_used(host, tmp_path: Path) -> N
         assert "has not answered yet" in (await host.tool())["description"]
 
 
+@pytest.mark.requirement("remote.register.enabled")
 async def test_a_tool_that_the_gateway_does_not_offer_is_not_there(host, door, tmp_path) -> None:
     kept = tmp_path / "tools.json"
     kept.write_text('{"tools": []}', "utf-8")
@@ -105,6 +111,7 @@ async def test_calls_between_agents_are_there_when_the_gateway_offers_them(host,
     assert await host.tool("debate_call") is None
 
 
+@pytest.mark.requirement("remote.register.tool")
 def test_the_manifest_and_the_package_say_the_same() -> None:
     told = manifest()
     package = json.loads((FOLDER / "package.json").read_text("utf-8"))

@@ -93,6 +93,7 @@ def wait_until(is_so: Callable[[], bool]) -> None:
         time.sleep(0.02)  # another process has to do it; nothing here can be awaited
 
 
+@pytest.mark.requirement("remote.tool.skills")
 def test_the_calls_that_models_are_shown_work_one_after_the_other(
     start_gateway: Callable[..., Json], ops: str, tmp_path: Path
 ) -> None:
@@ -236,6 +237,7 @@ def test_the_commands_that_agents_are_shown_exist(app: App) -> None:
         app.parse_args(words, exit_on_error=False, print_error=False)
 
 
+@pytest.mark.requirement("remote.tool.skills")
 def test_the_commands_lead_to_a_gateway_that_calls_the_remote_agent(
     machine: Machine, ops: str, monkeypatch
 ) -> None:
