@@ -8,6 +8,7 @@ from openclaw_a2a.model.ids import AgentId, Json, SessionKey
 _AGENT = re.compile(r"[a-z0-9_-]{1,64}")
 _SKILL = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 _SESSION = re.compile(r"agent:([a-z0-9_-]+)(?::[a-z0-9_.-]+)+")
+_SESSION_IN_TEXT = re.compile(r"\bagent:([a-z0-9_-]+)(?::[a-z0-9_.-]*[a-z0-9_-])+", re.IGNORECASE)
 TARGET = "target:"
 """How the agent of a call begins when it is a remote one, by its alias."""
 
@@ -58,6 +59,11 @@ def agent_of(session_key: SessionKey) -> AgentId | None:
     """The agent a session belongs to; None when the text is no session key."""
     match = _SESSION.fullmatch(session_key)
     return AgentId(match[1]) if match else None
+
+
+def without_sessions(text: str) -> str:
+    """The text with agents in the place of their sessions, whose keys name people and channels."""
+    return _SESSION_IN_TEXT.sub(r"agent:\1", text)
 
 
 def _shown(text: str) -> str:

@@ -5,6 +5,7 @@ from functools import cached_property
 
 import msgspec
 
+from openclaw_a2a.calls.names import without_sessions
 from openclaw_a2a.calls.reading import Reading, read_answer
 from openclaw_a2a.model.call import Call, CallStatus
 from openclaw_a2a.model.states import is_terminal
@@ -73,7 +74,8 @@ def outcome_of(stored: StoredTask | None) -> Outcome:
         return Outcome(error=NO_TASK)
     task = TaskView.of_stored(stored).task()
     if task.status.state is not TaskState.COMPLETED:
-        return Outcome(error=status_words(task) or _plain(task.status.state))
+        words = without_sessions(status_words(task))
+        return Outcome(error=words or _plain(task.status.state))
     answer = read_answer(last_words(task))
     return Outcome(error=NOTHING_SAID) if answer is None else Outcome(answer)
 

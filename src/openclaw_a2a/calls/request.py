@@ -97,7 +97,8 @@ class Fields:
             return self._wrong(f"{name} must be an object", {})
         found = cast("JsonObject", value)
         try:
-            size = len(json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode())
+            text = json.dumps(found, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+            size = len(text.encode())
         except (ValueError, RecursionError):
             return self._wrong(f"{name} cannot be written as JSON", {})
         if size > MOST_INPUT:

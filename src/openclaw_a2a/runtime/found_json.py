@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Iterator
 
 from openclaw_a2a.model.ids import Json, JsonObject
@@ -19,20 +20,37 @@ def _number(text: str) -> float:
 
 _decoder = json.JSONDecoder(parse_constant=_no_json, parse_float=_number)
 _MOST_STARTS = 1000
+_MEMBER = re.compile(r'\{\s*"')
+_STRING_OR_BRACE = re.compile(r'"(?:[^"\\]|\\.)*"|[{}]', re.DOTALL)
 
 
 def json_objects(text: str) -> Iterator[JsonObject]:
-    """The JSON objects in a text, from left to right; fences and prose do not matter."""
+    """The JSON objects in a text, from left to right; fences and prose do not matter.
+
+    What stands inside an object that is broken, or cut off, is a part of it and not found.
+    """
     place = text.find("{")
     for _ in range(_MOST_STARTS):
         if place < 0:
             return
         try:
-            value, place = _decoder.raw_decode(text, place)
+            value, end = _decoder.raw_decode(text, place)
             yield _whole(value)
-            place = text.find("{", place)
         except (ValueError, RecursionError):
-            place = text.find("{", place + 1)
+            end = _after_broken(text, place)
+        place = text.find("{", end)
+
+
+def _after_broken(text: str, place: int) -> int:
+    """Where the object that begins here ends; right behind a brace that begins none."""
+    if not _MEMBER.match(text, place):
+        return place + 1
+    depth = 0
+    for found in _STRING_OR_BRACE.finditer(text, place):
+        depth += {"{": 1, "}": -1}.get(found[0], 0)
+        if not depth:
+            return found.end()
+    return len(text)
 
 
 def _whole(value: JsonObject) -> JsonObject:
