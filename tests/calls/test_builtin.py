@@ -35,12 +35,14 @@ async def answer_to(text: str) -> Reading | None:
     return read_answer(events[0].parts[0].text or "")
 
 
+@pytest.mark.requirement("calls.skills.ping")
 async def test_a_ping_is_answered_with_a_pong_and_the_time() -> None:
     answer = await answer_to('{"kind": "skill_invocation", "skill": "ping", "agent": "metis"}')
     assert answer is not None
     assert answer.output == {"status": "pong", "timestamp": "2026-11-15T12:30:01.500Z"}
 
 
+@pytest.mark.requirement("calls.skills.list")
 @pytest.mark.parametrize(
     ("named", "names"),
     [

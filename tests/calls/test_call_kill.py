@@ -175,6 +175,7 @@ async def kept_calls(folder: Path, kind: str) -> set[str]:
         await store.close()
 
 
+@pytest.mark.requirement("promise.calls.one-outcome", "promise.calls.restart", "calls.routing.once")
 @pytest.mark.slow
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize(

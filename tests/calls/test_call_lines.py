@@ -5,6 +5,7 @@ import json
 from collections.abc import Awaitable, Callable
 
 import anyio
+import pytest
 from anyio.lowlevel import checkpoint
 
 from openclaw_a2a.ports import Recovery, Store
@@ -57,6 +58,7 @@ async def test_who_hangs_up_while_the_answer_is_being_noted_is_told_in_its_sessi
     assert told["output"] == "done"
 
 
+@pytest.mark.requirement("calls.state.hung-up")
 async def test_who_hangs_up_when_the_answer_is_there_but_not_written_out_is_told_in_its_session(
     village: Village,
 ) -> None:

@@ -63,6 +63,7 @@ async def other_call_arrives(village: Village, count: int) -> None:
 # -------------------------------------------------------------------- deadlines
 
 
+@pytest.mark.requirement("calls.state.overdue")
 async def test_a_deadline_that_passed_meanwhile_is_told_at_the_start(town: Village) -> None:
     town.members["b"].answer = Held()
     call = await town.call("a", "b", timeoutSeconds=30)
@@ -74,6 +75,7 @@ async def test_a_deadline_that_passed_meanwhile_is_told_at_the_start(town: Villa
     assert (told["kind"], told["correlationId"]) == ("skill_timeout", call["correlationId"])
 
 
+@pytest.mark.requirement("calls.state.re-armed", "calls.times.others")
 async def test_a_deadline_that_lies_ahead_is_kept_to(town: Village) -> None:
     town.members["b"].answer = Held()
     call = await town.call("a", "b", timeout=700)
@@ -101,6 +103,7 @@ async def test_an_answer_that_was_there_in_time_wins_however_late_the_gateway_co
     assert (told["kind"], told["output"]) == ("skill_response", "done")
 
 
+@pytest.mark.requirement("promise.calls.late", "calls.routing.late")
 async def test_an_answer_after_the_timeout_and_a_restart_is_told_to_nobody_but_who_asks(
     town: Village,
 ) -> None:
@@ -119,6 +122,7 @@ async def test_an_answer_after_the_timeout_and_a_restart_is_told_to_nobody_but_w
 # -------------------------------------------------------------------- answers
 
 
+@pytest.mark.requirement("calls.state.durable", "promise.calls.restart")
 async def test_a_call_goes_on_after_a_restart(town: Village) -> None:
     held = Held()
     town.members["b"].answer = held
@@ -144,6 +148,7 @@ async def test_a_callee_that_must_not_be_asked_again_makes_an_error(town: Villag
     assert len(town.members["b"].asked) == 1
 
 
+@pytest.mark.requirement("promise.calls.restart", "calls.routing.once")
 async def test_what_was_brought_is_not_brought_again(town: Village) -> None:
     await town.call("a", "b")
     await town.host.next_told(A)
@@ -221,6 +226,7 @@ async def test_what_was_found_lost_right_before_a_stop_is_brought_by_the_next_li
     assert len(await town.host.next_told(A)) == 1
 
 
+@pytest.mark.requirement("calls.times.others")
 async def test_a_session_that_went_away_meanwhile_discards_the_answer(town: Village) -> None:
     town.host.is_away = True
     call = await town.call("a", "b")
@@ -292,6 +298,7 @@ async def test_without_a_timeout_nothing_is_brought_after_a_restart_either(town:
     assert (await town.poll("a", call))["output"] == "at last"
 
 
+@pytest.mark.requirement("calls.inbox.durable")
 async def test_an_inbox_survives_a_restart(town: Village) -> None:
     held = Held()
     town.members["b"].answer = held
@@ -348,6 +355,7 @@ class Debaters:
         return [one for name in "bcd" for one in self.village.members[name].asked]
 
 
+@pytest.mark.requirement("calls.debate.restart", "calls.debate.later")
 @pytest.mark.parametrize("waits", [True, False])
 @pytest.mark.parametrize("skill", ["propose", "critique", "refine", "resolve"])
 async def test_a_debate_goes_on_where_it_was(town: Village, skill: str, waits: bool) -> None:

@@ -10,6 +10,7 @@ from .village import Held, Village, fails, main_session, says
 A = main_session("a")
 
 
+@pytest.mark.requirement("calls.routing.response", "calls.routing.source", "calls.result.accepted")
 async def test_the_answer_comes_into_the_session_that_called(village: Village) -> None:
     village.members["b"].answer = says('{"output": {"answer": 42}, "confidence": 0.9}')
     accepted = await village.call("a", "b", "research", input={"q": "tides"})
@@ -29,6 +30,11 @@ async def test_the_answer_comes_into_the_session_that_called(village: Village) -
     assert (note.id, note.source_tool) == (accepted["correlationId"], "agent_call")
 
 
+@pytest.mark.requirement(
+    "calls.names.own-session",
+    "calls.invocation.text",
+    "calls.request.timeout-default",
+)
 async def test_the_callee_is_asked_in_a_session_of_its_own(village: Village) -> None:
     accepted = await village.call("a", "b", "research", input={"q": "tides"})
     await village.host.next_told(A)
@@ -49,6 +55,7 @@ async def test_the_callee_is_asked_in_a_session_of_its_own(village: Village) -> 
     assert (turn.provenance.tool, turn.provenance.chain) == ("agent_call", ("a",))
 
 
+@pytest.mark.requirement("calls.names.main-session")
 async def test_the_main_session_of_the_callee_can_be_asked_for(village: Village) -> None:
     await village.call("a", "b", session="main")
     await village.host.next_told(A)
@@ -56,6 +63,7 @@ async def test_the_main_session_of_the_callee_can_be_asked_for(village: Village)
     assert turn.session_key == "agent:b:main"
 
 
+@pytest.mark.requirement("calls.result.waited")
 async def test_who_waits_has_the_answer_and_gets_no_message(village: Village) -> None:
     answer = await village.call("a", "b", wait=True)
     assert (answer["status"], answer["output"]) == ("completed", "done")
@@ -64,6 +72,7 @@ async def test_who_waits_has_the_answer_and_gets_no_message(village: Village) ->
     assert told["correlationId"] == second["correlationId"]
 
 
+@pytest.mark.requirement("calls.state.hung-up")
 async def test_an_answer_goes_to_the_session_of_a_caller_who_hung_up(village: Village) -> None:
     held = Held()
     village.members["b"].answer = held
@@ -74,6 +83,7 @@ async def test_an_answer_goes_to_the_session_of_a_caller_who_hung_up(village: Vi
     assert told["output"] == "at last"
 
 
+@pytest.mark.requirement("calls.routing.error", "calls.result.waited-error")
 async def test_a_failure_is_told_as_an_error(village: Village) -> None:
     village.members["b"].answer = fails("out of paper")
     waited = await village.call("a", "b", wait=True)
@@ -85,12 +95,14 @@ async def test_a_failure_is_told_as_an_error(village: Village) -> None:
     assert "out of paper" in told["error"]
 
 
+@pytest.mark.requirement("calls.reading.empty")
 async def test_silence_is_an_error(village: Village) -> None:
     village.members["b"].answer = says("")
     waited = await village.call("a", "b", wait=True)
     assert waited["status"] == "error"
 
 
+@pytest.mark.requirement("calls.routing.timeout", "calls.routing.late", "promise.calls.late")
 async def test_the_timeout_is_told_once_and_a_later_answer_only_to_who_asks(
     village: Village,
 ) -> None:
@@ -107,6 +119,7 @@ async def test_the_timeout_is_told_once_and_a_later_answer_only_to_who_asks(
     assert len(village.host.notes) == 1
 
 
+@pytest.mark.requirement("calls.result.waited-long")
 async def test_who_waits_too_long_is_told_later(village: Village) -> None:
     village.members["b"].answer = Held()
     waited = await village.call("a", "b", wait=True, timeout=50)
@@ -115,6 +128,7 @@ async def test_who_waits_too_long_is_told_later(village: Village) -> None:
     assert told["kind"] == "skill_timeout"
 
 
+@pytest.mark.requirement("calls.result.untimed")
 async def test_without_a_timeout_nothing_is_brought(village: Village) -> None:
     call = await village.call("a", "b", timeoutSeconds=0)
     assert call["status"] == "working"
@@ -124,11 +138,13 @@ async def test_without_a_timeout_nothing_is_brought(village: Village) -> None:
     assert (await village.poll("a", call))["output"] == "done"
 
 
+@pytest.mark.requirement("calls.settings.clamped")
 async def test_a_timeout_above_the_most_is_cut_and_told(village: Village) -> None:
     call = await village.call("a", "b", timeoutSeconds=301)
     assert call["timeoutMs"] == 300_000
 
 
+@pytest.mark.requirement("calls.host-down.retried")
 async def test_a_host_that_is_away_gets_it_when_it_is_back(village: Village) -> None:
     village.host.is_away = True
     await village.call("a", "b")
@@ -159,6 +175,7 @@ async def test_a_session_that_is_gone_discards_the_answer(village: Village) -> N
     assert len(village.host.tries) == 1
 
 
+@pytest.mark.requirement("calls.state.apart")
 async def test_calls_that_overlap_come_back_each_to_its_own_session(village: Village) -> None:
     first, second = Held('{"output": 1}'), Held('{"output": 2}')
 
@@ -177,6 +194,7 @@ async def test_calls_that_overlap_come_back_each_to_its_own_session(village: Vil
     assert told["output"] == 1
 
 
+@pytest.mark.requirement("calls.times.apart")
 async def test_what_a_call_went_through_is_told_with_its_times(village: Village) -> None:
     call = await village.call("a", "b")
     await village.host.next_told(A)
@@ -190,6 +208,7 @@ async def test_what_a_call_went_through_is_told_with_its_times(village: Village)
 # -------------------------------------------------------------------- callers without a session
 
 
+@pytest.mark.requirement("calls.inbox.polled", "calls.poll.by-task")
 async def test_a_program_finds_its_answer_in_its_inbox(village: Village) -> None:
     program = village.program("script")
     call = await village.use(program, "agent_call", {"agent": "b", "skill": "work", "input": {}})
@@ -208,6 +227,7 @@ async def test_a_program_finds_its_answer_in_its_inbox(village: Village) -> None
     )
 
 
+@pytest.mark.requirement("calls.poll.own")
 async def test_only_the_caller_may_ask(village: Village) -> None:
     call = await village.call("a", "b")
     for door in (village.door("c"), village.program("script")):
@@ -218,6 +238,14 @@ async def test_only_the_caller_may_ask(village: Village) -> None:
 # -------------------------------------------------------------------- who may not, and what not
 
 
+@pytest.mark.requirement(
+    "calls.result.invalid",
+    "calls.input.object",
+    "calls.request.mode",
+    "calls.request.timeout-units",
+    "calls.request.timeout-negative",
+    "calls.policy.self-call",
+)
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -246,18 +274,21 @@ async def test_a_wrong_call_is_refused_with_the_reason(
     assert village.members["b"].asked == []
 
 
+@pytest.mark.requirement("calls.request.required")
 async def test_everything_that_is_wrong_is_told_at_once(village: Village) -> None:
     result = await village.use(village.door("a"), "agent_call", {"agent": "/", "mode": 3})
     for word in ("agent", "skill", "input", "mode"):
         assert word in result["error"]
 
 
+@pytest.mark.requirement("calls.input.limit")
 async def test_an_input_of_just_the_most_bytes_passes(village: Village) -> None:
     empty = len(json.dumps({"x": ""}, separators=(",", ":")))
     result = await village.call("a", "b", input={"x": "y" * (1_048_576 - empty)}, wait=True)
     assert result["status"] == "completed"
 
 
+@pytest.mark.requirement("calls.invocation.return-to", "calls.invocation.correlation-id")
 async def test_what_a_caller_claims_about_itself_is_ignored(village: Village) -> None:
     forged = {"returnTo": main_session("c"), "correlationId": "mine", "chain": ["x"]}
     call = await village.call("a", "b", **forged)
@@ -267,6 +298,7 @@ async def test_what_a_caller_claims_about_itself_is_ignored(village: Village) ->
     assert village.members["b"].asked[0]["returnTo"] == A
 
 
+@pytest.mark.requirement("calls.audit.written", "calls.audit.no-input")
 async def test_refusals_and_calls_are_in_the_audit_log_without_their_input(
     village: Village,
 ) -> None:
@@ -280,6 +312,7 @@ async def test_refusals_and_calls_are_in_the_audit_log_without_their_input(
     assert "s3cret" not in text
 
 
+@pytest.mark.requirement("calls.host-down.lost")
 async def test_what_the_host_took_and_lost_is_brought_again(village: Village) -> None:
     village.host.dealt_with.clear()
     await village.call("a", "b")

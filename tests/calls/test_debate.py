@@ -89,6 +89,7 @@ class Hall:
 # ------------------------------------------------------------------ the input
 
 
+@pytest.mark.requirement("calls.debate.defaults")
 def test_a_debate_has_two_rounds_a_high_aim_and_is_waited_for_when_nothing_else_is_said() -> None:
     request = read()
     assert (request.rounds, request.min_confidence, request.wait) == (2, 0.85, True)
@@ -103,6 +104,7 @@ def test_a_request_is_the_same_after_it_was_written_down() -> None:
     assert msgspec.json.decode(body, type=DebateRequest) == request
 
 
+@pytest.mark.requirement("calls.debate.session")
 def test_an_agent_may_be_named_by_one_of_its_sessions() -> None:
     request = read(resolver={"agent": "agent:Judge:main", "skill": "decide"})
     assert request.resolver.agent == "judge"
@@ -126,6 +128,7 @@ def test_the_time_for_an_answer_is_in_seconds_or_milliseconds_up_to_the_maximum(
     assert read(**given).timeout_ms == milliseconds
 
 
+@pytest.mark.requirement("calls.debate.input")
 @pytest.mark.parametrize(
     ("change", "named"),
     [
@@ -158,6 +161,7 @@ def test_what_cannot_be_used_is_said(change: JsonObject, named: str) -> None:
     assert named in problems_of({**INPUT, **change})
 
 
+@pytest.mark.requirement("calls.debate.input")
 def test_all_problems_are_told_at_once() -> None:
     told = problems_of({"rounds": 9})
     for name in ("topic", "proposer", "critics", "resolver", "input", "rounds"):
@@ -185,12 +189,14 @@ def test_every_member_of_the_input_is_in_the_schema_for_models() -> None:
 # ------------------------------------------------------------------ the rules, one by one
 
 
+@pytest.mark.requirement("calls.debate.proposal")
 async def test_the_proposer_works_on_the_input() -> None:
     hall = Hall()
     await hall.hold(read(timeout=77))
     assert hall.steps[0] == Step("propose", AgentId("pro"), "plan", "execute", {"q": "when?"}, 77)
 
 
+@pytest.mark.requirement("calls.debate.sure")
 async def test_a_very_sure_proposal_goes_straight_to_the_resolver() -> None:
     hall = Hall({"propose": said("noon", 0.95), "resolve": said("noon it is", 0.4)})
     result = await hall.hold(read())
@@ -206,6 +212,7 @@ async def test_a_very_sure_proposal_goes_straight_to_the_resolver() -> None:
     }
 
 
+@pytest.mark.requirement("calls.debate.critics")
 async def test_critics_see_topic_proposal_round_and_their_perspective() -> None:
     hall = Hall({"propose": said("noon", 0.5)})
     await hall.hold(read())
@@ -215,6 +222,7 @@ async def test_critics_see_topic_proposal_round_and_their_perspective() -> None:
     assert {hall.step(f"round-1/critic-{n}").mode for n in (1, 2)} == {"critique"}
 
 
+@pytest.mark.requirement("calls.debate.three")
 async def test_at_most_three_critics_work_at_once() -> None:
     hall = Hall()
     await hall.hold(read(critics=[{"agent": f"c{n}"} for n in range(10)]))
@@ -222,6 +230,7 @@ async def test_at_most_three_critics_work_at_once() -> None:
     assert hall.names[1:11] == [f"round-1/critic-{n}" for n in range(1, 11)]
 
 
+@pytest.mark.requirement("calls.debate.flaws")
 @pytest.mark.parametrize(
     ("output", "flaws", "alternatives"),
     [
@@ -246,6 +255,7 @@ async def test_flaws_and_alternatives_come_from_the_critics_output(
     }
 
 
+@pytest.mark.requirement("calls.debate.failed-critic")
 @pytest.mark.parametrize("failure", [FAILED, Answer("timeout")])
 async def test_a_failed_critic_has_no_confidence_and_one_flaw(failure: Answer) -> None:
     hall = Hall({"round-1/critic-1": failure})
@@ -257,6 +267,7 @@ async def test_a_failed_critic_has_no_confidence_and_one_flaw(failure: Answer) -
     assert result["status"] == "unresolved"
 
 
+@pytest.mark.requirement("calls.debate.all-failed")
 async def test_a_debate_whose_critics_all_failed_is_an_error_with_what_was_gathered() -> None:
     script = {"round-2/critic-1": FAILED, "round-2/critic-2": Answer("timeout")}
     hall = Hall({"propose": said("noon", 0.3, "moon"), **script})
@@ -268,6 +279,7 @@ async def test_a_debate_whose_critics_all_failed_is_an_error_with_what_was_gathe
     assert "resolve" not in hall.names
 
 
+@pytest.mark.requirement("calls.debate.enough")
 async def test_a_proposal_that_is_sure_enough_is_criticised_once_and_not_refined() -> None:
     hall = Hall({"propose": said("noon", 0.85), "resolve": said("noon", 0.9)})
     result = await hall.hold(read(rounds=5))
@@ -277,6 +289,7 @@ async def test_a_proposal_that_is_sure_enough_is_criticised_once_and_not_refined
     assert result["confidenceHistory"] == [0.85, 0.9]
 
 
+@pytest.mark.requirement("calls.debate.refine")
 async def test_the_proposer_refines_with_all_that_the_critics_said() -> None:
     flaws = {"flaws": ["a", "b"], "alternatives": ["x"]}
     script = {"round-1/critic-1": said(flaws, 0.7), "round-1/critic-2": FAILED}
@@ -295,6 +308,7 @@ async def test_the_proposer_refines_with_all_that_the_critics_said() -> None:
     }
 
 
+@pytest.mark.requirement("calls.debate.stop", "calls.debate.rounds", "calls.debate.history")
 async def test_a_refinement_is_the_next_proposal_and_ends_the_rounds_when_it_is_sure() -> None:
     script = {"round-1/refine": said("one", 0.6, "b"), "round-2/refine": said("two", 0.85)}
     hall = Hall({"propose": said("noon", 0.5, "a"), **script})
@@ -309,6 +323,7 @@ async def test_a_refinement_is_the_next_proposal_and_ends_the_rounds_when_it_is_
     assert result["confidenceHistory"] == [0.5, 0.6, 0.85, 0.6]
 
 
+@pytest.mark.requirement("calls.debate.rounds")
 async def test_a_refinement_shows_the_first_three_flaws() -> None:
     script = {f"round-1/critic-{n}": said({"flaws": [f"{n}a", f"{n}b"]}, 0.7) for n in (1, 2)}
     result = await Hall({**script, "round-1/refine": said("better", 0.7)}).hold(read(rounds=1))
@@ -319,6 +334,7 @@ async def test_a_refinement_shows_the_first_three_flaws() -> None:
     }
 
 
+@pytest.mark.requirement("calls.debate.resolver")
 async def test_the_resolver_sees_the_whole_debate_and_the_critics_weights() -> None:
     hall = Hall({"propose": said("noon", 0.5, "a"), "round-1/refine": said("late", 0.9, "b", "a")})
     result = await hall.hold(read())
@@ -330,6 +346,7 @@ async def test_the_resolver_sees_the_whole_debate_and_the_critics_weights() -> N
     assert "weight" not in result["rounds"][0]["critiques"][1]
 
 
+@pytest.mark.requirement("calls.debate.resolved")
 @pytest.mark.parametrize(("confidence", "status"), [(0.85, "resolved"), (0.84, "unresolved")])
 async def test_a_debate_is_resolved_when_the_resolver_is_sure_enough(
     confidence: float, status: str
@@ -339,6 +356,7 @@ async def test_a_debate_is_resolved_when_the_resolver_is_sure_enough(
     assert result["confidenceHistory"][-1] == confidence
 
 
+@pytest.mark.requirement("calls.debate.dissent")
 async def test_dissent_is_told_when_it_is_a_text() -> None:
     told = await Hall({"resolve": said({"dissent": "two is against"}, 0.9)}).hold(read())
     assert told["dissent"] == "two is against"
@@ -346,12 +364,14 @@ async def test_dissent_is_told_when_it_is_a_text() -> None:
     assert "dissent" not in untold
 
 
+@pytest.mark.requirement("calls.debate.assumptions")
 async def test_assumptions_are_unique_and_in_order() -> None:
     script = {"propose": said("x", 0.5, "b", "a", "b"), "resolve": said("x", 0.9, "c", "a")}
     result = await Hall(script).hold(read(rounds=1))
     assert result["assumptions"] == ["b", "a", "c"]
 
 
+@pytest.mark.requirement("calls.debate.failing")
 @pytest.mark.parametrize(
     ("failing", "history", "rounds"),
     [("propose", 0, 0), ("round-1/refine", 1, 1), ("round-2/refine", 2, 2), ("resolve", 3, 2)],

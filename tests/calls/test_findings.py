@@ -48,6 +48,7 @@ def audit_of(village: Village) -> list[Json]:
 # -------------------------------------------------------------------- the audit log
 
 
+@pytest.mark.requirement("calls.audit.written", "calls.audit.no-input")
 async def test_every_step_of_a_debate_is_in_the_audit_log(village: Village) -> None:
     for name in "bcd":
         village.members[name].answer = says('{"output": "well", "confidence": 0.6}')
@@ -66,6 +67,7 @@ async def test_the_audit_log_tells_why_a_call_was_refused(village: Village) -> N
     assert "there is no agent nobody" in refused[1]["reason"]
 
 
+@pytest.mark.requirement("calls.audit.no-input")
 async def test_the_audit_log_tells_that_an_input_did_not_fit_without_telling_the_input(
     town: Village,
 ) -> None:
@@ -77,6 +79,7 @@ async def test_the_audit_log_tells_that_an_input_did_not_fit_without_telling_the
     assert line["reason"] == "the input does not fit work"
 
 
+@pytest.mark.requirement("calls.audit.written", "calls.audit.no-input")
 @pytest.mark.parametrize(
     ("request_", "target", "skill"),
     [

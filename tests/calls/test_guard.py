@@ -24,6 +24,7 @@ def passes_on(village: Village, name: str, to: str) -> Answer:
     return answer
 
 
+@pytest.mark.requirement("calls.state.hops", "calls.loop.chain")
 async def test_each_call_of_a_cascade_has_an_id_of_its_own(village: Village) -> None:
     village.members["b"].answer = passes_on(village, "b", "c")
     answer = await village.call("a", "b", wait=True)
@@ -36,6 +37,7 @@ async def test_each_call_of_a_cascade_has_an_id_of_its_own(village: Village) -> 
     assert turn.provenance.session_key == f"agent:b:call:{answer['correlationId']}"
 
 
+@pytest.mark.requirement("calls.loop.loop")
 async def test_a_triangle_ends_where_it_began(village: Village) -> None:
     for name, to in (("b", "c"), ("c", "a")):
         village.members[name].answer = passes_on(village, name, to)
@@ -46,6 +48,7 @@ async def test_a_triangle_ends_where_it_began(village: Village) -> None:
     assert village.members["a"].asked == []
 
 
+@pytest.mark.requirement("calls.loop.depth")
 async def test_a_chain_ends_at_the_depth_of_the_settings(village: Village) -> None:
     await village.reopen({"tools.agentToAgent.maxDepth": 2})
     for name, to in (("b", "c"), ("c", "d")):
@@ -56,6 +59,7 @@ async def test_a_chain_ends_at_the_depth_of_the_settings(village: Village) -> No
     assert village.members["d"].asked == []
 
 
+@pytest.mark.requirement("calls.loop.ping-pong")
 async def test_two_sessions_that_answer_each_other_for_ever_are_stopped(village: Village) -> None:
     village.host.dealt_with.clear()  # the caller's turn goes on: it calls in answer to the answer
     for count in range(1, 7):
@@ -76,6 +80,13 @@ async def test_calls_that_nobody_led_to_are_not_counted(village: Village) -> Non
         await village.poll("a", call, lambda polled: "seen" in polled["times"])
 
 
+@pytest.mark.requirement(
+    "calls.result.forbidden",
+    "calls.policy.nobody",
+    "calls.policy.caller",
+    "calls.policy.target",
+    "calls.policy.reach",
+)
 @pytest.mark.parametrize(
     ("settings", "target", "words"),
     [
@@ -95,6 +106,7 @@ async def test_who_may_not_call_is_told_which_setting_says_so(
     assert words in result["error"]
 
 
+@pytest.mark.requirement("calls.policy.disabled")
 async def test_without_the_setting_there_are_no_such_tools(village: Village) -> None:
     await village.reopen({"tools.agentToAgent.enabled": False})
     answer = await village.door("a").get("/tools")
@@ -111,6 +123,11 @@ SKILLS = [
 ]
 
 
+@pytest.mark.requirement(
+    "calls.skills.unknown-skill",
+    "calls.skills.problems",
+    "calls.request.timeout-skill",
+)
 async def test_an_agent_that_declares_skills_is_called_for_those_only(village: Village) -> None:
     await village.reopen({"agents.b.skills": SKILLS})
     unknown = await village.call("a", "b", "dance")
@@ -123,6 +140,7 @@ async def test_an_agent_that_declares_skills_is_called_for_those_only(village: V
     assert village.members["b"].asked[0]["timeout"] == 7000
 
 
+@pytest.mark.requirement("calls.skills.no-run", "calls.skills.list")
 async def test_the_gateway_answers_what_every_agent_can(village: Village) -> None:
     await village.reopen({"agents.b.skills": SKILLS})
     pong = await village.call("a", "b", "ping", wait=True)
@@ -133,6 +151,7 @@ async def test_the_gateway_answers_what_every_agent_can(village: Village) -> Non
     assert village.members["b"].asked == []
 
 
+@pytest.mark.requirement("calls.settings.off")
 async def test_routing_that_is_off_brings_nothing(village: Village) -> None:
     await village.reopen({"responseRouting.enabled": False})
     call = await village.call("a", "b")
@@ -148,6 +167,7 @@ async def batch(village: Village, calls: list[Json], **more: Json) -> Json:
     return await village.use(village.door("a"), "agent_call_batch", {"calls": calls, **more})
 
 
+@pytest.mark.requirement("calls.batch.order", "calls.batch.counts", "calls.batch.errors")
 async def test_a_batch_answers_in_the_order_it_was_asked(village: Village) -> None:
     calls = [
         {"agent": "b", "skill": "work", "input": {}},
@@ -165,6 +185,7 @@ async def test_a_batch_answers_in_the_order_it_was_asked(village: Village) -> No
     assert village.host.tries == []
 
 
+@pytest.mark.requirement("calls.batch.empty")
 async def test_an_empty_batch_is_all_zeros(village: Village) -> None:
     assert await batch(village, []) == {
         "results": [],
@@ -175,6 +196,7 @@ async def test_an_empty_batch_is_all_zeros(village: Village) -> None:
     }
 
 
+@pytest.mark.requirement("calls.batch.bounds")
 @pytest.mark.parametrize(
     ("calls", "more"), [([{}] * 51, {}), ([], {"concurrency": 0}), ([], {"concurrency": "all"})]
 )
@@ -184,6 +206,7 @@ async def test_a_batch_that_is_too_much_is_refused(
     assert (await batch(village, calls, **more))["status"] == "error"
 
 
+@pytest.mark.requirement("calls.batch.bounds")
 async def test_no_more_calls_of_a_batch_run_at_once_than_asked_for(village: Village) -> None:
     running, most = set[str](), 0
 

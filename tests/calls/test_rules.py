@@ -27,11 +27,13 @@ A, B, C = AgentId("a"), AgentId("b"), AgentId("c")
 # ------------------------------------------------------------------ names
 
 
+@pytest.mark.requirement("calls.names.agent-id")
 def test_an_agent_id_is_trimmed_and_lowered() -> None:
     assert read_agent("  Metis ") == "metis"
     assert read_agent("target:ops") == "target:ops"
 
 
+@pytest.mark.requirement("calls.names.agent-id")
 @pytest.mark.parametrize(
     "name", ["", " ", "a b", "../x", "a/b", "a\\b", "a\0", "x" * 65, "é", 5, None]
 )
@@ -40,16 +42,19 @@ def test_other_agent_ids_are_refused(name: object) -> None:
         read_agent(name)
 
 
+@pytest.mark.requirement("calls.names.skill")
 def test_a_skill_keeps_its_case() -> None:
     assert read_skill(" webSearch_2 ") == "webSearch_2"
 
 
+@pytest.mark.requirement("calls.names.skill")
 @pytest.mark.parametrize("name", ["", "a b", "a.b", "..", "x" * 129, 5, None])
 def test_other_skill_names_are_refused(name: object) -> None:
     with pytest.raises(BadName):
         read_skill(name)
 
 
+@pytest.mark.requirement("calls.names.session-key")
 @pytest.mark.parametrize(
     ("key", "agent"),
     [
@@ -67,6 +72,13 @@ def test_the_agent_of_a_session_is_in_its_key(key: str, agent: str | None) -> No
 # ------------------------------------------------------------------ policy
 
 
+@pytest.mark.requirement(
+    "calls.policy.disabled",
+    "calls.policy.nobody",
+    "calls.policy.caller",
+    "calls.policy.target",
+    "calls.policy.reach",
+)
 @pytest.mark.parametrize(
     ("policy", "caller", "target", "status"),
     [
@@ -89,6 +101,7 @@ def test_who_may_call_whom(
     assert (refusal.status if refusal else None) == status
 
 
+@pytest.mark.requirement("calls.policy.patterns")
 def test_only_the_star_is_special_in_patterns() -> None:
     policy = CallPolicy(enabled=True, allow=("a", "team-*-x", "[b]", "?"))
     assert refuse(policy, A, AgentId("team-1-x")) is None
@@ -99,6 +112,7 @@ def test_only_the_star_is_special_in_patterns() -> None:
 # ------------------------------------------------------------------ chain
 
 
+@pytest.mark.requirement("calls.loop.loop", "calls.loop.depth")
 def test_a_chain_may_not_return_nor_grow_for_ever() -> None:
     assert why_not([A], B, max_depth=5) is None
     assert "loop" in (why_not([A, B], A, max_depth=5) or "")
@@ -134,6 +148,13 @@ def test_a_chain_that_tells_no_gateways_is_taken_at_its_word() -> None:
 # ------------------------------------------------------------------ answers
 
 
+@pytest.mark.requirement(
+    "calls.reading.first-object",
+    "calls.reading.output",
+    "calls.reading.confidence",
+    "calls.reading.prose",
+    "calls.reading.broken",
+)
 @pytest.mark.parametrize(
     ("text", "output", "confidence"),
     [
@@ -156,17 +177,20 @@ def test_an_answer_is_read_as_far_as_it_can_be(
     assert (reading.output, reading.confidence) == (output, confidence)
 
 
+@pytest.mark.requirement("calls.reading.lists")
 def test_assumptions_and_caveats_may_be_one_text_or_several() -> None:
     reading = read_answer('{"output": {"caveats": ["a", 1]}, "assumptions": "one"}')
     assert reading is not None
     assert (reading.assumptions, reading.caveats) == (("one",), ("a", "1"))
 
 
+@pytest.mark.requirement("calls.reading.empty")
 @pytest.mark.parametrize("text", ["", "  \n "])
 def test_nothing_is_no_answer(text: str) -> None:
     assert read_answer(text) is None
 
 
+@pytest.mark.requirement("calls.confidence.clamped")
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
@@ -191,6 +215,7 @@ def test_any_text_is_read_without_harm(text: str) -> None:
     assert (reading is None) == (not text.strip())
 
 
+@pytest.mark.requirement("calls.reading.first-object")
 @given(
     st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=5), min_size=1),
     st.text(alphabet="abc \n`", max_size=20),
@@ -223,10 +248,12 @@ RESEARCH = msgspec.convert(
 )
 
 
+@pytest.mark.requirement("calls.skills.unknown-parameters")
 def test_an_input_that_fits_has_no_problems_and_unknown_parameters_are_fine() -> None:
     assert input_problems(RESEARCH, {"q": "tides", "depth": 2, "extra": []}) == []
 
 
+@pytest.mark.requirement("calls.skills.problems")
 def test_all_problems_of_an_input_come_together() -> None:
     problems = input_problems(RESEARCH, {"depth": 4, "kind": "tv", "where": {}})
     assert len(problems) == 4

@@ -19,6 +19,7 @@ async def receiver() -> AsyncIterator[Receiver]:
     await one.close()
 
 
+@pytest.mark.requirement("calls.inbox.webhook")
 async def test_the_answer_is_posted_with_its_token_and_again_after_a_failure(
     village: Village, receiver: Receiver
 ) -> None:

@@ -245,6 +245,12 @@ class Village:
                 if until(polled):
                     return polled
 
+    async def shown(self, call: Json) -> Json:
+        """What the operator sees of a call."""
+        token = (self.folder / "operator.token").read_text("ascii").strip()
+        door = self._door({"authorization": f"Bearer {token}"})
+        return (await door.get(f"/operator/calls/{call['correlationId']}")).json
+
     @asynccontextmanager
     async def calling(self, caller: str, agent: str, **more: Json) -> AsyncGenerator[Json]:
         """A call whose caller hangs up when the block is left."""

@@ -117,6 +117,7 @@ def test_an_agent_is_called_and_answers_later(run, calling: Calling) -> None:
     assert f"openclaw-a2a calls show {call_id[:8]} --url {calling.address}" in done.err
 
 
+@pytest.mark.requirement("calls.doors.commands")
 def test_the_answer_can_be_waited_for(run) -> None:
     done = run("call", "a", "think", '{"x": 1}', "--wait")
     assert (done.code, done.json) == (0, {"x": 1})
@@ -241,6 +242,7 @@ def test_where_calls_are_off_the_setting_is_named(command, start_calling) -> Non
 # ------------------------------------------------------------------ calls
 
 
+@pytest.mark.requirement("calls.doors.commands", "calls.times.shown")
 def test_calls_are_listed_with_their_outcome_and_their_state(run) -> None:
     call_id = called(run, "c", "think")
     run("calls", "watch", call_id)
@@ -266,6 +268,7 @@ def test_the_list_is_chosen_and_cut(run) -> None:
     assert run("calls", "list", "--status", "happy").code == 2
 
 
+@pytest.mark.requirement("calls.doors.commands", "calls.times.shown")
 def test_a_call_is_shown_with_times_and_answer_by_the_beginning_of_its_id(run) -> None:
     call_id = called(run, "a", "think", '{"deep": [1]}')
     run("calls", "watch", call_id)
@@ -294,6 +297,7 @@ def test_what_is_no_id_is_told_as_such(run, call_id: str) -> None:
     assert "openclaw-a2a calls list" in done.err
 
 
+@pytest.mark.requirement("calls.doors.commands")
 def test_a_call_is_watched_until_its_answer_is_there(run, tmp_path: Path) -> None:
     call_id = called(run, "a", "until", json.dumps({"file": str(tmp_path / "now")}))
     opening = threading.Timer(0.5, (tmp_path / "now").touch)
@@ -321,6 +325,7 @@ SUNDAY = {
 }
 
 
+@pytest.mark.requirement("calls.doors.debates")
 def test_a_debate_is_seen_with_its_rounds_and_conclusion(run, calling: Calling) -> None:
     debate = calling.tool("debate_call", {**SUNDAY, "wait": False})["correlationId"]
     watched = run("calls", "watch", debate)

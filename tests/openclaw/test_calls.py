@@ -43,6 +43,7 @@ def key(marker: str) -> str:
     return f"agent:main:{marker}"
 
 
+@pytest.mark.requirement("calls.routing.entry", "calls.routing.source")
 async def test_the_answer_to_a_call_is_a_turn_of_the_session_that_called(
     bed: Calling, client: BareClient, key: str, marker: str
 ) -> None:
@@ -96,6 +97,7 @@ async def test_the_callee_is_asked_in_a_session_of_its_own(
     }
 
 
+@pytest.mark.requirement("calls.routing.busy", "promise.calls.busy")
 async def test_an_answer_waits_for_the_end_of_a_turn_that_is_under_way(
     bed: Calling, client: BareClient, key: str, marker: str
 ) -> None:
@@ -111,6 +113,7 @@ async def test_an_answer_waits_for_the_end_of_a_turn_that_is_under_way(
     assert seen["started"] >= held["started"] + held["seconds"]
 
 
+@pytest.mark.requirement("promise.calls.restart")
 @pytest.mark.parametrize("is_taken", [False, True])
 async def test_an_answer_comes_once_though_our_gateway_dies_while_it_is_brought(
     bed: Calling, client: BareClient, key: str, marker: str, is_taken: bool
@@ -172,6 +175,7 @@ async def test_three_agents_debate_while_their_caller_waits(
     assert bed.notes(result) == []
 
 
+@pytest.mark.requirement("calls.debate.restart")
 async def test_a_debate_goes_on_after_our_gateway_died(
     bed: Calling, client: BareClient, key: str, marker: str
 ) -> None:
@@ -208,6 +212,7 @@ async def test_a_caller_is_told_once_that_it_took_too_long_and_may_ask_for_a_lat
     assert bed.notes(call) == []
 
 
+@pytest.mark.requirement("calls.remote.called")
 async def test_a_remote_agent_is_called_like_any_other(
     bed: Calling, client: BareClient, key: str, marker: str
 ) -> None:
@@ -220,6 +225,7 @@ async def test_a_remote_agent_is_called_like_any_other(
     assert json.loads(asked["last_user"])["kind"] == "skill_invocation"
 
 
+@pytest.mark.requirement("calls.loop.metadata")
 async def test_calls_go_in_no_circle_over_the_network(
     bed: Calling, client: BareClient, key: str
 ) -> None:
@@ -237,6 +243,7 @@ def announcing(bed: Calling) -> Iterator[Calling]:
     bed.restart_ours()
 
 
+@pytest.mark.requirement("calls.settings.dual")
 async def test_a_callee_may_answer_in_its_channel_too(
     announcing: Calling, client: BareClient, key: str, marker: str
 ) -> None:
@@ -251,6 +258,7 @@ async def test_a_callee_may_answer_in_its_channel_too(
     assert ended["deliveryStatus"]["reason"] == "channel_resolved_to_internal"
 
 
+@pytest.mark.requirement("promise.calls.restart", "calls.host-down.lost")
 async def test_answers_come_once_though_openclaw_dies(bed: Calling, marker: str) -> None:
     """While the callee is at work; when its answer is on the way; when it waits for its turn."""
     names = [f"{marker}-{name}" for name in ("work", "way", "busy")]

@@ -93,6 +93,7 @@ async def test_the_only_agent_of_openclaw_holds_its_sessions_once_it_is_known(
 # -------------------------------------------------------------------- giving
 
 
+@pytest.mark.requirement("calls.routing.source", "calls.host.no-announce")
 async def test_a_note_is_given_as_a_turn_of_the_session(
     gateway: ScriptedGateway, agent: OpenClawGatewayAgent
 ) -> None:
@@ -215,6 +216,7 @@ async def test_an_openclaw_that_is_away_gets_the_note_later(make_agent: MakeAgen
 # -------------------------------------------------------------------- once
 
 
+@pytest.mark.requirement("calls.state.looked-up")
 @pytest.mark.parametrize(
     "history",
     [
@@ -418,6 +420,7 @@ async def test_what_the_agent_says_to_a_note_is_a_late_reply_in_a_session_of_our
 ASKER = Provenance("agent_call", SessionKey("agent:bob:main"), "research", "execute", "n1")
 
 
+@pytest.mark.requirement("calls.invocation.no-channel")
 async def test_a_call_names_who_asks_and_is_told_as_it_is(
     gateway: ScriptedGateway, agent: OpenClawGatewayAgent
 ) -> None:
@@ -434,6 +437,7 @@ async def test_a_call_names_who_asks_and_is_told_as_it_is(
     assert gateway.methods("sessions.describe") == []
 
 
+@pytest.mark.requirement("calls.settings.dual")
 async def test_the_answer_to_a_call_is_announced_where_the_agent_is_read(
     gateway: ScriptedGateway, agent: OpenClawGatewayAgent
 ) -> None:

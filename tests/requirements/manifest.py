@@ -2,6 +2,7 @@
 
 from .accounts import ACCOUNTS
 from .adapters import ADAPTERS
+from .agent_calls import AGENT_CALLS
 from .calls import CALLS, RPC
 from .cards import CARDS
 from .objectives import OBJECTIVES
@@ -30,6 +31,7 @@ ALL: tuple[Requirement, ...] = (
     *ADAPTERS,
     *REMOTE_AGENT,
     *OBJECTIVES,
+    *AGENT_CALLS,
 )
 """The rules in reading order."""
 

@@ -51,6 +51,15 @@ PROMISES = (
         },
     ),
     *rules(
+        "ours: G7",
+        promise_calls={
+            "one-outcome": "A call has one outcome in its caller's session, whoever is killed.",
+            "busy": "It arrives although the caller is busy.",
+            "restart": "It arrives although either side restarts.",
+            "late": "An answer that comes late makes no second outcome.",
+        },
+    ),
+    *rules(
         "ours: G8",
         promise_walls={
             "not-found": "Somebody else's task looks exactly like one that does not exist.",

@@ -46,6 +46,7 @@ def sentences(problems: dict[str, Problem]) -> dict[str, str]:
 # ------------------------------------------------------------------ who may call whom
 
 
+@pytest.mark.requirement("calls.policy.default")
 def test_calls_are_off_and_nobody_takes_part_unless_the_settings_say_so(load) -> None:
     assert load().settings.tools.agent_to_agent == AgentToAgentSettings(
         enabled=False, allow=(), max_depth=5, max_ping_pong_turns=5
@@ -125,6 +126,7 @@ def test_a_limit_that_is_misspelt_is_no_limit_left_out(problems) -> None:
 # ------------------------------------------------------------------ skills
 
 
+@pytest.mark.requirement("calls.skills.members")
 def test_a_skill_is_read_whole_and_is_no_option_of_the_adapter(load) -> None:
     agent = load(with_skills(RESEARCH, {"name": " webSearch_2 "})).settings.agents["main"]
     [research, search] = agent.skills
@@ -149,6 +151,7 @@ def test_skills_are_shown_as_they_were_written(load) -> None:
     assert json.loads(json.dumps(shown)) == [RESEARCH]
 
 
+@pytest.mark.requirement("calls.skills.members")
 def test_everything_wrong_with_skills_is_told_at_once_with_its_path(problems) -> None:
     found = problems(
         with_skills(
@@ -230,6 +233,7 @@ def test_what_the_gateway_answers_itself_cannot_be_declared(load, name: str) -> 
 # ------------------------------------------------------------------ how answers come back
 
 
+@pytest.mark.requirement("calls.settings.defaults")
 def test_answers_are_routed_by_default(load) -> None:
     assert load().settings.response_routing == ResponseRoutingSettings(
         enabled=True, default_timeout_ms=60_000, max_timeout_ms=300_000, dual_delivery=False

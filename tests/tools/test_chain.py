@@ -43,6 +43,7 @@ async def test_an_agent_cannot_call_itself_by_way_of_the_network(served: Served)
 
 
 @pytest.mark.requirement("remote.extension.chain")
+@pytest.mark.requirement("calls.loop.metadata")
 async def test_a_message_tells_which_agents_it_came_through(served: Served) -> None:
     sent = await send(agent_in(served, "agent:other:main"), task_requirement="required")
     metadata = (await received(served, sent))["metadata"]
@@ -76,6 +77,7 @@ async def arrive(served: Served, metadata: Json) -> Json:
     return answer.json()
 
 
+@pytest.mark.requirement("calls.loop.metadata")
 @pytest.mark.parametrize(
     ("names", "word"),
     [(["a", "main", "b"], "loop"), (["a", "b", "c", "d", "e", "f"], "depth")],
@@ -103,6 +105,7 @@ async def test_a_message_that_has_not_gone_round_is_answered(
     assert "result" in await arrive(served, metadata)
 
 
+@pytest.mark.requirement("calls.remote.called")
 async def test_a_remote_target_is_called_like_an_agent_and_learns_no_session(serve: Json) -> None:
     between = {"enabled": True, "allow": ["*"]}
     async with serve(tools={"agentToAgent": between}) as served:
@@ -114,6 +117,7 @@ async def test_a_remote_target_is_called_like_an_agent_and_learns_no_session(ser
         assert result["output"]["returnTo"] == "agent:other:remote"
 
 
+@pytest.mark.requirement("calls.remote.unknown")
 async def test_a_target_that_is_not_there_is_said_so(serve: Json) -> None:
     between = {"enabled": True, "allow": ["*"]}
     async with serve(tools={"agentToAgent": between}) as served:

@@ -28,6 +28,7 @@ def token_file(tmp_path: Path) -> str:
 
 
 @pytest.mark.requirement("remote.register.host-result", "remote.tool.session")
+@pytest.mark.requirement("calls.doors.plugin")
 async def test_a_call_carries_the_token_and_the_callers_session_from_the_host(
     host, door, token_file: str
 ) -> None:

@@ -1,0 +1,387 @@
+"""What the contract of calls says and no other test shows: requests, results, routes, keeping."""
+
+import json
+import uuid
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from openclaw_a2a.calls.policy import CallPolicy, refuse
+from openclaw_a2a.calls.reading import read_answer
+from openclaw_a2a.model.ids import AgentId
+from openclaw_a2a.model.reply import AgentEvent, Reply
+from openclaw_a2a.model.turn import Turn
+
+from .village import Held, Json, Member, Village, fails, main_session, says, village_in
+
+A = main_session("a")
+MOST_BYTES = 1_048_576
+
+
+@pytest.fixture
+async def town(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Village]:
+    """A village whose gateway is opened by the test."""
+    monkeypatch.chdir(tmp_path)
+    async with village_in(tmp_path) as one:
+        yield one
+
+
+def audited(village: Village) -> list[Json]:
+    text = (village.folder / "calls-audit.jsonl").read_text()
+    return [json.loads(line) for line in text.splitlines()]
+
+
+# -------------------------------------------------------------------- requests
+
+
+@pytest.mark.requirement("calls.input.limit")
+async def test_an_input_counts_in_bytes_and_one_more_is_too_many(village: Village) -> None:
+    empty = len(json.dumps({"x": ""}, separators=(",", ":")))
+    room = MOST_BYTES - empty
+    exact = {"x": "é" * (room // 2) + "y" * (room % 2)}
+    assert (await village.call("a", "b", input=exact, wait=True))["status"] == "completed"
+    assert village.members["b"].asked[0]["input"] == exact
+    refused = await village.call("a", "b", input={"x": exact["x"] + "y"}, wait=True)
+    assert refused["status"] == "error"
+    assert f"{MOST_BYTES + 1} bytes" in refused["error"]
+    assert len(village.members["b"].asked) == 1
+
+
+@pytest.mark.requirement("calls.request.timeout-units", "calls.settings.default-time")
+@pytest.mark.parametrize(
+    ("given", "milliseconds"),
+    [({"timeoutSeconds": 2}, 2000), ({"timeout": 2500}, 2500), ({}, 9000)],
+)
+async def test_the_callee_is_told_how_long_it_has(
+    town: Village, given: Json, milliseconds: int
+) -> None:
+    await town.open({"responseRouting.defaultTimeoutMs": 9000})
+    await town.call("a", "b", wait=True, **given)
+    assert town.members["b"].asked[0]["timeout"] == milliseconds
+
+
+@pytest.mark.requirement("calls.settings.clamped")
+async def test_the_most_time_is_that_of_the_settings(town: Village) -> None:
+    await town.open({"responseRouting.maxTimeoutMs": 9000, "responseRouting.defaultTimeoutMs": 1})
+    call = await town.call("a", "b", timeout=9001, wait=True)
+    assert (call["status"], call["timeoutMs"]) == ("completed", 9000)
+    assert town.members["b"].asked[0]["timeout"] == 9000
+    assert "timeoutMs" not in await town.call("a", "b", timeout=9000)
+
+
+SKILL = {"name": "find", "input": {"q": {"type": "string", "required": True}}}
+
+
+@pytest.mark.requirement("calls.request.order", "calls.policy.self-call")
+@pytest.mark.parametrize(
+    ("settings", "given", "status", "word"),
+    [
+        (
+            {"tools.agentToAgent.allow": []},
+            {"agent": "a", "input": 1},
+            "error",
+            "must be an object",
+        ),
+        ({"tools.agentToAgent.allow": []}, {"agent": "a"}, "error", "self-call"),
+        ({"tools.agentToAgent.allow": ["a"]}, {"skill": "dance"}, "forbidden", "be called"),
+        ({}, {"skill": "dance"}, "error", "no skill dance"),
+        ({}, {"skill": "find"}, "error", "does not fit"),
+        ({}, {"skill": "find", "input": {"q": "tides"}}, "error", "loop"),
+    ],
+)
+async def test_what_is_wrong_first_is_told(
+    town: Village, settings: Mapping[str, Json], given: Json, status: str, word: str
+) -> None:
+    """The callee `b` is in the chain of the caller `a`, so that in the end only that is wrong."""
+    await town.open({"agents.b.skills": [SKILL], **settings})
+    if not settings:
+        given = await asked_within_a_call_of_b(town, given)
+    else:
+        given = await town.call("a", **{"agent": "b", "skill": "find", **given})
+    assert given["status"] == status
+    assert word in given["error"]
+    assert "correlationId" not in given
+
+
+async def asked_within_a_call_of_b(village: Village, given: Json) -> Json:
+    """What `a` is told that calls `b` back while `b` calls it."""
+    refused: list[Json] = []
+
+    async def answer(invocation: Json) -> str:
+        session = f"agent:a:call:{invocation['correlationId']}"
+        arguments: Json = {"agent": "b", "skill": "find", "input": {}, **given}
+        refused.append(await village.use(village.door("a", session), "agent_call", arguments))
+        return "done"
+
+    village.members["a"].answer = answer
+    await village.call("b", "a", wait=True)
+    [told] = refused
+    return told
+
+
+A_ID, B_ID = AgentId("a"), AgentId("b")
+
+
+@pytest.mark.requirement(
+    "calls.policy.self-call",
+    "calls.policy.disabled",
+    "calls.policy.nobody",
+    "calls.policy.caller",
+    "calls.policy.target",
+    "calls.policy.reach",
+)
+@pytest.mark.parametrize(
+    ("policy", "target", "word"),
+    [
+        (CallPolicy(), A_ID, "self-call"),
+        (CallPolicy(allow=("*",)), B_ID, "enabled"),
+        (CallPolicy(enabled=True, reaches={A_ID: ()}), B_ID, "no agent may take part"),
+        (CallPolicy(enabled=True, allow=("c",), reaches={A_ID: ()}), B_ID, "agent a may not call"),
+        (CallPolicy(enabled=True, allow=("a",), reaches={A_ID: ()}), B_ID, "agent b may not be"),
+        (CallPolicy(enabled=True, allow=("*",), reaches={A_ID: ()}), B_ID, "agents.a.tools"),
+    ],
+)
+def test_each_reason_is_told_before_the_next(
+    policy: CallPolicy, target: AgentId, word: str
+) -> None:
+    refusal = refuse(policy, A_ID, target)
+    assert refusal is not None
+    assert word in refusal.reason
+
+
+@pytest.mark.requirement("calls.policy.patterns")
+async def test_capitals_do_not_matter_in_lists(town: Village) -> None:
+    await town.open({"tools.agentToAgent.allow": ["A", "*B"]})
+    assert (await town.call("a", " B ", wait=True))["status"] == "completed"
+    assert (await town.call("a", "c"))["status"] == "forbidden"
+
+
+@pytest.mark.requirement("calls.audit.written")
+async def test_everything_that_is_refused_is_in_the_audit_log(town: Village) -> None:
+    await town.open({"tools.agentToAgent.allow": ["a", "b"], "agents.b.skills": [SKILL]})
+    before = datetime.fromisoformat("2020-01-01T00:00:00Z")
+    given: list[Json] = [
+        {"agent": "a"},
+        {"agent": "c"},
+        {"agent": "b", "skill": "dance"},
+        {"agent": "b", "skill": "find"},
+        {"agent": "b", "skill": "find", "input": {"q": "tides"}, "timeout": -1},
+        {"agent": "b", "skill": "find", "input": {"q": "tides"}},
+    ]
+    calls: Json = [{"skill": "find", "input": {}, **one} for one in given]
+    result = await town.use(town.door("a"), "agent_call_batch", {"calls": calls, "concurrency": 1})
+    assert result["completedCount"] == 1
+    lines = audited(town)
+    assert [(one["event"], one["requester"], one["target"], one["skill"]) for one in lines] == [
+        ("call-refused", "a", "a", "find"),
+        ("call-refused", "a", "c", "find"),
+        ("call-refused", "a", "b", "dance"),
+        ("call-refused", "a", "b", "find"),
+        ("call-invalid", "a", "b", "find"),
+        ("call", "a", "b", "find"),
+    ]
+    assert all(datetime.fromisoformat(one["time"]) > before for one in lines)
+
+
+# -------------------------------------------------------------------- what the callee is asked
+
+
+@pytest.mark.requirement("calls.invocation.provenance", "calls.request.mode")
+async def test_a_turn_carries_where_its_question_comes_from(village: Village) -> None:
+    call = await village.call("a", "b", "judge", mode="critique", wait=True)
+    [turn], [asked] = village.members["b"].turns, village.members["b"].asked
+    source = turn.provenance
+    assert source is not None
+    assert (source.tool, source.session_key, source.chain) == ("agent_call", A, ("a",))
+    assert (source.skill, source.mode) == ("judge", "critique")
+    assert source.correlation_id == call["correlationId"]
+    assert (asked["skill"], asked["mode"]) == ("judge", "critique")
+
+
+@pytest.mark.requirement("calls.invocation.no-channel", "calls.settings.dual")
+@pytest.mark.parametrize("is_dual", [False, True])
+async def test_only_with_dual_delivery_a_callee_may_announce_its_answer(
+    town: Village, is_dual: bool
+) -> None:
+    await town.open({"responseRouting.dualDelivery": is_dual})
+    await town.call("a", "b", wait=True)
+    [turn] = town.members["b"].turns
+    assert turn.provenance is not None
+    assert turn.provenance.may_announce is is_dual
+
+
+@pytest.mark.requirement("calls.invocation.correlation-id")
+async def test_each_call_has_a_uuid_of_the_gateway(village: Village) -> None:
+    given = "6a0e0000-0000-4000-8000-000000000000"
+    calls = [await village.call("a", "b", correlationId=given) for _ in range(3)]
+    ids = [call["correlationId"] for call in calls]
+    assert [str(uuid.UUID(one)) for one in ids] == ids
+    assert len({*ids, given}) == 4
+
+
+@pytest.mark.requirement("calls.invocation.return-to")
+async def test_the_answer_goes_to_the_session_that_called_and_to_no_other_of_the_caller(
+    village: Village,
+) -> None:
+    chat = "agent:a:telegram:7"
+    arguments: Json = {"agent": "b", "skill": "work", "input": {}, "returnTo": A, "sessionKey": A}
+    await village.use(village.door("a", chat), "agent_call", arguments)
+    await village.host.next_told(chat)
+    assert village.members["b"].asked[0]["returnTo"] == chat
+    assert village.host.told(A) == []
+
+
+# -------------------------------------------------------------------- results and messages
+
+
+ANSWER = {"output": {"x": 1}, "confidence": 0.9, "assumptions": ["sun"], "caveats": ["once"]}
+
+
+@pytest.mark.requirement("calls.result.waited", "calls.poll.told", "calls.routing.response")
+async def test_an_answer_is_told_whole_to_who_waits_who_asks_and_who_is_told(
+    village: Village,
+) -> None:
+    village.members["b"].answer = says(json.dumps(ANSWER))
+    waited = await village.call("a", "b", wait=True)
+    assert waited.keys() == {"status", "taskId", "correlationId", *ANSWER}
+    call = await village.call("a", "b")
+    [told] = await village.host.next_told(A)
+    polled = await village.poll("a", call)
+    assert polled.keys() == {"status", "taskId", "correlationId", "times", *ANSWER}
+    for one in (waited, told, polled):
+        assert one["status"] == "completed"
+        assert {name: one[name] for name in ANSWER} == ANSWER
+    assert (told["correlationId"], told["taskId"]) == (call["correlationId"], call["taskId"])
+
+
+@pytest.mark.requirement("calls.poll.told")
+async def test_who_asks_hears_that_it_is_worked_on_and_then_why_it_failed(
+    village: Village,
+) -> None:
+    held = Held()
+
+    async def answer(invocation: Json) -> str:
+        await held(invocation)
+        return await fails("out of paper")(invocation)
+
+    village.members["b"].answer = answer
+    call = await village.call("a", "b")
+    assert (await village.poll("a", call))["status"] == "working"
+    held.go.set()
+    polled = await village.poll("a", call, lambda polled: polled["status"] != "working")
+    assert polled["status"] == "error"
+    assert "out of paper" in polled["error"]
+    assert "output" not in polled
+
+
+@pytest.mark.requirement("calls.result.no-sessions")
+async def test_an_error_tells_no_session_of_anybody(village: Village) -> None:
+    async def answer(invocation: Json) -> str:
+        own = f"agent:b:call:{invocation['correlationId']}"
+        return await fails(f"{own} asked Agent:c:telegram:direct:7. Both broke.")(invocation)
+
+    village.members["b"].answer = answer
+    waited = await village.call("a", "b", wait=True)
+    call = await village.call("a", "b")
+    [told] = await village.host.next_told(A)
+    for one in (waited, told, await village.poll("a", call)):
+        assert one["status"] == "error"
+        assert "agent:b asked agent:c. Both broke." in one["error"]
+
+
+@pytest.mark.requirement("calls.routing.in-time", "calls.routing.timeout")
+async def test_a_timeout_is_told_right_after_the_deadline(village: Village) -> None:
+    village.members["b"].answer = Held()
+    call = await village.call("a", "b", timeout=300)
+    [told] = await village.host.next_told(A)
+    assert told.keys() == {"kind", "correlationId", "taskId", "status", "message"}
+    assert "300 ms" in told["message"]
+    polled = await village.poll("a", call, lambda polled: "delivered" in polled["times"])
+    times = polled["times"]
+    deadline, accepted, brought = (
+        datetime.fromisoformat(times[one]) for one in ("deadline", "accepted", "delivered")
+    )
+    assert deadline - accepted == timedelta(milliseconds=300)
+    assert timedelta() <= brought - deadline < timedelta(seconds=2)
+
+
+@pytest.mark.requirement("calls.routing.prompt")
+async def test_an_outcome_is_brought_in_less_than_half_a_second(village: Village) -> None:
+    delays: list[timedelta] = []
+    for count in range(1, 51):
+        call = await village.call("a", "b")
+        await village.host.next_told(A, count)
+        polled = await village.poll("a", call, lambda polled: "delivered" in polled["times"])
+        times = {name: datetime.fromisoformat(one) for name, one in polled["times"].items()}
+        delays.append(times["delivered"] - times["answered"])
+    assert sorted(delays)[-2] < timedelta(milliseconds=500)
+
+
+@pytest.mark.requirement("calls.reading.own-run")
+async def test_calls_in_one_session_have_each_the_answer_of_its_own_run(village: Village) -> None:
+    async def answer(invocation: Json) -> str:
+        return json.dumps({"output": invocation["skill"]})
+
+    village.members["b"].answer = answer
+    skills = ["one", "two", "three"]
+    calls = [await village.call("a", "b", skill, session="main") for skill in skills]
+    told = await village.host.next_told(A, 3)
+    outputs = {one["correlationId"]: one["output"] for one in told}
+    assert [outputs[call["correlationId"]] for call in calls] == skills
+
+
+class Talker(Member):
+    """An agent that says two things."""
+
+    async def run(self, turn: Turn) -> AsyncGenerator[AgentEvent]:
+        self.turns.append(turn)
+        yield Reply.of_text('{"output": "a first thought"}')
+        yield Reply.of_text('{"output": "the last word"}')
+
+
+@pytest.mark.requirement("calls.reading.own-run", "calls.routing.once")
+async def test_of_a_callee_that_answers_twice_the_last_counts_and_comes_once(
+    town: Village,
+) -> None:
+    town.members["b"] = Talker(town.host, "b")
+    await town.open()
+    await town.call("a", "b")
+    await town.host.next_told(A)
+    await town.call("a", "c")
+    first, second = await town.host.next_told(A, 2)
+    assert (first["output"], second["output"]) == ("the last word", "done")
+
+
+@pytest.mark.requirement("calls.reading.broken", "calls.reading.first-object")
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"input": {"q": "tides"}, "output": {"answer"',
+        '{"output": {"answer": 42}, "confidence": 0.9,}',
+        'Here:\n```json\n{"steps": [{"a": 1}], "output": "x\n```',
+        '{"output": {"x": 1}, "y": NaN}',
+        '{ "said": "}", "then": {"a": 1}',
+    ],
+)
+def test_a_piece_of_broken_json_is_no_answer(text: str) -> None:
+    reading = read_answer(text)
+    assert reading is not None
+    assert (reading.output, reading.confidence) == (text, 0.3)
+
+
+@pytest.mark.requirement("calls.reading.first-object")
+@pytest.mark.parametrize(
+    "text",
+    [
+        'a brace { and {"output": 7}',
+        '{"half": 1,} {"output": 7} {"output": 8}',
+        'the set {"a", "}"} and then ```{"output": 7}```',
+        '{{"output": 7}}',
+    ],
+)
+def test_after_what_is_no_json_the_first_object_counts(text: str) -> None:
+    reading = read_answer(text)
+    assert reading is not None
+    assert (reading.output, reading.confidence) == (7, 0.5)

@@ -1,0 +1,309 @@
+"""What else the contract says: keeping, polls, skills, loops, batches and debates."""
+
+import json
+import uuid
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+
+import anyio
+import pytest
+from structlog.testing import capture_logs
+from tests.conformance.asgi_door import PATIENCE_S
+
+from .test_retention import FastClock
+from .village import Held, Json, Member, Village, fails, main_session, says, village_in
+
+A = main_session("a")
+
+
+@pytest.fixture
+async def town(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Village]:
+    """A village whose gateway is opened by the test."""
+    monkeypatch.chdir(tmp_path)
+    async with village_in(tmp_path) as one:
+        yield one
+
+
+# -------------------------------------------------------------------- how long, and for whom
+
+
+@pytest.mark.requirement("calls.state.kept", "calls.poll.unknown")
+async def test_an_outcome_is_kept_for_the_calls_time_within_a_minute_and_an_hour(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with village_in(tmp_path, "memory") as town:
+        clock = FastClock()
+        await town.open({"responseRouting.maxTimeoutMs": 9_000_000}, clock)
+        older = await ended_call(town, timeoutSeconds=1)
+        await pass_time(clock, 10)
+        calls = [await ended_call(town, timeoutSeconds=seconds) for seconds in (1, 300, 7200)]
+        await pass_time(clock, 55)
+        assert await are_kept(town, [older, *calls]) == [False, True, True, True]
+        await pass_time(clock, 60)
+        assert await are_kept(town, calls) == [False, True, True]
+        await pass_time(clock, 175)
+        assert await are_kept(town, calls) == [False, True, True]
+        await pass_time(clock, 60)
+        assert await are_kept(town, calls) == [False, False, True]
+        await pass_time(clock, 3200)
+        assert await are_kept(town, calls) == [False, False, True]
+        await pass_time(clock, 60)
+        assert await are_kept(town, calls) == [False, False, False]
+
+
+async def pass_time(clock: FastClock, seconds: float) -> None:
+    """Let time pass for everybody, and let them do what it was time for."""
+    await anyio.wait_all_tasks_blocked()
+    clock.advance(timedelta(seconds=seconds))
+    await anyio.wait_all_tasks_blocked()
+
+
+async def are_kept(village: Village, calls: list[Json]) -> list[bool]:
+    polled = [await village.poll("a", call) for call in calls]
+    assert all(one.get("output") == "done" or is_unknown(one) for one in polled)
+    return [not is_unknown(one) for one in polled]
+
+
+async def ended_call(village: Village, **more: Json) -> Json:
+    """A call whose outcome its caller has seen."""
+    call = await village.call("a", "b", **more)
+    await village.poll("a", call, lambda polled: "seen" in polled["times"])
+    return call
+
+
+def is_unknown(polled: Json) -> bool:
+    return polled["status"] == "error" and "no such call" in polled["error"]
+
+
+@pytest.mark.requirement("calls.state.gone", "calls.state.words", "calls.times.others")
+async def test_an_outcome_for_nobody_is_discarded_and_logged(village: Village) -> None:
+    village.host.gone.add(A)
+    with capture_logs() as logs:
+        call = await village.call("a", "b")
+        await village.host.until(lambda: bool(village.host.tries))
+        shown: Json = {"status": "pending"}
+        with anyio.fail_after(PATIENCE_S):
+            while shown["status"] != "discarded":
+                shown = await village.shown(call)
+    assert shown["reason"] == "the session was deleted"
+    assert "discarded" in shown["times"]
+    [logged] = [one for one in logs if one["event"] == "call-discarded"]
+    assert (logged["call_id"], logged["log_level"]) == (call["correlationId"], "warning")
+    assert village.host.notes == []
+
+
+@pytest.mark.requirement("calls.state.words", "calls.times.shown")
+async def test_each_status_of_a_call_is_shown_by_its_word(village: Village) -> None:
+    held = Held()
+    village.members["b"].answer = held
+    village.members["c"].answer = fails("out of paper")
+    pending = await village.call("a", "b")
+    timeout = await village.call("a", "b", timeout=50)
+    error = await village.call("a", "c")
+    completed = await village.call("a", "d")
+    await village.host.next_told(A, 3)
+    words = {"pending": pending, "timeout": timeout, "error": error, "completed": completed}
+    for word, call in words.items():
+        shown = await village.shown(call)
+        assert shown["status"] == word
+        assert ("answered" in shown["times"]) == (word in ("error", "completed"))
+    held.go.set()
+    await village.host.next_told(A, 4)
+
+
+@pytest.mark.requirement("calls.poll.unknown", "calls.poll.own", "calls.poll.by-task")
+async def test_a_call_of_somebody_else_looks_like_one_that_is_not_there(village: Village) -> None:
+    call = await village.call("a", "b")
+    unknown = {"correlationId": str(uuid.uuid4())}
+    nothing = await village.use(village.door("c"), "agent_poll", unknown)
+    assert nothing["status"] == "error"
+    for name in ("correlationId", "taskId"):
+        asked = {name: call[name]}
+        assert await village.use(village.door("c"), "agent_poll", asked) == nothing
+        assert await village.use(village.program("a"), "agent_poll", asked) == nothing
+        other = village.door("a", "agent:a:telegram:7")
+        found = await village.use(other, "agent_poll", asked)
+        assert found["correlationId"] == call["correlationId"]
+
+
+@pytest.mark.requirement("calls.poll.unknown")
+@pytest.mark.parametrize("asked", [{}, {"correlationId": 4}, {"taskId": None}, [], "x", None])
+async def test_a_poll_that_names_no_call_is_an_error(village: Village, asked: Json) -> None:
+    result = await village.use(village.door("a"), "agent_poll", asked)
+    assert result["status"] == "error"
+    assert "correlationId or the taskId" in result["error"]
+
+
+# -------------------------------------------------------------------- skills and loops
+
+
+@pytest.mark.requirement("calls.skills.undeclared")
+async def test_an_agent_that_declares_nothing_takes_any_skill(village: Village) -> None:
+    for skill in ("dance", "Sing-2", "x" * 128):
+        assert (await village.call("a", "b", skill, wait=True))["status"] == "completed"
+    assert [one["skill"] for one in village.members["b"].asked] == ["dance", "Sing-2", "x" * 128]
+
+
+@pytest.mark.requirement("calls.skills.ping", "calls.skills.no-run")
+async def test_a_ping_has_five_seconds_and_asks_nobody(village: Village) -> None:
+    village.members["b"].answer = fails("not to be asked")
+    call = await village.call("a", "b", "ping")
+    [told] = await village.host.next_told(A)
+    assert told["output"].keys() == {"status", "timestamp"}
+    assert told["output"]["status"] == "pong"
+    assert (await village.shown(call))["timeoutMs"] == 5000
+    assert village.members["b"].turns == []
+    nobody = await village.call("a", "nobody", "ping")
+    assert (nobody["status"], "correlationId" in nobody) == ("error", False)
+
+
+@pytest.mark.requirement("calls.loop.ping-pong")
+@pytest.mark.parametrize("turns", [0, 2])
+async def test_calls_in_answer_to_answers_end_where_the_settings_say(
+    town: Village, turns: int
+) -> None:
+    await town.open({"tools.agentToAgent.maxPingPongTurns": turns})
+    town.host.dealt_with.clear()  # the caller's turn goes on: it calls in answer to the answer
+    for count in range(1, turns + 2):
+        assert (await town.call("a", "b"))["status"] == "pending"
+        await town.host.next_told(A, count)
+    refused = await town.call("a", "b")
+    assert (refused["status"], refused["error"].partition(":")[0]) == ("error", "loop")
+    town.host.dealt_with.set()
+
+
+# -------------------------------------------------------------------- many calls
+
+
+@pytest.mark.requirement("calls.batch.aggregate", "calls.batch.counts", "calls.batch.errors")
+async def test_the_aggregate_is_the_mean_of_what_was_completed(village: Village) -> None:
+    for name, confidence in (("b", 0.9), ("c", 0.4)):
+        village.members[name].answer = says(json.dumps({"output": 1, "confidence": confidence}))
+    village.members["d"].answer = fails("out of paper")
+    calls: Json = [{"agent": one, "skill": "work", "input": {}} for one in ("d", "b", "d", "c")]
+    result = await village.use(village.door("a"), "agent_call_batch", {"calls": calls})
+    assert result["aggregateConfidence"] == pytest.approx(0.65)
+    counts = (result["completedCount"], result["errorCount"], result["totalCount"])
+    assert counts == (2, 2, 4)
+    assert "out of paper" in result["results"][2]["error"]
+    failed = await village.use(village.door("a"), "agent_call_batch", {"calls": [calls[0]]})
+    assert (failed["aggregateConfidence"], failed["errorCount"]) == (0, 1)
+
+
+@pytest.mark.requirement("calls.batch.at-once", "calls.batch.bounds")
+async def test_five_calls_of_a_batch_are_under_way_at_once(village: Village) -> None:
+    held = Held()
+    village.members["b"].answer = held
+    call: Json = {"agent": "b", "skill": "work", "input": {}}
+    results: list[Json] = []
+
+    async def ask() -> None:
+        arguments = {"calls": [call] * 50}
+        results.append(await village.use(village.door("a"), "agent_call_batch", arguments))
+
+    async with anyio.create_task_group() as asking:
+        asking.start_soon(ask)
+        with anyio.fail_after(PATIENCE_S):
+            while len(village.members["b"].asked) < 5:
+                await anyio.wait_all_tasks_blocked()
+        assert len(village.members["b"].asked) == 5
+        held.go.set()
+    assert results[0]["completedCount"] == 50
+
+
+@pytest.mark.requirement("calls.batch.bounds")
+@pytest.mark.parametrize("count", [51, -1, 1.5, True])
+async def test_a_batch_with_an_odd_concurrency_is_refused(village: Village, count: Json) -> None:
+    arguments: Json = {"calls": [], "concurrency": count}
+    result = await village.use(village.door("a"), "agent_call_batch", arguments)
+    assert result["status"] == "error"
+    assert "concurrency" in result["error"]
+
+
+# -------------------------------------------------------------------- debates
+
+DEBATE: Json = {
+    "topic": "tides",
+    "proposer": {"agent": "b", "skill": "propose"},
+    "critics": [{"agent": "c"}, {"agent": "d"}],
+    "resolver": {"agent": "d", "skill": "resolve"},
+    "input": {"q": "when?"},
+    "rounds": 1,
+}
+
+
+@pytest.mark.requirement("calls.debate.checked-first")
+@pytest.mark.parametrize(
+    ("agent", "status", "word"),
+    [("a", "error", "self-call"), ("x", "forbidden", "agent x may not")],
+)
+@pytest.mark.parametrize("role", ["proposer", "critics", "resolver"])
+async def test_a_debate_with_one_who_may_not_take_part_asks_nobody(
+    town: Village, role: str, agent: str, status: str, word: str
+) -> None:
+    town.members["x"] = Member(town.host, "x")
+    await town.open({"tools.agentToAgent.allow": ["a", "b", "c", "d"]})
+    wrong = {"agent": f"agent:{agent}:main", "skill": "work"}
+    others = [*DEBATE["critics"], wrong] if role == "critics" else wrong
+    refused = await town.use(town.door("a"), "debate_call", {**DEBATE, role: others})
+    assert refused["status"] == status
+    assert word in refused["error"]
+    assert [one for member in town.members.values() for one in member.turns] == []
+
+
+@pytest.mark.requirement("calls.debate.own-calls", "calls.debate.later", "calls.debate.critics")
+async def test_each_step_of_a_debate_is_a_call_whose_answer_goes_to_the_debate(
+    village: Village,
+) -> None:
+    for name in "bcd":
+        village.members[name].answer = says('{"output": "well", "confidence": 0.6}')
+    request = {**DEBATE, "wait": False, "timeoutSeconds": 7}
+    call = await village.use(village.door("a"), "debate_call", request)
+    assert call["status"] == "pending"
+    [told] = await village.host.next_told(A)
+    assert (told["kind"], told["correlationId"]) == ("skill_response", call["correlationId"])
+    assert told["output"].keys() == {
+        *("status", "conclusion", "confidence", "confidenceHistory", "rounds", "assumptions")
+    }
+    assert told["output"]["status"] == "unresolved"
+    asked = [one for name in "bcd" for one in village.members[name].asked]
+    assert len({one["correlationId"] for one in asked} | {call["correlationId"]}) == 6
+    assert {one["returnTo"] for one in asked} == {f"agent:a:debate:{call['correlationId']}"}
+    assert {one["timeout"] for one in asked} == {7000}
+    modes = {one["skill"]: one["mode"] for one in asked}
+    assert modes == {
+        "propose": "execute",
+        "refine": "execute",
+        "resolve": "execute",
+        "critique": "critique",
+    }
+    parts = (await village.shown(call))["parts"]
+    assert sorted(one["correlationId"] for one in parts) == sorted(
+        one["correlationId"] for one in asked
+    )
+    assert len(village.host.tries) == 1
+
+
+@pytest.mark.requirement("calls.debate.failed-critic", "calls.debate.own-calls")
+async def test_a_critic_that_is_silent_has_failed_at_its_own_deadline(village: Village) -> None:
+    village.members["c"].answer = Held()
+    village.members["b"].answer = says('{"output": "well", "confidence": 0.6}')
+    result = await village.use(village.door("a"), "debate_call", {**DEBATE, "timeout": 300})
+    critiques = result["rounds"][0]["critiques"]
+    assert [(one["agent"], one["confidence"]) for one in critiques] == [("c", 0), ("d", 0.9)]
+    assert "300 ms" in critiques[0]["flaws"][0]
+
+
+@pytest.mark.requirement("calls.debate.all-failed")
+async def test_a_debate_whose_critics_all_fail_is_told_as_an_error_with_its_rounds(
+    village: Village,
+) -> None:
+    village.members["b"].answer = says('{"output": "well", "confidence": 0.6}')
+    for name in "cd":
+        village.members[name].answer = fails("out of paper")
+    result = await village.use(village.door("a"), "debate_call", DEBATE)
+    assert result["status"] == "error"
+    assert "out of paper" in result["error"]
+    assert len(result["rounds"]) == 1
