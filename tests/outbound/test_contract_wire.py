@@ -83,6 +83,37 @@ async def test_without_a_live_handle_target_and_ids_are_enough(handle: JsonObjec
         assert (said["taskId"], said["contextId"]) == ("t-1", "c-7")
 
 
+@pytest.mark.requirement("remote.continuation.unchanged", "remote.policy.same-url")
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("a b/", "a%20b/"),
+        ("%C3%A4/ö?x=ü&y=1", "%C3%A4/%C3%B6?x=%C3%BC&y=1"),
+        ("a;b=1,2/@c:d/~e'(f)*!$+?g=/?", "a;b=1,2/@c:d/~e'(f)*!$+?g=/?"),
+    ],
+)
+async def test_an_address_of_other_letters_is_told_in_a_form_that_comes_back(
+    written: str, shown: str
+) -> None:
+    async with scripted() as peer:
+        peer.answer = _card_at("agent-card.json", card_of(peer.url), result(task("WORKING")))
+        async with desk_with(one_target(peer.url + written)) as desk:
+            told = await desk.send("hi")
+            kept = told["summary"]["continuation"]
+            assert kept["target"]["target_url"] == peer.url + shown
+            assert (await desk.send("more", continuation=kept))["ok"]
+            assert (await desk.send("more", target_url=peer.url + shown))["ok"]
+
+
+@pytest.mark.requirement("remote.policy.same-url")
+def test_a_name_of_other_letters_is_the_same_in_both_its_spellings() -> None:
+    book = TargetBook(parse_config({"targets": [target("https://Bücher.example:443")]}), {})
+    [found] = book.with_url("https://xn--bcher-kva.example/")
+    assert found.base_url == "https://xn--bcher-kva.example/"
+    assert book.with_url("https://buecher.example/") == []
+    assert book.with_url("https://b\u200d.example/") == [], "no name at all"
+
+
 # -------------------------------------------------------------------- 3.5 wire
 
 
@@ -131,6 +162,37 @@ async def test_over_rest_a_task_is_in_the_address(version: str, root: str) -> No
 async def test_a_whole_number_is_one_however_it_is_spelled() -> None:
     heard = await _follow_up("1.0", "JSONRPC", [("status", {"history_length": 3.0})])
     assert [body["params"] for _, _, body in heard] == [{"id": "t-1", "historyLength": 3}]
+
+
+@pytest.mark.requirement("remote.register.never-raises")
+@pytest.mark.parametrize(
+    "number", [10**400, float("inf"), float("nan")], ids=["huge", "infinite", "no number"]
+)
+async def test_a_number_that_the_wire_cannot_carry_is_blamed_on_the_request(number: float) -> None:
+    async with scripted(result(message())) as peer, desk_with(one_target(peer.url)) as desk:
+        for request in (
+            {"parts": [{"kind": "data", "data": {"deep": [number]}}]},
+            {"parts": [{"kind": "text", "text": "hi"}], "metadata": {"n": number}},
+        ):
+            error = await desk.fail("send", **request)
+            assert error["details"]["errorName"] == "InvalidRequest"
+            assert "nothing was sent" in error["details"]["hint"]
+        assert peer.calls == []
+
+
+@pytest.mark.requirement("remote.validate.envelope", "remote.register.never-raises")
+@pytest.mark.parametrize(
+    "request_",
+    [{1: 2}, {"action": {1}}, {"action": "status", "\ud800": 1}, {"action": b"send"}],
+    ids=["a number as name", "a set", "half a letter", "bytes"],
+)
+async def test_what_is_no_json_is_a_wrong_request_too(request_: Json) -> None:
+    async with desk_with({}) as desk:
+        told = await desk.agent.execute(request_)
+    assert told["error"]["code"] == "VALIDATION_ERROR"
+    [error] = told["error"]["details"]["errors"]
+    assert set(error) == {"instancePath", "schemaPath", "keyword", "params", "message"}
+    assert "JSON" in error["message"]
 
 
 @pytest.mark.requirement("remote.wire.parameters")
@@ -224,7 +286,7 @@ async def test_the_address_of_a_target_means_all_of_that_target() -> None:
 
 def _card_at(path: str, card: JsonObject, other: Answer) -> Answer:
     async def answer(heard: Heard, writer: Wire) -> None:
-        await (say(card) if heard.path == path else other)(heard, writer)
+        await (say(card) if path in heard.path else other)(heard, writer)
 
     return answer
 

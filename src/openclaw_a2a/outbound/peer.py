@@ -1,6 +1,7 @@
 """One remote agent over the official client: requests in, the discriminated JSON form out."""
 
 import importlib.util
+import json
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from typing import Protocol
@@ -212,8 +213,9 @@ def _shown(
 
 def _message(request: JsonObject) -> pb.SendMessageRequest:
     try:
+        json.dumps(request, allow_nan=False)  # what has no form in JSON is found too late else
         return ParseDict(request, pb.SendMessageRequest())
-    except ParseError as error:
+    except (ParseError, ValueError, OverflowError, RecursionError) as error:
         raise unsendable(str(error)) from error
 
 

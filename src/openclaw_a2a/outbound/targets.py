@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Mapping
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import quote, urlsplit, urlunsplit
 
+import httpx
 import msgspec
 
 from openclaw_a2a.model.ids import JsonObject
@@ -16,6 +17,8 @@ _USER = re.compile(r"//[^/?#]*@")
 """What stands before the host of an address and may be a secret."""
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
+_PLAIN = "%/?:@!$&'()*+,;=~"
+"""Signs that stand for themselves in an address."""
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -198,19 +201,31 @@ def not_public(host: str, message: str) -> RemoteFailure:
 
 
 def normalize_url(url: str) -> str:
-    """The address with a lower-case host, no default port, and a path.
+    """The address with a lower-case host, no default port, and a path, in plain letters.
 
     Raises:
         ValueError: it is no http(s) address.
     """
     parts = urlsplit(url.strip())
-    scheme, host = parts.scheme.lower(), (parts.hostname or "").lower()
+    scheme, host = parts.scheme.lower(), _plain_host((parts.hostname or "").lower())
     if scheme not in _DEFAULT_PORTS or not host:
         raise ValueError("it is no http or https address")
     place = f"[{host}]" if ":" in host else host
     if parts.port is not None and parts.port != _DEFAULT_PORTS[scheme]:
         place = f"{place}:{parts.port}"
-    return urlunsplit((scheme, place, parts.path or "/", parts.query, parts.fragment))
+    path, query, fragment = (
+        quote(part, safe=_PLAIN) for part in (parts.path or "/", parts.query, parts.fragment)
+    )
+    return urlunsplit((scheme, place, path, query, fragment))
+
+
+def _plain_host(host: str) -> str:
+    if host.isascii():
+        return host
+    try:
+        return httpx.URL(f"http://{host}/").raw_host.decode("ascii")
+    except httpx.InvalidURL as error:
+        raise ValueError(str(error)) from None
 
 
 def _without_user(url: str) -> str:

@@ -68,13 +68,27 @@ class Validator:
 
     def check(self, request: Json) -> JsonObject:
         """The request, when it is valid. Raises: RemoteFailure with every error of a stage."""
-        errors = list(_schema_errors(self._stage_one.iter_errors(request)))
+        errors = self._schema_errors(request)
         if not errors:
             errors = list(_Rules(request, self._config, self._targets).errors())
         if errors:
             details: JsonObject = {"source": "ajv", "tool": TOOL, "errors": errors}
             raise RemoteFailure(Code.VALIDATION, LABEL, details)
         return request
+
+    def _schema_errors(self, request: Json) -> list[JsonObject]:
+        try:
+            return list(_schema_errors(self._stage_one.iter_errors(request)))
+        except ValueError as error:
+            reason = str(error).encode("ascii", "backslashreplace").decode()
+            told: JsonObject = {
+                "instancePath": "",
+                "schemaPath": "#/type",
+                "keyword": "type",
+                "params": {"type": "object"},
+                "message": f"must be JSON: {reason}",
+            }
+            return [told]
 
 
 def action_of(request: Json) -> str:
