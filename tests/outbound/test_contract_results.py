@@ -196,6 +196,20 @@ async def test_a_message_speaks_for_a_task_that_says_nothing_itself() -> None:
         assert "message_text" not in (await desk.send("hi"))["summary"]
 
 
+@pytest.mark.requirement("remote.summary.artifacts", "remote.summary.artifacts-text")
+@pytest.mark.parametrize("name", [{}, {"artifactId": "same"}], ids=["no ids", "one id"])
+async def test_artifacts_that_are_named_alike_are_all_told(name: JsonObject) -> None:
+    artifacts = [{**name, "parts": [{"text": text}]} for text in ("one", "two")]
+    more = {"taskId": "t-1", "artifact": {**name, "parts": [{"text": "!"}]}, "append": True}
+    events = [task("WORKING", artifacts=artifacts), {"artifactUpdate": more}]
+    async with scripted(stream(*events)) as peer, desk_with(one_target(peer.url)) as desk:
+        told = await desk.send("hi", follow_updates=True)
+    [first, _] = [update["summary"] for update in desk.updates]
+    assert first["message_text"] == "one\n\ntwo"
+    assert first["artifacts"] == told["raw"]["events"][0]["artifacts"]
+    assert told["summary"]["message_text"] == "one\n\ntwo!"
+
+
 # -------------------------------------------------------------------- 4.3 going on
 
 

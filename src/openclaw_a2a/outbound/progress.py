@@ -27,7 +27,9 @@ class Progress:
         self._is_task = False
         self._messages = 0
         self._last_message: JsonObject | None = None
-        self._artifacts: dict[str, JsonObject] = {}
+        self._artifacts: list[JsonObject] = []
+        self._places: dict[str, int] = {}
+        """Where the newest artifact of a name is; peers may give several the same, or none."""
         self._status_message: JsonObject | None = None
         self._history: list[JsonObject] = []
 
@@ -61,7 +63,7 @@ class Progress:
         """Copies of the artifacts as they are now; their parts never change and are shared."""
         return [
             {**one, "parts": list(one["parts"])} if "parts" in one else dict(one)
-            for one in self._artifacts.values()
+            for one in self._artifacts
         ]
 
     def beginning(self, most: int) -> str | None:
@@ -71,7 +73,7 @@ class Progress:
             text = self.message_text or ""
             return text[:most] or None
         begun = ""
-        for part in chain.from_iterable(one.get("parts", ()) for one in self._artifacts.values()):
+        for part in chain.from_iterable(one.get("parts", ()) for one in self._artifacts):
             begun += part["text"] if part.get("kind") == "text" else ""
             if len(begun) >= most:
                 break
@@ -82,7 +84,7 @@ class Progress:
         """The text for a reader in a hurry; None when there is none."""
         if not self._is_task:
             return text_of(self._last_message) if self._last_message else None
-        body = _BLANK_LINE.join(filter(None, map(text_of, self._artifacts.values())))
+        body = _BLANK_LINE.join(filter(None, map(text_of, self._artifacts)))
         status = text_of(self._status_message)
         if body and status and self.state in _STATUS_FIRST:
             return f"{status}{_BLANK_LINE}{body}"
@@ -100,10 +102,8 @@ class Progress:
         self._note_task(task.get("id"), task.get("contextId"))
         self._take_state(task.get("status") or {})
         self._history = list(task.get("history") or ())
-        self._artifacts = {
-            artifact["artifactId"]: copy.deepcopy(artifact)
-            for artifact in task.get("artifacts") or ()
-        }
+        self._artifacts = copy.deepcopy(list(task.get("artifacts") or ()))
+        self._places = {one["artifactId"]: place for place, one in enumerate(self._artifacts)}
 
     def _take_message(self, message: JsonObject) -> None:
         self._messages += 1
@@ -120,12 +120,16 @@ class Progress:
         self._note_task(event.get("taskId"), event.get("contextId"))
         artifact: JsonObject = copy.deepcopy(event.get("artifact", {}))
         artifact_id: str = artifact.get("artifactId", "")
-        known = self._artifacts.get(artifact_id)
-        if event.get("append") is True and known is not None:
+        place = self._places.get(artifact_id)
+        if place is None:
+            self._places[artifact_id] = len(self._artifacts)
+            self._artifacts.append(artifact)
+        elif event.get("append") is True:
+            known = self._artifacts[place]
             known.setdefault("parts", []).extend(artifact.get("parts", ()))
             known.update({key: artifact[key] for key in _TAKEN_OVER if key in artifact})
         else:
-            self._artifacts[artifact_id] = artifact
+            self._artifacts[place] = artifact
 
     def _take_state(self, status: JsonObject) -> None:
         state = status.get("state")
