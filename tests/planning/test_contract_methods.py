@@ -2,9 +2,11 @@
 
 import json
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from tests.conformance.asgi_door import Door
 
@@ -137,6 +139,37 @@ async def test_lists_are_the_newest_first_ten_at_a_time(workshop: Workshop) -> N
     assert ("nextPageToken" in last, last["totalSize"]) == (False, 12)
     exact = await workshop.call("objectives/list", pageSize=12)
     assert (len(exact["objectives"]), "nextPageToken" in exact) == (12, False)
+
+
+class StandingClock:
+    """A clock that stands."""
+
+    def now(self) -> datetime:
+        return datetime(2026, 1, 5, 10, tzinfo=UTC)
+
+    async def sleep(self, seconds: float) -> None:
+        await anyio.sleep(seconds)
+
+
+@pytest.mark.requirement("opt.method.list", "opt.method.list-pages")
+async def test_objectives_that_are_made_at_the_same_moment_are_listed_in_their_order(
+    workshop: Workshop,
+) -> None:
+    workshop.clock = StandingClock()
+    await workshop.reopen()
+    for number in range(12):
+        wish = {"opt/v1/preferObjective": True, "opt/v1/suggestedName": f"goal {number}"}
+        message = {"role": "ROLE_USER", "parts": [{"text": "x"}], "metadata": wish}
+        if number % 2:
+            await workshop.call("SendMessage", message=message)
+        else:
+            await workshop.objective(f"goal {number}")
+    found = await workshop.call("objectives/list", pageSize=5)
+    names = [one["name"] for one in found["objectives"]]
+    while token := found.get("nextPageToken"):
+        found = await workshop.call("objectives/list", pageSize=5, pageToken=token)
+        names += [one["name"] for one in found["objectives"]]
+    assert names == [f"goal {number}" for number in range(11, -1, -1)]
 
 
 @pytest.mark.requirement("opt.method.list-pages", "opt.error.params")

@@ -13,6 +13,7 @@ from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.planning.draft import Change, Occasion
 from openclaw_a2a.planning.journal import Archived, Operation, decode_line, encode_line
 from openclaw_a2a.planning.listing import Listing
+from openclaw_a2a.planning.moments import Moment, later_than, moment_of, time_of
 from openclaw_a2a.planning.moved import begin_again, check_id
 from openclaw_a2a.planning.objects import OVER, Limits, ObjectiveId, PlanId, PlanTaskId
 from openclaw_a2a.planning.replay import replay
@@ -46,6 +47,7 @@ class ObjectiveBook:
         self._now = now
         self._new_id = new_id
         self._limits = limits
+        self._last_begun: Moment | None = None
         self._open: dict[ObjectiveId, ObjectiveState] = {}
         self._plans: dict[PlanId, ObjectiveId] = {}
         self._listing = Listing()
@@ -143,6 +145,13 @@ class ObjectiveBook:
     def occasion(self) -> Occasion:
         """What a change takes from outside, now."""
         return Occasion(self._now(), self._new_id, self._limits)
+
+    def begin(self) -> Occasion:
+        """As `occasion`, for a new objective: later than the one before, so that lists have an
+        order also when the clock has not gone on."""
+        now, last = moment_of(self._now()), self._last_begun
+        self._last_begun = now if last is None else later_than(last, now)
+        return Occasion(time_of(self._last_begun), self._new_id, self._limits)
 
     async def create(self, change: Change) -> ObjectiveState:
         """Keep a new objective. Raises: StatusChangeNotAllowed (its id is taken)."""

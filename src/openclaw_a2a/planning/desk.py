@@ -135,7 +135,7 @@ class Planning:
     # ---------------------------------------------------------------- objectives
 
     async def _create(self, params: asked.CreateObjective, scope: Scope) -> JsonObject:
-        change = create_objective(params, self._book.occasion, owner=scope)
+        change = create_objective(params, self._book.begin(), owner=scope)
         return {"objective": self._showing.objective(await self._book.create(change))}
 
     async def _get(self, params: asked.GetObjective, scope: Scope) -> JsonObject:

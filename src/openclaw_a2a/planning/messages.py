@@ -149,7 +149,7 @@ class Messages:
         if (known := await self._known(name, wish.scope)) is not None:
             return known
         params = read_as(CreateObjective, wish.new_objective(), method=_METHOD)
-        occasion = self._book.occasion
+        occasion = self._book.begin()
         change = create_objective(params, occasion, objective_id=name, owner=wish.scope)
         if wish.plan is not None:  # what is wrong with it is told before anything is made
             _with_step(change.state, wish, wish.plan, wish.own_plan, occasion=occasion)
