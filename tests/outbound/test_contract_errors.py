@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 import structlog
 
@@ -10,6 +11,7 @@ from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.store import open_store
 
 from .faults import (
+    Answer,
     Heard,
     Wire,
     artifact_update,
@@ -167,6 +169,34 @@ async def test_simple_data_of_an_error_is_told_as_it_is(data: Json) -> None:
     ):
         error = await desk.fail("status", task_id="t-1")
     assert error["details"]["rpcData"] == data
+
+
+HALF = "half \ud800 a letter"
+
+
+@pytest.mark.requirement("remote.register.never-raises", "remote.error.peer")
+@pytest.mark.parametrize(
+    ("binding", "answer"),
+    [
+        ("JSONRPC", refusal(-32603, HALF, HALF)),
+        ("JSONRPC", refusal(-32603, HALF, {HALF: HALF})),
+        ("JSONRPC", say({"error": {"message": HALF}}, status="500 No")),
+        ("JSONRPC", result(message(HALF))),
+        ("JSONRPC", refusal(-32603, "too much", 10**400)),
+        ("JSONRPC", refusal(-(10**400), "too little", -(10**400))),
+        ("HTTP+JSON", say({"error": {"message": HALF}}, status="500 No")),
+        ("HTTP+JSON", say({"error": {"code": 404, "message": HALF}}, status="404 No")),
+    ],
+)
+async def test_strange_letters_and_numbers_of_a_peer_break_no_envelope(
+    binding: str, answer: Answer
+) -> None:
+    async with scripted(answer) as peer:
+        peer.card = card_of(peer.url, binding=binding)
+        async with desk_with(one_target(peer.url)) as desk:
+            for error in (await desk.fail("status", task_id="t-1"), await desk.fail_send()):
+                assert error["code"] == "A2A_SDK_ERROR"
+                assert msgspec.json.decode(msgspec.json.encode(error)) == error
 
 
 @pytest.mark.requirement(

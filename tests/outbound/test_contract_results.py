@@ -282,6 +282,19 @@ async def test_cards_are_fetched_at_the_same_time() -> None:
     assert names == ["three", "one", "two"]
 
 
+@pytest.mark.requirement("remote.list.copies", "remote.list.failed")
+async def test_who_changes_what_was_listed_of_an_error_changes_nothing_else() -> None:
+    failing = say("", status="500 Oh No")
+    async with scripted(card_answer=failing) as peer, desk_with(one_target(peer.url)) as desk:
+        listed = await desk.ask("list_targets")
+    [entry], [raw] = listed["summary"]["targets"], listed["raw"]
+    assert set(entry["last_refresh_error"]) == {"code", "message", "details"}
+    assert entry["last_refresh_error"] == raw["card"]["lastRefreshError"]
+    assert entry["last_refreshed_at"] == raw["card"]["lastRefreshedAt"]
+    entry["last_refresh_error"]["details"].clear()
+    assert raw["card"]["lastRefreshError"]["details"]["httpStatus"] == 500
+
+
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=4),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner),

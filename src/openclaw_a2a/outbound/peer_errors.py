@@ -95,10 +95,11 @@ def is_network_trouble(failure: RemoteFailure) -> bool:
 def outline(value: Json) -> Json:
     """Scalars as they are; of arrays and objects only their outline."""
     if isinstance(value, dict):
-        return {"type": "object", "keys": list(cast("JsonObject", value))[:_MOST_KEYS]}
+        keys = list(cast("JsonObject", value))[:_MOST_KEYS]
+        return {"type": "object", "keys": [_whole_letters(key) for key in keys]}
     if isinstance(value, list):
         return {"type": "array", "length": len(cast("list[Json]", value))}
-    return value
+    return _whole_letters(value) if isinstance(value, str) else value
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
@@ -237,4 +238,10 @@ def _is_about_tls(error: BaseException) -> bool:
 
 
 def _short(text: str) -> str:
+    text = _whole_letters(text)
     return text if len(text) <= _MOST_TEXT else text[:_MOST_TEXT] + "..."
+
+
+def _whole_letters(text: str) -> str:
+    """The text without halves of letters, which JSON can name and no answer of ours could hold."""
+    return text.encode("utf-8", "replace").decode()

@@ -1,6 +1,7 @@
 """The tool `remote_agent`: every request in, one envelope out, never an exception."""
 
 import asyncio
+import copy
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from types import MappingProxyType
@@ -218,7 +219,7 @@ class RemoteAgent:
             "streaming_supported": record.card.streaming_supported,
             "peer_card": record.card.summary(),
             "last_refreshed_at": _instant(record),
-            "last_refresh_error": record.error,
+            "last_refresh_error": copy.deepcopy(record.error),
         }
         return {key: value for key, value in entry.items() if value is not None}
 
@@ -233,7 +234,7 @@ class RemoteAgent:
         card = {
             **record.card.raw(),
             "lastRefreshedAt": _instant(record),
-            "lastRefreshError": record.error,
+            "lastRefreshError": copy.deepcopy(record.error),
         }
         entry: JsonObject = {
             "target": {key: value for key, value in shown.items() if value is not None},
