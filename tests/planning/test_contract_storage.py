@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from openclaw_a2a.store import open_store
+
 from .workshop import Workshop, workshop_in
 
 Json = Any
@@ -170,3 +172,25 @@ async def test_every_store_does_the_same_and_memory_keeps_nothing(
         else:
             assert await workshop.get(objective_id) == ended
             assert await workshop.get(unfinished) == before
+
+
+@pytest.mark.requirement("opt.storage.archived")
+@pytest.mark.parametrize(("kind", "place"), [("json-file", "tasks"), ("sqlite", "state.db")])
+async def test_a_store_has_nothing_to_load_of_what_is_completed(
+    kind: str, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with workshop_in(tmp_path, kind) as workshop:
+        await workshop.open()
+        done, open_one = await workshop.objective("done"), await workshop.objective("open")
+        for status in ("working", "completed"):
+            await workshop.call("objectives/update", id=done, status=status)
+        await workshop.call("objectives/update", id=done, name="renamed")
+        await workshop.close()
+        store = open_store(kind, path=str(tmp_path / place))
+        await store.open()
+        loaded = await store.read_open_logs("objective", after="", limit=10)
+        await store.close()
+        assert [log.id for log in loaded] == [open_one]
+        await workshop.open()
+        assert (await workshop.get(done))["name"] == "renamed"
