@@ -116,6 +116,7 @@ def test_a_blank_or_wrong_value_is_the_default_for_its_key_alone() -> None:
             "defaults": {"cardPath": "  ", "timeoutMs": 5.0},
             "taskHandles": {"ttlMs": [], "maxEntries": 7},
             "policy": {"normalizeBaseUrl": 0, "allowTargetUrlOverride": "true"},
+            "targets": [{**target("http://x"), "default": "yes", "tags": "a", "examples": {}}],
         }
     )
     plain = parse_config({})
@@ -123,6 +124,8 @@ def test_a_blank_or_wrong_value_is_the_default_for_its_key_alone() -> None:
     assert read.defaults.card_path == CARD
     assert read.defaults.timeout_ms == 5, "a whole number, however it is spelled"
     assert (read.task_handles.ttl_ms, read.task_handles.max_entries) == (86_400_000, 7)
+    assert read.default_target is None
+    assert (read.targets[0].tags, read.targets[0].examples) == ((), ())
 
 
 @pytest.mark.requirement("remote.config.target-lists")
