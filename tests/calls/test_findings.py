@@ -317,3 +317,42 @@ async def test_a_discarded_call_is_not_delivered_by_asking_for_it(village: Villa
     await village.poll("a", call, lambda polled: "discarded" in polled["times"])
     times = (await village.poll("a", call))["times"]
     assert "delivered" not in times
+
+
+@pytest.mark.parametrize("name", ["x" * 64, "-x-"])
+async def test_the_session_of_a_call_has_the_callees_own_id(town: Village, name: str) -> None:
+    town.members[name] = Member(town.host, name)
+    await town.open()
+    call = await town.call("a", name, wait=True)
+    assert town.members[name].turns[0].session_key == f"agent:{name}:call:{call['correlationId']}"
+
+
+async def test_a_declared_time_above_the_most_is_told_as_cut(town: Village) -> None:
+    await town.open({"agents.b.skills": [{"name": "work", "timeoutSeconds": 900}]})
+    assert (await town.call("a", "b"))["timeoutMs"] == 300_000
+
+
+@pytest.mark.parametrize("wait", [True, False])
+async def test_a_debates_time_above_the_most_is_told_as_cut(village: Village, wait: bool) -> None:
+    asked = {**DEBATE, "timeoutSeconds": 900, "wait": wait}
+    result = await village.use(village.door("a"), "debate_call", asked)
+    assert result["timeoutMs"] == 300_000
+
+
+async def test_a_debate_does_not_take_the_places_of_those_it_asks(town: Village) -> None:
+    await town.open({"limits.perPeerRuns": 1})
+    result = await town.use(town.door("a"), "debate_call", {**DEBATE, "timeout": 30_000})
+    assert result["status"] == "resolved"
+
+
+async def test_a_critic_for_whom_there_is_no_room_is_a_failed_critic(town: Village) -> None:
+    await town.open({"limits.perPeerRuns": 1, "limits.perPeerQueue": 1})
+    town.members["b"].answer = says('{"output": "well", "confidence": 0.6}')
+    for name in "cd":
+        town.members[name].answer = Held()
+    critics = [{"agent": name} for name in "cdc"]
+    asked = {**DEBATE, "critics": critics, "timeout": 1000}
+    result = await town.use(town.door("a"), "debate_call", asked)
+    flaws = [flaw for one in result["rounds"][0]["critiques"] for flaw in one["flaws"]]
+    assert len(flaws) == 3
+    assert "runs waiting" in flaws[-1]

@@ -78,6 +78,7 @@ AGENT_CALLS = (
             "in-time": "A timeout is told within two seconds of the deadline.",
             "prompt": "An outcome is brought within half a second.",
             "once": "Each call has exactly one of response, error and timeout.",
+            "order": "Outcomes come into a session in the order of completion.",
             "late": "An answer after the timeout is not brought, and can be asked for.",
         },
         calls_reading={
@@ -97,6 +98,7 @@ AGENT_CALLS = (
             "durable": "A pending call survives a restart, and its answer comes.",
             "words": "A call is pending, completed, error, timeout or discarded.",
             "kept": "An outcome is kept for its call's time, at least a minute, at most an hour.",
+            "most": "At most 10,000 outcomes are kept; over that the oldest tenth goes.",
             "overdue": "What is past its deadline at the start gets its timeout then.",
             "re-armed": "Other deadlines are kept to after a restart.",
             "gone": "When the caller's session is gone the outcome is discarded and logged.",

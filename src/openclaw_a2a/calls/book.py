@@ -1,14 +1,14 @@
 """The calls that are known: each change is durable before it is believed, and made by one only."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from datetime import datetime, timedelta
 
 import msgspec
 import structlog
 
 from openclaw_a2a.model.call import KIND, Call, CallId, Route
-from openclaw_a2a.model.ids import TaskId
+from openclaw_a2a.model.ids import SessionKey, TaskId
 from openclaw_a2a.model.stored import encode_record
 from openclaw_a2a.ports import KeptRecord, Store
 
@@ -33,6 +33,10 @@ class CallBook:
         self._by_task: dict[TaskId, CallId] = {}
         self._settled: dict[CallId, asyncio.Event] = {}
         """Rung when a call is settled, for those that somebody awaits."""
+        self._queues: dict[SessionKey, dict[CallId, Call]] = {}
+        """By session, the calls whose outcomes are still to be put into it."""
+        self.on_brought: Callable[[SessionKey], None] = lambda _: None
+        """Called when an outcome need not be put into a session any more."""
 
     def __len__(self) -> int:
         return len(self._calls)
@@ -89,6 +93,15 @@ class CallBook:
             await self._read_again(call_id)
         return None
 
+    def first_for(
+        self, session_key: SessionKey, *, since: datetime, besides: Collection[CallId]
+    ) -> Call | None:
+        """Of the calls settled since, the first whose outcome is to be put into a session."""
+        queue = self._queues.get(session_key, {})
+        waiting = (call for call in queue.values() if call.id not in besides)
+        recent = (call for call in waiting if settled_at(call) >= since)
+        return min(recent, key=settled_at, default=None)
+
     async def wait(self, call_id: CallId) -> Call | None:
         """The call once it is settled; None when it is not known any more."""
         while (call := self._calls.get(call_id)) is not None and not call.is_settled:
@@ -99,10 +112,14 @@ class CallBook:
         """Forget what is over for long enough, and the oldest when there is too much of it."""
         now = self._now()
         over = [call for call in self if self._is_over(call)]
-        gone = [call for call in over if call.parent is not None or expires_at(call) <= now]
-        if len(over) - len(gone) > MOST_SETTLED:
-            left = sorted((call for call in over if expires_at(call) > now), key=_settled_at)
-            gone += left[: MOST_SETTLED // 10]
+        gone: list[Call] = []
+        left: list[Call] = []
+        for call in over:
+            is_old = call.parent is not None or expires_at(call) <= now
+            (gone if is_old else left).append(call)
+        if (excess := len(left) - MOST_SETTLED) > 0:
+            left.sort(key=settled_at)
+            gone += left[: max(excess, MOST_SETTLED // 10)]
         for call in gone:
             self._drop(call)
         # Together, so that the store writes them in one go.
@@ -128,12 +145,32 @@ class CallBook:
             return  # a later change was noted meanwhile
         self._calls[call.id] = call
         self._by_task[call.task_id] = call.id
+        self._queue(call)
         if call.is_settled and (settled := self._settled.pop(call.id, None)) is not None:
             settled.set()
+
+    def _queue(self, call: Call) -> None:
+        """Have the call wait for its session, or wait no more."""
+        session_key = call.caller.session_key
+        if session_key is None:
+            return
+        if call.route is Route.SESSION and call.is_undelivered:
+            self._queues.setdefault(session_key, {})[call.id] = call
+        else:
+            self._unqueue(call.id, session_key)
+
+    def _unqueue(self, call_id: CallId, session_key: SessionKey) -> None:
+        queue = self._queues.get(session_key, {})
+        if queue.pop(call_id, None) is not None:
+            if not queue:
+                del self._queues[session_key]
+            self.on_brought(session_key)
 
     def _drop(self, call: Call) -> None:
         self._calls.pop(call.id, None)
         self._by_task.pop(call.task_id, None)
+        if call.caller.session_key is not None:
+            self._unqueue(call.id, call.caller.session_key)
         if (settled := self._settled.pop(call.id, None)) is not None:
             settled.set()
 
@@ -153,5 +190,6 @@ def _is_unseen(call: Call) -> bool:
     return is_brought and call.seen_at is None and call.discarded_at is None
 
 
-def _settled_at(call: Call) -> datetime:
+def settled_at(call: Call) -> datetime:
+    """When a call was settled, by which outcomes are told one after the other."""
     return call.settled_at or call.accepted_at

@@ -8,13 +8,13 @@ from datetime import datetime, timedelta
 import msgspec
 import structlog
 
-from openclaw_a2a.calls.book import CallBook
+from openclaw_a2a.calls.book import CallBook, settled_at
 from openclaw_a2a.calls.line import Line, Lines
 from openclaw_a2a.calls.outcome import Work, decide, why_unanswered
 from openclaw_a2a.calls.telling import told
 from openclaw_a2a.model.call import KIND, Call, Caller, CallId, CallStatus, Route
 from openclaw_a2a.model.delivery import Delivery, delivery_id
-from openclaw_a2a.model.errors import AgentError, GatewayError
+from openclaw_a2a.model.errors import AgentError, AgentFailed, GatewayError
 from openclaw_a2a.model.ids import JsonObject, SessionKey, TaskId
 from openclaw_a2a.model.stored import StoredTask
 from openclaw_a2a.ports import (
@@ -35,6 +35,10 @@ SOURCE_TOOL = "agent_call"
 _A_MOMENT = timedelta(milliseconds=20)
 _BEFORE_AGAIN_S = 1.0
 """A host that takes a note and loses it over and over is not kept busy with it."""
+_BEHIND = timedelta(minutes=1)
+"""Who waits for another outcome is woken when that is brought; at the latest it looks then."""
+_IN_ORDER = timedelta(days=1)
+"""An outcome that could not be brought for so long holds up no others."""
 _TELLING_S = 30.0
 _TOLD_AT_ONCE = 64
 """Calls are settled as their time comes; so many callers are told at the same time."""
@@ -67,6 +71,9 @@ class CallCourier:
         self._clock = engine.clock
         self._lines = Lines(engine.clock.now)
         self._turns = FairTurns(_TOLD_AT_ONCE)
+        self._aside: set[CallId] = set()
+        """Calls whose outcomes a host refuses: others need not wait for them."""
+        book.on_brought = self._wake_next
         self._under_way: set[CallId] = set()
         """Calls whose outcome is being brought right now."""
         self._asking: set[TaskId] = set()
@@ -105,7 +112,7 @@ class CallCourier:
         work = await self._work_on(delivery.task_id, call)
         self._answer_nothing(work.stored)
         if call is None:  # it was forgotten, and with it whom to tell
-            return Brought(delivery.cursor, is_sent=False, is_over=work.is_ended)
+            return self._looked(delivery, work)
         call = await self.settle(call, work) or self._book.find(call.id) or call
         if not call.is_settled:
             return Brought(delivery.cursor, is_sent=False, again_at=call.deadline)
@@ -116,6 +123,10 @@ class CallCourier:
             if result is not None:
                 return Brought(delivery.cursor, is_sent=False, again_at=result)
         self._fresh.discard(call.id)
+        return self._looked(delivery, work)
+
+    def _looked(self, delivery: Delivery, work: Work) -> Brought:
+        """Nothing is to be brought now, and nothing ever once the task has ended."""
         if not work.is_ended or work.stored is None:  # it is looked at again when it ends
             return Brought(delivery.cursor, is_sent=False, is_over=work.is_ended)
         cursor = work.stored.head.sequence
@@ -133,6 +144,8 @@ class CallCourier:
         self, call: Call, work: Work, *, is_again: bool
     ) -> Missed | datetime | None:
         """Bring an outcome, once; why that failed, or when to look whether it is needed."""
+        if self._is_behind(call):
+            return self._now() + _BEHIND
         try:
             async with self._turns.turn(_receiver(call), is_again=is_again):
                 again_at = await self._yield_to_caller(call.id)
@@ -145,6 +158,23 @@ class CallCourier:
             return await self._note_result(known, result)
         finally:
             self._under_way.discard(call.id)
+
+    def _is_behind(self, call: Call) -> bool:
+        """True when another outcome comes first into the same session: the one that was first."""
+        session_key = call.caller.session_key
+        if call.route is not Route.SESSION or session_key is None:
+            return False
+        first = self._first_for(session_key)
+        return first is not None and settled_at(first) < settled_at(call)
+
+    def _first_for(self, session_key: SessionKey) -> Call | None:
+        since = self._now() - _IN_ORDER
+        return self._book.first_for(session_key, since=since, besides=self._aside)
+
+    def _wake_next(self, session_key: SessionKey) -> None:
+        first = self._first_for(session_key)
+        if first is not None:
+            self._look_at(first.task_id)
 
     async def _yield_to_caller(self, call_id: CallId) -> datetime | None:
         """When to look again, as long as the caller itself may hear or take the outcome."""
@@ -279,7 +309,7 @@ class CallCourier:
         except TimeoutError:
             return Missed(f"it took longer than {_TELLING_S:g} s")
         except AgentError as error:
-            return Missed(error.message)
+            return Missed(error.message, is_refused=isinstance(error, AgentFailed))
 
     async def _tell(self, call: Call, work: Work) -> Missed | SessionGone | NoteTaken:
         message = told(call, work)
@@ -301,7 +331,9 @@ class CallCourier:
         if not isinstance(result, NoteTaken):
             self.dealing.discard(call.id)
         if isinstance(result, Missed):
+            self._set_aside(call, result)
             return result
+        self._aside.discard(call.id)
         if isinstance(result, SessionGone):
             reason = result.reason
             await self._book.change(call.id, lambda known: self._discarded(known, reason))
@@ -311,6 +343,13 @@ class CallCourier:
         if call.route is not Route.INBOX:
             self.watch_seen(call)
         return None
+
+    def _set_aside(self, call: Call, missed: Missed) -> None:
+        """Let others go before an outcome that its host would not have."""
+        session_key = call.caller.session_key
+        if missed.is_refused and session_key is not None:
+            self._aside.add(call.id)
+            self._wake_next(session_key)
 
     def _sink_of(self, call: Call) -> SessionSink | None:
         session_key = call.caller.session_key

@@ -63,11 +63,8 @@ def longest_ms(request: DebateRequest) -> int:
     return answers * (request.timeout_ms + _SLACK_MS)
 
 
-def read_debate(given: Json, *, default_ms: int, max_ms: int) -> DebateRequest:
-    """The debate that an input of the tool asks for.
-
-    A timeout above the maximum is the maximum. Raises: BadCall with all problems.
-    """
+def read_debate(given: Json, *, default_ms: int) -> DebateRequest:
+    """The debate that an input of the tool asks for. Raises: BadCall with all problems."""
     fields = Fields(given)
     timeout_ms = fields.timeout_ms()
     if timeout_ms == 0:
@@ -85,7 +82,7 @@ def read_debate(given: Json, *, default_ms: int, max_ms: int) -> DebateRequest:
         input=fields.object("input"),
         rounds=fields.count("rounds", 1, MOST_ROUNDS, default=2),
         min_confidence=fields.number("minConfidence", 0, 1, default=0.85),
-        timeout_ms=min(default_ms if timeout_ms is None else timeout_ms, max_ms),
+        timeout_ms=default_ms if timeout_ms is None else timeout_ms,
         wait=fields.flag("wait", default=True),
     )
     fields.check()

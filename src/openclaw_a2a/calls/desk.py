@@ -2,7 +2,7 @@
 
 import asyncio
 from contextlib import suppress
-from typing import Protocol
+from typing import Protocol, cast
 from uuid import UUID, uuid5
 
 import msgspec
@@ -36,7 +36,7 @@ from openclaw_a2a.calls.telling import (
 )
 from openclaw_a2a.model.call import KIND, Call, Caller, CallId, CallStatus, Route
 from openclaw_a2a.model.delivery import delivery_id
-from openclaw_a2a.model.errors import GatewayError
+from openclaw_a2a.model.errors import GatewayError, Overloaded
 from openclaw_a2a.model.ids import AgentId, Json, JsonObject, SessionKey, TaskId
 from openclaw_a2a.model.states import is_terminal
 from openclaw_a2a.model.stored import StoredTask, encode_record
@@ -101,8 +101,7 @@ class Calls:
         placed = await self._place(order)
         if not isinstance(placed, Call):
             return placed
-        is_clamped = wanted.timeout_ms is not None and wanted.timeout_ms > order.timeout_ms
-        limit: JsonObject = {"timeoutMs": order.timeout_ms} if is_clamped else {}
+        limit = _limit(self._placing.wanted_ms(wanted), order.timeout_ms)
         if wanted.wait and placed.timeout_ms:
             return {**await self._waited(placed, line), **limit}
         return {"status": self._on_its_way(placed), **ids(placed), **limit}
@@ -203,9 +202,12 @@ class Calls:
         """Let agents debate; the result, or that it is on its way."""
         routing = self._rules.routing
         try:
-            debate = read_debate(request, default_ms=routing.default_ms, max_ms=routing.max_ms)
+            wanted = read_debate(request, default_ms=routing.default_ms)
         except BadCall as error:
             return self._invalid(caller, str(error))
+        answer_ms = min(wanted.timeout_ms, routing.max_ms)
+        debate = msgspec.structs.replace(wanted, timeout_ms=answer_ms)
+        limit = _limit(wanted.timeout_ms, answer_ms)
         past = self._lineage.past(caller)
         for one in debate.participants:
             refusal = self._placing.refuse(caller, past, one.agent, one.skill, None)
@@ -215,11 +217,13 @@ class Calls:
         if not isinstance(placed, Call):
             return placed
         if not debate.wait:
-            return {"status": self._on_its_way(placed), **ids(placed)}
+            return {"status": self._on_its_way(placed), **ids(placed), **limit}
         with self._courier.line() as line:
             waited = await self._waited(placed, line)
-        output = waited.get("output")
-        return {**output, **ids(placed)} if isinstance(output, dict) else waited
+        output: Json = waited.get("output")
+        if not isinstance(output, dict):
+            return {**waited, **limit}
+        return {**cast("JsonObject", output), **ids(placed), **limit}
 
     def _debate_order(self, caller: Caller, past: Past, debate: DebateRequest) -> Order:
         call_id = CallId(self._engine.new_id())
@@ -236,12 +240,14 @@ class Calls:
             return_to=session_of(caller),
             runs_as=DEBATE_AGENT,
             is_reached=self._courier.can_reach(caller),
+            kind=DEBATE,  # so that it takes no place from those whom it asks
         )
 
     async def ask(self, debate_id: CallId, step: Step) -> Answer:
         """Have one step of a debate answered; a step that was asked before is not asked again.
 
-        Raises: LookupError (there is no such debate), GatewayError (it cannot be asked now).
+        One for which there is no room now has failed. Raises: LookupError (there is no such
+        debate), GatewayError (it cannot be asked now).
         """
         debate = self._book.find(debate_id)
         if debate is None:
@@ -255,7 +261,10 @@ class Calls:
                 return Answer("error", error=refusal.reason)
             asked = CallRequest(step.agent, step.skill, step.input, step.mode, step.timeout_ms)
             part = Part(call_id, debate)
-            await self._accept(self._placing.order(debate.caller, past, asked, part=part))
+            try:
+                await self._accept(self._placing.order(debate.caller, past, asked, part=part))
+            except Overloaded as error:
+                return Answer("error", error=error.message)
         settled = await self._book.wait(call_id)
         if settled is None:
             return Answer("error", error="the answer was forgotten")
@@ -328,3 +337,8 @@ class Calls:
         reason = refusal.noted or refusal.reason
         self._audit("call-refused", caller, target=callee, skill=skill, reason=reason)
         return {"status": refusal.status, "error": refusal.reason}
+
+
+def _limit(wanted_ms: int, given_ms: int) -> JsonObject:
+    """What a caller is told whose time was cut."""
+    return {"timeoutMs": given_ms} if wanted_ms > given_ms else {}

@@ -95,6 +95,12 @@ class Order(msgspec.Struct, frozen=True):
     is_reached: bool
     """True when the caller has a session that something can be put into."""
     parent: CallId | None = None
+    kind: str = "call"
+
+    @property
+    def peer(self) -> PeerName:
+        """In whose name the callee works: each has places of its own to run at once."""
+        return PeerName(f"{self.kind}:{self.caller.agent_id}")
 
     @property
     def route(self) -> Route:
@@ -154,13 +160,11 @@ class Placing:
         known = [one for one in self._directory.names() if not refuse(policy, caller.agent_id, one)]
         return f"there is no agent {callee}; agents that can be called: {_listed(known)}"
 
-    def timeout_ms(self, request: CallRequest) -> int:
-        """How long the callee has; 0: as long as it likes, and nothing is brought."""
-        routing = self.rules.routing
-        wanted = request.timeout_ms
-        if wanted is None:
-            wanted = self._declared_ms(request) or routing.default_ms
-        return min(wanted, routing.max_ms)
+    def wanted_ms(self, request: CallRequest) -> int:
+        """How long the callee is to have; 0: as long as it likes, and nothing is brought."""
+        if request.timeout_ms is not None:
+            return request.timeout_ms
+        return self._declared_ms(request) or self.rules.routing.default_ms
 
     def _declared_ms(self, request: CallRequest) -> int | None:
         if request.skill == PING:
@@ -181,7 +185,7 @@ class Placing:
     ) -> Order:
         """The call that a request asks for: on its own, or as a part of a debate."""
         call_id = CallId(self.engine.new_id()) if part is None else part.id
-        timeout_ms = self.timeout_ms(request)
+        timeout_ms = min(self.wanted_ms(request), self.rules.routing.max_ms)
         return_to = session_of(caller) if part is None else part.debate.session_key
         is_remote = request.agent.startswith(TARGET)
         # Keys of sessions name people and channels, which is nobody's business elsewhere.
@@ -225,7 +229,7 @@ class Placing:
             may_announce=self.rules.routing.dual_delivery,
         )
         send = Send(
-            scope=Scope(PeerName(f"call:{order.caller.agent_id}"), ACCOUNT),
+            scope=Scope(order.peer, ACCOUNT),
             message=Message(
                 MessageId(order.id),
                 Role.USER,
@@ -292,7 +296,9 @@ def session_of(caller: Caller) -> SessionKey:
 def _callee_session(request: CallRequest, call_id: CallId) -> SessionKey:
     if request.is_main:
         return main_session_key(request.agent)
-    return SessionKey(f"agent:{safe_label(request.agent)}:call:{call_id}")
+    is_remote = request.agent.startswith(TARGET)
+    label = safe_label(request.agent) if is_remote else request.agent
+    return SessionKey(f"agent:{label}:call:{call_id}")
 
 
 def _skill_trouble(

@@ -24,11 +24,15 @@ class Brought(msgspec.Struct, frozen=True, gc=False):
 
 
 class Missed(msgspec.Struct, frozen=True, gc=False):
-    """A try failed: why, when to come again if the receiver said so, and whether to give up."""
+    """A try failed: why, when to come again if the receiver said so, and whether to give up.
+
+    `is_refused`: the receiver is there and would not have this one, so that others may fare better.
+    """
 
     reason: str
     retry_after_s: float | None = None
     is_final: bool = False
+    is_refused: bool = False
 
 
 class Courier(Protocol):

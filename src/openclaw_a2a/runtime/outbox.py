@@ -279,7 +279,9 @@ class Outbox:
                 self._let_go(delivery_id)
                 return
             body, result = self._unnoted.get(delivery_id, (b"", None))
-            if body != delivery.body:
+            if body == delivery.body:  # noted only now, and whoever asked for a look has none yet
+                self._missed_calls.add(delivery_id)
+            else:
                 result = await self._bring(delivery)
             self._unnoted[delivery_id] = (delivery.body, result)
             await self._settle(delivery, result, way)

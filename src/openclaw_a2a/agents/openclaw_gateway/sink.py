@@ -25,7 +25,7 @@ from openclaw_a2a.agents.openclaw_gateway.session import (
 )
 from openclaw_a2a.agents.openclaw_gateway.turn_events import Outcome
 from openclaw_a2a.agents.openclaw_gateway.wording import no_command
-from openclaw_a2a.model.errors import AgentError, AgentUnavailable
+from openclaw_a2a.model.errors import AgentError, AgentFailed, AgentUnavailable
 from openclaw_a2a.model.ids import JsonObject, SessionKey
 from openclaw_a2a.model.turn import Provenance
 from openclaw_a2a.ports import Missed, NoteTaken, SessionGone, SessionNote
@@ -69,7 +69,7 @@ class Notes:
             await link.connected(self._connect_s)
             return await self._hand_over(link, note)
         except AgentError as error:
-            return Missed(error.message)
+            return Missed(error.message, is_refused=isinstance(error, AgentFailed))
 
     async def _hand_over(self, link: Link, note: SessionNote) -> NoteTaken | SessionGone:
         key = note.session_key.lower()
