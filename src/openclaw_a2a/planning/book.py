@@ -126,7 +126,10 @@ class ObjectiveBook:
         """What happens to an objective after a number, for as long as it is there."""
         while True:
             news = self._news.setdefault(objective_id, asyncio.Event())
-            stored = await self._store.read_log(KIND, objective_id)
+            # Not between the writing of a change and its being known: whoever comes back with the
+            # number of a line would seem to be ahead of the objective.
+            async with self._alone(objective_id):
+                stored = await self._store.read_log(KIND, objective_id)
             if stored is None:
                 return
             lines = [line for line in stored.lines if line.sequence > after]
