@@ -2,12 +2,13 @@
 
 import json
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import anyio
 import pytest
 from tests.conformance.asgi_door import PATIENCE_S, Door
+from tests.conformance.clocks import FastClock
 from tests.conformance.wire_clients import V1Client
 
 from openclaw_a2a.model.delivery import DeliveryId
@@ -22,28 +23,6 @@ SETTINGS = {
     "retention.sweepSeconds": 1,
 }
 ANSWER = {"output": {"words": ["whole"] * 10_000}, "confidence": 0.75, "caveats": ["late"]}
-
-
-class FastClock:
-    """A clock a test can put forward; its sleepers wake at once when it is."""
-
-    def __init__(self) -> None:
-        self._ahead = timedelta()
-        self._moved = anyio.Event()
-
-    def now(self) -> datetime:
-        return datetime.now(UTC) + self._ahead
-
-    async def sleep(self, seconds: float) -> None:
-        until = self.now() + timedelta(seconds=seconds)
-        while (left := (until - self.now()).total_seconds()) > 0:
-            with anyio.move_on_after(left):
-                await self._moved.wait()
-
-    def advance(self, delta: timedelta) -> None:
-        self._ahead += delta
-        moved, self._moved = self._moved, anyio.Event()
-        moved.set()
 
 
 @pytest.fixture(params=["sqlite", "json-file", "memory"])

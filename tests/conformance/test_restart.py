@@ -18,6 +18,7 @@ from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import Commit, Recovery
 
 from .asgi_door import PATIENCE_S, Door
+from .clocks import FastClock
 from .conftest import Serve, Start
 from .outline import events, outline, state_of, status_text
 from .scripted_agent import ScriptedAgent
@@ -258,27 +259,6 @@ async def test_follow_up_on_a_foreign_record_uses_its_binding(serve: Serve, tmp_
     assert agent.turns[0].binding.peer.source == "context-id"
 
 
-class _FastClock:
-    """A clock a test can put forward; its sleepers wake at once when it is."""
-
-    def __init__(self) -> None:
-        self._ahead = timedelta()
-        self._moved = anyio.Event()
-
-    def now(self) -> datetime:
-        return datetime.now(UTC) + self._ahead
-
-    async def sleep(self, seconds: float) -> None:
-        until = self.now() + timedelta(seconds=seconds)
-        while self.now() < until:
-            await self._moved.wait()
-
-    def advance(self, delta: timedelta) -> None:
-        self._ahead += delta
-        moved, self._moved = self._moved, anyio.Event()
-        moved.set()
-
-
 async def _until_total(v1: V1Client, total: int) -> None:
     with anyio.fail_after(PATIENCE_S):
         while (await v1.list())["totalSize"] != total:
@@ -287,7 +267,7 @@ async def _until_total(v1: V1Client, total: int) -> None:
 
 @pytest.mark.requirement("retention.age", "retention.open-kept")
 async def test_ended_tasks_are_forgotten_after_their_time(start: Start) -> None:
-    clock = _FastClock()
+    clock = FastClock()
     agent = ScriptedAgent(
         script=lambda turn: [InputRequired("?") if turn.body == "ask" else Reply.of_text("hi")]
     )
@@ -308,7 +288,7 @@ async def test_ended_tasks_are_forgotten_after_their_time(start: Start) -> None:
 
 @pytest.mark.requirement("retention.count")
 async def test_ended_tasks_past_the_count_are_forgotten_oldest_first(start: Start) -> None:
-    clock = _FastClock()
+    clock = FastClock()
     settings = {"retention.keepEnded": 2}
     v1 = V1Client(await start(_agent(), account=TASKS, settings=settings, clock=clock))
     ids = [(await v1.send())["task"]["id"] for _ in range(5)]

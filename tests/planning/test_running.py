@@ -2,10 +2,11 @@
 
 import asyncio
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from tests.conformance.clocks import FastClock
 
 from openclaw_a2a.inbound.operator_token import read_token
 
@@ -442,19 +443,6 @@ async def test_an_objective_that_comes_back_from_a_file_is_finished(workshop: Wo
     assert workshop.workers["main"].asked == ["one", "two"]
 
 
-class LaterClock:
-    """The machine's clock, put forward."""
-
-    def __init__(self, ahead: timedelta) -> None:
-        self._ahead = ahead
-
-    def now(self) -> datetime:
-        return datetime.now(UTC) + self._ahead
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
-
-
 async def busy(workshop: Workshop) -> asyncio.Event:
     """Fill the gateway with work, until the event is set."""
     go = asyncio.Event()
@@ -490,7 +478,7 @@ async def test_a_step_whose_message_was_refused_is_done_once_all_the_same(
     go.set()
     workshop.workers["main"].work = workshop.workers["main"].done
     if not is_sent_again:
-        workshop.clock = LaterClock(timedelta(minutes=2))
+        workshop.clock = FastClock(timedelta(minutes=2))
     await workshop.reopen()
     if is_sent_again:
         await workshop.call("SendMessage", **wanted)

@@ -10,6 +10,7 @@ import msgspec
 import structlog
 
 from openclaw_a2a.model.call import Caller
+from openclaw_a2a.model.instants import instant
 
 log = structlog.get_logger(__name__)
 
@@ -31,7 +32,7 @@ class AuditLog:
     ) -> None:
         """Write down one event. A log that cannot be written stops nobody."""
         line = {
-            "time": self._now().isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "time": instant(self._now()),
             "event": event,
             "requester": caller.agent_id,
             "token": caller.name,

@@ -10,6 +10,7 @@ from openclaw_a2a.agents import AgentRegistry
 from openclaw_a2a.app.audit import FILE_NAME, AuditLog
 from openclaw_a2a.app.push import Push
 from openclaw_a2a.app.target_agent import TargetAgent
+from openclaw_a2a.app.target_run import Patience
 from openclaw_a2a.app.target_stop import Executes
 from openclaw_a2a.calls.book import CallBook
 from openclaw_a2a.calls.builtin import BuiltInAgent
@@ -102,10 +103,19 @@ class CallRoom:
 
     def add_targets(self, remote: Executes, aliases: Iterable[str]) -> None:
         """Let remote targets be called as if they were agents of ours."""
-        store, clock = self._engine.store, self._engine.clock
+        engine = self._engine
+        # Before the engine gives a run up that it wants to stop, the remote task is asked to.
+        patience = Patience(stop_s=0.8 * engine.limits.cancel_s)
         for alias in aliases:
             name = AgentId(f"{TARGET}{alias}")
-            agent = TargetAgent(alias, remote, store=store, clock=clock, host_id=self.host_id)
+            agent = TargetAgent(
+                alias,
+                remote,
+                store=engine.store,
+                clock=engine.clock,
+                host_id=self.host_id,
+                patience=patience,
+            )
             self._agents.add_inner(name, agent)
             self.directory.add(name)
 

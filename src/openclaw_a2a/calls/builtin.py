@@ -8,6 +8,7 @@ from openclaw_a2a.calls.names import BadName, read_agent
 from openclaw_a2a.calls.skills import describe_skills
 from openclaw_a2a.model.errors import AgentFailed
 from openclaw_a2a.model.ids import AgentId, JsonObject
+from openclaw_a2a.model.instants import instant
 from openclaw_a2a.model.reply import AgentEvent, Reply
 from openclaw_a2a.model.skill import BUILT_IN, PING, Skill
 from openclaw_a2a.model.turn import Turn
@@ -46,8 +47,7 @@ class BuiltInAgent:
         """Nothing is held."""
 
     def _pong(self) -> JsonObject:
-        now = self._clock.now().isoformat(timespec="milliseconds")
-        return {"status": "pong", "timestamp": now.replace("+00:00", "Z")}
+        return {"status": "pong", "timestamp": instant(self._clock.now())}
 
     def _skills(self, agent: str) -> JsonObject:
         try:

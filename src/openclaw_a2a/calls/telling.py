@@ -8,6 +8,7 @@ from openclaw_a2a.calls.outcome import Outcome, Work
 from openclaw_a2a.model.call import Call, CallStatus
 from openclaw_a2a.model.delivery import Delivery, DeliveryState
 from openclaw_a2a.model.ids import JsonObject
+from openclaw_a2a.model.instants import instant
 from openclaw_a2a.model.states import is_terminal
 from openclaw_a2a.model.stored import Entry, StoredTask
 from openclaw_a2a.model.task import StatusUpdate, TaskState
@@ -101,7 +102,7 @@ def times(call: Call, stored: StoredTask | None, begun: Sequence[Entry]) -> Json
         "discarded": call.discarded_at,
         "deadline": call.deadline,
     }
-    return {name: _instant(moment) for name, moment in moments.items() if moment is not None}
+    return {name: instant(moment) for name, moment in moments.items() if moment is not None}
 
 
 def in_trouble(delivery: Delivery) -> JsonObject:
@@ -110,7 +111,7 @@ def in_trouble(delivery: Delivery) -> JsonObject:
     return {
         "attempts": delivery.attempts,
         "reason": delivery.reason,
-        "nextAt": _instant(delivery.next_at) if is_waiting else None,
+        "nextAt": instant(delivery.next_at) if is_waiting else None,
     }
 
 
@@ -125,7 +126,3 @@ def _running_at(begun: Sequence[Entry]) -> datetime | None:
 def _ended_at(stored: StoredTask | None) -> datetime | None:
     is_ended = stored is not None and is_terminal(stored.head.state)
     return stored.head.status_at if stored is not None and is_ended else None
-
-
-def _instant(moment: datetime) -> str:
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

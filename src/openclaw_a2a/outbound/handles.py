@@ -8,6 +8,7 @@ from typing import Protocol
 import msgspec
 
 from openclaw_a2a.model.ids import JsonObject
+from openclaw_a2a.model.instants import instant
 from openclaw_a2a.outbound.config import HandleLimits
 from openclaw_a2a.outbound.failure import Code, RemoteFailure
 from openclaw_a2a.outbound.targets import Target
@@ -46,9 +47,9 @@ class Handle(msgspec.Struct, frozen=True):
             "context_id": self.context_id,
             "status": self.heard.state,
             "message_text": self.heard.text,
-            "created_at": _instant(self.created_at),
-            "updated_at": _instant(self.updated_at),
-            "expires_at": _instant(self.expires_at),
+            "created_at": instant(self.created_at),
+            "updated_at": instant(self.updated_at),
+            "expires_at": instant(self.expires_at),
         }
         return {key: value for key, value in shown.items() if value is not None}
 
@@ -241,7 +242,3 @@ def continuation_target(target: Target) -> JsonObject:
         "preferred_transports": [one.value for one in identity.preferred_transports],
     }
     return {**shown, "target_alias": target.alias} if target.alias else shown
-
-
-def _instant(moment: datetime) -> str:
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

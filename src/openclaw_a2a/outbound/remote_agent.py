@@ -10,6 +10,7 @@ import structlog
 
 from openclaw_a2a.model.errors import GatewayError
 from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.model.instants import instant
 from openclaw_a2a.outbound.actions import Actions, OnUpdate
 from openclaw_a2a.outbound.catalog import CardRecord, Catalog
 from openclaw_a2a.outbound.config import OutboundConfig, TargetConfig
@@ -218,7 +219,7 @@ class RemoteAgent:
             "description": config.description or record.card.description,
             "streaming_supported": record.card.streaming_supported,
             "peer_card": record.card.summary(),
-            "last_refreshed_at": _instant(record),
+            "last_refreshed_at": _refreshed(record),
             "last_refresh_error": copy.deepcopy(record.error),
         }
         return {key: value for key, value in entry.items() if value is not None}
@@ -233,7 +234,7 @@ class RemoteAgent:
         }
         card = {
             **record.card.raw(),
-            "lastRefreshedAt": _instant(record),
+            "lastRefreshedAt": _refreshed(record),
             "lastRefreshError": copy.deepcopy(record.error),
         }
         entry: JsonObject = {
@@ -276,11 +277,8 @@ def _failed(action: str, failure: RemoteFailure) -> JsonObject:
     return {"ok": False, "operation": NAME, "action": action, "error": failure.as_object()}
 
 
-def _instant(record: CardRecord) -> str | None:
-    moment = record.refreshed_at
-    return (
-        None if moment is None else moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    )
+def _refreshed(record: CardRecord) -> str | None:
+    return None if record.refreshed_at is None else instant(record.refreshed_at)
 
 
 def _targets_sentence(config: OutboundConfig) -> str:

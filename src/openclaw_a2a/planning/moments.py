@@ -1,8 +1,10 @@
 """Moments as objectives write them: ISO 8601 in UTC with milliseconds, ordered as their text is."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import NewType
+
+from openclaw_a2a.model.instants import instant
 
 Moment = NewType("Moment", str)
 """A moment such as 2026-01-05T10:00:00.000Z, always in exactly this form."""
@@ -12,8 +14,7 @@ _FIRST, _LAST = 1970, 9000  # years; so that there is always a moment after
 
 def moment_of(time: datetime) -> Moment:
     """The moment of an aware time; what is finer than a millisecond is cut off."""
-    text = time.astimezone(UTC).isoformat(timespec="milliseconds")
-    return Moment(text.replace("+00:00", "Z"))
+    return Moment(instant(time))
 
 
 def time_of(moment: Moment) -> datetime:
