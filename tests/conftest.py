@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
@@ -61,6 +62,18 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> OpenCla
 def rounds(request: pytest.FixtureRequest) -> int | None:
     """What `--rounds` says; None leaves it to the test."""
     return request.config.getoption("--rounds")
+
+
+@pytest.fixture(autouse=True)
+def logs_as_they_were() -> Iterator[None]:
+    """What a test does to the logs of the process is over with it, also for loggers in use."""
+    yield
+    if not structlog.is_configured():
+        return
+    structlog.reset_defaults()
+    for name, module in list(sys.modules.items()):
+        if name.startswith("openclaw_a2a.") and hasattr(module, "log"):
+            vars(module.log).pop("bind", None)  # where a logger keeps how it was configured
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-import structlog
 
 from openclaw_a2a.cli import run
 
@@ -146,10 +145,3 @@ def slow(command, shared_gateway: str) -> Callable[..., Finished]:
 def program() -> list[str]:
     """The command line that starts the program as a process of its own."""
     return COMMAND
-
-
-@pytest.fixture(autouse=True)
-def logs_as_they_were() -> Iterator[None]:
-    """Calling remote agents makes the logs of the process quiet; only for the test that does."""
-    yield
-    structlog.reset_defaults()

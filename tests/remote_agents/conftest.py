@@ -6,7 +6,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
 import pytest
-import structlog
 
 
 class Plain(BaseHTTPRequestHandler):
@@ -70,10 +69,3 @@ def plain_peer() -> Iterator[tuple[str, list[str]]]:
         yield f"http://127.0.0.1:{server.server_address[1]}", asked
         server.shutdown()
         thread.join()
-
-
-@pytest.fixture(autouse=True)
-def logs_as_they_were() -> Iterator[None]:
-    """Calling remote agents makes the logs of the process quiet; only for the test that does."""
-    yield
-    structlog.reset_defaults()

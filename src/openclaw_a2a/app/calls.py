@@ -86,7 +86,7 @@ class CallRoom:
         self.lineage = Lineage(
             [Whereabouts(one.runs, self.hosts.session_there) for one in engines],
             self._book,
-            dealing=self._courier.dealing,
+            dealing=self._courier.seeing.dealing,
             own_host=self.host_id,
         )
         self.desk = Calls(
@@ -124,7 +124,7 @@ class CallRoom:
         for call in self._book:
             is_brought = call.route is Route.SESSION and call.delivered_at is not None
             if is_brought and call.seen_at is None:
-                self._courier.watch_seen(call)
+                self._courier.seeing.watch(call)
             elif call.is_undelivered:
                 self._look_at(call.task_id)
         self._engine.spawn(self._sweep())

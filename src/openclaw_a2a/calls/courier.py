@@ -11,6 +11,7 @@ import structlog
 from openclaw_a2a.calls.book import CallBook, settled_at
 from openclaw_a2a.calls.line import Line, Lines
 from openclaw_a2a.calls.outcome import Work, decide, why_unanswered
+from openclaw_a2a.calls.seeing import FindSink, Seeing, note_of
 from openclaw_a2a.calls.telling import told
 from openclaw_a2a.model.call import KIND, Call, Caller, CallId, CallStatus, Route
 from openclaw_a2a.model.delivery import Delivery, delivery_id
@@ -22,8 +23,6 @@ from openclaw_a2a.ports import (
     Missed,
     NoteTaken,
     SessionGone,
-    SessionNote,
-    SessionSink,
 )
 from openclaw_a2a.runtime.engine import Engine
 from openclaw_a2a.runtime.fair import FairTurns
@@ -31,10 +30,9 @@ from openclaw_a2a.runtime.unanswered import end_unanswered, is_asking
 
 log = structlog.get_logger(__name__)
 
-SOURCE_TOOL = "agent_call"
 _A_MOMENT = timedelta(milliseconds=20)
 _BEFORE_AGAIN_S = 1.0
-"""A host that takes a note and loses it over and over is not kept busy with it."""
+"""So long after it failed the end of a question is tried again."""
 _BEHIND = timedelta(minutes=1)
 """Who waits for another outcome is woken when that is brought; at the latest it looks then."""
 _IN_ORDER = timedelta(days=1)
@@ -42,7 +40,6 @@ _IN_ORDER = timedelta(days=1)
 _TELLING_S = 30.0
 _TOLD_AT_ONCE = 64
 """Calls are settled as their time comes; so many callers are told at the same time."""
-FindSink = Callable[[SessionKey], SessionSink | None]
 PostInbox = Callable[[Call, JsonObject], Awaitable[Missed | None]]
 """Tells a caller without a session that its outcome lies ready; None when it was told."""
 
@@ -71,6 +68,8 @@ class CallCourier:
         self._clock = engine.clock
         self._lines = Lines(engine.clock.now)
         self._turns = FairTurns(_TOLD_AT_ONCE)
+        self.seeing = Seeing(engine, book, find_sink=find_sink, look_at=look_at)
+        """What becomes of outcomes that were brought."""
         self._aside: set[CallId] = set()
         """Calls whose outcomes a host refuses: others need not wait for them."""
         book.on_brought = self._wake_next
@@ -82,8 +81,6 @@ class CallCourier:
         """Calls whose outcome is being taken by who asked for it."""
         self._fresh: set[CallId] = set()
         """Calls whose outcome was decided in this life and never brought by anybody."""
-        self.dealing: set[CallId] = set()
-        """Calls whose outcome was brought, and whose callers are dealing with it."""
 
     def follow(self, call_id: CallId) -> Callable[[TaskId, int], Delivery]:
         """What makes the delivery of a call for its task."""
@@ -185,7 +182,7 @@ class CallCourier:
             return None
         told_by = self._lines.told_by(call.id)
         if self._lines.is_told(call.id):
-            await self._book.change(call.id, self.seen)
+            await self._book.change(call.id, self.seeing.seen)
         elif told_by is not None and told_by > self._now():
             return told_by
         else:  # it hung up, or it lost an earlier life of this gateway
@@ -248,7 +245,7 @@ class CallCourier:
             settled = known if decided is None else self._settled(known, decided) or known
             is_shown = work.is_ended or settled.status is CallStatus.TIMEOUT
             is_late = call.id in self._under_way or not settled.is_settled
-            return None if is_late or not is_shown else self.seen(settled)
+            return None if is_late or not is_shown else self.seeing.seen(settled)
 
         self._taken.append(call.id)
         try:
@@ -316,12 +313,12 @@ class CallCourier:
         if call.route is Route.INBOX:
             missed = None if self._post is None else await self._post(call, message)
             return missed or NoteTaken()
-        sink = self._sink_of(call)
+        sink = self.seeing.sink_of(call)
         if sink is None:
             return Missed("no agent of this gateway reaches the caller's session")
-        note = _note(call, msgspec.json.encode(message).decode(), is_fresh=call.id in self._fresh)
+        note = note_of(call, msgspec.json.encode(message).decode(), is_fresh=call.id in self._fresh)
         self._fresh.discard(call.id)
-        self.dealing.add(call.id)  # before it is there: the session may call at once
+        self.seeing.dealing.add(call.id)  # before it is there: the session may call at once
         return await sink.hand_over(note)
 
     async def _note_result(
@@ -329,7 +326,7 @@ class CallCourier:
     ) -> Missed | None:
         """Keep what came of a try; why it failed, if it did."""
         if not isinstance(result, NoteTaken):
-            self.dealing.discard(call.id)
+            self.seeing.dealing.discard(call.id)
         if isinstance(result, Missed):
             self._set_aside(call, result)
             return result
@@ -341,7 +338,7 @@ class CallCourier:
             return None
         await self._book.change(call.id, self._brought)
         if call.route is not Route.INBOX:
-            self.watch_seen(call)
+            self.seeing.watch(call)
         return None
 
     def _set_aside(self, call: Call, missed: Missed) -> None:
@@ -350,10 +347,6 @@ class CallCourier:
         if missed.is_refused and session_key is not None:
             self._aside.add(call.id)
             self._wake_next(session_key)
-
-    def _sink_of(self, call: Call) -> SessionSink | None:
-        session_key = call.caller.session_key
-        return None if session_key is None else self._find_sink(session_key)
 
     def _brought(self, call: Call) -> Call | None:
         if call.delivered_at is not None:
@@ -365,67 +358,9 @@ class CallCourier:
             call, status=CallStatus.DISCARDED, discarded_at=self._now(), reason=reason
         )
 
-    # ---------------------------------------------------------------- seeing
-
-    def watch_seen(self, call: Call) -> None:
-        """Learn when a call that was brought has been dealt with."""
-        sink = self._sink_of(call)
-        if sink is not None:
-            self._spawn(self._see(call.id, sink, _note(call, "", is_fresh=False)))
-
-    async def _see(self, call_id: CallId, sink: SessionSink, note: SessionNote) -> None:
-        self.dealing.add(call_id)
-        try:
-            is_seen = await self._learn(sink, note)
-            while not await self._note_seen(call_id, is_seen=is_seen):
-                await self._clock.sleep(_BEFORE_AGAIN_S)
-        finally:
-            self.dealing.discard(call_id)
-
-    async def _learn(self, sink: SessionSink, note: SessionNote) -> bool:
-        try:
-            return await sink.until_seen(note)
-        except AgentError as error:
-            log.warning("note-not-followed", note_id=note.id, reason=error.message)
-            return False
-
-    async def _note_seen(self, call_id: CallId, *, is_seen: bool) -> bool:
-        """Note that a call was seen, or lost by its host; False when that was not possible."""
-        try:
-            changed = await self._book.change(call_id, self.seen if is_seen else _lost)
-        except GatewayError as error:
-            log.warning("call-not-noted", call_id=call_id, reason=error.message)
-            return False
-        if changed is not None and not is_seen:
-            await self._clock.sleep(_BEFORE_AGAIN_S)
-            self._look_at(changed.task_id)
-        return True
-
-    def seen(self, call: Call) -> Call | None:
-        """The call once its caller has seen what came of it."""
-        if call.seen_at is not None:
-            return None
-        now = self._now()
-        if call.discarded_at is not None:  # it was never brought: its caller came for it
-            return msgspec.structs.replace(call, seen_at=now)
-        return msgspec.structs.replace(call, seen_at=now, delivered_at=call.delivered_at or now)
-
-
-def _lost(call: Call) -> Call | None:
-    """The call when its host lost what it had taken: it is brought again."""
-    if call.delivered_at is None or call.seen_at is not None:
-        return None
-    return msgspec.structs.replace(call, delivered_at=None)
-
 
 def _receiver(call: Call) -> str:
     return call.caller.session_key or call.caller.name
-
-
-def _note(call: Call, text: str, *, is_fresh: bool) -> SessionNote:
-    """What is put into the session that called."""
-    own = call.caller.session_key or call.return_to
-    return SessionNote(call.id, own, text, SOURCE_TOOL, call.session_key, is_fresh=is_fresh)
 
 
 def _call_id(delivery: Delivery) -> CallId:

@@ -6,11 +6,12 @@ from typing import Protocol
 import msgspec
 
 from openclaw_a2a.calls.book import CallBook
-from openclaw_a2a.calls.courier import SOURCE_TOOL, CallCourier
+from openclaw_a2a.calls.courier import CallCourier
 from openclaw_a2a.calls.lineage import GuardRules, Past, why_not_on
 from openclaw_a2a.calls.names import TARGET
 from openclaw_a2a.calls.policy import CallPolicy, Refusal, refuse
 from openclaw_a2a.calls.request import CallRequest
+from openclaw_a2a.calls.seeing import SOURCE_TOOL
 from openclaw_a2a.calls.skills import PING_S, find_skill, input_problems
 from openclaw_a2a.model.call import Call, Caller, CallId, Route
 from openclaw_a2a.model.errors import GatewayError, StoreUnavailable
