@@ -7,7 +7,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "call": ("call:call", "Call a skill of an agent, and wait for its answer if you like."),
     "debate": ("debate:debate", "Let agents debate a question, and follow it live."),
     "calls": ("calls:app", "List, show and watch calls between agents."),
-    "objectives": ("objectives:app", "List, show, watch, run and answer objectives, and move them."),
+    "objectives": (
+        "objectives:app",
+        "List, show, watch, run and answer objectives, and move them.",
+    ),
     "approvals": ("approvals:app", "List, allow and deny commands that agents want to run."),
     "deliveries": ("deliveries:app", "List what did not arrive where it should, and try again."),
     "targets": ("targets:app", "List, add, remove and check the remote agents of the settings."),
