@@ -225,6 +225,23 @@ async def test_of_updates_of_what_was_read_at_once_one_wins_and_the_others_are_t
     assert (shown if kind == "objectives" else shown["plans"][0])["name"] == "read again"
 
 
+async def test_links_are_made_in_a_plan_as_it_was_read(workshop: Workshop) -> None:
+    plan = await workshop.plan(await workshop.objective(), [{"name": "a"}, {"name": "b"}])
+    links: list[Json] = []
+    for task in plan["tasks"]:
+        sent = await workshop.call(
+            "SendMessage",
+            message=message("do", messageId=task["id"]),
+            configuration={"returnImmediately": True},
+        )
+        links.append({"id": task["id"], "a2aTaskId": sent["task"]["id"]})
+    asked = {"id": plan["id"], "tasks": links, "ifUpdatedAt": plan["updatedAt"]}
+    answers = [await workshop.ask("plans/update", asked) for _ in range(2)]
+    linked = [task["a2aTaskId"] for task in answers[0]["result"]["plan"]["tasks"]]
+    assert linked == [link["a2aTaskId"] for link in links]
+    assert answers[1]["error"]["code"] == CONFLICT
+
+
 async def test_steps_are_added_to_a_plan_as_it_was_read(workshop: Workshop) -> None:
     plan = await workshop.plan(await workshop.objective(), [{"name": "first"}])
     asked = {"id": plan["id"], "ifUpdatedAt": plan["updatedAt"], "tasks": [{"name": "second"}]}

@@ -11,7 +11,7 @@ import structlog
 from openclaw_a2a.calls.book import CallBook, settled_at
 from openclaw_a2a.calls.line import Line, Lines
 from openclaw_a2a.calls.outcome import Work, decide, why_unanswered
-from openclaw_a2a.calls.seeing import FindSink, Seeing, note_of
+from openclaw_a2a.calls.seeing import FindSink, Seeing, discarded, note_of
 from openclaw_a2a.calls.telling import told
 from openclaw_a2a.model.call import KIND, Call, Caller, CallId, CallStatus, Route
 from openclaw_a2a.model.delivery import Delivery, delivery_id
@@ -149,6 +149,8 @@ class CallCourier:
                 known = self._book.find(call.id)
                 if again_at is not None or known is None or not known.is_undelivered:
                     return again_at
+                if self._is_behind(known):  # it may have come to its session only now
+                    return self._now() + _BEHIND
                 self._under_way.add(call.id)
                 result = await self._tell_in_time(known, work)
             await asyncio.sleep(0)  # who is to be told comes before what is to be written down
@@ -333,7 +335,7 @@ class CallCourier:
         self._aside.discard(call.id)
         if isinstance(result, SessionGone):
             reason = result.reason
-            await self._book.change(call.id, lambda known: self._discarded(known, reason))
+            await self._book.change(call.id, lambda known: discarded(known, self._now(), reason))
             log.warning("call-discarded", call_id=call.id, callee=call.callee, reason=reason)
             return None
         await self._book.change(call.id, self._brought)
@@ -352,11 +354,6 @@ class CallCourier:
         if call.delivered_at is not None:
             return None
         return msgspec.structs.replace(call, delivered_at=self._now(), reason=None)
-
-    def _discarded(self, call: Call, reason: str) -> Call:
-        return msgspec.structs.replace(
-            call, status=CallStatus.DISCARDED, discarded_at=self._now(), reason=reason
-        )
 
 
 def _receiver(call: Call) -> str:

@@ -105,8 +105,9 @@ class ObjectiveBook:
         """Let whoever wants the id of a plan have it, unless the plan came to be."""
         async with self._alone(objective_id):
             state = self._open.get(objective_id) or await self._read(objective_id)
-            if state is None or plan_id not in state.plans:
-                self._plans.pop(plan_id, None)
+            is_there = state is not None and plan_id in state.plans
+            if not is_there and self._plans.get(plan_id) == objective_id:
+                del self._plans[plan_id]
 
     async def listing(self) -> Listing:
         """Every objective without its plans, in the order of lists."""

@@ -212,6 +212,13 @@ class Planning:
         for task_id in links.values():
             if await self._engine.store.read_task(scope, task_id) is None:
                 raise not_found("A2A task", task_id)
+        if links and params.if_updated_at is not None:
+            # The links themselves change the plan: whether it is as read is decided before them.
+            mine = asked.UpdatePlan(params.id, if_updated_at=params.if_updated_at)
+            await self._book.change(
+                state.id, lambda known, occasion: update_plan(known, mine, occasion)
+            )
+            params = msgspec.structs.replace(params, if_updated_at=None)
         for step, task_id in links.items():
             attempt = state.attempts.get(step, 0) + 1
             await self._follow_task(task_id, Followed(state.id, step, attempt, is_own=False))

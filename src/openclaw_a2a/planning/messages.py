@@ -10,6 +10,7 @@ from openclaw_a2a.model.delivery import Delivery
 from openclaw_a2a.model.errors import (
     GatewayError,
     InvalidParams,
+    MessageIdConflict,
     PlanItemNotFound,
     Problem,
     StatusChangeNotAllowed,
@@ -88,7 +89,7 @@ class Messages:
         What is made for it has names that come of its own id, so that the same message again
         after a crash finds the same place. A message that is refused makes nothing. Raises:
         InvalidParams, PlanItemNotFound, PlanLimitExceeded, DependencyNotValid,
-        StatusChangeNotAllowed.
+        StatusChangeNotAllowed, MessageIdConflict (its step was begun without it).
         """
         if message.task_id is not None:
             return None
@@ -180,7 +181,10 @@ class Messages:
         except GatewayError:
             await self._book.release_plan(plan_id, state.id)
             raise
-        return change.state.task(wish.own_task)
+        task = change.state.task(wish.own_task)
+        if change.state.attempts.get(task.id):
+            raise _begun(task)
+        return task
 
     async def _plan_id(self, wish: "_Wish", given: JsonObject, state: ObjectiveState) -> PlanId:
         named: Json = given.get("id")
@@ -209,6 +213,14 @@ class Messages:
         stored = await self._store.read_task(scope, TaskId(named))
         is_inside = stored is not None and stored.head.context_id == state.id
         return TaskId(named) if is_inside else None
+
+
+def _begun(task: PlanTask) -> MessageIdConflict:
+    """The error for a message whose step was begun without it, so that it is not done twice."""
+    doing = f"task {task.a2a_task_id}" if task.a2a_task_id is not None else "another task"
+    return MessageIdConflict(
+        f"this message made the step {task.id}, and {doing} does it already; follow that one"
+    )
 
 
 class _Wish(msgspec.Struct, frozen=True):

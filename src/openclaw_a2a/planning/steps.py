@@ -158,14 +158,7 @@ def retries(state: ObjectiveState, rules: RunRules) -> list[Retry]:
 
 
 def message_id(task: PlanTask, attempt: int) -> MessageId:
-    """The id of the message that starts an attempt: always the same for the same attempt.
-
-    The first of a step that a message made has the id of that message: whichever of the two is
-    taken in, the other is not.
-    """
-    made_for: Json = task.metadata.get(MESSAGE_KEY)
-    if attempt == 1 and isinstance(made_for, str):
-        return MessageId(made_for)
+    """The id of the message that starts an attempt: always the same for the same attempt."""
     return MessageId(f"{task.id}.{attempt}")
 
 
