@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ from pathlib import Path
 import pytest
 import structlog
 from hypothesis import HealthCheck, settings
+from tests.ports import free_port
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
@@ -153,13 +153,6 @@ class GatewayProcess:
                 return
             time.sleep(0.02)  # another process becomes ready; nothing here can be awaited
         pytest.fail(f"the gateway was not ready within {START_DEADLINE_S} s:\n{self.output()}")
-
-
-def free_port() -> int:
-    """A port nobody uses at this moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 StartGateway = Callable[..., GatewayProcess]

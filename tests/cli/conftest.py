@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -13,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from tests.ports import free_port
 
 from openclaw_a2a.cli import run
 
@@ -121,12 +121,6 @@ def wait_until_ready(address: str, process: subprocess.Popen[bytes], log: Path) 
             return
         time.sleep(0.02)  # another process becomes ready; nothing here can be awaited
     pytest.fail(f"the gateway was not ready:\n{log.read_text(encoding='utf-8')}")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @pytest.fixture

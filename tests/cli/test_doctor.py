@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests import ports
 
 from .scripted_openclaw import ScriptedOpenClaw, scripted_openclaw
 
@@ -20,9 +21,7 @@ def door() -> Iterator[ScriptedOpenClaw]:
 
 @pytest.fixture
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    return ports.free_port()
 
 
 @pytest.fixture

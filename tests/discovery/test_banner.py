@@ -1,18 +1,12 @@
 """What `up` says about OpenClaw when it is ready."""
 
 import json
-import socket
 from pathlib import Path
 
 import pytest
+from tests.ports import free_port
 
 pytestmark = pytest.mark.slow
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @pytest.fixture

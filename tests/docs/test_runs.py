@@ -4,7 +4,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ from typing import Any
 import httpx2
 import pyjson5
 import pytest
+from tests.ports import free_port
 
 from openclaw_a2a.agents import CallableAgent, build_agent
 from openclaw_a2a.app import build_app
@@ -69,12 +69,6 @@ def is_ready(url: str) -> bool:
         urllib.request.urlopen(f"{url}/readyz", timeout=2).close()
         return True
     return False
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @contextmanager

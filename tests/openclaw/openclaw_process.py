@@ -4,7 +4,6 @@ import json
 import os
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
+
+from tests.ports import free_port
 
 from .install import cache_folder, environment, installed
 
@@ -76,7 +77,7 @@ class OpenClaw:
         self.folder = folder
         self.model = model
         self.token = secrets.token_hex(16)
-        self.port = _free_port()
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.ws_url = f"ws://127.0.0.1:{self.port}"
         self.program = installed()
@@ -140,7 +141,7 @@ class OpenClaw:
             assert self._process is not None
             assert self._process.poll() is None, f"OpenClaw ended:\n{self.output()}"
             with suppress(OSError, ValueError):
-                if _get_json(f"{self.url}/readyz")["ready"]:
+                if _get_json(f"{self.url}/readyz").get("ready"):
                     return
             time.sleep(0.1)  # another process becomes ready; nothing here can be awaited
         raise AssertionError(f"OpenClaw was not ready in {START_DEADLINE_S} s:\n{self.output()}")
@@ -300,9 +301,3 @@ def _get_json(url: str | urllib.request.Request, *, timeout_s: float = 10) -> Js
     except urllib.error.HTTPError as refused:
         with refused:
             return json.load(refused)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]

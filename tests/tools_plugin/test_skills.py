@@ -3,7 +3,6 @@
 import json
 import re
 import shlex
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ from typing import Any
 import httpx2
 import pytest
 from cyclopts import App
+from tests.ports import free_port
 
 from openclaw_a2a.app.openclaw_plugin import FOLDER, PLUGIN_ID
 from openclaw_a2a.cli.commands import build_commands
@@ -35,12 +35,6 @@ DEADLINE_S = 60.0
 def blocks(skill: str, language: str) -> list[str]:
     text = SKILLS[skill].read_text("utf-8")
     return [body for kind, body in BLOCK.findall(text) if kind == language]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 NAMES = {"remote-agents", "agent-calls", "objectives", "openclaw-a2a-gateway"}

@@ -112,12 +112,16 @@ class _Watch:
         self._wait_s = patience.glance_s
         self._gives_up_at: float | None = None
         self._recovers_until: float | None = None
+        self._is_missing = False
+        """True when it was not found the last time: one that was just given may take a moment."""
 
     async def look(self) -> None:
         """Wait for the turn for a while, and see where it is when it has not ended.
 
         Raises: AgentUnavailable (OpenClaw stays out of reach), AgentFailed.
         """
+        if self._is_missing:
+            await anyio.sleep(_BREATH_S)
         await self._link.connected(self._patience.connection_s)
         try:
             outcome = await self._outcome()
@@ -147,8 +151,9 @@ class _Watch:
         place = _place_of(self._note, history)
         is_here = place.run_id == self._run_id
         self._run_id, self._wait_s = place.run_id, self._patience.glance_s
+        is_missed, self._is_missing = self._is_missing, not place.is_there
         if not place.is_there:
-            self.is_seen = False
+            self.is_seen = False if is_missed else None
         elif (has_failed and is_here) or _is_over(history, place.run_id):
             self.is_seen = True
         elif history.is_live(place.run_id) or history.is_vague:
