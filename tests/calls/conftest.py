@@ -4,8 +4,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-
-from .village import Village, village_in
+from tests.calls.village import Village, village_in
 
 
 @pytest.fixture

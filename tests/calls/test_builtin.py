@@ -4,6 +4,7 @@ import json
 from datetime import UTC, datetime
 
 import pytest
+from tests.calls.turns import turn_of
 
 from openclaw_a2a.calls.builtin import BuiltInAgent
 from openclaw_a2a.calls.reading import Reading, read_answer
@@ -11,8 +12,6 @@ from openclaw_a2a.model.errors import AgentFailed
 from openclaw_a2a.model.ids import AgentId
 from openclaw_a2a.model.reply import Reply
 from openclaw_a2a.model.skill import Skill
-
-from .turns import turn_of
 
 NOW = datetime(2026, 11, 15, 12, 30, 1, 500_000, tzinfo=UTC)
 SKILLS = {AgentId("metis"): (Skill(name="research", description="Finds out."),)}

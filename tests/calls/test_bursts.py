@@ -5,11 +5,10 @@ from typing import Any
 import anyio
 import msgspec
 from anyio.lowlevel import checkpoint
+from tests.calls.village import Held, Village
 from tests.conformance.asgi_door import PATIENCE_S
 
 from openclaw_a2a.model.call import KIND, Call, CallStatus
-
-from .village import Held, Village
 
 Json = Any
 MANY = 100

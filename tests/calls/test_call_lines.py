@@ -7,10 +7,9 @@ from collections.abc import Awaitable, Callable
 import anyio
 import pytest
 from anyio.lowlevel import checkpoint
+from tests.calls.village import Held, Json, Village, main_session, posted, says
 
 from openclaw_a2a.ports import Recovery, Store
-
-from .village import Held, Json, Village, main_session, posted, says
 
 A = main_session("a")
 

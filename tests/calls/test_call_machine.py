@@ -18,6 +18,8 @@ from hypothesis.stateful import (
     invariant,
     rule,
 )
+from tests.calls.mortal_store import BRINGING, MortalStore
+from tests.calls.village import Host, Json, Member, main_session, posted
 from tests.conformance.asgi_door import Door, Exchange
 from tests.runtime.room import HandClock, others_move
 
@@ -29,9 +31,6 @@ from openclaw_a2a.ports import Missed, NoteTaken, Recovery, SessionGone, Session
 from openclaw_a2a.settings import StoreSettings, load_settings
 from openclaw_a2a.store import open_store
 from openclaw_a2a.tools.tokens import FILE_NAME, TokenKind, ToolTokens
-
-from .mortal_store import BRINGING, MortalStore
-from .village import Host, Json, Member, main_session, posted
 
 Result = TypeVar("Result")
 Thing = TypeVar("Thing")

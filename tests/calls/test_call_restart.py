@@ -9,12 +9,11 @@ from pathlib import Path
 import anyio
 import pytest
 from anyio.lowlevel import checkpoint
+from tests.calls.village import Answer, Held, Json, Village, main_session, says, village_in
 
 from openclaw_a2a.app.gateway import SystemClock
 from openclaw_a2a.model.errors import StoreUnavailable
 from openclaw_a2a.ports import KeptRecord, Recovery, Store
-
-from .village import Answer, Held, Json, Village, main_session, says, village_in
 
 A = main_session("a")
 DELIVERED = "deliveredAt"

@@ -4,8 +4,7 @@ import json
 
 import anyio
 import pytest
-
-from .village import Held, Village, fails, main_session, says
+from tests.calls.village import Held, Village, fails, main_session, says
 
 A = main_session("a")
 

@@ -7,14 +7,13 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
+from tests.calls.village import Held, Json, Member, Village, fails, main_session, says, village_in
 
 from openclaw_a2a.calls.policy import CallPolicy, refuse
 from openclaw_a2a.calls.reading import read_answer
 from openclaw_a2a.model.ids import AgentId
 from openclaw_a2a.model.reply import AgentEvent, Reply
 from openclaw_a2a.model.turn import Turn
-
-from .village import Held, Json, Member, Village, fails, main_session, says, village_in
 
 A = main_session("a")
 MOST_BYTES = 1_048_576

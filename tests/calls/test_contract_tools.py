@@ -9,10 +9,9 @@ from pathlib import Path
 import anyio
 import pytest
 from structlog.testing import capture_logs
+from tests.calls.test_retention import FastClock
+from tests.calls.village import Held, Json, Member, Village, fails, main_session, says, village_in
 from tests.conformance.asgi_door import PATIENCE_S
-
-from .test_retention import FastClock
-from .village import Held, Json, Member, Village, fails, main_session, says, village_in
 
 A = main_session("a")
 

@@ -11,6 +11,7 @@ import pytest
 from anyio import fail_after
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.calls.turns import turn_of
 
 from openclaw_a2a.calls.debate import Answer, Step, hold_debate
 from openclaw_a2a.calls.debate_agent import DebateAgent
@@ -27,8 +28,6 @@ from openclaw_a2a.model.errors import AgentFailed, StoreUnavailable
 from openclaw_a2a.model.ids import AgentId, Json, JsonObject, SessionKey
 from openclaw_a2a.model.reply import Note, Reply
 from openclaw_a2a.model.turn import Provenance, Turn
-
-from .turns import turn_of
 
 INPUT: JsonObject = {
     "topic": "tides",

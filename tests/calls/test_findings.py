@@ -9,6 +9,7 @@ from typing import Any
 import anyio
 import pytest
 from anyio.lowlevel import checkpoint
+from tests.calls.village import Held, Host, Json, Member, Village, main_session, says, village_in
 from tests.conformance.asgi_door import Asked, Door
 
 from openclaw_a2a.model.errors import TaskNotCancelable
@@ -17,8 +18,6 @@ from openclaw_a2a.model.task import TaskState
 from openclaw_a2a.model.turn import Binding, Turn
 from openclaw_a2a.ports import Recovery
 from openclaw_a2a.tools.tokens import TokenKind
-
-from .village import Held, Host, Json, Member, Village, main_session, says, village_in
 
 A = main_session("a")
 DEBATE = {

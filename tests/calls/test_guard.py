@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-
-from .village import Answer, Village, main_session
+from tests.calls.village import Answer, Village, main_session
 
 Json = Any
 A = main_session("a")

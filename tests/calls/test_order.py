@@ -7,14 +7,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from tests.calls.village import Host, Json, Member, Village, main_session, says, village_in
 
 from openclaw_a2a.calls.book import MOST_SETTLED, CallBook
 from openclaw_a2a.model.call import Call, Caller, CallId, CallStatus, Route
 from openclaw_a2a.model.ids import AgentId, SessionKey, TaskId
 from openclaw_a2a.ports import Missed, NoteTaken, SessionGone, SessionNote
 from openclaw_a2a.store import open_store
-
-from .village import Host, Json, Member, Village, main_session, says, village_in
 
 A = main_session("a")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -7,14 +7,13 @@ from pathlib import Path
 
 import anyio
 import pytest
+from tests.calls.village import Village, main_session, says, village_in
 from tests.conformance.asgi_door import PATIENCE_S, Door
 from tests.conformance.clocks import FastClock
 from tests.conformance.wire_clients import V1Client
 
 from openclaw_a2a.model.delivery import DeliveryId
 from openclaw_a2a.ports import Store
-
-from .village import Village, main_session, says, village_in
 
 A = main_session("a")
 SETTINGS = {

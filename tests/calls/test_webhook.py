@@ -3,9 +3,8 @@
 from collections.abc import AsyncIterator
 
 import pytest
+from tests.calls.village import Village
 from tests.push.receiver import Receiver
-
-from .village import Village
 
 CALL = {"agent": "b", "skill": "work", "input": {}}
 BUSY = b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n"

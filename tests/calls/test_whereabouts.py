@@ -7,13 +7,12 @@ from typing import Any, cast
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.calls.village import Village
 
 from openclaw_a2a.calls import whereabouts
 from openclaw_a2a.calls.whereabouts import Whereabouts
 from openclaw_a2a.model.ids import AgentId, RunId, SessionKey
 from openclaw_a2a.runtime.run import LiveRun
-
-from .village import Village
 
 Json = Any
 

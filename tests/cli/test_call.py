@@ -13,8 +13,7 @@ from typing import Any
 
 import httpx2
 import pytest
-
-from .conftest import COMMAND, Finished, free_port, served
+from tests.cli.conftest import COMMAND, Finished, free_port, served
 
 AGENT = """
 import json, pathlib, sys, time

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pyjson5
 import pytest
+from tests.cli.scripted_openclaw import scripted_openclaw
 
 from openclaw_a2a.settings.write import plan_addition
-
-from .scripted_openclaw import scripted_openclaw
 
 USER_FILE = Path(".config/openclaw-a2a/openclaw-a2a.json5")
 MINE = """// my gateway

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests import ports
-
-from .scripted_openclaw import ScriptedOpenClaw, scripted_openclaw
+from tests.cli.scripted_openclaw import ScriptedOpenClaw, scripted_openclaw
 
 
 @pytest.fixture

@@ -12,8 +12,7 @@ from typing import Any
 
 import httpx2
 import pytest
-
-from .conftest import COMMAND, Finished, free_port, served
+from tests.cli.conftest import COMMAND, Finished, free_port, served
 
 AGENT = Path(__file__).with_name("planning_agent.py")
 PATIENCE_S = 30

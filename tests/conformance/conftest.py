@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
+from tests.conformance.asgi_door import Door
 
 from openclaw_a2a.app import Gateway, build_app
 from openclaw_a2a.model.ids import AgentId
 from openclaw_a2a.ports import Agent, Clock
 from openclaw_a2a.settings import load_settings
-
-from .asgi_door import Door
 
 Json = Any
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from .wire_clients import Frame, unwrap
+from tests.conformance.wire_clients import Frame, unwrap
 
 Json = Any
 

@@ -4,12 +4,11 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable
 
 import anyio
+from tests.conformance.asgi_door import PATIENCE_S
 
 from openclaw_a2a.model.reply import AgentEvent
 from openclaw_a2a.model.turn import Turn
 from openclaw_a2a.ports import Recovery
-
-from .asgi_door import PATIENCE_S
 
 Step = AgentEvent | Exception
 Script = Callable[[Turn], Iterable[Step]]

@@ -7,17 +7,16 @@ from pathlib import Path
 
 import anyio
 import pytest
+from tests.conformance.asgi_door import AsgiMessage, Asked, Door, Receive, Send
+from tests.conformance.conftest import Start
+from tests.conformance.outline import text_of
+from tests.conformance.scripted_agent import ScriptedAgent
+from tests.conformance.wire_clients import Json, V03Client, V1Client, encode_call, v1_message
 
 from openclaw_a2a.app import build_app
 from openclaw_a2a.model.ids import AgentId
 from openclaw_a2a.model.reply import Reply
 from openclaw_a2a.settings import load_settings
-
-from .asgi_door import AsgiMessage, Asked, Door, Receive, Send
-from .conftest import Start
-from .outline import text_of
-from .scripted_agent import ScriptedAgent
-from .wire_clients import Json, V03Client, V1Client, encode_call, v1_message
 
 CARD = "/.well-known/agent-card.json"
 RPC = "/a2a/jsonrpc"

@@ -2,13 +2,12 @@
 
 import anyio
 import pytest
+from tests.conformance.conftest import Start
+from tests.conformance.outline import events, outline, state_of, status_text
+from tests.conformance.scripted_agent import ScriptedAgent
+from tests.conformance.wire_clients import Json, V03Client, V1Client, v03_message, v1_message
 
 from openclaw_a2a.model.reply import InputRequired, Reply, TextDelta
-
-from .conftest import Start
-from .outline import events, outline, state_of, status_text
-from .scripted_agent import ScriptedAgent
-from .wire_clients import Json, V03Client, V1Client, v03_message, v1_message
 
 TASKS = {"agentStyle": "task-generating"}
 

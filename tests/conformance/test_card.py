@@ -6,11 +6,10 @@ import pytest
 from a2a import types as v1_types
 from a2a.compat.v0_3 import types as v03_types
 from google.protobuf import json_format
+from tests.conformance.conftest import Start, peers
+from tests.conformance.scripted_agent import ScriptedAgent
 
 from openclaw_a2a.model.reply import Reply
-
-from .conftest import Start, peers
-from .scripted_agent import ScriptedAgent
 
 CARD = "/.well-known/agent-card.json"
 ONLY_V03 = {

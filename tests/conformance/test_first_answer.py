@@ -3,14 +3,20 @@
 from collections.abc import Callable
 
 import pytest
+from tests.conformance.asgi_door import Door
+from tests.conformance.conftest import Start
+from tests.conformance.outline import events
+from tests.conformance.scripted_agent import ScriptedAgent
+from tests.conformance.wire_clients import (
+    Json,
+    RpcClient,
+    V03Client,
+    V1Client,
+    v03_message,
+    v1_message,
+)
 
 from openclaw_a2a.model.reply import InputRequired, Reply
-
-from .asgi_door import Door
-from .conftest import Start
-from .outline import events
-from .scripted_agent import ScriptedAgent
-from .wire_clients import Json, RpcClient, V03Client, V1Client, v03_message, v1_message
 
 TASKS = {"agentStyle": "task-generating"}
 MESSAGES: dict[str, Callable[..., Json]] = {

@@ -2,14 +2,13 @@
 
 import anyio
 import pytest
+from tests.conformance.asgi_door import Door
+from tests.conformance.conftest import Serve, Start, peers
+from tests.conformance.scripted_agent import ScriptedAgent
+from tests.conformance.wire_clients import V1Client, encode_call, v1_message
 
 from openclaw_a2a.model.errors import SettingsInvalid
 from openclaw_a2a.model.reply import Reply
-
-from .asgi_door import Door
-from .conftest import Serve, Start, peers
-from .scripted_agent import ScriptedAgent
-from .wire_clients import V1Client, encode_call, v1_message
 
 RPC = "/a2a/jsonrpc"
 TASKS = {"agentStyle": "task-generating"}

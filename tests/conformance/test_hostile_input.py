@@ -9,14 +9,20 @@ import pytest
 from anyio.from_thread import start_blocking_portal
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.conformance.asgi_door import Answer, Asked, Door
+from tests.conformance.conftest import Start, make_gateway
+from tests.conformance.outline import published_text
+from tests.conformance.scripted_agent import ScriptedAgent
+from tests.conformance.wire_clients import (
+    Json,
+    V03Client,
+    V1Client,
+    encode_call,
+    v03_message,
+    v1_message,
+)
 
 from openclaw_a2a.model.reply import Reply, TextDelta
-
-from .asgi_door import Answer, Asked, Door
-from .conftest import Start, make_gateway
-from .outline import published_text
-from .scripted_agent import ScriptedAgent
-from .wire_clients import Json, V03Client, V1Client, encode_call, v03_message, v1_message
 
 RPC = "/a2a/jsonrpc"
 REST = "/a2a/rest"

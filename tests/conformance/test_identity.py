@@ -1,13 +1,20 @@
 """Callers: who they are, and the walls between them."""
 
 import pytest
+from tests.conformance.asgi_door import Asked, Door
+from tests.conformance.conftest import Start, peers, token_of
+from tests.conformance.scripted_agent import ScriptedAgent
+from tests.conformance.wire_clients import (
+    Json,
+    RpcFailed,
+    V03Client,
+    V1Client,
+    encode_call,
+    v03_message,
+    v1_message,
+)
 
 from openclaw_a2a.model.reply import InputRequired, Reply
-
-from .asgi_door import Asked, Door
-from .conftest import Start, peers, token_of
-from .scripted_agent import ScriptedAgent
-from .wire_clients import Json, RpcFailed, V03Client, V1Client, encode_call, v03_message, v1_message
 
 TASKS = {"agentStyle": "task-generating"}
 RPC = "/a2a/jsonrpc"

@@ -3,12 +3,11 @@
 import json
 
 import pytest
+from tests.conformance.conftest import Start
+from tests.conformance.scripted_agent import ScriptedAgent
+from tests.conformance.wire_clients import Json, V03Client, encode_call, v03_message
 
 from openclaw_a2a.model.reply import Reply
-
-from .conftest import Start
-from .scripted_agent import ScriptedAgent
-from .wire_clients import Json, V03Client, encode_call, v03_message
 
 RPC = "/a2a/jsonrpc"
 

@@ -1,14 +1,13 @@
 """JSON-RPC in 0.3: envelopes, shapes and errors of the inbound contract."""
 
 import pytest
+from tests.conformance.conftest import Start
+from tests.conformance.outline import outline, text_of
+from tests.conformance.scripted_agent import ScriptedAgent
+from tests.conformance.wire_clients import Json, V03Client, V1Client, v03_message
 
 from openclaw_a2a.model.message import Part
 from openclaw_a2a.model.reply import InputRequired, Reply
-
-from .conftest import Start
-from .outline import outline, text_of
-from .scripted_agent import ScriptedAgent
-from .wire_clients import Json, V03Client, V1Client, v03_message
 
 RPC = "/a2a/jsonrpc"
 TASKS = {"agentStyle": "task-generating"}

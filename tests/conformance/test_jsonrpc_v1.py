@@ -3,14 +3,13 @@
 import re
 
 import pytest
+from tests.conformance.conftest import Start
+from tests.conformance.outline import outline, text_of
+from tests.conformance.scripted_agent import ScriptedAgent
+from tests.conformance.wire_clients import Json, V1Client, fresh_id, v1_message
 
 from openclaw_a2a.model.message import Part
 from openclaw_a2a.model.reply import Reply
-
-from .conftest import Start
-from .outline import outline, text_of
-from .scripted_agent import ScriptedAgent
-from .wire_clients import Json, V1Client, fresh_id, v1_message
 
 RPC = "/a2a/jsonrpc"
 TASKS = {"agentStyle": "task-generating"}

@@ -3,15 +3,14 @@
 import json
 
 import pytest
+from tests.conformance.asgi_door import Answer, Asked, Door
+from tests.conformance.conftest import Start, peers, token_of
+from tests.conformance.outline import outline, state_of, status_text
+from tests.conformance.scripted_agent import ScriptedAgent
+from tests.conformance.wire_clients import Json, V1Client, encode_call, v1_message
 
 from openclaw_a2a.model.reply import InputRequired, Reply, TextDelta
 from openclaw_a2a.settings import Limits
-
-from .asgi_door import Answer, Asked, Door
-from .conftest import Start, peers, token_of
-from .outline import outline, state_of, status_text
-from .scripted_agent import ScriptedAgent
-from .wire_clients import Json, V1Client, encode_call, v1_message
 
 RPC = "/a2a/jsonrpc"
 TASKS = {"agentStyle": "task-generating"}

@@ -5,12 +5,11 @@ import json
 from datetime import datetime, timedelta
 
 import pytest
+from tests.conformance.conftest import Start
+from tests.conformance.scripted_agent import ScriptedAgent, Step
+from tests.conformance.wire_clients import Json, V1Client
 
 from openclaw_a2a.model.reply import Failed, InputRequired, Reply, ToolPhase, ToolProgress
-
-from .conftest import Start
-from .scripted_agent import ScriptedAgent, Step
-from .wire_clients import Json, V1Client
 
 TASKS = {"agentStyle": "task-generating"}
 

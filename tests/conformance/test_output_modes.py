@@ -1,16 +1,15 @@
 """Which content a caller gets: the output modes it accepts."""
 
 import pytest
+from tests.conformance.conftest import Start
+from tests.conformance.outline import text_of
+from tests.conformance.scripted_agent import ScriptedAgent
+from tests.conformance.wire_clients import V03Client, V1Client, v03_message
 
 from openclaw_a2a.model.message import Part
 from openclaw_a2a.model.reply import (
     Reply,
 )
-
-from .conftest import Start
-from .outline import text_of
-from .scripted_agent import ScriptedAgent
-from .wire_clients import V03Client, V1Client, v03_message
 
 TASKS = {"agentStyle": "task-generating"}
 

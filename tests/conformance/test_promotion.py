@@ -1,6 +1,10 @@
 """Direct answer or task: what promotes a run, and in which order it is shown."""
 
 import pytest
+from tests.conformance.conftest import Start
+from tests.conformance.outline import events, outline, split, status_text, text_of
+from tests.conformance.scripted_agent import ScriptedAgent, Step
+from tests.conformance.wire_clients import V03Client, V1Client, v03_message, v1_message
 
 from openclaw_a2a.model.message import Part
 from openclaw_a2a.model.reply import (
@@ -16,11 +20,6 @@ from openclaw_a2a.model.reply import (
     ToolProgress,
     ToolReply,
 )
-
-from .conftest import Start
-from .outline import events, outline, split, status_text, text_of
-from .scripted_agent import ScriptedAgent, Step
-from .wire_clients import V03Client, V1Client, v03_message, v1_message
 
 TASKS = {"agentStyle": "task-generating"}
 HELLO = Reply.of_text("hello")

@@ -7,6 +7,11 @@ import pytest
 from anyio.from_thread import start_blocking_portal
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.conformance.asgi_door import Door
+from tests.conformance.conftest import make_gateway
+from tests.conformance.outline import split, state_of
+from tests.conformance.scripted_agent import ScriptedAgent, Step
+from tests.conformance.wire_clients import Frame, Json, V1Client, v1_message
 
 from openclaw_a2a.model.message import Part
 from openclaw_a2a.model.reply import (
@@ -23,12 +28,6 @@ from openclaw_a2a.model.reply import (
     ToolProgress,
     ToolReply,
 )
-
-from .asgi_door import Door
-from .conftest import make_gateway
-from .outline import split, state_of
-from .scripted_agent import ScriptedAgent, Step
-from .wire_clients import Frame, Json, V1Client, v1_message
 
 ENDS = ("completed", "failed", "canceled")
 

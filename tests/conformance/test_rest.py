@@ -5,14 +5,13 @@ import json
 import pytest
 from a2a import types as v1_types
 from google.protobuf import json_format
+from tests.conformance.asgi_door import Asked, Door
+from tests.conformance.conftest import Start
+from tests.conformance.outline import describe, text_of
+from tests.conformance.scripted_agent import ScriptedAgent
+from tests.conformance.wire_clients import FrameReader, Json, v1_message
 
 from openclaw_a2a.model.reply import InputRequired, Reply
-
-from .asgi_door import Asked, Door
-from .conftest import Start
-from .outline import describe, text_of
-from .scripted_agent import ScriptedAgent
-from .wire_clients import FrameReader, Json, v1_message
 
 REST = "/a2a/rest"
 TASKS = {"agentStyle": "task-generating"}

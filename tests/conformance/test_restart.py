@@ -9,6 +9,12 @@ from pathlib import Path
 
 import anyio
 import pytest
+from tests.conformance.asgi_door import PATIENCE_S, Door
+from tests.conformance.clocks import FastClock
+from tests.conformance.conftest import Serve, Start
+from tests.conformance.outline import events, outline, state_of, status_text
+from tests.conformance.scripted_agent import ScriptedAgent
+from tests.conformance.wire_clients import Json, V03Client, V1Client, v03_message, v1_message
 
 from openclaw_a2a.model.ids import AccountId, ContextId, PeerName, TaskId
 from openclaw_a2a.model.reply import InputRequired, Reply, TextDelta
@@ -16,13 +22,6 @@ from openclaw_a2a.model.stored import TaskHead, encode_record
 from openclaw_a2a.model.task import Task, TaskState, TaskStatus
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import Commit, Recovery
-
-from .asgi_door import PATIENCE_S, Door
-from .clocks import FastClock
-from .conftest import Serve, Start
-from .outline import events, outline, state_of, status_text
-from .scripted_agent import ScriptedAgent
-from .wire_clients import Json, V03Client, V1Client, v03_message, v1_message
 
 TASKS = {"agentStyle": "task-generating"}
 STORES = ["sqlite", "json-file"]

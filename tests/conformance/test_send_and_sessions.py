@@ -2,15 +2,21 @@
 
 import anyio
 import pytest
+from tests.conformance.asgi_door import Asked
+from tests.conformance.conftest import Start, peers, token_of
+from tests.conformance.outline import outline, status_text, text_of
+from tests.conformance.scripted_agent import ScriptedAgent
+from tests.conformance.wire_clients import (
+    Json,
+    V03Client,
+    V1Client,
+    encode_call,
+    v03_message,
+    v1_message,
+)
 
 from openclaw_a2a.model.message import Part
 from openclaw_a2a.model.reply import Failed, InputRequired, Reply, ToolPhase, ToolProgress
-
-from .asgi_door import Asked
-from .conftest import Start, peers, token_of
-from .outline import outline, status_text, text_of
-from .scripted_agent import ScriptedAgent
-from .wire_clients import Json, V03Client, V1Client, encode_call, v03_message, v1_message
 
 TASKS = {"agentStyle": "task-generating"}
 

@@ -6,17 +6,16 @@ from typing import Any
 
 import anyio
 import pytest
+from tests.conformance.asgi_door import Door
+from tests.conformance.conftest import Serve
+from tests.conformance.outline import outline
+from tests.conformance.scripted_agent import ScriptedAgent
+from tests.conformance.wire_clients import Frame, V03Client, V1Client, v1_message
 
 from openclaw_a2a.app import Gateway
 from openclaw_a2a.model.errors import StoreUnavailable
 from openclaw_a2a.model.reply import Reply, TextDelta
 from openclaw_a2a.model.stored import Entry
-
-from .asgi_door import Door
-from .conftest import Serve
-from .outline import outline
-from .scripted_agent import ScriptedAgent
-from .wire_clients import Frame, V03Client, V1Client, v1_message
 
 TASKS = {"agentStyle": "task-generating"}
 

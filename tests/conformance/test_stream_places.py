@@ -2,13 +2,12 @@
 
 import anyio
 import pytest
+from tests.conformance.asgi_door import Asked, Door
+from tests.conformance.conftest import Serve
+from tests.conformance.scripted_agent import ScriptedAgent
+from tests.conformance.wire_clients import Json, V1Client, encode_call, v1_message
 
 from openclaw_a2a.model.reply import Reply
-
-from .asgi_door import Asked, Door
-from .conftest import Serve
-from .scripted_agent import ScriptedAgent
-from .wire_clients import Json, V1Client, encode_call, v1_message
 
 RPC, REST = "/a2a/jsonrpc", "/a2a/rest/message:stream"
 HEADERS = {"content-type": "application/json", "a2a-version": "1.0"}

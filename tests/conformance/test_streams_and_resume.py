@@ -2,15 +2,11 @@
 
 import anyio
 import pytest
-
-from openclaw_a2a.model.reply import InputRequired, Reply, TextDelta, ToolPhase, ToolProgress
-from openclaw_a2a.settings import Server
-
-from .asgi_door import Asked
-from .conftest import Start
-from .outline import describe, events, outline, published_text, text_of
-from .scripted_agent import Performance, ScriptedAgent
-from .wire_clients import (
+from tests.conformance.asgi_door import Asked
+from tests.conformance.conftest import Start
+from tests.conformance.outline import describe, events, outline, published_text, text_of
+from tests.conformance.scripted_agent import Performance, ScriptedAgent
+from tests.conformance.wire_clients import (
     Frame,
     FrameReader,
     V03Client,
@@ -20,6 +16,9 @@ from .wire_clients import (
     v03_message,
     v1_message,
 )
+
+from openclaw_a2a.model.reply import InputRequired, Reply, TextDelta, ToolPhase, ToolProgress
+from openclaw_a2a.settings import Server
 
 TASKS = {"agentStyle": "task-generating"}
 FIRST = "assistant-output-0001"

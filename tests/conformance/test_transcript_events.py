@@ -1,6 +1,10 @@
 """The events of a task: text, tools, pauses, errors, output modes."""
 
 import pytest
+from tests.conformance.conftest import Start
+from tests.conformance.outline import events, outline, published_text, status_text, text_of
+from tests.conformance.scripted_agent import ScriptedAgent, Step
+from tests.conformance.wire_clients import Frame, Json, V03Client, V1Client, v03_message, v1_message
 
 from openclaw_a2a.model.message import Part
 from openclaw_a2a.model.reply import (
@@ -15,11 +19,6 @@ from openclaw_a2a.model.reply import (
     ToolProgress,
     ToolReply,
 )
-
-from .conftest import Start
-from .outline import events, outline, published_text, status_text, text_of
-from .scripted_agent import ScriptedAgent, Step
-from .wire_clients import Frame, Json, V03Client, V1Client, v03_message, v1_message
 
 TASKS = {"agentStyle": "task-generating"}
 FIRST = "assistant-output-0001"

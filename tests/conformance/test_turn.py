@@ -3,13 +3,12 @@
 import json
 
 import pytest
+from tests.conformance.conftest import Start, peers, token_of
+from tests.conformance.outline import outline, text_of
+from tests.conformance.scripted_agent import ScriptedAgent
+from tests.conformance.wire_clients import Json, V03Client, V1Client, v1_message
 
 from openclaw_a2a.model.reply import InputRequired, Reply
-
-from .conftest import Start, peers, token_of
-from .outline import outline, text_of
-from .scripted_agent import ScriptedAgent
-from .wire_clients import Json, V03Client, V1Client, v1_message
 
 TASKS = {"agentStyle": "task-generating"}
 

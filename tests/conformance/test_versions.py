@@ -1,12 +1,11 @@
 """Which generation a request speaks, and what happens when it contradicts itself."""
 
 import pytest
+from tests.conformance.conftest import Start
+from tests.conformance.scripted_agent import ScriptedAgent
+from tests.conformance.wire_clients import V03Client, V1Client, encode_call, v03_message, v1_message
 
 from openclaw_a2a.model.reply import Reply
-
-from .conftest import Start
-from .scripted_agent import ScriptedAgent
-from .wire_clients import V03Client, V1Client, encode_call, v03_message, v1_message
 
 RPC = "/a2a/jsonrpc"
 

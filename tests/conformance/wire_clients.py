@@ -10,8 +10,7 @@ import msgspec
 from a2a import types as v1_types
 from a2a.compat.v0_3 import types as v03_types
 from google.protobuf import json_format
-
-from .asgi_door import Answer, Asked, Door, Exchange
+from tests.conformance.asgi_door import Answer, Asked, Door, Exchange
 
 Json = Any
 Check = Callable[[str, Json], None]

@@ -4,10 +4,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from tests.contracts.store_samples import Shelf
 
 from openclaw_a2a.ports import Store
-
-from .store_samples import Shelf
 
 DURABLE = ["json-file", "sqlite"]
 

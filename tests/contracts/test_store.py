@@ -4,13 +4,7 @@ import asyncio
 
 import msgspec
 import pytest
-
-from openclaw_a2a.model.errors import LeaseLost, MessageIdConflict
-from openclaw_a2a.model.ids import OwnerId, RunId, TaskId
-from openclaw_a2a.model.task import TaskState
-from openclaw_a2a.ports import Accepted, Known, Store
-
-from .store_samples import (
+from tests.contracts.store_samples import (
     ALICE,
     ALICE_ELSEWHERE,
     BOB,
@@ -23,6 +17,11 @@ from .store_samples import (
     picture,
     put_ended,
 )
+
+from openclaw_a2a.model.errors import LeaseLost, MessageIdConflict
+from openclaw_a2a.model.ids import OwnerId, RunId, TaskId
+from openclaw_a2a.model.task import TaskState
+from openclaw_a2a.ports import Accepted, Known, Store
 
 WORKING, COMPLETED = TaskState.WORKING, TaskState.COMPLETED
 

@@ -4,14 +4,21 @@ import asyncio
 
 import msgspec
 import pytest
+from tests.contracts.store_samples import (
+    ALICE,
+    Draft,
+    Shelf,
+    direct,
+    make_delivery,
+    moment,
+    put_ended,
+)
 
 from openclaw_a2a.model.delivery import Delivery, DeliveryId, DeliveryState
 from openclaw_a2a.model.errors import LeaseLost
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.task import TaskState
 from openclaw_a2a.ports import Retention, Store
-
-from .store_samples import ALICE, Draft, Shelf, direct, make_delivery, moment, put_ended
 
 WAITING, DEAD = DeliveryState.WAITING, DeliveryState.DEAD
 START = DeliveryId("")

@@ -7,13 +7,12 @@ from contextlib import contextmanager
 
 import msgspec
 import pytest
+from tests.contracts.store_samples import ALICE, Draft, Shelf, direct, make_message, moment, picture
 
 from openclaw_a2a.model.errors import StoreUnavailable
 from openclaw_a2a.model.ids import OwnerId, TaskId
 from openclaw_a2a.model.task import TaskState
 from openclaw_a2a.ports import Accepted, Store, Submission
-
-from .store_samples import ALICE, Draft, Shelf, direct, make_message, moment, picture
 
 KILOBYTE = 1024
 

@@ -6,14 +6,7 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
-from openclaw_a2a.model.errors import LeaseLost
-from openclaw_a2a.model.ids import ContextId, TaskId
-from openclaw_a2a.model.task import TaskState
-from openclaw_a2a.model.turn import Scope
-from openclaw_a2a.ports import RecentHead, Retention, Store, TaskKey, TaskPage, TaskQuery
-
-from .store_samples import (
+from tests.contracts.store_samples import (
     ALICE,
     ALICE_ELSEWHERE,
     BOB,
@@ -25,6 +18,12 @@ from .store_samples import (
     picture,
     put_ended,
 )
+
+from openclaw_a2a.model.errors import LeaseLost
+from openclaw_a2a.model.ids import ContextId, TaskId
+from openclaw_a2a.model.task import TaskState
+from openclaw_a2a.model.turn import Scope
+from openclaw_a2a.ports import RecentHead, Retention, Store, TaskKey, TaskPage, TaskQuery
 
 WORKING, COMPLETED = TaskState.WORKING, TaskState.COMPLETED
 HOSTILE_IDS = [

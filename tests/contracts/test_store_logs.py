@@ -5,12 +5,11 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from tests.contracts.store_samples import Shelf, direct, make_lines
+from tests.contracts.test_store_failures import KILOBYTE, no_room_beyond
 
 from openclaw_a2a.model.errors import StoreUnavailable
 from openclaw_a2a.ports import LogLine, Store, StoredLog
-
-from .store_samples import Shelf, direct, make_lines
-from .test_store_failures import KILOBYTE, no_room_beyond
 
 KIND = "objective"
 STRANGE = ["obj-1_2", "obj-1-2", "Obj", "../up", "a/b", "a b", "ä", "%5F", ".", "x" * 80, "nul\0"]

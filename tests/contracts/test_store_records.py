@@ -3,10 +3,9 @@
 import asyncio
 
 import msgspec
+from tests.contracts.store_samples import Shelf, make_record, moment, next_version
 
 from openclaw_a2a.ports import Retention, Store
-
-from .store_samples import Shelf, make_record, moment, next_version
 
 
 async def ids_of(store: Store, kind: str = "handle") -> list[str]:

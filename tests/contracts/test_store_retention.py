@@ -2,13 +2,21 @@
 
 import msgspec
 import pytest
+from tests.contracts.store_samples import (
+    ALICE,
+    BOB,
+    Shelf,
+    direct,
+    forget,
+    make_delivery,
+    moment,
+    put_ended,
+)
 
 from openclaw_a2a.model.delivery import Delivery, DeliveryId, DeliveryState
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import Forgotten, Retention, Store, TaskKey
-
-from .store_samples import ALICE, BOB, Shelf, direct, forget, make_delivery, moment, put_ended
 
 IDLE, WAITING, DEAD = DeliveryState.IDLE, DeliveryState.WAITING, DeliveryState.DEAD
 ALL_OLD = Retention(ended_before=moment(1000), keep_ended=1000, messages_before=moment(-1))

@@ -4,13 +4,7 @@ import asyncio
 
 import msgspec
 import pytest
-
-from openclaw_a2a.model.delivery import Delivery, delivery_id
-from openclaw_a2a.model.errors import LeaseLost, MessageIdConflict
-from openclaw_a2a.model.ids import OwnerId, RunId, TaskId
-from openclaw_a2a.ports import Accepted, KeptRecord, Known, Retention, Store, Submission
-
-from .store_samples import (
+from tests.contracts.store_samples import (
     ALICE,
     Draft,
     Shelf,
@@ -20,6 +14,11 @@ from .store_samples import (
     next_version,
     put_ended,
 )
+
+from openclaw_a2a.model.delivery import Delivery, delivery_id
+from openclaw_a2a.model.errors import LeaseLost, MessageIdConflict
+from openclaw_a2a.model.ids import OwnerId, RunId, TaskId
+from openclaw_a2a.ports import Accepted, KeptRecord, Known, Retention, Store, Submission
 
 
 def with_record(submission: Submission, name: str = "call-1") -> Submission:

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from .killable import Killable
+from tests.crash.killable import Killable
 
 
 @pytest.fixture

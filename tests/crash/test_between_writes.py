@@ -10,6 +10,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.runtime.outline import artifact_texts, check_journal
+from tests.runtime.room import HYBRID, Room, in_time, others_move, read_all
+from tests.runtime.stage import PATIENCE_S
 
 from openclaw_a2a.model.errors import (
     GatewayError,
@@ -37,16 +40,6 @@ from openclaw_a2a.model.task import Task, TaskState
 from openclaw_a2a.model.turn import Turn
 from openclaw_a2a.ports import Recovery
 from openclaw_a2a.runtime.live import Answer, Shown
-
-from ..runtime.outline import artifact_texts, check_journal  # noqa: TID252 - tests are no package
-from ..runtime.room import (  # noqa: TID252 - tests are no package
-    HYBRID,
-    Room,
-    in_time,
-    others_move,
-    read_all,
-)
-from ..runtime.stage import PATIENCE_S  # noqa: TID252 - tests are no package
 
 
 class Actor:

@@ -6,11 +6,10 @@ import random
 
 import msgspec
 import pytest
+from tests.crash.killable import PATIENCE_S, TERMINAL, Json, Killable, state_of
 
 from openclaw_a2a.model.stored import decode_event, decode_task
 from openclaw_a2a.model.task import Task, apply_event
-
-from .killable import PATIENCE_S, TERMINAL, Json, Killable, state_of
 
 STREAMS = 4
 

@@ -8,11 +8,10 @@ from collections.abc import Sequence
 
 import msgspec
 import pytest
+from tests.crash.killable import PATIENCE_S, PAUSED, TERMINAL, Json, Killable, NoStream, state_of
 
 from openclaw_a2a.model.stored import decode_event, decode_task
 from openclaw_a2a.model.task import Task, TaskState, TaskStatus, apply_event
-
-from .killable import PATIENCE_S, PAUSED, TERMINAL, Json, Killable, NoStream, state_of
 
 TERMINAL_TASK = -32004
 NOT_CANCELABLE = -32002

@@ -14,8 +14,7 @@ from typing import Any
 import httpx2
 import pyjson5
 import pytest
-
-from .pages import blocks, text_of
+from tests.docs.pages import blocks, text_of
 
 PAGE = "docs/howto/run-objectives.md"
 COMMAND = str(Path(sys.executable).with_name("openclaw-a2a"))

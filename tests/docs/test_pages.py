@@ -9,11 +9,10 @@ from types import ModuleType
 import pyjson5
 import pytest
 from cyclopts import App, CycloptsError
+from tests.docs.pages import PAGES, ROOT, Block, blocks, commands, name_of
 
 from openclaw_a2a.cli.commands import build_commands
 from openclaw_a2a.settings import load_settings, settings_schema
-
-from .pages import PAGES, ROOT, Block, blocks, commands, name_of
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 SETTING = re.compile(r"`((?:server|store|limits|push|retention|lease|log|openclaw)\.(?!json)\w+)`")

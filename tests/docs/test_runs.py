@@ -17,6 +17,7 @@ from typing import Any
 import httpx2
 import pyjson5
 import pytest
+from tests.docs.pages import blocks, commands, text_of
 from tests.ports import free_port
 
 from openclaw_a2a.agents import CallableAgent, build_agent
@@ -25,8 +26,6 @@ from openclaw_a2a.model.message import Message, Part, Role
 from openclaw_a2a.model.reply import InputRequired, Note, Reply, TextDelta, ToolProgress
 from openclaw_a2a.model.turn import Binding, Peer, Turn
 from openclaw_a2a.settings import load_settings
-
-from .pages import blocks, commands, text_of
 
 COMMAND = str(Path(sys.executable).with_name("openclaw-a2a"))
 TUTORIAL = "docs/tutorial/first-agent.md"

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from .gateway_process import GatewayProcess
+from tests.inbound.gateway_process import GatewayProcess
 
 MakeGateway = Callable[[dict[str, Any]], GatewayProcess]
 

@@ -6,9 +6,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-
-from .conftest import MakeGateway
-from .gateway_process import RPC, GatewayProcess, Heard, head, message
+from tests.inbound.conftest import MakeGateway
+from tests.inbound.gateway_process import RPC, GatewayProcess, Heard, head, message
 
 pytestmark = pytest.mark.slow
 

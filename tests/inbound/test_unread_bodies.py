@@ -6,9 +6,8 @@ import socket
 import time
 
 import pytest
-
-from .conftest import MakeGateway
-from .gateway_process import PATIENCE_S, RPC, GatewayProcess, Heard
+from tests.inbound.conftest import MakeGateway
+from tests.inbound.gateway_process import PATIENCE_S, RPC, GatewayProcess, Heard
 
 pytestmark = pytest.mark.slow
 

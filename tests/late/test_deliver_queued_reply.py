@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.conformance.asgi_door import Door
 from tests.conformance.wire_clients import Json, V1Client
+from tests.late.conftest import House
+from tests.late.talking import TalkingAgent
 
 from openclaw_a2a.app import Gateway
 from openclaw_a2a.app.channel import reply_parts
@@ -16,9 +18,6 @@ from openclaw_a2a.inbound.channel import CHANNEL, OutboundRefusal
 from openclaw_a2a.model.errors import UnsupportedOperation
 from openclaw_a2a.model.message import Part
 from openclaw_a2a.model.reply import Reply
-
-from .conftest import House
-from .talking import TalkingAgent
 
 SAY = {"text": "later"}
 OTHER = {"channels.a2a.accounts.other": {"defaultAgentId": "main", "enabled": True}}

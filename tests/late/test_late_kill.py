@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from tests.crash import killable as crash
 from tests.crash.killable import PATIENCE_S, Json, Killable
-
-from .late_server import REPLIES
+from tests.late.late_server import REPLIES
 
 ALL = [f"later {number}" for number in range(1, REPLIES + 1)]
 

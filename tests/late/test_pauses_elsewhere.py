@@ -7,12 +7,11 @@ import pytest
 from tests.conformance.conftest import token_of
 from tests.conformance.outline import outline
 from tests.conformance.wire_clients import Json, V1Client
+from tests.late.conftest import House
+from tests.late.talking import TalkingAgent
 
 from openclaw_a2a.model.errors import AgentUnavailable, TaskNotCancelable
 from openclaw_a2a.model.reply import InputRequired, Reply
-
-from .conftest import House
-from .talking import TalkingAgent
 
 TOKEN = {"approval": "a-1"}
 

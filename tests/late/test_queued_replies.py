@@ -7,14 +7,13 @@ import pytest
 from tests.conformance.asgi_door import Asked, Door
 from tests.conformance.outline import outline
 from tests.conformance.wire_clients import Json, V03Client, V1Client, v1_message
+from tests.late.conftest import House, QuickClock
+from tests.late.talking import TalkingAgent
 
 from openclaw_a2a.model.ids import SessionKey
 from openclaw_a2a.model.late import LateReply
 from openclaw_a2a.model.message import Part
 from openclaw_a2a.model.reply import InputRequired, Reply, TextDelta
-
-from .conftest import House, QuickClock
-from .talking import TalkingAgent
 
 
 def queued_of(task: Json) -> list[Json]:

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.model.samples import events, messages, tasks
 
 from openclaw_a2a.model.ids import AccountId, AgentId, ContextId, SessionKey, TaskId
 from openclaw_a2a.model.message import Message
@@ -18,8 +19,6 @@ from openclaw_a2a.model.stored import (
 )
 from openclaw_a2a.model.task import Event, StatusUpdate, Task, TaskState, TaskStatus
 from openclaw_a2a.model.turn import Binding, Peer
-
-from .samples import events, messages, tasks
 
 
 @given(events)

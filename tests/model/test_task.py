@@ -4,6 +4,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.model.samples import events, tasks
 
 from openclaw_a2a.model.ids import ArtifactId, ContextId, MessageId, TaskId
 from openclaw_a2a.model.message import Message, Part, Role
@@ -17,8 +18,6 @@ from openclaw_a2a.model.task import (
     TaskStatus,
     apply_event,
 )
-
-from .samples import events, tasks
 
 TASK = Task(TaskId("t"), ContextId("c"), TaskStatus(TaskState.SUBMITTED))
 

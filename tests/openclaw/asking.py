@@ -6,14 +6,13 @@ from typing import Any, cast
 
 import anyio
 import msgspec
+from tests.openclaw.openclaw_process import OpenClaw
+from tests.openclaw.turns import turn_of
 
 from openclaw_a2a.agents.openclaw_gateway import OpenClawGatewayAgent, OpenClawGatewayOptions
 from openclaw_a2a.model.ids import RunId
 from openclaw_a2a.model.reply import AgentEvent, InputRequired, Reply, TextDelta
 from openclaw_a2a.model.turn import Turn
-
-from .openclaw_process import OpenClaw
-from .turns import turn_of
 
 Json = Any
 PATIENCE_S = 200.0

@@ -9,16 +9,15 @@ from typing import Any, TypeVar
 
 import anyio.to_thread
 from tests.conftest import GatewayProcess
+from tests.openclaw.bare_client import BareClient
+from tests.openclaw.conftest import TOKEN_NAME, settings_for
+from tests.openclaw.openclaw_process import FakeModel, OpenClaw, merged
+from tests.openclaw.plugged import wait_until
+from tests.openclaw.tap import Tap
 
 from openclaw_a2a.app.openclaw_plugin import FOLDER, PLUGIN_ID, TOOLS
 from openclaw_a2a.inbound.operator_token import read_token
 from openclaw_a2a.tools.tokens import FILE_NAME, TokenKind, ToolTokens
-
-from .bare_client import BareClient
-from .conftest import TOKEN_NAME, settings_for
-from .openclaw_process import FakeModel, OpenClaw, merged
-from .plugged import wait_until
-from .tap import Tap
 
 Json = Any
 OTHERS = ("critic", "judge")

@@ -40,14 +40,13 @@ from typing import Any, Protocol
 
 import httpx2
 import pytest
+from tests.openclaw.bare_client import BareClient, connect
+from tests.openclaw.door_client import DoorClient
+from tests.openclaw.openclaw_process import FakeModel, OpenClaw, is_alive, merged
+from tests.openclaw.receiver import Receiver, receiving
 
 from openclaw_a2a.app import Gateway, build_app
 from openclaw_a2a.settings import load_settings
-
-from .bare_client import BareClient, connect
-from .door_client import DoorClient
-from .openclaw_process import FakeModel, OpenClaw, is_alive, merged
-from .receiver import Receiver, receiving
 
 Json = Any
 HERE = Path(__file__).parent

@@ -3,10 +3,10 @@
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
+from tests.openclaw.openclaw_process import OpenClaw
+
 from openclaw_a2a.agents.openclaw_gateway.handshake import Site
 from openclaw_a2a.agents.openclaw_gateway.link import Link, release_link, take_link
-
-from .openclaw_process import OpenClaw
 
 CONNECT_S = 60.0
 

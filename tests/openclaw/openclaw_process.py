@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from tests.openclaw.install import cache_folder, environment, installed
 from tests.ports import free_port
-
-from .install import cache_folder, environment, installed
 
 Json = Any
 

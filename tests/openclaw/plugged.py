@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.conftest import GatewayProcess, free_port
-
-from .conftest import TOKEN_NAME, settings_for
-from .openclaw_process import FakeModel, OpenClaw
+from tests.openclaw.conftest import TOKEN_NAME, settings_for
+from tests.openclaw.openclaw_process import FakeModel, OpenClaw
 
 Json = Any
 OPENCLAW_A2A = str(Path(sys.executable).with_name("openclaw-a2a"))

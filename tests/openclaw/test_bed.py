@@ -6,10 +6,9 @@ import time
 from pathlib import Path
 
 import pytest
-
-from .bare_client import Refused
-from .conftest import Bare
-from .openclaw_process import FakeModel, OpenClaw
+from tests.openclaw.bare_client import Refused
+from tests.openclaw.conftest import Bare
+from tests.openclaw.openclaw_process import FakeModel, OpenClaw
 
 
 def test_a_second_install_takes_no_time() -> None:

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-
-from .bare_client import BareClient, connect
-from .calling import (
+from tests.openclaw.bare_client import BareClient, connect
+from tests.openclaw.calling import (
     Calling,
     answer_words,
     aside,
@@ -19,7 +18,7 @@ from .calling import (
     note_words,
     turn,
 )
-from .openclaw_process import FakeModel
+from tests.openclaw.openclaw_process import FakeModel
 
 Json = Any
 

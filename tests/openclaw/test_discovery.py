@@ -8,8 +8,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
-
-from .openclaw_process import OpenClaw
+from tests.openclaw.openclaw_process import OpenClaw
 
 pytestmark = pytest.mark.slow
 

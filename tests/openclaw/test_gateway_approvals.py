@@ -4,15 +4,14 @@ import json
 from contextlib import aclosing
 
 import pytest
+from tests.openclaw.asking import a_turn, asking, pause_of, texts, told
+from tests.openclaw.openclaw_process import OpenClaw
 
 from openclaw_a2a.agents.openclaw_gateway import OpenClawGatewayAgent
 from openclaw_a2a.model.approval import Approval
 from openclaw_a2a.model.errors import ApprovalOver
 from openclaw_a2a.model.reply import AgentEvent, Note
 from openclaw_a2a.model.turn import Turn
-
-from .asking import a_turn, asking, pause_of, texts, told
-from .openclaw_process import OpenClaw
 
 
 def run(command: str) -> str:

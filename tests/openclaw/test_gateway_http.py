@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator
 import anyio
 import anyio.to_thread
 import pytest
+from tests.openclaw.openclaw_process import FakeModel, OpenClaw
+from tests.openclaw.turns import turn_of
 
 from openclaw_a2a.agents.openclaw_gateway.attachments import build_attachments
 from openclaw_a2a.agents.openclaw_gateway.handshake import Address, Policy
@@ -15,9 +17,6 @@ from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable
 from openclaw_a2a.model.message import Part
 from openclaw_a2a.model.reply import AgentEvent, Report, Started, TextDelta
 from openclaw_a2a.ports import Recovery
-
-from .openclaw_process import FakeModel, OpenClaw
-from .turns import turn_of
 
 DOT = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC"
 

@@ -9,6 +9,11 @@ from typing import Any
 import anyio
 import anyio.to_thread
 from anyio.streams.memory import MemoryObjectReceiveStream
+from tests.openclaw.bare_client import BareClient
+from tests.openclaw.conftest import Bare, OpenDoor
+from tests.openclaw.door_client import DoorClient
+from tests.openclaw.linked import linked
+from tests.openclaw.openclaw_process import FakeModel, OpenClaw
 
 from openclaw_a2a.agents.openclaw_gateway.later import LateWatch
 from openclaw_a2a.agents.openclaw_gateway.link import Link
@@ -16,12 +21,6 @@ from openclaw_a2a.agents.openclaw_gateway.run_book import Pause
 from openclaw_a2a.model.ids import SessionKey, TaskId
 from openclaw_a2a.model.late import LateEvent, LateReply, PauseOver, RecentTask
 from openclaw_a2a.model.message import Part
-
-from .bare_client import BareClient
-from .conftest import Bare, OpenDoor
-from .door_client import DoorClient
-from .linked import linked
-from .openclaw_process import FakeModel, OpenClaw
 
 Json = Any
 

@@ -5,6 +5,12 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+from tests.openclaw.bare_client import BareClient
+from tests.openclaw.conftest import Bare
+from tests.openclaw.linked import linked
+from tests.openclaw.openclaw_process import FakeModel, OpenClaw
+from tests.openclaw.turns import turn_of
+
 from openclaw_a2a.agents.openclaw_gateway.attachments import build_attachments
 from openclaw_a2a.agents.openclaw_gateway.link import Link
 from openclaw_a2a.agents.openclaw_gateway.listing import Roster, list_agents_over_http
@@ -16,12 +22,6 @@ from openclaw_a2a.agents.openclaw_gateway.media import (
 )
 from openclaw_a2a.model.message import Part
 from openclaw_a2a.model.turn import Turn
-
-from .bare_client import BareClient
-from .conftest import Bare
-from .linked import linked
-from .openclaw_process import FakeModel, OpenClaw
-from .turns import turn_of
 
 Json = Any
 

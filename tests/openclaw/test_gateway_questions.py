@@ -2,11 +2,11 @@
 
 import json
 
-from openclaw_a2a.model.reply import Note
+from tests.openclaw.asking import a_turn, asking, pause_of, texts, told
+from tests.openclaw.conftest import Bare
+from tests.openclaw.openclaw_process import OpenClaw
 
-from .asking import a_turn, asking, pause_of, texts, told
-from .conftest import Bare
-from .openclaw_process import OpenClaw
+from openclaw_a2a.model.reply import Note
 
 COLOR = {
     "id": "color",

@@ -3,12 +3,11 @@
 from contextlib import aclosing
 
 import anyio
+from tests.openclaw.asking import PATIENCE_S, a_turn, asking, texts, told
+from tests.openclaw.openclaw_process import FakeModel, OpenClaw
 
 from openclaw_a2a.model.reply import AgentEvent, Note, TextDelta
 from openclaw_a2a.model.turn import Turn
-
-from .asking import PATIENCE_S, a_turn, asking, texts, told
-from .openclaw_process import FakeModel, OpenClaw
 
 WHOLE = "w1 w2 w3 w4 w5 w6"
 

@@ -7,17 +7,16 @@ from typing import Any, TypeVar, cast
 import anyio
 import anyio.to_thread
 import msgspec
+from tests.openclaw.asking import PATIENCE_S, a_turn, asking, texts, told
+from tests.openclaw.bare_client import BareClient
+from tests.openclaw.conftest import Bare
+from tests.openclaw.openclaw_process import FakeModel, OpenClaw
 
 from openclaw_a2a.agents.openclaw_gateway import OpenClawGatewayAgent
 from openclaw_a2a.model.ids import SessionKey, TaskId
 from openclaw_a2a.model.late import LateEvent, LateReply
 from openclaw_a2a.model.turn import Provenance
 from openclaw_a2a.ports import NoteTaken, SessionGone, SessionNote
-
-from .asking import PATIENCE_S, a_turn, asking, texts, told
-from .bare_client import BareClient
-from .conftest import Bare
-from .openclaw_process import FakeModel, OpenClaw
 
 Json = Any
 _Result = TypeVar("_Result")

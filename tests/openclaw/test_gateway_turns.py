@@ -4,13 +4,12 @@ from contextlib import aclosing
 
 import anyio
 import pytest
+from tests.openclaw.asking import a_turn, asking, texts, told
+from tests.openclaw.openclaw_process import FakeModel, OpenClaw
 
 from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable
 from openclaw_a2a.model.message import Part
 from openclaw_a2a.model.reply import Note, Report, TextDelta, ToolPhase, ToolProgress
-
-from .asking import a_turn, asking, texts, told
-from .openclaw_process import FakeModel, OpenClaw
 
 
 async def test_a_conversation_goes_on_and_its_words_come_in_order(

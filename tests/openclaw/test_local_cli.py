@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 import anyio
 import anyio.to_thread
 import pytest
+from tests.openclaw.openclaw_process import FakeModel, OpenClaw
 
 from openclaw_a2a.agents.openclaw_cli import OpenClawCliAgent, OpenClawCliOptions
 from openclaw_a2a.agents.process_tree import list_processes, read_environment
@@ -27,8 +28,6 @@ from openclaw_a2a.model.message import Message, Part, Role
 from openclaw_a2a.model.reply import Reply
 from openclaw_a2a.model.task import TaskState
 from openclaw_a2a.model.turn import Binding, Peer, Turn
-
-from .openclaw_process import FakeModel, OpenClaw
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SESSION = SessionKey("agent:main:a2a:local:c.h-0123456789abcdef")

@@ -5,9 +5,8 @@ import json
 from typing import Any
 
 import httpx2
-
-from .conftest import OursFor
-from .openclaw_process import FakeModel, OpenClaw
+from tests.openclaw.conftest import OursFor
+from tests.openclaw.openclaw_process import FakeModel, OpenClaw
 
 Json = Any
 PATIENCE_S = 110

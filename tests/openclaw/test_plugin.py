@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-
-from .bare_client import BareClient, connect
-from .openclaw_process import FakeModel
-from .plugged import Plugged, plugged
+from tests.openclaw.bare_client import BareClient, connect
+from tests.openclaw.openclaw_process import FakeModel
+from tests.openclaw.plugged import Plugged, plugged
 
 Json = Any
 PLUGIN = "openclaw-a2a-outbound"

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from .openclaw_process import OpenClaw
+from tests.openclaw.openclaw_process import OpenClaw
 
 README = Path(__file__).parents[2] / "README.md"
 COMMAND = str(Path(sys.executable).with_name("openclaw-a2a"))

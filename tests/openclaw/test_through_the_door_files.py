@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from .conftest import OpenDoor, OursFor
-from .door_client import text_of
-from .openclaw_process import FakeModel, OpenClaw
-from .receiver import Receiver
+from tests.openclaw.conftest import OpenDoor, OursFor
+from tests.openclaw.door_client import text_of
+from tests.openclaw.openclaw_process import FakeModel, OpenClaw
+from tests.openclaw.receiver import Receiver
 
 Json = Any
 

@@ -3,9 +3,9 @@
 from contextlib import aclosing
 from typing import Any
 
-from .conftest import OpenDoor, OursFor
-from .door_client import message, text_of
-from .openclaw_process import FakeModel, OpenClaw
+from tests.openclaw.conftest import OpenDoor, OursFor
+from tests.openclaw.door_client import message, text_of
+from tests.openclaw.openclaw_process import FakeModel, OpenClaw
 
 Json = Any
 

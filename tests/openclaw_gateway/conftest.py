@@ -6,6 +6,7 @@ from typing import Any
 
 import anyio
 import pytest
+from tests.openclaw_gateway.scripted import TOKEN, ScriptedGateway, scripted_gateway
 
 from openclaw_a2a.agents.openclaw_gateway import OpenClawGatewayAgent, OpenClawGatewayOptions
 from openclaw_a2a.agents.openclaw_gateway.errand import Patience
@@ -22,8 +23,6 @@ from openclaw_a2a.model.ids import (
 from openclaw_a2a.model.message import Message, Part, Role
 from openclaw_a2a.model.reply import AgentEvent
 from openclaw_a2a.model.turn import Binding, Peer, Turn
-
-from .scripted import TOKEN, ScriptedGateway, scripted_gateway
 
 Json = Any
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -7,17 +7,8 @@ from typing import cast
 
 import anyio
 import pytest
-
-from openclaw_a2a.agents.openclaw_gateway import OpenClawGatewayAgent
-from openclaw_a2a.agents.openclaw_gateway.errand import NOT_RECOVERED, Patience
-from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable
-from openclaw_a2a.model.ids import SessionKey, TaskId
-from openclaw_a2a.model.late import LateEvent, LateReply, PauseOver, RecentTask
-from openclaw_a2a.model.message import Part
-from openclaw_a2a.model.reply import Failed, InputRequired, Note, Reply, TextDelta
-
-from .conftest import Json, MakeAgent, told, turn_of
-from .scripted import (
+from tests.openclaw_gateway.conftest import Json, MakeAgent, told, turn_of
+from tests.openclaw_gateway.scripted import (
     Asked,
     Refusal,
     ScriptedGateway,
@@ -26,6 +17,14 @@ from .scripted import (
     text_block,
     user_entry,
 )
+
+from openclaw_a2a.agents.openclaw_gateway import OpenClawGatewayAgent
+from openclaw_a2a.agents.openclaw_gateway.errand import NOT_RECOVERED, Patience
+from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable
+from openclaw_a2a.model.ids import SessionKey, TaskId
+from openclaw_a2a.model.late import LateEvent, LateReply, PauseOver, RecentTask
+from openclaw_a2a.model.message import Part
+from openclaw_a2a.model.reply import Failed, InputRequired, Note, Reply, TextDelta
 
 KEY = "agent:main:a2a:local:c-1"
 RUN = "a2a-r1"

@@ -10,6 +10,8 @@ import anyio
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
+from tests.openclaw_gateway.conftest import ENVIRON, Json
+from tests.openclaw_gateway.scripted import HELLO, TOKEN, Asked, Refusal, ScriptedGateway
 
 from openclaw_a2a.agents.openclaw_gateway.frames import refusal_code
 from openclaw_a2a.agents.openclaw_gateway.handshake import Site
@@ -23,9 +25,6 @@ from openclaw_a2a.agents.openclaw_gateway.listening import (
     Wanted,
 )
 from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable
-
-from .conftest import ENVIRON, Json
-from .scripted import HELLO, TOKEN, Asked, Refusal, ScriptedGateway
 
 
 async def connected(gateway: ScriptedGateway, *, token: str = TOKEN) -> Link:

@@ -7,6 +7,15 @@ from typing import cast
 import anyio
 import msgspec
 import pytest
+from tests.openclaw_gateway.conftest import Json, MakeAgent, told, turn_of
+from tests.openclaw_gateway.scripted import (
+    Asked,
+    Refusal,
+    ScriptedGateway,
+    assistant_entry,
+    text_block,
+    user_entry,
+)
 
 from openclaw_a2a.agents.openclaw_gateway import OpenClawGatewayAgent
 from openclaw_a2a.agents.openclaw_gateway.errand import Patience
@@ -16,9 +25,6 @@ from openclaw_a2a.model.message import Part
 from openclaw_a2a.model.reply import Failed, Reply
 from openclaw_a2a.model.turn import Provenance
 from openclaw_a2a.ports import Missed, NoteTaken, SessionGone, SessionNote, SessionSink
-
-from .conftest import Json, MakeAgent, told, turn_of
-from .scripted import Asked, Refusal, ScriptedGateway, assistant_entry, text_block, user_entry
 
 KEY = SessionKey("agent:main:telegram:direct:7")
 RUN = "session-note-n1"

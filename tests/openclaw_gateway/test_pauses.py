@@ -1,14 +1,8 @@
 """Questions and approvals in the middle of a turn, and who may answer them."""
 
 import pytest
-
-from openclaw_a2a.agents.openclaw_gateway import OpenClawGatewayAgent
-from openclaw_a2a.agents.openclaw_gateway.errand import Patience
-from openclaw_a2a.model.errors import ApprovalNotFound, ApprovalOver, TaskNotCancelable
-from openclaw_a2a.model.reply import AgentEvent, Failed, InputRequired, Note, Reply, TextDelta
-
-from .conftest import Json, MakeAgent, told, turn_of
-from .scripted import (
+from tests.openclaw_gateway.conftest import Json, MakeAgent, told, turn_of
+from tests.openclaw_gateway.scripted import (
     Asked,
     Refusal,
     ScriptedGateway,
@@ -17,6 +11,11 @@ from .scripted import (
     text_block,
     user_entry,
 )
+
+from openclaw_a2a.agents.openclaw_gateway import OpenClawGatewayAgent
+from openclaw_a2a.agents.openclaw_gateway.errand import Patience
+from openclaw_a2a.model.errors import ApprovalNotFound, ApprovalOver, TaskNotCancelable
+from openclaw_a2a.model.reply import AgentEvent, Failed, InputRequired, Note, Reply, TextDelta
 
 KEY = "agent:main:a2a:local:c-1"
 RUN = "a2a-r1"

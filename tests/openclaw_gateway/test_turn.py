@@ -4,6 +4,16 @@ import asyncio
 
 import anyio
 import pytest
+from tests.openclaw_gateway.conftest import Json, MakeAgent, told, turn_of
+from tests.openclaw_gateway.scripted import (
+    Asked,
+    Refusal,
+    ScriptedGateway,
+    assistant_entry,
+    run_event,
+    text_block,
+    user_entry,
+)
 
 from openclaw_a2a.agents.openclaw_gateway import OpenClawGatewayAgent
 from openclaw_a2a.agents.openclaw_gateway.errand import LOST, NOT_RECOVERED, Patience
@@ -19,17 +29,6 @@ from openclaw_a2a.model.reply import (
     TextDelta,
     ToolPhase,
     ToolProgress,
-)
-
-from .conftest import Json, MakeAgent, told, turn_of
-from .scripted import (
-    Asked,
-    Refusal,
-    ScriptedGateway,
-    assistant_entry,
-    run_event,
-    text_block,
-    user_entry,
 )
 
 KEY = "agent:main:a2a:local:c-1"

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.openclaw_gateway.conftest import turn_of
 
 from openclaw_a2a.agents.openclaw_gateway.approvals import read_decision
 from openclaw_a2a.agents.openclaw_gateway.questions import (
@@ -15,8 +16,6 @@ from openclaw_a2a.agents.openclaw_gateway.questions import (
 from openclaw_a2a.agents.openclaw_gateway.session import session_at_openclaw
 from openclaw_a2a.agents.openclaw_gateway.wording import message_of
 from openclaw_a2a.model.ids import SessionKey
-
-from .conftest import turn_of
 
 COLOR = Question("color", "Color", "Which color?", (Option("Red"), Option("Blue", "like the sky")))
 SIZE = Question("size", "Size", "Which size?", (Option("S"), Option("L")))

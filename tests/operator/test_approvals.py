@@ -6,13 +6,12 @@ from collections.abc import Callable
 import msgspec
 import pytest
 from tests.conformance.asgi_door import Answer, Door
+from tests.operator.asking import AskingAgent, approval
+from tests.operator.conftest import OpenDoor
 
 from openclaw_a2a.inbound.approvals import ApprovalPages
 from openclaw_a2a.inbound.operator import OperatorRequest
 from openclaw_a2a.model.ids import AgentId
-
-from .asking import AskingAgent, approval
-from .conftest import OpenDoor
 
 Token = Callable[[], str]
 

@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.conformance.asgi_door import Asked
+from tests.operator.asking import AskingAgent
+from tests.operator.conftest import OpenDoor
 
 from openclaw_a2a.inbound.operator_token import make_token, read_token
-
-from .asking import AskingAgent
-from .conftest import OpenDoor
 
 PAGE = "/operator/approvals"
 Token = Callable[[], str]

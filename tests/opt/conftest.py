@@ -11,6 +11,7 @@ import pytest
 from tests.conformance.asgi_door import Answer, Asked, Door
 from tests.conformance.scripted_agent import ScriptedAgent
 from tests.conformance.wire_clients import encode_call
+from tests.opt.scripted_planning import ScriptedPlanning
 
 from openclaw_a2a.agents import AgentRegistry
 from openclaw_a2a.app.gateway import SystemClock
@@ -31,8 +32,6 @@ from openclaw_a2a.runtime.lane import LaneLimits, Lanes
 from openclaw_a2a.runtime.turn import AccountRules
 from openclaw_a2a.settings import load_settings
 from openclaw_a2a.store import open_store
-
-from .scripted_planning import ScriptedPlanning
 
 Json = Any
 

@@ -3,11 +3,10 @@
 import pytest
 from tests.conformance.asgi_door import AsgiMessage, Asked, Door, Receive, Send
 from tests.conformance.wire_clients import encode_call, v1_message
+from tests.opt.conftest import Build, House, ask, post
 
 from openclaw_a2a.inbound.opt_desk import URI
 from openclaw_a2a.model.errors import PlanItemNotFound
-
-from .conftest import Build, House, ask, post
 
 ALIAS = "https://a2a-protocol.org/extensions/objective-plan-task/v1"
 GET = ("objectives/get", {"id": "obj-1"})

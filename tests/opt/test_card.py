@@ -4,10 +4,9 @@ import pytest
 from a2a import types as official_v1
 from a2a.compat.v0_3 import types as official_v03
 from google.protobuf import json_format
+from tests.opt.conftest import Build, House
 
 from openclaw_a2a.inbound.opt_desk import URI, plan_extension
-
-from .conftest import Build, House
 
 CARD = "/.well-known/agent-card.json"
 ENTRY = {

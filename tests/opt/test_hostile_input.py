@@ -11,11 +11,10 @@ from anyio.from_thread import start_blocking_portal
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.conformance.asgi_door import Answer, Asked
+from tests.opt.conftest import House, ask, build_house
+from tests.opt.scripted_planning import METHODS, into_objective
 
 from openclaw_a2a.inbound.opt_desk import URI
-
-from .conftest import House, ask, build_house
-from .scripted_planning import METHODS, into_objective
 
 Json = Any
 

@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 from tests.conformance.wire_clients import encode_call
+from tests.opt.conftest import House
+from tests.opt.scripted_planning import METHODS
 
 from openclaw_a2a.model.errors import (
     DependencyNotValid,
@@ -14,9 +16,6 @@ from openclaw_a2a.model.errors import (
     Problem,
     StatusChangeNotAllowed,
 )
-
-from .conftest import House
-from .scripted_planning import METHODS
 
 Json = Any
 REFUSALS: list[tuple[GatewayError, int, int | None]] = [

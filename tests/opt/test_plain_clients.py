@@ -18,11 +18,10 @@ from a2a.types import (
 )
 from google.protobuf import json_format
 from tests.conformance.wire_clients import V1Client, fresh_id
+from tests.opt.conftest import House
+from tests.opt.scripted_planning import into_objective
 
 from openclaw_a2a.inbound.opt_desk import URI
-
-from .conftest import House
-from .scripted_planning import into_objective
 
 WISH = {"opt/v1/objective": {"name": "Garden party"}}
 BINDINGS = ["JSONRPC", "HTTP+JSON"]

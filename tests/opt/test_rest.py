@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.opt.conftest import House, ask
 
 from openclaw_a2a.model.errors import (
     ChangedMeanwhile,
@@ -14,8 +15,6 @@ from openclaw_a2a.model.errors import (
     PlanLimitExceeded,
     StatusChangeNotAllowed,
 )
-
-from .conftest import House, ask
 
 Json = Any
 BODY = {"name": "Garden party"}

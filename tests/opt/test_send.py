@@ -16,14 +16,13 @@ from tests.conformance.wire_clients import (
     v03_message,
     v1_message,
 )
+from tests.opt.conftest import Build, House, ask
+from tests.opt.scripted_planning import into_objective
 
 from openclaw_a2a.inbound.opt_desk import URI
 from openclaw_a2a.model.errors import PlanLimitExceeded
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.reply import InputRequired, Reply
-
-from .conftest import Build, House, ask
-from .scripted_planning import into_objective
 
 Json = Any
 KEYS = {"opt/v1/objectiveId": "obj-123", "opt/v1/planId": "plan-1", "opt/v1/taskIndex": 0}

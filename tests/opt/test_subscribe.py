@@ -4,12 +4,11 @@ import anyio
 import pytest
 from tests.conformance.asgi_door import Asked
 from tests.conformance.wire_clients import FrameReader, encode_call
+from tests.opt.conftest import Build, House
+from tests.opt.scripted_planning import Change
 
 from openclaw_a2a.inbound.opt_desk import URI
 from openclaw_a2a.model.errors import PlanItemNotFound, StoreUnavailable
-
-from .conftest import Build, House
-from .scripted_planning import Change
 
 PLACES = ["rpc", "rest"]
 

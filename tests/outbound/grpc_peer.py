@@ -12,10 +12,9 @@ import grpc
 from a2a.types import a2a_pb2 as pb
 from a2a.types import a2a_pb2_grpc
 from google.protobuf.json_format import ParseDict
+from tests.outbound.faults import card_of, message, scripted, task
 
 from openclaw_a2a.model.ids import JsonObject
-
-from .faults import card_of, message, scripted, task
 
 Context = Any
 Answer = Callable[["GrpcPeer", Context], Awaitable[JsonObject]]

@@ -7,10 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-
-from openclaw_a2a.model.ids import JsonObject
-
-from .faults import (
+from tests.outbound.faults import (
     Answer,
     by_method,
     card_of,
@@ -25,7 +22,9 @@ from .faults import (
     stream,
     task,
 )
-from .kit import desk_with, one_target, target
+from tests.outbound.kit import desk_with, one_target, target
+
+from openclaw_a2a.model.ids import JsonObject
 
 LIMIT = 64 * 1024
 HTML = "<!doctype html><title>Welcome</title>"

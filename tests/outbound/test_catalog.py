@@ -3,10 +3,7 @@
 import asyncio
 
 import pytest
-
-from openclaw_a2a.outbound.flights import Flights
-
-from .faults import (
+from tests.outbound.faults import (
     Answer,
     Heard,
     Wire,
@@ -22,7 +19,9 @@ from .faults import (
     stream,
     task,
 )
-from .kit import desk_with, one_target, target
+from tests.outbound.kit import desk_with, one_target, target
+
+from openclaw_a2a.outbound.flights import Flights
 
 
 @pytest.mark.requirement("remote.list.age")

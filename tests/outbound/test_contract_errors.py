@@ -6,11 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 import structlog
-
-from openclaw_a2a.model.ids import Json, JsonObject
-from openclaw_a2a.store import open_store
-
-from .faults import (
+from tests.outbound.faults import (
     Answer,
     Heard,
     Wire,
@@ -27,7 +23,10 @@ from .faults import (
     stream,
     task,
 )
-from .kit import desk_with, one_target, target
+from tests.outbound.kit import desk_with, one_target, target
+
+from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.store import open_store
 
 GONE = "http://127.0.0.1:1/"
 TYPES = {

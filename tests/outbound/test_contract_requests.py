@@ -2,13 +2,12 @@
 
 import jsonschema_rs
 import pytest
+from tests.outbound.faults import message, result, scripted, task
+from tests.outbound.kit import desk_with, one_target, target
 
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.outbound.config import parse_config
 from openclaw_a2a.outbound.schema import config_schema
-
-from .faults import message, result, scripted, task
-from .kit import desk_with, one_target, target
 
 TEXT = [{"kind": "text", "text": "hi"}]
 CARD = "/.well-known/agent-card.json"

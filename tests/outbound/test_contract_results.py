@@ -6,11 +6,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from openclaw_a2a.model.ids import JsonObject
-from openclaw_a2a.outbound.cards import read_card
-
-from .faults import (
+from tests.outbound.faults import (
     Answer,
     Heard,
     Wire,
@@ -25,7 +21,10 @@ from .faults import (
     stream,
     task,
 )
-from .kit import desk_with, one_target, target
+from tests.outbound.kit import desk_with, one_target, target
+
+from openclaw_a2a.model.ids import JsonObject
+from openclaw_a2a.outbound.cards import read_card
 
 CARD = "/.well-known/agent-card.json"
 SUMMARY = {

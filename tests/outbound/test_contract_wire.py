@@ -3,13 +3,7 @@
 import uuid
 
 import pytest
-
-from openclaw_a2a.model.ids import Json, JsonObject
-from openclaw_a2a.outbound.config import parse_config
-from openclaw_a2a.outbound.failure import Code, RemoteFailure
-from openclaw_a2a.outbound.targets import TargetBook
-
-from .faults import (
+from tests.outbound.faults import (
     Answer,
     Heard,
     ScriptedPeer,
@@ -22,7 +16,12 @@ from .faults import (
     stream,
     task,
 )
-from .kit import desk_with, one_target, target
+from tests.outbound.kit import desk_with, one_target, target
+
+from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.outbound.config import parse_config
+from openclaw_a2a.outbound.failure import Code, RemoteFailure
+from openclaw_a2a.outbound.targets import TargetBook
 
 CARD = "/.well-known/agent-card.json"
 OLD_TASK = {"kind": "task", "id": "t-1", "contextId": "c-1", "status": {"state": "working"}}

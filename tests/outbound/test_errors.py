@@ -1,10 +1,7 @@
 """Every error code with the details that callers rely on."""
 
 import pytest
-
-from openclaw_a2a.model.ids import JsonObject
-
-from .faults import (
+from tests.outbound.faults import (
     artifact_update,
     by_method,
     card_of,
@@ -18,7 +15,9 @@ from .faults import (
     stream,
     task,
 )
-from .kit import desk_with, one_target, target
+from tests.outbound.kit import desk_with, one_target, target
+
+from openclaw_a2a.model.ids import JsonObject
 
 TEXT = [{"kind": "text", "text": "hi"}]
 CARD = "/.well-known/agent-card.json"

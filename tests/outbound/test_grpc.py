@@ -9,13 +9,12 @@ from pathlib import Path
 
 import grpc
 import pytest
+from tests.outbound.certificates import make_certificate
+from tests.outbound.faults import artifact_update, message, scripted, status_update, task
+from tests.outbound.grpc_peer import Cable, Context, GrpcPeer, cable_to, carded, grpc_peer, working
+from tests.outbound.kit import desk_with, one_target
 
 from openclaw_a2a.model.ids import JsonObject
-
-from .certificates import make_certificate
-from .faults import artifact_update, message, scripted, status_update, task
-from .grpc_peer import Cable, Context, GrpcPeer, cable_to, carded, grpc_peer, working
-from .kit import desk_with, one_target
 
 PATIENCE_S = 10
 TOKEN = "sesame-1a2b3c4d"

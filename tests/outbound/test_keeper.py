@@ -7,15 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-
-from openclaw_a2a.model.errors import StoreUnavailable
-from openclaw_a2a.model.ids import JsonObject
-from openclaw_a2a.outbound.keeper import KIND
-from openclaw_a2a.ports import KeptRecord, Store
-from openclaw_a2a.store import open_store
-from openclaw_a2a.store.memory import MemoryStore
-
-from .faults import (
+from tests.outbound.faults import (
     ScriptedPeer,
     artifact_update,
     by_method,
@@ -25,7 +17,14 @@ from .faults import (
     stream,
     task,
 )
-from .kit import desk_with, one_target
+from tests.outbound.kit import desk_with, one_target
+
+from openclaw_a2a.model.errors import StoreUnavailable
+from openclaw_a2a.model.ids import JsonObject
+from openclaw_a2a.outbound.keeper import KIND
+from openclaw_a2a.ports import KeptRecord, Store
+from openclaw_a2a.store import open_store
+from openclaw_a2a.store.memory import MemoryStore
 
 WORKING = by_method(
     SendMessage=result(task("WORKING")),

@@ -5,6 +5,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from tests.outbound.certificates import make_certificate
+from tests.outbound.faults import CARD, card_of, message, result, scripted, task
+from tests.outbound.grpc_peer import cable_to
+from tests.outbound.kit import desk_with, one_target, target
 
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.outbound.cards import EMPTY_CARD, Interface
@@ -16,11 +20,6 @@ from openclaw_a2a.outbound.targets import Identity, Target
 from openclaw_a2a.ports import Store
 from openclaw_a2a.runtime.addresses import Resolve
 from openclaw_a2a.store import open_store
-
-from .certificates import make_certificate
-from .faults import CARD, card_of, message, result, scripted, task
-from .grpc_peer import cable_to
-from .kit import desk_with, one_target, target
 
 NAME = "peer.example.com"
 FREE = {"allowTargetUrlOverride": True}

@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.outbound.kit import Desk, desk_with, one_target
 
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.ports import Store
 from openclaw_a2a.store import open_store
-
-from .kit import Desk, desk_with, one_target
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("peers")]
 

@@ -5,8 +5,7 @@ import logging
 
 import pytest
 import structlog
-
-from .faults import (
+from tests.outbound.faults import (
     Heard,
     Wire,
     card_of,
@@ -19,7 +18,7 @@ from .faults import (
     stream,
     task,
 )
-from .kit import desk_with, one_target
+from tests.outbound.kit import desk_with, one_target
 
 TOKEN = "tok-4f9a8b7c6d5e"
 FROM_ENVIRONMENT = "env-1a2b3c4d5e6f"

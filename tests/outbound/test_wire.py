@@ -3,11 +3,10 @@
 import json
 
 import pytest
+from tests.outbound.faults import Heard, card_of, message, result, say, scripted, task
+from tests.outbound.kit import desk_with, one_target
 
 from openclaw_a2a.model.ids import Json, JsonObject
-
-from .faults import Heard, card_of, message, result, say, scripted, task
-from .kit import desk_with, one_target
 
 PARTS = [
     {"kind": "text", "text": "look", "metadata": {"n": 1}},

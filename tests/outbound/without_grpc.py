@@ -5,11 +5,11 @@ import json
 import sys
 from pathlib import Path
 
+from tests.outbound.faults import card_of, message, result, scripted
+from tests.outbound.kit import desk_with, one_target
+
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.outbound.failure import RemoteFailure
-
-from .faults import card_of, message, result, scripted
-from .kit import desk_with, one_target
 
 GRPC = {"url": "127.0.0.1:1", "protocolBinding": "GRPC", "protocolVersion": "1.0"}
 LAX = {"enforceSupportedTransports": False}

@@ -4,9 +4,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-
-from .desk import Desk
-from .workshop import Workshop, workshop_in
+from tests.planning.desk import Desk
+from tests.planning.workshop import Workshop, workshop_in
 
 
 @pytest.fixture

@@ -8,9 +8,8 @@ import anyio
 import pytest
 from tests.conformance.asgi_door import PATIENCE_S, Door
 from tests.conformance.conftest import peers, token_of
-
-from .test_examples import watching
-from .workshop import Workshop, asks, first_line
+from tests.planning.test_examples import watching
+from tests.planning.workshop import Workshop, asks, first_line
 
 Json = Any
 NOT_FOUND, NOT_ALLOWED, TOO_MANY, BAD_DEPENDENCY = -32050, -32051, -32052, -32053

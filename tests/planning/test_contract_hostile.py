@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from .workshop import Workshop, asks, workshop_in
+from tests.planning.workshop import Workshop, asks, workshop_in
 
 Json = Any
 Strategy = st.SearchStrategy[Any]

@@ -3,8 +3,7 @@
 from typing import Any
 
 import pytest
-
-from .workshop import Workshop, asks, first_line
+from tests.planning.workshop import Workshop, asks, first_line
 
 Json = Any
 NOT_FOUND, NOT_ALLOWED, BAD_DEPENDENCY, BAD_PARAMS = -32050, -32051, -32053, -32602

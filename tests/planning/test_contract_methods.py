@@ -9,10 +9,9 @@ from typing import Any
 import anyio
 import pytest
 from tests.conformance.asgi_door import Door
+from tests.planning.workshop import Workshop, asks, workshop_in
 
 from openclaw_a2a.inbound.opt_desk import URI
-
-from .workshop import Workshop, asks, workshop_in
 
 Json = Any
 CARD = "/.well-known/agent-card.json"

@@ -5,8 +5,7 @@ from typing import Any
 
 import anyio
 import pytest
-
-from .workshop import Workshop
+from tests.planning.workshop import Workshop
 
 Json = Any
 

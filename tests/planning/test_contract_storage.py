@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
+from tests.planning.workshop import Workshop, workshop_in
 
 from openclaw_a2a.store import open_store
-
-from .workshop import Workshop, workshop_in
 
 Json = Any
 OPERATIONS = {

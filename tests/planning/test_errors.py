@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from tests.planning.desk import OBJECTIVES, PLANS, Desk
 
 from openclaw_a2a.model.errors import (
     DependencyNotValid,
@@ -14,8 +15,6 @@ from openclaw_a2a.model.errors import (
 from openclaw_a2a.planning.objects import Limits
 from openclaw_a2a.wire.errors import rest_error, rpc_error
 from openclaw_a2a.wire.versions import Wire
-
-from .desk import OBJECTIVES, PLANS, Desk
 
 
 def told(error: GatewayError) -> dict:

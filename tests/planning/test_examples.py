@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 from tests.conformance.asgi_door import Asked
 from tests.conformance.wire_clients import FrameReader
+from tests.planning.workshop import Workshop, asks, first_line
 
 from openclaw_a2a.inbound.opt_desk import URI
-
-from .workshop import Workshop, asks, first_line
 
 Json = Any
 

@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.planning.workshop import Workshop, asks, first_line, workshop_in
 
 from openclaw_a2a.app import gateway as app
 from openclaw_a2a.model.turn import Turn
 from openclaw_a2a.planning.replay import replay
 from openclaw_a2a.ports import Store
 from openclaw_a2a.store import open_store
-
-from .workshop import Workshop, asks, first_line, workshop_in
 
 Json = Any
 AGENTS = ("main", "helper", "person")

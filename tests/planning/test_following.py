@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from tests.conformance.asgi_door import Asked
 from tests.conformance.wire_clients import Frame, FrameReader
-
-from .workshop import Workshop, workshop_in
+from tests.planning.workshop import Workshop, workshop_in
 
 Json = Any
 PLACES = ("rpc", "rest")

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.planning.desk import Desk
 
 from openclaw_a2a.model.errors import CorruptRecord
 from openclaw_a2a.planning import journal
@@ -21,8 +22,6 @@ from openclaw_a2a.planning.objects import (
 )
 from openclaw_a2a.planning.replay import replay
 from openclaw_a2a.planning.state import ObjectiveState, apply
-
-from .desk import Desk
 
 IDS = st.sampled_from(["obj-1", "obj-2", "plan-1", "plan-2", "task-a", "task-b", ""])
 METADATA = st.dictionaries(st.text(max_size=3), st.none() | st.integers() | st.text(max_size=3))

@@ -4,10 +4,9 @@ import json
 
 import pytest
 from inline_snapshot import snapshot
+from tests.planning.desk import Desk
 
 from openclaw_a2a.model.errors import StatusChangeNotAllowed
-
-from .desk import Desk
 
 
 @pytest.mark.requirement("opt.object.objective", "opt.method.create")

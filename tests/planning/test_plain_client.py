@@ -4,8 +4,7 @@ import httpx
 import pytest
 from a2a.client import A2ACardResolver, ClientConfig, ClientFactory
 from a2a.types import GetTaskRequest, ListTasksRequest, TaskState
-
-from .workshop import Workshop
+from tests.planning.workshop import Workshop
 
 
 @pytest.mark.requirement("opt.plain.clients")

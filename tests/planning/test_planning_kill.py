@@ -14,12 +14,11 @@ from pathlib import Path
 import pytest
 from tests.crash import killable as crash
 from tests.crash.killable import PATIENCE_S, Json, Killable
+from tests.planning.plan_server import TRACES
 
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.task import TaskState
 from openclaw_a2a.store import open_store
-
-from .plan_server import TRACES
 
 # Twelve steps in three plans: a diamond, a line, and some that wait for nobody.
 PLANS: list[tuple[list[int], list[tuple[str, list[int]]]]] = [

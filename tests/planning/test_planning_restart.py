@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 from tests.conformance.asgi_door import Asked
+from tests.planning.test_bad_days import Gate, gated, is_working, task_of
+from tests.planning.test_examples import watching
+from tests.planning.workshop import Workshop, asks, first_line, workshop_in
 
 from openclaw_a2a.agents import AgentRegistry
 from openclaw_a2a.app import Gateway
@@ -19,10 +22,6 @@ from openclaw_a2a.model.ids import AgentId
 from openclaw_a2a.ports import Store
 from openclaw_a2a.settings import StoreSettings
 from openclaw_a2a.store import open_store
-
-from .test_bad_days import Gate, gated, is_working, task_of
-from .test_examples import watching
-from .workshop import Workshop, asks, first_line, workshop_in
 
 Json = Any
 WRITES = frozenset(

@@ -9,6 +9,7 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.planning.desk import STATES, Desk
 
 from openclaw_a2a.model.errors import CallerError
 from openclaw_a2a.model.ids import TaskId
@@ -24,8 +25,6 @@ from openclaw_a2a.planning.objects import (
 from openclaw_a2a.planning.progress import progress, ready_tasks
 from openclaw_a2a.planning.replay import replay
 from openclaw_a2a.planning.state import ObjectiveState
-
-from .desk import STATES, Desk
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 from tests.conformance.conftest import make_gateway
+from tests.planning.workshop import Worker, Workshop, asks, first_line
 from tests.tools.served import free_socket, serve_app
 
 from openclaw_a2a.inbound.opt_desk import URI
-
-from .workshop import Worker, Workshop, asks, first_line
 
 Json = Any
 KEYS = ("opt/v1/objectiveId", "opt/v1/planId", "opt/v1/taskIndex")

@@ -3,6 +3,7 @@
 from itertools import pairwise
 
 import pytest
+from tests.planning.desk import OBJECTIVES, PLANS, Desk, as_json
 
 from openclaw_a2a.model.errors import PlanItemNotFound, StatusChangeNotAllowed
 from openclaw_a2a.model.ids import TaskId
@@ -13,8 +14,6 @@ from openclaw_a2a.planning.journal import ObjectiveUpdated
 from openclaw_a2a.planning.objects import ObjectiveStatus, PlanStatus, PlanTaskId
 from openclaw_a2a.planning.progress import progress, ready_tasks
 from openclaw_a2a.planning.statuses import objective_way, plan_way
-
-from .desk import OBJECTIVES, PLANS, Desk, as_json
 
 
 def plan(desk: Desk, name: str, *tasks: str | tuple[str, list[str]], needs: str = "") -> str:

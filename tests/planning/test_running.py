@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 from tests.conformance.clocks import FastClock
+from tests.planning.workshop import Workshop, asks, first_line
 
 from openclaw_a2a.inbound.operator_token import read_token
-
-from .workshop import Workshop, asks, first_line
 
 Json = Any
 

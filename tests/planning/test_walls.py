@@ -8,8 +8,7 @@ import anyio
 import pytest
 from tests.conformance.asgi_door import PATIENCE_S, Answer, Asked, Door
 from tests.conformance.conftest import peers, token_of
-
-from .workshop import Workshop
+from tests.planning.workshop import Workshop
 
 Json = Any
 NOWHERE = ("obj-0123456789abcdef", "plan-0123456789abcdef", "task-0123456789abcdef")

@@ -7,8 +7,7 @@ import anyio
 import pytest
 from tests.conformance.asgi_door import PATIENCE_S
 from tests.conformance.conftest import peers, token_of
-
-from .workshop import Workshop
+from tests.planning.workshop import Workshop
 
 Json = Any
 

@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
+from tests.push.receiver import Receiver
+from tests.push.rooms import make_gateway
 
 from openclaw_a2a.app import Gateway
 from openclaw_a2a.ports import Agent
-
-from .receiver import Receiver
-from .rooms import make_gateway
 
 Json = Any
 QUICK = {

@@ -1,18 +1,9 @@
 """What push tests borrow: gateways in this process, conducted agents, clients of both wires."""
 
-from ..conformance.asgi_door import Answer, Asked, Door  # noqa: TID252 - tests are no package
-from ..conformance.conftest import (  # noqa: TID252 - tests are no package
-    make_gateway,
-    peers,
-    token_of,
-)
-from ..conformance.scripted_agent import ScriptedAgent  # noqa: TID252 - tests are no package
-from ..conformance.wire_clients import (  # noqa: TID252 - tests are no package
-    V03Client,
-    V1Client,
-    v03_message,
-    v1_message,
-)
+from tests.conformance.asgi_door import Answer, Asked, Door
+from tests.conformance.conftest import make_gateway, peers, token_of
+from tests.conformance.scripted_agent import ScriptedAgent
+from tests.conformance.wire_clients import V03Client, V1Client, v03_message, v1_message
 
 __all__ = [
     "Answer",

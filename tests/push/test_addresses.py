@@ -13,6 +13,10 @@ import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.outbound.certificates import make_certificate
+from tests.push.conftest import Serve
+from tests.push.receiver import PATIENCE_S, Receiver
+from tests.push.rooms import Door, ScriptedAgent, V03Client, V1Client, v03_message, v1_message
 
 from openclaw_a2a.inbound.push_address import why_not_a_webhook
 from openclaw_a2a.inbound.push_courier import Poster, PostRules
@@ -20,11 +24,6 @@ from openclaw_a2a.model.links import is_public
 from openclaw_a2a.model.reply import Reply
 from openclaw_a2a.ports import Missed
 from openclaw_a2a.runtime.addresses import Resolver, find_addresses
-
-from ..outbound.certificates import make_certificate  # noqa: TID252 - tests are no package
-from .conftest import Serve
-from .receiver import PATIENCE_S, Receiver
-from .rooms import Door, ScriptedAgent, V03Client, V1Client, v03_message, v1_message
 
 CREATE = "CreateTaskPushNotificationConfig"
 PRIVATE_URLS = [

@@ -4,12 +4,20 @@ import msgspec
 import pytest
 from a2a import types as v1_types
 from google.protobuf import json_format
+from tests.push.conftest import Serve
+from tests.push.receiver import Json, Receiver
+from tests.push.rooms import (
+    Asked,
+    Door,
+    ScriptedAgent,
+    V03Client,
+    V1Client,
+    peers,
+    token_of,
+    v1_message,
+)
 
 from openclaw_a2a.model.reply import Reply
-
-from .conftest import Serve
-from .receiver import Json, Receiver
-from .rooms import Asked, Door, ScriptedAgent, V03Client, V1Client, peers, token_of, v1_message
 
 REST = "/a2a/rest"
 CREATE, GET = "CreateTaskPushNotificationConfig", "GetTaskPushNotificationConfig"

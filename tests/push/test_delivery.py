@@ -7,13 +7,12 @@ import pytest
 from a2a import types as v1_types
 from a2a.compat.v0_3 import types as v03_types
 from google.protobuf import json_format
+from tests.push.conftest import OpenReceiver, Serve
+from tests.push.receiver import PATIENCE_S, Json, Post, Receiver, eventually, status
+from tests.push.rooms import Door, ScriptedAgent, V03Client, V1Client, v03_message, v1_message
 
 from openclaw_a2a.model.delivery import DeliveryId
 from openclaw_a2a.model.reply import Reply, TextDelta
-
-from .conftest import OpenReceiver, Serve
-from .receiver import PATIENCE_S, Json, Post, Receiver, eventually, status
-from .rooms import Door, ScriptedAgent, V03Client, V1Client, v03_message, v1_message
 
 COMPLETED = b"TASK_STATE_COMPLETED"
 

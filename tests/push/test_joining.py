@@ -3,13 +3,12 @@
 import asyncio
 
 import pytest
+from tests.push.conftest import Serve
+from tests.push.receiver import Json, Receiver, eventually
+from tests.push.rooms import Door, ScriptedAgent, V1Client
 
 from openclaw_a2a.model.reply import Note, Reply
 from openclaw_a2a.ports import Accepted, Known, Store, Submission
-
-from .conftest import Serve
-from .receiver import Json, Receiver, eventually
-from .rooms import Door, ScriptedAgent, V1Client
 
 COMPLETED = b"TASK_STATE_COMPLETED"
 

@@ -4,9 +4,8 @@ from typing import Any
 
 import httpx2
 import pytest
-
-from .receiver import Json, Receiver, eventually, status
-from .rooms import v03_message, v1_message
+from tests.push.receiver import Json, Receiver, eventually, status
+from tests.push.rooms import v03_message, v1_message
 
 pytestmark = pytest.mark.slow
 

@@ -19,8 +19,7 @@ from a2a.types import (
     TaskPushNotificationConfig,
 )
 from google.protobuf import json_format
-
-from .receiver import Receiver
+from tests.push.receiver import Receiver
 
 pytestmark = [pytest.mark.slow, pytest.mark.requirement("clients.official", "wire.push.configs")]
 

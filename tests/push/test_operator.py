@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.push.conftest import Serve
+from tests.push.receiver import Json, Receiver, eventually, eventually_found, status
+from tests.push.rooms import Asked, Door, ScriptedAgent, V1Client, v1_message
+from tests.push.test_kill import call
 
 from openclaw_a2a.inbound.operator_token import FILE_NAME
 from openclaw_a2a.model.reply import Reply
-
-from .conftest import Serve
-from .receiver import Json, Receiver, eventually, eventually_found, status
-from .rooms import Asked, Door, ScriptedAgent, V1Client, v1_message
-from .test_kill import call
 
 COMPLETED = b"TASK_STATE_COMPLETED"
 SECRETS = {

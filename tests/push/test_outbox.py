@@ -9,6 +9,9 @@ from email.utils import format_datetime
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.push.conftest import OpenReceiver, Serve
+from tests.push.receiver import Json, Receiver, eventually, eventually_found, status
+from tests.push.rooms import Door, ScriptedAgent, V1Client
 
 from openclaw_a2a.app import Gateway
 from openclaw_a2a.inbound.push_courier import retry_after_s
@@ -19,10 +22,6 @@ from openclaw_a2a.model.reply import InputRequired, Reply
 from openclaw_a2a.ports import Store
 from openclaw_a2a.runtime.backoff import OutboxRules, pause_s
 from openclaw_a2a.runtime.fair import FairQueue, FairTurns
-
-from .conftest import OpenReceiver, Serve
-from .receiver import Json, Receiver, eventually, eventually_found, status
-from .rooms import Door, ScriptedAgent, V1Client
 
 COMPLETED = b"TASK_STATE_COMPLETED"
 NOW = datetime(2026, 11, 15, 6, tzinfo=UTC)

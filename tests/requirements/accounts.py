@@ -1,6 +1,6 @@
 """Rules about accounts: their settings, their routes, and what happens when they are off."""
 
-from .requirement import rules
+from tests.requirements.requirement import rules
 
 _SECTION = "inbound contract, section 2"
 _DOORS = "ours: doors"

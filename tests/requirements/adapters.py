@@ -1,6 +1,6 @@
 """Rules of the adapter library: how adapters are shown, served and loaded, and the OpenClaw one."""
 
-from .requirement import rules
+from tests.requirements.requirement import rules
 
 ADAPTERS = (
     *rules(

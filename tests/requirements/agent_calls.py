@@ -1,6 +1,6 @@
 """Rules of calls between agents: who may, what is asked, what comes back, and how often."""
 
-from .requirement import rules
+from tests.requirements.requirement import rules
 
 AGENT_CALLS = (
     *rules(

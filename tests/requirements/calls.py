@@ -1,6 +1,6 @@
 """Rules about JSON-RPC requests, their errors, and the five calls of the inbound contract."""
 
-from .requirement import rules
+from tests.requirements.requirement import rules
 
 RPC = (
     *rules(

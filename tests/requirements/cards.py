@@ -1,6 +1,6 @@
 """Rules about agent cards."""
 
-from .requirement import Deferral, deferred, rules
+from tests.requirements.requirement import Deferral, deferred, rules
 
 _SECTION = "inbound contract, section 3"
 

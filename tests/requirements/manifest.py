@@ -1,18 +1,18 @@
 """Every rule the gateway keeps, by id."""
 
-from .accounts import ACCOUNTS
-from .adapters import ADAPTERS
-from .agent_calls import AGENT_CALLS
-from .calls import CALLS, RPC
-from .cards import CARDS
-from .objectives import OBJECTIVES
-from .promises import PROMISES
-from .remote_agent import REMOTE_AGENT
-from .requirement import Requirement
-from .stores import STORES
-from .transcripts import PROMOTION, TRANSCRIPT
-from .turns import TURNS
-from .wires import ERRORS, SEMANTICS, SHAPES, VERSIONS
+from tests.requirements.accounts import ACCOUNTS
+from tests.requirements.adapters import ADAPTERS
+from tests.requirements.agent_calls import AGENT_CALLS
+from tests.requirements.calls import CALLS, RPC
+from tests.requirements.cards import CARDS
+from tests.requirements.objectives import OBJECTIVES
+from tests.requirements.promises import PROMISES
+from tests.requirements.remote_agent import REMOTE_AGENT
+from tests.requirements.requirement import Requirement
+from tests.requirements.stores import STORES
+from tests.requirements.transcripts import PROMOTION, TRANSCRIPT
+from tests.requirements.turns import TURNS
+from tests.requirements.wires import ERRORS, SEMANTICS, SHAPES, VERSIONS
 
 ALL: tuple[Requirement, ...] = (
     *ACCOUNTS,

@@ -1,6 +1,6 @@
 """Rules about objectives: the extension, its methods and messages, and how they are carried out."""
 
-from .requirement import rules
+from tests.requirements.requirement import rules
 
 _BAD_DAYS = "objectives, bad input and bad days"
 

@@ -1,6 +1,6 @@
 """Rules we add: the guarantees, the callers, the limits, the health pages."""
 
-from .requirement import rules
+from tests.requirements.requirement import rules
 
 PROMISES = (
     *rules(

@@ -1,6 +1,6 @@
 """Rules of the tool `remote_agent`: how remote agents are found, asked, followed and told about."""
 
-from .requirement import Requirement, rules
+from tests.requirements.requirement import Requirement, rules
 
 _REGISTERED = rules(
     "remote_agent contract, section 1",

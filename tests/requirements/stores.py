@@ -1,6 +1,6 @@
 """Rules about stored tasks."""
 
-from .requirement import rules
+from tests.requirements.requirement import rules
 
 STORES = rules(
     "inbound contract, section 9",

@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from .manifest import ALL, REQUIREMENTS
+from tests.requirements.manifest import ALL, REQUIREMENTS
 
 TESTS = Path(__file__).parent.parent
 Claims = dict[str, set[str]]

@@ -1,6 +1,6 @@
 """Rules about direct answers, promotion to a task, and the events of a task."""
 
-from .requirement import rules
+from tests.requirements.requirement import rules
 
 PROMOTION = rules(
     "inbound contract, section 6",

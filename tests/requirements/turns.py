@@ -1,6 +1,6 @@
 """Rules about what an agent is told and which session a message belongs to."""
 
-from .requirement import rules
+from tests.requirements.requirement import rules
 
 TURNS = (
     *rules(

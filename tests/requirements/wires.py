@@ -1,6 +1,6 @@
 """Rules of the protocol itself: versions, shapes, errors, streams, lists."""
 
-from .requirement import Deferral, deferred, rules
+from tests.requirements.requirement import Deferral, deferred, rules
 
 VERSIONS = rules(
     "A2A 1.0 and ours: doors",

@@ -5,11 +5,10 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
+from tests.runtime.room import Room
+from tests.runtime.stage import StagedAgent
 
 from openclaw_a2a.ports import Agent, Recovery
-
-from .room import Room
-from .stage import StagedAgent
 
 OpenRoom = Callable[..., Awaitable[Room]]
 

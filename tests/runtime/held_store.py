@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Any, TypeVar
 
+from tests.runtime.stage import PATIENCE_S
+
 from openclaw_a2a.model.errors import StoreUnavailable
 from openclaw_a2a.model.ids import MessageId, OwnerId, RunId, TaskId
 from openclaw_a2a.model.stored import Entry, RunRecord, StoredTask
@@ -22,8 +24,6 @@ from openclaw_a2a.ports import (
     TaskPage,
     TaskQuery,
 )
-
-from .stage import PATIENCE_S
 
 Result = TypeVar("Result")
 Write = tuple[str, Callable[[], Awaitable[Any]], "asyncio.Future[Any]"]

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TypeVar
 
 import msgspec
+from tests.runtime.held_store import HeldStore
+from tests.runtime.stage import PATIENCE_S, Cast
 
 from openclaw_a2a.model.ids import AccountId, AgentId, ContextId, MessageId, PeerName, TaskId
 from openclaw_a2a.model.message import Message, Part, Role
@@ -27,9 +29,6 @@ from openclaw_a2a.runtime.sent import first_of, outcome_of
 from openclaw_a2a.runtime.submit import Send, submit
 from openclaw_a2a.runtime.turn import AccountRules
 from openclaw_a2a.store import open_store
-
-from .held_store import HeldStore
-from .stage import PATIENCE_S, Cast
 
 Result = TypeVar("Result")
 ALICE = Scope(PeerName("alice"), AccountId("default"))

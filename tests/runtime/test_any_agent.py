@@ -7,6 +7,9 @@ from pathlib import Path
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.runtime.outline import artifact_texts, check_closed_once, check_journal
+from tests.runtime.room import ALICE, HYBRID, RULES, Room, read_all
+from tests.runtime.stage import ScriptedAgent, Step
 
 from openclaw_a2a.model.errors import OutputNotAccepted
 from openclaw_a2a.model.ids import Json
@@ -34,10 +37,6 @@ from openclaw_a2a.runtime.live import Ended
 from openclaw_a2a.runtime.output import clean_text
 from openclaw_a2a.runtime.transcript import NO_REPLY
 from openclaw_a2a.runtime.turn import AccountRules
-
-from .outline import artifact_texts, check_closed_once, check_journal
-from .room import ALICE, HYBRID, RULES, Room, read_all
-from .stage import ScriptedAgent, Step
 
 texts = st.text(st.sampled_from("ab \n\u00e4\U0001f600\ud83d\udc00"), max_size=6)
 names = st.text(st.sampled_from("a1 /\u00e4\ud800"), max_size=3)

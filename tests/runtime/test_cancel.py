@@ -3,16 +3,15 @@
 import asyncio
 
 import pytest
+from tests.runtime.conftest import OpenRoom
+from tests.runtime.outline import check_closed_once, check_journal, outline
+from tests.runtime.room import BOB, Room, others_move
+from tests.runtime.stage import ScriptedAgent, StagedAgent
 
 from openclaw_a2a.model.errors import TaskNotCancelable, TaskNotFound, TaskNotLive
 from openclaw_a2a.model.reply import InputRequired, Reply, TextDelta
 from openclaw_a2a.model.states import is_terminal
 from openclaw_a2a.model.task import TaskState
-
-from .conftest import OpenRoom
-from .outline import check_closed_once, check_journal, outline
-from .room import BOB, Room, others_move
-from .stage import ScriptedAgent, StagedAgent
 
 
 async def test_running_task_is_canceled_after_its_agent_has_stopped(

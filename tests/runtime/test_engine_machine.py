@@ -16,6 +16,9 @@ from hypothesis.stateful import (
     precondition,
     rule,
 )
+from tests.runtime.outline import check_closed_once, check_journal
+from tests.runtime.room import ALICE, HYBRID, RULES, Room, others_move
+from tests.runtime.stage import PATIENCE_S, Run, StagedAgent, Step
 
 from openclaw_a2a.model.errors import (
     Draining,
@@ -40,10 +43,6 @@ from openclaw_a2a.model.stored import Entry
 from openclaw_a2a.model.task import TaskState
 from openclaw_a2a.ports import Recovery
 from openclaw_a2a.runtime.live import Answer, Shown
-
-from .outline import check_closed_once, check_journal
-from .room import ALICE, HYBRID, RULES, Room, others_move
-from .stage import PATIENCE_S, Run, StagedAgent, Step
 
 Result = TypeVar("Result")
 EXAMPLES = settings().max_examples

@@ -3,6 +3,9 @@
 import asyncio
 
 import pytest
+from tests.runtime.conftest import OpenRoom
+from tests.runtime.room import ALICE, BOB, Room, others_move, read_all
+from tests.runtime.stage import ScriptedAgent, StagedAgent
 
 from openclaw_a2a.model.errors import InvalidParams, TaskNotFound
 from openclaw_a2a.model.ids import TaskId
@@ -11,10 +14,6 @@ from openclaw_a2a.model.stored import Entry, decode_task
 from openclaw_a2a.model.task import TaskState
 from openclaw_a2a.runtime import read
 from openclaw_a2a.runtime.feed import PAGE, Feed, Follower
-
-from .conftest import OpenRoom
-from .room import ALICE, BOB, Room, others_move, read_all
-from .stage import ScriptedAgent, StagedAgent
 
 MANY = 3 * PAGE
 

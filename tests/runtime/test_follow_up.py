@@ -3,6 +3,10 @@
 import asyncio
 
 import pytest
+from tests.runtime.conftest import OpenRoom
+from tests.runtime.outline import artifact_texts, check_closed_once, check_journal, outline
+from tests.runtime.room import BOB, Room, others_move, read_all
+from tests.runtime.stage import ScriptedAgent, StagedAgent
 
 from openclaw_a2a.model.errors import (
     ContextMismatch,
@@ -14,11 +18,6 @@ from openclaw_a2a.model.errors import (
 from openclaw_a2a.model.reply import Failed, InputRequired, Reply, TextDelta
 from openclaw_a2a.model.states import is_terminal
 from openclaw_a2a.model.task import TaskState
-
-from .conftest import OpenRoom
-from .outline import artifact_texts, check_closed_once, check_journal, outline
-from .room import BOB, Room, others_move, read_all
-from .stage import ScriptedAgent, StagedAgent
 
 
 async def test_message_on_a_working_task_waits_and_joins_its_history_once(

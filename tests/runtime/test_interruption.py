@@ -4,17 +4,16 @@ import asyncio
 from collections.abc import AsyncGenerator
 
 import pytest
+from tests.runtime.conftest import OpenRoom
+from tests.runtime.outline import words_of
+from tests.runtime.room import Room, in_time
+from tests.runtime.stage import ScriptedAgent, StagedAgent
 
 from openclaw_a2a.model.errors import LeaseLost, Overloaded, TaskNotCancelable, TaskTerminal
 from openclaw_a2a.model.reply import AgentEvent, InputRequired, Note, TextDelta
 from openclaw_a2a.model.task import TaskState
 from openclaw_a2a.model.turn import Turn
 from openclaw_a2a.ports import Recovery
-
-from .conftest import OpenRoom
-from .outline import words_of
-from .room import Room, in_time
-from .stage import ScriptedAgent, StagedAgent
 
 
 async def test_stop_during_a_cancel_lets_the_clean_up_end(room: Room, agent: StagedAgent) -> None:

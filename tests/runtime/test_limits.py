@@ -4,6 +4,10 @@ import asyncio
 from collections.abc import AsyncGenerator
 
 import pytest
+from tests.runtime.conftest import OpenRoom
+from tests.runtime.outline import artifact_texts, check_closed_once, check_journal, words_of
+from tests.runtime.room import HYBRID, RULES, Room, in_time, others_move
+from tests.runtime.stage import ScriptedAgent, StagedAgent
 
 from openclaw_a2a.model.errors import InvalidParams, Overloaded
 from openclaw_a2a.model.message import Part
@@ -20,11 +24,6 @@ from openclaw_a2a.model.task import TaskState
 from openclaw_a2a.model.turn import Turn
 from openclaw_a2a.runtime.lane import LaneLimits, Lanes
 from openclaw_a2a.runtime.turn import AccountRules
-
-from .conftest import OpenRoom
-from .outline import artifact_texts, check_closed_once, check_journal, words_of
-from .room import HYBRID, RULES, Room, in_time, others_move
-from .stage import ScriptedAgent, StagedAgent
 
 LARGE = "x" * 3000
 

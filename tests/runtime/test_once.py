@@ -3,11 +3,10 @@
 import asyncio
 
 import pytest
+from tests.runtime.room import others_move
 
 from openclaw_a2a.runtime.ids import new_id
 from openclaw_a2a.runtime.once import Once
-
-from .room import others_move
 
 
 async def test_everybody_gets_the_first_value() -> None:

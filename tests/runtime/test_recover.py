@@ -3,6 +3,16 @@
 import asyncio
 
 import pytest
+from tests.runtime.conftest import OpenRoom
+from tests.runtime.outline import (
+    artifact_texts,
+    check_closed_once,
+    check_journal,
+    outline,
+    words_of,
+)
+from tests.runtime.room import ALICE, HYBRID, Room, others_move, read_all
+from tests.runtime.stage import StagedAgent
 
 from openclaw_a2a.model.ids import OwnerId, TaskId
 from openclaw_a2a.model.message import Part
@@ -20,11 +30,6 @@ from openclaw_a2a.ports import Recovery
 from openclaw_a2a.runtime import read
 from openclaw_a2a.runtime.journal import Journal
 from openclaw_a2a.runtime.recover import fail_orphans, recover
-
-from .conftest import OpenRoom
-from .outline import artifact_texts, check_closed_once, check_journal, outline, words_of
-from .room import ALICE, HYBRID, Room, others_move, read_all
-from .stage import StagedAgent
 
 HI = Reply.of_text("hi")
 

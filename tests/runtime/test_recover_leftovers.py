@@ -4,14 +4,13 @@ import asyncio
 from collections.abc import Callable, Coroutine
 
 import pytest
+from tests.runtime.conftest import OpenRoom
+from tests.runtime.stage import StagedAgent
 
 from openclaw_a2a.model.errors import AgentFailed
 from openclaw_a2a.model.ids import RunId
 from openclaw_a2a.model.task import TaskState
 from openclaw_a2a.ports import Recovery
-
-from .conftest import OpenRoom
-from .stage import StagedAgent
 
 
 class TidyAgent(StagedAgent):

@@ -5,6 +5,10 @@ import asyncio
 import msgspec
 import pytest
 from inline_snapshot import snapshot
+from tests.runtime.conftest import OpenRoom
+from tests.runtime.outline import check_journal, outline
+from tests.runtime.room import ALICE, BOB, HYBRID, Room, others_move
+from tests.runtime.stage import ScriptedAgent, StagedAgent
 
 from openclaw_a2a.model.errors import (
     Draining,
@@ -22,11 +26,6 @@ from openclaw_a2a.ports import Recovery, TaskQuery
 from openclaw_a2a.runtime import read
 from openclaw_a2a.runtime.live import Answer, Ended, Shown
 from openclaw_a2a.runtime.submit import Send, submit
-
-from .conftest import OpenRoom
-from .outline import check_journal, outline
-from .room import ALICE, BOB, HYBRID, Room, others_move
-from .stage import ScriptedAgent, StagedAgent
 
 HI = Reply.of_text("hi")
 

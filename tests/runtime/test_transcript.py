@@ -5,6 +5,7 @@ from itertools import count
 
 import pytest
 from inline_snapshot import snapshot
+from tests.runtime.outline import check_closed_once, outline, words_of
 
 from openclaw_a2a.model.ids import ContextId, Json, TaskId
 from openclaw_a2a.model.message import Part
@@ -34,8 +35,6 @@ from openclaw_a2a.runtime.transcript import (
     Stamp,
     Transcript,
 )
-
-from .outline import check_closed_once, outline, words_of
 
 ALL_MODES = ("*/*",)
 LOOKUP = ToolProgress(ToolPhase.START, "lookup", "call 1")

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.runtime.room import ALICE, BEGINNING, RULES
 
 from openclaw_a2a.model.ids import (
     LOCAL_PEER,
@@ -29,8 +30,6 @@ from openclaw_a2a.runtime.turn import (
     is_usable,
     untrusted_notes,
 )
-
-from .room import ALICE, BEGINNING, RULES
 
 
 def message_of(*parts: Part, metadata: JsonObject | None = None) -> Message:

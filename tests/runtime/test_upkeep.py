@@ -5,6 +5,10 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import pytest
+from tests.runtime.conftest import OpenRoom
+from tests.runtime.outline import check_closed_once, check_journal, words_of
+from tests.runtime.room import HYBRID, Room, in_time, others_move, read_all
+from tests.runtime.stage import ScriptedAgent, StagedAgent
 
 from openclaw_a2a.model.delivery import Delivery, DeliveryId
 from openclaw_a2a.model.errors import StoreUnavailable, TaskNotFound
@@ -12,11 +16,6 @@ from openclaw_a2a.model.reply import InputRequired, Reply, TextDelta
 from openclaw_a2a.model.task import TaskState
 from openclaw_a2a.runtime.recover import recover
 from openclaw_a2a.runtime.upkeep import UpkeepTimes, forget_old, keep_leases, sweep
-
-from .conftest import OpenRoom
-from .outline import check_closed_once, check_journal, words_of
-from .room import HYBRID, Room, in_time, others_move, read_all
-from .stage import ScriptedAgent, StagedAgent
 
 HI = Reply.of_text("hi")
 DAY = 86400.0

@@ -2,12 +2,11 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.model.samples import events, messages, tasks
 
 from openclaw_a2a.model.message import Message
 from openclaw_a2a.model.task import Event, Task, apply_event
 from openclaw_a2a.runtime.view import TaskView
-
-from ..model.samples import events, messages, tasks  # noqa: TID252 - tests are no package
 
 
 @given(tasks, st.lists(events, max_size=12))

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from .served import Served, serve_gateway
+from tests.tools.served import Served, serve_gateway
 
 
 @pytest.fixture

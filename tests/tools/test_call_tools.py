@@ -10,8 +10,7 @@ import httpx2
 import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
-
-from .served import Served
+from tests.tools.served import Served
 
 Json = Any
 BETWEEN = {"agentToAgent": {"enabled": True, "allow": ["*"]}}

@@ -4,11 +4,10 @@ from typing import Any
 
 import httpx2
 import pytest
+from tests.tools.served import Served
 
 from openclaw_a2a.calls.chain import HOSTS_KEY, METADATA_KEY
 from openclaw_a2a.tools.tokens import TokenKind
-
-from .served import Served
 
 Json = Any
 HELLO = [{"kind": "text", "text": "hello"}]

@@ -3,13 +3,12 @@
 import asyncio
 
 import pytest
+from tests.tools.served import free_socket, serve_app
 
 from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable
 from openclaw_a2a.tools.doorkeeper import OPERATOR
 from openclaw_a2a.tools.forward import open_forwarded
 from openclaw_a2a.tools.table import ignore_update
-
-from .served import free_socket, serve_app
 
 HELLO = {"action": "send", "parts": [{"kind": "text", "text": "hello"}], "follow_updates": True}
 

@@ -5,11 +5,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.tools_plugin.conftest import DATA, OUTBOUND, TOKEN_FILE, Machine, closed_port
 
 from openclaw_a2a.app.openclaw_plugin import FOLDER, PLUGIN_ID, TOOLS
 from openclaw_a2a.tools.tokens import FILE_NAME, TokenKind, ToolTokens
-
-from .conftest import DATA, OUTBOUND, TOKEN_FILE, Machine, closed_port
 
 Json = Any
 

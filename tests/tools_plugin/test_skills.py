@@ -16,12 +16,11 @@ import httpx2
 import pytest
 from cyclopts import App
 from tests.ports import free_port
+from tests.tools_plugin.conftest import Machine
 
 from openclaw_a2a.app.openclaw_plugin import FOLDER, PLUGIN_ID
 from openclaw_a2a.cli.commands import build_commands
 from openclaw_a2a.tools.tokens import FILE_NAME, ToolTokens
-
-from .conftest import Machine
 
 Json = Any
 SKILLS = {folder.name: folder / "SKILL.md" for folder in (FOLDER / "skills").iterdir()}
