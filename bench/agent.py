@@ -9,7 +9,7 @@ hold:S       nothing for S seconds
 import asyncio
 from collections.abc import AsyncIterator
 
-from openclaw_a2a.model.reply import AgentEvent, Note, Reply, TextDelta
+from openclaw_a2a.model.agent_event import AgentEvent, Note, Reply, TextDelta
 from openclaw_a2a.model.turn import Turn
 from openclaw_a2a.ports import Recovery
 

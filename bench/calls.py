@@ -76,7 +76,7 @@ class Member:
         self._seen = seen
 
     async def run(self, turn: Json) -> AsyncIterator[Json]:
-        from openclaw_a2a.model.reply import Reply
+        from openclaw_a2a.model.agent_event import Reply
 
         if not turn.body.startswith("{"):
             yield Reply.of_text(turn.body)
@@ -91,19 +91,19 @@ class Member:
     async def close(self) -> None:
         """Nothing is held."""
 
-    def holds(self, session_key: str) -> bool:
+    def owns_session(self, session_key: str) -> bool:
         return session_key.startswith(self._prefix)
 
-    def host_session(self, session_key: str) -> str:
+    def host_session_key(self, session_key: str) -> str:
         return session_key
 
-    async def hand_over(self, note: Json) -> Json:
-        from openclaw_a2a.ports import NoteTaken
+    async def deliver(self, note: Json) -> Json:
+        from openclaw_a2a.ports import MessageAccepted
 
         self._seen.handed.append((time.time(), note.text))
-        return NoteTaken()
+        return MessageAccepted()
 
-    async def until_seen(self, note: Json) -> bool:
+    async def wait_processed(self, note: Json) -> bool:
         return True
 
 
@@ -127,7 +127,7 @@ def clock_commits(seen: Seen) -> None:
     """Note when the ends of tasks are durable, where the store says so first."""
     from openclaw_a2a.model.states import is_terminal
     from openclaw_a2a.ports import Commit
-    from openclaw_a2a.store.sqlite_write import SqliteSink
+    from openclaw_a2a.store.sqlite.store import SqliteSink
 
     write_group = SqliteSink.write_group
 
@@ -179,9 +179,9 @@ class Bed:
 
 
 def _token(data: Path) -> str:
-    from openclaw_a2a.tools.tokens import FILE_NAME, TokenKind, ToolTokens
+    from openclaw_a2a.auth.tool_tokens import TOOL_TOKENS_FILE, TokenKind, ToolTokens
 
-    return ToolTokens(data / FILE_NAME).create("host", TokenKind.HOST)
+    return ToolTokens(data / TOOL_TOKENS_FILE).create("host", TokenKind.HOST)
 
 
 @contextmanager

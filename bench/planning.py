@@ -55,7 +55,7 @@ class Worker:
         self._ran = ran
 
     async def run(self, turn: Json) -> AsyncIterator[Json]:
-        from openclaw_a2a.model.reply import Reply
+        from openclaw_a2a.model.agent_event import Reply
 
         self._ran.append((time.time(), turn.context_id, turn.task_id))
         yield Reply.of_text("done")
@@ -184,15 +184,15 @@ async def finish(bed: Bed, plans: list[Json], place: int, number: int) -> None:
 
 def load(data: Path, kind: str, profile: Path | None) -> None:
     """Read the objectives that are there, and print how long that took."""
-    from openclaw_a2a.planning.book import ObjectiveBook
-    from openclaw_a2a.planning.objects import Limits
-    from openclaw_a2a.store import open_store
+    from openclaw_a2a.planning.model import PlanLimits
+    from openclaw_a2a.planning.repository import ObjectiveRepository
+    from openclaw_a2a.store import create_store
 
     async def read() -> Json:
         path = next(data.glob("*.db")) if kind == "sqlite" else data / "store"
-        store = open_store(kind, path=str(path), logs_directory=str(data / "objectives"))
+        store = create_store(kind, path=str(path), logs_directory=str(data / "objectives"))
         await store.open()
-        book = ObjectiveBook(store, now=_no_clock, new_id=str, limits=Limits())
+        book = ObjectiveRepository(store, now=_no_clock, new_id=str, limits=PlanLimits())
         began, spent, waited = time.perf_counter(), time.process_time(), queued_s(os.getpid())
         await book.load()
         figures = {
@@ -200,7 +200,7 @@ def load(data: Path, kind: str, profile: Path | None) -> None:
             "cpu_s": time.process_time() - spent,
             "waited_s": queued_s(os.getpid()) - waited,
         }
-        states = list(book.open())
+        states = list(book.open_objectives())
         await store.close()
         return {
             "objectives": len(states),

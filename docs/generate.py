@@ -26,13 +26,13 @@ from openclaw_a2a import agents
 from openclaw_a2a.agents import CommandOptions
 from openclaw_a2a.agents.openclaw_cli.options import OpenClawCliOptions
 from openclaw_a2a.agents.openclaw_gateway.options import OpenClawGatewayOptions
-from openclaw_a2a.app.openclaw_adapter import OpenClawKeywords
 from openclaw_a2a.cli.commands import build_commands
+from openclaw_a2a.library.openclaw_adapter import OpenClawAdapterOptions
 from openclaw_a2a.model import errors
 from openclaw_a2a.model.errors import AgentError, CallerError, GatewayError, GatewayFault
 from openclaw_a2a.model.ids import JsonObject
-from openclaw_a2a.settings.keys import FileKeys
-from openclaw_a2a.wire.errors import TABLE
+from openclaw_a2a.protocol.errors import ERROR_TABLE
+from openclaw_a2a.settings.schema.file_schema import FileKeys
 
 REFERENCE = Path(__file__).parent / "reference"
 ACCOUNT = "channels.a2a.accounts.<account>"
@@ -92,7 +92,7 @@ _DEFAULTS = {
 }
 _ERRORS = {
     "invalid-params": "Members are missing or of the wrong type; the answer lists every one.",
-    "overloaded": "A limit is reached; `Retry-After` says when to try again.",
+    "overloaded": "A limit is reached; `PendingRetry-After` says when to try again.",
     "settings-invalid": "The configuration has problems; every one is listed with its path.",
 }
 _NAMES = {
@@ -156,7 +156,7 @@ def errors_part(root: type[GatewayError]) -> str:
         "|---|---|---|---|---|---|",
     ]
     for kind in _error_kinds(root):
-        names = TABLE[kind]
+        names = ERROR_TABLE[kind]
         rpc_http = "" if names.rpc_http == 200 else f" (HTTP {names.rpc_http})"
         meaning = _ERRORS.get(kind.code) or (kind.__doc__ or "").partition("\n")[0]
         lines.append(
@@ -318,7 +318,7 @@ def _public(name: str) -> Callable[..., object]:
     """What people import under this name."""
     places = (openclaw_a2a, agents)
     found = [getattr(one, name) for one in places if name in one.__all__]
-    return found[0] if found else OpenClawKeywords
+    return found[0] if found else OpenClawAdapterOptions
 
 
 def _entry(name: str, thing: Callable[..., object]) -> str:

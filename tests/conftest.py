@@ -214,7 +214,7 @@ ASKING_AGENT = Path(__file__).parent / "clients" / "agents" / "asking.py"
 @pytest.fixture
 def own_adapters() -> Iterator[None]:
     """Names that a test registers are forgotten after it."""
-    from openclaw_a2a.agents.loader import registered_adapters, unregister_adapter
+    from openclaw_a2a.agents.registry import registered_adapters, unregister_adapter
 
     before = registered_adapters()
     yield

@@ -12,19 +12,18 @@ if TYPE_CHECKING:
         CancelledByAdapter,
         register_adapter,
     )
-    from openclaw_a2a.app.adapters import load_a2a_agent, load_adapter
-    from openclaw_a2a.app.adapters_app import to_a2a
-    from openclaw_a2a.app.adapters_card import build_agent_card
-    from openclaw_a2a.app.adapters_serve import serve_agent
-    from openclaw_a2a.app.openclaw_adapter import OpenClawAgentAdapter
-    from openclaw_a2a.app.remote_agents import RemoteAgents
-    from openclaw_a2a.app.remote_results import RemoteAgentFailed
-    from openclaw_a2a.app.scripts import serve
+    from openclaw_a2a.library.agent_card import build_agent_card
+    from openclaw_a2a.library.asgi_app import to_a2a
+    from openclaw_a2a.library.loading import load_a2a_agent, load_adapter
+    from openclaw_a2a.library.openclaw_adapter import OpenClawAgentAdapter
+    from openclaw_a2a.library.remote_agents import RemoteAgents
+    from openclaw_a2a.library.serving import serve, serve_agent
     from openclaw_a2a.model.card import AgentCard
     from openclaw_a2a.model.message import Message, Part
     from openclaw_a2a.model.task import Task
     from openclaw_a2a.model.turn import Turn
     from openclaw_a2a.ports import Agent, Recovery
+    from openclaw_a2a.remote.result.remote_result import RemoteAgentFailed
 
 __all__ = [
     "AdapterMetadata",
@@ -49,33 +48,33 @@ __all__ = [
     "to_a2a",
 ]
 
-_ROOMS = {
+_MODULES = {
     "AdapterMetadata": "agents",
     "Agent": "ports",
     "AgentAdapter": "agents",
     "AgentCard": "model.card",
     "CancelledByAdapter": "agents",
     "Message": "model.message",
-    "OpenClawAgentAdapter": "app.openclaw_adapter",
+    "OpenClawAgentAdapter": "library.openclaw_adapter",
     "Part": "model.message",
     "Recovery": "ports",
-    "RemoteAgentFailed": "app.remote_results",
-    "RemoteAgents": "app.remote_agents",
+    "RemoteAgentFailed": "remote.result.remote_result",
+    "RemoteAgents": "library.remote_agents",
     "Task": "model.task",
     "Turn": "model.turn",
-    "build_agent_card": "app.adapters_card",
-    "load_a2a_agent": "app.adapters",
-    "load_adapter": "app.adapters",
+    "build_agent_card": "library.agent_card",
+    "load_a2a_agent": "library.loading",
+    "load_adapter": "library.loading",
     "register_adapter": "agents",
-    "serve": "app.scripts",
-    "serve_agent": "app.adapters_serve",
-    "to_a2a": "app.adapters_app",
+    "serve": "library.serving",
+    "serve_agent": "library.serving",
+    "to_a2a": "library.asgi_app",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _ROOMS:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f"{__name__}.{_ROOMS[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -11,7 +11,8 @@ import anyio
 import pytest
 
 from openclaw_a2a.agents import CommandAgent, CommandOptions
-from openclaw_a2a.agents.process_tree import read_process
+from openclaw_a2a.agents.process.tree import read_process
+from openclaw_a2a.model.agent_event import AgentEvent, TextDelta
 from openclaw_a2a.model.ids import (
     AccountId,
     AgentId,
@@ -23,7 +24,6 @@ from openclaw_a2a.model.ids import (
     TaskId,
 )
 from openclaw_a2a.model.message import Message, Part, Role
-from openclaw_a2a.model.reply import AgentEvent, TextDelta
 from openclaw_a2a.model.turn import Binding, Peer, Turn
 from openclaw_a2a.ports import Agent
 

@@ -11,11 +11,17 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from openclaw_a2a.app import Gateway, build_app, serve_gateway
+from openclaw_a2a.model.agent_event import AgentEvent, Reply
 from openclaw_a2a.model.errors import AgentFailed
 from openclaw_a2a.model.ids import AgentId, SessionKey
-from openclaw_a2a.model.reply import AgentEvent, Reply
 from openclaw_a2a.model.turn import Turn
-from openclaw_a2a.ports import Missed, NoteTaken, Recovery, SessionGone, SessionNote
+from openclaw_a2a.ports import (
+    DeliveryFailed,
+    MessageAccepted,
+    Recovery,
+    SessionGone,
+    SessionMessage,
+)
 from openclaw_a2a.settings import Settings, load_settings
 
 SETTINGS = """{
@@ -45,25 +51,25 @@ class Worker:
     async def close(self) -> None:
         pass
 
-    def holds(self, session_key: SessionKey) -> bool:
+    def owns_session(self, session_key: SessionKey) -> bool:
         return session_key.startswith(f"agent:{self._name}:")
 
-    def host_session(self, session_key: SessionKey) -> SessionKey | None:
+    def host_session_key(self, session_key: SessionKey) -> SessionKey | None:
         return session_key
 
-    async def hand_over(self, note: SessionNote) -> NoteTaken | SessionGone | Missed:
+    async def deliver(self, note: SessionMessage) -> MessageAccepted | SessionGone | DeliveryFailed:
         try:
             async with asyncio.timeout(5):
                 reader, writer = await asyncio.open_connection("127.0.0.1", self._host_port)
-                told = {"id": note.id, "text": note.text, "isFresh": note.is_fresh}
+                told = {"id": note.id, "text": note.text, "isFresh": note.is_first_attempt}
                 writer.write(json.dumps(told).encode() + b"\n")
                 reply = await reader.readline()
                 writer.close()
         except OSError as error:
-            return Missed(str(error))
-        return NoteTaken() if reply == b"taken\n" else Missed("the host said nothing")
+            return DeliveryFailed(str(error))
+        return MessageAccepted() if reply == b"taken\n" else DeliveryFailed("the host said nothing")
 
-    async def until_seen(self, note: SessionNote) -> bool:
+    async def wait_processed(self, note: SessionMessage) -> bool:
         return True
 
 

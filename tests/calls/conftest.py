@@ -4,13 +4,13 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.calls.village import Village, village_in
+from tests.calls.call_gateway import CallGateway, call_gateway_in
 
 
 @pytest.fixture
-async def village(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Village]:
+async def village(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[CallGateway]:
     """A village whose gateway is open."""
     monkeypatch.chdir(tmp_path)
-    async with village_in(tmp_path) as one:
+    async with call_gateway_in(tmp_path) as one:
         await one.open()
         yield one

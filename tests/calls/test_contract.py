@@ -7,12 +7,21 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
-from tests.calls.village import Held, Json, Member, Village, fails, main_session, says, village_in
+from tests.calls.call_gateway import (
+    CallGateway,
+    Held,
+    Json,
+    Member,
+    call_gateway_in,
+    fails,
+    main_session,
+    says,
+)
 
+from openclaw_a2a.calls.outcome import read_answer
 from openclaw_a2a.calls.policy import CallPolicy, refuse
-from openclaw_a2a.calls.reading import read_answer
+from openclaw_a2a.model.agent_event import AgentEvent, Reply
 from openclaw_a2a.model.ids import AgentId
-from openclaw_a2a.model.reply import AgentEvent, Reply
 from openclaw_a2a.model.turn import Turn
 
 A = main_session("a")
@@ -20,14 +29,14 @@ MOST_BYTES = 1_048_576
 
 
 @pytest.fixture
-async def town(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Village]:
+async def town(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[CallGateway]:
     """A village whose gateway is opened by the test."""
     monkeypatch.chdir(tmp_path)
-    async with village_in(tmp_path) as one:
+    async with call_gateway_in(tmp_path) as one:
         yield one
 
 
-def audited(village: Village) -> list[Json]:
+def audited(village: CallGateway) -> list[Json]:
     text = (village.folder / "calls-audit.jsonl").read_text()
     return [json.loads(line) for line in text.splitlines()]
 
@@ -36,7 +45,7 @@ def audited(village: Village) -> list[Json]:
 
 
 @pytest.mark.requirement("calls.input.limit")
-async def test_an_input_counts_in_bytes_and_one_more_is_too_many(village: Village) -> None:
+async def test_an_input_counts_in_bytes_and_one_more_is_too_many(village: CallGateway) -> None:
     empty = len(json.dumps({"x": ""}, separators=(",", ":")))
     room = MOST_BYTES - empty
     exact = {"x": "é" * (room // 2) + "y" * (room % 2)}
@@ -54,7 +63,7 @@ async def test_an_input_counts_in_bytes_and_one_more_is_too_many(village: Villag
     [({"timeoutSeconds": 2}, 2000), ({"timeout": 2500}, 2500), ({}, 9000)],
 )
 async def test_the_callee_is_told_how_long_it_has(
-    town: Village, given: Json, milliseconds: int
+    town: CallGateway, given: Json, milliseconds: int
 ) -> None:
     await town.open({"responseRouting.defaultTimeoutMs": 9000})
     await town.call("a", "b", wait=True, **given)
@@ -62,7 +71,7 @@ async def test_the_callee_is_told_how_long_it_has(
 
 
 @pytest.mark.requirement("calls.settings.clamped")
-async def test_the_most_time_is_that_of_the_settings(town: Village) -> None:
+async def test_the_most_time_is_that_of_the_settings(town: CallGateway) -> None:
     await town.open({"responseRouting.maxTimeoutMs": 9000, "responseRouting.defaultTimeoutMs": 1})
     call = await town.call("a", "b", timeout=9001, wait=True)
     assert (call["status"], call["timeoutMs"]) == ("completed", 9000)
@@ -91,7 +100,7 @@ SKILL = {"name": "find", "input": {"q": {"type": "string", "required": True}}}
     ],
 )
 async def test_what_is_wrong_first_is_told(
-    town: Village, settings: Mapping[str, Json], given: Json, status: str, word: str
+    town: CallGateway, settings: Mapping[str, Json], given: Json, status: str, word: str
 ) -> None:
     """The callee `b` is in the chain of the caller `a`, so that in the end only that is wrong."""
     await town.open({"agents.b.skills": [SKILL], **settings})
@@ -104,7 +113,7 @@ async def test_what_is_wrong_first_is_told(
     assert "correlationId" not in given
 
 
-async def asked_within_a_call_of_b(village: Village, given: Json) -> Json:
+async def asked_within_a_call_of_b(village: CallGateway, given: Json) -> Json:
     """What `a` is told that calls `b` back while `b` calls it."""
     refused: list[Json] = []
 
@@ -151,14 +160,14 @@ def test_each_reason_is_told_before_the_next(
 
 
 @pytest.mark.requirement("calls.policy.patterns")
-async def test_capitals_do_not_matter_in_lists(town: Village) -> None:
+async def test_capitals_do_not_matter_in_lists(town: CallGateway) -> None:
     await town.open({"tools.agentToAgent.allow": ["A", "*B"]})
     assert (await town.call("a", " B ", wait=True))["status"] == "completed"
     assert (await town.call("a", "c"))["status"] == "forbidden"
 
 
 @pytest.mark.requirement("calls.audit.written")
-async def test_everything_that_is_refused_is_in_the_audit_log(town: Village) -> None:
+async def test_everything_that_is_refused_is_in_the_audit_log(town: CallGateway) -> None:
     await town.open({"tools.agentToAgent.allow": ["a", "b"], "agents.b.skills": [SKILL]})
     before = datetime.fromisoformat("2020-01-01T00:00:00Z")
     given: list[Json] = [
@@ -188,7 +197,7 @@ async def test_everything_that_is_refused_is_in_the_audit_log(town: Village) -> 
 
 
 @pytest.mark.requirement("calls.invocation.provenance", "calls.request.mode")
-async def test_a_turn_carries_where_its_question_comes_from(village: Village) -> None:
+async def test_a_turn_carries_where_its_question_comes_from(village: CallGateway) -> None:
     call = await village.call("a", "b", "judge", mode="critique", wait=True)
     [turn], [asked] = village.members["b"].turns, village.members["b"].asked
     source = turn.provenance
@@ -202,7 +211,7 @@ async def test_a_turn_carries_where_its_question_comes_from(village: Village) ->
 @pytest.mark.requirement("calls.invocation.no-channel", "calls.settings.dual")
 @pytest.mark.parametrize("is_dual", [False, True])
 async def test_only_with_dual_delivery_a_callee_may_announce_its_answer(
-    town: Village, is_dual: bool
+    town: CallGateway, is_dual: bool
 ) -> None:
     await town.open({"responseRouting.dualDelivery": is_dual})
     await town.call("a", "b", wait=True)
@@ -212,7 +221,7 @@ async def test_only_with_dual_delivery_a_callee_may_announce_its_answer(
 
 
 @pytest.mark.requirement("calls.invocation.correlation-id")
-async def test_each_call_has_a_uuid_of_the_gateway(village: Village) -> None:
+async def test_each_call_has_a_uuid_of_the_gateway(village: CallGateway) -> None:
     given = "6a0e0000-0000-4000-8000-000000000000"
     calls = [await village.call("a", "b", correlationId=given) for _ in range(3)]
     ids = [call["correlationId"] for call in calls]
@@ -222,7 +231,7 @@ async def test_each_call_has_a_uuid_of_the_gateway(village: Village) -> None:
 
 @pytest.mark.requirement("calls.invocation.return-to")
 async def test_the_answer_goes_to_the_session_that_called_and_to_no_other_of_the_caller(
-    village: Village,
+    village: CallGateway,
 ) -> None:
     chat = "agent:a:telegram:7"
     arguments: Json = {"agent": "b", "skill": "work", "input": {}, "returnTo": A, "sessionKey": A}
@@ -240,7 +249,7 @@ ANSWER = {"output": {"x": 1}, "confidence": 0.9, "assumptions": ["sun"], "caveat
 
 @pytest.mark.requirement("calls.result.waited", "calls.poll.told", "calls.routing.response")
 async def test_an_answer_is_told_whole_to_who_waits_who_asks_and_who_is_told(
-    village: Village,
+    village: CallGateway,
 ) -> None:
     village.members["b"].answer = says(json.dumps(ANSWER))
     waited = await village.call("a", "b", wait=True)
@@ -257,7 +266,7 @@ async def test_an_answer_is_told_whole_to_who_waits_who_asks_and_who_is_told(
 
 @pytest.mark.requirement("calls.poll.told")
 async def test_who_asks_hears_that_it_is_worked_on_and_then_why_it_failed(
-    village: Village,
+    village: CallGateway,
 ) -> None:
     held = Held()
 
@@ -276,7 +285,7 @@ async def test_who_asks_hears_that_it_is_worked_on_and_then_why_it_failed(
 
 
 @pytest.mark.requirement("calls.result.no-sessions")
-async def test_an_error_tells_no_session_of_anybody(village: Village) -> None:
+async def test_an_error_tells_no_session_of_anybody(village: CallGateway) -> None:
     async def answer(invocation: Json) -> str:
         own = f"agent:b:call:{invocation['correlationId']}"
         return await fails(f"{own} asked Agent:c:telegram:direct:7. Both broke.")(invocation)
@@ -291,7 +300,7 @@ async def test_an_error_tells_no_session_of_anybody(village: Village) -> None:
 
 
 @pytest.mark.requirement("calls.routing.in-time", "calls.routing.timeout")
-async def test_a_timeout_is_told_right_after_the_deadline(village: Village) -> None:
+async def test_a_timeout_is_told_right_after_the_deadline(village: CallGateway) -> None:
     village.members["b"].answer = Held()
     call = await village.call("a", "b", timeout=300)
     [told] = await village.host.next_told(A)
@@ -307,7 +316,7 @@ async def test_a_timeout_is_told_right_after_the_deadline(village: Village) -> N
 
 
 @pytest.mark.requirement("calls.routing.prompt")
-async def test_an_outcome_is_brought_in_less_than_half_a_second(village: Village) -> None:
+async def test_an_outcome_is_brought_in_less_than_half_a_second(village: CallGateway) -> None:
     delays: list[timedelta] = []
     for count in range(1, 51):
         call = await village.call("a", "b")
@@ -319,7 +328,9 @@ async def test_an_outcome_is_brought_in_less_than_half_a_second(village: Village
 
 
 @pytest.mark.requirement("calls.reading.own-run")
-async def test_calls_in_one_session_have_each_the_answer_of_its_own_run(village: Village) -> None:
+async def test_calls_in_one_session_have_each_the_answer_of_its_own_run(
+    village: CallGateway,
+) -> None:
     async def answer(invocation: Json) -> str:
         return json.dumps({"output": invocation["skill"]})
 
@@ -342,7 +353,7 @@ class Talker(Member):
 
 @pytest.mark.requirement("calls.reading.own-run", "calls.routing.once")
 async def test_of_a_callee_that_answers_twice_the_last_counts_and_comes_once(
-    town: Village,
+    town: CallGateway,
 ) -> None:
     town.members["b"] = Talker(town.host, "b")
     await town.open()

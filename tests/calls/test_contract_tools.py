@@ -9,18 +9,27 @@ from pathlib import Path
 import anyio
 import pytest
 from structlog.testing import capture_logs
-from tests.calls.test_retention import FastClock
-from tests.calls.village import Held, Json, Member, Village, fails, main_session, says, village_in
-from tests.conformance.asgi_door import PATIENCE_S
+from tests.calls.call_gateway import (
+    CallGateway,
+    Held,
+    Json,
+    Member,
+    call_gateway_in,
+    fails,
+    main_session,
+    says,
+)
+from tests.calls.test_retention import ManualClock
+from tests.conformance.asgi_client import TIMEOUT_S
 
 A = main_session("a")
 
 
 @pytest.fixture
-async def town(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Village]:
+async def town(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[CallGateway]:
     """A village whose gateway is opened by the test."""
     monkeypatch.chdir(tmp_path)
-    async with village_in(tmp_path) as one:
+    async with call_gateway_in(tmp_path) as one:
         yield one
 
 
@@ -32,8 +41,8 @@ async def test_an_outcome_is_kept_for_the_calls_time_within_a_minute_and_an_hour
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    async with village_in(tmp_path, "memory") as town:
-        clock = FastClock()
+    async with call_gateway_in(tmp_path, "memory") as town:
+        clock = ManualClock()
         await town.open({"responseRouting.maxTimeoutMs": 9_000_000}, clock)
         older = await ended_call(town, timeoutSeconds=1)
         await pass_time(clock, 10)
@@ -52,20 +61,20 @@ async def test_an_outcome_is_kept_for_the_calls_time_within_a_minute_and_an_hour
         assert await are_kept(town, calls) == [False, False, False]
 
 
-async def pass_time(clock: FastClock, seconds: float) -> None:
+async def pass_time(clock: ManualClock, seconds: float) -> None:
     """Let time pass for everybody, and let them do what it was time for."""
     await anyio.wait_all_tasks_blocked()
     clock.advance(timedelta(seconds=seconds))
     await anyio.wait_all_tasks_blocked()
 
 
-async def are_kept(village: Village, calls: list[Json]) -> list[bool]:
+async def are_kept(village: CallGateway, calls: list[Json]) -> list[bool]:
     polled = [await village.poll("a", call) for call in calls]
     assert all(one.get("output") == "done" or is_unknown(one) for one in polled)
     return [not is_unknown(one) for one in polled]
 
 
-async def ended_call(village: Village, **more: Json) -> Json:
+async def ended_call(village: CallGateway, **more: Json) -> Json:
     """A call whose outcome its caller has seen."""
     call = await village.call("a", "b", **more)
     await village.poll("a", call, lambda polled: "seen" in polled["times"])
@@ -77,13 +86,13 @@ def is_unknown(polled: Json) -> bool:
 
 
 @pytest.mark.requirement("calls.state.gone", "calls.state.words", "calls.times.others")
-async def test_an_outcome_for_nobody_is_discarded_and_logged(village: Village) -> None:
+async def test_an_outcome_for_nobody_is_discarded_and_logged(village: CallGateway) -> None:
     village.host.gone.add(A)
     with capture_logs() as logs:
         call = await village.call("a", "b")
         await village.host.until(lambda: bool(village.host.tries))
         shown: Json = {"status": "pending"}
-        with anyio.fail_after(PATIENCE_S):
+        with anyio.fail_after(TIMEOUT_S):
             while shown["status"] != "discarded":
                 shown = await village.shown(call)
     assert shown["reason"] == "the session was deleted"
@@ -94,7 +103,7 @@ async def test_an_outcome_for_nobody_is_discarded_and_logged(village: Village) -
 
 
 @pytest.mark.requirement("calls.state.words", "calls.times.shown")
-async def test_each_status_of_a_call_is_shown_by_its_word(village: Village) -> None:
+async def test_each_status_of_a_call_is_shown_by_its_word(village: CallGateway) -> None:
     held = Held()
     village.members["b"].answer = held
     village.members["c"].answer = fails("out of paper")
@@ -113,7 +122,9 @@ async def test_each_status_of_a_call_is_shown_by_its_word(village: Village) -> N
 
 
 @pytest.mark.requirement("calls.poll.unknown", "calls.poll.own", "calls.poll.by-task")
-async def test_a_call_of_somebody_else_looks_like_one_that_is_not_there(village: Village) -> None:
+async def test_a_call_of_somebody_else_looks_like_one_that_is_not_there(
+    village: CallGateway,
+) -> None:
     call = await village.call("a", "b")
     unknown = {"correlationId": str(uuid.uuid4())}
     nothing = await village.use(village.door("c"), "agent_poll", unknown)
@@ -129,7 +140,7 @@ async def test_a_call_of_somebody_else_looks_like_one_that_is_not_there(village:
 
 @pytest.mark.requirement("calls.poll.unknown")
 @pytest.mark.parametrize("asked", [{}, {"correlationId": 4}, {"taskId": None}, [], "x", None])
-async def test_a_poll_that_names_no_call_is_an_error(village: Village, asked: Json) -> None:
+async def test_a_poll_that_names_no_call_is_an_error(village: CallGateway, asked: Json) -> None:
     result = await village.use(village.door("a"), "agent_poll", asked)
     assert result["status"] == "error"
     assert "correlationId or the taskId" in result["error"]
@@ -139,14 +150,14 @@ async def test_a_poll_that_names_no_call_is_an_error(village: Village, asked: Js
 
 
 @pytest.mark.requirement("calls.skills.undeclared")
-async def test_an_agent_that_declares_nothing_takes_any_skill(village: Village) -> None:
+async def test_an_agent_that_declares_nothing_takes_any_skill(village: CallGateway) -> None:
     for skill in ("dance", "Sing-2", "x" * 128):
         assert (await village.call("a", "b", skill, wait=True))["status"] == "completed"
     assert [one["skill"] for one in village.members["b"].asked] == ["dance", "Sing-2", "x" * 128]
 
 
 @pytest.mark.requirement("calls.skills.ping", "calls.skills.no-run")
-async def test_a_ping_has_five_seconds_and_asks_nobody(village: Village) -> None:
+async def test_a_ping_has_five_seconds_and_asks_nobody(village: CallGateway) -> None:
     village.members["b"].answer = fails("not to be asked")
     call = await village.call("a", "b", "ping")
     [told] = await village.host.next_told(A)
@@ -161,7 +172,7 @@ async def test_a_ping_has_five_seconds_and_asks_nobody(village: Village) -> None
 @pytest.mark.requirement("calls.loop.ping-pong")
 @pytest.mark.parametrize("turns", [0, 2])
 async def test_calls_in_answer_to_answers_end_where_the_settings_say(
-    town: Village, turns: int
+    town: CallGateway, turns: int
 ) -> None:
     await town.open({"tools.agentToAgent.maxPingPongTurns": turns})
     town.host.dealt_with.clear()  # the caller's turn goes on: it calls in answer to the answer
@@ -177,7 +188,7 @@ async def test_calls_in_answer_to_answers_end_where_the_settings_say(
 
 
 @pytest.mark.requirement("calls.batch.aggregate", "calls.batch.counts", "calls.batch.errors")
-async def test_the_aggregate_is_the_mean_of_what_was_completed(village: Village) -> None:
+async def test_the_aggregate_is_the_mean_of_what_was_completed(village: CallGateway) -> None:
     for name, confidence in (("b", 0.9), ("c", 0.4)):
         village.members[name].answer = says(json.dumps({"output": 1, "confidence": confidence}))
     village.members["d"].answer = fails("out of paper")
@@ -192,7 +203,7 @@ async def test_the_aggregate_is_the_mean_of_what_was_completed(village: Village)
 
 
 @pytest.mark.requirement("calls.batch.at-once", "calls.batch.bounds")
-async def test_five_calls_of_a_batch_are_under_way_at_once(village: Village) -> None:
+async def test_five_calls_of_a_batch_are_under_way_at_once(village: CallGateway) -> None:
     held = Held()
     village.members["b"].answer = held
     call: Json = {"agent": "b", "skill": "work", "input": {}}
@@ -204,7 +215,7 @@ async def test_five_calls_of_a_batch_are_under_way_at_once(village: Village) -> 
 
     async with anyio.create_task_group() as asking:
         asking.start_soon(ask)
-        with anyio.fail_after(PATIENCE_S):
+        with anyio.fail_after(TIMEOUT_S):
             while len(village.members["b"].asked) < 5:
                 await anyio.wait_all_tasks_blocked()
         assert len(village.members["b"].asked) == 5
@@ -214,7 +225,9 @@ async def test_five_calls_of_a_batch_are_under_way_at_once(village: Village) -> 
 
 @pytest.mark.requirement("calls.batch.bounds")
 @pytest.mark.parametrize("count", [51, -1, 1.5, True])
-async def test_a_batch_with_an_odd_concurrency_is_refused(village: Village, count: Json) -> None:
+async def test_a_batch_with_an_odd_concurrency_is_refused(
+    village: CallGateway, count: Json
+) -> None:
     arguments: Json = {"calls": [], "concurrency": count}
     result = await village.use(village.door("a"), "agent_call_batch", arguments)
     assert result["status"] == "error"
@@ -240,7 +253,7 @@ DEBATE: Json = {
 )
 @pytest.mark.parametrize("role", ["proposer", "critics", "resolver"])
 async def test_a_debate_with_one_who_may_not_take_part_asks_nobody(
-    town: Village, role: str, agent: str, status: str, word: str
+    town: CallGateway, role: str, agent: str, status: str, word: str
 ) -> None:
     town.members["x"] = Member(town.host, "x")
     await town.open({"tools.agentToAgent.allow": ["a", "b", "c", "d"]})
@@ -254,7 +267,7 @@ async def test_a_debate_with_one_who_may_not_take_part_asks_nobody(
 
 @pytest.mark.requirement("calls.debate.own-calls", "calls.debate.later", "calls.debate.critics")
 async def test_each_step_of_a_debate_is_a_call_whose_answer_goes_to_the_debate(
-    village: Village,
+    village: CallGateway,
 ) -> None:
     for name in "bcd":
         village.members[name].answer = says('{"output": "well", "confidence": 0.6}')
@@ -286,7 +299,7 @@ async def test_each_step_of_a_debate_is_a_call_whose_answer_goes_to_the_debate(
 
 
 @pytest.mark.requirement("calls.debate.failed-critic", "calls.debate.own-calls")
-async def test_a_critic_that_is_silent_has_failed_at_its_own_deadline(village: Village) -> None:
+async def test_a_critic_that_is_silent_has_failed_at_its_own_deadline(village: CallGateway) -> None:
     village.members["c"].answer = Held()
     village.members["b"].answer = says('{"output": "well", "confidence": 0.6}')
     result = await village.use(village.door("a"), "debate_call", {**DEBATE, "timeout": 300})
@@ -297,7 +310,7 @@ async def test_a_critic_that_is_silent_has_failed_at_its_own_deadline(village: V
 
 @pytest.mark.requirement("calls.debate.all-failed")
 async def test_a_debate_whose_critics_all_fail_is_told_as_an_error_with_its_rounds(
-    village: Village,
+    village: CallGateway,
 ) -> None:
     village.members["b"].answer = says('{"output": "well", "confidence": 0.6}')
     for name in "cd":

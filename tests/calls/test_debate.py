@@ -13,20 +13,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.calls.turns import turn_of
 
-from openclaw_a2a.calls.debate import Answer, Step, hold_debate
-from openclaw_a2a.calls.debate_agent import DebateAgent
-from openclaw_a2a.calls.debate_request import (
+from openclaw_a2a.calls.debate.agent import DebateAgent, Step, StepResult, hold_debate
+from openclaw_a2a.calls.debate.request import (
     INPUT_SCHEMA,
     DebateRequest,
     longest_ms,
     read_debate,
 )
-from openclaw_a2a.calls.names import BadCall
-from openclaw_a2a.calls.reading import read_answer
+from openclaw_a2a.calls.identifiers import BadCall
+from openclaw_a2a.calls.outcome import read_answer
+from openclaw_a2a.model.agent_event import Note, Reply
 from openclaw_a2a.model.call import CallId
 from openclaw_a2a.model.errors import AgentFailed, StoreUnavailable
 from openclaw_a2a.model.ids import AgentId, Json, JsonObject, SessionKey
-from openclaw_a2a.model.reply import Note, Reply
 from openclaw_a2a.model.turn import Provenance, Turn
 
 INPUT: JsonObject = {
@@ -36,8 +35,8 @@ INPUT: JsonObject = {
     "resolver": {"agent": "judge", "skill": "decide"},
     "input": {"q": "when?"},
 }
-FAILED = Answer("error", error="no luck")
-Script = dict[str, Answer]
+FAILED = StepResult("error", error="no luck")
+Script = dict[str, StepResult]
 
 
 def read(**changes: Json) -> DebateRequest:
@@ -51,8 +50,8 @@ def problems_of(given: Json) -> str:
     return str(caught.value)
 
 
-def said(output: Json, confidence: float, *assumptions: str) -> Answer:
-    return Answer("completed", output, confidence, assumptions)
+def said(output: Json, confidence: float, *assumptions: str) -> StepResult:
+    return StepResult("completed", output, confidence, assumptions)
 
 
 class Hall:
@@ -64,7 +63,7 @@ class Hall:
         self.told: list[JsonObject] = []
         self.at_once = self.most_at_once = 0
 
-    async def ask(self, step: Step) -> Answer:
+    async def ask(self, step: Step) -> StepResult:
         self.steps.append(step)
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
@@ -255,8 +254,8 @@ async def test_flaws_and_alternatives_come_from_the_critics_output(
 
 
 @pytest.mark.requirement("calls.debate.failed-critic")
-@pytest.mark.parametrize("failure", [FAILED, Answer("timeout")])
-async def test_a_failed_critic_has_no_confidence_and_one_flaw(failure: Answer) -> None:
+@pytest.mark.parametrize("failure", [FAILED, StepResult("timeout")])
+async def test_a_failed_critic_has_no_confidence_and_one_flaw(failure: StepResult) -> None:
     hall = Hall({"round-1/critic-1": failure})
     result = await hall.hold(read(rounds=1))
     critique = result["rounds"][0]["critiques"][0]
@@ -268,7 +267,7 @@ async def test_a_failed_critic_has_no_confidence_and_one_flaw(failure: Answer) -
 
 @pytest.mark.requirement("calls.debate.all-failed")
 async def test_a_debate_whose_critics_all_failed_is_an_error_with_what_was_gathered() -> None:
-    script = {"round-2/critic-1": FAILED, "round-2/critic-2": Answer("timeout")}
+    script = {"round-2/critic-1": FAILED, "round-2/critic-2": StepResult("timeout")}
     hall = Hall({"propose": said("noon", 0.3, "moon"), **script})
     result = await hall.hold(read(rounds=3))
     assert (result["status"], result["conclusion"], result["confidence"]) == ("error", None, 0)
@@ -398,7 +397,7 @@ async def test_who_watches_hears_each_step_forward() -> None:
 async def test_an_error_of_ours_is_the_debates_own_and_ends_the_others() -> None:
     hall = Hall()
 
-    async def ask(step: Step) -> Answer:
+    async def ask(step: Step) -> StepResult:
         if step.name == "round-1/critic-2":
             raise StoreUnavailable("the disk is full")
         return await hall.ask(step)
@@ -410,7 +409,7 @@ async def test_an_error_of_ours_is_the_debates_own_and_ends_the_others() -> None
 # ------------------------------------------------------------------ the rules, all together
 
 ANSWERS = st.builds(
-    Answer,
+    StepResult,
     st.sampled_from(["completed", "completed", "completed", "error", "timeout"]),
     st.sampled_from(["x", {"flaws": ["a", "b"], "dissent": "no"}, None, {"flaws": "one"}]),
     st.sampled_from([0.0, 0.3, 0.5, 0.84, 0.85, 0.9, 0.95, 1.0]),
@@ -425,7 +424,7 @@ ANSWERS = st.builds(
     st.sampled_from([0.0, 0.5, 0.85, 0.99, 1.0]),
 )
 async def test_any_debate_ends_as_the_rules_say_and_is_the_same_when_held_again(
-    answers: list[Answer], rounds: int, critics: int, aim: float
+    answers: list[StepResult], rounds: int, critics: int, aim: float
 ) -> None:
     request = read(
         rounds=rounds, minConfidence=aim, critics=[{"agent": f"c{n}"} for n in range(critics)]
@@ -472,7 +471,7 @@ def debate_turn(text: str, call_id: str = "d-1") -> Turn:
 
 
 def asking(hall: Hall, asked: list[CallId]) -> DebateAgent:
-    async def ask_for(call_id: CallId, step: Step) -> Answer:
+    async def ask_for(call_id: CallId, step: Step) -> StepResult:
         asked.append(call_id)
         return await hall.ask(step)
 
@@ -499,7 +498,7 @@ async def test_a_debate_is_a_task_that_tells_how_far_it_is_and_answers_with_the_
 async def test_a_debate_that_is_broken_off_leaves_nobody_at_work() -> None:
     begun, ended = asyncio.Event(), list[str]()
 
-    async def ask_for(_: CallId, step: Step) -> Answer:
+    async def ask_for(_: CallId, step: Step) -> StepResult:
         if step.name == "propose":
             return said("noon", 0.5)
         try:
@@ -517,7 +516,7 @@ async def test_a_debate_that_is_broken_off_leaves_nobody_at_work() -> None:
 
 
 async def test_a_debate_fails_with_the_error_of_ours() -> None:
-    async def ask_for(_: CallId, _step: Step) -> Answer:
+    async def ask_for(_: CallId, _step: Step) -> StepResult:
         raise StoreUnavailable("the disk is full")
 
     text = msgspec.json.encode(read()).decode()

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import anyio
 import pytest
-from tests.calls.village import Village, main_session, says, village_in
-from tests.conformance.asgi_door import PATIENCE_S, Door
-from tests.conformance.clocks import FastClock
-from tests.conformance.wire_clients import V1Client
+from tests.calls.call_gateway import CallGateway, call_gateway_in, main_session, says
+from tests.conformance.asgi_client import TIMEOUT_S, AsgiClient
+from tests.conformance.manual_clock import ManualClock
+from tests.conformance.protocol_clients import V1Client
 
 from openclaw_a2a.model.delivery import DeliveryId
 from openclaw_a2a.ports import Store
@@ -27,32 +27,34 @@ ANSWER = {"output": {"words": ["whole"] * 10_000}, "confidence": 0.75, "caveats"
 @pytest.fixture(params=["sqlite", "json-file", "memory"])
 async def town(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> AsyncIterator[Village]:
+) -> AsyncIterator[CallGateway]:
     """A village that is not open yet, over each kind of store."""
     monkeypatch.chdir(tmp_path)
-    async with village_in(tmp_path, request.param) as one:
+    async with call_gateway_in(tmp_path, request.param) as one:
         yield one
 
 
-def store_of(village: Village) -> Store:
+def store_of(village: CallGateway) -> Store:
     assert village.gateway is not None
     [engine] = village.gateway.engines.values()
     return engine.store
 
 
-async def sweep(village: Village, clock: FastClock) -> None:
+async def sweep(village: CallGateway, clock: ManualClock) -> None:
     """Old tasks are forgotten: a task that nobody follows is younger than those, and is gone."""
     assert village.gateway is not None
-    client = V1Client(Door(village.gateway.asgi, {}))
+    client = V1Client(AsgiClient(village.gateway.asgi, {}))
     await client.send("{}")
     clock.advance(timedelta(days=1))
-    with anyio.fail_after(PATIENCE_S):
+    with anyio.fail_after(TIMEOUT_S):
         while (await client.list())["totalSize"]:
             await anyio.wait_all_tasks_blocked()
 
 
-async def test_an_answer_outlives_retention_until_its_callers_host_is_back(town: Village) -> None:
-    clock = FastClock()
+async def test_an_answer_outlives_retention_until_its_callers_host_is_back(
+    town: CallGateway,
+) -> None:
+    clock = ManualClock()
     await town.open(SETTINGS, clock)
     town.host.is_away = True
     town.members["b"].answer = says(json.dumps(ANSWER))
@@ -70,7 +72,7 @@ async def test_an_answer_outlives_retention_until_its_callers_host_is_back(town:
     [told] = await town.host.next_told(A)
     assert (told["kind"], told["correlationId"]) == ("skill_response", call["correlationId"])
     assert {name: told[name] for name in ANSWER} == ANSWER
-    with anyio.fail_after(PATIENCE_S):
+    with anyio.fail_after(TIMEOUT_S):
         while await store_of(town).read_task(None, delivery.task_id) is not None:
             await sweep(town, clock)  # once it is brought nothing keeps the task
     assert await store_of(town).read_delivery(delivery.id) is None

@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openclaw_a2a.calls.chain import (
+from openclaw_a2a.calls.builtin_skills import describe_skills, input_problems
+from openclaw_a2a.calls.identifiers import BadName, agent_of, read_agent, read_skill
+from openclaw_a2a.calls.loop_guard import (
     HOSTS_KEY,
     METADATA_KEY,
     chain_metadata,
+    chain_violation,
     read_chain,
-    why_not,
 )
-from openclaw_a2a.calls.names import BadName, agent_of, read_agent, read_skill
+from openclaw_a2a.calls.outcome import clamp_confidence, read_answer
 from openclaw_a2a.calls.policy import CallPolicy, refuse
-from openclaw_a2a.calls.reading import clamp_confidence, read_answer
-from openclaw_a2a.calls.skills import describe_skills, input_problems
 from openclaw_a2a.model.ids import AgentId, SessionKey
 from openclaw_a2a.model.skill import Skill
 
@@ -114,11 +114,11 @@ def test_only_the_star_is_special_in_patterns() -> None:
 
 @pytest.mark.requirement("calls.loop.loop", "calls.loop.depth")
 def test_a_chain_may_not_return_nor_grow_for_ever() -> None:
-    assert why_not([A], B, max_depth=5) is None
-    assert "loop" in (why_not([A, B], A, max_depth=5) or "")
+    assert chain_violation([A], B, max_depth=5) is None
+    assert "loop" in (chain_violation([A, B], A, max_depth=5) or "")
     long = [AgentId(f"x{number}") for number in range(6)]
-    assert why_not(long[:5], C, max_depth=5) is None
-    assert "depth" in (why_not(long, C, max_depth=5) or "")
+    assert chain_violation(long[:5], C, max_depth=5) is None
+    assert "depth" in (chain_violation(long, C, max_depth=5) or "")
 
 
 JUNK = st.recursive(st.none() | st.text() | st.integers(), lambda inner: st.lists(inner))
@@ -134,15 +134,15 @@ def test_any_metadata_is_read_as_a_chain(names: object, hosts: object) -> None:
 def test_a_chain_goes_to_another_gateway_and_comes_back_as_it_was() -> None:
     there = read_chain(chain_metadata([A, B], "here"), "there")
     assert there == (f"{A}@here", f"{B}@here")
-    assert why_not(there, A, max_depth=5) is None  # another agent with the same name
+    assert chain_violation(there, A, max_depth=5) is None  # another agent with the same name
     back = read_chain(chain_metadata([*there, C], "there"), "here")
     assert back == (A, B, f"{C}@there")
-    assert "loop" in (why_not(back, A, max_depth=5) or "")
+    assert "loop" in (chain_violation(back, A, max_depth=5) or "")
 
 
 def test_a_chain_that_tells_no_gateways_is_taken_at_its_word() -> None:
     chain = read_chain({METADATA_KEY: [A, B]}, "here")
-    assert "loop" in (why_not(chain, B, max_depth=5) or "")
+    assert "loop" in (chain_violation(chain, B, max_depth=5) or "")
 
 
 # ------------------------------------------------------------------ answers

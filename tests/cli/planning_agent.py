@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import anyio
 
 from openclaw_a2a import Turn, serve
-from openclaw_a2a.model.reply import InputRequired
+from openclaw_a2a.model.agent_event import InputRequired
 
 LOOKS = 3000
 """How often a file is looked for before the agent goes on without it."""

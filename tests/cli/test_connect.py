@@ -9,7 +9,7 @@ import pyjson5
 import pytest
 from tests.cli.scripted_openclaw import scripted_openclaw
 
-from openclaw_a2a.settings.write import plan_addition
+from openclaw_a2a.settings.writing.settings_file import plan_openclaw_section
 
 USER_FILE = Path(".config/openclaw-a2a/openclaw-a2a.json5")
 MINE = """// my gateway
@@ -194,20 +194,20 @@ def test_wrong_settings_are_told_first(command, tmp_path: Path, door) -> None:
 def test_the_section_fits_into_any_file(tmp_path: Path, text: str) -> None:
     file = tmp_path / "file.json5"
     file.write_bytes(text.encode())
-    addition = plan_addition(file, Path("/x/openclaw.json"))
+    addition = plan_openclaw_section(file, Path("/x/openclaw.json"))
     assert addition.is_possible
     addition.write()
     after = pyjson5.decode(file.read_bytes().decode("utf-8-sig"))
     before = pyjson5.decode(text.lstrip("\ufeff"))
     assert after == {**before, "openclaw": {"configPath": "/x/openclaw.json", "expose": "all"}}
-    assert plan_addition(file, Path("/x/openclaw.json")).text == ""
+    assert plan_openclaw_section(file, Path("/x/openclaw.json")).text == ""
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", "null", "{a: 1"])
 def test_a_file_that_cannot_be_understood_is_left_to_its_owner(tmp_path: Path, text: str) -> None:
     file = tmp_path / "file.json5"
     file.write_text(text, "utf-8")
-    addition = plan_addition(file, Path("/x/openclaw.json"))
+    addition = plan_openclaw_section(file, Path("/x/openclaw.json"))
     assert not addition.is_possible
     assert "openclaw:" in addition.text
 
@@ -217,6 +217,6 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
     real.write_text("{}", "utf-8")
     link = tmp_path / "link.json5"
     link.symlink_to(real)
-    plan_addition(link, Path("/x")).write()
+    plan_openclaw_section(link, Path("/x")).write()
     assert link.is_symlink()
     assert "openclaw" in real.read_text("utf-8")

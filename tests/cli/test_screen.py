@@ -6,7 +6,7 @@ import pytest
 
 from openclaw_a2a.cli.screen import Screen
 from openclaw_a2a.model.message import Message, Part, Role
-from openclaw_a2a.model.stored import StreamBody
+from openclaw_a2a.model.records import StreamBody
 from openclaw_a2a.model.task import (
     Artifact,
     ArtifactUpdate,

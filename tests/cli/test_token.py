@@ -2,7 +2,7 @@
 
 import pytest
 
-from openclaw_a2a.tools.tokens import FILE_NAME, TokenKind, ToolTokens
+from openclaw_a2a.auth.tool_tokens import TOOL_TOKENS_FILE, TokenKind, ToolTokens
 
 
 def test_a_token_is_shown_once_and_is_good_until_it_is_revoked(command, tmp_path) -> None:
@@ -11,19 +11,19 @@ def test_a_token_is_shown_once_and_is_good_until_it_is_revoked(command, tmp_path
     assert made.code == 0
     text = made.out.strip()
     assert "not shown again" in made.err
-    assert ToolTokens(folder / FILE_NAME).identify(text.encode()).name == "ann"
+    assert ToolTokens(folder / TOOL_TOKENS_FILE).identify(text.encode()).name == "ann"
     listed = command("token", "list")
     assert "ann" in listed.out
     assert text not in listed.out
     assert command("token", "revoke", "ann").out == "ann  1 revoked\n"
-    assert ToolTokens(folder / FILE_NAME).identify(text.encode()) is None
+    assert ToolTokens(folder / TOOL_TOKENS_FILE).identify(text.encode()) is None
 
 
 def test_a_host_has_a_token_of_its_own_kind(command, tmp_path) -> None:
     data = ("--data", str(tmp_path / "elsewhere"))
     made = command("token", "create", "--tool", "openclaw", "--host", "--json", *data).json
     assert (made["name"], made["kind"]) == ("openclaw", "host")
-    tokens = ToolTokens(tmp_path / "elsewhere" / FILE_NAME)
+    tokens = ToolTokens(tmp_path / "elsewhere" / TOOL_TOKENS_FILE)
     assert tokens.identify(made["token"].encode()).kind is TokenKind.HOST
     (listed,) = command("token", "list", "--json", *data).json["tokens"]
     assert set(listed) == {"name", "kind", "createdAt"}
@@ -50,7 +50,7 @@ def test_what_cannot_be_done_is_told_with_the_next_step(command, arguments, code
 
 
 def test_a_broken_file_is_told_and_left_alone(command, tmp_path) -> None:
-    path = tmp_path / ".openclaw-a2a" / FILE_NAME
+    path = tmp_path / ".openclaw-a2a" / TOOL_TOKENS_FILE
     path.parent.mkdir()
     path.write_text("{", encoding="utf-8")
     for arguments in (("list",), ("create", "--tool", "ann"), ("revoke", "ann")):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
-from tests.conformance.asgi_door import Door
+from tests.conformance.asgi_client import AsgiClient
 
 from openclaw_a2a.app import Gateway, build_app
 from openclaw_a2a.model.ids import AgentId
@@ -27,7 +27,7 @@ class Start(Protocol):
         account: Mapping[str, Json] | None = None,
         settings: Mapping[str, Json] | None = None,
         clock: Clock | None = None,
-    ) -> Door: ...
+    ) -> AsgiClient: ...
 
 
 def make_gateway(
@@ -106,11 +106,11 @@ async def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
             account: Mapping[str, Json] | None = None,
             settings: Mapping[str, Json] | None = None,
             clock: Clock | None = None,
-        ) -> Door:
+        ) -> AsgiClient:
             gateway = make_gateway(
                 agent, data=tmp_path, account=account, settings=settings, clock=clock
             )
             await running.enter_async_context(gateway)
-            return Door(gateway.asgi)
+            return AsgiClient(gateway.asgi)
 
         yield start_one

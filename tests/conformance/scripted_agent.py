@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable
 
 import anyio
-from tests.conformance.asgi_door import PATIENCE_S
+from tests.conformance.asgi_client import TIMEOUT_S
 
-from openclaw_a2a.model.reply import AgentEvent
+from openclaw_a2a.model.agent_event import AgentEvent
 from openclaw_a2a.model.turn import Turn
 from openclaw_a2a.ports import Recovery
 
@@ -14,7 +14,7 @@ Step = AgentEvent | Exception
 Script = Callable[[Turn], Iterable[Step]]
 
 
-class Performance:
+class ScriptedRun:
     """One run that the test conducts: it tells events and ends it, or sees it stopped."""
 
     def __init__(self, turn: Turn) -> None:
@@ -27,17 +27,17 @@ class Performance:
         self._last_words: list[Step | None] = []
         self._is_completing = False
 
-    async def tell(self, *steps: Step) -> None:
+    async def emit(self, *steps: Step) -> None:
         """Let the agent say these; returns when the engine has taken them."""
         for step in steps:
             taken = asyncio.Event()
             self._steps.put_nowait((step, taken))
-            with anyio.fail_after(PATIENCE_S):
+            with anyio.fail_after(TIMEOUT_S):
                 await taken.wait()
 
-    async def end(self, *steps: Step) -> None:
+    async def finish(self, *steps: Step) -> None:
         """Let the agent say these and finish; returns when it has."""
-        await self.tell(*steps)
+        await self.emit(*steps)
         self._steps.put_nowait((None, asyncio.Event()))
         await self.wait_stopped()
 
@@ -60,12 +60,12 @@ class Performance:
 
     async def wait_stopping(self) -> None:
         """Wait until the run is ending, whether by itself or because it was stopped."""
-        with anyio.fail_after(PATIENCE_S):
+        with anyio.fail_after(TIMEOUT_S):
             await self.is_stopping.wait()
 
     async def wait_stopped(self) -> None:
         """Wait until the run is over."""
-        with anyio.fail_after(PATIENCE_S):
+        with anyio.fail_after(TIMEOUT_S):
             await self._stopped.wait()
 
     async def play(self) -> AsyncGenerator[AgentEvent]:
@@ -112,7 +112,7 @@ class ScriptedAgent:
         self._script: Script | None = script
         if steps:
             self._script = lambda _turn: steps
-        self._performances: asyncio.Queue[Performance] = asyncio.Queue()
+        self._performances: asyncio.Queue[ScriptedRun] = asyncio.Queue()
         self.recovery = Recovery.FAIL
         self.turns: list[Turn] = []
 
@@ -125,7 +125,7 @@ class ScriptedAgent:
                     raise step
                 yield step
             return
-        performance = Performance(turn)
+        performance = ScriptedRun(turn)
         self._performances.put_nowait(performance)
         events = performance.play()
         try:
@@ -134,9 +134,9 @@ class ScriptedAgent:
         finally:
             await events.aclose()
 
-    async def next_run(self) -> Performance:
+    async def next_run(self) -> ScriptedRun:
         """The next run that the engine began."""
-        with anyio.fail_after(PATIENCE_S):
+        with anyio.fail_after(TIMEOUT_S):
             return await self._performances.get()
 
     @property

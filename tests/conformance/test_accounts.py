@@ -7,15 +7,15 @@ from pathlib import Path
 
 import anyio
 import pytest
-from tests.conformance.asgi_door import AsgiMessage, Asked, Door, Receive, Send
+from tests.conformance.asgi_client import AsgiClient, AsgiMessage, Receive, Request, Send
 from tests.conformance.conftest import Start
-from tests.conformance.outline import text_of
+from tests.conformance.protocol_clients import Json, V03Client, V1Client, encode_call, v1_message
 from tests.conformance.scripted_agent import ScriptedAgent
-from tests.conformance.wire_clients import Json, V03Client, V1Client, encode_call, v1_message
+from tests.conformance.stream_outline import text_of
 
 from openclaw_a2a.app import build_app
+from openclaw_a2a.model.agent_event import Reply
 from openclaw_a2a.model.ids import AgentId
-from openclaw_a2a.model.reply import Reply
 from openclaw_a2a.settings import load_settings
 
 CARD = "/.well-known/agent-card.json"
@@ -124,7 +124,7 @@ async def test_other_paths_and_methods_are_404_with_details(
     start: Start, method: str, path: str
 ) -> None:
     door = await start(_agent())
-    answer = await door.ask(Asked(method, path))
+    answer = await door.request(Request(method, path))
     assert answer.status == 404
     error = answer.json["error"]
     assert error["code"] == "A2A_ROUTE_NOT_FOUND"
@@ -138,7 +138,7 @@ async def test_unexpected_failure_of_a_route_is_a_500_with_a_name(start: Start) 
     async def without_headers(scope: AsgiMessage, receive: Receive, send: Send) -> None:
         await door.app({**scope, "headers": None}, receive, send)
 
-    answer = await Door(without_headers).get(CARD)
+    answer = await AsgiClient(without_headers).get(CARD)
     assert answer.status == 500
     assert answer.json["error"]["code"] == "A2A_INBOUND_ROUTE_ERROR"
     assert "Traceback" not in answer.body.decode()
@@ -250,6 +250,6 @@ async def test_gateway_without_channels_has_one_task_generating_account(tmp_path
     overrides = {"data": str(tmp_path), "store.kind": "memory"}
     settings = load_settings(overrides=overrides, environ={}).settings
     async with build_app(settings, agents={AgentId("main"): _agent()}) as gateway:
-        v1 = V1Client(Door(gateway.asgi))
+        v1 = V1Client(AsgiClient(gateway.asgi))
         assert "task" in await v1.send()
         assert (await v1.door.get(CARD)).json["name"] == "default"

@@ -3,11 +3,11 @@
 import anyio
 import pytest
 from tests.conformance.conftest import Start
-from tests.conformance.outline import events, outline, state_of, status_text
+from tests.conformance.protocol_clients import Json, V03Client, V1Client, v03_message, v1_message
 from tests.conformance.scripted_agent import ScriptedAgent
-from tests.conformance.wire_clients import Json, V03Client, V1Client, v03_message, v1_message
+from tests.conformance.stream_outline import events, outline, state_of, status_text
 
-from openclaw_a2a.model.reply import InputRequired, Reply, TextDelta
+from openclaw_a2a.model.agent_event import InputRequired, Reply, TextDelta
 
 TASKS = {"agentStyle": "task-generating"}
 
@@ -18,7 +18,7 @@ async def test_cancel_stops_the_run_and_returns_the_canceled_task(start: Start) 
     v1 = V1Client(await start(agent, account=TASKS))
     async with v1.stream("SendStreamingMessage", v1_message()) as frames:
         run = await agent.next_run()
-        await run.tell(TextDelta("half of"))
+        await run.emit(TextDelta("half of"))
         await frames.take(4)
         task = await v1.cancel(run.turn.task_id)
         assert run.has_stopped
@@ -124,7 +124,7 @@ async def test_waiting_task_can_be_canceled_before_it_begins(start: Start) -> No
     second = await v1.start("second", contextId="mine")
     run = await agent.next_run()
     assert state_of(await v1.cancel(second["id"])) == "canceled"
-    await run.end(Reply.of_text("done"))
+    await run.finish(Reply.of_text("done"))
     third = await v1.start("third", contextId="mine")
     assert (await agent.next_run()).turn.task_id == third["id"]
     assert [turn.body for turn in agent.turns] == ["first", "third"]

@@ -9,7 +9,7 @@ from google.protobuf import json_format
 from tests.conformance.conftest import Start, peers
 from tests.conformance.scripted_agent import ScriptedAgent
 
-from openclaw_a2a.model.reply import Reply
+from openclaw_a2a.model.agent_event import Reply
 
 CARD = "/.well-known/agent-card.json"
 ONLY_V03 = {

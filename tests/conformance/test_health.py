@@ -2,13 +2,13 @@
 
 import anyio
 import pytest
-from tests.conformance.asgi_door import Door
+from tests.conformance.asgi_client import AsgiClient
 from tests.conformance.conftest import Serve, Start, peers
+from tests.conformance.protocol_clients import V1Client, encode_call, v1_message
 from tests.conformance.scripted_agent import ScriptedAgent
-from tests.conformance.wire_clients import V1Client, encode_call, v1_message
 
+from openclaw_a2a.model.agent_event import Reply
 from openclaw_a2a.model.errors import SettingsInvalid
-from openclaw_a2a.model.reply import Reply
 
 RPC = "/a2a/jsonrpc"
 TASKS = {"agentStyle": "task-generating"}
@@ -36,7 +36,7 @@ async def test_health_needs_no_token(start: Start) -> None:
 async def test_stopping_gateway_lets_runs_end_and_takes_nothing_new(serve: Serve) -> None:
     agent = ScriptedAgent()
     async with serve(agent, account=TASKS) as gateway:
-        door = Door(gateway.asgi)
+        door = AsgiClient(gateway.asgi)
         await V1Client(door).start()
         run = await agent.next_run()
         left: list[int] = []
@@ -53,7 +53,7 @@ async def test_stopping_gateway_lets_runs_end_and_takes_nothing_new(serve: Serve
             ready = await door.get("/readyz")
             assert ready.status == 503
             assert (await door.get("/healthz")).status == 200
-            await run.end(Reply.of_text("done"))
+            await run.finish(Reply.of_text("done"))
         assert left == [0]
         task = await V1Client(door).get(run.turn.task_id)
         assert task["status"]["state"] == "TASK_STATE_COMPLETED"
@@ -63,7 +63,7 @@ async def test_stopping_gateway_lets_runs_end_and_takes_nothing_new(serve: Serve
 async def test_streams_end_when_the_time_to_stop_is_over(serve: Serve) -> None:
     agent = ScriptedAgent()
     async with serve(agent, account=TASKS) as gateway:
-        v1 = V1Client(Door(gateway.asgi))
+        v1 = V1Client(AsgiClient(gateway.asgi))
         async with v1.stream("SendStreamingMessage", v1_message()) as frames:
             await agent.next_run()
             assert await gateway.drain(0.01) == 1

@@ -9,11 +9,9 @@ import pytest
 from anyio.from_thread import start_blocking_portal
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.conformance.asgi_door import Answer, Asked, Door
+from tests.conformance.asgi_client import AsgiClient, Request, Response
 from tests.conformance.conftest import Start, make_gateway
-from tests.conformance.outline import published_text
-from tests.conformance.scripted_agent import ScriptedAgent
-from tests.conformance.wire_clients import (
+from tests.conformance.protocol_clients import (
     Json,
     V03Client,
     V1Client,
@@ -21,8 +19,10 @@ from tests.conformance.wire_clients import (
     v03_message,
     v1_message,
 )
+from tests.conformance.scripted_agent import ScriptedAgent
+from tests.conformance.stream_outline import published_text
 
-from openclaw_a2a.model.reply import Reply, TextDelta
+from openclaw_a2a.model.agent_event import Reply, TextDelta
 
 RPC = "/a2a/jsonrpc"
 REST = "/a2a/rest"
@@ -53,7 +53,7 @@ def _with_raw_text(raw: bytes) -> bytes:
     return encode_call("SendMessage", v1_message("MARK")).replace(b'"MARK"', raw)
 
 
-def _is_clear_refusal(answer: Answer) -> bool:
+def _is_clear_refusal(answer: Response) -> bool:
     error = answer.json["error"]
     return 200 <= answer.status < 500 and error["code"] != -32603 and bool(error["message"])
 
@@ -183,7 +183,7 @@ async def test_content_type_is_checked_before_the_body_is_parsed(
 async def test_absent_content_type_is_refused(start: Start) -> None:
     door = await start(_agent())
     body = encode_call("SendMessage", v1_message())
-    assert (await door.ask(Asked("POST", RPC, {}, (body,)))).status == 415
+    assert (await door.request(Request("POST", RPC, {}, (body,)))).status == 415
 
 
 @pytest.mark.requirement("promise.bounds.hostile")
@@ -191,7 +191,7 @@ async def test_client_that_leaves_in_the_middle_of_its_body_starts_nothing(start
     agent = _agent()
     door = await start(agent)
     body = encode_call("SendMessage", v1_message())
-    asked = Asked("POST", RPC, {"content-type": "application/json"}, (body[:20], body[20:]))
+    asked = Request("POST", RPC, {"content-type": "application/json"}, (body[:20], body[20:]))
     async with door.open(asked, breaks_off=True):
         pass
     assert agent.turns == []
@@ -225,7 +225,7 @@ async def test_wicked_paths_are_refused(start: Start, path: str) -> None:
 async def test_other_http_methods_are_refused(start: Start, method: str) -> None:
     door = await start(_agent())
     for path in (RPC, "/.well-known/agent-card.json", f"{REST}/message:send"):
-        answer = await door.ask(Asked(method, path))
+        answer = await door.request(Request(method, path))
         assert 400 <= answer.status < 500
 
 
@@ -241,9 +241,9 @@ def steady_door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
         gateway = portal.call(make)
         with portal.wrap_async_context_manager(gateway):
-            door = Door(gateway.asgi)
+            door = AsgiClient(gateway.asgi)
 
-            def post(path: str, body: bytes) -> Answer:
+            def post(path: str, body: bytes) -> Response:
                 return portal.call(door.post, path, body)
 
             yield post

@@ -4,10 +4,10 @@ import json
 
 import pytest
 from tests.conformance.conftest import Start
+from tests.conformance.protocol_clients import Json, V03Client, encode_call, v03_message
 from tests.conformance.scripted_agent import ScriptedAgent
-from tests.conformance.wire_clients import Json, V03Client, encode_call, v03_message
 
-from openclaw_a2a.model.reply import Reply
+from openclaw_a2a.model.agent_event import Reply
 
 RPC = "/a2a/jsonrpc"
 

@@ -2,12 +2,12 @@
 
 import pytest
 from tests.conformance.conftest import Start
-from tests.conformance.outline import outline, text_of
+from tests.conformance.protocol_clients import Json, V03Client, V1Client, v03_message
 from tests.conformance.scripted_agent import ScriptedAgent
-from tests.conformance.wire_clients import Json, V03Client, V1Client, v03_message
+from tests.conformance.stream_outline import outline, text_of
 
+from openclaw_a2a.model.agent_event import InputRequired, Reply
 from openclaw_a2a.model.message import Part
-from openclaw_a2a.model.reply import InputRequired, Reply
 
 RPC = "/a2a/jsonrpc"
 TASKS = {"agentStyle": "task-generating"}
@@ -64,7 +64,7 @@ async def test_blocking_false_answers_with_the_submitted_task(start: Start) -> N
     v03 = V03Client(await start(agent))
     task = await v03.start()
     assert (task["kind"], task["status"]["state"]) == ("task", "submitted")
-    await (await agent.next_run()).end(Reply.of_text("done"))
+    await (await agent.next_run()).finish(Reply.of_text("done"))
 
 
 @pytest.mark.requirement("wire.v03.blocking")

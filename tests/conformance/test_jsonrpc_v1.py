@@ -4,12 +4,12 @@ import re
 
 import pytest
 from tests.conformance.conftest import Start
-from tests.conformance.outline import outline, text_of
+from tests.conformance.protocol_clients import Json, V1Client, fresh_id, v1_message
 from tests.conformance.scripted_agent import ScriptedAgent
-from tests.conformance.wire_clients import Json, V1Client, fresh_id, v1_message
+from tests.conformance.stream_outline import outline, text_of
 
+from openclaw_a2a.model.agent_event import Reply
 from openclaw_a2a.model.message import Part
-from openclaw_a2a.model.reply import Reply
 
 RPC = "/a2a/jsonrpc"
 TASKS = {"agentStyle": "task-generating"}
@@ -86,7 +86,7 @@ async def test_return_immediately_answers_with_the_submitted_task(start: Start) 
     run = await agent.next_run()
     async with v1.stream("SubscribeToTask", {"id": task["id"]}) as frames:
         await frames.take(1)
-        await run.end(Reply.of_text("done"))
+        await run.finish(Reply.of_text("done"))
         assert outline(await frames.rest())[-1] == "status completed"
 
 
@@ -234,7 +234,7 @@ async def test_context_that_is_not_the_tasks_is_refused(start: Start) -> None:
     assert failed.code == -32602
     assert "mine" in failed.message
     assert "other" in failed.message
-    await (await agent.next_run()).end(Reply.of_text("done"))
+    await (await agent.next_run()).finish(Reply.of_text("done"))
 
 
 @pytest.mark.requirement("wire.v1.file-part")

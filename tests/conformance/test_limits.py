@@ -3,13 +3,13 @@
 import json
 
 import pytest
-from tests.conformance.asgi_door import Answer, Asked, Door
+from tests.conformance.asgi_client import AsgiClient, Request, Response
 from tests.conformance.conftest import Start, peers, token_of
-from tests.conformance.outline import outline, state_of, status_text
+from tests.conformance.protocol_clients import Json, V1Client, encode_call, v1_message
 from tests.conformance.scripted_agent import ScriptedAgent
-from tests.conformance.wire_clients import Json, V1Client, encode_call, v1_message
+from tests.conformance.stream_outline import outline, state_of, status_text
 
-from openclaw_a2a.model.reply import InputRequired, Reply, TextDelta
+from openclaw_a2a.model.agent_event import InputRequired, Reply, TextDelta
 from openclaw_a2a.settings import Limits
 
 RPC = "/a2a/jsonrpc"
@@ -21,16 +21,16 @@ def _agent() -> ScriptedAgent:
     return ScriptedAgent(Reply.of_text("hello"))
 
 
-def _as(door: Door, peer: str) -> Door:
+def _as(door: AsgiClient, peer: str) -> AsgiClient:
     return door.with_headers(authorization=f"Bearer {token_of(peer)}")
 
 
-def _later(answer: Answer) -> bool:
+def _later(answer: Response) -> bool:
     """True for a refusal that says when to come back."""
     return answer.status in (429, 503) and int(answer.headers["retry-after"]) >= 1
 
 
-async def _start(door: Door, text: str = "hello", **members: Json) -> Answer:
+async def _start(door: AsgiClient, text: str = "hello", **members: Json) -> Response:
     params = v1_message(text, configuration={"returnImmediately": True}, **members)
     return await door.post(RPC, encode_call("SendMessage", params))
 
@@ -40,7 +40,7 @@ async def _start(door: Door, text: str = "hello", **members: Json) -> Answer:
 async def test_body_over_the_limit_is_413_and_the_rest_is_not_read(start: Start, path: str) -> None:
     door = await start(_agent(), account={"maxBodyBytes": 10_000})
     chunks = [b" " * 4_000] * 1_000
-    async with door.open(Asked("POST", path, JSON_TYPE, chunks)) as exchange:
+    async with door.open(Request("POST", path, JSON_TYPE, chunks)) as exchange:
         await exchange.wait_started()
         assert exchange.status == 413
         body = await exchange.next_chunk() or b""
@@ -52,7 +52,7 @@ async def test_body_over_the_limit_is_413_and_the_rest_is_not_read(start: Start,
 async def test_body_that_declares_itself_too_large_is_not_read_at_all(start: Start) -> None:
     door = await start(_agent())
     headers = {**JSON_TYPE, "content-length": "2000000"}
-    async with door.open(Asked("POST", RPC, headers, [b" " * 1000] * 2000)) as exchange:
+    async with door.open(Request("POST", RPC, headers, [b" " * 1000] * 2000)) as exchange:
         await exchange.wait_started()
         assert exchange.status == 413
     assert exchange.chunks_read == 0
@@ -95,10 +95,10 @@ async def test_full_queue_refuses_new_work_and_keeps_what_it_took(start: Start) 
     for number in range(3):
         run = await agent.next_run()
         assert run.turn.body == f"message {number}"
-        await run.end(Reply.of_text("done"))
+        await run.finish(Reply.of_text("done"))
     assert len(agent.turns) == 3
     assert (await _start(door)).status == 200
-    await (await agent.next_run()).end(Reply.of_text("done"))
+    await (await agent.next_run()).finish(Reply.of_text("done"))
 
 
 @pytest.mark.requirement("promise.bounds.queue")
@@ -110,7 +110,7 @@ async def test_full_session_refuses_and_others_go_on(start: Start) -> None:
     assert _later(await _start(door, contextId="busy"))
     assert (await _start(door, contextId="free")).status == 200
     for _ in range(3):
-        await (await agent.next_run()).end(Reply.of_text("done"))
+        await (await agent.next_run()).finish(Reply.of_text("done"))
 
 
 @pytest.mark.requirement("promise.bounds.queue")
@@ -124,7 +124,7 @@ async def test_one_peer_cannot_fill_the_queue_of_all(start: Start) -> None:
     assert _later(await _start(alice))
     assert (await _start(bob)).status == 200
     for _ in range(3):
-        await (await agent.next_run()).end(Reply.of_text("done"))
+        await (await agent.next_run()).finish(Reply.of_text("done"))
 
 
 @pytest.mark.requirement("limits.runs")
@@ -139,10 +139,10 @@ async def test_one_peer_cannot_take_all_runs(start: Start) -> None:
     assert {run.turn.body for run in runs} == {"first", "third"}
     assert not agent.has_waiting_run
     for run in runs:
-        await run.end(Reply.of_text("done"))
+        await run.finish(Reply.of_text("done"))
     second = await agent.next_run()
     assert second.turn.body == "second"
-    await second.end(Reply.of_text("done"))
+    await second.finish(Reply.of_text("done"))
 
 
 @pytest.mark.requirement("limits.rate")
@@ -171,7 +171,7 @@ async def test_past_the_limit_of_streams_a_new_one_is_refused(start: Start) -> N
         assert _later(await door.post(RPC, encode_call("SendStreamingMessage", v1_message())))
         assert not agent.has_waiting_run
     async with v1.stream("SubscribeToTask", {"id": run.turn.task_id}) as frames:
-        await run.end(Reply.of_text("done"))
+        await run.finish(Reply.of_text("done"))
         assert outline(await frames.rest())[-1] == "status completed"
 
 
@@ -228,7 +228,7 @@ async def test_body_that_does_not_arrive_in_time_is_408(
 ) -> None:
     door = await start(_agent(), settings={"server.bodySeconds": 0.05})
     headers = {**JSON_TYPE, "content-length": "100"}
-    async with door.open(Asked("POST", path, headers, chunks), breaks_off=True) as exchange:
+    async with door.open(Request("POST", path, headers, chunks), breaks_off=True) as exchange:
         await exchange.wait_started()
         assert exchange.status == 408
         assert exchange.headers["connection"] == "close"

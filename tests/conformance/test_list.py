@@ -6,10 +6,10 @@ from datetime import datetime, timedelta
 
 import pytest
 from tests.conformance.conftest import Start
+from tests.conformance.protocol_clients import Json, V1Client
 from tests.conformance.scripted_agent import ScriptedAgent, Step
-from tests.conformance.wire_clients import Json, V1Client
 
-from openclaw_a2a.model.reply import Failed, InputRequired, Reply, ToolPhase, ToolProgress
+from openclaw_a2a.model.agent_event import Failed, InputRequired, Reply, ToolPhase, ToolProgress
 
 TASKS = {"agentStyle": "task-generating"}
 

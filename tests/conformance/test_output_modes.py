@@ -2,14 +2,14 @@
 
 import pytest
 from tests.conformance.conftest import Start
-from tests.conformance.outline import text_of
+from tests.conformance.protocol_clients import V03Client, V1Client, v03_message
 from tests.conformance.scripted_agent import ScriptedAgent
-from tests.conformance.wire_clients import V03Client, V1Client, v03_message
+from tests.conformance.stream_outline import text_of
 
-from openclaw_a2a.model.message import Part
-from openclaw_a2a.model.reply import (
+from openclaw_a2a.model.agent_event import (
     Reply,
 )
+from openclaw_a2a.model.message import Part
 
 TASKS = {"agentStyle": "task-generating"}
 

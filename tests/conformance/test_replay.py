@@ -7,14 +7,13 @@ import pytest
 from anyio.from_thread import start_blocking_portal
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.conformance.asgi_door import Door
+from tests.conformance.asgi_client import AsgiClient
 from tests.conformance.conftest import make_gateway
-from tests.conformance.outline import split, state_of
+from tests.conformance.protocol_clients import Frame, Json, V1Client, v1_message
 from tests.conformance.scripted_agent import ScriptedAgent, Step
-from tests.conformance.wire_clients import Frame, Json, V1Client, v1_message
+from tests.conformance.stream_outline import split, state_of
 
-from openclaw_a2a.model.message import Part
-from openclaw_a2a.model.reply import (
+from openclaw_a2a.model.agent_event import (
     Block,
     Failed,
     InputRequired,
@@ -28,6 +27,7 @@ from openclaw_a2a.model.reply import (
     ToolProgress,
     ToolReply,
 )
+from openclaw_a2a.model.message import Part
 
 ENDS = ("completed", "failed", "canceled")
 
@@ -99,8 +99,10 @@ def play(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Play]:
         gateway = portal.call(make)
         with portal.wrap_async_context_manager(gateway):
             clients = {
-                "hybrid": V1Client(Door(gateway.asgi)),
-                "task-generating": V1Client(Door(gateway.asgi), path="/agents/tasks/a2a/jsonrpc"),
+                "hybrid": V1Client(AsgiClient(gateway.asgi)),
+                "task-generating": V1Client(
+                    AsgiClient(gateway.asgi), path="/agents/tasks/a2a/jsonrpc"
+                ),
             }
 
             def run(script: list[Step], style: str) -> Story:

@@ -5,13 +5,13 @@ import json
 import pytest
 from a2a import types as v1_types
 from google.protobuf import json_format
-from tests.conformance.asgi_door import Asked, Door
+from tests.conformance.asgi_client import AsgiClient, Request
 from tests.conformance.conftest import Start
-from tests.conformance.outline import describe, text_of
+from tests.conformance.protocol_clients import FrameReader, Json, v1_message
 from tests.conformance.scripted_agent import ScriptedAgent
-from tests.conformance.wire_clients import FrameReader, Json, v1_message
+from tests.conformance.stream_outline import describe, text_of
 
-from openclaw_a2a.model.reply import InputRequired, Reply
+from openclaw_a2a.model.agent_event import InputRequired, Reply
 
 REST = "/a2a/rest"
 TASKS = {"agentStyle": "task-generating"}
@@ -21,13 +21,13 @@ def _agent() -> ScriptedAgent:
     return ScriptedAgent(Reply.of_text("hello"))
 
 
-async def _post(door: Door, path: str, body: Json, **headers: str) -> Json:
+async def _post(door: AsgiClient, path: str, body: Json, **headers: str) -> Json:
     answer = await door.post(f"{REST}{path}", json.dumps(body).encode(), **headers)
     assert (answer.status, answer.media_type) == (200, "application/a2a+json"), answer
     return answer.json
 
 
-async def _events(door: Door, asked: Asked) -> list[str]:
+async def _events(door: AsgiClient, asked: Request) -> list[str]:
     async with door.open(asked) as exchange:
         await exchange.wait_started()
         assert exchange.status == 200
@@ -40,9 +40,9 @@ def _check_event(body: Json) -> None:
     json_format.ParseDict(body, v1_types.StreamResponse())
 
 
-def _stream(body: Json, path: str = "/message:stream") -> Asked:
+def _stream(body: Json, path: str = "/message:stream") -> Request:
     headers = {"content-type": "application/json"}
-    return Asked("POST", f"{REST}{path}", headers, (json.dumps(body).encode(),))
+    return Request("POST", f"{REST}{path}", headers, (json.dumps(body).encode(),))
 
 
 @pytest.mark.requirement("wire.rest.send", "wire.rest.media-type")
@@ -145,7 +145,7 @@ async def test_cancel_gives_the_canceled_task(start: Start) -> None:
 async def test_cancel_needs_no_body(start: Start) -> None:
     door = await start(ScriptedAgent(InputRequired("Which one?")))
     task = (await _post(door, "/message:send", v1_message()))["task"]
-    answer = await door.ask(Asked("POST", f"{REST}/tasks/{task['id']}:cancel"))
+    answer = await door.request(Request("POST", f"{REST}/tasks/{task['id']}:cancel"))
     assert answer.status == 200
 
 
@@ -157,10 +157,10 @@ async def test_subscribe_works_by_get_and_by_post(start: Start, method: str) -> 
     params = v1_message(configuration={"returnImmediately": True})
     task = (await _post(door, "/message:send", params))["task"]
     run = await agent.next_run()
-    async with door.open(Asked(method, f"{REST}/tasks/{task['id']}:subscribe")) as exchange:
+    async with door.open(Request(method, f"{REST}/tasks/{task['id']}:subscribe")) as exchange:
         frames = FrameReader(exchange, _check_event)
         (first,) = await frames.take(1)
-        await run.end(Reply.of_text("done"))
+        await run.finish(Reply.of_text("done"))
         rest = await frames.rest()
     assert "task" in first.json
     assert describe(rest[-1].json) == "status completed"
@@ -171,7 +171,7 @@ async def test_reader_that_comes_back_by_get_gets_what_it_missed(start: Start) -
     door = await start(_agent(), account=TASKS)
     task = (await _post(door, "/message:send", v1_message()))["task"]
     path = f"{REST}/tasks/{task['id']}:subscribe"
-    lines = await _events(door, Asked("GET", path, {"last-event-id": "2"}))
+    lines = await _events(door, Request("GET", path, {"last-event-id": "2"}))
     assert lines == ["artifact assistant-output-0001.", "status completed"]
 
 
@@ -183,10 +183,10 @@ async def test_ended_task_can_be_deleted_and_an_open_one_cannot(start: Start) ->
     door = await start(agent, account=TASKS)
     ended = (await _post(door, "/message:send", v1_message()))["task"]["id"]
     paused = (await _post(door, "/message:send", v1_message("ask")))["task"]["id"]
-    assert (await door.ask(Asked("DELETE", f"{REST}/tasks/{ended}"))).status == 200
+    assert (await door.request(Request("DELETE", f"{REST}/tasks/{ended}"))).status == 200
     assert (await door.get(f"{REST}/tasks/{ended}")).status == 404
-    assert (await door.ask(Asked("DELETE", f"{REST}/tasks/{ended}"))).status == 404
-    assert (await door.ask(Asked("DELETE", f"{REST}/tasks/{paused}"))).status == 400
+    assert (await door.request(Request("DELETE", f"{REST}/tasks/{ended}"))).status == 404
+    assert (await door.request(Request("DELETE", f"{REST}/tasks/{paused}"))).status == 400
     assert (await door.get(f"{REST}/tasks/{paused}")).status == 200
     assert (await door.get(f"{REST}/tasks")).json["totalSize"] == 1
 
@@ -199,7 +199,7 @@ async def test_tenant_that_no_card_names_is_refused(start: Start, path: str) -> 
     method = "POST" if path.endswith("send") else "GET"
     body = json.dumps(v1_message()).encode() if method == "POST" else b""
     headers = {"content-type": "application/json"}
-    answer = await door.ask(Asked(method, f"{REST}{path}", headers, (body,)))
+    answer = await door.request(Request(method, f"{REST}{path}", headers, (body,)))
     assert answer.status == 400
     assert "acme" in answer.json["error"]["message"]
     assert agent.turns == []
@@ -265,7 +265,7 @@ async def test_push_paths_say_that_push_is_not_offered(
     door = await start(_agent(), account={"pushNotifications": False})
     body = b'{"url":"https://hook.example/"}' if method == "POST" else b""
     headers = {"content-type": "application/json"}
-    answer = await door.ask(Asked(method, f"{REST}{path}", headers, (body,)))
+    answer = await door.request(Request(method, f"{REST}{path}", headers, (body,)))
     assert answer.status == 400
     reason = answer.json["error"]["details"][0]["reason"]
     assert reason == "PUSH_NOTIFICATION_NOT_SUPPORTED"

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import anyio
 import pytest
-from tests.conformance.asgi_door import PATIENCE_S, Door
-from tests.conformance.clocks import FastClock
+from tests.conformance.asgi_client import TIMEOUT_S, AsgiClient
 from tests.conformance.conftest import Serve, Start
-from tests.conformance.outline import events, outline, state_of, status_text
+from tests.conformance.manual_clock import ManualClock
+from tests.conformance.protocol_clients import Json, V03Client, V1Client, v03_message, v1_message
 from tests.conformance.scripted_agent import ScriptedAgent
-from tests.conformance.wire_clients import Json, V03Client, V1Client, v03_message, v1_message
+from tests.conformance.stream_outline import events, outline, state_of, status_text
 
+from openclaw_a2a.model.agent_event import InputRequired, Reply, TextDelta
 from openclaw_a2a.model.ids import AccountId, ContextId, PeerName, TaskId
-from openclaw_a2a.model.reply import InputRequired, Reply, TextDelta
-from openclaw_a2a.model.stored import TaskHead, encode_record
+from openclaw_a2a.model.records import TaskHead, encode_json
 from openclaw_a2a.model.task import Task, TaskState, TaskStatus
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import Commit, Recovery
@@ -40,7 +40,7 @@ def durable(request: pytest.FixtureRequest) -> Json:
 @asynccontextmanager
 async def _client(serve: Serve, agent: ScriptedAgent, settings: Json) -> AsyncGenerator[V1Client]:
     async with serve(agent, account=TASKS, settings=settings) as gateway:
-        yield V1Client(Door(gateway.asgi))
+        yield V1Client(AsgiClient(gateway.asgi))
 
 
 async def _wait_for_end(v1: V1Client, task_id: str) -> Json:
@@ -81,7 +81,7 @@ async def test_same_message_after_a_restart_gives_the_same_answer(
     answers: list[Json] = []
     for _ in range(2):
         async with serve(agent, account={"agentStyle": style}, settings=durable) as gateway:
-            answers.append(await V1Client(Door(gateway.asgi)).call("SendMessage", params))
+            answers.append(await V1Client(AsgiClient(gateway.asgi)).call("SendMessage", params))
     assert answers[0] == answers[1]
     assert len(agent.turns) == 1
 
@@ -98,7 +98,7 @@ async def test_interrupted_run_that_cannot_be_repeated_is_failed_with_a_reason(
         v1.stream("SendStreamingMessage", v1_message()) as frames,
     ):
         run = await agent.next_run()
-        await run.tell(TextDelta("half of"))
+        await run.emit(TextDelta("half of"))
         before = await frames.take(4)
     assert run.has_stopped
     async with _client(serve, ScriptedAgent(), durable) as v1:
@@ -143,13 +143,13 @@ async def test_message_that_waited_is_run_after_the_restart(serve: Serve, durabl
 async def test_interrupted_direct_run_leaves_a_failed_task(serve: Serve, durable: Json) -> None:
     agent, params = ScriptedAgent(), v1_message()
     async with serve(agent, settings=durable) as gateway:
-        v1 = V1Client(Door(gateway.asgi))
+        v1 = V1Client(AsgiClient(gateway.asgi))
         async with anyio.create_task_group() as sending:
             sending.start_soon(v1.post, "SendMessage", params)
             await agent.next_run()
             sending.cancel_scope.cancel()
     async with serve(_agent(), settings=durable) as gateway:
-        v1 = V1Client(Door(gateway.asgi))
+        v1 = V1Client(AsgiClient(gateway.asgi))
         (task,) = (await v1.list())["tasks"]
         assert state_of(task) == "failed"
         assert (await v1.call("SendMessage", params))["task"]["id"] == task["id"]
@@ -201,10 +201,12 @@ BINDING = {
 
 
 @asynccontextmanager
-async def _over_records(serve: Serve, agent: ScriptedAgent, folder: Path) -> AsyncGenerator[Door]:
+async def _over_records(
+    serve: Serve, agent: ScriptedAgent, folder: Path
+) -> AsyncGenerator[AsgiClient]:
     settings = {"store.kind": "json-file", "store.path": str(folder)}
     async with serve(agent, account=TASKS, settings=settings) as gateway:
-        yield Door(gateway.asgi)
+        yield AsgiClient(gateway.asgi)
 
 
 @pytest.mark.requirement("inbound.rpc.unbound")
@@ -241,8 +243,8 @@ async def test_active_task_that_runs_nowhere_can_be_read_and_not_canceled(serve:
     head = TaskHead(task.id, scope, task.context_id, status.state, now, now, 0)
     async with serve(_agent(), account=TASKS) as gateway:
         (engine,) = gateway.engines.values()
-        await engine.store.commit(Commit(head, -1, snapshot=encode_record(task)))
-        v03 = V03Client(Door(gateway.asgi))
+        await engine.store.commit(Commit(head, -1, snapshot=encode_json(task)))
+        v03 = V03Client(AsgiClient(gateway.asgi))
         assert (await v03.error("tasks/cancel", {"id": "t-1"})).code == -32004
         assert outline(await v03.events("tasks/resubscribe", {"id": "t-1"})) == ["task working"]
 
@@ -259,14 +261,14 @@ async def test_follow_up_on_a_foreign_record_uses_its_binding(serve: Serve, tmp_
 
 
 async def _until_total(v1: V1Client, total: int) -> None:
-    with anyio.fail_after(PATIENCE_S):
+    with anyio.fail_after(TIMEOUT_S):
         while (await v1.list())["totalSize"] != total:
             await anyio.wait_all_tasks_blocked()
 
 
 @pytest.mark.requirement("retention.age", "retention.open-kept")
 async def test_ended_tasks_are_forgotten_after_their_time(start: Start) -> None:
-    clock = FastClock()
+    clock = ManualClock()
     agent = ScriptedAgent(
         script=lambda turn: [InputRequired("?") if turn.body == "ask" else Reply.of_text("hi")]
     )
@@ -287,7 +289,7 @@ async def test_ended_tasks_are_forgotten_after_their_time(start: Start) -> None:
 
 @pytest.mark.requirement("retention.count")
 async def test_ended_tasks_past_the_count_are_forgotten_oldest_first(start: Start) -> None:
-    clock = FastClock()
+    clock = ManualClock()
     settings = {"retention.keepEnded": 2}
     v1 = V1Client(await start(_agent(), account=TASKS, settings=settings, clock=clock))
     ids = [(await v1.send())["task"]["id"] for _ in range(5)]

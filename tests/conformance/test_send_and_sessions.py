@@ -2,11 +2,9 @@
 
 import anyio
 import pytest
-from tests.conformance.asgi_door import Asked
+from tests.conformance.asgi_client import Request
 from tests.conformance.conftest import Start, peers, token_of
-from tests.conformance.outline import outline, status_text, text_of
-from tests.conformance.scripted_agent import ScriptedAgent
-from tests.conformance.wire_clients import (
+from tests.conformance.protocol_clients import (
     Json,
     V03Client,
     V1Client,
@@ -14,9 +12,11 @@ from tests.conformance.wire_clients import (
     v03_message,
     v1_message,
 )
+from tests.conformance.scripted_agent import ScriptedAgent
+from tests.conformance.stream_outline import outline, status_text, text_of
 
+from openclaw_a2a.model.agent_event import Failed, InputRequired, Reply, ToolPhase, ToolProgress
 from openclaw_a2a.model.message import Part
-from openclaw_a2a.model.reply import Failed, InputRequired, Reply, ToolPhase, ToolProgress
 
 TASKS = {"agentStyle": "task-generating"}
 
@@ -35,7 +35,7 @@ async def test_messages_of_one_context_run_one_after_the_other(start: Start) -> 
         run = await agent.next_run()
         assert run.turn.body == f"message {number}"
         assert not agent.has_waiting_run
-        await run.end(Reply.of_text("done"))
+        await run.finish(Reply.of_text("done"))
 
 
 @pytest.mark.requirement("inbound.session.failure-frees")
@@ -45,10 +45,10 @@ async def test_failed_run_lets_the_next_one_in(start: Start, failure: Failed | E
     v1 = V1Client(await start(agent))
     await v1.start("first", contextId="mine")
     await v1.start("second", contextId="mine")
-    await (await agent.next_run()).end(failure)
+    await (await agent.next_run()).finish(failure)
     second = await agent.next_run()
     assert second.turn.body == "second"
-    await second.end(Reply.of_text("done"))
+    await second.finish(Reply.of_text("done"))
 
 
 @pytest.mark.requirement("inbound.session.in-turn", "promise.order.one-terminal")
@@ -59,10 +59,10 @@ async def test_message_to_a_working_task_runs_next_and_the_task_ends_once(start:
         first = await agent.next_run()
         await v1.start("second", taskId=first.turn.task_id)
         assert not agent.has_waiting_run
-        await first.end(Reply.of_text("one"))
+        await first.finish(Reply.of_text("one"))
         second = await agent.next_run()
         assert (second.turn.body, second.turn.task_id) == ("second", first.turn.task_id)
-        await second.end(Reply.of_text("two"))
+        await second.finish(Reply.of_text("two"))
         lines = outline(await frames.rest())
     assert lines.count("status completed") == 1
     assert lines[-1] == "status completed"
@@ -81,7 +81,7 @@ async def test_different_contexts_run_side_by_side(start: Start) -> None:
     runs = [await agent.next_run() for _ in range(3)]
     assert {run.turn.context_id for run in runs} == {"one", "two", "three"}
     for run in runs:
-        await run.end(Reply.of_text("done"))
+        await run.finish(Reply.of_text("done"))
 
 
 @pytest.mark.requirement("wire.ids.server-made", "wire.ids.context-alone", "wire.ids.context-kept")
@@ -114,12 +114,12 @@ async def test_message_is_in_the_history_while_its_run_is_under_way(start: Start
     agent = ScriptedAgent()
     v1 = V1Client(await start(agent))
     task = await v1.start(messageId="m-first")
-    await (await agent.next_run()).end(InputRequired("Which one?"))
+    await (await agent.next_run()).finish(InputRequired("Which one?"))
     await v1.start("the red one", taskId=task["id"], messageId="m-second")
     run = await agent.next_run()
     history = (await v1.get(task["id"]))["history"]
     assert "m-second" in [one["messageId"] for one in history]
-    await run.end(Reply.of_text("done"))
+    await run.finish(Reply.of_text("done"))
 
 
 @pytest.mark.requirement("promise.idempotent.task")
@@ -183,7 +183,7 @@ async def test_same_message_at_once_is_one_run(start: Start, account: Json) -> N
     async with anyio.create_task_group() as both:
         both.start_soon(send)
         both.start_soon(send)
-        await (await agent.next_run()).end(Reply.of_text("once"))
+        await (await agent.next_run()).finish(Reply.of_text("once"))
     assert results[0] == results[1]
     assert len(agent.turns) == 1
 
@@ -219,12 +219,12 @@ async def test_client_that_goes_away_does_not_stop_its_task(start: Start) -> Non
     v1 = V1Client(door)
     body = encode_call("SendMessage", v1_message())
     headers = {"content-type": "application/json"}
-    async with door.open(Asked("POST", "/a2a/jsonrpc", headers, (body,))) as exchange:
+    async with door.open(Request("POST", "/a2a/jsonrpc", headers, (body,))) as exchange:
         run = await agent.next_run()
         exchange.disconnect()
         await anyio.wait_all_tasks_blocked()
         assert not run.has_stopped
-        await run.end(Reply.of_text("still here"))
+        await run.finish(Reply.of_text("still here"))
     async with v1.stream("SubscribeToTask", {"id": run.turn.task_id}, last_event_id="0") as frames:
         assert outline(await frames.rest())[-1] == "status completed"
 
@@ -277,12 +277,12 @@ async def test_get_gives_the_task_as_of_its_last_event(start: Start) -> None:
     async with v1.stream("SendStreamingMessage", v1_message()) as frames:
         task_id = (await frames.take(1))[0].json["result"]["task"]["id"]
         run = await agent.next_run()
-        await run.tell(ToolProgress(ToolPhase.START, "lookup", "c1"))
+        await run.emit(ToolProgress(ToolPhase.START, "lookup", "c1"))
         while outline([(await frames.take(1))[0]]) != ["artifact tool-progress-c1"]:
             pass
         got = await v1.get(task_id)
         assert got["status"]["state"] == "TASK_STATE_WORKING"
         assert [one["artifactId"] for one in got["artifacts"]] == ["tool-progress-c1"]
-        await run.end(Reply.of_text("done"))
+        await run.finish(Reply.of_text("done"))
         await frames.rest()
     assert (await v1.get(task_id))["status"]["state"] == "TASK_STATE_COMPLETED"

@@ -6,16 +6,16 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.conformance.asgi_door import Door
+from tests.conformance.asgi_client import AsgiClient
 from tests.conformance.conftest import Serve
-from tests.conformance.outline import outline
+from tests.conformance.protocol_clients import Frame, V03Client, V1Client, v1_message
 from tests.conformance.scripted_agent import ScriptedAgent
-from tests.conformance.wire_clients import Frame, V03Client, V1Client, v1_message
+from tests.conformance.stream_outline import outline
 
 from openclaw_a2a.app import Gateway
+from openclaw_a2a.model.agent_event import Reply, TextDelta
 from openclaw_a2a.model.errors import StoreUnavailable
-from openclaw_a2a.model.reply import Reply, TextDelta
-from openclaw_a2a.model.stored import Entry
+from openclaw_a2a.model.records import Entry
 
 TASKS = {"agentStyle": "task-generating"}
 
@@ -66,7 +66,7 @@ async def test_nothing_is_shown_before_the_store_has_it(serve: Serve) -> None:
     agent = ScriptedAgent()
     async with serve(agent, account=TASKS) as gateway:
         store = _replace_store(gateway, _SlowStore)
-        v1 = V1Client(Door(gateway.asgi))
+        v1 = V1Client(AsgiClient(gateway.asgi))
         shown: list[Frame] = []
 
         async def read() -> None:
@@ -85,11 +85,11 @@ async def test_nothing_is_shown_before_the_store_has_it(serve: Serve) -> None:
             count = len(shown)
             assert outline(shown)[0] == "task submitted"
             store.gate.clear()
-            await run.tell(TextDelta("not yet"))
+            await run.emit(TextDelta("not yet"))
             await anyio.wait_all_tasks_blocked()
             assert len(shown) == count
             store.gate.set()
-            await run.end(Reply.of_text("not yet, but now"))
+            await run.finish(Reply.of_text("not yet, but now"))
         assert outline(shown)[-1] == "status completed"
 
 
@@ -98,14 +98,14 @@ async def test_direct_run_begins_only_when_its_message_is_stored(serve: Serve) -
     agent = ScriptedAgent()
     async with serve(agent) as gateway:
         store = _replace_store(gateway, _SlowStore)
-        v1 = V1Client(Door(gateway.asgi))
+        v1 = V1Client(AsgiClient(gateway.asgi))
         async with anyio.create_task_group() as sending:
             store.gate.clear()
             sending.start_soon(v1.send)
             await anyio.wait_all_tasks_blocked()
             assert not agent.has_waiting_run
             store.gate.set()
-            await (await agent.next_run()).end(Reply.of_text("done"))
+            await (await agent.next_run()).finish(Reply.of_text("done"))
 
 
 @pytest.mark.requirement("inbound.stream.error-event", "inbound.rpc.internal")
@@ -114,7 +114,7 @@ async def test_error_inside_a_stream_is_an_error_event(
     serve: Serve, wire: type[V1Client] | type[V03Client]
 ) -> None:
     async with serve(ScriptedAgent(Reply.of_text("hi")), account=TASKS) as gateway:
-        door = Door(gateway.asgi)
+        door = AsgiClient(gateway.asgi)
         task = (await V1Client(door).send())["task"]
         _replace_store(gateway, _BlindStore)
         method = "SubscribeToTask" if wire is V1Client else "tasks/resubscribe"

@@ -2,11 +2,9 @@
 
 import anyio
 import pytest
-from tests.conformance.asgi_door import Asked
+from tests.conformance.asgi_client import Request
 from tests.conformance.conftest import Start
-from tests.conformance.outline import describe, events, outline, published_text, text_of
-from tests.conformance.scripted_agent import Performance, ScriptedAgent
-from tests.conformance.wire_clients import (
+from tests.conformance.protocol_clients import (
     Frame,
     FrameReader,
     V03Client,
@@ -16,9 +14,11 @@ from tests.conformance.wire_clients import (
     v03_message,
     v1_message,
 )
+from tests.conformance.scripted_agent import ScriptedAgent, ScriptedRun
+from tests.conformance.stream_outline import describe, events, outline, published_text, text_of
 
-from openclaw_a2a.model.reply import InputRequired, Reply, TextDelta, ToolPhase, ToolProgress
-from openclaw_a2a.settings import Server
+from openclaw_a2a.model.agent_event import InputRequired, Reply, TextDelta, ToolPhase, ToolProgress
+from openclaw_a2a.settings import ServerSettings
 
 TASKS = {"agentStyle": "task-generating"}
 FIRST = "assistant-output-0001"
@@ -28,11 +28,11 @@ def _numbers(frames: list[Frame]) -> list[int]:
     return [int(frame.id or "-1") for frame in frames]
 
 
-async def _tell_one_by_one(run: Performance, reader: FrameReader, count: int) -> list[Frame]:
+async def _tell_one_by_one(run: ScriptedRun, reader: FrameReader, count: int) -> list[Frame]:
     """Let the agent say `count` pieces, each shown before the next."""
     frames: list[Frame] = []
     for number in range(count):
-        await run.tell(TextDelta(f"{number} "))
+        await run.emit(TextDelta(f"{number} "))
         frames += await reader.take(1)
     return frames
 
@@ -67,11 +67,11 @@ async def test_every_event_that_is_shown_can_be_read_back(start: Start) -> None:
         run = await agent.next_run()
         seen = await frames.take(3)
         for number in range(5):
-            await run.tell(TextDelta(f"{number} "))
+            await run.emit(TextDelta(f"{number} "))
             seen += await frames.take(1)
             task = await v1.get(run.turn.task_id)
             assert text_of(task["artifacts"][0]) == published_text(seen, FIRST)
-        await run.end()
+        await run.finish()
 
 
 @pytest.mark.requirement("promise.order.one-order", "wire.stream.same-order")
@@ -88,9 +88,9 @@ async def test_all_readers_see_the_same_events_with_the_same_numbers(start: Star
             v03.stream("tasks/resubscribe", follow) as old_tail,
         ):
             snapshots = [*await tail.take(1), *await old_tail.take(1)]
-            await run.tell(*[TextDelta(f"{number} ") for number in range(20)])
-            await run.tell(ToolProgress(ToolPhase.START, "lookup", "c1"))
-            await run.end(Reply.of_text("done"))
+            await run.emit(*[TextDelta(f"{number} ") for number in range(20)])
+            await run.emit(ToolProgress(ToolPhase.START, "lookup", "c1"))
+            await run.finish(Reply.of_text("done"))
             rest, tailed, old_tailed = await sent.rest(), await tail.rest(), await old_tail.rest()
     assert outline(rest) == outline(tailed) == outline(old_tailed)
     assert _numbers(rest) == _numbers(tailed) == _numbers(old_tailed)
@@ -116,7 +116,7 @@ async def test_reader_that_leaves_does_not_disturb_the_others(start: Start) -> N
         run = await agent.next_run()
         async with v1.stream("SubscribeToTask", {"id": run.turn.task_id}) as leaves:
             await leaves.take(1)
-        await run.end(Reply.of_text("done"))
+        await run.finish(Reply.of_text("done"))
         assert outline(await stays.rest())[-1] == "status completed"
 
 
@@ -129,7 +129,7 @@ async def test_sender_that_leaves_its_stream_does_not_stop_the_task(start: Start
         await frames.take(1)
     assert not run.has_stopped
     async with v1.stream("SubscribeToTask", {"id": run.turn.task_id}) as tail:
-        await run.end(Reply.of_text("done"))
+        await run.finish(Reply.of_text("done"))
         assert outline(await tail.rest())[-1] == "status completed"
 
 
@@ -145,7 +145,7 @@ async def test_subscriber_gets_the_task_as_it_is_and_then_what_follows(start: St
             (snapshot,) = await tail.take(1)
             assert outline([snapshot]) == ["task working"]
             assert text_of(events([snapshot])[0]["artifacts"][0]) == "0 1 "
-            await run.end()
+            await run.finish()
             assert outline(await tail.rest()) == [f"artifact +{FIRST}.", "status completed"]
 
 
@@ -157,7 +157,7 @@ async def test_tail_of_0_3_ends_after_the_final_event(start: Start) -> None:
     run = await agent.next_run()
     async with v03.stream("tasks/resubscribe", {"id": task["id"]}) as tail:
         assert (await tail.take(1))[0].json["result"]["kind"] == "task"
-        await run.end(Reply.of_text("done"))
+        await run.finish(Reply.of_text("done"))
         rest = await tail.rest()
     assert events(rest)[-1]["final"] is True
 
@@ -192,7 +192,7 @@ async def test_reader_that_comes_back_gets_exactly_what_it_missed(start: Start, 
         last = frames[seen - 1].id
         params = {"id": run.turn.task_id}
         async with v1.stream("SubscribeToTask", params, last_event_id=last) as back:
-            await run.end(Reply.of_text("done"))
+            await run.finish(Reply.of_text("done"))
             frames += await whole.rest()
             resumed = await back.rest()
     assert [(one.id, one.json) for one in resumed] == [(one.id, one.json) for one in frames[seen:]]
@@ -207,7 +207,7 @@ async def test_reader_of_0_3_comes_back_too(start: Start) -> None:
         await whole.take(2)
         params = {"id": run.turn.task_id}
         async with v03.stream("tasks/resubscribe", params, last_event_id="1") as back:
-            await run.end(Reply.of_text("done"))
+            await run.finish(Reply.of_text("done"))
             rest, resumed = await whole.rest(), await back.rest()
     assert [(one.id, one.json) for one in resumed] == [(one.id, one.json) for one in rest]
 
@@ -223,7 +223,7 @@ async def test_sender_that_repeats_its_stream_with_a_cursor_goes_on_there(start:
         seen = await whole.take(2)
         last = seen[-1].id
         async with v1.stream("SendStreamingMessage", params, last_event_id=last) as back:
-            await run.end(Reply.of_text("done"))
+            await run.finish(Reply.of_text("done"))
             rest, resumed = await whole.rest(), await back.rest()
     assert [(one.id, one.json) for one in resumed] == [(one.id, one.json) for one in rest]
     assert len(agent.turns) == 1
@@ -262,7 +262,7 @@ async def test_silent_stream_gets_comment_lines(start: Start) -> None:
         await frames.take(3)
         while len(frames.comments) < 2:
             assert await frames.read_chunk()
-        await run.end(Reply.of_text("done"))
+        await run.finish(Reply.of_text("done"))
         assert outline(await frames.rest())[-1] == "status completed"
 
 
@@ -271,19 +271,19 @@ async def test_stream_that_waits_for_its_first_event_gets_comment_lines_too(star
     agent = ScriptedAgent()
     door = await start(agent, settings={"server.heartbeatSeconds": 0.01})
     body = encode_call("SendStreamingMessage", v1_message())
-    asked = Asked("POST", "/a2a/jsonrpc", {"content-type": "application/json"}, (body,))
+    asked = Request("POST", "/a2a/jsonrpc", {"content-type": "application/json"}, (body,))
     async with door.open(asked) as exchange:
         run = await agent.next_run()
         frames = FrameReader(exchange, lambda body: check_v1("SendStreamingMessage", body))
         while len(frames.comments) < 2:
             assert await frames.read_chunk()
-        await run.end(Reply.of_text("slow but direct"))
+        await run.finish(Reply.of_text("slow but direct"))
         assert outline(await frames.rest()) == ["message"]
 
 
 @pytest.mark.requirement("inbound.stream.heartbeat")
 async def test_default_heartbeat_is_at_least_every_15_seconds() -> None:
-    assert 0 < Server().heartbeat_seconds <= 15
+    assert 0 < ServerSettings().heartbeat_seconds <= 15
 
 
 @pytest.mark.requirement("promise.bounds.slow-reader")
@@ -296,7 +296,7 @@ async def test_reader_that_does_not_read_holds_nobody_up(start: Start) -> None:
         async with v1.stream("SubscribeToTask", params, is_slow=True) as slow:
             frames = await quick.take(3)
             frames += await _tell_one_by_one(run, quick, 600)
-            await run.end(Reply.of_text("done"))
+            await run.finish(Reply.of_text("done"))
             frames += await quick.rest()
             assert outline(frames)[-1] == "status completed"
             read_late = await slow.rest()
@@ -331,7 +331,7 @@ async def test_many_readers_that_come_and_go_all_see_the_whole_story(start: Star
                 readers.start_soon(read_in_pieces, run.turn.task_id, piece)
             frames += await whole.take(2)
             frames += await _tell_one_by_one(run, whole, 30)
-            await run.end(Reply.of_text("done"))
+            await run.finish(Reply.of_text("done"))
             frames += await whole.rest()
     for story in stories:
         assert [(one.id, one.json) for one in story] == [(one.id, one.json) for one in frames[1:]]

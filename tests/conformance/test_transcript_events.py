@@ -2,12 +2,18 @@
 
 import pytest
 from tests.conformance.conftest import Start
-from tests.conformance.outline import events, outline, published_text, status_text, text_of
+from tests.conformance.protocol_clients import (
+    Frame,
+    Json,
+    V03Client,
+    V1Client,
+    v03_message,
+    v1_message,
+)
 from tests.conformance.scripted_agent import ScriptedAgent, Step
-from tests.conformance.wire_clients import Frame, Json, V03Client, V1Client, v03_message, v1_message
+from tests.conformance.stream_outline import events, outline, published_text, status_text, text_of
 
-from openclaw_a2a.model.message import Part
-from openclaw_a2a.model.reply import (
+from openclaw_a2a.model.agent_event import (
     Block,
     Failed,
     InputRequired,
@@ -19,6 +25,7 @@ from openclaw_a2a.model.reply import (
     ToolProgress,
     ToolReply,
 )
+from openclaw_a2a.model.message import Part
 
 TASKS = {"agentStyle": "task-generating"}
 FIRST = "assistant-output-0001"
@@ -97,9 +104,9 @@ async def test_growing_text_is_sent_as_appended_deltas(start: Start) -> None:
         await frames.take(3)
         shown: list[Frame] = []
         for piece in ("one ", "two ", "three"):
-            await run.tell(TextDelta(piece))
+            await run.emit(TextDelta(piece))
             shown += await frames.take(1)
-        await run.end(Reply.of_text("one two three four"))
+        await run.finish(Reply.of_text("one two three four"))
         shown += await frames.rest()
     assert outline(shown) == [
         f"artifact {FIRST}",
@@ -125,9 +132,9 @@ async def test_closing_chunk_is_one_empty_text_when_all_was_said(start: Start) -
     v03 = V03Client(await start(agent, account=TASKS))
     async with v03.stream("message/stream", v03_message()) as frames:
         run = await agent.next_run()
-        await run.tell(TextDelta("all"))
+        await run.emit(TextDelta("all"))
         await frames.take(4)
-        await run.end()
+        await run.finish()
         rest = await frames.rest()
     assert outline(rest) == [f"artifact +{FIRST}.", "status completed"]
     assert events(rest)[0]["artifact"]["parts"] == [{"kind": "text", "text": ""}]
@@ -331,7 +338,7 @@ async def test_streams_close_after_a_pause(start: Start) -> None:
         run = await agent.next_run()
         async with v1.stream("SubscribeToTask", {"id": run.turn.task_id}) as tail:
             await tail.take(1)
-            await run.end(InputRequired("Which one?"))
+            await run.finish(InputRequired("Which one?"))
             assert outline(await frames.rest())[-1] == "status input-required"
             assert outline(await tail.rest())[-1] == "status input-required"
 

@@ -4,11 +4,11 @@ import json
 
 import pytest
 from tests.conformance.conftest import Start, peers, token_of
-from tests.conformance.outline import outline, text_of
+from tests.conformance.protocol_clients import Json, V03Client, V1Client, v1_message
 from tests.conformance.scripted_agent import ScriptedAgent
-from tests.conformance.wire_clients import Json, V03Client, V1Client, v1_message
+from tests.conformance.stream_outline import outline, text_of
 
-from openclaw_a2a.model.reply import InputRequired, Reply
+from openclaw_a2a.model.agent_event import InputRequired, Reply
 
 TASKS = {"agentStyle": "task-generating"}
 

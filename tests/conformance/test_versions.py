@@ -2,10 +2,16 @@
 
 import pytest
 from tests.conformance.conftest import Start
+from tests.conformance.protocol_clients import (
+    V03Client,
+    V1Client,
+    encode_call,
+    v03_message,
+    v1_message,
+)
 from tests.conformance.scripted_agent import ScriptedAgent
-from tests.conformance.wire_clients import V03Client, V1Client, encode_call, v03_message, v1_message
 
-from openclaw_a2a.model.reply import Reply
+from openclaw_a2a.model.agent_event import Reply
 
 RPC = "/a2a/jsonrpc"
 

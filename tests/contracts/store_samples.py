@@ -20,7 +20,7 @@ from openclaw_a2a.model.ids import (
     TaskId,
 )
 from openclaw_a2a.model.message import Message, Part, Role
-from openclaw_a2a.model.stored import (
+from openclaw_a2a.model.records import (
     Entry,
     RunOptions,
     RunRecord,
@@ -28,7 +28,7 @@ from openclaw_a2a.model.stored import (
     TaskHead,
     decode_task,
     encode_event,
-    encode_record,
+    encode_json,
 )
 from openclaw_a2a.model.task import (
     Artifact,
@@ -42,7 +42,7 @@ from openclaw_a2a.model.task import (
 )
 from openclaw_a2a.model.turn import Binding, Peer, Scope
 from openclaw_a2a.ports import Commit, KeptRecord, Retention, Store, Submission
-from openclaw_a2a.store import open_store
+from openclaw_a2a.store import create_store
 
 ALICE = Scope(PeerName("alice"), AccountId("default"))
 BOB = Scope(PeerName("bob"), AccountId("default"))
@@ -69,7 +69,7 @@ class Shelf:
 
     def make(self) -> Store:
         """A store on this place that nobody has opened."""
-        return open_store(self.kind, path=None if self.kind == "memory" else str(self.path))
+        return create_store(self.kind, path=None if self.kind == "memory" else str(self.path))
 
 
 def moment(seconds: float = 0) -> datetime:
@@ -118,7 +118,7 @@ class Draft:
         self.head = msgspec.structs.replace(self.head, status_at=moment(at), created_at=moment(at))
         status = TaskStatus(TaskState.SUBMITTED, timestamp=moment(at))
         self.task = msgspec.structs.replace(self.task, status=status)
-        return Commit(self.head, -1, (), encode_record(self.task))
+        return Commit(self.head, -1, (), encode_json(self.task))
 
     def submission(self, at: float = 0) -> Submission:
         """The message that makes the task."""
@@ -149,7 +149,7 @@ class Draft:
     def ended(self, state: TaskState = TaskState.COMPLETED, at: float = 0) -> Commit:
         """The last status, with the whole picture; the run is over."""
         change = self.status(state, at)
-        snapshot = encode_record(self.task)
+        snapshot = encode_json(self.task)
         return msgspec.structs.replace(change, snapshot=snapshot, ends_run=True)
 
     def paused(self, token: bytes, at: float = 0) -> Commit:
@@ -159,7 +159,7 @@ class Draft:
 
     def whole(self, change: Commit) -> Commit:
         """The same change with a new snapshot."""
-        return msgspec.structs.replace(change, snapshot=encode_record(self.task))
+        return msgspec.structs.replace(change, snapshot=encode_json(self.task))
 
     def _chunk(self, text: str) -> ArtifactUpdate:
         artifact = Artifact(ArtifactId("a-1"), (Part.of_text(text),))

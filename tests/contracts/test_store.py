@@ -21,7 +21,7 @@ from tests.contracts.store_samples import (
 from openclaw_a2a.model.errors import LeaseLost, MessageIdConflict
 from openclaw_a2a.model.ids import OwnerId, RunId, TaskId
 from openclaw_a2a.model.task import TaskState
-from openclaw_a2a.ports import Accepted, Known, Store
+from openclaw_a2a.ports import Accepted, Duplicate, Store
 
 WORKING, COMPLETED = TaskState.WORKING, TaskState.COMPLETED
 
@@ -37,13 +37,13 @@ async def test_a_new_message_is_accepted_with_a_rising_ticket(store: Store) -> N
 async def test_the_same_message_twice_is_known_and_makes_nothing_new(store: Store) -> None:
     await store.submit(Draft("t-1").submission())
     again = await store.submit(Draft("t-1").submission(at=9))
-    assert again == Known(RunId("run-t-1"), TaskId("t-1"), None)
+    assert again == Duplicate(RunId("run-t-1"), TaskId("t-1"), None)
     assert picture(await store.read_task(ALICE, TaskId("t-1"))).status.timestamp == moment()
 
 
 async def test_of_many_at_once_with_one_message_id_exactly_one_is_accepted(store: Store) -> None:
     outcomes = await asyncio.gather(*[store.submit(Draft().submission()) for _ in range(20)])
-    assert [type(outcome) for outcome in outcomes] == [Accepted] + [Known] * 19
+    assert [type(outcome) for outcome in outcomes] == [Accepted] + [Duplicate] * 19
 
 
 async def test_another_body_under_a_message_id_is_a_conflict(store: Store) -> None:
@@ -66,7 +66,7 @@ async def test_a_message_id_belongs_to_its_caller_and_account(store: Store) -> N
 async def test_the_answer_of_a_direct_run_is_kept_with_its_message(store: Store) -> None:
     await store.submit(direct("t-1"))
     await store.answer_run(RunId("run-t-1"), fence=1, answer=b'{"answer":1}')
-    assert await store.submit(direct("t-1")) == Known(
+    assert await store.submit(direct("t-1")) == Duplicate(
         RunId("run-t-1"), TaskId("t-1"), b'{"answer":1}'
     )
     known = await store.read_known(ALICE, direct("t-1").run.message.message_id)
@@ -79,7 +79,7 @@ async def test_answering_at_once_keeps_the_answer_too(store: Store) -> None:
     answered = store.answer_run(RunId("run-t-1"), fence=1, answer=b"1")
     again = store.submit(direct("t-1"))
     assert [type(await submitted), await answered] == [Accepted, None]
-    assert await again == Known(RunId("run-t-1"), TaskId("t-1"), b"1")
+    assert await again == Duplicate(RunId("run-t-1"), TaskId("t-1"), b"1")
 
 
 async def test_an_answered_run_is_gone(store: Store) -> None:
@@ -103,7 +103,7 @@ async def test_a_known_message_is_checked_against_its_body_when_asked(store: Sto
     message_id = submission.run.message.message_id
     await store.submit(submission)
     known = await store.read_known(ALICE, message_id, body_hash=submission.body_hash)
-    assert known == Known(submission.run.id, TaskId("t-1"), None)
+    assert known == Duplicate(submission.run.id, TaskId("t-1"), None)
     with pytest.raises(MessageIdConflict, match="m-t-1"):
         await store.read_known(ALICE, message_id, body_hash=b"other")
 
@@ -358,7 +358,7 @@ async def test_everything_durable_is_there_after_a_restart(durable: Shelf) -> No
     assert [event.sequence for event in events] == [1, 2]
     assert await store.read_resume(TaskId("t-2")) == b"\x00token"
     known = await store.read_known(ALICE, direct("t-3").run.message.message_id)
-    assert known == Known(RunId("run-t-3"), TaskId("t-3"), b"\xffanswer")
+    assert known == Duplicate(RunId("run-t-3"), TaskId("t-3"), b"\xffanswer")
     accepted = await store.submit(direct("t-4"))
     claimed = await store.claim_runs(OwnerId("b"), lease_until=moment(99), expired_at=None)
     assert [(run.id, run.is_started) for run in claimed] == [

@@ -240,7 +240,7 @@ async def test_a_full_disk_takes_nothing_of_a_change_and_the_next_one_goes_on(
     await store.check()
     log = await store.read_log(KIND, "obj-1")
     assert log is not None
-    assert (log.sequence, log.broken) == (2, ())
+    assert (log.sequence, log.problems) == (2, ())
     await put(store, "obj-1", 1, after=2)
     store = await durable.reopen()
     assert await heads(store) == [("obj-1", 3, False)]

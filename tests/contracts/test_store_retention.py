@@ -16,7 +16,7 @@ from tests.contracts.store_samples import (
 from openclaw_a2a.model.delivery import Delivery, DeliveryId, DeliveryState
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.turn import Scope
-from openclaw_a2a.ports import Forgotten, Retention, Store, TaskKey
+from openclaw_a2a.ports import PurgeResult, Retention, Store, TaskKey
 
 IDLE, WAITING, DEAD = DeliveryState.IDLE, DeliveryState.WAITING, DeliveryState.DEAD
 ALL_OLD = Retention(ended_before=moment(1000), keep_ended=1000, messages_before=moment(-1))
@@ -138,10 +138,10 @@ async def test_looking_ends_where_the_first_task_is_that_is_not_due(store: Store
     for number in range(9):
         await put_followed(store, f"t-{number}", at=number, is_level=number != 1)
     retention = Retention(moment(2), keep_ended=6, messages_before=moment(-1), limit=5)
-    assert await store.forget(retention) == Forgotten(3)
+    assert await store.forget(retention) == PurgeResult(3)
     names = [f"t-{number}" for number in range(9)]
     assert await kept(store, *names) == ["t-1", "t-4", "t-5", "t-6", "t-7", "t-8"]
-    assert await store.forget(retention) == Forgotten(0)
+    assert await store.forget(retention) == PurgeResult(0)
 
 
 async def test_many_tasks_that_are_kept_hide_none_that_may_go(store: Store) -> None:
@@ -163,7 +163,7 @@ async def test_tasks_that_ended_together_are_each_looked_at_once(store: Store) -
 async def test_nobody_is_waited_for_for_ever(store: Store) -> None:
     for number in range(4):
         await put_followed(store, f"t-{number}", at=number, state=WAITING)
-    retention = msgspec.structs.replace(ALL_OLD, unbrought_before=moment(2))
+    retention = msgspec.structs.replace(ALL_OLD, undelivered_before=moment(2))
     assert await forget(store, retention) == 2
     assert await kept(store, "t-0", "t-1", "t-2", "t-3") == ["t-2", "t-3"]
 

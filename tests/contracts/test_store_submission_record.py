@@ -18,7 +18,7 @@ from tests.contracts.store_samples import (
 from openclaw_a2a.model.delivery import Delivery, delivery_id
 from openclaw_a2a.model.errors import LeaseLost, MessageIdConflict
 from openclaw_a2a.model.ids import OwnerId, RunId, TaskId
-from openclaw_a2a.ports import Accepted, KeptRecord, Known, Retention, Store, Submission
+from openclaw_a2a.ports import Accepted, Duplicate, KeptRecord, Retention, Store, Submission
 
 
 def with_record(submission: Submission, name: str = "call-1") -> Submission:
@@ -127,7 +127,7 @@ async def test_a_message_that_is_known_leaves_records_alone(shelf: Shelf) -> Non
     await store.submit(submission)
     newer = next_version(submission.record)
     await store.change_record(newer)
-    known = Known(submission.run.id, submission.run.task_id, None)
+    known = Duplicate(submission.run.id, submission.run.task_id, None)
     assert await store.submit(submission) == known
     assert await store.submit(with_record(Draft().submission(), "call-2")) == known
     assert await kept(store) == [newer]
@@ -140,7 +140,7 @@ async def test_a_message_that_is_known_leaves_records_alone(shelf: Shelf) -> Non
 async def test_repetitions_of_a_message_at_the_same_moment_keep_one_record(store: Store) -> None:
     submission = with_record(Draft().submission())
     outcomes = await asyncio.gather(*[store.submit(submission) for _ in range(5)])
-    assert [type(outcome) for outcome in outcomes] == [Accepted, *[Known] * 4]
+    assert [type(outcome) for outcome in outcomes] == [Accepted, *[Duplicate] * 4]
     assert await kept(store) == [submission.record]
 
 

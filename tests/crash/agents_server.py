@@ -14,8 +14,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from openclaw_a2a.app import Gateway, build_app, serve_gateway
-from openclaw_a2a.model.ids import AgentId
-from openclaw_a2a.model.reply import (
+from openclaw_a2a.model.agent_event import (
     AgentEvent,
     Failed,
     InputRequired,
@@ -25,6 +24,7 @@ from openclaw_a2a.model.reply import (
     ToolPhase,
     ToolProgress,
 )
+from openclaw_a2a.model.ids import AgentId
 from openclaw_a2a.model.turn import Turn
 from openclaw_a2a.ports import Recovery
 from openclaw_a2a.settings import Settings, load_settings

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.crash.killable import Killable
+from tests.crash.gateway_process import GatewayProcess
 
 
 @pytest.fixture
-def killable(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Killable]:
+def killable(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[GatewayProcess]:
     """A gateway process over the kind of store that the test names; not started yet."""
-    gateway = Killable(tmp_path, request.param)
+    gateway = GatewayProcess(tmp_path, request.param)
     yield gateway
     gateway.close()

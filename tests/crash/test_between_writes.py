@@ -10,19 +10,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.runtime.outline import artifact_texts, check_journal
-from tests.runtime.room import HYBRID, Room, in_time, others_move, read_all
-from tests.runtime.stage import PATIENCE_S
+from tests.engine.controlled_agent import TIMEOUT_S
+from tests.engine.event_lines import artifact_texts, check_journal
+from tests.engine.harness import HYBRID, EngineHarness, in_time, others_move, read_all
 
-from openclaw_a2a.model.errors import (
-    GatewayError,
-    TaskNotCancelable,
-    TaskNotLive,
-    TaskTerminal,
-)
-from openclaw_a2a.model.ids import OwnerId
-from openclaw_a2a.model.message import Part
-from openclaw_a2a.model.reply import (
+from openclaw_a2a.engine.tasks.result import DirectAnswer, TaskCreated
+from openclaw_a2a.model.agent_event import (
     AgentEvent,
     Failed,
     InputRequired,
@@ -34,12 +27,19 @@ from openclaw_a2a.model.reply import (
     ToolProgress,
     ToolReply,
 )
+from openclaw_a2a.model.errors import (
+    GatewayError,
+    TaskNotCancelable,
+    TaskNotLive,
+    TaskTerminal,
+)
+from openclaw_a2a.model.ids import OwnerId
+from openclaw_a2a.model.message import Part
+from openclaw_a2a.model.records import Entry
 from openclaw_a2a.model.states import is_paused, is_terminal
-from openclaw_a2a.model.stored import Entry
 from openclaw_a2a.model.task import Task, TaskState
 from openclaw_a2a.model.turn import Turn
 from openclaw_a2a.ports import Recovery
-from openclaw_a2a.runtime.live import Answer, Shown
 
 
 class Actor:
@@ -106,7 +106,7 @@ class Client:
         self.answer_of: dict[str, bytes] = {}
         self.seen: dict[str, list[Entry]] = {}
 
-    async def play(self, room: Room) -> None:
+    async def play(self, room: EngineHarness) -> None:
         """All steps. `>text` goes to the task of the step before, `!` cancels it."""
         task_id: str | None = None
         for number, step in enumerate(self.steps):
@@ -117,7 +117,7 @@ class Client:
                 task_id = await self._send(room, step, f"{self.name}-{number}", task_id)
 
     async def _send(
-        self, room: Room, step: str, message_id: str, task_id: str | None
+        self, room: EngineHarness, step: str, message_id: str, task_id: str | None
     ) -> str | None:
         target = task_id if step.startswith((">", "+")) else None
         try:
@@ -131,7 +131,7 @@ class Client:
             first = await room.first(run)
         except TaskTerminal:
             return task_id  # the task failed in the crash before it got this message
-        if isinstance(first, Answer):
+        if isinstance(first, DirectAnswer):
             assert self.answer_of.setdefault(message_id, first.message) == first.message
             assert message_id not in self.task_of
             return None
@@ -142,22 +142,22 @@ class Client:
             await self._follow(room, first.task.id)
         return first.task.id
 
-    def _check_shown(self, first: Shown) -> None:
+    def _check_shown(self, first: TaskCreated) -> None:
         """A task is shown as it was: with everything that this client saw before."""
         seen = self.seen.setdefault(first.task.id, [])
         assert first.sequence <= len(seen) or not seen or first.sequence >= seen[-1].sequence
 
-    async def _follow(self, room: Room, task_id: str) -> None:
+    async def _follow(self, room: EngineHarness, task_id: str) -> None:
         """Read on where the last connection broke off."""
         seen = self.seen.setdefault(task_id, [])
         follower = await room.follow(task_id, cursor=len(seen))
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             while not follower.is_over:
-                for entry in await follower.take(PATIENCE_S):
+                for entry in await follower.next_events(TIMEOUT_S):
                     assert entry.sequence == len(seen) + 1
                     seen.append(entry)
 
-    async def _cancel(self, room: Room, task_id: str) -> None:
+    async def _cancel(self, room: EngineHarness, task_id: str) -> None:
         try:
             await room.cancel(task_id)
         except (TaskNotCancelable, TaskNotLive):
@@ -165,7 +165,7 @@ class Client:
         await self._follow(room, task_id)
 
 
-async def crash_after(room: Room, clients: Sequence[Client], writes: int) -> bool:
+async def crash_after(room: EngineHarness, clients: Sequence[Client], writes: int) -> bool:
     """Let so many writes happen, then end the process; False when there were not so many."""
     room.store.hold()
     plays = [asyncio.ensure_future(client.play(room)) for client in clients]
@@ -188,7 +188,7 @@ async def crash_after(room: Room, clients: Sequence[Client], writes: int) -> boo
     return happened == writes
 
 
-async def come_back(room: Room, clients: Sequence[Client]) -> None:
+async def come_back(room: EngineHarness, clients: Sequence[Client]) -> None:
     """The process starts again, everybody goes on, and everything must be well."""
     await room.start()
     await asyncio.gather(*(in_time(client.play(room)) for client in clients))
@@ -201,13 +201,13 @@ async def come_back(room: Room, clients: Sequence[Client]) -> None:
             await check_task(room, task_id, seen)
 
 
-async def idle(room: Room) -> None:
+async def idle(room: EngineHarness) -> None:
     """Wait until nothing runs any more."""
     while room.engine.runs:
         await asyncio.wait([run.task for run in room.engine.runs.values() if run.task is not None])
 
 
-async def check_task(room: Room, task_id: str, seen: Sequence[Entry]) -> None:
+async def check_task(room: EngineHarness, task_id: str, seen: Sequence[Entry]) -> None:
     entries, task = await room.entries(task_id), await room.task(task_id)
     assert entries[: len(seen)] == seen
     assert await read_all(await room.follow(task_id)) == entries
@@ -248,14 +248,14 @@ def make_clients(scenario: str) -> list[Client]:
     return [Client(f"client{number}", *steps) for number, steps in enumerate(SCENARIOS[scenario])]
 
 
-def make_room(scenario: str, kind: str, folder: Path, recovery: Recovery) -> Room:
-    room = Room(kind, folder, Actor(recovery), attempts=10)
+def make_room(scenario: str, kind: str, folder: Path, recovery: Recovery) -> EngineHarness:
+    room = EngineHarness(kind, folder, Actor(recovery), attempts=10)
     room.rules = HYBRID if scenario in DIRECT else room.rules
     return room
 
 
 async def play_with_crashes(
-    room: Room, clients: Sequence[Client], *, crashes: Sequence[int]
+    room: EngineHarness, clients: Sequence[Client], *, crashes: Sequence[int]
 ) -> bool:
     """Play, crashing after so many writes of each life; False when one life was longer."""
     await room.open()

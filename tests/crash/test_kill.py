@@ -6,9 +6,9 @@ import random
 
 import msgspec
 import pytest
-from tests.crash.killable import PATIENCE_S, TERMINAL, Json, Killable, state_of
+from tests.crash.gateway_process import PATIENCE_S, TERMINAL, GatewayProcess, Json, state_of
 
-from openclaw_a2a.model.stored import decode_event, decode_task
+from openclaw_a2a.model.records import decode_event, decode_task
 from openclaw_a2a.model.task import Task, apply_event
 
 STREAMS = 4
@@ -19,7 +19,7 @@ Frames = dict[int, Json]
 class Client:
     """One sender that follows its task through every crash."""
 
-    def __init__(self, gateway: Killable, account: str, number: int) -> None:
+    def __init__(self, gateway: GatewayProcess, account: str, number: int) -> None:
         self._gateway = gateway
         self.account = account
         message = {
@@ -100,7 +100,7 @@ class Client:
     ("killable", "usual"), [("sqlite", 100), ("json-file", 12)], indirect=["killable"]
 )
 async def test_nothing_seen_is_lost_and_every_task_ends_whenever_the_gateway_is_killed(
-    killable: Killable, usual: int, rounds: int | None
+    killable: GatewayProcess, usual: int, rounds: int | None
 ) -> None:
     chance = random.Random(os.environ.get("CRASH_SEED", "a2a"))
     await killable.start()
@@ -117,7 +117,7 @@ async def test_nothing_seen_is_lost_and_every_task_ends_whenever_the_gateway_is_
 
 
 async def _stream_until_killed(
-    gateway: Killable, clients: list[Client], chance: random.Random
+    gateway: GatewayProcess, clients: list[Client], chance: random.Random
 ) -> None:
     """Kill at a random time, or when a random event was seen."""
     async with asyncio.TaskGroup() as streams:

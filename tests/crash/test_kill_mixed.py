@@ -8,9 +8,17 @@ from collections.abc import Sequence
 
 import msgspec
 import pytest
-from tests.crash.killable import PATIENCE_S, PAUSED, TERMINAL, Json, Killable, NoStream, state_of
+from tests.crash.gateway_process import (
+    PATIENCE_S,
+    PAUSED,
+    TERMINAL,
+    GatewayProcess,
+    Json,
+    NoStream,
+    state_of,
+)
 
-from openclaw_a2a.model.stored import decode_event, decode_task
+from openclaw_a2a.model.records import decode_event, decode_task
 from openclaw_a2a.model.task import Task, TaskState, TaskStatus, apply_event
 
 TERMINAL_TASK = -32004
@@ -41,7 +49,9 @@ class Client:
     It checks that what it is told never contradicts what it was told before.
     """
 
-    def __init__(self, gateway: Killable, name: str, account: str, plan: Sequence[str]) -> None:
+    def __init__(
+        self, gateway: GatewayProcess, name: str, account: str, plan: Sequence[str]
+    ) -> None:
         self._gateway = gateway
         self.name = name
         self.account = account
@@ -176,7 +186,7 @@ def _fold(task: Task, events: dict[int, Json]) -> tuple[TaskStatus, object]:
 
 
 async def _play_until_killed(
-    gateway: Killable, clients: Sequence[Client], chance: random.Random
+    gateway: GatewayProcess, clients: Sequence[Client], chance: random.Random
 ) -> None:
     plays = [asyncio.ensure_future(client.play()) for client in clients]
     await asyncio.sleep(chance.uniform(0, 0.25))  # a random moment is the point here
@@ -203,7 +213,7 @@ async def _play_to_the_end(clients: Sequence[Client]) -> None:
     ("killable", "usual"), [("sqlite", 40), ("json-file", 6)], indirect=["killable"]
 )
 async def test_calls_of_every_kind_survive_kills_also_of_a_gateway_that_recovers(
-    killable: Killable, usual: int, rounds: int | None
+    killable: GatewayProcess, usual: int, rounds: int | None
 ) -> None:
     chance = random.Random(os.environ.get("CRASH_SEED", "a2a"))
     await killable.start()

@@ -22,8 +22,8 @@ from tests.ports import free_port
 
 from openclaw_a2a.agents import CallableAgent, build_agent
 from openclaw_a2a.app import build_app
+from openclaw_a2a.model.agent_event import InputRequired, Note, Reply, TextDelta, ToolProgress
 from openclaw_a2a.model.message import Message, Part, Role
-from openclaw_a2a.model.reply import InputRequired, Note, Reply, TextDelta, ToolProgress
 from openclaw_a2a.model.turn import Binding, Peer, Turn
 from openclaw_a2a.settings import load_settings
 

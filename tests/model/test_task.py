@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.model.samples import events, tasks
+from tests.model.strategies import events, tasks
 
 from openclaw_a2a.model.ids import ArtifactId, ContextId, MessageId, TaskId
 from openclaw_a2a.model.message import Message, Part, Role

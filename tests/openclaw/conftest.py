@@ -26,7 +26,7 @@ Per test:
     in_process        `async with in_process(openclaw, agent={...}, settings={...}) as gateway`: the
                       same gateway inside the test, for looking into it; `gateway.asgi`
     door              `await door(ours)`: a client of its HTTP door (`door_client.DoorClient`)
-    receiver          a webhook on loopback that keeps what it is told (`receiver.Receiver`)
+    receiver          a webhook on loopback that keeps what it is told (`receiver.WebhookReceiver`)
 
 Tests here are marked `slow` and have five minutes; a turn takes under a second when warm.
 """
@@ -40,10 +40,10 @@ from typing import Any, Protocol
 
 import httpx2
 import pytest
+from tests.openclaw.a2a_client import DoorClient
 from tests.openclaw.bare_client import BareClient, connect
-from tests.openclaw.door_client import DoorClient
 from tests.openclaw.openclaw_process import FakeModel, OpenClaw, is_alive, merged
-from tests.openclaw.receiver import Receiver, receiving
+from tests.openclaw.webhook_receiver import Receiver, receiving
 
 from openclaw_a2a.app import Gateway, build_app
 from openclaw_a2a.settings import load_settings

@@ -9,7 +9,7 @@ import sys
 from collections.abc import AsyncGenerator
 
 from openclaw_a2a import Turn, serve
-from openclaw_a2a.model.reply import InputRequired
+from openclaw_a2a.model.agent_event import InputRequired
 
 
 async def answer(text: str, turn: Turn) -> AsyncGenerator[str | InputRequired]:

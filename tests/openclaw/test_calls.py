@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.openclaw.bare_client import BareClient, connect
-from tests.openclaw.calling import (
+from tests.openclaw.calls_setup import (
     Calling,
     answer_words,
     aside,

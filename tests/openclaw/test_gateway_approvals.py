@@ -4,13 +4,12 @@ import json
 from contextlib import aclosing
 
 import pytest
-from tests.openclaw.asking import a_turn, asking, pause_of, texts, told
+from tests.openclaw.gateway_agents import a_turn, asking, pause_of, texts, told
 from tests.openclaw.openclaw_process import OpenClaw
 
 from openclaw_a2a.agents.openclaw_gateway import OpenClawGatewayAgent
-from openclaw_a2a.model.approval import Approval
+from openclaw_a2a.model.agent_event import AgentEvent, Approval, Note
 from openclaw_a2a.model.errors import ApprovalOver
-from openclaw_a2a.model.reply import AgentEvent, Note
 from openclaw_a2a.model.turn import Turn
 
 
@@ -84,7 +83,7 @@ async def test_a_pending_approval_is_found_by_another_process_of_ours(
     async with asking(openclaw) as agent, aclosing(agent.run(turn)) as events:  # pyright: ignore[reportArgumentType] - a generator
         async for event in events:
             if isinstance(event, Note):
-                agent.let_go()
+                agent.detach()
                 break
     async with asking(openclaw) as agent:
         again = a_turn(run(f"echo {marker}"), marker, attempt=2)

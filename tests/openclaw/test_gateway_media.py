@@ -7,18 +7,21 @@ from typing import Any
 
 from tests.openclaw.bare_client import BareClient
 from tests.openclaw.conftest import Bare
-from tests.openclaw.linked import linked
+from tests.openclaw.gateway_connection import linked
 from tests.openclaw.openclaw_process import FakeModel, OpenClaw
 from tests.openclaw.turns import turn_of
 
+from openclaw_a2a.agents.openclaw_gateway.agent_directory import (
+    OpenClawAgents,
+    list_agents_over_http,
+)
 from openclaw_a2a.agents.openclaw_gateway.attachments import build_attachments
-from openclaw_a2a.agents.openclaw_gateway.link import Link
-from openclaw_a2a.agents.openclaw_gateway.listing import Roster, list_agents_over_http
+from openclaw_a2a.agents.openclaw_gateway.connection import GatewayConnection
 from openclaw_a2a.agents.openclaw_gateway.media import (
     MOST_FILE_BYTES,
-    Shelf,
-    cut_media,
+    SessionRef,
     fetch_media,
+    split_media,
 )
 from openclaw_a2a.model.message import Part
 from openclaw_a2a.model.turn import Turn
@@ -51,12 +54,12 @@ async def references_of(client: BareClient, session: str, text: str) -> Json:
     return payload
 
 
-async def shelf_of(link: Link, session: str) -> Shelf:
-    roster = Roster()
+async def shelf_of(link: GatewayConnection, session: str) -> SessionRef:
+    roster = OpenClawAgents()
     await roster.refresh(link)
     agent = roster.find("main")
     assert agent is not None
-    return Shelf("main", session, agent.workspace)
+    return SessionRef("main", session, agent.workspace)
 
 
 async def test_images_reach_the_model_in_their_order(
@@ -64,7 +67,7 @@ async def test_images_reach_the_model_in_their_order(
 ) -> None:
     image = Part.of_bytes(png(), media_type="image/png", filename="dot.png")
     async with linked(openclaw) as link, bare() as client:
-        attached = build_attachments(turn_with(image, image), link.policy)
+        attached = build_attachments(turn_with(image, image), link.limits)
         session = f"agent:main:a2a:local:{marker}"
         await client.agent("main", session, f"see {marker}", attachments=list(attached.images))
     (asked,) = model.requests(marker)
@@ -136,7 +139,7 @@ async def test_what_is_streamed_has_no_references(bare: Bare, marker: str) -> No
     shown = ended["message"]["content"][0]["text"]
     assert shown == f"Before.\nMedium {marker} after."
     raw = waited["terminalReply"]["text"]
-    assert cut_media(raw) == (shown, ("/etc/hostname", "./x.png"))
+    assert split_media(raw) == (shown, ("/etc/hostname", "./x.png"))
 
 
 def _is_text_of(frame: Json, run_id: str) -> bool:
@@ -161,7 +164,7 @@ async def test_a_file_that_is_too_large_is_left_out(
 
 async def test_the_agents_of_a_gateway_are_listed_over_both_roads(openclaw: OpenClaw) -> None:
     async with linked(openclaw) as link:
-        roster = Roster()
+        roster = OpenClawAgents()
         await roster.refresh(link)
         over_http = await list_agents_over_http(link.address)
     assert {agent.id for agent in roster.agents} == {"main", "helper"}
@@ -174,5 +177,7 @@ async def test_the_agents_of_a_gateway_are_listed_over_both_roads(openclaw: Open
 
 async def test_a_link_in_an_answer_becomes_a_part_with_that_link(openclaw: OpenClaw) -> None:
     async with linked(openclaw) as link:
-        (part,) = await fetch_media(link, Shelf("main", "x"), ["https://example.com/a.PNG?x=1"])
+        (part,) = await fetch_media(
+            link, SessionRef("main", "x"), ["https://example.com/a.PNG?x=1"]
+        )
     assert part == Part.of_url("https://example.com/a.PNG?x=1", media_type="image/png")

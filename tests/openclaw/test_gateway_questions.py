@@ -2,11 +2,11 @@
 
 import json
 
-from tests.openclaw.asking import a_turn, asking, pause_of, texts, told
 from tests.openclaw.conftest import Bare
+from tests.openclaw.gateway_agents import a_turn, asking, pause_of, texts, told
 from tests.openclaw.openclaw_process import OpenClaw
 
-from openclaw_a2a.model.reply import Note
+from openclaw_a2a.model.agent_event import Note
 
 COLOR = {
     "id": "color",
@@ -74,7 +74,7 @@ async def test_ending_a_pause_ends_the_question_and_its_run(
     turn = a_turn(ask(COLOR), marker, run="1")
     async with asking(openclaw) as agent:
         pause = pause_of(await told(agent, turn))
-        await agent.end_pause(turn.binding, pause.resume)
+        await agent.cancel_pause(turn.binding, pause.resume)
     async with bare() as client:
         waited = await client.call("agent.wait", {"runId": pause.resume["runId"], "timeoutMs": 1})
         listed = await client.call("question.list", {})

@@ -3,10 +3,10 @@
 from contextlib import aclosing
 
 import anyio
-from tests.openclaw.asking import PATIENCE_S, a_turn, asking, texts, told
+from tests.openclaw.gateway_agents import PATIENCE_S, a_turn, asking, texts, told
 from tests.openclaw.openclaw_process import FakeModel, OpenClaw
 
-from openclaw_a2a.model.reply import AgentEvent, Note, TextDelta
+from openclaw_a2a.model.agent_event import AgentEvent, Note, TextDelta
 from openclaw_a2a.model.turn import Turn
 
 WHOLE = "w1 w2 w3 w4 w5 w6"
@@ -20,7 +20,7 @@ async def _until_half(openclaw: OpenClaw, turn: Turn) -> None:
             async with aclosing(events):  # pyright: ignore[reportArgumentType] - a generator
                 async for event in events:
                     if isinstance(event, TextDelta) and "w3" in event.text:
-                        agent.let_go()
+                        agent.detach()
                         break
 
 

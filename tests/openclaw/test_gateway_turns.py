@@ -4,12 +4,12 @@ from contextlib import aclosing
 
 import anyio
 import pytest
-from tests.openclaw.asking import a_turn, asking, texts, told
+from tests.openclaw.gateway_agents import a_turn, asking, texts, told
 from tests.openclaw.openclaw_process import FakeModel, OpenClaw
 
+from openclaw_a2a.model.agent_event import Note, Report, TextDelta, ToolPhase, ToolProgress
 from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable
 from openclaw_a2a.model.message import Part
-from openclaw_a2a.model.reply import Note, Report, TextDelta, ToolPhase, ToolProgress
 
 
 async def test_a_conversation_goes_on_and_its_words_come_in_order(
@@ -140,7 +140,7 @@ async def test_an_unknown_agent_and_a_wrong_token_say_what_to_do(
     async with asking(openclaw, token="env:NOT_THERE") as agent:
         with pytest.raises(AgentUnavailable, match="NOT_THERE"):
             await told(agent, a_turn("hello", marker))
-        assert agent.trouble() is not None
+        assert agent.unavailable_reason() is not None
 
 
 async def test_a_file_of_the_first_message_comes_with_that_message(

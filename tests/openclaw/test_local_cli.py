@@ -12,8 +12,9 @@ import pytest
 from tests.openclaw.openclaw_process import FakeModel, OpenClaw
 
 from openclaw_a2a.agents.openclaw_cli import OpenClawCliAgent, OpenClawCliOptions
-from openclaw_a2a.agents.process_tree import list_processes, read_environment
-from openclaw_a2a.app.openclaw_adapter import OpenClawAgentAdapter
+from openclaw_a2a.agents.process.tree import list_processes, read_environment
+from openclaw_a2a.library.openclaw_adapter import OpenClawAgentAdapter
+from openclaw_a2a.model.agent_event import Reply
 from openclaw_a2a.model.ids import (
     AccountId,
     AgentId,
@@ -25,7 +26,6 @@ from openclaw_a2a.model.ids import (
     TaskId,
 )
 from openclaw_a2a.model.message import Message, Part, Role
-from openclaw_a2a.model.reply import Reply
 from openclaw_a2a.model.task import TaskState
 from openclaw_a2a.model.turn import Binding, Peer, Turn
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.openclaw.bare_client import BareClient, connect
 from tests.openclaw.openclaw_process import FakeModel
-from tests.openclaw.plugged import Plugged, plugged
+from tests.openclaw.plugin_setup import Plugged, plugged
 
 Json = Any
 PLUGIN = "openclaw-a2a-outbound"

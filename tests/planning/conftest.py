@@ -4,22 +4,24 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.planning.desk import Desk
-from tests.planning.workshop import Workshop, workshop_in
+from tests.planning.checked_objective import CheckedObjective
+from tests.planning.gateway_harness import PlanningGateway, planning_gateway_in
 
 
 @pytest.fixture
-def desk() -> Desk:
+def desk() -> CheckedObjective:
     """A desk with a new objective, Party."""
-    desk = Desk()
+    desk = CheckedObjective()
     desk.call("objectives/create", name="Party")
     return desk
 
 
 @pytest.fixture
-async def workshop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Workshop]:
+async def workshop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[PlanningGateway]:
     """A workshop whose gateway is open."""
     monkeypatch.chdir(tmp_path)
-    async with workshop_in(tmp_path) as one:
+    async with planning_gateway_in(tmp_path) as one:
         await one.open()
         yield one

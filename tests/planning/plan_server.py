@@ -11,9 +11,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from openclaw_a2a.app import Gateway, build_app, serve_gateway
+from openclaw_a2a.model.agent_event import AgentEvent, Reply
 from openclaw_a2a.model.errors import AgentFailed
 from openclaw_a2a.model.ids import AgentId
-from openclaw_a2a.model.reply import AgentEvent, Reply
 from openclaw_a2a.model.turn import Turn
 from openclaw_a2a.ports import Recovery
 from openclaw_a2a.settings import Settings, load_settings

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openclaw_a2a.model.errors import InvalidParams, MethodNotFound
-from openclaw_a2a.planning.params import METHODS, ListObjectives, Params, read_params
+from openclaw_a2a.planning.params import METHODS, ListObjectives, Params, parse_params
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
@@ -19,7 +19,7 @@ MEMBERS = sorted({field for kind in METHODS.values() for field in kind.__struct_
 
 def problems(method: str, params: object) -> dict[str, str]:
     with pytest.raises(InvalidParams) as caught:
-        read_params(method, params)
+        parse_params(method, params)
     assert method in caught.value.message
     return {problem.path: problem.message for problem in caught.value.problems}
 
@@ -46,16 +46,16 @@ def test_missing_parameters_are_named_with_their_method(
     found = problems(method, params)
     assert found == dict.fromkeys(missing, "is required")
     with pytest.raises(InvalidParams, match=missing[0]):
-        read_params(method, params)
+        parse_params(method, params)
 
 
 def test_list_needs_no_parameters() -> None:
-    assert read_params("objectives/list", None) == ListObjectives(page_size=10)
+    assert parse_params("objectives/list", None) == ListObjectives(page_size=10)
 
 
 def test_an_unknown_method_is_named() -> None:
     with pytest.raises(MethodNotFound, match="objectives/explode"):
-        read_params("objectives/explode", {})
+        parse_params("objectives/explode", {})
 
 
 @pytest.mark.requirement("opt.error.params", "opt.method.fixed")
@@ -128,13 +128,13 @@ def test_a_wrong_status_lists_the_right_ones() -> None:
 
 def test_null_reads_as_left_out() -> None:
     given_null = {"id": "p", "name": None, "tasks": [{"id": "t", "status": None}]}
-    assert read_params("plans/update", given_null) == read_params(
+    assert parse_params("plans/update", given_null) == parse_params(
         "plans/update", {"id": "p", "tasks": [{"id": "t"}]}
     )
 
 
 def test_null_inside_metadata_is_kept() -> None:
-    params = read_params("objectives/create", {"name": "x", "metadata": {"a": None}})
+    params = parse_params("objectives/create", {"name": "x", "metadata": {"a": None}})
     assert params.metadata == {"a": None}
 
 
@@ -144,14 +144,14 @@ def test_what_is_no_json_is_refused(value: object) -> None:
 
 
 def test_numbers_that_json_does_not_have_are_null() -> None:
-    params = read_params("objectives/create", {"name": "x", "metadata": {"a": math.nan}})
+    params = parse_params("objectives/create", {"name": "x", "metadata": {"a": math.nan}})
     assert params.metadata == {"a": None}
 
 
 def test_a_thousand_problems_are_not_all_listed() -> None:
     tasks = [{"name": number} for number in range(1000)]
     with pytest.raises(InvalidParams, match="and 996 more") as caught:
-        read_params("plans/addTasks", {"tasks": tasks})
+        parse_params("plans/addTasks", {"tasks": tasks})
     assert len(caught.value.problems) == 100
 
 
@@ -159,7 +159,7 @@ def test_a_thousand_problems_are_not_all_listed() -> None:
 @given(st.sampled_from(sorted(METHODS)), JSON | st.dictionaries(st.sampled_from(MEMBERS), JSON))
 def test_any_json_is_read_or_refused(method: str, value: object) -> None:
     try:
-        params = read_params(method, value)
+        params = parse_params(method, value)
     except InvalidParams as error:
         assert error.problems
     else:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from tests.conformance.conftest import make_gateway
-from tests.planning.workshop import Worker, Workshop, asks, first_line
-from tests.tools.served import free_socket, serve_app
+from tests.planning.gateway_harness import PlanningGateway, ScriptedWorker, asks, first_line
+from tests.tools.tool_gateway import free_socket, serve_app
 
-from openclaw_a2a.inbound.opt_desk import URI
+from openclaw_a2a.server.objectives_extension import EXTENSION_URI
 
 Json = Any
 KEYS = ("opt/v1/objectiveId", "opt/v1/planId", "opt/v1/taskIndex")
@@ -20,7 +20,7 @@ KEYS = ("opt/v1/objectiveId", "opt/v1/planId", "opt/v1/taskIndex")
 class Peer:
     """Another gateway on a port of its own, and what it was asked."""
 
-    def __init__(self, url: str, worker: Worker) -> None:
+    def __init__(self, url: str, worker: ScriptedWorker) -> None:
         self.url = url
         self.worker = worker
         self.activated: list[str | None] = []
@@ -36,7 +36,7 @@ class Peer:
 async def peer_in(folder: Path, settings: Json) -> AsyncGenerator[Peer]:
     """A gateway with one agent, on a socket of its own."""
     listener, url = free_socket()
-    worker = Worker()
+    worker = ScriptedWorker()
     port = listener.getsockname()[1]
     gateway = make_gateway(
         worker,
@@ -65,7 +65,7 @@ def calls(peer: Peer, **outbound: Json) -> Json:
 FAR = {"agent": "target:far"}
 
 
-async def run_two_steps(workshop: Workshop) -> Json:
+async def run_two_steps(workshop: PlanningGateway) -> Json:
     """An objective whose second step waits for the first; both are done far away."""
     objective_id = await workshop.objective("Move", metadata=FAR)
     steps = [{"name": "pack"}, {"name": "go", "dependencies": ["task-0"]}]
@@ -76,7 +76,7 @@ async def run_two_steps(workshop: Workshop) -> Json:
 
 @pytest.mark.requirement("opt.run.target", "opt.key.no-dependencies")
 async def test_a_peer_that_knows_plans_is_told_which_step_it_does(
-    workshop: Workshop, tmp_path: Path
+    workshop: PlanningGateway, tmp_path: Path
 ) -> None:
     async with peer_in(tmp_path / "peer", {"opt.enabled": True}) as peer:
         await workshop.reopen(calls(peer))
@@ -89,11 +89,13 @@ async def test_a_peer_that_knows_plans_is_told_which_step_it_does(
     assert [tuple(said[key] for key in KEYS) for said in peer.metadata] == wanted
     assert "opt/v1/dependencies" not in peer.metadata[0]
     assert peer.metadata[1]["opt/v1/dependencies"] == [plan["tasks"][0]["id"]]
-    assert peer.activated == [URI, URI]
+    assert peer.activated == [EXTENSION_URI, EXTENSION_URI]
 
 
 @pytest.mark.requirement("opt.run.target")
-async def test_a_peer_that_does_not_gets_plain_messages(workshop: Workshop, tmp_path: Path) -> None:
+async def test_a_peer_that_does_not_gets_plain_messages(
+    workshop: PlanningGateway, tmp_path: Path
+) -> None:
     async with peer_in(tmp_path / "peer", {"opt.enabled": False}) as peer:
         await workshop.reopen(calls(peer))
         await run_two_steps(workshop)
@@ -104,18 +106,18 @@ async def test_a_peer_that_does_not_gets_plain_messages(workshop: Workshop, tmp_
 
 
 async def test_extensions_that_the_operator_names_are_activated_too(
-    workshop: Workshop, tmp_path: Path
+    workshop: PlanningGateway, tmp_path: Path
 ) -> None:
     defaults = {"serviceParameters": {"A2A-Extensions": "urn:mine"}}
     async with peer_in(tmp_path / "peer", {"opt.enabled": True}) as peer:
         await workshop.reopen(calls(peer, defaults=defaults))
         await run_two_steps(workshop)
         await workshop.close()
-    assert peer.activated == [f"urn:mine, {URI}"] * 2
+    assert peer.activated == [f"urn:mine, {EXTENSION_URI}"] * 2
 
 
 async def test_a_remote_question_waits_and_its_answer_finishes_the_step(
-    workshop: Workshop, tmp_path: Path
+    workshop: PlanningGateway, tmp_path: Path
 ) -> None:
     async def work(turn: Any) -> Any:
         return asks("which house?") if turn.body.startswith("pack") else "packed"
@@ -141,7 +143,9 @@ async def test_a_remote_question_waits_and_its_answer_finishes_the_step(
 
 
 @pytest.mark.requirement("opt.run.cancel")
-async def test_cancelling_stops_the_step_at_the_peer(workshop: Workshop, tmp_path: Path) -> None:
+async def test_cancelling_stops_the_step_at_the_peer(
+    workshop: PlanningGateway, tmp_path: Path
+) -> None:
     begun, ended = asyncio.Event(), asyncio.Event()
 
     async def work(_turn: Any) -> str:
@@ -169,7 +173,7 @@ async def test_cancelling_stops_the_step_at_the_peer(workshop: Workshop, tmp_pat
 
 
 async def test_a_restart_goes_on_with_the_step_that_the_peer_does(
-    workshop: Workshop, tmp_path: Path
+    workshop: PlanningGateway, tmp_path: Path
 ) -> None:
     begun, go = asyncio.Event(), asyncio.Event()
 
@@ -195,7 +199,7 @@ async def test_a_restart_goes_on_with_the_step_that_the_peer_does(
 
 
 async def test_a_target_that_nobody_configured_fails_the_step(
-    workshop: Workshop, tmp_path: Path
+    workshop: PlanningGateway, tmp_path: Path
 ) -> None:
     async with peer_in(tmp_path / "peer", {"opt.enabled": True}) as peer:
         await workshop.reopen(calls(peer))

@@ -3,20 +3,22 @@
 from itertools import pairwise
 
 import pytest
-from tests.planning.desk import OBJECTIVES, PLANS, Desk, as_json
+from tests.planning.checked_objective import OBJECTIVES, PLANS, CheckedObjective, as_json
 
 from openclaw_a2a.model.errors import PlanItemNotFound, StatusChangeNotAllowed
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.task import TaskState
 from openclaw_a2a.planning import rollup
-from openclaw_a2a.planning.draft import Draft
-from openclaw_a2a.planning.journal import ObjectiveUpdated
-from openclaw_a2a.planning.objects import ObjectiveStatus, PlanStatus, PlanTaskId
-from openclaw_a2a.planning.progress import progress, ready_tasks
-from openclaw_a2a.planning.statuses import objective_way, plan_way
+from openclaw_a2a.planning.change_builder import ChangeBuilder
+from openclaw_a2a.planning.model import ObjectiveStatus, PlanStatus, PlanTaskId
+from openclaw_a2a.planning.operations import ObjectiveUpdated
+from openclaw_a2a.planning.transitions import objective_path, plan_path
+from openclaw_a2a.planning.views import progress, ready_tasks
 
 
-def plan(desk: Desk, name: str, *tasks: str | tuple[str, list[str]], needs: str = "") -> str:
+def plan(
+    desk: CheckedObjective, name: str, *tasks: str | tuple[str, list[str]], needs: str = ""
+) -> str:
     """Make a plan; a task with dependencies names them by their names."""
     entries = []
     for task in tasks:
@@ -33,13 +35,13 @@ def plan(desk: Desk, name: str, *tasks: str | tuple[str, list[str]], needs: str 
     return made["plan"]["id"]
 
 
-def ready(desk: Desk) -> list[str]:
+def ready(desk: CheckedObjective) -> list[str]:
     return [task.name for task in ready_tasks(desk.state)]
 
 
-def written(desk: Desk, op: str) -> list[str]:
+def written(desk: CheckedObjective, op: str) -> list[str]:
     """The statuses that the last change wrote down for operations of one name."""
-    return [o.fact.status.value for o in desk.last if o.fact.op == op and o.fact.status]
+    return [o.data.status.value for o in desk.last if o.data.op == op and o.data.status]
 
 
 # ------------------------------------------------------------------ tasks and their plan
@@ -48,7 +50,7 @@ def written(desk: Desk, op: str) -> list[str]:
 @pytest.mark.requirement("opt.rollup.mirror", "opt.rollup.plan-works", "opt.rollup.objective-works")
 @pytest.mark.parametrize("state", ["submitted", "working"])
 def test_a_plan_works_when_a_task_of_it_does_and_so_does_its_objective(
-    desk: Desk, state: str
+    desk: CheckedObjective, state: str
 ) -> None:
     plan(desk, "P", "A", "B")
     desk.start("A")
@@ -59,7 +61,9 @@ def test_a_plan_works_when_a_task_of_it_does_and_so_does_its_objective(
 
 @pytest.mark.requirement("opt.rollup.plan-blocked", "opt.rollup.plan-resumes")
 @pytest.mark.parametrize("state", ["input-required", "auth-required"])
-def test_a_plan_is_blocked_while_a_task_waits_and_none_works(desk: Desk, state: str) -> None:
+def test_a_plan_is_blocked_while_a_task_waits_and_none_works(
+    desk: CheckedObjective, state: str
+) -> None:
     plan(desk, "P", "A", "B")
     desk.start("A")
     desk.start("B")
@@ -71,7 +75,7 @@ def test_a_plan_is_blocked_while_a_task_waits_and_none_works(desk: Desk, state: 
     assert (desk.statuses["P"], desk.statuses["Party"]) == ("working", "working")
 
 
-def test_a_plan_goes_on_even_when_nobody_saw_its_task_resume(desk: Desk) -> None:
+def test_a_plan_goes_on_even_when_nobody_saw_its_task_resume(desk: CheckedObjective) -> None:
     plan(desk, "P", "A", "B")
     desk.start("A")
     desk.report("A", "input-required")
@@ -80,13 +84,15 @@ def test_a_plan_goes_on_even_when_nobody_saw_its_task_resume(desk: Desk) -> None
 
 
 @pytest.mark.requirement("opt.rollup.plan-completed", "opt.storage.archive")
-def test_a_plan_is_completed_with_its_last_task_and_so_is_the_objective(desk: Desk) -> None:
+def test_a_plan_is_completed_with_its_last_task_and_so_is_the_objective(
+    desk: CheckedObjective,
+) -> None:
     plan(desk, "P", "A", "B")
     desk.finish("A")
     assert desk.statuses["P"] == "working"
     desk.finish("B")
     assert (desk.statuses["P"], desk.statuses["Party"]) == ("completed", "completed")
-    assert [operation.fact.op for operation in desk.last] == [
+    assert [operation.data.op for operation in desk.last] == [
         "task.update",
         "plan.update",
         "objective.update",
@@ -95,7 +101,7 @@ def test_a_plan_is_completed_with_its_last_task_and_so_is_the_objective(desk: De
 
 
 @pytest.mark.requirement("opt.rollup.way")
-def test_a_step_that_the_tables_forbid_leads_through_working(desk: Desk) -> None:
+def test_a_step_that_the_tables_forbid_leads_through_working(desk: CheckedObjective) -> None:
     plan_id = plan(desk, "P", "A")
     edit = {"id": desk.task("A")["id"], "status": "completed"}
     desk.call("plans/update", id=plan_id, tasks=[edit])
@@ -105,7 +111,7 @@ def test_a_step_that_the_tables_forbid_leads_through_working(desk: Desk) -> None
 
 @pytest.mark.requirement("opt.rollup.plan-failed", "opt.rollup.mirror")
 @pytest.mark.parametrize("end", ["failed", "rejected", "canceled"])
-def test_a_plan_fails_with_a_task_that_is_not_tried_again(desk: Desk, end: str) -> None:
+def test_a_plan_fails_with_a_task_that_is_not_tried_again(desk: CheckedObjective, end: str) -> None:
     plan(desk, "P", "A", "B")
     desk.start("A")
     desk.report("A", end)
@@ -114,7 +120,9 @@ def test_a_plan_fails_with_a_task_that_is_not_tried_again(desk: Desk, end: str) 
 
 
 @pytest.mark.requirement("opt.rollup.retry")
-def test_a_task_that_will_be_tried_again_is_pending_and_its_plan_goes_on(desk: Desk) -> None:
+def test_a_task_that_will_be_tried_again_is_pending_and_its_plan_goes_on(
+    desk: CheckedObjective,
+) -> None:
     plan(desk, "P", "A", "B")
     desk.start("A", "first")
     desk.report("A", "failed", will_retry=True)
@@ -126,7 +134,7 @@ def test_a_task_that_will_be_tried_again_is_pending_and_its_plan_goes_on(desk: D
     assert desk.state.attempts[PlanTaskId(desk.task("A")["id"])] == 2
 
 
-def test_the_task_of_an_earlier_try_has_nothing_to_say_any_more(desk: Desk) -> None:
+def test_the_task_of_an_earlier_try_has_nothing_to_say_any_more(desk: CheckedObjective) -> None:
     plan(desk, "P", "A")
     desk.start("A", "first")
     desk.report("A", "failed", will_retry=True)
@@ -139,7 +147,9 @@ def test_the_task_of_an_earlier_try_has_nothing_to_say_any_more(desk: Desk) -> N
 
 
 @pytest.mark.parametrize("end", ["completed", "failed", "canceled", "rejected"])
-def test_a_late_report_does_not_bring_a_task_back_from_its_end(desk: Desk, end: str) -> None:
+def test_a_late_report_does_not_bring_a_task_back_from_its_end(
+    desk: CheckedObjective, end: str
+) -> None:
     plan(desk, "P", "A", "B")
     desk.start("A")
     desk.report("A", end)
@@ -149,7 +159,7 @@ def test_a_late_report_does_not_bring_a_task_back_from_its_end(desk: Desk, end: 
 
 
 @pytest.mark.parametrize("state", ["working", "input-required", "completed", "failed"])
-def test_the_same_report_twice_is_one(desk: Desk, state: str) -> None:
+def test_the_same_report_twice_is_one(desk: CheckedObjective, state: str) -> None:
     plan(desk, "P", "A", "B")
     desk.start("A")
     desk.report("A", state)
@@ -157,10 +167,10 @@ def test_the_same_report_twice_is_one(desk: Desk, state: str) -> None:
     assert desk.last == []
 
 
-def test_a_state_that_is_none_changes_nothing(desk: Desk) -> None:
+def test_a_state_that_is_none_changes_nothing(desk: CheckedObjective) -> None:
     plan(desk, "P", "A")
     desk.start("A")
-    desk.take(
+    desk.apply_change(
         rollup.report_task(
             desk.state, TaskId("a2a-A"), TaskState.UNSPECIFIED, occasion=desk.occasion()
         )
@@ -168,14 +178,14 @@ def test_a_state_that_is_none_changes_nothing(desk: Desk) -> None:
     assert desk.last == []
 
 
-def test_linking_the_same_task_again_changes_nothing(desk: Desk) -> None:
+def test_linking_the_same_task_again_changes_nothing(desk: CheckedObjective) -> None:
     plan(desk, "P", "A")
     desk.start("A")
     desk.start("A")
     assert desk.last == []
 
 
-def test_only_a_known_task_that_is_not_completed_is_linked(desk: Desk) -> None:
+def test_only_a_known_task_that_is_not_completed_is_linked(desk: CheckedObjective) -> None:
     plan(desk, "P", "A", "B")
     desk.finish("A")
     with pytest.raises(StatusChangeNotAllowed):
@@ -184,7 +194,7 @@ def test_only_a_known_task_that_is_not_completed_is_linked(desk: Desk) -> None:
         rollup.link_task(desk.state, PlanTaskId("task-zzz"), TaskId("t"), occasion=desk.occasion())
 
 
-def test_a_plan_without_tasks_does_not_complete_by_itself(desk: Desk) -> None:
+def test_a_plan_without_tasks_does_not_complete_by_itself(desk: CheckedObjective) -> None:
     plan(desk, "P")
     desk.call("objectives/update", id="obj-n1", status="working")
     assert desk.statuses == {"Party": "working", "P": "pending"}
@@ -194,7 +204,7 @@ def test_a_plan_without_tasks_does_not_complete_by_itself(desk: Desk) -> None:
 
 
 @pytest.mark.requirement("opt.rollup.plan-free")
-def test_a_plan_that_waits_becomes_pending_when_the_others_are_done(desk: Desk) -> None:
+def test_a_plan_that_waits_becomes_pending_when_the_others_are_done(desk: CheckedObjective) -> None:
     plan(desk, "Flight", "Fly")
     plan(desk, "Visa", "Ask")
     plan(desk, "Hotel", "Book", needs="Flight Visa")
@@ -205,7 +215,7 @@ def test_a_plan_that_waits_becomes_pending_when_the_others_are_done(desk: Desk) 
 
 
 @pytest.mark.requirement("opt.rollup.plan-waits")
-def test_a_plan_that_waits_stays_blocked_though_its_task_was_begun(desk: Desk) -> None:
+def test_a_plan_that_waits_stays_blocked_though_its_task_was_begun(desk: CheckedObjective) -> None:
     plan(desk, "Flight", "Fly")
     plan(desk, "Hotel", "Book", needs="Flight")
     desk.finish("Book")
@@ -216,7 +226,7 @@ def test_a_plan_that_waits_stays_blocked_though_its_task_was_begun(desk: Desk) -
     assert desk.statuses["Party"] == "completed"
 
 
-def test_plans_in_a_row_are_set_free_one_after_the_other(desk: Desk) -> None:
+def test_plans_in_a_row_are_set_free_one_after_the_other(desk: CheckedObjective) -> None:
     for number in range(1, 5):
         plan(desk, f"P{number}", f"T{number}", needs=f"P{number - 1}" if number > 1 else "")
     order = []
@@ -228,7 +238,9 @@ def test_plans_in_a_row_are_set_free_one_after_the_other(desk: Desk) -> None:
 
 
 @pytest.mark.requirement("opt.rollup.objective-completed")
-def test_an_objective_is_completed_when_all_plans_that_are_not_skipped_are(desk: Desk) -> None:
+def test_an_objective_is_completed_when_all_plans_that_are_not_skipped_are(
+    desk: CheckedObjective,
+) -> None:
     plan(desk, "P", "A")
     skipped = plan(desk, "Q", "B")
     desk.finish("A")
@@ -238,7 +250,7 @@ def test_an_objective_is_completed_when_all_plans_that_are_not_skipped_are(desk:
 
 
 @pytest.mark.requirement("opt.rollup.objective-blocked")
-def test_an_objective_is_blocked_when_every_open_plan_is(desk: Desk) -> None:
+def test_an_objective_is_blocked_when_every_open_plan_is(desk: CheckedObjective) -> None:
     plan(desk, "P", "A")
     plan(desk, "Q", "B", needs="P")
     desk.start("A")
@@ -247,7 +259,7 @@ def test_an_objective_is_blocked_when_every_open_plan_is(desk: Desk) -> None:
     assert desk.statuses["Party"] == "blocked"
 
 
-def test_an_objective_goes_on_when_a_plan_of_it_can(desk: Desk) -> None:
+def test_an_objective_goes_on_when_a_plan_of_it_can(desk: CheckedObjective) -> None:
     plan(desk, "P", "A")
     desk.start("A")
     desk.report("A", "input-required")
@@ -257,7 +269,7 @@ def test_an_objective_goes_on_when_a_plan_of_it_can(desk: Desk) -> None:
 
 
 @pytest.mark.requirement("opt.rollup.objective-failed")
-def test_an_objective_fails_with_a_failed_plan_when_nothing_is_open(desk: Desk) -> None:
+def test_an_objective_fails_with_a_failed_plan_when_nothing_is_open(desk: CheckedObjective) -> None:
     plan(desk, "P", "A")
     plan(desk, "Q", "B")
     desk.start("A")
@@ -267,7 +279,9 @@ def test_an_objective_fails_with_a_failed_plan_when_nothing_is_open(desk: Desk) 
     assert desk.statuses["Party"] == "failed"
 
 
-def test_a_failed_plan_that_begins_again_tries_its_failed_tasks_again(desk: Desk) -> None:
+def test_a_failed_plan_that_begins_again_tries_its_failed_tasks_again(
+    desk: CheckedObjective,
+) -> None:
     plan_id = plan(desk, "P", "A", "B", "C")
     desk.finish("A")
     desk.start("B")
@@ -285,7 +299,7 @@ def test_a_failed_plan_that_begins_again_tries_its_failed_tasks_again(desk: Desk
     assert desk.statuses["Party"] == "completed"
 
 
-def test_a_new_plan_brings_a_failed_objective_back_to_planning(desk: Desk) -> None:
+def test_a_new_plan_brings_a_failed_objective_back_to_planning(desk: CheckedObjective) -> None:
     plan(desk, "P", "A")
     desk.start("A")
     desk.report("A", "failed")
@@ -298,7 +312,7 @@ def test_a_new_plan_brings_a_failed_objective_back_to_planning(desk: Desk) -> No
 
 
 @pytest.mark.requirement("opt.rollup.cancel-plans")
-def test_canceling_an_objective_ends_everything_below_it(desk: Desk) -> None:
+def test_canceling_an_objective_ends_everything_below_it(desk: CheckedObjective) -> None:
     plan(desk, "Done", "A")
     plan(desk, "Working", "B", "C")
     plan(desk, "Waiting", "D")
@@ -324,18 +338,18 @@ def test_canceling_an_objective_ends_everything_below_it(desk: Desk) -> None:
         "F": "canceled",
     }
     assert desk.running == ["a2a-B", "a2a-D"]
-    assert desk.last[0].fact.op == "objective.update"
+    assert desk.last[0].data.op == "objective.update"
     desk.report("B", "canceled")
     assert (desk.statuses["B"], desk.statuses["Working"]) == ("canceled", "failed")
     assert (desk.statuses["Rain"], ready(desk)) == ("canceled", [])
 
 
-def test_canceling_again_finishes_what_a_crash_left_undone(desk: Desk) -> None:
+def test_canceling_again_finishes_what_a_crash_left_undone(desk: CheckedObjective) -> None:
     plan(desk, "P", "A", "B")
     desk.start("A")
-    draft = Draft.of(desk.state, desk.now)
+    draft = ChangeBuilder.for_state(desk.state, desk.now)
     draft.record(ObjectiveUpdated(desk.state.id, status=ObjectiveStatus.CANCELED))
-    desk.take(draft.done())
+    desk.apply_change(draft.build())
     assert desk.statuses == {"Party": "canceled", "P": "working", "A": "submitted", "B": "pending"}
     desk.report("A", "working")
     assert desk.statuses["P"] == "working"
@@ -344,7 +358,7 @@ def test_canceling_again_finishes_what_a_crash_left_undone(desk: Desk) -> None:
     assert desk.running == ["a2a-A"]
 
 
-def test_nothing_is_tried_again_in_a_canceled_objective(desk: Desk) -> None:
+def test_nothing_is_tried_again_in_a_canceled_objective(desk: CheckedObjective) -> None:
     plan(desk, "P", "A")
     desk.start("A")
     desk.call("objectives/update", id="obj-n1", status="canceled")
@@ -355,7 +369,7 @@ def test_nothing_is_tried_again_in_a_canceled_objective(desk: Desk) -> None:
 # ------------------------------------------------------------------ what somebody chose
 
 
-def test_a_replanned_objective_rests_until_somebody_goes_on(desk: Desk) -> None:
+def test_a_replanned_objective_rests_until_somebody_goes_on(desk: CheckedObjective) -> None:
     plan(desk, "P", "A", "B")
     plan(desk, "Q", "C")
     desk.start("A")
@@ -368,7 +382,9 @@ def test_a_replanned_objective_rests_until_somebody_goes_on(desk: Desk) -> None:
     assert ready(desk) == ["B", "C"]
 
 
-def test_a_replanned_objective_does_not_complete_behind_the_back_of_the_planner(desk: Desk) -> None:
+def test_a_replanned_objective_does_not_complete_behind_the_back_of_the_planner(
+    desk: CheckedObjective,
+) -> None:
     plan(desk, "P", "A")
     desk.start("A")
     desk.call("objectives/replan", id="obj-n1")
@@ -378,7 +394,7 @@ def test_a_replanned_objective_does_not_complete_behind_the_back_of_the_planner(
     assert desk.statuses["Party"] == "completed"
 
 
-def test_work_in_a_new_plan_takes_a_replanned_objective_on(desk: Desk) -> None:
+def test_work_in_a_new_plan_takes_a_replanned_objective_on(desk: CheckedObjective) -> None:
     plan(desk, "P", "A", "B")
     desk.start("A")
     desk.call("objectives/replan", id="obj-n1")
@@ -391,7 +407,7 @@ def test_work_in_a_new_plan_takes_a_replanned_objective_on(desk: Desk) -> None:
     assert desk.statuses["Party"] == "completed"
 
 
-def test_a_plan_that_was_blocked_by_hand_stays_blocked(desk: Desk) -> None:
+def test_a_plan_that_was_blocked_by_hand_stays_blocked(desk: CheckedObjective) -> None:
     plan_id = plan(desk, "P", "A", "B")
     plan(desk, "Q", "C")
     desk.start("A")
@@ -403,7 +419,7 @@ def test_a_plan_that_was_blocked_by_hand_stays_blocked(desk: Desk) -> None:
     assert ready(desk) == ["B", "C"]
 
 
-def test_saying_again_what_is_so_anyway_holds_nothing(desk: Desk) -> None:
+def test_saying_again_what_is_so_anyway_holds_nothing(desk: CheckedObjective) -> None:
     plan(desk, "P", "A")
     second = plan(desk, "Q", "B", needs="P")
     desk.call("plans/update", id=second, status="blocked")
@@ -412,7 +428,7 @@ def test_saying_again_what_is_so_anyway_holds_nothing(desk: Desk) -> None:
 
 
 def test_an_objective_that_was_blocked_by_hand_stays_blocked_though_a_plan_works(
-    desk: Desk,
+    desk: CheckedObjective,
 ) -> None:
     plan(desk, "P", "A", "B")
     desk.start("A")
@@ -431,7 +447,7 @@ def test_an_objective_that_was_blocked_by_hand_stays_blocked_though_a_plan_works
 def test_an_objective_finds_its_way_where_there_is_one(
     old: ObjectiveStatus, new: ObjectiveStatus
 ) -> None:
-    steps = [old.value, *(one.value for one in objective_way(old, new))]
+    steps = [old.value, *(one.value for one in objective_path(old, new))]
     assert all(after in OBJECTIVES[before].split() for before, after in pairwise(steps))
     if len(steps) > 1:
         assert steps[-1] == new.value
@@ -450,13 +466,13 @@ def test_an_objective_finds_its_way_where_there_is_one(
 def test_a_plan_finds_its_way_where_there_is_one(
     old: PlanStatus, new: PlanStatus, may_work: bool
 ) -> None:
-    steps = [old.value, *(one.value for one in plan_way(old, new, may_work=may_work))]
+    steps = [old.value, *(one.value for one in plan_path(old, new, may_work=may_work))]
     assert all(after in PLANS[before].split() for before, after in pairwise(steps))
     assert may_work or "working" not in steps[1:-1]
 
 
 def test_an_objective_that_failed_on_the_way_to_its_end_still_gets_there() -> None:
-    way = objective_way(ObjectiveStatus.FAILED, ObjectiveStatus.COMPLETED)
+    way = objective_path(ObjectiveStatus.FAILED, ObjectiveStatus.COMPLETED)
     assert [one.value for one in way] == ["planning", "working", "completed"]
 
 
@@ -464,7 +480,7 @@ def test_an_objective_that_failed_on_the_way_to_its_end_still_gets_there() -> No
 
 
 @pytest.mark.requirement("opt.rollup.ready")
-def test_a_task_is_ready_when_what_it_depends_on_is_completed(desk: Desk) -> None:
+def test_a_task_is_ready_when_what_it_depends_on_is_completed(desk: CheckedObjective) -> None:
     plan(desk, "P", "A", ("B", ["A"]), ("C", ["A"]), ("D", ["B", "C"]))
     assert ready(desk) == ["A"]
     desk.finish("A")
@@ -476,7 +492,9 @@ def test_a_task_is_ready_when_what_it_depends_on_is_completed(desk: Desk) -> Non
 
 
 @pytest.mark.requirement("opt.run.question")
-def test_a_task_that_waits_for_an_answer_stops_only_what_depends_on_it(desk: Desk) -> None:
+def test_a_task_that_waits_for_an_answer_stops_only_what_depends_on_it(
+    desk: CheckedObjective,
+) -> None:
     plan(desk, "P", "A", ("B", ["A"]), "C")
     plan(desk, "Q", ("D", ["A"]), "E")
     desk.start("A")
@@ -486,7 +504,7 @@ def test_a_task_that_waits_for_an_answer_stops_only_what_depends_on_it(desk: Des
 
 
 @pytest.mark.requirement("opt.progress.counts")
-def test_progress_counts_tasks_of_plans_that_are_not_skipped(desk: Desk) -> None:
+def test_progress_counts_tasks_of_plans_that_are_not_skipped(desk: CheckedObjective) -> None:
     assert as_json(progress(desk.state)) == {"done": 0, "total": 0, "percent": 0, "current": []}
     plan(desk, "P", "A", "B", "C")
     skipped = plan(desk, "Q", "D")
@@ -498,7 +516,7 @@ def test_progress_counts_tasks_of_plans_that_are_not_skipped(desk: Desk) -> None
 
 
 @pytest.mark.requirement("opt.progress.current")
-def test_progress_says_what_runs_and_what_waits_longest(desk: Desk) -> None:
+def test_progress_says_what_runs_and_what_waits_longest(desk: CheckedObjective) -> None:
     plan(desk, "P", "A", "B", "C")
     for name in ("A", "B", "C"):
         desk.start(name)
@@ -519,7 +537,9 @@ def test_progress_says_what_runs_and_what_waits_longest(desk: Desk) -> None:
     assert [step["name"] for step in shown["current"]] == ["C"]
 
 
-def test_an_objective_that_was_reached_without_tasks_is_at_one_hundred(desk: Desk) -> None:
+def test_an_objective_that_was_reached_without_tasks_is_at_one_hundred(
+    desk: CheckedObjective,
+) -> None:
     desk.call("objectives/update", id="obj-n1", status="working")
     desk.call("objectives/update", id="obj-n1", status="completed")
     assert progress(desk.state).percent == 100

@@ -7,9 +7,9 @@ import pyjson5
 import pytest
 
 from openclaw_a2a.model.errors import Problem, SettingsInvalid
-from openclaw_a2a.settings import Loaded, load_settings
+from openclaw_a2a.settings import LoadedSettings, load_settings
 
-Load = Callable[..., Loaded]
+Load = Callable[..., LoadedSettings]
 Problems = Callable[..., dict[str, Problem]]
 
 
@@ -34,7 +34,7 @@ def load(home: Path) -> Load:
         text: str | None = None,
         overrides: Mapping[str, object] | None = None,
         environ: Mapping[str, str] | None = None,
-    ) -> Loaded:
+    ) -> LoadedSettings:
         path = None
         if values is not None or text is not None:
             path = home / "given.json5"

@@ -6,7 +6,7 @@ import jsonschema_rs
 import pyjson5
 import pytest
 
-from openclaw_a2a.settings import describe, effective, settings_schema
+from openclaw_a2a.settings import describe_settings, effective_settings, settings_schema
 
 EXAMPLE = """{
   server:   { host: "127.0.0.1", port: 9900, publicBaseUrl: "http://127.0.0.1:9900" },
@@ -33,7 +33,10 @@ def test_every_setting_says_where_it_came_from(load) -> None:
         environ={"OPENCLAW_A2A_LIMITS__RUNS": "5"},
         overrides={"server.port": 1},
     )
-    rows = {row.path: (row.value, row.origin) for row in describe(loaded.settings, loaded.origins)}
+    rows = {
+        row.path: (row.value, row.origin)
+        for row in describe_settings(loaded.settings, loaded.origins)
+    }
     assert rows["log.level"] == ("debug", "file given.json5")
     assert rows["agents.x.deep.a"] == ([1], "file given.json5")
     assert rows["limits.runs"] == (5, "environment OPENCLAW_A2A_LIMITS__RUNS")
@@ -51,7 +54,7 @@ def test_options_that_look_like_secrets_are_hidden_and_references_are_not(load) 
         "url": "ws://me:sesame@host/x",
     }
     loaded = load({"agents": {"main": {"adapter": "x", **options}}})
-    shown = effective(loaded.settings)["agents"]["main"]
+    shown = effective_settings(loaded.settings)["agents"]["main"]
     assert "sesame" not in json.dumps(shown)
     assert shown["password"] == "file:/p"
     assert shown["env"]["MODE"] == "fast"
@@ -60,7 +63,7 @@ def test_options_that_look_like_secrets_are_hidden_and_references_are_not(load) 
 
 def test_what_is_shown_loads_again_as_the_same_settings(load) -> None:
     loaded = load(text=EXAMPLE)
-    again = load(effective(loaded.settings))
+    again = load(effective_settings(loaded.settings))
     assert again.settings == loaded.settings
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from openclaw_a2a.settings import read_surroundings
+from openclaw_a2a.settings import read_command_environment
 
 
 @pytest.mark.parametrize("name", ["PUBLIC_BASE_URL", "PUBLICBASEURL", "publicBaseUrl"])
@@ -69,6 +69,6 @@ def test_a_variable_that_is_used_as_a_reference_is_no_warning(load) -> None:
 
 def test_commands_take_address_and_token_and_settings_do_not(load) -> None:
     environ = {"OPENCLAW_A2A_URL": " http://x ", "OPENCLAW_A2A_TOKEN": ""}
-    surroundings = read_surroundings(environ)
+    surroundings = read_command_environment(environ)
     assert (surroundings.url, surroundings.token) == ("http://x", None)
     assert load(environ=environ).warnings == ()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from platformdirs import user_config_path
 
 from openclaw_a2a.model.errors import SettingsInvalid
-from openclaw_a2a.settings import Loaded, StoreKind, ToolSettings, load_settings
+from openclaw_a2a.settings import LoadedSettings, StoreKind, ToolSettings, load_settings
 
 SMALL = st.text(max_size=12)
 JSON = st.recursive(
@@ -19,7 +19,7 @@ JSON = st.recursive(
 
 
 def test_nothing_given_is_a_working_gateway_on_loopback(load, home: Path) -> None:
-    loaded: Loaded = load()
+    loaded: LoadedSettings = load()
     settings = loaded.settings
     assert (settings.server.host, settings.server.port) == ("127.0.0.1", 9900)
     assert settings.server.public_base_url == "http://127.0.0.1:9900"
@@ -33,7 +33,7 @@ def test_nothing_given_is_a_working_gateway_on_loopback(load, home: Path) -> Non
 def test_each_source_wins_over_the_one_before_it(load) -> None:
     values = {"server": {"port": 1001, "host": "localhost", "stopSeconds": 3}}
     environ = {"OPENCLAW_A2A_SERVER__PORT": "1002", "OPENCLAW_A2A_SERVER__HOST": "127.0.0.2"}
-    loaded: Loaded = load(values, environ=environ, overrides={"server.port": 1003})
+    loaded: LoadedSettings = load(values, environ=environ, overrides={"server.port": 1003})
     server = loaded.settings.server
     assert (server.port, server.host, server.stop_seconds) == (1003, "127.0.0.2", 3)
     assert server.heartbeat_seconds == 15
@@ -186,16 +186,16 @@ def test_the_public_address_is_made_of_host_and_port(load, host: str, address: s
 
 def test_addresses_follow_the_port_that_was_really_taken(load) -> None:
     own = {"own": {"publicBaseUrl": "https://a.example/x/"}, "default": {}}
-    loaded: Loaded = load({"server": {"port": 0}, "channels": {"a2a": {"accounts": own}}})
-    bound = loaded.at_port(1234)
+    loaded: LoadedSettings = load({"server": {"port": 0}, "channels": {"a2a": {"accounts": own}}})
+    bound = loaded.with_port(1234)
     assert bound.server.port == 1234
     assert bound.server.public_base_url == "http://127.0.0.1:1234"
     assert [account.public_base_url for account in bound.accounts] == [
         "http://127.0.0.1:1234",
         "https://a.example/x",
     ]
-    fixed: Loaded = load({"server": {"port": 0, "publicBaseUrl": "https://b.example"}})
-    assert fixed.at_port(1234).server.public_base_url == "https://b.example"
+    fixed: LoadedSettings = load({"server": {"port": 0, "publicBaseUrl": "https://b.example"}})
+    assert fixed.with_port(1234).server.public_base_url == "https://b.example"
 
 
 @pytest.mark.parametrize(

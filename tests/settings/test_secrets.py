@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from openclaw_a2a.settings import Secret, describe, effective
+from openclaw_a2a.settings import Secret, describe_settings, effective_settings
 
 TOKEN = "a-token-that-nobody-must-see"
 DIGEST = hashlib.sha256(TOKEN.encode()).hexdigest()
@@ -94,8 +94,8 @@ def test_a_secret_is_shown_nowhere(load) -> None:
     loaded = load(values, environ={"T": TOKEN})
     (secret,) = loaded.settings.peers["a"].tokens
     shown = [repr(loaded), str(loaded), f"{secret}", repr(secret), json.dumps(repr(secret))]
-    shown.append(json.dumps(effective(loaded.settings)))
-    shown.append(str(describe(loaded.settings, loaded.origins)))
+    shown.append(json.dumps(effective_settings(loaded.settings)))
+    shown.append(str(describe_settings(loaded.settings, loaded.origins)))
     for text in shown:
         assert TOKEN not in text
         assert DIGEST not in text
@@ -106,6 +106,6 @@ def test_a_secret_is_shown_nowhere(load) -> None:
 
 
 def test_secrets_are_equal_by_their_token(load) -> None:
-    assert Secret.of_text("env:A", TOKEN) == Secret("sha256", bytes.fromhex(DIGEST))
-    assert Secret.of_text("env:A", TOKEN) != Secret.of_text("env:A", "other")
-    assert Secret.of_text("env:A", TOKEN) != TOKEN
+    assert Secret.from_text("env:A", TOKEN) == Secret("sha256", bytes.fromhex(DIGEST))
+    assert Secret.from_text("env:A", TOKEN) != Secret.from_text("env:A", "other")
+    assert Secret.from_text("env:A", TOKEN) != TOKEN

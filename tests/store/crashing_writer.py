@@ -9,7 +9,7 @@ from tests.contracts.store_samples import Draft, make_lines, make_record, next_v
 
 from openclaw_a2a.model.task import TaskState
 from openclaw_a2a.ports import Store
-from openclaw_a2a.store import open_store
+from openclaw_a2a.store import create_store
 
 LANES = 8
 LINES = 20
@@ -47,7 +47,7 @@ async def lane(store: Store, prefix: str) -> None:
 
 
 async def main(kind: str, path: str, label: str) -> None:
-    store = open_store(kind, path=path)
+    store = create_store(kind, path=path)
     await store.open()
     await asyncio.gather(*[lane(store, f"{label}-{number}") for number in range(LANES)])
 

@@ -28,7 +28,7 @@ from tests.contracts.store_samples import (
 from openclaw_a2a.model.delivery import DeliveryState
 from openclaw_a2a.model.errors import GatewayError
 from openclaw_a2a.model.ids import ContextId, OwnerId, RunId, TaskId
-from openclaw_a2a.model.stored import RunRecord, StoredTask
+from openclaw_a2a.model.records import RunRecord, StoredTask
 from openclaw_a2a.model.task import TaskState
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import Accepted, KeptRecord, Retention, Store, StoredLog, TaskKey, TaskQuery
@@ -250,7 +250,7 @@ class TwoStores(RuleBasedStateMachine):
             moment(messages),
             limit,
             records_before=None if records is None else moment(records),
-            unbrought_before=None if unbrought is None else moment(unbrought),
+            undelivered_before=None if unbrought is None else moment(unbrought),
             after=None if after is None else TaskKey(moment(after[0]), TaskId(after[1])),
         )
         self.both(lambda store: store.forget(retention))

@@ -69,7 +69,7 @@ async def assert_logs_whole(store: Store, label: str, acknowledged: Acknowledged
         assert [line.body for line in log.lines[:-1]] == make_lines(0, head.sequence - 1)
         assert head.sequence % LINES == 0
         assert head.is_closed == log.is_closed == (head.sequence == LAST_SEQUENCE * LINES)
-        assert all("not written to its end" in sentence for sentence in log.broken)
+        assert all("not written to its end" in sentence for sentence in log.problems)
         if head.id.startswith(label) and not head.is_closed:
             more = make_lines(head.sequence, 1)
             assert await store.append_log("objective", head.id, more, after=head.sequence)

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.tools.served import Served, serve_gateway
+from tests.tools.tool_gateway import ToolGateway, serve_gateway
 
 
 @pytest.fixture
-async def served(tmp_path: Path) -> AsyncIterator[Served]:
+async def served(tmp_path: Path) -> AsyncIterator[ToolGateway]:
     async with serve_gateway(tmp_path) as found:
         yield found
 
@@ -19,7 +19,7 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
 def serve(tmp_path: Path) -> Any:
     """Serve a gateway with other settings."""
 
-    def begin(**more: Any) -> AbstractAsyncContextManager[Served]:
+    def begin(**more: Any) -> AbstractAsyncContextManager[ToolGateway]:
         return serve_gateway(tmp_path, **more)
 
     return begin

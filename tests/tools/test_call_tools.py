@@ -10,7 +10,7 @@ import httpx2
 import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
-from tests.tools.served import Served
+from tests.tools.tool_gateway import ToolGateway
 
 Json = Any
 BETWEEN = {"agentToAgent": {"enabled": True, "allow": ["*"]}}
@@ -20,7 +20,7 @@ PATIENCE_S = 30.0
 
 
 @asynccontextmanager
-async def connected(served: Served, http: httpx2.AsyncClient) -> AsyncGenerator[Client]:
+async def connected(served: ToolGateway, http: httpx2.AsyncClient) -> AsyncGenerator[Client]:
     transport = streamable_http_client(f"{served.url}/mcp", http_client=http)
     async with asyncio.timeout(PATIENCE_S), Client(transport, mode="auto") as client:
         yield client

@@ -7,8 +7,8 @@ import re
 import httpx2
 import pytest
 
-from openclaw_a2a.inbound.operator_token import read_token
-from openclaw_a2a.tools.tokens import TokenKind
+from openclaw_a2a.auth.admin_token import read_admin_token
+from openclaw_a2a.auth.tool_tokens import TokenKind
 
 HELLO = {"action": "send", "parts": [{"kind": "text", "text": "hello"}]}
 NEVER = {"action": "send", "target_alias": "silent", "parts": HELLO["parts"]}
@@ -188,7 +188,7 @@ async def test_a_revoked_token_is_refused_at_once(served) -> None:
 
 
 async def test_the_operator_calls_tools_from_the_own_machine_only(served) -> None:
-    token = {"authorization": f"Bearer {read_token(served.folder)}"}
+    token = {"authorization": f"Bearer {read_admin_token(served.folder)}"}
     assert (await served.caller(token).get("/tools")).status_code == 200
     proxied = served.caller({**token, "x-forwarded-for": "203.0.113.9"})
     assert (await proxied.get("/tools")).status_code == 401

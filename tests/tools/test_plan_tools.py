@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openclaw_a2a.app.plan_tools import plan_tools, scope_of
+from openclaw_a2a.auth.tool_tokens import ToolCaller
 from openclaw_a2a.model.call import Caller
 from openclaw_a2a.model.errors import PlanItemNotFound, StoreUnavailable
 from openclaw_a2a.model.ids import AccountId, AgentId, PeerName, SessionKey
 from openclaw_a2a.model.turn import Scope
-from openclaw_a2a.tools.table import ToolCaller, ToolTable, ignore_update
+from openclaw_a2a.tools.planning_tools import caller_scope, planning_tools
+from openclaw_a2a.tools.registry import ToolRegistry, ignore_update
 
 Json = Any
 HOME = AccountId("home")
@@ -43,8 +44,8 @@ def as_itself(caller: ToolCaller) -> Caller:
     return Caller(caller.agent_id or AgentId("x"), caller.name, caller.session_key)
 
 
-def table(planning: Planning) -> ToolTable:
-    return ToolTable(plan_tools(planning, as_itself, account=HOME))
+def table(planning: Planning) -> ToolRegistry:
+    return ToolRegistry(planning_tools(planning, as_itself, account=HOME))
 
 
 async def use(planning: Planning, name: str, arguments: Json) -> Json:
@@ -148,7 +149,7 @@ def test_no_arguments_make_a_tool_fail_in_another_way(arguments: Json, name: str
 def test_an_agent_has_its_objectives_in_all_its_sessions_and_programs_have_their_own() -> None:
     def whose(session_key: str | None, name: str = "host") -> str:
         key = None if session_key is None else SessionKey(session_key)
-        return scope_of(Caller(AgentId("main"), name, key), HOME).principal
+        return caller_scope(Caller(AgentId("main"), name, key), HOME).principal
 
     assert whose("agent:main:main") == whose("agent:main:other") == "agent:main"
     assert whose(None) == "host"

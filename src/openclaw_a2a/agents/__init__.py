@@ -6,12 +6,17 @@ from openclaw_a2a.agents.adapter import (
     CancelledByAdapter,
     RequestContext,
 )
-from openclaw_a2a.agents.callable import CallableAgent
-from openclaw_a2a.agents.command import CommandAgent, CommandOptions
 from openclaw_a2a.agents.echo import EchoAgent
-from openclaw_a2a.agents.loader import adapter_names, register_adapter
-from openclaw_a2a.agents.program_adapter import ProgramAdapter
-from openclaw_a2a.agents.registry import Adapter, AgentRegistry, build_agent
+from openclaw_a2a.agents.function import CallableAgent
+from openclaw_a2a.agents.process.command_agent import CommandAgent, CommandOptions
+from openclaw_a2a.agents.process.program_adapter import ProgramAdapter
+from openclaw_a2a.agents.registry import (
+    Adapter,
+    AgentRegistry,
+    adapter_names,
+    build_agent,
+    register_adapter,
+)
 
 __all__ = [
     "Adapter",

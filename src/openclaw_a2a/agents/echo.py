@@ -6,8 +6,8 @@ from typing import ClassVar, Self
 
 import msgspec
 
+from openclaw_a2a.model.agent_event import AgentEvent, Reply, TextDelta
 from openclaw_a2a.model.message import Part
-from openclaw_a2a.model.reply import AgentEvent, Reply, TextDelta
 from openclaw_a2a.model.turn import Turn
 from openclaw_a2a.ports import Recovery
 

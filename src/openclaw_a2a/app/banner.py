@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 
 from openclaw_a2a.app.gateway import Gateway
-from openclaw_a2a.inbound.cards import account_url
-from openclaw_a2a.inbound.presence import Presence
+from openclaw_a2a.server.cards import account_url
+from openclaw_a2a.server.health import AgentAvailability
 from openclaw_a2a.settings import Account, base_url
-from openclaw_a2a.settings.openclaw import OpenClawFound
+from openclaw_a2a.settings.openclaw.discovery import OpenClawInstallation
 
 DEFAULT_URL = "http://127.0.0.1:9900"
 """Where commands look for a gateway when nobody says otherwise."""
@@ -19,7 +19,7 @@ _OPENCLAW = "openclaw-gateway"
 _USUAL_CARD = "/.well-known/agent-card.json"
 
 
-def print_banner(gateway: Gateway, found: OpenClawFound | None = None) -> None:
+def print_banner(gateway: Gateway, found: OpenClawInstallation | None = None) -> None:
     """Say what runs, where, and what to do next; `found` is the OpenClaw of this machine."""
     settings = gateway.settings
     server = settings.server
@@ -30,7 +30,7 @@ def print_banner(gateway: Gateway, found: OpenClawFound | None = None) -> None:
         lines.append(f"listening on {host}:{server.port}")
     lines.append("")
     accounts = sorted(settings.accounts, key=lambda account: account.id != "default")
-    presences = {one.account: one for one in gateway.presences.now()}
+    presences = {one.account: one for one in gateway.presences.current()}
     for account in accounts:
         lines += _about(account, gateway, presences.get(account.id))
     lines += _openclaw_lines(gateway, found)
@@ -64,7 +64,7 @@ def left_behind(runs: int) -> str:
     return f"{runs} runs were left; they go on at the next start, or fail with a reason."
 
 
-def _about(account: Account, gateway: Gateway, presence: Presence | None) -> list[str]:
+def _about(account: Account, gateway: Gateway, presence: AgentAvailability | None) -> list[str]:
     if presence is None:
         reason = f"  {account.label:<12} not running: {account.not_running_reason}"
         return [reason] if account.enabled else []
@@ -78,13 +78,13 @@ def _about(account: Account, gateway: Gateway, presence: Presence | None) -> lis
     ]
 
 
-def _openclaw_lines(gateway: Gateway, found: OpenClawFound | None) -> list[str]:
+def _openclaw_lines(gateway: Gateway, found: OpenClawInstallation | None) -> list[str]:
     """The OpenClaw gateways that are asked, or how to have OpenClaw's agents here."""
     agents = gateway.settings.agents
     mine = [one for name, one in agents.items() if name not in gateway.given]
     if found is not None and not found.is_readable:
         return [f"  {'openclaw':<12} its config cannot be read; see: {program()} doctor"]
-    if any(one.is_stand_in for one in mine):
+    if any(one.is_placeholder for one in mine):
         return [f"  {'openclaw':<12} not found; to add it: {program()} connect openclaw"]
     urls = dict.fromkeys(one.options.get("url") for one in mine if one.adapter == _OPENCLAW)
     return [f"  {'openclaw':<12} {url}" for url in urls if isinstance(url, str)]
@@ -92,7 +92,7 @@ def _openclaw_lines(gateway: Gateway, found: OpenClawFound | None) -> list[str]:
 
 def _notes(gateway: Gateway) -> list[str]:
     """Why agents are unavailable, each reason once."""
-    lines = [f"Unavailable: {trouble}" for trouble in gateway.presences.troubles()]
+    lines = [f"Unavailable: {trouble}" for trouble in gateway.presences.unavailable_reasons()]
     return [*lines, ""] if lines else []
 
 

@@ -7,13 +7,18 @@ import anyio
 import msgspec
 
 from openclaw_a2a.app.finding import Finding
-from openclaw_a2a.app.openclaw_plugin import FOLDER, PLUGIN_ID, Wiring, plan_wiring
 from openclaw_a2a.model.errors import AgentFailed
-from openclaw_a2a.model.message import Record
-from openclaw_a2a.settings import Examined, Settings
-from openclaw_a2a.settings.openclaw import OpenClawFound, find_openclaw
-from openclaw_a2a.settings.token import TO_MAKE_ONE
-from openclaw_a2a.settings.write import Addition, plan_addition
+from openclaw_a2a.model.message import JsonStruct
+from openclaw_a2a.settings import CheckedSettings, Settings
+from openclaw_a2a.settings.openclaw.discovery import OpenClawInstallation, find_openclaw
+from openclaw_a2a.settings.token_reference import GENERATE_TOKEN_COMMAND
+from openclaw_a2a.settings.writing.settings_file import FileChange, plan_openclaw_section
+from openclaw_a2a.tools.openclaw_plugin import (
+    PLUGIN_FOLDER,
+    PLUGIN_ID,
+    PluginInstallation,
+    plan_installation,
+)
 
 _PATCH = ("openclaw", "config", "patch", "--stdin")
 _PATCH_S = 120.0
@@ -21,7 +26,7 @@ _INSTALL = ("npm install -g openclaw@latest", "openclaw onboard")
 _KEY = "gateway.auth.token"
 
 
-class Step(Record, frozen=True, omit_defaults=False):
+class Step(JsonStruct, frozen=True, omit_defaults=False):
     """One thing that must be so: `is_done` says that it is, else the commands make it so.
 
     `is_ours` is true for steps that `carry_out` takes; the others are a person's to take.
@@ -38,8 +43,8 @@ class Plan(msgspec.Struct, frozen=True):
     """The steps in their order, and what is needed to take those that are ours."""
 
     steps: tuple[Step, ...]
-    addition: Addition | None = None
-    wiring: Wiring | None = None
+    addition: FileChange | None = None
+    wiring: PluginInstallation | None = None
 
     @property
     def is_blocked(self) -> bool:
@@ -47,7 +52,7 @@ class Plan(msgspec.Struct, frozen=True):
         return any(not (step.is_done or step.is_ours) for step in self.steps[:1])
 
 
-def make_plan(examined: Examined, findings: list[Finding], *, path: Path | None) -> Plan:
+def make_plan(examined: CheckedSettings, findings: list[Finding], *, path: Path | None) -> Plan:
     """What there is to do; nothing is changed. `path` is the settings file to write."""
     found = examined.loaded.openclaw or find_openclaw()
     if found is None or found.config_path is None:
@@ -56,8 +61,8 @@ def make_plan(examined: Examined, findings: list[Finding], *, path: Path | None)
     if not found.is_readable:
         return Plan((Step("openclaw", is_done=False, what=found.warnings[0]),))
     settings = examined.loaded.settings
-    addition = plan_addition(examined.loaded.path or path, found.config_path)
-    wiring = plan_wiring(settings, found.config_path)
+    addition = plan_openclaw_section(examined.loaded.path or path, found.config_path)
+    wiring = plan_installation(settings, found.config_path)
     return Plan(
         (
             Step("openclaw", is_done=True, what=f"its config is {found.config_path}"),
@@ -71,13 +76,13 @@ def make_plan(examined: Examined, findings: list[Finding], *, path: Path | None)
     )
 
 
-def _token_step(found: OpenClawFound) -> Step:
+def _token_step(found: OpenClawInstallation) -> Step:
     if found.auth_mode == "none":
         return Step("token", is_done=True, what="its gateway asks for none")
     if found.token is not None:
         return Step("token", is_done=True, what="taken from its config whenever it is needed")
     if found.auth_mode != "token":
-        commands = ("openclaw config set gateway.auth.mode token", TO_MAKE_ONE)
+        commands = ("openclaw config set gateway.auth.mode token", GENERATE_TOKEN_COMMAND)
         what = f"its gateway wants {found.auth_mode}; only token and none are supported"
         return Step("token", is_done=False, what=what, commands=commands)
     if any(f"has no {_KEY}" in warning for warning in found.warnings):
@@ -85,11 +90,13 @@ def _token_step(found: OpenClawFound) -> Step:
             "its gateway has no lasting token; OpenClaw's own command makes one (it keeps a backup "
             "of the config, and no comments), then the gateway needs a restart"
         )
-        return Step("token", is_done=False, what=what, commands=(TO_MAKE_ONE,), is_ours=True)
+        return Step(
+            "token", is_done=False, what=what, commands=(GENERATE_TOKEN_COMMAND,), is_ours=True
+        )
     return Step("token", is_done=False, what=found.warnings[-1])
 
 
-def _gateway_step(found: OpenClawFound, findings: list[Finding]) -> Step:
+def _gateway_step(found: OpenClawInstallation, findings: list[Finding]) -> Step:
     wrong = [one for one in findings if one.group == "openclaw" and one.verdict.value == "broken"]
     if not wrong:
         return Step("gateway", is_done=True, what=f"{found.url} lets us in")
@@ -100,7 +107,7 @@ def _gateway_step(found: OpenClawFound, findings: list[Finding]) -> Step:
     return Step("gateway", is_done=False, what=f"{first.check}: {first.detail}; {first.fix}")
 
 
-def _settings_step(addition: Addition) -> Step:
+def _settings_step(addition: FileChange) -> Step:
     if not addition.text:
         what = f"{addition.path} has an openclaw section already"
         return Step("settings", is_done=True, what=what)
@@ -110,7 +117,7 @@ def _settings_step(addition: Addition) -> Step:
     return Step("settings", is_done=False, what=what, commands=lines, is_ours=addition.is_possible)
 
 
-def _plugin_step(settings: Settings, wiring: Wiring) -> Step:
+def _plugin_step(settings: Settings, wiring: PluginInstallation) -> Step:
     """The tools are on OpenClaw's side when there are some, and only then."""
     is_outbound = settings.outbound.get("enabled") is True
     has_tools = is_outbound or settings.tools.agent_to_agent.enabled
@@ -121,7 +128,7 @@ def _plugin_step(settings: Settings, wiring: Wiring) -> Step:
         )
         return Step("plugin", is_done=True, what=what)
     if wiring.is_complete:
-        return Step("plugin", is_done=True, what=f"{PLUGIN_ID} is loaded from {FOLDER}")
+        return Step("plugin", is_done=True, what=f"{PLUGIN_ID} is loaded from {PLUGIN_FOLDER}")
     if settings.server.port == 0:
         what = "the plugin needs an address that stays; set server.port"
         return Step("plugin", is_done=False, what=what)
@@ -146,7 +153,7 @@ async def carry_out(plan: Plan) -> list[str]:
             await _make_token()
             done.append("OpenClaw's gateway has a token now; restart it: openclaw gateway restart")
         elif step.name == "plugin" and plan.wiring is not None:
-            await plan.wiring.carry_out()
+            await plan.wiring.install()
             done.append(f"OpenClaw's agents have our tools now, by the plugin {PLUGIN_ID}.")
         elif plan.addition is not None:
             plan.addition.write()
@@ -163,7 +170,9 @@ async def _make_token() -> None:
             done = await anyio.run_process(_PATCH, input=patch, check=False)
     except (OSError, TimeoutError) as error:
         reason = str(error) or "it took too long"
-        raise AgentFailed(f"openclaw could not be run ({reason}); run: {TO_MAKE_ONE}") from None
+        raise AgentFailed(
+            f"openclaw could not be run ({reason}); run: {GENERATE_TOKEN_COMMAND}"
+        ) from None
     if done.returncode != 0:
         said = done.stderr.decode("utf-8", "replace").strip()[-300:]
-        raise AgentFailed(f"{' '.join(_PATCH)} failed ({said}); run: {TO_MAKE_ONE}")
+        raise AgentFailed(f"{' '.join(_PATCH)} failed ({said}); run: {GENERATE_TOKEN_COMMAND}")

@@ -14,7 +14,7 @@ import msgspec
 from openclaw_a2a.agents.openclaw_cli.options import OpenClawCliOptions
 from openclaw_a2a.agents.openclaw_gateway.options import OpenClawGatewayOptions
 from openclaw_a2a.app.finding import Finding, Verdict
-from openclaw_a2a.app.openclaw_plugin import PLUGIN_ID, ask_as_plugin, plan_wiring
+from openclaw_a2a.app.lifecycle import listen
 from openclaw_a2a.app.probe import (
     Probe,
     ask_program,
@@ -22,7 +22,6 @@ from openclaw_a2a.app.probe import (
     is_supported,
     probe_gateway,
 )
-from openclaw_a2a.app.server import listen
 from openclaw_a2a.model.errors import (
     GatewayError,
     PortTaken,
@@ -32,15 +31,16 @@ from openclaw_a2a.model.errors import (
 from openclaw_a2a.model.ids import AgentId
 from openclaw_a2a.settings import (
     AgentSettings,
-    Examined,
-    Server,
+    CheckedSettings,
+    ServerSettings,
     StoreKind,
     StoreSettings,
     base_url,
 )
-from openclaw_a2a.settings.offer import ADAPTER
-from openclaw_a2a.settings.openclaw import OpenClawFound, find_openclaw
-from openclaw_a2a.store import open_store
+from openclaw_a2a.settings.openclaw.agent_defaults import OPENCLAW_ADAPTER
+from openclaw_a2a.settings.openclaw.discovery import OpenClawInstallation, find_openclaw
+from openclaw_a2a.store import create_store
+from openclaw_a2a.tools.openclaw_plugin import PLUGIN_ID, check_plugin_access, plan_installation
 
 _OLDEST_PYTHON = (3, 11)
 _ANSWER_S = 2.0
@@ -50,7 +50,7 @@ _INSTALL = "install it with: npm install -g openclaw"
 
 
 async def examine(
-    examined: Examined, problems: tuple[Problem, ...], *, has_to_ask: bool
+    examined: CheckedSettings, problems: tuple[Problem, ...], *, has_to_ask: bool
 ) -> list[Finding]:
     """Every check. `problems` are all those of the settings; with `has_to_ask` agents are run."""
     settings = examined.loaded.settings
@@ -79,7 +79,7 @@ def check_python() -> Finding:
     )
 
 
-def check_settings(examined: Examined, problems: tuple[Problem, ...]) -> list[Finding]:
+def check_settings(examined: CheckedSettings, problems: tuple[Problem, ...]) -> list[Finding]:
     """Every problem and warning of the settings."""
     loaded = examined.loaded
     told = loaded.invalid(problems).problems
@@ -139,13 +139,13 @@ def _place_for(path: Path, shown: str) -> Finding:
 def _pending(settings: StoreSettings) -> list[str]:
     if settings.kind is not StoreKind.SQLITE or settings.path is None:
         return []
-    from openclaw_a2a.store import migrate
+    from openclaw_a2a.store.sqlite import migrate
 
-    return migrate.plan(settings.path)
+    return migrate.plan_upgrade(settings.path)
 
 
 async def _open(settings: StoreSettings) -> None:
-    store = open_store(settings.kind.value, path=str(settings.path))
+    store = create_store(settings.kind.value, path=str(settings.path))
     await store.open()
     try:
         await store.check()
@@ -153,7 +153,7 @@ async def _open(settings: StoreSettings) -> None:
         await store.close()
 
 
-def check_port(server: Server) -> Finding:
+def check_port(server: ServerSettings) -> Finding:
     """The port is free, or our own gateway has it."""
     place = f"{server.host}:{server.port}"
     if server.port == 0:
@@ -172,7 +172,7 @@ def check_port(server: Server) -> Finding:
     return Finding("gateway", "port", Verdict.OK, f"{place} is free")
 
 
-def _gateway_version(server: Server) -> str | None:
+def _gateway_version(server: ServerSettings) -> str | None:
     """The version of the gateway that answers there; None when it is none of ours."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
@@ -185,11 +185,11 @@ def _gateway_version(server: Server) -> str | None:
     return answer.get("version") if answer.get("status") == "ok" else None
 
 
-async def check_openclaw(examined: Examined, *, has_to_ask: bool) -> list[Finding]:
+async def check_openclaw(examined: CheckedSettings, *, has_to_ask: bool) -> list[Finding]:
     """OpenClaw: its config, its program, and every gateway and command that agents use."""
     settings = examined.loaded.settings
     found = examined.loaded.openclaw or find_openclaw()
-    ours = {name: one for name, one in settings.agents.items() if one.adapter == ADAPTER}
+    ours = {name: one for name, one in settings.agents.items() if one.adapter == OPENCLAW_ADAPTER}
     by_command = {name: one for name, one in settings.agents.items() if one.adapter == _COMMAND}
     findings = _config(found, settings.agents)
     for name, agent in by_command.items():
@@ -204,18 +204,18 @@ async def check_openclaw(examined: Examined, *, has_to_ask: bool) -> list[Findin
     return findings
 
 
-def check_plugin(examined: Examined) -> list[Finding]:
+def check_plugin(examined: CheckedSettings) -> list[Finding]:
     """OpenClaw's agents have our tools: the plugin is there, reaches us, and is let in."""
     settings, found = examined.loaded.settings, examined.loaded.openclaw or find_openclaw()
     if found is None or found.config_path is None or not found.is_readable:
         return []
-    wiring = plan_wiring(settings, found.config_path)
+    wiring = plan_installation(settings, found.config_path)
     is_wanted = settings.outbound.get("enabled") is True and settings.tools.http
     if wiring.is_linked:
-        answer = ask_as_plugin(wiring.found.options)
-        if answer.trouble:
+        answer = check_plugin_access(wiring.found.options)
+        if answer.problem:
             verdict = Verdict.BROKEN if answer.is_reached else Verdict.NOTE
-            return [Finding("openclaw", "plugin", verdict, *_split(answer.trouble))]
+            return [Finding("openclaw", "plugin", verdict, *_split(answer.problem))]
         offered = ", ".join(answer.tools) or "no tools"
         return [Finding("openclaw", "plugin", Verdict.OK, f"{PLUGIN_ID} is let in: {offered}")]
     if not is_wanted:
@@ -225,7 +225,9 @@ def check_plugin(examined: Examined) -> list[Finding]:
     return [Finding("openclaw", "plugin", Verdict.NOTE, words, fix)]
 
 
-def _config(found: OpenClawFound | None, agents: Mapping[AgentId, AgentSettings]) -> list[Finding]:
+def _config(
+    found: OpenClawInstallation | None, agents: Mapping[AgentId, AgentSettings]
+) -> list[Finding]:
     if found is not None:
         if not found.is_readable:
             return [Finding("openclaw", "config", Verdict.BROKEN, *_split(found.warnings[0]))]
@@ -234,11 +236,11 @@ def _config(found: OpenClawFound | None, agents: Mapping[AgentId, AgentSettings]
         ]
         place = str(found.config_path or found.url)
         return [Finding("openclaw", "config", Verdict.OK, place), *notes]
-    if any(one.adapter in (ADAPTER, _COMMAND) for one in agents.values()):
+    if any(one.adapter in (OPENCLAW_ADAPTER, _COMMAND) for one in agents.values()):
         words = "not on this machine; the settings say all"
         return [Finding("openclaw", "config", Verdict.OK, words)]
     words = "no OpenClaw was found on this machine"
-    if any(one.is_stand_in for one in agents.values()):
+    if any(one.is_placeholder for one in agents.values()):
         words += "; an agent that echoes answers instead"
     fix = "to add one: openclaw-a2a connect openclaw"
     return [Finding("openclaw", "config", Verdict.NOTE, words, fix)]

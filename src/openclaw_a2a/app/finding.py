@@ -2,7 +2,7 @@
 
 from enum import Enum
 
-from openclaw_a2a.model.message import Record
+from openclaw_a2a.model.message import JsonStruct
 
 
 class Verdict(Enum):
@@ -14,7 +14,7 @@ class Verdict(Enum):
     SKIPPED = "skipped"
 
 
-class Finding(Record, frozen=True, omit_defaults=False):
+class Finding(JsonStruct, frozen=True, omit_defaults=False):
     """What one check found; `fix` is the next step when there is one."""
 
     group: str

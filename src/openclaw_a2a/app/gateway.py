@@ -14,38 +14,43 @@ from urllib.parse import urlsplit
 import structlog
 
 from openclaw_a2a.agents import AgentRegistry, build_agent
-from openclaw_a2a.app import channel
-from openclaw_a2a.app.calls import CallRoom
-from openclaw_a2a.app.planning import PlanRoom
-from openclaw_a2a.app.push import Push
-from openclaw_a2a.app.tools import Tools
-from openclaw_a2a.inbound.approvals import ApprovalPages
-from openclaw_a2a.inbound.cards import LiveCard, account_url, build_card, described
-from openclaw_a2a.inbound.door import ChainGuard, Door
-from openclaw_a2a.inbound.health import Health
-from openclaw_a2a.inbound.http import Exchange, Receive, Scope, Send
-from openclaw_a2a.inbound.identity import Callers
-from openclaw_a2a.inbound.operator import PREFIX, OperatorDoor
-from openclaw_a2a.inbound.operator_calls import CallPages
-from openclaw_a2a.inbound.operator_deliveries import DeliveryPages
-from openclaw_a2a.inbound.operator_objectives import ObjectivePages
-from openclaw_a2a.inbound.operator_token import make_token
-from openclaw_a2a.inbound.patience import Patience
-from openclaw_a2a.inbound.presence import Presences
-from openclaw_a2a.inbound.rate import RateLimit
-from openclaw_a2a.inbound.router import Router
-from openclaw_a2a.inbound.streams import Streams
-from openclaw_a2a.model.card import AgentCard, AgentExtension
+from openclaw_a2a.app.wiring.calls import CallsWiring
+from openclaw_a2a.app.wiring.planning import PlanningWiring
+from openclaw_a2a.app.wiring.push import PushWiring
+from openclaw_a2a.app.wiring.tools import ToolsWiring
+from openclaw_a2a.auth.admin_token import ensure_admin_token
+from openclaw_a2a.auth.peers import PeerAuthenticator
+from openclaw_a2a.engine.background_replies import BackgroundListener
+from openclaw_a2a.engine.engine import Engine, EngineLimits
+from openclaw_a2a.engine.id_generator import new_id
+from openclaw_a2a.engine.maintenance import MaintenanceSchedule, purge_expired, renew_leases
+from openclaw_a2a.engine.recovery import fail_orphaned_tasks, recover_runs
+from openclaw_a2a.engine.scheduling.session_queue import QueueLimits, SessionQueues
+from openclaw_a2a.engine.tasks.turn_builder import AccountRules
+from openclaw_a2a.http.asgi import HttpRequest, Receive, Scope, Send
+from openclaw_a2a.http.body_deadline import BodyDeadline
+from openclaw_a2a.http.rate_limit import RateLimit
+from openclaw_a2a.http.sse_stream import SseStreams
+from openclaw_a2a.model.card import AgentCard, AgentExtension, AgentProfile
 from openclaw_a2a.model.ids import AgentId, Json
-from openclaw_a2a.model.profile import AgentProfile
-from openclaw_a2a.ports import Agent, AsksOperator, Clock, DescribesItself, SpeaksLater, Store
-from openclaw_a2a.runtime.engine import Engine, EngineLimits
-from openclaw_a2a.runtime.ids import new_id
-from openclaw_a2a.runtime.lane import LaneLimits, Lanes
-from openclaw_a2a.runtime.late import Listener
-from openclaw_a2a.runtime.recover import fail_orphans, recover
-from openclaw_a2a.runtime.turn import AccountRules
-from openclaw_a2a.runtime.upkeep import UpkeepTimes, forget_old, keep_leases
+from openclaw_a2a.ports import (
+    Agent,
+    Clock,
+    Store,
+    SupportsApprovals,
+    SupportsBackgroundEvents,
+    SupportsProfile,
+)
+from openclaw_a2a.server import queued_replies
+from openclaw_a2a.server.account_endpoint import AccountEndpoint, ChainLimits
+from openclaw_a2a.server.admin.approvals import ApprovalsAdmin
+from openclaw_a2a.server.admin.calls import CallsAdmin
+from openclaw_a2a.server.admin.deliveries import DeliveriesAdmin
+from openclaw_a2a.server.admin.endpoint import ADMIN_PREFIX, AdminEndpoint
+from openclaw_a2a.server.admin.objectives import ObjectivesAdmin
+from openclaw_a2a.server.cards import LiveCard, account_url, apply_profiles, build_card
+from openclaw_a2a.server.health import Availability, Health
+from openclaw_a2a.server.routes import Router
 from openclaw_a2a.settings import (
     Account,
     AgentStyle,
@@ -53,7 +58,7 @@ from openclaw_a2a.settings import (
     Settings,
     StoreSettings,
 )
-from openclaw_a2a.store import open_store
+from openclaw_a2a.store import create_store
 
 log = structlog.get_logger(__name__)
 
@@ -86,16 +91,16 @@ class Gateway:
         self._parts = AsyncExitStack()
         self._router: Router | None = None
         self.engines: dict[StoreSettings, Engine] = {}
-        self.presences = Presences(())
+        self.presences = Availability(())
         """Who can answer now; known when the doors are open."""
         self._rate = RateLimit(settings.limits.per_peer_rate, monotonic=time.monotonic)
-        self._patience = Patience(settings.server.body_seconds)
-        self.streams = Streams(settings.limits.streams, settings.server.heartbeat_seconds)
+        self._patience = BodyDeadline(settings.server.body_seconds)
+        self.streams = SseStreams(settings.limits.streams, settings.server.heartbeat_seconds)
         stop_s = settings.server.stop_seconds
-        self.push = Push(settings.push, version=VERSION, stop_s=stop_s)
-        self._tools = Tools(settings, clock=clock)
-        self._calls: CallRoom | None = None
-        self._plans: PlanRoom | None = None
+        self.push = PushWiring(settings.push, version=VERSION, stop_s=stop_s)
+        self._tools = ToolsWiring(settings, clock=clock)
+        self._calls: CallsWiring | None = None
+        self._plans: PlanningWiring | None = None
         self._operator_token: str | None = None
         self._host_id = ""
 
@@ -105,7 +110,7 @@ class Gateway:
             parts.push_async_callback(self._agents.close)
             self._operator_token = self._make_token()
             self._host_id = _host_id(self._operator_token)
-            lanes = Lanes(_lane_limits(self.settings))
+            lanes = SessionQueues(_lane_limits(self.settings))
             plans = await self._open_planning(lanes, parts)
             running = [account for account in self.settings.accounts if account.is_running]
             doors = [await self._open_door(account, lanes, parts) for account in running]
@@ -130,7 +135,7 @@ class Gateway:
     ) -> None:
         """Close the doors; what is unfinished stays in the store."""
         if self._calls is not None:
-            self._calls.hang_up()
+            self._calls.release_waiters()
         self.streams.close_all()
         await self._parts.aclose()
 
@@ -142,17 +147,17 @@ class Gateway:
         *,
         account_id: Json = None,
         session_key: Json = None,
-    ) -> channel.QueuedResult:
+    ) -> queued_replies.QueuedResult:
         """Append a reply that a host sends after a run to the task `thread_id`, in any state."""
-        reply = channel.QueuedReply(to, thread_id, payload, account_id, session_key)
-        return await channel.deliver(self.engines.values(), reply)
+        reply = queued_replies.QueuedReply(to, thread_id, payload, account_id, session_key)
+        return await queued_replies.deliver_queued_reply(self.engines.values(), reply)
 
     async def asgi(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The ASGI application."""
         if self._router is not None:
             await self._router(scope, receive, send)
         elif scope["type"] == "http":
-            await Exchange(scope, receive, send).answer(503, b'{"error":"starting"}')
+            await HttpRequest(scope, receive, send).respond(503, b'{"error":"starting"}')
 
     @property
     def run_count(self) -> int:
@@ -166,14 +171,14 @@ class Gateway:
         """
         engines = self.engines.values()
         if self._calls is not None:
-            self._calls.hang_up()
+            self._calls.release_waiters()
         left = sum(await asyncio.gather(*[engine.drain(seconds) for engine in engines]))
         await asyncio.gather(*[engine.stop() for engine in engines])
         self.streams.close_all()
         await self._tools.close_streams()
         return left
 
-    async def _open_calls(self, lanes: Lanes, parts: AsyncExitStack) -> CallRoom | None:
+    async def _open_calls(self, lanes: SessionQueues, parts: AsyncExitStack) -> CallsWiring | None:
         """The calls between agents, kept in the gateway's own store; None where there is none.
 
         Those of an earlier life are looked after also when no new ones are taken.
@@ -182,38 +187,42 @@ class Gateway:
         if self.settings.tools.agent_to_agent.enabled:
             engine = await self._engine(self.settings.store, lanes, parts)
         if engine is not None:
-            self._calls = CallRoom(self.settings, self._agents, engine, host_id=self._host_id)
+            self._calls = CallsWiring(self.settings, self._agents, engine, host_id=self._host_id)
             await self._calls.open(self.push, self.engines.values(), parts)
         return self._calls
 
-    async def _open_planning(self, lanes: Lanes, parts: AsyncExitStack) -> PlanRoom | None:
+    async def _open_planning(
+        self, lanes: SessionQueues, parts: AsyncExitStack
+    ) -> PlanningWiring | None:
         """The objectives, kept in the gateway's own store; None when there are none."""
         if self.settings.opt.enabled:
             engine = await self._engine(self.settings.store, lanes, parts)
-            self._plans = PlanRoom(self.settings, engine, push=self.push, agents=self._agents)
+            self._plans = PlanningWiring(self.settings, engine, push=self.push, agents=self._agents)
             parts.callback(self._plans.stop)
             await self._plans.open()
         return self._plans
 
-    async def _open_door(self, account: Account, lanes: Lanes, parts: AsyncExitStack) -> Door:
+    async def _open_door(
+        self, account: Account, lanes: SessionQueues, parts: AsyncExitStack
+    ) -> AccountEndpoint:
         engine = await self._engine(account.task_store or self.settings.store, lanes, parts)
         rules = self._rules(account)
         engine.accounts[account.id] = rules
         callers = self._callers()
-        planning = self._plans.desk_for(engine) if self._plans is not None else None
+        planning = self._plans.service_for(engine) if self._plans is not None else None
         extensions = () if self._plans is None or planning is None else self._plans.extensions
-        return Door(
+        return AccountEndpoint(
             account=account,
             engine=engine,
             rules=rules,
             card=self._card(account, needs_token=callers.needs_token, extensions=extensions),
-            callers=callers,
-            rate=self._rate,
+            authenticator=callers,
+            rate_limit=self._rate,
             streams=self.streams,
-            patience=self._patience,
+            body_deadline=self._patience,
             new_id=new_id,
-            push=self.push.desk(engine),
-            guard=ChainGuard(self._host_id, self.settings.tools.agent_to_agent.max_depth),
+            push=self.push.config_service(engine),
+            chain_limits=ChainLimits(self._host_id, self.settings.tools.agent_to_agent.max_depth),
             planning=planning,
             requires_activation=self.settings.opt.require_activation,
         )
@@ -228,12 +237,12 @@ class Gateway:
         known = None if is_given else self.settings.agents[agent_id].profile
 
         def build(profile: AgentProfile | None) -> AgentCard:
-            words = described(account, profile, known)
+            words = apply_profiles(account, profile, known)
             return build_card(
                 words, version=VERSION, needs_token=needs_token, extensions=extensions
             )
 
-        own = agent.profile if isinstance(agent, DescribesItself) else _says_nothing
+        own = agent.profile if isinstance(agent, SupportsProfile) else _says_nothing
         return LiveCard(account, build, own)
 
     # What is made of the settings here is given by Python code elsewhere.
@@ -241,17 +250,17 @@ class Gateway:
     def _rules(self, account: Account) -> AccountRules:
         return _rules(account, self.settings)
 
-    def _callers(self) -> Callers:
-        return Callers(self.settings.peers.values(), own_hosts=_own_hosts(self.settings))
+    def _callers(self) -> PeerAuthenticator:
+        return PeerAuthenticator(self.settings.peers.values(), own_hosts=_own_hosts(self.settings))
 
     def _make_store(self, store_settings: StoreSettings) -> Store:
         path = None if store_settings.path is None else str(store_settings.path)
-        return open_store(
+        return create_store(
             store_settings.kind.value, path=path, logs_directory=self.settings.opt.directory
         )
 
     async def _engine(
-        self, store_settings: StoreSettings, lanes: Lanes, parts: AsyncExitStack
+        self, store_settings: StoreSettings, lanes: SessionQueues, parts: AsyncExitStack
     ) -> Engine:
         """The engine over a store, which is opened when it is needed first."""
         if store_settings not in self.engines:
@@ -270,44 +279,44 @@ class Gateway:
 
     async def _start(self, engine: Engine, parts: AsyncExitStack) -> None:
         parts.push_async_callback(engine.stop)
-        await recover(engine, expired_at=None)
-        await fail_orphans(engine)
+        await recover_runs(engine, expired_at=None)
+        await fail_orphaned_tasks(engine)
         keep = self.settings.retention
-        times = UpkeepTimes(
+        times = MaintenanceSchedule(
             sweep_s=keep.sweep_seconds,
             ended_s=keep.ended_seconds,
             keep_ended=keep.keep_ended,
             message_s=keep.message_seconds,
         )
-        engine.spawn(keep_leases(engine))
-        engine.spawn(forget_old(engine, times))
+        engine.spawn(renew_leases(engine))
+        engine.spawn(purge_expired(engine, times))
         self.push.start(engine, parts)
 
-    def _build_router(self, doors: list[Door]) -> Router:
+    def _build_router(self, doors: list[AccountEndpoint]) -> Router:
         closed = [
             account
             for account in self.settings.accounts
             if account.enabled and not account.is_running
         ]
         router = Router(doors, closed)
-        self.presences = router.presences
-        health = Health(self.engines.values(), self.presences.now, version=VERSION)
-        router.add_page("GET", "/healthz", health.alive)
-        router.add_page("GET", "/readyz", health.ready)
-        router.add_prefix(PREFIX, self._open_operator_door().serve)
+        self.presences = router.availability
+        health = Health(self.engines.values(), self.presences.current, version=VERSION)
+        router.add_route("GET", "/healthz", health.healthz)
+        router.add_route("GET", "/readyz", health.readyz)
+        router.add_prefix(ADMIN_PREFIX, self._open_operator_door().serve)
         return router
 
-    def _open_operator_door(self) -> OperatorDoor:
+    def _open_operator_door(self) -> AdminEndpoint:
         """The operator's pages: add yours here."""
         hosts = _own_hosts(self.settings)
-        door = OperatorDoor(self._operator_token, own_hosts=hosts, patience=self._patience)
-        ApprovalPages(self._asking).add_to(door)
+        door = AdminEndpoint(self._operator_token, own_hosts=hosts, patience=self._patience)
+        ApprovalsAdmin(self._asking).add_to(door)
         calls = self._calls
-        DeliveryPages(
-            self.push.boxes, lambda one: None if calls is None else calls.desk.find(one)
+        DeliveriesAdmin(
+            self.push.list_outboxes, lambda one: None if calls is None else calls.service.find(one)
         ).add_to(door)
-        ObjectivePages(lambda: None if self._plans is None else self._plans.oversight).add_to(door)
-        CallPages(lambda: None if self._calls is None else self._calls.desk).add_to(door)
+        ObjectivesAdmin(lambda: None if self._plans is None else self._plans.admin).add_to(door)
+        CallsAdmin(lambda: None if self._calls is None else self._calls.service).add_to(door)
         return door
 
     def _listen(self) -> None:
@@ -315,19 +324,19 @@ class Gateway:
         engines = list(self.engines.values())
         for agent_id in self._agents.ids if engines else ():
             agent = self._agents.find(agent_id)
-            if isinstance(agent, SpeaksLater):
-                engines[0].spawn(Listener(engines, agent_id, agent).listen())
+            if isinstance(agent, SupportsBackgroundEvents):
+                engines[0].spawn(BackgroundListener(engines, agent_id, agent).run())
 
     def _make_token(self) -> str | None:
         try:
-            return make_token(self.settings.data)
+            return ensure_admin_token(self.settings.data)
         except OSError as error:  # the gateway serves its peers all the same
             log.warning("operator-door-shut", folder=str(self.settings.data), reason=str(error))
             return None
 
-    def _asking(self) -> dict[AgentId, AsksOperator]:
+    def _asking(self) -> dict[AgentId, SupportsApprovals]:
         agents = {agent_id: self._agents.find(agent_id) for agent_id in self._agents.ids}
-        return {name: one for name, one in agents.items() if isinstance(one, AsksOperator)}
+        return {name: one for name, one in agents.items() if isinstance(one, SupportsApprovals)}
 
 
 def build_app(
@@ -380,9 +389,9 @@ def _rules(account: Account, settings: Settings) -> AccountRules:
     )
 
 
-def _lane_limits(settings: Settings) -> LaneLimits:
+def _lane_limits(settings: Settings) -> QueueLimits:
     limits = settings.limits
-    return LaneLimits(
+    return QueueLimits(
         runs=limits.runs,
         queue=limits.queue,
         session_queue=limits.session_queue,

@@ -11,26 +11,30 @@ import msgspec
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
-from openclaw_a2a.agents.openclaw_cli.answer import answer_of
-from openclaw_a2a.agents.openclaw_cli.command import Question, Session
+from openclaw_a2a.agents.openclaw_cli.answer import parse_answer
+from openclaw_a2a.agents.openclaw_cli.command import CliRequest, CliSession
 from openclaw_a2a.agents.openclaw_cli.options import OpenClawCliOptions
-from openclaw_a2a.agents.openclaw_cli.program import OpenClawProgram
-from openclaw_a2a.agents.openclaw_gateway.frames import (
-    Frame,
-    Refusal,
-    encode_request,
-    read_frame,
-    read_object,
-    refused,
+from openclaw_a2a.agents.openclaw_cli.runner import OpenClawRunner
+from openclaw_a2a.agents.openclaw_gateway.agent_directory import GatewayAgent, decode_agents
+from openclaw_a2a.agents.openclaw_gateway.connect import (
+    OLDEST_OPENCLAW,
+    GatewayAddress,
+    Hello,
+    open_connection,
 )
-from openclaw_a2a.agents.openclaw_gateway.handshake import OLDEST, Address, Hello
-from openclaw_a2a.agents.openclaw_gateway.listing import GatewayAgent, read_agents
-from openclaw_a2a.agents.openclaw_gateway.opening import open_socket
+from openclaw_a2a.agents.openclaw_gateway.protocol import (
+    ErrorPayload,
+    Frame,
+    decode_frame,
+    decode_object,
+    encode_request,
+    request_error,
+)
+from openclaw_a2a.model.agent_event import Note
 from openclaw_a2a.model.errors import AgentError, AgentUnavailable, SettingsInvalid
 from openclaw_a2a.model.ids import JsonObject
-from openclaw_a2a.model.reply import Note
-from openclaw_a2a.settings.inherited import inherited_variables
-from openclaw_a2a.settings.token import read_token
+from openclaw_a2a.settings.loading.environment import process_environment
+from openclaw_a2a.settings.token_reference import resolve_token
 
 _CONNECT_S = 6.0
 _LIST_S = 10.0
@@ -70,7 +74,7 @@ async def find_program(
 
     `variables` are added to our own.
     """
-    environment = {**inherited_variables(None), **(variables or {})}
+    environment = {**process_environment(None), **(variables or {})}
     path = shutil.which(name, path=environment.get("PATH"))
     if path is None:
         return None
@@ -85,13 +89,13 @@ async def find_program(
 
 async def ask_program(options: OpenClawCliOptions, agent_id: str) -> str:
     """Why an agent did not answer a short turn by the command; empty when it did."""
-    session = Session(key=f"agent:{agent_id.lower()}:a2a:doctor")
-    program = OpenClawProgram(options)
+    session = CliSession(key=f"agent:{agent_id.lower()}:a2a:doctor")
+    program = OpenClawRunner(options)
     try:
-        async with aclosing(program.ask(Question(_WORDS, session, agent_id))) as events:
+        async with aclosing(program.run(CliRequest(_WORDS, session, agent_id))) as events:
             async for event in events:
                 if not isinstance(event, Note):
-                    answer_of(event)
+                    parse_answer(event)
     except AgentError as error:
         return error.message
     return ""
@@ -100,7 +104,7 @@ async def ask_program(options: OpenClawCliOptions, agent_id: str) -> str:
 def is_supported(version: str) -> bool:
     """True when this OpenClaw is new enough; also when it does not tell its version."""
     numbers = _VERSION.search(version)
-    oldest = _VERSION.search(OLDEST)
+    oldest = _VERSION.search(OLDEST_OPENCLAW)
     if numbers is None or oldest is None:
         return True
     return tuple(map(int, numbers.groups())) >= tuple(map(int, oldest.groups()))
@@ -114,7 +118,7 @@ async def probe_gateway(url: str, token: str, *, asked: tuple[str, ...] = ()) ->
     text, lacking = _read(token)
     opened = None
     with anyio.move_on_after(_CONNECT_S):
-        opened = await open_socket(Address(url, text))
+        opened = await open_connection(GatewayAddress(url, text))
     if opened is None:
         return Probe(trouble=f"OpenClaw at {url} took too long to answer; look at its log.")
     if not isinstance(opened, tuple):
@@ -133,7 +137,7 @@ async def probe_gateway(url: str, token: str, *, asked: tuple[str, ...] = ()) ->
 def _read(token: str) -> tuple[str, str]:
     """The token, or why there is none."""
     try:
-        return (read_token(token) if token else ""), ""
+        return (resolve_token(token) if token else ""), ""
     except SettingsInvalid as error:
         return "", error.message
 
@@ -141,7 +145,7 @@ def _read(token: str) -> tuple[str, str]:
 async def _look(socket: ClientConnection, hello: Hello, asked: tuple[str, ...]) -> Probe:
     seen = Probe(is_reached=True, is_in=True, version=hello.server.version)
     try:
-        agents = read_agents(await _call(socket, "agents.list", {}, timeout_s=_LIST_S))
+        agents = decode_agents(await _call(socket, "agents.list", {}, timeout_s=_LIST_S))
     except AgentError as error:
         return msgspec.structs.replace(seen, trouble=error.message)
     answers = {agent_id: await _turn(socket, agent_id) for agent_id in asked}
@@ -173,7 +177,7 @@ async def _call(
         with anyio.fail_after(timeout_s):
             await socket.send(encode_request(request_id, method, params), text=True)
             while True:
-                frame = read_frame(await socket.recv(decode=False))
+                frame = decode_frame(await socket.recv(decode=False))
                 if frame is None or frame.id != request_id:
                     continue
                 answer = _answer(method, frame)
@@ -189,5 +193,5 @@ async def _call(
 
 def _answer(method: str, frame: Frame) -> JsonObject:
     if not frame.ok:
-        raise refused(method, frame.error or Refusal())
-    return read_object(frame.payload)
+        raise request_error(method, frame.error or ErrorPayload())
+    return decode_object(frame.payload)

@@ -1,18 +1,81 @@
-"""What came of a call, read from the callee's task."""
+"""What an agent answered to a call: output, confidence, assumptions and caveats."""
 
+import json
+import math
 from datetime import datetime
 from functools import cached_property
+from typing import cast
 
 import msgspec
 
-from openclaw_a2a.calls.names import without_sessions
-from openclaw_a2a.calls.reading import Reading, read_answer
+from openclaw_a2a.calls.identifiers import without_sessions
+from openclaw_a2a.engine.tasks.projection import TaskProjection
+from openclaw_a2a.engine.transcript.task_text import find_json_objects, last_agent_text, status_text
 from openclaw_a2a.model.call import Call, CallStatus
+from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.model.records import StoredTask
 from openclaw_a2a.model.states import is_terminal
-from openclaw_a2a.model.stored import StoredTask
 from openclaw_a2a.model.task import TaskState
-from openclaw_a2a.runtime.view import TaskView
-from openclaw_a2a.runtime.words import last_words, status_words
+
+PLAIN = 0.5
+"""The confidence of an answer that tells none."""
+
+BROKEN = 0.3
+"""The confidence of an answer that looks like JSON and is none."""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """An answer, taken apart."""
+
+    output: Json
+    confidence: float = PLAIN
+    assumptions: tuple[str, ...] = ()
+    caveats: tuple[str, ...] = ()
+
+
+def read_answer(text: str) -> Answer | None:
+    """The answer in an agent's last text; None when there is none."""
+    if not text.strip():
+        return None
+    found = next(find_json_objects(text), None)
+    if found is None:
+        return Answer(text, BROKEN if "{" in text else PLAIN)
+    output = _output(found)
+    return Answer(
+        output=output,
+        confidence=clamp_confidence(_fact(found, output, "confidence")),
+        assumptions=_texts(_fact(found, output, "assumptions")),
+        caveats=_texts(_fact(found, output, "caveats")),
+    )
+
+
+def clamp_confidence(value: Json) -> float:
+    """The value within 0 and 1; what is no number is undecided."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or (isinstance(value, float) and not math.isfinite(value)):
+        return PLAIN
+    return float(min(1, max(0, value)))
+
+
+def _output(found: JsonObject) -> Json:
+    for key in ("output", "result"):
+        if key in found:
+            return found[key]
+    return found
+
+
+def _fact(found: JsonObject, output: Json, key: str) -> Json:
+    if key in found:
+        return found[key]
+    return cast("JsonObject", output).get(key) if isinstance(output, dict) else None
+
+
+def _texts(value: Json) -> tuple[str, ...]:
+    if isinstance(value, str):
+        return (value,)
+    items = cast("list[Json]", value) if isinstance(value, list) else []
+    return tuple(item if isinstance(item, str) else json.dumps(item) for item in items)
+
 
 NOTHING_SAID = "the callee ended without an answer"
 NO_TASK = "the callee's task is gone"
@@ -21,7 +84,7 @@ NO_TASK = "the callee's task is gone"
 class Outcome(msgspec.Struct, frozen=True):
     """How the callee's task ended: an answer, or the reason why there is none."""
 
-    answer: Reading | None = None
+    answer: Answer | None = None
     error: str = ""
 
     @property
@@ -72,11 +135,11 @@ def outcome_of(stored: StoredTask | None) -> Outcome:
     """How a task that has ended ended."""
     if stored is None:
         return Outcome(error=NO_TASK)
-    task = TaskView.of_stored(stored).task()
+    task = TaskProjection.from_stored(stored).task()
     if task.status.state is not TaskState.COMPLETED:
-        words = without_sessions(status_words(task))
+        words = without_sessions(status_text(task))
         return Outcome(error=words or _plain(task.status.state))
-    answer = read_answer(last_words(task))
+    answer = read_answer(last_agent_text(task))
     return Outcome(error=NOTHING_SAID) if answer is None else Outcome(answer)
 
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import msgspec
 
+from openclaw_a2a.model.glob import matches_any
 from openclaw_a2a.model.ids import AgentId
-from openclaw_a2a.model.patterns import matches
 
 
 class CallPolicy(msgspec.Struct, frozen=True):
@@ -36,11 +36,11 @@ def refuse(policy: CallPolicy, caller: AgentId, target: AgentId) -> Refusal | No
     if not policy.allow:
         return Refusal("forbidden", "no agent may take part in calls (tools.agentToAgent.allow)")
     for agent_id, role in ((caller, "call others"), (target, "be called")):
-        if not matches(policy.allow, agent_id):
+        if not matches_any(policy.allow, agent_id):
             reason = f"agent {agent_id} may not {role} (tools.agentToAgent.allow)"
             return Refusal("forbidden", reason)
     reach = policy.reaches.get(caller)
-    if reach is not None and not matches(reach, target):
+    if reach is not None and not matches_any(reach, target):
         where = f"agents.{caller}.tools.agentToAgent.allow"
         return Refusal("forbidden", f"agent {caller} may not call {target} ({where})")
     return None

@@ -16,8 +16,8 @@ from openclaw_a2a.cli.operator import (
 )
 from openclaw_a2a.cli.output import say, show, show_json
 from openclaw_a2a.cli.target import decode
-from openclaw_a2a.inbound.approvals import ApprovalList, WaitingApproval
 from openclaw_a2a.model.errors import AgentFailed
+from openclaw_a2a.server.admin.approvals import ApprovalList, WaitingApproval
 
 app = App(
     name="approvals",

@@ -7,7 +7,7 @@ import msgspec
 
 from openclaw_a2a.cli.live import cut
 from openclaw_a2a.model.ids import Json, JsonObject
-from openclaw_a2a.model.message import Record
+from openclaw_a2a.model.message import JsonStruct
 
 PENDING = "pending"
 COMPLETED = "completed"
@@ -26,7 +26,7 @@ _ON_THEIR_WAY = "session"
 _LONGEST_NOTE = 60
 
 
-class CallTimes(Record, frozen=True):
+class CallTimes(JsonStruct, frozen=True):
     """When a call came to each of its states, as far as it did."""
 
     accepted: datetime | None = None
@@ -39,7 +39,7 @@ class CallTimes(Record, frozen=True):
     deadline: datetime | None = None
 
 
-class FailedDelivery(Record, frozen=True):
+class FailedDelivery(JsonStruct, frozen=True):
     """Why an outcome has not been brought; without `next_at` it was given up."""
 
     attempts: int = 0
@@ -47,7 +47,7 @@ class FailedDelivery(Record, frozen=True):
     next_at: datetime | None = None
 
 
-class ShownCall(Record, frozen=True):
+class ShownCall(JsonStruct, frozen=True):
     """What the operator sees of a call; `parts` are the calls of a debate."""
 
     correlation_id: str
@@ -105,7 +105,7 @@ class ShownCall(Record, frozen=True):
         return next(((word, moment) for word, moment in moments if moment), ("accepted", None))
 
 
-class CallList(Record, frozen=True):
+class CallList(JsonStruct, frozen=True):
     """The newest calls, the newest first, and how many there are."""
 
     calls: tuple[ShownCall, ...] = ()

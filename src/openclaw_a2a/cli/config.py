@@ -11,11 +11,11 @@ from openclaw_a2a.cli.flags import ConfigFlag, JsonFlag
 from openclaw_a2a.cli.output import say, show, show_json, show_table
 from openclaw_a2a.model.errors import Problem, SettingsInvalid
 from openclaw_a2a.settings import (
-    Loaded,
+    LoadedSettings,
     Settings,
-    describe,
-    effective,
-    examine_settings,
+    check_settings,
+    describe_settings,
+    effective_settings,
     load_settings,
     settings_schema,
 )
@@ -30,7 +30,7 @@ _ORIGIN = Annotated[
 @app.command
 def check(*, config: ConfigFlag = None, as_json: JsonFlag = False) -> int:
     """Check the settings and tell every problem; nothing is started."""
-    examined = examine_settings(config)
+    examined = check_settings(config)
     loaded = examined.loaded
     outbound = _outbound_findings(loaded.settings)
     agents = agent_problems(loaded.settings, examined.problems)
@@ -60,9 +60,9 @@ def show_settings(
 ) -> int:
     """Show the settings in force; secrets stay hidden."""
     loaded = load_settings(config)
-    rows = describe(loaded.settings, loaded.origins)
+    rows = describe_settings(loaded.settings, loaded.origins)
     if as_json:
-        show_json(rows if origin else effective(loaded.settings))
+        show_json(rows if origin else effective_settings(loaded.settings))
         return DONE
     cells = [(row.path, row.origin, _plain(row.value)) for row in rows]
     show_table(cells if origin else [(path, value) for path, _, value in cells])
@@ -102,7 +102,7 @@ def _outbound_findings(settings: Settings) -> _Findings:
     """What is wrong with the outbound section, and what of it is not used as it is."""
     if not settings.outbound:
         return _Findings()
-    from openclaw_a2a.app.outbound_section import read_outbound
+    from openclaw_a2a.remote.config_section import read_outbound
 
     try:
         return _Findings(warnings=read_outbound(settings.outbound).warnings)
@@ -110,7 +110,7 @@ def _outbound_findings(settings: Settings) -> _Findings:
         return _Findings(problems=error.problems)
 
 
-def _show_checked(loaded: Loaded) -> None:
+def _show_checked(loaded: LoadedSettings) -> None:
     for warning in loaded.warnings:
         say(f"warning {warning.path}: {warning.message}", "yellow")
     where = loaded.path or "no settings file; defaults and environment"

@@ -9,7 +9,7 @@ from openclaw_a2a.cli.config import agent_problems
 from openclaw_a2a.cli.failure import DONE, FAILED
 from openclaw_a2a.cli.flags import ConfigFlag, JsonFlag
 from openclaw_a2a.cli.output import show, show_json
-from openclaw_a2a.settings import Examined, examine_settings
+from openclaw_a2a.settings import CheckedSettings, check_settings
 
 if TYPE_CHECKING:
     from openclaw_a2a.app.connect import Plan, Step
@@ -39,7 +39,7 @@ def openclaw(
     from openclaw_a2a.app.connect import carry_out, make_plan
     from openclaw_a2a.app.doctor import check_openclaw
 
-    examined = examine_settings(config)
+    examined = check_settings(config)
     _refuse_problems(examined)
 
     async def go() -> "tuple[list[Finding], Plan, list[str]]":
@@ -59,7 +59,7 @@ def openclaw(
     return FAILED if plan.is_blocked else DONE
 
 
-def _refuse_problems(examined: Examined) -> None:
+def _refuse_problems(examined: CheckedSettings) -> None:
     problems = (*examined.problems, *agent_problems(examined.loaded.settings, examined.problems))
     if problems:
         raise examined.loaded.invalid(problems)

@@ -27,12 +27,13 @@ def upgrade(
 
     `up` does the same when it starts.
     """
-    from openclaw_a2a.store import migrate
+    from openclaw_a2a.store.sqlite import migrate
 
     overrides = {"data": str(data.expanduser().absolute())} if data else {}
     settings = load_settings(config, overrides=overrides).settings
     stores = {
-        str(path): migrate.plan(path) if plan else _upgrade(path) for path in databases(settings)
+        str(path): migrate.plan_upgrade(path) if plan else _upgrade(path)
+        for path in databases(settings)
     }
     if as_json:
         rows = [{"path": path, "steps": steps} for path, steps in stores.items()]
@@ -53,7 +54,7 @@ def databases(settings: Settings) -> list[Path]:
 
 
 def _upgrade(path: Path) -> list[str]:
-    from openclaw_a2a.store import migrate
+    from openclaw_a2a.store.sqlite import migrate
 
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     return migrate.upgrade_file(path)

@@ -16,9 +16,9 @@ from openclaw_a2a.cli.operator import (
 )
 from openclaw_a2a.cli.output import say, show, show_json, show_table
 from openclaw_a2a.cli.target import decode
-from openclaw_a2a.inbound.operator_deliveries import DeliveryList, ShownDelivery
 from openclaw_a2a.model.delivery import DeliveryState
 from openclaw_a2a.model.errors import AgentFailed
+from openclaw_a2a.server.admin.deliveries import DeliveryList, DeliveryView
 
 app = App(
     name="deliveries",
@@ -64,7 +64,7 @@ def redeliver(delivery: str, /, *, own: OwnGateway = OWN_GATEWAY, as_json: JsonF
             if code_of(error) == "delivery-not-found":
                 error.details.setdefault("nextStep", _SEE)
             raise
-    shown = decode(answer, ShownDelivery)
+    shown = decode(answer, DeliveryView)
     if as_json:
         show_json(msgspec.json.decode(answer))
     elif shown.state is DeliveryState.IDLE:
@@ -78,7 +78,7 @@ def _in_trouble(operator: Operator) -> DeliveryList:
     return decode(operator.get("deliveries"), DeliveryList)
 
 
-def _show(deliveries: tuple[ShownDelivery, ...]) -> None:
+def _show(deliveries: tuple[DeliveryView, ...]) -> None:
     now = datetime.now(UTC)
     rows = [("ID", "STATE", "TO", "TASK", "TRIES", "NEXT TRY", "REASON")]
     for one in deliveries:

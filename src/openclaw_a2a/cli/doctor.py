@@ -9,7 +9,7 @@ from openclaw_a2a.cli.config import agent_problems
 from openclaw_a2a.cli.failure import DONE, FAILED
 from openclaw_a2a.cli.flags import ConfigFlag, JsonFlag
 from openclaw_a2a.cli.output import show, show_json
-from openclaw_a2a.settings import examine_settings
+from openclaw_a2a.settings import check_settings
 
 
 def doctor(
@@ -38,7 +38,7 @@ def doctor(
     from openclaw_a2a.cli.findings import show_findings, summary
 
     overrides = {"data": str(data.expanduser().absolute())} if data else {}
-    examined = examine_settings(config, overrides=overrides)
+    examined = check_settings(config, overrides=overrides)
     known = examined.problems
     problems = (*known, *agent_problems(examined.loaded.settings, known))
 

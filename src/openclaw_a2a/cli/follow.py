@@ -9,8 +9,8 @@ from openclaw_a2a.cli.patience import LOST, PATIENCE_S, Patience, is_temporary
 from openclaw_a2a.cli.target import decode, get_task
 from openclaw_a2a.model.errors import AgentError, AgentFailed, AgentUnavailable
 from openclaw_a2a.model.ids import JsonObject
+from openclaw_a2a.model.records import StreamBody
 from openclaw_a2a.model.states import is_paused, is_terminal
-from openclaw_a2a.model.stored import StreamBody
 from openclaw_a2a.model.task import TaskState
 
 

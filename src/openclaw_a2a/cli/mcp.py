@@ -7,18 +7,23 @@ from urllib.parse import urlsplit
 
 from cyclopts import Parameter
 
+from openclaw_a2a.auth.admin_token import read_admin_token
+from openclaw_a2a.auth.tool_tokens import OPERATOR_CALLER, TOKEN_PREFIX
 from openclaw_a2a.cli.failure import DONE
 from openclaw_a2a.cli.operator import OWN_GATEWAY, OwnGateway
 from openclaw_a2a.cli.output import say
 from openclaw_a2a.cli.target import clean_address
-from openclaw_a2a.inbound.operator_token import read_token
 from openclaw_a2a.model.errors import AgentUnavailable, InvalidRequest
-from openclaw_a2a.settings import Settings, base_url, is_loopback, load_settings, read_surroundings
-from openclaw_a2a.tools.doorkeeper import OPERATOR
-from openclaw_a2a.tools.tokens import PREFIX
+from openclaw_a2a.settings import (
+    Settings,
+    base_url,
+    is_loopback,
+    load_settings,
+    read_command_environment,
+)
 
 if TYPE_CHECKING:
-    from openclaw_a2a.tools.table import ToolTable
+    from openclaw_a2a.tools.registry import ToolRegistry
 
 _NO_TOKEN = {
     "code": "usage",
@@ -46,7 +51,7 @@ def mcp(
     overrides = {"data": str(own.data.expanduser().absolute())} if own.data else {}
     settings = load_settings(own.config, overrides=overrides).settings
 
-    from openclaw_a2a.app.logs import configure_logs
+    from openclaw_a2a.app.logging import configure_logs
 
     configure_logs(settings.log)
     asyncio.run(_serve(settings, own, token))
@@ -63,18 +68,18 @@ async def _serve(settings: Settings, own: OwnGateway, token: str | None) -> None
             raise InvalidRequest(
                 "there are no tools to offer", details={"code": "no-tools", "nextStep": _TURN_ON}
             )
-        from openclaw_a2a.tools.mcp_server import serve_stdio
+        from openclaw_a2a.tools.mcp.server import serve_stdio
 
-        await serve_stdio(table, OPERATOR)
+        await serve_stdio(table, OPERATOR_CALLER)
 
 
 async def _through_gateway(
     parts: AsyncExitStack, settings: Settings, own: OwnGateway, *, token: str | None
-) -> "ToolTable | None":
+) -> "ToolRegistry | None":
     """The tools of the gateway; None when none runs and nobody asked for a certain one."""
-    from openclaw_a2a.tools.forward import open_forwarded
+    from openclaw_a2a.tools.gateway_client import open_gateway_tools
 
-    named = own.url or read_surroundings().url
+    named = own.url or read_command_environment().url
     address = clean_address(named or base_url(settings.server.host, settings.server.port))
     shown = token or _token(settings, address)
     if shown is None and named:
@@ -82,30 +87,30 @@ async def _through_gateway(
     if shown is None:
         return None
     try:
-        return await parts.enter_async_context(open_forwarded(address, shown))
+        return await parts.enter_async_context(open_gateway_tools(address, shown))
     except AgentUnavailable:
         if own.url:
             raise
         return None
 
 
-async def _in_process(parts: AsyncExitStack, settings: Settings) -> "ToolTable":
+async def _in_process(parts: AsyncExitStack, settings: Settings) -> "ToolRegistry":
     from openclaw_a2a.app.gateway import SystemClock
-    from openclaw_a2a.app.offer import Surrounding, open_offer
-    from openclaw_a2a.app.outbound_section import read_outbound
+    from openclaw_a2a.app.wiring.tools import ToolDependencies, open_tool_set
+    from openclaw_a2a.remote.config_section import read_outbound
 
     config = read_outbound(settings.outbound).config
-    opening = open_offer(settings, config, Surrounding(SystemClock()))
-    return (await parts.enter_async_context(opening)).table
+    opening = open_tool_set(settings, config, ToolDependencies(SystemClock()))
+    return (await parts.enter_async_context(opening)).registry
 
 
 def _token(settings: Settings, address: str) -> str | None:
     """A tool token of the environment, else the operator's, which never leaves this machine."""
-    given = read_surroundings().token
-    if given and given.startswith(PREFIX):
+    given = read_command_environment().token
+    if given and given.startswith(TOKEN_PREFIX):
         return given
     if not is_loopback(urlsplit(address).hostname or ""):
         return None
     with suppress(OSError, ValueError):
-        return read_token(settings.data)
+        return read_admin_token(settings.data)
     return None

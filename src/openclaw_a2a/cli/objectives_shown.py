@@ -8,7 +8,7 @@ import msgspec
 
 from openclaw_a2a.cli.call_shown import age, duration
 from openclaw_a2a.model.ids import JsonObject
-from openclaw_a2a.model.message import Record
+from openclaw_a2a.model.message import JsonStruct
 
 COMPLETED = "completed"
 BLOCKED = "blocked"
@@ -27,7 +27,7 @@ _MOST_NAME = 40
 _NOT_BEGUN = frozenset({"submitted", "planning"})
 
 
-class ShownStep(Record, frozen=True):
+class ShownStep(JsonStruct, frozen=True):
     """A task that is under way or waits, and since when."""
 
     task_id: str = ""
@@ -37,7 +37,7 @@ class ShownStep(Record, frozen=True):
     since: datetime | None = None
 
 
-class ShownRetry(Record, frozen=True):
+class ShownRetry(JsonStruct, frozen=True):
     """A task that failed, how often it was tried, and when it is tried again."""
 
     task_id: str = ""
@@ -46,7 +46,7 @@ class ShownRetry(Record, frozen=True):
     next_at: datetime | None = None
 
 
-class ShownProgress(Record, frozen=True):
+class ShownProgress(JsonStruct, frozen=True):
     """How far an objective is."""
 
     done: int = 0
@@ -57,7 +57,7 @@ class ShownProgress(Record, frozen=True):
     retrying: tuple[ShownRetry, ...] = ()
 
 
-class ShownTask(Record, frozen=True):
+class ShownTask(JsonStruct, frozen=True):
     """A step of a plan; `said` is what it asks, or why it failed."""
 
     id: str
@@ -74,7 +74,7 @@ class ShownTask(Record, frozen=True):
         return self.status in ACTIVE or self.status in _WANTS
 
 
-class ShownPlan(Record, frozen=True):
+class ShownPlan(JsonStruct, frozen=True):
     """A plan with its steps; `execution` tells whether it is carried out, or paused."""
 
     id: str
@@ -91,7 +91,7 @@ class ShownPlan(Record, frozen=True):
         return sum(task.status == COMPLETED for task in self.tasks)
 
 
-class ShownObjective(Record, frozen=True):
+class ShownObjective(JsonStruct, frozen=True):
     """An objective, and to whom it belongs; `execution` as for plans."""
 
     id: str
@@ -141,7 +141,7 @@ class ShownObjective(Record, frozen=True):
         return ""
 
 
-class ObjectiveList(Record, frozen=True):
+class ObjectiveList(JsonStruct, frozen=True):
     """The newest objectives, the newest first, and how many there are."""
 
     objectives: tuple[ShownObjective, ...] = ()

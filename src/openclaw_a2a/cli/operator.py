@@ -10,12 +10,12 @@ from urllib.parse import quote, urlsplit
 
 from cyclopts import Parameter
 
+from openclaw_a2a.auth.admin_token import ADMIN_TOKEN_FILE, read_admin_token
 from openclaw_a2a.cli.flags import ConfigFlag
 from openclaw_a2a.cli.target import clean_address
-from openclaw_a2a.inbound.operator_token import FILE_NAME, read_token
 from openclaw_a2a.model.errors import AgentUnavailable, InvalidRequest, NotAllowed
 from openclaw_a2a.model.ids import Json
-from openclaw_a2a.settings import is_loopback, local_gateway, read_surroundings
+from openclaw_a2a.settings import is_loopback, local_gateway, read_command_environment
 
 if TYPE_CHECKING:
     import httpx2
@@ -120,7 +120,7 @@ def connect_operator(own: OwnGateway) -> Generator[Operator]:
 
     overrides = {"data": str(own.data.expanduser().absolute())} if own.data else {}
     gateway = local_gateway(own.config, overrides=overrides)
-    address = _address(own.url or read_surroundings().url or gateway.address)
+    address = _address(own.url or read_command_environment().url or gateway.address)
     headers = {"Authorization": f"Bearer {_token(gateway.data)}", "User-Agent": "openclaw-a2a"}
     wait = httpx2.Timeout(_ANSWER_S, connect=_CONNECT_S)
     # Neither a proxy nor another address may ever see the token.
@@ -164,14 +164,18 @@ def _address(text: str) -> str:
 
 def _token(folder: Path) -> str:
     try:
-        return read_token(folder)
+        return read_admin_token(folder)
     except FileNotFoundError:
         raise _not_ours(f"no gateway has run with the data folder {folder}") from None
     except OSError as error:
         reason = error.strerror or "it cannot be read"
-        raise _not_ours(f"the token {folder / FILE_NAME} is not yours to read: {reason}") from None
+        raise _not_ours(
+            f"the token {folder / ADMIN_TOKEN_FILE} is not yours to read: {reason}"
+        ) from None
     except ValueError:
-        raise _not_ours(f"{folder / FILE_NAME} holds no token; restart the gateway") from None
+        raise _not_ours(
+            f"{folder / ADMIN_TOKEN_FILE} holds no token; restart the gateway"
+        ) from None
 
 
 def _not_ours(message: str) -> NotAllowed:

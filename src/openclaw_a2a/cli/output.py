@@ -9,7 +9,7 @@ from typing import TextIO
 import msgspec
 
 from openclaw_a2a.model.ids import Json
-from openclaw_a2a.settings import read_surroundings
+from openclaw_a2a.settings import read_command_environment
 
 _STYLES = {"dim": "2", "red": "31", "green": "32", "yellow": "33", "bold": "1"}
 _ROOMY = 120
@@ -84,4 +84,4 @@ def _cut(text: str, used: int) -> str:
 
 @cache
 def _wants_no_colour() -> bool:
-    return read_surroundings().no_colour
+    return read_command_environment().no_colour

@@ -10,9 +10,9 @@ from openclaw_a2a.cli.flags import JsonFlag
 from openclaw_a2a.cli.remote_whom import ANYBODY, NOTHING_MORE, Message, Whom, misuse
 
 if TYPE_CHECKING:
-    from openclaw_a2a.app.remote_agents import RemoteAgents
     from openclaw_a2a.cli.remote_call import Call
     from openclaw_a2a.cli.remote_subject import Subjects
+    from openclaw_a2a.library.remote_agents import RemoteAgents
 
 Work = Callable[["RemoteAgents", "Subjects", "Call"], Awaitable[int]]
 
@@ -54,10 +54,10 @@ def send(
     """
 
     async def go(remote: "RemoteAgents", subjects: "Subjects", call: "Call") -> int:
-        from openclaw_a2a.app.remote_requests import send_request
+        from openclaw_a2a.library.remote_agents import build_send_request
 
         to, more = subjects.of_message(message)
-        request = send_request(to, _words(text), more)
+        request = build_send_request(to, _words(text), more)
         if not request["parts"]:
             hello = whom.command('send "hello"')
             raise misuse("there is nothing to send", f"Say something: {hello}")
@@ -90,11 +90,11 @@ def cancel(task: TaskName = None, *, whom: Whom = ANYBODY, as_json: JsonFlag = F
 
 def _work(action: str, task: str | None, whom: Whom) -> Work:
     async def go(remote: "RemoteAgents", subjects: "Subjects", call: "Call") -> int:
-        from openclaw_a2a.app.remote_requests import task_request
+        from openclaw_a2a.library.remote_agents import build_task_request
 
         to, naming = subjects.of_task(task)
         naming["timeout_s"] = whom.seconds
-        request = task_request(action, to, naming)
+        request = build_task_request(action, to, naming)
         return await (call.follow if action == "watch" else call.look)(remote, request)
 
     return go
@@ -104,13 +104,13 @@ def _run(work: Work, whom: Whom, *, as_json: bool) -> int:
     """Do the work in this process; the gateway's store is left alone. The exit code."""
     import anyio
 
-    from openclaw_a2a.app.remote_agents import RemoteAgents
     from openclaw_a2a.cli.remote_call import Call
     from openclaw_a2a.cli.remote_memory import RemoteMemory
     from openclaw_a2a.cli.remote_subject import Subjects
-    from openclaw_a2a.settings.outbound import outbound_section
+    from openclaw_a2a.library.remote_agents import RemoteAgents
+    from openclaw_a2a.settings.loading.load import read_outbound_section
 
-    memory = RemoteMemory(outbound_section(whom.config).data)
+    memory = RemoteMemory(read_outbound_section(whom.config).data)
     call = Call(whom, memory, as_json=as_json)
     agents = RemoteAgents(whom.config, may_use_any_url=True, folder=memory.handles)
 

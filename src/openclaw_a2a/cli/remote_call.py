@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from openclaw_a2a.app.remote_results import RemoteResult, RemoteTask, continuation_of_failure
 from openclaw_a2a.cli.failure import DONE, INTERRUPTED
 from openclaw_a2a.cli.output import say, show, show_json
 from openclaw_a2a.cli.remote_failure import exit_code_of, report
@@ -14,9 +13,14 @@ from openclaw_a2a.cli.remote_memory import RemoteMemory
 from openclaw_a2a.cli.remote_screen import RemoteScreen, Spinner
 from openclaw_a2a.cli.remote_whom import Whom
 from openclaw_a2a.model.ids import JsonObject
+from openclaw_a2a.remote.result.remote_result import (
+    RemoteResult,
+    RemoteTask,
+    continuation_of_failure,
+)
 
 if TYPE_CHECKING:
-    from openclaw_a2a.app.remote_agents import RemoteAgents
+    from openclaw_a2a.library.remote_agents import RemoteAgents
 
 _SHORT_ID = 8
 _UUID = 36
@@ -64,7 +68,7 @@ class Call:
         if self._as_json:
             show_json(envelope)
         elif envelope["ok"]:
-            _show_task(RemoteResult.of(envelope))
+            _show_task(RemoteResult.from_envelope(envelope))
         code = self._end(envelope)
         return DONE if envelope["ok"] else code
 
@@ -99,7 +103,7 @@ class Call:
         self._screen.draw_event(update["raw"])
 
     def _note(self, envelope: JsonObject) -> None:
-        result = RemoteResult.of(envelope)
+        result = RemoteResult.from_envelope(envelope)
         continuation = result.continuation or continuation_of_failure(result.details)
         if continuation is None:
             return
@@ -109,7 +113,7 @@ class Call:
             self._spinner.state = self._task.state
 
     def _end(self, envelope: JsonObject) -> int:
-        result = RemoteResult.of(envelope)
+        result = RemoteResult.from_envelope(envelope)
         self._screen.finish()
         if self._as_json:
             return exit_code_of(result)

@@ -7,7 +7,7 @@ from openclaw_a2a.cli.output import say
 from openclaw_a2a.model.ids import JsonObject
 
 if TYPE_CHECKING:
-    from openclaw_a2a.app.remote_results import RemoteResult
+    from openclaw_a2a.remote.result.remote_result import RemoteResult
 
 _UNHAPPY = frozenset({"failed", "rejected", "canceled"})
 _OURS = frozenset({"VALIDATION_ERROR", "TARGET_RESOLUTION_ERROR"})

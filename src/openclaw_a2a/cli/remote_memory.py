@@ -21,12 +21,12 @@ class RemoteMemory:
 
     def remember(self, continuation: JsonObject) -> None:
         """Keep this as the last; where nothing can be written, nothing is remembered."""
-        from openclaw_a2a.app.remote_handles import write_private
+        from openclaw_a2a.remote.handles.handle_store import write_private_file
 
         body = msgspec.json.encode(continuation)
         if body != self._known:
             with suppress(OSError):
-                write_private(self._path, body)
+                write_private_file(self._path, body)
             self._known = body
 
     def recall(self) -> JsonObject:

@@ -10,17 +10,17 @@ from openclaw_a2a.cli.live import FRAMES
 from openclaw_a2a.cli.output import clean, styled
 from openclaw_a2a.cli.screen import Screen
 from openclaw_a2a.model.ids import JsonObject
-from openclaw_a2a.model.stored import StreamBody
+from openclaw_a2a.model.records import StreamBody
 from openclaw_a2a.model.task import StatusUpdate
-from openclaw_a2a.wire import v03
-from openclaw_a2a.wire.v03_shapes import MessageSpelling, read_message
+from openclaw_a2a.protocol import v03
+from openclaw_a2a.protocol.v03_schema import MessageV03, decode_message
 
 _FRAME_S = 0.1
 _MOST_LABEL = 40
 _PATIENCE_S = 0.4
 """What is answered sooner needs no sign that somebody waits."""
 
-_message_decoder = msgspec.json.Decoder(MessageSpelling)
+_message_decoder = msgspec.json.Decoder(MessageV03)
 
 
 class RemoteScreen(Screen):
@@ -49,7 +49,7 @@ def read_event(event: JsonObject) -> StreamBody | None:
         if kind == "task":
             return StreamBody(task=v03.decode_task(body))
         if kind == "message":
-            return StreamBody(message=read_message(_message_decoder.decode(body)))
+            return StreamBody(message=decode_message(_message_decoder.decode(body)))
         told = v03.decode_event(body)
     except msgspec.MsgspecError:
         return None

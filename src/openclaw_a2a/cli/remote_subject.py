@@ -2,12 +2,11 @@
 
 import msgspec
 
-from openclaw_a2a.app.remote_agents import RemoteAgents
-from openclaw_a2a.app.remote_requests import Naming, Sending, To
 from openclaw_a2a.cli.remote_memory import RemoteMemory
 from openclaw_a2a.cli.remote_whom import Message, Whom, misuse
+from openclaw_a2a.library.remote_agents import Recipient, RemoteAgents, SendOptions, TaskOptions
 from openclaw_a2a.model.ids import JsonObject
-from openclaw_a2a.outbound.handles import PREFIX, Handle
+from openclaw_a2a.remote.handles.handles import HANDLE_PREFIX, TaskHandle
 
 
 class Subjects:
@@ -25,7 +24,7 @@ class Subjects:
         default = config.default_target or (config.targets[0] if len(config.targets) == 1 else None)
         return self._whom.name or (default.alias if default else "")
 
-    def of_task(self, name: str | None) -> tuple[To, Naming]:
+    def of_task(self, name: str | None) -> tuple[Recipient, TaskOptions]:
         """The task of this name; without one, the last. Raises: InvalidRequest."""
         if name is None:
             if self._whom.name:
@@ -40,11 +39,11 @@ class Subjects:
             raise misuse(f"several tasks begin with {name}: {shown}", "Give more of the id.")
         if found:
             return found[0].name, {}
-        return (name, {}) if name.startswith(PREFIX) else (self._target(), {"task_id": name})
+        return (name, {}) if name.startswith(HANDLE_PREFIX) else (self._target(), {"task_id": name})
 
-    def of_message(self, message: Message) -> tuple[To, Sending]:
+    def of_message(self, message: Message) -> tuple[Recipient, SendOptions]:
         """Where a message goes, and what it carries. Raises: InvalidRequest."""
-        more: Sending = {"timeout_s": self._whom.seconds, "require_task": message.require_task}
+        more: SendOptions = {"timeout_s": self._whom.seconds, "require_task": message.require_task}
         if message.file:
             more["files"] = list(message.file)
         if message.data is not None:
@@ -79,7 +78,7 @@ class Subjects:
             )
         return last
 
-    def _is_meant(self, handle: Handle, name: str) -> bool:
+    def _is_meant(self, handle: TaskHandle, name: str) -> bool:
         is_there = self._whom.target in (None, handle.target.alias) and (
             self._whom.url is None
             or self._whom.url.rstrip("/") == handle.target.base_url.rstrip("/")

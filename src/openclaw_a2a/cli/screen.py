@@ -7,8 +7,8 @@ import msgspec
 from openclaw_a2a.cli.flags import NO_CONNECTION, Connection
 from openclaw_a2a.cli.output import say, show
 from openclaw_a2a.model.message import Message, Part
+from openclaw_a2a.model.records import StreamBody
 from openclaw_a2a.model.states import is_paused, is_terminal
-from openclaw_a2a.model.stored import StreamBody
 from openclaw_a2a.model.task import Artifact, ArtifactUpdate, Task, TaskState, TaskStatus
 
 

@@ -20,7 +20,7 @@ from openclaw_a2a.cli.target import connect, decode, find_task
 from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable, InvalidRequest
 from openclaw_a2a.model.ids import ContextId, JsonObject, MessageId, TaskId
 from openclaw_a2a.model.message import Message, Part, Role
-from openclaw_a2a.model.stored import StreamBody
+from openclaw_a2a.model.records import StreamBody
 from openclaw_a2a.model.task import TaskState
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from openclaw_a2a.cli.failure import code_of
 from openclaw_a2a.cli.flags import Connection
 from openclaw_a2a.model.errors import AgentFailed, InvalidRequest
 from openclaw_a2a.model.ids import JsonObject
-from openclaw_a2a.model.message import Record
+from openclaw_a2a.model.message import JsonStruct
 from openclaw_a2a.model.task import Task
-from openclaw_a2a.settings import clean_url, read_surroundings, server_address
+from openclaw_a2a.settings import normalize_url, read_command_environment, server_address
 
 if TYPE_CHECKING:
     from openclaw_a2a.cli.client import Client
@@ -24,7 +24,7 @@ _MOST_PAGES = 100
 _SHOWN = 5
 
 
-class TaskList(Record, frozen=True, omit_defaults=False):
+class TaskList(JsonStruct, frozen=True, omit_defaults=False):
     """A page of tasks as the protocol has it."""
 
     tasks: tuple[Task, ...] = ()
@@ -42,7 +42,7 @@ def connect(connection: Connection) -> Generator["Client"]:
     # The HTTP library takes a while to load; commands that need no gateway do without.
     from openclaw_a2a.cli.client import Client
 
-    around = read_surroundings()
+    around = read_command_environment()
     url = clean_address(connection.url or around.url or server_address(connection.config))
     client = Client(url, connection.token or around.token)
     try:
@@ -58,7 +58,7 @@ def connect(connection: Connection) -> Generator["Client"]:
 
 def clean_address(text: str) -> str:
     """The address that people mean. Raises: InvalidRequest."""
-    address = clean_url(text if "://" in text else f"http://{text}")
+    address = normalize_url(text if "://" in text else f"http://{text}")
     if address is None:
         raise InvalidRequest(
             f"{text} is no address",

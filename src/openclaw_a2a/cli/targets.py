@@ -13,15 +13,15 @@ from openclaw_a2a.cli.flags import ConfigFlag, JsonFlag
 from openclaw_a2a.cli.output import say, show, show_json, show_table
 from openclaw_a2a.model.errors import InvalidRequest
 from openclaw_a2a.model.ids import JsonObject
-from openclaw_a2a.settings.outbound import OutboundSection, outbound_section
+from openclaw_a2a.settings.loading.load import OutboundSection, read_outbound_section
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from openclaw_a2a.app.remote_agents import RemoteAgents
-    from openclaw_a2a.app.remote_check import TargetCheck
-    from openclaw_a2a.app.remote_results import RemoteTarget
-    from openclaw_a2a.settings.write import Addition
+    from openclaw_a2a.library.remote_agents import RemoteAgents
+    from openclaw_a2a.remote.result.remote_result import RemoteTarget
+    from openclaw_a2a.remote.target_check import TargetCheck
+    from openclaw_a2a.settings.writing.settings_file import FileChange
 
 _Found = TypeVar("_Found")
 
@@ -63,7 +63,7 @@ def list_(*, config: ConfigFlag = None, as_json: JsonFlag = False) -> int:
 
     With --json the envelope of the tool remote_agent.
     """
-    from openclaw_a2a.app.remote_results import RemoteTarget
+    from openclaw_a2a.remote.result.remote_result import RemoteTarget
 
     async def ask(remote: "RemoteAgents") -> JsonObject:
         return await remote.execute({"action": "list_targets"})
@@ -99,12 +99,12 @@ def add(
     address
         Its address, without the path of its card.
     """
-    from openclaw_a2a.settings.write_targets import plan_target
+    from openclaw_a2a.settings.writing.settings_file import plan_target_addition
 
-    section = outbound_section(config)
+    section = read_outbound_section(config)
     target = _target(alias, address, options)
     _check(section, target)
-    plan = plan_target(_file(section, config), target)
+    plan = plan_target_addition(_file(section, config), target)
     if not plan.is_possible:
         raise _by_hand(plan, "add to it by hand")
     plan.write()
@@ -130,10 +130,10 @@ def remove(
     alias
         What it is called here.
     """
-    from openclaw_a2a.settings.write_targets import plan_removal
+    from openclaw_a2a.settings.writing.settings_file import plan_target_removal
 
-    section = outbound_section(config)
-    plan = plan_removal(section.path, alias) if section.path else None
+    section = read_outbound_section(config)
+    plan = plan_target_removal(section.path, alias) if section.path else None
     if plan is None:
         raise _not_there(section, alias)
     if not plan.is_possible:
@@ -154,8 +154,8 @@ def check(target: str, /, *, config: ConfigFlag = None, as_json: JsonFlag = Fals
     target
         Its alias, or the address of any A2A agent.
     """
-    from openclaw_a2a.app.remote_results import RemoteAgentFailed
     from openclaw_a2a.cli.remote_failure import exit_code_of, report
+    from openclaw_a2a.remote.result.remote_result import RemoteAgentFailed
 
     try:
         found = _with_agents(lambda remote: remote.check(target), config)
@@ -175,7 +175,7 @@ def _with_agents(
 ) -> _Found:
     import anyio
 
-    from openclaw_a2a.app.remote_agents import RemoteAgents
+    from openclaw_a2a.library.remote_agents import RemoteAgents
 
     agents = RemoteAgents(config, may_use_any_url=True)
 
@@ -205,9 +205,9 @@ def _target(alias: str, address: str, options: TargetOptions) -> JsonObject:
 
 def _check(section: OutboundSection, target: JsonObject) -> None:
     """Refuse what the section could not be read with. Raises: InvalidRequest, SettingsInvalid."""
-    from openclaw_a2a.outbound.config import PREFIX, parse_config
-    from openclaw_a2a.outbound.targets import normalize_url
-    from openclaw_a2a.outbound.variables import has_variables
+    from openclaw_a2a.remote.config import ERROR_PREFIX, parse_config
+    from openclaw_a2a.remote.credentials import has_variables
+    from openclaw_a2a.remote.targets import normalize_url
 
     if section.origin.startswith("environment"):
         raise _misuse(f"the targets are set by the {section.origin}, and a file would not be heard")
@@ -217,7 +217,7 @@ def _check(section: OutboundSection, target: JsonObject) -> None:
         known = parse_config(section.values).targets and section.values["targets"]
         parse_config({**section.values, "targets": [*known, target]})
     except (TypeError, ValueError) as error:
-        raise _misuse(str(error).removeprefix(PREFIX).strip()) from None
+        raise _misuse(str(error).removeprefix(ERROR_PREFIX).strip()) from None
 
 
 def _file(section: OutboundSection, config: "Path | None") -> "Path | None":
@@ -234,7 +234,7 @@ def _not_there(section: OutboundSection, alias: str) -> InvalidRequest:
     )
 
 
-def _by_hand(plan: "Addition", what: str) -> InvalidRequest:
+def _by_hand(plan: "FileChange", what: str) -> InvalidRequest:
     return InvalidRequest(
         f"{plan.path} cannot be changed safely; {what}:\n{plan.text}",
         details={"code": "settings-by-hand"},
@@ -245,7 +245,7 @@ def _misuse(message: str) -> InvalidRequest:
     return InvalidRequest(message, details={"code": "usage"})
 
 
-def _is_sure(alias: str, plan: "Addition") -> bool:
+def _is_sure(alias: str, plan: "FileChange") -> bool:
     if not sys.stdin.isatty():
         raise InvalidRequest(
             f"nobody can be asked whether {alias} is to go",
@@ -255,7 +255,7 @@ def _is_sure(alias: str, plan: "Addition") -> bool:
     return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 
-def _tell(done: str, plan: "Addition", alias: str, *, as_json: bool) -> int:
+def _tell(done: str, plan: "FileChange", alias: str, *, as_json: bool) -> int:
     if as_json:
         show_json({"ok": True, done: alias, "path": str(plan.path)})
         return DONE

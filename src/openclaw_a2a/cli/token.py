@@ -6,12 +6,12 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
+from openclaw_a2a.auth.tool_tokens import TOOL_TOKENS_FILE, TokenKind, ToolToken, ToolTokens
 from openclaw_a2a.cli.failure import DONE
 from openclaw_a2a.cli.flags import ConfigFlag, JsonFlag
 from openclaw_a2a.cli.output import say, show, show_json, show_table
 from openclaw_a2a.model.errors import InvalidRequest, NotAllowed
 from openclaw_a2a.settings import local_gateway
-from openclaw_a2a.tools.tokens import FILE_NAME, TokenKind, ToolToken, ToolTokens
 
 app = App(name="token", help="Make, list and revoke tokens for callers of tools.")
 
@@ -29,7 +29,7 @@ class Folder:
     def tokens(self) -> ToolTokens:
         """Its tokens. Raises: SettingsInvalid."""
         overrides = {"data": str(self.data.expanduser().absolute())} if self.data else {}
-        return ToolTokens(local_gateway(self.config, overrides=overrides).data / FILE_NAME)
+        return ToolTokens(local_gateway(self.config, overrides=overrides).data / TOOL_TOKENS_FILE)
 
 
 FOLDER = Folder()
@@ -67,7 +67,7 @@ def create(
 @app.command(name="list")
 def list_(*, folder: Folder = FOLDER, as_json: JsonFlag = False) -> int:
     """List who has a token; the tokens themselves are not kept."""
-    tokens = folder.tokens().listed()
+    tokens = folder.tokens().list_tokens()
     if as_json:
         show_json({"tokens": [_shown(token) for token in tokens]})
     elif tokens:

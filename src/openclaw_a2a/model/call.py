@@ -5,9 +5,9 @@ from enum import Enum
 from typing import NewType
 
 from openclaw_a2a.model.ids import AgentId, SessionKey, TaskId
-from openclaw_a2a.model.message import Record
+from openclaw_a2a.model.message import JsonStruct
 
-KIND = "call"
+CALL_KIND = "call"
 """The kind of records and deliveries that belong to calls."""
 
 GATEWAY = "gateway:"
@@ -33,7 +33,7 @@ class CallStatus(Enum):
     DISCARDED = "discarded"
 
 
-class Route(Enum):
+class OutcomeRoute(Enum):
     """How the outcome reaches the caller.
 
     SESSION     a message in the session that called
@@ -48,7 +48,7 @@ class Route(Enum):
     NONE = "none"
 
 
-class Caller(Record, frozen=True):
+class Caller(JsonStruct, frozen=True):
     """Who calls. `name` is the token's; the session comes from the agent's host, if from anyone."""
 
     agent_id: AgentId
@@ -61,7 +61,7 @@ class Caller(Record, frozen=True):
         return self.agent_id == other.agent_id and self.name == other.name
 
 
-class Call(Record, frozen=True, omit_defaults=False):
+class Call(JsonStruct, frozen=True, omit_defaults=False):
     """A call. Its answer is not here: it is read from the callee's task.
 
     `chain` are the agents it came through, the caller last. `lineage` are those whose answers
@@ -80,7 +80,7 @@ class Call(Record, frozen=True, omit_defaults=False):
     return_to: SessionKey
     timeout_ms: int
     accepted_at: datetime
-    route: Route
+    route: OutcomeRoute
     chain: tuple[AgentId, ...] = ()
     lineage: tuple[AgentId, ...] = ()
     parent: CallId | None = None
@@ -113,4 +113,4 @@ class Call(Record, frozen=True, omit_defaults=False):
     def is_undelivered(self) -> bool:
         """True when its outcome is decided and still to be brought."""
         is_brought = self.delivered_at is not None or self.discarded_at is not None
-        return self.is_settled and not is_brought and self.route is not Route.NONE
+        return self.is_settled and not is_brought and self.route is not OutcomeRoute.NONE

@@ -3,10 +3,10 @@
 from msgspec import UNSET, UnsetType
 
 from openclaw_a2a.model.ids import JsonObject
-from openclaw_a2a.model.message import Record
+from openclaw_a2a.model.message import JsonStruct
 
 
-class AgentInterface(Record, frozen=True):
+class AgentInterface(JsonStruct, frozen=True):
     """An address at which the agent speaks one binding of one protocol version."""
 
     url: str
@@ -15,7 +15,7 @@ class AgentInterface(Record, frozen=True):
     tenant: str | None = None
 
 
-class AgentExtension(Record, frozen=True, omit_defaults=False):
+class AgentExtension(JsonStruct, frozen=True, omit_defaults=False):
     """A protocol extension the agent offers."""
 
     uri: str
@@ -24,7 +24,7 @@ class AgentExtension(Record, frozen=True, omit_defaults=False):
     params: JsonObject | UnsetType = UNSET
 
 
-class AgentCapabilities(Record, frozen=True, omit_defaults=False):
+class AgentCapabilities(JsonStruct, frozen=True, omit_defaults=False):
     """The optional parts of the protocol the agent offers."""
 
     streaming: bool = True
@@ -33,14 +33,14 @@ class AgentCapabilities(Record, frozen=True, omit_defaults=False):
     extended_agent_card: bool = False
 
 
-class AgentProvider(Record, frozen=True):
+class AgentProvider(JsonStruct, frozen=True):
     """Who runs the agent."""
 
     url: str
     organization: str
 
 
-class AgentSkill(Record, frozen=True):
+class AgentSkill(JsonStruct, frozen=True):
     """Something the agent can do."""
 
     id: str
@@ -52,7 +52,7 @@ class AgentSkill(Record, frozen=True):
     output_modes: tuple[str, ...] = ()
 
 
-class AgentCard(Record, frozen=True):
+class AgentCard(JsonStruct, frozen=True):
     """Who an agent is, where it is reached and what it can do."""
 
     name: str
@@ -74,3 +74,11 @@ class AgentCard(Record, frozen=True):
         """Where JSON-RPC is spoken; what 0.3 calls the address of an agent. Empty: nowhere."""
         spoken = [one for one in self.supported_interfaces if one.protocol_binding == "JSONRPC"]
         return spoken[0].url if spoken else ""
+
+
+class AgentProfile(JsonStruct, frozen=True):
+    """What an agent says about itself; empty where it says nothing."""
+
+    name: str = ""
+    description: str = ""
+    skills: tuple[AgentSkill, ...] = ()

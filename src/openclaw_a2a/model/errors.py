@@ -55,10 +55,10 @@ GatewayError(message, details)          code      stable kebab-case name, search
 from typing import ClassVar
 
 from openclaw_a2a.model.ids import JsonObject
-from openclaw_a2a.model.message import Record
+from openclaw_a2a.model.message import JsonStruct
 
 
-class Problem(Record, frozen=True):
+class Problem(JsonStruct, frozen=True):
     """One thing wrong with some input: where, what, and which rule it broke."""
 
     path: str

@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 from openclaw_a2a.model.ids import ContextId, Json, JsonObject, MessageId, TaskId
 
 
-class Record(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", gc=False):
+class JsonStruct(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", gc=False):
     """Root of everything that is stored and shown: frozen, defaults left out, camelCase as JSON."""
 
 
@@ -22,7 +22,7 @@ class Role(Enum):
     UNSPECIFIED = "ROLE_UNSPECIFIED"
 
 
-class Part(Record, frozen=True):
+class Part(JsonStruct, frozen=True):
     """One piece of content: exactly one of text, raw, url and data is set.
 
     `raw` is standard base64 with padding; `content` gives its bytes.
@@ -82,7 +82,7 @@ class Part(Record, frozen=True):
         return self
 
 
-class Message(Record, frozen=True):
+class Message(JsonStruct, frozen=True):
     """One utterance of a user or an agent."""
 
     message_id: MessageId

@@ -6,7 +6,7 @@ from enum import Enum
 import msgspec
 
 from openclaw_a2a.model.ids import ArtifactId, ContextId, JsonObject, TaskId
-from openclaw_a2a.model.message import Message, Part, Record
+from openclaw_a2a.model.message import JsonStruct, Message, Part
 
 
 class TaskState(Enum):
@@ -25,7 +25,7 @@ class TaskState(Enum):
     __hash__ = object.__hash__  # members are single objects; hashing their names costs a call
 
 
-class TaskStatus(Record, frozen=True):
+class TaskStatus(JsonStruct, frozen=True):
     """The state of a task, since when, and what the agent said with it."""
 
     state: TaskState
@@ -33,7 +33,7 @@ class TaskStatus(Record, frozen=True):
     timestamp: datetime | None = None
 
 
-class Artifact(Record, frozen=True):
+class Artifact(JsonStruct, frozen=True):
     """Something a task produced."""
 
     artifact_id: ArtifactId
@@ -44,7 +44,7 @@ class Artifact(Record, frozen=True):
     extensions: tuple[str, ...] = ()
 
 
-class Task(Record, frozen=True):
+class Task(JsonStruct, frozen=True):
     """The unit of work."""
 
     id: TaskId
@@ -55,7 +55,7 @@ class Task(Record, frozen=True):
     metadata: JsonObject | None = None
 
 
-class StatusUpdate(Record, frozen=True):
+class StatusUpdate(JsonStruct, frozen=True):
     """The task's status is now this."""
 
     task_id: TaskId
@@ -64,7 +64,7 @@ class StatusUpdate(Record, frozen=True):
     metadata: JsonObject | None = None
 
 
-class ArtifactUpdate(Record, frozen=True):
+class ArtifactUpdate(JsonStruct, frozen=True):
     """An artifact was added, replaced or (with `append`) continued."""
 
     task_id: TaskId

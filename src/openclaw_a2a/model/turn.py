@@ -13,18 +13,18 @@ from openclaw_a2a.model.ids import (
     SessionKey,
     TaskId,
 )
-from openclaw_a2a.model.message import Message, Record
+from openclaw_a2a.model.message import JsonStruct, Message
 from openclaw_a2a.model.task import Task
 
 
-class Scope(Record, frozen=True):
+class Scope(JsonStruct, frozen=True):
     """Who asks, at which account's door. Every look into the store is limited to one."""
 
     principal: PeerName
     account: AccountId
 
 
-class Peer(Record, frozen=True):
+class Peer(JsonStruct, frozen=True):
     """The other side of the conversation, and how we know who it is."""
 
     id: str
@@ -32,7 +32,7 @@ class Peer(Record, frozen=True):
     kind: str = "direct"
 
 
-class Binding(Record, frozen=True, omit_defaults=False):
+class Binding(JsonStruct, frozen=True, omit_defaults=False):
     """The route of a task to its agent, made once and stored with the task."""
 
     agent_id: AgentId
@@ -48,7 +48,7 @@ class Binding(Record, frozen=True, omit_defaults=False):
     schema_version: int = 1
 
 
-class Provenance(Record, frozen=True):
+class Provenance(JsonStruct, frozen=True):
     """Which agent of ours asks, and through whom it came to that.
 
     `chain` are the agents from the first caller to the last. `may_announce`: the agent's host
@@ -64,7 +64,7 @@ class Provenance(Record, frozen=True):
     may_announce: bool = False
 
 
-class Turn(Record, frozen=True):
+class Turn(JsonStruct, frozen=True):
     """One question to an agent, with everything it may want to know.
 
     `body` is what the agent should answer; `untrusted` holds labelled notes about metadata and
@@ -130,3 +130,13 @@ class Turn(Record, frozen=True):
     def thread_id(self) -> TaskId:
         """The local task id; later replies of the agent name it."""
         return self.task_id
+
+
+CHAIN_KEY = "openclaw/v1/chain"
+"""Where the chain travels in the metadata of A2A messages: the ids of the agents, first first."""
+
+CHAIN_HOSTS_KEY = "openclaw/v1/chainHosts"
+"""Beside it, on which gateway each of them lives: half the world's agents are called `main`."""
+
+BETWEEN_GATEWAYS = frozenset({CHAIN_KEY, CHAIN_HOSTS_KEY})
+"""Metadata that gateways tell each other, and that says nothing to an agent."""

@@ -8,28 +8,33 @@ from itertools import islice
 import msgspec
 
 from openclaw_a2a.model.turn import Scope
-from openclaw_a2a.planning.moments import Moment, read_moment
-from openclaw_a2a.planning.objects import Objective, ObjectiveId, ObjectiveStatus
+from openclaw_a2a.planning.model import (
+    Objective,
+    ObjectiveId,
+    ObjectiveStatus,
+    Timestamp,
+    parse_timestamp,
+)
 
-Place = tuple[Moment, ObjectiveId]
+ListPosition = tuple[Timestamp, ObjectiveId]
 """Where an objective is in the order: the newest is last."""
 _BETWEEN = "~"
-_Places = dict[ObjectiveStatus, list[Place]]
+_Places = dict[ObjectiveStatus, list[ListPosition]]
 
 
-class Listed(msgspec.Struct, frozen=True):
+class IndexEntry(msgspec.Struct, frozen=True):
     """An objective without its plans, and whose it is."""
 
     objective: Objective
     owner: Scope | None
 
     @property
-    def place(self) -> Place:
+    def place(self) -> ListPosition:
         """Its place in the order."""
         return self.objective.created_at, self.objective.id
 
 
-class Page(msgspec.Struct, frozen=True):
+class ObjectivePage(msgspec.Struct, frozen=True):
     """Some objectives, the newest first, how many there are in all, and the token for more."""
 
     objectives: list[Objective]
@@ -37,10 +42,10 @@ class Page(msgspec.Struct, frozen=True):
     next_token: str | None
 
 
-def read_token(token: str) -> Place | None:
+def parse_page_token(token: str) -> ListPosition | None:
     """The place behind which a page begins; None when it is no token of ours."""
     written, _, objective_id = token.partition(_BETWEEN)
-    moment = read_moment(written)
+    moment = parse_timestamp(written)
     return (moment, ObjectiveId(objective_id)) if moment is not None and objective_id else None
 
 
@@ -49,16 +54,16 @@ def _token(last: Objective) -> str:
     return f"{last.created_at}{_BETWEEN}{last.id}"
 
 
-class Listing:
+class ObjectiveIndex:
     """Every objective that is known, by owner and status."""
 
     def __init__(self) -> None:
-        self._known: dict[ObjectiveId, Listed] = {}
+        self._known: dict[ObjectiveId, IndexEntry] = {}
         self._places: dict[Scope | None, _Places] = {}
 
-    def note(self, objective: Objective, owner: Scope | None) -> None:
+    def put(self, objective: Objective, owner: Scope | None) -> None:
         """Take an objective in, or what has become of it."""
-        old, new = self._known.get(objective.id), Listed(objective, owner)
+        old, new = self._known.get(objective.id), IndexEntry(objective, owner)
         self._known[objective.id] = new
         if old is not None:
             is_moved = (old.owner, old.place) != (owner, new.place)
@@ -67,7 +72,7 @@ class Listing:
             self._remove(old)
         insort(self._places.setdefault(owner, {}).setdefault(objective.status, []), new.place)
 
-    def drop(self, objective_id: ObjectiveId) -> None:
+    def remove(self, objective_id: ObjectiveId) -> None:
         """Leave an objective out from now on."""
         old = self._known.pop(objective_id, None)
         if old is not None:
@@ -79,23 +84,25 @@ class Listing:
         *,
         scope: Scope | None,
         status: ObjectiveStatus | None = None,
-        after: Place | None = None,
-    ) -> Page:
+        after: ListPosition | None = None,
+    ) -> ObjectivePage:
         """The next objectives that the scope sees (None: everybody's), after a place."""
         places = [*self._seen(scope, status)]
         newest = merge(*(_down(one, after) for one in places), reverse=True)
         ids = [objective_id for _, objective_id in islice(newest, limit + 1)]
         found = [self._known[objective_id].objective for objective_id in ids[:limit]]
         token = _token(found[-1]) if len(ids) > limit else None
-        return Page(found, sum(map(len, places)), token)
+        return ObjectivePage(found, sum(map(len, places)), token)
 
-    def _seen(self, scope: Scope | None, status: ObjectiveStatus | None) -> Iterator[list[Place]]:
+    def _seen(
+        self, scope: Scope | None, status: ObjectiveStatus | None
+    ) -> Iterator[list[ListPosition]]:
         owners = self._places if scope is None else (None, scope)
         for owner in owners:
             places = self._places.get(owner, {})
             yield from places.values() if status is None else [places.get(status, [])]
 
-    def _remove(self, old: Listed) -> None:
+    def _remove(self, old: IndexEntry) -> None:
         places = self._places[old.owner]
         keys = places[old.objective.status]
         del keys[bisect_left(keys, old.place)]
@@ -105,7 +112,7 @@ class Listing:
             del self._places[old.owner]
 
 
-def _down(keys: list[Place], after: Place | None) -> Iterator[Place]:
+def _down(keys: list[ListPosition], after: ListPosition | None) -> Iterator[ListPosition]:
     """The places from the last on, or from the one before another."""
     place = len(keys) if after is None else bisect_left(keys, after)
     return (keys[index] for index in range(place - 1, -1, -1))

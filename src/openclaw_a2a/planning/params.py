@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from openclaw_a2a.model.errors import InvalidParams, MethodNotFound, Problem
 from openclaw_a2a.model.ids import Json, JsonObject, TaskId
-from openclaw_a2a.planning.objects import (
+from openclaw_a2a.planning.model import (
     MESSAGE_KEY,
     ObjectiveId,
     ObjectiveStatus,
@@ -195,7 +195,7 @@ _ITEM_TYPES: dict[type[Params], type[Params]] = {
 _P = TypeVar("_P", bound=Params)
 
 
-def read_params(method: str, value: Json) -> Params:
+def parse_params(method: str, value: Json) -> Params:
     """The params of a method of this extension, from any JSON value; null is no params.
 
     Raises:
@@ -206,10 +206,10 @@ def read_params(method: str, value: Json) -> Params:
         raise MethodNotFound(
             f"There is no method {method[:100]}.", details={"method": method[:100]}
         )
-    return read_as(METHODS[method], value, method=method)
+    return parse_as(METHODS[method], value, method=method)
 
 
-def read_as(kind: type[_P], value: Json, *, method: str) -> _P:
+def parse_as(kind: type[_P], value: Json, *, method: str) -> _P:
     """The params as the type that is known already.
 
     Raises:

@@ -6,6 +6,13 @@ from typing import cast
 
 import structlog
 
+from openclaw_a2a.engine.engine import Engine
+from openclaw_a2a.engine.tasks.cancel import cancel_task
+from openclaw_a2a.engine.tasks.projection import TaskProjection
+from openclaw_a2a.engine.tasks.result import TaskCreated
+from openclaw_a2a.engine.tasks.submit import InternalOrigin, SubmitRequest, submit, wait_created
+from openclaw_a2a.engine.tasks.turn_builder import AccountRules
+from openclaw_a2a.engine.transcript.task_text import find_json_objects, last_agent_text, status_text
 from openclaw_a2a.model.errors import (
     CallerError,
     GatewayError,
@@ -22,28 +29,19 @@ from openclaw_a2a.model.ids import (
     TaskId,
 )
 from openclaw_a2a.model.message import Message, Part, Role
+from openclaw_a2a.model.records import StoredTask
 from openclaw_a2a.model.states import is_terminal
-from openclaw_a2a.model.stored import StoredTask
 from openclaw_a2a.model.task import TaskState
 from openclaw_a2a.model.turn import Scope
-from openclaw_a2a.planning.book import ObjectiveBook
-from openclaw_a2a.planning.changes import update_objective
-from openclaw_a2a.planning.draft import Change, Occasion
-from openclaw_a2a.planning.mirror import Followed, Mirror
-from openclaw_a2a.planning.objects import ObjectiveStatus, PlanId
-from openclaw_a2a.planning.params import CreatePlan, UpdateObjective, read_as
-from openclaw_a2a.planning.plan_changes import create_plan
+from openclaw_a2a.planning.change_builder import Change, CommandContext
+from openclaw_a2a.planning.commands.objective import update_objective
+from openclaw_a2a.planning.commands.plan import create_plan
+from openclaw_a2a.planning.model import ObjectiveStatus, PlanId
+from openclaw_a2a.planning.params import CreatePlan, UpdateObjective, parse_as
+from openclaw_a2a.planning.repository import ObjectiveRepository
 from openclaw_a2a.planning.state import ObjectiveState
-from openclaw_a2a.planning.steps import OBJECTIVE_KEY, objective_session, owner_of
-from openclaw_a2a.runtime.cancel import cancel
-from openclaw_a2a.runtime.engine import Engine
-from openclaw_a2a.runtime.found_json import json_objects
-from openclaw_a2a.runtime.live import Shown
-from openclaw_a2a.runtime.sent import first_of
-from openclaw_a2a.runtime.submit import FromInside, Send, submit
-from openclaw_a2a.runtime.turn import AccountRules
-from openclaw_a2a.runtime.view import TaskView
-from openclaw_a2a.runtime.words import last_words, status_words
+from openclaw_a2a.planning.step_message import OBJECTIVE_KEY, effective_owner, objective_session
+from openclaw_a2a.planning.task_sync import StepLink, TaskSync
 
 log = structlog.get_logger(__name__)
 
@@ -61,7 +59,7 @@ A dependency of a plan is the number of an earlier plan, counted from 0; one of 
 task-<number> of an earlier task of the same plan. Leave out what is not needed."""
 
 
-class BadPlans(ValueError):
+class UnusablePlans(ValueError):
     """An answer that holds no plans which can be used; its text says why."""
 
 
@@ -71,7 +69,7 @@ class Planner:
     Which of that has happened is read from the tasks themselves, so a restart repeats nothing.
     """
 
-    def __init__(self, engine: Engine, book: ObjectiveBook, mirror: Mirror) -> None:
+    def __init__(self, engine: Engine, book: ObjectiveRepository, mirror: TaskSync) -> None:
         self._engine = engine
         self._book = book
         self._mirror = mirror
@@ -82,7 +80,7 @@ class Planner:
         """Ask, look at the answer, or give up: whatever comes next. False: try that later."""
         if state.is_held or state.objective.status in _ENDED:
             return True
-        scope = owner_of(state, account.account)
+        scope = effective_owner(state, account.account)
         problem = ""
         for name in _names(state):
             known = await self._engine.store.read_known(scope, name)
@@ -100,9 +98,9 @@ class Planner:
         await self._give_up(state, problem)
         return True
 
-    async def asked(self, state: ObjectiveState, scope: Scope) -> list[TaskId]:
+    async def find_planner_tasks(self, state: ObjectiveState, scope: Scope) -> list[TaskId]:
         """The tasks that were to make the plans of an objective, which has none."""
-        if state.plans or state.id not in state.runs:
+        if state.plans or state.id not in state.execution:
             return []
         found = [await self._engine.store.read_known(scope, name) for name in _names(state)]
         return [known.task_id for known in found if known is not None]
@@ -111,22 +109,22 @@ class Planner:
         self, state: ObjectiveState, message: Message, scope: Scope, agent_id: AgentId
     ) -> bool:
         session = objective_session(agent_id, state.id)
-        send = Send(
+        send = SubmitRequest(
             scope=scope,
             message=message,
             is_blocking=False,
-            follow=self._mirror.follow(Followed(state.id)),
-            inside=FromInside(session, metadata={OBJECTIVE_KEY: state.id}),
+            make_delivery=self._mirror.delivery_factory(StepLink(state.id)),
+            internal_origin=InternalOrigin(session, metadata={OBJECTIVE_KEY: state.id}),
         )
         try:
             run = await submit(self._engine, send, AccountRules(scope.account, agent_id))
-            shown = await first_of(self._engine, run)
+            shown = await wait_created(self._engine, run)
         except GatewayError as error:
             log.warning("plans-not-asked-for", objective_id=state.id, reason=error.message)
             return False
-        if isinstance(shown, Shown) and not await self._wants_plans(state):
+        if isinstance(shown, TaskCreated) and not await self._wants_plans(state):
             with suppress(GatewayError):
-                await cancel(self._engine, scope, shown.task.id)
+                await cancel_task(self._engine, scope, shown.task.id)
         return True
 
     async def _wants_plans(self, state: ObjectiveState) -> bool:
@@ -143,11 +141,11 @@ class Planner:
         Raises: StatusChangeNotAllowed (nothing is planned any more).
         """
         try:
-            plans = read_plans(_said(stored))
+            plans = parse_plans(_said(stored))
             await self._book.change(
-                state.id, lambda known, occasion: known_plans(known, plans, occasion)
+                state.id, lambda known, occasion: add_plans(known, plans, occasion)
             )
-        except BadPlans as error:
+        except UnusablePlans as error:
             return str(error)
         except StatusChangeNotAllowed:
             raise
@@ -156,7 +154,7 @@ class Planner:
         return ""
 
     async def _give_up(self, state: ObjectiveState, reason: str) -> None:
-        def block(known: ObjectiveState, occasion: Occasion) -> Change:
+        def block(known: ObjectiveState, occasion: CommandContext) -> Change:
             tries = _tries_before(known) + _TRIES
             metadata = {**known.objective.metadata, REASON_KEY: reason, TRIES_KEY: tries}
             steps: list[Change] = []
@@ -173,7 +171,9 @@ class Planner:
             await self._book.change(state.id, block)
 
 
-def known_plans(state: ObjectiveState, plans: Sequence[JsonObject], occasion: Occasion) -> Change:
+def add_plans(
+    state: ObjectiveState, plans: Sequence[JsonObject], occasion: CommandContext
+) -> Change:
     """The change that adds plans; a dependency of a plan is the number of one before it.
 
     Raises: InvalidParams, DependencyNotValid, PlanLimitExceeded.
@@ -184,7 +184,7 @@ def known_plans(state: ObjectiveState, plans: Sequence[JsonObject], occasion: Oc
     steps: list[Change] = []
     for plan in plans:
         numbers: Json = plan.get("dependencies") or []
-        params = read_as(
+        params = parse_as(
             CreatePlan,
             {**plan, "objectiveId": state.id, "dependencies": _plan_ids(numbers, made)},
             method="plans/create",
@@ -203,15 +203,15 @@ def known_plans(state: ObjectiveState, plans: Sequence[JsonObject], occasion: Oc
     return _joined(steps)
 
 
-def read_plans(text: str) -> list[JsonObject]:
+def parse_plans(text: str) -> list[JsonObject]:
     """The plans in an answer. Raises: BadPlans."""
-    found = next(json_objects(text), None)
+    found = next(find_json_objects(text), None)
     if found is None:
-        raise BadPlans("the answer holds no JSON object")
+        raise UnusablePlans("the answer holds no JSON object")
     plans = found.get("plans")
     items = cast("list[Json]", plans) if isinstance(plans, list) else []
     if not items or not all(isinstance(one, dict) for one in items):
-        raise BadPlans('the answer needs "plans", a list of at least one plan')
+        raise UnusablePlans('the answer needs "plans", a list of at least one plan')
     return cast("list[JsonObject]", items)
 
 
@@ -247,11 +247,11 @@ def _joined(steps: Sequence[Change]) -> Change:
 
 def _said(stored: StoredTask | None) -> str:
     if stored is None:
-        raise BadPlans("the answer is gone")
-    task = TaskView.of_stored(stored).task()
+        raise UnusablePlans("the answer is gone")
+    task = TaskProjection.from_stored(stored).task()
     if task.status.state is not TaskState.COMPLETED:
-        raise BadPlans(status_words(task) or "the planner did not complete its task")
-    return last_words(task)
+        raise UnusablePlans(status_text(task) or "the planner did not complete its task")
+    return last_agent_text(task)
 
 
 def _question(state: ObjectiveState, name: MessageId, problem: str) -> Message:

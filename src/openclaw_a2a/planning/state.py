@@ -1,20 +1,18 @@
 """One objective with its plans and tasks: the sum of its operations."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from openclaw_a2a.model.errors import PlanItemNotFound
+from openclaw_a2a.model.errors import CorruptRecord, PlanItemNotFound
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.turn import Scope
-from openclaw_a2a.planning import journal
-from openclaw_a2a.planning.journal import Operation
-from openclaw_a2a.planning.moments import Moment
-from openclaw_a2a.planning.objects import (
-    DONE,
+from openclaw_a2a.planning import operations
+from openclaw_a2a.planning.model import (
     PAUSED,
+    PLAN_DONE,
     RUNNING,
     Objective,
     ObjectiveId,
@@ -23,7 +21,9 @@ from openclaw_a2a.planning.objects import (
     PlanTask,
     PlanTaskId,
     PlanTaskStatus,
+    Timestamp,
 )
+from openclaw_a2a.planning.operations import Operation, decode_line
 
 
 class ObjectiveState(msgspec.Struct, frozen=True):
@@ -37,15 +37,15 @@ class ObjectiveState(msgspec.Struct, frozen=True):
     objective: Objective
     plans: dict[PlanId, Plan]
     tasks: dict[PlanTaskId, PlanTask]
-    steps: dict[PlanId, tuple[PlanTaskId, ...]]
-    since: dict[PlanTaskId, Moment]
+    task_ids: dict[PlanId, tuple[PlanTaskId, ...]]
+    status_since: dict[PlanTaskId, Timestamp]
     attempts: dict[PlanTaskId, int]
     held: frozenset[str]
     seq: int
-    at: Moment
+    at: Timestamp
     is_archived: bool = False
     owner: Scope | None = None
-    runs: dict[str, str] = msgspec.field(default_factory=dict[str, str])
+    execution: dict[str, str] = msgspec.field(default_factory=dict[str, str])
     """Whether the objective and plans are run, by their ids."""
 
     @property
@@ -72,7 +72,7 @@ class ObjectiveState(msgspec.Struct, frozen=True):
 
     def tasks_of(self, plan_id: PlanId) -> list[PlanTask]:
         """The tasks of a plan, by their index."""
-        steps = [self.tasks[task_id] for task_id in self.steps[plan_id]]
+        steps = [self.tasks[task_id] for task_id in self.task_ids[plan_id]]
         return sorted(steps, key=lambda task: task.task_index)
 
     def linked_to(self, a2a_task_id: TaskId) -> list[PlanTask]:
@@ -84,7 +84,7 @@ class ObjectiveState(msgspec.Struct, frozen=True):
         return [
             plan_id
             for plan_id in plan.dependencies
-            if plan_id not in self.plans or self.plans[plan_id].status not in DONE
+            if plan_id not in self.plans or self.plans[plan_id].status not in PLAN_DONE
         ]
 
     def is_ready(self, task: PlanTask) -> bool:
@@ -96,7 +96,7 @@ class ObjectiveState(msgspec.Struct, frozen=True):
 
     def is_running(self, item_id: str) -> bool:
         """True when a plan, or the objective itself, is being run."""
-        whole, own = self.runs.get(self.id), self.runs.get(item_id)
+        whole, own = self.execution.get(self.id), self.execution.get(item_id)
         return (own or whole) == RUNNING and whole != PAUSED
 
     def show_plan(self, plan_id: PlanId, *, with_tasks: bool = True) -> Plan:
@@ -111,16 +111,16 @@ class ObjectiveState(msgspec.Struct, frozen=True):
         plans = tuple(self.show_plan(plan_id, with_tasks=with_tasks) for plan_id in self.plans)
         return replace(self.objective, plans=plans)
 
-    def own(self) -> "ObjectiveState":
+    def copy(self) -> "ObjectiveState":
         """A copy that shares no dict with this one."""
         return replace(
             self,
             plans=dict(self.plans),
             tasks=dict(self.tasks),
-            steps=dict(self.steps),
-            since=dict(self.since),
+            steps=dict(self.task_ids),
+            since=dict(self.status_since),
             attempts=dict(self.attempts),
-            runs=dict(self.runs),
+            runs=dict(self.execution),
         )
 
 
@@ -142,17 +142,17 @@ def apply(
     Never fails: an operation that does not fit leaves the objective as it was. There is no state
     before the operation that creates the objective.
     """
-    return take(None if state is None else state.own(), operation)
+    return apply_in_place(None if state is None else state.copy(), operation)
 
 
-def take(
+def apply_in_place(
     state: ObjectiveState | None, operation: Operation
 ) -> tuple[ObjectiveState | None, str | None]:
     """As `apply`, for a state that nobody else holds: its dicts are changed in place."""
-    fact = operation.fact
+    fact = operation.data
     if state is None:
-        if isinstance(fact, journal.ObjectiveCreated):
-            return begin(fact, operation), None
+        if isinstance(fact, operations.ObjectiveCreated):
+            return initial_state(fact, operation), None
         return None, f"{fact.op} comes before the objective was created; it is left out"
     oddity = _order(state, operation)
     changed = _TAKERS[type(fact)](state, fact, operation.at)
@@ -162,7 +162,7 @@ def take(
     return replace(changed, seq=seq, at=at), oddity
 
 
-def begin(fact: journal.ObjectiveCreated, operation: Operation) -> ObjectiveState:
+def initial_state(fact: operations.ObjectiveCreated, operation: Operation) -> ObjectiveState:
     """The state after the operation that creates the objective."""
     objective = Objective(
         id=fact.id,
@@ -191,10 +191,10 @@ def begin(fact: journal.ObjectiveCreated, operation: Operation) -> ObjectiveStat
 def _order(state: ObjectiveState, operation: Operation) -> str | None:
     if operation.seq == state.seq + 1:
         return None
-    return f"{operation.fact.op} has number {operation.seq} after {state.seq}"
+    return f"{operation.data.op} has number {operation.seq} after {state.seq}"
 
 
-def _touch(state: ObjectiveState, at: Moment, plan_id: PlanId | None = None) -> ObjectiveState:
+def _touch(state: ObjectiveState, at: Timestamp, plan_id: PlanId | None = None) -> ObjectiveState:
     """What is above a change is younger for it, too."""
     if plan_id is not None:
         plan = state.plans[plan_id]
@@ -203,7 +203,7 @@ def _touch(state: ObjectiveState, at: Moment, plan_id: PlanId | None = None) -> 
     return replace(state, objective=replace(objective, updated_at=max(objective.updated_at, at)))
 
 
-def _given(fact: journal.AnyFact, *names: str) -> dict[str, Any]:
+def _given(fact: operations.AnyOperationData, *names: str) -> dict[str, Any]:
     """The members that the fact has something to say about."""
     values = {name: getattr(fact, name) for name in names}
     return {name: value for name, value in values.items() if value is not None}
@@ -214,13 +214,13 @@ def _hold(held: frozenset[str], item_id: str, is_held: bool) -> frozenset[str]:
 
 
 def _create_objective(
-    state: ObjectiveState, fact: journal.ObjectiveCreated, _: Moment
+    state: ObjectiveState, fact: operations.ObjectiveCreated, _: Timestamp
 ) -> ObjectiveState | str:
     return f"objective {fact.id[:80]} cannot be created in the journal of {state.id[:80]}"
 
 
 def _update_objective(
-    state: ObjectiveState, fact: journal.ObjectiveUpdated, at: Moment
+    state: ObjectiveState, fact: operations.ObjectiveUpdated, at: Timestamp
 ) -> ObjectiveState | str:
     if fact.id != state.id:
         return f"there is no objective {fact.id[:80]} in this journal"
@@ -229,12 +229,12 @@ def _update_objective(
     if fact.status is not None:
         state = replace(state, held=_hold(state.held, fact.id, fact.held))
     if fact.run is not None:
-        state.runs[fact.id] = fact.run
+        state.execution[fact.id] = fact.run
     return _touch(state, at)
 
 
 def _create_plan(
-    state: ObjectiveState, fact: journal.PlanCreated, at: Moment
+    state: ObjectiveState, fact: operations.PlanCreated, at: Timestamp
 ) -> ObjectiveState | str:
     if fact.id in state.plans:
         return f"there is a plan {fact.id[:80]} already"
@@ -249,12 +249,12 @@ def _create_plan(
         created_at=at,
         updated_at=at,
     )
-    state.steps[fact.id] = ()
+    state.task_ids[fact.id] = ()
     return _touch(state, at)
 
 
 def _update_plan(
-    state: ObjectiveState, fact: journal.PlanUpdated, at: Moment
+    state: ObjectiveState, fact: operations.PlanUpdated, at: Timestamp
 ) -> ObjectiveState | str:
     if fact.id not in state.plans:
         return f"there is no plan {fact.id[:80]}"
@@ -263,18 +263,18 @@ def _update_plan(
     if fact.status is not None:
         state = replace(state, held=_hold(state.held, fact.id, fact.held))
     if fact.run is not None:
-        state.runs[fact.id] = fact.run
+        state.execution[fact.id] = fact.run
     return _touch(state, at, fact.id)
 
 
 def _create_task(
-    state: ObjectiveState, fact: journal.TaskCreated, at: Moment
+    state: ObjectiveState, fact: operations.PlanTaskCreated, at: Timestamp
 ) -> ObjectiveState | str:
     if fact.plan_id not in state.plans:
         return f"there is no plan {fact.plan_id[:80]}"
     if fact.id in state.tasks:
         return f"there is a task {fact.id[:80]} already"
-    steps = state.steps[fact.plan_id]
+    steps = state.task_ids[fact.plan_id]
     state.tasks[fact.id] = PlanTask(
         id=fact.id,
         plan_id=fact.plan_id,
@@ -287,13 +287,13 @@ def _create_task(
         a2a_task_id=fact.a2a_task_id,
         metadata=fact.metadata,
     )
-    state.steps[fact.plan_id] = (*steps, fact.id)
-    state.since[fact.id] = at
+    state.task_ids[fact.plan_id] = (*steps, fact.id)
+    state.status_since[fact.id] = at
     return _touch(state, at, fact.plan_id)
 
 
 def _update_task(
-    state: ObjectiveState, fact: journal.TaskUpdated, at: Moment
+    state: ObjectiveState, fact: operations.PlanTaskUpdated, at: Timestamp
 ) -> ObjectiveState | str:
     if fact.id not in state.tasks:
         return f"there is no task {fact.id[:80]}"
@@ -302,39 +302,86 @@ def _update_task(
     if fact.status is PlanTaskStatus.PENDING:
         new = replace(new, a2a_task_id=None)
     if new.status is not old.status:
-        state.since[fact.id] = at
+        state.status_since[fact.id] = at
     state.tasks[fact.id] = new
     return _touch(state, at, new.plan_id)
 
 
-def _link_task(state: ObjectiveState, fact: journal.TaskLinked, at: Moment) -> ObjectiveState | str:
+def _link_task(
+    state: ObjectiveState, fact: operations.PlanTaskLinked, at: Timestamp
+) -> ObjectiveState | str:
     if fact.id not in state.tasks:
         return f"there is no task {fact.id[:80]}"
     task = state.tasks[fact.id]
     state.tasks[fact.id] = replace(task, a2a_task_id=fact.a2a_task_id, status=fact.status)
-    state.since[fact.id] = at
+    state.status_since[fact.id] = at
     state.attempts[fact.id] = state.attempts.get(fact.id, 0) + 1
     return _touch(state, at, task.plan_id)
 
 
-def _archive(state: ObjectiveState, fact: journal.Archived, at: Moment) -> ObjectiveState | str:
+def _archive(
+    state: ObjectiveState, fact: operations.ObjectiveArchived, at: Timestamp
+) -> ObjectiveState | str:
     if fact.id not in (None, state.id):
         return f"there is no objective {str(fact.id)[:80]} in this journal"
     return _touch(replace(state, is_archived=True), at)
 
 
-def _skip(_: ObjectiveState, fact: journal.Unknown, __: Moment) -> ObjectiveState | str:
+def _skip(
+    _: ObjectiveState, fact: operations.UnknownOperation, __: Timestamp
+) -> ObjectiveState | str:
     return f"an operation {fact.op[:80]!r} is not known here"
 
 
-_TAKERS: dict[type, Callable[[ObjectiveState, Any, Moment], ObjectiveState | str]] = {
-    journal.ObjectiveCreated: _create_objective,
-    journal.ObjectiveUpdated: _update_objective,
-    journal.PlanCreated: _create_plan,
-    journal.PlanUpdated: _update_plan,
-    journal.TaskCreated: _create_task,
-    journal.TaskUpdated: _update_task,
-    journal.TaskLinked: _link_task,
-    journal.Archived: _archive,
-    journal.Unknown: _skip,
+_TAKERS: dict[type, Callable[[ObjectiveState, Any, Timestamp], ObjectiveState | str]] = {
+    operations.ObjectiveCreated: _create_objective,
+    operations.ObjectiveUpdated: _update_objective,
+    operations.PlanCreated: _create_plan,
+    operations.PlanUpdated: _update_plan,
+    operations.PlanTaskCreated: _create_task,
+    operations.PlanTaskUpdated: _update_task,
+    operations.PlanTaskLinked: _link_task,
+    operations.ObjectiveArchived: _archive,
+    operations.UnknownOperation: _skip,
 }
+
+
+class ReplayWarning(msgspec.Struct, frozen=True):
+    """Something odd in a journal. `is_last`: a last line that was probably cut off by a crash."""
+
+    line: int
+    message: str
+    is_last: bool = False
+
+
+class ReplayResult(msgspec.Struct, frozen=True):
+    """What the lines gave; there is no state when none of them creates an objective."""
+
+    state: ObjectiveState | None
+    warnings: tuple[ReplayWarning, ...] = ()
+
+
+def replay(lines: Iterable[bytes]) -> ReplayResult:
+    """The objective after all lines; those that cannot be read or do not fit are left out."""
+    state: ObjectiveState | None = None
+    warnings: list[ReplayWarning] = []
+    number = last = 0
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        last = number
+        try:
+            operation = decode_line(line)
+        except CorruptRecord as error:
+            warnings.append(ReplayWarning(number, error.message, is_last=True))
+            continue
+        state, oddity = apply_in_place(state, operation)
+        if oddity is not None:
+            warnings.append(ReplayWarning(number, oddity))
+    return ReplayResult(state, tuple(_only_last(warning, last) for warning in warnings))
+
+
+def _only_last(warning: ReplayWarning, last: int) -> ReplayWarning:
+    if warning.is_last and warning.line != last:
+        return ReplayWarning(warning.line, warning.message)
+    return warning

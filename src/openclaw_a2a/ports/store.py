@@ -8,7 +8,7 @@ import msgspec
 
 from openclaw_a2a.model.delivery import Delivery, DeliveryId, DeliveryState
 from openclaw_a2a.model.ids import ContextId, MessageId, OwnerId, RunId, TaskId
-from openclaw_a2a.model.stored import Entry, RunRecord, StoredTask, TaskHead
+from openclaw_a2a.model.records import Entry, RunRecord, StoredTask, TaskHead
 from openclaw_a2a.model.task import TaskState
 from openclaw_a2a.model.turn import Scope
 
@@ -54,7 +54,7 @@ class Accepted(msgspec.Struct, frozen=True, gc=False):
     ticket: int
 
 
-class Known(msgspec.Struct, frozen=True, gc=False):
+class Duplicate(msgspec.Struct, frozen=True, gc=False):
     """The same message was taken before. `answer` is there when its run ended without a task."""
 
     run_id: RunId
@@ -104,13 +104,13 @@ class Retention(msgspec.Struct, frozen=True, gc=False):
     limit: int = 500
     records_before: datetime | None = None
     """Records whose time was over by then go as well."""
-    unbrought_before: datetime | None = None
+    undelivered_before: datetime | None = None
     """Tasks that ended before go even though something of them is still to be brought."""
     after: TaskKey | None = None
     """Only tasks that come after it, when the oldest come first, are looked at."""
 
 
-class Forgotten(msgspec.Struct, frozen=True, gc=False):
+class PurgeResult(msgspec.Struct, frozen=True, gc=False):
     """How many tasks went, and after which one others may yet go (None: none may)."""
 
     count: int
@@ -146,7 +146,7 @@ class StoredLog(msgspec.Struct, frozen=True, gc=False):
     id: str
     lines: tuple[LogLine, ...]
     is_closed: bool
-    broken: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
 
     @property
     def sequence(self) -> int:
@@ -193,7 +193,7 @@ class Store(Protocol):
         """Raises StoreUnavailable when writes cannot succeed."""
         ...
 
-    def submit(self, submission: Submission) -> Awaitable[Accepted | Known]:
+    def submit(self, submission: Submission) -> Awaitable[Accepted | Duplicate]:
         """Take a message in, once.
 
         Raises: MessageIdConflict (another body under this id), LeaseLost (the task moved on, or
@@ -253,7 +253,7 @@ class Store(Protocol):
 
     async def read_known(
         self, scope: Scope, message_id: MessageId, *, body_hash: bytes | None = None
-    ) -> Known | None:
+    ) -> Duplicate | None:
         """What became of a message, when it was ever taken.
 
         Raises: MessageIdConflict (it had another body).
@@ -264,7 +264,7 @@ class Store(Protocol):
         """Forget an ended task and its deliveries; False when it is not there or not ended."""
         ...
 
-    async def forget(self, retention: Retention) -> Forgotten:
+    async def forget(self, retention: Retention) -> PurgeResult:
         """Delete ended tasks, the oldest first, and old messages and records.
 
         Tasks with deliveries that `read_unfinished` would show are left alone, so none may go

@@ -1,19 +1,23 @@
 """Settings: one frozen `Settings` from defaults, file, environment and flags."""
 
-from openclaw_a2a.settings.describe import Described, describe, effective, settings_schema
-from openclaw_a2a.settings.environment import Surroundings, read_surroundings
-from openclaw_a2a.settings.load import (
-    Examined,
-    Loaded,
+from openclaw_a2a.settings.describe import (
+    SettingOrigin,
+    describe_settings,
+    effective_settings,
+    settings_schema,
+)
+from openclaw_a2a.settings.loading.environment import CommandEnvironment, read_command_environment
+from openclaw_a2a.settings.loading.load import (
+    CheckedSettings,
+    LoadedSettings,
     LocalGateway,
-    examine_settings,
+    check_settings,
     load_settings,
     local_gateway,
     server_address,
 )
-from openclaw_a2a.settings.paths import base_url, clean_url, is_loopback
-from openclaw_a2a.settings.secret import Secret
-from openclaw_a2a.settings.shape import (
+from openclaw_a2a.settings.paths import base_url, is_loopback, normalize_url
+from openclaw_a2a.settings.schema.sections import (
     Account,
     AgentSettings,
     AgentStyle,
@@ -27,7 +31,8 @@ from openclaw_a2a.settings.shape import (
     PushSettings,
     ResponseRoutingSettings,
     RetentionSettings,
-    Server,
+    Secret,
+    ServerSettings,
     Settings,
     StoreKind,
     StoreSettings,
@@ -40,11 +45,11 @@ __all__ = [
     "AgentSettings",
     "AgentStyle",
     "AgentToAgentSettings",
-    "Described",
-    "Examined",
+    "CheckedSettings",
+    "CommandEnvironment",
     "LeaseSettings",
     "Limits",
-    "Loaded",
+    "LoadedSettings",
     "LocalGateway",
     "LogSettings",
     "OriginRoutingPolicy",
@@ -54,22 +59,22 @@ __all__ = [
     "ResponseRoutingSettings",
     "RetentionSettings",
     "Secret",
-    "Server",
+    "ServerSettings",
+    "SettingOrigin",
     "Settings",
     "StoreKind",
     "StoreSettings",
-    "Surroundings",
     "ToolSettings",
     "WebhookSettings",
     "base_url",
-    "clean_url",
-    "describe",
-    "effective",
-    "examine_settings",
+    "check_settings",
+    "describe_settings",
+    "effective_settings",
     "is_loopback",
     "load_settings",
     "local_gateway",
-    "read_surroundings",
+    "normalize_url",
+    "read_command_environment",
     "server_address",
     "settings_schema",
 ]

@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from openclaw_a2a.model.ids import Json, JsonObject
-from openclaw_a2a.settings.keys import ACCOUNT_ID, AGENT_ID, PEER_NAME, FileKeys
-from openclaw_a2a.settings.report import is_list, is_object, join
-from openclaw_a2a.settings.secret import Secret
-from openclaw_a2a.settings.shape import Account, AgentSettings, Settings
+from openclaw_a2a.model.validation import is_list, is_object, join_path
+from openclaw_a2a.settings.schema.file_schema import ACCOUNT_ID, AGENT_ID, PEER_NAME, FileKeys
+from openclaw_a2a.settings.schema.sections import Account, AgentSettings, Secret, Settings
 
 _HIDDEN = "(hidden)"
 _SECRET_NAME = re.compile(
@@ -20,7 +19,7 @@ _USER_IN_URL = re.compile(r"(?<=://)[^/@\s]+@")
 _DERIVED = ("id", "notRunningReason", "restPath", "agentCardAlias", "said")
 
 
-class Described(msgspec.Struct, frozen=True):
+class SettingOrigin(msgspec.Struct, frozen=True):
     """One setting: its path, the value in force and where that came from."""
 
     path: str
@@ -28,15 +27,15 @@ class Described(msgspec.Struct, frozen=True):
     origin: str
 
 
-def describe(settings: Settings, origins: Mapping[str, str]) -> tuple[Described, ...]:
+def describe_settings(settings: Settings, origins: Mapping[str, str]) -> tuple[SettingOrigin, ...]:
     """Every setting in force, in the order of the file."""
     return tuple(
-        Described(path, value, _origin(path, origins))
-        for path, value in _leaves("", effective(settings))
+        SettingOrigin(path, value, _origin(path, origins))
+        for path, value in _leaves("", effective_settings(settings))
     )
 
 
-def effective(settings: Settings) -> JsonObject:
+def effective_settings(settings: Settings) -> JsonObject:
     """The settings in force in the shape of the file, with secrets hidden."""
     peers = {
         name: {
@@ -110,8 +109,8 @@ def _agent(agent: AgentSettings) -> JsonObject:
     members: JsonObject = {"adapter": agent.adapter, **hide_secrets(agent.options)}
     if agent.skills:
         members["skills"] = [_plain(skill) for skill in agent.skills]
-    if agent.reaches is not None:
-        members["tools"] = {"agentToAgent": {"allow": list(agent.reaches)}}
+    if agent.allowed_targets is not None:
+        members["tools"] = {"agentToAgent": {"allow": list(agent.allowed_targets)}}
     return members
 
 
@@ -144,7 +143,7 @@ def _leaves(path: str, value: Json) -> Iterator[tuple[str, Json]]:
         yield path, value
         return
     for key, member in value.items():
-        yield from _leaves(join(path, key), member)
+        yield from _leaves(join_path(path, key), member)
 
 
 def _origin(path: str, origins: Mapping[str, str]) -> str:

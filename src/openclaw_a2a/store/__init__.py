@@ -2,10 +2,10 @@
 
 from openclaw_a2a.model.errors import SettingsInvalid
 from openclaw_a2a.ports import Store
-from openclaw_a2a.store.memory import MemoryStore
+from openclaw_a2a.store.memory.store import MemoryStore
 
 
-def open_store(kind: str, *, path: str | None, logs_directory: str | None = None) -> Store:
+def create_store(kind: str, *, path: str | None, logs_directory: str | None = None) -> Store:
     """The store of this kind, not opened yet.
 
     `logs_directory` is where a store of kind json-file has the files of its objectives, when that
@@ -28,9 +28,9 @@ def open_store(kind: str, *, path: str | None, logs_directory: str | None = None
 def _file_store(kind: str, path: str, logs_directory: str | None) -> Store:
     # Imported here so that a gateway loads nothing for the kinds of store it does not use.
     if kind == "json-file":
-        from openclaw_a2a.store.json_file import JsonFileStore
+        from openclaw_a2a.store.json_file.store import JsonFileStore
 
         return JsonFileStore(path, logs_directory=logs_directory or None)
-    from openclaw_a2a.store.sqlite import SqliteStore
+    from openclaw_a2a.store.sqlite.store import SqliteStore
 
     return SqliteStore(path)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 from openclaw_a2a.model.errors import GatewayError
-from openclaw_a2a.store.refusals import store_closed
+from openclaw_a2a.store.errors import store_closed
 
 Transaction = TypeVar("Transaction")
 Order = TypeVar("Order")

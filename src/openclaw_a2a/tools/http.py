@@ -6,6 +6,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from openclaw_a2a.auth.tool_tokens import ToolAuthenticator, ToolCaller
 from openclaw_a2a.model.errors import (
     Draining,
     GatewayError,
@@ -18,11 +19,10 @@ from openclaw_a2a.model.errors import (
     Unauthenticated,
 )
 from openclaw_a2a.model.ids import Json, JsonObject
-from openclaw_a2a.tools.doorkeeper import Doorkeeper
-from openclaw_a2a.tools.table import Tool, ToolCaller, ToolTable, ignore_update
-from openclaw_a2a.tools.updates import run_and_show, stop
-from openclaw_a2a.wire.errors import FAULT_MESSAGE, http_status
-from openclaw_a2a.wire.sse import comment, frame
+from openclaw_a2a.protocol.errors import FAULT_MESSAGE, http_status
+from openclaw_a2a.protocol.sse import comment, frame
+from openclaw_a2a.tools.progress_stream import run_and_show, stop
+from openclaw_a2a.tools.registry import Tool, ToolRegistry, ignore_update
 
 _NO_TOOLS = "none; see outbound.enabled and tools.agentToAgent.enabled in the settings"
 TOOLS = "/tools"
@@ -58,15 +58,15 @@ class Exchange(Protocol):
         """The query parameters."""
         ...
 
-    def check_json(self) -> None:
+    def require_json(self) -> None:
         """Refuse a body that does not call itself JSON. Raises: MediaTypeNotSupported."""
         ...
 
-    async def begin(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
+    async def start_response(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
         """Send status and headers; a body has to follow."""
         ...
 
-    async def answer(
+    async def respond(
         self,
         status: int,
         body: bytes,
@@ -78,7 +78,7 @@ class Exchange(Protocol):
         ...
 
 
-class Visit(msgspec.Struct, frozen=True):
+class ToolRequest(msgspec.Struct, frozen=True):
     """What a known caller sent, and the bare lines from and to it."""
 
     caller: ToolCaller
@@ -109,7 +109,7 @@ class KeptResults(Protocol):
         ...
 
 
-class ToolPages:
+class ToolEndpoints:
     """Answers at `/tools`, `/tools/<name>` and `/results/<reference>`.
 
     What a tool answers is told with status 200, whether it succeeded or not; every other status
@@ -118,8 +118,8 @@ class ToolPages:
 
     def __init__(
         self,
-        table: ToolTable,
-        doorkeeper: Doorkeeper,
+        table: ToolRegistry,
+        doorkeeper: ToolAuthenticator,
         *,
         results: KeptResults | None,
         heartbeat_s: float,
@@ -129,23 +129,23 @@ class ToolPages:
         self._results = results
         self._heartbeat_s = heartbeat_s
 
-    async def list_tools(self, exchange: Exchange, _visit: Visit) -> None:
+    async def list_tools(self, exchange: Exchange, _visit: ToolRequest) -> None:
         """Tell which tools there are."""
         listed = [tool.listed() for tool in self._table]
         await _answer(exchange, msgspec.json.encode({"tools": listed}))
 
-    async def call(self, exchange: Exchange, visit: Visit) -> None:
+    async def call(self, exchange: Exchange, visit: ToolRequest) -> None:
         """Run the tool that the path names, with the body as its arguments.
 
         The tool is stopped when the caller leaves, and when the server does.
         Raises: CallerError, Draining.
         """
         tool = self._find(exchange)
-        exchange.check_json()
+        exchange.require_json()
         arguments = _decode(visit.body)
         with self._doorkeeper.admit(visit.caller):
             if "text/event-stream" in (exchange.header(b"accept") or "").lower():
-                await exchange.begin(200, _STREAM)
+                await exchange.start_response(200, _STREAM)
                 await _unless_gone(self._stream(visit, tool, arguments), visit)
                 return
             try:
@@ -156,7 +156,7 @@ class ToolPages:
             await _answer(exchange, msgspec.json.encode(answer))
             tool.told(answer)
 
-    async def read_result(self, exchange: Exchange, visit: Visit) -> None:
+    async def read_result(self, exchange: Exchange, visit: ToolRequest) -> None:
         """Tell some bytes of a kept result to whom it belongs. Raises: CallerError."""
         reference = exchange.path.removeprefix(RESULTS)
         start = _number(exchange, "from", 0)
@@ -173,7 +173,7 @@ class ToolPages:
             )
         headers = [_PRIVATE, (b"x-total-bytes", b"%d" % found.total)]
         headers.append((b"x-content-type-options", b"nosniff"))
-        await exchange.answer(
+        await exchange.respond(
             200, found.content, media_type=b"application/octet-stream", headers=headers
         )
 
@@ -187,7 +187,7 @@ class ToolPages:
             raise RouteNotFound(f"there is no tool {name[:80]!r}; there are: {known}")
         return tool
 
-    async def _stream(self, visit: Visit, tool: Tool, arguments: Json) -> None:
+    async def _stream(self, visit: ToolRequest, tool: Tool, arguments: Json) -> None:
         line = _Line(visit)
         beating = asyncio.ensure_future(line.beat(self._heartbeat_s))
         try:
@@ -201,7 +201,7 @@ class ToolPages:
 class _Line:
     """The body of a stream of events; one writes at a time, and none waits for ever."""
 
-    def __init__(self, visit: Visit) -> None:
+    def __init__(self, visit: ToolRequest) -> None:
         self._visit = visit
         self._turn = asyncio.Lock()
 
@@ -236,14 +236,14 @@ async def refuse(exchange: Exchange, error: GatewayError) -> None:
     if error.details and not is_ours:
         told["details"] = error.details
     body = msgspec.json.encode({"error": told})
-    await exchange.answer(http_status(error, for_rpc=False), body, headers=headers)
+    await exchange.respond(http_status(error, for_rpc=False), body, headers=headers)
 
 
 async def _answer(exchange: Exchange, body: bytes) -> None:
-    await exchange.answer(200, body, headers=[_PRIVATE])
+    await exchange.respond(200, body, headers=[_PRIVATE])
 
 
-async def _unless_gone(work: Awaitable[_T], visit: Visit) -> _T | None:
+async def _unless_gone(work: Awaitable[_T], visit: ToolRequest) -> _T | None:
     """What the work gives; nothing, and the work is stopped, when the caller leaves before."""
     working = asyncio.ensure_future(work)
     leaving = asyncio.ensure_future(_until_gone(visit))
@@ -254,7 +254,7 @@ async def _unless_gone(work: Awaitable[_T], visit: Visit) -> _T | None:
         await stop(working, leaving)
 
 
-async def _until_gone(visit: Visit) -> None:
+async def _until_gone(visit: ToolRequest) -> None:
     while (await visit.receive())["type"] != "http.disconnect":
         pass
 

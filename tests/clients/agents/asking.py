@@ -11,7 +11,7 @@ import sys
 import anyio
 
 from openclaw_a2a import Turn, serve
-from openclaw_a2a.model.reply import InputRequired, Note
+from openclaw_a2a.model.agent_event import InputRequired, Note
 
 
 async def answer(text: str, turn: Turn):

@@ -6,12 +6,12 @@ from typing import ClassVar, Self
 
 import msgspec
 
-from openclaw_a2a.agents.openclaw_cli.answer import CliAnswer, answer_of
-from openclaw_a2a.agents.openclaw_cli.command import Question, agent_session, argument_text
+from openclaw_a2a.agents.openclaw_cli.answer import CliAnswer, parse_answer
+from openclaw_a2a.agents.openclaw_cli.command import CliRequest, agent_session, argument_text
 from openclaw_a2a.agents.openclaw_cli.options import OpenClawCliOptions
-from openclaw_a2a.agents.openclaw_cli.program import OpenClawProgram
+from openclaw_a2a.agents.openclaw_cli.runner import OpenClawRunner
+from openclaw_a2a.model.agent_event import AgentEvent, Note, Reply, Report
 from openclaw_a2a.model.ids import RunId
-from openclaw_a2a.model.reply import AgentEvent, Note, Reply, Report
 from openclaw_a2a.model.turn import Turn
 from openclaw_a2a.ports import Recovery
 
@@ -30,7 +30,7 @@ class OpenClawCliAgent:
         self, options: OpenClawCliOptions, *, environment: Mapping[str, str] | None = None
     ) -> None:
         self._options = options
-        self._program = OpenClawProgram(options, environment=environment)
+        self._program = OpenClawRunner(options, environment=environment)
 
     @classmethod
     def from_options(
@@ -46,30 +46,30 @@ class OpenClawCliAgent:
         be read, or took too long).
         """
         agent_id = self._options.agent_id or turn.agent_id
-        question = Question(
+        question = CliRequest(
             text=argument_text("\n\n".join((turn.body, *map(_fenced, turn.untrusted)))),
             session=agent_session(turn.session_key, agent_id),
             agent_id=agent_id,
             run_id=turn.run_id,
         )
-        async with aclosing(self._program.ask(question)) as events:
+        async with aclosing(self._program.run(question)) as events:
             async for event in events:
                 if isinstance(event, Note):
                     yield event
                 else:
-                    for said in answer_events(answer_of(event)):
+                    for said in answer_events(parse_answer(event)):
                         yield said
 
-    def trouble(self) -> str | None:
+    def unavailable_reason(self) -> str | None:
         """Why it cannot answer now; None when it can."""
-        return self._program.trouble()
+        return self._program.unavailable_reason()
 
-    async def end_leftovers(self, run_id: RunId) -> None:
+    async def end_orphans(self, run_id: RunId) -> None:
         """End the command that a killed gateway left running for this run, with all it started.
 
         Raises: AgentFailed when something refuses to end.
         """
-        await self._program.end_leftovers(run_id)
+        await self._program.end_orphans(run_id)
 
     async def close(self) -> None:
         """End every run of the command."""

@@ -1,24 +1,136 @@
-"""What a finished run of the command said: the answer, or why there is none."""
+"""Finding the one JSON document in what a program wrote, whatever stands around it."""
 
+import json
+import re
 from collections.abc import Iterator, Sequence
+from pathlib import PurePosixPath
 from typing import cast
 
 import msgspec
 
-from openclaw_a2a.agents.openclaw_cli.document import as_object, find_document, payload_holder
-from openclaw_a2a.agents.openclaw_cli.media import media_parts
-from openclaw_a2a.agents.program_limits import exit_words
+from openclaw_a2a.agents.process.child import describe_exit
+from openclaw_a2a.engine.transcript.content import replace_lone_surrogates
 from openclaw_a2a.model.errors import AgentFailed
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.message import Part
-from openclaw_a2a.runtime.output import clean_text
+
+_ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07\x1b{}]*(?:\x07|\x1b\\))")
+_QUOTED = 200
+_OPENING = re.compile(r'\{\s*["}]')
+_SPARE_WORK = 4_000_000
+_WORK_PER_CHARACTER = 4
+_COUNTED_AT_ONCE = 50
+_TOO_DEEP = 50_000
+"""What it costs to find out that objects are nested too deeply."""
+
+_decoder = json.JSONDecoder(strict=False)
+
+
+def find_document(output: bytes) -> JsonObject:
+    """The answer's document: the whole text, else the first object with payloads, else the first.
+
+    Raises: AgentFailed when there is none.
+    """
+    text = _ANSI.sub("", output.decode("utf-8-sig", "replace")).strip()
+    whole = _decode_whole(text)
+    if whole is not None:
+        return whole
+    first: JsonObject | None = None
+    for found in _objects(text):
+        if payload_holder(found) is not None:
+            return found
+        first = first or found
+    if first is None:
+        raise AgentFailed(f"OpenClaw's output could not be read as JSON: {text[:_QUOTED]!r}")
+    return first
+
+
+def payload_holder(document: JsonObject) -> JsonObject | None:
+    """The object with `payloads`: the document, or its `result` when a gateway ran the turn."""
+    if "payloads" in document:
+        return document
+    result = as_object(document.get("result"))
+    return result if result and "payloads" in result else None
+
+
+def as_object(value: Json) -> JsonObject:
+    """The value when it is an object, else an empty one."""
+    return cast("JsonObject", value) if isinstance(value, dict) else {}
+
+
+def _decode_whole(text: str) -> JsonObject | None:
+    try:
+        value: Json = _decoder.decode(text)
+    except (ValueError, RecursionError):
+        return None
+    return cast("JsonObject", value) if isinstance(value, dict) else None
+
+
+def _objects(text: str) -> Iterator[JsonObject]:
+    """What decodes as an object, by where it begins.
+
+    Inside an object that was cut off only one with payloads counts. The work is bounded: braces
+    that open again and again and never close would else be read again and again to the end.
+    """
+    work = _SPARE_WORK + _WORK_PER_CHARACTER * len(text)
+    is_cut_off = False
+    for opening in _OPENING.finditer(text):
+        start = opening.start()
+        if work <= 0:
+            break
+        try:
+            found, end = _decoder.raw_decode(text, start)
+        except json.JSONDecodeError as error:
+            is_unfinished = error.pos >= len(text) or error.msg.startswith("Unterminated string")
+            is_cut_off = is_cut_off or is_unfinished
+            end = len(text) if is_unfinished else error.pos
+            work -= end - start + end // _COUNTED_AT_ONCE  # its line is counted from the start
+        except (ValueError, RecursionError):
+            work -= _TOO_DEEP
+        else:
+            work -= end - start
+            if not is_cut_off or payload_holder(found) is not None:
+                yield found
+
+
+_BY_EXTENSION = {
+    "gif": "image/gif",
+    "jpeg": "image/jpeg",
+    "jpg": "image/jpeg",
+    "mp3": "audio/mpeg",
+    "mp4": "video/mp4",
+    "pdf": "application/pdf",
+    "png": "image/png",
+    "svg": "image/svg+xml",
+    "wav": "audio/wav",
+    "webm": "video/webm",
+    "webp": "image/webp",
+}
+_UNKNOWN = "application/octet-stream"
+
+
+def media_type_of(url: str) -> str:
+    """The media type by the extension of the address, whatever its case, query or fragment."""
+    bare = url.partition("#")[0].partition("?")[0]
+    return _BY_EXTENSION.get(PurePosixPath(bare).suffix[1:].lower(), _UNKNOWN)
+
+
+def media_parts(payload: JsonObject) -> Iterator[Part]:
+    """A file part for each of `mediaUrls`, then `mediaUrl`; the same address counts once."""
+    listed = payload.get("mediaUrls")
+    urls: list[Json] = [*(listed if isinstance(listed, list) else ()), payload.get("mediaUrl")]
+    texts = [url for url in urls if isinstance(url, str) and url.strip()]
+    for url in dict.fromkeys(texts):
+        safe = replace_lone_surrogates(url)
+        yield Part.of_url(safe, media_type=media_type_of(safe))
+
 
 NO_OUTPUT = "OpenClaw finished without visible output."
 _WRONG_STATES = ("error", "timeout", "in_flight")
 _KEPT_OF_ERRORS = 2000
 
 
-class Finished(msgspec.Struct, frozen=True):
+class CommandOutput(msgspec.Struct, frozen=True):
     """What is left of a run: how the command ended and what it wrote."""
 
     exit_code: int
@@ -34,20 +146,20 @@ class CliAnswer(msgspec.Struct, frozen=True):
     facts: JsonObject = {}
 
 
-def read_document(finished: Finished) -> JsonObject:
+def read_document(finished: CommandOutput) -> JsonObject:
     """The document in what the command wrote; `answer_of` reads it.
 
     Raises: AgentFailed with the reason that OpenClaw gave, or that nothing can be read.
     """
     if finished.exit_code != 0:
-        raise AgentFailed(failure_text(finished))
+        raise AgentFailed(failure_reason(finished))
     output = finished.output if finished.output.strip() else finished.errors
     if not output.strip():
         raise AgentFailed("OpenClaw ended without any output; run `openclaw doctor` to see why.")
     return find_document(output)
 
 
-def answer_of(document: JsonObject) -> CliAnswer:
+def parse_answer(document: JsonObject) -> CliAnswer:
     """The answer in a document. Raises: AgentFailed when the document tells of a failure."""
     reason = _failure(document)
     if reason is not None:
@@ -62,7 +174,7 @@ def answer_of(document: JsonObject) -> CliAnswer:
     return CliAnswer(parts, remark, _facts(meta))
 
 
-def failure_text(finished: Finished) -> str:
+def failure_reason(finished: CommandOutput) -> str:
     """Why a run with another exit code than 0 failed, in OpenClaw's own words where it has any."""
     try:
         document = find_document(finished.output)
@@ -73,8 +185,8 @@ def failure_text(finished: Finished) -> str:
     return reason or _exit_sentence(finished)
 
 
-def _exit_sentence(finished: Finished) -> str:
-    ended = exit_words(finished.exit_code)
+def _exit_sentence(finished: CommandOutput) -> str:
+    ended = describe_exit(finished.exit_code)
     errors = _decode(finished.errors).strip()[-_KEPT_OF_ERRORS:]
     return f"OpenClaw {ended}: {errors}" if errors else f"OpenClaw {ended} and gave no reason."
 
@@ -116,7 +228,7 @@ def _payloads(holder: JsonObject) -> list[JsonObject]:
 def _parts(payload: JsonObject) -> Iterator[Part]:
     text = payload.get("text")
     if isinstance(text, str) and text:
-        yield Part(text=clean_text(text))
+        yield Part(text=replace_lone_surrogates(text))
     yield from media_parts(payload)
 
 
@@ -137,7 +249,7 @@ def _facts(meta: JsonObject) -> JsonObject:
 
 
 def _text(value: Json) -> str:
-    return clean_text(value).strip() if isinstance(value, str) else ""
+    return replace_lone_surrogates(value).strip() if isinstance(value, str) else ""
 
 
 def _decode(content: bytes) -> str:

@@ -5,17 +5,17 @@ from collections.abc import Iterable
 
 import msgspec
 
+from openclaw_a2a.engine.transcript.content import replace_lone_surrogates
 from openclaw_a2a.model.ids import SessionKey
 from openclaw_a2a.model.message import Part
-from openclaw_a2a.runtime.output import clean_text
 
 _OUTSIDE = re.compile(r"[^a-z0-9_-]+")
 _MOST_KEPT = 60
-LONGEST_ARGUMENT = 100_000
+MAX_ARGUMENT_BYTES = 100_000
 """Bytes of a message that still go on the command line; longer ones go by file."""
 
 
-class Session(msgspec.Struct, frozen=True):
+class CliSession(msgspec.Struct, frozen=True):
     """Which conversation a turn continues: one with a plain id, or one by its whole key."""
 
     id: str = ""
@@ -27,17 +27,17 @@ class Session(msgspec.Struct, frozen=True):
         return ("--session-key", self.key) if self.key else ("--session-id", self.id)
 
 
-class Question(msgspec.Struct, frozen=True):
+class CliRequest(msgspec.Struct, frozen=True):
     """What one run of the command is asked. `agent_id` empty: OpenClaw chooses."""
 
     text: str
-    session: Session
+    session: CliSession
     agent_id: str = ""
     run_id: str = ""
 
 
 def build_command(
-    program: str, question: Question, *, thinking: str, is_local: bool, message_file: str = ""
+    program: str, question: CliRequest, *, thinking: str, is_local: bool, message_file: str = ""
 ) -> tuple[str, ...]:
     """The arguments of the command. A message that is in `message_file` is left out."""
     message = ("--message-file", message_file) if message_file else ("--message", question.text)
@@ -62,7 +62,7 @@ def message_text(parts: Iterable[Part]) -> str:
 
 def argument_text(text: str) -> str:
     """The text with what no argument can carry (NUL, lone surrogates) marked as lost."""
-    return clean_text(text.replace("\0", "\ufffd"))
+    return replace_lone_surrogates(text.replace("\0", "\ufffd"))
 
 
 def context_session_id(context_id: str | None, default: str) -> str:
@@ -71,17 +71,17 @@ def context_session_id(context_id: str | None, default: str) -> str:
     return f"a2a-{name[:_MOST_KEPT]}" if name else default
 
 
-def agent_session(session_key: SessionKey, agent_id: str) -> Session:
+def agent_session(session_key: SessionKey, agent_id: str) -> CliSession:
     """The session with this key, as OpenClaw's agent `agent_id` has it.
 
     OpenClaw refuses a key that names another agent than the one that is asked.
     """
     rest = session_key.split(":", 2)[2]
-    return Session(key=f"agent:{agent_id.lower()}:{rest}")
+    return CliSession(key=f"agent:{agent_id.lower()}:{rest}")
 
 
-def peer_session(session_key: SessionKey, agent_id: str | None) -> Session:
+def peer_session(session_key: SessionKey, agent_id: str | None) -> CliSession:
     """The session with this key; without an agent's name, of the agent that OpenClaw chooses."""
     if agent_id:
         return agent_session(session_key, agent_id)
-    return Session(key=session_key.split(":", 2)[2])
+    return CliSession(key=session_key.split(":", 2)[2])

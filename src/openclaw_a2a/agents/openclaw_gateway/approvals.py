@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final, Literal
 
-from openclaw_a2a.agents.openclaw_gateway.frames import Wire, refusal_code
-from openclaw_a2a.agents.openclaw_gateway.link import Link
-from openclaw_a2a.model.approval import Approval
+from openclaw_a2a.agents.openclaw_gateway.connection import GatewayConnection
+from openclaw_a2a.agents.openclaw_gateway.protocol import Wire, error_code
+from openclaw_a2a.model.agent_event import Approval
 from openclaw_a2a.model.errors import AgentFailed, ApprovalNotFound, ApprovalOver
 from openclaw_a2a.model.ids import JsonObject, SessionKey, TaskId
 
@@ -40,7 +40,7 @@ class ApprovalRequest(Wire, frozen=True):
     expires_at_ms: float = 0
 
 
-class Decided(Wire, frozen=True):
+class ApprovalResolved(Wire, frozen=True):
     """The event of a decision; `resolved_by` is None when nobody took it."""
 
     id: str = ""
@@ -58,12 +58,12 @@ class _Resolution(Wire, frozen=True):
     approval: _Record = _Record()
 
 
-async def pending_approvals(link: Link) -> list[ApprovalRequest]:
+async def pending_approvals(link: GatewayConnection) -> list[ApprovalRequest]:
     """What waits for a decision at the gateway. Raises: AgentUnavailable, AgentFailed."""
     return await link.read(list[ApprovalRequest], "exec.approval.list", {}, timeout_s=_ASK_S)
 
 
-async def resolve_approval(link: Link, approval_id: str, *, allow: bool) -> str:
+async def resolve_approval(link: GatewayConnection, approval_id: str, *, allow: bool) -> str:
     """Decide; how it stands then: `allowed`, `denied`, or how it had ended before.
 
     Raises: ApprovalNotFound, ApprovalOver (somebody or time was faster), AgentUnavailable.
@@ -74,7 +74,7 @@ async def resolve_approval(link: Link, approval_id: str, *, allow: bool) -> str:
     try:
         answer = await link.read(_Resolution, "approval.resolve", params, timeout_s=_ASK_S)
     except AgentFailed as error:
-        if refusal_code(error) == "APPROVAL_NOT_FOUND":
+        if error_code(error) == "APPROVAL_NOT_FOUND":
             raise ApprovalNotFound(
                 f"nobody waits for a decision on {approval_id[:80]};"
                 " list the approvals there are: openclaw-a2a approvals list"

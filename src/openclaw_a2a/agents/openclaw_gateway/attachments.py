@@ -11,10 +11,10 @@ import binascii
 import re
 from typing import Final
 
-from openclaw_a2a.agents.openclaw_gateway.handshake import Policy
+from openclaw_a2a.agents.openclaw_gateway.connect import GatewayLimits
 from openclaw_a2a.model.errors import AgentFailed
 from openclaw_a2a.model.ids import JsonObject
-from openclaw_a2a.model.message import Part, Record
+from openclaw_a2a.model.message import JsonStruct, Part
 from openclaw_a2a.model.turn import Turn
 
 MOST_TEXT_BYTES: Final = 256 * 1024
@@ -63,14 +63,14 @@ _UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]
 _BACKTICKS: Final = re.compile(r"`{3,}")
 
 
-class Attached(Record, frozen=True):
+class BuiltAttachments(JsonStruct, frozen=True):
     """The files of a message: `images` go beside it, `notes` into it, each labelled untrusted."""
 
     images: tuple[JsonObject, ...] = ()
     notes: tuple[str, ...] = ()
 
 
-def build_attachments(turn: Turn, policy: Policy) -> Attached:
+def build_attachments(turn: Turn, policy: GatewayLimits) -> BuiltAttachments:
     """The files of the turn's message in the shape that `agent` takes.
 
     A file given by its address is not fetched: the agent is told the address. Raises: AgentFailed
@@ -84,7 +84,7 @@ def build_attachments(turn: Turn, policy: Policy) -> Attached:
             notes.append(_link_note(part, number))
         elif part.raw is not None:
             _attach(_File(part, number), limits, images, notes)
-    return Attached(tuple(images), tuple(notes))
+    return BuiltAttachments(tuple(images), tuple(notes))
 
 
 class _File:
@@ -113,7 +113,7 @@ class _File:
 class _Limits:
     """What is left of the gateway's limits for one message."""
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: GatewayLimits) -> None:
         announced = policy.attachments
         self.image_bytes = announced.max_image_bytes or MOST_IMAGE_BYTES
         self.all_bytes = announced.max_bytes or MOST_BYTES

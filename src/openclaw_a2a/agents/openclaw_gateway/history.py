@@ -9,9 +9,12 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypedDict
 
 import msgspec
+from msgspec import Raw
 
-from openclaw_a2a.agents.openclaw_gateway.frames import Wire
-from openclaw_a2a.agents.openclaw_gateway.media import cut_media
+from openclaw_a2a.agents.openclaw_gateway.connection import GatewayConnection
+from openclaw_a2a.agents.openclaw_gateway.media import split_media
+from openclaw_a2a.agents.openclaw_gateway.protocol import Wire
+from openclaw_a2a.model.errors import AgentFailed
 from openclaw_a2a.model.ids import Json, JsonObject
 
 RECOVERY: Final = "main_session_restart_recovery"
@@ -21,7 +24,7 @@ _INJECTED: Final = "inject-"
 """Events of a message that was put into the session name this and the message's id as their run."""
 
 
-class Entry(msgspec.Struct, frozen=True):
+class HistoryEntry(msgspec.Struct, frozen=True):
     """One message of a transcript, as far as it matters here."""
 
     id: str
@@ -50,13 +53,13 @@ class Entry(msgspec.Struct, frozen=True):
         return not self.is_question and not self.is_step and has_content and bool(self.id)
 
 
-def read_history(answer: Json) -> tuple[Entry, ...]:
+def read_history(answer: Json) -> tuple[HistoryEntry, ...]:
     """The entries of an answer to `chat.history`, oldest first; the unreadable are left out."""
     try:
         messages = msgspec.convert(answer, _History).messages
     except msgspec.ValidationError:
         return ()
-    entries: list[Entry] = []
+    entries: list[HistoryEntry] = []
     asked_by = ""
     for message in messages:
         entry = _read_entry(message, asked_by)
@@ -66,31 +69,33 @@ def read_history(answer: Json) -> tuple[Entry, ...]:
     return tuple(entries)
 
 
-def retold(entry: Entry, content: Json) -> Entry:
+def with_full_content(entry: HistoryEntry, content: Json) -> HistoryEntry:
     """The entry with all that it says."""
     return msgspec.structs.replace(entry, **_said(_blocks(content)))
 
 
-class Replies(msgspec.Struct, frozen=True):
+class ForeignReplies(msgspec.Struct, frozen=True):
     """The replies of a transcript that are no answers to us.
 
     `later` are those after the last entry of ours; None when the transcript shows none of ours.
     """
 
-    all: tuple[Entry, ...]
-    later: tuple[Entry, ...] | None
+    all: tuple[HistoryEntry, ...]
+    later: tuple[HistoryEntry, ...] | None
 
-    def of_run(self, run_id: str) -> tuple[Entry, ...]:
+    def of_run(self, run_id: str) -> tuple[HistoryEntry, ...]:
         """The replies of one run, by the name that its events have."""
         injected = run_id.removeprefix(_INJECTED)
         return tuple(entry for entry in self.all if run_id == entry.run_id or injected == entry.id)
 
 
-def foreign_replies(entries: Sequence[Entry], is_ours: Callable[[str], bool]) -> Replies:
+def foreign_replies(
+    entries: Sequence[HistoryEntry], is_ours: Callable[[str], bool]
+) -> ForeignReplies:
     """The replies of runs that are not ours."""
     recovered = _own_recoveries(entries, is_ours)
-    replies: list[Entry] = []
-    later: list[Entry] | None = None
+    replies: list[HistoryEntry] = []
+    later: list[HistoryEntry] | None = None
     for entry in entries:
         if is_ours(entry.run_id) or entry.run_id in recovered:
             later = []
@@ -98,10 +103,10 @@ def foreign_replies(entries: Sequence[Entry], is_ours: Callable[[str], bool]) ->
             replies.append(entry)
             if later is not None:
                 later.append(entry)
-    return Replies(tuple(replies), None if later is None else tuple(later))
+    return ForeignReplies(tuple(replies), None if later is None else tuple(later))
 
 
-def _own_recoveries(entries: Sequence[Entry], is_ours: Callable[[str], bool]) -> set[str]:
+def _own_recoveries(entries: Sequence[HistoryEntry], is_ours: Callable[[str], bool]) -> set[str]:
     """The runs in which OpenClaw went on with one of ours."""
     recovered: set[str] = set()
     # What the first entry goes on with is not shown; it may well be ours.
@@ -176,13 +181,13 @@ class _History(Wire, frozen=True):
 _TOOL_CALLS: Final = frozenset({"toolCall", "tool_call", "toolUse", "tool_use"})
 
 
-def _read_entry(value: Json, asked_by: str) -> Entry | None:
+def _read_entry(value: Json, asked_by: str) -> HistoryEntry | None:
     try:
         message = msgspec.convert(value, _Message)
     except msgspec.ValidationError:
         return None
     blocks = _blocks(message.content)
-    return Entry(
+    return HistoryEntry(
         id=message.mark.id,
         is_question=message.is_question,
         run_id=_run_of(message, asked_by),
@@ -205,7 +210,7 @@ class _Words(TypedDict):
 
 
 def _said(blocks: Sequence[_Block]) -> _Words:
-    text, references = cut_media("\n\n".join(one.text for one in blocks if one.type == "text"))
+    text, references = split_media("\n\n".join(one.text for one in blocks if one.type == "text"))
     attached = (one.url or one.attachment.url for one in blocks if one.type != "text")
     lost = (one.attachment.label for one in blocks if one.type == "attachment_error")
     return {
@@ -238,3 +243,29 @@ def _run_of(message: _Message, asked_by: str) -> str:
     named = message.mark.run_id or key.rpartition(":")[0] or key
     # What OpenClaw itself says, such as an injected message, answers nobody.
     return named or ("" if message.provider == "openclaw" or message.is_question else asked_by)
+
+
+_ASK_S: Final = 60.0
+
+
+class _WholeMessage(Wire, frozen=True):
+    content: Raw = Raw(b"null")
+
+
+class _Answer(Wire, frozen=True):
+    message: _WholeMessage | None = None
+
+
+async def read_full_content(
+    link: GatewayConnection, session_key: str, message_id: str
+) -> Raw | None:
+    """All that a message says; None when the gateway does not give it out.
+
+    Raises: AgentUnavailable.
+    """
+    params: JsonObject = {"sessionKey": session_key, "messageId": message_id}
+    try:
+        answer = await link.read(_Answer, "chat.message.get", params, timeout_s=_ASK_S)
+    except AgentFailed:
+        return None
+    return None if answer.message is None else answer.message.content

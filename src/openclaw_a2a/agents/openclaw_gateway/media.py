@@ -14,11 +14,11 @@ from urllib.parse import urlsplit
 import httpx2
 import msgspec
 
-from openclaw_a2a.agents.openclaw_cli.media import media_type_of
-from openclaw_a2a.agents.openclaw_gateway.frames import Wire
-from openclaw_a2a.agents.openclaw_gateway.handshake import Address
-from openclaw_a2a.agents.openclaw_gateway.http_door import open_door
-from openclaw_a2a.agents.openclaw_gateway.link import Link
+from openclaw_a2a.agents.openclaw_cli.answer import media_type_of
+from openclaw_a2a.agents.openclaw_gateway.connect import GatewayAddress
+from openclaw_a2a.agents.openclaw_gateway.connection import GatewayConnection
+from openclaw_a2a.agents.openclaw_gateway.http_fallback import open_http_client
+from openclaw_a2a.agents.openclaw_gateway.protocol import Wire
 from openclaw_a2a.model.errors import AgentError
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.model.message import Part
@@ -44,7 +44,7 @@ _DRIVE: Final = re.compile(r"[a-zA-Z]:")
 _UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
-class Shelf(msgspec.Struct, frozen=True):
+class SessionRef(msgspec.Struct, frozen=True):
     """Where the files of a session are: OpenClaw's agent, its session and its workspace."""
 
     agent_id: str
@@ -52,7 +52,7 @@ class Shelf(msgspec.Struct, frozen=True):
     workspace: str = ""
 
 
-def cut_media(text: str) -> tuple[str, tuple[str, ...]]:
+def split_media(text: str) -> tuple[str, tuple[str, ...]]:
     """The text without its `MEDIA:` lines, and what these refer to.
 
     OpenClaw has cut them out of what it streams and of a run's result already; texts from a
@@ -102,7 +102,9 @@ def is_link(reference: str) -> bool:
     return is_web and not re.search(r"[\s\x00-\x1f\ud800-\udfff]", reference)
 
 
-async def fetch_media(link: Link, shelf: Shelf, references: Sequence[str]) -> tuple[Part, ...]:
+async def fetch_media(
+    link: GatewayConnection, shelf: SessionRef, references: Sequence[str]
+) -> tuple[Part, ...]:
     """The parts for these references, in their order and each once.
 
     A link becomes a file part with that link, a file of the workspace one with its content. In
@@ -117,16 +119,16 @@ async def fetch_media(link: Link, shelf: Shelf, references: Sequence[str]) -> tu
     return tuple(parts)
 
 
-async def _fetch(link: Link, shelf: Shelf, reference: str, room: int) -> Part:
+async def _fetch(link: GatewayConnection, shelf: SessionRef, reference: str, room: int) -> Part:
     if is_link(reference):
         return Part.of_url(reference, media_type=media_type_of(reference))
     path = workspace_path(reference, shelf.workspace)
     if path is None:
-        return left_out(reference, "it is not in the agent's workspace")
+        return omitted_file(reference, "it is not in the agent's workspace")
     try:
         content, media_type = await _read(link, shelf, path, min(room, MOST_FILE_BYTES))
     except _NotHad as error:
-        return left_out(reference, str(error))
+        return omitted_file(reference, str(error))
     name = path.rpartition("/")[2]
     by_name = media_type_of(name)
     media_type = media_type if by_name == _UNKNOWN_TYPE else by_name
@@ -137,7 +139,9 @@ class _NotHad(Exception):
     """The file is not there to be had; the words say why."""
 
 
-async def _read(link: Link, shelf: Shelf, path: str, most: int) -> tuple[bytes, str]:
+async def _read(
+    link: GatewayConnection, shelf: SessionRef, path: str, most: int
+) -> tuple[bytes, str]:
     """The file's content and type: by the protocol, and by its web address what that refuses.
 
     The protocol's method shows texts and smaller images only.
@@ -173,12 +177,14 @@ def _content_of(answer: JsonObject) -> tuple[bytes, str]:
         raise _NotHad("OpenClaw did not send its content in a readable form") from None
 
 
-async def _download(address: Address, shelf: Shelf, path: str, most: int) -> tuple[bytes, str]:
+async def _download(
+    address: GatewayAddress, shelf: SessionRef, path: str, most: int
+) -> tuple[bytes, str]:
     # Only with ./ in front is it certainly taken as a place in the workspace.
     query = {"source": f"./{path}", "sessionKey": shelf.session_key, "agentId": shelf.agent_id}
     try:
         async with (
-            open_door(address, timeout_s=_FETCH_S) as door,
+            open_http_client(address, timeout_s=_FETCH_S) as door,
             door.stream("GET", _ROUTE, params=query) as response,
         ):
             if response.status_code != 200:
@@ -203,7 +209,7 @@ def _too_large(most: int) -> _NotHad:
     return _NotHad(f"it has more than the {max(most, 0)} bytes that are left for files")
 
 
-def left_out(reference: str, reason: str) -> Part:
+def omitted_file(reference: str, reason: str) -> Part:
     """A sentence in the place of a file. Of its path only the last name is told."""
     last = re.split(r"[/\\]", reference.rstrip("/\\"))[-1]
     name = _UNPRINTABLE.sub(" ", last)[:_MOST_NAME] or "without a name"

@@ -4,8 +4,8 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from openclaw_a2a.agents.openclaw_gateway.frames import Wire, refusal_code
-from openclaw_a2a.agents.openclaw_gateway.link import Link
+from openclaw_a2a.agents.openclaw_gateway.connection import GatewayConnection
+from openclaw_a2a.agents.openclaw_gateway.protocol import Wire, error_code
 from openclaw_a2a.model.errors import AgentFailed
 from openclaw_a2a.model.ids import JsonObject
 
@@ -30,7 +30,7 @@ class Question(Wire, frozen=True):
     multi_select: bool = False
 
 
-class Request(Wire, frozen=True):
+class QuestionRequest(Wire, frozen=True):
     """The questions that are asked together, and answered together."""
 
     id: str = ""
@@ -40,16 +40,16 @@ class Request(Wire, frozen=True):
 
 
 class _Listed(Wire, frozen=True):
-    questions: tuple[Request, ...] = ()
+    questions: tuple[QuestionRequest, ...] = ()
 
 
-async def pending_questions(link: Link, run_id: str) -> list[Request]:
+async def pending_questions(link: GatewayConnection, run_id: str) -> list[QuestionRequest]:
     """What the run waits for an answer to. Raises: AgentUnavailable, AgentFailed."""
     listed = await link.read(_Listed, "question.list", {}, timeout_s=_ASK_S)
     return [one for one in listed.questions if one.run_id == run_id and one.status == "pending"]
 
 
-async def resolve_question(link: Link, request: Request, text: str) -> bool:
+async def resolve_question(link: GatewayConnection, request: QuestionRequest, text: str) -> bool:
     """Answer with the peer's words; False when the question was over already.
 
     Raises: AgentUnavailable, AgentFailed (the answer is not taken).
@@ -59,13 +59,13 @@ async def resolve_question(link: Link, request: Request, text: str) -> bool:
     try:
         await link.call("question.resolve", params, timeout_s=_ASK_S)
     except AgentFailed as error:
-        if refusal_code(error) in {"QUESTION_ALREADY_TERMINAL", "QUESTION_NOT_FOUND"}:
+        if error_code(error) in {"QUESTION_ALREADY_TERMINAL", "QUESTION_NOT_FOUND"}:
             return False
         raise
     return True
 
 
-def question_prompt(request: Request) -> str:
+def question_prompt(request: QuestionRequest) -> str:
     """What the peer is asked."""
     blocks = [_block(question) for question in request.questions]
     if len(blocks) == 1:

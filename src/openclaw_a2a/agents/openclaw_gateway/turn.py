@@ -1,438 +1,231 @@
-"""One turn with OpenClaw, from its sending to its end, however often the connection breaks.
+"""A peer's turn at OpenClaw: a new run, one found again, or one that waits for an answer."""
 
-Everything about it arrives in one queue: the events of its session, the two answers to `agent`
-(or the one to `agent.wait`, once the run is only followed), and news of the connection.
-"""
-
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Awaitable, Sequence
+from typing import Final, TypeVar
 
 import anyio
-import structlog
+import msgspec
 
 from openclaw_a2a.agents.openclaw_gateway.approvals import (
     ApprovalRequest,
-    Decided,
     approval_prompt,
     operator_note,
     pending_approvals,
+    read_decision,
+    resolve_approval,
 )
-from openclaw_a2a.agents.openclaw_gateway.errand import (
-    GONE,
-    LOST,
-    NOT_RECOVERED,
-    NOT_STOPPED,
-    RESTARTED,
-    Errand,
-    Patience,
-)
-from openclaw_a2a.agents.openclaw_gateway.frames import Frame, Refusal, read_as, refused
-from openclaw_a2a.agents.openclaw_gateway.link import Link
-from openclaw_a2a.agents.openclaw_gateway.listening import (
-    Answered,
-    Back,
-    Happened,
-    Heard,
-    Listening,
-    Lost,
-)
-from openclaw_a2a.agents.openclaw_gateway.media import cut_media
+from openclaw_a2a.agents.openclaw_gateway.connection import GatewayConnection
 from openclaw_a2a.agents.openclaw_gateway.questions import (
-    Request,
     pending_questions,
     question_prompt,
+    resolve_question,
 )
-from openclaw_a2a.agents.openclaw_gateway.reattach import (
-    Where,
-    Whereabouts,
-    failure_of,
-    find_run,
+from openclaw_a2a.agents.openclaw_gateway.run_follower import RunFollower
+from openclaw_a2a.agents.openclaw_gateway.run_lookup import RunStatus, find_run
+from openclaw_a2a.agents.openclaw_gateway.run_registry import Pause
+from openclaw_a2a.agents.openclaw_gateway.run_request import RUN_UNKNOWN, RunRequest, Timeouts
+from openclaw_a2a.agents.openclaw_gateway.subscription import EventSubscription
+from openclaw_a2a.model.agent_event import AgentEvent, Failed, InputRequired, Note
+from openclaw_a2a.model.errors import (
+    AgentFailed,
+    AgentUnavailable,
+    ApprovalNotFound,
+    ApprovalOver,
 )
-from openclaw_a2a.agents.openclaw_gateway.run_book import Pause, may_be_recovery
-from openclaw_a2a.agents.openclaw_gateway.run_history import RunHistory
-from openclaw_a2a.agents.openclaw_gateway.telling import Telling
-from openclaw_a2a.agents.openclaw_gateway.turn_events import (
-    Lifecycle,
-    Outcome,
-    facts_of,
-)
-from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable
-from openclaw_a2a.model.ids import JsonObject
-from openclaw_a2a.model.reply import (
-    AgentEvent,
-    Failed,
-    InputRequired,
-    Note,
-    Report,
-)
+from openclaw_a2a.model.ids import Json
+from openclaw_a2a.model.message import JsonStruct
+from openclaw_a2a.model.turn import Turn
 
-log = structlog.get_logger(__name__)
+_Result = TypeVar("_Result")
 
-_ABORT_S, _BREATH_S, _LOOK_AGAIN_S = 10.0, 0.2, 2.0
-_AT_WORK: Final = frozenset({Where.LIVE, Where.ELSEWHERE, Where.INTERRUPTED})
+_NOT_USED: Final = {
+    "question": "The agent's question was over before this answer came; it was not used for it.",
+    "approval": "The approval was decided before this answer came; it was not used for it.",
+}
+_BREATH_S: Final = 0.2
+_NOT_ALLOWED: Final = "This caller may not decide about commands; the operator does."
 
 
-class Following:
-    """A turn under way: `next` until `is_over`."""
+class GatewayTurn:
+    """One turn, which may have to do with two runs: the one that waited, and a new one."""
 
     def __init__(
-        self, link: Link, listening: Listening, errand: Errand, patience: Patience | None = None
+        self,
+        link: GatewayConnection,
+        listening: EventSubscription,
+        turn: Turn,
+        *,
+        errand: RunRequest,
+        patience: Timeouts,
     ) -> None:
-        self._patience = patience or Patience()
         self._link = link
         self._listening = listening
+        self._turn = turn
         self._errand = errand
-        self.run_id = errand.run_id
-        self.is_over = False
-        """True when there is nothing more to tell: it ended, failed or waits for its caller."""
-        self.is_at_work = False
-        """True while OpenClaw may be working on it."""
-        self.is_gone = False
-        """True when OpenClaw does not know the run (any more)."""
-        self._sent: str | None = None
-        self._waited_for: str | None = None
-        self._telling = Telling(link, errand.shelf, open_calls=errand.open_calls)
-        self._noted: set[str] = set()
-        self._boot_id: str | None = None
-        """The process of the gateway that the run was begun in, when that is known."""
-        self._gives_up_at: float | None = None
-        self._looks_at: float | None = None
-        self._recovers_until: float | None = None
+        self._patience = patience
+        self._pause = Pause.from_resume(turn.resume)
+        self._following = self._follow(errand)
+        self._has_more = False
+        """True when the peer's words are still to be sent, once the waiting run is over."""
+        self._is_given = False
+        """True when the peer's answer may have reached who waits for it."""
 
-    # ---------------------------------------------------------------- what drives it
+    @property
+    def run_id(self) -> str:
+        """The run that the turn begins with."""
+        return self._errand.run_id if self._pause is None else self._pause.run_id
+
+    @property
+    def is_over(self) -> bool:
+        """True when there is nothing more to tell."""
+        return self._following.is_over and not self._has_more
 
     async def begin(self) -> Sequence[AgentEvent]:
-        """Send the message. Raises: AgentFailed (it cannot be sent)."""
-        self.is_at_work = True
-        self._boot_id = self._current_boot
-        await self._send(self._errand.params or {})
-        return ()
-
-    async def join(self) -> Sequence[AgentEvent]:
-        """Find the run that was begun before, and go on with it; begin it when it never was."""
-        self.is_at_work = True
-        return await self._look()
-
-    def note(self, approval_id: str) -> None:
-        """The caller has been told of this approval already."""
-        self._noted.add(approval_id)
+        """Send the turn, find it again, or answer what its task waits for."""
+        if self._pause is not None:
+            return await self._resume(self._pause)
+        if self._turn.attempt > 1:
+            return await self._following.join()
+        return await self._following.begin()
 
     async def next(self) -> Sequence[AgentEvent]:
-        """What there is to tell next; maybe nothing yet.
+        """What there is to tell next; maybe nothing yet."""
+        if self._following.is_over:
+            self._has_more = False
+            self._following = self._follow(self._errand)
+            return await self._following.begin()
+        events = await self._following.next()
+        return [*events, Failed(RUN_UNKNOWN)] if self._following.is_gone else events
 
-        Raises: AgentUnavailable (the connection does not come back), AgentFailed.
-        """
-        heard = await self._listening.next(self._next_within_s())
-        if heard is None:
-            return await self._after_silence()
-        return await self._take(heard)
-
-    async def _take(self, heard: Heard) -> Sequence[AgentEvent]:
-        if isinstance(heard, Happened):
-            return await self._take_event(heard)
-        if isinstance(heard, Answered):
-            return await self._take_answer(heard)
-        if isinstance(heard, Lost):
-            return self._take_loss()
-        self._sent = None  # what was missed is in the history, for whoever only follows
-        is_restarted = isinstance(heard, Back) and heard.is_restarted
-        return [*(self._note_once(RESTARTED) if is_restarted else ()), *await self._look()]
-
-    # ---------------------------------------------------------------- patience
-
-    def _next_within_s(self) -> float:
-        now, quiet_s = anyio.current_time(), self._patience.quiet_s
-        known = [self._gives_up_at]
-        if self._link.hello is not None:  # else there is nothing to do but to wait
-            known += [self._looks_at, self._recovers_until]
-        return max(0.0, min([quiet_s, *(at - now for at in known if at is not None)]))
-
-    async def _after_silence(self) -> Sequence[AgentEvent]:
-        now = anyio.current_time()
-        if self._gives_up_at is not None and now >= self._gives_up_at:
-            self.is_at_work = False  # nobody is there who could be told to stop
-            raise AgentUnavailable(self._link.trouble() or GONE)
-        if self._link.hello is None:
-            return ()
-        return await self._look()
-
-    def _take_loss(self) -> Sequence[AgentEvent]:
-        self._sent = self._waited_for = None
-        self._looks_at = None
-        if self._gives_up_at is not None:
-            return ()
-        self._gives_up_at = anyio.current_time() + self._patience.connection_s
-        return (Note(LOST),)
-
-    # ---------------------------------------------------------------- sending and finding
-
-    async def _send(self, params: JsonObject) -> None:
-        try:
-            self._sent = await self._link.post("agent", params, self._listening)
-        except AgentFailed:
-            self.is_at_work = False
-            raise
-        except AgentUnavailable:  # it broke just now: what became of it is seen when it is back
-            self._gives_up_at = (
-                self._gives_up_at or anyio.current_time() + self._patience.connection_s
-            )
-            self._looks_at = anyio.current_time() + _LOOK_AGAIN_S
-
-    async def _wait_for_end(self, wait_s: float) -> None:
-        params: JsonObject = {"runId": self.run_id, "timeoutMs": int(wait_s * 1000)}
-        self._waited_for = await self._link.post("agent.wait", params, self._listening)
-
-    async def _look(self) -> Sequence[AgentEvent]:
-        """Find out where the run is, and go on from there."""
-        try:
-            found = await find_run(self._link, self._errand.shelf.session_key, self.run_id)
-            events = await self._go_on(found)
-        except AgentUnavailable:  # the connection broke again, or the gateway is too busy
-            now = anyio.current_time()
-            self._gives_up_at = self._gives_up_at or now + self._patience.connection_s
-            self._looks_at = now + _LOOK_AGAIN_S
-            return ()
-        self._gives_up_at = self._looks_at = None
-        return events
-
-    @property
-    def _current_boot(self) -> str | None:
-        hello = self._link.hello
-        return None if hello is None else hello.server.boot_id or None
-
-    @property
-    def _may_be_restarted(self) -> bool:
-        """False when the gateway is certainly the process that the run was begun in."""
-        return self._boot_id is None or self._boot_id != self._current_boot
-
-    async def _go_on(self, found: Whereabouts) -> Sequence[AgentEvent]:
-        if found.where is Where.ENDED:
-            return await self._end_by_history(found)
-        if found.where is Where.FAILED:
-            return [
-                *await self._telling.catch_up(found.history, self.run_id),
-                *self._fail(found.reason),
-            ]
-        if found.where is Where.LIVE:
-            return await self._follow(found.history, self._patience.wait_s)
-        if found.where is Where.ELSEWHERE and self._may_be_restarted:
-            return await self._adopt(found.run_id)
-        if found.where is not Where.UNKNOWN or self.run_id != self._errand.run_id:
-            return await self._await_recovery(found.history)
-        self._sent = self._waited_for = None
-        if self._errand.params is None:
-            self.is_over, self.is_at_work, self.is_gone = True, False, True
-            return ()
-        await self._send(self._errand.params)
-        return ()
-
-    async def _follow(self, history: RunHistory, wait_s: float) -> Sequence[AgentEvent]:
-        """The run is under way: tell what was missed, and listen on."""
-        if self._sent is not None:  # both answers to `agent` will still come here
-            return ()
-        if self._recovers_until is None:  # else events of the recovery may be among them
-            self._listening.forget_events()
-        events = await self._telling.catch_up(history, self.run_id)
-        await self._wait_for_end(wait_s)
-        return [*events, *await self._pending_asks()]
-
-    async def _adopt(self, run_id: str) -> Sequence[AgentEvent]:
-        """OpenClaw goes on under another run id."""
-        self._link.book.adopt(run_id)
-        said = await self._telling.end_message()
-        self.run_id, self._recovers_until = run_id, None
-        self._telling = Telling(self._link, self._errand.shelf)
-        return [*said, *self._note_once(RESTARTED), *await self._look()]
-
-    async def _await_recovery(self, history: RunHistory) -> Sequence[AgentEvent]:
-        """The run is not to be seen. After a restart OpenClaw goes on with it under another id;
-        else it only does not show, as between two of its steps, and is heard of again soon.
-        """
-        other = history.recovery_of(self._errand.run_id)
-        if other not in (None, self.run_id) and self._may_be_restarted:
-            return await self._adopt(other)
-        now = anyio.current_time()
-        if self._recovers_until is None or history.is_vague:  # it, or its recovery, is at work
-            self._recovers_until = now + self._patience.recovery_s
-        elif now >= self._recovers_until:
-            return self._fail(NOT_RECOVERED)
-        return await self._follow(history, self._patience.glance_s)
-
-    async def _pending_asks(self) -> Sequence[AgentEvent]:
-        """What the run waits for; events of that are not told again."""
-        try:
-            for request in await pending_questions(self._link, self.run_id):
-                return await self._pause("question", request.id, question_prompt(request))
-            for waiting in await pending_approvals(self._link):
-                if waiting.request.run_id == self.run_id:
-                    return await self._take_approval(waiting)
-        except AgentFailed as error:  # whoever may not see them is not asked either
-            log.info("openclaw-asks-unread", run=self.run_id, reason=error.message)
-        return ()
-
-    # ---------------------------------------------------------------- events
-
-    async def _take_event(self, heard: Happened) -> Sequence[AgentEvent]:
-        run_id = heard.origin.run
-        if run_id != self.run_id:
-            return await self._take_foreign(run_id or "")
-        self._recovers_until = None  # it lives
-        if heard.event == "agent":
-            return await self._telling.take(heard.origin, is_begun_here=self._sent is not None)
-        if heard.event == "question.requested":
-            request = read_as(Request, heard.payload)
-            if request is None or not request.questions:
-                return ()
-            return await self._pause("question", request.id, question_prompt(request))
-        if heard.event == "exec.approval.requested":
-            waiting = read_as(ApprovalRequest, heard.payload)
-            return () if waiting is None else await self._take_approval(waiting)
-        return self._take_decision(read_as(Decided, heard.payload))
-
-    async def _take_foreign(self, run_id: str) -> Sequence[AgentEvent]:
-        """An event of another run in this session: the recovery of ours, when that is awaited."""
-        if self._recovers_until is None or not self._may_be_restarted:
-            return ()
-        if not may_be_recovery(run_id):
-            return ()
-        return await self._adopt(run_id)
-
-    async def _take_approval(self, waiting: ApprovalRequest) -> Sequence[AgentEvent]:
-        if waiting.id in self._noted:
-            return ()
-        if self._errand.may_approve:
-            return await self._pause("approval", waiting.id, approval_prompt(waiting))
-        self._noted.add(waiting.id)
-        return (Note(operator_note(waiting)),)
-
-    def _take_decision(self, decided: Decided | None) -> Sequence[AgentEvent]:
-        if decided is None or decided.id not in self._noted or decided.resolved_by is None:
-            return ()
-        how = "allowed" if decided.decision.startswith("allow") else "denied"
-        return (Note(f"The command was {how} by the operator."),)
-
-    async def _pause(self, kind: str, ask_id: str, prompt: str) -> Sequence[AgentEvent]:
-        """The run waits inside OpenClaw; the task waits for its caller."""
-        events = await self._telling.end_message()
-        pause = Pause("question" if kind == "question" else "approval", ask_id, self.run_id)
-        resume: JsonObject = {**pause.resume, "openCalls": self._telling.open_calls}
-        self._link.book.paused(self._errand.task_id, resume)
-        self.is_over, self.is_at_work = True, False
-        return [*events, InputRequired(prompt, resume)]
-
-    # ---------------------------------------------------------------- stopping
+    def _follow(self, errand: RunRequest) -> RunFollower:
+        return RunFollower(self._link, self._listening, errand, self._patience)
 
     async def stop(self) -> None:
-        """End the run inside OpenClaw; it has ended when this returns.
+        """End what OpenClaw still does for this turn."""
+        await self._following.stop()
 
-        Raises: AgentUnavailable, AgentFailed when that cannot be had.
+    # ---------------------------------------------------------------- after a pause
+
+    async def _resume(self, pause: Pause) -> Sequence[AgentEvent]:
+        self._link.runs.remove_pause(self._turn.task_id)
+        waiting = msgspec.structs.replace(
+            self._errand,
+            run_id=pause.run_id,
+            params=None,
+            open_calls=_open_calls(self._turn.resume),
+        )
+        self._following = self._follow(waiting)
+        self._following.is_at_work = True
+        told = await self._answer(pause)
+        is_used = self._is_given or told is not None
+        if told and isinstance(told[-1], InputRequired):
+            self._following.is_over, self._following.is_at_work = True, False
+            return told
+        if told is None:
+            told = () if is_used else self._not_used(pause)
+        events = [*told, *await self._following.join()]
+        if self._following.is_over and not is_used:
+            return [*events, *await self._go_on_with_words()]
+        return [*events, Failed(RUN_UNKNOWN)] if self._following.is_gone else events
+
+    async def _answer(self, pause: Pause) -> Sequence[AgentEvent] | None:
+        """Answer what waits, however often the connection breaks; None when nothing waits.
+
+        Raises: AgentUnavailable (it does not come back).
         """
-        give_up_at = anyio.current_time() + self._patience.stop_s
-        while self.is_at_work:
+        is_question = pause.kind == "question"
+        answer = self._answer_question if is_question else self._answer_approval
+        give_up_at = anyio.current_time() + self._patience.reconnect_s
+        while True:
             try:
-                await self._link.connected(max(0.0, give_up_at - anyio.current_time()))
-                await self._tell_to_stop()
+                return await answer(pause)
             except AgentUnavailable:
                 if anyio.current_time() >= give_up_at:
+                    self._following.is_at_work = False  # nobody is there who could be told to stop
                     raise
-                await anyio.sleep(_BREATH_S)
-            if self.is_at_work and anyio.current_time() >= give_up_at:
-                raise AgentFailed(NOT_STOPPED)
+            await anyio.sleep(_BREATH_S)
 
-    async def _tell_to_stop(self) -> None:
-        """Tell it once, and wait until it has ended, or so long that it should be told again."""
-        params: JsonObject = {"sessionKey": self._errand.shelf.session_key, "runId": self.run_id}
-        await self._link.call("chat.abort", params, timeout_s=_ABORT_S)
-        stop_at = anyio.current_time() + self._patience.settle_s
-        while self.is_at_work and (left := stop_at - anyio.current_time()) > 0:
-            heard = await self._listening.next(left)
-            if isinstance(heard, Lost):
-                self._sent = None
-            elif heard is not None and self._is_end(heard):
-                self.is_at_work = False
-        if self.is_at_work:
-            found = await find_run(self._link, self._errand.shelf.session_key, self.run_id)
-            # A message that was sent over this very connection is answered here when it is over.
-            is_on_its_way = found.where is Where.UNKNOWN and self._sent is not None
-            self.is_at_work = is_on_its_way or found.where in _AT_WORK
-            if self._may_be_restarted:
-                self.run_id = found.run_id or self.run_id
+    def _not_used(self, pause: Pause) -> Sequence[AgentEvent]:
+        is_news = self._turn.attempt == 1 and not self._is_from_engine
+        return (Note(_NOT_USED[pause.kind]),) if is_news else ()
 
-    def _is_end(self, heard: Heard) -> bool:
-        if isinstance(heard, Answered) and heard.request_id == self._sent:
-            outcome = read_as(Outcome, heard.frame.payload)
-            return not heard.frame.ok or (outcome is not None and outcome.status != "accepted")
-        if isinstance(heard, Happened) and heard.origin.run == self.run_id:
-            lifecycle = read_as(Lifecycle, heard.origin.data)
-            is_lifecycle = heard.event == "agent" and heard.origin.stream == "lifecycle"
-            return is_lifecycle and lifecycle is not None and lifecycle.execution_settled
-        return False
+    @property
+    def _is_from_engine(self) -> bool:
+        """True when nobody said anything: the engine only tells that the pause is over."""
+        return self._turn.message_id.startswith("pause-over-")
 
-    # ---------------------------------------------------------------- answers and the end
+    async def _go_on_with_words(self) -> Sequence[AgentEvent]:
+        """The run is over and the peer's words were not used for it: they are a turn of their own.
 
-    async def _take_answer(self, answered: Answered) -> Sequence[AgentEvent]:
-        frame = answered.frame
-        if answered.request_id == self._sent:
-            return await self._take_run_answer(frame)
-        if answered.request_id != self._waited_for:
+        After a restart of ours they are one only when they had become one before.
+        """
+        if self._is_from_engine:
+            return (Failed(RUN_UNKNOWN),) if self._following.is_gone else ()
+        if self._turn.attempt == 1:
+            self._has_more = True
             return ()
-        self._waited_for = None
-        return await self._look()
+        errand = self._errand
+        found = await find_run(self._link, errand.session.session_key, errand.run_id)
+        if found.status is RunStatus.UNKNOWN:
+            return (Failed(RUN_UNKNOWN),) if self._following.is_gone else ()
+        self._following = self._follow(errand)
+        return await self._following.join()
 
-    async def _take_run_answer(self, frame: Frame) -> Sequence[AgentEvent]:
-        outcome = read_as(Outcome, frame.payload) if frame.ok else Outcome()
-        if not frame.ok or outcome is None:
-            self.is_at_work = False
-            raise _not_run(self._errand, frame.error)
-        if outcome.status == "accepted":
-            return ()
-        if outcome.status == "in_flight":  # it was begun before, and answers only there
-            self._sent = None
-            return await self._look()
-        if outcome.status != "ok":
-            return self._fail(failure_of(outcome))
-        return await self._end_by_result(outcome)
+    async def _answer_question(self, pause: Pause) -> Sequence[AgentEvent] | None:
+        """Give the peer's words as the answer; None when nobody waits for one."""
+        pending = await pending_questions(self._link, pause.run_id)
+        request = next((one for one in pending if one.id == pause.id), None)
+        if request is None:
+            return None
+        if self._is_from_engine:
+            return self._ask_again(question_prompt(request))
+        try:
+            is_used = await self._resolving(resolve_question(self._link, request, self._turn.body))
+        except AgentFailed as error:
+            return self._ask_again(f"{error.message}.\n\n{question_prompt(request)}")
+        return () if is_used else None
 
-    async def _end_by_result(self, outcome: Outcome) -> Sequence[AgentEvent]:
-        payloads = outcome.result.payloads
-        good = [one for one in payloads if not one.is_error]
-        facts = Report(facts_of(self.run_id, outcome.result.meta))
-        if payloads and not good:
-            return [facts, *self._fail("\n\n".join(one.text for one in payloads if one.text))]
-        text = "\n\n".join(one.text for one in good if one.text)
-        references = tuple(reference for one in good for reference in one.references)
-        said = await self._telling.finish(text, references)
-        self.is_over, self.is_at_work = True, False
-        return [*said, facts]
+    async def _answer_approval(self, pause: Pause) -> Sequence[AgentEvent] | None:
+        """Decide as the peer says, if it may; None when nobody waits for a decision."""
+        pending = await pending_approvals(self._link)
+        waiting = next((one for one in pending if one.id == pause.id), None)
+        if waiting is None:
+            return None
+        if not self._turn.may_approve:
+            return self._leave_to_operator(waiting)
+        decision = None if self._is_from_engine else read_decision(self._turn.body)
+        if decision is None:
+            return self._ask_again(approval_prompt(waiting))
+        try:
+            await self._resolving(resolve_approval(self._link, pause.id, allow=decision == "allow"))
+        except (ApprovalOver, ApprovalNotFound):
+            return None
+        return ()
 
-    async def _end_by_history(self, found: Whereabouts) -> Sequence[AgentEvent]:
-        """The run ended while it was only followed: `agent.wait` knows its last message only."""
-        events = await self._telling.catch_up(found.history, self.run_id)
-        if not found.history.has_answer(self.run_id):  # of a long one it knows the beginning only
-            last = cut_media(found.outcome.terminal_reply.text)
-            events += await self._telling.finish(*last)
-        self.is_over, self.is_at_work = True, False
-        return [*events, Report({"openclaw": {"runId": self.run_id}})]
+    async def _resolving(self, resolved: Awaitable[_Result]) -> _Result:
+        """The result; when the connection breaks before it is there, it may have been done."""
+        try:
+            return await resolved
+        except AgentUnavailable:
+            self._is_given = True
+            raise
 
-    def _fail(self, reason: str) -> Sequence[AgentEvent]:
-        self.is_over, self.is_at_work = True, False
-        return (Failed(reason or "OpenClaw ended the run and gave no reason."),)
+    def _leave_to_operator(self, waiting: ApprovalRequest) -> Sequence[AgentEvent]:
+        self._following.note(waiting.id)
+        return (Note(f"{_NOT_ALLOWED} {operator_note(waiting)}"),)
 
-    def _note_once(self, text: str) -> Sequence[AgentEvent]:
-        if text in self._noted:
-            return ()
-        self._noted.add(text)
-        return (Note(text),)
+    def _ask_again(self, prompt: str) -> Sequence[AgentEvent]:
+        self._link.runs.add_pause(self._turn.task_id, self._turn.resume)
+        return (InputRequired(prompt, self._turn.resume),)
 
 
-def _not_run(errand: Errand, refusal: Refusal | None) -> AgentFailed | AgentUnavailable:
-    """Why a message was not taken, or its run failed."""
-    said = refusal or Refusal()
-    if "unknown agent id" in said.message:
-        return AgentUnavailable(
-            f"OpenClaw has no agent {errand.shelf.agent_id};"
-            " set the agent's option agentId to one that openclaw agents list shows."
-        )
-    if said.code == "UNAVAILABLE" and said.message:
-        return AgentFailed(said.message)
-    return refused("the message", said)
+class _Token(JsonStruct, frozen=True):
+    open_calls: tuple[str, ...] = ()
+
+
+def _open_calls(resume: Json) -> tuple[str, ...]:
+    """The tool calls during which the run had paused."""
+    try:
+        return msgspec.convert(resume, _Token).open_calls
+    except msgspec.ValidationError:
+        return ()

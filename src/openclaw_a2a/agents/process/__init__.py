@@ -1,0 +1,1 @@
+"""Agents that are programs: process control, protocols and limits."""

@@ -1,0 +1,199 @@
+"""Any program as an agent: the message goes in as an argument or as input, the answer comes out."""
+
+import codecs
+from collections.abc import AsyncIterator, Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal, Self
+
+import msgspec
+from msgspec import Meta
+
+from openclaw_a2a.agents.process.child import (
+    ChildProcess,
+    LimitedProcess,
+    ProcessLimits,
+    ProcessSpec,
+    start_process,
+)
+from openclaw_a2a.agents.process.json_lines import parse_line
+from openclaw_a2a.agents.process.orphans import end_orphans
+from openclaw_a2a.model.agent_event import AgentEvent, Failed, InputRequired, TextDelta
+from openclaw_a2a.model.ids import RunId
+from openclaw_a2a.model.turn import Turn
+from openclaw_a2a.ports import Recovery
+
+_MOST = 2**31 - 1
+
+
+class CommandOptions(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """How to run a program for a turn."""
+
+    command: Annotated[
+        tuple[str, ...], Meta(min_length=1, description="Program and arguments; never a shell.")
+    ]
+    input: Annotated[
+        Literal["argv", "stdin"],
+        Meta(description="How the message gets in: last argument, or input."),
+    ] = "argv"
+    output: Annotated[
+        Literal["text", "jsonl"], Meta(description="How the answer comes out: text, or JSON lines.")
+    ] = "text"
+    timeout_seconds: Annotated[
+        float, Meta(gt=0, le=_MOST, description="How long one turn may take.")
+    ] = 600.0
+    cwd: Annotated[str, Meta(description="Directory to run in; left out: the gateway's.")] = ""
+    env: Annotated[
+        dict[str, str], Meta(description="Variables added to the gateway's own environment.")
+    ] = {}
+    repeatable: Annotated[
+        bool, Meta(description="Whether a turn cut off by a crash may simply be run again.")
+    ] = False
+    max_output_bytes: Annotated[int, Meta(ge=1, le=_MOST, description="Most a turn may write.")] = (
+        10 * 1024 * 1024
+    )
+    kill_grace_seconds: Annotated[
+        float, Meta(ge=0, le=_MOST, description="Time between SIGTERM and SIGKILL.")
+    ] = 2.0
+
+
+class CommandAgent:
+    """Runs a program for each turn; when the turn is over, nothing that it started is left.
+
+    `environment` is what the program inherits; None: the gateway's own environment.
+    """
+
+    options_type: ClassVar[type[msgspec.Struct]] = CommandOptions
+
+    def __init__(
+        self, options: CommandOptions, *, environment: Mapping[str, str] | None = None
+    ) -> None:
+        self.recovery = Recovery.REPEAT if options.repeatable else Recovery.FAIL
+        self._options = options
+        self._environment = environment
+        self._children: set[ChildProcess] = set()
+        self._limits = ProcessLimits(
+            options.command[0],
+            options.timeout_seconds,
+            options.max_output_bytes,
+            or_raise_time="timeoutSeconds",
+            or_raise_size="maxOutputBytes",
+        )
+
+    @classmethod
+    def from_options(
+        cls, options: CommandOptions, *, environment: Mapping[str, str] | None
+    ) -> Self:
+        """The agent that the settings ask for."""
+        return cls(options, environment=environment)
+
+    async def run(self, turn: Turn) -> AsyncIterator[AgentEvent]:
+        """Run the program and tell what it writes, as it writes it.
+
+        Raises: AgentUnavailable (it cannot be started), AgentFailed (it failed, wrote too much,
+        wrote what cannot be read, or took too long).
+        """
+        child = start_process(self._launch(turn))
+        self._children.add(child)
+        try:
+            program = LimitedProcess(child, self._limits)
+            reader = _JsonLines() if self._options.output == "jsonl" else _PlainText()
+            while piece := await program.read():
+                for event in reader.take(piece):
+                    yield event
+            exit_code = await program.exit_code()
+            for event in reader.end():
+                yield event
+            if exit_code != 0 and not isinstance(reader.outcome, Failed):
+                raise program.failure(exit_code)
+            if reader.outcome is not None:
+                yield reader.outcome
+        finally:
+            await child.kill_tree(grace_s=self._options.kill_grace_seconds)
+            self._children.discard(child)
+
+    async def end_orphans(self, run_id: RunId) -> None:
+        """End the program that a killed gateway left running for this run, with all it started.
+
+        Raises: AgentFailed when something refuses to end.
+        """
+        await end_orphans(run_id, grace_s=self._options.kill_grace_seconds)
+
+    async def close(self) -> None:
+        """End every program that still runs."""
+        for child in tuple(self._children):
+            await child.kill_tree(grace_s=self._options.kill_grace_seconds)
+
+    def _launch(self, turn: Turn) -> ProcessSpec:
+        options = self._options
+        by_argument = options.input == "argv"
+        return ProcessSpec(
+            argv=(*options.command, turn.body) if by_argument else options.command,
+            environment=self._environment,
+            variables={**options.env, **_turn_variables(turn)},
+            cwd=str(Path(options.cwd).expanduser()) if options.cwd else "",
+            stdin=None if by_argument else turn.body.encode("utf-8", "replace"),
+            output_grace_s=options.kill_grace_seconds,
+            run_name=turn.run_id,
+        )
+
+
+class _PlainText:
+    """Text as it comes; a character split over two reads waits for its second half."""
+
+    outcome: Failed | InputRequired | None = None
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def take(self, piece: bytes) -> Iterator[AgentEvent]:
+        text = self._decoder.decode(piece)
+        if text:
+            yield TextDelta(text)
+
+    def end(self) -> Iterator[AgentEvent]:
+        text = self._decoder.decode(b"", final=True)
+        if text:
+            yield TextDelta(text)
+
+
+class _JsonLines:
+    """One event for each line.
+
+    The line that ends the turn is kept until the program has ended, so that it can put its things
+    in order; what it writes after that line is not read.
+    """
+
+    def __init__(self) -> None:
+        self.outcome: Failed | InputRequired | None = None
+        self._rest: list[bytes] = []
+
+    def take(self, piece: bytes) -> Iterator[AgentEvent]:
+        *lines, rest = piece.split(b"\n")
+        for line in lines:
+            self._rest.append(line)
+            yield from self._read(b"".join(self._rest))
+            self._rest.clear()
+        self._rest.append(rest)
+
+    def end(self) -> Iterator[AgentEvent]:
+        yield from self._read(b"".join(self._rest))
+
+    def _read(self, line: bytes) -> Iterator[AgentEvent]:
+        if self.outcome is not None or not line.strip():
+            return
+        event = parse_line(line.decode("utf-8", "replace"))
+        if isinstance(event, Failed | InputRequired):
+            self.outcome = event
+        else:
+            yield event
+
+
+def _turn_variables(turn: Turn) -> dict[str, str]:
+    return {
+        "A2A_TASK_ID": turn.task_id,
+        "A2A_CONTEXT_ID": turn.context_id,
+        "A2A_MESSAGE_ID": turn.message_id,
+        "A2A_SESSION_KEY": turn.session_key,
+        "A2A_PRINCIPAL": turn.principal,
+        "A2A_RESUME": msgspec.json.encode(turn.resume).decode(),
+    }

@@ -1,0 +1,141 @@
+"""The process: a socket, a server, and a stop in order."""
+
+import asyncio
+import errno
+import gc
+import signal
+import socket
+from collections.abc import Callable
+from types import FrameType
+
+import structlog
+import uvicorn
+
+from openclaw_a2a.app.banner import left_behind, print_banner, stopping, tell
+from openclaw_a2a.app.gateway import Gateway, build_app
+from openclaw_a2a.app.logging import configure_logs, is_for_people
+from openclaw_a2a.model.errors import PortTaken
+from openclaw_a2a.settings import LoadedSettings, Settings
+
+log = structlog.get_logger(__name__)
+
+_FIRST_STATES_S = 0.15
+
+
+class DrainingServer(uvicorn.Server):
+    """Uvicorn that drains the gateway at the first signal and leaves at the second."""
+
+    def __init__(self, config: uvicorn.Config, gateway: Gateway, stop_s: float) -> None:
+        super().__init__(config)
+        self._gateway = gateway
+        self._stop_s = stop_s
+        self._loop = asyncio.get_running_loop()
+        self._is_for_people = is_for_people(gateway.settings.log)
+        self._draining: asyncio.Task[None] | None = None
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """A signal came."""
+        self._loop.call_soon_threadsafe(self._begin_stop, signal.Signals(sig).name)
+
+    def _begin_stop(self, name: str) -> None:
+        if self._draining is not None:
+            self._tell_left(self._gateway.run_count)
+            self.force_exit = self.should_exit = True
+            return
+        if self._is_for_people:
+            tell(stopping(self._gateway.run_count, self._stop_s))
+        else:
+            log.info("stopping", signal=name, seconds=self._stop_s)
+        self._draining = self._loop.create_task(self._drain())
+
+    async def _drain(self) -> None:
+        try:
+            left = await self._gateway.drain(self._stop_s)
+            if not self.should_exit:
+                self._tell_left(left)
+        finally:
+            self.should_exit = True
+
+    def _tell_left(self, left: int) -> None:
+        if left and self._is_for_people:
+            tell(left_behind(left))
+        elif left:
+            log.info("runs-left", count=left, note="they go on at the next start")
+
+
+def serve(loaded: LoadedSettings) -> int:
+    """Serve the agents of the settings until a signal comes; the exit code.
+
+    Raises: SettingsInvalid, StoreLocked, PortTaken and other reasons not to start.
+    """
+    return serve_gateway(loaded, build_app)
+
+
+def serve_gateway(loaded: LoadedSettings, build: Callable[[Settings], Gateway]) -> int:
+    """Serve a gateway until a signal comes; it is built when its port is known."""
+    configure_logs(loaded.settings.log)
+    for warning in loaded.warnings:
+        log.warning("setting-warning", path=warning.path, reason=warning.message)
+    config = uvicorn.Config(_unused, loop="auto")
+    runner = config.get_loop_factory()
+    with asyncio.Runner(loop_factory=runner) as loop:
+        return loop.run(_serve(loaded, build))
+
+
+async def _serve(loaded: LoadedSettings, build: Callable[[Settings], Gateway]) -> int:
+    listener = listen(loaded.settings.server.host, loaded.settings.server.port)
+    settings = loaded.with_port(listener.getsockname()[1])
+    try:
+        async with build(settings) as gateway:
+            _tune_collector()
+            config = uvicorn.Config(
+                gateway.asgi,
+                interface="asgi3",
+                http="httptools",
+                proxy_headers=False,
+                lifespan="off",
+                log_level="warning",
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=2,
+            )
+            server = DrainingServer(config, gateway, settings.server.stop_seconds)
+            await gateway.presences.wait_settled(_FIRST_STATES_S)
+            print_banner(gateway, loaded.openclaw)
+            await server.serve(sockets=[listener])
+    finally:
+        listener.close()
+    return 0
+
+
+def _tune_collector() -> None:
+    """What lives now lives until the end; look for garbage cycles less often than Python does.
+
+    A message makes hundreds of small objects and no cycles, so frequent searches find nothing.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
+
+
+async def _unused(*_: object) -> None:
+    """Uvicorn wants an application before it tells which event loop it would take."""
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket. Raises: PortTaken."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            raise PortTaken(
+                f"port {port} on {host} is taken, perhaps by another gateway; "
+                "stop what listens there or choose another port"
+            ) from None
+        raise PortTaken(f"cannot listen on {host} port {port}: {error.strerror}") from None
+    listener.setblocking(False)
+    return listener

@@ -1,0 +1,1 @@
+"""Builds the parts of a gateway and connects them."""

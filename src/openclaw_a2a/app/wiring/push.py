@@ -1,0 +1,98 @@
+"""Joins push notifications: one outbox for each engine, which other kinds of deliveries share."""
+
+import random
+from contextlib import AsyncExitStack
+
+from openclaw_a2a.engine.engine import Engine
+from openclaw_a2a.engine.outbox.delivery_channel import DeliveryChannel, DeliveryPolicy
+from openclaw_a2a.engine.outbox.outbox import STOP_GRACE_S, Outbox
+from openclaw_a2a.model.push_config import PUSH_KIND
+from openclaw_a2a.net.safe_resolver import HostResolver, ResolveHost
+from openclaw_a2a.ports import Store
+from openclaw_a2a.server.push.configs import PushConfigService
+from openclaw_a2a.server.push.sender import PushSender, WebhookOptions, WebhookSender
+from openclaw_a2a.settings import PushSettings
+
+
+class PushWiring:
+    """The outboxes of a gateway, and the desks at which callers ask for notifications."""
+
+    def __init__(
+        self,
+        settings: PushSettings,
+        *,
+        version: str,
+        resolve: ResolveHost | None = None,
+        stop_s: float = STOP_GRACE_S,
+    ) -> None:
+        """`stop_s` is how long a stop of the gateway may take."""
+        self._settings = settings
+        self._last_tries_s = min(stop_s, STOP_GRACE_S)
+        self._agent_name = f"openclaw-a2a/{version}"
+        self._resolve = resolve or HostResolver(settings.parallel)
+        self._posters: dict[Engine, WebhookSender] = {}
+        self._rounds: dict[Engine, dict[str, DeliveryChannel]] = {}
+        self.outboxes: dict[Engine, Outbox] = {}
+
+    def outbox(self, engine: Engine) -> Outbox:
+        """The outbox for the tasks of an engine."""
+        if engine not in self.outboxes:
+            self.outboxes[engine] = self._make_outbox(engine)
+        return self.outboxes[engine]
+
+    def add_channel(self, engine: Engine, kind: str, own: DeliveryChannel) -> Outbox:
+        """Have deliveries of another kind brought as well; to be said before the start."""
+        outbox = self.outbox(engine)
+        self._rounds[engine][kind] = own
+        return outbox
+
+    def config_service(self, engine: Engine) -> PushConfigService:
+        """The desk for the tasks of an engine."""
+        return PushConfigService(
+            store=engine.store,
+            outbox=self.outbox(engine),
+            now=engine.clock.now,
+            per_task=self._settings.per_task,
+            allow_private=self._settings.allow_private,
+        )
+
+    def trusted_sender(self, engine: Engine) -> WebhookSender:
+        """Posts to addresses that the operator has chosen, wherever they are."""
+        settings = self._settings
+        rules = WebhookOptions(
+            settings.timeout_seconds, allow_private=True, agent_name=self._agent_name
+        )
+        return WebhookSender(rules, resolve=self._resolve, now=engine.clock.now)
+
+    def start(self, engine: Engine, parts: AsyncExitStack) -> None:
+        """Begin to deliver; `parts` stop it again."""
+        if engine in self.outboxes:
+            parts.push_async_callback(self._posters[engine].close)
+            parts.push_async_callback(self.outboxes[engine].stop)
+            self.outboxes[engine].start()
+
+    def list_outboxes(self) -> list[tuple[Store, Outbox]]:
+        """The outboxes, each with the store whose deliveries it brings."""
+        return [(engine.store, outbox) for engine, outbox in self.outboxes.items()]
+
+    def _make_outbox(self, engine: Engine) -> Outbox:
+        settings = self._settings
+        post_rules = WebhookOptions(
+            timeout_s=settings.timeout_seconds,
+            allow_private=settings.allow_private,
+            agent_name=self._agent_name,
+        )
+        poster = WebhookSender(post_rules, resolve=self._resolve, now=engine.clock.now)
+        self._posters[engine] = poster
+        rules = DeliveryPolicy(
+            max_attempts=settings.attempts,
+            first_delay_s=settings.backoff_seconds,
+            max_delay_s=settings.most_backoff_seconds,
+            attempt_timeout_s=settings.timeout_seconds,
+            max_parallel=settings.parallel,
+        )
+        own = DeliveryChannel(PushSender(engine.store, poster), rules)
+        self._rounds[engine] = {PUSH_KIND: own}
+        return Outbox(
+            engine, self._rounds[engine], roll=random.random, last_tries_s=self._last_tries_s
+        )

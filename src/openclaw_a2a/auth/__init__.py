@@ -1,0 +1,1 @@
+"""Authentication: decides who a caller is."""

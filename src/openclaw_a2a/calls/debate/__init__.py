@@ -1,0 +1,1 @@
+"""Debates: several agents answer, criticise and conclude."""

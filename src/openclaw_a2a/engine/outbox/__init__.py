@@ -1,0 +1,1 @@
+"""Durable deliveries: what is due, attempts, retries."""

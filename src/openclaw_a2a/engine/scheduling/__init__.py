@@ -1,0 +1,1 @@
+"""Which run may start when: session queues and fair queues."""

@@ -1,0 +1,1 @@
+"""The life of a task: submit, run, journal, subscribe, cancel."""

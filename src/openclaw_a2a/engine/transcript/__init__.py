@@ -1,0 +1,1 @@
+"""Turns the events of an agent into A2A events."""

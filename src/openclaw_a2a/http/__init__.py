@@ -1,0 +1,1 @@
+"""Request plumbing shared by every HTTP endpoint."""

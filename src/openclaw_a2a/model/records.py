@@ -1,0 +1,122 @@
+"""The stored form: JSON in the 1.0 spelling, encoded once and served as stored."""
+
+from datetime import datetime
+
+import msgspec
+
+from openclaw_a2a.model.ids import ContextId, OwnerId, RunId, SessionKey, TaskId
+from openclaw_a2a.model.message import JsonStruct, Message
+from openclaw_a2a.model.task import ArtifactUpdate, Event, StatusUpdate, Task, TaskState
+from openclaw_a2a.model.turn import Binding, Provenance, Scope
+
+_encoder = msgspec.json.Encoder()
+_task_decoder = msgspec.json.Decoder(Task)
+
+
+class StreamBody(JsonStruct, frozen=True):
+    """One of the four things a stream can carry, under the member that names it."""
+
+    task: Task | None = None
+    message: Message | None = None
+    status_update: StatusUpdate | None = None
+    artifact_update: ArtifactUpdate | None = None
+
+
+_body_decoder = msgspec.json.Decoder(StreamBody)
+
+
+class Entry(msgspec.Struct, frozen=True, gc=False):
+    """One committed event: its place in the task's order, its stored bytes, and the state it
+    sets (None for artifacts)."""
+
+    sequence: int
+    body: bytes
+    state: TaskState | None = None
+
+    @property
+    def event(self) -> Event:
+        """The event, decoded."""
+        return decode_event(self.body)
+
+
+class TaskHead(msgspec.Struct, frozen=True, gc=False):
+    """What is known of a task without its content."""
+
+    id: TaskId
+    scope: Scope
+    context_id: ContextId
+    state: TaskState
+    status_at: datetime
+    created_at: datetime
+    sequence: int
+    binding: Binding | None = None
+
+
+class StoredTask(msgspec.Struct, frozen=True, gc=False):
+    """A task as it lies in the store: head, the last snapshot, and the entries after it."""
+
+    head: TaskHead
+    snapshot: bytes
+    entries: tuple[Entry, ...] = ()
+
+
+class RunOptions(JsonStruct, frozen=True):
+    """How the caller wants a run to be answered."""
+
+    accepted_output_modes: tuple[str, ...] = ()
+    is_task: bool = False
+    provenance: Provenance | None = None
+
+
+class RunRecord(msgspec.Struct, frozen=True, gc=False):
+    """A run that is queued or under way; its row goes when the run ends or pauses.
+
+    `is_started` is committed before an agent is first asked, so after a crash a run that never
+    began is told apart from one that may have had effects.
+    """
+
+    id: RunId
+    task_id: TaskId
+    context_id: ContextId
+    scope: Scope
+    session_key: SessionKey
+    message: Message
+    binding: Binding
+    options: RunOptions
+    owner: OwnerId
+    lease_until: datetime
+    is_started: bool
+    attempt: int = 1
+    fence: int = 1
+    ticket: int = 0
+    resume: bytes | None = None
+
+
+def encode_event(event: Event) -> bytes:
+    """The event's stored bytes: the 1.0 stream response that holds it."""
+    if isinstance(event, StatusUpdate):
+        return b'{"statusUpdate":' + _encoder.encode(event) + b"}"
+    return b'{"artifactUpdate":' + _encoder.encode(event) + b"}"
+
+
+def encode_json(record: JsonStruct) -> bytes:
+    """Any record's stored bytes."""
+    return _encoder.encode(record)
+
+
+def decode_event(body: bytes) -> Event:
+    """The event in stored bytes.
+
+    Raises:
+        msgspec.ValidationError: the bytes hold no event.
+    """
+    stream_body = _body_decoder.decode(body)
+    event = stream_body.status_update or stream_body.artifact_update
+    if event is None:
+        raise msgspec.ValidationError("neither a statusUpdate nor an artifactUpdate")
+    return event
+
+
+def decode_task(body: bytes) -> Task:
+    """The task in stored bytes."""
+    return _task_decoder.decode(body)

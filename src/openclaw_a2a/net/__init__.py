@@ -1,0 +1,1 @@
+"""Outgoing network access: HTTP client, address checks, retries and SSE reading."""

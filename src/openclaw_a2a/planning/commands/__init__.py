@@ -1,0 +1,1 @@
+"""Commands that change objectives, plans and their execution."""

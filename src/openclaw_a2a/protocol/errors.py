@@ -1,0 +1,198 @@
+"""The one table from our errors to what each wire calls them."""
+
+from typing import cast
+
+import msgspec
+
+from openclaw_a2a.model import errors as named
+from openclaw_a2a.model.errors import GatewayError, GatewayFault, InvalidParams, VersionNotSupported
+from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.protocol.versions import ProtocolVersion
+
+A2A_DOMAIN = "a2a-protocol.org"
+"""The domain of errors that the protocol names."""
+
+OUR_DOMAIN = "openclaw-a2a"
+"""The domain of errors that only this gateway has."""
+
+FAULT_MESSAGE = "The gateway failed on its side. Try again; if it stays, tell whoever runs it."
+"""All that a peer learns about a fault of ours."""
+
+_ERROR_INFO = "type.googleapis.com/google.rpc.ErrorInfo"
+_BAD_REQUEST = "type.googleapis.com/google.rpc.BadRequest"
+
+_encode = msgspec.json.Encoder().encode
+
+
+class ErrorCodes(msgspec.Struct, frozen=True):
+    """What the wires call one of our errors.
+
+    `v1` and `v03` are JSON-RPC codes, `http` is the status on HTTP+JSON and `grpc` its status
+    name, `rpc_http` the status under which a JSON-RPC answer travels: 200, unless proxies and
+    clients must act on it. `reason` is what programs should look at. `legacy` is the code that
+    an older draft had for it; the details tell it.
+    """
+
+    v1: int
+    v03: int
+    http: int
+    grpc: str
+    reason: str
+    domain: str = A2A_DOMAIN
+    rpc_http: int = 200
+    legacy: int | None = None
+
+
+_Row = ErrorCodes
+_OURS = OUR_DOMAIN
+_BAD, _EARLY = "INVALID_ARGUMENT", "FAILED_PRECONDITION"
+_FULL, _GONE = "RESOURCE_EXHAUSTED", "UNAVAILABLE"
+
+ERROR_TABLE: dict[type[GatewayError], ErrorCodes] = {
+    named.GatewayError: _Row(-32603, -32603, 500, "INTERNAL", "INTERNAL_ERROR"),
+    named.CallerError: _Row(-32600, -32600, 400, _BAD, "INVALID_REQUEST"),
+    named.ParseFailed: _Row(-32700, -32700, 400, _BAD, "PARSE_ERROR"),
+    named.InvalidRequest: _Row(-32600, -32600, 400, _BAD, "INVALID_REQUEST"),
+    named.MethodNotFound: _Row(-32601, -32601, 404, "NOT_FOUND", "METHOD_NOT_FOUND"),
+    named.InvalidParams: _Row(-32602, -32602, 400, _BAD, "INVALID_PARAMS"),
+    named.PartNotAccepted: _Row(-32005, -32602, 400, _BAD, "CONTENT_TYPE_NOT_SUPPORTED"),
+    named.MessageIdConflict: _Row(
+        -32602, -32602, 409, "ALREADY_EXISTS", "MESSAGE_ID_CONFLICT", _OURS
+    ),
+    named.ContextMismatch: _Row(-32602, -32600, 400, _BAD, "CONTEXT_MISMATCH", _OURS),
+    named.TaskNotFound: _Row(-32001, -32001, 404, "NOT_FOUND", "TASK_NOT_FOUND"),
+    named.TaskTerminal: _Row(-32004, -32600, 400, _EARLY, "UNSUPPORTED_OPERATION"),
+    named.TaskNotCancelable: _Row(-32002, -32002, 400, _EARLY, "TASK_NOT_CANCELABLE"),
+    named.TaskNotLive: _Row(-32002, -32004, 400, _EARLY, "TASK_NOT_CANCELABLE"),
+    named.TaskUnbound: _Row(-32004, -32004, 400, _EARLY, "UNSUPPORTED_OPERATION"),
+    named.UnsupportedOperation: _Row(-32004, -32004, 400, _EARLY, "UNSUPPORTED_OPERATION"),
+    named.PushNotSupported: _Row(-32003, -32003, 400, _EARLY, "PUSH_NOTIFICATION_NOT_SUPPORTED"),
+    named.PushConfigNotFound: _Row(
+        -32001, -32001, 404, "NOT_FOUND", "PUSH_CONFIG_NOT_FOUND", _OURS
+    ),
+    named.ApprovalNotFound: _Row(-32602, -32602, 404, "NOT_FOUND", "APPROVAL_NOT_FOUND", _OURS),
+    named.ApprovalOver: _Row(-32602, -32602, 409, _EARLY, "APPROVAL_OVER", _OURS),
+    named.DeliveryNotFound: _Row(-32602, -32602, 404, "NOT_FOUND", "DELIVERY_NOT_FOUND", _OURS),
+    named.CallNotFound: _Row(-32602, -32602, 404, "NOT_FOUND", "CALL_NOT_FOUND", _OURS),
+    named.PlanItemNotFound: _Row(
+        -32050, -32050, 404, "NOT_FOUND", "PLAN_ITEM_NOT_FOUND", _OURS, legacy=-32000
+    ),
+    named.StatusChangeNotAllowed: _Row(
+        -32051, -32051, 409, _EARLY, "STATUS_CHANGE_NOT_ALLOWED", _OURS, legacy=-32001
+    ),
+    named.ChangedMeanwhile: _Row(-32054, -32054, 409, "ABORTED", "CHANGED_MEANWHILE", _OURS),
+    named.PlanLimitExceeded: _Row(-32052, -32052, 400, _EARLY, "PLAN_LIMIT_EXCEEDED", _OURS),
+    named.DependencyNotValid: _Row(-32053, -32053, 400, _BAD, "DEPENDENCY_NOT_VALID", _OURS),
+    named.OutputNotAccepted: _Row(-32005, -32005, 400, _BAD, "CONTENT_TYPE_NOT_SUPPORTED"),
+    named.ExtendedCardNotConfigured: _Row(
+        -32007, -32004, 400, _EARLY, "EXTENDED_AGENT_CARD_NOT_CONFIGURED"
+    ),
+    named.ExtensionRequired: _Row(-32008, -32603, 400, _EARLY, "EXTENSION_SUPPORT_REQUIRED"),
+    named.VersionNotSupported: _Row(-32009, -32009, 400, _EARLY, "VERSION_NOT_SUPPORTED"),
+    named.MediaTypeNotSupported: _Row(
+        -32005, -32005, 415, _BAD, "CONTENT_TYPE_NOT_SUPPORTED", rpc_http=415
+    ),
+    named.BodyTooLarge: _Row(-32600, -32600, 413, _BAD, "BODY_TOO_LARGE", _OURS, 413),
+    named.BodyTooSlow: _Row(-32600, -32600, 408, "DEADLINE_EXCEEDED", "BODY_TOO_SLOW", _OURS, 408),
+    named.Unauthenticated: _Row(
+        -32000, -32000, 401, "UNAUTHENTICATED", "UNAUTHENTICATED", _OURS, 401
+    ),
+    named.NotAllowed: _Row(-32000, -32000, 403, "PERMISSION_DENIED", "NOT_ALLOWED", _OURS, 403),
+    named.Overloaded: _Row(-32000, -32000, 429, _FULL, "OVERLOADED", _OURS, 429),
+    named.Draining: _Row(-32000, -32000, 503, _GONE, "DRAINING", _OURS, 503),
+    named.RouteNotFound: _Row(-32601, -32601, 404, "NOT_FOUND", "ROUTE_NOT_FOUND", _OURS),
+    named.AccountNotRunning: _Row(-32000, -32000, 503, _GONE, "ACCOUNT_NOT_RUNNING", _OURS, 503),
+    named.AgentError: _Row(-32603, -32603, 500, "INTERNAL", "AGENT_FAILED", _OURS),
+    named.AgentUnavailable: _Row(-32603, -32603, 503, _GONE, "AGENT_UNAVAILABLE", _OURS),
+    named.AgentFailed: _Row(-32603, -32603, 500, "INTERNAL", "AGENT_FAILED", _OURS),
+    named.GatewayFault: _Row(-32603, -32603, 500, "INTERNAL", "INTERNAL_ERROR"),
+    named.StoreUnavailable: _Row(-32603, -32603, 503, _GONE, "STORE_UNAVAILABLE", _OURS),
+    named.LeaseLost: _Row(-32603, -32603, 500, "INTERNAL", "LEASE_LOST", _OURS),
+    named.CorruptRecord: _Row(-32603, -32603, 500, "INTERNAL", "CORRUPT_RECORD", _OURS),
+    named.SchemaTooNew: _Row(-32603, -32603, 500, "INTERNAL", "SCHEMA_TOO_NEW", _OURS),
+    named.StoreLocked: _Row(-32603, -32603, 500, "INTERNAL", "STORE_LOCKED", _OURS),
+    named.PortTaken: _Row(-32603, -32603, 500, "INTERNAL", "PORT_TAKEN", _OURS),
+    named.SettingsInvalid: _Row(-32603, -32603, 500, "INTERNAL", "SETTINGS_INVALID", _OURS),
+}
+
+
+def codes_of(error: GatewayError) -> ErrorCodes:
+    """The row of the error, or of its nearest parent that has one."""
+    return next(ERROR_TABLE[kind] for kind in type(error).__mro__ if kind in ERROR_TABLE)
+
+
+def rpc_error(error: GatewayError, wire: ProtocolVersion) -> bytes:
+    """The error object of a JSON-RPC answer.
+
+    A version we do not speak is always told in the shape of 1.0.
+    """
+    names = codes_of(error)
+    body: JsonObject
+    if wire is ProtocolVersion.V1 or isinstance(error, VersionNotSupported):
+        body = {"code": names.v1, "message": _message(error), "data": _details(error, names)}
+    else:
+        body = {"code": names.v03, "message": _message(error)}
+        if data := _plain_details(error, names):
+            body["data"] = data
+    return _encode(body)
+
+
+def rest_error(error: GatewayError) -> tuple[int, bytes]:
+    """The status and the body of an HTTP+JSON answer."""
+    names = codes_of(error)
+    status: JsonObject = {
+        "code": names.http,
+        "status": names.grpc,
+        "message": _message(error),
+        "details": _details(error, names),
+    }
+    return names.http, _encode({"error": status})
+
+
+def http_status(error: GatewayError, *, for_rpc: bool) -> int:
+    """The HTTP status of the answer, on JSON-RPC or on HTTP+JSON."""
+    names = codes_of(error)
+    return names.rpc_http if for_rpc else names.http
+
+
+def _message(error: GatewayError) -> str:
+    return FAULT_MESSAGE if isinstance(error, GatewayFault) else error.message
+
+
+def _details(error: GatewayError, names: ErrorCodes) -> list[JsonObject]:
+    metadata = {} if isinstance(error, GatewayFault) else _own_details(error, names)
+    details: list[JsonObject] = [
+        {
+            "@type": _ERROR_INFO,
+            "reason": names.reason,
+            "domain": names.domain,
+            "metadata": {"code": error.code} | {k: _as_text(v) for k, v in metadata.items()},
+        }
+    ]
+    if isinstance(error, InvalidParams) and error.problems:
+        violations = [
+            {"field": problem.path, "description": problem.message} for problem in error.problems
+        ]
+        details.append({"@type": _BAD_REQUEST, "fieldViolations": violations})
+    return details
+
+
+def _plain_details(error: GatewayError, names: ErrorCodes) -> JsonObject:
+    if isinstance(error, GatewayFault):
+        return {}
+    if isinstance(error, InvalidParams) and error.problems:
+        return {**error.details, "problems": error.problems}
+    return _own_details(error, names)
+
+
+def _own_details(error: GatewayError, names: ErrorCodes) -> JsonObject:
+    return error.details if names.legacy is None else {"legacyCode": names.legacy, **error.details}
+
+
+def _as_text(value: Json) -> str:
+    """ErrorInfo has strings only: lists of strings are joined, the rest is JSON."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list) and all(isinstance(item, str) for item in cast(list[Json], value)):
+        return ", ".join(cast(list[str], value))
+    return _encode(value).decode()

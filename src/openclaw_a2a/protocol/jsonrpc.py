@@ -1,0 +1,84 @@
+"""JSON-RPC 2.0 envelopes: who asks what under which id, and the answer with that id."""
+
+from typing import cast
+
+import msgspec
+
+from openclaw_a2a.model.errors import GatewayError, InvalidRequest, ParseFailed
+from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.protocol.strict_json import parse_json
+
+NO_ID = b"null"
+"""The id of an answer to a request whose own id cannot be known."""
+
+
+class Envelope(msgspec.Struct, frozen=True):
+    """A request: its id and params as they were written, and the method."""
+
+    id: bytes
+    method: str
+    params: bytes
+
+
+class EnvelopeError(Exception):
+    """The body is no request; `error` says why and `id` is what to answer under."""
+
+    def __init__(self, error: GatewayError, id: bytes = NO_ID) -> None:
+        super().__init__(error.message)
+        self.error = error
+        self.id = id
+
+
+class _Slices(msgspec.Struct, frozen=True):
+    id: msgspec.Raw = msgspec.Raw(NO_ID)
+    params: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+_slices = msgspec.json.Decoder(_Slices)
+
+
+def decode_envelope(body: bytes) -> Envelope:
+    """The request in the body.
+
+    Raises:
+        EnvelopeError: with ParseFailed or InvalidRequest, and the id when it could be read.
+    """
+    try:
+        value = parse_json(body)
+    except ParseFailed as error:
+        raise EnvelopeError(error) from None
+    if not isinstance(value, dict):
+        raise EnvelopeError(_not_an_object(value))
+    request = cast(JsonObject, value)
+    slices = _slices.decode(body)
+    if type(request.get("id")) not in (str, int, type(None)):
+        raise EnvelopeError(
+            InvalidRequest("The id must be a string, an integer or null. Change it and send again.")
+        )
+    request_id = bytes(slices.id)
+    method = request.get("method")
+    if request.get("jsonrpc") != "2.0" or not isinstance(method, str) or not method:
+        raise EnvelopeError(_no_request(request), request_id)
+    return Envelope(request_id, method, bytes(slices.params))
+
+
+def encode_result(id: bytes, result: bytes) -> bytes:
+    """The answer that carries a result."""
+    return b'{"jsonrpc":"2.0","id":' + id + b',"result":' + result + b"}"
+
+
+def encode_error(id: bytes, error: bytes) -> bytes:
+    """The answer that carries an error object."""
+    return b'{"jsonrpc":"2.0","id":' + id + b',"error":' + error + b"}"
+
+
+def _not_an_object(value: Json) -> InvalidRequest:
+    if isinstance(value, list):
+        return InvalidRequest("Batches are not served. Send each request on its own.")
+    return InvalidRequest("The body is no JSON-RPC request. Send one JSON object.")
+
+
+def _no_request(request: JsonObject) -> InvalidRequest:
+    if request.get("jsonrpc") != "2.0":
+        return InvalidRequest('The member jsonrpc must be "2.0". Set it and send again.')
+    return InvalidRequest("The member method must be a non-empty string. Name the method to call.")

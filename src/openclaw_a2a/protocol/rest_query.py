@@ -1,0 +1,83 @@
+"""Query parameters of the HTTP+JSON binding: strings in, the same requests out."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from openclaw_a2a.model.errors import Problem
+from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.protocol.requests import GetRequest, ListRequest, PushListRequest
+from openclaw_a2a.protocol.v1 import decode_get, decode_list, decode_push_list
+from openclaw_a2a.protocol.validation import invalid_params
+
+_MAX_DIGITS = 18
+
+_booleans = {"true": True, "false": False}
+
+
+def decode_get_query(params: Mapping[str, str], *, task_id: str | None = None) -> GetRequest:
+    """The query of GET /tasks/{id}; the id comes from the path. Raises: InvalidParams."""
+    members = _typed(params, integers=("historyLength",))
+    if task_id is not None:
+        members["id"] = task_id
+    return decode_get(_encode(members))
+
+
+def decode_list_query(params: Mapping[str, str]) -> ListRequest:
+    """The query of GET /tasks. Raises: InvalidParams."""
+    members = _typed(params, integers=("pageSize", "historyLength"), booleans=("includeArtifacts",))
+    for name in ("status", "statusTimestampAfter"):
+        if not members.get(name):
+            members.pop(name, None)
+    return decode_list(_encode(members))
+
+
+def decode_push_list_query(params: Mapping[str, str], *, task_id: str) -> PushListRequest:
+    """The query of GET /tasks/{id}/pushNotificationConfigs. Raises: InvalidParams."""
+    members = _typed(params, integers=("pageSize",))
+    members["taskId"] = task_id
+    return decode_push_list(_encode(members))
+
+
+def decode_plan_query(params: Mapping[str, str]) -> JsonObject:
+    """The query of a GET or DELETE of objectives and plans, as the params of their methods.
+
+    Raises: InvalidParams.
+    """
+    said = {
+        name: text
+        for name, text in params.items()
+        if name != "A2A-Version" and (text or name not in ("status", "pageToken"))
+    }
+    booleans = ("includePlans", "includeTasks", "cancel")
+    members = _typed(said, integers=("pageSize",), booleans=booleans)
+    _encode(members)
+    return members
+
+
+def _typed(
+    params: Mapping[str, str], *, integers: tuple[str, ...], booleans: tuple[str, ...] = ()
+) -> JsonObject:
+    """The parameters as JSON members; text that is no number or boolean stays text, so that the
+    decoder reports it together with everything else."""
+    members: JsonObject = dict(params)
+    for name in integers:
+        if name in members:
+            members[name] = _integer(params[name])
+    for name in booleans:
+        if name in members:
+            members[name] = _booleans.get(params[name], params[name])
+    return members
+
+
+def _integer(text: str) -> Json:
+    digits = text.removeprefix("-")
+    is_integer = digits.isascii() and digits.isdigit() and len(digits) <= _MAX_DIGITS
+    return int(text) if is_integer else text
+
+
+def _encode(members: JsonObject) -> bytes:
+    try:
+        return msgspec.json.encode(members)
+    except UnicodeEncodeError:
+        raise invalid_params([Problem("query", "must be UTF-8")]) from None

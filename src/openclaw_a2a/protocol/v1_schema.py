@@ -1,0 +1,153 @@
+"""The params of A2A 1.0 methods as types: what must be there, and within which bounds."""
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from openclaw_a2a.model.ids import JsonObject, MessageId
+from openclaw_a2a.model.message import Part
+from openclaw_a2a.model.task import TaskState
+from openclaw_a2a.protocol.common_fields import (
+    HeaderText,
+    HistoryLength,
+    InlineWebAddress,
+    OptionalContextId,
+    OptionalId,
+    OptionalTaskId,
+    PossibleMessageId,
+    RequiredId,
+    RequiredMessageId,
+    RequiredTaskId,
+    SchemeName,
+    Strings,
+    TaskIds,
+    WebAddress,
+)
+from openclaw_a2a.protocol.requests import MAX_PAGE_SIZE
+
+_PageSize = Annotated[int, Meta(ge=1, le=MAX_PAGE_SIZE)] | None
+
+
+class Params(msgspec.Struct, frozen=True, rename="camel"):
+    """Root of all params: camelCase, unknown members ignored."""
+
+
+class Authentication(Params, frozen=True):
+    """How a webhook wants to be authenticated to."""
+
+    scheme: SchemeName
+    credentials: HeaderText | None = None
+
+
+class PushParams(Params, frozen=True):
+    """A push configuration, alone or inside a send."""
+
+    url: WebAddress
+    id: OptionalId = None
+    task_id: OptionalTaskId = None
+    token: HeaderText | None = None
+    authentication: Authentication | None = None
+    tenant: str | None = None
+
+
+class InlinePush(PushParams, frozen=True):
+    """A push configuration inside a send; without an address it is ignored."""
+
+    url: InlineWebAddress = ""
+
+
+class Configuration(Params, frozen=True):
+    """How the answer to a send is wanted."""
+
+    accepted_output_modes: Strings = None
+    task_push_notification_config: InlinePush | None = None
+    history_length: HistoryLength = None
+    return_immediately: bool | None = None
+
+
+class MessageParams(Params, frozen=True):
+    """A message from a caller."""
+
+    message_id: RequiredMessageId
+    role: Literal["ROLE_USER"]
+    parts: Annotated[tuple[Part, ...], Meta(min_length=1)]
+    context_id: OptionalContextId = None
+    task_id: OptionalTaskId = None
+    metadata: JsonObject | None = None
+    extensions: Strings = None
+    reference_task_ids: TaskIds = None
+
+
+class SendParams(Params, frozen=True):
+    """SendMessage and SendStreamingMessage."""
+
+    message: MessageParams
+    configuration: Configuration | None = None
+    metadata: JsonObject | None = None
+    tenant: str | None = None
+
+
+class UnnamedMessageParams(MessageParams, frozen=True, kw_only=True):
+    """A message from a caller who may leave its id to us."""
+
+    message_id: PossibleMessageId = MessageId("")
+
+
+class UnnamedSendParams(SendParams, frozen=True, kw_only=True):
+    """SendMessage and SendStreamingMessage, where the message may have no id."""
+
+    message: UnnamedMessageParams
+
+
+class GetParams(Params, frozen=True):
+    """GetTask."""
+
+    id: RequiredTaskId
+    history_length: HistoryLength = None
+    tenant: str | None = None
+
+
+class ListParams(Params, frozen=True):
+    """ListTasks."""
+
+    context_id: OptionalContextId = None
+    status: TaskState | None = None
+    page_size: _PageSize = None
+    page_token: str | None = None
+    history_length: HistoryLength = None
+    status_timestamp_after: Annotated[datetime, Meta(tz=True)] | None = None
+    include_artifacts: bool | None = None
+    tenant: str | None = None
+
+
+class TaskParams(Params, frozen=True):
+    """CancelTask and SubscribeToTask."""
+
+    id: RequiredTaskId
+    tenant: str | None = None
+
+
+class PushItemParams(Params, frozen=True):
+    """GetTaskPushNotificationConfig and DeleteTaskPushNotificationConfig."""
+
+    task_id: RequiredTaskId
+    id: RequiredId
+    tenant: str | None = None
+
+
+class PushListParams(Params, frozen=True):
+    """ListTaskPushNotificationConfigs."""
+
+    task_id: RequiredTaskId
+    # Zero is ProtoJSON's way of not saying, for a member that is not marked optional.
+    page_size: Annotated[int, Meta(ge=0, le=MAX_PAGE_SIZE)] | None = None
+    page_token: str | None = None
+    tenant: str | None = None
+
+
+class CardParams(Params, frozen=True):
+    """GetExtendedAgentCard."""
+
+    tenant: str | None = None

@@ -1,0 +1,1 @@
+"""Remote targets served as agents."""

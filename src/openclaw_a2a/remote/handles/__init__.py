@@ -1,0 +1,1 @@
+"""Continuation handles of remote tasks."""

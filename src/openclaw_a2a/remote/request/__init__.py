@@ -1,0 +1,1 @@
+"""Validation and building of `remote_agent` requests."""

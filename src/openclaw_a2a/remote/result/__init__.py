@@ -1,0 +1,1 @@
+"""Results of `remote_agent`."""

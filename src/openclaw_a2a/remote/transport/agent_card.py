@@ -1,0 +1,223 @@
+"""What is known of a peer's card: normalised, and in the shapes that results show."""
+
+import copy
+from collections.abc import Callable, Iterable
+from enum import Enum
+from typing import TypeGuard, cast
+
+import msgspec
+
+from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.remote.config import Transport
+
+_FLAGS = {
+    "streaming": "streaming",
+    "pushNotifications": "push_notifications",
+    "stateTransitionHistory": "state_transition_history",
+}
+
+
+class Generation(Enum):
+    """The protocol generations we speak, as the version header names them."""
+
+    V0_3 = "0.3"
+    V1_0 = "1.0"
+
+
+class Interface(msgspec.Struct, frozen=True):
+    """An address at which a peer speaks one transport in one protocol version."""
+
+    transport: str
+    url: str
+    version: str = ""
+    tenant: str = ""
+
+    def speaks(self, transport: Transport) -> bool:
+        """True for this transport; cards differ in how they spell it."""
+        return self.transport.upper() == transport.value
+
+    @property
+    def generation(self) -> Generation | None:
+        """What is spoken there; None when it is something we do not speak."""
+        if self.version.startswith("0."):
+            return Generation.V0_3
+        is_current = self.version in ("", "1") or self.version.startswith("1.")
+        return Generation.V1_0 if is_current else None
+
+
+class Skill(msgspec.Struct, frozen=True):
+    """Something a peer says it can do."""
+
+    id: str
+    name: str
+    description: str
+    tags: tuple[str, ...] = ()
+    examples: tuple[str, ...] = ()
+    input_modes: tuple[str, ...] = ()
+    output_modes: tuple[str, ...] = ()
+
+
+class PeerCard(msgspec.Struct, frozen=True):
+    """A card, cleaned: no blank strings, no duplicates, nothing of the wrong type."""
+
+    name: str | None = None
+    description: str | None = None
+    interfaces: tuple[Interface, ...] = ()
+    """In the card's order; the first is the one it prefers."""
+    capabilities: dict[str, Json] = msgspec.field(default_factory=dict)
+    input_modes: tuple[str, ...] = ()
+    output_modes: tuple[str, ...] = ()
+    skills: tuple[Skill, ...] = ()
+
+    @property
+    def streaming_supported(self) -> bool | None:
+        """Whether the peer streams; None when its card does not say."""
+        return self.capabilities.get("streaming")
+
+    @property
+    def extensions(self) -> frozenset[str]:
+        """The URIs of the extensions that the peer declares."""
+        declared: list[JsonObject] = self.capabilities.get("extensions", [])
+        return frozenset(uri for one in declared if (uri := _text(one.get("uri"))) is not None)
+
+    def summary(self) -> JsonObject:
+        """The `peer_card` of a catalog entry."""
+        shown: JsonObject = {
+            "additional_interfaces": _addresses(self.interfaces[1:]),
+            "capabilities": copy.deepcopy(self.capabilities),
+            "default_input_modes": list(self.input_modes),
+            "default_output_modes": list(self.output_modes),
+            "skills": [_skill(skill, str) for skill in self.skills],
+        }
+        preferred = self.interfaces[0].transport if self.interfaces else None
+        return {"preferred_transport": preferred, **shown} if preferred else shown
+
+    def raw(self) -> JsonObject:
+        """The `card` of a raw catalog entry."""
+        names = {short: long for long, short in _FLAGS.items()}
+        shown: JsonObject = {
+            "displayName": self.name,
+            "description": self.description,
+            "preferredTransport": self.interfaces[0].transport if self.interfaces else None,
+            "additionalInterfaces": _addresses(self.interfaces[1:]),
+            "capabilities": {
+                names.get(key, key): copy.deepcopy(value)
+                for key, value in self.capabilities.items()
+            },
+            "defaultInputModes": list(self.input_modes),
+            "defaultOutputModes": list(self.output_modes),
+            "skills": [_skill(skill, _camel) for skill in self.skills],
+        }
+        return {key: value for key, value in shown.items() if value is not None}
+
+
+EMPTY_CARD = PeerCard()
+"""Nothing is known of the peer."""
+
+
+def read_card(value: JsonObject) -> PeerCard:
+    """A card of either protocol generation, cleaned."""
+    capabilities = value.get("capabilities")
+    return PeerCard(
+        name=_text(value.get("name")),
+        description=_text(value.get("description")),
+        interfaces=_interfaces(value),
+        capabilities=_capabilities(capabilities if _is_object(capabilities) else {}),
+        input_modes=_texts(value.get("defaultInputModes")),
+        output_modes=_texts(value.get("defaultOutputModes")),
+        skills=tuple(_skills(value.get("skills"))),
+    )
+
+
+def _interfaces(card: JsonObject) -> tuple[Interface, ...]:
+    """1.0 lists them all; 0.3 has one at the top and the others beside it."""
+    found = [
+        _interface(one, "protocolBinding") for one in _objects(card.get("supportedInterfaces"))
+    ]
+    if not any(found):
+        version = _text(card.get("protocolVersion")) or "0.3.0"
+        top: JsonObject = {
+            "url": card.get("url"),
+            "transport": card.get("preferredTransport") or Transport.JSONRPC.value,
+        }
+        old = [top, *_objects(card.get("additionalInterfaces"))]
+        found = [_interface({**one, "protocolVersion": version}, "transport") for one in old]
+    return tuple(dict.fromkeys(one for one in found if one is not None))
+
+
+def _interface(value: JsonObject, transport_key: str) -> Interface | None:
+    transport, url = _text(value.get(transport_key)), _text(value.get("url"))
+    if transport is None or url is None:
+        return None
+    version, tenant = _text(value.get("protocolVersion")), _text(value.get("tenant"))
+    return Interface(transport, url, version or "", tenant or "")
+
+
+def _capabilities(value: JsonObject) -> JsonObject:
+    flags = {short: value.get(long) for long, short in _FLAGS.items()}
+    known: JsonObject = {key: flag for key, flag in flags.items() if isinstance(flag, bool)}
+    extensions = [copy.deepcopy(one) for one in _objects(value.get("extensions")) if one]
+    return {**known, "extensions": extensions} if extensions else known
+
+
+def _skills(value: Json) -> Iterable[Skill]:
+    for one in _objects(value):
+        skill_id = _text(one.get("id"))
+        name = _text(one.get("name")) or skill_id
+        if skill_id is None or name is None:
+            continue
+        yield Skill(
+            id=skill_id,
+            name=name,
+            description=_text(one.get("description")) or name,
+            tags=_texts(one.get("tags")),
+            examples=_texts(one.get("examples")),
+            input_modes=_texts(one.get("inputModes")),
+            output_modes=_texts(one.get("outputModes")),
+        )
+
+
+def _skill(skill: Skill, spell: Callable[[str], str]) -> JsonObject:
+    shown: JsonObject = {
+        "id": skill.id,
+        "name": skill.name,
+        "description": skill.description,
+        "tags": list(skill.tags),
+        "examples": list(skill.examples),
+    }
+    if skill.input_modes:
+        shown[spell("input_modes")] = list(skill.input_modes)
+    if skill.output_modes:
+        shown[spell("output_modes")] = list(skill.output_modes)
+    return shown
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+def _addresses(interfaces: Iterable[Interface]) -> list[JsonObject]:
+    pairs = dict.fromkeys((one.transport, one.url) for one in interfaces)
+    return [{"transport": transport, "url": url} for transport, url in pairs]
+
+
+def _is_object(value: Json) -> TypeGuard[JsonObject]:
+    return isinstance(value, dict)
+
+
+def _objects(value: Json) -> list[JsonObject]:
+    return [one for one in _list(value) if _is_object(one)]
+
+
+def _text(value: Json) -> str | None:
+    return value.strip() or None if isinstance(value, str) else None
+
+
+def _texts(value: Json) -> tuple[str, ...]:
+    texts = map(_text, _list(value))
+    return tuple(dict.fromkeys(text for text in texts if text is not None))
+
+
+def _list(value: Json) -> list[Json]:
+    return cast("list[Json]", value) if isinstance(value, list) else []

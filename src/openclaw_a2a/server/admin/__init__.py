@@ -1,0 +1,1 @@
+"""Endpoints for the operator: deliveries, approvals, calls and objectives."""

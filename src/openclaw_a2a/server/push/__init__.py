@@ -1,0 +1,1 @@
+"""Push notifications: configurations, payloads and the webhook sender."""

@@ -1,0 +1,194 @@
+"""Which addresses callers may name as webhooks, as far as their text tells.
+
+A caller names the address that this gateway will connect to, from inside the operator's network;
+`net/safe_resolver.py` checks where it leads when it is called.
+"""
+
+import re
+from collections.abc import Callable
+from datetime import datetime
+from urllib.parse import urlsplit
+
+import msgspec
+
+from openclaw_a2a.engine.outbox.outbox import Outbox
+from openclaw_a2a.model.delivery import Delivery, DeliveryState, delivery_id
+from openclaw_a2a.model.errors import (
+    InvalidParams,
+    LeaseLost,
+    Problem,
+    PushConfigNotFound,
+    TaskNotFound,
+)
+from openclaw_a2a.model.ids import TaskId
+from openclaw_a2a.model.push_config import PUSH_KIND, PushConfig
+from openclaw_a2a.model.records import encode_json
+from openclaw_a2a.model.turn import Scope
+from openclaw_a2a.model.url_policy import url_rejection_reason
+from openclaw_a2a.ports import Store
+from openclaw_a2a.protocol.requests import NewPushConfig, PushListRequest, PushRequest
+
+_CHARACTERS = re.compile(r"[!-\[\]-~]+")
+
+
+def why_not_a_webhook(url: str, *, allow_private: bool) -> str | None:
+    """Why an address cannot be a webhook; None when it may be one, as far as its text tells."""
+    if not _CHARACTERS.fullmatch(url):
+        return "must be an address in ASCII without spaces and backslashes"
+    try:
+        parts = urlsplit(url)
+        host, _port = parts.hostname or "", parts.port
+    except ValueError:
+        return "is not an address"
+    if parts.scheme not in ("http", "https") or not host:
+        return "must be an http or https address"
+    if "@" in parts.netloc:
+        return "must not hold a user name or password; give them as authentication"
+    reason = None if allow_private else url_rejection_reason(url)
+    return reason and f"{reason}; a webhook must be at a public address"
+
+
+_decoder = msgspec.json.Decoder(PushConfig)
+
+
+class PushPage(msgspec.Struct, frozen=True):
+    """Some configurations of a task, and where the next page begins ("" after the last)."""
+
+    configs: tuple[PushConfig, ...]
+    next_page_token: str
+
+
+class PushConfigService(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that is done with push configurations, for the tasks of one store."""
+
+    store: Store
+    outbox: Outbox
+    now: Callable[[], datetime]
+    per_task: int
+    allow_private: bool
+
+    def check(self, wish: NewPushConfig, path: str) -> None:
+        """Refuse an address that cannot be a webhook. Raises: InvalidParams."""
+        reason = why_not_a_webhook(wish.url, allow_private=self.allow_private)
+        if reason is not None:
+            problem = Problem(path, reason, "webhook")
+            raise InvalidParams(f"{path} {reason}", problems=(problem,))
+
+    async def check_room(self, scope: Scope, task_id: TaskId, wish: NewPushConfig) -> None:
+        """Refuse one more configuration than a task may have. Raises: InvalidParams."""
+        if await self.store.read_task(scope, task_id) is None:
+            return  # whoever goes on with the task says so
+        others = [one for one in await self._configs(task_id) if one.id != (wish.id or task_id)]
+        if len(others) >= self.per_task:
+            raise self._too_many(task_id)
+
+    def delivery(self, wish: NewPushConfig, task_id: TaskId, cursor: int) -> Delivery:
+        """The delivery that a wish stands for, from a cursor on."""
+        now = self.now()
+        config = PushConfig(
+            id=wish.id or task_id,
+            task_id=task_id,
+            url=wish.url,
+            wire=wish.wire.value,
+            created_at=now,
+            token=wish.token,
+            schemes=wish.schemes,
+            credentials=wish.credentials,
+        )
+        return Delivery(
+            id=delivery_id(PUSH_KIND, task_id, config.id),
+            kind=PUSH_KIND,
+            task_id=task_id,
+            body=encode_json(config),
+            cursor=cursor,
+            next_at=now,
+            created_at=now,
+            updated_at=now,
+        )
+
+    async def create(self, scope: Scope, task_id: TaskId, wish: NewPushConfig) -> PushConfig:
+        """Make a configuration, or put another in the place of the one with its id.
+
+        The webhook is told of the task as it is now, and of everything that follows. The same
+        configuration again changes nothing, unless it had been given up.
+
+        Raises: TaskNotFound, InvalidParams (too many of them).
+        """
+        await self._check_task(scope, task_id)
+        delivery = self.delivery(wish, task_id, -1)
+        config = _decoder.decode(delivery.body)
+        known = await self.store.read_delivery(delivery.id)
+        if known is not None and known.state is not DeliveryState.DEAD:
+            old = _decoder.decode(known.body)
+            if old == msgspec.structs.replace(config, created_at=old.created_at):
+                return old
+        try:
+            is_kept = await self.outbox.add_delivery(delivery, within=self.per_task)
+        except LeaseLost:  # it was deleted meanwhile
+            raise _no_task(task_id) from None
+        if not is_kept:
+            raise self._too_many(task_id)
+        return config
+
+    async def find(self, scope: Scope, request: PushRequest) -> PushConfig:
+        """One configuration; without an id the task's own, or its only one.
+
+        Raises: TaskNotFound, PushConfigNotFound.
+        """
+        await self._check_task(scope, request.task_id)
+        configs = await self._configs(request.task_id)
+        wanted = request.id or request.task_id
+        for config in configs:
+            if config.id == wanted:
+                return config
+        if request.id is None and len(configs) == 1:
+            return configs[0]
+        raise PushConfigNotFound(
+            f"task {request.task_id} has no push configuration {wanted!r}; list them to see those "
+            "it has"
+        )
+
+    async def page(self, scope: Scope, request: PushListRequest) -> PushPage:
+        """Some of the task's configurations, oldest first. Raises: TaskNotFound, InvalidParams."""
+        await self._check_task(scope, request.task_id)
+        configs = await self._configs(request.task_id)
+        start = 0
+        if request.page_token:
+            ids = [config.id for config in configs]
+            if request.page_token not in ids:
+                problem = Problem("pageToken", "is not one of ours, or of another task")
+                raise InvalidParams(f"pageToken {problem.message}", problems=(problem,))
+            start = ids.index(request.page_token) + 1
+        shown = configs[start : start + request.page_size]
+        has_more = start + len(shown) < len(configs)
+        return PushPage(tuple(shown), shown[-1].id if has_more else "")
+
+    async def remove(self, scope: Scope, request: PushRequest) -> None:
+        """Remove a configuration, if it is there. Raises: TaskNotFound."""
+        await self._check_task(scope, request.task_id)
+        try:
+            config = await self.find(scope, request)
+        except PushConfigNotFound:
+            return
+        wanted = delivery_id(PUSH_KIND, request.task_id, config.id)
+        delivery = await self.store.read_delivery(wanted)
+        if delivery is not None:
+            await self.outbox.remove_delivery(delivery)
+
+    async def _configs(self, task_id: TaskId) -> list[PushConfig]:
+        deliveries = await self.store.read_deliveries(task_id)
+        return [_decoder.decode(one.body) for one in deliveries if one.kind == PUSH_KIND]
+
+    async def _check_task(self, scope: Scope, task_id: TaskId) -> None:
+        if await self.store.read_task(scope, task_id) is None:
+            raise _no_task(task_id)
+
+    def _too_many(self, task_id: TaskId) -> InvalidParams:
+        return InvalidParams(
+            f"task {task_id} has {self.per_task} push configurations, the most there may be; "
+            "delete one of them, or give its id to put this one in its place"
+        )
+
+
+def _no_task(task_id: TaskId) -> TaskNotFound:
+    return TaskNotFound(f"there is no task {task_id}")

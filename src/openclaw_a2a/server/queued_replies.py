@@ -1,0 +1,119 @@
+"""Takes replies that a host of agents sends after a run, and appends them to their tasks."""
+
+from collections.abc import Iterable, Mapping
+from typing import cast
+
+import structlog
+
+from openclaw_a2a.engine.background_replies import PREFIX, append_reply, queued_artifact
+from openclaw_a2a.engine.engine import Engine
+from openclaw_a2a.engine.transcript.content import json_safe, replace_lone_surrogates
+from openclaw_a2a.model.errors import GatewayError, LeaseLost
+from openclaw_a2a.model.ids import AccountId, ArtifactId, Json, JsonObject, TaskId
+from openclaw_a2a.model.message import JsonStruct, Part
+
+log = structlog.get_logger(__name__)
+
+TASK_REQUIRED = "A2A_QUEUED_REPLY_TASK_REQUIRED"
+ACCOUNT_NOT_RUNNING = "A2A_QUEUED_REPLY_ACCOUNT_NOT_RUNNING"
+TASK_NOT_FOUND = "A2A_QUEUED_REPLY_TASK_NOT_FOUND"
+
+_ADDRESS = "a2a:"
+_TRIES = 3
+
+
+class QueuedReply(JsonStruct, frozen=True):
+    """A reply as the host hands it over; `thread_id` is the id of its task."""
+
+    to: Json
+    thread_id: Json
+    payload: Json
+    account_id: Json = None
+    session_key: Json = None
+
+
+class QueuedResult(JsonStruct, frozen=True, omit_defaults=True):
+    """What became of it: `message_id` is the artifact, `error` says why there is none."""
+
+    ok: bool
+    message_id: str | None = None
+    error: str | None = None
+
+
+async def deliver_queued_reply(engines: Iterable[Engine], reply: QueuedReply) -> QueuedResult:
+    """Append one artifact to the task that the reply names, whatever the task's state."""
+    task_id = reply.thread_id
+    if not isinstance(task_id, str) or not task_id.strip():
+        return _refused(TASK_REQUIRED, "a queued reply must name its task as threadId")
+    running = {name: engine for engine in engines for name in engine.accounts}
+    account = _account(reply, running)
+    if account is None or (engine := running.get(account)) is None or engine.is_stopping:
+        named = account or "that it is for"
+        return _refused(ACCOUNT_NOT_RUNNING, f"the account {named[:80]} is not running here")
+    try:
+        return await _append(engine, account, TaskId(task_id), reply)
+    except GatewayError as error:
+        log.warning("reply-not-queued", task_id=task_id, reason=error.message)
+        return QueuedResult(ok=False, error=error.message)
+
+
+async def _append(
+    engine: Engine, account: AccountId, task_id: TaskId, reply: QueuedReply
+) -> QueuedResult:
+    stored = await engine.store.read_task(None, task_id)
+    if stored is None or stored.head.scope.account != account:
+        return _refused(TASK_NOT_FOUND, f"there is no task {task_id[:80]}")
+    parts = reply_parts(reply.payload)
+    if not parts:
+        return QueuedResult(ok=True)
+    artifact = queued_artifact(
+        ArtifactId(f"{PREFIX}{engine.new_id()}"),
+        parts,
+        session_key=_text(reply.session_key),
+        to=_text(reply.to),
+    )
+    for left in reversed(range(_TRIES)):
+        try:
+            if await append_reply(engine, task_id, artifact):
+                return QueuedResult(ok=True, message_id=artifact.artifact_id)
+            break
+        except LeaseLost:  # somebody else changed the task at the same moment
+            if not left:
+                raise
+    return _refused(TASK_NOT_FOUND, f"there is no task {task_id[:80]} any more")
+
+
+def _account(reply: QueuedReply, running: Mapping[AccountId, Engine]) -> AccountId | None:
+    """The account that is named, else the one addressed, else the only one there is."""
+    named = _text(reply.account_id)
+    if named is not None:
+        return AccountId(named)
+    to = _text(reply.to) or ""
+    if to.startswith(_ADDRESS) and to.removeprefix(_ADDRESS).strip():
+        return AccountId(to.removeprefix(_ADDRESS).strip())
+    return next(iter(running)) if len(running) == 1 else None
+
+
+def reply_parts(payload: Json) -> tuple[Part, ...]:
+    """A host's reply payload as parts: its text, and whatever else it has as one data part."""
+    members = cast(JsonObject, payload) if isinstance(payload, Mapping) else {}
+    text = _text(members.get("text")) or _text(members.get("body"))
+    rest: JsonObject = {}
+    if isinstance(members.get("mediaUrls"), list) and members["mediaUrls"]:
+        rest["mediaUrls"] = members["mediaUrls"]
+    if members.get("channelData") is not None:
+        rest["channelData"] = members["channelData"]
+    rest |= {name: True for name in ("isError", "audioAsVoice") if members.get(name) is True}
+    if (answered := _text(members.get("replyToId"))) is not None:
+        rest["replyToId"] = answered
+    words = () if text is None else (Part.of_text(replace_lone_surrogates(text)),)
+    return words + ((Part.of_data(json_safe(rest)),) if rest else ())
+
+
+def _text(value: Json) -> str | None:
+    """The value when it is text that says something."""
+    return replace_lone_surrogates(value) if isinstance(value, str) and value.strip() else None
+
+
+def _refused(code: str, reason: str) -> QueuedResult:
+    return QueuedResult(ok=False, error=f"{code}: {reason}")

@@ -1,0 +1,161 @@
+"""Things that only show when the parts are put together: shared addresses and shared stores."""
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+
+from openclaw_a2a.model.errors import SettingsInvalid
+from openclaw_a2a.model.ids import AgentId
+from openclaw_a2a.model.validation import ProblemCollector, join_path, suggest_name
+from openclaw_a2a.settings.schema.file_schema import PEER_NAME
+from openclaw_a2a.settings.schema.sections import (
+    Account,
+    PlanningSettings,
+    ResponseRoutingSettings,
+    Settings,
+    ToolSettings,
+    WebhookSettings,
+)
+from openclaw_a2a.settings.token_reference import absolute_reference, resolve_token
+
+_GATEWAY_ROUTES = ("/healthz", "/readyz", "/metrics", "/agents")
+
+
+def check_routes(accounts: tuple[Account, ...], report: ProblemCollector) -> None:
+    """Every address of the accounts that are enabled has one owner."""
+    owners: dict[str, str] = dict.fromkeys(_GATEWAY_ROUTES, "the gateway itself")
+    for account in accounts:
+        if not account.enabled:
+            continue
+        for key, path in _routes(account):
+            place = f"channels.a2a.accounts.{account.id}.{key}"
+            owner = owners.get(path) or _owner_of_rest(path, accounts)
+            if owner is not None:
+                message = f"{path} is already used by {owner}; give one of them another path"
+                report.problem(place, message, "collision")
+            owners.setdefault(path, f"account {account.id} ({key})")
+
+
+def _routes(account: Account) -> Iterator[tuple[str, str]]:
+    yield "agentCardPath", account.agent_card_path
+    if account.agent_card_alias is not None:
+        yield "agentCardPath", account.agent_card_alias
+    yield "jsonRpcPath", account.json_rpc_path
+
+
+def _owner_of_rest(path: str, accounts: tuple[Account, ...]) -> str | None:
+    """The account whose HTTP+JSON door (everything below its path) the path lies in."""
+    for account in accounts:
+        if account.enabled and f"{path}/".startswith(f"{account.rest_path}/"):
+            return f"account {account.id} (its HTTP+JSON door)"
+    return None
+
+
+def check_stores(settings: Settings, report: ProblemCollector) -> None:
+    """Every path of a store, of the gateway or of any account, has one owner."""
+    owners: dict[Path, str] = {}
+    if settings.store.path is not None:
+        owners[settings.store.path] = "the gateway (store); leave taskStore out to share it"
+    for account in settings.accounts:
+        path = account.task_store.path if account.task_store else None
+        if path is None:
+            continue
+        if path in owners:
+            place = f"channels.a2a.accounts.{account.id}.taskStore.path"
+            report.problem(place, f"{path} is already used by {owners[path]}", "collision")
+        owners.setdefault(path, f"account {account.id}")
+    folder = Path(settings.opt.directory)
+    if settings.opt.enabled and folder in owners:
+        report.problem(
+            "opt.directory", f"{folder} is already used by {owners[folder]}", "collision"
+        )
+
+
+_PATH = "responseRouting"
+
+
+def complete_routing(
+    section: ResponseRoutingSettings,
+    *,
+    environ: Mapping[str, str],
+    folder: Path,
+    report: ProblemCollector,
+) -> ResponseRoutingSettings:
+    """The section with references that need no folder; what is wrong is a problem."""
+    if section.default_timeout_ms > section.max_timeout_ms:
+        message = f"is more than maxTimeoutMs ({section.max_timeout_ms}); lower it, or raise that"
+        report.problem(join_path(_PATH, "defaultTimeoutMs"), message, "range")
+    webhooks: dict[str, WebhookSettings] = {}
+    for name, webhook in sorted(section.webhooks.items()):
+        place = join_path(join_path(_PATH, "webhooks"), name)
+        if not re.fullmatch(PEER_NAME, name):
+            message = "is no caller's name; see: openclaw-a2a token list"
+            report.problem(place, message, "name")
+        if not _is_address(webhook.url):
+            message = "must be an http(s) address without user and fragment"
+            report.problem(join_path(place, "url"), message, "format")
+        webhooks[name] = msgspec.structs.replace(
+            webhook, token=absolute_reference(webhook.token, folder)
+        )
+        _check_token(
+            join_path(place, "token"), webhooks[name].token, environ=environ, report=report
+        )
+    return msgspec.structs.replace(section, webhooks=webhooks)
+
+
+def warn_if_nobody_may_call(section: ToolSettings, report: ProblemCollector) -> ToolSettings:
+    """The section; calls that are on although nobody takes part in them are worth a warning."""
+    between = section.agent_to_agent
+    if between.enabled and not between.allow:
+        message = (
+            "is empty, so every call is forbidden; write the agents that may call and be called, "
+            'such as ["main", "helper"], or ["*"] for all'
+        )
+        report.warning("tools.agentToAgent.allow", message, "nobody")
+    return section
+
+
+def _is_address(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        has_port = parts.port is None or parts.port > 0
+    except ValueError:
+        return False
+    is_plain = not (parts.fragment or "@" in parts.netloc or re.search(r"[\s\x00-\x1f]", text))
+    return parts.scheme in {"http", "https"} and bool(parts.hostname) and is_plain and has_port
+
+
+def _check_token(
+    path: str, reference: str, *, environ: Mapping[str, str], report: ProblemCollector
+) -> None:
+    """A token that is not there would be missed only when an answer is to be brought."""
+    if not reference:
+        return
+    if not re.match(r"(env|file):.", reference):
+        message = "must be a reference, not the token itself: write env:NAME or file:PATH"
+        report.problem(path, message, "secret")
+        return
+    try:
+        resolve_token(reference, environ=environ)
+    except SettingsInvalid as error:
+        report.problem(path, error.message, "secret")
+
+
+def complete_planning(
+    section: PlanningSettings,
+    *,
+    folder: Path,
+    agents: Collection[AgentId],
+    report: ProblemCollector,
+) -> PlanningSettings:
+    """The section with its folder; what is wrong is a problem, what has no effect a warning."""
+    planner = section.planner.strip()
+    if planner and planner not in agents:
+        message = f"there is no agent {planner}; {suggest_name(planner, list(agents))}"
+        report.problem("opt.planner", message, "unknown-agent")
+    if section.tools and not section.enabled:
+        report.warning("opt.tools", "has no effect; set opt.enabled to true", "unavailable")
+    return msgspec.structs.replace(section, directory=str(folder), planner=planner)

@@ -1,0 +1,203 @@
+"""Says where each problem of the settings comes from: the file and line, a variable, or a flag."""
+
+import re
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+import platformdirs
+import pyjson5
+
+from openclaw_a2a.model.errors import Problem, SettingsInvalid
+from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.model.validation import ProblemCollector, is_object, join_path, json_kind
+from openclaw_a2a.settings.loading.environment import PREFIX, read_environment
+from openclaw_a2a.settings.paths import expand_path
+
+
+def invalid(
+    problems: Iterable[Problem], *, origins: Mapping[str, str], path: Path | None
+) -> SettingsInvalid:
+    """The error that lists the problems, each once and with where it comes from."""
+    text = _text(path)
+    told = tuple(
+        Problem(one.path, one.message + _place(one.path, origins, path, text), one.keyword)
+        for one in dict.fromkeys(problems)
+    )
+    lines = "\n".join(f"{one.path}: {one.message}" for one in told)
+    return SettingsInvalid(lines, problems=told)
+
+
+def shown(path: Path) -> str:
+    """The path as people would write it: from the working directory when it is below."""
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
+
+
+def _place(place: str, origins: Mapping[str, str], path: Path | None, text: str) -> str:
+    keys = re.sub(r"\[\d+\]", "", place)
+    origin = origins.get(keys, "")
+    if origin.startswith(("environment", "flag")):
+        return f" (from {origin})"
+    known = keys
+    while known and not _is_in_file(known, origins):
+        known = known.rpartition(".")[0]
+    if path is None or not known:
+        return ""
+    # What is missing has no line of its own.
+    line = _line(keys.rpartition(".")[2], text) if known == keys else ""
+    return f" (in {shown(path)}{line})"
+
+
+def _is_in_file(place: str, origins: Mapping[str, str]) -> bool:
+    """True when the file has this setting or something in it."""
+    return any(
+        origin.startswith("file") and (key == place or key.startswith(f"{place}."))
+        for key, origin in origins.items()
+    )
+
+
+def _line(key: str, text: str) -> str:
+    """The line of the key, when the file has it only once."""
+    found = list(re.finditer(rf"""(?<![\w$.-])["']?{re.escape(key)}["']?\s*:""", text))
+    return f", line {text.count(chr(10), 0, found[0].start()) + 1}" if len(found) == 1 else ""
+
+
+def _text(path: Path | None) -> str:
+    if path is not None:
+        with suppress(OSError, ValueError):
+            return path.read_text(encoding="utf-8-sig")
+    return ""
+
+
+FILE_NAME = "openclaw-a2a.json5"
+_MOST_BYTES = 4 * 1024 * 1024
+
+
+class Layers(msgspec.Struct, frozen=True):
+    """What the sources say together, and which of them said each thing."""
+
+    values: JsonObject
+    origins: dict[str, str]
+    path: Path | None
+
+    @property
+    def folder(self) -> Path:
+        """Relative paths start here: the file's folder, or the working directory."""
+        return self.path.parent if self.path else Path.cwd()
+
+
+def read_layers(
+    path: Path | None,
+    *,
+    overrides: Mapping[str, Json],
+    environ: Mapping[str, str],
+    report: ProblemCollector,
+) -> Layers:
+    """All sources, later ones laid over earlier ones."""
+    found = _chosen(path, environ) or find_file()
+    values: JsonObject = {}
+    origins: dict[str, str] = {}
+    if found is not None:
+        _lay_over(values, read_file(found, report), origins=origins, origin=f"file {found.name}")
+    for name, nested in read_environment(environ, values=values, report=report):
+        _lay_over(values, nested, origins=origins, origin=f"environment {PREFIX}{name}")
+    for dotted, value in overrides.items():
+        nested = nest(dotted.split("."), value)
+        _lay_over(values, nested, origins=origins, origin="flag")
+    return Layers(values, origins, found)
+
+
+def _chosen(path: Path | None, environ: Mapping[str, str]) -> Path | None:
+    named = environ.get(f"{PREFIX}CONFIG", "").strip()
+    chosen = str(path) if path else named
+    if not chosen:
+        return None
+    try:
+        return expand_path(chosen, Path.cwd())
+    except ValueError:
+        # Reading it fails too, and that says which path it was.
+        return Path(chosen)
+
+
+def find_file() -> Path | None:
+    """The settings file of the working directory, else the user's."""
+    for folder in (Path.cwd(), platformdirs.user_config_path("openclaw-a2a", appauthor=False)):
+        if (folder / FILE_NAME).is_file():
+            return folder / FILE_NAME
+    return None
+
+
+def read_file(path: Path, report: ProblemCollector) -> JsonObject:
+    """The object in the file; whatever keeps it from being read is a problem."""
+    try:
+        with path.open("rb") as stream:
+            body = stream.read(_MOST_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        report.problem(str(path), f"cannot be read: {reason}; check the path", "file")
+        return {}
+    if len(body) > _MOST_BYTES:
+        report.problem(str(path), f"is larger than {_MOST_BYTES} bytes", "file")
+        return {}
+    return _parse(path, body, report)
+
+
+def _parse(path: Path, body: bytes, report: ProblemCollector) -> JsonObject:
+    try:
+        text = body.decode("utf-8-sig")
+        value = pyjson5.decode(text)
+    except UnicodeDecodeError as error:
+        line = body.count(b"\n", 0, error.start) + 1
+        report.problem(str(path), f"is not UTF-8 text at line {line}; save it as UTF-8", "syntax")
+    except pyjson5.Json5DecoderException as error:
+        report.problem(str(path), syntax_sentence(body.decode("utf-8-sig"), error), "syntax")
+    else:
+        if is_object(value):
+            return value
+        report.problem(str(path), f"must hold one object, not {json_kind(value)}", "type")
+    return {}
+
+
+def syntax_sentence(text: str, error: Exception) -> str:
+    """Where the text stops being JSON5, by line and column, and what is wrong there."""
+    reason = re.sub(r"b'(\w+)'", r"\1", str(error.args[0]) if error.args else "not readable")
+    place = re.search(r"(.*?) near (\d+)(, found .*)?", reason)
+    if place is None:
+        return f"is not JSON5: {reason}"
+    what = place[1].replace("JSON5Value", "a value").replace(" starting", "") + (place[3] or "")
+    what = re.sub(r"U\+([0-9a-fA-F]{4,6})", lambda code: repr(chr(int(code[1], 16))), what)
+    offset = max(0, int(place[2]) - 1)
+    if what.startswith("Extra data"):
+        what = "more after the end of the object"
+        offset += 1 + len(text[offset + 1 :]) - len(text[offset + 1 :].lstrip())
+    before = text[:offset]
+    line, column = before.count("\n") + 1, offset - before.rfind("\n")
+    return f"is not JSON5 at line {line}, column {column}: {what[0].lower()}{what[1:]}"
+
+
+def nest(keys: list[str], value: Json) -> JsonObject:
+    """The value under the keys, outermost first."""
+    for key in reversed(keys):
+        value = {key: value}
+    return value
+
+
+def _lay_over(
+    below: JsonObject, above: JsonObject, *, origins: dict[str, str], origin: str, path: str = ""
+) -> None:
+    for key, value in above.items():
+        place = join_path(path, key)
+        if not (is_object(value) and is_object(below.get(key))):
+            _forget(origins, place)
+            below[key] = {} if is_object(value) else value
+        if is_object(value) and value:
+            _lay_over(below[key], value, origins=origins, origin=origin, path=place)
+        else:
+            origins[place] = origin
+
+
+def _forget(origins: dict[str, str], place: str) -> None:
+    for known in [one for one in origins if one == place or one.startswith(place + ".")]:
+        del origins[known]

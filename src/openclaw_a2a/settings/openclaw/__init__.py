@@ -1,0 +1,1 @@
+"""Finds and reads the configuration of OpenClaw."""

@@ -1,0 +1,216 @@
+"""Offers the agents of the OpenClaw on this machine as settings, below what people wrote."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+
+from openclaw_a2a.model.ids import AgentId, JsonObject
+from openclaw_a2a.model.validation import ProblemCollector, is_object, join_path
+from openclaw_a2a.settings.loading.readers import read_section
+from openclaw_a2a.settings.loading.sources import Layers
+from openclaw_a2a.settings.openclaw.discovery import (
+    OpenClawAgent,
+    OpenClawInstallation,
+    find_openclaw,
+    legal_id,
+)
+from openclaw_a2a.settings.paths import expand_path, is_loopback
+from openclaw_a2a.settings.schema.file_schema import OpenClawKeys
+
+OPENCLAW_ADAPTER = "openclaw-gateway"
+_DEFAULT = "default"
+_ACCOUNTS = ("channels", "a2a", "accounts")
+_HABITS: JsonObject = {
+    "agentStyle": "task-generating",
+    "maxBodyBytes": 26_214_400,
+    "defaultInputModes": [
+        *("text/plain", "application/json", "text/*", "application/xml", "application/yaml"),
+        *("image/png", "image/jpeg", "image/gif", "image/webp"),
+    ],
+    "defaultOutputModes": ["text/plain", "application/json", "*/*"],
+}
+
+
+class AgentDefaults(msgspec.Struct, frozen=True):
+    """The settings with the offered agents in them, what was found, and which agents are its."""
+
+    layers: Layers
+    found: OpenClawInstallation | None = None
+    agents: dict[AgentId, OpenClawAgent] = {}
+
+
+def add_openclaw_agents(
+    layers: Layers, *, environ: Mapping[str, str], report: ProblemCollector
+) -> AgentDefaults:
+    """Add OpenClaw's agents when the settings name no agents, or have an `openclaw` section.
+
+    Each gets an account of its own: the default agent `default`, the others one by their id. When
+    accounts are written and there is no section, only agents that those accounts name are added.
+    What people wrote always wins.
+    """
+    values = layers.values
+    has_section, has_agents = "openclaw" in values, bool(values.get("agents"))
+    section = read_section(
+        OpenClawKeys, "openclaw", value=values.get("openclaw", {}), report=report
+    )
+    if not section.enabled or (has_agents and not has_section):
+        return AgentDefaults(layers)
+    found = _find(section, layers.folder, environ=environ, report=report)
+    if found is None:
+        if has_section:
+            _nothing_found(section, report)
+        return AgentDefaults(layers)
+    for warning in found.warnings:
+        report.warning("openclaw", warning, "openclaw")
+    exposed = _exposed(found, section, report)
+    written = _object(values, *_ACCOUNTS)
+    if written and not has_section:
+        exposed = [one for one in exposed if _is_wanted(one, written, found)]
+    offered = {agent.id: agent for agent in exposed if not _is_taken(agent.id, values)}
+    lower: JsonObject = {"agents": {name: _agent(name, found, section) for name in offered}}
+    accounts = _accounts(offered, written, found, adds=has_section or not written)
+    lower["channels"] = {"a2a": {"accounts": accounts}}
+    origin = f"OpenClaw ({found.config_path or section.url})"
+    return AgentDefaults(_below(layers, lower, origin), found, offered)
+
+
+def _find(
+    section: OpenClawKeys, folder: Path, *, environ: Mapping[str, str], report: ProblemCollector
+) -> OpenClawInstallation | None:
+    path = None
+    if section.config_path.strip():
+        try:
+            path = expand_path(section.config_path.strip(), folder)
+        except ValueError as error:
+            report.problem("openclaw.configPath", f"cannot be used: {error}", "path")
+            return None
+    if section.url and not re.fullmatch(r"(wss?|https?)://[^\s/@]+(/\S*)?", section.url):
+        message = "must be an address such as ws://127.0.0.1:18789"
+        report.problem("openclaw.url", message, "format")
+        return None
+    if section.token and not re.match(r"(env|file):.", section.token):
+        message = "must be a reference, not the token itself: write env:NAME or file:PATH"
+        report.problem("openclaw.token", message, "secret")
+        return None
+    found = find_openclaw(path, environ=environ)
+    if found is None and section.url and not path and not isinstance(section.expose, str):
+        named = dict.fromkeys(legal_id(name) for name in section.expose)
+        agents = tuple(OpenClawAgent(one) for one in named if one is not None)
+        return OpenClawInstallation(None, section.url, None, "token", agents)
+    return found
+
+
+def _nothing_found(section: OpenClawKeys, report: ProblemCollector) -> None:
+    if report.problems:
+        return
+    if section.url and not section.config_path:
+        message = "must name the agents, because there is no OpenClaw config to read them from"
+        report.problem("openclaw.expose", message, "required")
+        return
+    message = "there is no OpenClaw config there; install OpenClaw or name its config"
+    report.problem("openclaw.configPath", message, "reference")
+
+
+def _exposed(
+    found: OpenClawInstallation, section: OpenClawKeys, report: ProblemCollector
+) -> list[OpenClawAgent]:
+    if isinstance(section.expose, str):
+        return list(found.agents)
+    known = {agent.id: agent for agent in found.agents}
+    wanted: list[OpenClawAgent] = []
+    for index, name in enumerate(section.expose):
+        agent = known.get(legal_id(name) or AgentId(""))
+        if agent is not None:
+            wanted.append(agent)
+            continue
+        message = f"OpenClaw has no agent {name}; its agents are {', '.join(known) or 'none'}"
+        report.problem(f"openclaw.expose[{index}]", message, "reference")
+    return wanted
+
+
+def _is_taken(agent_id: AgentId, values: JsonObject) -> bool:
+    """True when the settings say who answers under this id; more options alone do not."""
+    agents = _object(values, "agents")
+    written = agents.get(agent_id, {})
+    return not is_object(written) or "adapter" in written
+
+
+def _is_wanted(agent: OpenClawAgent, written: JsonObject, found: OpenClawInstallation) -> bool:
+    """True when a written account answers with this agent, by name or by leaving it open."""
+    named = [one.get("defaultAgentId") for one in written.values() if is_object(one)]
+    return agent.id in named or (agent == found.default_agent and None in named)
+
+
+def _agent(agent_id: AgentId, found: OpenClawInstallation, section: OpenClawKeys) -> JsonObject:
+    options: JsonObject = {"adapter": OPENCLAW_ADAPTER, "url": section.url or found.url}
+    token = section.token or _found_token(found, section)
+    if token:
+        options["token"] = token
+    options["agentId"] = agent_id
+    return options
+
+
+def _found_token(found: OpenClawInstallation, section: OpenClawKeys) -> str | None:
+    """The config's token is not for strangers: another address needs a token of its own."""
+    is_here = is_loopback(urlsplit(section.url).hostname or "localhost")
+    return found.token if not section.url or is_here else None
+
+
+def _accounts(
+    offered: dict[AgentId, OpenClawAgent],
+    written: JsonObject,
+    found: OpenClawInstallation,
+    *,
+    adds: bool,
+) -> JsonObject:
+    accounts: JsonObject = {}
+    if not offered:
+        return accounts
+    first = found.default_agent.id if found.default_agent.id in offered else next(iter(offered))
+    for name, values in written.items():
+        if is_object(values) and not values.get("defaultAgentId"):
+            accounts[name] = {"defaultAgentId": first}
+    served = [one.get("defaultAgentId") or first for one in written.values() if is_object(one)]
+    for agent_id in offered if adds else ():
+        if agent_id not in served:
+            name = _account_name(agent_id, first, {*written, *accounts})
+            accounts[name] = {"defaultAgentId": agent_id, **_HABITS}
+    return accounts
+
+
+def _account_name(agent_id: AgentId, first: AgentId, taken: set[str]) -> str:
+    if agent_id == first and _DEFAULT not in taken:
+        return _DEFAULT
+    usual = f"openclaw-{agent_id}"[:64]
+    return usual if agent_id in taken or agent_id == _DEFAULT else agent_id
+
+
+def _below(layers: Layers, lower: JsonObject, origin: str) -> Layers:
+    """The layers with one more beneath them."""
+    values, origins = dict(layers.values), dict(layers.origins)
+    _lay_under(values, lower, origins=origins, origin=origin)
+    return Layers(values, origins, layers.path)
+
+
+def _lay_under(
+    above: JsonObject, below: JsonObject, *, origins: dict[str, str], origin: str, path: str = ""
+) -> None:
+    for key, value in below.items():
+        place = join_path(path, key)
+        known = above.get(key)
+        if key not in above and not is_object(value):
+            above[key] = value
+            origins[place] = origin
+        elif is_object(value) and (key not in above or is_object(known)):
+            above[key] = dict(known) if is_object(known) else {}
+            _lay_under(above[key], value, origins=origins, origin=origin, path=place)
+
+
+def _object(values: JsonObject, *keys: str) -> JsonObject:
+    for key in keys:
+        value = values.get(key)
+        values = value if is_object(value) else {}
+    return values

@@ -1,0 +1,238 @@
+"""Reads OpenClaw's config file as OpenClaw does: JSON5, `$include`, `.env` and `${VARIABLES}`."""
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+import pyjson5
+
+from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.model.validation import is_list, is_object, json_kind
+from openclaw_a2a.settings.loading.sources import syntax_sentence
+
+_MOST_BYTES = 2 * 1024 * 1024
+_MOST_FILES = 64
+_DEEPEST = 10
+_MOST_NESTED = 100
+_LONGEST_NAME = 4096
+_PLACE = re.compile(r"(\$?)\$\{([A-Z_][A-Z0-9_]*)\}")
+_LINE = re.compile(r"^\s*(?:export\s+)?([A-Za-z_]\w*)\s*=\s*(.*?)\s*$")
+_UNSET = frozenset({"", "undefined", "null"})
+
+
+class OpenClawConfig(msgspec.Struct, frozen=True):
+    """OpenClaw's config with its includes, the variables it may use, and what was wrong.
+
+    Texts are as they were written: `fill` puts variables in.
+    """
+
+    path: Path
+    values: JsonObject
+    variables: dict[str, str]
+    warnings: tuple[str, ...] = ()
+    is_readable: bool = True
+
+    def section(self, *keys: str) -> JsonObject:
+        """The object below the keys; empty when it is not there or something else."""
+        value: Json = self.values
+        for key in keys:
+            value = value.get(key) if is_object(value) else None
+        return value if is_object(value) else {}
+
+    def fill(self, value: Json) -> str | None:
+        """The text with its variables filled in; None when it is no text or one is not set."""
+        if not isinstance(value, str):
+            return None
+        missing = [
+            one[2]
+            for one in _PLACE.finditer(value)
+            if not one[1] and not self.variables.get(one[2])
+        ]
+        if missing:
+            return None
+        text = _PLACE.sub(lambda one: one[0][1:] if one[1] else self.variables[one[2]], value)
+        return text.strip() or None
+
+
+def config_path(environ: Mapping[str, str]) -> Path | None:
+    """Where OpenClaw looks for its config; None when no home is known."""
+    given = _expanded(environ.get("OPENCLAW_CONFIG_PATH", ""), environ)
+    if given is not None:
+        return given
+    folder = state_folder(environ)
+    return None if folder is None else folder / "openclaw.json"
+
+
+def state_folder(environ: Mapping[str, str]) -> Path | None:
+    """OpenClaw's state directory: the one given, the profile's, else `~/.openclaw`."""
+    given = _expanded(environ.get("OPENCLAW_STATE_DIR", ""), environ)
+    home = _home(environ)
+    if given is not None or home is None:
+        return given
+    profile = environ.get("OPENCLAW_PROFILE", "").strip()
+    is_named = re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", profile)
+    if is_named and profile.lower() != "default":
+        return home / f".openclaw-{profile}"
+    return home / ".openclaw"
+
+
+def read_config(path: Path, environ: Mapping[str, str]) -> OpenClawConfig:
+    """The config at this path. Whatever is wrong with it is a warning, never an error."""
+    reader = _Reader(path, environ)
+    values = reader.read(path, depth=0)
+    folder = state_folder(environ) or path.parent
+    variables = {
+        **_texts(_below(values, "env", "vars")),
+        **_dotenv(folder / ".env"),
+        **{name: text for name, text in environ.items() if text},
+    }
+    return OpenClawConfig(path, values, variables, tuple(reader.warnings), reader.is_readable)
+
+
+def _home(environ: Mapping[str, str]) -> Path | None:
+    own = environ.get("HOME", "").strip() or environ.get("USERPROFILE", "").strip()
+    given = environ.get("OPENCLAW_HOME", "").strip()
+    if given in _UNSET:
+        return Path(own) if own else None
+    if given == "~" or given.startswith(("~/", "~\\")):
+        return Path(own) / given[2:] if own else None
+    return Path(given)
+
+
+def _expanded(text: str, environ: Mapping[str, str]) -> Path | None:
+    text = text.strip()
+    if not text or "\0" in text:
+        return None
+    home = _home(environ)
+    if home is not None and (text == "~" or text.startswith(("~/", "~\\"))):
+        return home / text[2:]
+    return Path(text).absolute()
+
+
+class _Reader:
+    """Reads one config and what it includes."""
+
+    def __init__(self, path: Path, environ: Mapping[str, str]) -> None:
+        self.warnings: list[str] = []
+        self.is_readable = True
+        self._main = path
+        self._read: list[Path] = []
+        roots = environ.get("OPENCLAW_INCLUDE_ROOTS", "").split(os.pathsep)
+        expanded = (_expanded(root, environ) for root in roots)
+        self._roots = [_real(root) for root in (path.parent, *expanded) if root is not None]
+
+    def read(self, path: Path, *, depth: int) -> JsonObject:
+        """The object in a file, with what it includes."""
+        value = self._parse(path)
+        if value is None:
+            self.is_readable = self.is_readable and path != self._main
+            return {}
+        included = self._include(value, path, depth)
+        return included if is_object(included) else {}
+
+    def _parse(self, path: Path) -> JsonObject | None:
+        text = self._text(path)
+        if text is None:
+            return None
+        try:
+            value: Json = pyjson5.decode(text, maxdepth=_MOST_NESTED)
+        except pyjson5.Json5DecoderException as error:
+            return self._warn(path, syntax_sentence(text, error))
+        if is_object(value):
+            return value
+        return self._warn(path, f"must hold one object, not {json_kind(value)}")
+
+    def _text(self, path: Path) -> str | None:
+        try:
+            with path.open("rb") as stream:
+                body = stream.read(_MOST_BYTES + 1)
+            if len(body) > _MOST_BYTES:
+                return self._warn(path, f"is larger than {_MOST_BYTES} bytes")
+            return body.decode("utf-8-sig")
+        except UnicodeDecodeError:
+            return self._warn(path, "is not UTF-8 text")
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            return self._warn(path, f"cannot be read: {reason}")
+
+    def _warn(self, path: Path, reason: str) -> None:
+        self.warnings.append(f"{path} {reason}")
+
+    def _include(self, value: Json, path: Path, depth: int) -> Json:
+        """The value with every `$include` in it replaced by what it names."""
+        if is_list(value):
+            return [self._include(item, path, depth) for item in value]
+        if not is_object(value):
+            return value
+        own: JsonObject = {
+            key: self._include(member, path, depth)
+            for key, member in value.items()
+            if key != "$include"
+        }
+        if "$include" not in value:
+            return own
+        merged: JsonObject = {}
+        for name in _names(value["$include"]):
+            merged = _merge(merged, self._included(name, path, depth))
+        return _merge(merged, own)
+
+    def _included(self, name: str, path: Path, depth: int) -> JsonObject:
+        place = _real(path.parent / name)
+        if depth >= _DEEPEST or len(self._read) >= _MOST_FILES:
+            self._warn(path, f"includes too many files; {name} is left out")
+        elif not any(place.is_relative_to(root) for root in self._roots):
+            self._warn(path, f"includes {name}, which is outside of the config's folder")
+        elif place == _real(self._main):
+            self._warn(path, f"includes {name}, which includes it")
+        else:
+            self._read.append(place)
+            return self.read(place, depth=depth + 1)
+        return {}
+
+
+def _names(value: Json) -> Iterator[str]:
+    for name in value if is_list(value) else [value]:
+        if isinstance(name, str) and name and "\0" not in name and len(name) < _LONGEST_NAME:
+            yield name
+
+
+def _merge(below: JsonObject, above: JsonObject) -> JsonObject:
+    merged = dict(below)
+    for key, value in above.items():
+        known = merged.get(key)
+        merged[key] = _merge(known, value) if is_object(known) and is_object(value) else value
+    return merged
+
+
+def _real(path: Path) -> Path:
+    return Path(os.path.realpath(path))
+
+
+def _below(values: JsonObject, *keys: str) -> JsonObject:
+    for key in keys:
+        value = values.get(key)
+        values = value if is_object(value) else {}
+    return values
+
+
+def _texts(values: JsonObject) -> dict[str, str]:
+    return {name: text for name, text in values.items() if isinstance(text, str) and text}
+
+
+def _dotenv(path: Path) -> dict[str, str]:
+    """The variables of OpenClaw's own `.env`; a file that cannot be read has none."""
+    try:
+        with path.open("rb") as stream:
+            text = stream.read(_MOST_BYTES).decode("utf-8-sig", "replace")
+    except (OSError, ValueError):
+        return {}
+    found = (_LINE.match(line) for line in text.splitlines())
+    return {one[1]: _unquoted(one[2]) for one in found if one is not None and one[2]}
+
+
+def _unquoted(text: str) -> str:
+    if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'`":
+        return text[1:-1]
+    return re.sub(r"\s+#.*$", "", text)

@@ -1,0 +1,201 @@
+"""The keys of the settings file, as people write them: the source of the schema."""
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.model.skill import Skill
+from openclaw_a2a.settings.loading.readers import is_struct
+from openclaw_a2a.settings.schema.sections import (
+    AgentStyle,
+    LeaseSettings,
+    Limits,
+    LogSettings,
+    OriginRoutingPolicy,
+    PlanningSettings,
+    PushSettings,
+    ResponseRoutingSettings,
+    RetentionSettings,
+    Section,
+    ServerSettings,
+    StoreKind,
+    Text,
+    ToolSettings,
+)
+
+TEXT_MODES = ("text/plain", "application/json")
+
+AGENT_ID = r"^[a-z0-9_-]{1,64}$"
+ACCOUNT_ID = r"^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}$"
+PEER_NAME = r"^[a-z0-9][a-z0-9_.-]{0,63}$"
+TOKEN = r"^(env:.+|file:.+|sha256:[0-9A-Fa-f]{64})$"  # noqa: S105 - a pattern, not a password
+
+
+class StoreKeys(Section, frozen=True):
+    """Where tasks are kept."""
+
+    kind: StoreKind = StoreKind.SQLITE
+    path: Annotated[
+        str, Meta(description="File (sqlite) or folder (json-file); left out: in the data folder.")
+    ] = ""
+
+
+class ReachKeys(Section, frozen=True):
+    """Whom one agent may call."""
+
+    allow: Annotated[
+        tuple[Text, ...] | None,
+        Meta(description="Agents it may call: ids, or patterns with *; [] is none of them."),
+    ] = None
+
+
+class AgentToolKeys(Section, frozen=True):
+    """How one agent may use tools."""
+
+    agent_to_agent: ReachKeys = ReachKeys()
+
+
+class AgentKeys(msgspec.Struct, frozen=True, rename="camel"):
+    """One agent; every other key belongs to its adapter."""
+
+    adapter: Annotated[str, Meta(description="Who answers: echo, command, ...")]
+    skills: Annotated[
+        tuple[Skill, ...], Meta(description="What other agents may call it for.")
+    ] = ()
+    tools: AgentToolKeys = AgentToolKeys()
+
+
+class OpenClawKeys(Section, frozen=True):
+    """The OpenClaw whose agents are offered; left out: the one on this machine, if any."""
+
+    enabled: Annotated[bool, Meta(description="Offer OpenClaw's agents.")] = True
+    expose: Annotated[
+        tuple[str, ...] | Literal["all"],
+        Meta(description="Which of its agents: all, or a list of ids."),
+    ] = "all"
+    config_path: Annotated[
+        str, Meta(description="OpenClaw's config; left out: where OpenClaw itself looks.")
+    ] = ""
+    url: Annotated[
+        str, Meta(description="Address of its gateway; left out: what its config says.")
+    ] = ""
+    token: Annotated[
+        str,
+        Meta(description="env:NAME or file:PATH; left out: the token of its config."),
+    ] = ""
+
+
+class SkillKeys(Section, frozen=True):
+    """Something the agent can do, as its card says it."""
+
+    id: str
+    name: str
+    description: str = ""
+    tags: tuple[str, ...] = ()
+    examples: tuple[str, ...] = ()
+
+
+class AccountKeys(Section, frozen=True):
+    """One door of the channel."""
+
+    enabled: bool = True
+    label: Annotated[str, Meta(description="Name on the card; left out: the account's id.")] = ""
+    description: Annotated[str, Meta(description="Description on the card.")] = ""
+    public_base_url: Annotated[
+        str, Meta(description="Address that callers use; left out: the server's.")
+    ] = ""
+    default_agent_id: Annotated[str, Meta(description="The agent that answers.")] = ""
+    session_store: Annotated[str, Meta(description="Session store named to the agent.")] = ""
+    protocol_version: Annotated[str, Meta(description="protocolVersion on the 0.3 card.")] = "0.3.0"
+    agent_card_path: Annotated[str, Meta(description="Path of the card.")] = ""
+    json_rpc_path: Annotated[str, Meta(description="Path of the JSON-RPC door.")] = ""
+    max_body_bytes: Annotated[int, Meta(ge=1, description="Largest request body.")] = 1_048_576
+    default_input_modes: Annotated[
+        tuple[str, ...], Meta(description="Media types taken; type/* is allowed.")
+    ] = TEXT_MODES
+    default_output_modes: Annotated[tuple[str, ...], Meta(description="Media types given.")] = (
+        TEXT_MODES
+    )
+    push_notifications: Annotated[
+        bool, Meta(description="Callers may have webhooks told about their tasks.")
+    ] = True
+    agent_style: AgentStyle = AgentStyle.HYBRID
+    origin_routing_policy: OriginRoutingPolicy = OriginRoutingPolicy.SUPPRESS_GENERIC_FOLLOWUP
+    task_store: Annotated[
+        StoreKeys | None, Meta(description="A store of its own; left out: the gateway's.")
+    ] = None
+    skills: tuple[SkillKeys, ...] = ()
+
+
+class PeerKeys(Section, frozen=True):
+    """A known caller."""
+
+    tokens: Annotated[
+        tuple[Annotated[str, Meta(pattern=TOKEN)], ...],
+        Meta(description="env:NAME, file:PATH or sha256:HEX; several may be valid."),
+    ]
+    may_approve: Annotated[
+        bool, Meta(description="May allow commands that agents want to run on this machine.")
+    ] = False
+
+
+class SecurityKeys(Section, frozen=True):
+    """Who may call."""
+
+    peers: dict[str, PeerKeys] = msgspec.field(default_factory=dict)
+
+
+class ChannelKeys(Section, frozen=True):
+    """The A2A channel."""
+
+    accounts: dict[str, AccountKeys] = msgspec.field(default_factory=dict)
+    security: SecurityKeys = SecurityKeys()
+
+
+class ChannelsKeys(Section, frozen=True):
+    """The channels; there is one."""
+
+    a2a: ChannelKeys = ChannelKeys()
+
+
+class FileKeys(Section, frozen=True):
+    """The whole file."""
+
+    schema_address: Annotated[str, Meta(description="For editors.")] = msgspec.field(
+        name="$schema", default=""
+    )
+    data: Annotated[str, Meta(description="The data folder.")] = "~/.openclaw-a2a"
+    server: ServerSettings = ServerSettings()
+    store: StoreKeys = StoreKeys()
+    agents: dict[str, AgentKeys] = msgspec.field(default_factory=dict)
+    openclaw: OpenClawKeys = OpenClawKeys()
+    channels: ChannelsKeys = ChannelsKeys()
+    limits: Limits = Limits()
+    retention: RetentionSettings = RetentionSettings()
+    lease: LeaseSettings = LeaseSettings()
+    log: LogSettings = LogSettings()
+    push: PushSettings = PushSettings()
+    outbound: Annotated[
+        JsonObject, Meta(description="Remote agents that may be called, and how.")
+    ] = msgspec.field(default_factory=dict)
+    tools: ToolSettings = ToolSettings()
+    response_routing: ResponseRoutingSettings = ResponseRoutingSettings()
+    opt: PlanningSettings = PlanningSettings()
+
+
+def names_of(kind: type[msgspec.Struct]) -> tuple[str, ...]:
+    """The keys of a struct, as the file spells them."""
+    return tuple(field.encode_name for field in msgspec.structs.fields(kind))
+
+
+def member_kind(kind: Json, key: str) -> Json:
+    """The type of the value under `key` of a value of type `kind`; None when anything goes."""
+    origin = getattr(kind, "__origin__", None)
+    if origin is dict:
+        return kind.__args__[1]
+    if is_struct(kind):
+        fields = msgspec.structs.fields(kind)
+        return next((field.type for field in fields if field.encode_name == key), None)
+    return None

@@ -1,0 +1,386 @@
+"""Secrets: known by where they come from and by their digest, never by their text."""
+
+import hashlib
+import hmac
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Literal, NoReturn
+
+import msgspec
+from msgspec import Meta
+
+from openclaw_a2a.model.card import AgentProfile, AgentSkill
+from openclaw_a2a.model.ids import AccountId, AgentId, JsonObject, PeerName
+from openclaw_a2a.model.skill import Skill
+
+_HIDDEN = "(hidden)"
+
+
+class Secret:
+    """A token that was given as a reference or a hash; only its SHA-256 digest is kept.
+
+    `source` says where it came from (`env:NAME`, `file:PATH` or `sha256`) and is safe to show.
+    Printing, formatting or encoding a secret never shows the digest.
+    """
+
+    __slots__ = ("_digest", "source")
+
+    def __init__(self, source: str, digest: bytes) -> None:
+        self.source = source
+        self._digest = digest
+
+    @classmethod
+    def from_text(cls, source: str, text: str) -> "Secret":
+        """The secret whose token is `text`."""
+        return cls(source, hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest())
+
+    @property
+    def digest(self) -> bytes:
+        """SHA-256 of the token, for looking a caller up; 32 bytes."""
+        return self._digest
+
+    def matches(self, token: str) -> bool:
+        """True when this is the token; takes the same time for every wrong one."""
+        given = hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
+        return hmac.compare_digest(self._digest, given)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and hmac.compare_digest(self._digest, other.digest)
+
+    def __hash__(self) -> int:
+        return hash(self._digest)
+
+    def __repr__(self) -> str:
+        return f"Secret({self.source}, {_HIDDEN})"
+
+    def __str__(self) -> str:
+        return _HIDDEN
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("A secret is not written anywhere.")
+
+
+_MOST = 2**31 - 1
+
+Count = Annotated[int, Meta(ge=1, le=_MOST)]
+Seconds = Annotated[float, Meta(gt=0, le=_MOST)]
+Wait = Annotated[float, Meta(ge=0, le=_MOST)]
+Text = Annotated[str, Meta(min_length=1)]
+
+
+class Section(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Root of the parts of the settings: frozen, camelCase in the file, no unknown keys."""
+
+
+class ServerSettings(Section, frozen=True):
+    """Where the gateway listens and how it is reached (`public_base_url` is empty for nowhere)."""
+
+    host: Annotated[Text, Meta(description="Address to listen on.")] = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65535, description="0 takes any free port.")] = 9900
+    public_base_url: Annotated[
+        str,
+        Meta(description="Address that callers use; left out: host and port; empty: none."),
+    ] = ""
+    stop_seconds: Annotated[Wait, Meta(description="How long runs may go on after a stop.")] = 10.0
+    heartbeat_seconds: Annotated[Seconds, Meta(description="Pause between stream comments.")] = 15.0
+    body_seconds: Annotated[Seconds, Meta(description="Time a request's body has to arrive.")] = (
+        30.0
+    )
+
+
+class StoreKind(Enum):
+    """The kinds of store this version has."""
+
+    MEMORY = "memory"
+    JSON_FILE = "json-file"
+    SQLITE = "sqlite"
+
+
+class StoreSettings(Section, frozen=True):
+    """Where tasks are kept. `path` is a file for sqlite, a folder for json-file."""
+
+    kind: StoreKind = StoreKind.SQLITE
+    path: Annotated[
+        Path | None, Meta(description="Left out: state.db or tasks in the data folder.")
+    ] = None
+
+
+class AgentSettings(Section, frozen=True):
+    """One agent: who answers, and that adapter's own options as they were written.
+
+    A token among the options is a reference; the adapter reads it with `read_token` when it needs
+    it, so that nothing here is secret. `profile` is what a config that was found says about the
+    agent. `is_stand_in` is true for the agent that answers because nobody named one. `skills` is
+    what other agents may call it for; none: anything. `reaches` are patterns of the agents that it
+    may call itself; None: all that take part in calls.
+    """
+
+    adapter: str
+    options: JsonObject = {}
+    profile: AgentProfile = AgentProfile()
+    is_placeholder: bool = False
+    skills: tuple[Skill, ...] = ()
+    allowed_targets: tuple[str, ...] | None = None
+
+
+class Limits(Section, frozen=True):
+    """How much is taken at once; past each of these the answer is a clear error."""
+
+    runs: Annotated[Count, Meta(description="Runs at the same time.")] = 64
+    queue: Annotated[Count, Meta(description="Runs that wait for their turn.")] = 1000
+    per_peer_runs: Annotated[Count, Meta(description="Runs of one peer at the same time.")] = 64
+    per_peer_queue: Annotated[Count, Meta(description="Waiting runs of one peer.")] = 1000
+    per_peer_rate: Annotated[Wait, Meta(description="Requests of one peer a second; 0: any.")] = 0.0
+    session_queue: Annotated[Count, Meta(description="Waiting runs of one session.")] = 100
+    streams: Annotated[Count, Meta(description="Open streams.")] = 5000
+    parts: Annotated[Count, Meta(description="Parts of one message.")] = 1000
+    history_messages: Annotated[Count, Meta(description="Messages of one task.")] = 10_000
+    queued_replies: Annotated[Count, Meta(description="Queued replies of one task.")] = 1000
+    artifact_bytes: Annotated[Count, Meta(description="Size of one artifact.")] = 64 * 1024 * 1024
+    event_bytes: Annotated[Count, Meta(description="Size of one event.")] = 8 * 1024 * 1024
+    run_seconds: Annotated[Seconds, Meta(description="Deadline of one run.")] = 3600.0
+    cancel_seconds: Annotated[Seconds, Meta(description="Time a run has to stop.")] = 10.0
+    join_deltas: Annotated[
+        bool, Meta(description="Join pieces of text that arrive during a write.")
+    ] = True
+    inflight_events: Annotated[
+        Count, Meta(description="Events of one run that wait to be written.")
+    ] = 256
+
+
+class RetentionSettings(Section, frozen=True):
+    """What is forgotten, and when."""
+
+    ended_seconds: Annotated[Seconds, Meta(description="Age at which ended tasks go.")] = 2_592_000
+    keep_ended: Annotated[int, Meta(ge=0, le=_MOST, description="Most ended tasks kept.")] = (
+        1_000_000
+    )
+    message_seconds: Annotated[Seconds, Meta(description="How long message ids are known.")] = (
+        86_400
+    )
+    sweep_seconds: Annotated[Seconds, Meta(description="Pause between two sweeps.")] = 60.0
+
+
+class LeaseSettings(Section, frozen=True):
+    """How long a gateway owns its runs without a sign of life."""
+
+    seconds: Annotated[float, Meta(ge=1, le=86_400)] = 30.0
+
+
+class PushSettings(Section, frozen=True):
+    """How push notifications are brought to their webhooks."""
+
+    allow_private: Annotated[
+        bool, Meta(description="Webhooks may be at private addresses, such as this machine.")
+    ] = False
+    timeout_seconds: Annotated[Seconds, Meta(description="Time a webhook has to answer.")] = 30.0
+    attempts: Annotated[Count, Meta(description="Tries before a delivery is given up.")] = 12
+    backoff_seconds: Annotated[Seconds, Meta(description="Pause before the second try.")] = 1.0
+    most_backoff_seconds: Annotated[Seconds, Meta(description="Longest pause.")] = 3600.0
+    parallel: Annotated[Count, Meta(description="Deliveries at the same time.")] = 32
+    per_task: Annotated[Count, Meta(description="Configurations of one task.")] = 16
+
+
+class AgentToAgentSettings(Section, frozen=True):
+    """Which agents may call each other, and how far calls may go on from agent to agent."""
+
+    enabled: Annotated[bool, Meta(description="Offer the tools with which agents call others.")] = (
+        False
+    )
+    allow: Annotated[
+        tuple[Text, ...],
+        Meta(description="Agents that may call and be called: ids, or patterns with *."),
+    ] = ()
+    max_depth: Annotated[
+        int, Meta(ge=1, le=20, description="Longest chain of agents that call each other.")
+    ] = 5
+    max_ping_pong_turns: Annotated[
+        int, Meta(ge=0, le=20, description="How often two sessions may call back and forth.")
+    ] = 5
+
+
+class ToolSettings(Section, frozen=True):
+    """How tools are offered to agents, programs and people; each caller needs a tool token."""
+
+    http: Annotated[bool, Meta(description="Offer tools at /tools.")] = True
+    mcp: Annotated[bool, Meta(description="Offer tools over MCP at /mcp.")] = True
+    body_bytes: Annotated[Count, Meta(description="Largest request body.")] = 4 * 1024 * 1024
+    per_token_calls: Annotated[
+        Count, Meta(description="Calls with one token at the same time.")
+    ] = 32
+    sessions: Annotated[Count, Meta(description="Open MCP sessions.")] = 256
+    agent_to_agent: AgentToAgentSettings = AgentToAgentSettings()
+
+
+NO_TOOLS = ToolSettings(http=False, mcp=False)
+
+
+class WebhookSettings(Section, frozen=True, omit_defaults=True):
+    """Where the answers for one caller are posted; `token` is a reference, read when needed."""
+
+    url: Annotated[Text, Meta(description="An http(s) address; answers are posted to it.")]
+    token: Annotated[
+        str, Meta(description="Bearer token that is shown there: env:NAME or file:PATH.")
+    ] = ""
+
+
+class ResponseRoutingSettings(Section, frozen=True):
+    """How the answers of calls come back to their callers."""
+
+    enabled: Annotated[bool, Meta(description="Bring answers to the session that called.")] = True
+    default_timeout_ms: Annotated[
+        Count, Meta(description="Time a call has when neither it nor its skill says so.")
+    ] = 60_000
+    max_timeout_ms: Annotated[Count, Meta(description="Most time a call may ask for.")] = 300_000
+    dual_delivery: Annotated[
+        bool, Meta(description="Agents that are called also answer in their own channel.")
+    ] = False
+    webhooks: dict[str, WebhookSettings] = {}
+
+
+class PlanningSettings(Section, frozen=True):
+    """Whether objectives, plans and their steps are kept, how many, and how they are carried out.
+
+    `directory` is complete in settings that were loaded.
+    """
+
+    enabled: Annotated[bool, Meta(description="Offer objectives, plans and their steps.")] = False
+    require_activation: Annotated[
+        bool, Meta(description="Only for callers that name the extension with their request.")
+    ] = True
+    directory: Annotated[
+        str, Meta(description="Folder of their files, where the store is json-file.")
+    ] = ""
+    max_plans_per_objective: Annotated[Count, Meta(description="Plans of one objective.")] = 10
+    max_tasks_per_plan: Annotated[Count, Meta(description="Steps of one plan.")] = 50
+    parallel: Annotated[
+        Count, Meta(description="Steps of one objective that run at the same time.")
+    ] = 4
+    retries: Annotated[
+        int, Meta(ge=0, le=100, description="How often a step that failed is tried again.")
+    ] = 0
+    backoff_seconds: Annotated[
+        Wait, Meta(description="Pause before the first retry; it doubles with each.")
+    ] = 5.0
+    tools: Annotated[bool, Meta(description="Offer the tools with which agents plan.")] = False
+    planner: Annotated[
+        str, Meta(description="The agent that makes plans for objectives without any.")
+    ] = ""
+    agents: Annotated[
+        tuple[Text, ...],
+        Meta(description="Agents that steps of peers may name beside their own: ids, or with *."),
+    ] = ()
+
+
+class LogSettings(Section, frozen=True):
+    """What is written to the log, and how."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["auto", "pretty", "json"] = "auto"
+
+
+class AgentStyle(Enum):
+    """When an answer becomes a task."""
+
+    HYBRID = "hybrid"
+    TASK_GENERATING = "task-generating"
+
+
+class OriginRoutingPolicy(Enum):
+    """Whether the agent is told where the message came from."""
+
+    SUPPRESS_GENERIC_FOLLOWUP = "suppress-generic-followup"
+    LEGACY_ORIGIN_ROUTING = "legacy-origin-routing"
+
+
+class Account(Section, frozen=True):
+    """One door of the channel, complete: what was left out is filled in.
+
+    `task_store` is None when the account uses the gateway's store. `agent_card_alias` is a second
+    address of the card. `not_running_reason` says why the account is off; None: it runs.
+    `said` has those of label, description and skills that are not the usual ones: where its
+    account says nothing an agent may speak for itself.
+    """
+
+    id: AccountId
+    enabled: bool
+    label: str
+    description: str
+    public_base_url: str | None
+    default_agent_id: AgentId
+    protocol_version: str
+    agent_card_path: str
+    json_rpc_path: str
+    rest_path: str
+    max_body_bytes: int
+    default_input_modes: tuple[str, ...]
+    default_output_modes: tuple[str, ...]
+    push_notifications: bool
+    agent_style: AgentStyle
+    origin_routing_policy: OriginRoutingPolicy
+    skills: tuple[AgentSkill, ...]
+    task_store: StoreSettings | None = None
+    agent_card_alias: str | None = None
+    session_store: str | None = None
+    not_running_reason: str | None = None
+    said: tuple[str, ...] = ()
+
+    @property
+    def is_running(self) -> bool:
+        """True when the account's addresses answer."""
+        return self.not_running_reason is None
+
+
+class PeerSettings(Section, frozen=True):
+    """A known caller and the tokens it may show; several, so that they can be changed."""
+
+    name: PeerName
+    tokens: tuple[Secret, ...]
+    may_approve: bool = False
+    """True: this peer may allow commands on this machine."""
+
+
+class Settings(Section, frozen=True):
+    """Everything that can be set, complete and checked.
+
+    `accounts` are in order of their ids; `agents` and `peers` are keyed by id and name. `openclaw`
+    is that section as it was written; what comes of it is among the agents and accounts. `outbound`
+    is as it was written, too: the part that calls remote agents reads it.
+    """
+
+    data: Path
+    server: ServerSettings
+    store: StoreSettings
+    agents: dict[AgentId, AgentSettings]
+    accounts: tuple[Account, ...]
+    peers: dict[PeerName, PeerSettings]
+    limits: Limits
+    retention: RetentionSettings
+    lease: LeaseSettings
+    log: LogSettings
+    push: PushSettings = PushSettings()
+    openclaw: JsonObject = {}
+    outbound: JsonObject = {}
+    tools: ToolSettings = NO_TOOLS
+    response_routing: ResponseRoutingSettings = ResponseRoutingSettings()
+    opt: PlanningSettings = PlanningSettings()
+
+    @property
+    def default_account(self) -> Account:
+        """The first account that is enabled, else the first."""
+        return next((one for one in self.accounts if one.enabled), self.accounts[0])
+
+    def find_account(self, account_id: AccountId) -> Account:
+        """The account with this id; for an unknown one an account that is off and says so."""
+        for account in self.accounts:
+            if account.id == account_id:
+                return account
+        reason = f"there is no account {account_id}"
+        return msgspec.structs.replace(
+            self.accounts[0], id=account_id, enabled=False, not_running_reason=reason
+        )
+
+    @property
+    def is_open(self) -> bool:
+        """True when no caller has to show a token."""
+        return not self.peers

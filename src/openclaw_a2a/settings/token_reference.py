@@ -1,0 +1,144 @@
+"""Tokens that the gateway shows to others, kept as references until the moment they are used."""
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from openclaw_a2a.model.errors import SettingsInvalid
+from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.model.validation import is_object
+from openclaw_a2a.settings.openclaw.config_file import OpenClawConfig, read_config
+from openclaw_a2a.settings.paths import expand_path
+
+OPENCLAW_CONFIG = "openclaw-config:"
+"""A reference that begins so names an OpenClaw config: the token is what its gateway wants."""
+
+TOKEN_VARIABLE = "OPENCLAW_GATEWAY_TOKEN"  # noqa: S105 - a name, not a secret
+"""Where OpenClaw's own programs look for the token, too."""
+
+GENERATE_TOKEN_COMMAND = "openclaw doctor --generate-gateway-token"  # noqa: S105 - a name, not a secret
+"""The command with which OpenClaw makes a token for its gateway."""
+
+_MOST_BYTES = 1024 * 1024
+_SHORTHAND = re.compile(r"\$\{?([A-Z][A-Z0-9_]{0,127})\}?")
+_SET_IT = f"set {TOKEN_VARIABLE}, or openclaw.token in the settings"
+
+
+def resolve_token(reference: str, *, environ: Mapping[str, str] | None = None) -> str:
+    """The token that a reference names, read now, so that a changed one is found.
+
+    `env:NAME` is a variable, `file:PATH` a file, `openclaw-config:PATH` the token of the gateway
+    of an OpenClaw config; any other text is the token itself.
+
+    Raises:
+        SettingsInvalid: there is no token; the message says why and what to do.
+    """
+    environment = os.environ if environ is None else environ
+    scheme, _, rest = reference.partition(":")
+    if scheme == "env" and rest:
+        return _found(environment.get(rest), f"the variable {rest} is not set; set it")
+    if scheme == "file" and rest:
+        return _found(_file_text(rest), f"the file {rest} has no token that can be read")
+    if scheme + ":" == OPENCLAW_CONFIG and rest:
+        config = read_config(Path(rest), environment)
+        return _found(gateway_token(config), missing_token(config))
+    return reference
+
+
+def absolute_reference(reference: str, folder: Path) -> str:
+    """The reference with its path, when it has a relative one, made absolute."""
+    scheme, _, rest = reference.partition(":")
+    try:
+        return f"file:{expand_path(rest, folder)}" if scheme == "file" else reference
+    except ValueError:
+        return reference
+
+
+def gateway_token(config: OpenClawConfig) -> str | None:
+    """The token OpenClaw's own clients would show; None when there is none we can read."""
+    environment = config.variables.get(TOKEN_VARIABLE)
+    local = config.section("gateway", "auth").get("token")
+    remote = config.section("gateway", "remote").get("token")
+    is_remote = config.section("gateway").get("mode") == "remote"
+    first, last = (remote, local) if is_remote else (local, remote)
+    if first not in (None, ""):
+        return _resolved(config, first)
+    return environment or _resolved(config, last)
+
+
+def missing_token(config: OpenClawConfig) -> str:
+    """Why there is no token, and what to do."""
+    token = config.section("gateway", "auth").get("token")
+    if not config.is_readable:
+        return f"OpenClaw's config cannot be read: {config.warnings[0]}"
+    if is_object(token):
+        source = token.get("source")
+        kind = source if source in ("exec", "store", "file", "env") else "unknown"
+        return (
+            f"gateway.auth.token of {config.path} is a secret of the source {kind}, which could "
+            f"not be read here; {_SET_IT}"
+        )
+    if token:
+        return f"gateway.auth.token of {config.path} names a variable that is not set; {_SET_IT}"
+    return f"{config.path} has no gateway.auth.token; make one with: {GENERATE_TOKEN_COMMAND}"
+
+
+def _resolved(config: OpenClawConfig, value: Json) -> str | None:
+    if is_object(value):
+        return _secret(config, value)
+    if isinstance(value, str) and (name := _SHORTHAND.fullmatch(value.strip())):
+        return config.variables.get(name[1])
+    return config.fill(value)
+
+
+def _secret(config: OpenClawConfig, reference: JsonObject) -> str | None:
+    source, name = reference.get("source"), reference.get("id")
+    if not isinstance(name, str):
+        return None
+    if source == "env":
+        return config.variables.get(name)
+    if source == "file":
+        return _file_secret(config, reference, name)
+    return None
+
+
+def _file_secret(config: OpenClawConfig, reference: JsonObject, name: str) -> str | None:
+    alias = reference.get("provider") or config.section("secrets", "defaults").get("file")
+    provider = config.section("secrets", "providers", str(alias))
+    path = config.fill(provider.get("path"))
+    text = _file_text(path, config.path.parent) if path else None
+    if text is None or provider.get("mode") == "singleValue":
+        return text
+    return _pointed_at(text, name)
+
+
+def _pointed_at(text: str, pointer: str) -> str | None:
+    """What a JSON pointer finds in a JSON text, when that is a text."""
+    try:
+        value: Json = msgspec.json.decode(text)
+    except msgspec.MsgspecError:
+        return None
+    for step in pointer.split("/")[1:]:
+        key = step.replace("~1", "/").replace("~0", "~")
+        value = value.get(key) if is_object(value) else None
+    return value if isinstance(value, str) and value else None
+
+
+def _file_text(name: str, folder: Path | None = None) -> str | None:
+    try:
+        place = expand_path(name, folder or Path.cwd())
+        if not place.is_file():
+            return None
+        with place.open("rb") as stream:
+            return stream.read(_MOST_BYTES).decode().strip() or None
+    except (OSError, ValueError):
+        return None
+
+
+def _found(token: str | None, otherwise: str) -> str:
+    if token and token.strip():
+        return token.strip()
+    raise SettingsInvalid(otherwise)

@@ -1,0 +1,231 @@
+"""Adds to the settings file and leaves everything a person wrote as it is."""
+
+import os
+import re
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import platformdirs
+import pyjson5
+
+from openclaw_a2a.model.errors import SettingsInvalid
+from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.model.validation import is_list, is_object
+from openclaw_a2a.settings.loading.sources import FILE_NAME
+from openclaw_a2a.settings.writing.json5_positions import (
+    TextSpan,
+    find_member,
+    insert_member,
+    list_members,
+    remove_value,
+    root_span,
+)
+
+_BEFORE_ROOT = re.compile(r"(?:\s|//[^\n]*(?:\n|$)|/\*.*?\*/)*\{", re.DOTALL)
+
+
+class FileChange(msgspec.Struct, frozen=True):
+    """Lines to be added to a file; `text` is empty when the file has them already.
+
+    `is_possible` is false when the file is such that a person has to add the lines.
+    """
+
+    path: Path
+    text: str
+    is_possible: bool = True
+    whole: str = ""
+
+    def write(self) -> None:
+        """Put the lines into the file, in one step. Raises: SettingsInvalid."""
+        target = Path(os.path.realpath(self.path))
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            mode = target.stat().st_mode & 0o777 if target.exists() else 0o600
+            handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+            with os.fdopen(handle, "w", encoding="utf-8", newline="") as stream:
+                stream.write(self.whole)
+                stream.flush()
+                os.fsync(stream.fileno())
+            Path(name).chmod(mode)
+            Path(name).replace(target)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise SettingsInvalid(
+                f"{self.path} cannot be written: {reason}; change it by hand"
+            ) from None
+
+
+def plan_openclaw_section(path: Path | None, openclaw_config: Path) -> FileChange:
+    """What the settings file needs so that OpenClaw's agents are offered; nothing is changed.
+
+    Without a path it is the file in the user's config folder.
+    """
+    place = path or user_file()
+    lines = _openclaw_section(openclaw_config)
+    text = text_of(place)
+    if text is None:
+        return FileChange(place, lines, is_possible=not place.exists(), whole=f"{{\n{lines}}}\n")
+    values = parsed(text)
+    if is_object(values) and "openclaw" in values:
+        return FileChange(place, "")
+    root = _BEFORE_ROOT.match(text)
+    whole = "" if root is None else f"{text[: root.end()]}\n{lines}{_rest(text[root.end() :])}"
+    # What comes out must say what it said before, and the section: else hands off.
+    after = parsed(whole)
+    same = is_object(values) and is_object(after) and {**values, **_only(after)} == after
+    return FileChange(place, lines, is_possible=same and "openclaw" in after, whole=whole)
+
+
+def _only(values: dict[str, Json]) -> dict[str, Json]:
+    return {"openclaw": values["openclaw"]} if "openclaw" in values else {}
+
+
+def user_file() -> Path:
+    """The settings file in the user's config folder, whether it is there or not."""
+    return platformdirs.user_config_path("openclaw-a2a", appauthor=False) / FILE_NAME
+
+
+def _openclaw_section(config: Path) -> str:
+    place = msgspec.json.encode(str(config)).decode()
+    return (
+        "  // OpenClaw's agents; the token is read from its own config.\n"
+        "  openclaw: {\n"
+        f"    configPath: {place},\n"
+        '    expose: "all", // or the ids of some: ["main"]\n'
+        "  },\n"
+    )
+
+
+def _rest(text: str) -> str:
+    """What follows the section, on a line of its own."""
+    return text[1:] if text.startswith("\n") else text
+
+
+def text_of(path: Path) -> str | None:
+    """The text of a file as it is, line ends too; None when it cannot be read."""
+    try:
+        return path.read_bytes().decode("utf-8-sig")
+    except (OSError, ValueError):
+        return None
+
+
+def parsed(text: str) -> Json:
+    """The value of a JSON5 text; None when it is none."""
+    try:
+        return pyjson5.decode(text)
+    except pyjson5.Json5Exception:
+        return None
+
+
+def plan_target_addition(path: Path | None, target: JsonObject) -> FileChange:
+    """What the settings file needs so that the target is known; nothing is changed.
+
+    Without a path it is the file in the user's config folder. `text` has the lines for a person.
+    """
+    place = path or user_file()
+    entry = _written(target)
+    section = _section(entry)
+    text = text_of(place)
+    if text is None:
+        whole = f"{{\n{_indented(section)},\n}}\n"
+        return FileChange(place, section, is_possible=not place.exists(), whole=whole)
+    return _planned(place, text, section, lambda: _with_target(text, entry), target=target)
+
+
+def plan_target_removal(path: Path, alias: str) -> FileChange | None:
+    """How the settings file loses a target; None when the file has no such target."""
+    text = text_of(path)
+    values = parsed(text or "")
+    targets = _targets_of(values)
+    indexes = [index for index, one in enumerate(targets) if _alias_of(one) == alias]
+    if text is None or len(indexes) != 1:
+        return None
+    left = [one for index, one in enumerate(targets) if index != indexes[0]]
+
+    def change() -> str:
+        return remove_value(text, list_members(text, _list_place(text))[indexes[0]])
+
+    whole = _attempt(change)
+    is_right = is_object(values) and parsed(whole) == _with_targets(values, left)
+    return FileChange(path, _written(targets[indexes[0]]), is_possible=is_right, whole=whole)
+
+
+def _planned(
+    path: Path, text: str, lines: str, change: Callable[[], str], *, target: JsonObject
+) -> FileChange:
+    values = parsed(text)
+    whole = _attempt(change)
+    # What comes out must say what it said before, and the target: else hands off.
+    wanted = _with_targets(values, [*_targets_of(values), target]) if is_object(values) else None
+    return FileChange(
+        path, lines, is_possible=wanted is not None and parsed(whole) == wanted, whole=whole
+    )
+
+
+def _with_target(text: str, entry: str) -> str:
+    root = root_span(text)
+    outbound = find_member(text, root, "outbound")
+    if outbound is None:
+        return insert_member(text, root, _section(entry))
+    targets = find_member(text, outbound, "targets")
+    if targets is None:
+        return insert_member(text, outbound, f"targets: [\n  {entry},\n]")
+    return insert_member(text, targets, entry)
+
+
+def _list_place(text: str) -> TextSpan:
+    outbound = find_member(text, root_span(text), "outbound")
+    targets = find_member(text, outbound, "targets") if outbound else None
+    if targets is None:
+        raise ValueError("there is no list of targets")
+    return targets
+
+
+def _attempt(change: Callable[[], str]) -> str:
+    """The changed text; empty when the text is such that its places cannot be told."""
+    try:
+        return change()
+    except (ValueError, IndexError, RecursionError):
+        return ""
+
+
+def _targets_of(values: Json) -> list[Json]:
+    section = values.get("outbound") if is_object(values) else None
+    targets = section.get("targets") if is_object(section) else None
+    return targets if is_list(targets) else []
+
+
+def _with_targets(values: JsonObject, targets: list[Json]) -> JsonObject | None:
+    section = values.get("outbound", {})
+    if not is_object(section) or not isinstance(section.get("targets", []), list):
+        return None
+    return {**values, "outbound": {**section, "targets": targets}}
+
+
+def _alias_of(target: Json) -> str | None:
+    alias = target.get("alias") if is_object(target) else None
+    return alias.strip() if isinstance(alias, str) else None
+
+
+def _section(entry: str) -> str:
+    return f"outbound: {{\n  targets: [\n    {entry},\n  ],\n}}"
+
+
+def _indented(lines: str) -> str:
+    return "\n".join(f"  {line}" for line in lines.splitlines())
+
+
+def _written(value: Json) -> str:
+    """The value on one line, as people write JSON5."""
+    if is_object(value):
+        shown = [f"{_name(key)}: {_written(one)}" for key, one in value.items()]
+        return f"{{ {', '.join(shown)} }}" if shown else "{}"
+    if is_list(value):
+        return f"[{', '.join(_written(one) for one in value)}]"
+    return msgspec.json.encode(value).decode()
+
+
+def _name(key: str) -> str:
+    return key if key.isascii() and key.isidentifier() else msgspec.json.encode(key).decode()

@@ -1,0 +1,1 @@
+"""The json-file store."""

@@ -1,0 +1,337 @@
+"""The record file of one task, as other programs read and write it: schema 2, and 1 to read.
+
+    {"schemaVersion": 2, "task": .., "binding": .., "currentSequence": n,
+     "journal": [{"sequence": 1, "event": ..}, ..], "gateway": {..}}
+
+Task and events are in the 0.3 spelling. `gateway` is ours: whose task it is, exact times, and the
+agent's token. A record without it belongs to the local caller.
+"""
+
+import base64
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+from msgspec import Raw
+
+from openclaw_a2a.model.ids import LOCAL_PEER, AccountId, JsonObject, PeerName, TaskId
+from openclaw_a2a.model.message import JsonStruct
+from openclaw_a2a.model.records import (
+    Entry,
+    TaskHead,
+    decode_task,
+    encode_event,
+    encode_json,
+)
+from openclaw_a2a.model.task import Event, StatusUpdate, Task, apply_event
+from openclaw_a2a.model.turn import Binding, Scope
+from openclaw_a2a.ports import Commit
+from openclaw_a2a.protocol import v03
+from openclaw_a2a.store.memory.state import TaskRow
+
+_MAX_NAME = 250
+_EVENT_KINDS = ("status-update", "artifact-update")
+_DEFAULT_ACCOUNT = AccountId("default")
+
+Members = dict[str, Raw]
+T = TypeVar("T")
+
+
+class BadRecord(Exception):
+    """The file holds no record; the text says why."""
+
+
+class OpenRecord:
+    """A record that is being written: its journal grows at the end, the rest is made anew."""
+
+    def __init__(self, row: TaskRow) -> None:
+        self.head = row.head
+        self.resume = row.resume
+        self._task = decode_task(row.snapshot)
+        self._journal = bytearray()
+        for entry in row.entries:
+            self._add(entry.sequence, entry.event)
+            if entry.sequence > row.snapshot_sequence:
+                self._task = apply_event(self._task, entry.event)
+
+    def apply(self, change: Commit) -> None:
+        """Take a change in."""
+        for entry in change.entries:
+            event = entry.event
+            self._add(entry.sequence, event)
+            if change.snapshot is None:
+                self._task = apply_event(self._task, event)
+        if change.snapshot is not None:
+            self._task = decode_task(change.snapshot)
+        self.head = change.head
+        if change.ends_run:
+            self.resume = change.resume
+
+    def content(self) -> bytes:
+        """The bytes of its file."""
+        head, scope = self.head, self.head.scope
+        part = _GatewayPart(
+            scope.principal, scope.account, head.status_at, head.created_at, self.resume
+        )
+        binding = b"" if head.binding is None else b',"binding":' + encode_json(head.binding)
+        return b"".join(
+            (
+                b'{"schemaVersion":2,"task":',
+                v03.encode_task(self._task),
+                binding,
+                b',"currentSequence":%d,"journal":[' % head.sequence,
+                self._journal,
+                b'],"gateway":',
+                encode_json(part),
+                b"}\n",
+            )
+        )
+
+    def _add(self, sequence: int, event: Event) -> None:
+        if self._journal:
+            self._journal += b","
+        self._journal += b'{"sequence":%d,"event":%b}' % (sequence, v03.encode_event(event))
+
+
+class _GatewayPart(JsonStruct, frozen=True):
+    """What we keep of a task beyond what other programs know."""
+
+    principal: PeerName
+    account: AccountId
+    status_at: datetime
+    created_at: datetime
+    resume: bytes | None = None
+
+
+class _JournalEntry(msgspec.Struct, frozen=True):
+    sequence: int
+    event: Raw
+
+
+class _Kind(msgspec.Struct, frozen=True):
+    kind: str
+
+
+def file_name(task_id: TaskId) -> str:
+    """The name of the task's file. An id too long for one is named by its hash."""
+    encoded = task_id.encode("utf-8")
+    name = base64.urlsafe_b64encode(encoded).rstrip(b"=").decode("ascii")
+    if len(name) > _MAX_NAME:
+        name = "~" + hashlib.sha256(encoded).hexdigest()
+    return f"{name}.json"
+
+
+def task_id_of(name: str) -> TaskId | None:
+    """The task a file is named for; None when the name does not tell."""
+    stem = name.removesuffix(".json")
+    try:
+        encoded = base64.b64decode(stem + "=" * (-len(stem) % 4), altchars=b"-_", validate=True)
+        return TaskId(encoded.decode("utf-8"))
+    except ValueError:
+        return None
+
+
+def parse_record(content: bytes, *, modified_at: datetime) -> TaskRow:
+    """The task in a record file. `modified_at` stands in for a time it does not tell.
+
+    Raises:
+        BadRecord: with the reason.
+    """
+    members = _read("the record", content, dict[str, Raw])
+    version = _version(members)
+    task = _task(members)
+    journal = _journal(members) if version == 2 else []
+    sequence = _sequence(members, journal) if version == 2 else 0
+    part = _gateway_part(members, task, modified_at)
+    head = TaskHead(
+        id=task.id,
+        scope=Scope(part.principal, part.account),
+        context_id=task.context_id,
+        state=task.status.state,
+        status_at=part.status_at,
+        created_at=part.created_at,
+        sequence=sequence,
+        binding=_binding(members, part.status_at),
+    )
+    row = TaskRow(head, encode_json(task))
+    row.resume = part.resume
+    row.entries = [entry for entry in map(_entry, journal) if entry is not None]
+    return row
+
+
+def _version(members: Members) -> int:
+    version = _member(members, "schemaVersion", int)
+    if version not in (1, 2):
+        raise BadRecord(f"schemaVersion is {version}; this gateway reads 1 and 2")
+    return version
+
+
+def _task(members: Members) -> Task:
+    if _member(members, "task", _Kind).kind != "task":
+        raise BadRecord('task.kind is not "task"')
+    return _decoded("task", v03.decode_task, bytes(members["task"]))
+
+
+def _journal(members: Members) -> list[_JournalEntry]:
+    journal = _member(members, "journal", list[_JournalEntry])
+    last = 0
+    for entry in journal:
+        if entry.sequence <= last:
+            raise BadRecord(f"journal sequence {entry.sequence} follows {last}; it must rise")
+        last = entry.sequence
+        kind = _read("journal event", entry.event, _Kind).kind
+        if kind not in _EVENT_KINDS:
+            raise BadRecord(f"journal event {entry.sequence} is of kind {kind!r}")
+    return journal
+
+
+def _sequence(members: Members, journal: list[_JournalEntry]) -> int:
+    sequence = _member(members, "currentSequence", int)
+    last = journal[-1].sequence if journal else 0
+    if sequence < last:
+        raise BadRecord(f"currentSequence is {sequence}, behind its journal at {last}")
+    return sequence
+
+
+def _entry(entry: _JournalEntry) -> Entry | None:
+    """The event, when it is whole; a record may hold older events in short forms."""
+    try:
+        event = v03.decode_event(bytes(entry.event))
+    except msgspec.ValidationError:
+        return None
+    state = event.status.state if isinstance(event, StatusUpdate) else None
+    return Entry(entry.sequence, encode_event(event), state)
+
+
+def _gateway_part(members: Members, task: Task, modified_at: datetime) -> _GatewayPart:
+    if "gateway" in members:
+        return _member(members, "gateway", _GatewayPart)
+    status_at = task.status.timestamp or modified_at
+    binding = _binding(members, status_at)
+    account = _DEFAULT_ACCOUNT if binding is None else binding.account_id
+    created_at = status_at if binding is None else binding.created_at
+    return _GatewayPart(LOCAL_PEER, account, status_at, created_at)
+
+
+def _binding(members: Members, status_at: datetime) -> Binding | None:
+    if "binding" not in members:
+        return None
+    content = _member(members, "binding", JsonObject)
+    for name in ("createdAt", "updatedAt"):
+        content[name] = _moment(content.get(name)) or status_at
+    return _decoded("binding", msgspec.json.Decoder(Binding).decode, msgspec.json.encode(content))
+
+
+def _moment(value: object) -> datetime | None:
+    """A time that another program wrote, when it is one."""
+    try:
+        moment = msgspec.convert(value, datetime, strict=True)
+    except msgspec.ValidationError:
+        return None
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+def _member(members: Members, name: str, kind: type[T]) -> T:
+    if name not in members:
+        raise BadRecord(f"{name} is missing")
+    return _read(name, members[name], kind)
+
+
+def _read(name: str, content: bytes | Raw, kind: type[T]) -> T:
+    return _decoded(name, msgspec.json.Decoder(kind).decode, bytes(content))
+
+
+def _decoded(name: str, decode: Callable[[bytes], T], content: bytes) -> T:
+    try:
+        return decode(content)
+    except (ValueError, RecursionError) as error:
+        raise BadRecord(f"{name} cannot be read: {error}") from None
+
+
+LOG_NAME = ".gateway.jsonl"
+_TEMPORARY = ".writing"
+
+
+class RecordsFolder:
+    """File operations. What has returned survives a power cut, except `put` before `sync`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._log: int | None = None
+        self.log_size = 0
+
+    def record_files(self) -> Iterator[Path]:
+        """Every record file, by name."""
+        return (file for file in sorted(self.path.glob("*.json")) if file.name[0] != ".")
+
+    def read(self, file: Path) -> tuple[bytes, datetime]:
+        """The content of a file and when it was last changed."""
+        return file.read_bytes(), datetime.fromtimestamp(file.stat().st_mtime, UTC)
+
+    def file_of(self, task_id: TaskId) -> Path:
+        """Where the record of a task is."""
+        return self.path / file_name(task_id)
+
+    def put(self, file: Path, content: bytes) -> None:
+        """Replace a file as a whole."""
+        temporary = self.path / _TEMPORARY
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            write_all(descriptor, content)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        temporary.replace(file)
+
+    def sync(self) -> None:
+        """Make new and removed names durable."""
+        sync_folder(self.path)
+
+    def read_log(self) -> bytes:
+        """The log as the last process left it."""
+        file = self.path / LOG_NAME
+        return file.read_bytes() if file.exists() else b""
+
+    def rewrite_log(self, content: bytes) -> None:
+        """Begin a new log with this content."""
+        self.close_log()
+        self.put(self.path / LOG_NAME, content)
+        self.sync()
+        self.log_size = len(content)
+
+    def append_to_log(self, content: bytes) -> None:
+        """Add to the log; when that fails nothing of it stays."""
+        if self._log is None:
+            self._log = os.open(self.path / LOG_NAME, os.O_WRONLY | os.O_CREAT, 0o600)
+        # What a failed attempt left behind goes first: it was never acknowledged.
+        os.ftruncate(self._log, self.log_size)
+        os.lseek(self._log, self.log_size, os.SEEK_SET)
+        write_all(self._log, content)
+        os.fsync(self._log)
+        self.log_size += len(content)
+
+    def close_log(self) -> None:
+        """Let go of the log."""
+        if self._log is not None:
+            os.close(self._log)
+            self._log = None
+
+
+def sync_folder(path: Path) -> None:
+    """Make new and removed names of a directory durable."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_all(descriptor: int, content: bytes) -> None:
+    """Write the content where the file stands."""
+    view = memoryview(content)
+    while view:
+        view = view[os.write(descriptor, view) :]

@@ -1,0 +1,222 @@
+"""Deliveries in plain dictionaries: the meaning that every kind of store shares."""
+
+from bisect import bisect_right, insort
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from heapq import nsmallest
+from itertools import islice
+from typing import NamedTuple
+
+from openclaw_a2a.model.delivery import Delivery, DeliveryId, DeliveryState
+from openclaw_a2a.model.ids import TaskId
+from openclaw_a2a.ports import KeptRecord, LogHead, LogLine, StoredLog
+
+
+class DeliveryRows:
+    """Deliveries by id and by task."""
+
+    def __init__(self, rows: Iterable[Delivery] = ()) -> None:
+        self._rows: dict[DeliveryId, Delivery] = {}
+        self._of_task: dict[TaskId, dict[DeliveryId, None]] = {}
+        for row in rows:
+            self.put(row)
+
+    def all(self) -> Iterable[Delivery]:
+        """Every delivery."""
+        return self._rows.values()
+
+    def put(self, delivery: Delivery, *, within: int | None = None) -> bool:
+        """Keep a delivery, unless its task has `within` others of its kind."""
+        if within is not None and self._others(delivery) >= within:
+            return False
+        self._rows[delivery.id] = delivery
+        self._of_task.setdefault(delivery.task_id, {})[delivery.id] = None
+        return True
+
+    def save(self, delivery: Delivery) -> bool:
+        """Keep how far a delivery is; False when it is gone, or has another body now."""
+        known = self._rows.get(delivery.id)
+        if known is None or known.body != delivery.body:
+            return False
+        self._rows[delivery.id] = delivery
+        return True
+
+    def drop(self, delivery_id: DeliveryId) -> bool:
+        """Forget a delivery; False when there was none."""
+        row = self._rows.pop(delivery_id, None)
+        if row is None:
+            return False
+        rows = self._of_task[row.task_id]
+        del rows[delivery_id]
+        if not rows:
+            del self._of_task[row.task_id]
+        return True
+
+    def drop_task(self, task_id: TaskId) -> None:
+        """Forget the deliveries of a task."""
+        for delivery_id in self._of_task.pop(task_id, {}):
+            del self._rows[delivery_id]
+
+    def get(self, delivery_id: DeliveryId) -> Delivery | None:
+        """One delivery."""
+        return self._rows.get(delivery_id)
+
+    def of_task(self, task_id: TaskId) -> list[Delivery]:
+        """The deliveries of a task, oldest first."""
+        rows = [self._rows[one] for one in self._of_task.get(task_id, {})]
+        return sorted(rows, key=lambda row: (row.created_at, row.id))
+
+    def in_state(self, state: DeliveryState, *, after: DeliveryId, limit: int) -> list[Delivery]:
+        """Deliveries in a state, in order of their ids."""
+        return self.page(lambda row: row.state is state, after=after, limit=limit)
+
+    def page(
+        self, is_wanted: Callable[[Delivery], bool], *, after: DeliveryId, limit: int
+    ) -> list[Delivery]:
+        """Deliveries that a test lets through, in order of their ids."""
+        rows = (row for row in self._rows.values() if row.id > after and is_wanted(row))
+        return nsmallest(limit, rows, key=lambda row: row.id)
+
+    def _others(self, delivery: Delivery) -> int:
+        rows = (self._rows[one] for one in self._of_task.get(delivery.task_id, {}))
+        return sum(row.kind == delivery.kind and row.id != delivery.id for row in rows)
+
+
+class RecordRows:
+    """Records by kind and id, the one put last at the end."""
+
+    def __init__(self, rows: Iterable[KeptRecord] = ()) -> None:
+        self._rows: dict[tuple[str, str], KeptRecord] = {}
+        for row in rows:
+            self.put(row)
+
+    def all(self) -> Iterable[KeptRecord]:
+        """Every record, in the order in which they were put."""
+        return self._rows.values()
+
+    def put(self, record: KeptRecord) -> None:
+        """Keep a record, in the place of one of its kind with its id."""
+        self._rows.pop((record.kind, record.id), None)
+        self._rows[record.kind, record.id] = record
+
+    def change(self, record: KeptRecord) -> bool:
+        """Keep the next version of a record at its place; False when it is not the next one."""
+        kept = self.get(record.kind, record.id)
+        expected = None if record.version == 0 else record.version - 1
+        if (None if kept is None else kept.version) != expected:
+            return False
+        self._rows[record.kind, record.id] = record
+        return True
+
+    def get(self, kind: str, record_id: str) -> KeptRecord | None:
+        """One record."""
+        return self._rows.get((kind, record_id))
+
+    def drop(self, kind: str, record_id: str) -> bool:
+        """Forget a record; False when there was none."""
+        return self._rows.pop((kind, record_id), None) is not None
+
+    def of_kind(self, kind: str) -> list[KeptRecord]:
+        """All records of a kind."""
+        return [row for row in self._rows.values() if row.kind == kind]
+
+    def forget(self, before: datetime | None) -> None:
+        """Let go of the records whose time was over by then."""
+        if before is not None:
+            gone = [key for key, row in self._rows.items() if row.expires_at < before]
+            for key in gone:
+                del self._rows[key]
+
+
+class LogChange(NamedTuple):
+    """Lines for the end of a log."""
+
+    kind: str
+    log_id: str
+    bodies: Sequence[bytes]
+    after: int
+    closes: bool
+    opens: bool
+
+    @property
+    def last(self) -> int:
+        """The number that the log has afterwards."""
+        return self.after + len(self.bodies)
+
+    def lines(self) -> list[LogLine]:
+        """The new lines with their numbers."""
+        return [LogLine(number, body) for number, body in enumerate(self.bodies, self.after + 1)]
+
+    def leaves_closed(self, was_closed: bool) -> bool:
+        """True when the log is closed afterwards."""
+        return self.closes or (was_closed and not self.opens)
+
+
+class _LogRow:
+    __slots__ = ("id", "is_closed", "lines", "updated_at")
+
+    def __init__(self, log_id: str) -> None:
+        self.id = log_id
+        self.lines: list[LogLine] = []
+        self.is_closed = False
+        self.updated_at = datetime.now(UTC)
+
+    @property
+    def sequence(self) -> int:
+        return self.lines[-1].sequence if self.lines else 0
+
+    def take(self, change: LogChange) -> None:
+        self.lines += change.lines()
+        self.is_closed = change.leaves_closed(self.is_closed)
+        self.updated_at = datetime.now(UTC)
+
+    def stored(self) -> StoredLog:
+        return StoredLog(self.id, tuple(self.lines), self.is_closed)
+
+    def head(self) -> LogHead:
+        return LogHead(self.id, self.sequence, self.is_closed, self.updated_at)
+
+
+class LogRows:
+    """Logs by kind and id."""
+
+    def __init__(self) -> None:
+        self._rows: dict[tuple[str, str], _LogRow] = {}
+        self._ids: dict[str, list[str]] = {}
+
+    def append(self, change: LogChange) -> bool:
+        """Add lines to a log; False when it is not where the change begins."""
+        key = change.kind, change.log_id
+        row = self._rows.get(key)
+        if not change.bodies or change.after != (0 if row is None else row.sequence):
+            return False
+        if row is None:
+            row = self._rows[key] = _LogRow(change.log_id)
+            insort(self._ids.setdefault(change.kind, []), change.log_id)
+        row.take(change)
+        return True
+
+    def get(self, kind: str, log_id: str) -> StoredLog | None:
+        """One log."""
+        row = self._rows.get((kind, log_id))
+        return None if row is None else row.stored()
+
+    def page_open(self, kind: str, after: str, limit: int) -> list[StoredLog]:
+        """Logs that are not closed, in order of their ids."""
+        rows = (row for row in self._after(kind, after) if not row.is_closed)
+        return [row.stored() for row in islice(rows, limit)]
+
+    def page(self, kind: str, after: str, limit: int) -> list[LogHead]:
+        """All logs, in order of their ids."""
+        return [row.head() for row in islice(self._after(kind, after), limit)]
+
+    def drop(self, kind: str, log_id: str) -> bool:
+        """Forget a log; False when there was none."""
+        is_there = self._rows.pop((kind, log_id), None) is not None
+        if is_there:
+            self._ids[kind].remove(log_id)
+        return is_there
+
+    def _after(self, kind: str, after: str) -> Iterator[_LogRow]:
+        ids = self._ids.get(kind, [])
+        return (self._rows[kind, log_id] for log_id in ids[bisect_right(ids, after) :])

@@ -1,0 +1,317 @@
+"""Many writes in one SQLite transaction: each is checked by itself, each row is written once."""
+
+import sqlite3
+from collections import Counter
+from typing import NamedTuple
+
+from openclaw_a2a.model.delivery import Delivery
+from openclaw_a2a.model.ids import RunId, TaskId
+from openclaw_a2a.model.records import RunRecord
+from openclaw_a2a.ports import Accepted, Commit, Duplicate, KeptRecord, Submission
+from openclaw_a2a.store import errors
+from openclaw_a2a.store.memory.state import MessageKey
+from openclaw_a2a.store.sqlite.row_codec import (
+    CODE_OF,
+    ENDED_CODES,
+    encode_delivery,
+    encode_input,
+    encode_kept,
+    to_microseconds,
+)
+from openclaw_a2a.store.sqlite.write_cache import LiveRows, LiveRun, LiveTask
+
+_SELECT_MESSAGE = """
+SELECT body_hash, run, task, answer FROM message
+WHERE principal = ? AND account = ? AND message_id = ?"""
+_INSERT_MESSAGE = """
+INSERT INTO message (principal, account, message_id, body_hash, run, task, created_at, answer)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)"""
+_ANSWER_MESSAGE = """
+UPDATE message SET answer = ? WHERE principal = ? AND account = ? AND message_id = ?"""
+_INSERT_RUN = """
+INSERT INTO run (ticket, id, task, context, principal, account, session_key, message_id, owner,
+  fence, lease_until, is_started, attempt, input, resume)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+_START_RUN = "UPDATE run SET is_started = 1, attempt = ? WHERE ticket = ?"
+_DELETE_RUN = "DELETE FROM run WHERE ticket = ?"
+_INSERT_TASK = """
+INSERT INTO task (number, id, principal, account, context, state, status_at, created_at, sequence,
+  binding, resume)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+_UPDATE_TASK = """
+UPDATE task SET state = ?, status_at = ?, sequence = ?, binding = ?, resume = ? WHERE number = ?"""
+_CLEAR_RESUME = "UPDATE task SET resume = NULL WHERE number = ?"
+_INSERT_EVENT = "INSERT INTO event (task, sequence, state, body) VALUES (?, ?, ?, ?)"
+_PUT_SNAPSHOT = "INSERT OR REPLACE INTO snapshot (task, sequence, body) VALUES (?, ?, ?)"
+_PUT_DELIVERY = """
+INSERT OR REPLACE INTO delivery (id, kind, task, body, cursor, state, attempts, next_at,
+  created_at, updated_at, reason)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+_ADD_RECORD = """
+INSERT INTO record (kind, id, body, expires_at, version) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (kind, id) DO NOTHING"""
+_COUNT = """
+INSERT INTO tally (principal, account, state, count) VALUES (?, ?, ?, ?)
+ON CONFLICT (principal, account, state) DO UPDATE SET count = count + excluded.count"""
+
+
+class Taking(NamedTuple):
+    """A message to take in; `may_be_known` is False when it was surely never seen."""
+
+    submission: Submission
+    key: MessageKey
+    may_be_known: bool
+
+
+class Start(NamedTuple):
+    """The agent is about to be asked."""
+
+    run_id: RunId
+    fence: int
+    attempt: int
+
+
+class Answer(NamedTuple):
+    """A run ended without a task."""
+
+    run_id: RunId
+    fence: int
+    body: bytes
+
+
+class _MessageRow:
+    """An idempotency record that gets its row with this transaction."""
+
+    __slots__ = ("answer", "submission")
+
+    def __init__(self, submission: Submission) -> None:
+        self.submission = submission
+        self.answer: bytes | None = None
+
+
+class SqliteBatch:
+    """Takes writes one after the other; `flush` puts their joint effect into the database."""
+
+    def __init__(self, connection: sqlite3.Connection, live: LiveRows) -> None:
+        self.connection = connection
+        self.live = live
+        self.tally: Counter[tuple[str, str, int]] = Counter()
+        self._messages: dict[MessageKey, _MessageRow] = {}
+        self._answers: list[tuple[bytes, str, str, str]] = []
+        self._new_runs: dict[RunId, tuple[RunRecord, LiveRun]] = {}
+        self._started: dict[RunId, LiveRun] = {}
+        self._ended: list[tuple[int]] = []
+        self._tasks: dict[TaskId, LiveTask] = {}
+        self._events: list[tuple[int, int, int | None, bytes]] = []
+        self._snapshots: dict[int, tuple[int, int, bytes]] = {}
+
+    def submit(self, taking: Taking) -> Accepted | Duplicate:
+        """Take a message in, once."""
+        submission, key, may_be_known = taking
+        run, change = submission.run, submission.commit
+        if may_be_known and (known := self._known(key, submission)) is not None:
+            return known
+        if change is not None:
+            task = self._checked(change, joining=run.id)
+        else:
+            task = self.live.find_task(run.task_id)
+        # The last thing that may be refused, because it is written at once.
+        if submission.record is not None and not self.add_record(submission.record):
+            raise errors.record_kept(submission.record.kind, submission.record.id)
+        live = self.live.add_run(run)
+        self._new_runs[run.id] = run, live
+        self._messages[key] = _MessageRow(submission)
+        if task is not None and task.resume is not None:
+            task.resume = None
+            self.connection.execute(_CLEAR_RESUME, (task.number,))
+        if change is not None:
+            self._apply(change, task)
+        if submission.delivery is not None:
+            self.put_delivery(submission.delivery)
+        return Accepted(live.ticket)
+
+    def commit(self, change: Commit) -> None:
+        """Change a task."""
+        self._apply(change, self._checked(change))
+
+    def start_run(self, start: Start) -> None:
+        """Note that the agent is about to be asked."""
+        run = self._fenced(start.run_id, start.fence)
+        run.is_started, run.attempt = True, start.attempt
+        if start.run_id not in self._new_runs:
+            self._started[start.run_id] = run
+
+    def answer_run(self, answer: Answer) -> None:
+        """End a run that made no task; its answer is kept with its message."""
+        message = self._fenced(answer.run_id, answer.fence).message
+        self._end_run(answer.run_id)
+        if (row := self._messages.get(message)) is not None:
+            row.answer = answer.body
+        else:
+            self._answers.append((answer.body, *message))
+
+    def put_delivery(self, delivery: Delivery) -> None:
+        """Keep a delivery, in the place of one with its id."""
+        self.connection.execute(_PUT_DELIVERY, encode_delivery(delivery))
+
+    def add_record(self, record: KeptRecord) -> bool:
+        """Keep a record that is not there yet; False when it is."""
+        return self.connection.execute(_ADD_RECORD, encode_kept(record)).rowcount > 0
+
+    def flush(self) -> None:
+        """Write everything taken so far; the transaction is not ended."""
+        self._flush_tasks()
+        self._flush_runs()
+        self._flush_messages()
+        if self.tally:
+            rows = [(*key, count) for key, count in self.tally.items() if count]
+            self.connection.executemany(_COUNT, rows)
+            self.tally.clear()
+        self.live.trim()
+
+    def _known(self, key: MessageKey, submission: Submission) -> Duplicate | None:
+        if (row := self._messages.get(key)) is not None:
+            run = row.submission.run
+            body_hash, known = row.submission.body_hash, Duplicate(run.id, run.task_id, row.answer)
+        else:
+            found = self.connection.execute(_SELECT_MESSAGE, key).fetchone()
+            if found is None:
+                return None
+            body_hash, known = found[0], Duplicate(found[1], found[2], found[3])
+        if body_hash != submission.body_hash:
+            raise errors.message_id_conflict(submission.run.message.message_id)
+        return known
+
+    def _checked(self, change: Commit, *, joining: RunId | None = None) -> LiveTask | None:
+        """The task to change, when it is as expected (None: to be created).
+
+        `joining` is the run that comes into being together with the change.
+        """
+        if change.run_id is not None and change.run_id != joining:
+            self._fenced(change.run_id, change.fence)
+        task = self.live.find_task(change.head.id)
+        sequence = -1 if task is None else task.sequence
+        if sequence != change.after:
+            raise errors.task_moved_on(change.head.id, found=sequence, expected=change.after)
+        return task
+
+    def _fenced(self, run_id: RunId, fence: int) -> LiveRun:
+        run = self.live.runs.get(run_id)
+        if run is None or run.fence != fence:
+            raise errors.run_lost(run_id, found=None if run is None else run.fence, fence=fence)
+        return run
+
+    def _apply(self, change: Commit, task: LiveTask | None) -> None:
+        head = change.head
+        if task is None:
+            task = self.live.add_task(head.id)
+        task.head, task.sequence = head, head.sequence
+        number = task.number
+        self._tasks[head.id] = task
+        for entry in change.entries:
+            self._events.append((number, entry.sequence, CODE_OF[entry.state], entry.body))
+        if change.snapshot is not None:
+            self._snapshots[number] = (number, head.sequence, change.snapshot)
+        if change.ends_run:
+            task.resume = change.resume
+            if change.run_id is not None:
+                self._end_run(change.run_id)
+
+    def _end_run(self, run_id: RunId) -> None:
+        run = self.live.runs.pop(run_id)
+        if self._new_runs.pop(run_id, None) is None:
+            self._started.pop(run_id, None)
+            self._ended.append((run.ticket,))
+
+    def _flush_tasks(self) -> None:
+        if not self._tasks:
+            return
+        inserts: list[tuple[object, ...]] = []
+        updates: list[tuple[object, ...]] = []
+        for task_id, task in self._tasks.items():
+            self._add_row(task, inserts, updates)
+            if task.counted in ENDED_CODES:
+                self.live.drop_task(task_id)
+        if inserts:
+            self.connection.executemany(_INSERT_TASK, inserts)
+        if updates:
+            self.connection.executemany(_UPDATE_TASK, updates)
+        if self._events:
+            self.connection.executemany(_INSERT_EVENT, self._events)
+        if self._snapshots:
+            self.connection.executemany(_PUT_SNAPSHOT, self._snapshots.values())
+        self._tasks.clear()
+        self._events.clear()
+        self._snapshots.clear()
+
+    def _add_row(
+        self,
+        task: LiveTask,
+        inserts: list[tuple[object, ...]],
+        updates: list[tuple[object, ...]],
+    ) -> None:
+        head = task.head
+        assert head is not None  # noqa: S101 - only tasks that were given a head are flushed
+        scope, state = head.scope, CODE_OF[head.state] or 0
+        binding = task.binding_column(head.binding)
+        status_at = to_microseconds(head.status_at)
+        if task.counted is None:
+            created_at = to_microseconds(head.created_at)
+            names = (task.number, head.id, scope.principal, scope.account, head.context_id)
+            inserts.append(
+                (*names, state, status_at, created_at, head.sequence, binding, task.resume)
+            )
+        else:
+            updates.append((state, status_at, head.sequence, binding, task.resume, task.number))
+            self.tally[scope.principal, scope.account, task.counted] -= 1
+        self.tally[scope.principal, scope.account, state] += 1
+        task.counted = state
+
+    def _flush_runs(self) -> None:
+        if self._new_runs:
+            self.connection.executemany(_INSERT_RUN, map(_run_row, self._new_runs.values()))
+            self._new_runs.clear()
+        if self._started:
+            rows = [(run.attempt, run.ticket) for run in self._started.values()]
+            self.connection.executemany(_START_RUN, rows)
+            self._started.clear()
+        if self._ended:
+            self.connection.executemany(_DELETE_RUN, self._ended)
+            self._ended.clear()
+
+    def _flush_messages(self) -> None:
+        if self._messages:
+            rows = [_message_row(*item) for item in self._messages.items()]
+            self.connection.executemany(_INSERT_MESSAGE, rows)
+            self._messages.clear()
+        if self._answers:
+            self.connection.executemany(_ANSWER_MESSAGE, self._answers)
+            self._answers.clear()
+
+
+def _run_row(pair: tuple[RunRecord, LiveRun]) -> tuple[object, ...]:
+    record, run = pair
+    return (
+        run.ticket,
+        record.id,
+        record.task_id,
+        record.context_id,
+        record.scope.principal,
+        record.scope.account,
+        record.session_key,
+        record.message.message_id,
+        run.owner,
+        run.fence,
+        to_microseconds(record.lease_until),
+        run.is_started,
+        run.attempt,
+        encode_input(record),
+        record.resume,
+    )
+
+
+def _message_row(key: MessageKey, row: _MessageRow) -> tuple[object, ...]:
+    submission = row.submission
+    run = submission.run
+    created_at = to_microseconds(submission.created_at)
+    return (*key, submission.body_hash, run.id, run.task_id, created_at, row.answer)

@@ -1,0 +1,161 @@
+"""The tools over the Model Context Protocol, on the official library."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from importlib.metadata import version
+from typing import Any
+
+import mcp_types as types
+import msgspec
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.server.stdio import stdio_server
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+
+from openclaw_a2a.auth.tool_tokens import ToolCaller
+from openclaw_a2a.model.errors import Overloaded
+from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.tools.http import Message
+from openclaw_a2a.tools.progress_stream import run_and_show
+from openclaw_a2a.tools.registry import Tool, ToolRegistry
+
+_PROGRESS_S = 30.0
+_MOST_SAID = 500
+Context = ServerRequestContext[Any]
+Admit = Callable[[ToolCaller], AbstractContextManager[None]]
+
+
+def build_server(
+    table: ToolRegistry, who: Callable[[Context], ToolCaller], *, admit: Admit | None = None
+) -> Server[Any]:
+    """An MCP server that offers the table.
+
+    `who` tells the caller of a request; `admit` counts its calls and may refuse one (Overloaded).
+    A call that its client cancels is cancelled here, too.
+    """
+    admitted: Admit = admit or (lambda _: nullcontext())
+
+    async def list_tools(_context: Context, _params: Json) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=[_listed(tool) for tool in table])
+
+    async def call_tool(
+        context: Context, params: types.CallToolRequestParams
+    ) -> types.CallToolResult:
+        caller, tool = who(context), table.find(params.name)
+        if tool is None:
+            return _result(_unknown(params.name, table))
+        try:
+            with admitted(caller):
+                answer = await _run(tool, params.arguments or {}, context, caller)
+                tool.told(answer)  # the library writes it out next, and tells nobody
+                return _result(answer)
+        except Overloaded as error:
+            return _result(_failure(tool.name, error.code, error.message))
+
+    return Server(
+        "openclaw-a2a",
+        version=version("openclaw-a2a"),
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+    )
+
+
+async def serve_stdio(table: ToolRegistry, caller: ToolCaller) -> None:
+    """Offer the table on standard input and output until the other side leaves."""
+    server = build_server(table, lambda _: caller)
+    async with stdio_server() as (incoming, outgoing):
+        await server.run(incoming, outgoing, server.create_initialization_options())
+
+
+async def _run(tool: Tool, arguments: Json, context: Context, caller: ToolCaller) -> JsonObject:
+    """Run the tool; its updates go out as progress."""
+    number = 0
+
+    async def show(update: JsonObject) -> None:
+        nonlocal number
+        number += 1
+        async with asyncio.timeout(_PROGRESS_S):
+            await context.session.report_progress(number, message=_progress_text(update))
+
+    return await run_and_show(tool, arguments, caller, show)
+
+
+def _progress_text(update: JsonObject) -> str:
+    """The state of the work and the end of what was said so far."""
+    summary: JsonObject = update.get("summary", {})
+    task: JsonObject = summary.get("continuation", {}).get("task", {})
+    said: str = summary.get("message_text") or ""
+    return " ".join(filter(None, (task.get("status"), said[-_MOST_SAID:]))) or "working"
+
+
+def _listed(tool: Tool) -> types.Tool:
+    return types.Tool(
+        name=tool.name,
+        title=tool.label,
+        description=tool.description,
+        input_schema=tool.schema,
+    )
+
+
+def _result(answer: JsonObject) -> types.CallToolResult:
+    text = msgspec.json.encode(answer).decode()
+    return types.CallToolResult(
+        content=[types.TextContent(type="text", text=text)],
+        structured_content=answer,
+        is_error=answer.get("ok") is False,
+    )
+
+
+def _unknown(name: str, table: ToolRegistry) -> JsonObject:
+    known = ", ".join(table.names) or "none"
+    return _failure(name, "unknown-tool", f"there is no tool {name[:80]!r}; there are: {known}")
+
+
+def _failure(operation: str, code: str, message: str) -> JsonObject:
+    return {"ok": False, "operation": operation, "error": {"code": code, "message": message}}
+
+
+_CALLER = "tool_caller"
+
+
+class McpSessions:
+    """The sessions that are open; one belongs to the caller who opened it."""
+
+    def __init__(self, manager: StreamableHTTPSessionManager) -> None:
+        self._manager = manager
+
+    async def serve(
+        self,
+        scope: Message,
+        receive: Callable[[], Awaitable[Message]],
+        send: Callable[[Message], Awaitable[None]],
+        *,
+        caller: ToolCaller,
+    ) -> None:
+        """Answer one request of a caller who is known and whose names are checked."""
+        known = AccessToken(token="", client_id=caller.name, scopes=[], subject=caller.session_key)
+        state = {**scope.get("state", {}), _CALLER: caller}
+        inner = {**scope, "user": AuthenticatedUser(known), "state": state}
+        await self._manager.handle_request(inner, receive, send)
+
+
+@asynccontextmanager
+async def open_sessions(
+    table: ToolRegistry, *, admit: Admit, most: int, body_bytes: int
+) -> AsyncGenerator[McpSessions]:
+    """Sessions for the tools of the table; all end when the context does."""
+    manager = StreamableHTTPSessionManager(
+        build_server(table, _caller, admit=admit),
+        max_sessions=most,
+        max_request_body_size=body_bytes,
+    )
+    async with manager.run():
+        yield McpSessions(manager)
+
+
+def _caller(context: Context) -> ToolCaller:
+    request: Any = context.request
+    return request.scope["state"][_CALLER]

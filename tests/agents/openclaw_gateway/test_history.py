@@ -1,0 +1,225 @@
+"""Which messages of a session are late replies, read from whatever its history looks like."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from openclaw_a2a.agents.openclaw_gateway.background_events import (
+    background_reply_parts,
+    our_session,
+)
+from openclaw_a2a.agents.openclaw_gateway.history import (
+    RECOVERY,
+    ForeignReplies,
+    HistoryEntry,
+    foreign_replies,
+    read_history,
+)
+from openclaw_a2a.agents.openclaw_gateway.run_registry import Pause, RunRegistry
+from openclaw_a2a.agents.openclaw_gateway.sessions import openclaw_session_key
+from openclaw_a2a.model.ids import AgentId, ContextId, PeerName, TaskId
+from openclaw_a2a.model.message import Part
+from openclaw_a2a.model.session_keys import session_key
+
+Json = Any
+
+
+def asked(run_id: str, **more: Json) -> Json:
+    return {"role": "user", "content": "do it", "idempotencyKey": f"{run_id}:user", **more}
+
+
+def said(run_id: str, text: str = "done", **more: Json) -> Json:
+    content = [{"type": "text", "text": text}]
+    mark = {"id": f"id-of-{text}", "runId": run_id, "recordTimestampMs": 5}
+    return {"role": "assistant", "content": content, "__openclaw": mark, **more}
+
+
+RESUMED = {"provenance": {"kind": "internal_system", "sourceTool": RECOVERY}}
+CRON = {"provenance": {"kind": "internal_system", "sourceTool": "cron"}, "role": "assistant"}
+
+
+def replies(*messages: Json) -> ForeignReplies:
+    return foreign_replies(read_history({"messages": list(messages)}), RunRegistry().is_ours)
+
+
+def texts(entries: tuple[HistoryEntry, ...] | None) -> list[str] | None:
+    return None if entries is None else [entry.text for entry in entries]
+
+
+def test_what_another_run_said_after_ours_is_late() -> None:
+    found = replies(
+        asked("x"), said("x", "early"), asked("a2a-1"), said("a2a-1"), said("y", "late")
+    )
+    assert texts(found.later) == ["late"]
+    assert texts(found.all) == ["early", "late"]
+    assert texts(found.of_run("y")) == ["late"]
+
+
+def test_without_an_entry_of_ours_nothing_is_known_to_be_later() -> None:
+    assert replies(asked("x"), said("x")).later is None
+
+
+def test_an_injected_message_is_found_by_the_name_of_its_event() -> None:
+    mark = {"id": "m-1"}
+    injected = said("", "hello", provider="openclaw") | {"__openclaw": mark}
+    found = replies(asked("a2a-1"), said("a2a-1"), injected)
+    assert texts(found.later) == ["hello"]
+    assert texts(found.of_run("inject-m-1")) == ["hello"]
+
+
+def test_what_a_cron_job_asks_is_no_reply() -> None:
+    question = asked("c") | CRON | {"__openclaw": {"id": "q"}}
+    assert texts(replies(asked("a2a-1"), question, said("c2", "the news")).later) == ["the news"]
+
+
+def test_going_on_with_our_own_interrupted_turn_is_no_late_reply() -> None:
+    found = replies(asked("a2a-1"), asked("r", **RESUMED), said("r", "resumed"))
+    assert texts(found.all) == []
+    twice = replies(asked("a2a-1"), asked("r", **RESUMED), asked("s", **RESUMED), said("s"))
+    assert texts(twice.all) == []
+
+
+def test_going_on_with_somebody_elses_turn_is_a_late_reply() -> None:
+    found = replies(said("a2a-1"), asked("x"), asked("r", **RESUMED), said("r", "resumed"))
+    assert texts(found.later) == ["resumed"]
+
+
+def test_going_on_with_a_turn_that_is_not_shown_is_taken_for_ours() -> None:
+    assert texts(replies(asked("r", **RESUMED), said("r", "resumed")).all) == []
+
+
+def test_a_run_that_a_turn_adopted_is_ours() -> None:
+    book = RunRegistry()
+    book.adopt("r")
+    entries = read_history({"messages": [asked("a2a-1"), said("r", "resumed")]})
+    assert foreign_replies(entries, book.is_ours).all == ()
+
+
+def test_steps_and_stopped_messages_are_no_replies() -> None:
+    call = {"type": "toolCall", "id": "c", "name": "exec", "arguments": {}}
+    step = said("x", "let me see", stopReason="toolUse")
+    calling = said("x") | {"content": [{"type": "text", "text": "so"}, call]}
+    result = {"role": "toolResult", "content": [{"type": "text", "text": "out"}]}
+    stopped = said("x", "half", openclawAbort={"aborted": True})
+    found = replies(asked("a2a-1"), asked("x"), step, calling, result, stopped)
+    assert texts(found.all) == []
+
+
+def test_thoughts_are_not_told() -> None:
+    content = [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "yes"}]
+    assert texts(replies(said("x") | {"content": content}).all) == ["yes"]
+
+
+def test_a_late_reply_has_its_text_and_whatever_else_it_brings() -> None:
+    delivery = {"audioAsVoice": True, "replyToId": "abc", "channelData": {"k": 1}}
+    message = said("x", "look\nMEDIA:/w/a.png\nMEDIA:/etc/hostname", openclawDelivery=delivery)
+    (entry,) = replies(message | {"stopReason": "error"}).all
+    text, extras = background_reply_parts(entry, "/w")
+    assert (
+        text.text == "look\n\n[The file hostname is left out: it is not in the agent's workspace.]"
+    )
+    assert extras == Part.of_data(
+        {
+            "mediaUrls": ["a.png"],
+            "channelData": {"k": 1},
+            "isError": True,
+            "audioAsVoice": True,
+            "replyToId": "abc",
+        }
+    )
+
+
+def test_files_that_openclaw_keeps_or_lost_are_told() -> None:
+    kept = {"type": "attachment", "attachment": {"url": "/api/chat/media/outgoing/x/full"}}
+    lost = {"type": "attachment_error", "attachment": {"label": "i.svg"}}
+    (entry,) = replies(said("x") | {"content": [kept, lost]}).all
+    text, extras = background_reply_parts(entry, "/w")
+    assert text.text == "[The file i.svg is left out: OpenClaw could not deliver it.]"
+    assert extras.data == {"mediaUrls": ["/api/chat/media/outgoing/x/full"]}
+
+
+json_values = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.floats(), st.text(max_size=6)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=4),
+        st.dictionaries(
+            st.sampled_from(
+                [
+                    "messages",
+                    "role",
+                    "content",
+                    "type",
+                    "text",
+                    "__openclaw",
+                    "id",
+                    "runId",
+                    "idempotencyKey",
+                    "provenance",
+                    "timestamp",
+                    "stopReason",
+                    "openclawDelivery",
+                    "attachment",
+                    "url",
+                    "label",
+                    "provider",
+                ]
+            ),
+            inner,
+            max_size=6,
+        ),
+    ),
+    max_leaves=30,
+)
+
+
+@given(messages=st.lists(json_values, max_size=6))
+def test_any_history_is_read_and_told_within_the_rules(messages: list[Json]) -> None:
+    found = foreign_replies(read_history({"messages": messages}), RunRegistry().is_ours)
+    for entry in (*found.all, *(found.later or ())):
+        parts = background_reply_parts(entry, "/w")
+        assert parts
+        assert len(parts) <= 2
+        assert entry.id
+
+
+@given(answer=json_values)
+def test_any_answer_is_read(answer: Json) -> None:
+    assert isinstance(read_history(answer), tuple)
+
+
+labels = st.text(min_size=1, max_size=12)
+
+
+@given(
+    own=st.from_regex(r"[a-z0-9_-]{1,12}", fullmatch=True),
+    theirs=st.sampled_from(["main", "helper", "Main", "via-x"]),
+    peer=labels,
+    context=labels,
+)
+def test_a_session_is_found_back_from_its_name_at_openclaw(
+    own: str, theirs: str, peer: str, context: str
+) -> None:
+    key = session_key(AgentId(own), PeerName(peer), ContextId(context))
+    assert our_session(openclaw_session_key(key, theirs), theirs) == key
+
+
+@pytest.mark.parametrize(
+    "name", ["agent:main:main", "agent:helper:a2a:p:c", "agent:main:via-x:cron:1", "", "a2a:p:c"]
+)
+def test_sessions_of_others_are_not_ours(name: str) -> None:
+    assert our_session(name, "main") is None
+
+
+def test_the_book_tells_what_tasks_wait_for() -> None:
+    book = RunRegistry()
+    pause = Pause("question", "ask_1", "a2a-1")
+    book.add_pause(TaskId("t"), pause.resume)
+    book.add_pause(TaskId("u"), {"something": "else"})
+    assert list(book.list_pauses()) == [("t", pause)]
+    assert Pause.from_resume(msgspec.json.decode(msgspec.json.encode(pause.resume))) == pause
+    book.remove_pause(TaskId("t"))
+    assert book.find_resume(TaskId("t")) is None
+    assert list(book.list_pauses()) == []

@@ -1,0 +1,100 @@
+"""A run's messages are told once each, however they are heard of."""
+
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Raw
+
+from openclaw_a2a.agents.openclaw_gateway.message_assembler import FinishedMessage, MessageAssembler
+from openclaw_a2a.agents.openclaw_gateway.protocol import TextChunk
+
+
+def piece(text: str, delta: str, *, item: str = "u:1", replace: bool = False) -> TextChunk:
+    return TextChunk(item, delta, Raw(json.dumps(text).encode()), replace)
+
+
+@given(st.lists(st.text(min_size=1, max_size=5), min_size=1, max_size=8), st.data())
+def test_a_message_joined_in_the_middle_and_with_gaps_is_told_whole(
+    words: list[str], data: st.DataObject
+) -> None:
+    """The pieces that are missed are in the text of the next one."""
+    spoken, heard = MessageAssembler(), []
+    for number, word in enumerate(words):
+        if data.draw(st.booleans()) and number < len(words) - 1:
+            spoken.mark_out_of_sync()
+            continue
+        delta = spoken.add_chunk(piece("".join(words[: number + 1]), word))
+        heard.append(delta.text if delta else "")
+    assert "".join(heard) == "".join(words)
+    said = spoken.end()
+    assert said == FinishedMessage("".join(words), is_streamed=True)
+
+
+def test_the_next_item_is_another_message() -> None:
+    spoken = MessageAssembler()
+    spoken.add_chunk(piece("one", "one"))
+    other = piece("two", "two", item="u:2")
+    assert spoken.starts_new_message(other)
+    assert spoken.end() == FinishedMessage("one", is_streamed=True)
+    assert spoken.add_chunk(other) is not None
+
+
+def test_a_message_that_starts_over_is_told_whole_at_its_end() -> None:
+    spoken = MessageAssembler()
+    spoken.add_chunk(piece("draft", "draft"))
+    assert spoken.add_chunk(piece("", "", replace=True)) is None
+    assert spoken.add_chunk(piece("better", "better")) is None
+    assert spoken.end() == FinishedMessage("better", is_streamed=False)
+
+
+def test_a_message_that_comes_back_to_what_was_told_goes_on_from_there() -> None:
+    spoken = MessageAssembler()
+    spoken.add_chunk(piece("draft", "draft"))
+    spoken.add_chunk(piece("", "", replace=True))
+    delta = spoken.add_chunk(piece("draft two", "draft two", replace=True))
+    assert delta is not None
+    assert delta.text == " two"
+
+
+def test_the_last_message_is_not_told_again() -> None:
+    spoken = MessageAssembler()
+    spoken.add_chunk(piece("all of it", "all of it"))
+    assert spoken.finish("all of it\n") == FinishedMessage("all of it", is_streamed=True)
+    assert spoken.finish("all of it") is None
+
+
+def test_a_last_message_that_was_not_heard_is_told() -> None:
+    assert MessageAssembler().finish("whole") == FinishedMessage("whole", is_streamed=False)
+
+
+def test_a_last_message_that_differs_replaces_what_was_heard() -> None:
+    spoken = MessageAssembler()
+    spoken.add_chunk(piece("raw words", "raw words"))
+    assert spoken.finish("clean words") == FinishedMessage("clean words", is_streamed=False)
+
+
+def test_files_come_with_a_message_that_was_told_already() -> None:
+    spoken = MessageAssembler()
+    spoken.add_chunk(piece("look", "look"))
+    spoken.end()
+    assert spoken.finish("look", ("a.png",)) == FinishedMessage(
+        "", is_streamed=False, references=("a.png",)
+    )
+
+
+def test_pieces_of_a_message_told_from_the_history_are_not_told_again() -> None:
+    spoken = MessageAssembler()
+    assert spoken.finish("The whole message.") is not None
+    assert spoken.add_chunk(piece("The whole", "The whole")) is None
+    assert spoken.add_chunk(piece("The whole message.", " message.")) is None
+    assert not spoken.is_open
+
+
+def test_a_new_message_that_begins_like_an_old_one_is_told_whole() -> None:
+    spoken = MessageAssembler()
+    spoken.finish("The end.")
+    assert spoken.add_chunk(piece("The", "The", item="u:2")) is None
+    delta = spoken.add_chunk(piece("The beginning", " beginning", item="u:2"))
+    assert delta is not None
+    assert delta.text == "The beginning"

@@ -1,0 +1,388 @@
+"""Questions and approvals in the middle of a turn, and who may answer them."""
+
+import pytest
+from tests.agents.openclaw_gateway.conftest import Json, MakeAgent, make_turn_for, run_turn
+from tests.agents.openclaw_gateway.scripted_gateway import (
+    Asked,
+    Refusal,
+    ScriptedGateway,
+    assistant_entry,
+    run_event,
+    text_block,
+    user_entry,
+)
+
+from openclaw_a2a.agents.openclaw_gateway import OpenClawGatewayAgent
+from openclaw_a2a.agents.openclaw_gateway.run_request import Timeouts
+from openclaw_a2a.model.agent_event import AgentEvent, Failed, InputRequired, Note, Reply, TextDelta
+from openclaw_a2a.model.errors import ApprovalNotFound, ApprovalOver, TaskNotCancelable
+
+KEY = "agent:main:a2a:local:c-1"
+RUN = "a2a-r1"
+QUESTION: Json = {
+    "id": "ask-1",
+    "questions": [
+        {
+            "questionId": "color",
+            "header": "Color",
+            "question": "Which color?",
+            "options": [{"label": "Red"}, {"label": "Blue"}],
+        }
+    ],
+    "runId": RUN,
+    "sessionKey": KEY,
+    "status": "pending",
+}
+COMMAND: Json = {
+    "id": "approval-1",
+    "request": {
+        "command": "echo hi",
+        "cwd": "/w",
+        "agentId": "main",
+        "runId": RUN,
+        "sessionKey": KEY,
+    },
+    "createdAtMs": 1794744168730,
+    "expiresAtMs": 1794745968730,
+}
+TOOL = {"name": "ask_user", "toolCallId": "c1"}
+RESULT: Json = {
+    "role": "toolResult",
+    "toolCallId": "c1",
+    "toolName": "ask_user",
+    "content": [text_block("Blue")],
+    "__openclaw": {"runId": RUN},
+}
+CALL = {"type": "toolCall", "id": "c1", "name": "ask_user", "arguments": {}}
+
+
+def last(events: list[AgentEvent]) -> InputRequired:
+    assert isinstance(events[-1], InputRequired)
+    return events[-1]
+
+
+def over(*messages: Json) -> Json:
+    """The history of a run that has ended."""
+    asked = assistant_entry(RUN, text_block("I must ask."), CALL)
+    return {"messages": [user_entry(RUN), asked, RESULT, *messages]}
+
+
+def ended(gateway: ScriptedGateway, text: str) -> None:
+    """The run ends with this message."""
+    gateway.answers["chat.history"] = over(assistant_entry(RUN, text_block(text)))
+    gateway.answers["agent.wait"] = {"status": "ok", "terminalReply": {"text": text}}
+
+
+@pytest.fixture
+def asking(gateway: ScriptedGateway) -> ScriptedGateway:
+    """A gateway whose agent asks a question."""
+
+    @gateway.on("agent")
+    async def ask(asked: Asked) -> None:
+        text = {"text": "I must ask.", "delta": "I must ask.", "itemId": "u:1"}
+        await asked.agent("assistant", text)
+        await asked.agent("tool", {"phase": "start", **TOOL})
+        gateway.answers["question.list"] = {"questions": [QUESTION]}
+        await asked.event("question.requested", QUESTION)
+
+    @gateway.on("question.resolve")
+    async def resolve(asked: Asked) -> None:
+        gateway.answers["question.list"] = {"questions": []}
+        await asked.answer({"status": "answered"})
+        ended(gateway, "So be it.")
+
+    return gateway
+
+
+@pytest.fixture
+def guarded(gateway: ScriptedGateway) -> ScriptedGateway:
+    """A gateway whose agent wants to run a command."""
+
+    @gateway.on("agent")
+    async def ask(asked: Asked) -> None:
+        await asked.agent("tool", {"phase": "start", **TOOL})
+        gateway.answers["exec.approval.list"] = [COMMAND]
+        await asked.event("exec.approval.requested", COMMAND)
+
+    @gateway.on("approval.resolve")
+    async def resolve(asked: Asked) -> None:
+        decision = asked.params["decision"]
+        gateway.answers["exec.approval.list"] = []
+        ended(gateway, f"It was {decision}.")
+        status = "denied" if decision == "deny" else "allowed"
+        await asked.answer({"applied": True, "approval": {"status": status}})
+        for run in gateway.methods("agent"):
+            resolved = {"decision": decision, "resolvedBy": "somebody", **COMMAND}
+            await asked.event("exec.approval.resolved", resolved)
+            await run.end(f"It was {decision}.")
+
+    return gateway
+
+
+# -------------------------------------------------------------------- questions
+
+
+async def test_a_question_pauses_the_task_and_the_next_message_goes_on_with_its_run(
+    asking: ScriptedGateway, agent: OpenClawGatewayAgent
+) -> None:
+    pause = last(await run_turn(agent, make_turn_for()))
+    assert pause.prompt == "Which color?\n- Red\n- Blue"
+    assert asking.methods("chat.abort") == []
+    events = await run_turn(agent, make_turn_for("blue", run="r2", resume=pause.resume))
+    answers = asking.methods("question.resolve")[0].params
+    assert answers == {"id": "ask-1", "answers": {"answers": {"color": ["Blue"]}}}
+    assert [event for event in events if isinstance(event, Reply)] == [Reply.of_text("So be it.")]
+    assert len(asking.methods("agent")) == 1
+
+
+async def test_what_was_told_before_the_pause_is_not_told_again(
+    asking: ScriptedGateway, agent: OpenClawGatewayAgent
+) -> None:
+    pause = last(await run_turn(agent, make_turn_for()))
+    events = await run_turn(agent, make_turn_for("blue", run="r2", resume=pause.resume))
+    assert not any(isinstance(event, Reply) and "ask" in str(event) for event in events)
+
+
+async def test_a_question_that_was_asked_while_nobody_listened_is_found(
+    gateway: ScriptedGateway, agent: OpenClawGatewayAgent
+) -> None:
+    gateway.answers["chat.history"] = {
+        "messages": [user_entry(RUN)],
+        "sessionInfo": {"hasActiveRun": True, "activeRunIds": [RUN]},
+    }
+    gateway.answers["question.list"] = {"questions": [{**QUESTION, "runId": "other"}, QUESTION]}
+
+    @gateway.on("agent.wait")
+    async def wait(asked: Asked) -> None:
+        if asked.params["timeoutMs"] == 1:
+            await asked.answer({"status": "timeout"})
+
+    events = await run_turn(agent, make_turn_for(attempt=2))
+    assert last(events).resume["id"] == "ask-1"
+
+
+async def test_an_answer_that_is_not_taken_asks_again(
+    asking: ScriptedGateway, agent: OpenClawGatewayAgent
+) -> None:
+    pause = last(await run_turn(agent, make_turn_for()))
+
+    @asking.on("question.resolve")
+    async def refuse(asked: Asked) -> None:
+        raise Refusal("INVALID_REQUEST", "too long", reason="QUESTION_INVALID_ANSWER")
+
+    again = last(await run_turn(agent, make_turn_for("blue", run="r2", resume=pause.resume)))
+    assert "too long" in again.prompt
+    assert again.resume == pause.resume
+
+
+async def test_an_answer_to_a_question_that_is_over_becomes_a_turn_of_its_own(
+    asking: ScriptedGateway, agent: OpenClawGatewayAgent
+) -> None:
+    pause = last(await run_turn(agent, make_turn_for()))
+    asking.answers["question.list"] = {"questions": []}
+    ended(asking, "I chose myself.")
+
+    @asking.on("agent")
+    async def answer(asked: Asked) -> None:
+        await asked.end(f"echo: {asked.params['message']}")
+
+    events = await run_turn(agent, make_turn_for("blue", run="r2", resume=pause.resume))
+    assert any("was over before" in note.text for note in events if isinstance(note, Note))
+    texts = [event.parts[0].text for event in events if isinstance(event, Reply)]
+    assert texts == ["I chose myself.", "echo: blue"]
+    assert asking.methods("agent")[1].params["idempotencyKey"] == "a2a-r2"
+
+
+async def test_a_pause_that_somebody_else_ended_goes_on_without_words_of_the_peer(
+    asking: ScriptedGateway, agent: OpenClawGatewayAgent
+) -> None:
+    pause = last(await run_turn(agent, make_turn_for()))
+    asking.answers["question.list"] = {"questions": []}
+    ended(asking, "Answered elsewhere.")
+    told_by_engine = make_turn_for(
+        "The question was answered.", run="r2", resume=pause.resume, message_id="pause-over-1"
+    )
+    events = await run_turn(agent, told_by_engine)
+    assert not any(isinstance(event, Note) for event in events)
+    assert Reply.of_text("Answered elsewhere.") in events
+    assert len(asking.methods("agent")) == 1
+
+
+async def test_a_run_that_is_gone_with_its_pause_takes_the_words_as_a_new_turn(
+    asking: ScriptedGateway, agent: OpenClawGatewayAgent
+) -> None:
+    pause = last(await run_turn(agent, make_turn_for()))
+    asking.answers["question.list"] = {"questions": []}
+
+    @asking.on("agent")
+    async def answer(asked: Asked) -> None:
+        await asked.end("fresh")
+
+    events = await run_turn(agent, make_turn_for("blue", run="r2", resume=pause.resume))
+    assert Reply.of_text("fresh") in events
+
+
+async def test_a_gone_run_without_words_fails(
+    asking: ScriptedGateway, agent: OpenClawGatewayAgent
+) -> None:
+    pause = last(await run_turn(agent, make_turn_for()))
+    asking.answers["question.list"] = {"questions": []}
+    events = await run_turn(
+        agent, make_turn_for(resume=pause.resume, run="r2", message_id="pause-over-1")
+    )
+    assert isinstance(events[-1], Failed)
+
+
+async def test_a_restart_of_ours_after_the_answer_goes_on_and_says_nothing_of_it(
+    asking: ScriptedGateway, agent: OpenClawGatewayAgent
+) -> None:
+    pause = last(await run_turn(agent, make_turn_for()))
+    asking.answers["question.list"] = {"questions": []}
+    ended(asking, "So be it.")
+    events = await run_turn(agent, make_turn_for("blue", run="r2", resume=pause.resume, attempt=2))
+    assert not any(isinstance(event, Note) for event in events)
+    assert Reply.of_text("So be it.") in events
+    assert len(asking.methods("agent")) == 1
+
+
+@pytest.mark.parametrize("resume", [7, "x", {"kind": "other"}, [], {"kind": "question"}])
+async def test_a_token_that_is_not_ours_begins_a_new_turn(
+    gateway: ScriptedGateway, agent: OpenClawGatewayAgent, resume: Json
+) -> None:
+    @gateway.on("agent")
+    async def answer(asked: Asked) -> None:
+        await asked.end("new")
+
+    assert (await run_turn(agent, make_turn_for(resume=resume)))[0] == Reply.of_text("new")
+
+
+async def test_cancelling_a_paused_task_stops_the_run_that_waits(
+    asking: ScriptedGateway, agent: OpenClawGatewayAgent
+) -> None:
+    turn = make_turn_for()
+    pause = last(await run_turn(agent, turn))
+
+    @asking.on("chat.abort")
+    async def abort(asked: Asked) -> None:
+        await asked.answer({"aborted": True})
+        settled = {"phase": "error", "executionSettled": True}
+        await asked.event("agent", run_event(RUN, KEY, "lifecycle", settled))
+
+    await agent.cancel_pause(turn.binding, pause.resume)
+    assert asking.methods("chat.abort")[0].params == {"sessionKey": KEY, "runId": RUN}
+
+
+async def test_a_pause_that_cannot_be_ended_is_not_cancelled(
+    asking: ScriptedGateway, make_agent: MakeAgent, impatient: Timeouts
+) -> None:
+    agent = make_agent(patience=impatient, connect_seconds=1)
+    turn = make_turn_for()
+    pause = last(await run_turn(agent, turn))
+    asking.answers["chat.history"] = {
+        "messages": [],
+        "sessionInfo": {"hasActiveRun": True, "activeRunIds": [RUN]},
+    }
+    with pytest.raises(TaskNotCancelable):
+        await agent.cancel_pause(turn.binding, pause.resume)
+
+
+# -------------------------------------------------------------------- approvals
+
+
+async def test_the_operator_decides_by_default_and_the_task_says_what_it_waits_for(
+    guarded: ScriptedGateway, agent: OpenClawGatewayAgent
+) -> None:
+    heard: list[AgentEvent] = []
+    async for event in agent.run(make_turn_for()):
+        heard.append(event)
+        if isinstance(event, Note) and "Waits for the operator" in event.text:
+            (waiting,) = await agent.approvals()
+            assert (waiting.command, waiting.cwd, waiting.task_id) == ("echo hi", "/w", "task-c-1")
+            assert f"approvals allow {waiting.id}" in event.text
+            await agent.decide(waiting.id, allow=True)
+    assert Note("The command was allowed by the operator.") in heard
+    assert Reply.of_text("It was allow-once.") in heard
+    assert guarded.methods("approval.resolve")[0].params["decision"] == "allow-once"
+
+
+async def test_a_peer_with_the_right_is_asked_until_its_words_are_clear(
+    guarded: ScriptedGateway, agent: OpenClawGatewayAgent
+) -> None:
+    pause = last(await run_turn(agent, make_turn_for(may_approve=True)))
+    assert "echo hi" in pause.prompt
+    assert "/w" in pause.prompt
+    (waiting,) = await agent.approvals()
+    assert waiting.task_id == "task-c-1"
+    again = last(
+        await run_turn(
+            agent, make_turn_for("why?", run="r2", resume=pause.resume, may_approve=True)
+        )
+    )
+    assert guarded.methods("approval.resolve") == []
+    events = await run_turn(
+        agent, make_turn_for("No.", run="r3", resume=again.resume, may_approve=True)
+    )
+    assert guarded.methods("approval.resolve")[0].params["decision"] == "deny"
+    assert Reply.of_text("It was deny.") in events
+
+
+async def test_a_peer_without_the_right_changes_nothing(
+    guarded: ScriptedGateway, agent: OpenClawGatewayAgent
+) -> None:
+    pause = last(await run_turn(agent, make_turn_for(may_approve=True)))
+    guarded.answers["chat.history"] = {
+        "messages": [user_entry(RUN)],
+        "sessionInfo": {"hasActiveRun": True, "activeRunIds": [RUN]},
+    }
+    heard: list[AgentEvent] = []
+    async for event in agent.run(make_turn_for("approve", run="r2", resume=pause.resume)):
+        heard.append(event)
+        assert isinstance(event, Note)
+        assert "operator" in event.text
+        assert guarded.methods("approval.resolve") == []
+        break
+    assert heard
+
+
+async def test_decisions_that_come_too_late_or_for_nothing_are_told(
+    gateway: ScriptedGateway, agent: OpenClawGatewayAgent
+) -> None:
+    @gateway.on("approval.resolve")
+    async def resolve(asked: Asked) -> None:
+        if asked.params["id"] == "unknown":
+            raise Refusal("INVALID_REQUEST", "approval not found", reason="APPROVAL_NOT_FOUND")
+        record = {"status": "expired", "reason": "timeout"}
+        await asked.answer({"applied": False, "approval": record})
+
+    with pytest.raises(ApprovalNotFound, match="approvals list"):
+        await agent.decide("unknown", allow=True)
+    with pytest.raises(ApprovalOver, match="its time was over"):
+        await agent.decide("old", allow=True)
+
+
+async def test_an_approval_that_waited_while_nobody_listened_is_told(
+    gateway: ScriptedGateway, agent: OpenClawGatewayAgent
+) -> None:
+    gateway.answers["exec.approval.list"] = [COMMAND]
+    gateway.answers["chat.history"] = {
+        "messages": [user_entry(RUN)],
+        "sessionInfo": {"hasActiveRun": True, "activeRunIds": [RUN]},
+    }
+
+    @gateway.on("agent.wait")
+    async def wait(asked: Asked) -> None:
+        if asked.params["timeoutMs"] == 1:
+            await asked.answer({"status": "timeout"})
+            return
+        # The event may come after all; what was told is not told twice.
+        await asked.event("exec.approval.requested", COMMAND)
+        text = {"text": "Done.", "delta": "Done.", "itemId": "u:1"}
+        await asked.event("agent", run_event(RUN, KEY, "assistant", text))
+        gateway.script.pop("agent.wait")
+        ended(gateway, "Done.")
+        await asked.answer({"status": "ok"})
+
+    events = await run_turn(agent, make_turn_for(attempt=2))
+    waits = [one for one in events if isinstance(one, Note) and "Waits for" in one.text]
+    assert len(waits) == 1
+    assert "Done." in str([one for one in events if isinstance(one, Reply | TextDelta)])

@@ -1,0 +1,366 @@
+"""What is found again after a break, whole and once, however little the gateway shows of it."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from datetime import UTC, datetime
+from typing import cast
+
+import anyio
+import pytest
+from tests.agents.openclaw_gateway.conftest import Json, MakeAgent, make_turn_for, run_turn
+from tests.agents.openclaw_gateway.scripted_gateway import (
+    Asked,
+    Refusal,
+    ScriptedGateway,
+    assistant_entry,
+    run_event,
+    text_block,
+    user_entry,
+)
+
+from openclaw_a2a.agents.openclaw_gateway import OpenClawGatewayAgent
+from openclaw_a2a.agents.openclaw_gateway.run_request import NOT_RECOVERED, Timeouts
+from openclaw_a2a.model.agent_event import (
+    BackgroundEvent,
+    BackgroundReply,
+    Failed,
+    InputRequired,
+    Note,
+    PauseResolved,
+    RecentTask,
+    Reply,
+    TextDelta,
+)
+from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable
+from openclaw_a2a.model.ids import SessionKey, TaskId
+from openclaw_a2a.model.message import Part
+
+KEY = "agent:main:a2a:local:c-1"
+RUN = "a2a-r1"
+LONG = "word " * 3000 + "end"
+
+
+def live(*messages: Json) -> Json:
+    """A history that shows the run under way."""
+    state = {"hasActiveRun": True, "activeRunIds": [RUN]}
+    return {"messages": [user_entry(RUN), *messages], "sessionInfo": state}
+
+
+def cut(entry: Json, message_id: str = "m1") -> Json:
+    """A long entry as a history shows it."""
+    marks = {**entry["__openclaw"], "id": message_id, "truncated": True}
+    content = [text_block(LONG[:8000] + "\n...(truncated)...")]
+    return {**entry, "content": content, "__openclaw": marks}
+
+
+def gives_out(gateway: ScriptedGateway, entry: Json) -> None:
+    @gateway.on("chat.message.get")
+    async def give(asked: Asked) -> None:
+        assert asked.params == {"sessionKey": KEY, "messageId": "m1"}
+        await asked.answer({"ok": True, "message": entry})
+
+
+# -------------------------------------------------------------------- answers
+
+
+async def test_a_long_answer_is_found_whole_and_told_once(
+    gateway: ScriptedGateway, agent: OpenClawGatewayAgent
+) -> None:
+    entry = assistant_entry(RUN, text_block(LONG))
+    gives_out(gateway, entry)
+    gateway.answers["chat.history"] = {"messages": [user_entry(RUN), cut(entry)]}
+    short = {"text": LONG[:4095].rstrip() + "…"}
+    gateway.answers["agent.wait"] = {"status": "ok", "terminalReply": short}
+    assert (await run_turn(agent, make_turn_for(attempt=2)))[:-1] == [Reply.of_text(LONG)]
+
+
+async def test_a_long_answer_that_is_not_given_out_is_told_as_far_as_it_is_known(
+    gateway: ScriptedGateway, agent: OpenClawGatewayAgent
+) -> None:
+    shown = cut(assistant_entry(RUN, text_block(LONG)))
+    gateway.answers["chat.history"] = {"messages": [user_entry(RUN), shown]}
+    gateway.answers["chat.message.get"] = {"ok": False, "unavailableReason": "oversized"}
+    gateway.answers["agent.wait"] = {"status": "ok"}
+    assert (await run_turn(agent, make_turn_for(attempt=2)))[:-1] == [
+        Reply.of_text(shown["content"][0]["text"])
+    ]
+
+
+async def test_a_message_that_broke_off_is_not_taken_for_the_answer(
+    gateway: ScriptedGateway, make_agent: MakeAgent, impatient: Timeouts
+) -> None:
+    broken = {**assistant_entry(RUN), "stopReason": "error"}
+    gateway.answers["chat.history"] = {"messages": [user_entry(RUN), broken]}
+    events = await run_turn(make_agent(patience=impatient), make_turn_for(attempt=2))
+    assert events[-1] == Failed(NOT_RECOVERED)
+
+
+async def test_a_history_that_cannot_be_shown_now_is_asked_for_again(
+    gateway: ScriptedGateway, make_agent: MakeAgent, impatient: Timeouts
+) -> None:
+    @gateway.on("chat.history")
+    async def show(asked: Asked) -> None:
+        if len(gateway.methods("chat.history")) == 1:
+            error = {"code": "UNAVAILABLE", "message": "session changed", "retryable": True}
+            await asked.refuse(error)
+            return
+        await asked.answer({"messages": [assistant_entry(RUN, text_block("here"))]})
+
+    patient = Timeouts(reconnect_s=20)
+    events = await run_turn(make_agent(patience=patient), make_turn_for(attempt=2))
+    assert events[0] == Reply.of_text("here")
+    assert gateway.methods("chat.abort") == []
+
+
+async def test_who_may_not_see_what_waits_still_follows_the_run(
+    gateway: ScriptedGateway, agent: OpenClawGatewayAgent
+) -> None:
+    gateway.answers["chat.history"] = live()
+
+    @gateway.on("exec.approval.list")
+    async def refuse(asked: Asked) -> None:
+        raise Refusal("FORBIDDEN", "missing scope", code="MISSING_SCOPE")
+
+    @gateway.on("agent.wait")
+    async def wait(asked: Asked) -> None:
+        if asked.params["timeoutMs"] > 1:
+            done = assistant_entry(RUN, text_block("done"))
+            gateway.answers["chat.history"] = {"messages": [user_entry(RUN), done]}
+        await asked.answer({"status": "timeout"})
+
+    assert (await run_turn(agent, make_turn_for(attempt=2)))[0] == Reply.of_text("done")
+    assert gateway.methods("chat.abort") == []
+
+
+# -------------------------------------------------------------------- once
+
+
+async def test_a_long_run_whose_message_is_out_of_sight_is_not_sent_again(
+    gateway: ScriptedGateway, make_agent: MakeAgent, impatient: Timeouts
+) -> None:
+    call: Json = {"type": "toolCall", "id": "c1", "name": "look", "arguments": {}}
+    gateway.answers["chat.history"] = {"messages": [assistant_entry(RUN, call)]}
+    events = await run_turn(make_agent(patience=impatient), make_turn_for(attempt=2))
+    assert events[-1] == Failed(NOT_RECOVERED)
+    assert gateway.methods("agent") == []
+
+
+async def test_a_gateway_that_does_not_name_its_process_is_followed_into_its_recovery(
+    gateway: ScriptedGateway, agent: OpenClawGatewayAgent
+) -> None:
+    gateway.hello = {**gateway.hello, "server": {"version": "2026.8.1"}}
+
+    @gateway.on("agent")
+    async def answer(asked: Asked) -> None:
+        state = {"hasActiveRun": True, "activeRunIds": ["recovery-1"]}
+        gateway.answers["chat.history"] = {"messages": [user_entry(RUN)], "sessionInfo": state}
+        gateway.drop()
+
+    @gateway.on("agent.wait")
+    async def wait(asked: Asked) -> None:
+        if asked.params["runId"] == "recovery-1":
+            await asked.answer({"status": "ok", "terminalReply": {"text": "whole"}})
+        else:
+            await asked.answer({"status": "timeout"})
+
+    assert Reply.of_text("whole") in await run_turn(agent, make_turn_for())
+
+
+@pytest.mark.parametrize(
+    "begun", [{"attempt": 2}, {"resume": {"kind": "question", "id": "q", "runId": RUN}}]
+)
+async def test_what_was_begun_is_never_begun_anew_over_http(
+    make_agent: MakeAgent, impatient: Timeouts, begun: Json
+) -> None:
+    asked: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await reader.readline())
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}")
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        agent = make_agent(url=url, road="auto", connect_seconds=0.1, patience=impatient)
+        with pytest.raises(AgentUnavailable, match="no OpenClaw gateway"):
+            await run_turn(agent, make_turn_for(**begun))
+        await agent.close()
+    assert not any(b"/v1/" in line for line in asked)
+
+
+# -------------------------------------------------------------------- answers of the peer
+
+
+QUESTION: Json = {
+    "id": "ask-1",
+    "questions": [{"questionId": "color", "question": "Which?", "options": [{"label": "Blue"}]}],
+    "runId": RUN,
+    "sessionKey": KEY,
+    "status": "pending",
+}
+RESUME: Json = {"kind": "question", "id": "ask-1", "runId": RUN, "openCalls": []}
+
+
+@pytest.mark.parametrize("method", ["question.list", "question.resolve"])
+@pytest.mark.parametrize("is_taken", [True, False])
+async def test_an_answer_is_given_although_the_connection_breaks_over_it(
+    gateway: ScriptedGateway, agent: OpenClawGatewayAgent, method: str, is_taken: bool
+) -> None:
+    listed = {"questions": [QUESTION]}
+    gateway.answers |= {"question.list": listed, "question.resolve": {"status": "answered"}}
+
+    @gateway.on(method)
+    async def break_off(asked: Asked) -> None:
+        if len(gateway.methods(method)) > 1:
+            await asked.answer(gateway.answers[method])
+            return
+        if method == "question.resolve" and is_taken:
+            gateway.answers["question.list"] = {"questions": []}
+        gateway.drop()
+
+    @gateway.on("agent.wait")
+    async def end(asked: Asked) -> None:
+        await asked.answer({"status": "ok", "terminalReply": {"text": "So be it."}})
+
+    events = await run_turn(agent, make_turn_for("blue", run="r2", resume=RESUME))
+    assert events[:-1] == [Reply.of_text("So be it.")]
+    assert gateway.methods("agent") == []
+
+
+async def test_a_run_that_is_forgotten_after_its_answer_has_failed(
+    gateway: ScriptedGateway, agent: OpenClawGatewayAgent
+) -> None:
+    gateway.answers |= {"question.list": {"questions": [QUESTION]}, "question.resolve": {}}
+    events = await run_turn(agent, make_turn_for("blue", run="r2", resume=RESUME))
+    assert isinstance(events[-1], Failed)
+    assert not any(isinstance(event, InputRequired | Note) for event in events)
+
+
+# -------------------------------------------------------------------- stopping
+
+
+async def test_a_message_that_openclaw_has_not_begun_with_is_no_stopped_one(
+    gateway: ScriptedGateway, make_agent: MakeAgent, impatient: Timeouts
+) -> None:
+    """A cold OpenClaw shows nothing of a message that it has taken."""
+
+    @gateway.on("agent")
+    async def accept(asked: Asked) -> None:
+        await asked.answer({"status": "accepted", "runId": RUN})
+        await asked.agent("assistant", {"text": "x", "delta": "x", "itemId": "u:1"})
+
+    events = cast("AsyncGenerator[object]", make_agent(patience=impatient).run(make_turn_for()))
+    assert await anext(events) == TextDelta("x")
+    with pytest.raises(AgentFailed, match="did not confirm"):
+        await events.aclose()
+    assert len(gateway.methods("chat.abort")) > 1
+
+
+async def test_stopping_ours_stops_nobody_elses_run(
+    gateway: ScriptedGateway, make_agent: MakeAgent, impatient: Timeouts
+) -> None:
+    @gateway.on("agent")
+    async def accept(asked: Asked) -> None:
+        state = {"hasActiveRun": True, "activeRunIds": ["cron-7"]}
+        gateway.answers["chat.history"] = {"messages": [user_entry(RUN)], "sessionInfo": state}
+        await asked.agent("assistant", {"text": "x", "delta": "x", "itemId": "u:1"})
+
+    events = cast("AsyncGenerator[object]", make_agent(patience=impatient).run(make_turn_for()))
+    await anext(events)
+    with pytest.raises(AgentFailed, match="did not confirm"):
+        await events.aclose()
+    assert {one.params["runId"] for one in gateway.methods("chat.abort")} == {RUN}
+
+
+@pytest.mark.parametrize(
+    ("silent", "begun"),
+    [
+        ("connect", {"attempt": 2}),
+        ("agents.list", {"attempt": 2}),
+        ("question.list", {"run": "r2", "resume": RESUME}),
+        ("agents.list", {"run": "r2", "resume": RESUME}),
+    ],
+)
+async def test_a_turn_that_is_stopped_before_its_run_is_found_stops_that_run(
+    gateway: ScriptedGateway, make_agent: MakeAgent, silent: str, begun: Json
+) -> None:
+    agent = make_agent(patience=Timeouts(abort_retry_s=0.1))
+
+    @gateway.on(silent)
+    async def say_nothing(asked: Asked) -> None:
+        gateway.script.pop(silent)
+        if silent == "connect":
+            error = {"code": "UNAVAILABLE", "message": "starting", "retryable": True}
+            await asked.refuse(error)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(run_turn, agent, make_turn_for(**begun))
+        await gateway.wait_for(silent)
+        group.cancel_scope.cancel()
+    (stopped,) = gateway.methods("chat.abort")
+    assert stopped.params == {"sessionKey": KEY, "runId": RUN}
+
+
+# -------------------------------------------------------------------- late replies
+
+
+async def test_a_long_late_reply_is_told_whole(
+    gateway: ScriptedGateway, agent: OpenClawGatewayAgent
+) -> None:
+    entry = assistant_entry("cron-7", text_block(LONG))
+    gives_out(gateway, entry)
+    ours = assistant_entry(RUN, text_block("ours"))
+    gateway.answers["chat.history"] = {"messages": [user_entry(RUN), ours, cut(entry)]}
+    recent = RecentTask(TaskId("t"), SessionKey(KEY), datetime(2026, 1, 1, tzinfo=UTC))
+    events = cast("AsyncGenerator[BackgroundEvent]", agent.background_events([recent]))
+    with anyio.fail_after(20):
+        late = await anext(events)
+    await events.aclose()
+    assert late == BackgroundReply(SessionKey(KEY), "m1", (Part.of_text(LONG.strip()),))
+
+
+# -------------------------------------------------------------------- addresses
+
+
+async def test_an_address_that_is_none_is_told(make_agent: MakeAgent) -> None:
+    agent = make_agent(url="ws://a..b:1", road="websocket", connect_seconds=2)
+    with pytest.raises(AgentUnavailable, match=r"ws://a\.\.b:1 cannot be reached"):
+        await run_turn(agent, make_turn_for())
+
+
+# -------------------------------------------------------------------- pauses over a restart
+
+
+async def test_a_pause_that_a_restart_of_openclaw_ended_goes_on_with_its_recovery(
+    gateway: ScriptedGateway, agent: OpenClawGatewayAgent
+) -> None:
+    @gateway.on("agent")
+    async def ask(asked: Asked) -> None:
+        await asked.event("question.requested", QUESTION)
+
+    @gateway.on("agent.wait")
+    async def wait(asked: Asked) -> None:
+        is_other = asked.params["runId"] == "recovery-1"
+        reply = {"status": "ok", "terminalReply": {"text": "I went on."}}
+        await asked.answer(reply if is_other else {"status": "timeout"})
+        if asked.params["timeoutMs"] > 1:
+            begun = run_event("recovery-1", KEY, "lifecycle", {"phase": "start"})
+            await asked.event("agent", begun)
+
+    @gateway.on("question.get")
+    async def get(asked: Asked) -> None:
+        raise Refusal("INVALID_REQUEST", "no such question", reason="QUESTION_NOT_FOUND")
+
+    (pause,) = await run_turn(agent, make_turn_for())
+    assert isinstance(pause, InputRequired)
+    gateway.answers["chat.history"] = {"messages": [user_entry(RUN)]}
+    gateway.restart()
+    events = cast("AsyncGenerator[BackgroundEvent]", agent.background_events([]))
+    with anyio.fail_after(20):
+        over = await anext(events)
+    await events.aclose()
+    assert isinstance(over, PauseResolved)
+    assert over.resume == pause.resume
+    word = make_turn_for(over.reason, run="r2", resume=over.resume, message_id="pause-over-1")
+    assert Reply.of_text("I went on.") in await run_turn(agent, word)
+    assert len(gateway.methods("agent")) == 1

@@ -1,0 +1,486 @@
+"""Notes for sessions on OpenClaw's bad days: each is given once, and none is lost unnoticed."""
+
+from collections.abc import AsyncGenerator
+from datetime import UTC, datetime
+from typing import cast
+
+import anyio
+import msgspec
+import pytest
+from tests.agents.openclaw_gateway.conftest import Json, MakeAgent, make_turn_for, run_turn
+from tests.agents.openclaw_gateway.scripted_gateway import (
+    Asked,
+    Refusal,
+    ScriptedGateway,
+    assistant_entry,
+    text_block,
+    user_entry,
+)
+
+from openclaw_a2a.agents.openclaw_gateway import OpenClawGatewayAgent
+from openclaw_a2a.agents.openclaw_gateway.run_request import Timeouts
+from openclaw_a2a.model.agent_event import (
+    BackgroundEvent,
+    BackgroundReply,
+    Failed,
+    RecentTask,
+    Reply,
+)
+from openclaw_a2a.model.ids import SessionKey, TaskId
+from openclaw_a2a.model.message import Part
+from openclaw_a2a.model.turn import Provenance
+from openclaw_a2a.ports import (
+    DeliveryFailed,
+    MessageAccepted,
+    SessionGone,
+    SessionInbox,
+    SessionMessage,
+)
+
+KEY = SessionKey("agent:main:telegram:direct:7")
+RUN = "session-note-n1"
+AGAIN = "session-note-n1-again-1"
+NOTE = SessionMessage(
+    id="n1",
+    session_key=KEY,
+    text='{"kind":"skill_response"}',
+    source_tool="agent_call",
+    source_session=SessionKey("agent:helper:call:n1"),
+    is_first_attempt=True,
+)
+REPEATED = msgspec.structs.replace(NOTE, is_first_attempt=False)
+ROUTE: Json = {"channel": "telegram", "to": "7", "accountId": "default", "threadId": 3}
+
+
+@pytest.fixture
+def open_session(gateway: ScriptedGateway) -> None:
+    """The session is there, and OpenClaw takes what is sent."""
+    gateway.answers["sessions.describe"] = {"session": {"key": KEY}}
+    gateway.answers["agent"] = {"status": "accepted", "runId": RUN}
+
+
+pytestmark = pytest.mark.usefixtures("open_session")
+
+
+def pending(**states: str) -> Json:
+    """A history in which messages wait, or waited."""
+    items = [{"runId": run.replace("_", "-"), "state": state} for run, state in states.items()]
+    return {"messages": [], "pendingInputs": {"items": items}}
+
+
+async def test_the_agent_is_a_sink(agent: OpenClawGatewayAgent) -> None:
+    assert isinstance(agent, SessionInbox)
+
+
+# -------------------------------------------------------------------- whose sessions
+
+
+@pytest.mark.parametrize(
+    ("key", "is_held"),
+    [
+        ("agent:main:main", True),
+        ("agent:MAIN:telegram:direct:7", True),
+        ("agent:mainly:main", False),
+        ("agent:helper:main", False),
+        ("main", False),
+        ("", False),
+    ],
+)
+async def test_a_session_is_held_by_the_agent_that_its_key_names(
+    make_agent: MakeAgent, key: str, is_held: bool
+) -> None:
+    assert make_agent(agent_id="Main").owns_session(SessionKey(key)) is is_held
+    assert not make_agent(agent_id="Main", road="http").owns_session(SessionKey(key))
+
+
+async def test_the_only_agent_of_openclaw_holds_its_sessions_once_it_is_known(
+    gateway: ScriptedGateway, make_agent: MakeAgent
+) -> None:
+    agent = make_agent(agent_id="", road="websocket")
+    ours = SessionKey("agent:bob:a2a:local:c")
+    assert not agent.owns_session(KEY)
+    assert agent.host_session_key(ours) is None
+    gateway.answers["agent"] = {"status": "ok", "result": {"payloads": [{"text": "hi"}]}}
+    await run_turn(agent, make_turn_for())
+    assert agent.owns_session(KEY)
+    assert agent.host_session_key(ours) == "agent:main:via-bob:a2a:local:c"
+    assert agent.host_session_key(SessionKey("agent:bob:main")) == "agent:main:main"
+
+
+# -------------------------------------------------------------------- giving
+
+
+@pytest.mark.requirement("calls.routing.source", "calls.host.no-announce")
+async def test_a_note_is_given_as_a_turn_of_the_session(
+    gateway: ScriptedGateway, agent: OpenClawGatewayAgent
+) -> None:
+    assert await agent.deliver(NOTE) == MessageAccepted()
+    (asked,) = gateway.methods("agent")
+    assert asked.params == {
+        "agentId": "main",
+        "sessionKey": KEY,
+        "message": NOTE.text,
+        "idempotencyKey": RUN,
+        "inputProvenance": {
+            "kind": "inter_session",
+            "sourceSessionKey": NOTE.source_session,
+            "sourceTool": "agent_call",
+        },
+        "deliver": False,
+    }
+    assert gateway.methods("chat.history") == []
+
+
+@pytest.mark.parametrize(
+    ("context", "sent"),
+    [
+        (ROUTE, {**ROUTE, "threadId": "3", "deliver": True, "bestEffortDeliver": True}),
+        ({"channel": "webchat", "to": "x"}, {"deliver": False}),
+        ({"channel": "telegram"}, {"deliver": False}),
+        ({"channel": 7}, {"deliver": False}),
+        ("odd", {"deliver": False}),
+        (None, {"deliver": False}),
+    ],
+)
+async def test_what_the_agent_says_to_a_note_goes_to_the_chat_of_its_session(
+    gateway: ScriptedGateway, agent: OpenClawGatewayAgent, context: Json, sent: Json
+) -> None:
+    gateway.answers["sessions.describe"] = {"session": {"deliveryContext": context}}
+    assert await agent.deliver(NOTE) == MessageAccepted()
+    (asked,) = gateway.methods("agent")
+    found = {name: asked.params.get(name) for name in (*sent, "deliver", "channel")}
+    assert found == {"channel": None, **sent}
+
+
+async def test_a_note_is_never_a_command(
+    gateway: ScriptedGateway, agent: OpenClawGatewayAgent
+) -> None:
+    await agent.deliver(msgspec.structs.replace(NOTE, text="/new"))
+    assert not gateway.methods("agent")[0].params["message"].startswith("/")
+
+
+@pytest.mark.parametrize("status", ["accepted", "in_flight", "ok", "timeout"])
+async def test_whatever_openclaw_says_of_a_note_that_it_has_it_is_taken(
+    gateway: ScriptedGateway, agent: OpenClawGatewayAgent, status: str
+) -> None:
+    gateway.answers["agent"] = {"status": status, "runId": RUN}
+    assert await agent.deliver(NOTE) == MessageAccepted()
+
+
+async def test_a_session_that_is_gone_gets_nothing(
+    gateway: ScriptedGateway, agent: OpenClawGatewayAgent
+) -> None:
+    gateway.answers["sessions.describe"] = {"session": None}
+    gone = await agent.deliver(NOTE)
+    assert isinstance(gone, SessionGone)
+    assert KEY in gone.reason
+    assert gateway.methods("agent") == []
+
+
+async def test_a_main_session_is_there_before_it_was_used(
+    gateway: ScriptedGateway, agent: OpenClawGatewayAgent
+) -> None:
+    gateway.answers["sessions.describe"] = {"session": None}
+    note = msgspec.structs.replace(NOTE, session_key=SessionKey("agent:main:main"))
+    assert await agent.deliver(note) == MessageAccepted()
+
+
+async def test_an_openclaw_that_does_not_describe_sessions_gets_the_note(
+    gateway: ScriptedGateway, agent: OpenClawGatewayAgent
+) -> None:
+    @gateway.on("sessions.describe")
+    async def refuse(asked: Asked) -> None:
+        raise Refusal("INVALID_REQUEST", "unknown method: sessions.describe")
+
+    assert await agent.deliver(NOTE) == MessageAccepted()
+
+
+@pytest.mark.parametrize("method", ["sessions.describe", "agent"])
+async def test_a_connection_that_breaks_is_no_reason_to_give_up(
+    gateway: ScriptedGateway, agent: OpenClawGatewayAgent, method: str
+) -> None:
+    @gateway.on(method)
+    async def break_off(asked: Asked) -> None:
+        gateway.drop()
+
+    missed = await agent.deliver(NOTE)
+    assert isinstance(missed, DeliveryFailed)
+    assert not missed.is_final
+    assert "OpenClaw" in missed.reason
+
+
+async def test_a_refused_note_comes_again_later_and_says_why(
+    gateway: ScriptedGateway, agent: OpenClawGatewayAgent
+) -> None:
+    @gateway.on("agent")
+    async def refuse(asked: Asked) -> None:
+        raise Refusal("INVALID_REQUEST", "the session is archived")
+
+    missed = await agent.deliver(NOTE)
+    assert isinstance(missed, DeliveryFailed)
+    assert not missed.is_final
+    assert "the session is archived" in missed.reason
+
+
+async def test_an_openclaw_that_is_away_gets_the_note_later(make_agent: MakeAgent) -> None:
+    agent = make_agent(url="ws://127.0.0.1:9", connect_seconds=0.1)
+    missed = await agent.deliver(NOTE)
+    assert isinstance(missed, DeliveryFailed)
+    assert not missed.is_final
+    assert "ws://127.0.0.1:9" in missed.reason
+
+
+# -------------------------------------------------------------------- once
+
+
+@pytest.mark.requirement("calls.state.looked-up")
+@pytest.mark.parametrize(
+    "history",
+    [
+        {"messages": [user_entry(RUN)]},
+        {"messages": [assistant_entry(RUN, text_block("seen"))]},
+        {"messages": [user_entry(AGAIN)]},
+        pending(session_note_n1="queued"),
+        pending(session_note_n1="interrupted", session_note_n1_again_1="queued"),
+        {"messages": [], "sessionInfo": {"hasActiveRun": True, "activeRunIds": [RUN]}},
+    ],
+)
+async def test_a_note_that_the_session_has_is_not_given_again(
+    gateway: ScriptedGateway, agent: OpenClawGatewayAgent, history: Json
+) -> None:
+    gateway.answers["chat.history"] = history
+    assert await agent.deliver(REPEATED) == MessageAccepted()
+    assert gateway.methods("agent") == []
+
+
+@pytest.mark.parametrize(
+    ("history", "run_id"),
+    [
+        ({"messages": [user_entry("session-note-n2")]}, RUN),
+        (pending(session_note_n1="interrupted"), AGAIN),
+        (
+            pending(session_note_n1="interrupted", session_note_n1_again_1="interrupted"),
+            "session-note-n1-again-2",
+        ),
+    ],
+)
+async def test_a_note_that_was_lost_is_given_under_a_name_that_openclaw_takes(
+    gateway: ScriptedGateway, agent: OpenClawGatewayAgent, history: Json, run_id: str
+) -> None:
+    gateway.answers["chat.history"] = history
+    assert await agent.deliver(REPEATED) == MessageAccepted()
+    (asked,) = gateway.methods("agent")
+    assert asked.params["idempotencyKey"] == run_id
+
+
+async def test_a_note_is_not_given_blindly_when_the_history_cannot_be_read(
+    gateway: ScriptedGateway, agent: OpenClawGatewayAgent
+) -> None:
+    gateway.answers["chat.history"] = {"messages": "none"}
+    assert isinstance(await agent.deliver(REPEATED), DeliveryFailed)
+    assert gateway.methods("agent") == []
+
+
+# -------------------------------------------------------------------- seeing
+
+
+async def seen(agent: OpenClawGatewayAgent) -> bool:
+    with anyio.fail_after(20):
+        return await agent.wait_processed(REPEATED)
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [{"status": "ok"}, {"status": "error", "error": "aborted", "stopReason": "rpc"}],
+)
+async def test_a_note_is_seen_when_its_turn_has_ended(
+    gateway: ScriptedGateway, agent: OpenClawGatewayAgent, outcome: Json
+) -> None:
+    gateway.answers["agent.wait"] = outcome
+    assert await seen(agent)
+    assert gateway.methods("agent.wait")[0].params["runId"] == RUN
+
+
+async def test_a_note_whose_turn_failed_is_in_the_transcript_all_the_same(
+    gateway: ScriptedGateway, agent: OpenClawGatewayAgent
+) -> None:
+    gateway.answers["agent.wait"] = {"status": "error", "error": "the provider failed"}
+    gateway.answers["chat.history"] = {"messages": [user_entry(RUN)]}
+    assert await seen(agent)
+
+
+@pytest.mark.parametrize(
+    "history", [{"messages": []}, pending(session_note_n1="interrupted"), {"messages": "odd"}]
+)
+async def test_a_note_that_openclaw_lost_is_told(
+    gateway: ScriptedGateway, make_agent: MakeAgent, impatient: Timeouts, history: Json
+) -> None:
+    gateway.answers["chat.history"] = history
+    assert not await seen(make_agent(patience=impatient))
+
+
+async def test_a_note_is_waited_for_while_its_session_is_busy(
+    gateway: ScriptedGateway, make_agent: MakeAgent, impatient: Timeouts
+) -> None:
+    gateway.answers["chat.history"] = pending(session_note_n1="queued")
+
+    @gateway.on("agent.wait")
+    async def wait(asked: Asked) -> None:
+        has_ended = len(gateway.methods("agent.wait")) == 3
+        await asked.answer({"status": "ok" if has_ended else "timeout"})
+
+    assert await seen(make_agent(patience=impatient))
+    waits = [one.params["timeoutMs"] for one in gateway.methods("agent.wait")]
+    assert waits == [50, 200, 200]
+
+
+async def test_a_note_is_followed_over_a_lost_connection(
+    gateway: ScriptedGateway, agent: OpenClawGatewayAgent
+) -> None:
+    @gateway.on("agent.wait")
+    async def wait(asked: Asked) -> None:
+        if len(gateway.methods("agent.wait")) == 1:
+            gateway.restart()
+            return
+        await asked.answer({"status": "ok"})
+
+    assert await seen(agent)
+
+
+async def test_a_note_is_seen_when_openclaw_has_gone_on_with_its_turn_after_a_restart(
+    gateway: ScriptedGateway, make_agent: MakeAgent, impatient: Timeouts
+) -> None:
+    recovery: Json = {
+        **user_entry("recovery-1", "[System] go on"),
+        "provenance": {"sourceTool": "main_session_restart_recovery"},
+    }
+    later = assistant_entry("recovery-1", text_block("done"))
+    gateway.answers["chat.history"] = {"messages": [user_entry(RUN), recovery]}
+
+    @gateway.on("agent.wait")
+    async def wait(asked: Asked) -> None:
+        if len(gateway.methods("agent.wait")) == 2:
+            gateway.answers["chat.history"] = {"messages": [user_entry(RUN), recovery, later]}
+        await asked.answer({"status": "timeout"})
+
+    assert await seen(make_agent(patience=impatient))
+    assert len(gateway.methods("chat.history")) == 2
+
+
+async def test_a_note_with_which_openclaw_does_not_go_on_is_seen_in_the_next_turn(
+    gateway: ScriptedGateway, make_agent: MakeAgent, impatient: Timeouts
+) -> None:
+    gateway.answers["chat.history"] = {"messages": [user_entry(AGAIN)]}
+    assert await seen(make_agent(patience=impatient))
+    assert gateway.methods("agent.wait")[-1].params["runId"] == AGAIN
+
+
+async def test_an_openclaw_that_stays_away_leaves_a_note_unseen(
+    make_agent: MakeAgent, impatient: Timeouts
+) -> None:
+    agent = make_agent(url="ws://127.0.0.1:9", connect_seconds=0.1, patience=impatient)
+    assert not await seen(agent)
+
+
+async def test_an_openclaw_that_never_shows_its_history_leaves_a_note_unseen(
+    gateway: ScriptedGateway, make_agent: MakeAgent, impatient: Timeouts
+) -> None:
+    @gateway.on("chat.history")
+    async def refuse(asked: Asked) -> None:
+        await asked.refuse({"code": "UNAVAILABLE", "message": "busy", "retryable": True})
+
+    assert not await seen(make_agent(patience=impatient))
+
+
+# -------------------------------------------------------------------- turns beside notes
+
+
+async def test_a_notes_turn_is_not_taken_for_the_recovery_of_ours(
+    gateway: ScriptedGateway, make_agent: MakeAgent, impatient: Timeouts
+) -> None:
+    answered = assistant_entry(RUN, text_block("to the note"))
+    state = {"hasActiveRun": True, "activeRunIds": [RUN]}
+
+    @gateway.on("agent")
+    async def take(asked: Asked) -> None:
+        messages = [user_entry("a2a-r1"), user_entry(RUN), answered]
+        gateway.answers["chat.history"] = {"messages": messages, "sessionInfo": state}
+        gateway.restart()
+
+    events = await run_turn(make_agent(patience=impatient), make_turn_for())
+    assert isinstance(events[-1], Failed)
+    assert not any(isinstance(event, Reply) for event in events)
+
+
+async def test_what_the_agent_says_to_a_note_is_a_late_reply_in_a_session_of_ours_only(
+    gateway: ScriptedGateway, agent: OpenClawGatewayAgent
+) -> None:
+    """In the main session somebody else talks; what they are told is nothing for a task."""
+    now, ours = datetime(2026, 1, 1, tzinfo=UTC), SessionKey("agent:main:a2a:local:c-1")
+    main = RecentTask(TaskId("t-main"), SessionKey("agent:main:main"), now)
+    call = RecentTask(TaskId("t-call"), SessionKey("agent:main:call:n1"), now)
+    answer = {**assistant_entry("a2a-r1", text_block("ours"))}
+    late = assistant_entry(RUN, text_block("now I know"))
+    late["__openclaw"]["id"] = "m9"
+    messages = [user_entry("a2a-r1"), answer, user_entry(RUN), late]
+    gateway.answers["chat.history"] = {"messages": messages}
+    events = cast(
+        "AsyncGenerator[BackgroundEvent]",
+        agent.background_events([main, call, RecentTask(TaskId("t"), ours, now)]),
+    )
+    with anyio.fail_after(20):
+        told_late = await anext(events)
+    await events.aclose()
+    assert told_late == BackgroundReply(ours, "m9", (Part.of_text("now I know"),))
+    assert {one.params["sessionKey"] for one in gateway.methods("chat.history")} == {ours}
+
+
+ASKER = Provenance("agent_call", SessionKey("agent:bob:main"), "research", "execute", "n1")
+
+
+@pytest.mark.requirement("calls.invocation.no-channel")
+async def test_a_call_names_who_asks_and_is_told_as_it_is(
+    gateway: ScriptedGateway, agent: OpenClawGatewayAgent
+) -> None:
+    gateway.answers["agent"] = {"status": "ok", "result": {"payloads": [{"text": "hi"}]}}
+    await run_turn(
+        agent, make_turn_for('{"kind":"skill_invocation"}', provenance=ASKER, untrusted=("x",))
+    )
+    (asked,) = gateway.methods("agent")
+    assert asked.params["message"] == '{"kind":"skill_invocation"}'
+    assert asked.params["deliver"] is False
+    assert asked.params["inputProvenance"] == {
+        "kind": "inter_session",
+        "sourceSessionKey": "agent:bob:main",
+        "sourceTool": "agent_call",
+    }
+    assert gateway.methods("sessions.describe") == []
+
+
+@pytest.mark.requirement("calls.settings.dual")
+async def test_the_answer_to_a_call_is_announced_where_the_agent_is_read(
+    gateway: ScriptedGateway, agent: OpenClawGatewayAgent
+) -> None:
+    @gateway.on("sessions.describe")
+    async def describe(asked: Asked) -> None:
+        is_main = asked.params["key"] == "agent:main:main"
+        await asked.answer({"session": {"deliveryContext": ROUTE} if is_main else None})
+
+    gateway.answers["agent"] = {"status": "ok", "result": {"payloads": [{"text": "hi"}]}}
+    asker = msgspec.structs.replace(ASKER, may_announce=True)
+    await run_turn(agent, make_turn_for("{}", provenance=asker))
+    (asked,) = gateway.methods("agent")
+    wanted = {"deliver": True, "bestEffortDeliver": True, "channel": "telegram", "to": "7"}
+    assert wanted.items() <= asked.params.items()
+
+
+async def test_an_agent_that_is_read_nowhere_announces_by_openclaws_own_choice(
+    gateway: ScriptedGateway, agent: OpenClawGatewayAgent
+) -> None:
+    gateway.answers["sessions.describe"] = {"session": None}
+    gateway.answers["agent"] = {"status": "ok", "result": {"payloads": [{"text": "hi"}]}}
+    asker = msgspec.structs.replace(ASKER, may_announce=True)
+    await run_turn(agent, make_turn_for("{}", provenance=asker))
+    (asked,) = gateway.methods("agent")
+    assert asked.params["deliver"] is True
+    assert "channel" not in asked.params

@@ -1,0 +1,276 @@
+"""Agents that call each other in one gateway, and the host their sessions live in.
+
+The host is outside: it lives on when the gateway is closed and opened again, as OpenClaw does.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+from tests.conformance.asgi_client import TIMEOUT_S, AsgiClient, Request
+from tests.conformance.conftest import make_gateway
+
+from openclaw_a2a.app import Gateway
+from openclaw_a2a.auth.tool_tokens import TOOL_TOKENS_FILE, TokenKind, ToolTokens
+from openclaw_a2a.model.agent_event import AgentEvent, Reply
+from openclaw_a2a.model.errors import AgentFailed
+from openclaw_a2a.model.ids import SessionKey
+from openclaw_a2a.model.turn import Turn
+from openclaw_a2a.ports import (
+    Clock,
+    DeliveryFailed,
+    MessageAccepted,
+    Recovery,
+    SessionGone,
+    SessionMessage,
+)
+
+Json = Any
+Answer = Callable[[Json], Awaitable[str]]
+
+
+def main_session(name: str) -> str:
+    """The session that somebody calls from unless the test says otherwise."""
+    return f"agent:{name}:main"
+
+
+class Host:
+    """Holds the sessions of agents. It takes every note once, by its id."""
+
+    def __init__(self) -> None:
+        self.notes: list[SessionMessage] = []
+        self.tries: list[SessionMessage] = []
+        """What was brought, also in vain and again."""
+        self.gone: set[str] = set()
+        self.is_away = False
+        self.forgets_replies = False
+        """True: the note is taken, and the connection breaks before that is told."""
+        self.slow = ""
+        """Of sessions whose keys begin so the host says only when `go` is set that it has notes."""
+        self.go = asyncio.Event()
+        self.dealt_with = asyncio.Event()
+        """Set while sessions deal with notes at once."""
+        self.dealt_with.set()
+        self._news = asyncio.Event()
+
+    def told(self, session_key: str) -> list[Json]:
+        """The messages in a session, in order."""
+        return [json.loads(note.text) for note in self.notes if note.session_key == session_key]
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until something is so, looked at whenever a note was brought."""
+        with anyio.fail_after(TIMEOUT_S):
+            while not condition():
+                self._news.clear()
+                await self._news.wait()
+
+    async def next_told(self, session_key: str, count: int = 1) -> list[Json]:
+        """The messages in a session, once there are so many."""
+        await self.until(lambda: len(self.told(session_key)) >= count)
+        return self.told(session_key)
+
+    async def take(self, note: SessionMessage) -> MessageAccepted | SessionGone | DeliveryFailed:
+        self.tries.append(note)
+        self._news.set()
+        if self.is_away:
+            return DeliveryFailed("the host is away")
+        if note.session_key in self.gone:
+            return SessionGone("the session was deleted")
+        if all(known.id != note.id for known in self.notes):
+            self.notes.append(note)
+        if self.slow and note.session_key.startswith(self.slow):
+            await self.go.wait()
+        return DeliveryFailed("the connection broke") if self.forgets_replies else MessageAccepted()
+
+
+class Member:
+    """An agent that answers skills as the test says, and whose sessions are in the host."""
+
+    def __init__(self, host: Host, name: str, recovery: Recovery = Recovery.REPEAT) -> None:
+        self.recovery = recovery
+        self.asked: list[Json] = []
+        """The invocations it got."""
+        self.turns: list[Turn] = []
+        self.answer: Answer = _done
+        self._host = host
+        self._name = name
+
+    async def run(self, turn: Turn) -> AsyncGenerator[AgentEvent]:
+        invocation = json.loads(turn.body)
+        self.turns.append(turn)
+        self.asked.append(invocation)
+        text = await self.answer(invocation)
+        if text:
+            yield Reply.of_text(text)
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+    def owns_session(self, session_key: SessionKey) -> bool:
+        return session_key.startswith(f"agent:{self._name}:")
+
+    def host_session_key(self, session_key: SessionKey) -> SessionKey | None:
+        return session_key
+
+    async def deliver(self, note: SessionMessage) -> MessageAccepted | SessionGone | DeliveryFailed:
+        return await self._host.take(note)
+
+    async def wait_processed(self, note: SessionMessage) -> bool:
+        await self._host.dealt_with.wait()
+        return any(known.id == note.id for known in self._host.notes)
+
+
+async def _done(_invocation: Json) -> str:
+    return '{"output": "done", "confidence": 0.9}'
+
+
+def says(text: str) -> Answer:
+    """An agent that says this, whatever it is asked."""
+
+    async def answer(_invocation: Json) -> str:
+        return text
+
+    return answer
+
+
+def fails(reason: str) -> Answer:
+    """An agent that fails."""
+
+    async def answer(_invocation: Json) -> str:
+        raise AgentFailed(reason)
+
+    return answer
+
+
+class Held:
+    """An answer that comes when the test lets it."""
+
+    def __init__(self, text: str = '{"output": "at last"}') -> None:
+        self.asked = asyncio.Event()
+        self.go = asyncio.Event()
+        self.text = text
+
+    async def __call__(self, _invocation: Json) -> str:
+        self.asked.set()
+        await self.go.wait()
+        return self.text
+
+
+class CallGateway:
+    """One gateway at a time over one folder, with agents a, b, c and d that may call each other."""
+
+    def __init__(self, folder: Path, kind: str = "sqlite") -> None:
+        self.host = Host()
+        self.folder = folder
+        self.kind = kind
+        self.members = {name: Member(self.host, name) for name in "abcd"}
+        self.gateway: Gateway | None = None
+        self._tokens: dict[tuple[str, TokenKind], str] = {}
+        self._running = AsyncExitStack()
+
+    async def open(
+        self, settings: Mapping[str, Json] | None = None, clock: Clock | None = None
+    ) -> None:
+        """Start the gateway."""
+        self.gateway = make_gateway(
+            self.members,
+            data=self.folder,
+            settings={
+                "store.kind": self.kind,
+                "limits.cancelSeconds": 1,
+                "channels.a2a.accounts.default": {"defaultAgentId": "a"},
+                "tools.agentToAgent.enabled": True,
+                "tools.agentToAgent.allow": ["*"],
+                **(settings or {}),
+            },
+            clock=clock,
+        )
+        await self._running.enter_async_context(self.gateway)
+
+    async def close(self) -> None:
+        """Stop the gateway; what is unfinished stays in the store."""
+        await self._running.aclose()
+
+    async def reopen(self, settings: Mapping[str, Json] | None = None) -> None:
+        """Stop the gateway and start it again."""
+        await self.close()
+        await self.open(settings)
+
+    def token(self, name: str, kind: TokenKind) -> str:
+        if (name, kind) not in self._tokens:
+            tokens = ToolTokens(self.folder / TOOL_TOKENS_FILE)
+            self._tokens[name, kind] = tokens.create(name, kind)
+        return self._tokens[name, kind]
+
+    def door(self, caller: str, session: str | None = None) -> AsgiClient:
+        """Where an agent calls tools, in a session of its host."""
+        headers = {
+            "authorization": f"Bearer {self.token('host', TokenKind.HOST)}",
+            "x-openclaw-agent-id": caller,
+            "x-openclaw-session-key": session or main_session(caller),
+        }
+        return self._door(headers)
+
+    def program(self, name: str) -> AsgiClient:
+        """Where a program calls tools that has no session."""
+        return self._door({"authorization": f"Bearer {self.token(name, TokenKind.TOOL)}"})
+
+    def _door(self, headers: dict[str, str]) -> AsgiClient:
+        assert self.gateway is not None
+        return AsgiClient(self.gateway.asgi, headers)
+
+    async def use(self, door: AsgiClient, tool: str, arguments: Json) -> Json:
+        """Call a tool; its result."""
+        answer = await door.request(posted(tool, arguments))
+        assert answer.status == 200, answer.body
+        return answer.json
+
+    async def call(self, caller: str, agent: str, skill: str = "work", **more: Json) -> Json:
+        """An agent calls another one from its main session."""
+        arguments = {"agent": agent, "skill": skill, "input": {}, **more}
+        return await self.use(self.door(caller), "agent_call", arguments)
+
+    async def poll(
+        self, caller: str, call: Json, until: Callable[[Json], bool] = lambda _: True
+    ) -> Json:
+        """An agent asks what became of its call, as often as it takes."""
+        arguments = {"correlationId": call["correlationId"]}
+        with anyio.fail_after(TIMEOUT_S):
+            while True:
+                polled = await self.use(self.door(caller), "agent_poll", arguments)
+                if until(polled):
+                    return polled
+
+    async def shown(self, call: Json) -> Json:
+        """What the operator sees of a call."""
+        token = (self.folder / "operator.token").read_text("ascii").strip()
+        door = self._door({"authorization": f"Bearer {token}"})
+        return (await door.get(f"/operator/calls/{call['correlationId']}")).json
+
+    @asynccontextmanager
+    async def calling(self, caller: str, agent: str, **more: Json) -> AsyncGenerator[Json]:
+        """A call whose caller hangs up when the block is left."""
+        asked = posted("agent_call", {"agent": agent, "skill": "work", "input": {}, **more})
+        async with self.door(caller).open(asked) as exchange:
+            yield exchange
+
+
+def posted(tool: str, arguments: Json) -> Request:
+    """The request that calls a tool."""
+    body = json.dumps(arguments).encode()
+    headers = {"content-type": "application/json", "content-length": str(len(body))}
+    return Request("POST", f"/tools/{tool}", headers, (body,))
+
+
+@asynccontextmanager
+async def call_gateway_in(folder: Path, kind: str = "sqlite") -> AsyncGenerator[CallGateway]:
+    """A village whose gateway is stopped at the end."""
+    village = CallGateway(folder, kind)
+    try:
+        yield village
+    finally:
+        await village.close()

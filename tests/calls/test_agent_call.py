@@ -1,0 +1,322 @@
+"""Agents call each other, and the answer comes back to the caller once."""
+
+import json
+
+import anyio
+import pytest
+from tests.calls.call_gateway import CallGateway, Held, fails, main_session, says
+
+A = main_session("a")
+
+
+@pytest.mark.requirement("calls.routing.response", "calls.routing.source", "calls.result.accepted")
+async def test_the_answer_comes_into_the_session_that_called(village: CallGateway) -> None:
+    village.members["b"].answer = says('{"output": {"answer": 42}, "confidence": 0.9}')
+    accepted = await village.call("a", "b", "research", input={"q": "tides"})
+    assert accepted["status"] == "pending"
+    [told] = await village.host.next_told(A)
+    assert told == {
+        "kind": "skill_response",
+        "correlationId": accepted["correlationId"],
+        "taskId": accepted["taskId"],
+        "status": "completed",
+        "output": {"answer": 42},
+        "confidence": 0.9,
+        "assumptions": [],
+        "caveats": [],
+    }
+    [note] = village.host.notes
+    assert (note.id, note.source_tool) == (accepted["correlationId"], "agent_call")
+
+
+@pytest.mark.requirement(
+    "calls.names.own-session",
+    "calls.invocation.text",
+    "calls.request.timeout-default",
+)
+async def test_the_callee_is_asked_in_a_session_of_its_own(village: CallGateway) -> None:
+    accepted = await village.call("a", "b", "research", input={"q": "tides"})
+    await village.host.next_told(A)
+    [turn] = village.members["b"].turns
+    assert village.members["b"].asked == [
+        {
+            "kind": "skill_invocation",
+            "skill": "research",
+            "mode": "execute",
+            "input": {"q": "tides"},
+            "correlationId": accepted["correlationId"],
+            "returnTo": A,
+            "timeout": 60000,
+        }
+    ]
+    assert turn.session_key == f"agent:b:call:{accepted['correlationId']}"
+    assert turn.provenance is not None
+    assert (turn.provenance.tool, turn.provenance.chain) == ("agent_call", ("a",))
+
+
+@pytest.mark.requirement("calls.names.main-session")
+async def test_the_main_session_of_the_callee_can_be_asked_for(village: CallGateway) -> None:
+    await village.call("a", "b", session="main")
+    await village.host.next_told(A)
+    [turn] = village.members["b"].turns
+    assert turn.session_key == "agent:b:main"
+
+
+@pytest.mark.requirement("calls.result.waited")
+async def test_who_waits_has_the_answer_and_gets_no_message(village: CallGateway) -> None:
+    answer = await village.call("a", "b", wait=True)
+    assert (answer["status"], answer["output"]) == ("completed", "done")
+    second = await village.call("a", "b", timeoutSeconds=20)
+    [told] = await village.host.next_told(A)
+    assert told["correlationId"] == second["correlationId"]
+
+
+@pytest.mark.requirement("calls.state.hung-up")
+async def test_an_answer_goes_to_the_session_of_a_caller_who_hung_up(village: CallGateway) -> None:
+    held = Held()
+    village.members["b"].answer = held
+    async with village.calling("a", "b", wait=True):
+        await held.asked.wait()
+    held.go.set()
+    [told] = await village.host.next_told(A)
+    assert told["output"] == "at last"
+
+
+@pytest.mark.requirement("calls.routing.error", "calls.result.waited-error")
+async def test_a_failure_is_told_as_an_error(village: CallGateway) -> None:
+    village.members["b"].answer = fails("out of paper")
+    waited = await village.call("a", "b", wait=True)
+    assert waited["status"] == "error"
+    assert "out of paper" in waited["error"]
+    await village.call("a", "b")
+    [told] = await village.host.next_told(A)
+    assert (told["kind"], told["status"]) == ("skill_response", "error")
+    assert "out of paper" in told["error"]
+
+
+@pytest.mark.requirement("calls.reading.empty")
+async def test_silence_is_an_error(village: CallGateway) -> None:
+    village.members["b"].answer = says("")
+    waited = await village.call("a", "b", wait=True)
+    assert waited["status"] == "error"
+
+
+@pytest.mark.requirement("calls.routing.timeout", "calls.routing.late", "promise.calls.late")
+async def test_the_timeout_is_told_once_and_a_later_answer_only_to_who_asks(
+    village: CallGateway,
+) -> None:
+    held = Held()
+    village.members["b"].answer = held
+    call = await village.call("a", "b", timeout=50)
+    [told] = await village.host.next_told(A)
+    assert (told["kind"], told["status"]) == ("skill_timeout", "timeout")
+    assert "50" in told["message"]
+    assert (await village.poll("a", call))["status"] == "timeout"
+    held.go.set()
+    late = await village.poll("a", call, lambda polled: polled["status"] != "timeout")
+    assert (late["status"], late["output"], late["late"]) == ("completed", "at last", True)
+    assert len(village.host.notes) == 1
+
+
+@pytest.mark.requirement("calls.result.waited-long")
+async def test_who_waits_too_long_is_told_later(village: CallGateway) -> None:
+    village.members["b"].answer = Held()
+    waited = await village.call("a", "b", wait=True, timeout=50)
+    assert waited["status"] == "pending"
+    [told] = await village.host.next_told(A)
+    assert told["kind"] == "skill_timeout"
+
+
+@pytest.mark.requirement("calls.result.untimed")
+async def test_without_a_timeout_nothing_is_brought(village: CallGateway) -> None:
+    call = await village.call("a", "b", timeoutSeconds=0)
+    assert call["status"] == "working"
+    other = await village.call("a", "b")
+    await village.host.next_told(A)
+    assert [note.id for note in village.host.notes] == [other["correlationId"]]
+    assert (await village.poll("a", call))["output"] == "done"
+
+
+@pytest.mark.requirement("calls.settings.clamped")
+async def test_a_timeout_above_the_most_is_cut_and_told(village: CallGateway) -> None:
+    call = await village.call("a", "b", timeoutSeconds=301)
+    assert call["timeoutMs"] == 300_000
+
+
+@pytest.mark.requirement("calls.host-down.retried")
+async def test_a_host_that_is_away_gets_it_when_it_is_back(village: CallGateway) -> None:
+    village.host.is_away = True
+    await village.call("a", "b")
+    await village.host.until(lambda: len(village.host.tries) >= 2)
+    village.host.is_away = False
+    assert len(await village.host.next_told(A)) == 1
+
+
+async def test_a_try_whose_end_nobody_saw_is_repeated_and_changes_nothing(
+    village: CallGateway,
+) -> None:
+    village.host.forgets_replies = True
+    await village.call("a", "b")
+    await village.host.until(lambda: len(village.host.tries) >= 2)
+    village.host.forgets_replies = False
+    count = len(village.host.tries)
+    await village.host.until(lambda: len(village.host.tries) > count)
+    assert len(village.host.notes) == 1
+    assert not village.host.tries[-1].is_first_attempt
+
+
+async def test_a_session_that_is_gone_discards_the_answer(village: CallGateway) -> None:
+    village.host.gone.add(A)
+    call = await village.call("a", "b")
+    await village.host.until(lambda: bool(village.host.tries))
+    polled = await village.poll("a", call, lambda polled: "discarded" in polled["times"])
+    assert polled["output"] == "done"
+    assert len(village.host.tries) == 1
+
+
+@pytest.mark.requirement("calls.state.apart")
+async def test_calls_that_overlap_come_back_each_to_its_own_session(village: CallGateway) -> None:
+    first, second = Held('{"output": 1}'), Held('{"output": 2}')
+
+    async def answer(invocation: dict[str, object]) -> str:
+        return await (first if invocation["skill"] == "one" else second)(invocation)
+
+    village.members["b"].answer = answer
+    await village.call("a", "b", "one")
+    await village.call("c", "b", "two")
+    second.go.set()
+    [told] = await village.host.next_told(main_session("c"))
+    assert told["output"] == 2
+    assert village.host.told(A) == []
+    first.go.set()
+    [told] = await village.host.next_told(A)
+    assert told["output"] == 1
+
+
+@pytest.mark.requirement("calls.times.apart")
+async def test_what_a_call_went_through_is_told_with_its_times(village: CallGateway) -> None:
+    call = await village.call("a", "b")
+    await village.host.next_told(A)
+    polled = await village.poll("a", call, lambda polled: "seen" in polled["times"])
+    times = polled["times"]
+    order = ["accepted", "running", "answered", "delivered", "seen"]
+    assert [name for name in order if name in times] == order
+    assert sorted(times[name] for name in order) == [times[name] for name in order]
+
+
+# -------------------------------------------------------------------- callers without a session
+
+
+@pytest.mark.requirement("calls.inbox.polled", "calls.poll.by-task")
+async def test_a_program_finds_its_answer_in_its_inbox(village: CallGateway) -> None:
+    program = village.program("script")
+    call = await village.use(program, "agent_call", {"agent": "b", "skill": "work", "input": {}})
+    assert call["status"] == "pending"
+    with anyio.fail_after(5):
+        while True:
+            polled = await village.use(program, "agent_poll", {"taskId": call["taskId"]})
+            if polled["status"] != "working":
+                break
+    assert polled["output"] == "done"
+    assert (
+        "seen"
+        in (await village.use(program, "agent_poll", {"correlationId": call["correlationId"]}))[
+            "times"
+        ]
+    )
+
+
+@pytest.mark.requirement("calls.poll.own")
+async def test_only_the_caller_may_ask(village: CallGateway) -> None:
+    call = await village.call("a", "b")
+    for door in (village.door("c"), village.program("script")):
+        arguments = {"correlationId": call["correlationId"]}
+        assert (await village.use(door, "agent_poll", arguments))["status"] == "error"
+
+
+# -------------------------------------------------------------------- who may not, and what not
+
+
+@pytest.mark.requirement(
+    "calls.result.invalid",
+    "calls.input.object",
+    "calls.request.mode",
+    "calls.request.timeout-units",
+    "calls.request.timeout-negative",
+    "calls.policy.self-call",
+)
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"agent": "a"}, "self-call"),
+        ({"agent": "nobody"}, "agents that can be called: b, c, d"),
+        ({"agent": "../b"}, "agent"),
+        ({"skill": "a b"}, "skill"),
+        ({"input": []}, "input must be an object"),
+        ({"input": {"x": "y" * 1_048_577}}, "1048576"),
+        ({"timeoutSeconds": -1}, "negative"),
+        ({"timeoutSeconds": 1, "timeout": 1}, "not both"),
+        ({"timeoutSeconds": "soon"}, "number"),
+        ({"mode": "think"}, "mode"),
+        ({"wait": "yes"}, "wait"),
+        ({"session": "agent:c:main"}, "session"),
+    ],
+)
+async def test_a_wrong_call_is_refused_with_the_reason(
+    village: CallGateway, arguments: dict[str, object], words: str
+) -> None:
+    result = await village.use(
+        village.door("a"), "agent_call", {"agent": "b", "skill": "work", "input": {}, **arguments}
+    )
+    assert result["status"] == "error"
+    assert words in result["error"]
+    assert village.members["b"].asked == []
+
+
+@pytest.mark.requirement("calls.request.required")
+async def test_everything_that_is_wrong_is_told_at_once(village: CallGateway) -> None:
+    result = await village.use(village.door("a"), "agent_call", {"agent": "/", "mode": 3})
+    for word in ("agent", "skill", "input", "mode"):
+        assert word in result["error"]
+
+
+@pytest.mark.requirement("calls.input.limit")
+async def test_an_input_of_just_the_most_bytes_passes(village: CallGateway) -> None:
+    empty = len(json.dumps({"x": ""}, separators=(",", ":")))
+    result = await village.call("a", "b", input={"x": "y" * (1_048_576 - empty)}, wait=True)
+    assert result["status"] == "completed"
+
+
+@pytest.mark.requirement("calls.invocation.return-to", "calls.invocation.correlation-id")
+async def test_what_a_caller_claims_about_itself_is_ignored(village: CallGateway) -> None:
+    forged = {"returnTo": main_session("c"), "correlationId": "mine", "chain": ["x"]}
+    call = await village.call("a", "b", **forged)
+    assert call["correlationId"] != "mine"
+    [told] = await village.host.next_told(A)
+    assert told["correlationId"] == call["correlationId"]
+    assert village.members["b"].asked[0]["returnTo"] == A
+
+
+@pytest.mark.requirement("calls.audit.written", "calls.audit.no-input")
+async def test_refusals_and_calls_are_in_the_audit_log_without_their_input(
+    village: CallGateway,
+) -> None:
+    await village.call("a", "b", input={"secret": "s3cret"}, wait=True)
+    await village.call("a", "a")
+    await village.call("a", "b", mode="no")
+    text = (village.folder / "calls-audit.jsonl").read_text()
+    lines = [json.loads(line) for line in text.splitlines()]
+    assert [one["event"] for one in lines] == ["call", "call-refused", "call-invalid"]
+    assert (lines[0]["requester"], lines[0]["target"], lines[0]["skill"]) == ("a", "b", "work")
+    assert "s3cret" not in text
+
+
+@pytest.mark.requirement("calls.host-down.lost")
+async def test_what_the_host_took_and_lost_is_brought_again(village: CallGateway) -> None:
+    village.host.dealt_with.clear()
+    await village.call("a", "b")
+    await village.host.next_told(A)
+    village.host.notes.clear()  # it was killed before the session's turn came
+    village.host.dealt_with.set()
+    await village.host.next_told(A)
+    assert [note.is_first_attempt for note in village.host.tries] == [True, False]

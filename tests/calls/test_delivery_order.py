@@ -1,0 +1,168 @@
+"""Outcomes come into a session in the order of completion, whatever its host does."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from tests.calls.call_gateway import (
+    CallGateway,
+    Host,
+    Json,
+    Member,
+    call_gateway_in,
+    main_session,
+    says,
+)
+
+from openclaw_a2a.calls.repository import MOST_SETTLED, CallRepository
+from openclaw_a2a.model.call import Call, Caller, CallId, CallStatus, OutcomeRoute
+from openclaw_a2a.model.ids import AgentId, SessionKey, TaskId
+from openclaw_a2a.ports import DeliveryFailed, MessageAccepted, SessionGone, SessionMessage
+from openclaw_a2a.store import create_store
+
+A = main_session("a")
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class Picky(Host):
+    """A host that does not want some notes, and thinks about the first of all if told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unwanted: set[int] = set()
+        self.thought: asyncio.Event | None = None
+
+    async def take(self, note: SessionMessage) -> MessageAccepted | SessionGone | DeliveryFailed:
+        output = json.loads(note.text)["output"]
+        if output == 0 and self.thought is not None:
+            await self.thought.wait()
+        if output in self.unwanted:
+            self.tries.append(note)
+            self._news.set()
+            return DeliveryFailed("it is too long", is_refused=True)
+        return await super().take(note)
+
+
+@pytest.fixture(params=["sqlite", "json-file", "memory"])
+async def town(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[CallGateway]:
+    """A village whose gateway is opened by the test, and whose host may be picky."""
+    monkeypatch.chdir(tmp_path)
+    async with call_gateway_in(tmp_path, request.param) as one:
+        one.host = Picky()
+        one.members = {name: Member(one.host, name) for name in one.members}
+        yield one
+
+
+async def answered(town: CallGateway, *outputs: int) -> None:
+    """Calls that are settled one after the other."""
+    for output in outputs:
+        town.members["b"].answer = says(json.dumps({"output": output}))
+        call = await town.call("a", "b")
+        await settled(town, call)
+
+
+async def settled(town: CallGateway, call: Json) -> None:
+    while (await town.shown(call))["status"] == "pending":
+        pass
+
+
+def outputs(told: list[Json]) -> list[int]:
+    return [one["output"] for one in told]
+
+
+@pytest.mark.requirement("calls.routing.order")
+async def test_a_slow_host_gets_outcomes_in_the_order_of_completion(town: CallGateway) -> None:
+    await town.open()
+    assert isinstance(town.host, Picky)
+    town.host.thought = asyncio.Event()
+    await answered(town, 0, 1, 2, 3)
+    town.host.thought.set()
+    assert outputs(await town.host.next_told(A, 4)) == [0, 1, 2, 3]
+
+
+@pytest.mark.requirement("calls.routing.order")
+@pytest.mark.parametrize("is_restarted", [False, True])
+async def test_a_host_that_was_away_gets_outcomes_in_the_order_of_completion(
+    town: CallGateway, is_restarted: bool
+) -> None:
+    await town.open()
+    town.host.is_away = True
+    await answered(town, *range(6))
+    if is_restarted and town.kind != "memory":
+        await town.close()
+        town.host.is_away = False
+        await town.open()
+    town.host.is_away = False
+    assert outputs(await town.host.next_told(A, 6)) == list(range(6))
+
+
+async def test_an_outcome_that_a_host_refuses_holds_up_no_others(town: CallGateway) -> None:
+    await town.open()
+    assert isinstance(town.host, Picky)
+    town.host.unwanted = {1}
+    await answered(town, 0, 1, 2, 3)
+    assert outputs(await town.host.next_told(A, 3)) == [0, 2, 3]
+    town.host.unwanted = set()
+    assert outputs(await town.host.next_told(A, 4)) == [0, 2, 3, 1]
+
+
+async def test_who_asks_for_the_first_outcome_lets_the_others_come(town: CallGateway) -> None:
+    await town.open()
+    town.host.is_away = True
+    town.members["b"].answer = says('{"output": 0}')
+    first = await town.call("a", "b")
+    await settled(town, first)
+    await answered(town, 1)
+    await town.host.until(lambda: bool(town.host.tries))
+    town.host.is_away = False
+    assert (await town.poll("a", first))["output"] == 0
+    told = await town.host.next_told(A)
+    assert outputs(told)[-1] == 1
+
+
+async def test_sessions_do_not_wait_for_each_other(town: CallGateway) -> None:
+    await town.open()
+    assert isinstance(town.host, Picky)
+    town.host.gone.add(A)
+    await answered(town, 0)
+    call = await town.call("c", "b")
+    await settled(town, call)
+    assert len(await town.host.next_told(main_session("c"))) == 1
+
+
+def over(number: int) -> Call:
+    """A call that was brought."""
+    return Call(
+        id=CallId(str(number)),
+        task_id=TaskId(str(number)),
+        caller=Caller(AgentId("a"), "a"),
+        callee=AgentId("b"),
+        skill="work",
+        mode="execute",
+        session_key=SessionKey("agent:b:call:1"),
+        return_to=SessionKey("agent:a:inbox"),
+        timeout_ms=60_000,
+        accepted_at=NOW,
+        route=OutcomeRoute.INBOX,
+        status=CallStatus.COMPLETED,
+        settled_at=NOW + timedelta(milliseconds=number),
+        delivered_at=NOW,
+    )
+
+
+@pytest.mark.requirement("calls.state.most")
+@pytest.mark.parametrize(("count", "left"), [(0, 10_000), (1, 9_001), (2_001, 10_000)])
+async def test_the_oldest_outcomes_go_when_there_are_too_many(count: int, left: int) -> None:
+    store = create_store("memory", path=None)
+    await store.open()
+    book = CallRepository(store, lambda: NOW)
+    for number in range(MOST_SETTLED + count):
+        book.add(over(number))
+    await book.sweep()
+    kept = [int(call.id) for call in book]
+    assert kept == list(range(MOST_SETTLED + count - left, MOST_SETTLED + count))

@@ -1,0 +1,226 @@
+"""Calls that go on from agent to agent end somewhere, and only who may takes part in them."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from tests.calls.call_gateway import Answer, CallGateway, main_session
+
+Json = Any
+A = main_session("a")
+
+
+def passes_on(village: CallGateway, name: str, to: str) -> Answer:
+    """An agent that calls another one before it answers, and answers with what that said."""
+
+    async def answer(invocation: Json) -> str:
+        session = f"agent:{name}:call:{invocation['correlationId']}"
+        arguments = {"agent": to, "skill": "work", "input": {}, "wait": True}
+        result = await village.use(village.door(name, session), "agent_call", arguments)
+        return json.dumps({"output": result})
+
+    return answer
+
+
+@pytest.mark.requirement("calls.state.hops", "calls.loop.chain")
+async def test_each_call_of_a_cascade_has_an_id_of_its_own(village: CallGateway) -> None:
+    village.members["b"].answer = passes_on(village, "b", "c")
+    answer = await village.call("a", "b", wait=True)
+    inner = answer["output"]
+    assert (inner["status"], inner["output"]) == ("completed", "done")
+    assert inner["correlationId"] != answer["correlationId"]
+    [turn] = village.members["c"].turns
+    assert turn.provenance is not None
+    assert turn.provenance.chain == ("a", "b")
+    assert turn.provenance.session_key == f"agent:b:call:{answer['correlationId']}"
+
+
+@pytest.mark.requirement("calls.loop.loop")
+async def test_a_triangle_ends_where_it_began(village: CallGateway) -> None:
+    for name, to in (("b", "c"), ("c", "a")):
+        village.members[name].answer = passes_on(village, name, to)
+    answer = await village.call("a", "b", wait=True)
+    refused = answer["output"]["output"]
+    assert refused["status"] == "error"
+    assert "loop" in refused["error"]
+    assert village.members["a"].asked == []
+
+
+@pytest.mark.requirement("calls.loop.depth")
+async def test_a_chain_ends_at_the_depth_of_the_settings(village: CallGateway) -> None:
+    await village.reopen({"tools.agentToAgent.maxDepth": 2})
+    for name, to in (("b", "c"), ("c", "d")):
+        village.members[name].answer = passes_on(village, name, to)
+    answer = await village.call("a", "b", wait=True)
+    refused = answer["output"]["output"]
+    assert "depth" in refused["error"]
+    assert village.members["d"].asked == []
+
+
+@pytest.mark.requirement("calls.loop.ping-pong")
+async def test_two_sessions_that_answer_each_other_for_ever_are_stopped(
+    village: CallGateway,
+) -> None:
+    village.host.dealt_with.clear()  # the caller's turn goes on: it calls in answer to the answer
+    for count in range(1, 7):
+        assert (await village.call("a", "b"))["status"] == "pending"
+        await village.host.next_told(A, count)
+    refused = await village.call("a", "b")
+    assert refused["status"] == "error"
+    assert "loop" in refused["error"]
+    assert (await village.call("a", "c"))["status"] == "pending"
+    village.host.dealt_with.set()
+
+
+async def test_calls_that_nobody_led_to_are_not_counted(village: CallGateway) -> None:
+    for count in range(1, 10):
+        call = await village.call("a", "b")
+        assert call["status"] == "pending"
+        await village.host.next_told(A, count)
+        await village.poll("a", call, lambda polled: "seen" in polled["times"])
+
+
+@pytest.mark.requirement(
+    "calls.result.forbidden",
+    "calls.policy.nobody",
+    "calls.policy.caller",
+    "calls.policy.target",
+    "calls.policy.reach",
+)
+@pytest.mark.parametrize(
+    ("settings", "target", "words"),
+    [
+        ({"tools.agentToAgent.allow": []}, "b", "tools.agentToAgent.allow"),
+        ({"tools.agentToAgent.allow": ["b"]}, "b", "agent a may not call others"),
+        ({"tools.agentToAgent.allow": ["a"]}, "b", "agent b may not be called"),
+        ({"agents.a.tools.agentToAgent.allow": ["c"]}, "b", "agent a may not call b"),
+        ({"agents.a.tools.agentToAgent.allow": []}, "c", "agent a may not call c"),
+    ],
+)
+async def test_who_may_not_call_is_told_which_setting_says_so(
+    village: CallGateway, settings: Mapping[str, Json], target: str, words: str
+) -> None:
+    await village.reopen(settings)
+    result = await village.call("a", target)
+    assert result["status"] == "forbidden"
+    assert words in result["error"]
+
+
+@pytest.mark.requirement("calls.policy.disabled")
+async def test_without_the_setting_there_are_no_such_tools(village: CallGateway) -> None:
+    await village.reopen({"tools.agentToAgent.enabled": False})
+    answer = await village.door("a").get("/tools")
+    assert answer.json == {"tools": []}
+
+
+SKILLS = [
+    {
+        "name": "research",
+        "description": "Looks things up.",
+        "input": {"q": {"type": "string", "required": True}, "limit": {"type": "integer"}},
+        "timeoutSeconds": 7,
+    }
+]
+
+
+@pytest.mark.requirement(
+    "calls.skills.unknown-skill",
+    "calls.skills.problems",
+    "calls.request.timeout-skill",
+)
+async def test_an_agent_that_declares_skills_is_called_for_those_only(village: CallGateway) -> None:
+    await village.reopen({"agents.b.skills": SKILLS})
+    unknown = await village.call("a", "b", "dance")
+    assert unknown["error"] == "b has no skill dance; it has research, ping, list_skills"
+    wrong = await village.call("a", "b", "research", input={"limit": "many"})
+    assert "q" in wrong["error"]
+    assert "limit" in wrong["error"]
+    assert (await village.call("a", "b", "research", input={"q": "tides", "x": 1}))["status"]
+    await village.host.next_told(A)
+    assert village.members["b"].asked[0]["timeout"] == 7000
+
+
+@pytest.mark.requirement("calls.skills.no-run", "calls.skills.list")
+async def test_the_gateway_answers_what_every_agent_can(village: CallGateway) -> None:
+    await village.reopen({"agents.b.skills": SKILLS})
+    pong = await village.call("a", "b", "ping", wait=True)
+    assert pong["output"]["status"] == "pong"
+    listed = await village.call("a", "b", "list_skills", wait=True)
+    names = [skill["name"] for skill in listed["output"]["skills"]]
+    assert names == ["research", "ping", "list_skills"]
+    assert village.members["b"].asked == []
+
+
+@pytest.mark.requirement("calls.settings.off")
+async def test_routing_that_is_off_brings_nothing(village: CallGateway) -> None:
+    await village.reopen({"responseRouting.enabled": False})
+    call = await village.call("a", "b")
+    assert call["status"] == "working"
+    await village.poll("a", call, lambda polled: polled["status"] == "completed")
+    assert village.host.tries == []
+
+
+# -------------------------------------------------------------------- many calls at once
+
+
+async def batch(village: CallGateway, calls: list[Json], **more: Json) -> Json:
+    return await village.use(village.door("a"), "agent_call_batch", {"calls": calls, **more})
+
+
+@pytest.mark.requirement("calls.batch.order", "calls.batch.counts", "calls.batch.errors")
+async def test_a_batch_answers_in_the_order_it_was_asked(village: CallGateway) -> None:
+    calls = [
+        {"agent": "b", "skill": "work", "input": {}},
+        {"agent": "a", "skill": "work", "input": {}},
+        {"agent": "c", "skill": "work", "input": {}, "timeoutSeconds": 5},
+        {"agent": "c"},
+    ]
+    result = await batch(village, calls)
+    assert [one["index"] for one in result["results"]] == [0, 1, 2, 3]
+    statuses = [one["status"] for one in result["results"]]
+    assert statuses == ["completed", "error", "completed", "error"]
+    assert result["aggregateConfidence"] == pytest.approx(0.9)
+    counts = (result["completedCount"], result["errorCount"], result["totalCount"])
+    assert counts == (2, 2, 4)
+    assert village.host.tries == []
+
+
+@pytest.mark.requirement("calls.batch.empty")
+async def test_an_empty_batch_is_all_zeros(village: CallGateway) -> None:
+    assert await batch(village, []) == {
+        "results": [],
+        "aggregateConfidence": 0,
+        "completedCount": 0,
+        "errorCount": 0,
+        "totalCount": 0,
+    }
+
+
+@pytest.mark.requirement("calls.batch.bounds")
+@pytest.mark.parametrize(
+    ("calls", "more"), [([{}] * 51, {}), ([], {"concurrency": 0}), ([], {"concurrency": "all"})]
+)
+async def test_a_batch_that_is_too_much_is_refused(
+    village: CallGateway, calls: list[Json], more: Json
+) -> None:
+    assert (await batch(village, calls, **more))["status"] == "error"
+
+
+@pytest.mark.requirement("calls.batch.bounds")
+async def test_no_more_calls_of_a_batch_run_at_once_than_asked_for(village: CallGateway) -> None:
+    running, most = set[str](), 0
+
+    async def answer(invocation: Json) -> str:
+        nonlocal most
+        running.add(invocation["correlationId"])
+        most = max(most, len(running))
+        await village.use(village.program("other"), "agent_poll", {"taskId": "x"})
+        running.discard(invocation["correlationId"])
+        return "done"
+
+    village.members["b"].answer = answer
+    calls = [{"agent": "b", "skill": "work", "input": {}}] * 12
+    result = await batch(village, calls, concurrency=3)
+    assert result["completedCount"] == 12
+    assert 1 <= most <= 3

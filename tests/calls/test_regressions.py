@@ -1,0 +1,374 @@
+"""What people who used calls stumbled over."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from anyio.lowlevel import checkpoint
+from tests.calls.call_gateway import (
+    CallGateway,
+    Held,
+    Host,
+    Json,
+    Member,
+    call_gateway_in,
+    main_session,
+    says,
+)
+from tests.conformance.asgi_client import AsgiClient, Request
+
+from openclaw_a2a.auth.tool_tokens import TokenKind
+from openclaw_a2a.model.agent_event import AgentEvent, InputRequired, Note, Reply
+from openclaw_a2a.model.errors import TaskNotCancelable
+from openclaw_a2a.model.task import TaskState
+from openclaw_a2a.model.turn import Binding, Turn
+from openclaw_a2a.ports import Recovery
+
+A = main_session("a")
+DEBATE = {
+    "topic": "tides",
+    "proposer": {"agent": "b", "skill": "propose"},
+    "critics": [{"agent": "c"}],
+    "resolver": {"agent": "d", "skill": "resolve"},
+    "input": {"secret": "s3cret"},
+    "rounds": 1,
+}
+
+
+@pytest.fixture
+async def town(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[CallGateway]:
+    """A village whose gateway is opened by the test."""
+    monkeypatch.chdir(tmp_path)
+    async with call_gateway_in(tmp_path) as one:
+        yield one
+
+
+def audit_of(village: CallGateway) -> list[Json]:
+    text = (village.folder / "calls-audit.jsonl").read_text()
+    assert "s3cret" not in text
+    return [json.loads(line) for line in text.splitlines()]
+
+
+# -------------------------------------------------------------------- the audit log
+
+
+@pytest.mark.requirement("calls.audit.written", "calls.audit.no-input")
+async def test_every_step_of_a_debate_is_in_the_audit_log(village: CallGateway) -> None:
+    for name in "bcd":
+        village.members[name].answer = says('{"output": "well", "confidence": 0.6}')
+    await village.use(village.door("a"), "debate_call", DEBATE)
+    found = [(one["event"], one["requester"], one["skill"]) for one in audit_of(village)]
+    steps = ("debate", "propose", "critique", "refine", "resolve")
+    assert found == [("call", "a", skill) for skill in steps]
+
+
+async def test_the_audit_log_tells_why_a_call_was_refused(village: CallGateway) -> None:
+    await village.call("a", "a")
+    await village.call("a", "nobody")
+    refused = audit_of(village)
+    assert [one["event"] for one in refused] == ["call-refused", "call-refused"]
+    assert "self-call" in refused[0]["reason"]
+    assert "there is no agent nobody" in refused[1]["reason"]
+
+
+@pytest.mark.requirement("calls.audit.no-input")
+async def test_the_audit_log_tells_that_an_input_did_not_fit_without_telling_the_input(
+    town: CallGateway,
+) -> None:
+    skill = {"name": "work", "input": {"secret": {"type": "integer"}}}
+    await town.open({"agents.b.skills": [skill]})
+    refused = await town.call("a", "b", input={"secret": "s3cret"})
+    assert "s3cret" in refused["error"]
+    [line] = audit_of(town)
+    assert line["reason"] == "the input does not fit work"
+
+
+@pytest.mark.requirement("calls.audit.written", "calls.audit.no-input")
+@pytest.mark.parametrize(
+    ("request_", "target", "skill"),
+    [
+        ({"agent": "B", "skill": "work", "input": "s3cret"}, "b", "work"),
+        ({"agent": "s3cret!", "skill": "work", "input": {}}, "", "work"),
+        ({"agent": "b", "skill": "s3cret!", "input": {}}, "b", ""),
+        (["s3cret"], "", ""),
+    ],
+)
+async def test_the_audit_log_tells_whom_an_unusable_call_was_for(
+    village: CallGateway, request_: Json, target: str, skill: str
+) -> None:
+    await village.use(village.door("a"), "agent_call", request_)
+    [line] = audit_of(village)
+    assert (line["event"], line["target"], line["skill"]) == ("call-invalid", target, skill)
+
+
+# -------------------------------------------------------------------- who calls
+
+
+async def test_an_agent_without_a_session_has_a_clean_name_too(village: CallGateway) -> None:
+    token = village.token("host", TokenKind.HOST)
+    headers = {"authorization": f"Bearer {token}", "x-openclaw-agent-id": "Lab: A/7"}
+    assert village.gateway is not None
+    door = AsgiClient(village.gateway.asgi, headers)
+    arguments: Json = {"agent": "b", "skill": "work", "input": {}, "wait": True}
+    answer = await village.use(door, "agent_call", arguments)
+    assert answer["status"] == "completed"
+    assert village.members["b"].asked[0]["returnTo"] == "agent:lab-a-7:inbox"
+
+
+# -------------------------------------------------------------------- restarts
+
+
+async def test_a_callee_that_must_not_be_asked_again_is_to_be_called_again(
+    town: CallGateway,
+) -> None:
+    held = Held()
+    town.members["b"].answer, town.members["b"].recovery = held, Recovery.FAIL
+    await town.open()
+    await town.call("a", "b")
+    await held.asked.wait()
+    await town.reopen()
+    [told] = await town.host.next_told(A)
+    assert "call it again" in told["error"]
+    assert "message" not in told["error"]
+
+
+# -------------------------------------------------------------------- callees that ask back
+
+
+class Asking(Member):
+    """An agent that asks back whatever it is asked, and waits until its pause is ended."""
+
+    def __init__(self, host: Host, name: str, *, is_stubborn: bool = False) -> None:
+        super().__init__(host, name)
+        self.ended: list[Json] = []
+        self._is_stubborn = is_stubborn
+
+    async def run(self, turn: Turn) -> AsyncGenerator[AgentEvent]:
+        self.asked.append(json.loads(turn.body))
+        await self.answer(self.asked[-1])
+        yield InputRequired("Which sea?", {"question": 7})
+
+    async def cancel_pause(self, binding: Binding, resume: Json) -> None:
+        del binding
+        self.ended.append(resume)
+        if self._is_stubborn:
+            raise TaskNotCancelable("the question cannot be taken back")
+
+
+async def state_of(village: CallGateway, call: Json) -> TaskState:
+    assert village.gateway is not None
+    [engine] = village.gateway.engines.values()
+    stored = await engine.store.read_task(None, call["taskId"])
+    assert stored is not None
+    return stored.head.state
+
+
+@pytest.mark.parametrize("is_stubborn", [False, True])
+async def test_who_calls_a_callee_that_asks_back_is_told_the_question(
+    town: CallGateway, is_stubborn: bool
+) -> None:
+    b = town.members["b"] = Asking(town.host, "b", is_stubborn=is_stubborn)
+    await town.open()
+    call = await town.call("a", "b")
+    [told] = await town.host.next_told(A)
+    assert (told["kind"], told["status"]) == ("skill_response", "error")
+    assert told["error"] == (
+        "the callee asks: Which sea? A call cannot answer; call again with more input"
+    )
+    assert b.ended == [{"question": 7}]
+    assert await state_of(town, call) is TaskState.FAILED
+    assert (await town.poll("a", call))["error"] == told["error"]
+
+
+async def test_who_waits_for_a_callee_that_asks_back_is_told_the_question(
+    town: CallGateway,
+) -> None:
+    town.members["b"] = Asking(town.host, "b")
+    await town.open()
+    waited = await town.call("a", "b", wait=True)
+    assert waited["status"] == "error"
+    assert "Which sea?" in waited["error"]
+
+
+async def test_a_question_without_a_deadline_ends_too(town: CallGateway) -> None:
+    town.members["b"] = Asking(town.host, "b")
+    await town.open()
+    call = await town.call("a", "b", timeoutSeconds=0)
+    polled = await town.poll("a", call, lambda polled: polled["status"] != "working")
+    assert "Which sea?" in polled["error"]
+
+
+async def test_a_question_after_the_timeout_ends_too(town: CallGateway) -> None:
+    b = town.members["b"] = Asking(town.host, "b")
+    held = b.answer = Held()
+    await town.open()
+    call = await town.call("a", "b", timeout=50)
+    [told] = await town.host.next_told(A)
+    assert told["kind"] == "skill_timeout"
+    held.go.set()
+    late = await town.poll("a", call, lambda polled: polled["status"] != "timeout")
+    assert (late["status"], late["late"]) == ("error", True)
+    assert await state_of(town, call) is TaskState.FAILED
+    assert len(town.host.tries) == 1
+
+
+async def test_a_question_that_a_crash_left_ends_at_the_next_start(town: CallGateway) -> None:
+    b = town.members["b"] = Asking(town.host, "b")
+    b.answer = held = Held()
+    await town.open()
+    assert town.gateway is not None
+    [engine] = town.gateway.engines.values()
+    call = await town.call("a", "b")
+    await held.asked.wait()
+    engine.spawn = _forget  # pyright: ignore[reportAttributeAccessIssue] - as if killed right then
+    held.go.set()
+    with anyio.fail_after(10):
+        while await state_of(town, call) is not TaskState.INPUT_REQUIRED:
+            await checkpoint()
+    await town.reopen()
+    [told] = await town.host.next_told(A)
+    assert "Which sea?" in told["error"]
+    assert b.ended == [{"question": 7}]
+
+
+def _forget(job: Coroutine[Any, Any, None]) -> None:
+    job.close()
+
+
+async def test_a_debater_that_asks_back_has_failed_with_its_question(town: CallGateway) -> None:
+    town.members["c"] = Asking(town.host, "c")
+    await town.open()
+    result = await town.use(town.door("a"), "debate_call", DEBATE)
+    assert "Which sea?" in json.dumps(result)
+
+
+async def test_a_callee_that_waits_for_the_operator_stays_pending(town: CallGateway) -> None:
+    decided = asyncio.Event()
+
+    class Approving(Member):
+        async def run(self, turn: Turn) -> AsyncGenerator[AgentEvent]:
+            yield Note("Waits for the operator to allow: rm -r /tmp/x")
+            self.asked.append(json.loads(turn.body))
+            await decided.wait()
+            yield Reply.of_text("removed")
+
+    b = town.members["b"] = Approving(town.host, "b")
+    await town.open()
+    call = await town.call("a", "b")
+    await town.poll("a", call, lambda _: bool(b.asked))
+    assert (await town.poll("a", call))["status"] == "working"
+    decided.set()
+    [told] = await town.host.next_told(A)
+    assert told["output"] == "removed"
+
+
+# -------------------------------------------------------------------- what people see
+
+
+async def test_an_answer_that_is_not_taken_is_shown_with_its_reason(village: CallGateway) -> None:
+    village.host.is_away = True
+    call = await village.call("a", "b")
+    operator = (village.folder / "operator.token").read_text("ascii").strip()
+    assert village.gateway is not None
+    door = AsgiClient(village.gateway.asgi, {"authorization": f"Bearer {operator}"})
+    page = Request("GET", f"/operator/calls/{call['correlationId']}")
+    shown: Json = {}
+    with anyio.fail_after(10):
+        while "delivery" not in shown:
+            shown = (await door.request(page)).json
+    assert shown["delivery"]["attempts"] >= 1
+    assert shown["delivery"]["reason"] == "the host is away"
+    assert shown["delivery"]["nextAt"].endswith("Z")
+    [delivery] = (await door.request(Request("GET", "/operator/deliveries"))).json["deliveries"]
+    assert delivery["to"] == f"{A} (call {call['correlationId'][:8]})"
+    village.host.is_away = False
+    await village.host.next_told(A)
+    with anyio.fail_after(10):
+        while "delivery" in shown:
+            shown = (await door.request(page)).json
+
+
+# -------------------------------------------------------------------- what a review found
+
+
+async def test_routing_that_is_off_still_lets_callers_wait(village: CallGateway) -> None:
+    await village.reopen({"responseRouting.enabled": False})
+    waited = await village.call("a", "b", wait=True)
+    assert (waited["status"], waited["output"]) == ("completed", "done")
+    calls = [{"agent": "b", "skill": "work", "input": {}}]
+    batch = await village.use(village.door("a"), "agent_call_batch", {"calls": calls})
+    assert batch["completedCount"] == 1
+    silent = await village.call("a", "b", timeout=50)
+    assert silent["status"] == "working"
+    assert village.host.tries == []
+
+
+async def test_a_debate_with_numbers_that_are_none_tells_its_own_result(
+    village: CallGateway,
+) -> None:
+    village.members["b"].answer = says('{"output": {"x": 1e999}, "confidence": 0.5}')
+    request = {
+        "topic": "tides",
+        "proposer": {"agent": "b", "skill": "plan"},
+        "critics": [{"agent": "c"}],
+        "resolver": {"agent": "d", "skill": "decide"},
+        "input": {},
+    }
+    result = await village.use(village.door("a"), "debate_call", request)
+    assert result["status"] == "resolved"
+    assert "rounds" in result
+
+
+async def test_a_discarded_call_is_not_delivered_by_asking_for_it(village: CallGateway) -> None:
+    village.host.gone.add("agent:a:main")
+    call = await village.call("a", "b")
+    # Who asks before the host was tried takes the answer, and nothing is left to discard.
+    await village.host.until(lambda: bool(village.host.tries))
+    await village.poll("a", call, lambda polled: "discarded" in polled["times"])
+    times = (await village.poll("a", call))["times"]
+    assert "delivered" not in times
+
+
+@pytest.mark.parametrize("name", ["x" * 64, "-x-"])
+async def test_the_session_of_a_call_has_the_callees_own_id(town: CallGateway, name: str) -> None:
+    town.members[name] = Member(town.host, name)
+    await town.open()
+    call = await town.call("a", name, wait=True)
+    assert town.members[name].turns[0].session_key == f"agent:{name}:call:{call['correlationId']}"
+
+
+async def test_a_declared_time_above_the_most_is_told_as_cut(town: CallGateway) -> None:
+    await town.open({"agents.b.skills": [{"name": "work", "timeoutSeconds": 900}]})
+    assert (await town.call("a", "b"))["timeoutMs"] == 300_000
+
+
+@pytest.mark.parametrize("wait", [True, False])
+async def test_a_debates_time_above_the_most_is_told_as_cut(
+    village: CallGateway, wait: bool
+) -> None:
+    asked = {**DEBATE, "timeoutSeconds": 900, "wait": wait}
+    result = await village.use(village.door("a"), "debate_call", asked)
+    assert result["timeoutMs"] == 300_000
+
+
+async def test_a_debate_does_not_take_the_places_of_those_it_asks(town: CallGateway) -> None:
+    await town.open({"limits.perPeerRuns": 1})
+    result = await town.use(town.door("a"), "debate_call", {**DEBATE, "timeout": 30_000})
+    assert result["status"] == "resolved"
+
+
+async def test_a_critic_for_whom_there_is_no_room_is_a_failed_critic(town: CallGateway) -> None:
+    await town.open({"limits.perPeerRuns": 1, "limits.perPeerQueue": 1})
+    town.members["b"].answer = says('{"output": "well", "confidence": 0.6}')
+    for name in "cd":
+        town.members[name].answer = Held()
+    critics = [{"agent": name} for name in "cdc"]
+    asked = {**DEBATE, "critics": critics, "timeout": 1000}
+    result = await town.use(town.door("a"), "debate_call", asked)
+    flaws = [flaw for one in result["rounds"][0]["critiques"] for flaw in one["flaws"]]
+    assert len(flaws) == 3
+    assert "runs waiting" in flaws[-1]

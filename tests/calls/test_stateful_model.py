@@ -1,0 +1,476 @@
+"""Calls against a simple model: whatever callers, callees, hosts, disks, time and crashes do."""
+
+import asyncio
+import json
+import tempfile
+from collections import Counter
+from collections.abc import Coroutine, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+)
+from tests.calls.call_gateway import Host, Json, Member, main_session, posted
+from tests.calls.unreliable_store import BRINGING, MortalStore
+from tests.conformance.asgi_client import ActiveRequest, AsgiClient
+from tests.engine.harness import HandClock, others_move
+
+from openclaw_a2a.agents import AgentRegistry
+from openclaw_a2a.app import Gateway
+from openclaw_a2a.auth.tool_tokens import TOOL_TOKENS_FILE, TokenKind, ToolTokens
+from openclaw_a2a.model.errors import AgentFailed
+from openclaw_a2a.model.ids import AgentId, TaskId
+from openclaw_a2a.ports import (
+    DeliveryFailed,
+    MessageAccepted,
+    Recovery,
+    SessionGone,
+    SessionMessage,
+    Store,
+)
+from openclaw_a2a.settings import StoreSettings, load_settings
+from openclaw_a2a.store import create_store
+
+Result = TypeVar("Result")
+Thing = TypeVar("Thing")
+EXAMPLES = settings().max_examples
+A = main_session("a")
+PATIENCE_S = 20.0
+FINAL = ("completed", "error")
+
+
+texts = st.sampled_from(['{"output": 1}', "well", "", "fail"])
+numbers = st.integers(0, 11)
+"""Which one is meant is counted off, since what there is to choose from depends on the moment."""
+
+
+def _one_of(things: Sequence[Thing], number: int) -> Thing | None:
+    return things[number % len(things)] if things else None
+
+
+Death = tuple[int, bool]
+deaths: st.SearchStrategy[Death | None] = st.none() | st.tuples(st.integers(0, 5), st.booleans())
+"""After how many writes the gateway is killed, and whether the last one lands."""
+
+
+class MortalGateway(Gateway):
+    """A gateway over a store that is given to it."""
+
+    own_store: Store
+
+    def _make_store(self, store_settings: StoreSettings) -> Store:
+        return self.own_store
+
+
+class StrictHost(Host):
+    """Takes whatever calls itself fresh, and sees that this and all else is true."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.outcomes: dict[str, Json] = {}
+        self.problems: list[str] = []
+
+    async def take(self, note: SessionMessage) -> MessageAccepted | SessionGone | DeliveryFailed:
+        told = json.loads(note.text)
+        if self.outcomes.setdefault(note.id, told) != told:
+            self.problems.append(f"two outcomes: {self.outcomes[note.id]} and {told}")
+        if note.is_first_attempt and any(known.id == note.id for known in self.tries):
+            self.problems.append(f"{note.id} was brought before and is called fresh")
+        return await super().take(note)
+
+
+class Callee(Member):
+    """Answers each call when the test says so."""
+
+    def __init__(self, host: Host, name: str) -> None:
+        super().__init__(host, name)
+        self.working: dict[str, asyncio.Future[str]] = {}
+        self.answer = self._answer_later
+
+    async def _answer_later(self, invocation: Json) -> str:
+        call_id = invocation["correlationId"]
+        waiting = self.working[call_id] = asyncio.get_running_loop().create_future()
+        try:
+            return await waiting
+        finally:
+            if self.working.get(call_id) is waiting:
+                del self.working[call_id]
+
+
+class Waiting:
+    """A caller on the line."""
+
+    def __init__(self) -> None:
+        self.exchange: ActiveRequest | None = None
+        self.heard: Json = None
+        self.task: asyncio.Task[None] | None = None
+
+    async def call(self, door: AsgiClient, request: Json) -> None:
+        async with door.open(posted("agent_call", request)) as exchange:
+            self.exchange = exchange
+            chunk = await exchange.next_chunk()
+            self.heard = None if chunk is None else json.loads(chunk)
+
+    @property
+    def is_over(self) -> bool:
+        return self.task is not None and self.task.done()
+
+    def check(self) -> None:
+        """Raises what went wrong, above all that nobody ever answered."""
+        if self.task is not None and not self.task.cancelled():
+            self.task.result()
+
+
+class CallMachine(RuleBasedStateMachine):
+    """Callers and a callee in one gateway, whose disk and host have bad days."""
+
+    kind = "memory"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runner = asyncio.Runner()
+        self.temporary = tempfile.TemporaryDirectory()
+        self.folder = Path(self.temporary.name)
+        self.accepted: dict[str, Json] = {}
+        """Calls that callers know of, and how they asked."""
+        self.records: dict[str, Json] = {}
+        """The last that was stored of each call."""
+        self.heard: dict[str, Json] = {}
+        """What callers were told who waited."""
+        self.polled: dict[str, Json] = {}
+        """The outcomes that callers asked for themselves."""
+        self.unnoted: set[str] = set()
+        """Calls whose gateway died before it could note that their callers had heard it all."""
+        self.kept: set[str] = set()
+        self.lines: list[Waiting] = []
+        self.was_gone = False
+        self.requests = 0
+
+    @initialize(recovery=st.sampled_from(Recovery))
+    def open(self, recovery: Recovery) -> None:
+        self.do(self._open(recovery))
+
+    async def _open(self, recovery: Recovery) -> None:
+        self.clock = HandClock()
+        self.host = StrictHost()
+        self.callee = Callee(self.host, "b")
+        self.callee.recovery = recovery
+        self.disk = self._disk()
+        tokens = ToolTokens(self.folder / TOOL_TOKENS_FILE)
+        self.tokens = {kind: tokens.create(kind.value, kind) for kind in TokenKind}
+        await self._start()
+
+    def _disk(self) -> Store:
+        path = None if self.kind == "memory" else str(self.folder / "calls.db")
+        return create_store(self.kind, path=path)
+
+    async def _start(self) -> None:
+        if self.kind != "memory":
+            self.disk = self._disk()
+        self.store = MortalStore(self.disk)
+        agents = {AgentId("a"): Member(self.host, "a"), AgentId("b"): self.callee}
+        overrides = {
+            "data": str(self.folder),
+            "store.kind": "memory",
+            "log.level": "error",
+            "server.stopSeconds": 0.01,
+            "channels.a2a.accounts.default": {"defaultAgentId": "a"},
+            "tools.agentToAgent.enabled": True,
+            "tools.agentToAgent.allow": ["*"],
+            **{f"agents.{name}.adapter": "echo" for name in agents},
+        }
+        loaded = load_settings(overrides=overrides, environ={})
+        gateway = MortalGateway(loaded.settings, AgentRegistry(agents), self.clock, agents.keys())
+        gateway.own_store = self.store  # pyright: ignore[reportAttributeAccessIssue] - it passes all on
+        self.gateway = await gateway.__aenter__()
+
+    def do(self, work: Coroutine[Any, Any, Result], death: "Death | None" = None) -> Result | None:
+        """Do something, then let everybody else move; the next life when they all died of it."""
+        if death is not None:
+            self.store.left, self.store.last_lands = death
+
+        async def all_of_it() -> Result | None:
+            async with asyncio.timeout(PATIENCE_S):
+                working = asyncio.ensure_future(work)
+                await self._until_done_or_dead(working)
+                await self._quiet()
+                if self.store.has_died.is_set():
+                    working.cancel()
+                    await asyncio.wait({working})
+                    await self._restart(is_clean=False)
+                self.store.left = None
+                return None if working.cancelled() else working.result()
+
+        return self.runner.run(all_of_it())
+
+    async def _until_done_or_dead(self, working: "asyncio.Task[Any]") -> None:
+        while not working.done():
+            await asyncio.wait({working}, timeout=0.001)
+            if hasattr(self, "store") and self.store.has_died.is_set():
+                return
+
+    async def _quiet(self) -> None:
+        await others_move(100)
+        while self.store.passing:
+            await asyncio.wait(self.store.passing)
+            await others_move(100)
+        await self._look()
+
+    async def _look(self) -> None:
+        """What a careful reader of the disk sees."""
+        kept = await self.disk.read_records("call")
+        self.kept = {record.id for record in kept}
+        for record in kept:
+            call = json.loads(record.body)
+            before = self.records.get(record.id, call)
+            if before["status"] != "pending":
+                assert call["status"] in (before["status"], "discarded"), (before, call)
+            self.records[record.id] = call
+        for line in [one for one in self.lines if one.is_over]:
+            self.lines.remove(line)
+            line.check()
+            told: Json = line.heard or {}
+            if told.get("status") in FINAL and "correlationId" in told:
+                self.heard[told["correlationId"]] = told
+
+    def _door(self, *, is_program: bool = False) -> AsgiClient:
+        if is_program:
+            token = self.tokens[TokenKind.TOOL]
+            return AsgiClient(self.gateway.asgi, {"authorization": f"Bearer {token}"})
+        token = self.tokens[TokenKind.HOST]
+        headers = {"x-openclaw-agent-id": "a", "x-openclaw-session-key": A}
+        return AsgiClient(self.gateway.asgi, {"authorization": f"Bearer {token}", **headers})
+
+    # ---------------------------------------------------------------- callers
+
+    @rule(seconds=st.sampled_from([0, 5, 60]), is_program=st.booleans(), death=deaths)
+    def call(self, seconds: int, is_program: bool, death: Death | None) -> None:
+        self.do(self._call(seconds, is_program), death)
+
+    async def _call(self, seconds: int, is_program: bool) -> None:
+        request: Json = {"agent": "b", "skill": "work", "input": {}, "timeoutSeconds": seconds}
+        door = self._door(is_program=is_program)
+        answer = (await door.request(posted("agent_call", request))).json
+        if "correlationId" in answer:
+            assert answer["status"] == ("pending" if seconds else "working")
+            self.accepted[answer["correlationId"]] = {"s": seconds, "program": is_program}
+
+    @rule(seconds=st.sampled_from([5, 60]), death=deaths)
+    def call_and_wait(self, seconds: int, death: Death | None) -> None:
+        self.do(self._call_and_wait(seconds), death)
+
+    async def _call_and_wait(self, seconds: int) -> None:
+        request: Json = {"agent": "b", "skill": "work", "input": {}, "timeoutSeconds": seconds}
+        line, count = Waiting(), len(self.callee.asked)
+        line.task = asyncio.ensure_future(line.call(self._door(), {**request, "wait": True}))
+        self.lines.append(line)
+        while len(self.callee.asked) == count and not line.is_over:
+            await others_move()
+
+    @rule(number=numbers)
+    def hang_up(self, number: int) -> None:
+        self.do(self._hang_up(number))
+
+    async def _hang_up(self, number: int) -> None:
+        line = _one_of(self.lines, number)
+        if line is not None and line.exchange is not None:
+            line.exchange.disconnect()
+
+    @rule(number=numbers, death=deaths)
+    def poll(self, number: int, death: Death | None) -> None:
+        call_id = _one_of(list(self.accepted), number)
+        if call_id is not None:
+            self.do(self._poll(call_id), death)
+
+    async def _poll(self, call_id: str) -> None:
+        door = self._door(is_program=self.accepted[call_id]["program"])
+        answer = await door.request(posted("agent_poll", {"correlationId": call_id}))
+        polled = answer.json
+        if answer.status != 200 or "times" not in polled:
+            return  # the disk is full, or the call is forgotten
+        if polled["status"] in (*FINAL, "timeout"):
+            self.polled[call_id] = polled
+        told = self.host.outcomes.get(call_id)
+        if told is not None and told["status"] != "timeout":
+            assert polled["status"] == told["status"]
+        if told is not None and told["status"] == "timeout":
+            assert polled["status"] == "timeout" or polled.get("late") or self.was_gone
+        deadline = polled["times"].get("deadline")
+        if polled["status"] == "timeout":
+            assert datetime.fromisoformat(deadline) <= self.clock.now()
+
+    # ---------------------------------------------------------------- the callee and time
+
+    @rule(number=numbers, text=texts, death=deaths)
+    def answer(self, number: int, text: str, death: Death | None) -> None:
+        self.do(self._answer(number, text), death)
+
+    async def _answer(self, number: int, text: str) -> None:
+        waiting = _one_of(list(self.callee.working.values()), number)
+        if waiting is None or waiting.done():
+            return
+        if text == "fail":
+            waiting.set_exception(AgentFailed("no luck"))
+        else:
+            waiting.set_result(text)
+
+    @rule(seconds=st.sampled_from([1, 4, 10, 61]), death=deaths)
+    def time_passes(self, seconds: int, death: Death | None) -> None:
+        self.do(self._pass(seconds), death)
+
+    async def _pass(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+        for box in self.gateway.push.outboxes.values():
+            box.check_task(TaskId("nobody's"))  # it waits by the machine's clock
+
+    # ---------------------------------------------------------------- the host, the disk
+
+    @rule(what=st.sampled_from(["away", "forgetful", "gone", "busy", "full"]))
+    def something_turns(self, what: str) -> None:
+        """A host, a session or a disk has a bad day, or a good one again."""
+        self.do(self._turn(what))
+
+    async def _turn(self, what: str) -> None:
+        host = self.host
+        if what == "away":
+            host.is_away = not host.is_away
+        elif what == "forgetful":
+            host.forgets_replies = not host.forgets_replies
+        elif what == "gone":
+            host.gone = set() if host.gone else {A}
+            self.was_gone = True
+        elif what == "full":
+            self.store.failing = () if self.store.failing else BRINGING
+        elif host.dealt_with.is_set():
+            host.dealt_with.clear()
+        else:
+            host.dealt_with.set()
+
+    @rule()
+    def host_loses_what_waits(self) -> None:
+        if self.host.dealt_with.is_set():
+            return
+        waiting = {call_id for call_id, one in self.records.items() if one["seenAt"] is None}
+        self.host.notes = [note for note in self.host.notes if note.id not in waiting]
+
+    # ---------------------------------------------------------------- the process
+
+    @rule(is_clean=st.booleans())
+    def restart(self, is_clean: bool) -> None:
+        self.runner.run(self._restart(is_clean))
+
+    async def _restart(self, is_clean: bool) -> None:
+        if not is_clean:
+            self.store.die()
+            for engine in self.gateway.engines.values():
+                engine.limits = msgspec.structs.replace(engine.limits, cancel_s=0.001)
+        await self._stop()
+        await self._start()
+        await self._quiet()
+
+    async def _stop(self) -> None:
+        lines = [line.task for line in self.lines if line.task is not None]
+        for line in self.lines if self.store.has_died.is_set() else ():
+            if line.exchange is not None:
+                line.exchange.disconnect()
+        await self.gateway.__aexit__(None, None, None)
+        if lines:
+            await asyncio.wait(lines)
+        await self._look_at_what_died()
+
+    async def _look_at_what_died(self) -> None:
+        if self.kind != "memory":
+            self.disk = self._disk()
+            await self.disk.open()
+        await self._look()
+        if self.kind != "memory":
+            await self.disk.close()
+        noted = {one for one in self.heard if self.records[one]["deliveredAt"] is not None}
+        self.unnoted |= self.heard.keys() - noted
+
+    # ---------------------------------------------------------------- what always holds
+
+    @invariant()
+    def nothing_is_told_twice_or_to_the_wrong(self) -> None:
+        if not hasattr(self, "gateway"):
+            return
+        assert self.host.problems == []
+        brought = Counter(note.id for note in self.host.notes)
+        assert all(count == 1 for count in brought.values())
+        silent = {one for one, how in self.accepted.items() if how["program"] or not how["s"]}
+        assert not silent & {note.id for note in self.host.tries}
+        both = self.heard.keys() & {note.id for note in self.host.tries}
+        assert both <= self.unnoted, "told to who waited, and told again"
+        for call_id in both:
+            assert self.heard[call_id]["status"] == self.host.outcomes[call_id]["status"]
+
+    def teardown(self) -> None:
+        try:
+            if hasattr(self, "gateway"):
+                self.do(self._finish())
+                self.nothing_is_told_twice_or_to_the_wrong()
+                self.runner.run(self._stop())
+        finally:
+            self.runner.close()
+            self.temporary.cleanup()
+
+    async def _finish(self) -> None:
+        """All days are good now: whatever was accepted has its one outcome in the end."""
+        self.store.failing, self.store.left = (), None
+        self.host.is_away = self.host.forgets_replies = False
+        self.host.gone = set()
+        self.host.dealt_with.set()
+        for _ in range(8):
+            for waiting in list(self.callee.working.values()):
+                if not waiting.done():
+                    waiting.set_result("at last")
+            await self._quiet()
+            await self._pass(61)
+            await self._quiet()
+        assert self.accepted.keys() <= self.records.keys()
+        for call_id, record in self.records.items():
+            self._check_told(call_id, record)
+        for kept in await self.disk.read_records("call"):
+            self._check_kept(json.loads(kept.body))
+
+    def _check_told(self, call_id: str, record: Json) -> None:
+        is_told = call_id in {note.id for note in self.host.notes}
+        if record["route"] in ("none", "inbox"):
+            assert not is_told
+            return
+        is_known = is_told or call_id in self.polled or call_id in self.heard
+        # Where a session was gone an outcome may have been discarded, and forgotten since.
+        assert is_known or self.was_gone, record
+        assert is_known or record["discardedAt"] is not None or self._is_forgotten(call_id), record
+
+    def _is_forgotten(self, call_id: str) -> bool:
+        return call_id not in self.kept
+
+    def _check_kept(self, call: Json) -> None:
+        assert call["status"] != "pending", call
+        is_over = call["deliveredAt"] is not None or call["discardedAt"] is not None
+        assert is_over or call["route"] == "none", call
+
+
+class SqliteCallMachine(CallMachine):
+    """The same over a file."""
+
+    kind = "sqlite"
+
+
+TestCallsInMemory = CallMachine.TestCase
+TestCallsInMemory.settings = settings(
+    settings.default, max_examples=2 * EXAMPLES, stateful_step_count=30
+)
+TestCallsInSqlite = SqliteCallMachine.TestCase
+TestCallsInSqlite.settings = settings(
+    settings.default, max_examples=max(1, EXAMPLES // 3), stateful_step_count=30
+)

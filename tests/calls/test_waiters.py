@@ -1,0 +1,166 @@
+"""Callers who wait on the line, and who hang up, ask or lose the gateway at the wrong moment."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+
+import anyio
+import pytest
+from anyio.lowlevel import checkpoint
+from tests.calls.call_gateway import CallGateway, Held, Json, main_session, posted, says
+
+from openclaw_a2a.ports import Recovery, Store
+
+A = main_session("a")
+
+
+def store_of(village: CallGateway) -> Store:
+    assert village.gateway is not None
+    [engine] = village.gateway.engines.values()
+    return engine.store
+
+
+async def settled_in(store: Store) -> int:
+    """How many calls have an outcome."""
+    records = await store.read_records("call")
+    return sum(json.loads(record.body)["status"] != "pending" for record in records)
+
+
+class Turnstile:
+    """Holds what is asked of a store, from when the test says so."""
+
+    def __init__(self, store: Store, name: str, since: Callable[[], Awaitable[bool]]) -> None:
+        self.has_come = asyncio.Event()
+        self.go = asyncio.Event()
+        self._since = since
+        self._inner: Callable[..., Awaitable[object]] = getattr(store, name)
+        setattr(store, name, self._held)
+
+    async def _held(self, *given: object) -> object:
+        if await self._since():
+            self.has_come.set()
+            await self.go.wait()
+        return await self._inner(*given)
+
+
+async def test_who_hangs_up_while_the_answer_is_being_noted_is_told_in_its_session(
+    village: CallGateway,
+) -> None:
+    async def always() -> bool:
+        return True
+
+    turnstile = Turnstile(store_of(village), "change_record", always)
+    async with village.calling("a", "b", wait=True):
+        await turnstile.has_come.wait()
+    turnstile.go.set()
+    [told] = await village.host.next_told(A)
+    assert told["output"] == "done"
+
+
+@pytest.mark.requirement("calls.state.hung-up")
+async def test_who_hangs_up_when_the_answer_is_there_but_not_written_out_is_told_in_its_session(
+    village: CallGateway,
+) -> None:
+    held = Held()
+    village.members["b"].answer = held
+    async with village.calling("a", "b", wait=True) as exchange:
+        await held.asked.wait()
+        store = store_of(village)
+
+        async def is_settled() -> bool:
+            return await settled_in(store) == 1
+
+        turnstile = Turnstile(store, "read_task", is_settled)
+        held.go.set()
+        await turnstile.has_come.wait()  # the answer is being read for who waits
+        exchange.disconnect()
+        await exchange.wait_ended()
+        turnstile.go.set()
+    [told] = await village.host.next_told(A)
+    assert told["output"] == "at last"
+
+
+async def test_a_batch_that_is_broken_off_is_told_in_the_session_as_far_as_it_was_answered(
+    village: CallGateway,
+) -> None:
+    slow = Held()
+    village.members["c"].answer = slow
+    calls: list[Json] = [{"agent": one, "skill": "work", "input": {}} for one in ("b", "c", "d")]
+    asked = posted("agent_call_batch", {"calls": calls})
+    async with village.door("a").open(asked):
+        await slow.asked.wait()
+        with anyio.fail_after(10):
+            while await settled_in(store_of(village)) < 2:
+                await checkpoint()
+    await village.host.next_told(A, 2)
+    slow.go.set()
+    told = await village.host.next_told(A, 3)
+    assert len({one["correlationId"] for one in told}) == 3
+
+
+async def test_a_timeout_that_a_batch_tells_is_not_told_again(village: CallGateway) -> None:
+    village.members["b"].answer = Held()
+    calls: list[Json] = [{"agent": "b", "skill": "work", "input": {}, "timeout": 50}]
+    result = await village.use(village.door("a"), "agent_call_batch", {"calls": calls})
+    assert result["results"][0]["status"] == "timeout"
+    village.members["b"].answer = says("later")
+    other = await village.call("a", "b")
+    [told] = await village.host.next_told(A)
+    assert told["correlationId"] == other["correlationId"]
+
+
+async def test_who_asks_while_it_waits_hears_it_both_ways_and_gets_no_message(
+    village: CallGateway,
+) -> None:
+    held = Held()
+    village.members["b"].answer = held
+    answers: list[object] = []
+    async with anyio.create_task_group() as both:
+
+        async def wait() -> None:
+            answers.append(await village.call("a", "b", wait=True, timeout=300))
+
+        both.start_soon(wait)
+        await held.asked.wait()
+        call = village.members["b"].asked[0]
+        polled = await village.poll("a", call, lambda polled: polled["status"] != "working")
+        assert polled["status"] == "timeout"
+    assert len(answers) == 1
+
+
+async def test_who_waits_and_who_asks_for_the_same_call_never_hang(village: CallGateway) -> None:
+    village.members["b"].recovery = Recovery.REATTACH  # not asked before the call is accepted
+    with anyio.fail_after(10):
+        for _ in range(20):
+            held = Held()
+            village.members["b"].answer = held
+            async with anyio.create_task_group() as both:
+
+                async def wait() -> None:
+                    answer = await village.call("a", "b", wait=True)
+                    assert answer["status"] == "completed"
+
+                both.start_soon(wait)
+                await held.asked.wait()
+                call = village.members["b"].asked[-1]
+                held.go.set()
+                await village.poll("a", call, lambda polled: polled["status"] != "working")
+    assert village.host.notes == []
+
+
+async def test_a_call_that_a_stopping_gateway_leaves_unanswered_is_pending(
+    village: CallGateway,
+) -> None:
+    held = Held()
+    village.members["b"].answer = held
+    village.members["b"].recovery = Recovery.REATTACH  # not asked before the call is accepted
+    async with village.calling("a", "b", wait=True) as exchange:
+        await held.asked.wait()
+        await village.close()
+        chunk = await exchange.next_chunk()
+    assert chunk is not None
+    assert json.loads(chunk)["status"] == "pending"
+    held.go.set()
+    await village.open()
+    [told] = await village.host.next_told(A)
+    assert told["output"] == "at last"

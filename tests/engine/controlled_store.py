@@ -1,0 +1,204 @@
+"""A store between the engine and a real one: its writes can be held, lost or refused."""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import Any, TypeVar
+
+from tests.engine.controlled_agent import TIMEOUT_S
+
+from openclaw_a2a.model.errors import StoreUnavailable
+from openclaw_a2a.model.ids import MessageId, OwnerId, RunId, TaskId
+from openclaw_a2a.model.records import Entry, RunRecord, StoredTask
+from openclaw_a2a.model.turn import Scope
+from openclaw_a2a.ports import (
+    Accepted,
+    Commit,
+    Duplicate,
+    PurgeResult,
+    RecentHead,
+    Retention,
+    Store,
+    Submission,
+    TaskPage,
+    TaskQuery,
+)
+
+Result = TypeVar("Result")
+Write = tuple[str, Callable[[], Awaitable[Any]], "asyncio.Future[Any]"]
+
+
+class HeldStore:
+    """Passes everything on, except for what the test wants otherwise.
+
+    `hold` keeps writes back until `release`; `cut` is the moment of a crash: what was kept back,
+    and whatever comes later, never happens and is never answered. `refuse` names the writes that
+    fail.
+    """
+
+    def __init__(self, inner: Store) -> None:
+        self.inner = inner
+        self.refused: frozenset[str] = frozenset()
+        self.writes: list[str] = []
+        """The writes that were let through, by name."""
+        self.passing: set[asyncio.Future[Any]] = set()
+        """Those of them that are not durable yet."""
+        self._is_holding = False
+        self._is_cut = False
+        self._held: deque[Write] = deque()
+        self._arrival = asyncio.Event()
+
+    # ---------------------------------------------------------------- what a test does
+
+    def hold(self) -> None:
+        """Keep writes back from now on."""
+        self._is_holding = True
+
+    def release(self) -> None:
+        """Let everything through, from now on too."""
+        self._is_holding = False
+        while self._held:
+            self._pass(self._held.popleft())
+
+    async def let_through(self, count: int = 1) -> None:
+        """Let so many writes through, each as soon as it is there; returns when they are done."""
+        for _ in range(count):
+            await self._wait_until(lambda: bool(self._held))
+            await asyncio.wait([self._pass(self._held.popleft())])
+
+    async def let_through_until(self, name: str) -> None:
+        """Let writes through up to and including the next of this name."""
+        while True:
+            await self._wait_until(lambda: bool(self._held))
+            is_last = self._held[0][0] == name
+            await self.let_through()
+            if is_last:
+                return
+
+    @property
+    def held(self) -> list[str]:
+        """The names of the writes that wait."""
+        return [name for name, _, _ in self._held]
+
+    async def wait_held(self, name: str) -> None:
+        """Wait until a write of this name is kept back."""
+        await self._wait_until(lambda: name in self.held)
+
+    async def _wait_until(self, is_there: Callable[[], bool]) -> None:
+        async with asyncio.timeout(TIMEOUT_S):
+            while not is_there():
+                self._arrival.clear()
+                await self._arrival.wait()
+
+    def cut(self) -> None:
+        """The process is dead: nothing more reaches the store."""
+        self._is_cut = True
+        self._held.clear()
+
+    def refuse(self, *names: str) -> None:
+        """Fail these writes from now on, as a full disk would."""
+        self.refused = frozenset(names)
+
+    # ---------------------------------------------------------------- what an engine sees
+
+    def _write(
+        self, name: str, perform: Callable[[], Awaitable[Result]]
+    ) -> "asyncio.Future[Result]":
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        if self._is_cut:
+            return future
+        if name in self.refused:
+            future.set_exception(StoreUnavailable(f"the disk is full; {name} was not written"))
+            return future
+        if self._is_holding:
+            self._held.append((name, perform, future))
+            self._arrival.set()
+            return future
+        return self._pass((name, perform, future))
+
+    def _pass(self, write: Write) -> "asyncio.Future[Any]":
+        name, perform, future = write
+        self.writes.append(name)
+        done = asyncio.ensure_future(perform())
+        if done.done():
+            self._answer(done, future)
+        else:
+            self.passing.add(done)
+            done.add_done_callback(lambda done: self._answer(done, future))
+        return future
+
+    def _answer(self, done: "asyncio.Future[Any]", future: "asyncio.Future[Any]") -> None:
+        self.passing.discard(done)
+        if future.done() or self._is_cut or done.cancelled():
+            return
+        error = done.exception()
+        if error is None:
+            future.set_result(done.result())
+        else:
+            future.set_exception(error)
+
+    @property
+    def is_durable(self) -> bool:
+        return self.inner.is_durable
+
+    async def open(self) -> None:
+        await self.inner.open()
+
+    async def close(self) -> None:
+        await self.inner.close()
+
+    async def check(self) -> None:
+        await self.inner.check()
+
+    def submit(self, submission: Submission) -> Awaitable[Accepted | Duplicate]:
+        return self._write("submit", lambda: self.inner.submit(submission))
+
+    def commit(self, change: Commit) -> "asyncio.Future[None]":
+        return self._write("commit", lambda: self.inner.commit(change))
+
+    def start_run(self, run_id: RunId, *, fence: int, attempt: int) -> Awaitable[None]:
+        start = self.inner.start_run
+        return self._write("start_run", lambda: start(run_id, fence=fence, attempt=attempt))
+
+    def answer_run(self, run_id: RunId, *, fence: int, answer: bytes) -> Awaitable[None]:
+        answer_run = self.inner.answer_run
+        return self._write("answer_run", lambda: answer_run(run_id, fence=fence, answer=answer))
+
+    async def claim_runs(
+        self, owner: OwnerId, *, lease_until: datetime, expired_at: datetime | None
+    ) -> list[RunRecord]:
+        return await self.inner.claim_runs(owner, lease_until=lease_until, expired_at=expired_at)
+
+    def renew_leases(self, owner: OwnerId, *, lease_until: datetime) -> Awaitable[None]:
+        renew = self.inner.renew_leases
+        return self._write("renew_leases", lambda: renew(owner, lease_until=lease_until))
+
+    async def read_task(self, scope: Scope | None, task_id: TaskId) -> StoredTask | None:
+        return await self.inner.read_task(scope, task_id)
+
+    async def read_recent(self, limit: int) -> list[RecentHead]:
+        return await self.inner.read_recent(limit)
+
+    async def read_resume(self, task_id: TaskId) -> bytes | None:
+        return await self.inner.read_resume(task_id)
+
+    async def read_events(self, task_id: TaskId, *, after: int, limit: int) -> list[Entry]:
+        return await self.inner.read_events(task_id, after=after, limit=limit)
+
+    async def list_tasks(self, query: TaskQuery) -> TaskPage:
+        return await self.inner.list_tasks(query)
+
+    async def read_known(
+        self, scope: Scope, message_id: MessageId, *, body_hash: bytes | None = None
+    ) -> Duplicate | None:
+        return await self.inner.read_known(scope, message_id, body_hash=body_hash)
+
+    async def read_orphans(self) -> list[TaskId]:
+        return await self.inner.read_orphans()
+
+    def delete_task(self, scope: Scope, task_id: TaskId) -> Awaitable[bool]:
+        return self._write("delete_task", lambda: self.inner.delete_task(scope, task_id))
+
+    async def forget(self, retention: Retention) -> PurgeResult:
+        return await self.inner.forget(retention)

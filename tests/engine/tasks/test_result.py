@@ -1,0 +1,45 @@
+"""A value that comes once, and fresh ids."""
+
+import asyncio
+
+import pytest
+from tests.engine.harness import others_move
+
+from openclaw_a2a.engine.id_generator import new_id
+from openclaw_a2a.engine.tasks.result import Promise
+
+
+async def test_everybody_gets_the_first_value() -> None:
+    once: Promise[int] = Promise()
+    waiting = [asyncio.ensure_future(once.wait()) for _ in range(3)]
+    await others_move()
+    once.set(1)
+    once.set(2)
+    assert await asyncio.gather(*waiting) == [1, 1, 1]
+    assert await once.wait() == once.peek() == 1
+
+
+async def test_waiter_that_goes_away_takes_nobody_along() -> None:
+    once: Promise[int] = Promise()
+    gone, stays = asyncio.ensure_future(once.wait()), asyncio.ensure_future(once.wait())
+    await others_move()
+    gone.cancel()
+    await others_move()
+    once.set(1)
+    assert await stays == 1
+
+
+async def test_waiting_ends_in_time() -> None:
+    once: Promise[int] = Promise()
+    with pytest.raises(TimeoutError):
+        await once.wait(0.01)
+    with pytest.raises(LookupError):
+        once.peek()
+    once.set(1)
+    assert await once.wait(0.01) == 1
+
+
+def test_ids_are_all_different_and_look_like_uuids() -> None:
+    ids = {new_id() for _ in range(2000)}
+    assert len(ids) == 2000
+    assert {tuple(len(part) for part in one.split("-")) for one in ids} == {(8, 4, 4, 4, 12)}

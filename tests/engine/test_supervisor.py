@@ -1,0 +1,108 @@
+"""Background tasks: what fails is reported, what is stopped has ended."""
+
+import asyncio
+
+import pytest
+from structlog.testing import capture_logs
+
+from openclaw_a2a.engine.supervisor import Supervisor
+
+
+async def fail() -> None:
+    raise ValueError("out of paper")
+
+
+async def wait_for_ever() -> None:
+    await asyncio.Event().wait()
+
+
+async def test_a_job_that_raises_is_logged_with_its_name_and_error() -> None:
+    supervisor = Supervisor()
+    with capture_logs() as logs:
+        await asyncio.wait({supervisor.spawn("print", fail())})
+        await asyncio.sleep(0)
+    [entry] = logs
+    assert entry["event"] == "supervisor.job_failed"
+    assert entry["job"] == "print"
+    assert str(entry["exc_info"]) == "out of paper"
+
+
+async def test_the_owner_of_a_started_task_gets_its_exception() -> None:
+    supervisor = Supervisor()
+    with capture_logs() as logs, pytest.raises(ValueError, match="out of paper"):
+        await supervisor.start("print", fail())
+    assert logs == []
+
+
+async def test_a_loop_that_raises_or_returns_is_listed_as_dead() -> None:
+    supervisor = Supervisor()
+    with capture_logs():
+        failed = supervisor.run_loop("printer", fail())
+        returned = supervisor.run_loop("clock", asyncio.sleep(0))
+        supervisor.run_loop("alive", wait_for_ever())
+        await asyncio.wait({failed, returned})
+        await asyncio.sleep(0)
+    assert supervisor.dead_loops == {
+        "printer": "ValueError: out of paper",
+        "clock": "it returned",
+    }
+    assert await supervisor.stop() == []
+
+
+async def test_a_loop_that_is_started_again_is_no_longer_dead() -> None:
+    supervisor = Supervisor()
+    with capture_logs():
+        await asyncio.wait({supervisor.run_loop("printer", fail())})
+        await asyncio.sleep(0)
+    supervisor.run_loop("printer", wait_for_ever())
+    assert supervisor.dead_loops == {}
+    await supervisor.stop()
+
+
+async def test_a_dead_loop_of_a_child_is_reported_by_its_parent() -> None:
+    supervisor = Supervisor()
+    with capture_logs():
+        await asyncio.wait({supervisor.child("office").run_loop("printer", fail())})
+        await asyncio.sleep(0)
+    assert list(supervisor.dead_loops) == ["printer"]
+
+
+async def test_stop_ends_every_task_and_reports_none_of_them_as_dead() -> None:
+    supervisor = Supervisor()
+    tasks = [
+        supervisor.run_loop("loop", wait_for_ever()),
+        supervisor.spawn("job", wait_for_ever()),
+        supervisor.child("office").run_loop("below", wait_for_ever()),
+    ]
+    assert await supervisor.stop() == []
+    assert all(task.cancelled() for task in tasks)
+    assert supervisor.dead_loops == {}
+
+
+async def test_stop_names_the_tasks_that_refuse_to_end() -> None:
+    release = asyncio.Event()
+
+    async def refuse() -> None:
+        while not release.is_set():
+            try:
+                await release.wait()
+            except asyncio.CancelledError:
+                continue
+
+    supervisor = Supervisor()
+    stubborn = supervisor.spawn("stubborn", refuse())
+    await asyncio.sleep(0)
+    with capture_logs() as logs:
+        assert await supervisor.stop(timeout_s=0.01) == ["stubborn"]
+    assert logs[0]["event"] == "supervisor.tasks_not_ended"
+    release.set()
+    await stubborn
+
+
+async def test_a_task_may_stop_its_own_supervisor() -> None:
+    supervisor = Supervisor()
+
+    async def stop_all() -> list[str]:
+        return await supervisor.stop()
+
+    assert await supervisor.start("stopper", stop_all()) == []

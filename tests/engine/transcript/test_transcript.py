@@ -1,0 +1,517 @@
+"""How what an agent tells becomes events: the rules of the transcript, one by one."""
+
+from datetime import UTC, datetime
+from itertools import count
+
+import pytest
+from inline_snapshot import snapshot
+from tests.engine.event_lines import check_closed_once, outline, words_of
+
+from openclaw_a2a.engine.transcript.content import OutputModes
+from openclaw_a2a.engine.transcript.transcript import (
+    APPROVAL_NEEDED,
+    CANCELED,
+    NO_REPLY,
+    ArtifactCounters,
+    EventContext,
+    Transcript,
+)
+from openclaw_a2a.model.agent_event import (
+    AgentEvent,
+    Block,
+    Failed,
+    InputRequired,
+    MessageEnd,
+    Note,
+    Reply,
+    Report,
+    Started,
+    TextDelta,
+    TextPreview,
+    ToolPhase,
+    ToolProgress,
+    ToolReply,
+)
+from openclaw_a2a.model.ids import ContextId, Json, TaskId
+from openclaw_a2a.model.message import Part
+from openclaw_a2a.model.task import ArtifactUpdate, Event, StatusUpdate
+
+ALL_MODES = ("*/*",)
+LOOKUP = ToolProgress(ToolPhase.START, "lookup", "call 1")
+
+
+def transcript(
+    *,
+    is_task: bool = True,
+    modes: tuple[str, ...] = ALL_MODES,
+    numbering: ArtifactCounters | None = None,
+) -> Transcript:
+    ids = count(1)
+    now = datetime(2026, 11, 15, 6, tzinfo=UTC)
+    stamp = EventContext(TaskId("t"), ContextId("c"), lambda: now, lambda: f"id-{next(ids)}")
+    return Transcript(
+        stamp, modes=OutputModes(modes), is_task=is_task, numbering=numbering or ArtifactCounters()
+    )
+
+
+def told(script: Transcript, *steps: AgentEvent) -> list[Event]:
+    """The events of these steps when every text goes out at once."""
+    events: list[Event] = []
+    for step in steps:
+        events += script.apply(step)
+        events += script.flush()
+    return events
+
+
+def played(*steps: AgentEvent, modes: tuple[str, ...] = ALL_MODES) -> list[Event]:
+    """All events of a task that completes."""
+    script = transcript(modes=modes)
+    return [*told(script, *steps), *script.complete()]
+
+
+def artifacts(events: list[Event]) -> list[ArtifactUpdate]:
+    return [event for event in events if isinstance(event, ArtifactUpdate)]
+
+
+def metadata_of(events: list[Event]) -> list[Json]:
+    return [event.artifact.metadata for event in artifacts(events)]
+
+
+# ---------------------------------------------------------------- direct, or a task
+
+
+@pytest.mark.parametrize(
+    ("steps", "text"),
+    [
+        ((Reply.of_text("hi"),), "hi"),
+        ((Started(), TextDelta("h"), TextDelta("i")), "hi"),
+        ((TextPreview("h"), TextPreview("hi")), "hi"),
+        ((Block("one"), Block("two")), "one\n\ntwo"),
+        ((TextDelta("hi"), MessageEnd()), "hi"),
+        ((TextDelta("draft"), Reply.of_text("hi")), "hi"),
+        ((Block("block"), TextDelta("hi")), "hi"),
+        ((Reply.of_text("hi"), Report({"tokens": 3})), "hi"),
+        ((Reply.of_text("hi"), Reply.of_text("")), "hi"),
+        ((Reply.of_text("hi"), TextDelta("  "), MessageEnd()), "hi"),
+    ],
+)
+def test_one_message_with_content_is_a_direct_answer(
+    steps: tuple[AgentEvent, ...], text: str
+) -> None:
+    script = transcript(is_task=False)
+    assert told(script, *steps) == []
+    assert script.answer() == (Part(text=text),)
+
+
+@pytest.mark.parametrize(
+    "steps", [(), (Started(),), (TextDelta(""),), (Reply(()),), (MessageEnd(),)]
+)
+def test_run_without_content_is_no_direct_answer(steps: tuple[AgentEvent, ...]) -> None:
+    script = transcript(is_task=False)
+    assert told(script, *steps) == []
+    assert script.answer() is None
+    assert not script.is_unrepresentable
+    assert script.promote() == []
+    assert words_of(script.complete()[-1]) == NO_REPLY
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        LOOKUP,
+        ToolProgress(ToolPhase.UPDATE, "lookup", "1"),
+        ToolProgress(ToolPhase.RESULT, "lookup", "1"),
+        ToolReply((Part.of_text("found"),)),
+        Note("looking"),
+        InputRequired("which?"),
+        Failed("no"),
+    ],
+)
+def test_what_a_message_cannot_hold_makes_a_task_and_publishes_what_was_staged(
+    step: AgentEvent,
+) -> None:
+    script = transcript(is_task=False)
+    events = told(script, TextDelta("well, "), TextDelta("then"), step)
+    assert script.is_promoted
+    assert outline(events)[0].startswith("artifact assistant-output-0001")
+    assert words_of(events[0]) == "well, then"
+    assert script.answer() is None
+
+
+@pytest.mark.parametrize("second", [TextDelta("two"), Block("two"), Reply.of_text("two")])
+def test_second_assistant_message_makes_a_task(second: AgentEvent) -> None:
+    script = transcript(is_task=False)
+    events = told(script, Reply.of_text("one"), second)
+    assert outline(events)[:2] == [
+        "artifact assistant-output-0001.",
+        "artifact assistant-output-0002" + ("." if isinstance(second, Reply) else ""),
+    ]
+    assert [words_of(event) for event in events[:2]] == ["one", "two"]
+
+
+@pytest.mark.parametrize(
+    "step",
+    [ToolProgress(ToolPhase.START, "", "1"), ToolProgress(ToolPhase.START, "lookup", "")],
+)
+def test_tool_event_without_name_or_call_is_nothing(step: AgentEvent) -> None:
+    script = transcript(is_task=False)
+    assert told(script, step) == []
+    assert not script.is_promoted
+
+
+def test_run_is_promoted_once() -> None:
+    script = transcript(is_task=False)
+    events = told(script, TextDelta("a"), Note("one"), Note("two"), TextDelta("b"))
+    assert outline(events) == [
+        "artifact assistant-output-0001",
+        "status working",
+        "status working",
+        "artifact +assistant-output-0001",
+    ]
+
+
+# ---------------------------------------------------------------- growing text
+
+
+def test_growing_text_is_appended_and_closed_once() -> None:
+    events = played(TextDelta("one "), TextDelta("two "), Reply.of_text("one two three"))
+    assert outline(events) == [
+        "artifact assistant-output-0001",
+        "artifact +assistant-output-0001",
+        "artifact +assistant-output-0001.",
+        "status completed",
+    ]
+    assert [words_of(event) for event in events] == ["one ", "two ", "three", "one two three"]
+
+
+def test_text_that_does_not_continue_replaces_the_artifact() -> None:
+    events = played(TextDelta("one"), Reply.of_text("two"))
+    assert outline(events)[1] == "artifact assistant-output-0001."
+    assert [words_of(event) for event in events] == ["one", "two", "two"]
+
+
+def test_closing_event_holds_one_empty_text_when_all_was_said() -> None:
+    closing = artifacts(played(TextDelta("all")))[-1]
+    assert (closing.append, closing.last_chunk) == (True, True)
+    assert closing.artifact.parts == (Part(text=""),)
+
+
+def test_text_that_comes_between_two_writes_is_one_event() -> None:
+    script = transcript()
+    for piece in ("a", "b", "c"):
+        assert script.apply(TextDelta(piece)) == []
+    assert script.pending_size == 3
+    assert [words_of(event) for event in script.flush()] == ["abc"]
+    assert script.flush() == []
+    assert script.pending_size == 0
+
+
+def test_text_that_was_held_back_goes_out_with_the_closing_event() -> None:
+    script = transcript()
+    script.apply(TextDelta("all at once"))
+    assert outline(script.complete()) == ["artifact assistant-output-0001.", "status completed"]
+
+
+@pytest.mark.parametrize(
+    ("previews", "pieces"),
+    [
+        (["he", "hell", "hello"], ["he", "ll", "o"]),
+        (["he", "llo"], ["he", "llo"]),
+        (["he", "he"], ["he"]),
+        (["hello", "he"], ["hello", "he"]),
+        (["", "he", ""], ["he"]),
+    ],
+)
+def test_preview_that_continues_replaces_the_known_text_else_it_is_added(
+    previews: list[str], pieces: list[str]
+) -> None:
+    events = told(transcript(), *[TextPreview(text) for text in previews])
+    assert [words_of(event) for event in events] == pieces
+
+
+@pytest.mark.parametrize(
+    ("steps", "text"),
+    [
+        ((Block("b"), TextDelta("s"), Reply.of_text("final")), "final"),
+        ((Block("b"), TextDelta("s"), Block("c")), "s"),
+        ((TextDelta("s"), Block("b")), "s"),
+        ((Block("b"), Block("c")), "b\n\nc"),
+        ((TextDelta("s"), Reply(())), "s"),
+    ],
+)
+def test_final_reply_wins_over_streamed_text_over_blocks(
+    steps: tuple[AgentEvent, ...], text: str
+) -> None:
+    events = played(*steps)
+    assert words_of(events[-1]) == text
+    task_text = ""
+    for event in artifacts(events):
+        task_text = words_of(event) if not event.append else task_text + words_of(event)
+    assert task_text == text
+    check_closed_once(events)
+
+
+def test_streamed_text_takes_shown_blocks_back() -> None:
+    events = played(Block("block"), TextDelta("text"))
+    assert outline(events)[:2] == ["artifact assistant-output-0001"] * 2
+
+
+def test_other_parts_of_a_reply_follow_its_text() -> None:
+    picture = Part.of_url("https://example.com/a.png", media_type="image/png")
+    events = played(TextDelta("see"), Reply((Part.of_text("see this"), picture)))
+    assert artifacts(events)[-1].append
+    assert artifacts(events)[-1].artifact.parts == (Part(text=" this"), picture)
+
+
+def test_each_message_is_an_artifact_with_its_number_and_name() -> None:
+    events = played(Reply.of_text("one"), TextDelta("two"), MessageEnd(), Block("three"))
+    closed = [event for event in artifacts(events) if not event.append]
+    assert [(event.artifact.artifact_id, event.artifact.name) for event in closed] == [
+        ("assistant-output-0001", "assistant-output-1"),
+        ("assistant-output-0002", "assistant-output-2"),
+        ("assistant-output-0003", "assistant-output-3"),
+    ]
+    check_closed_once(events)
+
+
+def test_numbers_go_on_where_the_task_was() -> None:
+    script = transcript(numbering=ArtifactCounters(outputs=2, tool_results=5))
+    events = told(script, Reply.of_text("more"), ToolReply((Part.of_text("found"),)))
+    assert outline(events) == ["artifact assistant-output-0003.", "artifact tool-result-0006."]
+
+
+def test_empty_message_takes_no_number() -> None:
+    events = played(MessageEnd(), TextDelta(" "), MessageEnd(), Reply(()), Reply.of_text("one"))
+    assert outline(artifacts(events))[-1] == "artifact assistant-output-0002."
+    check_closed_once(events)
+
+
+def test_artifact_events_are_counted_with_their_source() -> None:
+    events = played(TextDelta("a"), LOOKUP, ToolReply((Part.of_text("x"),)), Reply.of_text("ab"))
+    assert metadata_of(events) == [
+        {"sequence": 1, "source": "assistant-output-1"},
+        {
+            "source": "tool",
+            "phase": "start",
+            "toolName": "lookup",
+            "toolCallId": "call 1",
+            "sequence": 2,
+        },
+        {"sequence": 3, "source": "tool-result-1"},
+        {"sequence": 4, "source": "assistant-output-1"},
+    ]
+
+
+# ---------------------------------------------------------------- tools and notes
+
+
+def test_tool_progress_is_one_artifact_that_its_result_closes() -> None:
+    events = played(
+        ToolProgress(ToolPhase.START, "lookup", "call/1", {"q": "x"}),
+        ToolProgress(ToolPhase.UPDATE, "lookup", "call/1", [1, 2]),
+        ToolProgress(ToolPhase.RESULT, "lookup", "call/1", "done"),
+    )
+    assert outline(events)[:3] == [
+        "artifact tool-progress-call_1",
+        "artifact tool-progress-call_1",
+        "artifact tool-progress-call_1.",
+    ]
+    assert [event.artifact.name for event in artifacts(events)] == ["lookup progress"] * 3
+    assert [event.artifact.parts for event in artifacts(events)] == [
+        (Part(text="Started: lookup"), Part(data={"q": "x"})),
+        (Part(text="Updated: lookup"), Part(data={"value": [1, 2]})),
+        (Part(text="Completed: lookup"), Part(data={"value": "done"})),
+    ]
+
+
+def test_failed_tool_says_so_and_does_not_fail_the_task() -> None:
+    result = ToolProgress(ToolPhase.RESULT, "lookup", "1", {"status": "no"}, is_error=True)
+    events = played(result, Reply.of_text("sorry"))
+    assert words_of(events[0]) == "Failed: lookup"
+    assert outline(events)[-1] == "status completed"
+
+
+def test_payload_that_is_no_json_is_shown_as_text() -> None:
+    payload = {"when": datetime(2026, 1, 1, tzinfo=UTC), "what": object, "bytes": b"x", "n": 2**80}
+    event = artifacts(played(ToolProgress(ToolPhase.UPDATE, "lookup", "1", payload)))[0]
+    assert event.artifact.parts[1].data is not None
+
+
+def test_tool_reply_in_no_accepted_mode_is_left_out() -> None:
+    step = ToolReply((Part.of_url("https://example.com/a.png", media_type="image/png"),))
+    assert outline(played(step, Reply.of_text("hi"), modes=("text/plain",))) == [
+        "artifact assistant-output-0001.",
+        "status completed",
+    ]
+
+
+def test_note_is_a_working_status_after_the_text_before_it() -> None:
+    script = transcript()
+    script.apply(TextDelta("first"))
+    events = script.apply(Note("looking"))
+    assert outline(events) == ["artifact assistant-output-0001", "status working"]
+    assert words_of(events[1]) == "looking"
+
+
+# ---------------------------------------------------------------- pauses
+
+
+@pytest.mark.parametrize(
+    ("payload", "sentence"),
+    [
+        ({"status": "approval-pending"}, APPROVAL_NEEDED),
+        ({"status": "needs_approval", "requiresApproval": {"prompt": "  May I?  "}}, "May I?"),
+        ({"requiresApproval": {"type": "approval_request", "prompt": " "}}, APPROVAL_NEEDED),
+        ({"requiresApproval": {"type": "approval_request", "prompt": 7}}, APPROVAL_NEEDED),
+        ({"status": "needs_approval", "requiresApproval": "yes"}, APPROVAL_NEEDED),
+    ],
+)
+def test_tool_result_that_asks_for_approval_pauses(payload: Json, sentence: str) -> None:
+    script = transcript(is_task=False)
+    events = told(script, TextDelta("let me"), ToolProgress(ToolPhase.RESULT, "pay", "1", payload))
+    assert outline(events)[-1] == "status input-required"
+    assert words_of(events[-1]) == sentence
+    assert script.is_paused
+    assert told(script, TextDelta("more"), Failed("no")) == []
+    check_closed_once(events)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        ToolProgress(ToolPhase.UPDATE, "pay", "1", {"status": "needs_approval"}),
+        ToolProgress(ToolPhase.RESULT, "pay", "1", {"status": "needs_approval"}, is_error=True),
+        ToolProgress(ToolPhase.RESULT, "pay", "1", {"status": "done"}),
+        ToolProgress(ToolPhase.RESULT, "pay", "1", {"status": {"code": 3}}),
+        ToolProgress(ToolPhase.RESULT, "pay", "1", {"status": ["needs_approval"]}),
+        ToolProgress(ToolPhase.RESULT, "pay", "1", {"requiresApproval": {"type": "other"}}),
+        ToolProgress(ToolPhase.RESULT, "pay", "1", "needs_approval"),
+    ],
+)
+def test_no_other_tool_event_pauses(event: ToolProgress) -> None:
+    script = transcript()
+    told(script, event)
+    assert not script.is_over
+
+
+def test_request_for_input_pauses_with_its_prompt_and_keeps_the_token() -> None:
+    script = transcript()
+    events = told(script, TextDelta("hm"), InputRequired("  Which one? ", resume={"at": 2}))
+    assert outline(events) == [
+        "artifact assistant-output-0001",
+        "artifact +assistant-output-0001.",
+        "status input-required",
+    ]
+    assert words_of(events[-1]) == "Which one?"
+    assert (script.is_paused, script.resume) == (True, {"at": 2})
+
+
+# ---------------------------------------------------------------- ends
+
+
+def test_last_status_says_the_last_message_with_content() -> None:
+    assert words_of(played(Reply.of_text("one"), Reply.of_text("two"))[-1]) == "two"
+    assert words_of(played(Reply.of_text("one"), Reply.of_text(" "))[-1]) == "one"
+    assert words_of(played(LOOKUP)[-1]) == NO_REPLY
+
+
+def test_failure_closes_what_is_open_and_says_why() -> None:
+    script = transcript()
+    events = told(script, TextDelta("half"), Failed("  no luck ")) + script.fail("no luck")
+    assert script.failure == "no luck"
+    assert outline(events) == [
+        "artifact assistant-output-0001",
+        "artifact +assistant-output-0001.",
+        "status failed",
+    ]
+    assert words_of(events[-1]) == "no luck"
+
+
+def test_failure_without_words_has_some() -> None:
+    script = transcript()
+    script.apply(Failed(" "))
+    assert script.failure == snapshot("The agent failed without saying why.")
+
+
+def test_cancel_closes_what_is_open_and_says_who_did_it() -> None:
+    script = transcript()
+    events = told(script, TextDelta("half")) + script.cancel()
+    assert outline(events)[-2:] == ["artifact +assistant-output-0001.", "status canceled"]
+    assert words_of(events[-1]) == CANCELED
+
+
+def test_hand_over_says_the_answer_and_goes_on_working() -> None:
+    script = transcript()
+    told(script, Reply.of_text("one"))
+    assert [words_of(event) for event in script.hand_over()] == ["one"]
+    script = transcript()
+    told(script, TextDelta("half"), Failed("no"))
+    assert outline(script.hand_over()) == ["artifact +assistant-output-0001.", "status working"]
+
+
+def test_facts_about_the_run_are_on_its_last_status_only() -> None:
+    events = played(Report({"a": 1}), Note("x"), Report({"b": 2}), Reply.of_text("hi"))
+    statuses = [event for event in events if isinstance(event, StatusUpdate)]
+    assert [status.metadata for status in statuses] == [None, {"a": 1, "b": 2}]
+
+
+# ---------------------------------------------------------------- output modes
+
+
+@pytest.mark.parametrize(
+    ("modes", "is_taken"),
+    [
+        (("text/plain",), True),
+        ((" TEXT/Plain ",), True),
+        (("text/*",), True),
+        (("*/*",), True),
+        (("text",), True),
+        (("application/json",), False),
+        (("text/html",), False),
+    ],
+)
+def test_text_is_sent_only_to_who_takes_plain_text(modes: tuple[str, ...], is_taken: bool) -> None:
+    for step in (Reply.of_text("hi"), TextDelta("hi"), TextPreview("hi"), Block("hi")):
+        script = transcript(is_task=False, modes=modes)
+        assert told(script, step) == []
+        assert (script.answer() is not None) == is_taken
+        assert script.is_unrepresentable != is_taken
+
+
+def test_media_are_sent_when_their_type_is_taken() -> None:
+    picture = Part.of_url("https://example.com/a.png", media_type="image/png; q=1")
+    sound = Part.of_url("https://example.com/a.mp3", media_type="audio/mpeg")
+    unknown = Part.of_url("https://example.com/a")
+    script = transcript(is_task=False, modes=("image/*", "application/octet-stream"))
+    told(script, Reply((Part.of_text("see"), picture, sound, unknown)))
+    assert script.answer() == (picture, unknown)
+
+
+def test_structured_parts_are_sent_to_who_takes_json() -> None:
+    reply = Reply((Part.of_data({"a": 1}),))
+    script = transcript(is_task=False, modes=("application/json",))
+    told(script, reply)
+    assert script.answer() == (Part(data={"a": 1}),)
+    script = transcript(is_task=False, modes=("text/plain",))
+    told(script, reply)
+    assert script.is_unrepresentable
+
+
+def test_one_message_that_can_be_sent_is_enough() -> None:
+    script = transcript(modes=("text/plain",))
+    told(script, Reply((Part.of_data({}),)), Reply.of_text("hi"))
+    assert not script.is_unrepresentable
+
+
+# ---------------------------------------------------------------- texts no wire can carry
+
+
+def test_halves_of_characters_are_replaced() -> None:
+    events = played(TextDelta("a\ud83d"), TextDelta("\ude00b"), Note("\udc00"))
+    text = "".join(words_of(event) for event in events)
+    assert text.encode("utf-8")
+    assert "\ufffd" in text
+
+
+def test_whole_character_in_two_halves_is_one() -> None:
+    assert words_of(played(TextDelta("\ud83d\ude00"))[0]) == "\U0001f600"

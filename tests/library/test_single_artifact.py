@@ -1,0 +1,156 @@
+"""The profile of adapters takes every word that agents know; the channel's takes the new ones."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from openclaw_a2a.engine.transcript.content import OutputModes
+from openclaw_a2a.engine.transcript.single_artifact import FAILED, NO_TEXT, SingleArtifactTranscript
+from openclaw_a2a.engine.transcript.transcript import (
+    NO_ARTIFACTS,
+    NO_REPLY,
+    STOPPED,
+    ArtifactCounters,
+    EventContext,
+    Transcript,
+)
+from openclaw_a2a.model.agent_event import (
+    Block,
+    Failed,
+    InputRequired,
+    MessageEnd,
+    Note,
+    PartDelta,
+    Reply,
+    Report,
+    Started,
+    Stopped,
+    TextDelta,
+    TextPreview,
+    ToolPhase,
+    ToolProgress,
+    ToolReply,
+)
+from openclaw_a2a.model.ids import ContextId, TaskId
+from openclaw_a2a.model.message import Part
+from openclaw_a2a.model.task import ArtifactUpdate, TaskState
+
+PICTURE = Part.of_url("https://example.com/a.png", media_type="image/png")
+
+
+def begin(kind=SingleArtifactTranscript, modes=("*/*",), *, is_task=True, numbering=NO_ARTIFACTS):
+    stamp = EventContext(
+        TaskId("t"), ContextId("c"), lambda: datetime(2026, 1, 1, tzinfo=UTC), lambda: "i"
+    )
+    return kind(stamp, modes=OutputModes(modes), is_task=is_task, numbering=numbering)
+
+
+def play(*events, **options):
+    """All that is shown of a run that ends after these events."""
+    told = begin(**options)
+    shown = [event for one in events for event in told.apply(one)]
+    if told.failure is not None:
+        return shown + told.fail(told.failure)
+    return shown if told.is_paused else shown + told.complete()
+
+
+def pieces(shown):
+    return [
+        part.text if part.text is not None else "*"
+        for event in shown
+        if isinstance(event, ArtifactUpdate)
+        for part in event.artifact.parts
+    ]
+
+
+def words(shown):
+    status = shown[-1].status
+    return status.state, status.message.parts[0].text
+
+
+@pytest.mark.parametrize(
+    ("events", "said"),
+    [
+        ([TextPreview("He"), TextPreview("Hello"), TextPreview("Hello")], ["He", "llo"]),
+        ([TextDelta("He"), Reply.of_text("Hello")], ["He", "llo"]),
+        ([TextDelta("He"), Reply.of_text("Other")], ["He"]),
+        ([TextDelta("He"), Reply((Part.of_text("He"), PICTURE))], ["He", "*"]),
+        ([TextDelta("a"), MessageEnd(), TextDelta("b")], ["a", "\n\nb"]),
+        ([Reply.of_text("a"), Reply.of_text("b")], ["a", "b"]),
+        ([Block("a"), Block("b")], ["a"]),
+        ([TextDelta("a"), Block("a")], ["a"]),
+        ([ToolReply((PICTURE, Part.of_text("seen")))], ["*", "seen"]),
+        ([PartDelta(Part(text="a", metadata={"k": 1})), PartDelta(PICTURE)], ["a", "*"]),
+        ([ToolProgress(ToolPhase.START, "search", "1"), TextDelta("a")], ["a"]),
+    ],
+)
+def test_every_word_becomes_content_of_the_one_artifact(events, said):
+    shown = play(*events)
+    assert pieces(shown) == said
+    assert shown[-1].status.state is TaskState.COMPLETED
+    assert len({one.artifact.artifact_id for one in shown[:-1]}) == 1
+
+
+def test_last_words_are_the_text_of_all_messages():
+    assert words(play(Reply.of_text("a"), Reply.of_text("b"))) == (TaskState.COMPLETED, "a\n\nb")
+    assert words(play(PartDelta(PICTURE)))[1] == NO_TEXT
+    assert words(play(Started()))[1] == NO_REPLY
+
+
+def test_note_is_a_status_and_report_goes_with_the_last_one():
+    shown = play(Note("thinking"), Report({"usage": 7}), TextDelta("a"))
+    assert (shown[0].status.state, shown[0].status.message.text) == (TaskState.WORKING, "thinking")
+    assert shown[-1].metadata == {"usage": 7}
+
+
+def test_question_and_approval_pause_the_task():
+    asked = play(TextDelta("a"), InputRequired("which?", {"k": 1}))
+    assert pieces(asked) == ["a"]
+    assert words(asked) == (TaskState.INPUT_REQUIRED, "which?")
+    pending = {"status": "approval-pending"}
+    waiting = play(ToolProgress(ToolPhase.RESULT, "exec", "1", pending))
+    assert waiting[-1].status.state is TaskState.INPUT_REQUIRED
+
+
+def test_failure_has_the_prefix():
+    assert words(play(TextDelta("a"), Failed("no"))) == (TaskState.FAILED, f"{FAILED}no")
+
+
+def test_run_is_never_a_direct_answer():
+    told = begin(is_task=False)
+    assert told.apply(Started()) == []
+    assert told.is_promoted
+    assert told.answer() is None
+
+
+def test_next_run_on_a_task_has_an_artifact_of_its_own():
+    (update, _) = play(TextDelta("a"), numbering=ArtifactCounters(outputs=2))
+    assert update.artifact.artifact_id == "assistant-output-0003"
+    assert update.artifact.name == "response"
+
+
+def test_content_in_no_accepted_mode_is_told_from_no_content():
+    told = begin(modes=("image/png",))
+    assert told.apply(TextDelta("a")) == []
+    assert told.is_unrepresentable
+    assert not begin().is_unrepresentable
+
+
+@pytest.mark.parametrize("kind", [Transcript, SingleArtifactTranscript])
+def test_stopped_work_ends_as_canceled(kind):
+    told = begin(kind, is_task=False)
+    told.apply(Stopped())
+    assert told.is_promoted and told.is_over and not told.is_paused
+    assert words(told.complete()) == (TaskState.CANCELED, STOPPED)
+
+
+def test_part_is_a_message_of_its_own_in_a_channel():
+    shown = play(TextDelta("a"), PartDelta(PICTURE), TextDelta("b"), kind=Transcript)
+    by_id = {}
+    for update in shown[:-1]:
+        by_id.setdefault(update.artifact.artifact_id, []).extend(update.artifact.parts)
+    assert [[part.text or "*" for part in parts] for parts in by_id.values()] == [
+        ["a"],
+        ["*"],
+        ["b"],
+    ]

@@ -1,0 +1,139 @@
+"""The HTTP road to a real OpenClaw: streaming, cancelling, and saying what is wrong."""
+
+import base64
+from collections.abc import AsyncIterator
+
+import anyio
+import anyio.to_thread
+import pytest
+from tests.openclaw.openclaw_process import FakeModel, OpenClaw
+from tests.openclaw.turns import turn_of
+
+from openclaw_a2a.agents.openclaw_gateway.agent_directory import list_agents_over_http
+from openclaw_a2a.agents.openclaw_gateway.attachments import build_attachments
+from openclaw_a2a.agents.openclaw_gateway.connect import GatewayAddress, GatewayLimits
+from openclaw_a2a.agents.openclaw_gateway.http_fallback import HttpFallback, HttpRunRequest
+from openclaw_a2a.model.agent_event import AgentEvent, Report, Started, TextDelta
+from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable
+from openclaw_a2a.model.message import Part
+from openclaw_a2a.ports import Recovery
+
+DOT = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC"
+
+
+def road_to(openclaw: OpenClaw, *, token: str | None = None, timeout_s: float = 60) -> HttpFallback:
+    secret = openclaw.token if token is None else token
+    return HttpFallback(GatewayAddress(openclaw.ws_url, secret), timeout_s=timeout_s)
+
+
+def question(marker: str, text: str, *, agent: str = "main", attempt: int = 1) -> HttpRunRequest:
+    return HttpRunRequest(agent, f"agent:{agent}:a2a:local:{marker}", text, attempt=attempt)
+
+
+async def all_of(events: AsyncIterator[AgentEvent]) -> list[AgentEvent]:
+    with anyio.fail_after(90):
+        return [event async for event in events]
+
+
+def said(events: list[AgentEvent]) -> str:
+    return "".join(event.text for event in events if isinstance(event, TextDelta))
+
+
+async def test_an_answer_is_streamed_with_what_it_cost(openclaw: OpenClaw, marker: str) -> None:
+    events = await all_of(road_to(openclaw).run(question(marker, "long:6@50")))
+    assert events[0] == Started()
+    assert len([event for event in events if isinstance(event, TextDelta)]) > 1
+    assert said(events) == "w1 w2 w3 w4 w5 w6"
+    assert isinstance(events[-1], Report)
+    assert events[-1].metadata["usage"]["total_tokens"] > 0
+
+
+async def test_the_same_session_is_continued(openclaw: OpenClaw, marker: str) -> None:
+    road = road_to(openclaw)
+    await all_of(road.run(question(marker, f"first {marker}")))
+    assert f"first {marker}" in said(await all_of(road.run(question(marker, "history"))))
+
+
+async def test_an_image_goes_along(openclaw: OpenClaw, model: FakeModel, marker: str) -> None:
+    image = Part.of_bytes(base64.b64decode(DOT), media_type="image/png")
+    images = build_attachments(turn_of("x", parts=(image,)), GatewayLimits()).images
+    asked = HttpRunRequest("main", f"agent:main:a2a:local:{marker}", f"see {marker}", images)
+    await all_of(road_to(openclaw).run(asked))
+    (request,) = model.requests(f"see {marker}")
+    assert len(request["images"]) == 1
+
+
+async def test_closing_the_answer_stops_the_model(
+    openclaw: OpenClaw, model: FakeModel, marker: str
+) -> None:
+    events = road_to(openclaw).run(question(marker, f"halt:{marker} some words"))
+    with anyio.fail_after(60):
+        while not isinstance(await anext(events), TextDelta):
+            pass
+    await events.aclose()
+    await anyio.to_thread.run_sync(lambda: model.wait_for(marker, outcome="client-gone"))
+
+
+async def test_cancelling_the_wait_for_an_answer_stops_the_model(
+    openclaw: OpenClaw, model: FakeModel, marker: str
+) -> None:
+    async def ask() -> None:
+        await all_of(road_to(openclaw).run(question(marker, f"hold:{marker} words")))
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(ask)
+        await anyio.to_thread.run_sync(lambda: model.wait_for(marker, outcome="active"))
+        group.cancel_scope.cancel()
+    await anyio.to_thread.run_sync(lambda: model.wait_for(marker, outcome="client-gone"))
+
+
+async def test_a_run_that_takes_too_long_is_stopped(
+    openclaw: OpenClaw, model: FakeModel, marker: str
+) -> None:
+    road = road_to(openclaw, timeout_s=5)
+    with pytest.raises(AgentFailed, match="within 5 seconds"):
+        await all_of(road.run(question(marker, f"hold:{marker} words")))
+    await anyio.to_thread.run_sync(lambda: model.wait_for(marker, outcome="client-gone"))
+
+
+async def test_a_failure_of_the_model_is_told(openclaw: OpenClaw, marker: str) -> None:
+    with pytest.raises(AgentFailed, match="OpenClaw failed"):
+        await all_of(road_to(openclaw).run(question(marker, "fail:400")))
+
+
+async def test_a_run_that_our_restart_interrupted_has_failed(
+    openclaw: OpenClaw, model: FakeModel, marker: str
+) -> None:
+    road = road_to(openclaw)
+    assert road.recovery is Recovery.FAIL
+    with pytest.raises(AgentFailed, match="interrupted by a restart"):
+        await all_of(road.run(question(marker, f"again {marker}", attempt=2)))
+    assert model.requests(marker) == []
+
+
+async def test_an_unknown_agent_is_named(openclaw: OpenClaw, marker: str) -> None:
+    with pytest.raises(AgentUnavailable, match="no agent nobody"):
+        await all_of(road_to(openclaw).run(question(marker, "hi", agent="nobody")))
+
+
+async def test_a_wrong_token_is_told_with_the_fix(openclaw: OpenClaw, marker: str) -> None:
+    road = road_to(openclaw, token="wrong")
+    assert not await road.is_open()
+    with pytest.raises(AgentUnavailable, match=r"gateway\.auth\.token"):
+        await all_of(road.run(question(marker, "hi")))
+    with pytest.raises(AgentUnavailable, match=r"gateway\.auth\.token"):
+        await list_agents_over_http(GatewayAddress(openclaw.ws_url, "wrong"))
+
+
+async def test_the_road_is_open_where_openclaw_listens(openclaw: OpenClaw) -> None:
+    assert await road_to(openclaw).is_open()
+
+
+async def test_a_gateway_that_is_not_there_is_told(free_tcp_port: int, marker: str) -> None:
+    address = GatewayAddress(f"ws://127.0.0.1:{free_tcp_port}", "x")
+    road = HttpFallback(address, timeout_s=20)
+    assert not await road.is_open()
+    with pytest.raises(AgentUnavailable, match="openclaw gateway run"):
+        await all_of(road.run(question(marker, "hi")))
+    with pytest.raises(AgentUnavailable, match="openclaw gateway run"):
+        await list_agents_over_http(address)

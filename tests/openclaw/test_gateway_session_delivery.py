@@ -1,0 +1,243 @@
+"""Notes for sessions of a real OpenClaw: they come up there once, busy or not, killed or not."""
+
+import json
+from collections.abc import AsyncGenerator, Callable
+from typing import Any, TypeVar, cast
+
+import anyio
+import anyio.to_thread
+import msgspec
+from tests.openclaw.bare_client import BareClient
+from tests.openclaw.conftest import Bare
+from tests.openclaw.gateway_agents import PATIENCE_S, a_turn, asking, texts, told
+from tests.openclaw.openclaw_process import FakeModel, OpenClaw
+
+from openclaw_a2a.agents.openclaw_gateway import OpenClawGatewayAgent
+from openclaw_a2a.model.agent_event import BackgroundEvent, BackgroundReply
+from openclaw_a2a.model.ids import SessionKey, TaskId
+from openclaw_a2a.model.turn import Provenance
+from openclaw_a2a.ports import MessageAccepted, SessionGone, SessionMessage
+
+Json = Any
+_Result = TypeVar("_Result")
+
+
+def key_of(marker: str) -> SessionKey:
+    """A session that is nobody's but the test's."""
+    return SessionKey(f"agent:main:chat:{marker}")
+
+
+def note_for(
+    marker: str, key: str = "", *, words: str = "", is_fresh: bool = True
+) -> SessionMessage:
+    """An answer for a session; the model's log has it under `answer-<marker>`."""
+    answer = {"kind": "skill_response", "correlationId": marker, "output": f"answer-{marker}"}
+    return SessionMessage(
+        id=marker,
+        session_key=SessionKey(key) if key else key_of(marker),
+        text=json.dumps({**answer, "words": words}),
+        source_tool="agent_call",
+        source_session=SessionKey(f"agent:helper:call:{marker}"),
+        is_first_attempt=is_fresh,
+    )
+
+
+def again(note: SessionMessage) -> SessionMessage:
+    return msgspec.structs.replace(note, is_first_attempt=False)
+
+
+async def aside(work: Callable[[], _Result]) -> _Result:
+    return await anyio.to_thread.run_sync(work)
+
+
+async def entries(client: BareClient, note: SessionMessage) -> list[Json]:
+    """The places of a session's transcript that are a note."""
+    history = await client.call("chat.history", {"sessionKey": note.session_key, "limit": 100})
+    return [one for one in history["messages"] if one["content"] == note.text]
+
+
+async def occupy(client: BareClient, model: FakeModel, marker: str) -> None:
+    """A turn in the session, which lasts until the marker is released."""
+    params = {"agentId": "main", "sessionKey": key_of(marker), "message": f"hold:{marker} busy"}
+    await client.call("agent", {**params, "idempotencyKey": f"busy-{marker}"})
+    await aside(lambda: model.wait_for(f"hold:{marker}", outcome="active"))
+
+
+async def seen(agent: OpenClawGatewayAgent, note: SessionMessage) -> bool:
+    with anyio.fail_after(PATIENCE_S):
+        return await agent.wait_processed(note)
+
+
+async def test_an_idle_session_takes_a_note_as_a_turn_and_only_once(
+    openclaw: OpenClaw, model: FakeModel, bare: Bare, marker: str
+) -> None:
+    note = note_for(marker)
+    async with asking(openclaw) as agent, bare() as other:
+        await other.agent("main", note.session_key, "hello")
+        for one in (note, note, again(note)):
+            assert await agent.deliver(one) == MessageAccepted()
+        assert await seen(agent, note)
+        assert await agent.deliver(again(note)) == MessageAccepted()
+        await other.agent("main", note.session_key, f"and now {marker}")
+        (entry,) = await entries(other, note)
+    assert entry["content"] == note.text
+    source = entry["provenance"]
+    assert source == {
+        "kind": "inter_session",
+        "sourceSessionKey": note.source_session,
+        "sourceTool": "agent_call",
+    }
+    (asked,) = model.requests(f"answer-{marker}")
+    assert asked["last_user"] == note.text
+
+
+async def test_a_busy_session_takes_a_note_when_its_turn_has_ended(
+    openclaw: OpenClaw, model: FakeModel, bare: Bare, marker: str
+) -> None:
+    note = note_for(marker)
+    async with asking(openclaw) as agent, bare() as other:
+        await occupy(other, model, marker)
+        assert await agent.deliver(note) == MessageAccepted()
+        assert await agent.deliver(again(note)) == MessageAccepted()
+        assert model.requests(f"answer-{marker}") == []
+        model.release(marker)
+        assert await seen(agent, note)
+        await other.call("agent.wait", {"runId": f"busy-{marker}", "timeoutMs": 10_000})
+    busy, noted = model.requests(marker)
+    assert busy["last_user"] == f"hold:{marker} busy"
+    assert busy["outcome"] == "done"
+    assert noted["last_user"] == note.text
+
+
+async def test_a_main_session_that_nobody_used_takes_a_note(
+    openclaw: OpenClaw, model: FakeModel, marker: str
+) -> None:
+    note = note_for(marker, "agent:helper:main")
+    async with asking(openclaw, agent_id="helper") as agent:
+        assert agent.owns_session(note.session_key)
+        assert await agent.deliver(note) == MessageAccepted()
+        assert await seen(agent, note)
+    assert len(model.requests(f"answer-{marker}")) == 1
+
+
+async def test_a_session_that_was_deleted_is_gone(
+    openclaw: OpenClaw, model: FakeModel, bare: Bare, marker: str
+) -> None:
+    note = note_for(marker)
+    async with asking(openclaw) as agent, bare() as other:
+        await other.agent("main", note.session_key, "hello")
+        await other.call("sessions.delete", {"key": note.session_key})
+        gone = await agent.deliver(note)
+    assert isinstance(gone, SessionGone)
+    assert note.session_key in gone.reason
+    assert model.requests(f"answer-{marker}") == []
+
+
+async def test_a_note_that_never_came_is_not_seen(openclaw: OpenClaw, marker: str) -> None:
+    async with asking(openclaw) as agent:
+        assert not await seen(agent, note_for(marker))
+
+
+async def test_a_note_whose_turn_a_crash_interrupted_does_not_come_twice(
+    killable_openclaw: OpenClaw, model: FakeModel, bare: Bare, marker: str
+) -> None:
+    note = note_for(marker, words=f"hold:{marker}")
+    async with asking(killable_openclaw) as agent:
+        async with bare(killable_openclaw) as other:
+            await other.agent("main", note.session_key, "hello")
+            assert await agent.deliver(note) == MessageAccepted()
+            await aside(lambda: model.wait_for(f"answer-{marker}", outcome="active"))
+        await aside(killable_openclaw.kill)
+        model.release(marker)
+        await aside(killable_openclaw.start)
+        assert await agent.deliver(again(note)) == MessageAccepted()
+        assert await seen(agent, again(note))
+        async with bare(killable_openclaw) as other:
+            assert len(await entries(other, note)) == 1
+    assert len(model.requests(f'"output": "answer-{marker}"')) == 1
+
+
+async def test_a_note_that_waited_when_openclaw_crashed_is_missed_and_comes_once(
+    killable_openclaw: OpenClaw, model: FakeModel, bare: Bare, marker: str
+) -> None:
+    note = note_for(marker)
+    async with asking(killable_openclaw) as agent:
+        async with bare(killable_openclaw) as other:
+            await other.agent("main", note.session_key, "hello")
+            await occupy(other, model, marker)
+            assert await agent.deliver(note) == MessageAccepted()
+        await aside(killable_openclaw.kill)
+        model.release(marker)
+        await aside(killable_openclaw.start)
+        assert not await seen(agent, note)
+        assert await agent.deliver(again(note)) == MessageAccepted()
+        assert await agent.deliver(again(note)) == MessageAccepted()
+        assert await seen(agent, again(note))
+        async with bare(killable_openclaw) as other:
+            assert len(await entries(other, note)) == 1
+    assert len(model.requests(f'"output": "answer-{marker}"')) == 1
+
+
+async def test_what_is_said_to_a_note_in_a_session_of_ours_is_a_late_reply(
+    openclaw: OpenClaw, marker: str
+) -> None:
+    """And what is said in our own turns is none."""
+    turn = a_turn("hello", marker)
+    note = note_for(marker, turn.session_key)
+    async with asking(openclaw) as agent:
+        events = cast("AsyncGenerator[BackgroundEvent]", agent.background_events([]))
+        late: list[BackgroundEvent] = []
+
+        async def listen() -> None:
+            async for event in events:
+                late.append(event)
+                if len(late) == 2:
+                    return
+
+        with anyio.fail_after(PATIENCE_S):
+            async with anyio.create_task_group() as group:
+                group.start_soon(listen)
+                await told(agent, turn)
+                assert await agent.deliver(note) == MessageAccepted()
+                assert await seen(agent, note)
+                await told(agent, a_turn("and now", marker, run="2"))
+                assert await agent.deliver(note_for(f"{marker}-b", turn.session_key))
+        await events.aclose()
+    replies = [cast("BackgroundReply", event) for event in late]
+    assert {reply.session_key for reply in replies} == {turn.session_key}
+    said = [str(reply.parts[0].text) for reply in replies]
+    assert said[0].startswith("echo: {")
+    assert [f"answer-{marker}-b" in text for text in said] == [False, True]
+
+
+async def test_a_call_says_which_agent_asks_and_reaches_the_model_as_it_is(
+    openclaw: OpenClaw, model: FakeModel, bare: Bare, marker: str
+) -> None:
+    caller = SessionKey("agent:helper:main")
+    asker = Provenance("agent_call", caller, "research", "execute", marker, may_announce=True)
+    text = json.dumps({"kind": "skill_invocation", "correlationId": marker})
+    turn = a_turn(text, marker, provenance=asker, task_id=TaskId(marker))
+    async with asking(openclaw) as agent, bare() as other:
+        assert texts(await told(agent, turn)) == [f"echo: {text}"]
+        params = {"sessionKey": turn.session_key, "limit": 10}
+        first = (await other.call("chat.history", params))["messages"][0]
+    assert first["provenance"]["sourceSessionKey"] == caller
+    assert first["provenance"]["sourceTool"] == "agent_call"
+    (asked,) = model.requests(marker)
+    assert asked["last_user"] == text
+
+
+async def test_an_archived_session_takes_no_note_and_says_why(
+    openclaw: OpenClaw, bare: Bare, marker: str
+) -> None:
+    note = note_for(marker)
+    async with asking(openclaw) as agent, bare() as other:
+        await other.agent("main", note.session_key, "hello")
+        found = await other.call("sessions.describe", {"key": note.session_key})
+        session_id = found["session"]["sessionId"]
+        change = {"key": note.session_key, "expectedSessionId": session_id}
+        await other.call("sessions.patch", {**change, "archived": True})
+        missed = await agent.deliver(note)
+    assert not isinstance(missed, MessageAccepted | SessionGone)
+    assert "archived" in missed.reason
+    assert not missed.is_final

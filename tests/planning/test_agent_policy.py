@@ -1,0 +1,60 @@
+"""Whom the steps of an objective may name: callers from elsewhere do not reach every agent."""
+
+import json
+from typing import Any
+
+import anyio
+import pytest
+from tests.conformance.asgi_client import TIMEOUT_S
+from tests.conformance.conftest import peers, token_of
+from tests.planning.gateway_harness import PlanningGateway
+
+Json = Any
+
+
+async def run_step(workshop: PlanningGateway, agent: str) -> Json:
+    """How the step ends with which a peer, alice, names an agent."""
+    door = workshop.door.with_headers(authorization=f"Bearer {token_of('alice')}")
+
+    async def call(method: str, **params: Json) -> Json:
+        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+        return (await door.post("/a2a/jsonrpc", json.dumps(body).encode())).json["result"]
+
+    objective_id = (await call("objectives/create", name="hers"))["objective"]["id"]
+    step = {"name": "step", "metadata": {"agent": agent}}
+    await call("plans/create", objectiveId=objective_id, name="plan", tasks=[step])
+    await call("objectives/run", id=objective_id)
+    with anyio.fail_after(TIMEOUT_S):
+        while True:
+            found = (await call("objectives/get", id=objective_id))["objective"]
+            if found["status"] in ("completed", "failed"):
+                return found
+
+
+@pytest.mark.parametrize("agent", ["helper", "target:ops", "gateway:debate", "gateway:skills"])
+async def test_a_peer_cannot_have_steps_done_by_agents_that_are_not_at_its_door(
+    workshop: PlanningGateway, agent: str
+) -> None:
+    await workshop.reopen(peers("alice"))
+    ended = await run_step(workshop, agent)
+    assert ended["status"] == "failed"
+    assert workshop.workers["helper"].turns == []
+
+
+@pytest.mark.parametrize("agent", ["main", "helper"])
+async def test_a_peer_reaches_its_own_agent_and_those_of_the_settings(
+    workshop: PlanningGateway, agent: str
+) -> None:
+    await workshop.reopen({**peers("alice"), "opt.agents": ["help*"]})
+    ended = await run_step(workshop, agent)
+    assert ended["status"] == "completed"
+    assert len(workshop.workers[agent].turns) == 1
+
+
+async def test_nobody_reaches_the_agents_of_the_gateway_itself(workshop: PlanningGateway) -> None:
+    objective_id = await workshop.objective(metadata={"agent": "gateway:skills"})
+    await workshop.plan(objective_id, [{"name": "step"}])
+    await workshop.call("objectives/run", id=objective_id)
+    ended = await workshop.ends(objective_id, "failed")
+    task = await workshop.call("GetTask", id=ended["plans"][0]["tasks"][0]["a2aTaskId"])
+    assert "opt.agents" in task["status"]["message"]["parts"][0]["text"]

@@ -1,0 +1,257 @@
+"""Random plans are run: in order, within limits, no step twice, always to an end."""
+
+import asyncio
+from collections import Counter
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.planning.gateway_harness import PlanningGateway, asks, first_line, planning_gateway_in
+
+from openclaw_a2a.app import gateway as app
+from openclaw_a2a.model.turn import Turn
+from openclaw_a2a.planning.state import replay
+from openclaw_a2a.ports import Store
+from openclaw_a2a.store import create_store
+
+Json = Any
+AGENTS = ("main", "helper", "person")
+
+
+class Wish:
+    """A step as it is to go: what it waits for, how often it fails, what it asks."""
+
+    def __init__(self, name: str, draw: st.DrawFn, before: list[str]) -> None:
+        self.name = name
+        some = st.lists(st.sampled_from(before), max_size=3, unique=True) if before else st.just([])
+        self.needs: list[str] = draw(some)
+        self.failures = draw(st.sampled_from([0, 0, 0, 1, 2]))
+        self.retries = draw(st.sampled_from([0, 1, 2]))
+        self.questions = draw(st.sampled_from([0, 0, 0, 1, 2]))
+        self.agent = draw(st.sampled_from(AGENTS))
+        self.pauses = draw(st.integers(0, 3))
+
+    @property
+    def attempts(self) -> int:
+        """How often it is tried, when it is begun at all and its questions are answered."""
+        return min(self.failures, self.retries) + 1
+
+    def __repr__(self) -> str:
+        return f"{self.name}({vars(self)})"
+
+
+class Case:
+    """Plans with their steps, and how they are run."""
+
+    def __init__(self, draw: st.DrawFn) -> None:
+        self.parallel = draw(st.integers(1, 4))
+        self.answers = draw(st.booleans())
+        self.is_paused_first = draw(st.booleans())
+        self.plans: list[tuple[list[int], list[Wish]]] = []
+        names: list[str] = []
+        for place in range(draw(st.integers(1, 4))):
+            needed = draw(st.lists(st.integers(0, place - 1), unique=True)) if place else []
+            wishes: list[Wish] = []
+            for number in range(draw(st.integers(1, 4))):
+                wishes.append(Wish(f"s{place}.{number}", draw, names))
+                names.append(wishes[-1].name)
+            self.plans.append((needed, wishes))
+
+    @property
+    def wishes(self) -> dict[str, Wish]:
+        return {wish.name: wish for _, wishes in self.plans for wish in wishes}
+
+    def before(self, name: str) -> set[str]:
+        """The steps that must be done before this one."""
+        place = int(name[1:].partition(".")[0])
+        waited = [wish.name for one in self.plans[place][0] for wish in self.plans[one][1]]
+        return {*self.wishes[name].needs, *waited}
+
+    def __repr__(self) -> str:
+        return f"Case(parallel={self.parallel}, answers={self.answers}, {self.plans})"
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    """Any plans."""
+    return Case(draw)
+
+
+class Crew:
+    """Agents that do as the case says, and notice what must not be."""
+
+    def __init__(self, case: Case) -> None:
+        self._case = case
+        self._attempts: dict[str, list[str]] = {name: [] for name in case.wishes}
+        self._turns: Counter[str] = Counter()
+        self._begun: set[str] = set()
+        self._resumed: set[str] = set()
+        self._names: dict[str, str] = {}
+        self.done: set[str] = set()
+        self.wrongs: list[str] = []
+        """What must not be; an error in an agent would only be a step that fails."""
+
+    async def work(self, turn: Turn) -> Any:
+        """Do a step, or go on with it after an answer."""
+        name = self._names.setdefault(turn.task_id, first_line(turn))
+        wish = self._case.wishes[name]
+        self._turns[turn.task_id] += 1
+        is_new = self._turns[turn.task_id] == 1
+        running = self._begun if is_new else self._resumed
+        if is_new:
+            self._check_begin(name, turn)
+        running.add(turn.task_id)
+        for _ in range(wish.pauses):
+            await asyncio.sleep(0)
+        running.discard(turn.task_id)
+        if len(self._attempts[name]) <= wish.failures:
+            raise RuntimeError(f"{name} fails")
+        if self._turns[turn.task_id] <= wish.questions:
+            return asks(f"{name}?")
+        self.done.add(name)
+        return f"result of {name}"
+
+    def _check_begin(self, name: str, turn: Turn) -> None:
+        if not self._case.before(name) <= self.done:
+            self.wrongs.append(f"{name} began too early")
+        if name in self.done:
+            self.wrongs.append(f"{name} was done before")
+        for needed in self._case.wishes[name].needs:
+            if f"result of {needed}" not in turn.body:
+                self.wrongs.append(f"{name} was not told of {needed}")
+        self._attempts[name].append(turn.task_id)
+        # Steps that go on after an answer are not held back, new ones are.
+        if len(self._begun) >= self._case.parallel:
+            self.wrongs.append(f"{name} began beside {len(self._begun)} others")
+
+    @property
+    def attempts(self) -> dict[str, int]:
+        """How often each step was tried."""
+        return {name: len(tasks) for name, tasks in self._attempts.items()}
+
+
+async def make(workshop: PlanningGateway, case: Case) -> str:
+    """The objective of a case."""
+    objective_id = await workshop.objective()
+    plan_ids: list[str] = []
+    task_ids: dict[str, str] = {}
+    for needed, wishes in case.plans:
+        plan = await workshop.plan(objective_id, [], dependencies=[plan_ids[one] for one in needed])
+        plan_ids.append(plan["id"])
+        for wish in wishes:
+            entry = {
+                "name": wish.name,
+                "dependencies": [task_ids[one] for one in wish.needs],
+                "metadata": {"retries": wish.retries, "backoffSeconds": 0, "agent": wish.agent},
+            }
+            added = await workshop.call("plans/addTasks", id=plan["id"], tasks=[entry])
+            task_ids[wish.name] = added["plan"]["tasks"][-1]["id"]
+    return objective_id
+
+
+def can_go_on(objective: Json) -> bool:
+    """True when something runs, or could begin."""
+    plans = {plan["id"]: plan for plan in objective["plans"]}
+    tasks = {task["id"]: task for plan in plans.values() for task in plan["tasks"]}
+    if any(task["status"] in ("submitted", "working") for task in tasks.values()):
+        return True
+    return any(
+        task["status"] == "pending"
+        and plan["status"] in ("pending", "working", "blocked")
+        and all(tasks[one]["status"] == "completed" for one in task["dependencies"])
+        and all(plans[one]["status"] == "completed" for one in plan["dependencies"])
+        for plan in plans.values()
+        for task in plan["tasks"]
+    )
+
+
+async def run(workshop: PlanningGateway, case: Case, objective_id: str) -> Json:
+    """Run an objective until nothing more happens by itself."""
+    if case.is_paused_first:
+        await workshop.call("objectives/pause", id=objective_id)
+        await workshop.reopen({"opt.parallel": case.parallel})
+        assert not any(worker.turns for worker in workshop.workers.values())
+    await workshop.call("objectives/run", id=objective_id)
+    for number in count():
+        shown = await workshop.until(
+            objective_id, lambda one: not can_go_on(one) or "oldestWaiting" in one["progress"]
+        )
+        waiting = shown["progress"].get("oldestWaiting")
+        if waiting is None or not case.answers:
+            return await workshop.until(objective_id, lambda one: not can_go_on(one))
+        message = {
+            "messageId": f"answer {number}",
+            "role": "ROLE_USER",
+            "parts": [{"text": "yes"}],
+            "contextId": objective_id,
+            "metadata": {"opt/v1/taskId": waiting["taskId"]},
+        }
+        await workshop.ask("SendMessage", {"message": message})  # it may have an answer by now
+    raise AssertionError("counting does not end")
+
+
+def check_end(case: Case, crew: Crew, ended: Json) -> None:
+    """What must be true when nothing more happens."""
+    assert crew.wrongs == []
+    tasks = {task["name"]: task for plan in ended["plans"] for task in plan["tasks"]}
+    statuses = {name: task["status"] for name, task in tasks.items()}
+    assert {name for name, one in statuses.items() if one == "completed"} == crew.done
+    assert ended["progress"]["done"] == len(crew.done)
+    assert ended["progress"]["current"] == []
+    for name, tries in crew.attempts.items():
+        wish = case.wishes[name]
+        assert tries <= wish.attempts
+        if statuses[name] in ("completed", "failed"):
+            assert tries == wish.attempts
+            assert (statuses[name] == "completed") == (wish.failures <= wish.retries)
+    plans = {plan["status"] for plan in ended["plans"]}
+    if plans == {"completed"}:
+        assert ended["status"] == "completed"
+    elif "blocked" in plans:
+        assert ended["status"] == "blocked"
+        assert "oldestWaiting" in ended["progress"] or "failed" in plans
+    else:
+        assert (ended["status"], plans - {"completed"}) == ("failed", {"failed"})
+
+
+async def play(case: Case, folder: Path) -> None:
+    """Make, run and look at one case."""
+    store, crew = create_store("memory", path=None), Crew(case)
+
+    def open_kept(kind: str, **_: Json) -> Store:
+        assert kind == "memory"
+        return store
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(app, "open_store", open_kept)
+        async with planning_gateway_in(folder, "memory") as workshop:
+            for worker in workshop.workers.values():
+                worker.work = crew.work
+            await workshop.open({"opt.parallel": case.parallel})
+            objective_id = await make(workshop, case)
+            ended = await run(workshop, case, objective_id)
+            check_end(case, crew, ended)
+            stored = await store.read_log("objective", objective_id)
+            assert stored is not None
+            rebuilt = replay(line.body for line in stored.lines)
+            assert rebuilt.warnings == ()
+            assert rebuilt.state is not None
+            attempts = crew.attempts
+            await workshop.reopen({"opt.parallel": case.parallel})
+            assert await workshop.get(objective_id) == ended
+            assert crew.attempts == attempts, "nothing is begun again"
+            assert rebuilt.state.seq == len(stored.lines)
+
+
+@pytest.mark.requirement(
+    "opt.run.begins", "opt.run.limit", "opt.rollup.ready", "opt.storage.replay"
+)
+@given(case=cases())
+def test_random_plans_are_run_in_order_within_limits_once_and_to_an_end(
+    case: Case, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("random-plans")
+    asyncio.run(play(case, folder))

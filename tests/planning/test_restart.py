@@ -1,0 +1,551 @@
+"""Objectives over restarts: stopped, cut off between any two writes, damaged, and moved."""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+from tests.conformance.asgi_client import Request
+from tests.planning.gateway_harness import PlanningGateway, asks, first_line, planning_gateway_in
+from tests.planning.test_failures_and_races import Gate, gated, is_working, task_of
+from tests.planning.test_lifecycle_examples import watching
+
+from openclaw_a2a.agents import AgentRegistry
+from openclaw_a2a.app import Gateway
+from openclaw_a2a.app.gateway import SystemClock
+from openclaw_a2a.model.errors import StoreUnavailable
+from openclaw_a2a.model.ids import AgentId
+from openclaw_a2a.ports import Store
+from openclaw_a2a.settings import StoreSettings
+from openclaw_a2a.store import create_store
+
+Json = Any
+WRITES = frozenset(
+    {
+        *("submit", "commit", "start_run", "answer_run", "delete_task", "renew_leases"),
+        *("append_log", "drop_log", "put_delivery", "save_delivery", "drop_delivery"),
+    }
+)
+
+
+class MortalStore:
+    """A store of a process that dies after so many writes: what it says then reaches nobody."""
+
+    def __init__(self, inner: Store, writes: int | None) -> None:
+        self._inner = inner
+        self._left = writes
+        self.dead = asyncio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._inner, name)
+        return self._mortal(found) if name in WRITES else found
+
+    def _mortal(self, write: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        def wrote(*args: Any, **named: Any) -> "asyncio.Future[Any]":
+            if self._left is None:
+                return asyncio.ensure_future(write(*args, **named))
+            if self._left <= 0:
+                return asyncio.ensure_future(self._die())
+            self._left -= 1
+            return asyncio.ensure_future(self._last(write(*args, **named)))
+
+        return wrote
+
+    async def _last(self, written: Awaitable[Any]) -> Any:
+        result = await written
+        return result if self._left else await self._die()
+
+    async def _die(self) -> Any:
+        self.dead.set()
+        raise StoreUnavailable("this process is dead")
+
+
+class MortalGateway(Gateway):
+    """A gateway over a store that is given to it."""
+
+    own_store: Any
+
+    def _make_store(self, store_settings: StoreSettings) -> Store:
+        return self.own_store
+
+
+class MortalWorkshop(PlanningGateway):
+    """A workshop whose gateways are over a store that is given to them."""
+
+    own_store: Any = None
+
+    def make(self, settings: Mapping[str, Json]) -> Gateway:
+        agents = {AgentId(name): worker for name, worker in self.workers.items()}
+        loaded = super().make(settings).settings
+        gateway = MortalGateway(loaded, AgentRegistry(agents), SystemClock(), agents.keys())
+        gateway.own_store = self.own_store
+        return gateway
+
+
+class Mortal:
+    """A workshop whose gateway dies after so many writes, over a store that stays."""
+
+    def __init__(self, folder: Path) -> None:
+        self.workshop = MortalWorkshop(folder, "memory")
+        self.disk = create_store("memory", path=None)
+        self._store = MortalStore(self.disk, None)
+
+    async def live(self, writes: int | None, settings: Mapping[str, Json] | None = None) -> None:
+        """A new life of the gateway, with so many writes from now on."""
+        self._store = self.workshop.own_store = MortalStore(self.disk, None)
+        await self.workshop.open({"limits.cancelSeconds": 0.01, **(settings or {})})
+        self._store._left = writes  # pyright: ignore[reportPrivateUsage] - it lives until now
+
+    @property
+    def dead(self) -> asyncio.Event:
+        return self._store.dead
+
+    async def die(self) -> None:
+        """The end of this life."""
+        await self.workshop.close()
+
+
+class Counting:
+    """Work that fails the first time where a name ends in `!`, and asks where it ends in `?`."""
+
+    def __init__(self, disk: Store | None = None) -> None:
+        self.begun: Counter[str] = Counter()
+        """How often each A2A task was begun."""
+        self.too_late: list[str] = []
+        """The steps that were begun when the journal had them as completed."""
+        self._failed: dict[str, str] = {}
+        self._disk = disk
+
+    async def work(self, turn: Any) -> Any:
+        if "This is a step of" not in turn.body:
+            return f"thanks for {turn.body}"
+        name = first_line(turn)
+        self.begun[turn.task_id] += 1
+        if self._disk is not None:
+            step_id = turn.session_key.rpartition(":")[2]
+            if step_id in await completed_steps(self._disk, turn.context_id):
+                self.too_late.append(name)
+        if name.endswith("!") and self._failed.setdefault(name, turn.task_id) == turn.task_id:
+            raise RuntimeError("not the first time")
+        return asks("well?") if name.endswith("?") else f"did {name}"
+
+
+async def operations(disk: Store, objective_id: str) -> list[Json]:
+    """What the journal of an objective says."""
+    stored = await disk.read_log("objective", objective_id)
+    return [] if stored is None else [json.loads(line.body) for line in stored.lines]
+
+
+async def completed_steps(disk: Store, objective_id: str) -> set[str]:
+    """The steps that are completed, as the journal says."""
+    updates = [one["data"] for one in await operations(disk, objective_id)]
+    return {one["id"] for one in updates if one.get("status") == "completed"}
+
+
+async def links(disk: Store, objective_id: str) -> Counter[str]:
+    """How many A2A tasks each step had, by its name."""
+    names: dict[str, str] = {}
+    found: Counter[str] = Counter()
+    for one in await operations(disk, objective_id):
+        if one["op"] == "task.create":
+            names[one["data"]["id"]] = one["data"]["name"]
+        elif one["op"] == "task.link":
+            found[names[one["data"]["id"]]] += 1
+    return found
+
+
+async def answer_questions(workshop: PlanningGateway, objective_id: str) -> Json:
+    """Answer whatever is asked until the objective has come to its end."""
+    while True:
+        shown = await workshop.until(
+            objective_id,
+            lambda one: one["status"] in ("completed", "failed", "blocked"),
+        )
+        waits = shown["progress"].get("oldestWaiting")
+        if shown["status"] != "blocked" or waits is None:
+            return shown
+        await workshop.ask(
+            "SendMessage",
+            {
+                "message": {
+                    "messageId": f"answer to {waits['a2aTaskId']}",
+                    "role": "ROLE_USER",
+                    "parts": [{"text": "yes"}],
+                    "contextId": objective_id,
+                    "metadata": {"opt/v1/taskId": waits["taskId"]},
+                }
+            },
+        )
+
+
+SCENARIOS: dict[str, list[tuple[str, list[int]]]] = {
+    "a line": [("a", []), ("b", [0])],
+    "a step that fails once": [("a!", []), ("b", [0])],
+    "a question": [("a?", []), ("b", [0])],
+    "steps at once": [("a", []), ("b!", []), ("c", [0, 1])],
+}
+
+
+async def play(mortal: Mortal, scenario: str, writes: int) -> bool:
+    """Cut the gateway off after so many writes; False when it did not make so many."""
+    workshop, counting = mortal.workshop, Counting(mortal.disk)
+    workshop.workers["main"].work = counting.work
+    await mortal.live(None)
+    objective_id = await workshop.objective()
+    tasks = [
+        {
+            "name": name,
+            "dependencies": [f"task-{one}" for one in needed],
+            "metadata": {"retries": int(name.endswith("!"))},
+        }
+        for name, needed in SCENARIOS[scenario]
+    ]
+    await workshop.plan(objective_id, tasks)
+    await mortal.die()
+    await mortal.live(writes)
+    await workshop.ask("objectives/run", {"id": objective_id})
+    ended = asyncio.ensure_future(answer_questions(workshop, objective_id))
+    dead = asyncio.ensure_future(mortal.dead.wait())
+    await asyncio.wait({ended, dead}, return_when=asyncio.FIRST_COMPLETED, timeout=10)
+    is_dead = mortal.dead.is_set()
+    for one in (ended, dead):
+        one.cancel()
+    await asyncio.gather(ended, dead, return_exceptions=True)
+    await mortal.die()
+
+    await mortal.live(None)
+    if "execution" not in await workshop.get(objective_id):
+        await workshop.call("objectives/run", id=objective_id)
+    shown = await answer_questions(workshop, objective_id)
+    assert shown["status"] == "completed"
+    assert counting.too_late == []
+    for name, count in (await links(mortal.disk, objective_id)).items():
+        # A task that failed before anybody knew of it, because the gateway ended, does not count.
+        assert count == 1 or (count == 2 and name.endswith("!"))
+    assert max(counting.begun.values()) <= 2, "a run is repeated once for one crash"
+    await mortal.die()
+    await mortal.live(None)
+    assert await workshop.get(objective_id) == shown
+    await mortal.die()
+    return is_dead
+
+
+@pytest.mark.requirement("opt.bad.kill", "opt.run.restart")
+@pytest.mark.slow
+@pytest.mark.parametrize("scenario", SCENARIOS)
+async def test_a_plan_is_finished_when_the_gateway_ends_between_any_two_writes(
+    scenario: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    writes, goes_on = 0, True
+    while goes_on:
+        try:
+            goes_on = await play(Mortal(tmp_path), scenario, writes)
+        except (AssertionError, TimeoutError) as error:
+            error.add_note(f"the end came after {writes} writes")
+            raise
+        writes += 1
+    assert writes > 10
+
+
+@pytest.mark.requirement("opt.bad.kill", "opt.run.cancel")
+@pytest.mark.slow
+async def test_cancelling_is_carried_through_when_the_gateway_ends_between_any_two_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    writes, goes_on = 0, True
+    while goes_on:
+        mortal = Mortal(tmp_path)
+        workshop = mortal.workshop
+        gate = Gate()
+        workshop.workers["main"].work = gate.work
+        await mortal.live(None)
+        objective_id = await workshop.objective()
+        await workshop.plan(objective_id, [{"name": name} for name in ("a", "b")])
+        await workshop.call("objectives/run", id=objective_id)
+        for name in ("a", "b"):
+            await is_working(workshop, objective_id, name)
+        await mortal.die()
+        await mortal.live(writes, {"limits.cancelSeconds": 1})
+        await workshop.ask("objectives/update", {"id": objective_id, "status": "canceled"})
+        goes_on = mortal.dead.is_set()
+        await mortal.die()
+        await mortal.live(None, {"limits.cancelSeconds": 1})
+        if (await workshop.get(objective_id))["status"] != "canceled":
+            await workshop.call("objectives/update", id=objective_id, status="canceled")
+        ended = await workshop.until(
+            objective_id,
+            lambda one: {task["status"] for task in one["plans"][0]["tasks"]} == {"canceled"},
+        )
+        for name in ("a", "b"):
+            task = await workshop.call("GetTask", id=task_of(ended, name)["a2aTaskId"])
+            assert task["status"]["state"] == "TASK_STATE_CANCELED"
+        await mortal.die()
+        writes += 1
+    assert writes > 2
+
+
+# -------------------------------------------------------------------- stopped and started
+
+
+@pytest.mark.requirement("opt.run.pause")
+@pytest.mark.parametrize("kind", ["objectives", "plans"])
+async def test_what_is_paused_stays_so_over_a_restart_until_it_is_resumed(
+    workshop: PlanningGateway, kind: str
+) -> None:
+    gate = gated(workshop)
+    objective_id = await workshop.objective()
+    tasks = [{"name": "first"}, {"name": "second", "dependencies": ["task-0"]}]
+    plan = await workshop.plan(objective_id, tasks)
+    wanted = {"objectives": objective_id, "plans": plan["id"]}[kind]
+    await workshop.call("objectives/run", id=objective_id)
+    await is_working(workshop, objective_id, "first")
+    await workshop.call(f"{kind}/pause", id=wanted)
+    await workshop.close()
+    gate.go.set()
+    await workshop.open()
+    await workshop.until(objective_id, lambda one: one["progress"]["done"] == 1)
+    await workshop.reopen()
+    other = await workshop.objective("other")
+    await workshop.plan(other, [{"name": "meanwhile"}])
+    await workshop.call("objectives/run", id=other)
+    await workshop.ends(other)
+    assert "second" not in workshop.workers["main"].asked
+    await workshop.call(f"{kind}/resume", id=wanted)
+    await workshop.ends(objective_id)
+    assert workshop.workers["main"].asked.count("second") == 1
+
+
+@pytest.mark.requirement("opt.storage.replay", "opt.run.restart")
+@pytest.mark.parametrize("kind", ["sqlite", "json-file"])
+async def test_a_question_outlives_restarts_on_disk(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    counting = Counting()
+    async with planning_gateway_in(tmp_path, kind) as workshop:
+        workshop.workers["main"].work = counting.work
+        await workshop.open()
+        objective_id = await workshop.objective()
+        await workshop.plan(
+            objective_id, [{"name": "a?"}, {"name": "b", "dependencies": ["task-0"]}]
+        )
+        await workshop.call("objectives/run", id=objective_id)
+        before = await workshop.ends(objective_id, "blocked")
+        for _ in range(3):
+            await workshop.reopen()
+            assert await workshop.get(objective_id) == before
+        ended = await answer_questions(workshop, objective_id)
+        assert ended["status"] == "completed"
+        assert list(counting.begun.values()) == [1, 1]
+        await workshop.reopen()
+        assert await workshop.get(objective_id) == ended
+        assert (await workshop.call("objectives/list"))["totalSize"] == 1
+
+
+# -------------------------------------------------------------------- damaged journals
+
+
+@pytest.fixture
+async def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A workshop whose objectives are files."""
+    monkeypatch.chdir(tmp_path)
+    async with planning_gateway_in(tmp_path, "json-file") as one:
+        await one.open()
+        yield one
+
+
+def journal(workshop: PlanningGateway, objective_id: str) -> Path:
+    [found] = workshop.folder.rglob(f"a2a_{objective_id.replace('-', '_')}.jsonl")
+    return found
+
+
+def odd(logs: list[Any]) -> list[str]:
+    return [str(one["reason"]) for one in logs if one["event"] == "objective-journal-odd"]
+
+
+@pytest.mark.requirement("opt.storage.cut-off")
+@pytest.mark.parametrize(
+    "tail", [b'{"v":1,"seq":99,"ts":"2026-', b'\t{"v":1,"seq":99}\n', b"\x00\xff\xfe", b"{}"]
+)
+async def test_a_journal_that_was_cut_off_is_told_of_and_goes_on(
+    files: PlanningGateway, tail: bytes
+) -> None:
+    objective_id = await files.objective()
+    await files.plan(objective_id, [{"name": "a"}])
+    before = await files.get(objective_id)
+    await files.close()
+    path = journal(files, objective_id)
+    path.write_bytes(path.read_bytes() + tail)
+    with capture_logs() as logs:
+        await files.open()
+    assert odd(logs)
+    assert await files.get(objective_id) == before
+    await files.call("objectives/run", id=objective_id)
+    ended = await files.ends(objective_id)
+    await files.reopen()
+    assert await files.get(objective_id) == ended
+
+
+@pytest.mark.requirement("opt.storage.broken-line")
+@pytest.mark.parametrize(
+    "rubbish", [b"{broken", b"", b"null", b'{"v":1,"seq":2}', b'{"v":7,"seq":2,"op":"x"}', b"\xff"]
+)
+async def test_a_broken_line_in_the_middle_is_told_of_and_the_rest_is_served(
+    files: PlanningGateway, rubbish: bytes
+) -> None:
+    objective_id, other = await files.objective("hurt"), await files.objective("well")
+    for name in ("lost", "kept"):
+        await files.plan(objective_id, [{"name": f"{name} step"}], name=name)
+    await files.close()
+    path = journal(files, objective_id)
+    lines = path.read_bytes().split(b"\n")
+    place = next(number for number, line in enumerate(lines) if b"plan.create" in line)
+    lines[place] = rubbish
+    path.write_bytes(b"\n".join(lines))
+    with capture_logs() as logs:
+        await files.open()
+    assert odd(logs)
+    shown = await files.get(objective_id)
+    assert [plan["name"] for plan in shown["plans"]] == ["kept"]
+    assert (await files.get(other))["name"] == "well"
+    async with watching(files, objective_id, after=0) as watcher:
+        await files.call("objectives/run", id=objective_id)
+        await watcher.until("archive")
+    assert watcher.numbers == sorted(set(watcher.numbers))
+    ended = await files.ends(objective_id)
+    assert files.workers["main"].asked == ["kept step"]
+    await files.reopen()
+    assert await files.get(objective_id) == ended
+
+
+async def test_journals_of_nothing_hurt_nobody(files: PlanningGateway) -> None:
+    objective_id = await files.objective()
+    await files.close()
+    folder = journal(files, objective_id).parent
+    (folder / "a2a_obj_empty.jsonl").write_bytes(b"")
+    (folder / "a2a_obj_rubbish.jsonl").write_bytes(b"\x00" * 1000)
+    (folder / "a2a_obj_noise.jsonl").write_bytes(b"[" * 100_000 + b"\n{}\n")
+    (folder / "a2a_obj_headless.jsonl").write_bytes(
+        b'{"v":1,"seq":1,"ts":"2026-01-05T10:00:00.000Z","op":"plan.create",'
+        b'"data":{"id":"plan-1","name":"x"}}\n'
+    )
+    (folder / "notes.txt").write_bytes(b"not ours")
+    await files.open()
+    listed = await files.call("objectives/list")
+    assert [one["id"] for one in listed["objectives"]] == [objective_id]
+    for name in ("empty", "rubbish", "noise", "headless"):
+        assert (await files.fail("objectives/get", id=f"obj-{name}"))["code"] == -32050
+    assert (await files.fail("plans/get", id="plan-1"))["code"] == -32050
+
+
+# -------------------------------------------------------------------- moved
+
+
+async def operator(workshop: PlanningGateway, line: str, body: bytes = b"") -> Any:
+    """What the operator is answered."""
+    token = (workshop.folder / "operator.token").read_text(encoding="ascii").strip()
+    method, _, path = line.partition(" ")
+    headers = {"authorization": f"Bearer {token}", "content-length": str(len(body))}
+    return await workshop.door.request(
+        Request(method, f"/operator/objectives{path}", headers, (body,))
+    )
+
+
+@pytest.mark.requirement("opt.move.stores")
+@pytest.mark.parametrize(("here", "there"), [("sqlite", "json-file"), ("json-file", "sqlite")])
+async def test_an_objective_moves_between_stores_with_everything_in_it(
+    here: str, there: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with (
+        planning_gateway_in(tmp_path / "here", here) as old,
+        planning_gateway_in(tmp_path / "there", there) as new,
+    ):
+        await old.open()
+        await new.open()
+        whole = await old.objective("Größe 🎉", metadata={"deep": {"list": [1, 2.5, None]}})
+        first = await old.plan(whole, [{"name": "a"}, {"name": "b", "dependencies": ["task-0"]}])
+        await old.plan(whole, [{"name": "c"}], dependencies=[first["id"]])
+        await old.call("plans/run", id=first["id"])
+        await old.until(whole, lambda one: one["plans"][0]["status"] == "completed")
+        shown = await old.until(whole, lambda one: one["plans"][1]["status"] == "pending")
+        exported = await operator(old, f"GET /{whole}/export")
+        assert exported.status == 200
+        taken = await operator(new, "POST /import", exported.body)
+        assert taken.status == 200, taken.body
+        assert await new.get(whole) == shown
+        assert (await operator(new, f"GET /{whole}/export")).body == exported.body
+        again = await operator(new, "POST /import", exported.body)
+        assert (again.status, "already" in again.json["error"]["message"]) == (400, True)
+        await new.reopen()
+        assert await new.get(whole) == shown
+        await new.call("objectives/run", id=whole)
+        ended = await new.ends(whole)
+        assert new.workers["main"].asked == ["c"]
+        archived = await operator(new, f"GET /{whole}/export")
+        await old.call("objectives/delete", id=whole)
+        assert (await operator(old, "POST /import", archived.body)).status == 200
+        assert await old.get(whole) == ended
+        await old.reopen()
+        assert await old.get(whole) == ended
+
+
+@pytest.mark.requirement("opt.move.under-way")
+async def test_what_was_under_way_when_it_was_moved_begins_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with (
+        planning_gateway_in(tmp_path / "here") as old,
+        planning_gateway_in(tmp_path / "there") as new,
+    ):
+        await old.open()
+        await new.open()
+        objective_id = await old.objective()
+        await old.plan(objective_id, [{"name": "a"}, {"name": "b", "dependencies": ["task-0"]}])
+        hold = Gate()
+
+        async def work(turn: Any) -> str:
+            return await hold.work(turn) if first_line(turn) == "b" else "did a"
+
+        old.workers["main"].work = work
+        await old.call("objectives/run", id=objective_id)
+        await is_working(old, objective_id, "b")
+        exported = await operator(old, f"GET /{objective_id}/export")
+        await old.close()
+        assert (await operator(new, "POST /import", exported.body)).status == 200
+        await new.ends(objective_id)
+        assert new.workers["main"].asked == ["b"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"hello",
+        b"{}",
+        b"\xff\xfe",
+        b'{"v":1,"seq":1,"ts":"2026-01-05T10:00:00.000Z","op":"archive","data":{}}\n',
+        b'{"v":1,"seq":1,"ts":"never","op":"objective.create","data":{"id":"obj-1","name":"x"}}',
+    ],
+)
+async def test_what_is_no_journal_is_not_taken_in(workshop: PlanningGateway, body: bytes) -> None:
+    answer = await operator(workshop, "POST /import", body)
+    assert (answer.status, answer.json["error"]["code"]) == (400, "invalid-params")
+    assert (await workshop.call("objectives/list"))["totalSize"] == 0
+
+
+@pytest.mark.parametrize("wanted", ["../../evil", "obj-../x", "obj-A_b", "", "obj-" + "x" * 300])
+async def test_an_id_that_could_not_be_made_here_is_not_taken_in(
+    files: PlanningGateway, wanted: str
+) -> None:
+    data = {"id": wanted, "name": "x"}
+    line = {"v": 1, "seq": 1, "ts": "2026-01-05T10:00:00.000Z", "op": "objective.create"}
+    answer = await operator(files, "POST /import", json.dumps({**line, "data": data}).encode())
+    assert (answer.status, answer.json["error"]["code"]) == (400, "invalid-params")
+    assert (await files.call("objectives/list"))["totalSize"] == 0

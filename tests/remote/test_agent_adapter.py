@@ -1,0 +1,736 @@
+"""A remote agent as one of ours: it answers, asks, fails, is canceled and is found again."""
+
+import asyncio
+import json
+import uuid
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Event, Thread
+
+import msgspec
+import pytest
+from anyio import fail_after
+
+from openclaw_a2a import RemoteAgents
+from openclaw_a2a.app.gateway import SystemClock
+from openclaw_a2a.calls.loop_guard import HOSTS_KEY, METADATA_KEY
+from openclaw_a2a.engine.engine import Engine, EngineLimits
+from openclaw_a2a.engine.recovery import recover_runs
+from openclaw_a2a.engine.scheduling.session_queue import QueueLimits, SessionQueues
+from openclaw_a2a.engine.tasks import queries
+from openclaw_a2a.engine.tasks.cancel import cancel_task
+from openclaw_a2a.engine.tasks.result import TaskFinished
+from openclaw_a2a.engine.tasks.submit import SubmitRequest, submit, wait_created, wait_finished
+from openclaw_a2a.engine.tasks.turn_builder import AccountRules
+from openclaw_a2a.model.agent_event import (
+    AgentEvent,
+    InputRequired,
+    MessageEnd,
+    Note,
+    PartDelta,
+    Reply,
+    TextDelta,
+    ToolReply,
+)
+from openclaw_a2a.model.errors import (
+    AgentError,
+    AgentFailed,
+    AgentUnavailable,
+    TaskNotCancelable,
+)
+from openclaw_a2a.model.ids import (
+    AccountId,
+    AgentId,
+    ContextId,
+    Json,
+    JsonObject,
+    MessageId,
+    PeerName,
+    RunId,
+    SessionKey,
+    TaskId,
+)
+from openclaw_a2a.model.message import Message, Part, Role
+from openclaw_a2a.model.records import decode_task
+from openclaw_a2a.model.task import Task, TaskState
+from openclaw_a2a.model.turn import Binding, Peer, Provenance, Scope, Turn
+from openclaw_a2a.ports import Agent, Store
+from openclaw_a2a.remote.agent_adapter.agent import RemoteTargetAgent
+from openclaw_a2a.remote.agent_adapter.event_translator import RemoteEventTranslator
+from openclaw_a2a.remote.agent_adapter.run import KIND, RemoteTimeouts
+from openclaw_a2a.store import create_store
+
+pytestmark = pytest.mark.timeout(60)
+
+SCOPE = Scope(PeerName("me"), AccountId("default"))
+RULES = AccountRules(AccountId("default"), AgentId("far"))
+NOBODY = "http://127.0.0.1:1"
+QUICK = RemoteTimeouts(answer_s=20, lost_s=1.5, stop_s=3)
+
+
+def section(url: str) -> JsonObject:
+    return {"targets": [{"alias": "ops", "baseUrl": url}], "defaults": {"timeoutMs": 5000}}
+
+
+def turn_of(text: str, *, attempt: int = 1, resume: Json = None, run_id: str = "") -> Turn:
+    now, session = SystemClock().now(), SessionKey("agent:far:call:1")
+    return Turn(
+        run_id=RunId(run_id or str(uuid.uuid4())),
+        task_id=TaskId("t"),
+        context_id=ContextId("c"),
+        message=Message(MessageId("m"), Role.USER, (Part.of_text(text),)),
+        binding=Binding(
+            agent_id=AgentId("far"),
+            account_id=AccountId("default"),
+            session_key=session,
+            main_session_key=session,
+            peer=Peer("me", "call"),
+            created_at=now,
+            updated_at=now,
+        ),
+        principal=PeerName("me"),
+        body=text,
+        attempt=attempt,
+        resume=resume,
+        provenance=Provenance("agent_call", session, chain=(AgentId("a"), AgentId("b"))),
+    )
+
+
+@pytest.fixture
+async def store() -> AsyncGenerator[Store]:
+    store = create_store("memory", path=None)
+    await store.open()
+    yield store
+    await store.close()
+
+
+@asynccontextmanager
+async def target(url: str, store: Store) -> AsyncGenerator[RemoteTargetAgent]:
+    """The agent behind an address, as one life of a gateway has it."""
+    async with RemoteAgents(section(url)) as remote:
+        clock, host_id = SystemClock(), "this-gateway"
+        yield RemoteTargetAgent(
+            "ops", remote, store=store, clock=clock, host_id=host_id, patience=QUICK
+        )
+
+
+async def told(agent: RemoteTargetAgent, turn: Turn) -> list[AgentEvent]:
+    with fail_after(20):
+        return [event async for event in agent.run(turn)]
+
+
+async def state_of(remote: RemoteAgents, continuation: JsonObject) -> str | None:
+    """The state of a task, as the remote agent tells it."""
+    known = (await remote.status(continuation)).task
+    return None if known is None else known.state
+
+
+def text_in(events: list[AgentEvent]) -> str:
+    return "".join(event.text for event in events if isinstance(event, TextDelta))
+
+
+# ------------------------------------------------------------------ with a real peer
+
+
+async def test_the_remote_agents_words_are_ours_as_they_come(asker: str, store: Store) -> None:
+    async with target(asker, store) as agent:
+        assert text_in(await told(agent, turn_of("count"))) == "one two three"
+
+
+async def test_a_failure_of_the_remote_agent_is_told_in_its_words(asker: str, store: Store) -> None:
+    async with target(asker, store) as agent:
+        with pytest.raises(AgentFailed, match="ops failed: no luck today"):
+            await told(agent, turn_of("fail"))
+
+
+async def test_a_question_pauses_and_its_answer_goes_to_the_same_task(
+    asker: str, store: Store
+) -> None:
+    async with target(asker, store) as agent:
+        *notes, asked = await told(agent, turn_of("erase"))
+        assert Note("Looking around") in notes
+        assert isinstance(asked, InputRequired)
+        assert asked.prompt == "Really?"
+        token = json.loads(json.dumps(asked.resume))
+    async with target(asker, store) as agent:  # another life of ours
+        answered = await told(agent, turn_of("yes", resume=token))
+    assert text_in(answered) == "erase: yes"
+
+
+async def test_a_run_is_found_again_by_its_note_and_goes_on(asker: str, store: Store) -> None:
+    run_id = str(uuid.uuid4())
+    async with target(asker, store) as agent:
+        with fail_after(20):
+            async with aclosing(agent.run(turn_of("hold", run_id=run_id))) as events:
+                async for event in events:
+                    if isinstance(event, TextDelta):
+                        break
+                agent.detach()
+    note = await store.read_record(KIND, run_id)
+    assert note is not None
+    async with target(asker, store) as agent, RemoteAgents(section(asker)) as remote:
+        known = msgspec.json.decode(note.body)
+        assert await state_of(remote, known) == "working"
+        with fail_after(20):
+            async with aclosing(agent.run(turn_of("hold", run_id=run_id, attempt=2))) as events:
+                heard = [await anext(events)]
+                assert text_in(heard) == "holding"
+        assert await state_of(remote, known) == "canceled"
+
+
+async def test_a_run_that_ended_while_we_were_away_is_told_from_its_beginning(
+    asker: str, store: Store
+) -> None:
+    run_id = str(uuid.uuid4())
+    async with target(asker, store) as agent:
+        await told(agent, turn_of("count", run_id=run_id))
+    async with target(asker, store) as agent:
+        again = await told(agent, turn_of("count", run_id=run_id, attempt=2))
+    assert text_in(again) == "one two three"
+
+
+async def test_without_a_note_the_same_message_is_sent_again(asker: str, store: Store) -> None:
+    run_id = str(uuid.uuid4())
+    async with target(asker, store) as agent:
+        await told(agent, turn_of("count", run_id=run_id))
+        first = await store.read_record(KIND, run_id)
+        await store.drop_record(KIND, run_id)
+        again = await told(agent, turn_of("count", run_id=run_id, attempt=2))
+        second = await store.read_record(KIND, run_id)
+    assert text_in(again) == "one two three"
+    assert first is not None
+    assert second is not None
+    tasks = [msgspec.json.decode(one.body)["task"]["task_id"] for one in (first, second)]
+    assert tasks[0] == tasks[1]
+
+
+async def test_a_pause_is_ended_at_the_remote_agent(asker: str, store: Store) -> None:
+    async with target(asker, store) as agent, RemoteAgents(section(asker)) as remote:
+        turn = turn_of("erase")
+        asked = (await told(agent, turn))[-1]
+        assert isinstance(asked, InputRequired)
+        await agent.cancel_pause(turn.binding, asked.resume)
+        assert await state_of(remote, asked.resume["continuation"]) == "canceled"
+        await agent.cancel_pause(turn.binding, None)
+        await agent.close()
+
+
+async def test_nobody_at_the_address_is_unavailable(store: Store) -> None:
+    async with target(NOBODY, store) as agent:
+        with pytest.raises(AgentUnavailable, match=r"ops did not do it.*check that it runs"):
+            await told(agent, turn_of("count"))
+
+
+async def test_an_alias_that_is_not_configured_is_unavailable(store: Store) -> None:
+    async with RemoteAgents(section(NOBODY)) as remote:
+        agent = RemoteTargetAgent("gone", remote, store=store, clock=SystemClock())
+        with pytest.raises(AgentUnavailable, match="must be one of"):
+            await told(agent, turn_of("count"))
+
+
+# ------------------------------------------------------------------ inside an engine
+
+
+class Office:
+    """An engine whose only agent is far away."""
+
+    def __init__(
+        self, store: Store, agent: Agent, *, cancel_s: float = 5.0, run_s: float = 3600.0
+    ) -> None:
+        self._agent = agent
+        self.engine = Engine(
+            store,
+            self,
+            lanes=SessionQueues(QueueLimits()),
+            clock=SystemClock(),
+            limits=EngineLimits(cancel_s=cancel_s, run_s=run_s),
+            new_id=lambda: str(uuid.uuid4()),
+        )
+        self.engine.accounts[RULES.account] = RULES
+
+    def find(self, agent_id: AgentId) -> Agent:
+        assert agent_id == "far"
+        return self._agent
+
+    async def send(self, text: str, task_id: TaskId | None = None) -> "asyncio.Task[Task]":
+        """Send a message; the task that awaits its end."""
+        parts = (Part.of_text(text),)
+        message = Message(MessageId(str(uuid.uuid4())), Role.USER, parts, task_id=task_id)
+        run = await submit(self.engine, SubmitRequest(SCOPE, message), RULES)
+        await wait_created(self.engine, run)
+
+        async def end() -> Task:
+            outcome = await wait_finished(self.engine, run)
+            assert isinstance(outcome, TaskFinished)
+            return decode_task(outcome.task)
+
+        return asyncio.ensure_future(end())
+
+    async def until(self, is_so: Callable[[Task], bool]) -> Task:
+        """Follow the only task until it is as wanted."""
+        while True:
+            (task_id,) = self.engine.active_tasks
+            following = await queries.subscribe(self.engine, SCOPE, task_id, cursor=0)
+            follower = following.subscription
+            while not follower.is_over:
+                stored = await queries.get_task(self.engine, SCOPE, task_id)
+                task = decode_task(queries.task_json(stored))
+                if is_so(task):
+                    return task
+                await follower.next_events(10)
+
+    async def cancel(self, task_id: TaskId) -> Task:
+        return decode_task(await cancel_task(self.engine, SCOPE, task_id))
+
+
+def says(text: str) -> Callable[[Task], bool]:
+    def is_so(task: Task) -> bool:
+        parts = [part.text for one in task.artifacts for part in one.parts]
+        return text in "".join(filter(None, parts))
+
+    return is_so
+
+
+async def test_a_canceled_task_is_canceled_at_the_remote_agent_first(
+    asker: str, store: Store
+) -> None:
+    async with target(asker, store) as agent, RemoteAgents(section(asker)) as remote:
+        office = Office(store, agent)
+        with fail_after(20):
+            ended = await office.send("hold")
+            task = await office.until(says("holding"))
+            assert (await office.cancel(task.id)).status.state is TaskState.CANCELED
+            await ended
+        (note,) = await store.read_records(KIND)
+        assert await state_of(remote, msgspec.json.decode(note.body)) == "canceled"
+
+
+async def test_a_gateway_that_stops_leaves_the_work_and_takes_it_up_again(
+    asker: str, store: Store
+) -> None:
+    async with target(asker, store) as agent:
+        office = Office(store, agent)
+        with fail_after(20):
+            ended = await office.send("hold")
+            task = await office.until(says("holding"))
+            await office.engine.stop()
+        ended.cancel()
+        with suppress(Exception, asyncio.CancelledError):
+            await ended
+    async with target(asker, store) as agent:
+        office = Office(store, agent)
+        with fail_after(20):
+            assert await recover_runs(office.engine, expired_at=None) == 1
+            await office.until(says("holding"))
+            assert (await office.cancel(task.id)).status.state is TaskState.CANCELED
+
+
+async def test_a_question_and_its_answer_are_one_task_of_ours(asker: str, store: Store) -> None:
+    async with target(asker, store) as agent:
+        office = Office(store, agent)
+        with fail_after(20):
+            asked = await (await office.send("erase"))
+            assert asked.status.state is TaskState.INPUT_REQUIRED
+            done = await (await office.send("yes", asked.id))
+    assert done.id == asked.id
+    assert done.status.state is TaskState.COMPLETED
+    assert says("erase: yes")(done)
+
+
+# ------------------------------------------------------------------ peers of another kind
+
+
+class Scripted:
+    """A peer that answers each method as a test says, and remembers what it was asked."""
+
+    def __init__(self, *, streams: bool, answer: Callable[[str, int], Json]) -> None:
+        self.streams = streams
+        self.answer = answer
+        self.asked: list[tuple[str, JsonObject]] = []
+        self.url = ""
+
+    def methods(self) -> list[str]:
+        return [method for method, _ in self.asked]
+
+    def reply(self, request: JsonObject) -> Json:
+        method: str = request["method"]
+        before = self.methods().count(method)
+        self.asked.append((method, request["params"]))
+        return self.answer(method, before)
+
+
+@contextmanager
+def scripted(peer: Scripted) -> Iterator[Scripted]:
+    class Door(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            interface = {
+                "url": f"{peer.url}/rpc",
+                "protocolBinding": "JSONRPC",
+                "protocolVersion": "1.0",
+            }
+            card: JsonObject = {
+                "name": "Scripted",
+                "description": "As told",
+                "version": "1",
+                "capabilities": {"streaming": peer.streams},
+                "supportedInterfaces": [interface],
+                "defaultInputModes": ["text/plain"],
+                "defaultOutputModes": ["text/plain"],
+                "skills": [],
+            }
+            self._say(card)
+
+        def do_POST(self) -> None:
+            request = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            said = peer.reply(request)
+            if said is None:
+                self.close_connection = True
+                return
+            head = {"jsonrpc": "2.0", "id": request["id"]}
+            if isinstance(said, list):
+                frames = [json.dumps({**head, "result": one}) for one in said]
+                body = "".join(f"data: {frame}\n\n" for frame in frames).encode()
+                self._send(body, "text/event-stream")
+                return
+            is_error = "code" in said
+            self._say({**head, "error" if is_error else "result": said})
+
+        def _say(self, value: Json) -> None:
+            self._send(json.dumps(value).encode(), "application/json")
+
+        def _send(self, body: bytes, kind: str) -> None:
+            self.send_response(200)
+            self.send_header("content-type", kind)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Door) as server:
+        peer.url = f"http://127.0.0.1:{server.server_address[1]}"
+        thread = Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield peer
+        server.shutdown()
+        thread.join()
+
+
+def task(state: str, text: str = "", words: str = "") -> JsonObject:
+    status: JsonObject = {"state": f"TASK_STATE_{state}"}
+    if words:
+        status["message"] = {"messageId": "s", "role": "ROLE_AGENT", "parts": [{"text": words}]}
+    artifacts = [{"artifactId": "a", "parts": [{"text": text}]}] if text else []
+    return {"id": "t-1", "contextId": "c-1", "status": status, "artifacts": artifacts}
+
+
+NOT_CANCELABLE: JsonObject = {"code": -32002, "message": "it must not be stopped"}
+
+
+async def test_a_direct_answer_is_an_answer(
+    plain_peer: tuple[str, list[str]], store: Store
+) -> None:
+    async with target(plain_peer[0], store) as agent:
+        assert await told(agent, turn_of("x", run_id="run-1")) == [Reply.of_text("heard run-1")]
+
+
+async def test_the_message_goes_out_under_the_runs_id_with_the_chain(store: Store) -> None:
+    answer = {"SendMessage": {"task": task("COMPLETED", "done")}}
+    with scripted(Scripted(streams=False, answer=lambda method, _: answer[method])) as peer:
+        async with target(peer.url, store) as agent:
+            assert text_in(await told(agent, turn_of("hello", run_id="run-1"))) == "done"
+    (_, params) = peer.asked[0]
+    assert params["message"]["messageId"] == "run-1"
+    assert params["message"]["parts"] == [{"text": "hello"}]
+    assert params["message"]["metadata"] == {
+        METADATA_KEY: ["a", "b"],
+        HOSTS_KEY: ["this-gateway", "this-gateway"],
+    }
+
+
+async def test_a_peer_that_cannot_stream_is_asked_until_its_task_ends(store: Store) -> None:
+    def answer(method: str, before: int) -> Json:
+        if method == "SendMessage":
+            return {"task": task("WORKING", "one ")}
+        return task("WORKING", "one two ") if before == 0 else task("COMPLETED", "one two three")
+
+    with scripted(Scripted(streams=False, answer=answer)) as peer:
+        async with target(peer.url, store) as agent:
+            events = await told(agent, turn_of("count"))
+    assert [event.text for event in events if isinstance(event, TextDelta)] == [
+        "one ",
+        "two ",
+        "three",
+    ]
+    assert peer.methods() == ["SendMessage", "GetTask", "GetTask"]
+
+
+async def test_a_peer_that_streams_less_than_its_card_says_is_asked_plainly(store: Store) -> None:
+    def answer(method: str, before: int) -> Json:
+        if method == "SendStreamingMessage":
+            return {"code": -32004, "message": "no streams here"}
+        return {"task": task("COMPLETED", "done")}
+
+    with scripted(Scripted(streams=True, answer=answer)) as peer:
+        async with target(peer.url, store) as agent:
+            assert text_in(await told(agent, turn_of("x", run_id="run-1"))) == "done"
+    assert [params["message"]["messageId"] for _, params in peer.asked] == ["run-1"] * 2
+
+
+async def test_a_stream_that_breaks_is_taken_up_where_it_was(store: Store) -> None:
+    def answer(method: str, before: int) -> Json:
+        if method == "SendStreamingMessage":
+            return [{"task": task("WORKING", "one ")}]
+        if method == "GetTask":
+            return None if before < 2 else task("WORKING", "one two ")
+        return [{"task": task("WORKING", "one two ")}, {"task": task("COMPLETED", "one two three")}]
+
+    with scripted(Scripted(streams=True, answer=answer)) as peer:
+        async with target(peer.url, store) as agent:
+            assert text_in(await told(agent, turn_of("count"))) == "one two three"
+    assert peer.methods().count("SendStreamingMessage") == 1
+
+
+async def test_a_peer_that_stays_away_is_given_up(store: Store) -> None:
+    def answer(method: str, before: int) -> Json:
+        return [{"task": task("WORKING")}] if method == "SendStreamingMessage" else None
+
+    with scripted(Scripted(streams=True, answer=answer)) as peer:
+        async with target(peer.url, store) as agent:
+            with pytest.raises(AgentUnavailable):
+                await told(agent, turn_of("count", run_id="run-1"))
+    assert await store.read_record(KIND, "run-1") is not None
+
+
+async def test_a_task_that_the_peer_has_forgotten_fails(store: Store) -> None:
+    def answer(method: str, before: int) -> Json:
+        if method == "SendStreamingMessage":
+            return [{"task": task("WORKING")}]
+        return {"code": -32001, "message": "no such task"}
+
+    with scripted(Scripted(streams=True, answer=answer)) as peer:
+        async with target(peer.url, store) as agent:
+            with pytest.raises(AgentFailed, match="no such task"):
+                await told(agent, turn_of("count"))
+
+
+@pytest.mark.parametrize(
+    ("state", "pattern"),
+    [
+        ("FAILED", "failed: sorry"),
+        ("REJECTED", "rejected the task: sorry"),
+        ("CANCELED", "canceled the task: sorry"),
+    ],
+)
+async def test_a_task_that_ends_badly_fails_after_what_it_had_said(
+    state: str, pattern: str, store: Store
+) -> None:
+    ended = {"task": task(state, "half", "sorry")}
+    with scripted(Scripted(streams=False, answer=lambda _, __: ended)) as peer:
+        async with target(peer.url, store) as agent:
+            heard: list[AgentEvent] = []
+            with pytest.raises(AgentFailed, match=pattern):
+                async for event in agent.run(turn_of("x")):
+                    heard.append(event)
+    assert text_in(heard) == "half"
+
+
+async def test_a_task_that_wants_credentials_pauses(store: Store) -> None:
+    waiting = {"task": task("AUTH_REQUIRED", words="log in first")}
+    with scripted(Scripted(streams=False, answer=lambda _, __: waiting)) as peer:
+        async with target(peer.url, store) as agent:
+            asked = (await told(agent, turn_of("x")))[-1]
+    assert isinstance(asked, InputRequired)
+    assert asked.prompt == "log in first"
+    assert asked.resume["continuation"]["task"]["task_id"] == "t-1"
+
+
+async def test_a_task_whose_last_words_are_its_status_answers_with_them(store: Store) -> None:
+    ended = {"task": task("COMPLETED", words="all done")}
+    with scripted(Scripted(streams=False, answer=lambda _, __: ended)) as peer:
+        async with target(peer.url, store) as agent:
+            assert await told(agent, turn_of("x")) == [Reply.of_text("all done")]
+
+
+async def test_a_peer_that_refuses_to_cancel_makes_the_task_not_cancelable(store: Store) -> None:
+    may_end = Event()
+
+    def answer(method: str, before: int) -> Json:
+        if method == "SendMessage":
+            return {"task": task("WORKING", "at it ")}
+        if method == "CancelTask":
+            return NOT_CANCELABLE
+        return task("COMPLETED", "at it and done") if may_end.is_set() else task("WORKING")
+
+    with scripted(Scripted(streams=False, answer=answer)) as peer:
+        async with target(peer.url, store) as agent:
+            office = Office(store, agent, cancel_s=1)
+            with fail_after(20):
+                ended = await office.send("x")
+                known = await office.until(says("at it"))
+                with pytest.raises(TaskNotCancelable):
+                    await office.cancel(known.id)
+                may_end.set()
+                assert (await ended).status.state is TaskState.COMPLETED
+    assert "CancelTask" in peer.methods()
+
+
+async def test_a_peer_that_never_cancels_does_not_keep_a_run_for_ever(store: Store) -> None:
+    def answer(method: str, before: int) -> Json:
+        if method == "SendMessage":
+            return {"task": task("WORKING", "at it ")}
+        return NOT_CANCELABLE if method == "CancelTask" else task("WORKING")
+
+    with scripted(Scripted(streams=False, answer=answer)) as peer:
+        async with target(peer.url, store) as agent:
+            office = Office(store, agent, cancel_s=0.5, run_s=0.5)
+            with fail_after(20):
+                ended = await (await office.send("x"))
+    assert ended.status.state is TaskState.FAILED
+
+
+async def test_a_task_that_ends_before_it_is_canceled_has_ended(store: Store) -> None:
+    def answer(method: str, before: int) -> Json:
+        if method == "SendMessage":
+            return {"task": task("WORKING", "at it ")}
+        if method == "CancelTask":
+            is_done.set()
+            return NOT_CANCELABLE
+        return task("COMPLETED", "at it and done") if is_done.is_set() else task("WORKING")
+
+    is_done = Event()
+    with scripted(Scripted(streams=False, answer=answer)) as peer:
+        async with target(peer.url, store) as agent:
+            office = Office(store, agent)
+            with fail_after(20):
+                await office.send("x")
+                known = await office.until(says("at it"))
+                ended = await office.cancel(known.id)
+    assert ended.status.state is TaskState.COMPLETED
+    assert says("and done")(ended)
+
+
+async def test_a_task_that_takes_its_time_to_stop_is_waited_for(store: Store) -> None:
+    def answer(method: str, before: int) -> Json:
+        if method == "SendMessage":
+            return {"task": task("WORKING", "at it ")}
+        if method == "CancelTask":
+            told_to_stop.set()
+            return task("WORKING")
+        return task("CANCELED" if told_to_stop.is_set() and before > 3 else "WORKING")
+
+    told_to_stop = Event()
+    with scripted(Scripted(streams=False, answer=answer)) as peer:
+        async with target(peer.url, store) as agent:
+            office = Office(store, agent)
+            with fail_after(20):
+                await office.send("x")
+                known = await office.until(says("at it"))
+                assert (await office.cancel(known.id)).status.state is TaskState.CANCELED
+    assert peer.methods().count("CancelTask") == 1
+
+
+@pytest.mark.parametrize("cancel_answer", [NOT_CANCELABLE, None])
+async def test_who_does_not_stop_when_nobody_listens_any_more_is_told_of(
+    cancel_answer: Json, store: Store
+) -> None:
+    def answer(method: str, before: int) -> Json:
+        if method == "SendMessage":
+            return {"task": task("WORKING", "at it ")}
+        return cancel_answer if method == "CancelTask" else task("WORKING")
+
+    with scripted(Scripted(streams=False, answer=answer)) as peer:
+        async with target(peer.url, store) as agent:
+            events = agent.run(turn_of("x"))
+            with fail_after(20):
+                await anext(events)
+                with pytest.raises(AgentError, match="may go on"):
+                    await events.aclose()
+                with pytest.raises(TaskNotCancelable):
+                    token = {"continuation": known_task(peer.url)}
+                    await agent.cancel_pause(turn_of("x").binding, token)
+
+
+def known_task(url: str) -> JsonObject:
+    named: JsonObject = {
+        "target_url": f"{url}/",
+        "card_path": "/.well-known/agent-card.json",
+        "preferred_transports": ["JSONRPC", "HTTP+JSON"],
+        "target_alias": "ops",
+    }
+    return {"target": named, "task": {"task_id": "t-1"}}
+
+
+async def test_a_peer_that_does_not_name_its_task_cannot_be_told_to_stop(store: Store) -> None:
+    is_asked, may_answer = Event(), Event()
+
+    def answer(method: str, before: int) -> Json:
+        is_asked.set()
+        may_answer.wait(20)
+        return {"task": task("COMPLETED", "late")}
+
+    with scripted(Scripted(streams=False, answer=answer)) as peer:
+        async with target(peer.url, store) as agent:
+            office = Office(store, agent, cancel_s=10)
+            with fail_after(20):
+                await office.send("x")
+                await asyncio.to_thread(is_asked.wait, 10)
+                (task_id,) = office.engine.active_tasks
+                ended = await office.cancel(task_id)
+            may_answer.set()
+    assert ended.status.state is TaskState.FAILED
+
+
+# ------------------------------------------------------------------ how it is told
+
+
+def artifact(name: str, *parts: JsonObject, append: bool = False, source: str = "") -> JsonObject:
+    body: JsonObject = {"artifactId": name, "parts": list(parts)}
+    if source:
+        body["metadata"] = {"source": source}
+    return {"kind": "artifact-update", "artifact": body, "append": append}
+
+
+def text(words: str) -> JsonObject:
+    return {"kind": "text", "text": words}
+
+
+def test_pieces_of_an_artifact_are_one_message_and_another_artifact_the_next() -> None:
+    telling = RemoteEventTranslator()
+    assert telling.take(artifact("a", text("x"))) == [TextDelta("x")]
+    assert telling.take(artifact("a", text("y"), append=True)) == [TextDelta("y")]
+    assert telling.take(artifact("b", text("z"))) == [MessageEnd(), TextDelta("z")]
+
+
+def test_what_is_said_again_as_a_whole_is_said_once() -> None:
+    telling = RemoteEventTranslator()
+    telling.take(artifact("a", text("x")))
+    assert telling.take(artifact("a", text("xy"))) == [TextDelta("y")]
+    assert telling.take(artifact("a", text("xy"))) == []
+    assert telling.take(artifact("a", text("other"))) == [Reply.of_text("other")]
+
+
+def test_data_and_files_come_along() -> None:
+    telling = RemoteEventTranslator()
+    data: JsonObject = {"kind": "data", "data": {"n": 1}}
+    file: JsonObject = {"kind": "file", "file": {"uri": "http://x/y", "mimeType": "text/csv"}}
+    parts = (Part.of_text("x"), Part.of_data({"n": 1}))
+    assert telling.take(artifact("a", text("x"), data)) == [Reply(parts)]
+    linked = Part.of_url("http://x/y", media_type="text/csv")
+    assert telling.take(artifact("a", file, append=True)) == [PartDelta(linked)]
+    message: JsonObject = {"kind": "message", "role": "agent", "parts": [text("bye")]}
+    assert telling.take(message) == [MessageEnd(), Reply.of_text("bye")]
+
+
+def test_tools_of_the_remote_agent_are_notes_and_their_results_are_marked() -> None:
+    telling = RemoteEventTranslator()
+    started = artifact("t", text("Started: search"), source="tool")
+    assert telling.take(started) == [Note("Started: search")]
+    assert telling.take(started) == []
+    ended = artifact("t", text("Completed: search"), source="tool")
+    assert telling.take(ended) == [Note("Completed: search")]
+    found = artifact("r", text("3 hits"), source="tool-result-1")
+    assert telling.take(found) == [ToolReply((Part.of_text("3 hits"),))]
+    assert not telling.has_spoken

@@ -1,0 +1,320 @@
+"""The letter of the tool's contract about what goes wrong: streams, errors, logs, diagnostics."""
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+import structlog
+from tests.remote.scripted_peer import (
+    Answer,
+    Heard,
+    Wire,
+    artifact_update,
+    by_method,
+    card_of,
+    hang_up,
+    message,
+    refusal,
+    result,
+    say,
+    scripted,
+    stay_silent,
+    stream,
+    task,
+)
+from tests.remote.tool_harness import desk_with, one_target, target
+
+from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.store import create_store
+
+GONE = "http://127.0.0.1:1/"
+TYPES = {
+    "csv": "text/csv",
+    "gif": "image/gif",
+    "jpeg": "image/jpeg",
+    "jpg": "image/jpeg",
+    "json": "application/json",
+    "md": "text/markdown",
+    "mp3": "audio/mpeg",
+    "mp4": "video/mp4",
+    "ogg": "audio/ogg",
+    "pdf": "application/pdf",
+    "png": "image/png",
+    "svg": "image/svg+xml",
+    "txt": "text/plain",
+    "wav": "audio/wav",
+    "webm": "video/webm",
+    "webp": "image/webp",
+}
+
+
+# -------------------------------------------------------------------- 5 streams
+
+
+@pytest.mark.requirement("remote.watch.remembered")
+async def test_a_handle_remembers_that_its_peer_does_not_stream(tmp_path: Path) -> None:
+    store = create_store("sqlite", path=str(tmp_path / "state.db"))
+    await store.open()
+    async with scripted(result(task("WORKING"))) as peer:
+        peer.card = card_of(peer.url, capabilities={"streaming": False})
+        async with desk_with(one_target(peer.url), store=store) as desk:
+            handle = (await desk.send("hi"))["summary"]["continuation"]["task"]["task_handle"]
+        heard = len(peer.heard)
+        async with desk_with(one_target(peer.url), store=store) as desk:
+            error = await desk.fail("watch", task_handle=handle)
+        assert error["details"]["suggested_action"] == "status"
+        assert error["details"]["streaming_supported"] is False
+        assert len(peer.heard) == heard, "not even its card was asked for"
+    await store.close()
+
+
+@pytest.mark.requirement("remote.watch.unsupported")
+async def test_an_operation_that_is_refused_over_rest_is_told_like_any() -> None:
+    why = {
+        "@type": "type.googleapis.com/google.rpc.ErrorInfo",
+        "reason": "UNSUPPORTED_OPERATION",
+        "domain": "a2a-protocol.org",
+    }
+    body = {"error": {"code": 400, "message": "no", "details": [why]}}
+    async with scripted(say(body, status="400 Bad Request")) as peer:
+        peer.card = card_of(peer.url, binding="HTTP+JSON", capabilities={})
+        async with desk_with(one_target(peer.url)) as desk:
+            error = await desk.fail("watch", task_id="t-1")
+    assert error["code"] == "A2A_SDK_ERROR"
+    assert "action=status" in error["message"]
+    assert error["details"] == {
+        "task_id": "t-1",
+        "target_url": peer.url,
+        "target_alias": "peer",
+        "suggested_action": "status",
+    }
+
+
+@pytest.mark.requirement("remote.stream.broken", "remote.required.not-lost")
+async def test_a_watch_that_breaks_tells_how_far_it_got() -> None:
+    answer = stream(task("WORKING"), artifact_update("half"), after=b"data: {]\n\n")
+    async with scripted(answer) as peer, desk_with(one_target(peer.url)) as desk:
+        error = await desk.fail("watch", task_id="t-1")
+        assert error["details"]["partial_event_count"] == 2
+        assert error["details"]["latest_event_summary"] == desk.updates[-1]["summary"]
+        peer.answer = by_method(SendMessage=result(task("SUBMITTED")), SubscribeToTask=answer)
+        error = await desk.fail_send(task_requirement="required", follow_updates=True)
+        assert error["details"]["partial_event_count"] == 3
+        assert error["details"]["latest_event_summary"]["message_text"] == "half"
+        assert error["details"]["task_id"] == "t-1"
+        known = error["details"]["latest_event_summary"]["continuation"]["task"]
+        assert error["details"]["task_handle"] == known["task_handle"]
+
+
+# -------------------------------------------------------------------- 6 handles
+
+
+@pytest.mark.requirement("remote.handle.pruned")
+@pytest.mark.parametrize("by", ["looking up", "making"])
+async def test_an_expired_handle_goes_when_another_is_dealt_with(by: str) -> None:
+    async with scripted(result(task("WORKING"))) as peer:
+        config = {**one_target(peer.url), "taskHandles": {"ttlMs": 1000}}
+        async with desk_with(config) as desk:
+            first = (await desk.send("hi"))["summary"]["continuation"]["task"]["task_handle"]
+            desk.wait(1)
+            if by == "making":
+                assert (await desk.send("hi"))["ok"]
+            else:
+                await desk.fail("status", task_handle="rah_another")
+            error = await desk.fail("status", task_handle=first)
+    assert error["code"] == "UNKNOWN_TASK_HANDLE"
+
+
+@pytest.mark.requirement("remote.handle.life")
+async def test_a_question_that_fails_does_not_lengthen_the_life_of_a_handle() -> None:
+    async with scripted(result(task("WORKING"))) as peer:
+        config = {**one_target(peer.url), "taskHandles": {"ttlMs": 1000}}
+        async with desk_with(config) as desk:
+            handle = (await desk.send("hi"))["summary"]["continuation"]["task"]["task_handle"]
+            desk.wait(0.6)
+            peer.answer = refusal(-32603, "no")
+            assert (await desk.fail("status", task_handle=handle))["code"] == "A2A_SDK_ERROR"
+            desk.wait(0.6)
+            error = await desk.fail("status", task_handle=handle)
+    assert error["code"] == "EXPIRED_TASK_HANDLE"
+
+
+# -------------------------------------------------------------------- 1, 7 errors and logs
+
+
+@pytest.mark.requirement("remote.error.internal", "remote.register.never-raises")
+async def test_whatever_breaks_is_an_internal_error_without_a_stack() -> None:
+    def break_down(_update: JsonObject) -> None:
+        raise LookupError("secret place")
+
+    parts = [{"kind": "text", "text": "hi"}]
+    request = {"action": "send", "parts": parts, "follow_updates": True}
+    async with scripted(stream(task("WORKING"))) as peer, desk_with(one_target(peer.url)) as desk:
+        told = await desk.agent.execute(request, break_down)
+    assert (told["ok"], told["action"]) == (False, "send")
+    assert told["error"]["code"] == "INTERNAL_ERROR"
+    assert "secret place" not in json.dumps(told)
+    assert "stack" not in told["error"]["details"]
+    assert told["error"]["details"]["capability_diagnostics"]["requested_input_modes"]
+
+
+@pytest.mark.requirement("remote.error.rpc-data")
+@pytest.mark.parametrize("data", ["x" * 5000, "", 0, False, 1.5], ids=lambda one: repr(one)[:9])
+async def test_simple_data_of_an_error_is_told_as_it_is(data: Json) -> None:
+    async with (
+        scripted(refusal(-32603, "no", data)) as peer,
+        desk_with(one_target(peer.url)) as desk,
+    ):
+        error = await desk.fail("status", task_id="t-1")
+    assert error["details"]["rpcData"] == data
+
+
+HALF = "half \ud800 a letter"
+
+
+@pytest.mark.requirement("remote.register.never-raises", "remote.error.peer")
+@pytest.mark.parametrize(
+    ("binding", "answer"),
+    [
+        ("JSONRPC", refusal(-32603, HALF, HALF)),
+        ("JSONRPC", refusal(-32603, HALF, {HALF: HALF})),
+        ("JSONRPC", say({"error": {"message": HALF}}, status="500 No")),
+        ("JSONRPC", result(message(HALF))),
+        ("JSONRPC", refusal(-32603, "too much", 10**400)),
+        ("JSONRPC", refusal(-(10**400), "too little", -(10**400))),
+        ("HTTP+JSON", say({"error": {"message": HALF}}, status="500 No")),
+        ("HTTP+JSON", say({"error": {"code": 404, "message": HALF}}, status="404 No")),
+    ],
+)
+async def test_strange_letters_and_numbers_of_a_peer_break_no_envelope(
+    binding: str, answer: Answer
+) -> None:
+    async with scripted(answer) as peer:
+        peer.card = card_of(peer.url, binding=binding)
+        async with desk_with(one_target(peer.url)) as desk:
+            for error in (await desk.fail("status", task_id="t-1"), await desk.fail_send()):
+                assert error["code"] == "A2A_SDK_ERROR"
+                assert msgspec.json.decode(msgspec.json.encode(error)) == error
+
+
+@pytest.mark.requirement(
+    "remote.log.errors", "remote.log.validation", "remote.log.clients", "remote.log.refresh"
+)
+async def test_what_goes_wrong_is_logged_under_its_name() -> None:
+    with structlog.testing.capture_logs() as logs:
+        async with scripted(hang_up) as peer, scripted(card_answer=stay_silent) as silent:
+            config = one_target(peer.url)
+            config["targets"] += [target(silent.url, "silent"), target(GONE, "gone")]
+            config["targets"] += [target("${NOT_SET}", "unset")]
+            config["defaults"]["timeoutMs"] = 500
+            async with desk_with(config) as desk:
+                await desk.fail("send")
+                await desk.fail_send()
+                await desk.fail_send(follow_updates=True)
+                for action in ("watch", "status", "cancel"):
+                    await desk.fail(action, task_id="t-1", timeout_ms=5000)
+                await desk.ask("list_targets")
+    events = [line["event"].removeprefix("a2a.remote_agent.") for line in logs]
+    for name in ("send", "send_stream", "watch", "status", "cancel"):
+        assert events.count(f"{name}.error") == 1, name
+    assert events.count("validation_error") == 1
+    assert "client_pool.cache_miss" in events
+    assert "client_pool.resolve_card" in events
+    failed = {line["target"] for line in logs if line["event"].endswith("refresh_error")}
+    assert failed == {silent.url, GONE, "${NOT_SET}"}
+
+
+@pytest.mark.requirement("remote.log.clients")
+async def test_a_client_that_is_there_already_is_logged_as_found() -> None:
+    with structlog.testing.capture_logs() as logs:
+        async with scripted(result(message())) as peer, desk_with(one_target(peer.url)) as desk:
+            await desk.send("hi")
+            await desk.send("hi")
+    pool = "a2a.remote_agent.client_pool."
+    found = [one["event"].removeprefix(pool) for one in logs if one["event"].startswith(pool)]
+    assert found == ["cache_miss", "resolve_card", "cache_hit"]
+
+
+# -------------------------------------------------------------------- 7.1 diagnostics
+
+
+@pytest.mark.requirement("remote.diagnose.extensions", "remote.diagnose.inputs")
+@pytest.mark.parametrize("where", ["name", "uri"])
+async def test_every_known_extension_has_its_type(where: str) -> None:
+    def file(extension: str) -> JsonObject:
+        if where == "name":
+            return {"kind": "file", "bytes": "aGk=", "name": f"A.B.{extension.upper()}"}
+        return {"kind": "file", "uri": f"https://x.example/a.{extension}?b=c.zip#d.zip"}
+
+    parts = [file(extension) for extension in TYPES]
+    async with desk_with(one_target(GONE)) as desk:
+        error = await desk.fail("send", parts=parts)
+    told = error["details"]["capability_diagnostics"]
+    assert told["requested_input_modes"] == list(dict.fromkeys(TYPES.values()))
+    assert told["unknown_file_attachments"] == []
+
+
+@pytest.mark.requirement(
+    "remote.diagnose.inputs",
+    "remote.diagnose.unknown",
+    "remote.diagnose.offered",
+    "remote.diagnose.clean",
+)
+async def test_what_is_said_goes_before_what_names_suggest() -> None:
+    parts = [
+        {"kind": "file", "uri": "https://x.example/a.png", "name": "b.csv", "mime_type": " A/B "},
+        {"kind": "file", "uri": "https://x.example/a.png", "name": "b.csv"},
+        {"kind": "file", "uri": "https://x.example/a.png", "name": "b"},
+        {"kind": "file", "uri": "https://x.example/a", "name": "b.zip"},
+    ]
+    async with desk_with(one_target(GONE)) as desk:
+        error = await desk.fail("send", parts=parts, accepted_output_modes=["X/y", "x/Y", " "])
+    assert error["details"]["capability_diagnostics"] == {
+        "requested_input_modes": ["a/b", "text/csv", "image/png", "unknown"],
+        "advertised_input_modes": [],
+        "unsupported_input_modes": ["a/b", "text/csv", "image/png"],
+        "requested_output_modes": ["x/y"],
+        "advertised_output_modes": [],
+        "unsupported_output_modes": ["x/y"],
+        "unknown_file_attachments": [3],
+    }
+
+
+# -------------------------------------------------------------------- 8 secrets
+
+
+@pytest.mark.requirement("remote.extension.secrets")
+async def test_a_token_in_a_refused_card_is_in_no_log_and_in_no_list() -> None:
+    token = "tok-9e8d7c6b5a4f"
+    body = {"error": {"message": f"{token} is not welcome"}}
+    config = one_target("${WHERE}", auth={"type": "bearer", "token": token})
+    with structlog.testing.capture_logs() as logs:
+        async with (
+            scripted(card_answer=say(body, status="401 No")) as peer,
+            desk_with(config, environment={"WHERE": peer.url}) as desk,
+        ):
+            listed = await desk.ask("list_targets")
+            await desk.fail_send()
+    [entry] = listed["summary"]["targets"]
+    assert "[hidden] is not welcome" in entry["last_refresh_error"]["message"]
+    assert token not in json.dumps([logs, desk.answers], default=repr)
+
+
+@pytest.mark.requirement("remote.extension.secrets")
+async def test_a_token_in_a_broken_answer_is_not_told_while_the_peer_rests() -> None:
+    token = "tok-9e8d7c6b5a4f"
+
+    async def babble(heard: Heard, writer: Wire) -> None:
+        writer.write(f"HTTP/1.1 200 OK\r\n{token} is no header\r\n\r\n".encode())
+        await writer.drain()
+
+    async with scripted(babble) as peer:
+        config = one_target(peer.url, auth={"type": "bearer", "token": token})
+        config["targets"].append(target(peer.url, "open", cardPath="/.well-known/agent-card.json"))
+        async with desk_with(config) as desk:
+            for _ in range(5):
+                await desk.fail_send()
+            rested = [desk.agent.resting(), await desk.fail_send(target_alias="open")]
+    assert rested[1]["details"]["errorName"] == "CircuitOpen"
+    assert token not in json.dumps([rested, desk.answers])

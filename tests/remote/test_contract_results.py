@@ -1,0 +1,322 @@
+"""The letter of the tool's contract about what it tells: envelopes, summaries, lists, errors."""
+
+import asyncio
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.remote.scripted_peer import (
+    Answer,
+    Heard,
+    Wire,
+    artifact_update,
+    card_of,
+    message,
+    result,
+    say,
+    scripted,
+    status_of,
+    status_update,
+    stream,
+    task,
+)
+from tests.remote.tool_harness import desk_with, one_target, target
+
+from openclaw_a2a.model.ids import JsonObject
+from openclaw_a2a.remote.transport.agent_card import read_card
+
+CARD = "/.well-known/agent-card.json"
+SUMMARY = {
+    "target_alias",
+    "target_name",
+    "target_url",
+    "streaming_supported",
+    "response_kind",
+    "message_text",
+    "artifacts",
+    "continuation",
+}
+
+
+def going_on(envelope: JsonObject) -> JsonObject:
+    assert envelope["ok"], envelope
+    return envelope["summary"]["continuation"]
+
+
+# -------------------------------------------------------------------- 4.1, 4.4 envelopes
+
+
+@pytest.mark.requirement("remote.example.direct", "remote.envelope.success")
+async def test_a_direct_answer_reads_as_in_the_example() -> None:
+    answer = message("All green.", messageId="m-2", contextId="c-9")
+    async with scripted(result(answer)) as peer:
+        peer.card = card_of(peer.url, name="Ops Bot")
+        async with desk_with({"targets": [target(peer.url, "ops", default=True)]}) as desk:
+            told = await desk.send("hi")
+    transports = ["JSONRPC", "HTTP+JSON"]
+    assert told == {
+        "ok": True,
+        "operation": "remote_agent",
+        "action": "send",
+        "summary": {
+            "target_alias": "ops",
+            "target_name": "Ops Bot",
+            "target_url": peer.url,
+            "streaming_supported": True,
+            "response_kind": "message",
+            "message_text": "All green.",
+            "continuation": {
+                "target": {
+                    "target_url": peer.url,
+                    "card_path": CARD,
+                    "preferred_transports": transports,
+                    "target_alias": "ops",
+                },
+                "conversation": {"context_id": "c-9", "can_send": True},
+            },
+        },
+        "raw": {
+            "kind": "message",
+            "messageId": "m-2",
+            "role": "agent",
+            "contextId": "c-9",
+            "parts": [{"kind": "text", "text": "All green."}],
+        },
+    }
+
+
+@pytest.mark.requirement("remote.example.paused", "remote.continuation.unchanged")
+async def test_a_paused_task_reads_as_in_the_example_and_goes_back_as_it_is() -> None:
+    paused = task("INPUT_REQUIRED", status=status_of("INPUT_REQUIRED", "Deploy to prod?"))
+    async with scripted(result(paused)) as peer:
+        policy = {"allowTargetUrlOverride": True, "allowPrivateTargets": True}
+        defaults = {"preferredTransports": ["JSONRPC"]}
+        async with desk_with({"policy": policy, "defaults": defaults}) as desk:
+            told = await desk.send("hi", target_url=peer.url)
+            kept = json.loads(json.dumps(going_on(told)))
+            handle = kept["task"].pop("task_handle")
+            assert told["summary"]["response_kind"] == "task"
+            assert told["summary"]["message_text"] == "Deploy to prod?"
+            assert kept == {
+                "target": {
+                    "target_url": peer.url,
+                    "card_path": CARD,
+                    "preferred_transports": ["JSONRPC"],
+                },
+                "task": {
+                    "task_id": "t-1",
+                    "status": "input-required",
+                    "can_resume_send": True,
+                    "can_send": True,
+                    "can_status": True,
+                    "can_cancel": True,
+                    "can_watch": True,
+                },
+                "conversation": {"context_id": "c-1", "can_send": True},
+            }
+            kept["task"]["task_handle"] = handle
+            again = await desk.send("yes", continuation=kept)
+            assert going_on(again) == kept
+
+
+@pytest.mark.requirement(
+    "remote.envelope.update",
+    "remote.envelope.raw",
+    "remote.envelope.kinds",
+    "remote.stream.updates",
+    "remote.summary.members",
+)
+@pytest.mark.parametrize("version", ["1.0", "0.3"])
+@pytest.mark.parametrize("action", ["send", "watch"])
+async def test_every_event_is_an_update_with_all_that_is_known_by_then(
+    version: str, action: str
+) -> None:
+    names = {"taskId": "t-1", "contextId": "c-1"}
+    piece = {"artifactId": "a", "parts": [{"kind": "text", "text": "tea"}]}
+    old = [
+        {"kind": "task", "id": "t-1", "contextId": "c-1", "status": {"state": "submitted"}},
+        {"kind": "artifact-update", **names, "artifact": piece, "append": False},
+        {"kind": "status-update", **names, "status": {"state": "auth-required"}, "final": False},
+        {"kind": "status-update", **names, "status": {"state": "completed"}, "final": True},
+    ]
+    new = [
+        task("SUBMITTED"),
+        artifact_update("tea"),
+        status_update("AUTH_REQUIRED"),
+        status_update("COMPLETED"),
+    ]
+    async with scripted(stream(*(new if version == "1.0" else old))) as peer:
+        peer.card = card_of(peer.url, version=version)
+        about: JsonObject = {"task_id": "t-1"}
+        if action == "send":
+            parts = [{"kind": "text", "text": "hi"}]
+            about = {"parts": parts, "follow_updates": True}
+        async with desk_with(one_target(peer.url)) as desk:
+            told = await desk.ask(action, **about)
+    events = told["raw"]["events"]
+    assert told["raw"] == {"events": events, "finalEvent": events[-1]}
+    seen = [(one["kind"], one.get("status", {}).get("state")) for one in events]
+    assert seen == [
+        ("task", "submitted"),
+        ("artifact-update", None),
+        ("status-update", "auth-required"),
+        ("status-update", "completed"),
+    ]
+    assert events[-1]["final"] is True
+    assert [one["raw"] for one in desk.updates] == events
+    texts = [one["summary"].get("message_text") for one in desk.updates]
+    assert texts == [None, "tea", "tea", "tea"]
+    for update in desk.updates:
+        assert set(update) == {"ok", "operation", "action", "phase", "summary", "raw"}
+        assert (update["ok"], update["action"], update["phase"]) == (True, action, "update")
+        assert set(update["summary"]) <= SUMMARY
+        assert None not in update["summary"].values()
+    assert told["summary"] == desk.updates[-1]["summary"]
+
+
+# -------------------------------------------------------------------- 4.2 summaries
+
+
+@pytest.mark.requirement("remote.summary.other-text", "remote.summary.not-ours")
+async def test_a_message_speaks_for_a_task_that_says_nothing_itself() -> None:
+    ours = {"messageId": "m-1", "role": "ROLE_USER", "parts": [{"text": "mine"}]}
+    asked = task("WORKING", history=[ours])
+    events = [asked, message("said"), {"message": ours}, status_update("COMPLETED")]
+    async with scripted(stream(*events)) as peer, desk_with(one_target(peer.url)) as desk:
+        told = await desk.send("hi", follow_updates=True)
+        assert told["summary"]["message_text"] == "said"
+        assert told["summary"]["response_kind"] == "task"
+        answer = {**ours, "role": "ROLE_AGENT", "parts": [{"text": "answered"}]}
+        peer.answer = stream(task("WORKING", history=[answer, ours]), *events[1:])
+        told = await desk.send("hi", follow_updates=True)
+        assert told["summary"]["message_text"] == "answered", "the history goes first"
+        peer.answer = result(task("WORKING", history=[ours]))
+        assert "message_text" not in (await desk.send("hi"))["summary"]
+
+
+@pytest.mark.requirement("remote.summary.artifacts", "remote.summary.artifacts-text")
+@pytest.mark.parametrize("name", [{}, {"artifactId": "same"}], ids=["no ids", "one id"])
+async def test_artifacts_that_are_named_alike_are_all_told(name: JsonObject) -> None:
+    artifacts = [{**name, "parts": [{"text": text}]} for text in ("one", "two")]
+    more = {"taskId": "t-1", "artifact": {**name, "parts": [{"text": "!"}]}, "append": True}
+    events = [task("WORKING", artifacts=artifacts), {"artifactUpdate": more}]
+    async with scripted(stream(*events)) as peer, desk_with(one_target(peer.url)) as desk:
+        told = await desk.send("hi", follow_updates=True)
+    [first, _] = [update["summary"] for update in desk.updates]
+    assert first["message_text"] == "one\n\ntwo"
+    assert first["artifacts"] == told["raw"]["events"][0]["artifacts"]
+    assert told["summary"]["message_text"] == "one\n\ntwo!"
+
+
+# -------------------------------------------------------------------- 4.3 going on
+
+
+@pytest.mark.requirement("remote.go-on.named")
+async def test_a_message_that_names_its_task_goes_on_with_it() -> None:
+    async with scripted(result(message(taskId="t-5"))) as peer:
+        async with desk_with(one_target(peer.url)) as desk:
+            told = await desk.send("hi")
+        known = going_on(told)["task"]
+    assert told["summary"]["response_kind"] == "message"
+    assert known["task_id"] == "t-5"
+    assert "status" not in known
+    assert known["task_handle"].startswith("rah_")
+    assert known["can_watch"] is known["can_cancel"] is known["can_send"] is True
+
+
+@pytest.mark.requirement("remote.go-on.kept")
+async def test_a_message_within_a_task_keeps_it_under_its_handle() -> None:
+    async with (
+        scripted(result(task("INPUT_REQUIRED"))) as peer,
+        desk_with(one_target(peer.url)) as desk,
+    ):
+        first = going_on(await desk.send("hi"))["task"]
+        peer.answer = result(message("noted"))
+        for naming in ({"task_handle": first["task_handle"]}, {"task_id": "t-1"}):
+            told = await desk.send("more", **naming)
+            assert told["summary"]["response_kind"] == "message"
+            assert going_on(told)["task"]["task_id"] == "t-1"
+        by_handle = await desk.send("more", task_handle=first["task_handle"])
+        assert going_on(by_handle)["task"]["task_handle"] == first["task_handle"]
+
+
+@pytest.mark.requirement("remote.go-on.conversation", "remote.go-on.known")
+async def test_any_other_message_leaves_a_conversation_or_nothing() -> None:
+    async with (
+        scripted(result(message(contextId="c-1"))) as peer,
+        desk_with(one_target(peer.url)) as desk,
+    ):
+        assert set(going_on(await desk.send("hi"))) == {"target", "conversation"}
+        peer.answer = result(message())
+        assert "continuation" not in (await desk.send("hi"))["summary"]
+        known = await desk.send("hi", context_id="c-2")
+        assert going_on(known)["conversation"] == {"context_id": "c-2", "can_send": True}
+        assert desk.agent.followed() == [], "no handle without a task"
+
+
+# -------------------------------------------------------------------- 4.5 list_targets
+
+
+@pytest.mark.requirement("remote.list.together")
+async def test_cards_are_fetched_at_the_same_time() -> None:
+    everybody = asyncio.Barrier(3)
+
+    def together(name: str) -> Answer:
+        async def answer(heard: Heard, writer: Wire) -> None:
+            await everybody.wait()
+            await say(card_of("http://127.0.0.1/", name=name))(heard, writer)
+
+        return answer
+
+    async with (
+        scripted(card_answer=together("one")) as one,
+        scripted(card_answer=together("two")) as two,
+        scripted(card_answer=together("three")) as three,
+    ):
+        targets = [target(peer.url, str(n)) for n, peer in enumerate((three, one, two))]
+        async with desk_with({"targets": targets}) as desk, asyncio.timeout(20):
+            listed = await desk.ask("list_targets")
+    names = [entry["target_name"] for entry in listed["summary"]["targets"]]
+    assert names == ["three", "one", "two"]
+
+
+@pytest.mark.requirement("remote.list.copies", "remote.list.failed")
+async def test_who_changes_what_was_listed_of_an_error_changes_nothing_else() -> None:
+    failing = say("", status="500 Oh No")
+    async with scripted(card_answer=failing) as peer, desk_with(one_target(peer.url)) as desk:
+        listed = await desk.ask("list_targets")
+    [entry], [raw] = listed["summary"]["targets"], listed["raw"]
+    assert set(entry["last_refresh_error"]) == {"code", "message", "details"}
+    assert entry["last_refresh_error"] == raw["card"]["lastRefreshError"]
+    assert entry["last_refreshed_at"] == raw["card"]["lastRefreshedAt"]
+    entry["last_refresh_error"]["details"].clear()
+    assert raw["card"]["lastRefreshError"]["details"]["httpStatus"] == 500
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner),
+    max_leaves=8,
+)
+_MEMBERS = [
+    *("name", "description", "url", "preferredTransport", "additionalInterfaces"),
+    *("supportedInterfaces", "capabilities", "defaultInputModes", "skills", "protocolVersion"),
+]
+
+
+@pytest.mark.requirement("remote.list.clean")
+@given(st.dictionaries(st.sampled_from(_MEMBERS), _JSON))
+def test_any_card_is_cleaned(card: JsonObject) -> None:
+    read = read_card(card)
+    shown = read.summary()
+    assert json.loads(json.dumps([shown, read.raw()])) == [shown, read.raw()]
+    flags = {k: v for k, v in shown["capabilities"].items() if k != "extensions"}
+    assert all(isinstance(flag, bool) for flag in flags.values())
+    assert shown["capabilities"].get("extensions") != []
+    for modes in (shown["default_input_modes"], shown["default_output_modes"]):
+        assert all(mode == mode.strip() != "" for mode in modes)
+        assert len(set(modes)) == len(modes)
+    faces = [tuple(one.values()) for one in shown["additional_interfaces"]]
+    assert len(set(faces)) == len(faces)
+    assert all(skill["description"] for skill in shown["skills"])

@@ -1,0 +1,422 @@
+"""Peers over gRPC: what holds for the other transports holds here, too."""
+
+import asyncio
+import json
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import grpc
+import pytest
+from tests.remote.certificates import make_certificate
+from tests.remote.grpc_peer import Cable, Context, GrpcPeer, cable_to, carded, grpc_peer, working
+from tests.remote.scripted_peer import artifact_update, message, scripted, status_update, task
+from tests.remote.tool_harness import desk_with, one_target
+
+from openclaw_a2a.model.ids import JsonObject
+
+PATIENCE_S = 10
+TOKEN = "sesame-1a2b3c4d"
+NAME = "peer.example.com"
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="module", autouse=True)
+async def one_loop() -> AsyncIterator[None]:
+    """All tests here share a loop: servers of grpc tell theirs that they ended, also later."""
+    yield
+    await asyncio.sleep(0.2)  # there is nothing of theirs that could be awaited
+
+
+def grpc_target(url: str, **more: object) -> JsonObject:
+    return one_target(url, preferredTransports=["GRPC"], **more)
+
+
+def refuses(status: grpc.StatusCode, reason: str):
+    async def answer(peer: GrpcPeer, context: Context) -> JsonObject:
+        await context.abort(status, reason)
+        raise AssertionError
+
+    return answer
+
+
+async def hold(peer: GrpcPeer, context: Context) -> JsonObject:
+    await asyncio.sleep(60)
+    raise AssertionError
+
+
+async def to_loopback(host: str, port: int) -> list[str]:
+    return ["127.0.0.1"]
+
+
+# -------------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize(
+    ("status", "hint"),
+    [
+        (grpc.StatusCode.UNAUTHENTICATED, "set auth"),
+        (grpc.StatusCode.PERMISSION_DENIED, "set auth"),
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, "too much to do"),
+        (grpc.StatusCode.INTERNAL, "try again later"),
+        (grpc.StatusCode.CANCELLED, "try again later"),
+        (grpc.StatusCode.UNIMPLEMENTED, "protocol version"),
+    ],
+    ids=lambda one: getattr(one, "name", ""),
+)
+async def test_a_refusal_is_told_with_its_status_and_not_repeated(
+    status: grpc.StatusCode, hint: str
+) -> None:
+    async with grpc_peer(refuses(status, "because")) as peer, desk_with(grpc_target(peer.url)) as d:
+        error = await d.fail_send()
+    assert error["code"] == "A2A_SDK_ERROR"
+    assert error["message"] == f"the peer answered with gRPC status {status.name}: because"
+    assert error["details"]["errorName"]
+    assert error["details"]["grpcStatus"] == status.name
+    assert hint in error["details"]["hint"]
+    assert len(peer.heard) == 1
+    is_unknown = status is grpc.StatusCode.UNIMPLEMENTED
+    assert error["details"].get("rpcCode") == (-32601 if is_unknown else None)
+
+
+async def test_a_refused_stream_is_told_like_any_refusal() -> None:
+    async def events(peer: GrpcPeer, context: Context) -> AsyncIterator[JsonObject]:
+        yield task("WORKING")
+        await context.abort(grpc.StatusCode.CANCELLED, "enough")
+
+    async with grpc_peer(events=events) as peer, desk_with(grpc_target(peer.url)) as desk:
+        error = await desk.fail_send(follow_updates=True)
+    assert error["details"]["grpcStatus"] == "CANCELLED"
+    assert error["details"]["partial_event_count"] == 1
+
+
+async def test_a_token_that_a_refusal_repeats_is_hidden() -> None:
+    answer = refuses(grpc.StatusCode.UNAUTHENTICATED, f"{TOKEN} is not welcome")
+    async with grpc_peer(answer) as peer:
+        config = grpc_target(peer.url, auth={"type": "bearer", "token": TOKEN})
+        async with desk_with(config) as desk:
+            error = await desk.fail_send()
+    assert "[hidden] is not welcome" in error["message"]
+    assert TOKEN not in json.dumps(error)
+
+
+# -------------------------------------------------------------------- metadata
+
+
+async def test_credentials_and_service_parameters_travel_as_metadata() -> None:
+    async with grpc_peer() as peer:
+        config = grpc_target(peer.url, auth={"type": "bearer", "token": TOKEN})
+        config["defaults"]["serviceParameters"] = {"X-Team": "blue", "A2A-Version": "7"}
+        async with desk_with(config) as desk:
+            told = await desk.send("hi", service_parameters={"X-Trace": "t-1"})
+    assert told["ok"], told
+    assert TOKEN not in json.dumps(desk.answers)
+    assert sorted(peer.heard[0]) == [
+        ("a2a-version", "1.0"),
+        ("authorization", f"Bearer {TOKEN}"),
+        ("x-team", "blue"),
+        ("x-trace", "t-1"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "parameters", [{"x!y": "1"}, {"x-bin": "1"}, {"grpc-timeout": "1S"}, {"x": "a\tb"}]
+)
+async def test_a_service_parameter_that_grpc_cannot_carry_is_named_and_nothing_is_sent(
+    parameters: dict[str, str],
+) -> None:
+    async with grpc_peer() as peer, desk_with(grpc_target(peer.url)) as desk:
+        error = await desk.fail_send(service_parameters=parameters)
+    assert error["details"]["errorName"] == "InvalidServiceParameter"
+    assert next(iter(parameters)) in error["message"]
+    assert peer.heard == []
+
+
+# -------------------------------------------------------------------- a peer that is not there
+
+
+async def test_a_peer_that_takes_no_connection_is_tried_again_and_told_as_unreachable() -> None:
+    async with (
+        cable_to(None) as cable,
+        carded(f"127.0.0.1:{cable.port}") as url,
+        desk_with(grpc_target(url)) as desk,
+    ):
+        error = await desk.fail_send()
+    assert error["code"] == "A2A_SDK_ERROR"
+    assert error["details"]["errorName"] == "ConnectError"
+    assert "cannot be reached" in error["details"]["hint"]
+    assert cable.connections == 3
+
+
+async def test_a_peer_that_stays_away_is_left_alone_after_a_while() -> None:
+    async with carded("127.0.0.1:1") as url, desk_with(grpc_target(url)) as desk:
+        for _ in range(5):
+            error = await desk.fail("watch", task_id="t-1")
+            assert error["details"]["errorName"] == "ConnectError"
+        error = await desk.fail("watch", task_id="t-1")
+    assert error["details"]["errorName"] == "CircuitOpen"
+
+
+async def test_the_next_interface_is_tried_when_the_policy_allows_it() -> None:
+    async with grpc_peer() as peer:
+        faces = [
+            {"url": "127.0.0.1:1", "protocolBinding": "GRPC", "protocolVersion": "1.0"},
+            {"url": f"grpc://127.0.0.1:{peer.port}", "protocolBinding": "grpc"},
+        ]
+        async with scripted(card={"supportedInterfaces": faces}) as card:
+            config = grpc_target(card.url, policy={"transportFallback": True})
+            async with desk_with(config) as desk:
+                told = await desk.send("hi")
+    assert told["ok"], told
+
+
+async def _cut_once(peer: GrpcPeer, cable: Cable) -> None:
+    await peer.has_heard.wait()
+    cable.cut()
+
+
+async def test_a_send_is_not_repeated_after_the_peer_may_have_taken_it() -> None:
+    async with (
+        grpc_peer(hold) as peer,
+        cable_to(peer.port) as cable,
+        carded(f"127.0.0.1:{cable.port}") as url,
+        desk_with(grpc_target(url)) as desk,
+        asyncio.timeout(PATIENCE_S),
+    ):
+        error, _ = await asyncio.gather(desk.fail_send(), _cut_once(peer, cable))
+    assert error["details"]["grpcStatus"] == "UNAVAILABLE"
+    assert "connection broke" in error["details"]["hint"]
+    assert len(peer.heard) == 1
+
+
+async def test_a_question_is_asked_again_after_the_connection_broke() -> None:
+    async def answer(peer: GrpcPeer, context: Context) -> JsonObject:
+        return await (hold if len(peer.heard) == 1 else working)(peer, context)
+
+    async with (
+        grpc_peer(answer) as peer,
+        cable_to(peer.port) as cable,
+        carded(f"127.0.0.1:{cable.port}") as url,
+        desk_with(grpc_target(url)) as desk,
+        asyncio.timeout(PATIENCE_S),
+    ):
+        told, _ = await asyncio.gather(desk.ask("status", task_id="t-1"), _cut_once(peer, cable))
+    assert told["ok"], told
+    assert len(peer.heard) == 2
+
+
+# -------------------------------------------------------------------- deadlines and going away
+
+
+async def test_a_deadline_is_kept_and_the_peer_learns_of_it() -> None:
+    async with (
+        grpc_peer(hold) as peer,
+        desk_with(grpc_target(peer.url)) as desk,
+        asyncio.timeout(PATIENCE_S),
+    ):
+        error = await desk.fail_send(timeout_ms=300)
+        await peer.gone.wait()
+    assert error["message"] == "request timed out"
+
+
+async def test_a_peer_that_accepts_and_says_nothing_is_given_up_at_the_deadline() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        port = mute.getsockname()[1]
+        async with carded(f"127.0.0.1:{port}") as url, desk_with(grpc_target(url)) as desk:
+            error = await desk.fail_send(timeout_ms=300)
+    assert error["message"] == "request timed out"
+
+
+@pytest.mark.parametrize("follows", [False, True], ids=["plain", "streamed"])
+async def test_a_caller_who_goes_away_takes_the_call_along(follows: bool) -> None:
+    async def events(peer: GrpcPeer, context: Context) -> AsyncIterator[JsonObject]:
+        yield task("WORKING")
+        await hold(peer, context)
+
+    async with (
+        grpc_peer(hold, events=events) as peer,
+        desk_with(grpc_target(peer.url)) as desk,
+        asyncio.timeout(PATIENCE_S),
+    ):
+        call = asyncio.create_task(desk.send("hi", follow_updates=follows))
+        await (desk.has_update if follows else peer.has_heard).wait()
+        call.cancel()
+        await peer.gone.wait()
+        [outcome] = await asyncio.gather(call, return_exceptions=True)
+    assert isinstance(outcome, asyncio.CancelledError)
+
+
+async def test_a_stream_that_stays_open_after_its_end_is_closed_by_us() -> None:
+    async def events(peer: GrpcPeer, context: Context) -> AsyncIterator[JsonObject]:
+        yield task("WORKING")
+        yield status_update("COMPLETED")
+        await hold(peer, context)
+
+    async with (
+        grpc_peer(events=events) as peer,
+        desk_with(grpc_target(peer.url)) as desk,
+        asyncio.timeout(PATIENCE_S),
+    ):
+        told = await desk.send("hi", follow_updates=True)
+        await peer.gone.wait()
+    assert told["ok"], told
+
+
+async def test_trouble_of_one_call_breaks_off_no_other() -> None:
+    may_end = asyncio.Event()
+
+    async def events(peer: GrpcPeer, context: Context) -> AsyncIterator[JsonObject]:
+        yield task("WORKING")
+        await may_end.wait()
+        yield status_update("COMPLETED")
+
+    answer = refuses(grpc.StatusCode.UNAVAILABLE, "closed for lunch")
+    async with (
+        grpc_peer(answer, events=events) as peer,
+        desk_with(grpc_target(peer.url)) as desk,
+        asyncio.timeout(PATIENCE_S),
+    ):
+        follower = asyncio.create_task(desk.send("hi", follow_updates=True))
+        await desk.has_update.wait()
+        other = await desk.agent.execute(
+            {"action": "send", "parts": [{"kind": "text", "text": "x"}], "timeout_ms": 2000}
+        )
+        assert other["error"]["details"]["grpcStatus"] == "UNAVAILABLE"
+        may_end.set()
+        told = await follower
+    assert told["ok"], told
+    assert told["summary"]["continuation"]["task"]["status"] == "completed"
+
+
+# -------------------------------------------------------------------- how much is read
+
+
+async def test_an_answer_that_is_too_large_is_not_read() -> None:
+    async def answer(peer: GrpcPeer, context: Context) -> JsonObject:
+        return message("x" * 20_000)
+
+    async with grpc_peer(answer) as peer, desk_with(grpc_target(peer.url), limit=10_000) as desk:
+        error = await desk.fail_send()
+    assert "larger than we read" in error["details"]["hint"]
+    assert len(peer.heard) == 1
+
+
+async def test_a_stream_is_read_only_so_far_in_all() -> None:
+    async def events(peer: GrpcPeer, context: Context) -> AsyncIterator[JsonObject]:
+        yield task("WORKING")
+        while True:
+            yield artifact_update("x" * 1000, append=True)
+
+    async with (
+        grpc_peer(events=events) as peer,
+        desk_with(grpc_target(peer.url), limit=10_000) as desk,
+        asyncio.timeout(PATIENCE_S),
+    ):
+        error = await desk.fail_send(follow_updates=True)
+        await peer.gone.wait()
+    assert "larger than we read" in error["details"]["hint"]
+    assert error["details"]["partial_event_count"] < 11
+
+
+async def test_packed_answers_are_not_unpacked() -> None:
+    async def answer(peer: GrpcPeer, context: Context) -> JsonObject:
+        context.set_compression(grpc.Compression.Gzip)
+        return message("x" * 20_000)
+
+    async with (
+        grpc_peer(answer, compression=grpc.Compression.Gzip) as peer,
+        desk_with(grpc_target(peer.url), limit=10_000) as desk,
+    ):
+        error = await desk.fail_send()
+    assert error["details"]["errorName"] == "AnswerUnreadable"
+
+
+# -------------------------------------------------------------------- secure connections
+
+
+@pytest.fixture
+def certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A certificate for NAME that we trust."""
+    file = make_certificate(tmp_path, NAME)
+    monkeypatch.setenv("SSL_CERT_FILE", str(file))
+    return file
+
+
+def secure_target(url: str) -> JsonObject:
+    return grpc_target(url, allowedHosts=[NAME, "other.example.com"])
+
+
+@pytest.mark.parametrize("scheme", ["grpcs", "https", "GRPCS"])
+async def test_a_secure_address_is_spoken_to_securely_under_its_name(
+    certificate: Path, scheme: str
+) -> None:
+    address = f"{scheme}://{NAME}:{{port}}"
+    async with (
+        grpc_peer(certificate=certificate, address=address) as peer,
+        desk_with(secure_target(peer.url), resolve=to_loopback) as desk,
+    ):
+        told = await desk.send("hi")
+    assert told["ok"], told
+
+
+@pytest.mark.parametrize(
+    ("address", "is_secure"),
+    [
+        ("grpcs://other.example.com:{port}", True),  # the certificate is for another name
+        ("grpcs://127.0.0.1:{port}", False),
+        ("grpc://127.0.0.1:{port}", True),
+        ("127.0.0.1:{port}", True),
+    ],
+)
+async def test_what_is_not_as_safe_as_its_address_says_is_not_spoken_to(
+    certificate: Path, address: str, is_secure: bool
+) -> None:
+    served = certificate if is_secure else None
+    async with (
+        grpc_peer(certificate=served, address=address) as peer,
+        desk_with(secure_target(peer.url), resolve=to_loopback) as desk,
+    ):
+        error = await desk.fail("watch", task_id="t-1")
+    assert error["details"]["errorName"] == "ConnectError"
+    assert peer.heard == []
+
+
+async def test_a_certificate_that_nobody_vouches_for_is_refused(tmp_path: Path) -> None:
+    certificate = make_certificate(tmp_path, NAME)
+    address = f"grpcs://{NAME}:{{port}}"
+    async with (
+        grpc_peer(certificate=certificate, address=address) as peer,
+        desk_with(secure_target(peer.url), resolve=to_loopback) as desk,
+    ):
+        error = await desk.fail("watch", task_id="t-1")
+    assert "certificate is not trusted" in error["message"]
+    assert peer.heard == []
+
+
+async def test_an_address_that_a_caller_named_is_spoken_to_where_it_was_checked(
+    certificate: Path,
+) -> None:
+    asked: list[tuple[str, int]] = []
+
+    async def resolve(host: str, port: int) -> list[str]:
+        asked.append((host, port))
+        return ["::1", "127.0.0.1"]  # nobody listens at the first one
+
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate)
+    policy = {"allowTargetUrlOverride": True, "allowPrivateTargets": True}
+    defaults = {"preferredTransports": ["GRPC"]}
+    async with (
+        grpc_peer(certificate=certificate) as peer,
+        # An address without a scheme is as safe as the card's own.
+        carded(f"{NAME}:{peer.port}", tls=context) as url,
+        desk_with({"policy": policy, "defaults": defaults}, resolve=resolve) as desk,
+    ):
+        told = await desk.send("hi", target_url=url.replace("127.0.0.1", NAME))
+    assert told["ok"], told
+    assert asked[-1] == (NAME, peer.port)

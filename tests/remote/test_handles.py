@@ -1,0 +1,128 @@
+"""Handles: issued for remote tasks, refreshed by use, forgotten in time."""
+
+import itertools
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from openclaw_a2a.remote.config import HandleLimits, Transport
+from openclaw_a2a.remote.errors import ErrorCode, RemoteFailure
+from openclaw_a2a.remote.handles.handles import TaskHandles
+from openclaw_a2a.remote.targets import Target, TargetIdentity
+
+PEER = Target(TargetIdentity("https://peer.example/", "/card", (Transport.JSONRPC,)), alias="peer")
+
+
+class Hands:
+    """Handles with a clock that the test moves."""
+
+    def __init__(self, *, ttl_ms: int = 1000, most: int = 1000) -> None:
+        self.time = datetime(2026, 1, 1, tzinfo=UTC)
+        numbers = itertools.count(1)
+        limits = HandleLimits(ttl_ms, most)
+        self.handles = TaskHandles(limits, now=lambda: self.time, new_id=lambda: f"{next(numbers)}")
+
+    def wait(self, milliseconds: int) -> None:
+        self.time += timedelta(milliseconds=milliseconds)
+
+    def code_of(self, name: str) -> ErrorCode | None:
+        try:
+            self.handles.find(name)
+        except RemoteFailure as failure:
+            return failure.code
+        return None
+
+
+@pytest.mark.requirement("remote.handle.once", "remote.handle.life")
+def test_a_handle_finds_its_task_until_it_expires() -> None:
+    hands = Hands()
+    handle = hands.handles.issue(PEER, "t-1", context_id="c-1")
+    assert handle.name == "rah_1"
+    assert hands.handles.find("rah_1") == handle
+    hands.wait(999)
+    assert hands.code_of("rah_1") is None
+    hands.wait(1)
+    assert hands.code_of("rah_1") is ErrorCode.EXPIRED_HANDLE
+    assert hands.code_of("rah_1") is ErrorCode.UNKNOWN_HANDLE
+
+
+@pytest.mark.requirement("remote.handle.context", "remote.handle.life")
+def test_a_look_up_does_not_lengthen_a_life_and_a_new_answer_does() -> None:
+    hands = Hands()
+    hands.handles.issue(PEER, "t-1", context_id="c-1")
+    hands.wait(600)
+    hands.handles.find("rah_1")
+    again = hands.handles.issue(PEER, "t-1", name="rah_1")
+    assert (again.name, again.context_id) == ("rah_1", "c-1")
+    hands.wait(600)
+    assert hands.code_of("rah_1") is None
+
+
+@pytest.mark.requirement("remote.handle.most")
+def test_the_least_recently_used_handle_goes_when_there_are_too_many() -> None:
+    hands = Hands(most=2)
+    hands.handles.issue(PEER, "t-1")
+    hands.handles.issue(PEER, "t-2")
+    hands.handles.find("rah_1")
+    hands.handles.issue(PEER, "t-3")
+    assert hands.code_of("rah_2") is ErrorCode.UNKNOWN_HANDLE
+    assert hands.code_of("rah_1") is None
+
+
+@pytest.mark.requirement("remote.handle.unknown")
+def test_an_unknown_handle_says_how_to_go_on() -> None:
+    with pytest.raises(RemoteFailure) as raised:
+        Hands().handles.find("rah_x")
+    details = raised.value.details
+    assert details["taskHandle"] == "rah_x"
+    assert details["restartInvalidatesHandles"] is True
+    assert details["suggested_action"] == "send"
+    assert details["retryHint"]
+
+
+@pytest.mark.requirement("remote.handle.expired")
+def test_an_expired_handle_tells_all_that_is_needed_to_go_on_without_it() -> None:
+    hands = Hands()
+    handle = hands.handles.issue(PEER, "t-1", context_id="c-1")
+    hands.wait(1000)
+    with pytest.raises(RemoteFailure) as raised:
+        hands.handles.find(handle.name)
+    details = raised.value.details
+    assert details["expiresAt"] == round(handle.expires_at.timestamp() * 1000)
+    assert (details["task_id"], details["context_id"]) == ("t-1", "c-1")
+    assert details["suggested_actions"] == ["status", "send"]
+    assert details["hint"]
+    assert details["continuation"] == {
+        "target": {
+            "target_url": "https://peer.example/",
+            "card_path": "/card",
+            "preferred_transports": ["JSONRPC"],
+            "target_alias": "peer",
+        },
+        "task": {"task_id": "t-1"},
+        "conversation": {"context_id": "c-1"},
+    }
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["issue", "find", "wait"]), st.integers(0, 9)), max_size=60)
+)
+def test_never_more_than_the_limit_live_and_none_past_its_time(
+    steps: list[tuple[str, int]],
+) -> None:
+    hands = Hands(ttl_ms=5, most=3)
+    expiry: dict[str, datetime] = {}
+    for action, number in steps:
+        if action == "issue":
+            handle = hands.handles.issue(PEER, f"t-{number}")
+            expiry[handle.name] = handle.expires_at
+        elif action == "wait":
+            hands.wait(number)
+        else:
+            name = f"rah_{number}"
+            if hands.code_of(name) is None:
+                assert expiry[name] > hands.time
+        alive = [name for name in expiry if hands.handles.peek(name)]
+        assert len(alive) <= 3

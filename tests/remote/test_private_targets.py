@@ -1,0 +1,216 @@
+"""Addresses that only a caller named lead to no machine of the operator's network."""
+
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.remote.certificates import make_certificate
+from tests.remote.grpc_peer import cable_to
+from tests.remote.scripted_peer import CARD, card_of, message, result, scripted, task
+from tests.remote.tool_harness import desk_with, one_target, target
+
+from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.net.safe_resolver import ResolveHost
+from openclaw_a2a.ports import Store
+from openclaw_a2a.remote.config import Policy, Transport
+from openclaw_a2a.remote.errors import RemoteFailure
+from openclaw_a2a.remote.targets import Target, TargetIdentity
+from openclaw_a2a.remote.transport.agent_card import EMPTY_CARD, Interface
+from openclaw_a2a.remote.transport.client import RemoteClient
+from openclaw_a2a.remote.transport.http_transport import TargetConnections
+from openclaw_a2a.store import create_store
+
+NAME = "peer.example.com"
+FREE = {"allowTargetUrlOverride": True}
+ANYWHERE = {**FREE, "allowPrivateTargets": True}
+PRIVATE = [
+    "http://127.0.0.1:1/",
+    "http://127.1/",
+    "http://2130706433/",
+    "http://0x7f000001/",
+    "http://0.0.0.0/",
+    "http://10.0.0.1/",
+    "http://172.16.0.1/",
+    "https://192.168.1.1:8443/a2a",
+    "http://169.254.169.254/latest/meta-data",
+    "http://100.64.0.1/",
+    "http://224.0.0.1/",
+    "http://[::1]/",
+    "http://[::]/",
+    "http://[::ffff:10.0.0.1]/",
+    "http://[64:ff9b::a00:1]/",
+    "http://[fe80::1]/",
+    "http://[fc00::1]/",
+    "http://localhost/",
+    "http://LOCALHOST./",
+    "http://db.internal/",
+    "http://printer.local/",
+    "http://intranet/",
+]
+
+
+class Book:
+    """Says where every name leads, and remembers who asked."""
+
+    def __init__(self, *addresses: str) -> None:
+        self.addresses = list(addresses)
+        self.asked: list[tuple[str, int]] = []
+
+    async def __call__(self, host: str, port: int) -> list[str]:
+        self.asked.append((host, port))
+        return self.addresses
+
+
+def free_desk(resolve: ResolveHost, *, policy: JsonObject | None = None):
+    return desk_with({"policy": policy or FREE}, resolve=resolve)
+
+
+def going_on(url: str, **more: Json) -> JsonObject:
+    named = {"target_url": url, "card_path": CARD, "preferred_transports": ["JSONRPC"]}
+    return {"target": named, "task": {"task_id": "t-1"}, **more}
+
+
+def assert_refused(error: JsonObject, host: str | None = None) -> None:
+    assert error["code"] == "TARGET_RESOLUTION_ERROR", error
+    details = error["details"]
+    assert details["reason"] == "private_address_disallowed_by_policy"
+    assert details["suggested_action"] == "list_targets"
+    assert details["allowPrivateTargets"] is False
+    assert "outbound.policy.allowPrivateTargets" in details["hint"]
+    if host is not None:
+        assert details["host"] == host
+
+
+@pytest.mark.parametrize("url", PRIVATE)
+async def test_an_address_that_looks_private_is_refused_before_it_is_looked_up(url: str) -> None:
+    book = Book("127.0.0.1")
+    async with free_desk(book) as desk:
+        assert_refused(await desk.fail_send(target_url=url))
+        assert_refused(await desk.fail("status", continuation=going_on(url)))
+    assert book.asked == []
+
+
+@pytest.mark.parametrize("addresses", [["127.0.0.1"], ["192.0.2.1", "127.0.0.1"], ["::1"]])
+async def test_a_name_that_leads_into_the_network_is_refused_without_any_connection(
+    addresses: list[str],
+) -> None:
+    async with scripted(result(message())) as peer, free_desk(Book(*addresses)) as desk:
+        url = f"http://{NAME}:{peer.port}/"
+        assert_refused(await desk.fail_send(target_url=url), NAME)
+        assert_refused(await desk.fail("status", continuation=going_on(url)), NAME)
+        assert_refused(await desk.fail("watch", task_id="t-1", target_url=url), NAME)
+        assert_refused(await desk.fail("cancel", task_id="t-1", target_url=url), NAME)
+        assert desk.agent.resting() == {}
+    assert peer.heard == []
+
+
+async def test_a_continuation_that_is_trusted_is_checked_all_the_same() -> None:
+    async with desk_with({"policy": {"continuationTargets": "trusted"}}) as desk:
+        error = await desk.fail("status", continuation=going_on("http://127.0.0.1:1/"))
+    assert_refused(error, "127.0.0.1")
+
+
+@pytest.mark.parametrize("transport", ["JSONRPC", "HTTP+JSON", "GRPC"])
+@pytest.mark.parametrize("version", ["1.0", "0.3"])
+async def test_a_name_that_moves_into_the_network_after_its_card_was_read_is_refused_then(
+    transport: str, version: str
+) -> None:
+    """As in an attack by DNS: every request looks the name up again, over every transport."""
+    async with (
+        cable_to(None) as cable,
+        TargetConnections(Policy(), resolve=Book("127.0.0.1")) as network,
+    ):
+        url = f"http://{NAME}:{cable.port}/"
+        named = Target(TargetIdentity(url, CARD, (Transport.JSONRPC,)), is_callers=True)
+        face = Interface(transport, url, version)
+        peer = RemoteClient.of_card(EMPTY_CARD, face, network.connector_for(named))
+        with pytest.raises(RemoteFailure) as caught:
+            await peer.get("t-1", None, {})
+        with pytest.raises(RemoteFailure) as caught_in_stream:
+            _ = [event async for event in peer.subscribe("t-1", {})]
+    assert_refused(caught.value.as_object(), NAME)
+    assert_refused(caught_in_stream.value.as_object(), NAME)
+    assert cable.connections == 0
+
+
+async def test_what_the_operator_configured_may_be_anywhere() -> None:
+    async with scripted(result(task("WORKING"))) as peer:
+        config = one_target(peer.url, policy=FREE)
+        async with desk_with(config) as desk:
+            assert (await desk.send("hi"))["ok"]
+            assert (await desk.send("hi", target_url=peer.url.rstrip("/")))["ok"]
+            assert (await desk.send("hi", continuation=going_on(peer.url)))["ok"]
+            error = await desk.fail_send(target_url=f"{peer.url}elsewhere")
+    assert_refused(error, "127.0.0.1")
+
+
+async def test_with_the_setting_any_address_may_be_named() -> None:
+    async with scripted(result(message())) as peer, free_desk(Book(), policy=ANYWHERE) as desk:
+        assert (await desk.send("hi", target_url=peer.url))["ok"]
+
+
+@pytest.mark.parametrize("value", ["yes", 1, None, {}])
+async def test_a_setting_that_cannot_be_read_allows_nothing(value: Json) -> None:
+    policy = {**FREE, "allowPrivateTargets": value}
+    async with free_desk(Book(), policy=policy) as desk:
+        assert_refused(await desk.fail_send(target_url="http://127.0.0.1:1/"))
+
+
+async def test_a_name_keeps_its_name_at_the_address_that_was_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificate = make_certificate(tmp_path, NAME)
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate)
+    asked_for: list[str | None] = []
+    context.sni_callback = lambda _socket, name, _context: asked_for.append(name)
+    book = Book("::1", "127.0.0.1")  # nobody listens at the first one
+    async with scripted(result(message()), tls=context) as peer:
+        url = f"https://{NAME}:{peer.port}/"
+        peer.card = card_of(url)
+        async with free_desk(book, policy=ANYWHERE) as desk:
+            told = await desk.send("hi", target_url=url)
+            other = f"https://other.example.com:{peer.port}/"
+            wrong = await desk.fail("watch", task_id="t-1", target_url=other)
+    assert told["ok"], told
+    assert [one.headers["host"] for one in peer.heard] == [f"{NAME}:{peer.port}"] * 2
+    assert asked_for == [NAME, NAME, "other.example.com"]
+    assert "certificate" in wrong["details"]["hint"]
+    assert book.asked == [(NAME, peer.port), (NAME, peer.port), ("other.example.com", peer.port)]
+
+
+async def test_a_name_that_nobody_knows_is_a_peer_that_cannot_be_reached() -> None:
+    async def unknown(host: str, port: int) -> list[str]:
+        raise OSError(2, "no such name")
+
+    async with free_desk(unknown) as desk:
+        error = await desk.fail("watch", task_id="t-1", target_url=f"http://{NAME}/")
+    assert error["code"] == "A2A_SDK_ERROR"
+    assert f"{NAME} is not known" in error["message"]
+    assert "cannot be reached" in error["details"]["hint"]
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[Store]:
+    store = create_store("sqlite", path=str(tmp_path / "state.db"))
+    await store.open()
+    yield store
+    await store.close()
+
+
+async def test_a_handle_obeys_the_rule_that_holds_after_a_restart(store: Store) -> None:
+    async with scripted(result(task("WORKING"))) as peer:
+        async with desk_with({"policy": ANYWHERE}, store=store) as desk:
+            told = await desk.send("hi", target_url=peer.url)
+            kept = told["summary"]["continuation"]
+        handle, heard = kept["task"]["task_handle"], len(peer.heard)
+        async with desk_with({"policy": FREE}, store=store) as desk:
+            assert_refused(await desk.fail("status", task_handle=handle), "127.0.0.1")
+            assert_refused(await desk.fail("status", continuation=kept), "127.0.0.1")
+        assert len(peer.heard) == heard
+        peer.answer = result(task("WORKING")["task"])
+        configured = {"policy": FREE, "targets": [target(peer.url)]}
+        async with desk_with(configured, store=store) as desk:
+            assert (await desk.ask("status", task_handle=handle))["ok"]

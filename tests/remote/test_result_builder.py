@@ -1,0 +1,176 @@
+"""What a peer tells, folded into a summary."""
+
+import copy
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from openclaw_a2a.model.ids import JsonObject
+from openclaw_a2a.remote.result.progress import TERMINAL, Progress, continuation_task
+
+
+def message(text: str, role: str = "agent", **more: object) -> JsonObject:
+    parts = [{"kind": "text", "text": one} for one in text.split("|")]
+    return {"kind": "message", "messageId": "m", "role": role, "parts": parts, **more}
+
+
+def artifact(artifact_id: str, text: str, **more: object) -> JsonObject:
+    return {"artifactId": artifact_id, "parts": [{"kind": "text", "text": text}], **more}
+
+
+def task(state: str, **more: object) -> JsonObject:
+    return {"kind": "task", "id": "t", "contextId": "c", "status": {"state": state}, **more}
+
+
+def status(state: str, text: str | None = None, role: str = "agent") -> JsonObject:
+    told: JsonObject = {"state": state}
+    if text is not None:
+        told["message"] = message(text, role)
+    return {"kind": "status-update", "taskId": "t", "contextId": "c", "status": told}
+
+
+def update(artifact_: JsonObject, *, append: bool = False) -> JsonObject:
+    event: JsonObject = {"kind": "artifact-update", "taskId": "t", "contextId": "c"}
+    return {**event, "artifact": artifact_, "append": append}
+
+
+def after(*events: JsonObject) -> Progress:
+    progress = Progress()
+    for event in events:
+        progress.take(event)
+    return progress
+
+
+@pytest.mark.requirement("remote.summary.message", "remote.summary.kind")
+def test_one_message_is_a_message_with_its_parts_as_paragraphs() -> None:
+    progress = after(message("one|two", contextId="c-9"))
+    assert progress.response_kind == "message"
+    assert progress.message_text == "one\n\ntwo"
+    assert (progress.context_id, progress.task_id) == ("c-9", None)
+
+
+@pytest.mark.requirement("remote.summary.kind", "remote.summary.other-text")
+def test_several_messages_have_no_kind_and_the_last_one_speaks() -> None:
+    progress = after(message("one"), message("two"))
+    assert progress.response_kind is None
+    assert progress.message_text == "two"
+
+
+@pytest.mark.requirement("remote.summary.artifacts-text")
+def test_the_texts_of_artifacts_come_in_order() -> None:
+    progress = after(task("completed", artifacts=[artifact("a", "one"), artifact("b", "two")]))
+    assert progress.response_kind == "task"
+    assert progress.message_text == "one\n\ntwo"
+
+
+@pytest.mark.requirement("remote.summary.attention")
+@pytest.mark.parametrize(
+    "state", ["input-required", "auth-required", "failed", "rejected", "canceled"]
+)
+def test_a_status_that_wants_attention_comes_first(state: str) -> None:
+    progress = after(update(artifact("a", "so far")), status(state, "Look!"))
+    assert progress.message_text == "Look!\n\nso far"
+
+
+@pytest.mark.requirement("remote.summary.other-text")
+def test_other_statuses_speak_only_when_there_is_nothing_else() -> None:
+    assert after(status("working", "busy")).message_text == "busy"
+    assert after(status("completed", "done"), update(artifact("a", "x"))).message_text == "x"
+
+
+@pytest.mark.requirement("remote.summary.other-text")
+def test_without_artifact_and_status_the_last_agent_message_of_the_history_speaks() -> None:
+    history = [message("question", "user"), message("answer"), message("thanks", "user")]
+    assert after(task("completed", history=history)).message_text == "answer"
+
+
+@pytest.mark.requirement("remote.summary.not-ours")
+def test_the_users_own_words_are_never_told() -> None:
+    progress = after(
+        task("working", history=[message("secret", "user")]), status("working", "mine", "user")
+    )
+    assert not progress.message_text
+
+
+@pytest.mark.requirement("remote.summary.pieces")
+def test_appended_pieces_join_and_take_over_names() -> None:
+    progress = after(
+        update(artifact("a", "one ")),
+        update(artifact("a", "two", name="Report"), append=True),
+        update(artifact("b", "other"), append=True),
+    )
+    assert progress.message_text == "one two\n\nother"
+    assert progress.artifacts[0]["name"] == "Report"
+    assert len(progress.artifacts[0]["parts"]) == 2
+
+
+@pytest.mark.requirement("remote.summary.pieces")
+def test_a_task_event_replaces_what_was_gathered() -> None:
+    progress = after(
+        update(artifact("a", "old")), task("completed", artifacts=[artifact("b", "new")])
+    )
+    assert [one["artifactId"] for one in progress.artifacts] == ["b"]
+
+
+@pytest.mark.requirement("remote.summary.artifacts")
+def test_read_outs_and_events_are_not_shared() -> None:
+    event = update(artifact("a", "one"))
+    kept = copy.deepcopy(event)
+    progress = after(event, update(artifact("a", "two"), append=True))
+    progress.artifacts[0]["parts"].clear()
+    assert event == kept
+    assert progress.message_text == "onetwo"
+
+
+@pytest.mark.requirement("remote.go-on.open", "remote.go-on.no-stream")
+@pytest.mark.parametrize("state", [None, "submitted", "working", "input-required", "auth-required"])
+def test_an_open_task_can_be_gone_on_with(state: str | None) -> None:
+    told = continuation_task("t", "rah_1", state=state, streams=True)
+    flags = {key: value for key, value in told.items() if key.startswith("can_")}
+    assert flags == dict.fromkeys(
+        ["can_resume_send", "can_send", "can_status", "can_cancel", "can_watch"], True
+    )
+    assert told.get("status") == state
+    assert ("status" in told) is (state is not None)
+    assert continuation_task("t", "h", state=state, streams=False)["can_watch"] is False
+
+
+@pytest.mark.requirement("remote.go-on.ended")
+@pytest.mark.parametrize("state", sorted(TERMINAL))
+def test_an_ended_task_can_only_be_asked_for(state: str) -> None:
+    told = continuation_task("t", "rah_1", state=state, streams=True)
+    assert told["can_status"] is True
+    assert not any(told[f"can_{what}"] for what in ("resume_send", "send", "cancel", "watch"))
+
+
+_TEXT = st.text(max_size=5)
+_EVENT = st.one_of(
+    st.builds(lambda text: message(text), _TEXT),
+    st.builds(
+        lambda state, text: status(state, text), st.sampled_from(["working", "completed"]), _TEXT
+    ),
+    st.builds(
+        lambda name, text, append: update(artifact(name, text), append=append),
+        st.sampled_from("ab"),
+        _TEXT,
+        st.booleans(),
+    ),
+    st.just({"kind": "something-new"}),
+)
+
+
+@given(st.lists(_EVENT, max_size=12))
+def test_any_order_of_events_is_folded(events: list[JsonObject]) -> None:
+    progress = after(*events)
+    assert progress.events == events
+    for one in progress.artifacts:
+        streamed: list[str] = []
+        for event in events:
+            if (
+                event["kind"] == "artifact-update"
+                and event["artifact"]["artifactId"] == one["artifactId"]
+            ):
+                text = event["artifact"]["parts"][0]["text"]
+                streamed = [*streamed, text] if event["append"] and streamed else [text]
+        assert [part["text"] for part in one["parts"]] == streamed

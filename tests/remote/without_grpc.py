@@ -1,0 +1,59 @@
+"""What the tool says in an installation without grpc, as JSON in the file of its argument."""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+from tests.remote.scripted_peer import card_of, message, result, scripted
+from tests.remote.tool_harness import desk_with, one_target
+
+from openclaw_a2a.model.ids import JsonObject
+from openclaw_a2a.remote.errors import RemoteFailure
+
+GRPC = {"url": "127.0.0.1:1", "protocolBinding": "GRPC", "protocolVersion": "1.0"}
+LAX = {"enforceSupportedTransports": False}
+
+
+async def configured() -> JsonObject:
+    """A target that prefers gRPC."""
+    try:
+        async with desk_with(one_target("http://127.0.0.1:1/", preferredTransports=["GRPC"])):
+            return {}
+    except RemoteFailure as failure:
+        return failure.as_object()
+
+
+async def continued() -> JsonObject:
+    """A continuation from an installation that had grpc."""
+    there = {
+        "target_url": "http://127.0.0.1:1/",
+        "card_path": "/.well-known/agent-card.json",
+        "preferred_transports": ["GRPC", "JSONRPC"],
+    }
+    async with desk_with(one_target("http://127.0.0.1:1/")) as desk:
+        continuation = {"target": there, "task": {"task_id": "t-1"}}
+        return await desk.fail("status", continuation=continuation)
+
+
+async def sent(*more: JsonObject) -> JsonObject:
+    """A send to a peer that offers gRPC first, under a policy that ignores what is not spoken."""
+    async with scripted(result(message())) as peer:
+        others = card_of(peer.url)["supportedInterfaces"] if more else []
+        peer.card = card_of(peer.url, supportedInterfaces=[GRPC, *others])
+        config = one_target(peer.url, policy=LAX, preferredTransports=["GRPC", "JSONRPC"])
+        async with desk_with(config) as desk:
+            return await desk.send("hi")
+
+
+async def tell() -> JsonObject:
+    return {
+        "configured": await configured(),
+        "continued": await continued(),
+        "offered among others": await sent({}),
+        "offered alone": await sent(),
+    }
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(json.dumps(asyncio.run(tell())))

@@ -1,0 +1,113 @@
+"""Commands that agents may run only when the operator says so."""
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+import pytest
+from tests.conformance.asgi_client import AsgiClient, Response
+from tests.server.admin.asking_agent import AskingAgent, approval
+from tests.server.admin.conftest import OpenGateway
+
+from openclaw_a2a.model.ids import AgentId
+from openclaw_a2a.server.admin.approvals import ApprovalsAdmin
+from openclaw_a2a.server.admin.endpoint import AdminRequest
+
+Token = Callable[[], str]
+
+
+async def decide(door: AsgiClient, approval_id: str, *, allow: bool) -> Response:
+    body = msgspec.json.encode({"allow": allow})
+    headers = {"content_length": str(len(body))}
+    return await door.post(f"/operator/approvals/{approval_id}", body, **headers)
+
+
+@pytest.fixture
+def open_as_operator(open_door: OpenGateway, token: Token) -> OpenGateway:
+    async def open_one(agents: dict[str, AskingAgent]) -> AsgiClient:
+        door = await open_door(agents)
+        return door.with_headers(authorization=f"Bearer {token()}")
+
+    return open_one
+
+
+async def test_approvals_of_all_agents_are_listed_the_oldest_first(
+    open_as_operator: OpenGateway,
+) -> None:
+    first, second = approval("a-1", minute=2), approval("b-1", minute=1)
+    door = await open_as_operator({"main": AskingAgent(first), "other": AskingAgent(second)})
+    listed = (await door.get("/operator/approvals")).json
+    assert [(one["id"], one["agent"]) for one in listed["approvals"]] == [
+        ("b-1", "other"),
+        ("a-1", "main"),
+    ]
+    assert listed["approvals"][0]["command"] == "ls -la"
+    assert listed["approvals"][0]["cwd"] == "/srv/project"
+    assert listed["approvals"][0]["taskId"] == "task-1"
+    assert listed["troubles"] == []
+
+
+async def test_an_agent_that_is_down_hides_no_other(open_as_operator: OpenGateway) -> None:
+    down = AskingAgent(trouble="the gateway of OpenClaw does not answer; start it")
+    door = await open_as_operator({"main": AskingAgent(approval("a-1")), "down": down})
+    listed = (await door.get("/operator/approvals")).json
+    assert [one["id"] for one in listed["approvals"]] == ["a-1"]
+    assert listed["troubles"] == [
+        {"agent": "down", "reason": "the gateway of OpenClaw does not answer; start it"}
+    ]
+    assert (await decide(door, "a-1", allow=True)).status == 200
+
+
+async def test_an_agent_that_does_not_answer_hides_no_other() -> None:
+    agents = {AgentId("slow"): AskingAgent(hangs=True), AgentId("main"): AskingAgent(approval("a"))}
+    pages = ApprovalsAdmin(lambda: agents, answer_s=0.01)
+    async with asyncio.timeout(5):
+        listed = await pages.list(AdminRequest((), {}, {}))
+    assert [one.id for one in listed.approvals] == ["a"]
+    assert [one.agent for one in listed.troubles] == ["slow"]
+
+
+@pytest.mark.parametrize("allow", [True, False])
+async def test_a_decision_reaches_the_agent_that_asked(
+    open_as_operator: OpenGateway, allow: bool
+) -> None:
+    asking = AskingAgent(approval("a-1"))
+    door = await open_as_operator({"first": AskingAgent(), "main": asking})
+    answer = await decide(door, "a-1", allow=allow)
+    assert (answer.status, answer.json) == (200, {"id": "a-1", "agent": "main", "allowed": allow})
+    assert asking.decided == {"a-1": allow}
+
+
+async def test_a_decision_counts_once(open_as_operator: OpenGateway) -> None:
+    asking = AskingAgent(approval("a-1"))
+    door = await open_as_operator({"main": asking})
+    await decide(door, "a-1", allow=False)
+    answer = await decide(door, "a-1", allow=True)
+    assert (answer.status, answer.json["error"]["code"]) == (409, "approval-over")
+    assert asking.decided == {"a-1": False}
+
+
+async def test_an_approval_that_nobody_asked_for_is_not_found(
+    open_as_operator: OpenGateway,
+) -> None:
+    door = await open_as_operator({"main": AskingAgent()})
+    answer = await decide(door, "nobody", allow=True)
+    assert (answer.status, answer.json["error"]["code"]) == (404, "approval-not-found")
+
+
+async def test_an_approval_that_may_be_at_an_agent_that_is_down_is_not_called_unknown(
+    open_as_operator: OpenGateway,
+) -> None:
+    door = await open_as_operator({"main": AskingAgent(), "down": AskingAgent(trouble="no luck")})
+    answer = await decide(door, "somewhere", allow=True)
+    assert (answer.status, answer.json["error"]["code"]) == (503, "agent-unavailable")
+    assert "no luck" in answer.json["error"]["message"]
+
+
+async def test_a_decision_must_be_true_or_false(open_as_operator: OpenGateway) -> None:
+    asking = AskingAgent(approval("a-1"))
+    door = await open_as_operator({"main": asking})
+    for body in (b'{"allow": "yes"}', b"{}", b'{"allow": null}', b'{"allow": 1}'):
+        answer = await door.post("/operator/approvals/a-1", body, content_length=str(len(body)))
+        assert (answer.status, answer.json["error"]["code"]) == (400, "invalid-params")
+    assert asking.decided == {}

@@ -1,0 +1,148 @@
+"""The operator's pages answer the operator on the gateway's own machine, and nobody else."""
+
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.conformance.asgi_client import Request
+from tests.server.admin.asking_agent import AskingAgent
+from tests.server.admin.conftest import OpenGateway
+
+from openclaw_a2a.auth.admin_token import ensure_admin_token, read_admin_token
+
+PAGE = "/operator/approvals"
+Token = Callable[[], str]
+
+
+def asked(token: str, *, client: str = "127.0.0.1", **headers: str) -> Request:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return Request("GET", PAGE, {"authorization": f"Bearer {token}", **named}, client=client)
+
+
+async def test_the_operator_is_known_by_the_token_in_the_data_folder(
+    open_door: OpenGateway, token: Token
+) -> None:
+    door = await open_door({"main": AskingAgent()})
+    answer = await door.request(asked(token()))
+    assert (answer.status, answer.json) == (200, {"approvals": [], "troubles": []})
+    assert answer.headers["cache-control"] == "no-store"
+
+
+@pytest.mark.parametrize(
+    "said", ["", "Bearer", "Bearer ", "Bearer wrong", "Basic {}", "Bearer {}x", "{}"]
+)
+async def test_whoever_has_no_token_is_told_to_show_one(
+    open_door: OpenGateway, token: Token, said: str
+) -> None:
+    door = await open_door({"main": AskingAgent()})
+    answer = await door.get(PAGE, authorization=said.format(token()))
+    assert answer.status == 401
+    assert answer.json["error"]["code"] == "unauthenticated"
+    assert token() not in answer.body.decode()
+    assert answer.headers["www-authenticate"].startswith("Bearer")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"host": "evil.example"},
+        {"origin": "http://evil.example"},
+        {"origin": "null"},
+        {"x_forwarded_for": "127.0.0.1"},
+        {"forwarded": "for=127.0.0.1"},
+    ],
+)
+async def test_a_web_page_or_a_proxy_is_refused_even_with_the_token(
+    open_door: OpenGateway, token: Token, headers: dict[str, str]
+) -> None:
+    door = await open_door({"main": AskingAgent()})
+    answer = await door.request(asked(token(), **headers))
+    assert (answer.status, answer.json["error"]["code"]) == (403, "not-allowed")
+
+
+async def test_another_machine_is_refused_even_with_the_token(
+    open_door: OpenGateway, token: Token
+) -> None:
+    door = await open_door({"main": AskingAgent()})
+    answer = await door.request(asked(token(), client="192.0.2.7"))
+    assert (answer.status, answer.json["error"]["code"]) == (403, "not-allowed")
+
+
+async def test_the_token_of_a_peer_is_no_token_of_the_operator(
+    open_door: OpenGateway, token: Token, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "alice.token").write_text("a-long-token-of-alice", encoding="ascii")
+    peers = {"channels.a2a.security.peers.alice": {"tokens": ["file:alice.token"]}}
+    door = await open_door({"main": AskingAgent()}, settings=peers)
+    assert (await door.request(asked("a-long-token-of-alice"))).status == 401
+    assert (await door.request(asked(token()))).status == 200
+
+
+async def test_a_page_that_does_not_exist_is_told_in_the_same_shape(
+    open_door: OpenGateway, token: Token
+) -> None:
+    door = (await open_door({"main": AskingAgent()})).with_headers(
+        authorization=f"Bearer {token()}"
+    )
+    for answer in (
+        await door.get("/operator/nothing"),
+        await door.get("/operator/"),
+        await door.post(PAGE, b"{}"),
+    ):
+        assert (answer.status, answer.json["error"]["code"]) == (404, "route-not-found")
+
+
+async def test_a_body_is_json_and_small(open_door: OpenGateway, token: Token) -> None:
+    door = (await open_door({"main": AskingAgent()})).with_headers(
+        authorization=f"Bearer {token()}"
+    )
+    for body, status in [(b"[]", 400), (b"{", 400), (b'{"allow": 1}', 400), (b"x" * 70_000, 413)]:
+        answer = await door.post(f"{PAGE}/one", body, content_length=str(len(body)))
+        assert answer.status == status
+        assert set(answer.json["error"]) >= {"code", "message"}
+
+
+async def test_a_folder_that_cannot_be_written_shuts_the_door_and_nothing_else(
+    open_door: OpenGateway, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    folder = {"data": str(tmp_path / "file" / "data")}
+    door = await open_door({"main": AskingAgent()}, settings=folder)
+    answer = await door.request(asked("a" * 43))
+    assert (answer.status, answer.json["error"]["code"]) == (403, "not-allowed")
+    assert (await door.get("/readyz")).status == 200
+
+
+def test_the_token_stays_the_same_from_start_to_start(tmp_path: Path) -> None:
+    token = ensure_admin_token(tmp_path / "data")
+    assert ensure_admin_token(tmp_path / "data") == token == read_admin_token(tmp_path / "data")
+    mode = (tmp_path / "data" / "operator.token").stat().st_mode
+    assert stat.S_IMODE(mode) == 0o600
+    assert [one.name for one in (tmp_path / "data").iterdir()] == ["operator.token"]
+
+
+def test_a_token_that_others_could_read_is_replaced(tmp_path: Path) -> None:
+    token = ensure_admin_token(tmp_path)
+    (tmp_path / "operator.token").chmod(0o644)
+    assert ensure_admin_token(tmp_path) != token
+    assert stat.S_IMODE((tmp_path / "operator.token").stat().st_mode) == 0o600
+
+
+def test_a_link_in_the_place_of_the_token_is_replaced(tmp_path: Path) -> None:
+    ensure_admin_token(tmp_path / "elsewhere")
+    (tmp_path / "operator.token").symlink_to(tmp_path / "elsewhere" / "operator.token")
+    assert ensure_admin_token(tmp_path) != read_admin_token(tmp_path / "elsewhere")
+    assert not (tmp_path / "operator.token").is_symlink()
+
+
+@given(content=st.binary(max_size=100))
+def test_whatever_lies_in_the_place_of_the_token_there_is_one_afterwards(
+    content: bytes, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("data")
+    (folder / "operator.token").write_bytes(content)
+    (folder / "operator.token").chmod(0o600)
+    assert ensure_admin_token(folder) == read_admin_token(folder)

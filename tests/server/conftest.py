@@ -1,0 +1,26 @@
+"""Gateways in processes of their own, and gone when the test is."""
+
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.server.gateway_process import GatewayProcess
+
+MakeGateway = Callable[[dict[str, Any]], GatewayProcess]
+
+
+@pytest.fixture
+def make_gateway(tmp_path: Path) -> Iterator[MakeGateway]:
+    made: list[GatewayProcess] = []
+
+    def make(settings: dict[str, Any]) -> GatewayProcess:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            made.append(GatewayProcess(tmp_path, probe.getsockname()[1], settings))
+        return made[-1]
+
+    yield make
+    for gateway in made:
+        gateway.close()

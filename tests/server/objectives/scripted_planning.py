@@ -1,0 +1,133 @@
+"""A planning whose every word the test decides: the outside of the doors."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from openclaw_a2a.engine.tasks.submit import InternalOrigin
+from openclaw_a2a.engine.tasks.turn_builder import AccountRules
+from openclaw_a2a.model.delivery import Delivery, delivery_id
+from openclaw_a2a.model.errors import GatewayError
+from openclaw_a2a.model.ids import ContextId, JsonObject, SessionKey, TaskId
+from openclaw_a2a.model.message import Message
+from openclaw_a2a.model.turn import Scope
+
+Json = Any
+NOW = datetime(2026, 1, 5, 10, tzinfo=UTC)
+METHODS = frozenset(
+    {
+        *[f"objectives/{verb}" for verb in ("create", "get", "list", "update", "replan", "delete")],
+        *[f"plans/{verb}" for verb in ("create", "get", "update", "addTasks")],
+        *[f"{root}/{verb}" for root in ("objectives", "plans") for verb in ("run", "pause")],
+        "objectives/resume",
+        "plans/resume",
+    }
+)
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change of an objective."""
+
+    sequence: int
+    body: JsonObject
+
+
+@dataclass(frozen=True)
+class RoutedMessage:
+    """Where a message belongs."""
+
+    message: Message
+    origin: InternalOrigin | None = None
+    make_delivery: Callable[[TaskId, int], Delivery] | None = None
+    answered_task_id: TaskId | None = None
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One call that came through a door."""
+
+    method: str
+    params: Json
+    scope: Scope
+
+
+Take = Callable[[Message], RoutedMessage | None]
+
+
+class ScriptedPlanning:
+    """Notes what it is asked, and answers with what the test gave it."""
+
+    METHODS: frozenset[str] = METHODS
+
+    def __init__(self) -> None:
+        self.asked: list[Asked] = []
+        self.taken: list[Message] = []
+        self.cursors: list[int | None] = []
+        self.result: JsonObject = {"objective": {"id": "obj-1"}}
+        self.error: Exception | None = None
+        self.take: Take = lambda _: None
+        self.changes: asyncio.Queue[Change | GatewayError | None] = asyncio.Queue()
+        self.open_followers = 0
+
+    async def call(self, method: str, params: Json, scope: Scope) -> JsonObject:
+        self.asked.append(Asked(method, params, scope))
+        if self.error is not None:
+            raise self.error
+        return self.result
+
+    async def subscribe(
+        self, params: Json, scope: Scope, cursor: int | None
+    ) -> AsyncGenerator[Change]:
+        self.asked.append(Asked("objectives/subscribe", params, scope))
+        self.cursors.append(cursor)
+        if self.error is not None:
+            raise self.error
+        return self._changes()
+
+    async def route_message(
+        self, message: Message, scope: Scope, rules: AccountRules
+    ) -> RoutedMessage | None:
+        self.taken.append(message)
+        if self.error is not None:
+            raise self.error
+        return self.take(message)
+
+    async def _changes(self) -> AsyncGenerator[Change]:
+        self.open_followers += 1
+        try:
+            while (change := await self.changes.get()) is not None:
+                if isinstance(change, GatewayError):
+                    raise change
+                yield change
+        finally:
+            self.open_followers -= 1
+
+
+def into_objective(
+    objective_id: str, *, answers: Callable[[], str] | None = None
+) -> Callable[[Message], RoutedMessage]:
+    """Takes every message into one objective and the first place of its plan."""
+
+    def take(message: Message) -> RoutedMessage:
+        placed = msgspec.structs.replace(message, context_id=ContextId(objective_id))
+        if answers is not None:
+            return RoutedMessage(placed, answered_task_id=TaskId(answers()))
+        metadata = {
+            "opt/v1/objectiveId": objective_id,
+            "opt/v1/planId": "plan-1",
+            "opt/v1/taskIndex": 0,
+        }
+        key = SessionKey(f"agent:main:a2a:obj:{objective_id}")
+        return RoutedMessage(placed, InternalOrigin(key, metadata=metadata), _delivery)
+
+    return take
+
+
+def _delivery(task_id: TaskId, cursor: int) -> Delivery:
+    name = delivery_id("plan", task_id, "obj")
+    return Delivery(name, "plan", task_id, b"{}", cursor, NOW, NOW, NOW)

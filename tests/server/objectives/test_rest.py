@@ -1,0 +1,155 @@
+"""The methods of planning over HTTP+JSON."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from tests.server.objectives.conftest import ObjectivesServer, ask
+
+from openclaw_a2a.model.errors import (
+    ChangedMeanwhile,
+    DependencyNotValid,
+    GatewayError,
+    InvalidParams,
+    PlanItemNotFound,
+    PlanLimitExceeded,
+    StatusChangeNotAllowed,
+)
+
+Json = Any
+BODY = {"name": "Garden party"}
+ROUTES: list[tuple[str, Json, str, Json]] = [
+    ("POST /objectives", BODY, "objectives/create", BODY),
+    ("GET /objectives", None, "objectives/list", {}),
+    ("GET /objectives/", None, "objectives/list", {}),
+    (
+        "GET /objectives?status=working&pageSize=5&pageToken=p",
+        None,
+        "objectives/list",
+        {"status": "working", "pageSize": 5, "pageToken": "p"},
+    ),
+    ("GET /objectives?status=&pageToken=&A2A-Version=1.0", None, "objectives/list", {}),
+    ("GET /objectives?pageSize=many", None, "objectives/list", {"pageSize": "many"}),
+    ("GET /objectives?pageSize=1.5", None, "objectives/list", {"pageSize": "1.5"}),
+    ("GET /objectives?pagesize=5", None, "objectives/list", {"pagesize": "5"}),
+    ("GET /objectives/obj-1", None, "objectives/get", {"id": "obj-1"}),
+    (
+        "GET /objectives/obj-1?includePlans=false&includeTasks=true&id=obj-2",
+        None,
+        "objectives/get",
+        {"id": "obj-1", "includePlans": False, "includeTasks": True},
+    ),
+    (
+        "GET /objectives/obj-1?includePlans=no",
+        None,
+        "objectives/get",
+        {"id": "obj-1", "includePlans": "no"},
+    ),
+    ("GET /objectives/obj:1", None, "objectives/get", {"id": "obj:1"}),
+    ("PATCH /objectives/obj-1", BODY, "objectives/update", {**BODY, "id": "obj-1"}),
+    ("PATCH /objectives/obj-1", {"id": "obj-2"}, "objectives/update", {"id": "obj-1"}),
+    ("DELETE /objectives/obj-1", None, "objectives/delete", {"id": "obj-1"}),
+    (
+        "DELETE /objectives/obj-1?cancel=true",
+        None,
+        "objectives/delete",
+        {"id": "obj-1", "cancel": True},
+    ),
+    ("POST /objectives/obj-1:replan", None, "objectives/replan", {"id": "obj-1"}),
+    ("POST /objectives/obj-1:run", {}, "objectives/run", {"id": "obj-1"}),
+    ("POST /objectives/obj-1:pause", None, "objectives/pause", {"id": "obj-1"}),
+    ("POST /objectives/obj-1:resume", BODY, "objectives/resume", {**BODY, "id": "obj-1"}),
+    ("POST /objectives/obj-1/plans", BODY, "plans/create", {**BODY, "objectiveId": "obj-1"}),
+    (
+        "GET /plans/plan-1?includeTasks=false",
+        None,
+        "plans/get",
+        {"id": "plan-1", "includeTasks": False},
+    ),
+    ("PATCH /plans/plan-1", BODY, "plans/update", {**BODY, "id": "plan-1"}),
+    (
+        "POST /plans/plan-1:addTasks",
+        {"tasks": []},
+        "plans/addTasks",
+        {"tasks": [], "id": "plan-1"},
+    ),
+    ("POST /plans/plan-1:run", None, "plans/run", {"id": "plan-1"}),
+    ("POST /plans/plan-1:pause", None, "plans/pause", {"id": "plan-1"}),
+    ("POST /plans/plan-1:resume", None, "plans/resume", {"id": "plan-1"}),
+]
+REFUSALS: list[tuple[GatewayError, int, str]] = [
+    (InvalidParams("objectives/get: id is missing"), 400, "INVALID_ARGUMENT"),
+    (PlanItemNotFound("there is no objective obj-1"), 404, "NOT_FOUND"),
+    (ChangedMeanwhile("the objective obj-1 was changed"), 409, "ABORTED"),
+    (StatusChangeNotAllowed("completed cannot become working"), 409, "FAILED_PRECONDITION"),
+    (PlanLimitExceeded("10 plans are the most"), 400, "FAILED_PRECONDITION"),
+    (DependencyNotValid("plan-1 depends on itself"), 400, "INVALID_ARGUMENT"),
+]
+
+
+@pytest.mark.requirement("opt.rest.routes")
+@pytest.mark.parametrize(("line", "body", "method", "params"), ROUTES)
+async def test_every_address_stands_for_a_method(
+    house: ObjectivesServer, line: str, body: Json, method: str, params: Json
+) -> None:
+    sent = None if body is None else msgspec.json.encode(body)
+    answer = await ask(house.activated, line, sent)
+    assert (answer.status, answer.media_type) == (200, "application/a2a+json")
+    assert answer.json == house.planning.result
+    [asked] = house.planning.asked
+    assert (asked.method, asked.params) == (method, params)
+
+
+@pytest.mark.requirement("opt.rest.errors")
+@pytest.mark.parametrize(("error", "status", "name"), REFUSALS)
+async def test_refusals_are_statuses(
+    house: ObjectivesServer, error: GatewayError, status: int, name: str
+) -> None:
+    house.planning.error = error
+    answer = await ask(house.activated, "GET /objectives/obj-1")
+    told = answer.json["error"]
+    assert (answer.status, told["code"], told["status"]) == (status, status, name)
+    assert told["message"] == error.message
+    assert told["details"][0]["metadata"]["code"] == error.code
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "PUT /objectives",
+        "POST /objectives/obj-1",
+        "POST /objectives/obj-1:fly",
+        "POST /objectives/:run",
+        "POST /plans",
+        "GET /plans",
+        "DELETE /plans/plan-1",
+        "GET /plans/plan-1:subscribe/x",
+        "GET /objectives/obj-1/plans",
+        "POST /objectives//plans",
+        "POST /objectives/obj-1/plans/plan-1",
+    ],
+)
+async def test_other_addresses_are_not_found(house: ObjectivesServer, line: str) -> None:
+    body = b"{}" if line.startswith(("POST", "PUT")) else None
+    answer = await ask(house.activated, line, body)
+    assert (answer.status, house.planning.asked) == (404, [])
+
+
+@pytest.mark.parametrize("body", [b" ", b"{", b"[]", b"null", b"7", b'{"a":1,"a":2}', b"\xff"])
+async def test_bodies_that_are_no_json_object_are_refused(
+    house: ObjectivesServer, body: bytes
+) -> None:
+    for line in ("POST /objectives", "PATCH /objectives/obj-1", "POST /objectives/obj-1:run"):
+        assert (await ask(house.activated, line, body)).status == 400, line
+    assert (await ask(house.activated, "POST /objectives", b"")).status == 400
+    assert house.planning.asked == []
+
+
+async def test_change_that_says_nothing_is_left_to_planning(house: ObjectivesServer) -> None:
+    await ask(house.activated, "PATCH /plans/plan-1")
+    assert house.planning.asked[0].params == {"id": "plan-1"}
+
+
+async def test_older_generation_is_not_spoken_over_http_json(house: ObjectivesServer) -> None:
+    answer = await house.activated.get("/a2a/rest/objectives", a2a_version="0.3")
+    assert (answer.status, house.planning.asked) == (400, [])

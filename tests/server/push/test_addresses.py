@@ -1,0 +1,363 @@
+"""Which webhooks are called: none inside the operator's network, whatever name it has."""
+
+import asyncio
+import socket
+import ssl
+import sys
+import threading
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.remote.certificates import make_certificate
+from tests.server.push.conftest import Serve
+from tests.server.push.gateways import (
+    AsgiClient,
+    ScriptedAgent,
+    V03Client,
+    V1Client,
+    v03_message,
+    v1_message,
+)
+from tests.server.push.webhook_receiver import TIMEOUT_S, WebhookReceiver
+
+from openclaw_a2a.model.agent_event import Reply
+from openclaw_a2a.model.url_policy import is_public_address
+from openclaw_a2a.net.safe_resolver import HostResolver, find_addresses
+from openclaw_a2a.ports import DeliveryFailed
+from openclaw_a2a.server.push.configs import why_not_a_webhook
+from openclaw_a2a.server.push.sender import WebhookOptions, WebhookSender
+
+CREATE = "CreateTaskPushNotificationConfig"
+PRIVATE_URLS = [
+    "http://127.0.0.1/",
+    "http://127.1/",
+    "http://2130706433/",
+    "http://0x7f000001/",
+    "http://0/",
+    "http://10.0.0.1/",
+    "http://192.168.1.1:8080/x",
+    "http://172.16.0.1/",
+    "http://169.254.169.254/latest/meta-data",
+    "http://100.64.0.1/",
+    "http://[::1]/",
+    "http://[::ffff:127.0.0.1]/",
+    "http://[fe80::1]/",
+    "http://[fc00::1]/",
+    "http://localhost/",
+    "http://LOCALHOST./",
+    "http://db.internal/",
+    "http://printer.local/",
+    "http://intranet/",
+]
+BAD_URLS = [
+    "ftp://example.com/",
+    "file:///etc/passwd",
+    "javascript:alert(1)",
+    "example.com/hook",
+    "https://",
+    "https:///path",
+    "https://user@example.com/",
+    "https://user:password@example.com/",
+    "https://example.com\\@127.0.0.1/",
+    "https://example.com/a b",
+    "https://example.com/\r\nX-Evil: 1",
+    "https://exämple.com/",
+    "https://example.com:99999/",
+    "https://[::1/",
+]
+
+
+@pytest.mark.requirement("wire.push.private-addresses")
+@pytest.mark.parametrize("url", PRIVATE_URLS)
+async def test_a_private_address_is_refused_when_it_is_registered(serve: Serve, url: str) -> None:
+    agent = ScriptedAgent(Reply.of_text("done"))
+    door = AsgiClient((await serve(agent, settings={"push.allowPrivate": False})).asgi)
+    v1, v03 = V1Client(door), V03Client(door)
+    task_id = (await v1.send())["task"]["id"]
+    turns = len(agent.turns)
+    new = {"taskPushNotificationConfig": {"url": url}}
+    old = {"pushNotificationConfig": {"url": url}}
+    for client, method, params, path in (
+        (v1, CREATE, {"taskId": task_id, "url": url}, "url"),
+        (v1, "SendMessage", v1_message(configuration=new), "taskPushNotificationConfig.url"),
+        (
+            v03,
+            "tasks/pushNotificationConfig/set",
+            {"taskId": task_id, "pushNotificationConfig": {"url": url}},
+            "pushNotificationConfig.url",
+        ),
+        (v03, "message/send", v03_message(configuration=old), "pushNotificationConfig.url"),
+    ):
+        failed = await client.error(method, params)
+        assert failed.code == -32602
+        assert path in failed.message
+        assert "public address" in failed.message
+    assert len(agent.turns) == turns, "nothing was run"
+
+
+@pytest.mark.requirement("wire.push.private-addresses")
+@pytest.mark.parametrize("url", BAD_URLS)
+@pytest.mark.parametrize("allow_private", [True, False])
+def test_what_is_no_plain_web_address_is_refused(url: str, allow_private: bool) -> None:
+    assert why_not_a_webhook(url, allow_private=allow_private)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://example.com",
+        "http://hooks.example.com:8080/a/b?c=d&e=f#g",
+        "https://93.184.216.34/",
+        "https://[2606:2800:220:1::1]:8443/x",
+    ],
+)
+def test_a_public_web_address_may_be_a_webhook(url: str) -> None:
+    assert why_not_a_webhook(url, allow_private=False) is None
+
+
+def test_private_addresses_may_be_allowed() -> None:
+    for url in PRIVATE_URLS:
+        assert why_not_a_webhook(url, allow_private=True) is None
+
+
+@pytest.mark.requirement("wire.push.private-addresses")
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("127.0.0.1", "10.1.2.3", "172.31.0.1", "192.168.0.1", "169.254.169.254", "0.0.0.0"),
+        *("100.64.0.1", "224.0.0.1", "239.1.1.1", "255.255.255.255", "192.0.2.1", "198.18.0.1"),
+        *("::", "::1", "fe80::1", "fe80::1%eth0", "fc00::1", "ff02::1", "ff0e::1"),
+        *("::ffff:10.0.0.1", "::ffff:7f00:1", "64:ff9b::a00:1", "64:ff9b:1::a00:1", "::7f00:1"),
+        *("fec0::1", "::ffff:0:7f00:1", "::5efe:7f00:1", "64:ff9b:1:a00:0:100:5db8:d822"),
+        *("4000::1", "192.0.0.8", "192.0.0.170"),
+        *("2002:7f00:1::", "2002:a00:1::1", "2001:0:0:0:0:0:f5ff:fffe", "2001:db8::1"),
+        *("", "example.com", "1.2.3", "1.2.3.4.5"),
+    ],
+)
+def test_no_spelling_of_a_private_address_is_public(address: str) -> None:
+    assert not is_public_address(address)
+
+
+@pytest.mark.parametrize(
+    "address", ["93.184.216.34", "2606:2800:220:1::1", "64:ff9b::5db8:d822", "::ffff:93.184.216.34"]
+)
+def test_public_addresses_are_public(address: str) -> None:
+    assert is_public_address(address)
+
+
+@given(st.ip_addresses(v=6) | st.ip_addresses(v=4))
+def test_any_address_can_be_judged(address: object) -> None:
+    assert isinstance(is_public_address(str(address)), bool)
+
+
+@given(st.ip_addresses(v=4, network="10.0.0.0/8"))
+def test_a_private_address_in_an_ipv6_coat_is_private(address: object) -> None:
+    number = int.from_bytes(socket.inet_aton(str(address)))
+    for coat in ("::ffff:{:x}:{:x}", "64:ff9b::{:x}:{:x}", "2002:{:x}:{:x}::1"):
+        assert not is_public_address(coat.format(number >> 16, number & 0xFFFF))
+
+
+def lying(*addresses: str):
+    """A resolver that gives these, whatever it is asked."""
+    asked: list[str] = []
+
+    async def resolve(host: str, port: int) -> list[str]:
+        asked.append(host)
+        return list(addresses)
+
+    return resolve, asked
+
+
+def make_poster(resolve, *, allow_private: bool = False, timeout_s: float = 5.0) -> WebhookSender:
+    rules = WebhookOptions(timeout_s, allow_private=allow_private, agent_name="test")
+    return WebhookSender(rules, resolve=resolve, now=lambda: datetime.now(UTC))
+
+
+@pytest.mark.requirement("wire.push.private-addresses")
+@pytest.mark.parametrize(
+    "addresses",
+    [["127.0.0.1"], ["93.184.216.34", "127.0.0.1"], ["::1"], ["::ffff:127.0.0.1"], ["10.0.0.1"]],
+)
+async def test_a_public_name_that_leads_inside_is_not_connected_to(
+    receiver: WebhookReceiver, addresses: Sequence[str]
+) -> None:
+    resolve, _ = lying(*addresses)
+    poster = make_poster(resolve)
+    url = f"http://hooks.example.com:{receiver.port}/hook"
+    missed = await poster.post(url, b"{}", {})
+    await poster.close()
+    assert missed is not None
+    assert missed.is_final
+    assert "private network" in missed.reason
+    assert receiver.posts == []
+
+
+@pytest.mark.requirement("wire.push.private-addresses")
+async def test_a_name_is_looked_up_once_and_what_was_checked_is_connected_to(
+    receiver: WebhookReceiver,
+) -> None:
+    """A name that changes its mind between the check and the connection gains nothing."""
+    resolve, asked = lying("127.0.0.1")
+    poster = make_poster(resolve, allow_private=True)
+    url = f"http://no-such-host.invalid:{receiver.port}/hook?a=b"
+    assert await poster.post(url, b"{}", {"X-Mark": "1"}) is None
+    await poster.close()
+    [post] = receiver.posts
+    assert asked == ["no-such-host.invalid"]
+    assert post.headers["host"] == f"no-such-host.invalid:{receiver.port}"
+    assert post.path == "/hook?a=b"
+
+
+async def test_the_next_address_is_tried_when_one_cannot_be_reached(
+    receiver: WebhookReceiver,
+) -> None:
+    resolve, _ = lying("127.0.0.99", "127.0.0.1")
+    poster = make_poster(resolve, allow_private=True)
+    url = f"http://hooks.example.com:{receiver.port}/"
+    missed = await poster.post(url, b"{}", {})
+    await poster.close()
+    assert missed is None
+
+
+async def test_the_next_address_is_tried_when_one_stays_silent(receiver: WebhookReceiver) -> None:
+    with socket.create_server(("127.0.0.99", receiver.port), backlog=0) as full:
+        waiting = [socket.socket() for _ in range(4)]
+        for one in waiting:  # nobody accepts them, so whoever comes next is not even greeted
+            one.setblocking(False)
+            one.connect_ex(full.getsockname())
+        resolve, _ = lying("127.0.0.99", "127.0.0.1")
+        poster = make_poster(resolve, allow_private=True, timeout_s=1.0)
+        missed = await poster.post(f"http://hooks.example.com:{receiver.port}/", b"{}", {})
+        await poster.close()
+        for one in waiting:
+            one.close()
+    assert missed is None
+
+
+async def test_what_cannot_be_reached_or_known_is_told_in_a_sentence() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    resolve, _ = lying("127.0.0.1")
+    poster = make_poster(resolve, allow_private=True)
+    refused = await poster.post(f"http://hooks.example.com:{port}/", b"{}", {})
+    nowhere = await poster.post("http://[::1/", b"{}", {})
+    await poster.close()
+    assert refused is not None
+    assert "hooks.example.com cannot be reached" in refused.reason
+    assert nowhere is not None
+    assert nowhere.is_final
+    resolver = HostResolver(1)
+    unknown = await find_addresses("no-such-host.invalid", 80, resolve=resolver, allow_private=True)
+    assert isinstance(unknown, DeliveryFailed)
+    assert "no-such-host.invalid is not known" in unknown.reason
+    none, _ = lying()
+    empty = await find_addresses("a.example", 80, resolve=none, allow_private=True)
+    assert isinstance(empty, DeliveryFailed)
+    assert "127.0.0.1" in await resolver("localhost", 80)
+
+
+ENDLESS = """
+import asyncio, socket, threading
+from openclaw_a2a.net.safe_resolver import Resolver
+
+socket.getaddrinfo = lambda *_, **__: threading.Event().wait()
+
+async def look_up():
+    async with asyncio.timeout(0.05):
+        await Resolver(1)("hooks.example.com", 80)
+
+asyncio.run(look_up())
+"""
+
+
+async def test_a_name_that_is_never_found_does_not_hold_up_the_end_of_the_process() -> None:
+    with anyio.fail_after(TIMEOUT_S):
+        ended = await anyio.run_process([sys.executable, "-c", ENDLESS], check=False)
+    assert b"TimeoutError" in ended.stderr
+
+
+async def test_names_that_take_long_take_only_so_many_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    may_end, looked_up = threading.Event(), list[str]()
+
+    def find(host: str, port: int, **_: object) -> list[tuple[int, int, int, str, tuple[str, int]]]:
+        looked_up.append(host)
+        may_end.wait(TIMEOUT_S)
+        return [(2, 1, 6, "", ("192.0.2.1", port))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", find)
+    resolver = HostResolver(2)
+    for name in "abc":
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await resolver(name, 80)
+    assert looked_up == ["a", "b"]
+    may_end.set()
+    assert await resolver("d", 80) == ["192.0.2.1"]
+
+
+async def test_a_name_that_cannot_be_one_is_not_known() -> None:
+    name = f"{'a' * 70}.example"
+    missed = await find_addresses(name, 80, resolve=HostResolver(1), allow_private=True)
+    assert isinstance(missed, DeliveryFailed)
+    assert f"{name} is not known" in missed.reason
+
+
+async def test_an_answer_that_never_comes_is_waited_for_only_so_long(
+    receiver: WebhookReceiver,
+) -> None:
+    receiver.always = None
+    resolve, _ = lying("127.0.0.1")
+    poster = make_poster(resolve, allow_private=True, timeout_s=0.05)
+    missed = await poster.post(receiver.url(), b"{}", {})
+    await poster.close()
+    assert missed is not None
+    assert "did not answer within 0.05 s" in missed.reason
+
+
+async def test_an_answer_that_breaks_off_is_a_failure(receiver: WebhookReceiver) -> None:
+    receiver.always = b"nonsense\r\n\r\n"
+    resolve, _ = lying("127.0.0.1")
+    poster = make_poster(resolve, allow_private=True)
+    missed = await poster.post(receiver.url(), b"{}", {})
+    await poster.close()
+    assert missed is not None
+    assert "broke" in missed.reason
+
+
+@pytest.mark.requirement("wire.push.private-addresses")
+async def test_a_certificate_is_checked_for_the_name_and_not_for_the_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificate = make_certificate(tmp_path, "hooks.example.com")
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate)
+    names: list[str | None] = []
+    context.sni_callback = lambda _socket, name, _context: names.append(name)
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context)
+    port = server.sockets[0].getsockname()[1]
+    resolve, _ = lying("127.0.0.1")
+    poster = make_poster(resolve, allow_private=True)
+    right = await poster.post(f"https://hooks.example.com:{port}/", b"{}", {})
+    wrong = await poster.post(f"https://other.example.com:{port}/", b"{}", {})
+    await poster.close()
+    server.close()
+    await server.wait_closed()
+    assert right is None
+    assert wrong is not None
+    assert names == ["hooks.example.com", "other.example.com"]

@@ -1,0 +1,105 @@
+"""Configurations of any content go through both wires unharmed, and the official types agree."""
+
+import json
+from datetime import UTC, datetime
+
+import msgspec
+import pytest
+from a2a import types as v1_types
+from a2a.compat.v0_3 import types as v03_types
+from google.protobuf import json_format
+from hypothesis import given
+from hypothesis import strategies as st
+
+from openclaw_a2a.model.errors import InvalidParams
+from openclaw_a2a.model.ids import TaskId
+from openclaw_a2a.model.push_config import PushConfig
+from openclaw_a2a.model.records import encode_json
+from openclaw_a2a.protocol import v03, v1
+from openclaw_a2a.protocol.requests import NewPushConfig
+from openclaw_a2a.protocol.versions import ProtocolVersion
+
+IDS = st.text(st.characters(categories=["L", "N", "P"]), min_size=1, max_size=20)
+HEADERS = st.from_regex(r"\A[!-~]([ -~]{0,38}[!-~])?\Z")
+SCHEMES = st.from_regex(r"\A[A-Za-z0-9-]{1,20}\Z")
+
+
+@st.composite
+def configs(draw: st.DrawFn) -> PushConfig:
+    schemes = tuple(draw(st.lists(SCHEMES, max_size=3)))
+    return PushConfig(
+        id=draw(IDS),
+        task_id=TaskId(draw(IDS)),
+        url=draw(st.from_regex(r"\Ahttps://[a-z]{1,9}\.example/[a-z?=&]{0,20}\Z")),
+        wire=draw(st.sampled_from([wire.value for wire in ProtocolVersion])),
+        created_at=draw(st.datetimes(timezones=st.just(UTC))),
+        token=draw(HEADERS | st.none()),
+        schemes=schemes,
+        credentials=draw(HEADERS | st.none()) if schemes else None,
+    )
+
+
+def as_wish(config: PushConfig, wire: ProtocolVersion, schemes: tuple[str, ...]) -> NewPushConfig:
+    return NewPushConfig(
+        url=config.url,
+        wire=wire,
+        id=config.id,
+        task_id=config.task_id,
+        token=config.token,
+        schemes=schemes,
+        credentials=config.credentials,
+    )
+
+
+@given(configs())
+def test_what_1_0_is_shown_it_may_send_again(config: PushConfig) -> None:
+    body = v1.encode_push_config(config)
+    json_format.ParseDict(json.loads(body), v1_types.TaskPushNotificationConfig())
+    assert v1.decode_push_config(body) == as_wish(config, ProtocolVersion.V1, config.schemes[:1])
+    page = json.loads(v1.encode_push_list([config, config], "next"))
+    json_format.ParseDict(page, v1_types.ListTaskPushNotificationConfigsResponse())
+    assert page == {"configs": [json.loads(body)] * 2, "nextPageToken": "next"}
+
+
+@given(configs())
+def test_what_0_3_is_shown_it_may_send_again(config: PushConfig) -> None:
+    body = v03.encode_push_config(config)
+    v03_types.TaskPushNotificationConfig.model_validate_json(body)
+    assert v03.decode_push_config(body) == as_wish(config, ProtocolVersion.V03, config.schemes)
+    assert json.loads(v03.encode_push_list([config])) == [json.loads(body)]
+
+
+@given(configs())
+def test_a_stored_configuration_is_the_same_again_and_hides_its_secrets(
+    config: PushConfig,
+) -> None:
+    stored = encode_json(config)
+    assert msgspec.json.decode(stored, type=PushConfig) == config
+    secret = msgspec.structs.replace(config, token="SECRET-1", credentials="SECRET-2")
+    assert "SECRET" not in repr(secret)
+    assert "SECRET" not in repr(as_wish(secret, ProtocolVersion.V1, ()))
+
+
+def test_the_host_is_all_that_others_see() -> None:
+    moment = datetime(2026, 11, 15, tzinfo=UTC)
+    config = PushConfig(
+        "c", TaskId("t"), "https://hooks.example.com:8443/secret?key=secret", "1.0", moment
+    )
+    assert config.host == "hooks.example.com:8443"
+
+
+@pytest.mark.requirement("wire.push.token", "wire.push.authentication")
+@pytest.mark.parametrize(
+    "text", [" a", "a ", " ", "a\nb", "a\r\nX-Evil: 1", "ä", "a\x7f", "a" * 4097]
+)
+def test_what_no_header_can_carry_is_refused(text: str) -> None:
+    where = {"taskId": "t", "url": "https://hooks.example.com/"}
+    token, credentials = {"token": text}, {"scheme": "Bearer", "credentials": text}
+    nested = {"schemes": ["Bearer"], "credentials": text}
+    for members in (token, {"authentication": credentials}):
+        with pytest.raises(InvalidParams):
+            v1.decode_push_config(msgspec.json.encode(where | members))
+    for members in (token, {"authentication": nested}):
+        config = {"taskId": "t", "pushNotificationConfig": where | members}
+        with pytest.raises(InvalidParams):
+            v03.decode_push_config(msgspec.json.encode(config))

@@ -1,0 +1,75 @@
+"""A webhook that comes with a message on a task that is already at work."""
+
+import asyncio
+
+import pytest
+from tests.server.push.conftest import Serve
+from tests.server.push.gateways import AsgiClient, ScriptedAgent, V1Client
+from tests.server.push.webhook_receiver import Json, WebhookReceiver, eventually
+
+from openclaw_a2a.model.agent_event import Note, Reply
+from openclaw_a2a.ports import Accepted, Duplicate, Store, Submission
+
+COMPLETED = b"TASK_STATE_COMPLETED"
+
+
+def hook(receiver: WebhookReceiver, **more: Json) -> Json:
+    config = {"taskPushNotificationConfig": {"url": receiver.url()}}
+    return {"configuration": {**config, **more}}
+
+
+@pytest.mark.requirement("wire.push.inline")
+async def test_who_joins_a_task_at_work_is_told_at_once(
+    serve: Serve, receiver: WebhookReceiver
+) -> None:
+    agent = ScriptedAgent()
+    v1 = V1Client(AsgiClient((await serve(agent)).asgi))
+    task = await v1.start()
+    run = await agent.next_run()
+    await v1.send(taskId=task["id"], **hook(receiver, returnImmediately=True))
+    [post] = await receiver.wait_posts(1)
+    assert post.json["task"]["id"] == task["id"]
+    await run.finish(Reply.of_text("one"))
+    await (await agent.next_run()).finish(Reply.of_text("two"))
+    await receiver.wait_for_post(COMPLETED)
+
+
+class SlowStore:
+    """Takes messages in when it is let to, everything else at once."""
+
+    def __init__(self, inner: Store) -> None:
+        self.inner = inner
+        self.opened = asyncio.Event()
+        self.asked = asyncio.Event()
+
+    async def submit(self, submission: Submission) -> Accepted | Duplicate:
+        self.asked.set()
+        await self.opened.wait()
+        return await self.inner.submit(submission)
+
+    def __getattr__(self, name: str) -> Json:
+        return getattr(self.inner, name)
+
+
+@pytest.mark.requirement("wire.push.inline", "promise.push.durable")
+async def test_what_a_task_says_while_a_webhook_joins_does_not_lose_the_webhook(
+    serve: Serve, receiver: WebhookReceiver
+) -> None:
+    agent = ScriptedAgent()
+    gateway = await serve(agent)
+    [engine] = gateway.engines.values()
+    v1 = V1Client(AsgiClient(gateway.asgi))
+    task = await v1.start()
+    run = await agent.next_run()
+    slow = engine.store = SlowStore(engine.store)
+    joining = asyncio.ensure_future(
+        v1.send(taskId=task["id"], **hook(receiver, returnImmediately=True))
+    )
+    await slow.asked.wait()
+    await run.emit(Note("still at it"))
+    await eventually(lambda: not engine.wakeups.subscribed)
+    slow.opened.set()
+    await joining
+    await run.finish(Reply.of_text("one"))
+    await (await agent.next_run()).finish(Reply.of_text("two"))
+    await receiver.wait_for_post(COMPLETED)

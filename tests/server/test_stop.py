@@ -1,0 +1,123 @@
+"""A stop in order: whoever waits gets an answer, and what is unfinished is found again."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from tests.server.conftest import MakeGateway
+from tests.server.gateway_process import RPC, GatewayProcess, RawResponse, head, message
+
+pytestmark = pytest.mark.slow
+
+SETTINGS = {
+    "server": {"stopSeconds": 1},
+    "agents": {
+        "main": {"adapter": "command", "command": ["sleep", "30"], "input": "stdin"},
+    },
+    "channels": {
+        "a2a": {
+            "accounts": {
+                "default": {"agentStyle": "hybrid"},
+                "tasks": {"agentStyle": "task-generating"},
+            }
+        }
+    },
+}
+
+
+def _is_draining(answer: RawResponse) -> bool:
+    [detail] = answer.json["error"]["data"]
+    is_named = detail["metadata"]["code"] == "draining"
+    return is_named and answer.status == 503 and int(answer.headers["retry-after"]) >= 1
+
+
+async def _eventually(is_so: Callable[[], Awaitable[bool]]) -> None:
+    """Wait for something in another process, which tells nobody."""
+    async with asyncio.timeout(10):
+        while True:
+            if await is_so():
+                return
+            await asyncio.sleep(0.02)
+
+
+async def _runs_begun(gateway: GatewayProcess, count: int) -> None:
+    """Wait until so many programs of the gateway run."""
+    assert gateway.process is not None
+    process_id = gateway.process.pid
+
+    async def are_there() -> bool:
+        return _child_count(process_id) >= count
+
+    await _eventually(are_there)
+
+
+def _child_count(process_id: int) -> int:
+    children = Path(f"/proc/{process_id}/task/{process_id}/children")
+    return len(children.read_text(encoding="utf-8").split())
+
+
+@pytest.mark.requirement("door.drain")
+async def test_everybody_who_waits_is_answered_when_the_gateway_stops(
+    make_gateway: MakeGateway,
+) -> None:
+    gateway = make_gateway(SETTINGS)
+    await gateway.start()
+    rpc = "/agents/tasks/a2a/jsonrpc"
+    at_once = message("a", "m-1", returnImmediately=True)
+    task = (await gateway.call("SendMessage", at_once, path=rpc)).json
+    waiting = [
+        asyncio.create_task(gateway.call("SendMessage", message("b", "m-2"))),
+        asyncio.create_task(gateway.call("SendStreamingMessage", message("c", "m-3"))),
+    ]
+    task_id = task["result"]["task"]["id"]
+    following = asyncio.create_task(gateway.call("SubscribeToTask", {"id": task_id}, path=rpc))
+    await _runs_begun(gateway, 3)
+    gateway.terminate()
+    began = time.monotonic()
+    await _refuses(gateway)
+    assert [_is_draining(answer) for answer in await asyncio.gather(*waiting)] == [True, True]
+    followed = await following
+    assert followed.status == 200
+    assert b"event: error" not in followed.body
+    assert await gateway.wait() == 0
+    assert time.monotonic() - began < 4.5
+    assert "Traceback" not in gateway.log()
+    assert "ASGI" not in gateway.log()
+    await gateway.start()
+    recovered = await gateway.call("GetTask", {"id": task_id}, path=rpc)
+    assert recovered.json["result"]["status"]["state"] in (
+        "TASK_STATE_FAILED",
+        "TASK_STATE_SUBMITTED",
+        "TASK_STATE_WORKING",
+    )
+
+
+async def _refuses(gateway: GatewayProcess) -> None:
+    """A new message is refused while runs may still go on."""
+
+    async def has_heard() -> bool:
+        return (await gateway.ask(b"GET", "/readyz")).status == 503
+
+    await _eventually(has_heard)
+    assert _is_draining(await gateway.call("SendMessage", message("d", "m-4")))
+
+
+@pytest.mark.requirement("door.drain")
+async def test_request_that_is_still_being_sent_is_told_to_come_back(
+    make_gateway: MakeGateway,
+) -> None:
+    gateway = make_gateway({"server": {"stopSeconds": 0}})
+    await gateway.start()
+    reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
+    writer.write(head(b"POST", RPC, b"content-length: 100", b"expect: 100-continue"))
+    assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+    gateway.terminate()
+    answer = RawResponse(await reader.read())
+    writer.close()
+    assert answer.status == 503
+    assert answer.json["error"]["code"] == "A2A_STOPPING"
+    assert int(answer.headers["retry-after"]) >= 1
+    assert await gateway.wait() == 0
+    assert "Traceback" not in gateway.log()

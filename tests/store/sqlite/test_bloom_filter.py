@@ -1,0 +1,24 @@
+"""The filter that tells which messages were surely never seen."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from openclaw_a2a.store.sqlite.bloom_filter import SeenMessages
+
+_KEYS = st.tuples(st.text(max_size=8), st.text(max_size=8), st.text(max_size=40))
+
+
+@given(loaded=st.lists(_KEYS, max_size=20), added=st.lists(_KEYS, max_size=20))
+def test_message_that_was_seen_is_never_denied(
+    loaded: list[tuple[str, str, str]], added: list[tuple[str, str, str]]
+) -> None:
+    seen = SeenMessages(loaded)
+    for key in added:
+        seen.add(key)
+    assert all(seen.may_hold(key) for key in [*loaded, *added])
+
+
+def test_few_new_messages_are_looked_up_for_nothing() -> None:
+    seen = SeenMessages(("p", "a", f"old-{number}") for number in range(20_000))
+    asked = sum(seen.may_hold(("p", "a", f"new-{number}")) for number in range(20_000))
+    assert asked < 200

@@ -1,0 +1,460 @@
+"""What is special about the SQLite store: groups, upgrades, one process, its file."""
+
+import asyncio
+import os
+import sqlite3
+import stat
+import sys
+from collections.abc import AsyncIterator
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+
+import anyio
+import msgspec
+import pytest
+from tests.contracts.store_samples import (
+    ALICE,
+    Draft,
+    direct,
+    make_record,
+    moment,
+    next_version,
+    picture,
+    put_ended,
+)
+
+from openclaw_a2a.model.errors import (
+    CorruptRecord,
+    SchemaTooNew,
+    SettingsInvalid,
+    StoreLocked,
+    StoreUnavailable,
+)
+from openclaw_a2a.model.ids import ContextId, OwnerId, TaskId
+from openclaw_a2a.model.task import TaskState
+from openclaw_a2a.ports import Accepted, KeptRecord, Retention, TaskKey, TaskQuery
+from openclaw_a2a.store import create_store
+from openclaw_a2a.store.group_writer import MAX_GROUP
+from openclaw_a2a.store.sqlite import deliveries, logs, maintenance, migrate
+from openclaw_a2a.store.sqlite.store import SqliteStore
+from openclaw_a2a.store.sqlite.tasks import bind, choose_statements
+from openclaw_a2a.store.sqlite.write_cache import MAX_TASKS
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "deep" / "down" / "state.db"
+
+
+@pytest.fixture
+async def store(path: Path) -> AsyncIterator[SqliteStore]:
+    store = SqliteStore(path)
+    await store.open()
+    yield store
+    await store.close()
+
+
+def rows(path: Path, query: str) -> list[tuple[object, ...]]:
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute(query).fetchall()
+
+
+def batched(drafts: list[Draft], size: int) -> list[list[Draft]]:
+    return [drafts[start : start + size] for start in range(0, len(drafts), size)]
+
+
+def break_in(path: Path, statement: str) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(statement)
+        connection.commit()
+
+
+async def test_writes_that_wait_together_share_a_transaction(store: SqliteStore) -> None:
+    drafts = [Draft(f"t-{number}") for number in range(1000)]
+    before = store.groups
+    await asyncio.gather(*[store.submit(draft.submission()) for draft in drafts])
+    assert store.groups - before <= 2 + 1000 // 100
+    assert store.groups - before >= 1000 // MAX_GROUP
+
+
+async def test_the_file_and_its_folder_are_for_the_owner_only(
+    store: SqliteStore, path: Path
+) -> None:
+    await store.submit(direct("t-1"))
+    files = [file for file in path.parent.iterdir() if file.name != "state.db-shm"]
+    assert len(files) >= 3
+    assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+
+async def test_a_write_that_cannot_be_spoils_nothing_for_others(store: SqliteStore) -> None:
+    unwritable = direct("t-3")
+    run = msgspec.structs.replace(unwritable.run, session_key="half a character \ud800")
+    unwritable = msgspec.structs.replace(unwritable, run=run)
+    outcomes = await asyncio.gather(
+        store.submit(direct("t-1")),
+        store.submit(unwritable),
+        store.submit(direct("t-2")),
+        return_exceptions=True,
+    )
+    assert [type(outcome) for outcome in outcomes] == [Accepted, StoreUnavailable, Accepted]
+    await store.check()
+    claimed = await store.claim_runs(OwnerId("b"), lease_until=moment(9), expired_at=None)
+    assert [run.task_id for run in claimed] == ["t-1", "t-2"]
+
+
+async def test_events_of_one_task_in_one_group_become_one_row_of_the_task(
+    store: SqliteStore, path: Path
+) -> None:
+    draft = Draft()
+    changes = [draft.submission(), *[draft.chunk(str(number)) for number in range(9)]]
+    await asyncio.gather(
+        store.submit(changes[0]), *[store.commit(change) for change in changes[1:]]
+    )
+    assert rows(path, "SELECT sequence FROM task") == [(9,)]
+    assert rows(path, "SELECT count(*) FROM event") == [(9,)]
+    assert rows(path, "SELECT sequence FROM snapshot") == [(0,)]
+
+
+async def test_counters_stay_true(store: SqliteStore, path: Path) -> None:
+    for number in range(5):
+        await put_ended(store, f"t-{number}", at=number)
+    working = Draft("w")
+    await store.submit(working.submission())
+    await store.commit(working.status(TaskState.WORKING, at=1))
+    await store.delete_task(ALICE, TaskId("t-1"))
+    await store.forget(Retention(moment(1), 3, moment(-1)))
+    counted = "SELECT state, count FROM tally WHERE count <> 0 ORDER BY state"
+    real = "SELECT state, count(*) FROM task GROUP BY state ORDER BY state"
+    assert rows(path, counted) == rows(path, real) == [(2, 1), (3, 3)]
+    assert rows(path, "SELECT count(*) FROM snapshot") == [(4,)]
+    assert rows(path, "SELECT count(DISTINCT task) FROM event") == [(4,)]
+
+
+async def test_an_unfinished_task_that_was_long_untouched_is_found_again(path: Path) -> None:
+    store = SqliteStore(path)
+    await store.open()
+    draft = Draft()
+    await store.submit(draft.submission())
+    await store.close()
+    await store.open()
+    await store.commit(draft.chunk("after a restart"))
+    assert picture(await store.read_task(ALICE, TaskId("t-1"))) == draft.task
+    await store.close()
+
+
+async def test_more_unfinished_tasks_than_the_writer_remembers(store: SqliteStore) -> None:
+    drafts = [Draft(f"t-{number}") for number in range(MAX_TASKS + 2)]
+    for some in batched(drafts, 2000):
+        await asyncio.gather(*[store.submit(draft.submission()) for draft in some])
+    first = drafts[0]
+    await store.commit(first.chunk("still here"))
+    assert picture(await store.read_task(ALICE, first.head.id)) == first.task
+    assert (await store.list_tasks(TaskQuery(ALICE, 1))).total == MAX_TASKS + 2
+
+
+async def test_a_database_that_cannot_be_read_is_told(store: SqliteStore, path: Path) -> None:
+    break_in(path, "DROP TABLE snapshot")
+    with pytest.raises(StoreUnavailable, match="cannot be read"):
+        await store.read_task(ALICE, TaskId("t-1"))
+
+
+async def test_a_store_that_is_not_open_says_so(path: Path) -> None:
+    store = SqliteStore(path)
+    await store.close()
+    with pytest.raises(StoreUnavailable, match="not open"):
+        await store.check()
+    with pytest.raises(StoreUnavailable, match="not open"):
+        await store.read_task(ALICE, TaskId("t-1"))
+
+
+async def test_a_lock_file_that_cannot_be_opened_is_refused(path: Path) -> None:
+    path.with_name("state.db.lock").mkdir(parents=True)
+    with pytest.raises(StoreUnavailable, match=r"state\.db\.lock"):
+        await SqliteStore(path).open()
+
+
+@pytest.mark.parametrize(
+    ("kind", "where", "problem"),
+    [
+        ("postgres", "x", "memory, json-file and sqlite"),
+        ("", None, "memory, json-file and sqlite"),
+        ("sqlite", None, "store.path is missing"),
+        ("json-file", "", "store.path is missing"),
+    ],
+)
+def test_a_store_that_cannot_be_made_says_why(kind: str, where: str | None, problem: str) -> None:
+    with pytest.raises(SettingsInvalid, match=problem):
+        create_store(kind, path=where)
+
+
+async def test_a_second_store_on_the_same_file_is_refused(store: SqliteStore, path: Path) -> None:
+    with pytest.raises(StoreLocked, match=f"process {os.getpid()} uses") as refusal:
+        await SqliteStore(path).open()
+    assert str(path) in refusal.value.message
+    await store.submit(direct("t-1"))
+
+
+HOLD = """
+import asyncio, sys
+from openclaw_a2a.store.sqlite.store import SqliteStore
+asyncio.run(SqliteStore(sys.argv[1]).open())
+print("open", flush=True)
+sys.stdin.read()
+"""
+
+
+async def test_a_second_process_is_refused_until_the_first_is_gone(path: Path) -> None:
+    command = [sys.executable, "-c", HOLD, str(path)]
+    async with await anyio.open_process(command) as holder:
+        assert holder.stdout is not None
+        assert (await holder.stdout.receive()).startswith(b"open")
+        with pytest.raises(StoreLocked, match=str(holder.pid)):
+            await SqliteStore(path).open()
+        holder.kill()
+    store = SqliteStore(path)
+    await store.open()
+    await store.close()
+
+
+async def test_a_newer_schema_is_refused_with_the_version_that_made_it(path: Path) -> None:
+    store = SqliteStore(path)
+    await store.open()
+    await store.close()
+    break_in(path, "INSERT INTO schema_version (version, made_by) VALUES (999, '7.8.9')")
+    with pytest.raises(SchemaTooNew, match=r"schema 999, made by openclaw-a2a 7\.8\.9"):
+        await store.open()
+    with pytest.raises(SchemaTooNew):
+        migrate.plan_upgrade(path)
+
+
+async def test_a_database_of_another_program_is_left_alone(path: Path) -> None:
+    path.parent.mkdir(parents=True)
+    break_in(path, "CREATE TABLE recipes (name TEXT)")
+    with pytest.raises(StoreUnavailable, match="another program"):
+        await SqliteStore(path).open()
+    assert rows(path, "SELECT name FROM sqlite_master") == [("recipes",)]
+
+
+async def test_a_file_that_is_no_database_is_refused(path: Path) -> None:
+    diary = b"dear diary, " * 1000
+    await anyio.Path(path.parent).mkdir(parents=True)
+    await anyio.Path(path).write_bytes(diary)
+    with pytest.raises(StoreUnavailable, match=str(path)):
+        await SqliteStore(path).open()
+    assert await anyio.Path(path).read_bytes() == diary
+
+
+@pytest.mark.parametrize("look", [migrate.plan_upgrade, migrate.upgrade_file])
+def test_a_schema_is_not_looked_for_in_what_is_no_database(path: Path, look) -> None:
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"dear diary, " * 1000)
+    with pytest.raises(StoreUnavailable, match=f"{path} cannot be read as a database"):
+        look(path)
+
+
+async def test_a_path_where_nothing_can_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("I am no directory", encoding="utf-8")
+    with pytest.raises(StoreUnavailable, match="cannot be opened"):
+        await SqliteStore(tmp_path / "file" / "state.db").open()
+
+
+def test_a_plan_names_the_steps_and_changes_nothing(path: Path) -> None:
+    path.parent.mkdir(parents=True)
+    steps = migrate.plan_upgrade(path)
+    assert steps[0].startswith("0001_initial: ")
+    assert not path.exists()
+    assert migrate.upgrade_file(path) == steps
+    assert migrate.plan_upgrade(path) == []
+    assert migrate.upgrade_file(path) == []
+
+
+async def test_a_file_in_use_is_not_upgraded(store: SqliteStore, path: Path) -> None:
+    with pytest.raises(StoreLocked):
+        migrate.upgrade_file(path)
+    await store.check()
+
+
+async def test_an_upgrade_keeps_a_copy_of_what_was_there(store: SqliteStore, path: Path) -> None:
+    await store.submit(Draft().submission())
+    await store.close()
+    steps = migrate.load_steps()
+    now = steps[-1].version
+    sql = "-- Something new.\nCREATE TABLE later (a INTEGER);\n"
+    later = migrate.Step(now + 1, "later", sql)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        migrate.upgrade_with_backup(connection, path, steps=[*steps, later])
+        assert connection.execute("SELECT count(*) FROM later").fetchone() == (0,)
+    backup = path.with_name(f"state.db.backup-v{now}")
+    assert rows(backup, "SELECT id FROM task") == [("t-1",)]
+    assert rows(backup, "SELECT max(version) FROM schema_version") == [(now,)]
+
+
+async def test_a_store_of_the_first_version_gets_deliveries(path: Path) -> None:
+    await anyio.Path(path.parent).mkdir(parents=True)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        migrate.upgrade(connection, migrate.load_steps()[:1])
+    store = SqliteStore(path)
+    await store.open()
+    assert await store.read_deliveries(TaskId("t-1")) == []
+    await store.close()
+    assert rows(path.with_name("state.db.backup-v1"), "SELECT * FROM task") == []
+
+
+async def test_a_store_from_before_versions_keeps_its_records(path: Path) -> None:
+    await anyio.Path(path.parent).mkdir(parents=True)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        migrate.upgrade(connection, migrate.load_steps()[:3])
+        for name in ("two", "one"):
+            row = ("handle", name, f"body of {name}".encode(), 7_000_000)
+            connection.execute(
+                "INSERT INTO record (kind, id, body, expires_at) VALUES (?, ?, ?, ?)", row
+            )
+    store = SqliteStore(path)
+    await store.open()
+    until = datetime(1970, 1, 1, 0, 0, 7, tzinfo=UTC)
+    two, one = (KeptRecord("handle", n, f"body of {n}".encode(), until) for n in ("two", "one"))
+    assert await store.read_records("handle") == [two, one]
+    assert await store.read_record("handle", "one") == one
+    assert not await store.change_record(one)
+    assert await store.change_record(next_version(two))
+    await store.close()
+    backup = path.with_name("state.db.backup-v3")
+    assert rows(backup, "SELECT id FROM record ORDER BY number") == [("two",), ("one",)]
+
+
+async def test_a_store_from_before_logs_gets_them(path: Path) -> None:
+    await anyio.Path(path.parent).mkdir(parents=True)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        migrate.upgrade(connection, migrate.load_steps()[:4])
+    store = SqliteStore(path)
+    await store.open()
+    assert await store.read_open_logs("objective", after="", limit=5) == []
+    assert await store.append_log("objective", "obj-1", [b"{}"], after=0)
+    await store.close()
+
+
+async def test_a_log_that_cannot_be_written_spoils_no_other(store: SqliteStore) -> None:
+    names = ["obj-1", "half a character \ud800", "obj-2"]
+    outcomes = await asyncio.gather(
+        *[store.append_log("objective", name, [b"{}"] * 3, after=0) for name in names],
+        return_exceptions=True,
+    )
+    assert outcomes[0::2] == [True, True]
+    assert isinstance(outcomes[1], StoreUnavailable)
+    found = await store.read_open_logs("objective", after="", limit=5)
+    assert [(log.id, log.sequence) for log in found] == [("obj-1", 3), ("obj-2", 3)]
+
+
+async def test_a_dropped_log_leaves_no_lines_behind(store: SqliteStore, path: Path) -> None:
+    await store.append_log("objective", "obj-1", [b"{}"] * 3, after=0)
+    await store.append_log("objective", "obj-2", [b"{}"], after=0)
+    assert await store.drop_log("objective", "obj-1")
+    assert rows(path, "SELECT l.id, sequence FROM log l") == [("obj-2", 1)]
+    assert rows(path, "SELECT count(*) FROM log_line") == [(1,)]
+
+
+@pytest.mark.parametrize(
+    ("statement", "indexes"),
+    [
+        (maintenance.SELECT_OLDEST, ["task_by_status"]),
+        (deliveries.SELECT_HOLDING, ["delivery_by_task", "PRIMARY KEY"]),
+    ],
+)
+async def test_looking_for_what_may_be_forgotten_scans_no_table(
+    store: SqliteStore, path: Path, statement: str, indexes: list[str]
+) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        values = [None] * statement.count("?")
+        plan = connection.execute(f"EXPLAIN QUERY PLAN {statement}", values).fetchall()
+    steps = [str(step[3]) for step in plan if "SUBQUERY" not in step[3]]
+    assert all(step.startswith("SEARCH ") for step in steps)
+    assert [index in step for index, step in zip(indexes, steps, strict=True)] == [
+        True for _ in indexes
+    ]
+
+
+@pytest.mark.parametrize("statement", [logs.OPEN_PAGE, logs.PAGE])
+async def test_no_page_of_logs_looks_at_more_rows_than_it_shows(
+    store: SqliteStore, path: Path, statement: str
+) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        values = ("objective", "obj-1", 10)
+        plan = connection.execute(f"EXPLAIN QUERY PLAN {statement}", values).fetchall()
+    steps = [str(step[3]) for step in plan]
+    assert all(step.startswith("SEARCH log USING ") for step in steps)
+    assert all("(kind=? AND id>?)" in step for step in steps)
+
+
+async def test_a_record_that_cannot_be_written_takes_its_message_along(store: SqliteStore) -> None:
+    unwritable = msgspec.structs.replace(make_record(), id="half a character \ud800")
+    outcomes = await asyncio.gather(
+        store.submit(direct("t-1")),
+        store.submit(msgspec.structs.replace(direct("t-2"), record=unwritable)),
+        store.submit(msgspec.structs.replace(direct("t-3"), record=make_record())),
+        return_exceptions=True,
+    )
+    assert [type(outcome) for outcome in outcomes] == [Accepted, StoreUnavailable, Accepted]
+    claimed = await store.claim_runs(OwnerId("b"), lease_until=moment(9), expired_at=None)
+    assert [run.task_id for run in claimed] == ["t-1", "t-3"]
+    assert await store.read_records("handle") == [make_record()]
+
+
+async def test_a_message_that_cannot_be_written_takes_its_record_along(store: SqliteStore) -> None:
+    submission = msgspec.structs.replace(direct("t-1"), record=make_record())
+    run = msgspec.structs.replace(submission.run, session_key="half a character \ud800")
+    with pytest.raises(StoreUnavailable):
+        await store.submit(msgspec.structs.replace(submission, run=run))
+    assert await store.read_records("handle") == []
+
+
+async def test_a_step_that_fails_leaves_the_schema_as_it_was(
+    store: SqliteStore, path: Path
+) -> None:
+    await store.close()
+    broken = migrate.Step(999, "0999_broken", "CREATE TABLE later (a INTEGER);\nCREATE NONSENSE;\n")
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        with pytest.raises(sqlite3.Error):
+            migrate.upgrade(connection, [*migrate.load_steps(), broken])
+        assert migrate.pending(connection) == []
+        tables = connection.execute("SELECT name FROM sqlite_master WHERE name = 'later'")
+        assert tables.fetchall() == []
+
+
+async def test_a_new_database_has_no_backup(store: SqliteStore, path: Path) -> None:
+    assert [file for file in path.parent.iterdir() if "backup" in file.name] == []
+
+
+async def test_a_binding_that_cannot_be_read_is_named(store: SqliteStore, path: Path) -> None:
+    await store.submit(Draft().submission())
+    break_in(path, "UPDATE task SET binding = x'00'")
+    with pytest.raises(CorruptRecord, match="t-1"):
+        await store.read_task(ALICE, TaskId("t-1"))
+
+
+QUERY = TaskQuery(ALICE, 10, after=TaskKey(moment(), TaskId("t-1")), status_since=moment())
+
+
+@pytest.mark.parametrize(
+    "filters",
+    [
+        {},
+        {"state": TaskState.COMPLETED},
+        {"state": TaskState.WORKING, "context_id": ContextId("c-1")},
+        {"state": TaskState.FAILED, "context_id": ContextId("c-1")},
+        {"context_id": ContextId("c-1")},
+    ],
+)
+async def test_no_list_looks_at_more_rows_than_it_shows(
+    store: SqliteStore, path: Path, filters: dict[str, object]
+) -> None:
+    """A page costs the same at any size: only ranges of an index, and rows by their number."""
+    query = msgspec.structs.replace(QUERY, **filters)
+    with closing(sqlite3.connect(path)) as connection:
+        for statement in choose_statements(query):
+            plan = connection.execute(f"EXPLAIN QUERY PLAN {statement}", bind(query)).fetchall()
+            steps = [str(step[3]) for step in plan]
+            scans = {step for step in steps if step.startswith("SCAN ")}
+            assert scans <= {"SCAN k", "SCAN CONSTANT ROW"}
+            assert any("task_by_" in step for step in steps)
