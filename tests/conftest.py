@@ -1,6 +1,7 @@
 """What all tests share: the async backend, how hard property tests try, and gateway processes."""
 
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -13,7 +14,6 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-import structlog
 from hypothesis import HealthCheck, settings
 from tests.ports import free_port
 from xdist.remote import Producer
@@ -65,15 +65,13 @@ def rounds(request: pytest.FixtureRequest) -> int | None:
 
 
 @pytest.fixture(autouse=True)
-def logs_as_they_were() -> Iterator[None]:
-    """What a test does to the logs of the process is over with it, also for loggers in use."""
+def restored_logging() -> Iterator[None]:
+    """A test that configures the package's logger leaves no trace."""
+    logger = logging.getLogger("openclaw_a2a")
+    before = logger.handlers[:], logger.level, logger.propagate
     yield
-    if not structlog.is_configured():
-        return
-    structlog.reset_defaults()
-    for name, module in list(sys.modules.items()):
-        if name.startswith("openclaw_a2a.") and hasattr(module, "log"):
-            vars(module.log).pop("bind", None)  # where a logger keeps how it was configured
+    logger.handlers[:], logger.propagate = before[0], before[2]
+    logger.setLevel(before[1])
 
 
 @pytest.fixture

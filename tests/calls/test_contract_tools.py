@@ -8,7 +8,6 @@ from pathlib import Path
 
 import anyio
 import pytest
-from structlog.testing import capture_logs
 from tests.calls.call_gateway import (
     CallGateway,
     Held,
@@ -20,6 +19,7 @@ from tests.calls.call_gateway import (
     says,
 )
 from tests.calls.test_retention import ManualClock
+from tests.captured_logs import capture_logs
 from tests.conformance.asgi_client import TIMEOUT_S
 
 A = main_session("a")

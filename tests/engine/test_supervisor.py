@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from structlog.testing import capture_logs
+from tests.captured_logs import capture_logs
 
 from openclaw_a2a.engine.supervisor import Supervisor
 

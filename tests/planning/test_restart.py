@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
+from tests.captured_logs import capture_logs
 from tests.conformance.asgi_client import Request
 from tests.planning.gateway_harness import PlanningGateway, asks, first_line, planning_gateway_in
 from tests.planning.test_failures_and_races import Gate, gated, is_working, task_of

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
+from tests.captured_logs import capture_logs
 from tests.planning.gateway_harness import PlanningGateway, planning_gateway_in
 
 from openclaw_a2a.store import create_store

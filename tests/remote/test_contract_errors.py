@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-import structlog
+from tests.captured_logs import capture_logs
 from tests.remote.scripted_peer import (
     Answer,
     Heard,
@@ -202,7 +202,7 @@ async def test_strange_letters_and_numbers_of_a_peer_break_no_envelope(
     "remote.log.errors", "remote.log.validation", "remote.log.clients", "remote.log.refresh"
 )
 async def test_what_goes_wrong_is_logged_under_its_name() -> None:
-    with structlog.testing.capture_logs() as logs:
+    with capture_logs() as logs:
         async with scripted(hang_up) as peer, scripted(card_answer=stay_silent) as silent:
             config = one_target(peer.url)
             config["targets"] += [target(silent.url, "silent"), target(GONE, "gone")]
@@ -227,7 +227,7 @@ async def test_what_goes_wrong_is_logged_under_its_name() -> None:
 
 @pytest.mark.requirement("remote.log.clients")
 async def test_a_client_that_is_there_already_is_logged_as_found() -> None:
-    with structlog.testing.capture_logs() as logs:
+    with capture_logs() as logs:
         async with scripted(result(message())) as peer, desk_with(one_target(peer.url)) as desk:
             await desk.send("hi")
             await desk.send("hi")
@@ -289,7 +289,7 @@ async def test_a_token_in_a_refused_card_is_in_no_log_and_in_no_list() -> None:
     token = "tok-9e8d7c6b5a4f"
     body = {"error": {"message": f"{token} is not welcome"}}
     config = one_target("${WHERE}", auth={"type": "bearer", "token": token})
-    with structlog.testing.capture_logs() as logs:
+    with capture_logs() as logs:
         async with (
             scripted(card_answer=say(body, status="401 No")) as peer,
             desk_with(config, environment={"WHERE": peer.url}) as desk,

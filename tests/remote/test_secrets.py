@@ -4,7 +4,7 @@ import json
 import logging
 
 import pytest
-import structlog
+from tests.captured_logs import capture_logs
 from tests.remote.scripted_peer import (
     Heard,
     Wire,
@@ -48,7 +48,7 @@ async def test_secrets_are_in_no_envelope_and_in_no_log(
         config = one_target(peer.url, auth={"type": kind, "token": "${TOKEN}"})
         config["defaults"]["serviceParameters"] = {"x-trace": "id-${TRACE}"}
         environment = {"TOKEN": TOKEN, "TRACE": FROM_ENVIRONMENT}
-        with structlog.testing.capture_logs() as logs:
+        with capture_logs() as logs:
             async with desk_with(config, environment=environment) as desk:
                 started = await desk.send("hi")
                 assert started["ok"]
@@ -91,7 +91,7 @@ async def test_a_password_in_an_address_is_repeated_nowhere(policy: dict[str, bo
         "preferred_transports": ["JSONRPC"],
     }
     continuation = {"target": named, "conversation": {"context_id": "c-1"}}
-    with structlog.testing.capture_logs() as logs:
+    with capture_logs() as logs:
         async with desk_with(one_target("http://127.0.0.1:1/", policy=policy)) as desk:
             await desk.fail_send(target_url=address)
             await desk.fail_send(continuation=continuation)

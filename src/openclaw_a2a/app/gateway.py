@@ -11,8 +11,6 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
 
-import structlog
-
 from openclaw_a2a.agents import AgentRegistry, build_agent
 from openclaw_a2a.app.wiring.calls import CallsWiring
 from openclaw_a2a.app.wiring.planning import PlanningWiring
@@ -31,6 +29,7 @@ from openclaw_a2a.http.asgi import HttpRequest, Receive, Scope, Send
 from openclaw_a2a.http.body_deadline import BodyDeadline
 from openclaw_a2a.http.rate_limit import RateLimit
 from openclaw_a2a.http.sse_stream import SseStreams
+from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.card import AgentCard, AgentExtension, AgentProfile
 from openclaw_a2a.model.ids import AgentId, Json
 from openclaw_a2a.ports import (
@@ -60,7 +59,7 @@ from openclaw_a2a.settings import (
 )
 from openclaw_a2a.store import create_store
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 VERSION = version("openclaw-a2a")
 

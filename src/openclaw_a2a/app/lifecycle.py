@@ -8,16 +8,16 @@ import socket
 from collections.abc import Callable
 from types import FrameType
 
-import structlog
 import uvicorn
 
 from openclaw_a2a.app.banner import left_behind, print_banner, stopping, tell
 from openclaw_a2a.app.gateway import Gateway, build_app
 from openclaw_a2a.app.logging import configure_logs, is_for_people
+from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import PortTaken
 from openclaw_a2a.settings import LoadedSettings, Settings
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _FIRST_STATES_S = 0.15
 

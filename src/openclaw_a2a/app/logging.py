@@ -1,47 +1,81 @@
-"""What the process says while it runs: pretty on a terminal, JSON lines elsewhere, on stderr."""
+"""The log of the gateway's process on stderr: pretty on a terminal, JSON lines elsewhere."""
 
 import logging
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
 
 import structlog
 
+from openclaw_a2a.log import PACKAGE, record_fields
 from openclaw_a2a.settings import LogSettings
 
 
 def configure_logs(settings: LogSettings) -> None:
-    """Set the level and the form of log lines."""
-    level = logging.getLevelNamesMapping()[settings.level.upper()]
-    structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            *_rendering(is_pretty=is_for_people(settings)),
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=_Stderr,
-        cache_logger_on_first_use=True,
-    )
+    """Show the log of this package on stderr. Other loggers of the process stay as they are."""
+    logger = logging.getLogger(PACKAGE)
+    for handler in logger.handlers[:]:
+        if isinstance(handler, _StderrHandler):
+            logger.removeHandler(handler)
+    logger.addHandler(_StderrHandler(is_pretty=is_for_people(settings)))
+    logger.setLevel(settings.level.upper())
+    logger.propagate = False
 
 
-class _Stderr:
-    """Writes each line to what stderr is at that moment; somebody may have replaced it."""
-
-    def __init__(self, *_names: object) -> None:
-        pass
-
-    def msg(self, line: str) -> None:
-        print(line, file=sys.stderr, flush=True)
-
-    debug = info = warning = error = critical = exception = msg
+@contextmanager
+def logging_to_stderr(settings: LogSettings) -> Generator[None]:
+    """Show the log of this package on stderr meanwhile; afterwards its logger is as before."""
+    logger = logging.getLogger(PACKAGE)
+    before = logger.handlers[:], logger.level, logger.propagate
+    configure_logs(settings)
+    try:
+        yield
+    finally:
+        logger.handlers[:], logger.propagate = before[0], before[2]
+        logger.setLevel(before[1])
 
 
 def is_for_people(settings: LogSettings) -> bool:
-    """True when what is said is read by people and not by programs."""
+    """True when the log is read by people and not by programs."""
     return settings.format == "pretty" or (settings.format == "auto" and sys.stderr.isatty())
 
 
-def _rendering(*, is_pretty: bool) -> list[structlog.typing.Processor]:
+class _StderrHandler(logging.Handler):
+    """Writes to what `sys.stderr` is at that moment; it may have been replaced."""
+
+    def __init__(self, *, is_pretty: bool) -> None:
+        super().__init__()
+        self.setFormatter(_Formatter(_renderers(is_pretty=is_pretty)))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            print(self.format(record), file=sys.stderr, flush=True)
+        except Exception:
+            self.handleError(record)
+
+
+class _Formatter(logging.Formatter):
+    def __init__(self, renderers: list[structlog.typing.Processor]) -> None:
+        super().__init__()
+        self._renderers = renderers
+
+    def format(self, record: logging.LogRecord) -> str:
+        written_at = datetime.fromtimestamp(record.created, UTC)
+        event: Any = {
+            **record_fields(record),
+            "level": record.levelname.lower(),
+            "timestamp": written_at.isoformat().replace("+00:00", "Z"),
+        }
+        if record.exc_info:
+            event["exc_info"] = record.exc_info
+        for render in self._renderers:
+            event = render(None, record.levelname.lower(), event)
+        return str(event)
+
+
+def _renderers(*, is_pretty: bool) -> list[structlog.typing.Processor]:
     if is_pretty:
         plain = structlog.dev.plain_traceback
         return [structlog.dev.ConsoleRenderer(exception_formatter=plain)]

@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 
 import msgspec
-import structlog
 
 from openclaw_a2a.calls.outcome import Work, decide, why_unanswered
 from openclaw_a2a.calls.payloads import told
@@ -15,6 +14,7 @@ from openclaw_a2a.calls.waiters import Waiters, WaitingCaller
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.scheduling.fair_queue import FairSemaphore
 from openclaw_a2a.engine.tasks.cancel import fail_paused_task, needs_input
+from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.call import CALL_KIND, Call, Caller, CallId, CallStatus, OutcomeRoute
 from openclaw_a2a.model.delivery import Delivery, delivery_id
 from openclaw_a2a.model.errors import AgentError, AgentFailed, GatewayError
@@ -29,7 +29,7 @@ from openclaw_a2a.ports import (
     SessionMessage,
 )
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 SOURCE_TOOL = "agent_call"
 _BEFORE_AGAIN_S = 1.0

@@ -5,14 +5,14 @@ from collections.abc import Callable, Collection, Iterator
 from datetime import datetime, timedelta
 
 import msgspec
-import structlog
 
+from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.call import CALL_KIND, Call, CallId, OutcomeRoute
 from openclaw_a2a.model.ids import SessionKey, TaskId
 from openclaw_a2a.model.records import encode_json
 from openclaw_a2a.ports import KeptRecord, Store
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 MOST_SETTLED = 10_000
 _SHORTEST_KEEP = timedelta(seconds=60)

@@ -7,7 +7,6 @@ from typing import Protocol, cast
 from uuid import UUID, uuid5
 
 import msgspec
-import structlog
 
 from openclaw_a2a.calls.builtin_skills import PING_S, find_skill, input_problems
 from openclaw_a2a.calls.debate.agent import Step, StepResult
@@ -38,6 +37,7 @@ from openclaw_a2a.calls.waiters import WaitingCaller
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.tasks.submit import InternalOrigin, SubmitRequest, submit, wait_created
 from openclaw_a2a.engine.tasks.turn_builder import AccountRules
+from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.call import CALL_KIND, Call, Caller, CallId, CallStatus, OutcomeRoute
 from openclaw_a2a.model.delivery import delivery_id
 from openclaw_a2a.model.errors import GatewayError, Overloaded, StoreUnavailable
@@ -348,7 +348,7 @@ def _listed(names: list[AgentId]) -> str:
     return ", ".join(sorted(names)) or "none"
 
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 DEBATE_AGENT = AgentId("gateway:debate")
 """Holds debates, as a task of its own."""

@@ -6,7 +6,6 @@ from contextlib import aclosing
 from uuid import UUID, uuid5
 
 import msgspec
-import structlog
 
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.tasks.journal import Journal
@@ -15,6 +14,7 @@ from openclaw_a2a.engine.tasks.run import ActiveRun
 from openclaw_a2a.engine.tasks.submit import Continuation, SubmitRequest, body_hash, continue_task
 from openclaw_a2a.engine.tasks.turn_builder import AccountRules
 from openclaw_a2a.engine.transcript.content import has_content, output_modes
+from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.agent_event import (
     BackgroundEvent,
     BackgroundReply,
@@ -44,7 +44,7 @@ from openclaw_a2a.model.task import Artifact, ArtifactUpdate
 from openclaw_a2a.model.turn import Binding
 from openclaw_a2a.ports import RecentHead, SupportsBackgroundEvents
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 PREFIX = "queued-reply-"
 NAME = "Queued follow-up reply"

@@ -8,7 +8,6 @@ from datetime import timedelta
 from typing import Any
 
 import msgspec
-import structlog
 
 from openclaw_a2a.engine.outbox.wakeups import WakeupRegistry
 from openclaw_a2a.engine.scheduling.session_queue import SessionQueues
@@ -17,6 +16,7 @@ from openclaw_a2a.engine.tasks.projection import TaskProjection
 from openclaw_a2a.engine.tasks.result import ActiveTask
 from openclaw_a2a.engine.tasks.run import ActiveRun
 from openclaw_a2a.engine.tasks.turn_builder import AccountRules
+from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import AgentUnavailable, GatewayError
 from openclaw_a2a.model.ids import (
     AccountId,
@@ -67,7 +67,7 @@ class SessionTasks:
             del self._tasks[next(iter(self._tasks))]
 
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class EngineLimits(msgspec.Struct, frozen=True):

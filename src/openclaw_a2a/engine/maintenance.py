@@ -3,13 +3,13 @@
 from datetime import timedelta
 
 import msgspec
-import structlog
 
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.recovery import fail_run
+from openclaw_a2a.log import get_logger
 from openclaw_a2a.ports import Retention
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 BROKEN = "The gateway could not store what the agent did; the work was stopped."
 

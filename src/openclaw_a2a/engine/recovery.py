@@ -5,7 +5,6 @@ from collections import Counter
 from datetime import datetime
 
 import msgspec
-import structlog
 
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.tasks.cancel import closing_words
@@ -13,6 +12,7 @@ from openclaw_a2a.engine.tasks.journal import Journal
 from openclaw_a2a.engine.tasks.subscription import PAGE_SIZE
 from openclaw_a2a.engine.transcript.content import OUTPUT_PREFIX, OutputModes
 from openclaw_a2a.engine.transcript.transcript import ArtifactCounters, EventContext, Transcript
+from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import AgentUnavailable, GatewayError, StoreUnavailable
 from openclaw_a2a.model.message import Part
 from openclaw_a2a.model.records import Entry, RunRecord, StoredTask
@@ -20,7 +20,7 @@ from openclaw_a2a.model.states import is_terminal
 from openclaw_a2a.model.task import ArtifactUpdate, Event, Task, TaskState, TaskStatus
 from openclaw_a2a.ports import Recovery, SupportsOrphanCleanup
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 INTERRUPTED = (
     "The gateway stopped while the agent was working, and this agent's work cannot be repeated "

@@ -5,13 +5,13 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
 import msgspec
-import structlog
 
 from openclaw_a2a.http.asgi import HttpRequest, Receive
+from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import GatewayError, InvalidParams, Overloaded, Problem
 from openclaw_a2a.protocol import sse
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 SSE_HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),

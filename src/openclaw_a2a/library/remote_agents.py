@@ -12,9 +12,7 @@ from urllib.parse import urlsplit
 from uuid import uuid4
 
 import msgspec
-import structlog
 
-from openclaw_a2a.app.logging import configure_logs
 from openclaw_a2a.model.errors import InvalidRequest, SettingsInvalid
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.remote.config import OutboundConfig
@@ -28,7 +26,7 @@ from openclaw_a2a.remote.target_check import TargetCheck, check_target, with_acc
 from openclaw_a2a.remote.targets import TargetDirectory
 from openclaw_a2a.remote.tool import TOOL_NAME, RemoteAgentTool
 from openclaw_a2a.remote.transport.http_transport import TargetConnections
-from openclaw_a2a.settings import LogSettings, Settings
+from openclaw_a2a.settings import Settings
 from openclaw_a2a.settings.loading.environment import process_environment
 from openclaw_a2a.settings.loading.load import read_outbound_section
 
@@ -172,9 +170,6 @@ class RemoteAgents:
         self._open: _Open | None = None
 
     async def __aenter__(self) -> Self:
-        if not structlog.is_configured():
-            # Somebody's script: its standard output is its own.
-            configure_logs(LogSettings(level="error"))
         network = TargetConnections(self._config.policy)
         try:
             tool = self._make_tool(network)

@@ -5,7 +5,6 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 
 import msgspec
-import structlog
 
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.tasks.cancel import cancel_task
@@ -14,6 +13,7 @@ from openclaw_a2a.engine.tasks.result import DuplicateRun, TaskCreated
 from openclaw_a2a.engine.tasks.submit import InternalOrigin, SubmitRequest, submit, wait_created
 from openclaw_a2a.engine.tasks.turn_builder import AccountRules
 from openclaw_a2a.engine.transcript.task_text import last_agent_text
+from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.agent_event import AgentEvent, Note
 from openclaw_a2a.model.errors import (
     AgentFailed,
@@ -72,7 +72,7 @@ class DeniedAgent:
         """Nothing is held."""
 
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _AGAIN_S = 5.0
 """When the gateway has too much to do, a step is begun after so long."""

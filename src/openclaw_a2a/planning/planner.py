@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import cast
 
-import structlog
-
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.tasks.cancel import cancel_task
 from openclaw_a2a.engine.tasks.projection import TaskProjection
@@ -13,6 +11,7 @@ from openclaw_a2a.engine.tasks.result import TaskCreated
 from openclaw_a2a.engine.tasks.submit import InternalOrigin, SubmitRequest, submit, wait_created
 from openclaw_a2a.engine.tasks.turn_builder import AccountRules
 from openclaw_a2a.engine.transcript.task_text import find_json_objects, last_agent_text, status_text
+from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import (
     CallerError,
     GatewayError,
@@ -43,7 +42,7 @@ from openclaw_a2a.planning.state import ObjectiveState
 from openclaw_a2a.planning.step_message import OBJECTIVE_KEY, effective_owner, objective_session
 from openclaw_a2a.planning.task_sync import StepLink, TaskSync
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 REASON_KEY = "opt/v1/blockedReason"
 TRIES_KEY = "opt/v1/plannerTries"

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from datetime import datetime
 
 import msgspec
-import structlog
 
+from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import GatewayError, StatusChangeNotAllowed, StoreUnavailable
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.planning.change_builder import Change, ChangeBuilder, CommandContext
@@ -63,7 +63,7 @@ def restart_lost_steps(
     return draft.build()
 
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 LOG_KIND = "objective"
 """The kind of logs that hold the journals of objectives."""

@@ -5,10 +5,10 @@ from contextlib import suppress
 from typing import Any
 
 import msgspec
-import structlog
 
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.tasks.turn_builder import AccountRules
+from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.delivery import Delivery
 from openclaw_a2a.model.errors import (
     InvalidParams,
@@ -43,7 +43,7 @@ from openclaw_a2a.planning.task_sync import StepLink
 from openclaw_a2a.planning.transitions import transition_error
 from openclaw_a2a.planning.views import ObjectiveView, to_json
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 SUBSCRIBE = "objectives/subscribe"
 

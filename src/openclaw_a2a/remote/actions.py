@@ -6,8 +6,8 @@ from contextlib import aclosing
 from typing import cast
 
 import msgspec
-import structlog
 
+from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.remote.config import MOST_MS, OutboundConfig
 from openclaw_a2a.remote.credentials import hide, secrets_of
@@ -30,7 +30,7 @@ from openclaw_a2a.remote.transport.peer_errors import (
     is_unreachable,
 )
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 OnUpdate = Callable[[JsonObject, JsonObject], None]
 """Called with the summary so far and the event that changed it."""

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from types import MappingProxyType
 
-import structlog
-
+from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import GatewayError
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.time_format import format_timestamp
@@ -27,7 +26,7 @@ from openclaw_a2a.remote.targets import Target, TargetDirectory
 from openclaw_a2a.remote.transport.client_pool import CardRecord, ClientPool
 from openclaw_a2a.remote.transport.http_transport import TargetConnections
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 TOOL_NAME = "remote_agent"
 TOOL_LABEL = "Remote Agent"

@@ -4,13 +4,12 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-import structlog
-
 from openclaw_a2a.auth.peers import BEARER_CHALLENGE
 from openclaw_a2a.engine.tasks import queries
 from openclaw_a2a.engine.tasks.result import DirectAnswer
 from openclaw_a2a.http.asgi import HttpRequest
 from openclaw_a2a.http.sse_stream import EventStream, PendingStream, last_event_id
+from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import (
     GatewayError,
     GatewayFault,
@@ -254,7 +253,7 @@ def remember(function: Callable[[bytes], bytes], *, most_bytes: int) -> Callable
     return recall
 
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 DIALECTS: dict[ProtocolVersion, Dialect] = {
     ProtocolVersion.V1: DialectV1(),

@@ -5,10 +5,10 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import cast
 
 import msgspec
-import structlog
 
 from openclaw_a2a.http.asgi import HttpRequest
 from openclaw_a2a.http.sse_stream import EventStream, FrameEncoder, last_event_id
+from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import (
     GatewayError,
     GatewayFault,
@@ -32,7 +32,7 @@ from openclaw_a2a.server.objectives_extension import (
 )
 from openclaw_a2a.server.rest_request import REST_FRAMES, RestRequest
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class PlanningRequest(msgspec.Struct, frozen=True):

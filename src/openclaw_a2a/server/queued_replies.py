@@ -3,16 +3,15 @@
 from collections.abc import Iterable, Mapping
 from typing import cast
 
-import structlog
-
 from openclaw_a2a.engine.background_replies import PREFIX, append_reply, queued_artifact
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.transcript.content import json_safe, replace_lone_surrogates
+from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import GatewayError, LeaseLost
 from openclaw_a2a.model.ids import AccountId, ArtifactId, Json, JsonObject, TaskId
 from openclaw_a2a.model.message import JsonStruct, Part
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 TASK_REQUIRED = "A2A_QUEUED_REPLY_TASK_REQUIRED"
 ACCOUNT_NOT_RUNNING = "A2A_QUEUED_REPLY_ACCOUNT_NOT_RUNNING"

@@ -3,10 +3,9 @@
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-import structlog
-
 from openclaw_a2a.http.asgi import HttpRequest
 from openclaw_a2a.http.sse_stream import last_event_id
+from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import (
     GatewayError,
     GatewayFault,
@@ -27,7 +26,7 @@ from openclaw_a2a.server.account_endpoint import AccountEndpoint
 from openclaw_a2a.server.jsonrpc import DIALECTS, error_headers
 from openclaw_a2a.server.rest_request import REST_FRAMES, RestRequest
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _DIALECT = DIALECTS[ProtocolVersion.V1]
 _ROOTS = frozenset({"message:send", "message:stream", "tasks", "extendedAgentCard"})

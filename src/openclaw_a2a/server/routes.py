@@ -5,16 +5,16 @@ from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 
 import msgspec
-import structlog
 
 from openclaw_a2a.http.asgi import HttpRequest, Receive, Scope, Send
+from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.server import jsonrpc, rest
 from openclaw_a2a.server.account_endpoint import AccountEndpoint
 from openclaw_a2a.server.health import Availability
 from openclaw_a2a.settings import Account
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 STOPPING = "A2A_STOPPING"
 Handler = Callable[[HttpRequest], Awaitable[None]]

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
-import structlog
 
+from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.call import Caller
 from openclaw_a2a.model.time_format import format_timestamp
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 FILE_NAME = "calls-audit.jsonl"
 _MOST_BYTES = 16 * 1024 * 1024

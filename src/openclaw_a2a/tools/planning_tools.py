@@ -3,16 +3,15 @@
 from collections.abc import Callable
 from typing import Protocol, TypeGuard
 
-import structlog
-
 from openclaw_a2a.auth.tool_tokens import ToolCaller
+from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.call import Caller
 from openclaw_a2a.model.errors import GatewayError, GatewayFault, InvalidParams, Problem
 from openclaw_a2a.model.ids import AccountId, Json, JsonObject, PeerName
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.tools.registry import OnUpdate, Tool
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 Request = tuple[str, Json]
 """A method of planning, and its params."""

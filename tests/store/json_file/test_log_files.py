@@ -11,7 +11,7 @@ import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from structlog.testing import capture_logs
+from tests.captured_logs import capture_logs
 from tests.contracts.store_samples import make_lines
 
 from openclaw_a2a.model.errors import CorruptRecord, StoreLocked, StoreUnavailable

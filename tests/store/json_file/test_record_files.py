@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
-from structlog.testing import capture_logs
+from tests.captured_logs import capture_logs
 from tests.contracts.store_samples import (
     ALICE,
     Draft,

@@ -12,7 +12,6 @@ from typing import Final
 
 import anyio
 import msgspec
-import structlog
 
 from openclaw_a2a.agents.openclaw_gateway.connection import GatewayConnection
 from openclaw_a2a.agents.openclaw_gateway.history import (
@@ -34,6 +33,7 @@ from openclaw_a2a.agents.openclaw_gateway.subscription import (
     EventSubscription,
     Reconnected,
 )
+from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.agent_event import (
     BackgroundEvent,
     BackgroundReply,
@@ -44,7 +44,7 @@ from openclaw_a2a.model.errors import AgentError, AgentFailed, AgentUnavailable
 from openclaw_a2a.model.ids import JsonObject, SessionKey
 from openclaw_a2a.model.message import Part
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 SETTLE_S: Final = 2.0
 """How long after its end a run is looked at: its media join the history a little later."""

@@ -9,7 +9,6 @@ from typing import Final, TypeVar
 from weakref import WeakKeyDictionary
 
 import anyio
-import structlog
 from msgspec import Raw
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
@@ -42,11 +41,12 @@ from openclaw_a2a.agents.openclaw_gateway.subscription import (
     ResponseReceived,
     SubscriptionItem,
 )
+from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable, SettingsInvalid
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.settings.token_reference import resolve_token
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _Shape = TypeVar("_Shape")
 

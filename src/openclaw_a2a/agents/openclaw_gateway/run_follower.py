@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Final
 
 import anyio
-import structlog
 
 from openclaw_a2a.agents.openclaw_gateway.approvals import (
     ApprovalRequest,
@@ -59,6 +58,7 @@ from openclaw_a2a.agents.openclaw_gateway.subscription import (
     ResponseReceived,
     SubscriptionItem,
 )
+from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.agent_event import (
     AgentEvent,
     Failed,
@@ -69,7 +69,7 @@ from openclaw_a2a.model.agent_event import (
 from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable
 from openclaw_a2a.model.ids import JsonObject
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _ABORT_S, _BREATH_S, _LOOK_AGAIN_S = 10.0, 0.2, 2.0
 _AT_WORK: Final = frozenset({RunStatus.LIVE, RunStatus.ELSEWHERE, RunStatus.INTERRUPTED})

@@ -4,7 +4,6 @@ from collections.abc import Collection, Iterable, Mapping
 from contextlib import AsyncExitStack, suppress
 
 import msgspec
-import structlog
 
 from openclaw_a2a.agents import AgentRegistry
 from openclaw_a2a.app.wiring.push import PushWiring
@@ -25,6 +24,7 @@ from openclaw_a2a.calls.service import (
 )
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.outbox.delivery_channel import DeliveryChannel, DeliveryPolicy
+from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.call import CALL_KIND, Call, OutcomeRoute
 from openclaw_a2a.model.errors import GatewayError, SettingsInvalid
 from openclaw_a2a.model.ids import AgentId, JsonObject, SessionKey
@@ -37,7 +37,7 @@ from openclaw_a2a.settings import Settings, WebhookSettings
 from openclaw_a2a.settings.token_reference import resolve_token
 from openclaw_a2a.tools.audit_log import FILE_NAME, AuditLog
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 RULES = DeliveryPolicy(
     max_attempts=10_000,

@@ -7,7 +7,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
-import structlog
 
 from openclaw_a2a.app.wiring.call_tools import CallerChains, CallerResolver, call_tools
 from openclaw_a2a.app.wiring.calls import CallsWiring
@@ -29,6 +28,7 @@ from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.id_generator import new_id
 from openclaw_a2a.http.asgi import HttpRequest
 from openclaw_a2a.http.body_deadline import BodyDeadline
+from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import GatewayError, GatewayFault, Problem, SettingsInvalid
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.ports import Clock
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from openclaw_a2a.remote.tool import RemoteAgentTool
     from openclaw_a2a.remote.transport.http_transport import TargetConnections
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 FOLDER = "results"
 _SWEEP_S = 3600.0

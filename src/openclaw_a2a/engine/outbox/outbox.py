@@ -15,17 +15,17 @@ from itertools import islice
 from typing import NamedTuple
 
 import msgspec
-import structlog
 
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.outbox.delivery_channel import DeliveryChannel, DeliveryPolicy, pause_s
 from openclaw_a2a.engine.scheduling.fair_queue import FairQueue
+from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.delivery import Delivery, DeliveryId, DeliveryState
 from openclaw_a2a.model.errors import DeliveryNotFound, GatewayError
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.ports import Delivered, DeliveryFailed
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class Way(NamedTuple):

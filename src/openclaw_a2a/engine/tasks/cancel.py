@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable
 
 import msgspec
-import structlog
 
 from openclaw_a2a.engine.background_replies import at_work
 from openclaw_a2a.engine.engine import Engine
@@ -19,6 +18,7 @@ from openclaw_a2a.engine.transcript.transcript import (
     EventContext,
     Transcript,
 )
+from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import (
     AgentUnavailable,
     GatewayError,
@@ -33,7 +33,7 @@ from openclaw_a2a.model.task import TaskState
 from openclaw_a2a.model.turn import Binding, Scope
 from openclaw_a2a.ports import SupportsPauseCancel
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 async def cancel_task(engine: Engine, scope: Scope, task_id: TaskId) -> bytes:

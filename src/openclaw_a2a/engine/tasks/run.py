@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Awaitable, Sequence
 from typing import TYPE_CHECKING, TypeGuard
 
 import msgspec
-import structlog
 
 from openclaw_a2a.engine.scheduling.session_queue import QueueSlot
 from openclaw_a2a.engine.tasks.journal import UNWRITABLE
@@ -28,6 +27,7 @@ from openclaw_a2a.engine.tasks.turn_builder import AccountRules, build_turn
 from openclaw_a2a.engine.transcript.content import output_modes
 from openclaw_a2a.engine.transcript.single_artifact import transcript_of
 from openclaw_a2a.engine.transcript.transcript import NO_ARTIFACTS, EventContext, Transcript
+from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.agent_event import AgentEvent, TextDelta
 from openclaw_a2a.model.errors import (
     AgentFailed,
@@ -62,7 +62,7 @@ def raised_at(error: Exception) -> str:
 if TYPE_CHECKING:
     from openclaw_a2a.engine.engine import Engine
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _BREATH = 256
 """After so many events of one agent everybody else gets a turn."""

@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import msgspec
-import structlog
 
+from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.ids import Json
 from openclaw_a2a.ports import KeptRecord, Store
 from openclaw_a2a.remote.config import Transport
@@ -78,7 +78,7 @@ def decode_handle(body: bytes, revive: Revive) -> TaskHandle | None:
     )
 
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 KIND = "remote-task"
 QUIET = timedelta(seconds=2)

@@ -7,8 +7,8 @@ from typing import Any, Generic, TypeVar
 
 import httpx
 import msgspec
-import structlog
 
+from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.remote.errors import ErrorCode, RemoteFailure
 from openclaw_a2a.remote.targets import Target, TargetIdentity
@@ -59,7 +59,7 @@ class SingleFlight(Generic[Result]):
             await asyncio.wait({flight.task})
 
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _card_decoder = msgspec.json.Decoder(JsonObject)
 

@@ -4,8 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
-import structlog
-
+from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.agent_event import Approval
 from openclaw_a2a.model.errors import (
     AgentUnavailable,
@@ -19,7 +18,7 @@ from openclaw_a2a.model.message import JsonStruct
 from openclaw_a2a.ports import SupportsApprovals
 from openclaw_a2a.server.admin.endpoint import AdminEndpoint, AdminRequest
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _Result = TypeVar("_Result")
 Asking = Callable[[], Mapping[AgentId, SupportsApprovals]]

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
 import msgspec
-import structlog
 
+from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import CorruptRecord
 from openclaw_a2a.ports import LogHead, LogLine, StoredLog
 from openclaw_a2a.store.json_file.record_files import sync_folder, write_all
@@ -221,7 +221,7 @@ def _is_text(content: bytes) -> bool:
     return True
 
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _TAIL = 4096
 """So much of a file's end tells whether its log is closed."""

@@ -5,8 +5,8 @@ from itertools import groupby
 from typing import NamedTuple, cast
 
 import msgspec
-import structlog
 
+from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import GatewayError, StoreUnavailable
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.states import is_active
@@ -205,7 +205,7 @@ def _taken_by(
     return JsonFiles.write_lines if write.order.standing is None else JsonFiles.begin_anew
 
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class Loaded(msgspec.Struct, frozen=True):
