@@ -224,7 +224,7 @@ async def test_a_question_that_a_crash_left_ends_at_the_next_start(town: CallGat
     [engine] = town.gateway.engines.values()
     call = await town.call("a", "b")
     await held.asked.wait()
-    engine.spawn = _forget  # pyright: ignore[reportAttributeAccessIssue] - as if killed right then
+    engine.supervisor.spawn = _forget  # pyright: ignore[reportAttributeAccessIssue] - as if killed right then
     held.go.set()
     with anyio.fail_after(10):
         while await state_of(town, call) is not TaskState.INPUT_REQUIRED:
@@ -235,7 +235,7 @@ async def test_a_question_that_a_crash_left_ends_at_the_next_start(town: CallGat
     assert b.ended == [{"question": 7}]
 
 
-def _forget(job: Coroutine[Any, Any, None]) -> None:
+def _forget(_name: str, job: Coroutine[Any, Any, None]) -> None:
     job.close()
 
 

@@ -97,7 +97,7 @@ class EngineHarness:
         engine = Engine(
             self.store,
             self.cast,
-            lanes=self.lanes,
+            queues=self.lanes,
             clock=self.clock,
             limits=self.limits,
             new_id=lambda: f"id-{next(self._ids)}",

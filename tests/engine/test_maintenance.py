@@ -29,7 +29,7 @@ DAY = 86400.0
 @asynccontextmanager
 async def upkeep(room: EngineHarness) -> AsyncGenerator[None]:
     """Leases are kept meanwhile."""
-    job = room.engine.spawn(renew_leases(room.engine))
+    job = room.engine.supervisor.spawn("leases", renew_leases(room.engine))
     await others_move()
     yield
     job.cancel()
@@ -277,8 +277,8 @@ async def test_message_ids_are_known_for_a_day(open_room: OpenRoom) -> None:
 async def test_sweeping_goes_on_by_itself(open_room: OpenRoom) -> None:
     room = await open_room(ScriptedAgent(HI))
     task = await room.ended(await room.send())
-    job = room.engine.spawn(
-        purge_expired(room.engine, MaintenanceSchedule(sweep_s=60, ended_s=100))
+    job = room.engine.supervisor.spawn(
+        "retention", purge_expired(room.engine, MaintenanceSchedule(sweep_s=60, ended_s=100))
     )
     await others_move()
     assert await room.task(task.id) == task

@@ -242,7 +242,7 @@ class Office:
         self.engine = Engine(
             store,
             self,
-            lanes=SessionQueues(QueueLimits()),
+            queues=SessionQueues(QueueLimits()),
             clock=SystemClock(),
             limits=EngineLimits(cancel_s=cancel_s, run_s=run_s),
             new_id=lambda: str(uuid.uuid4()),

@@ -269,7 +269,7 @@ class Gateway:
             self.engines[store_settings] = Engine(
                 store,
                 self._agents,
-                lanes=lanes,
+                queues=lanes,
                 clock=self._clock,
                 limits=_engine_limits(self.settings),
                 new_id=new_id,
@@ -287,8 +287,8 @@ class Gateway:
             keep_ended=keep.keep_ended,
             message_s=keep.message_seconds,
         )
-        engine.spawn(renew_leases(engine))
-        engine.spawn(purge_expired(engine, times))
+        engine.supervisor.run_loop("leases", renew_leases(engine))
+        engine.supervisor.run_loop("retention", purge_expired(engine, times))
         self.push.start(engine, parts)
 
     def _build_router(self, doors: list[AccountEndpoint]) -> Router:
@@ -324,7 +324,8 @@ class Gateway:
         for agent_id in self._agents.ids if engines else ():
             agent = self._agents.find(agent_id)
             if isinstance(agent, SupportsBackgroundEvents):
-                engines[0].spawn(BackgroundListener(engines, agent_id, agent).run())
+                listener = BackgroundListener(engines, agent_id, agent)
+                engines[0].supervisor.run_loop(f"background-events-{agent_id}", listener.run())
 
     def _make_token(self) -> str | None:
         try:

@@ -54,7 +54,7 @@ class ReceiptTracker:
         self._store = engine.store
         self._now = engine.clock.now
         self._clock = engine.clock
-        self._spawn = engine.spawn
+        self._supervisor = engine.supervisor
         self._find_sink = find_sink
         self._look_at = look_at
         self.dealing: set[CallId] = set()
@@ -69,7 +69,9 @@ class ReceiptTracker:
         """Learn when a call that was brought has been dealt with."""
         sink = self.sink_of(call)
         if sink is not None:
-            self._spawn(self._see(call.id, sink, note_of(call, "", is_fresh=False)))
+            self._supervisor.spawn(
+                "call-receipt", self._see(call.id, sink, note_of(call, "", is_fresh=False))
+            )
 
     async def _see(self, call_id: CallId, sink: SessionInbox, note: SessionMessage) -> None:
         self.dealing.add(call_id)
@@ -181,7 +183,7 @@ class OutcomeDelivery:
         self._find_sink = find_sink
         self._post = post
         self._now = engine.clock.now
-        self._spawn = engine.spawn
+        self._supervisor = engine.supervisor
         self._look_at = look_at
         self._clock = engine.clock
         self._lines = Waiters(engine.clock.now)
@@ -262,7 +264,7 @@ class OutcomeDelivery:
         if self._is_behind(call):
             return self._now() + _BEHIND
         try:
-            async with self._turns.slot(_receiver(call), is_again=is_again):
+            async with self._turns.slot(_receiver(call), is_retry=is_again):
                 again_at = await self._yield_to_caller(call.id)
                 known = self._book.find(call.id)
                 if again_at is not None or known is None or not known.is_undelivered:
@@ -318,7 +320,7 @@ class OutcomeDelivery:
         """A callee that asks back waits for nobody: its task ends with the question."""
         if stored is not None and needs_input(stored) and stored.head.id not in self._asking:
             self._asking.add(stored.head.id)
-            self._spawn(self._end_question(stored.head.id))
+            self._supervisor.spawn("call-question", self._end_question(stored.head.id))
 
     async def _end_question(self, task_id: TaskId) -> None:
         try:

@@ -251,7 +251,7 @@ class BackgroundListener:
             log.warning("pause-not-ended", task_id=over.task_id, reason="too many wait already")
             return
         self._pauses.add(key)
-        job = self._engines[0].spawn(self._go_on(over))
+        job = self._engines[0].supervisor.spawn("pause-resolved", self._go_on(over))
         job.add_done_callback(lambda _: self._pauses.discard(key))
 
     async def _go_on(self, over: PauseResolved) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import weakref
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
@@ -11,6 +11,7 @@ import msgspec
 
 from openclaw_a2a.engine.outbox.wakeups import WakeupRegistry
 from openclaw_a2a.engine.scheduling.session_queue import SessionQueues
+from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.engine.tasks.journal import Journal
 from openclaw_a2a.engine.tasks.projection import TaskProjection
 from openclaw_a2a.engine.tasks.result import ActiveTask
@@ -94,7 +95,7 @@ class Engine:
         store: Store,
         agents: AgentLookup,
         *,
-        lanes: SessionQueues,
+        queues: SessionQueues,
         clock: Clock,
         limits: EngineLimits,
         new_id: Callable[[], str],
@@ -119,8 +120,10 @@ class Engine:
         self.wakeups = WakeupRegistry()
         self.session_tasks = SessionTasks()
         self.loop = asyncio.get_running_loop()
-        self._lanes = lanes
-        self._jobs: set[asyncio.Task[None]] = set()
+        self._queues = queues
+        self.supervisor = Supervisor("engine")
+        """The jobs and loops of this engine. Runs are not among them: they end in their own way."""
+        self._run_supervisor = Supervisor("runs")
         self._alone: weakref.WeakValueDictionary[TaskId, asyncio.Lock] = (
             weakref.WeakValueDictionary()
         )
@@ -138,7 +141,7 @@ class Engine:
         resume: bytes | None = None,
     ) -> ActiveRun:
         """A run in its place of the session's order. Raises: Overloaded."""
-        place = self._lanes.join(binding.session_key, scope.principal)
+        place = self._queues.join(binding.session_key, scope.principal)
         record = RunRecord(
             id=RunId(self.new_id()),
             task_id=message.task_id or TaskId(""),
@@ -165,7 +168,7 @@ class Engine:
         if run.active_task is not None:
             self.session_tasks.note(record.session_key, record.task_id)
         self.pending_submissions[record.scope, record.message.message_id] = run
-        run.task = self.loop.create_task(run.run(self.store.submit(submission)))
+        run.task = self._run_supervisor.start("run", run.run(self.store.submit(submission)))
         return run
 
     def arrived(self, run: ActiveRun) -> None:
@@ -183,7 +186,7 @@ class Engine:
 
     def relaunch(self, record: RunRecord, live: ActiveTask | None) -> None:
         """Go on with a run that was claimed after a crash."""
-        place = self._lanes.join_again(record.session_key, record.scope.principal)
+        place = self._queues.join(record.session_key, record.scope.principal, is_accepted=True)
         account = record.scope.account
         bare = AccountRules(account, record.binding.agent_id)
         run = ActiveRun(self, record, rules=self.accounts.get(account, bare), place=place)
@@ -192,7 +195,7 @@ class Engine:
             live.runs.append(run)
             self.session_tasks.note(record.session_key, record.task_id)
         self.runs[record.id] = run
-        run.task = self.loop.create_task(run.run(None))
+        run.task = self._run_supervisor.start("run", run.run(None))
 
     # ---------------------------------------------------------------- live tasks
 
@@ -263,6 +266,11 @@ class Engine:
         """A run the store would not let us finish; upkeep looks after it."""
         self.abandoned.append(record)
 
+    def has_run(self, task_id: TaskId) -> bool:
+        """True when a run for this task is waiting, active, or still to be failed."""
+        records = [run.record for run in self.runs.values()] + self.abandoned
+        return any(record.task_id == task_id for record in records)
+
     async def reference_tasks(self, record: RunRecord) -> tuple[Task, ...]:
         """The tasks the message refers to, as far as the caller may see them."""
         found: list[Task] = []
@@ -278,13 +286,6 @@ class Engine:
         """Until when this engine owns what it takes now."""
         return self.clock.now() + self._lease
 
-    def spawn(self, job: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run a job of this engine; `stop` waits for it."""
-        task = self.loop.create_task(job)
-        self._jobs.add(task)
-        task.add_done_callback(self._jobs.discard)
-        return task
-
     async def drain(self, seconds: float) -> int:
         """Take nothing more in and let runs end; how many are left when the time is over."""
         self.is_draining = True
@@ -297,18 +298,16 @@ class Engine:
         return [run.task for run in self.runs.values() if run.task is not None]
 
     async def stop(self) -> None:
-        """End everything here. Unfinished runs stay in the store, to be found at the next start."""
+        """End everything here. Unfinished runs stay in the store for the next start to find."""
         self.is_draining = self.is_stopping = True
-        for job in list(self._jobs):
-            job.cancel()
         for run in list(self.runs.values()):
             self._let_go(run)
             run.stop()
-        await self._join()
+        await self.supervisor.stop(self.limits.cancel_s)
+        if tasks := self._run_tasks():
+            await asyncio.wait(tasks, timeout=self.limits.cancel_s)
         self.is_forcing = True
-        for task in [*self._jobs, *self._run_tasks()]:
-            task.cancel()
-        await self._join()
+        await self._run_supervisor.stop(self.limits.cancel_s)
         for live in list(self.active_tasks.values()):
             live.journal.feed.close()
 
@@ -318,8 +317,3 @@ class Engine:
             agent = self.agents.find(run.record.binding.agent_id)
             if isinstance(agent, SupportsDetach):
                 agent.detach()
-
-    async def _join(self) -> None:
-        tasks = [*self._jobs, *self._run_tasks()]
-        if tasks:
-            await asyncio.wait(tasks, timeout=self.limits.cancel_s)

@@ -192,7 +192,7 @@ class TaskService:
         if isinstance(first, DirectAnswer):
             raise TypeError("a task store of direct answers cannot keep tasks; use another one")
         if isinstance(run, ActiveRun):
-            engine.spawn(self._follow(run))
+            engine.supervisor.spawn("webhook", self._follow(run))
         return _shown(first.task)
 
     async def get(self, task_id: str) -> Task | None:
@@ -274,7 +274,7 @@ class TaskService:
             engine = Engine(
                 self._store,
                 agents,
-                lanes=SessionQueues(_LANES),
+                queues=SessionQueues(_LANES),
                 clock=SystemClock(),
                 limits=_LIMITS,
                 new_id=new_id,
@@ -283,10 +283,11 @@ class TaskService:
             parts.push_async_callback(engine.stop)
             await recover_runs(engine, expired_at=None)
             await fail_orphaned_tasks(engine)
-            engine.spawn(renew_leases(engine))
-            engine.spawn(self._tell(self._notices.notify_missed()))
+            engine.supervisor.run_loop("leases", renew_leases(engine))
+            engine.supervisor.spawn("webhook", self._tell(self._notices.notify_missed()))
             if self._retention.ttl_s is not None:
-                engine.spawn(self._clean_up(engine, self._retention.ttl_s))
+                clean_up = self._clean_up(engine, self._retention.ttl_s)
+                engine.supervisor.run_loop("retention", clean_up)
             self._parts = parts.pop_all()
         return engine
 

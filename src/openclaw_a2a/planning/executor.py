@@ -112,10 +112,10 @@ class StepExecutor:
         for state in self._book.open_objectives():
             self.wake(state.id)
             if state.objective.status is ObjectiveStatus.CANCELED:
-                self._engine.spawn(
-                    self.cancel_running_tasks(state)
+                self._engine.supervisor.spawn(
+                    "plan-cancel", self.cancel_running_tasks(state)
                 )  # if the gateway died before that was done
-        self._engine.spawn(self._work())
+        self._engine.supervisor.run_loop("plan-executor", self._work())
 
     def wake(self, objective_id: ObjectiveId) -> None:
         """Look whether something can begin in an objective."""
@@ -133,7 +133,7 @@ class StepExecutor:
                 await self._places.acquire()
                 self._woken.discard(objective_id)
                 self._attended.add(objective_id)
-                self._engine.spawn(self._attend(objective_id))
+                self._engine.supervisor.spawn("plan-objective", self._attend(objective_id))
 
     async def _attend(self, objective_id: ObjectiveId) -> None:
         """Look after an objective; nobody else does at the same time."""

@@ -88,7 +88,8 @@ class LateMachine(EngineMachine):
 
     def _listen(self) -> None:
         engine = self.room.engine
-        engine.spawn(BackgroundListener([engine], MAIN, self.agent).run())
+        listener = BackgroundListener([engine], MAIN, self.agent)
+        engine.supervisor.run_loop("background-events", listener.run())
 
     @rule(context=st.sampled_from("ab"))
     def agent_says_later(self, context: str) -> None:

@@ -18,7 +18,7 @@ def killable(
     tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[GatewayProcess]:
     """A gateway process whose agent talks after its runs."""
-    monkeypatch.setattr(crash, "SERVER", Path(__file__).with_name("late_server.py"))
+    monkeypatch.setattr(crash, "SERVER", Path(__file__).with_name("background_reply_server.py"))
     gateway = GatewayProcess(tmp_path, request.param)
     yield gateway
     gateway.close()

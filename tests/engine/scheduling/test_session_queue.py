@@ -97,7 +97,7 @@ def test_peer_has_a_limit_of_its_own() -> None:
 
 def test_work_that_was_accepted_before_is_never_turned_away() -> None:
     lanes = SessionQueues(QueueLimits(runs=1, queue=1, session_queue=1, peer_queue=1))
-    places = [lanes.join_again(key("s"), ALICE) for _ in range(10)]
+    places = [lanes.join(key("s"), ALICE, is_accepted=True) for _ in range(10)]
     assert turns(places) == [True] + [False] * 9
 
 
@@ -157,7 +157,7 @@ class LaneMachine(RuleBasedStateMachine):
 
     @rule(session=st.sampled_from("abc"), peer=st.sampled_from([ALICE, BOB]))
     def join_again(self, session: str, peer: PeerName) -> None:
-        self.places.append(self.lanes.join_again(key(session), peer))
+        self.places.append(self.lanes.join(key(session), peer, is_accepted=True))
 
     @precondition(lambda self: self.places)
     @rule(data=st.data())

@@ -109,7 +109,7 @@ async def build_server(
     engine = Engine(
         store,
         AgentRegistry({AgentId("main"): agent}),
-        lanes=SessionQueues(QueueLimits()),
+        queues=SessionQueues(QueueLimits()),
         clock=SystemClock(),
         limits=EngineLimits(),
         new_id=new_id,

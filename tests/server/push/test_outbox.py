@@ -20,9 +20,9 @@ from tests.server.push.webhook_receiver import (
 )
 
 from openclaw_a2a.app import Gateway
-from openclaw_a2a.engine.outbox.delivery_channel import DeliveryPolicy, pause_s
 from openclaw_a2a.engine.scheduling.fair_queue import FairQueue, FairSemaphore
 from openclaw_a2a.model.agent_event import InputRequired, Reply
+from openclaw_a2a.model.backoff import Backoff
 from openclaw_a2a.model.delivery import Delivery, DeliveryId, DeliveryState, delivery_id
 from openclaw_a2a.model.errors import DeliveryNotFound, StoreUnavailable
 from openclaw_a2a.model.ids import TaskId
@@ -31,7 +31,7 @@ from openclaw_a2a.server.push.sender import retry_after_s
 
 COMPLETED = b"TASK_STATE_COMPLETED"
 NOW = datetime(2026, 11, 15, 6, tzinfo=UTC)
-RULES = DeliveryPolicy(first_delay_s=1.0, max_delay_s=60.0)
+BACKOFF = Backoff(first_s=1.0, max_s=60.0)
 
 
 def hook(receiver: WebhookReceiver, **more: Json) -> Json:
@@ -62,10 +62,10 @@ async def wait_at_rest(gateway: Gateway) -> None:
 @given(attempts=st.integers(1, 5000), roll=st.floats(0, 1, exclude_max=True))
 def test_a_pause_doubles_up_to_its_most_and_jitters_by_half(attempts: int, roll: float) -> None:
     whole = min(2.0 ** min(attempts - 1, 60), 60.0)
-    pause = pause_s(attempts, RULES, roll=roll)
+    pause = BACKOFF.delay_s(attempts, roll=roll)
     assert whole / 2 <= pause <= whole
-    assert pause_s(attempts, RULES, roll=0.0) == whole
-    assert pause_s(attempts + 1, RULES, roll=roll) >= pause
+    assert BACKOFF.delay_s(attempts, roll=0.0) == whole
+    assert BACKOFF.delay_s(attempts + 1, roll=roll) >= pause
 
 
 @pytest.mark.requirement("promise.push.retry-after")
@@ -73,7 +73,7 @@ def test_a_pause_doubles_up_to_its_most_and_jitters_by_half(attempts: int, roll:
 def test_a_receiver_is_not_called_before_it_wants_within_bounds(
     attempts: int, wait: float, roll: float
 ) -> None:
-    pause = pause_s(attempts, RULES, roll=roll, retry_after_s=wait)
+    pause = BACKOFF.delay_s(attempts, roll=roll, retry_after_s=wait)
     assert pause >= min(wait, 60.0)
     assert pause <= 60.0
 
@@ -110,7 +110,7 @@ def test_deliveries_of_different_names_have_different_ids(
 def test_receivers_take_turns_and_nobody_takes_more_than_its_places(
     lanes: list[str], places: int, each: int
 ) -> None:
-    queue: FairQueue[DeliveryId] = FairQueue(places=places, places_each=each)
+    queue: FairQueue[DeliveryId] = FairQueue(slots=places, slots_each=each)
     for number, lane in enumerate(lanes):
         queue.add(DeliveryId(f"{number}"), lane)
         queue.add(DeliveryId(f"{number}"), lane)
@@ -134,12 +134,12 @@ def test_receivers_take_turns_and_nobody_takes_more_than_its_places(
 
 
 async def test_who_gives_up_before_its_turn_leaves_it_to_the_next() -> None:
-    turns = FairSemaphore(places=1)
+    turns = FairSemaphore(slots=1)
     had: list[str] = []
     let_go = asyncio.Event()
 
     async def have(name: str) -> None:
-        async with turns.slot("somebody", is_again=name == "again"):
+        async with turns.slot("somebody", is_retry=name == "again"):
             had.append(name)
             await let_go.wait()
 

@@ -25,6 +25,7 @@ from openclaw_a2a.calls.service import (
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.outbox.delivery_channel import DeliveryChannel, DeliveryPolicy
 from openclaw_a2a.log import get_logger
+from openclaw_a2a.model.backoff import Backoff
 from openclaw_a2a.model.call import CALL_KIND, Call, OutcomeRoute
 from openclaw_a2a.model.errors import GatewayError, SettingsInvalid
 from openclaw_a2a.model.ids import AgentId, JsonObject, SessionKey
@@ -41,8 +42,7 @@ log = get_logger(__name__)
 
 RULES = DeliveryPolicy(
     max_attempts=10_000,
-    first_delay_s=0.5,
-    max_delay_s=60.0,
+    backoff=Backoff(first_s=0.5, max_s=60.0),
     attempt_timeout_s=None,
     max_parallel=4096,
 )
@@ -109,7 +109,9 @@ class CallsWiring:
         )
         await self._book.load()
         push.add_channel(
-            engine, CALL_KIND, DeliveryChannel(self._courier, RULES, only_ends=True, is_steady=True)
+            engine,
+            CALL_KIND,
+            DeliveryChannel(self._courier, RULES, final_states_only=True, is_cacheable=True),
         )
 
     def add_targets(self, remote: ToolExecutor, aliases: Iterable[str]) -> None:
@@ -138,7 +140,7 @@ class CallsWiring:
                 self._courier.seeing.watch(call)
             elif call.is_undelivered:
                 self._look_at(call.task_id)
-        self._engine.spawn(self._sweep())
+        self._engine.supervisor.run_loop("calls-retention", self._sweep())
 
     def release_waiters(self) -> None:
         """The gateway stops: whoever waits is told that the answer comes later."""

@@ -5,6 +5,7 @@ from openclaw_a2a.app.wiring.push import PushWiring
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.id_generator import new_id
 from openclaw_a2a.engine.outbox.delivery_channel import DeliveryChannel, DeliveryPolicy
+from openclaw_a2a.model.backoff import Backoff
 from openclaw_a2a.model.ids import AccountId, AgentId
 from openclaw_a2a.planning.admin_service import AdminService
 from openclaw_a2a.planning.executor import DENIED_AGENT, DeniedAgent, StepExecutor
@@ -18,7 +19,9 @@ from openclaw_a2a.server.objectives_extension import objectives_extension
 from openclaw_a2a.settings import Settings
 
 _MOST_FOLLOWERS = 1000
-RULES = DeliveryPolicy(max_attempts=10_000, first_delay_s=0.5, max_delay_s=60.0, max_parallel=64)
+RULES = DeliveryPolicy(
+    max_attempts=10_000, backoff=Backoff(first_s=0.5, max_s=60.0), max_parallel=64
+)
 
 
 class PlanningWiring:

@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.outbox.delivery_channel import DeliveryChannel, DeliveryPolicy
 from openclaw_a2a.engine.outbox.outbox import STOP_GRACE_S, Outbox
+from openclaw_a2a.model.backoff import Backoff
 from openclaw_a2a.model.push_config import PUSH_KIND
 from openclaw_a2a.net.safe_resolver import HostResolver, ResolveHost
 from openclaw_a2a.ports import Store
@@ -27,7 +28,7 @@ class PushWiring:
     ) -> None:
         """`stop_s` is how long a stop of the gateway may take."""
         self._settings = settings
-        self._last_tries_s = min(stop_s, STOP_GRACE_S)
+        self._stop_grace_s = min(stop_s, STOP_GRACE_S)
         self._agent_name = f"openclaw-a2a/{version}"
         self._resolve = resolve or HostResolver(settings.parallel)
         self._posters: dict[Engine, WebhookSender] = {}
@@ -86,13 +87,12 @@ class PushWiring:
         self._posters[engine] = poster
         rules = DeliveryPolicy(
             max_attempts=settings.attempts,
-            first_delay_s=settings.backoff_seconds,
-            max_delay_s=settings.most_backoff_seconds,
+            backoff=Backoff(settings.backoff_seconds, settings.most_backoff_seconds),
             attempt_timeout_s=settings.timeout_seconds,
             max_parallel=settings.parallel,
         )
         own = DeliveryChannel(PushSender(engine.store, poster), rules)
         self._rounds[engine] = {PUSH_KIND: own}
         return Outbox(
-            engine, self._rounds[engine], roll=random.random, last_tries_s=self._last_tries_s
+            engine, self._rounds[engine], roll=random.random, stop_grace_s=self._stop_grace_s
         )

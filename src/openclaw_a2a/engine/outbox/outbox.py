@@ -1,24 +1,34 @@
-"""Brings deliveries to their receivers: in order, and again after a failure, up to a point.
+"""Delivers what happens to tasks to durable subscribers: webhooks, callers and plan steps.
 
-A delivery is a reader of its task's journal with a cursor in the store. Nothing is written when
-the task moves on; a commit only wakes the outbox, and after a restart whatever is behind its task
-is found by its cursor.
+A delivery is a reader of its task's journal with a cursor in the store. Nothing is written when a
+task changes: a commit only wakes the outbox, and after a restart whatever is behind its task is
+found by its cursor. The phases of a delivery and its invariant are in `delivery_tracking`; the
+`Outbox` is the one owner of all tracked deliveries.
+
+Invariant of the whole
+  1. A stored delivery that is not DEAD and has something to send is tracked, or its task is in
+     `_to_check`, or the scan of the start has not reached it yet.
+  2. A task is subscribed to wake-ups as long as a delivery of it is tracked.
 """
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
 from heapq import heappop, heappush
 from itertools import islice
-from typing import NamedTuple
 
 import msgspec
 
 from openclaw_a2a.engine.engine import Engine
-from openclaw_a2a.engine.outbox.delivery_channel import DeliveryChannel, DeliveryPolicy, pause_s
-from openclaw_a2a.engine.scheduling.fair_queue import FairQueue
+from openclaw_a2a.engine.outbox.delivery_channel import DeliveryChannel, DeliveryPolicy
+from openclaw_a2a.engine.outbox.delivery_tracking import (
+    ATTEMPTING,
+    Phase,
+    Signal,
+    TrackedDelivery,
+)
+from openclaw_a2a.engine.outbox.wakeups import Urgency
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.delivery import Delivery, DeliveryId, DeliveryState
 from openclaw_a2a.model.errors import DeliveryNotFound, GatewayError
@@ -27,119 +37,98 @@ from openclaw_a2a.ports import Delivered, DeliveryFailed
 
 log = get_logger(__name__)
 
-
-class Way(NamedTuple):
-    """How a delivery goes: with which others, and to whom."""
-
-    round: DeliveryChannel
-    lane: str
-
-
-_PAGE = 512
-_AT_ONCE = 32
-_RUNG_AT_ONCE = 256
-"""Between so many, whatever else goes on in the gateway has its turn."""
-_LULL_S = 0.1
-"""Pieces of artifacts come in bursts; one look after so long serves them all."""
-_LONGEST_WAIT_S = 60.0
+_PAGE_SIZE = 512
+_TASKS_PER_ROUND = 32
+_TIMERS_PER_ROUND = 256  # between rounds the rest of the gateway gets its turn
+_BATCH_DELAY_S = 0.1  # artifact chunks come in bursts; one check after the burst serves them all
+_MAX_WAIT_S = 60.0
 STOP_GRACE_S = 1.0
-"""How long deliveries under way may usually go on after a stop; the next start repeats the rest."""
+"""How long attempts may go on after a stop; the next start repeats the ones that were cut off."""
 
 
 class Outbox:
-    """The deliveries of one store. One try at a time for each, few for each receiver."""
+    """The deliveries of one store: one attempt at a time for each, few for each receiver."""
 
     def __init__(
         self,
         engine: Engine,
-        rounds: Mapping[str, DeliveryChannel],
+        channels: Mapping[str, DeliveryChannel],
         *,
         roll: Callable[[], float],
-        last_tries_s: float = STOP_GRACE_S,
+        stop_grace_s: float = STOP_GRACE_S,
     ) -> None:
-        """`rounds` are those of the kinds that are brought here."""
+        """`channels` by delivery kind; more may be added to the mapping before `start`."""
         self._engine = engine
         self._store = engine.store
-        self._rounds = rounds
-        self._unknown = DeliveryChannel(None, DeliveryPolicy())
+        self._channels = channels
+        self._unknown_kind = DeliveryChannel(None, DeliveryPolicy())
         self._roll = roll
-        self._last_tries_s = last_tries_s
+        self._stop_grace_s = stop_grace_s
+        self._tracked: dict[DeliveryId, TrackedDelivery] = {}
+        self._by_task: dict[TaskId, set[DeliveryId]] = {}
+        self._to_check: dict[TaskId, None] = {}  # an ordered set: first changed, first checked
+        self._delayed_checks: set[TaskId] = set()
         self._timers: list[tuple[datetime, DeliveryId]] = []
-        self._timed: dict[DeliveryId, tuple[datetime, Way]] = {}
-        """When each delivery is tried again that failed or waits for its time, and its way."""
-        self._flights: dict[DeliveryId, asyncio.Task[None]] = {}
-        self._missed_calls: set[DeliveryId] = set()
-        """Deliveries under way that were asked for again."""
-        self._changed: dict[TaskId, None] = {}
-        """Tasks to look at, in the order of their changes."""
-        self._soon: set[TaskId] = set()
-        self._task_of: dict[DeliveryId, TaskId] = {}
-        self._known: dict[DeliveryId, Delivery] = {}
-        """Deliveries that nobody else changes, as they were last read or kept."""
-        self._open: Counter[TaskId] = Counter()
-        """How many deliveries of a watched task expect more."""
-        self._seen: dict[DeliveryId, tuple[bytes, int]] = {}
-        """The body of a delivery, and how far it has looked without a need to note it."""
-        self._unnoted: dict[DeliveryId, tuple[bytes, Delivered | DeliveryFailed | None]] = {}
-        """The body of a delivery, and what its last try came to, until that is noted."""
-        self._signal = asyncio.Event()
+        self._wake_worker = asyncio.Event()
+        self._supervisor = engine.supervisor.child("outbox")
         self._worker: asyncio.Task[None] | None = None
-        engine.wakeups.set_listener(self._note)
+        engine.wakeups.set_listener(self._on_wakeup)
 
-    # ---------------------------------------------------------------- life
+    # ---------------------------------------------------------------- start and stop
 
     def start(self) -> None:
-        """Begin to bring; what an earlier life left behind comes too."""
-        self._worker = asyncio.get_running_loop().create_task(self._work())
+        """Start to deliver, beginning with what an earlier process left unfinished."""
+        self._worker = self._supervisor.run_loop("outbox", self._work())
 
     async def stop(self) -> None:
-        """Begin nothing more, let what is under way end, and break off what takes too long."""
+        """Start no more attempts; let those under way end, and cancel the slow ones."""
         if self._worker is not None:
             self._worker.cancel()
             await asyncio.wait({self._worker})
             self._worker = None
-        flights = set(self._flights.values())
-        if flights:
-            _, slow = await asyncio.wait(flights, timeout=self._last_tries_s)
-            for flight in slow:
-                flight.cancel()
-            await asyncio.wait(flights)
+        attempts = {one.attempt for one in self._tracked.values() if one.attempt is not None}
+        if attempts:
+            await asyncio.wait(attempts, timeout=self._stop_grace_s)
+        await self._supervisor.stop()
 
     async def _work(self) -> None:
-        after: DeliveryId | None = DeliveryId("")
+        scan_after: DeliveryId | None = DeliveryId("")
         while True:
-            self._signal.clear()
+            # Cleared before the work, not after: a wake-up during the work starts another round.
+            self._wake_worker.clear()
             try:
-                after = await self._find_unfinished(after)
-                await self._look_at_changed()
-                has_more = after is not None or bool(self._changed)
-                wait_s = 0.0 if has_more else _LONGEST_WAIT_S
-            except Exception:  # the edge of the worker, which must live on
-                log.exception("outbox-cannot-look")
-                wait_s = self._unknown.rules.first_delay_s
-            self._ring_timers()
-            self._launch()
+                scan_after = await self._scan_unfinished(scan_after)
+                await self._check_tasks()
+                has_more = scan_after is not None or bool(self._to_check)
+                wait_s = 0.0 if has_more else _MAX_WAIT_S
+            except Exception:  # the edge of the worker: a store that fails is asked again later
+                log.exception("outbox.check_failed")
+                wait_s = self._unknown_kind.policy.backoff.first_s
+            self._fire_timers()
+            self._start_attempts()
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(wait_s, self._until_timer_s())):
-                    await self._signal.wait()
+                    await self._wake_worker.wait()
 
-    # ---------------------------------------------------------------- what others ask for
+    # ---------------------------------------------------------------- public operations
 
     async def add_delivery(self, delivery: Delivery, *, within: int) -> bool:
-        """Keep a delivery and begin to bring it; False when its task has `within` others.
+        """Store a delivery and start to deliver it; False when its task has `within` others.
 
         Raises: LeaseLost (there is no such task).
         """
-        is_kept = await self._store.put_delivery(delivery, within=within)
-        if is_kept:
-            self._timed.pop(delivery.id, None)
-            self._note(delivery.task_id, True)
-        return is_kept
+        is_stored = await self._store.put_delivery(delivery, within=within)
+        if is_stored:
+            self._reset(delivery.id)
+            self.check_task(delivery.task_id)
+        return is_stored
 
     async def remove_delivery(self, delivery: Delivery) -> None:
-        """Bring nothing more; what is under way may still arrive."""
+        """Deliver nothing more; an attempt under way may still arrive."""
         await self._store.drop_delivery(delivery.id)
-        self._let_go(delivery.id)
+        tracked = self._tracked.get(delivery.id)
+        if tracked is not None:
+            self._apply(tracked, Signal.REMOVE)
 
     async def redeliver(self, delivery_id: DeliveryId) -> Delivery:
         """Try a delivery again now that failed before. Raises: DeliveryNotFound."""
@@ -152,183 +141,216 @@ class Outbox:
         fresh = msgspec.structs.replace(
             delivery, state=DeliveryState.WAITING, attempts=0, next_at=now, updated_at=now
         )
-        if not await self._save(fresh):
+        if not await self._store.save_delivery(fresh):
             raise _not_found(delivery_id)
-        self._timed.pop(delivery_id, None)
-        self._note(delivery.task_id, True)
+        self._reset(delivery_id)
+        self.check_task(delivery.task_id)
         return fresh
 
     def check_task(self, task_id: TaskId) -> None:
-        """Look now whether there is something to bring to those who follow a task."""
-        self._note(task_id, True)
+        """Check now whether the subscribers of a task have something to get."""
+        self._to_check[task_id] = None
+        self._wake_worker.set()
 
-    # ---------------------------------------------------------------- what is there to do
+    # ---------------------------------------------------------------- finding work
 
-    def _note(self, task_id: TaskId, is_urgent: bool) -> None:
-        """A task with deliveries may have changed."""
-        if is_urgent:
-            self._changed[task_id] = None
-            self._signal.set()
-        elif task_id not in self._soon:
-            self._soon.add(task_id)
-            self._engine.loop.call_later(_LULL_S, self._note_late, task_id)
+    def _on_wakeup(self, task_id: TaskId, urgency: Urgency) -> None:
+        if urgency is Urgency.HIGH:
+            self.check_task(task_id)
+        elif task_id not in self._delayed_checks:
+            self._delayed_checks.add(task_id)
+            self._engine.loop.call_later(_BATCH_DELAY_S, self._on_delay_over, task_id)
 
-    def _note_late(self, task_id: TaskId) -> None:
-        self._soon.discard(task_id)
-        self._note(task_id, True)
+    def _on_delay_over(self, task_id: TaskId) -> None:
+        self._delayed_checks.discard(task_id)
+        self.check_task(task_id)
 
-    async def _find_unfinished(self, after: DeliveryId | None) -> DeliveryId | None:
-        """Take up a page of what was unfinished at the start; where to go on, None at the end."""
+    async def _scan_unfinished(self, after: DeliveryId | None) -> DeliveryId | None:
+        """Track one page of what was unfinished at the start; the next page, None at the end."""
         if after is None:
             return None
-        page = await self._store.read_unfinished(after=after, limit=_PAGE)
+        page = await self._store.read_unfinished(after=after, limit=_PAGE_SIZE)
         for delivery in page.deliveries:
-            self._want(delivery)
+            self._track(delivery)
         return page.next_after
 
-    async def _look_at_changed(self) -> None:
-        """Look at some; the first are on their way before the last are looked at."""
-        for task_id in list(islice(self._changed, _AT_ONCE)):
+    async def _check_tasks(self) -> None:
+        """Check some tasks; the first ones are being sent before the last ones are checked."""
+        for task_id in list(islice(self._to_check, _TASKS_PER_ROUND)):
             deliveries = await self._store.read_deliveries(task_id)
-            self._changed.pop(task_id, None)
-            wanted = [one for one in deliveries if one.state is not DeliveryState.DEAD]
-            for delivery in wanted:
-                self._want(delivery)
-            if not wanted and task_id not in self._open:
+            self._to_check.pop(task_id, None)
+            for delivery in deliveries:
+                if delivery.state is not DeliveryState.DEAD:
+                    self._track(delivery)
+            if task_id not in self._by_task:
                 self._engine.wakeups.unsubscribe(task_id)
 
-    def _want(self, delivery: Delivery) -> None:
-        """Have a delivery tried, now or when its time comes."""
-        delivery_id, task_id = delivery.id, delivery.task_id
-        own = self._round(delivery)
-        self._engine.wakeups.subscribed.add(task_id)
-        if not own.only_ends:
-            self._engine.wakeups.wants_every_event.add(task_id)
-        if delivery_id not in self._task_of:
-            self._task_of[delivery_id] = task_id
-            self._open[task_id] += 1
-        if delivery_id in self._flights:
-            self._missed_calls.add(delivery_id)
-            return
-        if own.is_steady:
-            self._known[delivery_id] = delivery
+    def _track(self, delivery: Delivery) -> None:
+        """Have a delivery sent, now or when its time comes."""
+        tracked = self._tracked.get(delivery.id)
+        channel = self._channels.get(delivery.kind, self._unknown_kind)
+        if tracked is None:
+            tracked = self._tracked[delivery.id] = TrackedDelivery(delivery, channel)
+            self._by_task.setdefault(delivery.task_id, set()).add(delivery.id)
+            # Before the attempt reads the journal, so that no commit falls between the two.
+            wants_all = not channel.final_states_only
+            self._engine.wakeups.subscribe(delivery.task_id, every_event=wants_all)
+        if channel.is_cacheable and tracked.attempt is None:
+            tracked.cached = delivery
         if delivery.state is DeliveryState.IDLE:
-            own.fresh.add(delivery_id, own.receiver(delivery))
-        elif delivery_id not in self._timed and delivery_id not in own.again:
-            self._set_timer(delivery_id, delivery.next_at, Way(own, own.receiver(delivery)))
+            self._apply(tracked, Signal.WAKE)
+        else:
+            self._apply(tracked, Signal.DEFER, due_at=delivery.next_at)
 
-    def _round(self, delivery: Delivery) -> DeliveryChannel:
-        return self._rounds.get(delivery.kind, self._unknown)
+    def _reset(self, delivery_id: DeliveryId) -> None:
+        tracked = self._tracked.get(delivery_id)
+        if tracked is not None:
+            tracked.cached = None
+            self._apply(tracked, Signal.RESET)
 
-    def _set_timer(self, delivery_id: DeliveryId, moment: datetime, way: "Way") -> None:
-        known, _ = self._timed.get(delivery_id, (None, way))
-        self._timed[delivery_id] = (moment, way)
-        if known != moment:  # whoever only waits for its time is asked for often
-            heappush(self._timers, (moment, delivery_id))
-            self._signal.set()
+    # ---------------------------------------------------------------- the state machine
 
-    def _ring_timers(self) -> None:
-        """Let those go whose time has come; the first are on their way before the last are."""
-        now, left = self._engine.clock.now(), _RUNG_AT_ONCE
+    def _apply(
+        self, tracked: TrackedDelivery, signal: Signal, *, due_at: datetime | None = None
+    ) -> None:
+        """Move a delivery by the table, and do what entering its new phase means."""
+        before, after = tracked.phase, tracked.next_phase(signal)
+        tracked.phase = after
+        if after is before:
+            return
+        if before in ATTEMPTING and after not in ATTEMPTING:
+            self._release_slot(tracked)
+        if after is Phase.QUEUED:
+            tracked.channel.enqueue(tracked.id, tracked.receiver, is_retry=signal is Signal.DUE)
+            self._wake_worker.set()
+        elif after is Phase.SCHEDULED:
+            tracked.due_at = due_at or self._engine.clock.now()
+            heappush(self._timers, (tracked.due_at, tracked.id))
+            self._wake_worker.set()
+        elif after is Phase.GONE:
+            self._untrack(tracked)
+
+    def _release_slot(self, tracked: TrackedDelivery) -> None:
+        tracked.attempt = None
+        if tracked.slot is not None:
+            tracked.channel.release(tracked.slot)
+            tracked.slot = None
+            self._wake_worker.set()  # another delivery may have waited for this slot
+
+    def _untrack(self, tracked: TrackedDelivery) -> None:
+        del self._tracked[tracked.id]
+        others = self._by_task[tracked.task_id]
+        others.discard(tracked.id)
+        if not others:
+            del self._by_task[tracked.task_id]
+            self._engine.wakeups.unsubscribe(tracked.task_id)
+
+    def _fire_timers(self) -> None:
+        now, left = self._engine.clock.now(), _TIMERS_PER_ROUND
         while left and self._timers and self._timers[0][0] <= now:
             left -= 1
-            moment, delivery_id = heappop(self._timers)
-            timed = self._timed.get(delivery_id)
-            if timed is not None and timed[0] == moment:  # otherwise set anew, or not needed
-                del self._timed[delivery_id]
-                timed[1].round.again.add(delivery_id, timed[1].lane)
+            due_at, delivery_id = heappop(self._timers)
+            tracked = self._tracked.get(delivery_id)
+            # Timers are never taken out of the heap: one that its delivery left behind is passed.
+            if (
+                tracked is not None
+                and tracked.phase is Phase.SCHEDULED
+                and tracked.due_at == due_at
+            ):
+                self._apply(tracked, Signal.DUE)
 
     def _until_timer_s(self) -> float:
         if not self._timers:
-            return _LONGEST_WAIT_S
+            return _MAX_WAIT_S
         return max(0.0, (self._timers[0][0] - self._engine.clock.now()).total_seconds())
 
-    # ---------------------------------------------------------------- bringing
+    # ---------------------------------------------------------------- attempts
 
-    def _launch(self) -> None:
-        for own in (*self._rounds.values(), self._unknown):
-            for queue, delivery_id, lane in own.take():
-                self._fly(queue, delivery_id, Way(own, lane))
+    def _start_attempts(self) -> None:
+        for channel in (*self._channels.values(), self._unknown_kind):
+            for slot in channel.acquire():
+                tracked = self._tracked.get(slot.item)
+                if tracked is None or tracked.phase is not Phase.QUEUED:
+                    channel.release(slot)
+                    continue
+                self._apply(tracked, Signal.START)
+                tracked.slot = slot
+                tracked.attempt = self._supervisor.spawn("outbox-attempt", self._attempt(tracked))
 
-    def _fly(self, queue: FairQueue[DeliveryId], delivery_id: DeliveryId, way: Way) -> None:
-        if delivery_id in self._flights:
-            way.round.leave(queue, way.lane)
-            self._missed_calls.add(delivery_id)
-            return
-        flight = self._engine.loop.create_task(self._try(delivery_id, way))
-        self._flights[delivery_id] = flight
-        flight.add_done_callback(lambda _: self._land(queue, delivery_id, way))
-
-    def _land(self, queue: FairQueue[DeliveryId], delivery_id: DeliveryId, way: Way) -> None:
-        del self._flights[delivery_id]
-        way.round.leave(queue, way.lane)
-        task_id = self._task_of.get(delivery_id)
-        if delivery_id in self._missed_calls and task_id is not None:
-            self._changed[task_id] = None
-        self._missed_calls.discard(delivery_id)
-        self._signal.set()
-
-    async def _try(self, delivery_id: DeliveryId, way: Way) -> None:
-        self._missed_calls.discard(delivery_id)
+    async def _attempt(self, tracked: TrackedDelivery) -> None:
+        signal, due_at = Signal.SENT, None
         try:
-            delivery = self._known.get(delivery_id)
-            if delivery is None:
-                delivery = await self._store.read_delivery(delivery_id)
-            if delivery is None or delivery.state is DeliveryState.DEAD:
-                self._let_go(delivery_id)
-                return
-            body, result = self._unnoted.get(delivery_id, (b"", None))
-            if body == delivery.body:  # noted only now, and whoever asked for a look has none yet
-                self._missed_calls.add(delivery_id)
-            else:
-                result = await self._bring(delivery)
-            self._unnoted[delivery_id] = (delivery.body, result)
-            await self._settle(delivery, result, way)
-            self._unnoted.pop(delivery_id, None)
-        except Exception as error:  # the edge of a try: a store that fails is asked again later
-            log.warning("delivery-not-noted", delivery_id=delivery_id, reason=str(error))
-            pause = timedelta(seconds=way.round.rules.first_delay_s)
-            self._set_timer(delivery_id, self._engine.clock.now() + pause, way)
+            signal, due_at = await self._send_once(tracked)
+        except (
+            Exception
+        ) as error:  # the edge of an attempt: a store that fails is asked again later
+            log.warning("outbox.result_not_saved", delivery_id=tracked.id, reason=str(error))
+            pause = timedelta(seconds=tracked.channel.policy.backoff.first_s)
+            signal, due_at = Signal.RETRY, self._engine.clock.now() + pause
+        finally:
+            self._apply(tracked, signal, due_at=due_at)
 
-    async def _bring(self, delivery: Delivery) -> Delivered | DeliveryFailed | None:
-        own = self._round(delivery)
-        if own.sender is None:
-            return DeliveryFailed(
-                f"this gateway brings nothing of kind {delivery.kind!r}", is_final=True
-            )
-        body, seen = self._seen.get(delivery.id, (b"", -1))
-        cursor = max(delivery.cursor, seen) if body == delivery.body else delivery.cursor
-        limit = own.rules.attempt_timeout_s
+    async def _send_once(self, tracked: TrackedDelivery) -> tuple[Signal, datetime | None]:
+        delivery = tracked.cached or await self._store.read_delivery(tracked.id)
+        if delivery is None or delivery.state is DeliveryState.DEAD:
+            return Signal.DONE, None
+        if tracked.unsaved is not None and tracked.unsaved[0] == delivery.body:
+            # The receiver has it already; only the cursor is missing. What came since then has
+            # not been sent, so this attempt counts as stale.
+            result = tracked.unsaved[1]
+            self._apply(tracked, Signal.WAKE)
+        else:
+            result = await self._send(tracked, delivery)
+        tracked.unsaved = (delivery.body, result)
+        outcome = await self._save_result(tracked, delivery, result)
+        tracked.unsaved = None
+        return outcome
+
+    async def _send(
+        self, tracked: TrackedDelivery, delivery: Delivery
+    ) -> Delivered | DeliveryFailed | None:
+        channel = tracked.channel
+        if channel.sender is None:
+            reason = f"this gateway delivers nothing of kind {delivery.kind!r}"
+            return DeliveryFailed(reason, is_final=True)
+        body, seen = tracked.seen
+        if body == delivery.body and seen > delivery.cursor:
+            delivery = msgspec.structs.replace(delivery, cursor=seen)
+        limit = channel.policy.attempt_timeout_s
         try:
             async with asyncio.timeout(limit):
-                return await own.sender.send(msgspec.structs.replace(delivery, cursor=cursor))
+                return await channel.sender.send(delivery)
         except TimeoutError:
-            return DeliveryFailed(
-                "it took too long" if limit is None else f"it took longer than {limit:g} s"
-            )
+            took = "too long" if limit is None else f"longer than {limit:g} s"
+            return DeliveryFailed(f"it took {took}")
         except GatewayError:
             raise
-        except Exception as error:  # one broad catch: a courier that breaks must not stop others
-            log.exception("courier-broken", delivery_id=delivery.id, kind=delivery.kind)
-            return DeliveryFailed(f"the gateway failed to bring it: {type(error).__name__}")
+        except Exception as error:  # one broad catch: a sender that breaks must not stop others
+            log.exception("outbox.sender_failed", delivery_id=delivery.id, kind=delivery.kind)
+            return DeliveryFailed(f"the gateway failed to deliver it: {type(error).__name__}")
 
-    async def _settle(
-        self, delivery: Delivery, result: Delivered | DeliveryFailed | None, way: Way
-    ) -> None:
+    async def _save_result(
+        self,
+        tracked: TrackedDelivery,
+        delivery: Delivery,
+        result: Delivered | DeliveryFailed | None,
+    ) -> tuple[Signal, datetime | None]:
         if result is None:
-            await self._settle_homeless(delivery)
-        elif isinstance(result, DeliveryFailed):
-            await self._settle_missed(delivery, result, way)
-        else:
-            await self._settle_brought(delivery, result, way)
+            return await self._save_without_task(delivery)
+        if isinstance(result, DeliveryFailed):
+            return await self._save_failure(tracked, delivery, result)
+        return await self._save_success(tracked, delivery, result)
 
-    async def _settle_homeless(self, delivery: Delivery) -> None:
-        """Its task is not there: about to come to be, or gone, or it never was one."""
-        records = [run.record for run in self._engine.runs.values()] + self._engine.abandoned
-        if not any(record.task_id == delivery.task_id for record in records):
-            await self.remove_delivery(delivery)
+    async def _save_without_task(self, delivery: Delivery) -> tuple[Signal, datetime | None]:
+        """Its task is not there: not created yet, or deleted, or the run made none."""
+        if self._engine.has_run(delivery.task_id):
+            return Signal.SENT, None  # the end of that run wakes the outbox
+        await self._store.drop_delivery(delivery.id)
+        return Signal.DONE, None
 
-    async def _settle_brought(self, delivery: Delivery, result: Delivered, way: Way) -> None:
+    async def _save_success(
+        self, tracked: TrackedDelivery, delivery: Delivery, result: Delivered
+    ) -> tuple[Signal, datetime | None]:
         if result.is_sent or delivery.state is DeliveryState.WAITING:
             now = self._engine.clock.now()
             saved = msgspec.structs.replace(
@@ -340,70 +362,61 @@ class Outbox:
                 updated_at=now,
                 reason=None,
             )
-            if not await self._save(saved):
-                return  # it is gone, or another one has its name and its own cursor
-        self._seen[delivery.id] = (delivery.body, result.cursor)
+            if not await self._save(tracked, saved):
+                return Signal.DONE, None
+        tracked.seen = (delivery.body, result.cursor)
         if result.has_more:
-            self._missed_calls.add(delivery.id)
-        elif result.is_over and delivery.id not in self._missed_calls:
-            self._let_go(delivery.id)
-        elif result.next_check_at is not None:
-            self._set_timer(delivery.id, result.next_check_at, way)
+            return Signal.MORE, None
+        if result.is_over:
+            return Signal.DONE, None
+        if result.next_check_at is not None:
+            return Signal.CHECK_LATER, result.next_check_at
+        return Signal.SENT, None
 
-    async def _settle_missed(self, delivery: Delivery, missed: DeliveryFailed, way: Way) -> None:
-        attempts, now = delivery.attempts + 1, self._engine.clock.now()
-        rules = way.round.rules
-        is_dead = missed.is_final or attempts >= rules.max_attempts
-        pause = pause_s(attempts, rules, roll=self._roll(), retry_after_s=missed.retry_after_s)
-        noted = msgspec.structs.replace(
+    async def _save_failure(
+        self, tracked: TrackedDelivery, delivery: Delivery, failed: DeliveryFailed
+    ) -> tuple[Signal, datetime | None]:
+        attempts, now, policy = (
+            delivery.attempts + 1,
+            self._engine.clock.now(),
+            tracked.channel.policy,
+        )
+        is_dead = failed.is_final or attempts >= policy.max_attempts
+        delay_s = policy.backoff.delay_s(
+            attempts, roll=self._roll(), retry_after_s=failed.retry_after_s
+        )
+        saved = msgspec.structs.replace(
             delivery,
             state=DeliveryState.DEAD if is_dead else DeliveryState.WAITING,
             attempts=attempts,
-            next_at=now + timedelta(seconds=pause),
+            next_at=now + timedelta(seconds=delay_s),
             updated_at=now,
-            reason=missed.reason,
+            reason=failed.reason,
         )
-        if not await self._save(noted):
-            return
-        if is_dead:
-            log.warning(
-                "delivery-given-up",
-                delivery_id=delivery.id,
-                task_id=delivery.task_id,
-                to=way.lane,
-                attempts=attempts,
-                reason=missed.reason,
-            )
-            self._let_go(delivery.id)
-        else:
-            self._missed_calls.discard(delivery.id)
-            self._set_timer(delivery.id, noted.next_at, way)
+        if not await self._save(tracked, saved):
+            return Signal.DONE, None
+        if not is_dead:
+            return Signal.RETRY, saved.next_at
+        log.warning(
+            "outbox.delivery_given_up",
+            delivery_id=delivery.id,
+            task_id=delivery.task_id,
+            receiver=tracked.receiver,
+            attempts=attempts,
+            reason=failed.reason,
+        )
+        return Signal.DONE, None
 
-    async def _save(self, delivery: Delivery) -> bool:
-        is_kept = await self._store.save_delivery(delivery)
-        if is_kept and delivery.id in self._known:
-            self._known[delivery.id] = delivery
-        elif not is_kept:
-            self._known.pop(delivery.id, None)
-        return is_kept
-
-    def _let_go(self, delivery_id: DeliveryId) -> None:
-        """Nothing more is expected for this delivery."""
-        self._known.pop(delivery_id, None)
-        self._seen.pop(delivery_id, None)
-        self._unnoted.pop(delivery_id, None)
-        self._timed.pop(delivery_id, None)
-        task_id = self._task_of.pop(delivery_id, None)
-        if task_id is None:
-            return
-        self._open[task_id] -= 1
-        if not self._open[task_id]:
-            del self._open[task_id]
-            self._engine.wakeups.unsubscribe(task_id)
+    async def _save(self, tracked: TrackedDelivery, delivery: Delivery) -> bool:
+        """Save the row; False when it is gone, or replaced by one with another body and cursor."""
+        is_saved = await self._store.save_delivery(delivery)
+        if tracked.cached is not None:
+            tracked.cached = delivery if is_saved else None
+        return is_saved
 
 
 def _not_found(delivery_id: DeliveryId) -> DeliveryNotFound:
     return DeliveryNotFound(
         f"there is no delivery {delivery_id[:80]!r}; `openclaw-a2a deliveries list` shows those "
-        "that are in trouble"
+        "that failed"
     )

@@ -1,41 +1,60 @@
-"""Which tasks somebody follows who is not connected, and the way to wake that somebody."""
+"""Wakes the outbox when a task with durable subscribers (push, calls, plan steps) changes."""
 
 from collections.abc import Callable, Sequence
+from enum import Enum
 
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.records import Entry
-from openclaw_a2a.model.states import is_active
+from openclaw_a2a.model.states import ACTIVE
+
+
+class Urgency(Enum):
+    """How soon the outbox should check a task."""
+
+    LOW = "low"
+    """Artifact chunks only: they come in bursts, and one check after the burst is enough."""
+    HIGH = "high"
 
 
 class WakeupRegistry:
-    """Tells one listener when a followed task changes.
+    """Tracks which tasks have durable subscribers.
 
-    A journal looks at `tasks` after each commit; while nobody follows anything that is all it
-    costs.
+    The journal checks membership after every commit; that set lookup is the whole cost while
+    nothing is subscribed.
     """
 
-    __slots__ = ("_tell", "subscribed", "wants_every_event")
+    __slots__ = ("_on_change", "subscribed", "wants_every_event")
 
     def __init__(self) -> None:
         self.subscribed: set[TaskId] = set()
-        """The followed tasks that have not ended, or not been told about to the end."""
         self.wants_every_event: set[TaskId] = set()
-        """Those of them of which every change is to be told; of the others pauses and the end."""
-        self._tell: Callable[[TaskId, bool], None] | None = None
+        """The other subscribed tasks only need pauses and the terminal state."""
+        self._on_change: Callable[[TaskId, Urgency], None] | None = None
 
-    def set_listener(self, tell: Callable[[TaskId, bool], None]) -> None:
-        """Have somebody told which task changed, and whether it is worth looking at once."""
-        self._tell = tell
+    def set_listener(self, on_change: Callable[[TaskId, Urgency], None]) -> None:
+        """Register the outbox. There is exactly one listener."""
+        self._on_change = on_change
 
-    def notify(self, task_id: TaskId, entries: Sequence[Entry] = ()) -> None:
-        """A task changed, or its run is over. Pieces of artifacts alone can wait a little."""
-        if self._tell is None:
-            return
-        states = [entry.state for entry in entries if entry.state is not None]
-        if not entries or task_id in self.wants_every_event or not all(map(is_active, states)):
-            self._tell(task_id, not entries or bool(states))
+    def subscribe(self, task_id: TaskId, *, every_event: bool) -> None:
+        """Wake the outbox for this task from now on."""
+        self.subscribed.add(task_id)
+        if every_event:
+            self.wants_every_event.add(task_id)
 
     def unsubscribe(self, task_id: TaskId) -> None:
-        """Nobody follows the task any more."""
+        """The task has no subscribers left."""
         self.subscribed.discard(task_id)
         self.wants_every_event.discard(task_id)
+
+    def notify(self, task_id: TaskId, committed: Sequence[Entry] = ()) -> None:
+        """Call after a commit, or with no entries when a run ended.
+
+        After the commit, never before: the outbox reads the journal at once and would miss it.
+        """
+        if self._on_change is None:
+            return
+        states = [entry.state for entry in committed if entry.state is not None]
+        is_interesting = task_id in self.wants_every_event or not ACTIVE.issuperset(states)
+        if not committed or is_interesting:
+            urgency = Urgency.HIGH if states or not committed else Urgency.LOW
+            self._on_change(task_id, urgency)

@@ -1,115 +1,122 @@
-"""Places that receivers share fairly: one with much to get does not hold up the others."""
+"""Bounded concurrency that is fair between receivers: a busy one does not block the others."""
 
 import asyncio
 from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncGenerator, Hashable, Iterator
 from contextlib import asynccontextmanager
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 Item = TypeVar("Item", bound=Hashable)
 
 
 class FairQueue(Generic[Item]):
-    """What waits for a place: receivers take turns, each has at most some places."""
+    """Items wait by receiver; receivers take turns, and each holds a limited number of slots."""
 
-    def __init__(self, *, places: int, places_each: int) -> None:
-        self._places = places
-        self._places_each = places_each
-        self._lanes: OrderedDict[str, deque[Item]] = OrderedDict()
+    def __init__(self, *, slots: int, slots_each: int) -> None:
+        self._slots = slots
+        self._slots_each = slots_each
+        self._waiting_by_receiver: OrderedDict[str, deque[Item]] = OrderedDict()
         self._waiting: set[Item] = set()
-        self._taken: Counter[str] = Counter()
-        self._count = 0
+        self._held: Counter[str] = Counter()
+        self._held_count = 0
 
-    def __contains__(self, item: Item) -> bool:
-        return item in self._waiting
-
-    def add(self, item: Item, lane: str) -> None:
-        """Let something wait, once."""
+    def add(self, item: Item, receiver: str) -> None:
+        """Let an item wait; one that waits already keeps its position."""
         if item not in self._waiting:
             self._waiting.add(item)
-            self._lanes.setdefault(lane, deque()).append(item)
+            self._waiting_by_receiver.setdefault(receiver, deque()).append(item)
 
     def acquire(self) -> tuple[Item, str] | None:
-        """The next one that may go; its place is given back with `leave`."""
-        if self._count >= self._places:
+        """Take a slot for the next item; None when no slot is free or nothing may use it."""
+        if self._held_count >= self._slots:
             return None
-        for lane in self._lanes:
-            if self._taken[lane] < self._places_each:
-                return self._take_from(lane), lane
+        for receiver, waiting in self._waiting_by_receiver.items():
+            if self._held[receiver] < self._slots_each:
+                item = waiting.popleft()
+                self._waiting.discard(item)
+                self._held_count += 1
+                self._held[receiver] += 1
+                self._waiting_by_receiver.move_to_end(receiver)
+                if not waiting:
+                    del self._waiting_by_receiver[receiver]
+                return item, receiver
         return None
 
-    def release(self, lane: str) -> None:
-        """A place is free again."""
-        self._count -= 1
-        self._taken[lane] -= 1
-        if not self._taken[lane]:
-            del self._taken[lane]
+    def release(self, receiver: str) -> None:
+        """Give a slot back."""
+        self._held_count -= 1
+        self._held[receiver] -= 1
+        if not self._held[receiver]:
+            del self._held[receiver]
 
-    def _take_from(self, lane: str) -> Item:
-        waiting = self._lanes[lane]
-        item = waiting.popleft()
-        self._waiting.discard(item)
-        self._count += 1
-        self._taken[lane] += 1
-        self._lanes.move_to_end(lane)
-        if not waiting:
-            del self._lanes[lane]
-        return item
+
+class Slot(NamedTuple, Generic[Item]):
+    """A slot that an item holds until it is released."""
+
+    item: Item
+    receiver: str
+    queue: FairQueue[Item]
 
 
 class FairSlots(Generic[Item]):
-    """So many places, of which those who failed before take half at most.
+    """A number of slots of which retries hold half at most.
 
-    Who failed before may fail again and take its time: the other half is for the others.
+    A receiver that failed before is likely to be slow or to fail again; the other half of the
+    slots stays free for first tries.
     """
 
-    def __init__(self, places: int) -> None:
-        self._places = places
-        each = max(1, places // 4)
-        self.fresh: FairQueue[Item] = FairQueue(places=places, places_each=each)
-        self.again: FairQueue[Item] = FairQueue(places=max(1, places // 2), places_each=each)
-        self._under_way = 0
+    def __init__(self, slots: int) -> None:
+        self._slots = slots
+        each = max(1, slots // 4)
+        self._first_tries: FairQueue[Item] = FairQueue(slots=slots, slots_each=each)
+        self._retries: FairQueue[Item] = FairQueue(slots=max(1, slots // 2), slots_each=each)
+        self._held = 0
 
-    def take(self) -> Iterator[tuple[FairQueue[Item], Item, str]]:
-        """Who may go now, those who wait for another try first; each gives its place back."""
-        for queue in (self.again, self.fresh):
-            while self._under_way < self._places:
-                taken = queue.acquire()
-                if taken is None:
+    def enqueue(self, item: Item, receiver: str, *, is_retry: bool) -> None:
+        """Let an item wait for a slot."""
+        (self._retries if is_retry else self._first_tries).add(item, receiver)
+
+    def acquire(self) -> Iterator[Slot[Item]]:
+        """Slots for the items that may go now, retries first; each must be released."""
+        for queue in (self._retries, self._first_tries):
+            while self._held < self._slots:
+                acquired = queue.acquire()
+                if acquired is None:
                     break
-                self._under_way += 1
-                yield queue, *taken
+                self._held += 1
+                yield Slot(*acquired, queue)
 
-    def leave(self, queue: FairQueue[Item], lane: str) -> None:
-        """A place is free again."""
-        queue.release(lane)
-        self._under_way -= 1
+    def release(self, slot: Slot[Item]) -> None:
+        """Give a slot back."""
+        slot.queue.release(slot.receiver)
+        self._held -= 1
 
 
 class FairSemaphore:
-    """Places for those who are under way already and need one for a part of it."""
+    """The same fairness for coroutines that need a slot for a part of their work."""
 
-    def __init__(self, places: int) -> None:
-        self._places: FairSlots[asyncio.Future[None]] = FairSlots(places)
+    def __init__(self, slots: int) -> None:
+        self._slots: FairSlots[asyncio.Future[None]] = FairSlots(slots)
+        self._granted: dict[asyncio.Future[None], Slot[asyncio.Future[None]]] = {}
 
     @asynccontextmanager
-    async def slot(self, lane: str, *, is_again: bool) -> AsyncGenerator[None]:
-        """Have a place within the block. `is_again`: an earlier try failed."""
-        queue = self._places.again if is_again else self._places.fresh
+    async def slot(self, receiver: str, *, is_retry: bool) -> AsyncGenerator[None]:
+        """Hold a slot within the block. `is_retry`: an earlier try failed."""
         ticket: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        queue.add(ticket, lane)
-        self._let_in()
+        self._slots.enqueue(ticket, receiver, is_retry=is_retry)
+        self._grant()
         try:
             await ticket
             yield
         finally:
-            if not ticket.cancelled():  # who goes before it was let in is passed over
-                self._places.leave(queue, lane)
-                self._let_in()
+            if not ticket.cancelled():  # cancelled before it got a slot: `_grant` passes it over
+                self._slots.release(self._granted.pop(ticket))
+                self._grant()
 
-    def _let_in(self) -> None:
-        for queue, ticket, lane in self._places.take():
-            if ticket.done():
-                self._places.leave(queue, lane)
+    def _grant(self) -> None:
+        for slot in self._slots.acquire():
+            if slot.item.done():
+                self._slots.release(slot)
             else:
-                ticket.set_result(None)
+                self._granted[slot.item] = slot
+                slot.item.set_result(None)

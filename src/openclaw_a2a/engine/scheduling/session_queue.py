@@ -1,4 +1,4 @@
-"""Lanes: one run at a time per session, in arrival order; other sessions side by side."""
+"""One run at a time per session, in arrival order; different sessions run in parallel."""
 
 import asyncio
 from collections import defaultdict, deque
@@ -10,7 +10,7 @@ from openclaw_a2a.model.ids import PeerName, SessionKey
 
 
 class QueueLimits(msgspec.Struct, frozen=True):
-    """How much may run and wait."""
+    """How many runs may be active and waiting: in all, per session and per peer."""
 
     runs: int = 64
     queue: int = 1000
@@ -20,121 +20,127 @@ class QueueLimits(msgspec.Struct, frozen=True):
 
 
 class QueueSlot:
-    """One run's place in its lane."""
+    """One run's position in the queue of its session."""
 
-    __slots__ = ("_lanes", "has_turn", "peer", "session_key", "turn")
+    __slots__ = ("_queues", "_turn", "has_turn", "peer", "session_key")
 
-    def __init__(self, lanes: "SessionQueues", session_key: SessionKey, peer: PeerName) -> None:
-        self._lanes = lanes
+    def __init__(self, queues: "SessionQueues", session_key: SessionKey, peer: PeerName) -> None:
+        self._queues = queues
         self.session_key = session_key
         self.peer = peer
         self.has_turn = False
-        self.turn: asyncio.Future[None] | None = None
+        self._turn: asyncio.Future[None] | None = None
 
     async def wait_turn(self) -> None:
-        """Return when this run is first in its lane and a slot is free."""
+        """Return when this run is first in its session and a run slot is free."""
         if not self.has_turn:
-            self.turn = asyncio.get_running_loop().create_future()
-            await self.turn
-
-    def leave(self) -> None:
-        """Give the place up, whether it had its turn or not."""
-        self._lanes.leave(self)
+            self._turn = asyncio.get_running_loop().create_future()
+            await self._turn
 
     def grant(self) -> None:
-        """It is this run's turn."""
+        """Let the run start."""
         self.has_turn = True
-        if self.turn is not None and not self.turn.done():
-            self.turn.set_result(None)
+        if self._turn is not None and not self._turn.done():
+            self._turn.set_result(None)
+
+    def leave(self) -> None:
+        """Give the position up, whether it had its turn or not."""
+        self._queues.leave(self)
 
 
 class SessionQueues:
-    """Who runs and who waits. Shared by everything that asks agents."""
+    """The queues of all sessions, shared by all engines of a gateway.
+
+    A slot is in the queue of its session until it leaves. The first of each queue either runs or
+    is in `_ready`: it waits only for a run slot of the gateway or of its peer.
+    """
 
     def __init__(self, limits: QueueLimits) -> None:
         self._limits = limits
-        self._lanes: dict[SessionKey, list[QueueSlot]] = {}
+        self._queues: dict[SessionKey, list[QueueSlot]] = {}
         self._ready: deque[QueueSlot] = deque()
         self._waiting_by_peer: defaultdict[PeerName, int] = defaultdict(int)
         self._running_by_peer: defaultdict[PeerName, int] = defaultdict(int)
         self.running = 0
         self.waiting = 0
 
-    def join(self, session_key: SessionKey, peer: PeerName) -> QueueSlot:
-        """Take a place. It has its turn at once when nobody is before it.
+    def join(
+        self, session_key: SessionKey, peer: PeerName, *, is_accepted: bool = False
+    ) -> QueueSlot:
+        """Take a position. It has its turn at once when nothing is before it.
+
+        Work that was accepted before (`is_accepted`, after a crash) is never turned away.
 
         Raises: Overloaded.
         """
-        lane = self._lanes.get(session_key)
-        if lane is not None or not self._has_slot(peer):
-            self._check_room(peer, len(lane or ()))
-        return self.join_again(session_key, peer)
-
-    def join_again(self, session_key: SessionKey, peer: PeerName) -> QueueSlot:
-        """Take a place for work that was accepted before: it is never turned away."""
-        lane = self._lanes.get(session_key)
-        is_free = lane is None and self._has_slot(peer)
-        place = QueueSlot(self, session_key, peer)
-        if lane is None:
-            self._lanes[session_key] = [place]
+        queue = self._queues.get(session_key)
+        may_run = self._has_run_slot(peer)
+        if not is_accepted and (queue is not None or not may_run):
+            self._check_limits(peer, len(queue or ()))
+        slot = QueueSlot(self, session_key, peer)
+        if queue is not None:
+            queue.append(slot)
+            self._count_waiting(peer, 1)
+            return slot
+        self._queues[session_key] = [slot]
+        if may_run:
+            self._start(slot)
         else:
-            lane.append(place)
-        if is_free:
-            self._start(place)
-        else:
-            self._count(place, 1)
-            if lane is None:
-                self._ready.append(place)
-        return place
+            self._count_waiting(peer, 1)
+            self._ready.append(slot)
+        return slot
 
-    def leave(self, place: QueueSlot) -> None:
-        """Give a place up and let the next one in."""
-        lane = self._lanes.get(place.session_key)
-        if lane is None or place not in lane:
+    def leave(self, slot: QueueSlot) -> None:
+        """Give a position up and start whatever can run now."""
+        queue = self._queues.get(slot.session_key)
+        if queue is None or slot not in queue:
             return
-        was_first = lane[0] is place
-        lane.remove(place)
-        if place.has_turn:
+        was_first = queue[0] is slot
+        queue.remove(slot)
+        if slot.has_turn:
             self.running -= 1
-            self._running_by_peer[place.peer] -= 1
+            self._running_by_peer[slot.peer] -= 1
         else:
-            self._count(place, -1)
+            self._count_waiting(slot.peer, -1)
             if was_first:
-                self._ready.remove(place)
-        if not lane:
-            del self._lanes[place.session_key]
+                self._ready.remove(slot)
+        if not queue:
+            del self._queues[slot.session_key]
         elif was_first:
-            self._ready.append(lane[0])
-        self._fill()
+            self._ready.append(queue[0])
+        if self._ready:
+            self._start_ready()
 
-    def _has_slot(self, peer: PeerName) -> bool:
+    def _has_run_slot(self, peer: PeerName) -> bool:
         limits = self._limits
         return self.running < limits.runs and self._running_by_peer[peer] < limits.peer_runs
 
-    def _fill(self) -> None:
-        """Start those that are ready, in order; a peer at its own limit holds nobody else up."""
-        if self.running >= self._limits.runs:
-            return
-        for place in list(self._ready):
-            if self._has_slot(place.peer):
-                self._ready.remove(place)
-                self._count(place, -1)
-                self._start(place)
+    def _start_ready(self) -> None:
+        """Start ready slots in order; a peer at its own limit does not block the others."""
+        for slot in list(self._ready):
+            if self.running >= self._limits.runs:
+                return
+            if self._has_run_slot(slot.peer):
+                self._ready.remove(slot)
+                self._count_waiting(slot.peer, -1)
+                self._start(slot)
 
-    def _start(self, place: QueueSlot) -> None:
+    def _start(self, slot: QueueSlot) -> None:
         self.running += 1
-        self._running_by_peer[place.peer] += 1
-        place.grant()
+        self._running_by_peer[slot.peer] += 1
+        slot.grant()
 
-    def _count(self, place: QueueSlot, step: int) -> None:
+    def _count_waiting(self, peer: PeerName, step: int) -> None:
         self.waiting += step
-        self._waiting_by_peer[place.peer] += step
+        self._waiting_by_peer[peer] += step
 
-    def _check_room(self, peer: PeerName, in_lane: int) -> None:
+    def _check_limits(self, peer: PeerName, in_session: int) -> None:
         limits = self._limits
         if self.waiting >= limits.queue:
             raise Overloaded(f"{self.waiting} runs are waiting already; try again shortly")
-        if in_lane > limits.session_queue:
-            raise Overloaded(f"{in_lane} messages wait in this context already; let some end first")
+        if in_session > limits.session_queue:
+            raise Overloaded(
+                f"{in_session} messages wait in this context already; let some end first"
+            )
         if self._waiting_by_peer[peer] >= limits.peer_queue:
             raise Overloaded(f"{peer} has {limits.peer_queue} runs waiting; let some end first")

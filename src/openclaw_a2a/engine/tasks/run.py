@@ -201,7 +201,7 @@ class ActiveRun:
             if self.active_task is not None and self.active_task.opening is not None:
                 self.active_task.submitted(self)
             elif self.active_task is not None:
-                self._engine.spawn(self._show_task())
+                self._engine.supervisor.spawn("show-task", self._show_task())
             return
         if isinstance(error, GatewayError):
             self._refuse(Rejected(error))
