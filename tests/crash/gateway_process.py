@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
-from openclaw_a2a.protocol.sse import SseReader
+from openclaw_a2a.net.sse_reader import SseReader
 
 SERVER = Path(__file__).with_name("agents_server.py")
 PATIENCE_S = 30.0

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx2
 
-from openclaw_a2a.protocol.sse import SseReader
+from openclaw_a2a.net.sse_reader import SseReader
 
 Json = Any
 

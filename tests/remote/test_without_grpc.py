@@ -9,9 +9,10 @@ import pytest
 
 from openclaw_a2a.model.ids import JsonObject
 
-TESTS = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 WITHOUT = "import runpy, sys; sys.modules['grpc'] = None; "
-SCRIPT = f"{WITHOUT} runpy.run_module('outbound.without_grpc', run_name='__main__', alter_sys=True)"
+MODULE = "tests.remote.without_grpc"
+SCRIPT = f"{WITHOUT} runpy.run_module('{MODULE}', run_name='__main__', alter_sys=True)"
 GATEWAY = f"{WITHOUT} from openclaw_a2a.cli import main; main()"
 PATIENCE_S = 60
 
@@ -21,7 +22,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> JsonObject:
     """What the tool said in a process in which grpc cannot be imported."""
     answers = tmp_path_factory.mktemp("without-grpc") / "told.json"
     command = [sys.executable, "-c", SCRIPT, answers]
-    subprocess.run(command, check=True, timeout=PATIENCE_S, cwd=TESTS)
+    subprocess.run(command, check=True, timeout=PATIENCE_S, cwd=ROOT)
     return json.loads(answers.read_text())
 
 

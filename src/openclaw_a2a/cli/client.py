@@ -11,7 +11,7 @@ from openclaw_a2a.cli.remote import OK, read_result, refused
 from openclaw_a2a.model.card import AgentCard
 from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable, ParseFailed
 from openclaw_a2a.model.ids import JsonObject
-from openclaw_a2a.protocol.sse import SseReader
+from openclaw_a2a.net.sse_reader import SseReader
 
 # Senders that leave out what is empty leave these out too.
 _MAY_BE_MISSING: JsonObject = {

@@ -10,7 +10,7 @@ import msgspec
 from openclaw_a2a.auth.tool_tokens import ToolCaller
 from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable, ParseFailed
 from openclaw_a2a.model.ids import Json, JsonObject
-from openclaw_a2a.protocol.sse import SseEvent, SseReader
+from openclaw_a2a.net.sse_reader import SseEvent, SseReader
 from openclaw_a2a.tools.registry import OnUpdate, RunTool, Tool, ToolRegistry
 
 _CONNECT_S = 5.0

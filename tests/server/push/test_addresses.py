@@ -3,13 +3,10 @@
 import asyncio
 import socket
 import ssl
-import sys
-import threading
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,12 +20,10 @@ from tests.server.push.gateways import (
     v03_message,
     v1_message,
 )
-from tests.server.push.webhook_receiver import TIMEOUT_S, WebhookReceiver
+from tests.server.push.webhook_receiver import WebhookReceiver
 
 from openclaw_a2a.model.agent_event import Reply
 from openclaw_a2a.model.url_policy import is_public_address
-from openclaw_a2a.net.safe_resolver import HostResolver, find_addresses
-from openclaw_a2a.ports import DeliveryFailed
 from openclaw_a2a.server.push.configs import why_not_a_webhook
 from openclaw_a2a.server.push.sender import WebhookOptions, WebhookSender
 
@@ -252,62 +247,6 @@ async def test_what_cannot_be_reached_or_known_is_told_in_a_sentence() -> None:
     assert "hooks.example.com cannot be reached" in refused.reason
     assert nowhere is not None
     assert nowhere.is_final
-    resolver = HostResolver(1)
-    unknown = await find_addresses("no-such-host.invalid", 80, resolve=resolver, allow_private=True)
-    assert isinstance(unknown, DeliveryFailed)
-    assert "no-such-host.invalid is not known" in unknown.reason
-    none, _ = lying()
-    empty = await find_addresses("a.example", 80, resolve=none, allow_private=True)
-    assert isinstance(empty, DeliveryFailed)
-    assert "127.0.0.1" in await resolver("localhost", 80)
-
-
-ENDLESS = """
-import asyncio, socket, threading
-from openclaw_a2a.net.safe_resolver import Resolver
-
-socket.getaddrinfo = lambda *_, **__: threading.Event().wait()
-
-async def look_up():
-    async with asyncio.timeout(0.05):
-        await Resolver(1)("hooks.example.com", 80)
-
-asyncio.run(look_up())
-"""
-
-
-async def test_a_name_that_is_never_found_does_not_hold_up_the_end_of_the_process() -> None:
-    with anyio.fail_after(TIMEOUT_S):
-        ended = await anyio.run_process([sys.executable, "-c", ENDLESS], check=False)
-    assert b"TimeoutError" in ended.stderr
-
-
-async def test_names_that_take_long_take_only_so_many_threads(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    may_end, looked_up = threading.Event(), list[str]()
-
-    def find(host: str, port: int, **_: object) -> list[tuple[int, int, int, str, tuple[str, int]]]:
-        looked_up.append(host)
-        may_end.wait(TIMEOUT_S)
-        return [(2, 1, 6, "", ("192.0.2.1", port))]
-
-    monkeypatch.setattr(socket, "getaddrinfo", find)
-    resolver = HostResolver(2)
-    for name in "abc":
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.05):
-                await resolver(name, 80)
-    assert looked_up == ["a", "b"]
-    may_end.set()
-    assert await resolver("d", 80) == ["192.0.2.1"]
-
-
-async def test_a_name_that_cannot_be_one_is_not_known() -> None:
-    name = f"{'a' * 70}.example"
-    missed = await find_addresses(name, 80, resolve=HostResolver(1), allow_private=True)
-    assert isinstance(missed, DeliveryFailed)
-    assert f"{name} is not known" in missed.reason
 
 
 async def test_an_answer_that_never_comes_is_waited_for_only_so_long(

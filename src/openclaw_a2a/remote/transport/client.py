@@ -105,7 +105,7 @@ class RemoteClient:
             kind = _TRANSPORTS[transport, generation]
             shown = pb.AgentCard(capabilities=pb.AgentCapabilities(streaming=True))
             line = _HttpLine(kind(reach.client, shown, interface.url, is_shared_httpx=True))
-        return cls(card, interface, line, limit=reach.limit)
+        return cls(card, interface, line, limit=reach.max_response_bytes)
 
     async def send(self, request: JsonObject, headers: Mapping[str, str]) -> JsonObject:
         """Send a message (1.0 spelling); the Message or Task that came back."""

@@ -152,14 +152,14 @@ class GrpcLine:
         grpc: Json = importlib.import_module("grpc")  # it has no types of its own
         options = [
             *_OPTIONS,
-            ("grpc.max_receive_message_length", self._reach.limit),
+            ("grpc.max_receive_message_length", self._reach.max_response_bytes),
             ("grpc.default_authority", _authority(self._place)),
         ]
         there = f"ipv6:[{address}]:{port}" if ":" in address else f"ipv4:{address}:{port}"
         if not self._is_secure:
             return grpc.aio.insecure_channel(there, options=options)
         options.append(("grpc.ssl_target_name_override", self._place.hostname or ""))
-        credentials = grpc.ssl_channel_credentials(_roots(self._reach.trusted))
+        credentials = grpc.ssl_channel_credentials(_roots(self._reach.tls))
         return grpc.aio.secure_channel(there, credentials, options=options)
 
 

@@ -1,138 +1,88 @@
-"""How much of an answer is read, and in which form."""
+"""Connections to targets: an address that only a caller named is checked, a configured one is not.
+
+The official client takes an `httpx.AsyncClient`. Ours is built on httpx2 (`net/http_client`), so an
+httpx transport hands every request over to it: one client bounds and checks everything.
+"""
 
 import logging
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from functools import partial
 
 import httpx
+import httpx2
 import msgspec
 
-from openclaw_a2a.net.safe_resolver import HostResolver, ResolveHost, find_addresses
-from openclaw_a2a.ports import DeliveryFailed
+from openclaw_a2a.net.http_client import (
+    CONNECT_S,
+    MAX_RESPONSE_BYTES,
+    HttpClient,
+    ResponseEncoded,
+    ResponseTooLarge,
+)
+from openclaw_a2a.net.safe_resolver import (
+    AddressNotAllowed,
+    FindAddresses,
+    HostNotFound,
+    HostResolver,
+    ResolveHost,
+    find_addresses,
+)
 from openclaw_a2a.remote.config import Policy
 from openclaw_a2a.remote.targets import Target, not_public
 
-CONNECT_S = 10.0
-MOST_BYTES = 64 * 1024 * 1024
-"""How much of one answer is read, unless said otherwise."""
+_PARALLEL_LOOKUPS = 8
 
 
 class AnswerTooLarge(httpx.ReadError):
-    """The peer sent more than we read of one answer."""
+    """The peer sent more than is read of one answer."""
 
 
 class AnswerUnreadable(httpx.ReadError):
-    """The peer sent an answer in a form that we did not ask for."""
-
-
-class _BoundedStream(httpx.AsyncByteStream):
-    def __init__(self, stream: httpx.AsyncByteStream, limit: int) -> None:
-        self._stream = stream
-        self._left = limit
-        self._limit = limit
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        async for chunk in self._stream:
-            self._left -= len(chunk)
-            if self._left < 0:
-                raise AnswerTooLarge(f"the answer is larger than {self._limit} bytes")
-            yield chunk
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-
-class BoundedTransport(httpx.AsyncBaseTransport):
-    """Another transport whose answers end with an error past a number of bytes."""
-
-    def __init__(self, inner: httpx.AsyncBaseTransport, *, limit: int) -> None:
-        self._inner = inner
-        self._limit = limit
-
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send the request; what comes back is bounded."""
-        response = await self._inner.handle_async_request(request)
-        try:
-            self._check(response)
-        except httpx.ReadError:
-            await response.aclose()
-            raise
-        if isinstance(response.stream, httpx.AsyncByteStream):
-            response.stream = _BoundedStream(response.stream, self._limit)
-        return response
-
-    def _check(self, response: httpx.Response) -> None:
-        # Packed answers are not asked for: a few bytes of them can become very many.
-        coding = response.headers.get("content-encoding", "identity").strip().lower()
-        if coding not in ("", "identity"):
-            raise AnswerUnreadable(f"the answer is packed ({coding}), which was not asked for")
-        length = response.headers.get("content-length", "")
-        if length.isdecimal() and int(length) > self._limit:
-            raise AnswerTooLarge(
-                f"the answer is larger than {self._limit} bytes: it has {length} bytes"
-            )
-
-    async def aclose(self) -> None:
-        """Close the transport below."""
-        await self._inner.aclose()
-
-
-Find = Callable[[str, int], Awaitable[list[str]]]
-"""The IP addresses to connect to for a host. Raises: RemoteFailure, httpx.ConnectError."""
-
-_LOOK_UPS = 8
-_PORTS = {"http": 80, "https": 443}
+    """The peer sent an answer in a form that was not asked for."""
 
 
 class Connector(msgspec.Struct, frozen=True):
-    """One way to peers: over HTTP with `client`, over anything else to what `find` gives."""
+    """How to connect to a target: `client` for HTTP, `find` and `tls` for other transports.
+
+    `find` gives the addresses of a host and port. Raises: RemoteFailure, httpx.ConnectError.
+    """
 
     client: httpx.AsyncClient
-    find: Find
-    trusted: ssl.SSLContext
-    limit: int
-    """How much of one answer is read."""
+    find: FindAddresses
+    tls: ssl.SSLContext
+    max_response_bytes: int
 
 
 class TargetConnections:
-    """What the peers of one tool are reached with; `async with` it, or close it.
+    """The connections of one tool; use it with `async with`, or close it.
 
-    Answers are bounded, redirects are not followed, and proxies of the environment are not used.
-    There is no read deadline: the call that it serves has one.
+    There is no read deadline: each call has a deadline of its own.
     """
 
     def __init__(
-        self, policy: Policy, *, limit: int = MOST_BYTES, resolve: ResolveHost | None = None
+        self, policy: Policy, *, limit: int = MAX_RESPONSE_BYTES, resolve: ResolveHost | None = None
     ) -> None:
-        # Its lines for debugging hold the headers of answers, in which a peer may repeat
-        # credentials.
-        logging.getLogger("httpcore").setLevel(logging.INFO)
-        look_up = resolve or HostResolver(_LOOK_UPS)
-        trusted = httpx.create_ssl_context()
-        plain = httpx.AsyncHTTPTransport(
-            verify=trusted, limits=httpx.Limits(max_connections=100), trust_env=False
+        # Its debug lines have the headers of answers, in which a peer may repeat credentials.
+        logging.getLogger("httpcore2").setLevel(logging.INFO)
+        resolver = resolve or HostResolver(_PARALLEL_LOOKUPS)
+        tls = httpx2.create_ssl_context()
+        anywhere = partial(_find, resolve=resolver, allow_private=True)
+        allowed = partial(_find, resolve=resolver, allow_private=policy.allow_private_targets)
+        self._configured = Connector(
+            _httpx_client(HttpClient(tls=tls, max_response_bytes=limit)), anywhere, tls, limit
         )
-        # Kept connections would be shared by all names at one address.
-        single = httpx.AsyncHTTPTransport(
-            verify=trusted,
-            limits=httpx.Limits(max_connections=100, max_keepalive_connections=0),
-            trust_env=False,
-        )
-        anywhere = partial(_find, resolve=look_up, allow_private=True)
-        allowed = partial(_find, resolve=look_up, allow_private=policy.allow_private_targets)
-        checked = _CheckedTransport(single, allowed)
-        self._configured = Connector(_client(plain, limit), anywhere, trusted, limit)
-        self._named = Connector(_client(checked, limit), allowed, trusted, limit)
+        checked = HttpClient(tls=tls, max_response_bytes=limit, find_addresses=allowed)
+        self._named_by_caller = Connector(_httpx_client(checked), allowed, tls, limit)
 
     def connector_for(self, target: Target) -> Connector:
-        """The way to a target."""
-        return self._named if target.is_callers else self._configured
+        """How to connect to this target."""
+        return self._named_by_caller if target.is_callers else self._configured
 
     async def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         await self._configured.client.aclose()
-        await self._named.client.aclose()
+        await self._named_by_caller.client.aclose()
 
     async def __aenter__(self) -> "TargetConnections":
         return self
@@ -141,46 +91,9 @@ class TargetConnections:
         await self.close()
 
 
-class _CheckedTransport(httpx.AsyncBaseTransport):
-    """Another transport that connects to nothing but addresses that were found for the name.
-
-    The name stays what the request is for: its Host, and whose certificate is asked for.
-    """
-
-    def __init__(self, inner: httpx.AsyncBaseTransport, find: Find) -> None:
-        self._inner = inner
-        self._find = find
-
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send the request to the first of its addresses that can be reached."""
-        url = request.url
-        host = url.raw_host.decode("ascii")
-        addresses = await self._find(host, url.port or _PORTS.get(url.scheme, 0))
-        wait = {**request.extensions.get("timeout", {}), "connect": CONNECT_S / len(addresses)}
-        extensions = {**request.extensions, "timeout": wait, "sni_hostname": host}
-        reason: httpx.TransportError = httpx.ConnectError(f"{host} has no address")
-        for address in addresses:
-            there = httpx.Request(
-                request.method,
-                url.copy_with(host=address),
-                headers=request.headers,
-                stream=request.stream,
-                extensions=extensions,
-            )
-            try:
-                return await self._inner.handle_async_request(there)
-            except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-                reason = error
-        raise reason
-
-    async def aclose(self) -> None:
-        """Close the transport below."""
-        await self._inner.aclose()
-
-
-def _client(transport: httpx.AsyncBaseTransport, limit: int) -> httpx.AsyncClient:
+def _httpx_client(client: HttpClient) -> httpx.AsyncClient:
     return httpx.AsyncClient(
-        transport=BoundedTransport(transport, limit=limit),
+        transport=_HttpxTransport(client),
         headers={"Accept-Encoding": "identity"},
         timeout=httpx.Timeout(None, connect=CONNECT_S, pool=CONNECT_S),
         follow_redirects=False,
@@ -188,10 +101,75 @@ def _client(transport: httpx.AsyncBaseTransport, limit: int) -> httpx.AsyncClien
     )
 
 
+class _HttpxTransport(httpx.AsyncBaseTransport):
+    """Sends the requests of an httpx client with our own HTTP client."""
+
+    def __init__(self, client: HttpClient) -> None:
+        self._client = client
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Send the request; errors become the httpx errors of the same name."""
+        try:
+            response = await self._client.send(
+                httpx2.Request(
+                    request.method,
+                    str(request.url),
+                    headers=request.headers.raw,
+                    content=await request.aread(),
+                    extensions=dict(request.extensions),
+                ),
+                stream=True,
+            )
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+            raise _httpx_error(error) from error.__cause__
+        return httpx.Response(
+            response.status_code,
+            headers=response.headers.raw,
+            stream=_ResponseStream(response),
+            extensions={
+                key: value
+                for key, value in response.extensions.items()
+                if key in ("http_version", "reason_phrase")
+            },
+        )
+
+    async def aclose(self) -> None:
+        """Close the client."""
+        await self._client.aclose()
+
+
+class _ResponseStream(httpx.AsyncByteStream):
+    def __init__(self, response: httpx2.Response) -> None:
+        self._response = response
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            async for chunk in self._response.aiter_raw():
+                yield chunk
+        except httpx2.HTTPError as error:
+            raise _httpx_error(error) from error.__cause__
+
+    async def aclose(self) -> None:
+        await self._response.aclose()
+
+
+def _httpx_error(error: Exception) -> Exception:
+    """The httpx error for an httpx2 error: both libraries name their errors alike."""
+    if isinstance(error, ResponseTooLarge):
+        return AnswerTooLarge(str(error))
+    if isinstance(error, ResponseEncoded):
+        return AnswerUnreadable(str(error))
+    for kind in type(error).__mro__:
+        found = getattr(httpx, kind.__name__, None)
+        if isinstance(found, type) and issubclass(found, httpx.HTTPError | httpx.InvalidURL):
+            return found(str(error))
+    return httpx.TransportError(str(error))
+
+
 async def _find(host: str, port: int, *, resolve: ResolveHost, allow_private: bool) -> list[str]:
-    found = await find_addresses(host, port, resolve=resolve, allow_private=allow_private)
-    if not isinstance(found, DeliveryFailed):
-        return found
-    if found.is_final:
-        raise not_public(host, found.reason)
-    raise httpx.ConnectError(found.reason)
+    try:
+        return await find_addresses(host, port, resolve=resolve, allow_private=allow_private)
+    except HostNotFound as error:
+        raise httpx.ConnectError(str(error)) from error
+    except AddressNotAllowed as error:
+        raise not_public(host, str(error)) from error

@@ -12,7 +12,12 @@ import msgspec
 from openclaw_a2a.http.asgi import A2A_JSON, JSON
 from openclaw_a2a.model.delivery import Delivery
 from openclaw_a2a.model.push_config import PushConfig
-from openclaw_a2a.net.safe_resolver import ResolveHost, find_addresses
+from openclaw_a2a.net.safe_resolver import (
+    AddressNotAllowed,
+    HostNotFound,
+    ResolveHost,
+    find_addresses,
+)
 from openclaw_a2a.ports import Delivered, DeliveryFailed, Store
 from openclaw_a2a.protocol.versions import ProtocolVersion
 from openclaw_a2a.server.push.payload import PushPayload, next_payload
@@ -60,14 +65,17 @@ class WebhookSender:
         except httpx2.InvalidURL as error:
             return DeliveryFailed(f"the address cannot be used: {error}", is_final=True)
         host, port = address.raw_host.decode("ascii"), address.port
-        found = await find_addresses(
-            host,
-            port or _DEFAULT_PORTS.get(address.scheme, 0),
-            resolve=self._resolve,
-            allow_private=self._rules.allow_private,
-        )
-        if isinstance(found, DeliveryFailed):
-            return found
+        try:
+            found = await find_addresses(
+                host,
+                port or _DEFAULT_PORTS.get(address.scheme, 0),
+                resolve=self._resolve,
+                allow_private=self._rules.allow_private,
+            )
+        except HostNotFound as error:
+            return DeliveryFailed(str(error))
+        except AddressNotAllowed as error:
+            return DeliveryFailed(str(error), is_final=True)
         named = {"Host": address.netloc.decode("ascii"), "User-Agent": self._rules.agent_name}
         request = httpx2.Request("POST", address, headers={**named, **headers}, content=body)
         return await self._send_to(found, request)

@@ -1,0 +1,213 @@
+"""The outgoing HTTP client: bounded answers, no redirects or proxies unless asked for.
+
+Every HTTP request that the gateway makes goes through here. Importing it loads httpx2, which takes
+about 150 ms: modules on the way of `openclaw-a2a up` import it where they first need it.
+"""
+
+import ssl
+from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import Any
+
+import httpx2
+
+from openclaw_a2a.net.safe_resolver import FindAddresses
+
+CONNECT_S = 10.0
+MAX_RESPONSE_BYTES = 64 * 1024 * 1024
+
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+class ResponseTooLarge(httpx2.ReadError):
+    """The body is larger than the client's limit."""
+
+
+class ResponseEncoded(httpx2.ReadError):
+    """The body is compressed, which was not asked for."""
+
+
+class HttpClient(httpx2.AsyncClient):
+    """An `httpx2.AsyncClient` that reads at most `max_response_bytes` of a response.
+
+    With `find_addresses` it connects only to the addresses that this function returns for a host.
+    """
+
+    def __init__(
+        self,
+        *,
+        base_url: str = "",
+        headers: Mapping[str, str] | None = None,
+        timeout: httpx2.Timeout | float | None = None,
+        max_response_bytes: int = MAX_RESPONSE_BYTES,
+        find_addresses: FindAddresses | None = None,
+        tls: ssl.SSLContext | None = None,
+        use_proxies: bool = False,
+    ) -> None:
+        """Without `timeout` only connecting is limited, and the caller bounds the rest.
+
+        `use_proxies` takes the proxies of the environment; never together with `find_addresses`,
+        because a proxy would resolve the name again, elsewhere.
+        """
+        transport = None if use_proxies else _transport(tls, find_addresses)
+        super().__init__(
+            base_url=base_url,
+            headers={"Accept-Encoding": "identity", **(headers or {})},
+            timeout=httpx2.Timeout(None, connect=CONNECT_S, pool=CONNECT_S)
+            if timeout is None
+            else timeout,
+            transport=transport,
+            trust_env=use_proxies,
+            follow_redirects=False,
+        )
+        self._max_response_bytes = max_response_bytes
+
+    async def send(
+        self, request: httpx2.Request, *, stream: bool = False, **options: Any
+    ) -> httpx2.Response:
+        """Send a request. Raises: httpx2.HTTPError, ResponseTooLarge, ResponseEncoded."""
+        response = await super().send(request, stream=True, **options)
+        try:
+            _check_headers(response, self._max_response_bytes)
+            if isinstance(response.stream, httpx2.AsyncByteStream):
+                response.stream = _BoundedStream(response.stream, self._max_response_bytes)
+            if not stream:
+                await response.aread()
+        except BaseException:
+            await response.aclose()
+            raise
+        return response
+
+
+class SyncHttpClient(httpx2.Client):
+    """The same for commands, which have no event loop."""
+
+    def __init__(
+        self,
+        *,
+        base_url: str = "",
+        headers: Mapping[str, str] | None = None,
+        timeout: httpx2.Timeout | float = CONNECT_S,
+        max_response_bytes: int = MAX_RESPONSE_BYTES,
+        use_proxies: bool = False,
+        follow_redirects: bool = False,
+    ) -> None:
+        super().__init__(
+            base_url=base_url,
+            headers={"Accept-Encoding": "identity", **(headers or {})},
+            timeout=timeout,
+            trust_env=use_proxies,
+            follow_redirects=follow_redirects,
+        )
+        self._max_response_bytes = max_response_bytes
+
+    def send(
+        self, request: httpx2.Request, *, stream: bool = False, **options: Any
+    ) -> httpx2.Response:
+        """Send a request. Raises: httpx2.HTTPError, ResponseTooLarge, ResponseEncoded."""
+        response = super().send(request, stream=True, **options)
+        try:
+            _check_headers(response, self._max_response_bytes)
+            if isinstance(response.stream, httpx2.SyncByteStream):
+                response.stream = _SyncBoundedStream(response.stream, self._max_response_bytes)
+            if not stream:
+                response.read()
+        except BaseException:
+            response.close()
+            raise
+        return response
+
+
+class _CheckedTransport(httpx2.AsyncBaseTransport):
+    """Connects only to addresses that were found, and checked, for the host of a request.
+
+    The name stays in the request: in its Host header, and as the name in the certificate.
+    """
+
+    def __init__(self, inner: httpx2.AsyncBaseTransport, find_addresses: FindAddresses) -> None:
+        self._inner = inner
+        self._find_addresses = find_addresses
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send the request to the first of the addresses that accepts a connection."""
+        url = request.url
+        host = url.raw_host.decode("ascii")
+        addresses = await self._find_addresses(host, url.port or _DEFAULT_PORTS.get(url.scheme, 0))
+        timeouts: dict[str, float | None] = dict(request.extensions.get("timeout", {}))
+        # One unreachable address must not use up the time of the others.
+        timeouts["connect"] = (timeouts.get("connect") or CONNECT_S) / len(addresses)
+        extensions = {**request.extensions, "timeout": timeouts, "sni_hostname": host}
+        failure: httpx2.TransportError | None = None
+        for address in addresses:
+            attempt = httpx2.Request(
+                request.method,
+                url.copy_with(host=address),
+                headers=request.headers,
+                stream=request.stream,
+                extensions=extensions,
+            )
+            try:
+                return await self._inner.handle_async_request(attempt)
+            except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+                failure = error
+        raise failure or httpx2.ConnectError(f"{host} has no address")
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+def _transport(
+    tls: ssl.SSLContext | None, find_addresses: FindAddresses | None
+) -> httpx2.AsyncBaseTransport:
+    verify = tls or httpx2.create_ssl_context()
+    if find_addresses is None:
+        limits = httpx2.Limits(max_connections=100)
+        return httpx2.AsyncHTTPTransport(verify=verify, limits=limits, trust_env=False)
+    # Connections are not kept: the pool would share them between all names at one address, and a
+    # kept connection would outlive the check of its address.
+    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
+    inner = httpx2.AsyncHTTPTransport(verify=verify, limits=limits, trust_env=False)
+    return _CheckedTransport(inner, find_addresses)
+
+
+def _check_headers(response: httpx2.Response, limit: int) -> None:
+    # A few compressed bytes can become very many.
+    encoding = response.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in ("", "identity"):
+        raise ResponseEncoded(f"the answer is compressed ({encoding}), which was not asked for")
+    length = response.headers.get("content-length", "")
+    if length.isdecimal() and int(length) > limit:
+        raise ResponseTooLarge(f"the answer is larger than {limit} bytes: it has {length} bytes")
+
+
+class _BoundedStream(httpx2.AsyncByteStream):
+    def __init__(self, inner: httpx2.AsyncByteStream, limit: int) -> None:
+        self._inner = inner
+        self._limit = limit
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = 0
+        async for chunk in self._inner:
+            size += len(chunk)
+            if size > self._limit:
+                raise ResponseTooLarge(f"the answer is larger than {self._limit} bytes")
+            yield chunk
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+class _SyncBoundedStream(httpx2.SyncByteStream):
+    def __init__(self, inner: httpx2.SyncByteStream, limit: int) -> None:
+        self._inner = inner
+        self._limit = limit
+
+    def __iter__(self) -> Iterator[bytes]:
+        size = 0
+        for chunk in self._inner:
+            size += len(chunk)
+            if size > self._limit:
+                raise ResponseTooLarge(f"the answer is larger than {self._limit} bytes")
+            yield chunk
+
+    def close(self) -> None:
+        self._inner.close()
