@@ -1,6 +1,7 @@
-"""Tool tokens: told once, kept hashed, good until they are revoked."""
+"""Tool tokens: shown once, stored hashed, valid until they are revoked."""
 
 import stat
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,10 @@ from openclaw_a2a.auth.tool_tokens import (
 )
 from openclaw_a2a.model.errors import CorruptRecord, InvalidParams, Overloaded, Unauthenticated
 
+DAMAGED_DIGEST = (
+    b'{"tokens": [{"name": "ann", "sha256": "x", "createdAt": "2026-01-01T00:00:00Z"}]}'
+)
+LOCAL, REMOTE = "127.0.0.1", "192.0.2.7"
 ANYBODY = st.dictionaries(
     st.sampled_from([b"authorization", b"x-openclaw-session-key", b"x-openclaw-agent-id"]),
     st.binary(max_size=80) | st.binary(max_size=40).map(lambda tail: b"Bearer " + tail),
@@ -28,13 +33,22 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "data" / TOOL_TOKENS_FILE
 
 
+@dataclass
+class FakeRequest:
+    headers: dict[bytes, bytes]
+    client: str | None = LOCAL
+
+    def client_host(self) -> str | None:
+        return self.client
+
+
 def headers(token: str, **more: str) -> dict[bytes, bytes]:
     said = {f"x-openclaw-{key.replace('_', '-')}": value for key, value in more.items()}
     said["authorization"] = f"Bearer {token}"
     return {key.encode(): value.encode() for key, value in said.items()}
 
 
-def test_a_token_is_known_to_everybody_who_reads_the_file_until_it_is_revoked(path) -> None:
+def test_a_token_is_valid_in_every_process_until_it_is_revoked(path) -> None:
     mine, theirs = ToolTokens(path), ToolTokens(path)
     first, second = mine.create("ann"), mine.create("ann", TokenKind.HOST)
     other = theirs.create("bob")
@@ -65,16 +79,16 @@ def test_the_file_is_private_and_holds_no_token(path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "Ann", "a b", "-a", "a" * 65, "ä", "../a", "operator", "a\n"])
-def test_a_name_that_is_none_is_refused(path, name: str) -> None:
+def test_an_invalid_name_is_refused(path, name: str) -> None:
     with pytest.raises(InvalidParams):
         ToolTokens(path).create(name)
     assert not path.exists()
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"{", b"[]", b'{"tokens": 1}', b'{"tokens": [{}]}', b"\xff"]
+    "content", [b"", b"{", b"[]", DAMAGED_DIGEST, b'{"tokens": 1}', b'{"tokens": [{}]}', b"\xff"]
 )
-def test_a_broken_file_lets_nobody_in(path, content: bytes) -> None:
+def test_with_a_damaged_file_no_token_is_accepted(path, content: bytes) -> None:
     text = ToolTokens(path).create("ann")
     path.write_bytes(content)
     tokens = ToolTokens(path)
@@ -89,44 +103,52 @@ def test_a_broken_file_lets_nobody_in(path, content: bytes) -> None:
 
 
 @pytest.mark.requirement("remote.tool.session")
-def test_only_a_host_says_for_whom_it_calls(path) -> None:
+def test_only_a_host_token_may_name_agent_and_session(path) -> None:
     tokens = ToolTokens(path)
     plain, host = tokens.create("ann"), tokens.create("plugin", TokenKind.HOST)
-    keeper = ToolAuthenticator(tokens, most_calls=1)
+    authenticator = ToolAuthenticator(tokens, max_calls=1)
     said = {"session_key": "agent:main:größe", "agent_id": "main"}
-    assert keeper.identify(headers(plain, **said), is_from_here=True) == ToolCaller("ann")
-    assert keeper.identify(headers(host, **said), is_from_here=False) == ToolCaller(
+    assert authenticator.identify(FakeRequest(headers(plain, **said))) == ToolCaller("ann")
+    assert authenticator.identify(FakeRequest(headers(host, **said), REMOTE)) == ToolCaller(
         "plugin", agent_id="main", session_key="agent:main:größe"
     )
-    assert keeper.identify(headers(host), is_from_here=True) == ToolCaller("plugin")
+    assert authenticator.identify(FakeRequest(headers(host))) == ToolCaller("plugin")
     odd = {b"authorization": f"bearer  {host} ".encode(), b"x-openclaw-agent-id": b"\xff"}
-    assert keeper.identify(odd, is_from_here=True) == ToolCaller("plugin")
+    assert authenticator.identify(FakeRequest(odd)) == ToolCaller("plugin")
     long = headers(host, session_key="x" * 2000, agent_id="a\x7fb")
-    assert keeper.identify(long, is_from_here=True) == ToolCaller("plugin")
+    assert authenticator.identify(FakeRequest(long)) == ToolCaller("plugin")
 
 
-def test_the_operator_is_known_on_the_own_machine_only(path) -> None:
-    keeper = ToolAuthenticator(ToolTokens(path), most_calls=1, operator="its-token")
-    assert keeper.identify(headers("its-token"), is_from_here=True) is OPERATOR_CALLER
-    with pytest.raises(Unauthenticated):
-        keeper.identify(headers("its-token"), is_from_here=False)
+def test_the_operator_token_is_accepted_from_the_own_machine_only(path) -> None:
+    authenticator = ToolAuthenticator(ToolTokens(path), max_calls=1, operator="its-token")
+    assert authenticator.identify(FakeRequest(headers("its-token"))) is OPERATOR_CALLER
+    proxied = {**headers("its-token"), b"forwarded": b"for=192.0.2.7"}
+    for request in (
+        FakeRequest(headers("its-token"), REMOTE),
+        FakeRequest(headers("its-token"), None),
+        FakeRequest(proxied),
+    ):
+        with pytest.raises(Unauthenticated):
+            authenticator.identify(request)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(ANYBODY, st.booleans())
-def test_nothing_but_a_token_opens_the_door(path, said: dict[bytes, bytes], here: bool) -> None:
+@given(ANYBODY, st.sampled_from([LOCAL, REMOTE, None]))
+def test_no_request_without_a_valid_token_is_accepted(
+    path, said: dict[bytes, bytes], client: str | None
+) -> None:
     tokens = ToolTokens(path)
     if not path.exists():
         tokens.create("ann", TokenKind.HOST)
     with pytest.raises(Unauthenticated):
-        ToolAuthenticator(tokens, most_calls=1, operator="its").identify(said, is_from_here=here)
+        ToolAuthenticator(tokens, max_calls=1, operator="its").identify(FakeRequest(said, client))
 
 
-def test_calls_are_counted_for_each_caller_while_they_last(path) -> None:
-    keeper = ToolAuthenticator(ToolTokens(path), most_calls=2)
+def test_concurrent_calls_are_limited_per_caller(path) -> None:
+    limited = ToolAuthenticator(ToolTokens(path), max_calls=2)
     ann, bob = ToolCaller("ann"), ToolCaller("bob")
     refused = pytest.raises(Overloaded)
-    with keeper.admit(ann), keeper.admit(ann), keeper.admit(bob), refused, keeper.admit(ann):
+    with limited.admit(ann), limited.admit(ann), limited.admit(bob), refused, limited.admit(ann):
         pass
-    with keeper.admit(ann), keeper.admit(ann):
+    with limited.admit(ann), limited.admit(ann):
         pass

@@ -26,7 +26,7 @@ class Request:
     path: str
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     chunks: Sequence[bytes] = (b"",)
-    client: str = "127.0.0.1"
+    client: str | None = "127.0.0.1"
 
     @property
     def scope(self) -> AsgiMessage:
@@ -44,7 +44,7 @@ class Request:
             "query_string": query.encode(),
             "root_path": "",
             "headers": [(k.encode("latin-1"), v.encode("latin-1")) for k, v in headers.items()],
-            "client": (self.client, 40000),
+            "client": None if self.client is None else (self.client, 40000),
             "server": ("127.0.0.1", 9900),
             "state": {},
         }

@@ -263,3 +263,21 @@ async def test_with_tokens_a_proxy_may_be_in_between(start: Start) -> None:
     door = await start(_agent(), settings=peers("alice"))
     proxied = _as(door, "alice").with_headers(x_forwarded_for="192.0.2.7")
     assert "message" in await V1Client(proxied).send()
+
+
+@pytest.mark.requirement("security.local")
+@pytest.mark.parametrize("client", [None, "testclient"])
+async def test_a_caller_without_a_peer_address_needs_a_token(
+    start: Start, client: str | None
+) -> None:
+    """Such a caller counted as loopback and was trusted."""
+    agent = _agent()
+    gateway = await start(agent)
+    body = encode_call("SendMessage", v1_message())
+    headers = {"content-type": "application/json"}
+    request = Request("POST", RPC, headers, (body,), client=client)
+    assert (await gateway.request(request)).status == 401
+    assert (await gateway.request(Request("GET", "/a2a/rest/tasks", client=client))).status == 401
+    admin = Request("GET", "/operator/approvals", client=client)
+    assert (await gateway.request(admin)).status == 403
+    assert agent.turns == []

@@ -16,7 +16,7 @@ from openclaw_a2a.app.wiring.calls import CallsWiring
 from openclaw_a2a.app.wiring.planning import PlanningWiring
 from openclaw_a2a.app.wiring.push import PushWiring
 from openclaw_a2a.app.wiring.tools import ToolsWiring
-from openclaw_a2a.auth.admin_token import ensure_admin_token
+from openclaw_a2a.auth.admin_token import AdminAuthenticator, ensure_admin_token
 from openclaw_a2a.auth.peers import PeerAuthenticator
 from openclaw_a2a.engine.background_replies import BackgroundListener
 from openclaw_a2a.engine.engine import Engine, EngineLimits
@@ -26,8 +26,9 @@ from openclaw_a2a.engine.recovery import fail_orphaned_tasks, recover_runs
 from openclaw_a2a.engine.scheduling.session_queue import QueueLimits, SessionQueues
 from openclaw_a2a.engine.tasks.turn_builder import AccountRules
 from openclaw_a2a.http.asgi import HttpRequest, Receive, Scope, Send
-from openclaw_a2a.http.body_deadline import BodyDeadline
+from openclaw_a2a.http.deadline import body_deadline
 from openclaw_a2a.http.rate_limit import RateLimit
+from openclaw_a2a.http.router import ANY_METHOD
 from openclaw_a2a.http.sse_stream import SseStreams
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.card import AgentCard, AgentExtension, AgentProfile
@@ -41,15 +42,15 @@ from openclaw_a2a.ports import (
     SupportsProfile,
 )
 from openclaw_a2a.server import queued_replies
-from openclaw_a2a.server.account_endpoint import AccountEndpoint, ChainLimits
+from openclaw_a2a.server.account_endpoint import AccountEndpoint, Authenticator, ChainLimits
 from openclaw_a2a.server.admin.approvals import ApprovalsAdmin
 from openclaw_a2a.server.admin.calls import CallsAdmin
 from openclaw_a2a.server.admin.deliveries import DeliveriesAdmin
 from openclaw_a2a.server.admin.endpoint import ADMIN_PREFIX, AdminEndpoint
 from openclaw_a2a.server.admin.objectives import ObjectivesAdmin
+from openclaw_a2a.server.application import ServerApplication
 from openclaw_a2a.server.cards import LiveCard, account_url, apply_profiles, build_card
 from openclaw_a2a.server.health import Availability, Health
-from openclaw_a2a.server.routes import Router
 from openclaw_a2a.settings import (
     Account,
     AgentStyle,
@@ -88,12 +89,12 @@ class Gateway:
         self._agents = agents
         self._clock = clock
         self._parts = AsyncExitStack()
-        self._router: Router | None = None
+        self._application: ServerApplication | None = None
         self.engines: dict[StoreSettings, Engine] = {}
         self.presences = Availability(())
         """Who can answer now; known when the doors are open."""
         self._rate = RateLimit(settings.limits.per_peer_rate, monotonic=time.monotonic)
-        self._patience = BodyDeadline(settings.server.body_seconds)
+        self._body_deadline = body_deadline(settings.server.body_seconds)
         self.streams = SseStreams(settings.limits.streams, settings.server.heartbeat_seconds)
         stop_s = settings.server.stop_seconds
         self.push = PushWiring(settings.push, version=VERSION, stop_s=stop_s)
@@ -120,8 +121,8 @@ class Gateway:
             for room in (calls, plans):
                 if room is not None:
                     room.start()
-            self._router = self._build_router(doors)
-            self._tools.open(self._router, parts, own_hosts=_own_hosts(self.settings))
+            self._application = self._build_application(doors)
+            self._tools.open(self._application.router, parts, own_hosts=_own_hosts(self.settings))
             self._listen()
             self._parts = parts.pop_all()
         return self
@@ -153,8 +154,8 @@ class Gateway:
 
     async def asgi(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The ASGI application."""
-        if self._router is not None:
-            await self._router(scope, receive, send)
+        if self._application is not None:
+            await self._application(scope, receive, send)
         elif scope["type"] == "http":
             await HttpRequest(scope, receive, send).respond(503, b'{"error":"starting"}')
 
@@ -218,7 +219,7 @@ class Gateway:
             authenticator=callers,
             rate_limit=self._rate,
             streams=self.streams,
-            body_deadline=self._patience,
+            body_deadline=self._body_deadline,
             new_id=new_id,
             push=self.push.config_service(engine),
             chain_limits=ChainLimits(self._host_id, self.settings.tools.agent_to_agent.max_depth),
@@ -249,7 +250,7 @@ class Gateway:
     def _rules(self, account: Account) -> AccountRules:
         return _rules(account, self.settings)
 
-    def _callers(self) -> PeerAuthenticator:
+    def _callers(self) -> Authenticator:
         return PeerAuthenticator(self.settings.peers.values(), own_hosts=_own_hosts(self.settings))
 
     def _make_store(self, store_settings: StoreSettings) -> Store:
@@ -291,24 +292,27 @@ class Gateway:
         engine.supervisor.run_loop("retention", purge_expired(engine, times))
         self.push.start(engine, parts)
 
-    def _build_router(self, doors: list[AccountEndpoint]) -> Router:
+    def _build_application(self, doors: list[AccountEndpoint]) -> ServerApplication:
         closed = [
             account
             for account in self.settings.accounts
             if account.enabled and not account.is_running
         ]
-        router = Router(doors, closed)
-        self.presences = router.availability
+        application = ServerApplication(doors, closed)
+        router = application.router
+        self.presences = application.availability
         health = Health(self.engines.values(), self.presences.current, version=VERSION)
         router.add_route("GET", "/healthz", health.healthz)
         router.add_route("GET", "/readyz", health.readyz)
-        router.add_prefix(ADMIN_PREFIX, self._open_operator_door().serve)
-        return router
+        router.add_route(ANY_METHOD, ADMIN_PREFIX + "{*}", self._open_operator_door().serve)
+        return application
 
     def _open_operator_door(self) -> AdminEndpoint:
         """The operator's pages: add yours here."""
-        hosts = _own_hosts(self.settings)
-        door = AdminEndpoint(self._operator_token, own_hosts=hosts, patience=self._patience)
+        authenticator = AdminAuthenticator(
+            self._operator_token, own_hosts=_own_hosts(self.settings)
+        )
+        door = AdminEndpoint(authenticator, body_deadline=self._body_deadline)
         ApprovalsAdmin(self._asking).add_to(door)
         calls = self._calls
         DeliveriesAdmin(

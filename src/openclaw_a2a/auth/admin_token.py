@@ -3,17 +3,49 @@
 import os
 import secrets
 import stat
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-ADMIN_TOKEN_FILE = "operator.token"  # noqa: S105 - a name, not a secret
+from openclaw_a2a.auth.bearer import match_token, read_bearer_token, token_digest
+from openclaw_a2a.auth.loopback import (
+    ClientRequest,
+    allowed_hosts,
+    check_host_and_origin,
+    is_loopback_client,
+    is_proxied,
+)
+from openclaw_a2a.model.errors import NotAllowed, Unauthenticated
+
+ADMIN_TOKEN_FILE = "operator.token"  # noqa: S105 - the name of a file
 _BYTES = 32
-_SHORTEST = 40
-_MOST = 1024
+_MIN_LENGTH = 40
+_MAX_LENGTH = 1024
+
+
+class AdminAuthenticator:
+    """Admits the operator: from this machine, with the token. Without a token nobody."""
+
+    def __init__(self, token: str | None, *, own_hosts: Iterable[str]) -> None:
+        self._digest = None if token is None else token_digest(token.encode())
+        self._allowed_hosts = allowed_hosts(own_hosts)
+
+    def check(self, request: ClientRequest) -> None:
+        """Refuse everybody but the operator. Raises: NotAllowed, Unauthenticated."""
+        if not is_loopback_client(request) or is_proxied(request):
+            raise NotAllowed("the operator's pages answer the gateway's own machine only")
+        check_host_and_origin(request, self._allowed_hosts)
+        if self._digest is None:
+            raise NotAllowed("the operator's pages are shut; the log of the gateway says why")
+        token = read_bearer_token(request.headers)
+        if token is None or not match_token(token, [(self._digest, True)]):
+            raise Unauthenticated(
+                "this is not the operator's token; it is in the data folder of the gateway"
+            )
 
 
 def ensure_admin_token(folder: Path) -> str:
-    """The token in the folder; a new one when there is none that nobody else could have read.
+    """The token in the folder; a new one unless nobody else could have read the one there is.
 
     Raises: OSError (the folder cannot be written to).
     """
@@ -22,29 +54,29 @@ def ensure_admin_token(folder: Path) -> str:
     with suppress(OSError, ValueError):
         if _is_private(path):
             return read_admin_token(folder)
-    return _write(path)
+    return _write_token(path)
 
 
 def read_admin_token(folder: Path) -> str:
     """The token in the folder.
 
-    Raises: OSError (there is none, or it is somebody else's), ValueError (it holds no token).
+    Raises: OSError (there is none, or it cannot be read), ValueError (the file holds no token).
     """
     with (folder / ADMIN_TOKEN_FILE).open("rb") as file:
-        token = file.read(_MOST).decode("ascii").strip()
-    if len(token) < _SHORTEST or not token.isprintable():
+        token = file.read(_MAX_LENGTH).decode("ascii").strip()
+    if len(token) < _MIN_LENGTH or not token.isprintable():
         raise ValueError("the file holds no token")
     return token
 
 
 def _is_private(path: Path) -> bool:
     found = path.lstat()
-    is_ours = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
-    return is_ours and not stat.S_IMODE(found.st_mode) & 0o077
+    is_own = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
+    return is_own and not stat.S_IMODE(found.st_mode) & 0o077
 
 
-def _write(path: Path) -> str:
-    """Put a new token in place at once, so that nobody ever reads half of one."""
+def _write_token(path: Path) -> str:
+    """Write a new token. The rename is atomic: no reader ever sees half of one."""
     token = secrets.token_urlsafe(_BYTES)
     draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

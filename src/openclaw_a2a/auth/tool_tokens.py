@@ -1,21 +1,28 @@
-"""Tokens for callers of tools: made once, kept hashed in a file, revocable at any time."""
+"""Authenticates callers of tools by tokens, which are kept hashed in a file and can be revoked."""
 
 import contextlib
-import hashlib
-import hmac
 import os
 import re
 import secrets
 import tempfile
 from collections import Counter
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import Enum
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
+from openclaw_a2a.auth.bearer import match_token, read_bearer_token, token_digest
+from openclaw_a2a.auth.loopback import (
+    ClientRequest,
+    allowed_hosts,
+    check_host_and_origin,
+    is_loopback_client,
+    is_proxied,
+)
 from openclaw_a2a.model.errors import (
     CorruptRecord,
     InvalidParams,
@@ -28,17 +35,25 @@ from openclaw_a2a.model.ids import AgentId, SessionKey
 TOOL_TOKENS_FILE = "tool-tokens.json"
 TOKEN_PREFIX = "oca_tool_"  # noqa: S105 - a name, not a secret
 OPERATOR_NAME = "operator"
-"""The name of the person who runs the gateway, whose token is not among these."""
+"""The name of the gateway's operator, whose token is not among these."""
 
+SESSION_HEADER = b"x-openclaw-session-key"
+AGENT_HEADER = b"x-openclaw-agent-id"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
-_BYTES = 32
+_TOKEN_BYTES = 32
+_HexDigest = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-fA-F]{64}$")]
+_MAX_HEADER = 1024
+_RETRY_S = 1.0
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_HOW_TO_SEND = f"send a tool token ({TOKEN_PREFIX}...) as `Authorization: Bearer <token>`"
+_HOW_TO_CREATE = "openclaw-a2a token create --tool NAME"
 
 
 class ToolCaller(msgspec.Struct, frozen=True):
-    """Who calls a tool.
+    """The caller of a tool.
 
-    `name` is the token's. The session comes from the host an agent runs in, never from the
-    arguments a model wrote; None means that nobody vouches for one.
+    `name` is the token's. Agent and session come from the host an agent runs in, never from the
+    arguments that a model wrote; None means that no host vouches for one.
     """
 
     name: str
@@ -46,41 +61,55 @@ class ToolCaller(msgspec.Struct, frozen=True):
     session_key: SessionKey | None = None
 
 
+OPERATOR_CALLER = ToolCaller(OPERATOR_NAME)
+"""The gateway's operator, on its own machine."""
+
+
 class TokenKind(Enum):
-    """Whom the holder of a token speaks for: itself, or the agents of the host it is part of."""
+    """For whom the holder of a token calls: itself, or the agents of the host it is part of."""
 
     TOOL = "tool"
     HOST = "host"
 
 
 class ToolToken(msgspec.Struct, frozen=True, rename="camel"):
-    """A token as it is kept: whose it is and what its text hashes to."""
+    """A token as it is stored: its owner and the digest of its text."""
 
     name: str
-    sha256: str
+    sha256: _HexDigest
     created_at: datetime
     kind: TokenKind = TokenKind.TOOL
 
 
-class _File(msgspec.Struct, frozen=True):
+class _TokenFile(msgspec.Struct, frozen=True):
     tokens: tuple[ToolToken, ...] = ()
 
 
 class ToolTokens:
-    """The tokens in a file. Every look reads the file again when it has changed."""
+    """The tokens in a file, which is read again whenever it has changed."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._seen: tuple[int, int] | None = None
+        self._version: tuple[int, int] | None = None
         self._tokens: tuple[ToolToken, ...] = ()
 
     def list_tokens(self) -> tuple[ToolToken, ...]:
         """All tokens, oldest first. Raises: CorruptRecord."""
-        self._refresh()
+        try:
+            status = self._path.stat()
+        except FileNotFoundError:
+            self._version, self._tokens = None, ()
+            return ()
+        version = (status.st_mtime_ns, status.st_ino)
+        if version != self._version:
+            self._tokens = _read_file(self._path)
+            self._version = version
         return self._tokens
 
     def create(self, name: str, kind: TokenKind = TokenKind.TOOL) -> str:
-        """Make a token; its text is told only now. A name that has one gets a second.
+        """Create a token and return its text, which is stored nowhere.
+
+        A name may have several tokens.
 
         Raises: InvalidParams, CorruptRecord, OSError (the folder cannot be written to).
         """
@@ -89,13 +118,13 @@ class ToolTokens:
             if name == OPERATOR_NAME:
                 reason = f"{name} is the person who runs the gateway; take another name"
             raise InvalidParams(f"name: {reason}", problems=(Problem("name", reason),))
-        text = TOKEN_PREFIX + secrets.token_urlsafe(_BYTES)
-        token = ToolToken(name, _digest(text.encode()), datetime.now(UTC), kind)
+        text = TOKEN_PREFIX + secrets.token_urlsafe(_TOKEN_BYTES)
+        token = ToolToken(name, token_digest(text.encode()).hex(), datetime.now(UTC), kind)
         self._write((*self.list_tokens(), token))
         return text
 
     def revoke(self, name: str) -> int:
-        """Forget all tokens of this name; how many there were."""
+        """Delete all tokens of this name and return how many there were."""
         kept = tuple(token for token in self.list_tokens() if token.name != name)
         count = len(self._tokens) - len(kept)
         if count:
@@ -104,27 +133,13 @@ class ToolTokens:
 
     def identify(self, text: bytes) -> ToolToken | None:
         """The token with this text; None when there is none. Raises: CorruptRecord."""
-        digest, found = _digest(text), None
-        for token in self.list_tokens():
-            if hmac.compare_digest(token.sha256, digest):
-                found = token
-        return found
-
-    def _refresh(self) -> None:
-        try:
-            status = self._path.stat()
-        except FileNotFoundError:
-            self._seen, self._tokens = None, ()
-            return
-        seen = (status.st_mtime_ns, status.st_ino)
-        if seen != self._seen:
-            self._tokens = _read(self._path)
-            self._seen = seen
+        known = ((bytes.fromhex(token.sha256), token) for token in self.list_tokens())
+        return match_token(text, known)
 
     def _write(self, tokens: tuple[ToolToken, ...]) -> None:
-        """Replace the file as a whole: whoever reads sees the old one or the new one."""
+        """Replace the whole file at once: a reader sees the old one or the new one."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        body = msgspec.json.format(msgspec.json.encode(_File(tokens)), indent=2)
+        body = msgspec.json.format(msgspec.json.encode(_TokenFile(tokens)), indent=2)
         handle, name = tempfile.mkstemp(dir=self._path.parent, prefix=".tokens-")
         try:
             with os.fdopen(handle, "wb") as stream:
@@ -136,60 +151,53 @@ class ToolTokens:
             with contextlib.suppress(FileNotFoundError):
                 Path(name).unlink()
             raise
-        self._tokens, self._seen = tokens, None
-
-
-def _read(path: Path) -> tuple[ToolToken, ...]:
-    """Raises CorruptRecord when the file is broken: nobody is let in by a guess."""
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=_File).tokens
-    except msgspec.MsgspecError as error:
-        reason = f"{path} is no list of tokens ({error}); restore it or delete it"
-        raise CorruptRecord(reason) from error
-
-
-def _digest(text: bytes) -> str:
-    return hashlib.sha256(text).hexdigest()
-
-
-OPERATOR_CALLER = ToolCaller(OPERATOR_NAME)
-"""The person who runs the gateway, from its own machine."""
-
-SESSION_HEADER = b"x-openclaw-session-key"
-AGENT_HEADER = b"x-openclaw-agent-id"
-_MOST_HEADER = 1024
-_RETRY_S = 1.0
-_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-_HOW = f"send a tool token ({TOKEN_PREFIX}...) as `Authorization: Bearer <token>`"
-_MAKE = "openclaw-a2a token create --tool NAME"
+        self._tokens, self._version = tokens, None
 
 
 class ToolAuthenticator:
-    """Knows callers by their tokens, and counts what each has under way."""
+    """Identifies callers by their tokens and limits the concurrent calls of each."""
 
-    def __init__(self, tokens: ToolTokens, *, most_calls: int, operator: str | None = None) -> None:
-        """`operator` is a token that is good on the gateway's own machine only."""
+    def __init__(
+        self,
+        tokens: ToolTokens,
+        *,
+        max_calls: int,
+        operator: str | None = None,
+        own_hosts: Iterable[str] = (),
+    ) -> None:
+        """`operator` is a token that is valid from the gateway's own machine only."""
         self._tokens = tokens
-        self._most_calls = most_calls
-        self._operator = None if operator is None else _sha256(operator.encode())
-        self._under_way: Counter[str] = Counter()
+        self._max_calls = max_calls
+        self._operator = None if operator is None else token_digest(operator.encode())
+        self._allowed_hosts = allowed_hosts(own_hosts)
+        self._active_calls: Counter[str] = Counter()
 
-    def identify(self, headers: Mapping[bytes, bytes], *, is_from_here: bool) -> ToolCaller:
-        """The caller. Raises: Unauthenticated, CorruptRecord (the tokens cannot be read)."""
-        scheme, _, shown = headers.get(b"authorization", b"").partition(b" ")
-        text = shown.strip()
-        if scheme.lower() != b"bearer" or not text:
-            raise Unauthenticated(f"tools need a token: {_HOW}; make one with: {_MAKE}")
-        if is_from_here and self._is_operator(text):
-            return OPERATOR_CALLER
+    def identify(self, request: ClientRequest) -> ToolCaller:
+        """The caller.
+
+        Raises: Unauthenticated, NotAllowed (a web page), CorruptRecord (the token file).
+        """
+        is_local = is_loopback_client(request)
+        if is_local or request.headers.get(b"origin"):
+            check_host_and_origin(request, self._allowed_hosts)
+        text = read_bearer_token(request.headers)
+        if text is None:
+            raise Unauthenticated(
+                f"tools need a token: {_HOW_TO_SEND}; make one with: {_HOW_TO_CREATE}"
+            )
+        if self._operator is not None and is_local and not is_proxied(request):
+            caller = match_token(text, [(self._operator, OPERATOR_CALLER)])
+            if caller is not None:
+                return caller
         token = self._tokens.identify(text)
         if token is None:
             raise Unauthenticated(
-                f"this token is not known here, or was revoked; make one with: {_MAKE}"
+                f"this token is not known here, or was revoked; make one with: {_HOW_TO_CREATE}"
             )
         if token.kind is not TokenKind.HOST:
             return ToolCaller(token.name)
-        agent_id, session_key = _said(headers, AGENT_HEADER), _said(headers, SESSION_HEADER)
+        agent_id = _read_header(request.headers, AGENT_HEADER)
+        session_key = _read_header(request.headers, SESSION_HEADER)
         return ToolCaller(
             token.name,
             agent_id=AgentId(agent_id) if agent_id else None,
@@ -199,31 +207,33 @@ class ToolAuthenticator:
     @contextmanager
     def admit(self, caller: ToolCaller) -> Generator[None]:
         """Count a call while it lasts. Raises: Overloaded."""
-        if self._under_way[caller.name] >= self._most_calls:
+        if self._active_calls[caller.name] >= self._max_calls:
             raise Overloaded(
-                f"{caller.name} has {self._most_calls} calls under way; wait for one to end",
+                f"{caller.name} has {self._max_calls} calls under way; wait for one to end",
                 retry_after_s=_RETRY_S,
             )
-        self._under_way[caller.name] += 1
+        self._active_calls[caller.name] += 1
         try:
             yield
         finally:
-            self._under_way[caller.name] -= 1
-            if not self._under_way[caller.name]:
-                del self._under_way[caller.name]
-
-    def _is_operator(self, text: bytes) -> bool:
-        return self._operator is not None and hmac.compare_digest(self._operator, _sha256(text))
+            self._active_calls[caller.name] -= 1
+            if not self._active_calls[caller.name]:
+                del self._active_calls[caller.name]
 
 
-def _said(headers: Mapping[bytes, bytes], name: bytes) -> str | None:
-    """What a host says in a header, as UTF-8; nothing when it cannot be a name."""
+def _read_file(path: Path) -> tuple[ToolToken, ...]:
+    """Raises CorruptRecord when the file is damaged: then no token is accepted."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=_TokenFile).tokens
+    except msgspec.MsgspecError as error:
+        reason = f"{path} is no list of tokens ({error}); restore it or delete it"
+        raise CorruptRecord(reason) from error
+
+
+def _read_header(headers: Mapping[bytes, bytes], name: bytes) -> str | None:
+    """A name that a host sends in a header, as UTF-8; None when it cannot be a name."""
     try:
         text = headers.get(name, b"").decode().strip()
     except UnicodeDecodeError:
         return None
-    return text if text and len(text) <= _MOST_HEADER and not _CONTROLS.search(text) else None
-
-
-def _sha256(text: bytes) -> bytes:
-    return hashlib.sha256(text).digest()
+    return text if text and len(text) <= _MAX_HEADER and not _CONTROLS.search(text) else None

@@ -1,24 +1,39 @@
-"""Just enough HTTP over ASGI: headers, a bounded body, plain answers."""
+"""HTTP requests over ASGI: headers, a bounded body, responses, error responses."""
 
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 from urllib.parse import parse_qsl
 
-from openclaw_a2a.http.body_deadline import BodyDeadline
-from openclaw_a2a.model.errors import BodyTooLarge, InvalidRequest, MediaTypeNotSupported
+import msgspec
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-Headers = dict[bytes, bytes]
+from openclaw_a2a.http.deadline import Deadline
+from openclaw_a2a.model.errors import (
+    BodyTooLarge,
+    GatewayError,
+    GatewayFault,
+    InvalidRequest,
+    MediaTypeNotSupported,
+    Overloaded,
+    Unauthenticated,
+)
+from openclaw_a2a.model.ids import JsonObject
+from openclaw_a2a.protocol.errors import FAULT_MESSAGE, http_status
+
+Message = MutableMapping[str, Any]
+Scope = Message
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Header = tuple[bytes, bytes]
 
 JSON = b"application/json"
 A2A_JSON = b"application/a2a+json"
-CLOSE = (b"connection", b"close")
+NO_STORE: Header = (b"cache-control", b"no-store")
+_CHALLENGE: Header = (b"www-authenticate", b'Bearer realm="openclaw-a2a"')
+_CLOSE: Header = (b"connection", b"close")
 
 
 class HttpRequest:
-    """One request and the way to answer it."""
+    """One request and the way to respond to it."""
 
     __slots__ = (
         "has_started",
@@ -36,15 +51,14 @@ class HttpRequest:
         self.scope = scope
         self.receive = receive
         self.send = send
-        self.headers: Headers = dict(scope["headers"])
+        self.headers: dict[bytes, bytes] = dict(scope["headers"])
         self.method: str = scope["method"]
         self.path: str = scope["path"]
-        self.response_headers: list[tuple[bytes, bytes]] = []
-        """Headers that every answer carries, because of what the request said."""
+        self.response_headers: list[Header] = []
+        """Added to whatever response is sent."""
         self.has_started = False
-        """True when status and headers are out."""
+        """True when status and headers were sent."""
         self.is_body_read = False
-        """True when nothing of the request is left to be read."""
 
     def header(self, name: bytes) -> str | None:
         """A header's value, by its lower-case name."""
@@ -64,73 +78,72 @@ class HttpRequest:
         return dict(parse_qsl(raw.decode("latin-1"), keep_blank_values=True)) if raw else {}
 
     def protocol_version(self) -> str | None:
-        """The protocol version the caller says it speaks."""
-        said = self.header(b"a2a-version")
-        if not said and self.scope.get("query_string"):
-            said = self.query().get("A2A-Version")
-        return said
+        """The A2A version the caller says it speaks, in a header or in the query."""
+        version = self.header(b"a2a-version")
+        if not version and self.scope.get("query_string"):
+            version = self.query().get("A2A-Version")
+        return version
 
     def client_host(self) -> str | None:
-        """The address of the other side."""
+        """The address of the client; None when the server does not know it."""
         client: tuple[str, int] | None = self.scope.get("client")
         return client[0] if client else None
 
     def require_json(self) -> None:
-        """Refuse a body that does not call itself JSON. Raises: MediaTypeNotSupported."""
+        """Refuse a body that is not declared as JSON. Raises: MediaTypeNotSupported."""
         content_type = self.headers.get(b"content-type", b"")
         if content_type in (JSON, A2A_JSON):
             return
         media_type = content_type.partition(b";")[0].strip().lower()
         if media_type not in (JSON, A2A_JSON):
-            said = media_type.decode("latin-1")[:80] or "nothing"
+            given = media_type.decode("latin-1")[:80] or "nothing"
             raise MediaTypeNotSupported(
-                f"the content type is {said}; send the body as application/json"
+                f"the content type is {given}; send the body as application/json"
             )
 
     def has_body(self) -> bool:
-        """True when the request says that a body follows its headers."""
+        """True when the headers announce a body."""
         is_sized = self.headers.get(b"content-length", b"0") != b"0"
         return is_sized or b"transfer-encoding" in self.headers
 
-    async def read_body(self, limit: int, patience: BodyDeadline) -> bytes:
-        """The request body. Over the limit the rest is not read.
+    async def read_body(self, limit: int, deadline: Deadline) -> bytes:
+        """The request body. Past the limit the rest is not read.
 
-        Raises: BodyTooLarge, BodyTooSlow, InvalidRequest (it was broken off).
+        Raises: BodyTooLarge, BodyTooSlow, InvalidRequest (the connection was closed before).
         """
         declared = self.headers.get(b"content-length")
         if declared is not None and declared.isdigit() and int(declared) > limit:
-            raise too_large(limit)
-        reading = patience.begin()
+            raise _body_too_large(limit)
+        operation = deadline.start()
         try:
-            return await self._read(limit)
+            message = await self.receive()
+            body: bytes = message.get("body", b"")
+            if message.get("more_body", False):
+                body = await self._read_rest(body, limit)
         finally:
-            patience.end(reading)
+            deadline.stop(operation)
+        self.is_body_read = True
+        if len(body) > limit:
+            raise _body_too_large(limit)
+        return body
 
-    async def _read(self, limit: int) -> bytes:
-        message = await self.receive()
-        content: bytes = message.get("body", b"")
-        if not message.get("more_body", False):
-            self.is_body_read = True
-            if len(content) > limit:
-                raise too_large(limit)
-            return content
-        return await self._rest_of_body(content, limit)
-
-    async def _rest_of_body(self, first: bytes, limit: int) -> bytes:
-        pieces, size, more = [first], len(first), True
-        while more:
+    async def _read_rest(self, first: bytes, limit: int) -> bytes:
+        chunks, size, has_more = [first], len(first), True
+        while has_more:
             if size > limit:
-                raise too_large(limit)
+                raise _body_too_large(limit)
             message = await self.receive()
             if message["type"] == "http.disconnect":
                 raise InvalidRequest("the connection was closed before the body was complete")
-            pieces.append(message.get("body", b""))
-            size += len(pieces[-1])
-            more = message.get("more_body", False)
-        self.is_body_read = True
-        if size > limit:
-            raise too_large(limit)
-        return b"".join(pieces)
+            chunks.append(message.get("body", b""))
+            size += len(chunks[-1])
+            has_more = message.get("more_body", False)
+        return b"".join(chunks)
+
+    async def wait_disconnected(self) -> None:
+        """Wait until the client is gone. The body must have been read."""
+        while (await self.receive())["type"] != "http.disconnect":
+            pass
 
     async def respond(
         self,
@@ -138,31 +151,55 @@ class HttpRequest:
         body: bytes,
         *,
         media_type: bytes = JSON,
-        headers: Iterable[tuple[bytes, bytes]] = (),
+        headers: Iterable[Header] = (),
     ) -> None:
-        """Send a whole answer."""
-        all_headers = [
-            (b"content-type", media_type),
-            (b"content-length", b"%d" % len(body)),
-            *headers,
-        ]
-        await self.start_response(status, all_headers)
+        """Send a whole response."""
+        own = [(b"content-type", media_type), (b"content-length", b"%d" % len(body)), *headers]
+        await self.start_response(status, own)
         await self.send({"type": "http.response.body", "body": body})
 
-    async def start_response(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
+    async def start_response(self, status: int, headers: list[Header]) -> None:
         """Send status and headers; a body has to follow.
 
-        When the body of the request was not read the connection is closed afterwards: it has no
-        end that we know, and nothing else can be said before it.
+        When the body of the request was not read, the connection is closed afterwards: the next
+        request would begin somewhere in what was left unread.
         """
         self.has_started = True
         if self.response_headers:
             headers = [*headers, *self.response_headers]
         if not self.is_body_read and self.has_body():
-            headers = [*headers, CLOSE]
+            headers = [*headers, _CLOSE]
         await self.send({"type": "http.response.start", "status": status, "headers": headers})
 
+    async def respond_error(self, error: GatewayError, *, show_faults: bool = False) -> None:
+        """Send `{"error": {code, message, details}}`, for endpoints that are not A2A.
 
-def too_large(limit: int) -> BodyTooLarge:
-    """The error for a body over the limit."""
+        Faults of the gateway are described to its operator only (`show_faults`).
+        """
+        is_hidden = isinstance(error, GatewayFault) and not show_faults
+        members: JsonObject = {
+            "code": error.code,
+            "message": FAULT_MESSAGE if is_hidden else error.message,
+        }
+        if error.details and not is_hidden:
+            members["details"] = error.details
+        status = http_status(error, for_rpc=False)
+        body = msgspec.json.encode({"error": members})
+        await self.respond(status, body, headers=[NO_STORE, *error_headers(error)])
+
+
+Handler = Callable[[HttpRequest], Awaitable[None]]
+"""Responds to one request."""
+
+
+def error_headers(error: GatewayError) -> list[Header]:
+    """The headers that go with an error response."""
+    if isinstance(error, Unauthenticated):
+        return [_CHALLENGE]
+    if isinstance(error, Overloaded):
+        return [(b"retry-after", b"%d" % max(1, round(error.retry_after_s)))]
+    return []
+
+
+def _body_too_large(limit: int) -> BodyTooLarge:
     return BodyTooLarge(f"the request body is larger than {limit} bytes", details={"limit": limit})

@@ -1,4 +1,4 @@
-"""How many requests a peer may make: a token bucket each."""
+"""Limits how many requests a peer may make, with a token bucket for each."""
 
 from collections.abc import Callable
 
@@ -7,25 +7,28 @@ from openclaw_a2a.model.ids import PeerName
 
 
 class RateLimit:
-    """A bucket for each peer that refills at `per_second` and holds two seconds' worth."""
+    """A bucket for each peer that refills at `per_second` and holds two seconds' worth.
+
+    Peers are the configured ones, so the number of buckets is bounded. 0 means no limit.
+    """
 
     def __init__(self, per_second: float, *, monotonic: Callable[[], float]) -> None:
         self._per_second = per_second
-        self._most = max(1.0, per_second * 2)
+        self._capacity = max(1.0, per_second * 2)
         self._monotonic = monotonic
         self._buckets: dict[PeerName, tuple[float, float]] = {}
 
-    def take(self, peer: PeerName) -> None:
+    def count(self, peer: PeerName) -> None:
         """Count one request. Raises: Overloaded."""
         if not self._per_second:
             return
         now = self._monotonic()
-        left, since = self._buckets.get(peer, (self._most, now))
-        left = min(self._most, left + (now - since) * self._per_second)
+        left, since = self._buckets.get(peer, (self._capacity, now))
+        left = min(self._capacity, left + (now - since) * self._per_second)
         if left < 1:
-            wait = (1 - left) / self._per_second
+            wait_s = (1 - left) / self._per_second
             raise Overloaded(
                 f"{peer} makes more than {self._per_second:g} requests a second; slow down",
-                retry_after_s=wait,
+                retry_after_s=wait_s,
             )
         self._buckets[peer] = (left - 1, now)

@@ -1,4 +1,9 @@
-"""Server-sent events: frames from the journal, comments while nothing happens, an end in order."""
+"""Server-sent event streams: events from a source, comments while it is idle, a bounded number.
+
+One stream uses two tasks: the request's own, which writes, and one that waits for the client to
+disconnect. The writer never waits without a limit: for events at most a heartbeat, for a client
+that does not read at most the write deadline. So a slot is always given back.
+"""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
@@ -6,32 +11,34 @@ from typing import Any, Protocol
 
 import msgspec
 
-from openclaw_a2a.http.asgi import HttpRequest, Receive
+from openclaw_a2a.engine.supervisor import Supervisor
+from openclaw_a2a.http.asgi import NO_STORE, Header, HttpRequest
+from openclaw_a2a.http.deadline import WRITE_TIMEOUT_S, ClientTooSlow, Deadline, write_deadline
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import GatewayError, InvalidParams, Overloaded, Problem
 from openclaw_a2a.protocol import sse
 
 log = get_logger(__name__)
 
-SSE_HEADERS = [
+SSE_HEADERS: list[Header] = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
-    (b"cache-control", b"no-store"),
+    NO_STORE,
     (b"x-accel-buffering", b"no"),
 ]
-_KEEP_ALIVE = sse.comment("keep-alive")
+KEEP_ALIVE = sse.comment("keep-alive")
 
 
 class StreamEvent(Protocol):
-    """One event of a stream: its number, and its stored body."""
+    """One event: its sequence number and its stored body."""
 
     @property
     def sequence(self) -> int:
-        """Its number; a reader who comes back goes on after it."""
+        """Its number; a client that reconnects continues after it."""
         ...
 
     @property
     def body(self) -> bytes:
-        """What it says."""
+        """The stored body, which a `FrameEncoder` puts into a frame."""
         ...
 
 
@@ -40,198 +47,217 @@ class EventSource(Protocol):
 
     @property
     def is_over(self) -> bool:
-        """True when nothing more is to come."""
+        """True when there will be no more events."""
         ...
 
     def stop(self) -> None:
-        """The reader is gone: whoever waits in `take` gets an answer at once."""
+        """End the source; a pending `next_events` returns at once."""
         ...
 
     async def next_events(self, wait_s: float) -> Sequence[StreamEvent]:
-        """The next events; empty when none came in time or nothing more is to come."""
+        """The next events; none when none came in time or the source is over."""
         ...
 
 
 class EventStream(msgspec.Struct, frozen=True):
-    """What a stream shows first (a stored stream body), and what it follows afterwards."""
+    """What a stream sends: a stored body first, then the events of a source.
+
+    `error` is sent as the only event when it must not be a plain response.
+    """
 
     first: bytes | None
     sequence: int
-    follower: EventSource | None
-    fault: GatewayError | None = None
+    source: EventSource | None
+    error: GatewayError | None = None
 
 
 PendingStream = Coroutine[Any, Any, EventStream]
-"""A stream whose first event may take its time; nothing is lost when nobody waits for it."""
+"""A stream whose first event may take long. It may be cancelled: the message was accepted."""
 
 OpenStream = Callable[[], Coroutine[Any, Any, EventStream | PendingStream]]
-"""Takes the request in, whether or not its reader stays; then there is something to show."""
+"""Accepts the request. It is not cancelled when the client disconnects."""
 
 
 class FrameEncoder(Protocol):
-    """How a wire writes the frames of a stream."""
+    """How a binding writes the frames of a stream."""
 
     def frame(self, sequence: int, body: bytes) -> bytes:
-        """A stored stream body as one event."""
+        """A stored body as one frame."""
         ...
 
     def error_frame(self, error: GatewayError) -> bytes:
-        """The error that ends a stream."""
+        """The frame that ends a stream with an error."""
         ...
 
     def streams_early_error(self, error: GatewayError) -> bool:
-        """True when even an error before the first event is told as an event."""
+        """True when even an error before the first event is sent as a frame."""
         ...
 
 
-def last_event_id(exchange: HttpRequest) -> int | None:
-    """Where a returning reader wants to go on. Raises: InvalidParams."""
-    said = exchange.header(b"last-event-id")
-    if said is None or not said.strip():
+def last_event_id(request: HttpRequest) -> int | None:
+    """After which event a client that reconnects wants to continue. Raises: InvalidParams."""
+    text = (request.header(b"last-event-id") or "").strip()
+    if not text:
         return None
-    text = said.strip()
     if not (text.isascii() and text.isdigit() and len(text) < 19):
         problem = Problem("Last-Event-ID", "must be the number of the last event you saw")
         raise InvalidParams(f"Last-Event-ID {problem.message}", problems=(problem,))
     return int(text)
 
 
-class SseStreams:
-    """The open streams: how many there may be, and how they are told to close."""
+class SseWriter:
+    """Writes the chunks of one stream. Every write has a deadline."""
 
-    def __init__(self, limit: int, heartbeat_s: float) -> None:
+    __slots__ = ("_deadline", "_request")
+
+    def __init__(self, request: HttpRequest, deadline: Deadline) -> None:
+        self._request = request
+        self._deadline = deadline
+
+    async def start(self) -> None:
+        """Send status and headers, unless they were sent."""
+        if not self._request.has_started:
+            await self._request.start_response(200, SSE_HEADERS)
+
+    async def write(self, chunk: bytes) -> None:
+        """Send a chunk. Raises: ClientTooSlow."""
+        await self.start()
+        await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+
+    async def close(self) -> None:
+        """End the response. Raises: ClientTooSlow."""
+        await self._send({"type": "http.response.body", "body": b""})
+
+    async def _send(self, message: dict[str, Any]) -> None:
+        # The server's `send` blocks while its buffer for this client is full.
+        operation = self._deadline.start()
+        try:
+            await self._request.send(message)
+        finally:
+            self._deadline.stop(operation)
+
+
+class SseStreams:
+    """The open streams of a gateway, at most `limit` of them."""
+
+    def __init__(
+        self,
+        limit: int,
+        heartbeat_s: float,
+        *,
+        supervisor: Supervisor | None = None,
+        write_timeout_s: float = WRITE_TIMEOUT_S,
+    ) -> None:
         self._limit = limit
         self._heartbeat_s = heartbeat_s
+        self._supervisor = supervisor or Supervisor("sse")
+        self._deadline = write_deadline(write_timeout_s)
         self._count = 0
-        self._followers: set[EventSource] = set()
+        self._sources: set[EventSource] = set()
         self._is_closed = False
 
     def __len__(self) -> int:
         return self._count
 
     def close_all(self) -> None:
-        """The gateway stops: every stream ends now."""
+        """End every stream now: the gateway stops."""
         self._is_closed = True
-        for follower in list(self._followers):
-            follower.stop()
+        for source in list(self._sources):
+            source.stop()
 
     async def serve(
-        self, exchange: HttpRequest, opening: OpenStream, spelling: FrameEncoder
+        self, request: HttpRequest, open_stream: OpenStream, encoder: FrameEncoder
     ) -> None:
-        """Answer with a stream: its first frame, then what its follower brings.
+        """Respond with a stream. It holds a slot from here until it has ended.
 
-        While the first event is awaited the reader gets comments, so that nobody on the way takes
-        the connection for dead. A stream counts from here to its end.
+        While the first event is awaited, comments keep proxies from closing the connection.
 
-        Raises: Overloaded, and what `opening` raises when nothing was sent before and the wire
-        wants it plain.
+        Raises: Overloaded, and what `open_stream` raises while a plain response is possible.
         """
         if self._count >= self._limit:
             raise Overloaded(f"{self._limit} streams are open already; poll the task instead")
         self._count += 1
-        reader = _Reader(exchange, spelling)
+        writer = SseWriter(request, self._deadline)
+        # Cancelled in any case: a task that waits for `receive` would outlive the request.
+        disconnected = self._supervisor.start("sse-disconnect", request.wait_disconnected())
         try:
-            await self._serve(reader, opening)
+            try:
+                stream = await open_stream()
+                if not isinstance(stream, EventStream):
+                    stream = await self._wait_first(writer, stream, disconnected)
+            except GatewayError as error:
+                if not (request.has_started or encoder.streams_early_error(error)):
+                    raise
+                stream = EventStream(None, 0, None, error=error)
+            if stream is not None:
+                await self._write_stream(writer, stream, encoder, disconnected)
+        except ClientTooSlow as slow:
+            # The response stays incomplete; the server closes the connection.
+            log.warning("sse.client_too_slow", path=request.path, reason=str(slow))
         finally:
             self._count -= 1
-            await _end(reader.leaving)
+            await _cancel(disconnected)
 
-    async def _serve(self, reader: "_Reader", opening: OpenStream) -> None:
+    async def _wait_first(
+        self, writer: SseWriter, pending: PendingStream, disconnected: "asyncio.Task[None]"
+    ) -> EventStream | None:
+        """The stream when its first event is there; None when the client left before."""
+        first = self._supervisor.start("sse-first-event", pending)
         try:
-            stream = await opening()
-            if not isinstance(stream, EventStream):
-                stream = await self._wait_first(reader, stream)
-        except GatewayError as error:
-            if not reader.wants_event(error):
-                raise
-            stream = EventStream(None, 0, None, fault=error)
-        if stream is not None:
-            await self._send(reader, stream)
-
-    async def _wait_first(self, reader: "_Reader", coming: PendingStream) -> EventStream | None:
-        """The stream when it has something to show; None when its reader has left before."""
-        task = asyncio.get_running_loop().create_task(coming)
-        try:
-            while not task.done():
+            while not first.done():
                 await asyncio.wait(
-                    {task, reader.leaving},
+                    {first, disconnected},
                     timeout=self._heartbeat_s,
                     return_when=asyncio.FIRST_COMPLETED,
                 )
-                if reader.leaving.done():
+                if disconnected.done():
                     return None
-                if not task.done():
-                    await reader.push(_KEEP_ALIVE)
-            return task.result()
+                if not first.done():
+                    await writer.write(KEEP_ALIVE)
+            return first.result()
         finally:
-            await _end(task)
+            await _cancel(first)
 
-    async def _send(self, reader: "_Reader", stream: EventStream) -> None:
-        await reader.begin()
-        if stream.fault is not None:
-            await reader.push(reader.spelling.error_frame(stream.fault))
+    async def _write_stream(
+        self,
+        writer: SseWriter,
+        stream: EventStream,
+        encoder: FrameEncoder,
+        disconnected: "asyncio.Task[None]",
+    ) -> None:
+        await writer.start()
+        if stream.error is not None:
+            await writer.write(encoder.error_frame(stream.error))
         if stream.first is not None:
-            await reader.push(reader.spelling.frame(stream.sequence, stream.first))
-        if stream.follower is not None:
-            await self._follow(reader, stream.follower)
-        await reader.close()
+            await writer.write(encoder.frame(stream.sequence, stream.first))
+        if stream.source is not None:
+            source = stream.source
+            disconnected.add_done_callback(lambda _: source.stop())
+            await self._follow(writer, source, encoder)
+        await writer.close()
 
-    async def _follow(self, reader: "_Reader", follower: EventSource) -> None:
-        self._followers.add(follower)
-        reader.leaving.add_done_callback(lambda _: follower.stop())
+    async def _follow(self, writer: SseWriter, source: EventSource, encoder: FrameEncoder) -> None:
+        self._sources.add(source)
         if self._is_closed:
-            follower.stop()
+            source.stop()
         try:
-            while not follower.is_over:
-                entries = await follower.next_events(self._heartbeat_s)
-                if entries:
-                    frame = reader.spelling.frame
-                    await reader.push(b"".join([frame(one.sequence, one.body) for one in entries]))
-                elif not follower.is_over:
-                    await reader.push(_KEEP_ALIVE)
+            while not source.is_over:
+                events = await source.next_events(self._heartbeat_s)
+                if events:
+                    frames = [encoder.frame(event.sequence, event.body) for event in events]
+                    await writer.write(b"".join(frames))
+                elif not source.is_over:
+                    await writer.write(KEEP_ALIVE)
         except GatewayError as error:
-            log.warning("stream-broken", code=error.code, reason=error.message)
-            await reader.push(reader.spelling.error_frame(error))
+            log.warning("sse.source_failed", code=error.code, reason=error.message)
+            await writer.write(encoder.error_frame(error))
         finally:
-            self._followers.discard(follower)
+            self._sources.discard(source)
 
 
-class _Reader:
-    """Who reads a stream. One that goes away ends its stream, and nothing else."""
-
-    def __init__(self, exchange: HttpRequest, spelling: FrameEncoder) -> None:
-        self._exchange = exchange
-        self.spelling = spelling
-        self.leaving = asyncio.get_running_loop().create_task(_watch(exchange.receive))
-        """Done when the reader is gone."""
-
-    def wants_event(self, error: GatewayError) -> bool:
-        """False when the error can and should be a plain answer."""
-        return self._exchange.has_started or self.spelling.streams_early_error(error)
-
-    async def push(self, chunk: bytes) -> None:
-        """Send a piece."""
-        await self.begin()
-        await self._exchange.send({"type": "http.response.body", "body": chunk, "more_body": True})
-
-    async def close(self) -> None:
-        """The stream is complete."""
-        await self._exchange.send({"type": "http.response.body", "body": b""})
-
-    async def begin(self) -> None:
-        """Open the stream, unless it is open."""
-        if not self._exchange.has_started:
-            await self._exchange.start_response(200, list(SSE_HEADERS))
-
-
-async def _watch(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
-async def _end(task: asyncio.Task[Any]) -> None:
-    """Nobody waits for the task any more."""
+async def _cancel(task: "asyncio.Task[Any]") -> None:
+    """Cancel a task, and wait until it has ended."""
     task.cancel()
     await asyncio.wait({task})
     if not task.cancelled():
-        task.exception()
+        task.exception()  # mark it as seen: nobody waits for the outcome any more

@@ -12,7 +12,6 @@ import msgspec
 from openclaw_a2a.agents.adapter import AdapterAgent, AgentAdapter
 from openclaw_a2a.agents.registry import AgentRegistry
 from openclaw_a2a.app.gateway import Gateway, SystemClock
-from openclaw_a2a.auth.peers import PeerAuthenticator
 from openclaw_a2a.engine.tasks.turn_builder import AccountRules
 from openclaw_a2a.http.asgi import Receive, Scope, Send
 from openclaw_a2a.library.agent_card import StaticCard, build_agent_card, read_card
@@ -28,6 +27,7 @@ from openclaw_a2a.library.loading import as_adapter, as_store
 from openclaw_a2a.model.card import AgentCard, AgentExtension
 from openclaw_a2a.model.ids import AccountId, AgentId, Json
 from openclaw_a2a.ports import Agent, Store
+from openclaw_a2a.server.account_endpoint import Authenticator
 from openclaw_a2a.server.cards import BEARER_REQUIREMENTS, BEARER_SCHEMES, LiveCard
 from openclaw_a2a.settings import (
     Account,
@@ -102,7 +102,7 @@ class ServedAgent(msgspec.Struct, frozen=True, kw_only=True):
     push: PushSettings = PushSettings()
     log: LogSettings = LogSettings()
 
-    def callers(self) -> PeerAuthenticator:
+    def callers(self) -> Authenticator:
         """Who may ask. Raises: ValueError."""
         if self.auth is None:
             return OpenAuthenticator([urlsplit(self.card.url).hostname or ""])
@@ -204,7 +204,7 @@ class AdapterGateway(Gateway):
             accepts_empty=True,
         )
 
-    def _callers(self) -> PeerAuthenticator:
+    def _callers(self) -> Authenticator:
         return self._serving.callers()
 
     def _card(

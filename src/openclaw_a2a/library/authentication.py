@@ -6,7 +6,8 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import cast
 
-from openclaw_a2a.auth.peers import PeerAuthenticator, allowed_hosts, check_host_and_origin
+from openclaw_a2a.auth.loopback import allowed_hosts, check_host_and_origin
+from openclaw_a2a.auth.peers import PeerAuthenticator
 from openclaw_a2a.http.asgi import HttpRequest, Scope
 from openclaw_a2a.model.errors import Unauthenticated
 from openclaw_a2a.model.ids import LOCAL_PEER, Json, PeerName
@@ -23,29 +24,29 @@ _NAME = "openclaw_a2a.caller"
 _log = logging.getLogger(__name__)
 
 
-class OpenAuthenticator(PeerAuthenticator):
+class OpenAuthenticator:
     """Everybody may ask; only a door on loopback makes sure that no page of the web does."""
 
+    needs_token = False
+
     def __init__(self, own_hosts: Iterable[str]) -> None:
-        super().__init__((), own_hosts=())
         self._own = allowed_hosts(own_hosts)
 
-    def identify(self, exchange: HttpRequest) -> PeerName:
+    def identify(self, request: HttpRequest) -> PeerName:
         """Always the same caller. Raises: NotAllowed."""
-        if _is_on_loopback(exchange.scope):
-            check_host_and_origin(exchange, self._own)
+        if _is_on_loopback(request.scope):
+            check_host_and_origin(request, self._own)
         return LOCAL_PEER
 
 
-class FunctionAuthenticator(PeerAuthenticator):
+class FunctionAuthenticator:
     """Whoever the function of the developer let in."""
 
-    def __init__(self) -> None:
-        super().__init__((), own_hosts=())
+    needs_token = False
 
-    def identify(self, exchange: HttpRequest) -> PeerName:
+    def identify(self, request: HttpRequest) -> PeerName:
         """The name that the function gave. Raises: Unauthenticated."""
-        name = exchange.scope.get(_NAME)
+        name = request.scope.get(_NAME)
         if name is None:
             raise Unauthenticated("you are not let in here; send credentials that are known")
         return name

@@ -6,9 +6,9 @@ import msgspec
 
 from openclaw_a2a.model.errors import Problem
 from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.model.validation import invalid_params
 from openclaw_a2a.protocol.requests import GetRequest, ListRequest, PushListRequest
 from openclaw_a2a.protocol.v1 import decode_get, decode_list, decode_push_list
-from openclaw_a2a.protocol.validation import invalid_params
 
 _MAX_DIGITS = 18
 

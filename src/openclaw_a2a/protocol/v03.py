@@ -74,12 +74,12 @@ def decode_send(params: bytes, *, make_message_id: Callable[[], str] | None = No
     message_id = wanted.message.message_id
     if message_id is None or not message_id.strip():
         if make_message_id is None:
-            raise _send.refusal(params)
+            raise _send.error(params)
         message_id = MessageId(make_message_id())
     try:
         message = _message(wanted, message_id)
     except msgspec.ValidationError as failure:
-        raise shape.refusal(params, str(failure)) from None
+        raise shape.error(params, str(failure)) from None
     return _send_request(wanted, message)
 
 

@@ -11,6 +11,7 @@ from openclaw_a2a.model.ids import Json, JsonObject, MessageId, TaskId
 from openclaw_a2a.model.message import Message, Part, Role
 from openclaw_a2a.model.push_config import PushConfig
 from openclaw_a2a.model.task import Task, TaskState
+from openclaw_a2a.model.validation import invalid_params
 from openclaw_a2a.protocol.common_fields import NOT_BASE64, standard_base64
 from openclaw_a2a.protocol.requests import (
     DEFAULT_PAGE_SIZE,
@@ -35,7 +36,7 @@ from openclaw_a2a.protocol.v1_schema import (
     TaskParams,
     UnnamedSendParams,
 )
-from openclaw_a2a.protocol.validation import ParamsDecoder, invalid_params
+from openclaw_a2a.protocol.validation import ParamsDecoder
 from openclaw_a2a.protocol.versions import METHODS_V1, ProtocolVersion
 
 METHODS = METHODS_V1
@@ -61,7 +62,7 @@ def decode_send(params: bytes, *, make_message_id: Callable[[], str] | None = No
     given = wanted.message
     parts = _checked_parts(given.parts)
     if parts is None:
-        raise shape.refusal(params)
+        raise shape.error(params)
     message_id = given.message_id
     if make_message_id is not None and not message_id.strip():
         message_id = MessageId(make_message_id())

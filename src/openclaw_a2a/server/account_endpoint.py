@@ -1,17 +1,18 @@
 """One account's door: whose tasks, whose rules, which card, and what it may cost."""
 
 from collections.abc import Callable
+from typing import Protocol
 
 import msgspec
 
-from openclaw_a2a.auth.peers import PeerAuthenticator
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.tasks.turn_builder import AccountRules
 from openclaw_a2a.http.asgi import HttpRequest
-from openclaw_a2a.http.body_deadline import BodyDeadline
+from openclaw_a2a.http.deadline import Deadline
 from openclaw_a2a.http.rate_limit import RateLimit
 from openclaw_a2a.http.sse_stream import SseStreams
 from openclaw_a2a.model.errors import PushNotSupported
+from openclaw_a2a.model.ids import PeerName
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.server.cards import LiveCard
 from openclaw_a2a.server.objectives_extension import (
@@ -32,6 +33,19 @@ class ChainLimits(msgspec.Struct, frozen=True):
     max_depth: int = 5
 
 
+class Authenticator(Protocol):
+    """Knows the callers of an account."""
+
+    @property
+    def needs_token(self) -> bool:
+        """True when callers must show a token."""
+        ...
+
+    def identify(self, request: HttpRequest) -> PeerName:
+        """The caller's name. Raises: Unauthenticated, NotAllowed."""
+        ...
+
+
 class AccountEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a request at one account needs."""
 
@@ -39,10 +53,10 @@ class AccountEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     engine: Engine
     rules: AccountRules
     card: LiveCard
-    authenticator: PeerAuthenticator
+    authenticator: Authenticator
     rate_limit: RateLimit
     streams: SseStreams
-    body_deadline: BodyDeadline
+    body_deadline: Deadline
     new_id: Callable[[], str]
     push: PushConfigService | None = None
     """Where push configurations are kept; None when none are."""
@@ -75,7 +89,7 @@ class AccountEndpoint(msgspec.Struct, frozen=True, kw_only=True):
         if self.planning is not None:
             activate_extension(exchange)
         principal = self.authenticator.identify(exchange)
-        self.rate_limit.take(principal)
+        self.rate_limit.count(principal)
         return Scope(principal, self.account.id)
 
     async def read_body(self, exchange: HttpRequest) -> bytes:

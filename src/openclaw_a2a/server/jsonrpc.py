@@ -4,20 +4,17 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from openclaw_a2a.auth.peers import BEARER_CHALLENGE
 from openclaw_a2a.engine.tasks import queries
 from openclaw_a2a.engine.tasks.result import DirectAnswer
-from openclaw_a2a.http.asgi import HttpRequest
+from openclaw_a2a.http.asgi import HttpRequest, error_headers
 from openclaw_a2a.http.sse_stream import EventStream, PendingStream, last_event_id
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import (
     GatewayError,
     GatewayFault,
     MethodNotFound,
-    Overloaded,
     PushNotSupported,
     TaskNotCancelable,
-    Unauthenticated,
     UnsupportedOperation,
 )
 from openclaw_a2a.model.push_config import PushConfig
@@ -291,20 +288,20 @@ class JsonRpcCall:
         return self.dialect.streams_early_errors and not is_plain
 
 
-async def serve(exchange: HttpRequest, door: AccountEndpoint) -> None:
+async def serve(exchange: HttpRequest, *, endpoint: AccountEndpoint) -> None:
     """Answer one JSON-RPC request."""
     request_id, wire = b"null", None
     try:
-        scope = door.admit(exchange)
+        scope = endpoint.admit(exchange)
         exchange.require_json()
-        envelope = decode_envelope(await door.read_body(exchange))
+        envelope = decode_envelope(await endpoint.read_body(exchange))
         request_id = envelope.id
-        planned = objectives_endpoint.find_rpc_call(exchange, door, scope, envelope)
+        planned = objectives_endpoint.find_rpc_call(exchange, endpoint, scope, envelope)
         if planned is not None:
             wire = planned.wire
             await planned.serve()
             return
-        call = JsonRpcCall(exchange, door, scope, envelope)
+        call = JsonRpcCall(exchange, endpoint, scope, envelope)
         wire = call.dialect.wire
         await _METHODS[envelope.method](call)
     except EnvelopeError as problem:
@@ -328,15 +325,6 @@ async def answer_error(
     body = encode_error(request_id, errors.rpc_error(error, wire))
     status = errors.http_status(error, for_rpc=True)
     await exchange.respond(status, body, headers=error_headers(error))
-
-
-def error_headers(error: GatewayError) -> list[tuple[bytes, bytes]]:
-    """The headers an error brings along."""
-    if isinstance(error, Unauthenticated):
-        return [BEARER_CHALLENGE]
-    if isinstance(error, Overloaded):
-        return [(b"retry-after", b"%d" % max(1, round(error.retry_after_s)))]
-    return []
 
 
 # ------------------------------------------------------------------------------- methods

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from openclaw_a2a.http.asgi import HttpRequest
+from openclaw_a2a.http.asgi import HttpRequest, error_headers
 from openclaw_a2a.http.sse_stream import last_event_id
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import (
@@ -23,7 +23,7 @@ from openclaw_a2a.protocol.rest_query import (
 from openclaw_a2a.protocol.versions import ProtocolVersion, read_version
 from openclaw_a2a.server import objectives_endpoint, operations, task_list
 from openclaw_a2a.server.account_endpoint import AccountEndpoint
-from openclaw_a2a.server.jsonrpc import DIALECTS, error_headers
+from openclaw_a2a.server.jsonrpc import DIALECTS
 from openclaw_a2a.server.rest_request import REST_FRAMES, RestRequest
 
 log = get_logger(__name__)
@@ -32,17 +32,19 @@ _DIALECT = DIALECTS[ProtocolVersion.V1]
 _ROOTS = frozenset({"message:send", "message:stream", "tasks", "extendedAgentCard"})
 
 
-async def serve(exchange: HttpRequest, door: AccountEndpoint, path: str) -> None:
-    """Answer one request; `path` is what follows the door's own path."""
+async def serve(exchange: HttpRequest, *, endpoint: AccountEndpoint, prefix: str) -> None:
+    """Answer one request below the account's own path."""
     try:
-        scope = door.admit(exchange)
+        scope = endpoint.admit(exchange)
         _check_version(exchange)
-        segments = path.strip("/").split("/")
+        segments = exchange.path[len(prefix) :].strip("/").split("/")
         if segments[0] in objectives_endpoint.REST_ROOTS:
-            await objectives_endpoint.serve_rest(RestRequest(exchange, door, scope, ""), segments)
+            await objectives_endpoint.serve_rest(
+                RestRequest(exchange, endpoint, scope, ""), segments
+            )
         else:
             step, task_id = _find(exchange.method, segments)
-            await step(RestRequest(exchange, door, scope, task_id))
+            await step(RestRequest(exchange, endpoint, scope, task_id))
     except GatewayError as error:
         await answer_error(exchange, error)
     except Exception:  # the edge of a request: whatever broke is ours, and told in one sentence

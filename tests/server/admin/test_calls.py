@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from tests.conformance.asgi_client import AsgiClient, Response
 
+from openclaw_a2a.auth.admin_token import AdminAuthenticator
 from openclaw_a2a.http.asgi import HttpRequest
-from openclaw_a2a.http.body_deadline import BodyDeadline
+from openclaw_a2a.http.deadline import body_deadline
 from openclaw_a2a.model.call import Call, Caller, CallId, CallStatus, OutcomeRoute
 from openclaw_a2a.model.ids import AgentId, JsonObject, SessionKey, TaskId
 from openclaw_a2a.server.admin.calls import CallsAdmin, ShowsCalls
@@ -63,7 +64,9 @@ class Pages:
     """The pages behind the operator's door."""
 
     def __init__(self, desk: ShowsCalls | None) -> None:
-        door = AdminEndpoint(TOKEN, own_hosts=["127.0.0.1"], patience=BodyDeadline(5))
+        door = AdminEndpoint(
+            AdminAuthenticator(TOKEN, own_hosts=["127.0.0.1"]), body_deadline=body_deadline(5)
+        )
         CallsAdmin(lambda: desk).add_to(door)
 
         async def app(scope: Any, receive: Any, send: Any) -> None:

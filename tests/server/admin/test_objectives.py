@@ -6,8 +6,9 @@ import pytest
 from msgspec.json import encode
 from tests.conformance.asgi_client import AsgiClient, Request, Response
 
+from openclaw_a2a.auth.admin_token import AdminAuthenticator
 from openclaw_a2a.http.asgi import HttpRequest
-from openclaw_a2a.http.body_deadline import BodyDeadline
+from openclaw_a2a.http.deadline import body_deadline
 from openclaw_a2a.model.errors import InvalidParams, PlanItemNotFound, StatusChangeNotAllowed
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.server.admin.endpoint import AdminEndpoint
@@ -77,7 +78,9 @@ class Pages:
     """The pages behind the operator's door."""
 
     def __init__(self, desk: AdminService | None) -> None:
-        door = AdminEndpoint(TOKEN, own_hosts=["127.0.0.1"], patience=BodyDeadline(5))
+        door = AdminEndpoint(
+            AdminAuthenticator(TOKEN, own_hosts=["127.0.0.1"]), body_deadline=body_deadline(5)
+        )
         ObjectivesAdmin(lambda: desk).add_to(door)
 
         async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -210,7 +213,9 @@ async def test_lines_that_are_none_are_refused() -> None:
 
 async def test_nobody_without_the_token_gets_or_gives_anything() -> None:
     desk = Desk(objective(1))
-    door = AdminEndpoint(TOKEN, own_hosts=["127.0.0.1"], patience=BodyDeadline(5))
+    door = AdminEndpoint(
+        AdminAuthenticator(TOKEN, own_hosts=["127.0.0.1"]), body_deadline=body_deadline(5)
+    )
     ObjectivesAdmin(lambda: desk).add_to(door)
 
     async def app(scope: Any, receive: Any, send: Any) -> None:

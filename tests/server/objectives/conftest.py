@@ -21,15 +21,15 @@ from openclaw_a2a.engine.engine import Engine, EngineLimits
 from openclaw_a2a.engine.id_generator import new_id
 from openclaw_a2a.engine.scheduling.session_queue import QueueLimits, SessionQueues
 from openclaw_a2a.engine.tasks.turn_builder import AccountRules
-from openclaw_a2a.http.body_deadline import BodyDeadline
+from openclaw_a2a.http.deadline import body_deadline
 from openclaw_a2a.http.rate_limit import RateLimit
 from openclaw_a2a.http.sse_stream import SseStreams
 from openclaw_a2a.model.agent_event import Reply
 from openclaw_a2a.model.ids import AgentId
 from openclaw_a2a.server import account_endpoint as inbound
+from openclaw_a2a.server.application import ServerApplication
 from openclaw_a2a.server.cards import LiveCard, build_card
 from openclaw_a2a.server.objectives_extension import EXTENSION_URI, objectives_extension
-from openclaw_a2a.server.routes import Router
 from openclaw_a2a.settings import load_settings
 from openclaw_a2a.store import create_store
 
@@ -136,13 +136,15 @@ async def build_server(
         authenticator=PeerAuthenticator((), own_hosts=()),
         rate_limit=RateLimit(0, monotonic=time.monotonic),
         streams=streams,
-        body_deadline=BodyDeadline(10.0),
+        body_deadline=body_deadline(10.0),
         new_id=new_id,
         push=PushWiring(loaded.push, version="1").config_service(engine),
         planning=planning if is_planning else None,
         requires_activation=requires_activation,
     )
-    return ObjectivesServer(AsgiClient(Router([opened], [])), agent, planning, engine, streams)
+    return ObjectivesServer(
+        AsgiClient(ServerApplication([opened], [])), agent, planning, engine, streams
+    )
 
 
 @pytest.fixture

@@ -12,12 +12,6 @@ from openclaw_a2a.app.wiring.call_tools import CallerChains, CallerResolver, cal
 from openclaw_a2a.app.wiring.calls import CallsWiring
 from openclaw_a2a.app.wiring.planning import PlanningWiring
 from openclaw_a2a.auth.admin_token import ensure_admin_token
-from openclaw_a2a.auth.peers import (
-    allowed_hosts,
-    check_host_and_origin,
-    is_loopback_client,
-    is_proxied,
-)
 from openclaw_a2a.auth.tool_tokens import (
     TOOL_TOKENS_FILE,
     ToolAuthenticator,
@@ -26,8 +20,9 @@ from openclaw_a2a.auth.tool_tokens import (
 )
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.id_generator import new_id
-from openclaw_a2a.http.asgi import HttpRequest
-from openclaw_a2a.http.body_deadline import BodyDeadline
+from openclaw_a2a.http.asgi import Handler, HttpRequest
+from openclaw_a2a.http.deadline import Deadline, body_deadline
+from openclaw_a2a.http.router import ANY_METHOD, Router
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import GatewayError, GatewayFault, Problem, SettingsInvalid
 from openclaw_a2a.model.ids import Json, JsonObject
@@ -38,7 +33,6 @@ from openclaw_a2a.remote.errors import RemoteFailure
 from openclaw_a2a.remote.handles.handle_store import RecordHandleStore
 from openclaw_a2a.remote.handles.handles import HandleStore
 from openclaw_a2a.remote.result.result_truncation import ResultStore
-from openclaw_a2a.server.routes import Handler, Router
 from openclaw_a2a.settings import Settings, StoreSettings
 from openclaw_a2a.settings.loading.environment import process_environment
 from openclaw_a2a.tools.http import RESULTS, TOOLS, ToolEndpoints, ToolRequest, refuse
@@ -227,7 +221,9 @@ class ToolsWiring:
             )
         self._offer = offer
 
-    def open(self, router: Router, parts: AsyncExitStack, *, own_hosts: Iterable[str]) -> None:
+    def open(
+        self, router: Router[Handler], parts: AsyncExitStack, *, own_hosts: Iterable[str]
+    ) -> None:
         """Offer the tools at their addresses; `parts` end that again."""
         wanted, offer = self._settings.tools, self._offer
         if offer is None:
@@ -242,8 +238,8 @@ class ToolsWiring:
         )
         if wanted.http:
             router.add_route("GET", TOOLS, door.page(pages.list_tools))
-            router.add_prefix(f"{TOOLS}/", door.page(pages.call))
-        router.add_prefix(RESULTS, door.page(pages.read_result))
+            router.add_route(ANY_METHOD, f"{TOOLS}/{{*}}", door.page(pages.call))
+        router.add_route(ANY_METHOD, RESULTS + "{*}", door.page(pages.read_result))
         if wanted.mcp and len(offer.registry):
             self._open_mcp(offer, door, router, parts)
 
@@ -253,7 +249,7 @@ class ToolsWiring:
             await self._mcp.close()
 
     def _open_mcp(
-        self, offer: ToolSet, door: "ToolDoor", router: Router, parts: AsyncExitStack
+        self, offer: ToolSet, door: "ToolDoor", router: Router[Handler], parts: AsyncExitStack
     ) -> None:
         wanted = self._settings.tools
         pages = McpEndpoint(
@@ -282,11 +278,12 @@ class ToolsWiring:
             operator = None
         keeper = ToolAuthenticator(
             ToolTokens(data / TOOL_TOKENS_FILE),
-            most_calls=wanted.per_token_calls,
+            max_calls=wanted.per_token_calls,
             operator=operator,
+            own_hosts=own_hosts,
         )
-        patience = BodyDeadline(self._settings.server.body_seconds)
-        return ToolDoor(keeper, own_hosts, patience=patience, body_bytes=wanted.body_bytes)
+        patience = body_deadline(self._settings.server.body_seconds)
+        return ToolDoor(keeper, patience=patience, body_bytes=wanted.body_bytes)
 
 
 class ToolDoor:
@@ -295,13 +292,11 @@ class ToolDoor:
     def __init__(
         self,
         keeper: ToolAuthenticator,
-        own_hosts: Iterable[str],
         *,
-        patience: BodyDeadline,
+        patience: Deadline,
         body_bytes: int,
     ) -> None:
         self.keeper = keeper
-        self._own_hosts = allowed_hosts(own_hosts)
         self._patience = patience
         self._body_bytes = body_bytes
 
@@ -310,7 +305,7 @@ class ToolDoor:
 
         async def answer(exchange: HttpRequest) -> None:
             try:
-                caller = self._identify(exchange)
+                caller = self.keeper.identify(exchange)
                 body = await self._body(exchange)
                 await serve(exchange, ToolRequest(caller, body, exchange.receive, exchange.send))
             except GatewayError as error:
@@ -321,13 +316,6 @@ class ToolDoor:
                 await refuse(exchange, error)
 
         return answer
-
-    def _identify(self, exchange: HttpRequest) -> ToolCaller:
-        is_here = is_loopback_client(exchange)
-        if is_here or exchange.header(b"origin"):
-            check_host_and_origin(exchange, self._own_hosts)
-        is_own = is_here and not is_proxied(exchange)
-        return self.keeper.identify(exchange.headers, is_from_here=is_own)
 
     async def _body(self, exchange: HttpRequest) -> bytes:
         if not exchange.has_body():

@@ -1,43 +1,29 @@
-"""Pages for the person who runs the gateway: from its own machine, with the operator's token.
+"""The operator's HTTP endpoint: `/operator/...`, from the gateway's own machine, with its token.
 
-A page is registered with its path (`{}` stands for one segment) and gets the request decoded;
-what it returns is the JSON answer (or a `RawResponse` one), what it raises is told as
-`{"error": {code, message}}`.
+A handler gets the request decoded. What it returns is the JSON response (or a `RawResponse`), what
+it raises is sent as `{"error": {code, message}}`.
 """
 
-import hashlib
-import hmac
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
 
 import msgspec
 
-from openclaw_a2a.auth.peers import (
-    BEARER_CHALLENGE,
-    allowed_hosts,
-    check_host_and_origin,
-    is_loopback_client,
-    is_proxied,
-)
-from openclaw_a2a.http.asgi import JSON, HttpRequest
-from openclaw_a2a.http.body_deadline import BodyDeadline
-from openclaw_a2a.model.errors import (
-    GatewayError,
-    NotAllowed,
-    ParseFailed,
-    RouteNotFound,
-    Unauthenticated,
-)
+from openclaw_a2a.auth.admin_token import AdminAuthenticator
+from openclaw_a2a.http.asgi import JSON, NO_STORE, HttpRequest
+from openclaw_a2a.http.deadline import Deadline
+from openclaw_a2a.http.router import Router
+from openclaw_a2a.model.errors import GatewayError, ParseFailed, RouteNotFound
 from openclaw_a2a.model.ids import Json, JsonObject
-from openclaw_a2a.protocol.errors import http_status
 
 ADMIN_PREFIX = "/operator/"
-_MOST_BYTES = 64 * 1024
+_MAX_BODY_BYTES = 64 * 1024
 
 
 class AdminRequest(msgspec.Struct, frozen=True):
-    """What a page is asked: the segments that its path leaves open, the query, and the body.
+    """A request to a handler: the placeholders of its path, the query, and the body.
 
-    `content` is the body of a page that takes anything, as it came.
+    `content` is the undecoded body, for handlers that take any media type.
     """
 
     segments: tuple[str, ...]
@@ -47,107 +33,73 @@ class AdminRequest(msgspec.Struct, frozen=True):
 
 
 class RawResponse(msgspec.Struct, frozen=True):
-    """An answer that is sent as it is."""
+    """A response that is sent as it is."""
 
     content: bytes
     media_type: bytes
 
 
-class _Listed(msgspec.Struct, frozen=True):
-    pattern: tuple[str, ...]
-    page: "AdminHandler"
-    takes: int | None
-
-
 AdminHandler = Callable[[AdminRequest], Awaitable[Json]]
 
 
-class AdminEndpoint:
-    """The operator's pages. Without a token the door stays shut."""
+class _Route(NamedTuple):
+    handler: AdminHandler
+    max_content_bytes: int | None
 
-    def __init__(
-        self, token: str | None, *, own_hosts: Iterable[str], patience: BodyDeadline
-    ) -> None:
-        self._digest = None if token is None else hashlib.sha256(token.encode()).digest()
-        self._own_hosts = allowed_hosts(own_hosts)
-        self._patience = patience
-        self._pages: dict[tuple[str, int], list[_Listed]] = {}
+
+class AdminEndpoint:
+    """Authenticates the operator, and calls the handler that was added for the path."""
+
+    def __init__(self, authenticator: AdminAuthenticator, *, body_deadline: Deadline) -> None:
+        self._authenticator = authenticator
+        self._body_deadline = body_deadline
+        self._router = Router[_Route]()
 
     def add_route(
-        self, method: str, path: str, page: AdminHandler, *, takes: int | None = None
+        self,
+        method: str,
+        path: str,
+        handler: AdminHandler,
+        *,
+        max_content_bytes: int | None = None,
     ) -> None:
-        """Let a page answer at `/operator/...`, where `{}` is any one segment.
+        """Add a handler at `/operator/...`, where `{}` is any one segment.
 
-        `takes` is for a page whose body need be no JSON: so many bytes at most.
+        With `max_content_bytes` the body may be of any media type, up to this size.
         """
-        pattern = tuple(path.removeprefix(ADMIN_PREFIX).split("/"))
-        self._pages.setdefault((method, len(pattern)), []).append(_Listed(pattern, page, takes))
+        self._router.add_route(method, path, _Route(handler, max_content_bytes))
 
-    async def serve(self, exchange: HttpRequest) -> None:
-        """Answer one request."""
+    async def serve(self, request: HttpRequest) -> None:
+        """Respond to one request."""
         try:
-            self._check(exchange)
-            status, answer = 200, await self._answer(exchange)
+            self._authenticator.check(request)
+            response = await self._call_handler(request)
         except GatewayError as error:
-            status, answer = http_status(error, for_rpc=False), _fault(error)
-        headers = (
-            [BEARER_CHALLENGE] if status == http_status(Unauthenticated(""), for_rpc=False) else []
-        )
-        await exchange.respond(
-            status,
-            answer.content,
-            media_type=answer.media_type,
-            headers=[(b"cache-control", b"no-store"), *headers],
+            await request.respond_error(error, show_faults=True)
+            return
+        await request.respond(
+            200, response.content, media_type=response.media_type, headers=[NO_STORE]
         )
 
-    async def _answer(self, exchange: HttpRequest) -> RawResponse:
-        listed, segments = self._find(exchange)
-        if listed.takes is None:
-            request = AdminRequest(segments, exchange.query(), await self._body(exchange))
-        else:
-            content = await exchange.read_body(listed.takes, self._patience)
-            request = AdminRequest(segments, exchange.query(), {}, content)
-        found = await listed.page(request)
-        return (
-            found
-            if isinstance(found, RawResponse)
-            else RawResponse(msgspec.json.encode(found), JSON)
-        )
+    async def _call_handler(self, request: HttpRequest) -> RawResponse:
+        found = self._router.find(request.method, request.path)
+        if found is None:
+            raise RouteNotFound(f"there is no {request.method} {request.path[:200]} here")
+        route, segments = found
+        body, content = JsonObject(), b""
+        if route.max_content_bytes is not None:
+            content = await request.read_body(route.max_content_bytes, self._body_deadline)
+        elif request.has_body():
+            body = await self._read_json(request)
+        result = await route.handler(AdminRequest(segments, request.query(), body, content))
+        if isinstance(result, RawResponse):
+            return result
+        return RawResponse(msgspec.json.encode(result), JSON)
 
-    def _check(self, exchange: HttpRequest) -> None:
-        if not is_loopback_client(exchange) or is_proxied(exchange):
-            raise NotAllowed("the operator's pages answer the gateway's own machine only")
-        check_host_and_origin(exchange, self._own_hosts)
-        if self._digest is None:
-            raise NotAllowed("the operator's pages are shut; the log of the gateway says why")
-        scheme, _, token = exchange.headers.get(b"authorization", b"").partition(b" ")
-        shown = hashlib.sha256(token.strip()).digest()
-        if scheme.lower() != b"bearer" or not hmac.compare_digest(shown, self._digest):
-            raise Unauthenticated(
-                "this is not the operator's token; it is in the data folder of the gateway"
-            )
-
-    def _find(self, exchange: HttpRequest) -> tuple[_Listed, tuple[str, ...]]:
-        asked = exchange.path.removeprefix(ADMIN_PREFIX).split("/")
-        for listed in self._pages.get((exchange.method, len(asked)), ()):
-            if all(want in ("{}", said) for want, said in zip(listed.pattern, asked, strict=True)):
-                pairs = zip(listed.pattern, asked, strict=True)
-                return listed, tuple(said for want, said in pairs if want == "{}")
-        raise RouteNotFound(f"there is no {exchange.method} {exchange.path[:200]} here")
-
-    async def _body(self, exchange: HttpRequest) -> JsonObject:
-        if not exchange.has_body():
-            return {}
-        exchange.require_json()
-        body = await exchange.read_body(_MOST_BYTES, self._patience)
+    async def _read_json(self, request: HttpRequest) -> JsonObject:
+        request.require_json()
+        body = await request.read_body(_MAX_BODY_BYTES, self._body_deadline)
         try:
             return msgspec.json.decode(body, type=JsonObject)
         except (msgspec.MsgspecError, RecursionError):
             raise ParseFailed("the body is no JSON object; send one") from None
-
-
-def _fault(error: GatewayError) -> RawResponse:
-    told: JsonObject = {"code": error.code, "message": error.message}
-    if error.details:
-        told["details"] = error.details
-    return RawResponse(msgspec.json.encode({"error": told}), JSON)

@@ -82,7 +82,9 @@ class ObjectivesAdmin:
     def add_to(self, door: AdminEndpoint) -> None:
         """Open the pages."""
         door.add_route("GET", "/operator/objectives", self.list)
-        door.add_route("POST", "/operator/objectives/import", self.take_in, takes=MAX_IMPORT_BYTES)
+        door.add_route(
+            "POST", "/operator/objectives/import", self.take_in, max_content_bytes=MAX_IMPORT_BYTES
+        )
         door.add_route("GET", "/operator/objectives/{}", self.show)
         door.add_route("GET", "/operator/objectives/{}/export", self.export)
         door.add_route("POST", "/operator/objectives/{}/answer", self.answer)

@@ -1,0 +1,103 @@
+"""The ASGI application: routes of all accounts, and the response when a handler fails."""
+
+import asyncio
+from collections.abc import Iterable
+from functools import partial
+
+import msgspec
+
+from openclaw_a2a.http.asgi import Handler, HttpRequest, Receive, Scope, Send
+from openclaw_a2a.http.router import ANY_METHOD, Router
+from openclaw_a2a.log import get_logger
+from openclaw_a2a.model.ids import JsonObject
+from openclaw_a2a.server import jsonrpc, rest
+from openclaw_a2a.server.account_endpoint import AccountEndpoint
+from openclaw_a2a.server.health import Availability
+from openclaw_a2a.settings import Account
+
+log = get_logger(__name__)
+
+STOPPING = "A2A_STOPPING"
+
+
+class ServerApplication:
+    """Serves the endpoints of accounts, the list of agents, and what is added to its router.
+
+    `stopped` are accounts that are enabled and cannot run; their addresses say why.
+    """
+
+    def __init__(self, endpoints: Iterable[AccountEndpoint], stopped: Iterable[Account]) -> None:
+        self.router = Router[Handler]()
+        served = list(endpoints)
+        self._default_account = served[0].account.id if served else "default"
+        self.availability = Availability(served)
+        # Stopped accounts first: where paths collide, the route of a running one replaces theirs.
+        for account in stopped:
+            self._add_stopped(account)
+        for endpoint in served:
+            self._add_endpoint(endpoint)
+        self.router.add_route("GET", "/agents", self.availability.list_agents)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Respond to one request."""
+        if scope["type"] != "http":
+            return
+        request: HttpRequest | None = None
+        try:
+            request = HttpRequest(scope, receive, send)
+            found = self.router.find(request.method, request.path)
+            await (self._not_found if found is None else found[0])(request)
+        except asyncio.CancelledError:
+            # The server is stopping and no longer waits for this request.
+            if request is not None and not request.has_started:
+                text = "the gateway is stopping; try again when it is back"
+                await _respond_problem(request, 503, STOPPING, text, self._default_account)
+        except Exception:  # the edge of the server: nothing but our own faults gets here
+            log.exception("http.handler_failed", path=scope.get("path"))
+            request = request or HttpRequest({**scope, "headers": ()}, receive, send)
+            if request.has_started:
+                raise
+            text = "this address failed to answer; the log of the gateway says why"
+            code = "A2A_INBOUND_ROUTE_ERROR"
+            await _respond_problem(request, 500, code, text, self._default_account)
+
+    def _add_endpoint(self, endpoint: AccountEndpoint) -> None:
+        account = endpoint.account
+        add = self.router.add_route
+        add("POST", account.json_rpc_path, partial(jsonrpc.serve, endpoint=endpoint))
+        for path in _card_paths(account):
+            add("GET", path, endpoint.card.serve)
+            add("HEAD", path, endpoint.card.serve)
+        prefix = account.rest_path.rstrip("/") + "/"
+        add(ANY_METHOD, prefix + "{*}", partial(rest.serve, endpoint=endpoint, prefix=prefix))
+
+    def _add_stopped(self, account: Account) -> None:
+        async def refuse(request: HttpRequest) -> None:
+            reason = account.not_running_reason or "it is not running"
+            text = f"account {account.id} does not answer: {reason}"
+            await _respond_problem(request, 503, "A2A_ACCOUNT_NOT_RUNNING", text, account.id)
+
+        self.router.add_route("POST", account.json_rpc_path, refuse)
+        for path in _card_paths(account):
+            self.router.add_route("GET", path, refuse)
+        self.router.add_route(ANY_METHOD, account.rest_path.rstrip("/") + "/{*}", refuse)
+
+    async def _not_found(self, request: HttpRequest) -> None:
+        text = f"there is no {request.method} {request.path[:200]} here; see GET /agents"
+        await _respond_problem(request, 404, "A2A_ROUTE_NOT_FOUND", text, self._default_account)
+
+
+def _card_paths(account: Account) -> list[str]:
+    return [path for path in (account.agent_card_path, account.agent_card_alias) if path]
+
+
+async def _respond_problem(
+    request: HttpRequest, status: int, code: str, text: str, account: str
+) -> None:
+    error: JsonObject = {
+        "code": code,
+        "message": text,
+        "details": {"channel": "a2a", "accountId": account},
+    }
+    headers = [(b"retry-after", b"5")] if code == STOPPING else []
+    await request.respond(status, msgspec.json.encode({"error": error}), headers=headers)
