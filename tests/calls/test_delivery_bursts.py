@@ -32,7 +32,7 @@ async def kept(village: CallGateway) -> list[Call]:
     [engine] = village.gateway.engines.values()
     return [
         msgspec.json.decode(record.body, type=Call)
-        for record in await engine.store.read_records(CALL_KIND)
+        for record in await engine.store.records.list_records(CALL_KIND)
     ]
 
 

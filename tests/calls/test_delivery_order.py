@@ -160,7 +160,7 @@ def over(number: int) -> Call:
 async def test_the_oldest_outcomes_go_when_there_are_too_many(count: int, left: int) -> None:
     store = create_store("memory", path=None)
     await store.open()
-    book = CallRepository(store, lambda: NOW)
+    book = CallRepository(store.records, lambda: NOW)
     for number in range(MOST_SETTLED + count):
         book.add(over(number))
     await book.sweep()

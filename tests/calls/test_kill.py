@@ -170,7 +170,7 @@ async def kept_calls(folder: Path, kind: str) -> set[str]:
     store = create_store(kind, path=str(folder / paths[kind]))
     await store.open()
     try:
-        return {record.id for record in await store.read_records("call")}
+        return {record.id for record in await store.records.list_records("call")}
     finally:
         await store.close()
 

@@ -162,7 +162,7 @@ class Asking(Member):
 async def state_of(village: CallGateway, call: Json) -> TaskState:
     assert village.gateway is not None
     [engine] = village.gateway.engines.values()
-    stored = await engine.store.read_task(None, call["taskId"])
+    stored = await engine.store.tasks.read_task(None, call["taskId"])
     assert stored is not None
     return stored.head.state
 

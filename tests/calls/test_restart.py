@@ -21,7 +21,7 @@ from tests.calls.call_gateway import (
 
 from openclaw_a2a.app.gateway import SystemClock
 from openclaw_a2a.model.errors import StoreUnavailable
-from openclaw_a2a.ports import KeptRecord, Recovery, Store
+from openclaw_a2a.ports import Record, Recovery, Store
 
 A = main_session("a")
 DELIVERED = "deliveredAt"
@@ -57,7 +57,7 @@ def store_of(village: CallGateway) -> Store:
 
 
 async def records_of(village: CallGateway) -> list[Json]:
-    return [json.loads(one.body) for one in await store_of(village).read_records("call")]
+    return [json.loads(one.body) for one in await store_of(village).records.list_records("call")]
 
 
 async def other_call_arrives(village: CallGateway, count: int) -> None:
@@ -185,14 +185,14 @@ async def test_what_the_host_took_and_the_store_did_not_note_is_brought_again_an
     town: CallGateway,
 ) -> None:
     store = store_of(town)
-    write = store.change_record
+    write = store.records.update_record
 
-    async def fail_when_brought(record: KeptRecord) -> bool:
+    async def fail_when_brought(record: Record) -> bool:
         if json.loads(record.body)[DELIVERED] is not None:
             raise StoreUnavailable("the disk is full")
         return await write(record)
 
-    store.change_record = fail_when_brought  # pyright: ignore[reportAttributeAccessIssue] - a fault
+    store.records.update_record = fail_when_brought  # pyright: ignore[reportAttributeAccessIssue] - a fault
     await town.call("a", "b")
     await town.host.next_told(A)
     await town.host.until(lambda: len(town.host.tries) >= 2)

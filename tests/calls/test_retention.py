@@ -60,7 +60,9 @@ async def test_an_answer_outlives_retention_until_its_callers_host_is_back(
     town.members["b"].answer = says(json.dumps(ANSWER))
     call = await town.call("a", "b", timeoutSeconds=30)
     await town.host.until(lambda: bool(town.host.tries))
-    unfinished = await store_of(town).read_unfinished(after=DeliveryId(""), limit=9)
+    unfinished = await store_of(town).deliveries.list_unfinished_deliveries(
+        after=DeliveryId(""), limit=9
+    )
     [delivery] = unfinished.deliveries
     for _ in range(3):
         await sweep(town, clock)
@@ -73,7 +75,7 @@ async def test_an_answer_outlives_retention_until_its_callers_host_is_back(
     assert (told["kind"], told["correlationId"]) == ("skill_response", call["correlationId"])
     assert {name: told[name] for name in ANSWER} == ANSWER
     with anyio.fail_after(TIMEOUT_S):
-        while await store_of(town).read_task(None, delivery.task_id) is not None:
+        while await store_of(town).tasks.read_task(None, delivery.task_id) is not None:
             await sweep(town, clock)  # once it is brought nothing keeps the task
-    assert await store_of(town).read_delivery(delivery.id) is None
+    assert await store_of(town).deliveries.read_delivery(delivery.id) is None
     assert len(town.host.told(A)) == 1

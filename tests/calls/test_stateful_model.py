@@ -226,7 +226,7 @@ class CallMachine(RuleBasedStateMachine):
 
     async def _look(self) -> None:
         """What a careful reader of the disk sees."""
-        kept = await self.disk.read_records("call")
+        kept = await self.disk.records.list_records("call")
         self.kept = {record.id for record in kept}
         for record in kept:
             call = json.loads(record.body)
@@ -438,7 +438,7 @@ class CallMachine(RuleBasedStateMachine):
         assert self.accepted.keys() <= self.records.keys()
         for call_id, record in self.records.items():
             self._check_told(call_id, record)
-        for kept in await self.disk.read_records("call"):
+        for kept in await self.disk.records.list_records("call"):
             self._check_kept(json.loads(kept.body))
 
     def _check_told(self, call_id: str, record: Json) -> None:

@@ -22,7 +22,7 @@ def store_of(village: CallGateway) -> Store:
 
 async def settled_in(store: Store) -> int:
     """How many calls have an outcome."""
-    records = await store.read_records("call")
+    records = await store.records.list_records("call")
     return sum(json.loads(record.body)["status"] != "pending" for record in records)
 
 
@@ -49,7 +49,7 @@ async def test_who_hangs_up_while_the_answer_is_being_noted_is_told_in_its_sessi
     async def always() -> bool:
         return True
 
-    turnstile = Turnstile(store_of(village), "change_record", always)
+    turnstile = Turnstile(store_of(village), "update_record", always)
     async with village.calling("a", "b", wait=True):
         await turnstile.has_come.wait()
     turnstile.go.set()

@@ -4,21 +4,23 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Any
 
+from tests.store.flat_store import FlatStore
+
 from openclaw_a2a.model.errors import StoreUnavailable
 from openclaw_a2a.ports import Store
 
-BRINGING = ("change_record", "save_delivery")
-WRITES = (*BRINGING, "submit", "commit", "start_run", "drop_record")
+BRINGING = ("update_record", "update_delivery")
+WRITES = (*BRINGING, "submit", "commit", "start_run", "delete_record")
 
 
-class MortalStore:
+class MortalStore(FlatStore):
     """A store that fails at times, and dies with its process: then nothing reaches it any more.
 
     `left` counts the writes until then; the last one may still land, and nobody hears of it.
     """
 
     def __init__(self, inner: Store) -> None:
-        self.inner = inner
+        super().__init__(inner)
         self.failing: tuple[str, ...] = ()
         self.left: int | None = None
         self.last_lands = False
@@ -26,7 +28,7 @@ class MortalStore:
         self.passing: set[asyncio.Future[Any]] = set()
 
     def __getattr__(self, name: str) -> Any:
-        known: Any = getattr(self.inner, name)
+        known: Any = super().__getattr__(name)
         if not callable(known):
             return known
 

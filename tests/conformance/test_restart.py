@@ -243,7 +243,7 @@ async def test_active_task_that_runs_nowhere_can_be_read_and_not_canceled(serve:
     head = TaskHead(task.id, scope, task.context_id, status.state, now, now, 0)
     async with serve(_agent(), account=TASKS) as gateway:
         (engine,) = gateway.engines.values()
-        await engine.store.commit(Commit(head, -1, snapshot=encode_json(task)))
+        await engine.store.tasks.commit(Commit(head, -1, snapshot=encode_json(task)))
         v03 = V03Client(AsgiClient(gateway.asgi))
         assert (await v03.error("tasks/cancel", {"id": "t-1"})).code == -32004
         assert outline(await v03.events("tasks/resubscribe", {"id": "t-1"})) == ["task working"]

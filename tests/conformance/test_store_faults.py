@@ -11,6 +11,7 @@ from tests.conformance.conftest import Serve
 from tests.conformance.protocol_clients import Frame, V03Client, V1Client, v1_message
 from tests.conformance.scripted_agent import ScriptedAgent
 from tests.conformance.stream_outline import outline
+from tests.store.flat_store import FlatStore
 
 from openclaw_a2a.app import Gateway
 from openclaw_a2a.model.agent_event import Reply, TextDelta
@@ -20,36 +21,27 @@ from openclaw_a2a.model.records import Entry
 TASKS = {"agentStyle": "task-generating"}
 
 
-class _SlowStore:
+class _SlowStore(FlatStore):
     """A store whose writes wait at a gate."""
 
-    def __init__(self, store: Any) -> None:
-        self._store = store
+    def __init__(self, inner: Any) -> None:
+        super().__init__(inner)
         self.gate = asyncio.Event()
         self.gate.set()
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
-
     def submit(self, submission: Any) -> Awaitable[Any]:
-        return asyncio.ensure_future(self._after_gate(self._store.submit, submission))
+        return asyncio.ensure_future(self._after_gate(self.inner.tasks.submit, submission))
 
     def commit(self, change: Any) -> Awaitable[Any]:
-        return asyncio.ensure_future(self._after_gate(self._store.commit, change))
+        return asyncio.ensure_future(self._after_gate(self.inner.tasks.commit, change))
 
     async def _after_gate(self, write: Any, argument: Any) -> Any:
         await self.gate.wait()
         return await write(argument)
 
 
-class _BlindStore:
+class _BlindStore(FlatStore):
     """A store that cannot read events any more."""
-
-    def __init__(self, store: Any) -> None:
-        self._store = store
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
 
     async def read_events(self, *_: Any, **__: Any) -> list[Entry]:
         raise StoreUnavailable("the disk with the secret name is gone")

@@ -41,7 +41,7 @@ from openclaw_a2a.model.task import (
     apply_event,
 )
 from openclaw_a2a.model.turn import Binding, Peer, Scope
-from openclaw_a2a.ports import Commit, KeptRecord, Retention, Store, Submission
+from openclaw_a2a.ports import Commit, Record, Retention, Store, Submission
 from openclaw_a2a.store import create_store
 
 ALICE = Scope(PeerName("alice"), AccountId("default"))
@@ -214,12 +214,12 @@ def make_delivery(task: str = "t-1", name: str = "one", *, cursor: int = 0) -> D
     )
 
 
-def make_record(name: str = "one", *, kind: str = "handle", until: float = 60) -> KeptRecord:
+def make_record(name: str = "one", *, kind: str = "handle", until: float = 60) -> Record:
     """Something small to keep."""
-    return KeptRecord(kind, name, b"\x00body of " + name.encode(), moment(until))
+    return Record(kind, name, b"\x00body of " + name.encode(), moment(until))
 
 
-def next_version(record: KeptRecord, body: bytes = b"newer") -> KeptRecord:
+def next_version(record: Record, body: bytes = b"newer") -> Record:
     """The record as somebody would change it."""
     return msgspec.structs.replace(record, body=body, version=record.version + 1)
 
@@ -238,19 +238,19 @@ def make_lines(after: int, count: int, *, closes: bool = False) -> list[bytes]:
 async def put_ended(store: Store, name: str, at: float, *, scope: Scope = ALICE) -> Draft:
     """A task with three events that ended at a moment."""
     draft = Draft(name, scope=scope)
-    await store.submit(draft.submission(at))
-    await store.commit(draft.status(TaskState.WORKING, at))
-    await store.commit(draft.chunk("something"))
-    await store.commit(draft.ended(at=at))
+    await store.tasks.submit(draft.submission(at))
+    await store.tasks.commit(draft.status(TaskState.WORKING, at))
+    await store.tasks.commit(draft.chunk("something"))
+    await store.tasks.commit(draft.ended(at=at))
     return draft
 
 
 async def forget(store: Store, retention: Retention) -> int:
     """Have everything forgotten that may be; how many tasks went."""
-    gone = await store.forget(retention)
+    gone = await store.tasks.purge(retention)
     count = gone.count
     while gone.next_after is not None:
-        gone = await store.forget(msgspec.structs.replace(retention, after=gone.next_after))
+        gone = await store.tasks.purge(msgspec.structs.replace(retention, after=gone.next_after))
         count += gone.count
     return count
 

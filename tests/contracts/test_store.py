@@ -27,103 +27,103 @@ WORKING, COMPLETED = TaskState.WORKING, TaskState.COMPLETED
 
 
 async def test_a_new_message_is_accepted_with_a_rising_ticket(store: Store) -> None:
-    first = await store.submit(Draft("t-1").submission())
-    second = await store.submit(direct("t-2"))
+    first = await store.tasks.submit(Draft("t-1").submission())
+    second = await store.tasks.submit(direct("t-2"))
     assert isinstance(first, Accepted)
     assert isinstance(second, Accepted)
     assert second.ticket > first.ticket
 
 
 async def test_the_same_message_twice_is_known_and_makes_nothing_new(store: Store) -> None:
-    await store.submit(Draft("t-1").submission())
-    again = await store.submit(Draft("t-1").submission(at=9))
+    await store.tasks.submit(Draft("t-1").submission())
+    again = await store.tasks.submit(Draft("t-1").submission(at=9))
     assert again == Duplicate(RunId("run-t-1"), TaskId("t-1"), None)
-    assert picture(await store.read_task(ALICE, TaskId("t-1"))).status.timestamp == moment()
+    assert picture(await store.tasks.read_task(ALICE, TaskId("t-1"))).status.timestamp == moment()
 
 
 async def test_of_many_at_once_with_one_message_id_exactly_one_is_accepted(store: Store) -> None:
-    outcomes = await asyncio.gather(*[store.submit(Draft().submission()) for _ in range(20)])
+    outcomes = await asyncio.gather(*[store.tasks.submit(Draft().submission()) for _ in range(20)])
     assert [type(outcome) for outcome in outcomes] == [Accepted] + [Duplicate] * 19
 
 
 async def test_another_body_under_a_message_id_is_a_conflict(store: Store) -> None:
-    await store.submit(direct("t-1"))
+    await store.tasks.submit(direct("t-1"))
     other = msgspec.structs.replace(direct("t-1"), body_hash=b"other")
     with pytest.raises(MessageIdConflict, match="m-t-1"):
-        await store.submit(other)
+        await store.tasks.submit(other)
 
 
 async def test_a_message_id_belongs_to_its_caller_and_account(store: Store) -> None:
-    await store.submit(direct("t-1"))
+    await store.tasks.submit(direct("t-1"))
     for name, scope in (("t-2", BOB), ("t-3", ALICE_ELSEWHERE)):
         submission = direct(name, scope=scope)
         message = msgspec.structs.replace(submission.run.message, message_id="m-t-1")
         run = msgspec.structs.replace(submission.run, message=message)
-        accepted = await store.submit(msgspec.structs.replace(submission, run=run))
+        accepted = await store.tasks.submit(msgspec.structs.replace(submission, run=run))
         assert isinstance(accepted, Accepted)
 
 
 async def test_the_answer_of_a_direct_run_is_kept_with_its_message(store: Store) -> None:
-    await store.submit(direct("t-1"))
-    await store.answer_run(RunId("run-t-1"), fence=1, answer=b'{"answer":1}')
-    assert await store.submit(direct("t-1")) == Duplicate(
+    await store.tasks.submit(direct("t-1"))
+    await store.tasks.finish_run(RunId("run-t-1"), fence=1, answer=b'{"answer":1}')
+    assert await store.tasks.submit(direct("t-1")) == Duplicate(
         RunId("run-t-1"), TaskId("t-1"), b'{"answer":1}'
     )
-    known = await store.read_known(ALICE, direct("t-1").run.message.message_id)
+    known = await store.tasks.find_duplicate(ALICE, direct("t-1").run.message.message_id)
     assert known is not None
     assert known.answer == b'{"answer":1}'
 
 
 async def test_answering_at_once_keeps_the_answer_too(store: Store) -> None:
-    submitted = store.submit(direct("t-1"))
-    answered = store.answer_run(RunId("run-t-1"), fence=1, answer=b"1")
-    again = store.submit(direct("t-1"))
+    submitted = store.tasks.submit(direct("t-1"))
+    answered = store.tasks.finish_run(RunId("run-t-1"), fence=1, answer=b"1")
+    again = store.tasks.submit(direct("t-1"))
     assert [type(await submitted), await answered] == [Accepted, None]
     assert await again == Duplicate(RunId("run-t-1"), TaskId("t-1"), b"1")
 
 
 async def test_an_answered_run_is_gone(store: Store) -> None:
-    await store.submit(direct("t-1"))
-    await store.answer_run(RunId("run-t-1"), fence=1, answer=b"1")
+    await store.tasks.submit(direct("t-1"))
+    await store.tasks.finish_run(RunId("run-t-1"), fence=1, answer=b"1")
     with pytest.raises(LeaseLost):
-        await store.answer_run(RunId("run-t-1"), fence=1, answer=b"2")
-    claimed = await store.claim_runs(OwnerId("b"), lease_until=moment(99), expired_at=None)
+        await store.tasks.finish_run(RunId("run-t-1"), fence=1, answer=b"2")
+    claimed = await store.tasks.claim_runs(OwnerId("b"), lease_until=moment(99), expired_at=None)
     assert claimed == []
 
 
 async def test_a_message_nobody_sent_is_not_known(store: Store) -> None:
-    await store.submit(direct("t-1"))
+    await store.tasks.submit(direct("t-1"))
     message_id = direct("t-1").run.message.message_id
-    assert await store.read_known(BOB, message_id) is None
-    assert await store.read_known(ALICE, direct("t-2").run.message.message_id) is None
+    assert await store.tasks.find_duplicate(BOB, message_id) is None
+    assert await store.tasks.find_duplicate(ALICE, direct("t-2").run.message.message_id) is None
 
 
 async def test_a_known_message_is_checked_against_its_body_when_asked(store: Store) -> None:
     submission = direct("t-1")
     message_id = submission.run.message.message_id
-    await store.submit(submission)
-    known = await store.read_known(ALICE, message_id, body_hash=submission.body_hash)
+    await store.tasks.submit(submission)
+    known = await store.tasks.find_duplicate(ALICE, message_id, body_hash=submission.body_hash)
     assert known == Duplicate(submission.run.id, TaskId("t-1"), None)
     with pytest.raises(MessageIdConflict, match="m-t-1"):
-        await store.read_known(ALICE, message_id, body_hash=b"other")
+        await store.tasks.find_duplicate(ALICE, message_id, body_hash=b"other")
 
 
 @pytest.mark.requirement("store.task.commit", "store.task.first-snapshot")
 async def test_a_change_moves_head_snapshot_and_events_together(store: Store) -> None:
     draft = Draft()
-    await store.submit(draft.submission())
-    created = await store.read_task(ALICE, TaskId("t-1"))
+    await store.tasks.submit(draft.submission())
+    created = await store.tasks.read_task(ALICE, TaskId("t-1"))
     assert created is not None
     assert (created.head, created.entries) == (draft.head, ())
-    await store.commit(draft.status(WORKING, at=1))
-    await store.commit(draft.whole(draft.chunk("a")))
-    await store.commit(draft.chunk("b"))
-    stored = await store.read_task(ALICE, TaskId("t-1"))
+    await store.tasks.commit(draft.status(WORKING, at=1))
+    await store.tasks.commit(draft.whole(draft.chunk("a")))
+    await store.tasks.commit(draft.chunk("b"))
+    stored = await store.tasks.read_task(ALICE, TaskId("t-1"))
     assert stored is not None
     assert stored.head == draft.head
     assert stored.head.sequence == 3
     assert picture(stored) == draft.task
-    events = await store.read_events(TaskId("t-1"), after=0, limit=10)
+    events = await store.tasks.read_events(TaskId("t-1"), after=0, limit=10)
     assert [(event.sequence, event.state) for event in events] == [
         (1, WORKING),
         (2, None),
@@ -135,40 +135,40 @@ async def test_a_change_moves_head_snapshot_and_events_together(store: Store) ->
 async def test_changes_take_effect_in_the_order_of_the_calls(store: Store) -> None:
     draft = Draft()
     writes = [
-        store.submit(draft.submission()),
-        store.start_run(draft.run.id, fence=1, attempt=1),
-        store.commit(draft.status(WORKING, at=1)),
-        *[store.commit(draft.chunk(str(number))) for number in range(50)],
-        store.commit(draft.ended(at=2)),
+        store.tasks.submit(draft.submission()),
+        store.tasks.start_run(draft.run.id, fence=1, attempt=1),
+        store.tasks.commit(draft.status(WORKING, at=1)),
+        *[store.tasks.commit(draft.chunk(str(number))) for number in range(50)],
+        store.tasks.commit(draft.ended(at=2)),
     ]
     await asyncio.gather(*writes)
-    assert picture(await store.read_task(ALICE, TaskId("t-1"))) == draft.task
-    events = await store.read_events(TaskId("t-1"), after=0, limit=100)
+    assert picture(await store.tasks.read_task(ALICE, TaskId("t-1"))) == draft.task
+    events = await store.tasks.read_events(TaskId("t-1"), after=0, limit=100)
     assert [event.sequence for event in events] == list(range(1, 53))
 
 
 @pytest.mark.requirement("store.task.copies")
 async def test_what_a_reader_was_given_stays_as_it_was(store: Store) -> None:
     draft = Draft()
-    await store.submit(draft.submission())
-    before = await store.read_task(ALICE, TaskId("t-1"))
-    await store.commit(draft.status(WORKING, at=1))
-    await store.commit(draft.chunk("a"))
+    await store.tasks.submit(draft.submission())
+    before = await store.tasks.read_task(ALICE, TaskId("t-1"))
+    await store.tasks.commit(draft.status(WORKING, at=1))
+    await store.tasks.commit(draft.chunk("a"))
     assert before is not None
     assert (before.head.sequence, before.entries) == (0, ())
 
 
 async def test_a_change_that_expects_another_sequence_is_refused(store: Store) -> None:
     draft = Draft()
-    await store.submit(draft.submission())
+    await store.tasks.submit(draft.submission())
     change = draft.status(WORKING, at=1)
     for after in (-1, 1, 7):
         with pytest.raises(LeaseLost):
-            await store.commit(msgspec.structs.replace(change, after=after))
-    stored = await store.read_task(ALICE, TaskId("t-1"))
+            await store.tasks.commit(msgspec.structs.replace(change, after=after))
+    stored = await store.tasks.read_task(ALICE, TaskId("t-1"))
     assert stored is not None
     assert stored.head.sequence == 0
-    assert await store.read_events(TaskId("t-1"), after=0, limit=10) == []
+    assert await store.tasks.read_events(TaskId("t-1"), after=0, limit=10) == []
 
 
 async def test_a_change_of_a_task_that_is_not_there_is_refused(store: Store) -> None:
@@ -176,29 +176,29 @@ async def test_a_change_of_a_task_that_is_not_there_is_refused(store: Store) -> 
     draft.created()
     change = msgspec.structs.replace(draft.status(WORKING), run_id=None)
     with pytest.raises(LeaseLost):
-        await store.commit(change)
-    assert await store.read_task(None, TaskId("t-1")) is None
+        await store.tasks.commit(change)
+    assert await store.tasks.read_task(None, TaskId("t-1")) is None
 
 
 async def test_a_change_without_its_run_or_with_an_old_fence_is_refused(store: Store) -> None:
     draft = Draft()
-    await store.submit(draft.submission())
+    await store.tasks.submit(draft.submission())
     change = draft.status(WORKING, at=1)
     for stale in ({"run_id": RunId("run-of-nobody")}, {"fence": 0}, {"fence": 2}):
         with pytest.raises(LeaseLost):
-            await store.commit(msgspec.structs.replace(change, **stale))
-    await store.commit(change)
+            await store.tasks.commit(msgspec.structs.replace(change, **stale))
+    await store.tasks.commit(change)
 
 
 async def test_a_refused_write_does_not_disturb_its_neighbours(store: Store) -> None:
     one, two = Draft("t-1"), Draft("t-2")
-    await asyncio.gather(store.submit(one.submission()), store.submit(two.submission()))
+    await asyncio.gather(store.tasks.submit(one.submission()), store.tasks.submit(two.submission()))
     stale = msgspec.structs.replace(one.status(WORKING, at=1), fence=7)
     outcomes = await asyncio.gather(
-        store.commit(two.status(WORKING, at=1)),
-        store.commit(stale),
-        store.submit(msgspec.structs.replace(direct("t-1"), body_hash=b"other")),
-        store.commit(two.chunk("a")),
+        store.tasks.commit(two.status(WORKING, at=1)),
+        store.tasks.commit(stale),
+        store.tasks.submit(msgspec.structs.replace(direct("t-1"), body_hash=b"other")),
+        store.tasks.commit(two.chunk("a")),
         return_exceptions=True,
     )
     assert [type(outcome) for outcome in outcomes] == [
@@ -207,75 +207,75 @@ async def test_a_refused_write_does_not_disturb_its_neighbours(store: Store) -> 
         MessageIdConflict,
         type(None),
     ]
-    assert picture(await store.read_task(ALICE, TaskId("t-2"))) == two.task
+    assert picture(await store.tasks.read_task(ALICE, TaskId("t-2"))) == two.task
 
 
 async def test_a_submission_whose_task_moved_on_leaves_nothing_behind(store: Store) -> None:
     draft = Draft()
-    await store.submit(draft.submission())
+    await store.tasks.submit(draft.submission())
     late = Draft()
     run = msgspec.structs.replace(make_run("late"), task_id=TaskId("t-1"))
     submission = msgspec.structs.replace(late.submission(), run=run)
     with pytest.raises(LeaseLost):
-        await store.submit(submission)
-    assert await store.read_known(ALICE, run.message.message_id) is None
+        await store.tasks.submit(submission)
+    assert await store.tasks.find_duplicate(ALICE, run.message.message_id) is None
     with pytest.raises(LeaseLost):
-        await store.start_run(run.id, fence=1, attempt=1)
+        await store.tasks.start_run(run.id, fence=1, attempt=1)
 
 
 async def test_a_direct_run_can_be_promoted_to_a_task(store: Store) -> None:
     draft = Draft()
-    await store.submit(direct("t-1"))
+    await store.tasks.submit(direct("t-1"))
     change = msgspec.structs.replace(draft.created(), run_id=draft.run.id, fence=1)
-    await store.commit(change)
-    assert picture(await store.read_task(ALICE, TaskId("t-1"))) == draft.task
+    await store.tasks.commit(change)
+    assert picture(await store.tasks.read_task(ALICE, TaskId("t-1"))) == draft.task
 
 
 async def test_an_ended_run_is_gone_and_its_task_stays(store: Store) -> None:
     draft = await put_ended(store, "t-1", at=1)
     with pytest.raises(LeaseLost):
-        await store.commit(draft.chunk("late"))
+        await store.tasks.commit(draft.chunk("late"))
     with pytest.raises(LeaseLost):
-        await store.start_run(draft.run.id, fence=1, attempt=2)
-    stored = await store.read_task(ALICE, TaskId("t-1"))
+        await store.tasks.start_run(draft.run.id, fence=1, attempt=2)
+    stored = await store.tasks.read_task(ALICE, TaskId("t-1"))
     assert stored is not None
     assert stored.head.state is COMPLETED
 
 
 async def test_a_token_for_the_answer_is_kept_and_cleared_by_the_answer(store: Store) -> None:
     draft = Draft()
-    await store.submit(draft.submission())
-    await store.commit(draft.paused(b"token", at=1))
-    assert await store.read_resume(TaskId("t-1")) == b"token"
+    await store.tasks.submit(draft.submission())
+    await store.tasks.commit(draft.paused(b"token", at=1))
+    assert await store.tasks.read_resume_token(TaskId("t-1")) == b"token"
     draft.run = msgspec.structs.replace(make_run("more"), task_id=TaskId("t-1"), resume=b"token")
     change = draft.whole(draft.status(TaskState.SUBMITTED, at=2))
     change = msgspec.structs.replace(change, run_id=None)
     submission = msgspec.structs.replace(direct("more"), run=draft.run, commit=change)
-    await store.submit(submission)
-    assert await store.read_resume(TaskId("t-1")) is None
-    [run] = await store.claim_runs(OwnerId("b"), lease_until=moment(99), expired_at=None)
+    await store.tasks.submit(submission)
+    assert await store.tasks.read_resume_token(TaskId("t-1")) is None
+    [run] = await store.tasks.claim_runs(OwnerId("b"), lease_until=moment(99), expired_at=None)
     assert run.resume == b"token"
 
 
 async def test_a_message_that_changes_nothing_yet_clears_the_token_too(store: Store) -> None:
     draft = Draft()
-    await store.submit(draft.submission())
-    await store.commit(draft.paused(b"token", at=1))
+    await store.tasks.submit(draft.submission())
+    await store.tasks.commit(draft.paused(b"token", at=1))
     run = msgspec.structs.replace(make_run("more"), task_id=TaskId("t-1"))
-    await store.submit(msgspec.structs.replace(direct("more"), run=run))
-    assert await store.read_resume(TaskId("t-1")) is None
+    await store.tasks.submit(msgspec.structs.replace(direct("more"), run=run))
+    assert await store.tasks.read_resume_token(TaskId("t-1")) is None
 
 
 async def test_no_task_has_no_token(store: Store) -> None:
-    assert await store.read_resume(TaskId("t-1")) is None
+    assert await store.tasks.read_resume_token(TaskId("t-1")) is None
 
 
 async def test_claiming_takes_over_all_runs_of_others_in_order_of_arrival(store: Store) -> None:
     names = ["z", "a", "m"]
     for name in names:
-        await store.submit(direct(name))
-    await store.start_run(RunId("run-a"), fence=1, attempt=3)
-    claimed = await store.claim_runs(OwnerId("b"), lease_until=moment(99), expired_at=None)
+        await store.tasks.submit(direct(name))
+    await store.tasks.start_run(RunId("run-a"), fence=1, attempt=3)
+    claimed = await store.tasks.claim_runs(OwnerId("b"), lease_until=moment(99), expired_at=None)
     assert [run.id for run in claimed] == ["run-z", "run-a", "run-m"]
     assert [run.is_started for run in claimed] == [False, True, False]
     expected = msgspec.structs.replace(
@@ -288,44 +288,44 @@ async def test_claiming_takes_over_all_runs_of_others_in_order_of_arrival(store:
         ticket=claimed[1].ticket,
     )
     assert claimed[1] == expected
-    again = await store.claim_runs(OwnerId("b"), lease_until=moment(99), expired_at=None)
+    again = await store.tasks.claim_runs(OwnerId("b"), lease_until=moment(99), expired_at=None)
     assert again == []
 
 
 async def test_after_a_claim_the_old_owner_is_refused(store: Store) -> None:
     draft = Draft()
-    await store.submit(draft.submission())
-    await store.claim_runs(OwnerId("b"), lease_until=moment(99), expired_at=None)
+    await store.tasks.submit(draft.submission())
+    await store.tasks.claim_runs(OwnerId("b"), lease_until=moment(99), expired_at=None)
     change = draft.status(WORKING, at=1)
     with pytest.raises(LeaseLost):
-        await store.commit(change)
+        await store.tasks.commit(change)
     with pytest.raises(LeaseLost):
-        await store.start_run(draft.run.id, fence=1, attempt=1)
+        await store.tasks.start_run(draft.run.id, fence=1, attempt=1)
     with pytest.raises(LeaseLost):
-        await store.answer_run(draft.run.id, fence=1, answer=b"")
-    await store.commit(msgspec.structs.replace(change, fence=2))
+        await store.tasks.finish_run(draft.run.id, fence=1, answer=b"")
+    await store.tasks.commit(msgspec.structs.replace(change, fence=2))
 
 
 async def test_only_expired_leases_are_claimed_when_a_moment_is_given(store: Store) -> None:
-    await store.submit(direct("a"))
-    await store.renew_leases(OWNER, lease_until=moment(60))
-    await store.submit(direct("b"))
+    await store.tasks.submit(direct("a"))
+    await store.tasks.renew_leases(OWNER, lease_until=moment(60))
+    await store.tasks.submit(direct("b"))
     new = OwnerId("new")
-    assert await store.claim_runs(new, lease_until=moment(99), expired_at=moment(30)) == []
-    [run] = await store.claim_runs(new, lease_until=moment(99), expired_at=moment(31))
+    assert await store.tasks.claim_runs(new, lease_until=moment(99), expired_at=moment(30)) == []
+    [run] = await store.tasks.claim_runs(new, lease_until=moment(99), expired_at=moment(31))
     assert run.id == "run-b"
-    await store.renew_leases(OwnerId("stranger"), lease_until=moment(500))
-    [run] = await store.claim_runs(new, lease_until=moment(99), expired_at=moment(61))
+    await store.tasks.renew_leases(OwnerId("stranger"), lease_until=moment(500))
+    [run] = await store.tasks.claim_runs(new, lease_until=moment(99), expired_at=moment(61))
     assert run.id == "run-a"
 
 
 async def test_ten_thousand_events_of_one_task_are_read_in_pages(store: Store) -> None:
     draft = Draft()
-    await store.submit(draft.submission())
+    await store.tasks.submit(draft.submission())
     for _ in range(10):
-        await store.commit(draft.whole(draft.chunks(1000)))
+        await store.tasks.commit(draft.whole(draft.chunks(1000)))
     sequences: list[int] = []
-    while page := await store.read_events(
+    while page := await store.tasks.read_events(
         TaskId("t-1"), after=sequences[-1] if sequences else 0, limit=999
     ):
         assert len(page) <= 999
@@ -334,54 +334,54 @@ async def test_ten_thousand_events_of_one_task_are_read_in_pages(store: Store) -
 
 
 async def test_events_of_no_task_are_none(store: Store) -> None:
-    assert await store.read_events(TaskId("t-1"), after=0, limit=10) == []
+    assert await store.tasks.read_events(TaskId("t-1"), after=0, limit=10) == []
 
 
 async def test_everything_durable_is_there_after_a_restart(durable: Shelf) -> None:
     store = durable.store
     draft = Draft("t-1")
-    await store.submit(draft.submission())
-    await store.start_run(draft.run.id, fence=1, attempt=1)
-    await store.commit(draft.status(WORKING, at=1, said="s-1"))
-    await store.commit(draft.chunk("a"))
+    await store.tasks.submit(draft.submission())
+    await store.tasks.start_run(draft.run.id, fence=1, attempt=1)
+    await store.tasks.commit(draft.status(WORKING, at=1, said="s-1"))
+    await store.tasks.commit(draft.chunk("a"))
     waiting = Draft("t-2")
-    await store.submit(waiting.submission())
-    await store.commit(waiting.paused(b"\x00token", at=2))
-    await store.submit(direct("t-3"))
-    await store.answer_run(RunId("run-t-3"), fence=1, answer=b"\xffanswer")
+    await store.tasks.submit(waiting.submission())
+    await store.tasks.commit(waiting.paused(b"\x00token", at=2))
+    await store.tasks.submit(direct("t-3"))
+    await store.tasks.finish_run(RunId("run-t-3"), fence=1, answer=b"\xffanswer")
 
     store = await durable.reopen()
-    stored = await store.read_task(ALICE, TaskId("t-1"))
+    stored = await store.tasks.read_task(ALICE, TaskId("t-1"))
     assert stored is not None
     assert (stored.head, picture(stored)) == (draft.head, draft.task)
-    events = await store.read_events(TaskId("t-1"), after=0, limit=10)
+    events = await store.tasks.read_events(TaskId("t-1"), after=0, limit=10)
     assert [event.sequence for event in events] == [1, 2]
-    assert await store.read_resume(TaskId("t-2")) == b"\x00token"
-    known = await store.read_known(ALICE, direct("t-3").run.message.message_id)
+    assert await store.tasks.read_resume_token(TaskId("t-2")) == b"\x00token"
+    known = await store.tasks.find_duplicate(ALICE, direct("t-3").run.message.message_id)
     assert known == Duplicate(RunId("run-t-3"), TaskId("t-3"), b"\xffanswer")
-    accepted = await store.submit(direct("t-4"))
-    claimed = await store.claim_runs(OwnerId("b"), lease_until=moment(99), expired_at=None)
+    accepted = await store.tasks.submit(direct("t-4"))
+    claimed = await store.tasks.claim_runs(OwnerId("b"), lease_until=moment(99), expired_at=None)
     assert [(run.id, run.is_started) for run in claimed] == [
         ("run-t-1", True),
         ("run-t-4", False),
     ]
     assert isinstance(accepted, Accepted)
     assert accepted.ticket == claimed[1].ticket > claimed[0].ticket
-    await store.commit(msgspec.structs.replace(draft.chunk("b"), fence=2))
-    assert picture(await store.read_task(ALICE, TaskId("t-1"))) == draft.task
+    await store.tasks.commit(msgspec.structs.replace(draft.chunk("b"), fence=2))
+    assert picture(await store.tasks.read_task(ALICE, TaskId("t-1"))) == draft.task
 
 
 async def test_a_store_that_was_closed_refuses_writes(durable: Shelf) -> None:
     await durable.store.close()
     with pytest.raises(Exception, match="not open"):
-        await durable.store.submit(direct("t-1"))
+        await durable.store.tasks.submit(direct("t-1"))
 
 
 async def test_closing_finishes_the_writes_that_were_taken(shelf: Shelf) -> None:
-    writes = [shelf.store.submit(direct(f"t-{number}")) for number in range(100)]
+    writes = [shelf.store.tasks.submit(direct(f"t-{number}")) for number in range(100)]
     store = await shelf.reopen()
     await asyncio.gather(*writes)
-    claimed = await store.claim_runs(OwnerId("b"), lease_until=moment(99), expired_at=None)
+    claimed = await store.tasks.claim_runs(OwnerId("b"), lease_until=moment(99), expired_at=None)
     assert len(claimed) == 100
 
 
@@ -392,5 +392,5 @@ async def test_a_store_in_memory_keeps_nothing_for_the_next(shelf: Shelf) -> Non
     await shelf.store.close()
     shelf.store = shelf.make()
     await shelf.store.open()
-    found = await shelf.store.read_task(ALICE, TaskId("t-1"))
+    found = await shelf.store.tasks.read_task(ALICE, TaskId("t-1"))
     assert (found is not None) == is_durable == (shelf.kind != "memory")

@@ -25,39 +25,39 @@ START = DeliveryId("")
 
 
 async def put(store: Store, delivery: Delivery, *, within: int = 16) -> bool:
-    return await store.put_delivery(delivery, within=within)
+    return await store.deliveries.put_delivery(delivery, within=within)
 
 
 async def unfinished(store: Store) -> set[DeliveryId]:
-    page = await store.read_unfinished(after=START, limit=100)
+    page = await store.deliveries.list_unfinished_deliveries(after=START, limit=100)
     assert page.next_after is None
     return {row.id for row in page.deliveries}
 
 
 async def test_a_delivery_is_found_by_its_id_and_by_its_task(store: Store) -> None:
-    await store.submit(Draft().submission())
+    await store.tasks.submit(Draft().submission())
     one, two = make_delivery(), make_delivery(name="two")
     two = msgspec.structs.replace(two, created_at=moment(1), reason="why", attempts=3)
     assert await put(store, two)
     assert await put(store, one)
-    assert await store.read_delivery(two.id) == two
-    assert await store.read_deliveries(TaskId("t-1")) == [one, two]
-    assert await store.read_deliveries(TaskId("t-2")) == []
-    assert await store.read_delivery(DeliveryId("none")) is None
+    assert await store.deliveries.read_delivery(two.id) == two
+    assert await store.deliveries.list_task_deliveries(TaskId("t-1")) == [one, two]
+    assert await store.deliveries.list_task_deliveries(TaskId("t-2")) == []
+    assert await store.deliveries.read_delivery(DeliveryId("none")) is None
 
 
 async def test_a_delivery_takes_the_place_of_one_with_its_id(store: Store) -> None:
-    await store.submit(Draft().submission())
+    await store.tasks.submit(Draft().submission())
     await put(store, make_delivery())
     newer = msgspec.structs.replace(make_delivery(cursor=-1), body=b"newer")
     assert await put(store, newer)
-    assert await store.read_deliveries(TaskId("t-1")) == [newer]
+    assert await store.deliveries.list_task_deliveries(TaskId("t-1")) == [newer]
 
 
 async def test_a_task_has_only_so_many_deliveries_of_a_kind(store: Store) -> None:
-    await store.submit(Draft().submission())
+    await store.tasks.submit(Draft().submission())
     rows = [make_delivery(name=str(n)) for n in range(5)]
-    kept = await asyncio.gather(*[store.put_delivery(row, within=3) for row in rows])
+    kept = await asyncio.gather(*[store.deliveries.put_delivery(row, within=3) for row in rows])
     assert list(kept) == [True, True, True, False, False]
     assert await put(store, rows[0], within=3), "one that is there may be put again"
     other = msgspec.structs.replace(rows[4], kind="call")
@@ -72,36 +72,36 @@ async def test_a_delivery_needs_a_task(store: Store) -> None:
 async def test_a_delivery_of_a_message_is_there_with_it(shelf: Shelf) -> None:
     submission = msgspec.structs.replace(Draft().submission(), delivery=make_delivery())
     later = msgspec.structs.replace(direct("t-2"), delivery=make_delivery("t-2"))
-    await shelf.store.submit(submission)
-    await shelf.store.submit(later)
-    assert await shelf.store.read_deliveries(TaskId("t-1")) == [make_delivery()]
+    await shelf.store.tasks.submit(submission)
+    await shelf.store.tasks.submit(later)
+    assert await shelf.store.deliveries.list_task_deliveries(TaskId("t-1")) == [make_delivery()]
     store = await shelf.reopen()
-    assert await store.read_deliveries(TaskId("t-1")) == [make_delivery()]
-    assert await store.read_deliveries(TaskId("t-2")) == [make_delivery("t-2")]
+    assert await store.deliveries.list_task_deliveries(TaskId("t-1")) == [make_delivery()]
+    assert await store.deliveries.list_task_deliveries(TaskId("t-2")) == [make_delivery("t-2")]
 
 
 async def test_a_message_that_is_refused_or_known_leaves_no_delivery(store: Store) -> None:
-    await store.submit(direct("t-1"))
+    await store.tasks.submit(direct("t-1"))
     again = msgspec.structs.replace(direct("t-1"), delivery=make_delivery())
-    await store.submit(again)
-    assert await store.read_deliveries(TaskId("t-1")) == []
+    await store.tasks.submit(again)
+    assert await store.deliveries.list_task_deliveries(TaskId("t-1")) == []
 
 
 async def test_progress_is_kept_unless_the_delivery_is_gone_or_another(store: Store) -> None:
-    await store.submit(Draft().submission())
+    await store.tasks.submit(Draft().submission())
     row = make_delivery()
     await put(store, row)
     further = msgspec.structs.replace(
         row, cursor=7, state=WAITING, attempts=2, reason="no answer", next_at=moment(9)
     )
-    assert await store.save_delivery(further)
-    assert await store.read_delivery(row.id) == further
+    assert await store.deliveries.update_delivery(further)
+    assert await store.deliveries.read_delivery(row.id) == further
     await put(store, msgspec.structs.replace(row, body=b"another"))
-    assert not await store.save_delivery(further)
-    assert await store.drop_delivery(row.id)
-    assert not await store.drop_delivery(row.id)
-    assert not await store.save_delivery(further)
-    assert await store.read_delivery(row.id) is None
+    assert not await store.deliveries.update_delivery(further)
+    assert await store.deliveries.delete_delivery(row.id)
+    assert not await store.deliveries.delete_delivery(row.id)
+    assert not await store.deliveries.update_delivery(further)
+    assert await store.deliveries.read_delivery(row.id) is None
 
 
 async def test_unfinished_are_those_that_have_or_may_get_something_to_bring(store: Store) -> None:
@@ -110,14 +110,14 @@ async def test_unfinished_are_those_that_have_or_may_get_something_to_bring(stor
     level = msgspec.structs.replace(level, cursor=ended.head.sequence)
     tried = msgspec.structs.replace(level, id=DeliveryId("tried"), state=WAITING)
     dead = msgspec.structs.replace(behind, id=DeliveryId("dead"), state=DEAD)
-    await store.submit(Draft("active").submission())
+    await store.tasks.submit(Draft("active").submission())
     active = make_delivery("active")
     paused_draft = Draft("paused")
-    await store.submit(paused_draft.submission())
-    await store.commit(paused_draft.paused(b"token"))
+    await store.tasks.submit(paused_draft.submission())
+    await store.tasks.commit(paused_draft.paused(b"token"))
     paused = make_delivery("paused", cursor=paused_draft.head.sequence)
     coming = make_delivery("coming")
-    await store.submit(msgspec.structs.replace(direct("coming"), delivery=coming))
+    await store.tasks.submit(msgspec.structs.replace(direct("coming"), delivery=coming))
     for row in (behind, level, tried, dead, active, paused):
         await put(store, row)
     expected = {behind.id, tried.id, active.id, paused.id, coming.id}
@@ -129,29 +129,29 @@ async def test_a_late_event_makes_a_finished_delivery_unfinished(store: Store) -
     await put(store, make_delivery(cursor=draft.head.sequence))
     assert await unfinished(store) == set()
     late = msgspec.structs.replace(draft.chunk("late"), run_id=None)
-    await store.commit(late)
+    await store.tasks.commit(late)
     assert await unfinished(store) == {make_delivery().id}
 
 
 async def test_unfinished_and_states_are_read_in_pages(store: Store) -> None:
-    await store.submit(Draft().submission())
+    await store.tasks.submit(Draft().submission())
     rows = [msgspec.structs.replace(make_delivery(name=str(n)), state=WAITING) for n in range(7)]
     for row in rows:
         await put(store, row)
     names, walked, after = sorted(row.id for row in rows), list[DeliveryId](), START
-    while page := await store.list_deliveries(WAITING, after=after, limit=3):
+    while page := await store.deliveries.list_deliveries(WAITING, after=after, limit=3):
         walked += [row.id for row in page]
         after = walked[-1]
     assert walked == names
     walked.clear()
     following: DeliveryId | None = START
     while following is not None:
-        found = await store.read_unfinished(after=following, limit=3)
+        found = await store.deliveries.list_unfinished_deliveries(after=following, limit=3)
         assert len(found.deliveries) <= 3
         walked += [row.id for row in found.deliveries]
         following = found.next_after
     assert walked == names
-    assert await store.list_deliveries(DEAD, after=START, limit=3) == []
+    assert await store.deliveries.list_deliveries(DEAD, after=START, limit=3) == []
 
 
 async def test_deliveries_go_with_their_task(shelf: Shelf) -> None:
@@ -160,24 +160,28 @@ async def test_deliveries_go_with_their_task(shelf: Shelf) -> None:
         ended = await put_ended(store, name, at=1 if name == "t-2" else 100)
         brought_to = ended.head.sequence if name == "t-2" else 0
         await put(store, make_delivery(name, cursor=brought_to))
-    assert await store.delete_task(ALICE, TaskId("t-1"))
-    await store.forget(Retention(ended_before=moment(50), keep_ended=9, messages_before=moment(-1)))
+    assert await store.tasks.delete_task(ALICE, TaskId("t-1"))
+    await store.tasks.purge(
+        Retention(ended_before=moment(50), keep_ended=9, messages_before=moment(-1))
+    )
     store = await shelf.reopen()
-    found = [bool(await store.read_deliveries(TaskId(f"t-{n}"))) for n in (1, 2, 3)]
+    found = [bool(await store.deliveries.list_task_deliveries(TaskId(f"t-{n}"))) for n in (1, 2, 3)]
     assert found == [False, False, True]
 
 
 async def test_deliveries_and_their_progress_survive(durable: Shelf) -> None:
     draft = Draft()
-    await durable.store.submit(draft.submission())
+    await durable.store.tasks.submit(draft.submission())
     gone, kept = make_delivery(name="gone"), make_delivery(name="kept")
     await put(durable.store, gone)
     await put(durable.store, kept)
     kept = msgspec.structs.replace(kept, cursor=3, state=DEAD, reason="héllo", attempts=12)
-    await durable.store.save_delivery(kept)
-    await durable.store.drop_delivery(gone.id)
+    await durable.store.deliveries.update_delivery(kept)
+    await durable.store.deliveries.delete_delivery(gone.id)
     store = await durable.reopen()
-    assert await store.read_deliveries(TaskId("t-1")) == [kept]
+    assert await store.deliveries.list_task_deliveries(TaskId("t-1")) == [kept]
     store = await durable.reopen()
-    assert await store.list_deliveries(DEAD, after=START, limit=9) == [kept]
-    await store.commit(msgspec.structs.replace(draft.ended(TaskState.FAILED, at=3), run_id=None))
+    assert await store.deliveries.list_deliveries(DEAD, after=START, limit=9) == [kept]
+    await store.tasks.commit(
+        msgspec.structs.replace(draft.ended(TaskState.FAILED, at=3), run_id=None)
+    )

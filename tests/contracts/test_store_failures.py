@@ -40,7 +40,7 @@ async def fill(store: Store) -> list[str]:
     taken: list[str] = []
     with pytest.raises(StoreUnavailable):
         for number in range(100):
-            await store.submit(large(f"t-{number}"))
+            await store.tasks.submit(large(f"t-{number}"))
             taken.append(f"t-{number}")
     return taken
 
@@ -53,7 +53,7 @@ async def test_a_full_disk_is_told_and_what_was_taken_stays(durable: Shelf) -> N
     with no_room_beyond(16 * KILOBYTE), pytest.raises(StoreUnavailable):
         await store.check()
     store = await durable.reopen()
-    claimed = await store.claim_runs(OwnerId("b"), lease_until=moment(99), expired_at=None)
+    claimed = await store.tasks.claim_runs(OwnerId("b"), lease_until=moment(99), expired_at=None)
     assert [str(run.task_id) for run in claimed] == taken
 
 
@@ -63,9 +63,9 @@ async def test_a_store_takes_writes_again_when_there_is_room_again(durable: Shel
         taken = await fill(store)
     await store.check()
     refused = large(f"t-{len(taken)}")
-    assert isinstance(await store.submit(refused), Accepted)
+    assert isinstance(await store.tasks.submit(refused), Accepted)
     store = await durable.reopen()
-    claimed = await store.claim_runs(OwnerId("b"), lease_until=moment(99), expired_at=None)
+    claimed = await store.tasks.claim_runs(OwnerId("b"), lease_until=moment(99), expired_at=None)
     assert [str(run.task_id) for run in claimed] == [*taken, str(refused.run.task_id)]
 
 
@@ -75,20 +75,20 @@ async def test_what_was_built_on_a_lost_write_is_refused_with_it(durable: Shelf)
     with no_room_beyond(1024 * KILOBYTE):
         await fill(store)
         writes = [
-            store.submit(large("more")),
-            store.submit(draft.submission()),
-            store.commit(draft.status(TaskState.WORKING, at=1)),
-            store.submit(large("even more")),
+            store.tasks.submit(large("more")),
+            store.tasks.submit(draft.submission()),
+            store.tasks.commit(draft.status(TaskState.WORKING, at=1)),
+            store.tasks.submit(large("even more")),
         ]
         outcomes = await asyncio.gather(*writes, return_exceptions=True)
     for_task = outcomes[1:3]
-    stored = await store.read_task(ALICE, TaskId("t-x"))
+    stored = await store.tasks.read_task(ALICE, TaskId("t-x"))
     if isinstance(for_task[0], Accepted):
         assert stored is not None
     else:
         assert stored is None
         assert all(isinstance(outcome, Exception) for outcome in for_task)
         again = Draft("t-x")
-        await store.submit(again.submission())
-        await store.commit(again.status(TaskState.WORKING, at=1))
-        assert picture(await store.read_task(ALICE, TaskId("t-x"))) == again.task
+        await store.tasks.submit(again.submission())
+        await store.tasks.commit(again.status(TaskState.WORKING, at=1))
+        assert picture(await store.tasks.read_task(ALICE, TaskId("t-x"))) == again.task

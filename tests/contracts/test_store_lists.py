@@ -47,33 +47,33 @@ def ids(page: TaskPage) -> list[str]:
 async def put_many(store: Store, count: int, *, scope: Scope = ALICE, first: int = 0) -> None:
     names = range(first, first + count)
     drafts = [(Draft(f"t-{n:03}", scope=scope, context=f"c-{n % 3}"), n) for n in names]
-    await asyncio.gather(*[store.submit(draft.submission(at)) for draft, at in drafts])
+    await asyncio.gather(*[store.tasks.submit(draft.submission(at)) for draft, at in drafts])
 
 
 async def test_a_task_is_found_by_its_caller_at_its_account_only(store: Store) -> None:
     draft = Draft()
-    await store.submit(draft.submission())
-    assert picture(await store.read_task(ALICE, TaskId("t-1"))) == draft.task
-    assert picture(await store.read_task(None, TaskId("t-1"))) == draft.task
-    assert await store.read_task(BOB, TaskId("t-1")) is None
-    assert await store.read_task(ALICE_ELSEWHERE, TaskId("t-1")) is None
-    assert await store.read_task(ALICE, TaskId("t-2")) is None
+    await store.tasks.submit(draft.submission())
+    assert picture(await store.tasks.read_task(ALICE, TaskId("t-1"))) == draft.task
+    assert picture(await store.tasks.read_task(None, TaskId("t-1"))) == draft.task
+    assert await store.tasks.read_task(BOB, TaskId("t-1")) is None
+    assert await store.tasks.read_task(ALICE_ELSEWHERE, TaskId("t-1")) is None
+    assert await store.tasks.read_task(ALICE, TaskId("t-2")) is None
 
 
 async def test_lists_show_the_callers_tasks_newest_status_first(store: Store) -> None:
     await put_many(store, 4)
     await put_many(store, 3, scope=BOB, first=10)
-    page = await store.list_tasks(TaskQuery(ALICE, 10))
+    page = await store.tasks.list_tasks(TaskQuery(ALICE, 10))
     assert ids(page) == ["t-003", "t-002", "t-001", "t-000"]
     assert (page.has_more, page.total) == (False, 4)
-    assert (await store.list_tasks(TaskQuery(ALICE_ELSEWHERE, 10))).total == 0
+    assert (await store.tasks.list_tasks(TaskQuery(ALICE_ELSEWHERE, 10))).total == 0
 
 
 async def test_tasks_with_the_same_moment_are_ordered_by_id(store: Store) -> None:
     for name in ("b", "é", "a", "z", "🦞"):
-        await store.submit(Draft(name).submission(at=5))
-    page = await store.list_tasks(TaskQuery(ALICE, 3))
-    rest = await store.list_tasks(TaskQuery(ALICE, 3, after=TaskKey(moment(5), TaskId("z"))))
+        await store.tasks.submit(Draft(name).submission(at=5))
+    page = await store.tasks.list_tasks(TaskQuery(ALICE, 3))
+    rest = await store.tasks.list_tasks(TaskQuery(ALICE, 3, after=TaskKey(moment(5), TaskId("z"))))
     assert [*ids(page), *ids(rest)] == ["🦞", "é", "z", "b", "a"]
 
 
@@ -81,18 +81,18 @@ async def test_a_new_status_moves_a_task_to_the_front(store: Store) -> None:
     await put_many(store, 3)
     draft = Draft("t-000", context="c-0")
     draft.created()
-    await store.commit(draft.status(WORKING, at=50))
-    assert ids(await store.list_tasks(TaskQuery(ALICE, 10))) == ["t-000", "t-002", "t-001"]
+    await store.tasks.commit(draft.status(WORKING, at=50))
+    assert ids(await store.tasks.list_tasks(TaskQuery(ALICE, 10))) == ["t-000", "t-002", "t-001"]
 
 
 async def test_listed_tasks_are_whole(store: Store) -> None:
     one, two = Draft("t-1"), Draft("t-2")
-    await store.submit(one.submission(1))
-    await store.submit(two.submission(2))
-    await store.commit(one.chunk("a"))
-    await store.commit(one.chunk("b"))
-    await store.commit(two.ended(at=3))
-    page = await store.list_tasks(TaskQuery(ALICE, 10))
+    await store.tasks.submit(one.submission(1))
+    await store.tasks.submit(two.submission(2))
+    await store.tasks.commit(one.chunk("a"))
+    await store.tasks.commit(one.chunk("b"))
+    await store.tasks.commit(two.ended(at=3))
+    page = await store.tasks.list_tasks(TaskQuery(ALICE, 10))
     assert [picture(task) for task in page.tasks] == [two.task, one.task]
     assert [task.head for task in page.tasks] == [two.head, one.head]
 
@@ -102,7 +102,7 @@ async def test_pages_follow_each_other_without_gaps_or_repeats(store: Store) -> 
     seen: list[str] = []
     after = None
     while True:
-        page = await store.list_tasks(TaskQuery(ALICE, 4, after=after))
+        page = await store.tasks.list_tasks(TaskQuery(ALICE, 4, after=after))
         seen.extend(ids(page))
         assert page.total == 25
         if not page.has_more:
@@ -116,15 +116,15 @@ async def test_tasks_that_stand_still_are_seen_once_while_others_change(store: S
     seen: list[str] = []
     after = None
     for turn in range(100):
-        page = await store.list_tasks(TaskQuery(ALICE, 5, after=after))
+        page = await store.tasks.list_tasks(TaskQuery(ALICE, 5, after=after))
         seen.extend(ids(page))
         if not page.has_more:
             break
         after = TaskKey(page.tasks[-1].head.status_at, page.tasks[-1].head.id)
         moving = Draft(f"t-{turn * 4:03}", context=f"c-{turn * 4 % 3}")
         moving.created()
-        await store.commit(moving.status(WORKING, at=100 + turn))
-        await store.submit(Draft(f"new-{turn}").submission(at=200 + turn))
+        await store.tasks.commit(moving.status(WORKING, at=100 + turn))
+        await store.tasks.submit(Draft(f"new-{turn}").submission(at=200 + turn))
     still = {f"t-{number:03}" for number in range(30) if number % 4 or number > 20}
     assert len(seen) == len(set(seen))
     assert still <= set(seen)
@@ -135,10 +135,10 @@ async def test_lists_are_filtered_by_state_context_and_time(store: Store) -> Non
     for number in (1, 4, 5):
         draft = Draft(f"t-{number:03}", context=f"c-{number % 3}")
         draft.created()
-        await store.commit(draft.status(WORKING, at=10 + number))
+        await store.tasks.commit(draft.status(WORKING, at=10 + number))
 
     async def found(**filters: object) -> tuple[list[str], int]:
-        page = await store.list_tasks(msgspec.structs.replace(TaskQuery(ALICE, 3), **filters))
+        page = await store.tasks.list_tasks(msgspec.structs.replace(TaskQuery(ALICE, 3), **filters))
         return ids(page), page.total
 
     context = ContextId("c-1")
@@ -160,96 +160,96 @@ async def test_lists_are_filtered_by_state_context_and_time(store: Store) -> Non
 
 async def test_an_ended_task_can_be_deleted_by_its_caller(store: Store) -> None:
     await put_ended(store, "t-1", at=1)
-    assert await store.delete_task(BOB, TaskId("t-1")) is False
-    assert await store.delete_task(ALICE, TaskId("t-2")) is False
-    assert await store.delete_task(ALICE, TaskId("t-1")) is True
-    assert await store.delete_task(ALICE, TaskId("t-1")) is False
-    assert await store.read_task(None, TaskId("t-1")) is None
-    assert await store.read_events(TaskId("t-1"), after=0, limit=10) == []
-    page = await store.list_tasks(TaskQuery(ALICE, 10))
+    assert await store.tasks.delete_task(BOB, TaskId("t-1")) is False
+    assert await store.tasks.delete_task(ALICE, TaskId("t-2")) is False
+    assert await store.tasks.delete_task(ALICE, TaskId("t-1")) is True
+    assert await store.tasks.delete_task(ALICE, TaskId("t-1")) is False
+    assert await store.tasks.read_task(None, TaskId("t-1")) is None
+    assert await store.tasks.read_events(TaskId("t-1"), after=0, limit=10) == []
+    page = await store.tasks.list_tasks(TaskQuery(ALICE, 10))
     assert (page.tasks, page.total) == ((), 0)
 
 
 async def test_a_task_that_has_not_ended_is_not_deleted(store: Store) -> None:
     draft = Draft()
-    await store.submit(draft.submission())
-    assert await store.delete_task(ALICE, TaskId("t-1")) is False
-    await store.commit(draft.paused(b"", at=1))
-    assert await store.delete_task(ALICE, TaskId("t-1")) is False
+    await store.tasks.submit(draft.submission())
+    assert await store.tasks.delete_task(ALICE, TaskId("t-1")) is False
+    await store.tasks.commit(draft.paused(b"", at=1))
+    assert await store.tasks.delete_task(ALICE, TaskId("t-1")) is False
 
 
 async def test_a_deleted_task_can_be_made_again(store: Store) -> None:
     await put_ended(store, "t-1", at=1)
-    await store.delete_task(ALICE, TaskId("t-1"))
+    await store.tasks.delete_task(ALICE, TaskId("t-1"))
     again = Draft("t-1")
     change = again.created(at=5)
-    await store.commit(change)
-    assert picture(await store.read_task(ALICE, TaskId("t-1"))) == again.task
-    assert await store.read_events(TaskId("t-1"), after=0, limit=10) == []
+    await store.tasks.commit(change)
+    assert picture(await store.tasks.read_task(ALICE, TaskId("t-1"))) == again.task
+    assert await store.tasks.read_events(TaskId("t-1"), after=0, limit=10) == []
 
 
 async def test_a_change_of_a_deleted_task_is_refused(store: Store) -> None:
     draft = await put_ended(store, "t-1", at=1)
-    await store.delete_task(ALICE, TaskId("t-1"))
+    await store.tasks.delete_task(ALICE, TaskId("t-1"))
     with pytest.raises(LeaseLost):
-        await store.commit(msgspec.structs.replace(draft.chunk("late"), run_id=None))
+        await store.tasks.commit(msgspec.structs.replace(draft.chunk("late"), run_id=None))
 
 
 async def test_ended_tasks_are_forgotten_when_they_are_old(store: Store) -> None:
     for number in range(6):
         await put_ended(store, f"t-{number}", at=number)
     open_task = Draft("open")
-    await store.submit(open_task.submission(at=0))
+    await store.tasks.submit(open_task.submission(at=0))
     retention = msgspec.structs.replace(NOTHING_OLD, ended_before=moment(3))
     assert await forget(store, NOTHING_OLD) == 0
     assert await forget(store, retention) == 3
-    page = await store.list_tasks(TaskQuery(ALICE, 10))
+    page = await store.tasks.list_tasks(TaskQuery(ALICE, 10))
     assert ids(page) == ["t-5", "t-4", "t-3", "open"]
     assert page.total == 4
-    assert await store.read_events(TaskId("t-1"), after=0, limit=9) == []
+    assert await store.tasks.read_events(TaskId("t-1"), after=0, limit=9) == []
 
 
 async def test_too_many_ended_tasks_are_forgotten_oldest_first(store: Store) -> None:
     for number in range(6):
         await put_ended(store, f"t-{number}", at=number, scope=(ALICE, BOB)[number % 2])
     retention = msgspec.structs.replace(NOTHING_OLD, keep_ended=2, limit=3)
-    assert (await store.forget(retention)).count == 3
-    assert (await store.forget(retention)).count == 1
+    assert (await store.tasks.purge(retention)).count == 3
+    assert (await store.tasks.purge(retention)).count == 1
     assert await forget(store, retention) == 0
-    assert ids(await store.list_tasks(TaskQuery(ALICE, 10))) == ["t-4"]
-    assert ids(await store.list_tasks(TaskQuery(BOB, 10))) == ["t-5"]
+    assert ids(await store.tasks.list_tasks(TaskQuery(ALICE, 10))) == ["t-4"]
+    assert ids(await store.tasks.list_tasks(TaskQuery(BOB, 10))) == ["t-5"]
 
 
 async def test_old_messages_are_forgotten_all_at_once(store: Store) -> None:
     for number in range(10):
-        await store.submit(direct(f"t-{number}", at=number))
+        await store.tasks.submit(direct(f"t-{number}", at=number))
     retention = msgspec.structs.replace(NOTHING_OLD, messages_before=moment(8), limit=3)
     assert await forget(store, retention) == 0
     known = [
         number
         for number in range(10)
-        if await store.read_known(ALICE, direct(f"t-{number}").run.message.message_id)
+        if await store.tasks.find_duplicate(ALICE, direct(f"t-{number}").run.message.message_id)
     ]
     assert known == [8, 9]
-    await store.answer_run(direct("t-0").run.id, fence=1, answer=b"nobody waits for it")
+    await store.tasks.finish_run(direct("t-0").run.id, fence=1, answer=b"nobody waits for it")
 
 
 @pytest.mark.parametrize("name", HOSTILE_IDS)
 async def test_ids_are_kept_as_they_are(store: Store, name: str) -> None:
     scope = msgspec.structs.replace(ALICE, principal=name)
     draft = Draft(name, context=name, scope=scope)
-    await store.submit(draft.submission())
-    await store.commit(draft.chunk(name))
-    assert picture(await store.read_task(scope, TaskId(name))) == draft.task
-    page = await store.list_tasks(TaskQuery(scope, 10, context_id=ContextId(name)))
+    await store.tasks.submit(draft.submission())
+    await store.tasks.commit(draft.chunk(name))
+    assert picture(await store.tasks.read_task(scope, TaskId(name))) == draft.task
+    page = await store.tasks.list_tasks(TaskQuery(scope, 10, context_id=ContextId(name)))
     assert ids(page) == [name]
-    assert await store.read_known(scope, draft.run.message.message_id) is not None
+    assert await store.tasks.find_duplicate(scope, draft.run.message.message_id) is not None
 
 
 async def test_ids_that_look_alike_are_different(store: Store) -> None:
     for name in HOSTILE_IDS:
-        await store.submit(Draft(name).submission())
-    page = await store.list_tasks(TaskQuery(ALICE, 100))
+        await store.tasks.submit(Draft(name).submission())
+    page = await store.tasks.list_tasks(TaskQuery(ALICE, 100))
     assert sorted(ids(page)) == sorted(HOSTILE_IDS)
 
 
@@ -261,11 +261,11 @@ async def test_any_page_size_walks_through_everything(
     scope = msgspec.structs.replace(ALICE, principal=f"caller {moments} {limit}")
     drafts = [Draft(f"{moments} {limit} {n}", scope=scope) for n in range(len(moments))]
     for draft, at in zip(drafts, moments, strict=True):
-        await store.submit(draft.submission(at))
+        await store.tasks.submit(draft.submission(at))
     keys = [(draft.head.status_at, draft.head.id) for draft in drafts]
     walked: list[str] = []
     after = None
-    while (page := await store.list_tasks(TaskQuery(scope, limit, after=after))).tasks:
+    while (page := await store.tasks.list_tasks(TaskQuery(scope, limit, after=after))).tasks:
         walked.extend(ids(page))
         assert page.has_more == (len(walked) < len(moments))
         after = TaskKey(page.tasks[-1].head.status_at, page.tasks[-1].head.id)
@@ -276,18 +276,18 @@ async def test_the_newest_tasks_of_all_callers_come_with_their_tokens(shelf: She
     store = shelf.store
     drafts = [Draft(f"t-{n}", scope=(ALICE, BOB)[n % 2]) for n in range(4)]
     for n, draft in enumerate(drafts):
-        await store.submit(draft.submission(at=n))
-    await store.commit(drafts[2].paused(b"token", at=9))
-    await store.commit(drafts[0].ended(at=10))
+        await store.tasks.submit(draft.submission(at=n))
+    await store.tasks.commit(drafts[2].paused(b"token", at=9))
+    await store.tasks.commit(drafts[0].ended(at=10))
     expected = [
         RecentHead(drafts[3].head),
         RecentHead(drafts[2].head, b"token"),
         RecentHead(drafts[1].head),
     ]
-    assert await store.read_recent(3) == expected
-    assert (await (await shelf.reopen()).read_recent(3)) == expected
-    assert [recent.head.id for recent in await shelf.store.read_recent(99)][-1] == "t-0"
+    assert await store.tasks.list_recent_tasks(3) == expected
+    assert (await (await shelf.reopen()).tasks.list_recent_tasks(3)) == expected
+    assert [recent.head.id for recent in await shelf.store.tasks.list_recent_tasks(99)][-1] == "t-0"
 
 
 async def test_no_tasks_are_no_newest_tasks(store: Store) -> None:
-    assert await store.read_recent(10) == []
+    assert await store.tasks.list_recent_tasks(10) == []

@@ -9,19 +9,21 @@ from tests.contracts.store_samples import Shelf, direct, make_lines
 from tests.contracts.test_store_failures import KILOBYTE, no_room_beyond
 
 from openclaw_a2a.model.errors import StoreUnavailable
-from openclaw_a2a.ports import LogLine, Store, StoredLog
+from openclaw_a2a.ports import LogAppend, LogLine, Store, StoredLog
 
 KIND = "objective"
 STRANGE = ["obj-1_2", "obj-1-2", "Obj", "../up", "a/b", "a b", "ä", "%5F", ".", "x" * 80, "nul\0"]
 
 
 async def put(store: Store, log_id: str, count: int = 1, *, after: int = 0) -> None:
-    assert await store.append_log(KIND, log_id, make_lines(after, count), after=after)
+    assert await store.logs.append_log(
+        LogAppend(KIND, log_id, make_lines(after, count), after=after)
+    )
 
 
 async def close(store: Store, log_id: str, *, after: int) -> None:
     bodies = make_lines(after, 2, closes=True)
-    assert await store.append_log(KIND, log_id, bodies, after=after, closes=True)
+    assert await store.logs.append_log(LogAppend(KIND, log_id, bodies, after=after, closes=True))
 
 
 async def now_and_later(shelf: Shelf) -> AsyncIterator[Store]:
@@ -31,11 +33,11 @@ async def now_and_later(shelf: Shelf) -> AsyncIterator[Store]:
 
 
 async def open_ids(store: Store, after: str = "", limit: int = 100) -> list[str]:
-    return [log.id for log in await store.read_open_logs(KIND, after=after, limit=limit)]
+    return [log.id for log in await store.logs.list_open_logs(KIND, after=after, limit=limit)]
 
 
 async def heads(store: Store, after: str = "", limit: int = 100) -> list[tuple[str, int, bool]]:
-    found = await store.list_logs(KIND, after=after, limit=limit)
+    found = await store.logs.list_log_heads(KIND, after=after, limit=limit)
     return [(head.id, head.sequence, head.is_closed) for head in found]
 
 
@@ -45,19 +47,19 @@ async def test_lines_are_kept_in_order_also_after_a_restart(shelf: Shelf) -> Non
     lines = tuple(LogLine(number, body) for number, body in enumerate(make_lines(0, 4), 1))
     expected = StoredLog("obj-1", lines, is_closed=False)
     assert expected.sequence == 4
-    assert await shelf.store.read_log(KIND, "obj-1") == expected
+    assert await shelf.store.logs.read_log(KIND, "obj-1") == expected
     store = await shelf.reopen()
-    assert await store.read_log(KIND, "obj-1") == expected
-    assert await store.read_open_logs(KIND, after="", limit=10) == [expected]
+    assert await store.logs.read_log(KIND, "obj-1") == expected
+    assert await store.logs.list_open_logs(KIND, after="", limit=10) == [expected]
     assert await heads(store) == [("obj-1", 4, False)]
     await put(store, "obj-1", 1, after=4)
 
 
 async def test_a_log_that_was_never_written_is_not_there(store: Store) -> None:
-    assert await store.read_log(KIND, "obj-1") is None
-    assert await store.read_open_logs(KIND, after="", limit=10) == []
-    assert await store.list_logs(KIND, after="", limit=10) == []
-    assert not await store.drop_log(KIND, "obj-1")
+    assert await store.logs.read_log(KIND, "obj-1") is None
+    assert await store.logs.list_open_logs(KIND, after="", limit=10) == []
+    assert await store.logs.list_log_heads(KIND, after="", limit=10) == []
+    assert not await store.logs.delete_log(KIND, "obj-1")
 
 
 @pytest.mark.parametrize("after", [-1, 0, 1, 3, 4])
@@ -65,24 +67,28 @@ async def test_lines_that_do_not_come_after_the_last_one_change_nothing(
     shelf: Shelf, after: int
 ) -> None:
     await put(shelf.store, "obj-1", 2)
-    before = await shelf.store.read_log(KIND, "obj-1")
-    assert not await shelf.store.append_log(KIND, "obj-1", make_lines(after, 1), after=after)
-    assert await shelf.store.read_log(KIND, "obj-1") == before
-    assert await (await shelf.reopen()).read_log(KIND, "obj-1") == before
+    before = await shelf.store.logs.read_log(KIND, "obj-1")
+    assert not await shelf.store.logs.append_log(
+        LogAppend(KIND, "obj-1", make_lines(after, 1), after=after)
+    )
+    assert await shelf.store.logs.read_log(KIND, "obj-1") == before
+    assert await (await shelf.reopen()).logs.read_log(KIND, "obj-1") == before
 
 
 @pytest.mark.parametrize("after", [-1, 1, 7])
 async def test_a_new_log_begins_at_its_first_line(store: Store, after: int) -> None:
-    assert not await store.append_log(KIND, "obj-1", make_lines(after, 1), after=after)
-    assert await store.read_log(KIND, "obj-1") is None
+    assert not await store.logs.append_log(
+        LogAppend(KIND, "obj-1", make_lines(after, 1), after=after)
+    )
+    assert await store.logs.read_log(KIND, "obj-1") is None
     assert await heads(store) == []
 
 
 async def test_no_lines_are_no_change(store: Store) -> None:
-    assert not await store.append_log(KIND, "obj-1", [], after=0)
-    assert await store.read_log(KIND, "obj-1") is None
+    assert not await store.logs.append_log(LogAppend(KIND, "obj-1", [], after=0))
+    assert await store.logs.read_log(KIND, "obj-1") is None
     await put(store, "obj-1")
-    assert not await store.append_log(KIND, "obj-1", [], after=1, closes=True)
+    assert not await store.logs.append_log(LogAppend(KIND, "obj-1", [], after=1, closes=True))
     assert await open_ids(store) == ["obj-1"]
 
 
@@ -90,11 +96,14 @@ async def test_of_many_who_write_at_once_one_succeeds(shelf: Shelf) -> None:
     for after in range(3):
         bodies = [b'{"seq":%d,"by":%d}' % (after + 1, writer) for writer in range(20)]
         outcomes = await asyncio.gather(
-            *[shelf.store.append_log(KIND, "obj-1", [body], after=after) for body in bodies]
+            *[
+                shelf.store.logs.append_log(LogAppend(KIND, "obj-1", [body], after=after))
+                for body in bodies
+            ]
         )
         assert outcomes == [True] + [False] * 19
     store = await shelf.reopen()
-    log = await store.read_log(KIND, "obj-1")
+    log = await store.logs.read_log(KIND, "obj-1")
     assert log is not None
     assert [line.body for line in log.lines] == [b'{"seq":%d,"by":0}' % n for n in (1, 2, 3)]
 
@@ -103,12 +112,12 @@ async def test_writes_that_are_not_awaited_take_effect_in_the_order_of_the_calls
     store: Store,
 ) -> None:
     writes = [
-        store.append_log(KIND, "obj-1", make_lines(0, 2), after=0),
-        store.submit(direct("t-1")),
-        store.append_log(KIND, "obj-1", make_lines(2, 2), after=2),
-        store.drop_log(KIND, "obj-1"),
-        store.append_log(KIND, "obj-1", make_lines(4, 1), after=4),
-        store.append_log(KIND, "obj-1", make_lines(0, 1), after=0),
+        store.logs.append_log(LogAppend(KIND, "obj-1", make_lines(0, 2), after=0)),
+        store.tasks.submit(direct("t-1")),
+        store.logs.append_log(LogAppend(KIND, "obj-1", make_lines(2, 2), after=2)),
+        store.logs.delete_log(KIND, "obj-1"),
+        store.logs.append_log(LogAppend(KIND, "obj-1", make_lines(4, 1), after=4)),
+        store.logs.append_log(LogAppend(KIND, "obj-1", make_lines(0, 1), after=0)),
     ]
     outcomes = await asyncio.gather(*writes)
     assert outcomes[0::2] == [True, True, False]
@@ -124,12 +133,14 @@ async def test_closed_logs_are_read_by_name_only_until_they_are_opened(shelf: Sh
     async for store in now_and_later(shelf):
         assert await open_ids(store) == ["obj-2"]
         assert await heads(store) == [("obj-1", 3, True), ("obj-2", 1, False)]
-        log = await store.read_log(KIND, "obj-1")
+        log = await store.logs.read_log(KIND, "obj-1")
         assert log is not None
         assert log.is_closed
         assert len(log.lines) == 3
     opening = make_lines(3, 1)
-    assert await shelf.store.append_log(KIND, "obj-1", opening, after=3, opens=True)
+    assert await shelf.store.logs.append_log(
+        LogAppend(KIND, "obj-1", opening, after=3, reopens=True)
+    )
     async for store in now_and_later(shelf):
         assert await open_ids(store) == ["obj-1", "obj-2"]
 
@@ -138,7 +149,7 @@ async def test_a_closed_log_that_is_written_without_opening_it_stays_closed(shel
     await put(shelf.store, "obj-1")
     await close(shelf.store, "obj-1", after=1)
     bodies = make_lines(3, 2, closes=True)
-    assert await shelf.store.append_log(KIND, "obj-1", bodies, after=3)
+    assert await shelf.store.logs.append_log(LogAppend(KIND, "obj-1", bodies, after=3))
     async for store in now_and_later(shelf):
         assert await open_ids(store) == []
         assert await heads(store) == [("obj-1", 5, True)]
@@ -153,10 +164,12 @@ async def test_a_log_can_be_closed_with_its_first_lines(shelf: Shelf) -> None:
 async def test_a_refused_change_neither_closes_nor_opens(store: Store) -> None:
     await put(store, "obj-1")
     bodies = make_lines(5, 1, closes=True)
-    assert not await store.append_log(KIND, "obj-1", bodies, after=5, closes=True)
+    assert not await store.logs.append_log(LogAppend(KIND, "obj-1", bodies, after=5, closes=True))
     assert await open_ids(store) == ["obj-1"]
     await close(store, "obj-1", after=1)
-    assert not await store.append_log(KIND, "obj-1", make_lines(0, 1), after=0, opens=True)
+    assert not await store.logs.append_log(
+        LogAppend(KIND, "obj-1", make_lines(0, 1), after=0, reopens=True)
+    )
     assert await open_ids(store) == []
 
 
@@ -165,13 +178,13 @@ async def test_a_dropped_log_is_gone_with_its_lines_and_its_name_is_free(shelf: 
     for log_id in ("obj-1", "obj-2"):
         await put(store, log_id, 5)
     await close(store, "obj-1", after=5)
-    assert await store.drop_log(KIND, "obj-1")
-    assert not await store.drop_log(KIND, "obj-1")
+    assert await store.logs.delete_log(KIND, "obj-1")
+    assert not await store.logs.delete_log(KIND, "obj-1")
     store = await shelf.reopen()
-    assert await store.read_log(KIND, "obj-1") is None
+    assert await store.logs.read_log(KIND, "obj-1") is None
     assert await heads(store) == [("obj-2", 5, False)]
     await put(store, "obj-1")
-    log = await store.read_log(KIND, "obj-1")
+    log = await store.logs.read_log(KIND, "obj-1")
     assert log is not None
     assert not log.is_closed
     assert [line.sequence for line in log.lines] == [1]
@@ -194,12 +207,14 @@ async def test_pages_follow_each_other_in_order_of_ids(shelf: Shelf) -> None:
 
 async def test_logs_of_different_kinds_have_nothing_to_do_with_each_other(shelf: Shelf) -> None:
     await put(shelf.store, "one", 2)
-    assert await shelf.store.append_log("diary", "one", make_lines(0, 1), after=0)
+    assert await shelf.store.logs.append_log(LogAppend("diary", "one", make_lines(0, 1), after=0))
     store = await shelf.reopen()
     assert await heads(store) == [("one", 2, False)]
-    assert [head.sequence for head in await store.list_logs("diary", after="", limit=5)] == [1]
-    assert await store.drop_log("diary", "one")
-    assert await store.read_log(KIND, "one") is not None
+    assert [
+        head.sequence for head in await store.logs.list_log_heads("diary", after="", limit=5)
+    ] == [1]
+    assert await store.logs.delete_log("diary", "one")
+    assert await store.logs.read_log(KIND, "one") is not None
 
 
 async def test_ids_that_look_alike_or_are_no_file_names_are_different_logs(shelf: Shelf) -> None:
@@ -210,21 +225,21 @@ async def test_ids_that_look_alike_or_are_no_file_names_are_different_logs(shelf
     assert await heads(store) == expected
     assert await open_ids(store) == sorted(STRANGE)
     for log_id in STRANGE:
-        assert await store.drop_log(KIND, log_id)
+        assert await store.logs.delete_log(KIND, log_id)
     assert await heads(store) == []
 
 
 async def test_the_time_of_a_log_is_that_of_its_last_line(store: Store) -> None:
     before = datetime.now(UTC) - timedelta(seconds=1)
     await put(store, "obj-1")
-    (head,) = await store.list_logs(KIND, after="", limit=1)
+    (head,) = await store.logs.list_log_heads(KIND, after="", limit=1)
     assert before <= head.updated_at <= datetime.now(UTC) + timedelta(seconds=1)
 
 
 async def test_a_line_of_a_megabyte_is_kept_as_it_is(shelf: Shelf) -> None:
     body = b'{"seq":1,"text":"%b"}' % (b"x" * 1024 * KILOBYTE)
-    assert await shelf.store.append_log(KIND, "obj-1", [body], after=0)
-    log = await (await shelf.reopen()).read_log(KIND, "obj-1")
+    assert await shelf.store.logs.append_log(LogAppend(KIND, "obj-1", [body], after=0))
+    log = await (await shelf.reopen()).logs.read_log(KIND, "obj-1")
     assert log is not None
     assert [line.body for line in log.lines] == [body]
 
@@ -236,9 +251,9 @@ async def test_a_full_disk_takes_nothing_of_a_change_and_the_next_one_goes_on(
     await put(store, "obj-1", 2)
     large = [b'{"text":"%b"}' % (b"x" * 100 * KILOBYTE)] * 20
     with no_room_beyond(1024 * KILOBYTE), pytest.raises(StoreUnavailable):
-        await store.append_log(KIND, "obj-1", large, after=2)
+        await store.logs.append_log(LogAppend(KIND, "obj-1", large, after=2))
     await store.check()
-    log = await store.read_log(KIND, "obj-1")
+    log = await store.logs.read_log(KIND, "obj-1")
     assert log is not None
     assert (log.sequence, log.problems) == (2, ())
     await put(store, "obj-1", 1, after=2)
@@ -251,4 +266,4 @@ async def test_a_store_that_is_closed_takes_and_shows_no_logs(durable: Shelf) ->
     with pytest.raises(StoreUnavailable, match="not open"):
         await put(durable.store, "obj-1")
     with pytest.raises(StoreUnavailable, match="not open"):
-        await durable.store.read_log(KIND, "obj-1")
+        await durable.store.logs.read_log(KIND, "obj-1")

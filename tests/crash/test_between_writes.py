@@ -194,7 +194,7 @@ async def come_back(room: EngineHarness, clients: Sequence[Client]) -> None:
     await asyncio.gather(*(in_time(client.play(room)) for client in clients))
     await in_time(idle(room))
     other = OwnerId("somebody-else")
-    left = await room.store.claim_runs(other, lease_until=room.clock.now(), expired_at=None)
+    left = await room.store.tasks.claim_runs(other, lease_until=room.clock.now(), expired_at=None)
     assert left == []
     for client in clients:
         for task_id, seen in client.seen.items():

@@ -7,29 +7,24 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from tests.engine.controlled_agent import TIMEOUT_S
+from tests.store.flat_store import FlatStore
 
 from openclaw_a2a.model.errors import StoreUnavailable
-from openclaw_a2a.model.ids import MessageId, OwnerId, RunId, TaskId
-from openclaw_a2a.model.records import Entry, RunRecord, StoredTask
+from openclaw_a2a.model.ids import OwnerId, RunId, TaskId
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import (
     Accepted,
     Commit,
     Duplicate,
-    PurgeResult,
-    RecentHead,
-    Retention,
     Store,
     Submission,
-    TaskPage,
-    TaskQuery,
 )
 
 Result = TypeVar("Result")
 Write = tuple[str, Callable[[], Awaitable[Any]], "asyncio.Future[Any]"]
 
 
-class HeldStore:
+class HeldStore(FlatStore):
     """Passes everything on, except for what the test wants otherwise.
 
     `hold` keeps writes back until `release`; `cut` is the moment of a crash: what was kept back,
@@ -38,7 +33,7 @@ class HeldStore:
     """
 
     def __init__(self, inner: Store) -> None:
-        self.inner = inner
+        super().__init__(inner)
         self.refused: frozenset[str] = frozenset()
         self.writes: list[str] = []
         """The writes that were let through, by name."""
@@ -138,67 +133,23 @@ class HeldStore:
         else:
             future.set_exception(error)
 
-    @property
-    def is_durable(self) -> bool:
-        return self.inner.is_durable
-
-    async def open(self) -> None:
-        await self.inner.open()
-
-    async def close(self) -> None:
-        await self.inner.close()
-
-    async def check(self) -> None:
-        await self.inner.check()
-
     def submit(self, submission: Submission) -> Awaitable[Accepted | Duplicate]:
-        return self._write("submit", lambda: self.inner.submit(submission))
+        return self._write("submit", lambda: self.inner.tasks.submit(submission))
 
     def commit(self, change: Commit) -> "asyncio.Future[None]":
-        return self._write("commit", lambda: self.inner.commit(change))
+        return self._write("commit", lambda: self.inner.tasks.commit(change))
 
     def start_run(self, run_id: RunId, *, fence: int, attempt: int) -> Awaitable[None]:
-        start = self.inner.start_run
+        start = self.inner.tasks.start_run
         return self._write("start_run", lambda: start(run_id, fence=fence, attempt=attempt))
 
-    def answer_run(self, run_id: RunId, *, fence: int, answer: bytes) -> Awaitable[None]:
-        answer_run = self.inner.answer_run
-        return self._write("answer_run", lambda: answer_run(run_id, fence=fence, answer=answer))
-
-    async def claim_runs(
-        self, owner: OwnerId, *, lease_until: datetime, expired_at: datetime | None
-    ) -> list[RunRecord]:
-        return await self.inner.claim_runs(owner, lease_until=lease_until, expired_at=expired_at)
+    def finish_run(self, run_id: RunId, *, fence: int, answer: bytes) -> Awaitable[None]:
+        finish_run = self.inner.tasks.finish_run
+        return self._write("finish_run", lambda: finish_run(run_id, fence=fence, answer=answer))
 
     def renew_leases(self, owner: OwnerId, *, lease_until: datetime) -> Awaitable[None]:
-        renew = self.inner.renew_leases
+        renew = self.inner.tasks.renew_leases
         return self._write("renew_leases", lambda: renew(owner, lease_until=lease_until))
 
-    async def read_task(self, scope: Scope | None, task_id: TaskId) -> StoredTask | None:
-        return await self.inner.read_task(scope, task_id)
-
-    async def read_recent(self, limit: int) -> list[RecentHead]:
-        return await self.inner.read_recent(limit)
-
-    async def read_resume(self, task_id: TaskId) -> bytes | None:
-        return await self.inner.read_resume(task_id)
-
-    async def read_events(self, task_id: TaskId, *, after: int, limit: int) -> list[Entry]:
-        return await self.inner.read_events(task_id, after=after, limit=limit)
-
-    async def list_tasks(self, query: TaskQuery) -> TaskPage:
-        return await self.inner.list_tasks(query)
-
-    async def read_known(
-        self, scope: Scope, message_id: MessageId, *, body_hash: bytes | None = None
-    ) -> Duplicate | None:
-        return await self.inner.read_known(scope, message_id, body_hash=body_hash)
-
-    async def read_orphans(self) -> list[TaskId]:
-        return await self.inner.read_orphans()
-
     def delete_task(self, scope: Scope, task_id: TaskId) -> Awaitable[bool]:
-        return self._write("delete_task", lambda: self.inner.delete_task(scope, task_id))
-
-    async def forget(self, retention: Retention) -> PurgeResult:
-        return await self.inner.forget(retention)
+        return self._write("delete_task", lambda: self.inner.tasks.delete_task(scope, task_id))

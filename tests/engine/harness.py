@@ -148,7 +148,9 @@ class EngineHarness:
 
     async def store_is_quiet(self) -> None:
         """Wait until everything handed to the store so far is durable."""
-        await in_time(self.store.renew_leases(self.engine.owner, lease_until=self.clock.now()))
+        await in_time(
+            self.store.tasks.renew_leases(self.engine.owner, lease_until=self.clock.now())
+        )
 
     async def all_is_quiet(self) -> None:
         """Wait until nobody moves any more, unless a test moves something."""
@@ -232,7 +234,7 @@ class EngineHarness:
 
     async def entries(self, task_id: str) -> list[Entry]:
         """Everything that was committed for a task."""
-        return await self.store.read_events(TaskId(task_id), after=0, limit=1_000_000)
+        return await self.store.tasks.read_events(TaskId(task_id), after=0, limit=1_000_000)
 
     async def follow(self, task_id: str, *, cursor: int | None = 0) -> Subscription:
         following = await queries.subscribe(self.engine, ALICE, TaskId(task_id), cursor=cursor)

@@ -188,7 +188,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     async def _note_arrival(self, message: MessageId) -> None:
         """A message that a crash swallowed arrives when it is sent again."""
-        known = await self.room.store.read_known(ALICE, message)
+        known = await self.room.store.tasks.find_duplicate(ALICE, message)
         if known is None and (ALICE, message) not in self.room.engine.pending_submissions:
             self.arrived = [one for one in self.arrived if one != message] + [message]
 
@@ -198,7 +198,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     async def _send_other(self, message: str) -> None:
         _, context, task = self.body_of[message]
-        known = await self.room.store.read_known(ALICE, MessageId(message))
+        known = await self.room.store.tasks.find_duplicate(ALICE, MessageId(message))
         if known is None or self.room.store.held:
             return
         try:
@@ -337,7 +337,9 @@ class EngineMachine(RuleBasedStateMachine):
                 await asyncio.wait(self.waiting)
         store, room = self.room.store, self.room
         other = OwnerId("somebody-else")
-        assert await store.claim_runs(other, lease_until=room.clock.now(), expired_at=None) == []
+        assert (
+            await store.tasks.claim_runs(other, lease_until=room.clock.now(), expired_at=None) == []
+        )
         for task_id in {result for result in self.result_of.values() if isinstance(result, str)}:
             await self._check(TaskId(task_id))
         await room.close()

@@ -65,7 +65,7 @@ async def test_run_whose_events_the_store_refuses_is_an_error_now_and_a_failed_t
     run = await agent.next_run()
     await room.store_is_quiet()
     async with upkeep(room):
-        room.store.refuse("commit", "answer_run")
+        room.store.refuse("commit", "finish_run")
         run.end(HI)
         with pytest.raises(StoreUnavailable):
             await room.outcome(sent)
@@ -250,13 +250,13 @@ async def test_tasks_are_kept_while_somebody_is_to_be_told_but_not_for_ever(
     task = await room.ended(await room.send())
     now = room.clock.now()
     waiting = Delivery(DeliveryId("d-1"), "push", task.id, b"{}", 0, now, now, now)
-    assert await room.store.inner.put_delivery(waiting, within=1)
+    assert await room.store.inner.deliveries.put_delivery(waiting, within=1)
     room.clock.advance(59 * DAY)
     assert await purge_once(room.engine, MaintenanceSchedule(keep_ended=0)) == 0
     assert await room.task(task.id) == task
     room.clock.advance(2 * DAY)
     assert await purge_once(room.engine, MaintenanceSchedule()) == 1
-    assert await room.store.inner.read_delivery(waiting.id) is None
+    assert await room.store.inner.deliveries.read_delivery(waiting.id) is None
 
 
 async def test_message_ids_are_known_for_a_day(open_room: OpenRoom) -> None:

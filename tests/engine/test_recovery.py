@@ -47,7 +47,10 @@ def careful() -> ControlledAgent:
 async def no_run_is_left(room: EngineHarness) -> bool:
     """True when another engine would find nothing to take over."""
     other = OwnerId("somebody-else")
-    return await room.store.claim_runs(other, lease_until=room.clock.now(), expired_at=None) == []
+    return (
+        await room.store.tasks.claim_runs(other, lease_until=room.clock.now(), expired_at=None)
+        == []
+    )
 
 
 async def test_interrupted_run_of_a_repeatable_agent_is_run_again(
@@ -439,9 +442,9 @@ async def test_active_task_that_has_no_run_is_failed(
     await room.crash()
     await room.start_without_recovery()
     owner, until = room.engine.owner, room.clock.now()
-    (record,) = await room.store.claim_runs(owner, lease_until=until, expired_at=None)
+    (record,) = await room.store.tasks.claim_runs(owner, lease_until=until, expired_at=None)
     stored = await queries.get_task(room.engine, ALICE, run.turn.task_id)
-    await Journal.of_stored(room.store, stored).end([], run=record)
+    await Journal.of_stored(room.store.tasks, stored).end([], run=record)
     assert await fail_orphaned_tasks(room.engine) == 1
     assert await room.state(run.turn.task_id) is TaskState.FAILED
     assert await fail_orphaned_tasks(room.engine) == 0

@@ -234,7 +234,7 @@ async def play(case: Case, folder: Path) -> None:
             objective_id = await make(workshop, case)
             ended = await run(workshop, case, objective_id)
             check_end(case, crew, ended)
-            stored = await store.read_log("objective", objective_id)
+            stored = await store.logs.read_log("objective", objective_id)
             assert stored is not None
             rebuilt = replay(line.body for line in stored.lines)
             assert rebuilt.warnings == ()

@@ -101,14 +101,14 @@ async def what_is_left(folder: Path, kind: str, objective_id: str) -> Left:
     await store.open()
     left = Left()
     try:
-        stored = await store.read_log("objective", objective_id)
+        stored = await store.logs.read_log("objective", objective_id)
         assert stored is not None
         lines = [json.loads(line.body) for line in stored.lines]
         for line in lines:
             if line["data"].get("status") == "completed" and line["op"] == "task.update":
                 left.steps.add(line["data"]["id"])
         for task_id in {line["data"]["a2aTaskId"] for line in lines if line["op"] == "task.link"}:
-            task = await store.read_task(None, TaskId(task_id))
+            task = await store.tasks.read_task(None, TaskId(task_id))
             assert task is not None
             if task.head.state in (TaskState.COMPLETED, TaskState.FAILED):
                 left.tasks.add(task_id)

@@ -13,6 +13,7 @@ from tests.conformance.asgi_client import Request
 from tests.planning.gateway_harness import PlanningGateway, asks, first_line, planning_gateway_in
 from tests.planning.test_failures_and_races import Gate, gated, is_working, task_of
 from tests.planning.test_lifecycle_examples import watching
+from tests.store.flat_store import FlatStore
 
 from openclaw_a2a.agents import AgentRegistry
 from openclaw_a2a.app import Gateway
@@ -26,22 +27,22 @@ from openclaw_a2a.store import create_store
 Json = Any
 WRITES = frozenset(
     {
-        *("submit", "commit", "start_run", "answer_run", "delete_task", "renew_leases"),
-        *("append_log", "drop_log", "put_delivery", "save_delivery", "drop_delivery"),
+        *("submit", "commit", "start_run", "finish_run", "delete_task", "renew_leases"),
+        *("append_log", "delete_log", "put_delivery", "update_delivery", "delete_delivery"),
     }
 )
 
 
-class MortalStore:
+class MortalStore(FlatStore):
     """A store of a process that dies after so many writes: what it says then reaches nobody."""
 
     def __init__(self, inner: Store, writes: int | None) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._left = writes
         self.dead = asyncio.Event()
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._inner, name)
+        found = super().__getattr__(name)
         return self._mortal(found) if name in WRITES else found
 
     def _mortal(self, write: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
@@ -136,7 +137,7 @@ class Counting:
 
 async def operations(disk: Store, objective_id: str) -> list[Json]:
     """What the journal of an objective says."""
-    stored = await disk.read_log("objective", objective_id)
+    stored = await disk.logs.read_log("objective", objective_id)
     return [] if stored is None else [json.loads(line.body) for line in stored.lines]
 
 

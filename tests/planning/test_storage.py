@@ -188,7 +188,7 @@ async def test_a_store_has_nothing_to_load_of_what_is_completed(
         await workshop.close()
         store = create_store(kind, path=str(tmp_path / place))
         await store.open()
-        loaded = await store.read_open_logs("objective", after="", limit=10)
+        loaded = await store.logs.list_open_logs("objective", after="", limit=10)
         await store.close()
         assert [log.id for log in loaded] == [open_one]
         await workshop.open()

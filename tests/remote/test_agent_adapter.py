@@ -111,7 +111,7 @@ async def target(url: str, store: Store) -> AsyncGenerator[RemoteTargetAgent]:
     async with RemoteAgents(section(url)) as remote:
         clock, host_id = SystemClock(), "this-gateway"
         yield RemoteTargetAgent(
-            "ops", remote, store=store, clock=clock, host_id=host_id, patience=QUICK
+            "ops", remote, store=store.records, clock=clock, host_id=host_id, patience=QUICK
         )
 
 
@@ -167,7 +167,7 @@ async def test_a_run_is_found_again_by_its_note_and_goes_on(asker: str, store: S
                     if isinstance(event, TextDelta):
                         break
                 agent.detach()
-    note = await store.read_record(KIND, run_id)
+    note = await store.records.read_record(KIND, run_id)
     assert note is not None
     async with target(asker, store) as agent, RemoteAgents(section(asker)) as remote:
         known = msgspec.json.decode(note.body)
@@ -194,10 +194,10 @@ async def test_without_a_note_the_same_message_is_sent_again(asker: str, store: 
     run_id = str(uuid.uuid4())
     async with target(asker, store) as agent:
         await told(agent, turn_of("count", run_id=run_id))
-        first = await store.read_record(KIND, run_id)
-        await store.drop_record(KIND, run_id)
+        first = await store.records.read_record(KIND, run_id)
+        await store.records.delete_record(KIND, run_id)
         again = await told(agent, turn_of("count", run_id=run_id, attempt=2))
-        second = await store.read_record(KIND, run_id)
+        second = await store.records.read_record(KIND, run_id)
     assert text_in(again) == "one two three"
     assert first is not None
     assert second is not None
@@ -224,7 +224,7 @@ async def test_nobody_at_the_address_is_unavailable(store: Store) -> None:
 
 async def test_an_alias_that_is_not_configured_is_unavailable(store: Store) -> None:
     async with RemoteAgents(section(NOBODY)) as remote:
-        agent = RemoteTargetAgent("gone", remote, store=store, clock=SystemClock())
+        agent = RemoteTargetAgent("gone", remote, store=store.records, clock=SystemClock())
         with pytest.raises(AgentUnavailable, match="must be one of"):
             await told(agent, turn_of("count"))
 
@@ -302,7 +302,7 @@ async def test_a_canceled_task_is_canceled_at_the_remote_agent_first(
             task = await office.until(says("holding"))
             assert (await office.cancel(task.id)).status.state is TaskState.CANCELED
             await ended
-        (note,) = await store.read_records(KIND)
+        (note,) = await store.records.list_records(KIND)
         assert await state_of(remote, msgspec.json.decode(note.body)) == "canceled"
 
 
@@ -501,7 +501,7 @@ async def test_a_peer_that_stays_away_is_given_up(store: Store) -> None:
         async with target(peer.url, store) as agent:
             with pytest.raises(AgentUnavailable):
                 await told(agent, turn_of("count", run_id="run-1"))
-    assert await store.read_record(KIND, "run-1") is not None
+    assert await store.records.read_record(KIND, "run-1") is not None
 
 
 async def test_a_task_that_the_peer_has_forgotten_fails(store: Store) -> None:

@@ -18,10 +18,11 @@ from tests.remote.scripted_peer import (
     task,
 )
 from tests.remote.tool_harness import desk_with, one_target
+from tests.store.flat_store import FlatStore
 
 from openclaw_a2a.model.errors import StoreUnavailable
 from openclaw_a2a.model.ids import JsonObject
-from openclaw_a2a.ports import KeptRecord, Store
+from openclaw_a2a.ports import Record, Store
 from openclaw_a2a.remote.handles.handle_store import KIND
 from openclaw_a2a.store import create_store
 from openclaw_a2a.store.memory.store import MemoryStore
@@ -118,7 +119,7 @@ async def test_what_was_answered_is_already_kept_when_we_die_at_once(
 ) -> None:
     async with desk_with(one_target(peer.url), store=place.store) as desk:
         handle = handle_of(await desk.send("hi"))
-        [record] = await place.store.read_records(KIND)
+        [record] = await place.store.records.list_records(KIND)
         assert record.id == handle
 
 
@@ -131,7 +132,7 @@ async def test_a_task_is_kept_as_soon_as_the_peer_names_it(
         sending = asyncio.create_task(desk.send("hi", follow_updates=True))
         await asyncio.wait_for(desk.has_update.wait(), 5)
         async with asyncio.timeout(5):
-            while not await place.store.read_records(KIND):  # noqa: ASYNC110 - the store's own thread
+            while not await place.store.records.list_records(KIND):  # noqa: ASYNC110 - the store's own thread
                 await asyncio.sleep(0.01)
         sending.cancel()
         await asyncio.gather(sending, return_exceptions=True)
@@ -141,7 +142,7 @@ async def test_no_credentials_are_kept(place: Place, peer: ScriptedPeer) -> None
     config = one_target(peer.url, auth={"type": "bearer", "token": "tok-secret-1"})
     async with desk_with(config, store=place.store) as desk:
         handle = handle_of(await desk.send("hi"))
-    [record] = await place.store.read_records(KIND)
+    [record] = await place.store.records.list_records(KIND)
     assert b"tok-secret-1" not in record.body
     store = await place.restart()
     async with desk_with(config, store=store) as desk:
@@ -158,7 +159,7 @@ async def test_a_target_that_is_gone_takes_its_handles_along(
     async with desk_with(one_target("http://127.0.0.1:1/"), store=place.store) as desk:
         error = await desk.fail("status", task_handle=handle)
         assert error["code"] == "UNKNOWN_TASK_HANDLE"
-    assert await place.store.read_records(KIND) == []
+    assert await place.store.records.list_records(KIND) == []
     assert len(peer.heard) == asked
 
 
@@ -168,7 +169,7 @@ async def test_only_so_many_are_kept_and_none_past_its_time(
     config = {**one_target(peer.url), "taskHandles": {"maxEntries": 2, "ttlMs": 60_000}}
     async with desk_with(config, store=place.store) as desk:
         handles = [handle_of(await desk.send("hi")) for _ in range(3)]
-    kept = [record.id for record in await place.store.read_records(KIND)]
+    kept = [record.id for record in await place.store.records.list_records(KIND)]
     assert kept == handles[1:]
     fewer = {**config, "taskHandles": {"maxEntries": 1, "ttlMs": 60_000}}
     async with desk_with(fewer, store=place.store) as desk:
@@ -176,7 +177,7 @@ async def test_only_so_many_are_kept_and_none_past_its_time(
         assert [one["task_handle"] for one in desk.agent.followed()] == handles[2:]
         desk.wait(60)
         assert desk.agent.followed() == []
-    assert await place.store.read_records(KIND) == []
+    assert await place.store.records.list_records(KIND) == []
 
 
 @pytest.mark.parametrize("body", [b"", b"{]", b"7", b"{}", b'{"baseUrl": 7}'])
@@ -185,40 +186,40 @@ async def test_a_record_that_cannot_be_read_is_forgotten(
 ) -> None:
     async with desk_with(one_target(peer.url), store=place.store) as desk:
         until = desk.time + timedelta(days=1)
-        await place.store.put_record(KeptRecord(KIND, "rah_bad", body, until))
+        await place.store.records.put_record(Record(KIND, "rah_bad", body, until))
         handle = handle_of(await desk.send("hi"))
         assert [one["task_handle"] for one in desk.agent.followed()] == [handle]
 
 
 async def test_a_talkative_task_is_not_written_down_with_every_word(peer: ScriptedPeer) -> None:
-    class CountingStore(MemoryStore):
+    class CountingStore(FlatStore):
         puts = 0
 
-        def put_record(self, record: KeptRecord):  # type: ignore[no-untyped-def] # as its parent
+        def put_record(self, record: Record):  # type: ignore[no-untyped-def] # as its parent
             self.puts += 1
-            return super().put_record(record)
+            return self.inner.records.put_record(record)
 
-    store = CountingStore()
+    store = CountingStore(MemoryStore())
     pieces = [artifact_update(str(n), append=n > 0) for n in range(200)]
     peer.answer = stream(task("WORKING"), *pieces, status_update("COMPLETED"))
     async with desk_with(one_target(peer.url), store=store) as desk:
         told = await desk.send("hi", follow_updates=True)
         assert len(told["raw"]["events"]) == 202
         assert store.puts <= 4
-        [record] = await store.read_records(KIND)
+        [record] = await store.records.list_records(KIND)
         assert json.loads(record.body)["heard"]["state"] == "completed"
 
 
 async def test_a_store_that_fails_does_not_fail_the_call(peer: ScriptedPeer) -> None:
-    class BrokenStore(MemoryStore):
-        def put_record(self, record: KeptRecord):  # type: ignore[no-untyped-def] # as its parent
+    class BrokenStore(FlatStore):
+        def put_record(self, record: Record):  # type: ignore[no-untyped-def] # as its parent
             failed = asyncio.get_running_loop().create_future()
             failed.set_exception(StoreUnavailable("the disk is full"))
             return failed
 
-        async def read_records(self, kind: str) -> list[KeptRecord]:
+        async def list_records(self, kind: str) -> list[Record]:
             raise StoreUnavailable("the disk is gone")
 
-    async with desk_with(one_target(peer.url), store=BrokenStore()) as desk:
+    async with desk_with(one_target(peer.url), store=BrokenStore(MemoryStore())) as desk:
         handle = handle_of(await desk.send("hi"))
         assert (await desk.ask("status", task_handle=handle))["ok"]

@@ -8,7 +8,7 @@ import msgspec
 from tests.contracts.store_samples import Draft, make_lines, make_record, next_version
 
 from openclaw_a2a.model.task import TaskState
-from openclaw_a2a.ports import Store
+from openclaw_a2a.ports import LogAppend, Store
 from openclaw_a2a.store import create_store
 
 LANES = 8
@@ -22,21 +22,23 @@ async def live(store: Store, name: str) -> None:
     Each step is a change of several lines in its log, before it is told.
     """
     draft, record = Draft(name), make_record(name, kind="call")
-    await store.submit(msgspec.structs.replace(draft.submission(), record=record))
-    assert await store.append_log("objective", name, make_lines(0, LINES), after=0)
+    await store.tasks.submit(msgspec.structs.replace(draft.submission(), record=record))
+    assert await store.logs.append_log(LogAppend("objective", name, make_lines(0, LINES), after=0))
     print(name, 0, flush=True)
-    writes = [store.start_run(draft.run.id, fence=1, attempt=1)]
-    writes.append(store.commit(draft.status(TaskState.WORKING, at=1)))
-    writes += [store.commit(draft.chunk(str(number))) for number in range(3)]
+    writes = [store.tasks.start_run(draft.run.id, fence=1, attempt=1)]
+    writes.append(store.tasks.commit(draft.status(TaskState.WORKING, at=1)))
+    writes += [store.tasks.commit(draft.chunk(str(number))) for number in range(3)]
     for sequence, write in enumerate(writes):
         await write
         print(name, sequence, flush=True)
     for sequence in range(1, 5):
         after = sequence * LINES
         lines = make_lines(after, LINES, closes=sequence == 4)
-        assert await store.append_log("objective", name, lines, after=after, closes=sequence == 4)
-    ended = store.commit(draft.ended(at=2))
-    assert await store.change_record(next_version(record))
+        assert await store.logs.append_log(
+            LogAppend("objective", name, lines, after=after, closes=sequence == 4)
+        )
+    ended = store.tasks.commit(draft.ended(at=2))
+    assert await store.records.update_record(next_version(record))
     await ended
     print(name, 5, flush=True)
 

@@ -31,7 +31,16 @@ from openclaw_a2a.model.ids import ContextId, OwnerId, RunId, TaskId
 from openclaw_a2a.model.records import RunRecord, StoredTask
 from openclaw_a2a.model.task import TaskState
 from openclaw_a2a.model.turn import Scope
-from openclaw_a2a.ports import Accepted, KeptRecord, Retention, Store, StoredLog, TaskKey, TaskQuery
+from openclaw_a2a.ports import (
+    Accepted,
+    LogAppend,
+    Record,
+    Retention,
+    Store,
+    StoredLog,
+    TaskKey,
+    TaskQuery,
+)
 
 NAMES = st.sampled_from(["a", "b", "c", "d"])
 SCOPES = st.sampled_from([ALICE, BOB])
@@ -103,7 +112,7 @@ class TwoStores(RuleBasedStateMachine):
             submission = msgspec.structs.replace(submission, record=kept)
         if not is_task:
             submission = msgspec.structs.replace(submission, commit=None)
-        outcome = self.both(lambda store: store.submit(submission))
+        outcome = self.both(lambda store: store.tasks.submit(submission))
         if outcome == "accepted" and is_task:
             self.drafts[name] = draft
 
@@ -119,7 +128,7 @@ class TwoStores(RuleBasedStateMachine):
         if state is not TaskState.WORKING:
             change = msgspec.structs.replace(change, ends_run=True, resume=b"token")
         change = msgspec.structs.replace(change, fence=fence)
-        if self.both(lambda store: store.commit(change)) is not None:
+        if self.both(lambda store: store.tasks.commit(change)) is not None:
             draft.head, draft.task = before
 
     @rule(name=NAMES, message=NAMES, at=MOMENTS)
@@ -133,46 +142,46 @@ class TwoStores(RuleBasedStateMachine):
         draft.run = self._new_run(msgspec.structs.replace(again.run, task_id=draft.head.id))
         change = msgspec.structs.replace(change, run_id=None)
         submission = msgspec.structs.replace(again, run=draft.run, commit=change)
-        if self.both(lambda store: store.submit(submission)) != "accepted":
+        if self.both(lambda store: store.tasks.submit(submission)) != "accepted":
             draft.head, draft.task, draft.run = before
 
     @rule(number=st.integers(0, 5), fence=FENCES)
     def start(self, number: int, fence: int) -> None:
         run_id = self._recent_run(number)
-        self.both(lambda store: store.start_run(run_id, fence=fence, attempt=2))
+        self.both(lambda store: store.tasks.start_run(run_id, fence=fence, attempt=2))
 
     @rule(number=st.integers(0, 5), fence=FENCES)
     def answer(self, number: int, fence: int) -> None:
         run_id = self._recent_run(number)
-        self.both(lambda store: store.answer_run(run_id, fence=fence, answer=b"{}"))
+        self.both(lambda store: store.tasks.finish_run(run_id, fence=fence, answer=b"{}"))
 
     @rule(owner=st.sampled_from(["gateway-1", "x", "y"]), at=st.none() | MOMENTS)
     def claim(self, owner: str, at: int | None) -> None:
         expired_at = None if at is None else moment(at)
         self.both(
-            lambda store: store.claim_runs(
+            lambda store: store.tasks.claim_runs(
                 OwnerId(owner), lease_until=moment(35), expired_at=expired_at
             )
         )
 
     @rule(owner=st.sampled_from(["gateway-1", "x"]), at=MOMENTS)
     def renew(self, owner: str, at: int) -> None:
-        self.both(lambda store: store.renew_leases(OwnerId(owner), lease_until=moment(at)))
+        self.both(lambda store: store.tasks.renew_leases(OwnerId(owner), lease_until=moment(at)))
 
     @rule(name=NAMES, scope=SCOPES)
     def delete(self, name: str, scope: Scope) -> None:
-        if self.both(lambda store: store.delete_task(scope, TaskId(name))) is True:
+        if self.both(lambda store: store.tasks.delete_task(scope, TaskId(name))) is True:
             self.drafts.pop(name, None)
 
     @rule(kind=KINDS, name=NAMES, version=VERSIONS, at=MOMENTS)
     def put_record(self, kind: str, name: str, version: int, at: int) -> None:
         record = self._record(kind, name, version, at)
-        self.both(lambda store: store.put_record(record))
+        self.both(lambda store: store.records.put_record(record))
 
     @rule(kind=KINDS, name=NAMES, version=VERSIONS, at=MOMENTS)
-    def change_record(self, kind: str, name: str, version: int, at: int) -> None:
+    def update_record(self, kind: str, name: str, version: int, at: int) -> None:
         record = self._record(kind, name, version, at)
-        self.both(lambda store: store.change_record(record))
+        self.both(lambda store: store.records.update_record(record))
 
     @rule(kind=KINDS, name=NAMES)
     def change_a_kept_record(self, kind: str, name: str) -> None:
@@ -180,47 +189,49 @@ class TwoStores(RuleBasedStateMachine):
         if kept is not None:
             self.changes += 1
             newer = next_version(kept, body=f"change {self.changes}".encode())
-            assert self.both(lambda store: store.change_record(newer)) is True
+            assert self.both(lambda store: store.records.update_record(newer)) is True
 
     @rule(kind=KINDS, name=NAMES)
-    def drop_record(self, kind: str, name: str) -> None:
-        self.both(lambda store: store.drop_record(kind, name))
+    def delete_record(self, kind: str, name: str) -> None:
+        self.both(lambda store: store.records.delete_record(kind, name))
 
-    @rule(log=LOGS, count=st.integers(1, 3), ending=st.sampled_from(["", "closes", "opens"]))
+    @rule(log=LOGS, count=st.integers(1, 3), ending=st.sampled_from(["", "closes", "reopens"]))
     def append_to_a_log(self, log: tuple[str, str], count: int, ending: str) -> None:
         kept = self.runner.run(_log(self.memory, *log))
         after, was_closed = (0, False) if kept is None else (kept.sequence, kept.is_closed)
-        stays_closed = ending == "closes" or (was_closed and ending != "opens")
+        stays_closed = ending == "closes" or (was_closed and ending != "reopens")
         bodies = make_lines(after, count, closes=stays_closed)
         words = {} if not ending else {ending: True}
-        assert self.both(lambda store: store.append_log(*log, bodies, after=after, **words))
+        assert self.both(
+            lambda store: store.logs.append_log(LogAppend(*log, bodies, after=after, **words))
+        )
 
     @rule(log=LOGS, count=st.integers(0, 2), after=st.integers(-1, 4))
     def append_to_a_log_somewhere(self, log: tuple[str, str], count: int, after: int) -> None:
         kept = self.runner.run(_log(self.memory, *log))
         bodies = make_lines(after, count, closes=kept is not None and kept.is_closed and count > 0)
-        self.both(lambda store: store.append_log(*log, bodies, after=after))
+        self.both(lambda store: store.logs.append_log(LogAppend(*log, bodies, after=after)))
 
     @rule(log=LOGS)
-    def drop_log(self, log: tuple[str, str]) -> None:
-        self.both(lambda store: store.drop_log(*log))
+    def delete_log(self, log: tuple[str, str]) -> None:
+        self.both(lambda store: store.logs.delete_log(*log))
 
     @rule(log=LOGS)
     def read_log(self, log: tuple[str, str]) -> None:
-        self.both(lambda store: store.read_log(*log))
+        self.both(lambda store: store.logs.read_log(*log))
 
     @rule(
         kind=st.sampled_from(LOG_KINDS),
         after=st.sampled_from(["", *LOG_IDS, "obj-1x"]),
         limit=st.integers(1, 3),
     )
-    def list_logs(self, kind: str, after: str, limit: int) -> None:
+    def list_log_heads(self, kind: str, after: str, limit: int) -> None:
         self.both(lambda store: _log_page(store, kind, after, limit))
 
     @rule(name=NAMES, receiver=st.sampled_from(["one", "two"]), cursor=st.integers(-1, 4))
     def follow(self, name: str, receiver: str, cursor: int) -> None:
         row = make_delivery(name, receiver, cursor=cursor)
-        self.both(lambda store: store.put_delivery(row, within=2))
+        self.both(lambda store: store.deliveries.put_delivery(row, within=2))
 
     @rule(
         name=NAMES,
@@ -230,7 +241,7 @@ class TwoStores(RuleBasedStateMachine):
     )
     def bring(self, name: str, receiver: str, state: DeliveryState, cursor: int) -> None:
         row = msgspec.structs.replace(make_delivery(name, receiver, cursor=cursor), state=state)
-        self.both(lambda store: store.save_delivery(row))
+        self.both(lambda store: store.deliveries.update_delivery(row))
 
     @rule(
         ended=MOMENTS,
@@ -253,7 +264,7 @@ class TwoStores(RuleBasedStateMachine):
             undelivered_before=None if unbrought is None else moment(unbrought),
             after=None if after is None else TaskKey(moment(after[0]), TaskId(after[1])),
         )
-        self.both(lambda store: store.forget(retention))
+        self.both(lambda store: store.tasks.purge(retention))
         gone = [name for name in self.drafts if self._is_gone(name)]
         for name in gone:
             del self.drafts[name]
@@ -294,7 +305,7 @@ class TwoStores(RuleBasedStateMachine):
     def logs_agree(self) -> None:
         self.both(_logs)
 
-    def _record(self, kind: str, name: str, version: int, at: int) -> KeptRecord:
+    def _record(self, kind: str, name: str, version: int, at: int) -> Record:
         self.changes += 1
         body = f"change {self.changes}".encode()
         record = make_record(name, kind=kind, until=at)
@@ -323,38 +334,38 @@ async def _outcome(do: Do, store: Store) -> object:
 
 
 async def _read(store: Store, name: str) -> object:
-    return await store.read_task(None, TaskId(name))
+    return await store.tasks.read_task(None, TaskId(name))
 
 
 async def _everything(store: Store, name: str) -> object:
     task_id = TaskId(name)
     message_id = make_run(name).message.message_id
-    events = await store.read_events(task_id, after=0, limit=50)
+    events = await store.tasks.read_events(task_id, after=0, limit=50)
     return (
-        shown(await store.read_task(ALICE, task_id)),
-        shown(await store.read_task(None, task_id)),
-        await store.read_resume(task_id),
+        shown(await store.tasks.read_task(ALICE, task_id)),
+        shown(await store.tasks.read_task(None, task_id)),
+        await store.tasks.read_resume_token(task_id),
         [(entry.sequence, entry.state, entry.event) for entry in events],
-        await store.read_known(ALICE, message_id),
-        await store.read_known(BOB, message_id),
-        await store.read_deliveries(task_id),
+        await store.tasks.find_duplicate(ALICE, message_id),
+        await store.tasks.find_duplicate(BOB, message_id),
+        await store.deliveries.list_task_deliveries(task_id),
     )
 
 
-async def _record(store: Store, kind: str, name: str) -> KeptRecord | None:
-    return await store.read_record(kind, name)
+async def _record(store: Store, kind: str, name: str) -> Record | None:
+    return await store.records.read_record(kind, name)
 
 
 async def _records(store: Store) -> object:
     names = [(kind, name) for kind in ("call", "handle") for name in ("a", "b", "c", "d")]
     return (
-        *[await store.read_record(kind, name) for kind, name in names],
-        *[tuple(await store.read_records(kind)) for kind in ("call", "handle")],
+        *[await store.records.read_record(kind, name) for kind, name in names],
+        *[tuple(await store.records.list_records(kind)) for kind in ("call", "handle")],
     )
 
 
 async def _log(store: Store, kind: str, log_id: str) -> StoredLog | None:
-    return await store.read_log(kind, log_id)
+    return await store.logs.read_log(kind, log_id)
 
 
 async def _logs(store: Store) -> object:
@@ -362,15 +373,15 @@ async def _logs(store: Store) -> object:
 
 
 async def _log_page(store: Store, kind: str, after: str, limit: int) -> object:
-    heads = await store.list_logs(kind, after=after, limit=limit)
+    heads = await store.logs.list_log_heads(kind, after=after, limit=limit)
     return (
         [(head.id, head.sequence, head.is_closed) for head in heads],
-        await store.read_open_logs(kind, after=after, limit=limit),
+        await store.logs.list_open_logs(kind, after=after, limit=limit),
     )
 
 
 async def _page(store: Store, query: TaskQuery) -> object:
-    page = await store.list_tasks(query)
+    page = await store.tasks.list_tasks(query)
     return [shown(task) for task in page.tasks], page.has_more, page.total
 
 

@@ -12,7 +12,7 @@ from tests.store.crashing_writer import LINES
 
 from openclaw_a2a.model.ids import MessageId, OwnerId, TaskId
 from openclaw_a2a.model.states import is_terminal
-from openclaw_a2a.ports import Store, TaskQuery
+from openclaw_a2a.ports import LogAppend, Store, TaskQuery
 
 ROOT = Path(__file__).parents[2]
 LAST_SEQUENCE = 5
@@ -36,35 +36,35 @@ def write_and_kill(shelf: Shelf, label: str, lines: int) -> Acknowledged:
 async def assert_whole(store: Store, label: str, acknowledged: Acknowledged) -> None:
     """Tasks, events, runs and messages of the last process agree with each other and with it."""
     for name, sequence in acknowledged.items():
-        stored = await store.read_task(ALICE, TaskId(name))
+        stored = await store.tasks.read_task(ALICE, TaskId(name))
         assert stored is not None, name
         assert stored.head.sequence >= sequence
-    claimed = await store.claim_runs(OwnerId("next"), lease_until=moment(99), expired_at=None)
+    claimed = await store.tasks.claim_runs(OwnerId("next"), lease_until=moment(99), expired_at=None)
     running = {run.task_id: run for run in claimed}
-    page = await store.list_tasks(TaskQuery(ALICE, 10_000))
+    page = await store.tasks.list_tasks(TaskQuery(ALICE, 10_000))
     assert page.total == len(page.tasks)
-    records = {record.id: record for record in await store.read_records("call")}
+    records = {record.id: record for record in await store.records.list_records("call")}
     assert records.keys() == {task.head.id for task in page.tasks}
     for name, sequence in acknowledged.items():
         assert records[name].version >= (sequence == LAST_SEQUENCE)
     tasks = [task for task in page.tasks if task.head.id.startswith(label)]
     for task in tasks:
-        events = await store.read_events(task.head.id, after=0, limit=100)
+        events = await store.tasks.read_events(task.head.id, after=0, limit=100)
         assert [event.sequence for event in events] == list(range(1, task.head.sequence + 1))
         assert picture(task).status.state is task.head.state
         assert is_terminal(task.head.state) == (task.head.id not in running)
-        assert await store.read_known(ALICE, MessageId(f"m-{task.head.id}")) is not None
+        assert await store.tasks.find_duplicate(ALICE, MessageId(f"m-{task.head.id}")) is not None
     assert running.keys() <= {task.head.id for task in tasks}
     await assert_logs_whole(store, label, acknowledged)
     for run in claimed:
-        await store.answer_run(run.id, fence=run.fence, answer=b"{}")
+        await store.tasks.finish_run(run.id, fence=run.fence, answer=b"{}")
 
 
 async def assert_logs_whole(store: Store, label: str, acknowledged: Acknowledged) -> None:
     """Every change of a log is there as a whole or not at all, and each that was told of is."""
-    heads = await store.list_logs("objective", after="", limit=10_000)
+    heads = await store.logs.list_log_heads("objective", after="", limit=10_000)
     for head in heads:
-        log = await store.read_log("objective", head.id)
+        log = await store.logs.read_log("objective", head.id)
         assert log is not None
         assert [line.body for line in log.lines[:-1]] == make_lines(0, head.sequence - 1)
         assert head.sequence % LINES == 0
@@ -72,8 +72,10 @@ async def assert_logs_whole(store: Store, label: str, acknowledged: Acknowledged
         assert all("not written to its end" in sentence for sentence in log.problems)
         if head.id.startswith(label) and not head.is_closed:
             more = make_lines(head.sequence, 1)
-            assert await store.append_log("objective", head.id, more, after=head.sequence)
-            assert await store.drop_log("objective", head.id)
+            assert await store.logs.append_log(
+                LogAppend("objective", head.id, more, after=head.sequence)
+            )
+            assert await store.logs.delete_log("objective", head.id)
     kept = {head.id: head.sequence for head in heads}
     for name, sequence in acknowledged.items():
         assert kept[name] >= (5 if sequence == LAST_SEQUENCE else 1) * LINES

@@ -212,7 +212,7 @@ async def test_a_holder_stays_fresh_while_it_writes(lock: Path) -> None:
     store = JsonFileStore(lock.parent)
     await store.open()
     write(lock, os.getpid(), age_s=20 * 60)
-    await store.submit(direct("t-1"))
+    await store.tasks.submit(direct("t-1"))
     created_at = datetime.fromisoformat(str(holder_of(lock)["createdAt"]))
     assert datetime.now(UTC) - created_at < timedelta(minutes=1)
     await store.close()
@@ -225,7 +225,7 @@ async def test_a_holder_whose_lock_was_taken_stops_writing(lock: Path) -> None:
     async with living_process() as thief:
         content = write(lock, thief.pid)
         with pytest.raises(StoreUnavailable, match="another process took the lock"):
-            await store.submit(direct("t-1"))
+            await store.tasks.submit(direct("t-1"))
         await store.close()
     assert content_of(lock) == content
 

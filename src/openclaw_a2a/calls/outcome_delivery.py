@@ -51,7 +51,7 @@ class ReceiptTracker:
     ) -> None:
         """`look_at` has the outbox look at the deliveries of a task again."""
         self._book = book
-        self._store = engine.store
+        self._store = engine.store.tasks
         self._now = engine.clock.now
         self._clock = engine.clock
         self._supervisor = engine.supervisor
@@ -178,7 +178,7 @@ class OutcomeDelivery:
     ) -> None:
         """`look_at` has the outbox look at the deliveries of a task again."""
         self._engine = engine
-        self._store = engine.store
+        self._store = engine.store.tasks
         self._book = book
         self._find_sink = find_sink
         self._post = post

@@ -10,7 +10,7 @@ from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.call import CALL_KIND, Call, CallId, OutcomeRoute
 from openclaw_a2a.model.ids import SessionKey, TaskId
 from openclaw_a2a.model.records import encode_json
-from openclaw_a2a.ports import KeptRecord, Store
+from openclaw_a2a.ports import Record, RecordStore
 
 log = get_logger(__name__)
 
@@ -26,7 +26,7 @@ _decoder = msgspec.json.Decoder(Call)
 class CallRepository:
     """The calls of one store. Those that are over are forgotten after a while."""
 
-    def __init__(self, store: Store, now: Callable[[], datetime]) -> None:
+    def __init__(self, store: RecordStore, now: Callable[[], datetime]) -> None:
         self._store = store
         self._now = now
         self._calls: dict[CallId, Call] = {}
@@ -48,7 +48,7 @@ class CallRepository:
     async def load(self) -> None:
         """Read the calls that an earlier life left."""
         found: list[Call] = []
-        for record in await self._store.read_records(CALL_KIND):
+        for record in await self._store.list_records(CALL_KIND):
             try:
                 found.append(_decoder.decode(record.body))
             except msgspec.MsgspecError as error:
@@ -65,9 +65,9 @@ class CallRepository:
         call_id = self._by_task.get(task_id)
         return None if call_id is None else self._calls.get(call_id)
 
-    def record_of(self, call: Call) -> KeptRecord:
+    def record_of(self, call: Call) -> Record:
         """The call in its stored form."""
-        return KeptRecord(CALL_KIND, call.id, encode_json(call), expires_at(call), call.version)
+        return Record(CALL_KIND, call.id, encode_json(call), expires_at(call), call.version)
 
     def add(self, call: Call) -> None:
         """Take up a call that is being kept together with its task."""
@@ -87,7 +87,7 @@ class CallRepository:
             if edited is None:
                 return None
             changed = msgspec.structs.replace(edited, version=known.version + 1)
-            if await self._store.change_record(self.record_of(changed)):
+            if await self._store.update_record(self.record_of(changed)):
                 self._keep(changed)
                 return changed
             await self._read_again(call_id)
@@ -123,7 +123,7 @@ class CallRepository:
         for call in gone:
             self._drop(call)
         # Together, so that the store writes them in one go.
-        await asyncio.gather(*(self._store.drop_record(CALL_KIND, call.id) for call in gone))
+        await asyncio.gather(*(self._store.delete_record(CALL_KIND, call.id) for call in gone))
 
     def _is_over(self, call: Call) -> bool:
         """True when nobody needs the call for something that is under way."""

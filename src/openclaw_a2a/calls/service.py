@@ -59,7 +59,7 @@ from openclaw_a2a.model.session_keys import main_session_key, safe_label
 from openclaw_a2a.model.skill import BUILT_IN, PING, Skill
 from openclaw_a2a.model.states import is_terminal
 from openclaw_a2a.model.turn import Provenance, Scope
-from openclaw_a2a.ports import KeptRecord
+from openclaw_a2a.ports import Record
 
 BUILT_IN_AGENT = AgentId("gateway:skills")
 """Answers what every agent can be called for, in the agent's place."""
@@ -239,7 +239,7 @@ class Placing:
         """
         accepted: list[Call] = []
 
-        def keep(task_id: TaskId) -> KeptRecord:
+        def keep(task_id: TaskId) -> Record:
             call = self._call(order, task_id)
             accepted.append(call)
             self._book.add(call)  # before it is stored: its outcome may come at once
@@ -615,14 +615,14 @@ class CallService:
     # ---------------------------------------------------------------- the small things
 
     async def _stored(self, call: Call) -> StoredTask | None:
-        return await self._engine.store.read_task(None, call.task_id)
+        return await self._engine.store.tasks.read_task(None, call.task_id)
 
     async def _trouble(self, call: Call) -> JsonObject | None:
         """Why an outcome has not been brought, when it was tried."""
         if not call.is_undelivered:
             return None
         found = delivery_id(CALL_KIND, call.task_id, call.id)
-        delivery = await self._engine.store.read_delivery(found)
+        delivery = await self._engine.store.deliveries.read_delivery(found)
         return None if delivery is None or not delivery.attempts else in_trouble(delivery)
 
     def _is_ended(self, call: Call, stored: StoredTask | None) -> bool:
@@ -632,7 +632,7 @@ class CallService:
         return is_terminal(stored.head.state)
 
     async def _times(self, call: Call, stored: StoredTask | None) -> JsonObject:
-        begun = await self._engine.store.read_events(call.task_id, after=0, limit=_BEGINNING)
+        begun = await self._engine.store.tasks.read_events(call.task_id, after=0, limit=_BEGINNING)
         return times(call, stored, begun)
 
     def _invalid(self, caller: Caller, reason: str, request: Json = None) -> JsonObject:

@@ -94,7 +94,7 @@ async def append_reply(engine: Engine, task_id: TaskId, artifact: Artifact) -> b
 
 async def holds_reply(engine: Engine, task_id: TaskId, artifact_id: ArtifactId) -> bool:
     """True when the task has this artifact already; nobody else's words hold such an id."""
-    stored = await engine.store.read_task(None, task_id)
+    stored = await engine.store.tasks.read_task(None, task_id)
     if stored is None:
         return False
     sought = artifact_id.encode()
@@ -106,8 +106,8 @@ async def _journal(engine: Engine, task_id: TaskId) -> Journal | None:
     live = engine.active_tasks.get(task_id)
     if live is not None and live.journal.failure is None:
         return live.journal
-    stored = await engine.store.read_task(None, task_id)
-    return None if stored is None else engine.bounded(Journal.of_stored(engine.store, stored))
+    stored = await engine.store.tasks.read_task(None, task_id)
+    return None if stored is None else engine.bounded(Journal.of_stored(engine.store.tasks, stored))
 
 
 def _check_room(engine: Engine, journal: Journal, artifact: Artifact) -> None:
@@ -175,7 +175,7 @@ class BackgroundListener:
         """The tasks of this agent from before, the newest first; their sessions are known now."""
         heads: list[RecentHead] = []
         for engine in self._engines:
-            found = await engine.store.read_recent(RECENT_TASKS)
+            found = await engine.store.tasks.list_recent_tasks(RECENT_TASKS)
             for one, binding in self._own(found):
                 engine.session_tasks.learn(binding.session_key, one.head.id)
             heads += found
@@ -286,8 +286,8 @@ async def go_on_after(engine: Engine, over: PauseResolved) -> None:
     async with engine.task_lock(over.task_id):
         if over.task_id in engine.active_tasks:
             return  # somebody answered meanwhile
-        stored = await engine.store.read_task(None, over.task_id)
-        resume = await engine.store.read_resume(over.task_id)
+        stored = await engine.store.tasks.read_task(None, over.task_id)
+        resume = await engine.store.tasks.read_resume_token(over.task_id)
         if stored is None or not is_paused(stored.head.state):
             return
         if _token(over.resume) != _token(None if resume is None else msgspec.json.decode(resume)):
@@ -327,7 +327,7 @@ async def _head(engine: Engine, task_id: TaskId) -> TaskHead | None:
     live = engine.active_tasks.get(task_id)
     if live is not None:
         return live.journal.head
-    stored = await engine.store.read_task(None, task_id)
+    stored = await engine.store.tasks.read_task(None, task_id)
     return None if stored is None else stored.head
 
 

@@ -168,7 +168,7 @@ class Engine:
         if run.active_task is not None:
             self.session_tasks.note(record.session_key, record.task_id)
         self.pending_submissions[record.scope, record.message.message_id] = run
-        run.task = self._run_supervisor.start("run", run.run(self.store.submit(submission)))
+        run.task = self._run_supervisor.start("run", run.run(self.store.tasks.submit(submission)))
         return run
 
     def arrived(self, run: ActiveRun) -> None:
@@ -211,7 +211,7 @@ class Engine:
             metadata=metadata,
         )
         journal = Journal.of_new(
-            self.store, task, scope=record.scope, binding=record.binding, now=now
+            self.store.tasks, task, scope=record.scope, binding=record.binding, now=now
         )
         live = self._live_task(journal)
         live.open_with(task, 0)
@@ -233,7 +233,7 @@ class Engine:
 
     def journal_of(self, stored: StoredTask) -> Journal:
         """The journal of a stored task that no run works on, for a few words of ours."""
-        journal = Journal.of_stored(self.store, stored)
+        journal = Journal.of_stored(self.store.tasks, stored)
         journal.watch = self.wakeups
         return journal
 
@@ -249,7 +249,7 @@ class Engine:
         live = self.active_tasks.get(stored.head.id)
         if live is None:
             live = self.active_tasks[stored.head.id] = self._live_task(
-                Journal.of_stored(self.store, stored)
+                Journal.of_stored(self.store.tasks, stored)
             )
         return live
 
@@ -275,7 +275,7 @@ class Engine:
         """The tasks the message refers to, as far as the caller may see them."""
         found: list[Task] = []
         for task_id in record.message.reference_task_ids:
-            stored = await self.store.read_task(record.scope, task_id)
+            stored = await self.store.tasks.read_task(record.scope, task_id)
             if stored is not None:
                 found.append(TaskProjection.from_stored(stored).task())
         return tuple(found)

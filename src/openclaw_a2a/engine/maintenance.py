@@ -30,7 +30,7 @@ async def renew_leases(engine: Engine) -> None:
     while True:
         await engine.clock.sleep(engine.limits.lease_s / 3)
         try:
-            await engine.store.renew_leases(engine.owner, lease_until=engine.lease_end())
+            await engine.store.tasks.renew_leases(engine.owner, lease_until=engine.lease_end())
             await _end_abandoned(engine)
         except Exception:  # whatever it is, the next round must come: leases would run out
             log.exception("leases-not-renewed")
@@ -63,9 +63,11 @@ async def purge_once(engine: Engine, times: MaintenanceSchedule) -> int:
         records_before=now,
         undelivered_before=ended_before - timedelta(seconds=times.undelivered_s),
     )
-    gone = await engine.store.forget(retention)
+    gone = await engine.store.tasks.purge(retention)
     total = gone.count
     while gone.next_after is not None:
-        gone = await engine.store.forget(msgspec.structs.replace(retention, after=gone.next_after))
+        gone = await engine.store.tasks.purge(
+            msgspec.structs.replace(retention, after=gone.next_after)
+        )
         total += gone.count
     return total

@@ -41,7 +41,7 @@ _LEFTOVERS_AT_ONCE = 8
 
 async def recover_runs(engine: Engine, *, expired_at: datetime | None) -> int:
     """Take over the unfinished runs of engines that are gone; how many there were."""
-    records = await engine.store.claim_runs(
+    records = await engine.store.tasks.claim_runs(
         engine.owner, lease_until=engine.lease_end(), expired_at=expired_at
     )
     await _end_leftovers(engine, records)
@@ -56,9 +56,9 @@ async def recover_runs(engine: Engine, *, expired_at: datetime | None) -> int:
 
 async def fail_orphaned_tasks(engine: Engine) -> int:
     """End active tasks that nobody works on (another program's records); how many there were."""
-    orphans = await engine.store.read_orphans()
+    orphans = await engine.store.tasks.list_orphaned_tasks()
     for task_id in orphans:
-        stored = await engine.store.read_task(None, task_id)
+        stored = await engine.store.tasks.read_task(None, task_id)
         if stored is not None and task_id not in engine.active_tasks:
             words = closing_words(engine, stored)
             failed = words.status_text(TaskState.FAILED, ORPHANED)
@@ -89,7 +89,7 @@ async def _end_leftovers_of(engine: Engine, record: RunRecord, few: asyncio.Sema
 
 
 async def _recover_run(engine: Engine, record: RunRecord, *, goes_on: bool) -> None:
-    stored = await engine.store.read_task(None, record.task_id)
+    stored = await engine.store.tasks.read_task(None, record.task_id)
     if stored is not None and is_terminal(stored.head.state):
         await fail_run(engine, record, INTERRUPTED)
         return
@@ -101,7 +101,7 @@ async def _recover_run(engine: Engine, record: RunRecord, *, goes_on: bool) -> N
         await fail_run(engine, record, reason, goes_on=goes_on)
         return
     again = msgspec.structs.replace(record, attempt=record.attempt + 1)
-    await engine.store.start_run(again.id, fence=again.fence, attempt=again.attempt)
+    await engine.store.tasks.start_run(again.id, fence=again.fence, attempt=again.attempt)
     await _go_on(engine, again, stored)
 
 
@@ -150,7 +150,7 @@ async def fail_run(
 
 
 async def _fail_run(engine: Engine, record: RunRecord, last_word: tuple[TaskState, str]) -> None:
-    stored = await engine.store.read_task(None, record.task_id)
+    stored = await engine.store.tasks.read_task(None, record.task_id)
     if stored is None:
         await _fail_direct(engine, record, last_word[1])
     elif is_terminal(stored.head.state):
@@ -173,7 +173,7 @@ async def _fail_direct(engine: Engine, record: RunRecord, reason: str) -> None:
     status = TaskStatus(TaskState.SUBMITTED, timestamp=now)
     task = Task(record.task_id, record.context_id, status, history=(record.message,))
     journal = Journal.of_new(
-        engine.store, task, scope=record.scope, binding=record.binding, now=now
+        engine.store.tasks, task, scope=record.scope, binding=record.binding, now=now
     )
     stamp = EventContext(record.task_id, record.context_id, engine.clock.now, engine.new_id)
     words = Transcript(stamp, modes=OutputModes(()), is_task=True, numbering=ArtifactCounters())
@@ -184,7 +184,7 @@ async def _all_events(engine: Engine, record: RunRecord) -> list[Entry]:
     entries: list[Entry] = []
     while True:
         after = entries[-1].sequence if entries else 0
-        page = await engine.store.read_events(record.task_id, after=after, limit=PAGE_SIZE)
+        page = await engine.store.tasks.read_events(record.task_id, after=after, limit=PAGE_SIZE)
         entries += page
         if len(page) < PAGE_SIZE:
             return entries

@@ -88,7 +88,7 @@ def as_store(given: Json) -> Store | None:
     """
     if isinstance(given, str | PathLike):
         return create_store("sqlite", path=fspath(cast("PathLike[str]", given)))
-    if given is None or hasattr(given, "read_task"):
+    if given is None or hasattr(given, "tasks"):
         return cast("Store | None", given)
     raise TypeError(
         f"task_store is a {type(given).__name__}; give a store of openclaw_a2a.store, or the path"

@@ -71,18 +71,18 @@ class WebhookNotifier:
 
     async def save(self, webhook: NewPushConfig, task_id: TaskId) -> None:
         """Tell this webhook, and no other. Raises: LeaseLost when there is no task."""
-        await self._store.put_delivery(self.delivery(webhook, task_id), within=1)
+        await self._store.deliveries.put_delivery(self.delivery(webhook, task_id), within=1)
 
     async def find(self, task_id: TaskId) -> NewPushConfig | None:
         """Who is to be told."""
-        known = await self._store.read_delivery(delivery_id(_KIND, task_id, _KIND))
+        known = await self._store.deliveries.read_delivery(delivery_id(_KIND, task_id, _KIND))
         return None if known is None or task_id in self._told else _decode(known.body)
 
     async def drop(self, task_id: TaskId) -> bool:
         """Tell nobody; False when nobody was to be told."""
         if task_id in self._told:
             return False
-        return await self._store.drop_delivery(delivery_id(_KIND, task_id, _KIND))
+        return await self._store.deliveries.delete_delivery(delivery_id(_KIND, task_id, _KIND))
 
     async def notify(self, task: Task) -> bool:
         """Tell the webhook of the task that it ended; True when the webhook took it.
@@ -97,7 +97,7 @@ class WebhookNotifier:
             missed = await self._open_poster().post(
                 webhook.url, _body(webhook, task), _headers(webhook)
             )
-            await self._store.drop_delivery(delivery_id(_KIND, task.id, _KIND))
+            await self._store.deliveries.delete_delivery(delivery_id(_KIND, task.id, _KIND))
         finally:
             self._told.discard(task.id)
         if missed is not None:
@@ -108,9 +108,9 @@ class WebhookNotifier:
         """Tell the webhooks of tasks whose end an earlier life of the process did not tell."""
         after = DeliveryId("")
         while True:
-            page = await self._store.read_unfinished(after=after, limit=_PAGE)
+            page = await self._store.deliveries.list_unfinished_deliveries(after=after, limit=_PAGE)
             for one in page.deliveries:
-                stored = await self._store.read_task(None, one.task_id)
+                stored = await self._store.tasks.read_task(None, one.task_id)
                 if one.kind == _KIND and stored is not None and is_terminal(stored.head.state):
                     await self.notify(TaskProjection.from_stored(stored).task())
             if page.next_after is None:
@@ -198,7 +198,7 @@ class TaskService:
     async def get(self, task_id: str) -> Task | None:
         """The task, when there is one."""
         engine = await self._open()
-        stored = await engine.store.read_task(_SCOPE, TaskId(task_id))
+        stored = await engine.store.tasks.read_task(_SCOPE, TaskId(task_id))
         return None if stored is None else _shown(TaskProjection.from_stored(stored).task())
 
     async def cancel(self, task_id: str) -> Task | None:
@@ -222,7 +222,7 @@ class TaskService:
             return False
         if not is_terminal(task.status.state):
             raise ValueError(f"task {task_id} is still at work; cancel it before you delete it")
-        return await engine.store.delete_task(_SCOPE, task.id)
+        return await engine.store.tasks.delete_task(_SCOPE, task.id)
 
     # ---------------------------------------------------------------- webhooks
 

@@ -57,7 +57,7 @@ class AdminService:
             return None
         shown = self._showing.objective_with_owner(state)
         return await add_step_statements(
-            self._engine.store, shown, await self._runner.find_failed_attempts(state)
+            self._engine.store.tasks, shown, await self._runner.find_failed_attempts(state)
         )
 
     async def act(self, objective_id: str, action: str) -> JsonObject:
@@ -91,7 +91,7 @@ class AdminService:
         """
         state = await self._book.find(ObjectiveId(objective_id))
         waiting, task_id = _waiting(state, step)
-        stored = await self._engine.store.read_task(None, task_id)
+        stored = await self._engine.store.tasks.read_task(None, task_id)
         if stored is None:
             raise TaskNotFound(f"there is no task {task_id}")
         message = Message(

@@ -239,7 +239,7 @@ class StepExecutor:
         """The A2A tasks that are done for an objective and have not ended, whatever is noted."""
         scope = effective_owner(state, self.account_rules(state).account)
         known = [*running_tasks(state), *await self._planner.find_planner_tasks(state, scope)]
-        found = [await self._engine.store.read_task(None, task_id) for task_id in known]
+        found = [await self._engine.store.tasks.read_task(None, task_id) for task_id in known]
         heads = [stored.head for stored in found if stored is not None]
         return [head.id for head in heads if not is_terminal(head.state)]
 
@@ -249,7 +249,7 @@ class StepExecutor:
         found: dict[str, TaskId] = {}
         for retry in pending_retries(state, self._rules):
             name = attempt_message_id(state.tasks[retry.task_id], retry.attempts)
-            known = await self._engine.store.read_known(scope, name)
+            known = await self._engine.store.tasks.find_duplicate(scope, name)
             if known is not None:
                 found[retry.task_id] = known.task_id
         return found
@@ -264,7 +264,7 @@ class StepExecutor:
         for before in dependency_steps(state, task):
             if before.a2a_task_id is None:
                 continue
-            stored = await self._engine.store.read_task(None, before.a2a_task_id)
+            stored = await self._engine.store.tasks.read_task(None, before.a2a_task_id)
             if stored is not None:
                 found.append(
                     (before.name, last_agent_text(TaskProjection.from_stored(stored).task()))

@@ -51,7 +51,7 @@ from openclaw_a2a.planning.step_message import (
     task_metadata,
 )
 from openclaw_a2a.planning.task_sync import StepLink, TaskSync
-from openclaw_a2a.ports import Store
+from openclaw_a2a.ports import TaskStore
 
 OBJECTIVE = "opt/v1/objective"
 PLAN = "opt/v1/plan"
@@ -78,7 +78,7 @@ class RoutedMessage(msgspec.Struct, frozen=True):
 class MessageRouter:
     """Finds or makes the objective and the plan that a message speaks of."""
 
-    def __init__(self, book: ObjectiveRepository, mirror: TaskSync, store: Store) -> None:
+    def __init__(self, book: ObjectiveRepository, mirror: TaskSync, store: TaskStore) -> None:
         self._book = book
         self._mirror = mirror
         self._store = store

@@ -82,10 +82,10 @@ class Planner:
         scope = effective_owner(state, account.account)
         problem = ""
         for name in _names(state):
-            known = await self._engine.store.read_known(scope, name)
+            known = await self._engine.store.tasks.find_duplicate(scope, name)
             if known is None:
                 return await self._ask(state, _question(state, name, problem), scope, agent_id)
-            stored = await self._engine.store.read_task(scope, known.task_id)
+            stored = await self._engine.store.tasks.read_task(scope, known.task_id)
             if stored is not None and not is_terminal(stored.head.state):
                 return True
             try:
@@ -101,7 +101,9 @@ class Planner:
         """The tasks that were to make the plans of an objective, which has none."""
         if state.plans or state.id not in state.execution:
             return []
-        found = [await self._engine.store.read_known(scope, name) for name in _names(state)]
+        found = [
+            await self._engine.store.tasks.find_duplicate(scope, name) for name in _names(state)
+        ]
         return [known.task_id for known in found if known is not None]
 
     async def _ask(

@@ -35,7 +35,7 @@ from openclaw_a2a.planning.operations import (
 )
 from openclaw_a2a.planning.rollup import running_tasks, settle
 from openclaw_a2a.planning.state import ObjectiveState, not_found, replay
-from openclaw_a2a.ports import LogLine, Store, StoredLog
+from openclaw_a2a.ports import LogAppend, LogLine, Store, StoredLog
 
 
 def check_import_id(objective_id: ObjectiveId) -> None:
@@ -110,7 +110,7 @@ class ObjectiveRepository:
     async def load(self) -> None:
         """Read the objectives that an earlier life left unfinished."""
         after = ""
-        while page := await self._store.read_open_logs(LOG_KIND, after=after, limit=_PAGE):
+        while page := await self._store.logs.list_open_logs(LOG_KIND, after=after, limit=_PAGE):
             for stored in page:
                 state = _replayed(stored)
                 if state is not None:
@@ -158,7 +158,7 @@ class ObjectiveRepository:
 
     async def read_log_lines(self, objective_id: ObjectiveId) -> list[bytes]:
         """The journal of an objective, line by line. Raises: PlanItemNotFound."""
-        stored = await self._store.read_log(LOG_KIND, objective_id)
+        stored = await self._store.logs.read_log(LOG_KIND, objective_id)
         if stored is None:
             raise not_found("objective", objective_id)
         return [line.body for line in stored.lines]
@@ -172,7 +172,7 @@ class ObjectiveRepository:
             # Not between the writing of a change and its being known: whoever comes back with the
             # number of a line would seem to be ahead of the objective.
             async with self._alone(objective_id):
-                stored = await self._store.read_log(LOG_KIND, objective_id)
+                stored = await self._store.logs.read_log(LOG_KIND, objective_id)
             if stored is None:
                 return
             lines = [line for line in stored.lines if line.sequence > after]
@@ -233,7 +233,7 @@ class ObjectiveRepository:
         async with self._alone(objective_id):
             state = await self.find(objective_id)
             await check(state)
-            await self._store.drop_log(LOG_KIND, objective_id)
+            await self._store.logs.delete_log(LOG_KIND, objective_id)
             self._forget(state)
 
     async def import_log(self, lines: list[bytes]) -> ObjectiveState:
@@ -249,8 +249,8 @@ class ObjectiveRepository:
         await self._check_free(state)
         change = restart_lost_steps(state, await self._lost(state), self.command_context)
         bodies = [*numbered, *(_body(operation) for operation in change.operations)]
-        is_kept = await self._store.append_log(
-            LOG_KIND, state.id, bodies, after=0, closes=state.is_archived
+        is_kept = await self._store.logs.append_log(
+            LogAppend(LOG_KIND, state.id, bodies, after=0, closes=state.is_archived)
         )
         if not is_kept:
             raise StatusChangeNotAllowed(f"There is an objective {state.id} already.")
@@ -271,15 +271,22 @@ class ObjectiveRepository:
         away = [
             task_id
             for task_id in running_tasks(state)
-            if await self._store.read_task(None, task_id) is None
+            if await self._store.tasks.read_task(None, task_id) is None
         ]
         return [task.id for task in state.tasks.values() if task.a2a_task_id in away]
 
     async def _append(self, change: Change, *, after: int) -> bool:
         bodies = [_body(operation) for operation in change.operations]
         archived = change.state.is_archived
-        return await self._store.append_log(
-            LOG_KIND, change.state.id, bodies, after=after, closes=archived, opens=not archived
+        return await self._store.logs.append_log(
+            LogAppend(
+                LOG_KIND,
+                change.state.id,
+                bodies,
+                after=after,
+                closes=archived,
+                reopens=not archived,
+            )
         )
 
     def _tell(self, change: Change) -> ObjectiveState:
@@ -313,7 +320,7 @@ class ObjectiveRepository:
         self._ring(state.id)
 
     async def _read(self, objective_id: ObjectiveId) -> ObjectiveState | None:
-        stored = await self._store.read_log(LOG_KIND, objective_id)
+        stored = await self._store.logs.read_log(LOG_KIND, objective_id)
         return None if stored is None else _replayed(stored)
 
     async def _list_all(self) -> None:
@@ -321,7 +328,7 @@ class ObjectiveRepository:
         async with self._listing_all:
             after = ""
             while not self._is_all_listed:
-                heads = await self._store.list_logs(LOG_KIND, after=after, limit=_PAGE)
+                heads = await self._store.logs.list_log_heads(LOG_KIND, after=after, limit=_PAGE)
                 for head in heads:
                     if head.is_closed:
                         await self._list_closed(ObjectiveId(head.id))

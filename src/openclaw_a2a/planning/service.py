@@ -83,7 +83,7 @@ class PlanningService:
         self._book = book
         self._runner = runner
         self._showing = showing
-        self._messages = MessageRouter(book, runner.task_sync, engine.store)
+        self._messages = MessageRouter(book, runner.task_sync, engine.store.tasks)
         self._steps: dict[str, Step] = {
             "objectives/create": self._create,
             "objectives/get": self._get,
@@ -221,7 +221,7 @@ class PlanningService:
         )  # what is wrong is told before any effect
         links = {one.id: one.a2a_task_id for one in params.tasks or () if one.a2a_task_id}
         for task_id in links.values():
-            if await self._engine.store.read_task(scope, task_id) is None:
+            if await self._engine.store.tasks.read_task(scope, task_id) is None:
                 raise not_found("A2A task", task_id)
         if links and params.if_updated_at is not None:
             # The links themselves change the plan: whether it is as read is decided before them.

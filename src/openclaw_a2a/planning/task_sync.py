@@ -77,7 +77,7 @@ class TaskSync:
 
     async def send(self, delivery: Delivery) -> Delivered | DeliveryFailed | None:
         """Report the state of the task, if it is news."""
-        stored = await self._engine.store.read_task(None, delivery.task_id)
+        stored = await self._engine.store.tasks.read_task(None, delivery.task_id)
         if stored is None:
             return None
         followed, head = _decoder.decode(delivery.body), stored.head

@@ -25,7 +25,7 @@ from openclaw_a2a.planning.model import (
 from openclaw_a2a.planning.operations import Operation, encode_line
 from openclaw_a2a.planning.state import ObjectiveState
 from openclaw_a2a.planning.step_message import ExecutionPolicy, pending_retries
-from openclaw_a2a.ports import Store
+from openclaw_a2a.ports import TaskStore
 
 _MAY_BEGIN = frozenset(ObjectiveStatus) - {
     ObjectiveStatus.COMPLETED,
@@ -115,7 +115,7 @@ _MOST_WORDS = 1000
 
 
 async def add_step_statements(
-    store: Store, shown: JsonObject, tried: Mapping[str, TaskId]
+    store: TaskStore, shown: JsonObject, tried: Mapping[str, TaskId]
 ) -> JsonObject:
     """The objective, where steps that wait or failed have `said`: the question, or the reason.
 
@@ -130,7 +130,7 @@ async def add_step_statements(
     return shown
 
 
-async def _words(store: Store, task_id: TaskId) -> str:
+async def _words(store: TaskStore, task_id: TaskId) -> str:
     stored = await store.read_task(None, task_id)
     return (
         ""

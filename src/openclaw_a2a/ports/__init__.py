@@ -15,6 +15,9 @@ from openclaw_a2a.ports.agent import (
 from openclaw_a2a.ports.clock import (
     Clock,
 )
+from openclaw_a2a.ports.delivery_store import DeliveryPage, DeliveryStore
+from openclaw_a2a.ports.log_store import LogAppend, LogHead, LogLine, LogStore, StoredLog
+from openclaw_a2a.ports.record_store import Record, RecordStore
 from openclaw_a2a.ports.sender import (
     Delivered,
     DeliveryFailed,
@@ -26,23 +29,21 @@ from openclaw_a2a.ports.session_inbox import (
     SessionInbox,
     SessionMessage,
 )
-from openclaw_a2a.ports.store import (
+from openclaw_a2a.ports.store import Store
+from openclaw_a2a.ports.task_store import (
     Accepted,
     Commit,
-    DeliveryPage,
     Duplicate,
-    KeptRecord,
-    LogHead,
-    LogLine,
+    MessageKey,
     PurgeResult,
     RecentHead,
     Retention,
-    Store,
-    StoredLog,
     Submission,
     TaskKey,
     TaskPage,
     TaskQuery,
+    TaskStore,
+    message_key,
 )
 
 __all__ = [
@@ -54,13 +55,18 @@ __all__ = [
     "Delivered",
     "DeliveryFailed",
     "DeliveryPage",
+    "DeliveryStore",
     "Duplicate",
-    "KeptRecord",
+    "LogAppend",
     "LogHead",
     "LogLine",
+    "LogStore",
     "MessageAccepted",
+    "MessageKey",
     "PurgeResult",
     "RecentHead",
+    "Record",
+    "RecordStore",
     "Recovery",
     "Retention",
     "Sender",
@@ -80,4 +86,6 @@ __all__ = [
     "TaskKey",
     "TaskPage",
     "TaskQuery",
+    "TaskStore",
+    "message_key",
 ]

@@ -166,7 +166,7 @@ async def subscribe(
 
 async def delete_task(door: AccountEndpoint, scope: Scope, task_id: TaskId) -> None:
     """Forget an ended task. Raises: TaskNotFound, InvalidParams (it has not ended)."""
-    if not await door.engine.store.delete_task(scope, task_id):
+    if not await door.engine.store.tasks.delete_task(scope, task_id):
         await queries.get_task(door.engine, scope, task_id)
         problem = Problem("id", "has not ended; cancel it first")
         raise InvalidParams(f"task {task_id} {problem.message}", problems=(problem,))

@@ -59,7 +59,7 @@ async def deliver_queued_reply(engines: Iterable[Engine], reply: QueuedReply) ->
 async def _append(
     engine: Engine, account: AccountId, task_id: TaskId, reply: QueuedReply
 ) -> QueuedResult:
-    stored = await engine.store.read_task(None, task_id)
+    stored = await engine.store.tasks.read_task(None, task_id)
     if stored is None or stored.head.scope.account != account:
         return _refused(TASK_NOT_FOUND, f"there is no task {task_id[:80]}")
     parts = reply_parts(reply.payload)

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 from a2a.compat.v0_3 import types as old_sdk
+from tests.store.flat_store import FlatStore
 
 from openclaw_a2a.library.openclaw_adapter import OpenClawAgentAdapter
 from openclaw_a2a.model.errors import InvalidParams, StoreUnavailable
@@ -181,11 +182,11 @@ async def test_webhook_outlives_the_process_with_its_task(openclaw, tmp_path, is
 
 
 async def test_store_that_fails_under_a_webhook_is_logged(openclaw, caplog):
-    class Torn(MemoryStore):
+    class Torn(FlatStore):
         async def read_delivery(self, delivery_id):
             raise StoreUnavailable("the disk is gone; get another")
 
-    path, store = str(openclaw.program), Torn()
+    path, store = str(openclaw.program), Torn(MemoryStore())
     async with OpenClawAgentAdapter(
         openclaw_path=path, env_vars=openclaw.variables, task_store=store
     ) as adapter:

@@ -125,7 +125,7 @@ class LateMachine(EngineMachine):
             while not self.agent.has_said_all:
                 self.room.clock.advance(60)
                 await others_move()
-        page = await self.room.store.list_tasks(TaskQuery(ALICE, limit=1000))
+        page = await self.room.store.tasks.list_tasks(TaskQuery(ALICE, limit=1000))
         tasks = [TaskProjection.from_stored(stored).task() for stored in page.tasks]
         kept = Counter(_said_later(tasks))
         assert all(count == 1 for count in kept.values()), kept

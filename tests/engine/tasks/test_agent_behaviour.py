@@ -123,7 +123,7 @@ async def run_script(
         except OutputNotAccepted:
             outcome = None
         if not isinstance(outcome, TaskFinished):
-            page = await room.store.list_tasks(TaskQuery(ALICE, limit=1))
+            page = await room.store.tasks.list_tasks(TaskQuery(ALICE, limit=1))
             assert page.total == 0
             return outcome and msgspec.json.decode(outcome.message, type=Message)
         task = decode_task(outcome.task)

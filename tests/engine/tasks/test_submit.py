@@ -230,7 +230,7 @@ async def test_same_message_in_the_moment_of_its_direct_answer_gets_that_answer(
     run = await agent.next_run()
     room.store.hold()
     run.end(HI)
-    await room.store.wait_held("answer_run")
+    await room.store.wait_held("finish_run")
     again = await room.send(message_id="m")
     asking = asyncio.ensure_future(room.outcome(again))
     await others_move()
@@ -289,7 +289,7 @@ async def test_message_ids_of_two_callers_have_nothing_to_do_with_each_other(
 async def test_message_of_a_deleted_task_says_so(open_room: OpenRoom) -> None:
     room = await open_room(ScriptedAgent(HI))
     task = await room.ended(await room.send(message_id="m"))
-    assert await room.store.delete_task(ALICE, task.id)
+    assert await room.store.tasks.delete_task(ALICE, task.id)
     with pytest.raises(TaskNotFound):
         await room.outcome(await room.send(message_id="m"))
 

@@ -223,7 +223,7 @@ async def test_feed_tells_what_left_its_window() -> None:
 
 async def test_closed_feed_lets_everybody_go(room: EngineHarness) -> None:
     feed = EventFeed(0)
-    follower = Subscription(room.store, TaskId("none"), cursor=0, feed=feed)
+    follower = Subscription(room.store.tasks, TaskId("none"), cursor=0, feed=feed)
     waiting = asyncio.ensure_future(follower.next_events(60))
     await others_move()
     feed.close()

@@ -112,7 +112,7 @@ async def test_streams_begin_with_the_task_of_the_objective(house: ObjectivesSer
 
 async def test_objective_is_told_about_the_task_from_its_beginning(house: ObjectivesServer) -> None:
     task = (await _v1(house).send(metadata=WISH))["task"]
-    [delivery] = await house.engine.store.read_deliveries(TaskId(task["id"]))
+    [delivery] = await house.engine.store.deliveries.list_task_deliveries(TaskId(task["id"]))
     assert (delivery.kind, delivery.cursor) == ("plan", 0)
 
 
@@ -205,7 +205,7 @@ async def test_webhook_and_objective_are_both_told(house: ObjectivesServer) -> N
     hook = {"url": "http://127.0.0.1:9/hook"}
     params = v1_message(metadata=WISH, configuration={"taskPushNotificationConfig": hook})
     task = (await _v1(house).call("SendMessage", params))["task"]
-    deliveries = await house.engine.store.read_deliveries(TaskId(task["id"]))
+    deliveries = await house.engine.store.deliveries.list_task_deliveries(TaskId(task["id"]))
     assert {delivery.kind for delivery in deliveries} == {"plan", "push"}
     assert (await _v1(house).call("SendMessage", params))["task"]["id"] == task["id"]
-    assert len(await house.engine.store.read_deliveries(TaskId(task["id"]))) == 2
+    assert len(await house.engine.store.deliveries.list_task_deliveries(TaskId(task["id"]))) == 2

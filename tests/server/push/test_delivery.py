@@ -281,7 +281,7 @@ async def test_a_direct_answer_makes_no_notification_and_leaves_nothing(
     assert "message" in await v1.send(configuration=hook(receiver))
     [engine] = gateway.engines.values()
     await eventually(lambda: not engine.wakeups.subscribed)
-    page = await engine.store.read_unfinished(after=DeliveryId(""), limit=9)
+    page = await engine.store.deliveries.list_unfinished_deliveries(after=DeliveryId(""), limit=9)
     assert page.deliveries == ()
     assert receiver.posts == []
 

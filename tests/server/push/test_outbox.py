@@ -18,6 +18,7 @@ from tests.server.push.webhook_receiver import (
     eventually_found,
     status,
 )
+from tests.store.flat_store import FlatStore
 
 from openclaw_a2a.app import Gateway
 from openclaw_a2a.engine.scheduling.fair_queue import FairQueue, FairSemaphore
@@ -44,7 +45,7 @@ def store_of(gateway: Gateway) -> Store:
 
 
 async def dead(gateway: Gateway) -> list[Delivery]:
-    return await store_of(gateway).list_deliveries(
+    return await store_of(gateway).deliveries.list_deliveries(
         DeliveryState.DEAD, after=DeliveryId(""), limit=9
     )
 
@@ -221,7 +222,7 @@ async def test_a_receiver_that_says_when_is_noted_so(
     await receiver.wait_posts(1)
 
     async def look() -> Delivery | None:
-        [row] = await store_of(gateway).read_deliveries(TaskId(task["id"]))
+        [row] = await store_of(gateway).deliveries.list_task_deliveries(TaskId(task["id"]))
         return row if row.state is DeliveryState.WAITING else None
 
     found = await eventually_found(look)
@@ -289,16 +290,16 @@ async def test_nothing_is_brought_twice_after_a_clean_stop(
 # ---------------------------------------------------------------------- quiet
 
 
-class CountingStore:
-    """Passes everything on and counts the questions."""
+class CountingStore(FlatStore):
+    """Passes everything on and counts the calls."""
 
     def __init__(self, inner: Store) -> None:
-        self.inner = inner
+        super().__init__(inner)
         self.asked: list[str] = []
 
     def __getattr__(self, name: str) -> Json:
         self.asked.append(name)
-        return getattr(self.inner, name)
+        return super().__getattr__(name)
 
 
 async def test_while_nobody_follows_anything_a_send_asks_the_store_nothing_more(
@@ -313,7 +314,7 @@ async def test_while_nobody_follows_anything_a_send_asks_the_store_nothing_more(
     engine.store = outbox._store = counting
     await v1.send()
     assert not [name for name in counting.asked if "deliver" in name or "unfinished" in name]
-    assert counting.asked.count("read_known") == 1
+    assert counting.asked.count("find_duplicate") == 1
 
 
 class FaultyStore(CountingStore):
@@ -331,7 +332,7 @@ class FaultyStore(CountingStore):
 
 
 @pytest.mark.requirement("promise.push.durable")
-@pytest.mark.parametrize("fault", ["read_deliveries", "read_delivery", "save_delivery"])
+@pytest.mark.parametrize("fault", ["list_task_deliveries", "read_delivery", "update_delivery"])
 async def test_a_store_that_fails_for_a_moment_costs_no_repetition(
     serve: Serve, receiver: WebhookReceiver, fault: str
 ) -> None:

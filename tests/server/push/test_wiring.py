@@ -6,6 +6,7 @@ import pytest
 from tests.server.push.conftest import Serve
 from tests.server.push.gateways import AsgiClient, ScriptedAgent, V1Client
 from tests.server.push.webhook_receiver import Json, WebhookReceiver, eventually
+from tests.store.flat_store import FlatStore
 
 from openclaw_a2a.model.agent_event import Note, Reply
 from openclaw_a2a.ports import Accepted, Duplicate, Store, Submission
@@ -34,21 +35,18 @@ async def test_who_joins_a_task_at_work_is_told_at_once(
     await receiver.wait_for_post(COMPLETED)
 
 
-class SlowStore:
+class SlowStore(FlatStore):
     """Takes messages in when it is let to, everything else at once."""
 
     def __init__(self, inner: Store) -> None:
-        self.inner = inner
+        super().__init__(inner)
         self.opened = asyncio.Event()
         self.asked = asyncio.Event()
 
     async def submit(self, submission: Submission) -> Accepted | Duplicate:
         self.asked.set()
         await self.opened.wait()
-        return await self.inner.submit(submission)
-
-    def __getattr__(self, name: str) -> Json:
-        return getattr(self.inner, name)
+        return await self.inner.tasks.submit(submission)
 
 
 @pytest.mark.requirement("wire.push.inline", "promise.push.durable")

@@ -15,7 +15,7 @@ from tests.captured_logs import capture_logs
 from tests.contracts.store_samples import make_lines
 
 from openclaw_a2a.model.errors import CorruptRecord, StoreLocked, StoreUnavailable
-from openclaw_a2a.ports import StoredLog
+from openclaw_a2a.ports import LogAppend, StoredLog
 from openclaw_a2a.store import create_store
 from openclaw_a2a.store.json_file.log_files import file_name, log_id_of, parse_log
 from openclaw_a2a.store.json_file.store import JsonFileStore
@@ -46,10 +46,10 @@ class Place:
 
     async def append(self, count: int, *, after: int) -> bool:
         bodies = [b'{"seq":%d}' % number for number in range(after + 1, after + count + 1)]
-        return await self.store.append_log(KIND, "obj-123", bodies, after=after)
+        return await self.store.logs.append_log(LogAppend(KIND, "obj-123", bodies, after=after))
 
     async def read(self) -> StoredLog:
-        log = await self.store.read_log(KIND, "obj-123")
+        log = await self.store.logs.read_log(KIND, "obj-123")
         assert log is not None
         return log
 
@@ -83,8 +83,8 @@ async def test_the_folder_can_be_another_one(tmp_path: Path) -> None:
     folder = tmp_path / "elsewhere" / "sessions"
     store = create_store("json-file", path=str(tmp_path / "tasks"), logs_directory=str(folder))
     await store.open()
-    assert await store.append_log(KIND, "obj-123", make_lines(0, 1), after=0)
-    assert await store.append_log("diary", "one", make_lines(0, 1), after=0)
+    assert await store.logs.append_log(LogAppend(KIND, "obj-123", make_lines(0, 1), after=0))
+    assert await store.logs.append_log(LogAppend("diary", "one", make_lines(0, 1), after=0))
     await store.close()
     assert sorted(file.name for file in folder.iterdir()) == [NAME]
     assert (tmp_path / "diarys" / "a2a_one.jsonl").exists()
@@ -95,7 +95,7 @@ async def test_other_kinds_of_store_make_no_such_folder(tmp_path: Path, kind: st
     folder = tmp_path / "objectives"
     store = create_store(kind, path=str(tmp_path / "state.db"), logs_directory=str(folder))
     await store.open()
-    assert await store.append_log(KIND, "obj-123", make_lines(0, 1), after=0)
+    assert await store.logs.append_log(LogAppend(KIND, "obj-123", make_lines(0, 1), after=0))
     await store.close()
     assert not folder.exists()
 
@@ -142,9 +142,9 @@ async def test_a_log_whose_first_change_was_cut_off_is_not_there_and_can_begin(
     whole = await anyio.Path(place.file).read_bytes()
     for size in range(len(whole) - 1):
         await place.crash(whole[:size])
-        assert await place.store.read_log(KIND, "obj-123") is None
-        assert await place.store.read_open_logs(KIND, after="", limit=5) == []
-        assert await place.store.list_logs(KIND, after="", limit=5) == []
+        assert await place.store.logs.read_log(KIND, "obj-123") is None
+        assert await place.store.logs.list_open_logs(KIND, after="", limit=5) == []
+        assert await place.store.logs.list_log_heads(KIND, after="", limit=5) == []
         assert await place.append(1, after=0)
         assert await place.numbers() == [1]
 
@@ -176,7 +176,7 @@ async def test_a_broken_line_in_the_middle_is_left_out_with_a_sentence(
 async def test_a_file_without_one_readable_line_is_no_log_and_is_told(place: Place) -> None:
     place.hold(b"dear diary\n")
     with capture_logs() as logged:
-        assert await place.store.read_log(KIND, "obj-123") is None
+        assert await place.store.logs.read_log(KIND, "obj-123") is None
     (entry,) = logged
     assert entry["event"] == "log-broken"
     assert "line 1" in entry["reason"]
@@ -209,9 +209,9 @@ async def test_lines_of_another_program_are_numbered(
     place.hold(lines(*said))
     assert await place.numbers() == numbers
     assert len((await place.read()).problems) == complaints
-    assert [head.sequence for head in await place.store.list_logs(KIND, after="", limit=9)] == [
-        numbers[-1]
-    ]
+    assert [
+        head.sequence for head in await place.store.logs.list_log_heads(KIND, after="", limit=9)
+    ] == [numbers[-1]]
     assert await place.append(2, after=numbers[-1])
     assert await place.numbers() == [*numbers, numbers[-1] + 1, numbers[-1] + 2]
 
@@ -229,7 +229,7 @@ async def test_a_file_that_comes_or_grows_while_the_store_is_open_is_seen(place:
     assert not await place.append(1, after=1)
     assert await place.append(1, after=3)
     place.hold(lines({"seq": 8}), "a2a_obj_new.jsonl")
-    found = await place.store.list_logs(KIND, after="", limit=5)
+    found = await place.store.logs.list_log_heads(KIND, after="", limit=5)
     assert [(head.id, head.sequence) for head in found] == [("obj-123", 4), ("obj-new", 8)]
 
 
@@ -244,7 +244,7 @@ async def test_a_log_is_closed_while_its_last_line_is_an_archive_line(place: Pla
     ]:
         for ending in (b"", b'{"half', b"\n\n", b"broken\n"):
             place.hold(lines(*said) + ending)
-            opened = await place.store.read_open_logs(KIND, after="", limit=5)
+            opened = await place.store.logs.list_open_logs(KIND, after="", limit=5)
             assert ([log.id for log in opened] == []) == is_closed
             assert (await place.read()).is_closed == is_closed
 
@@ -258,7 +258,7 @@ async def test_files_that_are_no_logs_are_left_alone(place: Place) -> None:
     secret.write_bytes(b"{}\n")
     secret.chmod(0)
     with capture_logs() as logged:
-        opened = await place.store.read_open_logs(KIND, after="", limit=9)
+        opened = await place.store.logs.list_open_logs(KIND, after="", limit=9)
     expected = ["obj-123", "secret"] if os.geteuid() == 0 else ["obj-123"]
     assert [log.id for log in opened] == expected
     unknown = {entry["file"] for entry in logged if entry["event"] == "log-name-unknown"}
@@ -273,16 +273,16 @@ async def test_files_that_are_no_logs_are_left_alone(place: Place) -> None:
 )
 async def test_a_line_that_could_not_be_read_again_is_refused(place: Place, body: bytes) -> None:
     with pytest.raises(CorruptRecord, match="one JSON object per line"):
-        await place.store.append_log(KIND, "obj-123", [body], after=0)
-    assert await place.store.read_log(KIND, "obj-123") is None
+        await place.store.logs.append_log(LogAppend(KIND, "obj-123", [body], after=0))
+    assert await place.store.logs.read_log(KIND, "obj-123") is None
     assert await place.append(1, after=0)
 
 
 async def test_an_id_too_long_for_a_file_is_refused_and_not_there(place: Place) -> None:
     with pytest.raises(CorruptRecord, match="too long"):
-        await place.store.append_log(KIND, "x" * 300, make_lines(0, 1), after=0)
-    assert await place.store.read_log(KIND, "x" * 300) is None
-    assert not await place.store.drop_log(KIND, "x" * 300)
+        await place.store.logs.append_log(LogAppend(KIND, "x" * 300, make_lines(0, 1), after=0))
+    assert await place.store.logs.read_log(KIND, "x" * 300) is None
+    assert not await place.store.logs.delete_log(KIND, "x" * 300)
 
 
 async def test_a_folder_that_cannot_be_made_is_told(place: Place) -> None:
@@ -290,7 +290,7 @@ async def test_a_folder_that_cannot_be_made_is_told(place: Place) -> None:
     with pytest.raises(StoreUnavailable):
         await place.append(1, after=0)
     with pytest.raises(StoreUnavailable, match="cannot be read"):
-        await place.store.read_log(KIND, "obj-123")
+        await place.store.logs.read_log(KIND, "obj-123")
     await place.store.check()
     place.folder.unlink()
     assert await place.append(1, after=0)
@@ -298,11 +298,13 @@ async def test_a_folder_that_cannot_be_made_is_told(place: Place) -> None:
 
 HOLD = """
 import asyncio, sys
+from openclaw_a2a.ports import LogAppend
 from openclaw_a2a.store.json_file.store import JsonFileStore
 async def main(path):
     store = JsonFileStore(path + "/other", logs_directory=path + "/objectives")
     await store.open()
-    print(await store.append_log("objective", "obj-1", [b"{}"], after=0), flush=True)
+    change = LogAppend("objective", "obj-1", [b"{}"], after=0)
+    print(await store.logs.append_log(change), flush=True)
     sys.stdin.read()
 asyncio.run(main(sys.argv[1]))
 """
@@ -314,7 +316,7 @@ async def test_a_folder_that_another_process_writes_is_read_only(place: Place) -
         assert (await holder.stdout.receive()).startswith(b"True")
         with pytest.raises(StoreLocked, match=str(holder.pid)):
             await place.append(1, after=0)
-        assert await place.store.read_log(KIND, "obj-1") is not None
+        assert await place.store.logs.read_log(KIND, "obj-1") is not None
         holder.kill()
         await holder.wait()
     assert await place.append(1, after=0)

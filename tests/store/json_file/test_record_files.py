@@ -117,27 +117,27 @@ async def folder(tmp_path: Path) -> AsyncIterator[Folder]:
 async def test_the_contracts_example_is_loaded(folder: Folder) -> None:
     folder.put(EXAMPLE)
     store = await folder.opened()
-    stored = await store.read_task(LOCAL, TaskId("t-1"))
+    stored = await store.tasks.read_task(LOCAL, TaskId("t-1"))
     assert stored is not None
     assert stored.head.sequence == 2
     assert stored.head.state is TaskState.COMPLETED
     assert stored.head.binding is not None
     assert stored.head.binding.session_key == "agent:main:a2a:c-1"
     assert picture(stored).context_id == "c-1"
-    assert (await store.list_tasks(TaskQuery(LOCAL, 10))).total == 1
+    assert (await store.tasks.list_tasks(TaskQuery(LOCAL, 10))).total == 1
 
 
 async def test_a_record_of_another_program_belongs_to_the_local_caller(folder: Folder) -> None:
     folder.put(changed(binding={**EXAMPLE["binding"], "accountId": "work"}))
     store = await folder.opened()
-    assert await store.read_task(Scope(LOCAL_PEER, AccountId("work")), TaskId("t-1"))
-    assert await store.read_task(LOCAL, TaskId("t-1")) is None
+    assert await store.tasks.read_task(Scope(LOCAL_PEER, AccountId("work")), TaskId("t-1"))
+    assert await store.tasks.read_task(LOCAL, TaskId("t-1")) is None
 
 
 async def test_a_record_without_a_binding_is_loaded_unbound(folder: Folder) -> None:
     folder.put(without("binding"))
     store = await folder.opened()
-    stored = await store.read_task(LOCAL, TaskId("t-1"))
+    stored = await store.tasks.read_task(LOCAL, TaskId("t-1"))
     assert stored is not None
     assert stored.head.binding is None
 
@@ -197,13 +197,13 @@ async def test_a_bad_record_is_refused_and_the_others_are_served(
         ("record-broken", True)
     ]
     with pytest.raises(CorruptRecord, match=folder.file("t-1").name):
-        await store.read_task(LOCAL, TaskId("t-1"))
+        await store.tasks.read_task(LOCAL, TaskId("t-1"))
     with pytest.raises(CorruptRecord):
-        await store.read_events(TaskId("t-1"), after=0, limit=1)
-    assert await store.read_task(LOCAL, TaskId("good")) is not None
-    assert (await store.list_tasks(TaskQuery(LOCAL, 10))).total == 1
+        await store.tasks.read_events(TaskId("t-1"), after=0, limit=1)
+    assert await store.tasks.read_task(LOCAL, TaskId("good")) is not None
+    assert (await store.tasks.list_tasks(TaskQuery(LOCAL, 10))).total == 1
     with pytest.raises(CorruptRecord):
-        await store.commit(Draft("t-1").created())
+        await store.tasks.commit(Draft("t-1").created())
     assert folder.file("t-1").read_bytes() == content
 
 
@@ -214,7 +214,7 @@ async def test_files_that_are_no_records_are_ignored(folder: Folder) -> None:
     with capture_logs() as logs:
         store = await folder.opened()
     assert [entry["event"] for entry in logs] == ["record-broken"] * 2
-    assert (await store.list_tasks(TaskQuery(LOCAL, 10))).total == 0
+    assert (await store.tasks.list_tasks(TaskQuery(LOCAL, 10))).total == 0
 
 
 @pytest.mark.requirement("store.json-file.version-1")
@@ -222,17 +222,17 @@ async def test_a_version_1_record_is_rewritten_by_the_next_write_only(folder: Fo
     task = {**EXAMPLE["task"], "status": {"state": "input-required"}}
     content = folder.put({"schemaVersion": 1, "task": task, "binding": EXAMPLE["binding"]})
     store = await folder.opened()
-    stored = await store.read_task(LOCAL, TaskId("t-1"))
+    stored = await store.tasks.read_task(LOCAL, TaskId("t-1"))
     assert stored is not None
     assert stored.head.sequence == 0
-    assert await store.read_events(TaskId("t-1"), after=0, limit=10) == []
-    await store.submit(direct("other"))
+    assert await store.tasks.read_events(TaskId("t-1"), after=0, limit=10) == []
+    await store.tasks.submit(direct("other"))
     assert folder.file("t-1").read_bytes() == content
 
     draft = Draft("t-1")
     draft.head, draft.task = stored.head, picture(stored)
     change = msgspec.structs.replace(draft.status(TaskState.CANCELED, at=5), run_id=None)
-    await store.commit(change)
+    await store.tasks.commit(change)
     record = folder.read()
     assert (record["schemaVersion"], record["currentSequence"]) == (2, 1)
     assert record["task"]["status"]["state"] == "canceled"
@@ -259,7 +259,7 @@ async def test_a_task_is_written_as_a_record_that_others_can_read(folder: Folder
     ]
     assert record["journal"][2]["event"]["final"] is True
     assert record["gateway"]["principal"] == "alice"
-    stored = await store.read_task(ALICE, draft.head.id)
+    stored = await store.tasks.read_task(ALICE, draft.head.id)
     assert picture(stored) == draft.task
 
 
@@ -267,9 +267,9 @@ async def test_a_task_is_written_as_a_record_that_others_can_read(folder: Folder
 async def test_nothing_but_whole_records_lies_in_the_directory(folder: Folder) -> None:
     store = await folder.opened()
     draft = Draft()
-    await store.submit(draft.submission())
+    await store.tasks.submit(draft.submission())
     for number in range(5):
-        await store.commit(draft.chunk(str(number)))
+        await store.tasks.commit(draft.chunk(str(number)))
         assert folder.read()["currentSequence"] == number + 1
     visible = [file.name for file in folder.path.iterdir() if not file.name.startswith(".")]
     assert visible == [folder.file("t-1").name]
@@ -279,16 +279,16 @@ async def test_a_deleted_task_leaves_no_file(folder: Folder) -> None:
     store = await folder.opened()
     await put_ended(store, "t-1", at=1)
     assert folder.file("t-1").exists()
-    assert await store.delete_task(ALICE, TaskId("t-1")) is True
+    assert await store.tasks.delete_task(ALICE, TaskId("t-1")) is True
     assert not folder.file("t-1").exists()
 
 
 async def test_several_changes_that_wait_are_one_write_of_the_file(folder: Folder) -> None:
     store = await folder.opened()
     draft = Draft()
-    await store.submit(draft.submission())
+    await store.tasks.submit(draft.submission())
     before = folder.file("t-1").stat().st_ino
-    writes = [store.commit(draft.chunk(str(number))) for number in range(50)]
+    writes = [store.tasks.commit(draft.chunk(str(number))) for number in range(50)]
     for write in writes:
         await write
     assert folder.read()["currentSequence"] == 50
@@ -301,7 +301,7 @@ async def test_ids_too_long_for_a_file_name_are_kept(folder: Folder) -> None:
     await put_ended(store, long, at=1)
     await store.close()
     store = await folder.opened()
-    assert await store.read_task(ALICE, TaskId(long)) is not None
+    assert await store.tasks.read_task(ALICE, TaskId(long)) is not None
 
 
 async def test_content_that_is_no_task_is_refused_before_anything_is_written(
@@ -309,8 +309,8 @@ async def test_content_that_is_no_task_is_refused_before_anything_is_written(
 ) -> None:
     store = await folder.opened()
     with pytest.raises(CorruptRecord):
-        await store.commit(Commit(Draft().head, -1, (), b"no json"))
-    assert await store.read_task(None, TaskId("t-1")) is None
+        await store.tasks.commit(Commit(Draft().head, -1, (), b"no json"))
+    assert await store.tasks.read_task(None, TaskId("t-1")) is None
 
 
 async def test_what_the_log_has_and_the_files_lack_is_finished_at_the_next_start(
@@ -319,14 +319,14 @@ async def test_what_the_log_has_and_the_files_lack_is_finished_at_the_next_start
     """A process that dies after its log was synced has told nobody, but may have told everybody."""
     store = await folder.opened()
     draft, kept = Draft("t-1"), Draft("t-2")
-    await store.submit(draft.submission())
-    await store.commit(draft.status(TaskState.WORKING, at=1))
+    await store.tasks.submit(draft.submission())
+    await store.tasks.commit(draft.status(TaskState.WORKING, at=1))
     old = folder.file("t-1").read_bytes()
-    await store.commit(draft.chunk("a"))
-    await store.submit(kept.submission())
+    await store.tasks.commit(draft.chunk("a"))
+    await store.tasks.submit(kept.submission())
     gone = await put_ended(store, "t-3", at=3)
     ended = folder.file("t-3").read_bytes()
-    await store.delete_task(ALICE, gone.head.id)
+    await store.tasks.delete_task(ALICE, gone.head.id)
     log = (folder.path / ".gateway.jsonl").read_bytes()
     await store.close()
 
@@ -336,39 +336,39 @@ async def test_what_the_log_has_and_the_files_lack_is_finished_at_the_next_start
     folder.file("t-3").write_bytes(ended)
     store = await folder.opened()
     for expected in (draft, kept):
-        stored = await store.read_task(ALICE, expected.head.id)
+        stored = await store.tasks.read_task(ALICE, expected.head.id)
         assert stored is not None
         assert (stored.head, picture(stored)) == (expected.head, expected.task)
     assert folder.read("t-1")["currentSequence"] == 2
     assert folder.file("t-2").exists()
     assert not folder.file("t-3").exists()
-    claimed = await store.claim_runs(OwnerId("b"), lease_until=moment(9), expired_at=None)
+    claimed = await store.tasks.claim_runs(OwnerId("b"), lease_until=moment(9), expired_at=None)
     assert [run.id for run in claimed] == ["run-t-1", "run-t-2"]
 
 
 async def test_a_paused_tasks_token_survives_a_crash_after_a_late_artifact(folder: Folder) -> None:
     store = await folder.opened()
     draft = Draft()
-    await store.submit(draft.submission())
-    await store.commit(draft.paused(b"token", at=1))
-    await store.commit(msgspec.structs.replace(draft.chunk("late"), run_id=None))
+    await store.tasks.submit(draft.submission())
+    await store.tasks.commit(draft.paused(b"token", at=1))
+    await store.tasks.commit(msgspec.structs.replace(draft.chunk("late"), run_id=None))
     log = (folder.path / ".gateway.jsonl").read_bytes()
     await store.close()
     (folder.path / ".gateway.jsonl").write_bytes(log)
     store = await folder.opened()
-    assert await store.read_resume(TaskId("t-1")) == b"token"
-    assert picture(await store.read_task(ALICE, TaskId("t-1"))) == draft.task
+    assert await store.tasks.read_resume_token(TaskId("t-1")) == b"token"
+    assert picture(await store.tasks.read_task(ALICE, TaskId("t-1"))) == draft.task
 
 
 async def test_a_half_written_last_line_of_the_log_is_ignored(folder: Folder) -> None:
     store = await folder.opened()
-    await store.submit(direct("t-1"))
+    await store.tasks.submit(direct("t-1"))
     await store.close()
     folder.add_to_log('{"wrote":"submission","submission":{"run":{"id":"ru')
     with capture_logs() as logs:
         store = await folder.opened()
     assert [entry["event"] for entry in logs] == ["log-line-ignored"]
-    known = await store.read_known(ALICE, direct("t-1").run.message.message_id)
+    known = await store.tasks.find_duplicate(ALICE, direct("t-1").run.message.message_id)
     assert known == Duplicate(make_run("t-1").id, TaskId("t-1"), None)
     assert [line["wrote"] for line in folder.log()] == ["run", "message"]
 
@@ -377,35 +377,35 @@ async def test_wherever_the_log_breaks_off_a_run_and_its_record_are_both_there_o
     folder: Folder,
 ) -> None:
     store = await folder.opened()
-    await store.submit(direct("before"))
+    await store.tasks.submit(direct("before"))
     before = len((folder.path / ".gateway.jsonl").read_bytes())
     record = make_record(kind="call")
-    await store.submit(msgspec.structs.replace(direct("t-1"), record=record))
+    await store.tasks.submit(msgspec.structs.replace(direct("t-1"), record=record))
     log = (folder.path / ".gateway.jsonl").read_bytes()
     await store.close()
     for end in (*range(before, len(log), 40), len(log) - 2, len(log) - 1, len(log)):
         (folder.path / ".gateway.jsonl").write_bytes(log[:end])
         store = await folder.opened()
-        runs = await store.claim_runs(OwnerId("b"), lease_until=moment(9), expired_at=None)
+        runs = await store.tasks.claim_runs(OwnerId("b"), lease_until=moment(9), expired_at=None)
         await store.close()
         is_whole = end >= len(log) - 1
         assert [run.task_id for run in runs] == (["before", "t-1"] if is_whole else ["before"])
-        assert await store.read_records("call") == ([record] if is_whole else [])
+        assert await store.records.list_records("call") == ([record] if is_whole else [])
 
 
 async def test_records_come_out_of_an_unfinished_log_at_their_last_version(folder: Folder) -> None:
     store = await folder.opened()
     record, other = make_record(kind="call"), make_record("two", kind="call")
-    await store.submit(msgspec.structs.replace(Draft().submission(), record=record))
-    await store.change_record(other)
+    await store.tasks.submit(msgspec.structs.replace(Draft().submission(), record=record))
+    await store.records.update_record(other)
     newest = next_version(next_version(record), body=b"newest")
-    await store.change_record(next_version(record))
-    await store.change_record(newest)
+    await store.records.update_record(next_version(record))
+    await store.records.update_record(newest)
     log = (folder.path / ".gateway.jsonl").read_bytes()
     await store.close()
     (folder.path / ".gateway.jsonl").write_bytes(log)
     store = await folder.opened()
-    assert await store.read_records("call") == [newest, other]
+    assert await store.records.list_records("call") == [newest, other]
 
 
 async def test_a_record_in_a_log_from_before_versions_has_version_0(folder: Folder) -> None:
@@ -414,8 +414,8 @@ async def test_a_record_in_a_log_from_before_versions_has_version_0(folder: Fold
     folder.add_to_log(json.dumps({"wrote": "record", "record": line}) + "\n")
     store = await folder.opened()
     old = msgspec.structs.replace(make_record(), body=b"old")
-    assert await store.read_records("handle") == [old]
-    assert await store.change_record(next_version(old))
+    assert await store.records.list_records("handle") == [old]
+    assert await store.records.update_record(next_version(old))
 
 
 async def test_the_log_is_short_after_a_stop_and_after_a_start(folder: Folder) -> None:
@@ -432,16 +432,16 @@ async def test_a_long_log_is_shortened_while_the_store_is_in_use(folder: Folder)
     await store.open()
     for number in range(60):
         await put_ended(store, f"t-{number}", at=number)
-    await store.submit(direct("t-x"))
+    await store.tasks.submit(direct("t-x"))
     size = (folder.path / ".gateway.jsonl").stat().st_size
     content = (folder.path / ".gateway.jsonl").read_bytes()
     await store.close()
     assert size < 60_000
     (folder.path / ".gateway.jsonl").write_bytes(content)
     store = await folder.opened()
-    assert (await store.list_tasks(TaskQuery(ALICE, 10))).total == 60
-    assert await store.read_known(ALICE, direct("t-0").run.message.message_id) is not None
-    [run] = await store.claim_runs(OwnerId("b"), lease_until=moment(9), expired_at=None)
+    assert (await store.tasks.list_tasks(TaskQuery(ALICE, 10))).total == 60
+    assert await store.tasks.find_duplicate(ALICE, direct("t-0").run.message.message_id) is not None
+    [run] = await store.tasks.claim_runs(OwnerId("b"), lease_until=moment(9), expired_at=None)
     assert run.id == "run-t-x"
 
 
@@ -450,8 +450,8 @@ async def test_a_record_that_cannot_be_written_now_is_written_later(folder: Fold
     store = await folder.opened()
     folder.file("t-1").mkdir()
     draft = Draft()
-    await store.submit(draft.submission())
-    assert picture(await store.read_task(ALICE, TaskId("t-1"))) == draft.task
+    await store.tasks.submit(draft.submission())
+    assert picture(await store.tasks.read_task(ALICE, TaskId("t-1"))) == draft.task
     with pytest.raises(StoreUnavailable, match="cannot be written"):
         await store.check()
     folder.file("t-1").rmdir()
@@ -465,12 +465,12 @@ async def test_a_record_that_never_could_be_written_is_written_at_the_next_start
     store = await folder.opened()
     folder.file("t-1").mkdir()
     draft = Draft()
-    await store.submit(draft.submission())
+    await store.tasks.submit(draft.submission())
     await store.close()
     assert [line["wrote"] for line in folder.log()][:1] == ["submission"]
     folder.file("t-1").rmdir()
     store = await folder.opened()
-    assert picture(await store.read_task(ALICE, TaskId("t-1"))) == draft.task
+    assert picture(await store.tasks.read_task(ALICE, TaskId("t-1"))) == draft.task
     assert folder.read()["currentSequence"] == 0
 
 
@@ -484,12 +484,12 @@ async def test_a_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> Non
 async def test_the_record_shows_what_its_events_amount_to(folder: Folder) -> None:
     store = await folder.opened()
     draft = Draft()
-    await store.submit(draft.submission())
-    await store.commit(draft.status(TaskState.WORKING, at=1, said="s-1"))
-    await store.commit(draft.status(TaskState.WORKING, at=2, said="s-1"))
-    await store.commit(draft.status(TaskState.WORKING, at=3, said="s-2"))
-    await store.commit(draft.chunk("a"))
-    await store.commit(draft.chunk("b"))
+    await store.tasks.submit(draft.submission())
+    await store.tasks.commit(draft.status(TaskState.WORKING, at=1, said="s-1"))
+    await store.tasks.commit(draft.status(TaskState.WORKING, at=2, said="s-1"))
+    await store.tasks.commit(draft.status(TaskState.WORKING, at=3, said="s-2"))
+    await store.tasks.commit(draft.chunk("a"))
+    await store.tasks.commit(draft.chunk("b"))
     task = folder.read()["task"]
     assert [message["messageId"] for message in task["history"]] == ["s-1", "s-2"]
     assert task["status"]["message"]["messageId"] == "s-2"

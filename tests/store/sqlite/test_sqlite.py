@@ -33,7 +33,7 @@ from openclaw_a2a.model.errors import (
 )
 from openclaw_a2a.model.ids import ContextId, OwnerId, TaskId
 from openclaw_a2a.model.task import TaskState
-from openclaw_a2a.ports import Accepted, KeptRecord, Retention, TaskKey, TaskQuery
+from openclaw_a2a.ports import Accepted, LogAppend, Record, Retention, TaskKey, TaskQuery
 from openclaw_a2a.store import create_store
 from openclaw_a2a.store.group_writer import MAX_GROUP
 from openclaw_a2a.store.sqlite import deliveries, logs, maintenance, migrate
@@ -73,7 +73,7 @@ def break_in(path: Path, statement: str) -> None:
 async def test_writes_that_wait_together_share_a_transaction(store: SqliteStore) -> None:
     drafts = [Draft(f"t-{number}") for number in range(1000)]
     before = store.groups
-    await asyncio.gather(*[store.submit(draft.submission()) for draft in drafts])
+    await asyncio.gather(*[store.tasks.submit(draft.submission()) for draft in drafts])
     assert store.groups - before <= 2 + 1000 // 100
     assert store.groups - before >= 1000 // MAX_GROUP
 
@@ -81,7 +81,7 @@ async def test_writes_that_wait_together_share_a_transaction(store: SqliteStore)
 async def test_the_file_and_its_folder_are_for_the_owner_only(
     store: SqliteStore, path: Path
 ) -> None:
-    await store.submit(direct("t-1"))
+    await store.tasks.submit(direct("t-1"))
     files = [file for file in path.parent.iterdir() if file.name != "state.db-shm"]
     assert len(files) >= 3
     assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
@@ -93,14 +93,14 @@ async def test_a_write_that_cannot_be_spoils_nothing_for_others(store: SqliteSto
     run = msgspec.structs.replace(unwritable.run, session_key="half a character \ud800")
     unwritable = msgspec.structs.replace(unwritable, run=run)
     outcomes = await asyncio.gather(
-        store.submit(direct("t-1")),
-        store.submit(unwritable),
-        store.submit(direct("t-2")),
+        store.tasks.submit(direct("t-1")),
+        store.tasks.submit(unwritable),
+        store.tasks.submit(direct("t-2")),
         return_exceptions=True,
     )
     assert [type(outcome) for outcome in outcomes] == [Accepted, StoreUnavailable, Accepted]
     await store.check()
-    claimed = await store.claim_runs(OwnerId("b"), lease_until=moment(9), expired_at=None)
+    claimed = await store.tasks.claim_runs(OwnerId("b"), lease_until=moment(9), expired_at=None)
     assert [run.task_id for run in claimed] == ["t-1", "t-2"]
 
 
@@ -110,7 +110,7 @@ async def test_events_of_one_task_in_one_group_become_one_row_of_the_task(
     draft = Draft()
     changes = [draft.submission(), *[draft.chunk(str(number)) for number in range(9)]]
     await asyncio.gather(
-        store.submit(changes[0]), *[store.commit(change) for change in changes[1:]]
+        store.tasks.submit(changes[0]), *[store.tasks.commit(change) for change in changes[1:]]
     )
     assert rows(path, "SELECT sequence FROM task") == [(9,)]
     assert rows(path, "SELECT count(*) FROM event") == [(9,)]
@@ -121,10 +121,10 @@ async def test_counters_stay_true(store: SqliteStore, path: Path) -> None:
     for number in range(5):
         await put_ended(store, f"t-{number}", at=number)
     working = Draft("w")
-    await store.submit(working.submission())
-    await store.commit(working.status(TaskState.WORKING, at=1))
-    await store.delete_task(ALICE, TaskId("t-1"))
-    await store.forget(Retention(moment(1), 3, moment(-1)))
+    await store.tasks.submit(working.submission())
+    await store.tasks.commit(working.status(TaskState.WORKING, at=1))
+    await store.tasks.delete_task(ALICE, TaskId("t-1"))
+    await store.tasks.purge(Retention(moment(1), 3, moment(-1)))
     counted = "SELECT state, count FROM tally WHERE count <> 0 ORDER BY state"
     real = "SELECT state, count(*) FROM task GROUP BY state ORDER BY state"
     assert rows(path, counted) == rows(path, real) == [(2, 1), (3, 3)]
@@ -136,28 +136,28 @@ async def test_an_unfinished_task_that_was_long_untouched_is_found_again(path: P
     store = SqliteStore(path)
     await store.open()
     draft = Draft()
-    await store.submit(draft.submission())
+    await store.tasks.submit(draft.submission())
     await store.close()
     await store.open()
-    await store.commit(draft.chunk("after a restart"))
-    assert picture(await store.read_task(ALICE, TaskId("t-1"))) == draft.task
+    await store.tasks.commit(draft.chunk("after a restart"))
+    assert picture(await store.tasks.read_task(ALICE, TaskId("t-1"))) == draft.task
     await store.close()
 
 
 async def test_more_unfinished_tasks_than_the_writer_remembers(store: SqliteStore) -> None:
     drafts = [Draft(f"t-{number}") for number in range(MAX_TASKS + 2)]
     for some in batched(drafts, 2000):
-        await asyncio.gather(*[store.submit(draft.submission()) for draft in some])
+        await asyncio.gather(*[store.tasks.submit(draft.submission()) for draft in some])
     first = drafts[0]
-    await store.commit(first.chunk("still here"))
-    assert picture(await store.read_task(ALICE, first.head.id)) == first.task
-    assert (await store.list_tasks(TaskQuery(ALICE, 1))).total == MAX_TASKS + 2
+    await store.tasks.commit(first.chunk("still here"))
+    assert picture(await store.tasks.read_task(ALICE, first.head.id)) == first.task
+    assert (await store.tasks.list_tasks(TaskQuery(ALICE, 1))).total == MAX_TASKS + 2
 
 
 async def test_a_database_that_cannot_be_read_is_told(store: SqliteStore, path: Path) -> None:
     break_in(path, "DROP TABLE snapshot")
     with pytest.raises(StoreUnavailable, match="cannot be read"):
-        await store.read_task(ALICE, TaskId("t-1"))
+        await store.tasks.read_task(ALICE, TaskId("t-1"))
 
 
 async def test_a_store_that_is_not_open_says_so(path: Path) -> None:
@@ -166,7 +166,7 @@ async def test_a_store_that_is_not_open_says_so(path: Path) -> None:
     with pytest.raises(StoreUnavailable, match="not open"):
         await store.check()
     with pytest.raises(StoreUnavailable, match="not open"):
-        await store.read_task(ALICE, TaskId("t-1"))
+        await store.tasks.read_task(ALICE, TaskId("t-1"))
 
 
 async def test_a_lock_file_that_cannot_be_opened_is_refused(path: Path) -> None:
@@ -193,7 +193,7 @@ async def test_a_second_store_on_the_same_file_is_refused(store: SqliteStore, pa
     with pytest.raises(StoreLocked, match=f"process {os.getpid()} uses") as refusal:
         await SqliteStore(path).open()
     assert str(path) in refusal.value.message
-    await store.submit(direct("t-1"))
+    await store.tasks.submit(direct("t-1"))
 
 
 HOLD = """
@@ -277,7 +277,7 @@ async def test_a_file_in_use_is_not_upgraded(store: SqliteStore, path: Path) -> 
 
 
 async def test_an_upgrade_keeps_a_copy_of_what_was_there(store: SqliteStore, path: Path) -> None:
-    await store.submit(Draft().submission())
+    await store.tasks.submit(Draft().submission())
     await store.close()
     steps = migrate.load_steps()
     now = steps[-1].version
@@ -297,7 +297,7 @@ async def test_a_store_of_the_first_version_gets_deliveries(path: Path) -> None:
         migrate.upgrade(connection, migrate.load_steps()[:1])
     store = SqliteStore(path)
     await store.open()
-    assert await store.read_deliveries(TaskId("t-1")) == []
+    assert await store.deliveries.list_task_deliveries(TaskId("t-1")) == []
     await store.close()
     assert rows(path.with_name("state.db.backup-v1"), "SELECT * FROM task") == []
 
@@ -314,11 +314,11 @@ async def test_a_store_from_before_versions_keeps_its_records(path: Path) -> Non
     store = SqliteStore(path)
     await store.open()
     until = datetime(1970, 1, 1, 0, 0, 7, tzinfo=UTC)
-    two, one = (KeptRecord("handle", n, f"body of {n}".encode(), until) for n in ("two", "one"))
-    assert await store.read_records("handle") == [two, one]
-    assert await store.read_record("handle", "one") == one
-    assert not await store.change_record(one)
-    assert await store.change_record(next_version(two))
+    two, one = (Record("handle", n, f"body of {n}".encode(), until) for n in ("two", "one"))
+    assert await store.records.list_records("handle") == [two, one]
+    assert await store.records.read_record("handle", "one") == one
+    assert not await store.records.update_record(one)
+    assert await store.records.update_record(next_version(two))
     await store.close()
     backup = path.with_name("state.db.backup-v3")
     assert rows(backup, "SELECT id FROM record ORDER BY number") == [("two",), ("one",)]
@@ -330,27 +330,30 @@ async def test_a_store_from_before_logs_gets_them(path: Path) -> None:
         migrate.upgrade(connection, migrate.load_steps()[:4])
     store = SqliteStore(path)
     await store.open()
-    assert await store.read_open_logs("objective", after="", limit=5) == []
-    assert await store.append_log("objective", "obj-1", [b"{}"], after=0)
+    assert await store.logs.list_open_logs("objective", after="", limit=5) == []
+    assert await store.logs.append_log(LogAppend("objective", "obj-1", [b"{}"], after=0))
     await store.close()
 
 
 async def test_a_log_that_cannot_be_written_spoils_no_other(store: SqliteStore) -> None:
     names = ["obj-1", "half a character \ud800", "obj-2"]
     outcomes = await asyncio.gather(
-        *[store.append_log("objective", name, [b"{}"] * 3, after=0) for name in names],
+        *[
+            store.logs.append_log(LogAppend("objective", name, [b"{}"] * 3, after=0))
+            for name in names
+        ],
         return_exceptions=True,
     )
     assert outcomes[0::2] == [True, True]
     assert isinstance(outcomes[1], StoreUnavailable)
-    found = await store.read_open_logs("objective", after="", limit=5)
+    found = await store.logs.list_open_logs("objective", after="", limit=5)
     assert [(log.id, log.sequence) for log in found] == [("obj-1", 3), ("obj-2", 3)]
 
 
 async def test_a_dropped_log_leaves_no_lines_behind(store: SqliteStore, path: Path) -> None:
-    await store.append_log("objective", "obj-1", [b"{}"] * 3, after=0)
-    await store.append_log("objective", "obj-2", [b"{}"], after=0)
-    assert await store.drop_log("objective", "obj-1")
+    await store.logs.append_log(LogAppend("objective", "obj-1", [b"{}"] * 3, after=0))
+    await store.logs.append_log(LogAppend("objective", "obj-2", [b"{}"], after=0))
+    assert await store.logs.delete_log("objective", "obj-1")
     assert rows(path, "SELECT l.id, sequence FROM log l") == [("obj-2", 1)]
     assert rows(path, "SELECT count(*) FROM log_line") == [(1,)]
 
@@ -390,23 +393,23 @@ async def test_no_page_of_logs_looks_at_more_rows_than_it_shows(
 async def test_a_record_that_cannot_be_written_takes_its_message_along(store: SqliteStore) -> None:
     unwritable = msgspec.structs.replace(make_record(), id="half a character \ud800")
     outcomes = await asyncio.gather(
-        store.submit(direct("t-1")),
-        store.submit(msgspec.structs.replace(direct("t-2"), record=unwritable)),
-        store.submit(msgspec.structs.replace(direct("t-3"), record=make_record())),
+        store.tasks.submit(direct("t-1")),
+        store.tasks.submit(msgspec.structs.replace(direct("t-2"), record=unwritable)),
+        store.tasks.submit(msgspec.structs.replace(direct("t-3"), record=make_record())),
         return_exceptions=True,
     )
     assert [type(outcome) for outcome in outcomes] == [Accepted, StoreUnavailable, Accepted]
-    claimed = await store.claim_runs(OwnerId("b"), lease_until=moment(9), expired_at=None)
+    claimed = await store.tasks.claim_runs(OwnerId("b"), lease_until=moment(9), expired_at=None)
     assert [run.task_id for run in claimed] == ["t-1", "t-3"]
-    assert await store.read_records("handle") == [make_record()]
+    assert await store.records.list_records("handle") == [make_record()]
 
 
 async def test_a_message_that_cannot_be_written_takes_its_record_along(store: SqliteStore) -> None:
     submission = msgspec.structs.replace(direct("t-1"), record=make_record())
     run = msgspec.structs.replace(submission.run, session_key="half a character \ud800")
     with pytest.raises(StoreUnavailable):
-        await store.submit(msgspec.structs.replace(submission, run=run))
-    assert await store.read_records("handle") == []
+        await store.tasks.submit(msgspec.structs.replace(submission, run=run))
+    assert await store.records.list_records("handle") == []
 
 
 async def test_a_step_that_fails_leaves_the_schema_as_it_was(
@@ -427,10 +430,10 @@ async def test_a_new_database_has_no_backup(store: SqliteStore, path: Path) -> N
 
 
 async def test_a_binding_that_cannot_be_read_is_named(store: SqliteStore, path: Path) -> None:
-    await store.submit(Draft().submission())
+    await store.tasks.submit(Draft().submission())
     break_in(path, "UPDATE task SET binding = x'00'")
     with pytest.raises(CorruptRecord, match="t-1"):
-        await store.read_task(ALICE, TaskId("t-1"))
+        await store.tasks.read_task(ALICE, TaskId("t-1"))
 
 
 QUERY = TaskQuery(ALICE, 10, after=TaskKey(moment(), TaskId("t-1")), status_since=moment())

@@ -64,7 +64,7 @@ class CallsWiring:
         self._settings = settings
         self._engine = engine
         self.host_id = host_id
-        self._book = CallRepository(engine.store, engine.clock.now)
+        self._book = CallRepository(engine.store.records, engine.clock.now)
         self._agents = agents
         self.hosts = SessionHosts(agents)
         self.directory = AgentDirectory(settings, agents.ids)
@@ -124,7 +124,7 @@ class CallsWiring:
             agent = RemoteTargetAgent(
                 alias,
                 remote,
-                store=engine.store,
+                store=engine.store.records,
                 clock=engine.clock,
                 host_id=self.host_id,
                 patience=patience,

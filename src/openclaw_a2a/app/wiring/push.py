@@ -9,7 +9,7 @@ from openclaw_a2a.engine.outbox.outbox import STOP_GRACE_S, Outbox
 from openclaw_a2a.model.backoff import Backoff
 from openclaw_a2a.model.push_config import PUSH_KIND
 from openclaw_a2a.net.safe_resolver import HostResolver, ResolveHost
-from openclaw_a2a.ports import Store
+from openclaw_a2a.ports import DeliveryStore
 from openclaw_a2a.server.push.configs import PushConfigService
 from openclaw_a2a.server.push.sender import PushSender, WebhookOptions, WebhookSender
 from openclaw_a2a.settings import PushSettings
@@ -72,9 +72,9 @@ class PushWiring:
             parts.push_async_callback(self.outboxes[engine].stop)
             self.outboxes[engine].start()
 
-    def list_outboxes(self) -> list[tuple[Store, Outbox]]:
+    def list_outboxes(self) -> list[tuple[DeliveryStore, Outbox]]:
         """The outboxes, each with the store whose deliveries it brings."""
-        return [(engine.store, outbox) for engine, outbox in self.outboxes.items()]
+        return [(engine.store.deliveries, outbox) for engine, outbox in self.outboxes.items()]
 
     def _make_outbox(self, engine: Engine) -> Outbox:
         settings = self._settings
@@ -91,7 +91,7 @@ class PushWiring:
             attempt_timeout_s=settings.timeout_seconds,
             max_parallel=settings.parallel,
         )
-        own = DeliveryChannel(PushSender(engine.store, poster), rules)
+        own = DeliveryChannel(PushSender(engine.store.tasks, poster), rules)
         self._rounds[engine] = {PUSH_KIND: own}
         return Outbox(
             engine, self._rounds[engine], roll=random.random, stop_grace_s=self._stop_grace_s

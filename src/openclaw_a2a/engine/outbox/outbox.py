@@ -59,7 +59,7 @@ class Outbox:
     ) -> None:
         """`channels` by delivery kind; more may be added to the mapping before `start`."""
         self._engine = engine
-        self._store = engine.store
+        self._store = engine.store.deliveries
         self._channels = channels
         self._unknown_kind = DeliveryChannel(None, DeliveryPolicy())
         self._roll = roll
@@ -125,7 +125,7 @@ class Outbox:
 
     async def remove_delivery(self, delivery: Delivery) -> None:
         """Deliver nothing more; an attempt under way may still arrive."""
-        await self._store.drop_delivery(delivery.id)
+        await self._store.delete_delivery(delivery.id)
         tracked = self._tracked.get(delivery.id)
         if tracked is not None:
             self._apply(tracked, Signal.REMOVE)
@@ -141,7 +141,7 @@ class Outbox:
         fresh = msgspec.structs.replace(
             delivery, state=DeliveryState.WAITING, attempts=0, next_at=now, updated_at=now
         )
-        if not await self._store.save_delivery(fresh):
+        if not await self._store.update_delivery(fresh):
             raise _not_found(delivery_id)
         self._reset(delivery_id)
         self.check_task(delivery.task_id)
@@ -169,7 +169,7 @@ class Outbox:
         """Track one page of what was unfinished at the start; the next page, None at the end."""
         if after is None:
             return None
-        page = await self._store.read_unfinished(after=after, limit=_PAGE_SIZE)
+        page = await self._store.list_unfinished_deliveries(after=after, limit=_PAGE_SIZE)
         for delivery in page.deliveries:
             self._track(delivery)
         return page.next_after
@@ -177,7 +177,7 @@ class Outbox:
     async def _check_tasks(self) -> None:
         """Check some tasks; the first ones are being sent before the last ones are checked."""
         for task_id in list(islice(self._to_check, _TASKS_PER_ROUND)):
-            deliveries = await self._store.read_deliveries(task_id)
+            deliveries = await self._store.list_task_deliveries(task_id)
             self._to_check.pop(task_id, None)
             for delivery in deliveries:
                 if delivery.state is not DeliveryState.DEAD:
@@ -345,7 +345,7 @@ class Outbox:
         """Its task is not there: not created yet, or deleted, or the run made none."""
         if self._engine.has_run(delivery.task_id):
             return Signal.SENT, None  # the end of that run wakes the outbox
-        await self._store.drop_delivery(delivery.id)
+        await self._store.delete_delivery(delivery.id)
         return Signal.DONE, None
 
     async def _save_success(
@@ -409,7 +409,7 @@ class Outbox:
 
     async def _save(self, tracked: TrackedDelivery, delivery: Delivery) -> bool:
         """Save the row; False when it is gone, or replaced by one with another body and cursor."""
-        is_saved = await self._store.save_delivery(delivery)
+        is_saved = await self._store.update_delivery(delivery)
         if tracked.cached is not None:
             tracked.cached = delivery if is_saved else None
         return is_saved

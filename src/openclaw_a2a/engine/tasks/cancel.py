@@ -78,7 +78,7 @@ async def _stop_runs(engine: Engine, live: ActiveTask, task_id: TaskId) -> bytes
 
 async def _cancel_paused(engine: Engine, stored: StoredTask) -> bytes:
     if stored.head.binding is not None:
-        resume = await engine.store.read_resume(stored.head.id)
+        resume = await engine.store.tasks.read_resume_token(stored.head.id)
         await end_pause(engine, stored.head.id, stored.head.binding, resume)
     journal = engine.journal_of(stored)
     event = closing_words(engine, stored).status_text(TaskState.CANCELED, CANCELED)
@@ -146,7 +146,7 @@ async def fail_paused_task(engine: Engine, task_id: TaskId, say: Callable[[str],
     while working := at_work(engine, task_id):
         await asyncio.wait(working)  # the run that asked is about to end
     async with engine.task_lock(task_id):
-        stored = await engine.store.read_task(None, task_id)
+        stored = await engine.store.tasks.read_task(None, task_id)
         if stored is None or not needs_input(stored) or task_id in engine.active_tasks:
             return
         await _end_pause(engine, stored)
@@ -159,7 +159,7 @@ async def _end_pause(engine: Engine, stored: StoredTask) -> None:
     head = stored.head
     if head.binding is None:
         return
-    resume = await engine.store.read_resume(head.id)
+    resume = await engine.store.tasks.read_resume_token(head.id)
     try:
         await end_pause(engine, head.id, head.binding, resume)
     except GatewayError as error:

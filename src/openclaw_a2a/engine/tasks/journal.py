@@ -21,7 +21,7 @@ from openclaw_a2a.model.records import (
 from openclaw_a2a.model.states import is_active, may_follow
 from openclaw_a2a.model.task import ArtifactUpdate, Event, StatusUpdate, Task, TaskState
 from openclaw_a2a.model.turn import Binding, Scope
-from openclaw_a2a.ports import Commit, Store
+from openclaw_a2a.ports import Commit, TaskStore
 
 UNWRITABLE = (TypeError, ValueError, OverflowError, RecursionError)
 """What an encoder raises when an agent gives it something that JSON cannot hold."""
@@ -53,7 +53,9 @@ class Journal:
     _message: Message | None = None
     _run: RunRecord | None = None
 
-    def __init__(self, store: Store, head: TaskHead, view: TaskProjection, *, exists: bool) -> None:
+    def __init__(
+        self, store: TaskStore, head: TaskHead, view: TaskProjection, *, exists: bool
+    ) -> None:
         self._store = store
         self._head = head
         self.view = view
@@ -68,13 +70,13 @@ class Journal:
         self._settled: list[asyncio.Future[None]] = []
 
     @classmethod
-    def of_stored(cls, store: Store, stored: StoredTask) -> "Journal":
+    def of_stored(cls, store: TaskStore, stored: StoredTask) -> "Journal":
         """The journal of a task that lies in the store."""
         return cls(store, stored.head, TaskProjection.from_stored(stored), exists=True)
 
     @classmethod
     def of_new(
-        cls, store: Store, task: Task, *, scope: Scope, binding: Binding, now: datetime
+        cls, store: TaskStore, task: Task, *, scope: Scope, binding: Binding, now: datetime
     ) -> "Journal":
         """The journal of a task that the first change creates."""
         head = TaskHead(task.id, scope, task.context_id, task.status.state, now, now, 0, binding)

@@ -22,7 +22,7 @@ class TaskSubscription(msgspec.Struct, frozen=True):
 
 async def get_task(engine: Engine, scope: Scope, task_id: TaskId) -> StoredTask:
     """The task as it is committed now. Raises: TaskNotFound."""
-    stored = await engine.store.read_task(scope, task_id)
+    stored = await engine.store.tasks.read_task(scope, task_id)
     if stored is None:
         raise TaskNotFound(f"there is no task {task_id}")
     return stored
@@ -37,7 +37,7 @@ def task_json(stored: StoredTask) -> bytes:
 
 async def list_tasks(engine: Engine, query: TaskQuery) -> TaskPage:
     """A page of the caller's tasks, newest status first."""
-    return await engine.store.list_tasks(query)
+    return await engine.store.tasks.list_tasks(query)
 
 
 async def subscribe(
@@ -61,4 +61,4 @@ def subscribe_from(engine: Engine, task_id: TaskId, cursor: int) -> Subscription
     """A follower of a task that is known to be the caller's."""
     live = engine.active_tasks.get(task_id)
     feed = live.journal.feed if live is not None else None
-    return Subscription(engine.store, task_id, cursor=cursor, feed=feed)
+    return Subscription(engine.store.tasks, task_id, cursor=cursor, feed=feed)

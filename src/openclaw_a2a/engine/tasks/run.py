@@ -218,7 +218,7 @@ class ActiveRun:
         if live.opening is not None:
             live.submitted(self)
             return
-        stored = await self._engine.store.read_task(None, self.record.task_id)
+        stored = await self._engine.store.tasks.read_task(None, self.record.task_id)
         if stored is not None:
             self.first.set(
                 TaskCreated(TaskProjection.from_stored(stored).task(), stored.head.sequence)
@@ -243,7 +243,7 @@ class ActiveRun:
         if not self.record.is_started:
             self.record = msgspec.structs.replace(self.record, is_started=True)
             record = self.record
-            await self._engine.store.start_run(
+            await self._engine.store.tasks.start_run(
                 record.id, fence=record.fence, attempt=record.attempt
             )
         live = self.active_task
@@ -256,7 +256,7 @@ class ActiveRun:
         is_new = not live.has_message(self.record)
         if self.record.resume is None and (is_new or self.record.attempt > 1):
             # The task may have paused while this message waited.
-            resume = await self._engine.store.read_resume(self.record.task_id)
+            resume = await self._engine.store.tasks.read_resume_token(self.record.task_id)
             self.record = msgspec.structs.replace(self.record, resume=resume)
         if is_new:
             event = self._new_transcript().submitted()
@@ -447,7 +447,7 @@ class ActiveRun:
 
     async def _answer(self, stored: bytes, first: First) -> None:
         record = self.record
-        await self._engine.store.answer_run(record.id, fence=record.fence, answer=stored)
+        await self._engine.store.tasks.finish_run(record.id, fence=record.fence, answer=stored)
         self.first.set(first)
 
     async def _end_as_task(self, transcript: Transcript) -> None:

@@ -41,7 +41,7 @@ from openclaw_a2a.model.records import RunOptions, StoredTask, TaskHead, encode_
 from openclaw_a2a.model.states import is_paused, is_terminal
 from openclaw_a2a.model.turn import Binding, Provenance, Scope
 from openclaw_a2a.model.url_policy import url_rejection_reason
-from openclaw_a2a.ports import Duplicate, KeptRecord, Submission
+from openclaw_a2a.ports import Duplicate, Record, Submission
 
 
 class InternalOrigin(msgspec.Struct, frozen=True):
@@ -53,7 +53,7 @@ class InternalOrigin(msgspec.Struct, frozen=True):
 
     session_key: SessionKey
     provenance: Provenance | None = None
-    make_record: Callable[[TaskId], KeptRecord] | None = None
+    make_record: Callable[[TaskId], Record] | None = None
     metadata: JsonObject | None = None
 
 
@@ -92,8 +92,8 @@ async def submit(
             live := engine.active_tasks.get(message.task_id)
         ) is not None and live.opening is not None:
             await live.runs[0].first.wait()  # only then it is known whether the task is open
-        stored = await engine.store.read_task(send.scope, message.task_id)
-        resume = await engine.store.read_resume(message.task_id)
+        stored = await engine.store.tasks.read_task(send.scope, message.task_id)
+        resume = await engine.store.tasks.read_resume_token(message.task_id)
         arriving = _arriving(engine, send, digest)
         if arriving is not None:
             return arriving
@@ -113,7 +113,7 @@ async def find_duplicate(
         raise Draining("the gateway is stopping; try again when it is back", retry_after_s=5)
     check_parts(send.message, rules)
     message_id = send.message.message_id
-    known = await engine.store.read_known(send.scope, message_id, body_hash=_digest(send))
+    known = await engine.store.tasks.find_duplicate(send.scope, message_id, body_hash=_digest(send))
     return None if known is None else DuplicateRun(known, send.scope, message_id)
 
 
@@ -292,7 +292,7 @@ async def _why_refused(
     error = refusal.error or StoreUnavailable("the run ended without a word")
     if not isinstance(error, LeaseLost) or not isinstance(run, ActiveRun):
         return error
-    stored = await engine.store.read_task(run.record.scope, run.record.task_id)
+    stored = await engine.store.tasks.read_task(run.record.scope, run.record.task_id)
     if stored is None:
         return error
     try:
@@ -307,7 +307,7 @@ async def _first_known(
 ) -> TaskCreated | DirectAnswer:
     run = engine.runs.get(known.run_id)
     if known.answer is None and run is not None:
-        is_shown = await engine.store.read_task(None, known.task_id) is not None
+        is_shown = await engine.store.tasks.read_task(None, known.task_id) is not None
         if not is_shown:  # it is direct as yet, or just becoming a task
             return await wait_created(engine, run)
     stored = await _stored_or_answer(engine, sent, known)
@@ -334,10 +334,10 @@ async def _stored_or_answer(
 ) -> StoredTask | DirectAnswer:
     if known.answer is not None:
         return _decode(known.answer)
-    stored = await engine.store.read_task(None, known.task_id)
+    stored = await engine.store.tasks.read_task(None, known.task_id)
     if stored is not None:
         return stored
-    newest = await engine.store.read_known(sent.scope, sent.message_id)
+    newest = await engine.store.tasks.find_duplicate(sent.scope, sent.message_id)
     if newest is not None and newest.answer is not None:  # answered since we were told of it
         return _decode(newest.answer)
     is_unfinished = any(record.id == known.run_id for record in engine.abandoned)

@@ -9,7 +9,7 @@ import asyncio
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.records import Entry
 from openclaw_a2a.model.states import PAUSED, TERMINAL
-from openclaw_a2a.ports import Store
+from openclaw_a2a.ports import TaskStore
 
 _ENDS = TERMINAL | PAUSED
 PAGE_SIZE = 256
@@ -72,7 +72,7 @@ class Subscription:
     __slots__ = ("_feed", "_is_stopped", "_store", "_task_id", "_waiter", "cursor", "is_over")
 
     def __init__(
-        self, store: Store, task_id: TaskId, *, cursor: int, feed: EventFeed | None
+        self, store: TaskStore, task_id: TaskId, *, cursor: int, feed: EventFeed | None
     ) -> None:
         self._store = store
         self._task_id = task_id

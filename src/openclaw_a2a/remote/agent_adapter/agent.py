@@ -9,7 +9,7 @@ from openclaw_a2a.model.agent_event import AgentEvent
 from openclaw_a2a.model.errors import AgentError, AgentFailed, TaskNotCancelable
 from openclaw_a2a.model.ids import Json
 from openclaw_a2a.model.turn import Binding, Turn
-from openclaw_a2a.ports import Clock, Recovery, Store
+from openclaw_a2a.ports import Clock, RecordStore, Recovery
 from openclaw_a2a.remote.agent_adapter.run import (
     RemoteRun,
     RemoteTimeouts,
@@ -39,7 +39,7 @@ class RemoteTargetAgent:
         alias: str,
         remote: ToolExecutor,
         *,
-        store: Store,
+        store: RecordStore,
         clock: Clock,
         host_id: str = "",
         patience: RemoteTimeouts = _PATIENCE,

@@ -15,7 +15,7 @@ from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.message import Message
 from openclaw_a2a.model.turn import Turn
 from openclaw_a2a.planning.step_message import EXTENSION_URIS, TASK_KEYS
-from openclaw_a2a.ports import Clock, KeptRecord, Store
+from openclaw_a2a.ports import Clock, Record, RecordStore
 from openclaw_a2a.remote.agent_adapter.event_translator import RemoteEventTranslator
 from openclaw_a2a.remote.result.progress import PAUSED
 from openclaw_a2a.remote.result.remote_result import RemoteResult, continuation_of_failure
@@ -122,7 +122,7 @@ class Road(msgspec.Struct, frozen=True):
 
     alias: str
     remote: ToolExecutor
-    store: Store
+    store: RecordStore
     clock: Clock
     patience: RemoteTimeouts
     host_id: str = ""
@@ -244,7 +244,7 @@ class RemoteRun:
             return
         body = msgspec.json.encode(self._continuation)
         expires_at = self._road.clock.now() + _KEEP
-        await self._road.store.put_record(KeptRecord(KIND, self._turn.run_id, body, expires_at))
+        await self._road.store.put_record(Record(KIND, self._turn.run_id, body, expires_at))
         self._is_noted = True
 
     # ---------------------------------------------------------------- asking

@@ -12,7 +12,7 @@ import msgspec
 
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.ids import Json
-from openclaw_a2a.ports import KeptRecord, Store
+from openclaw_a2a.ports import Record, Store
 from openclaw_a2a.remote.config import Transport
 from openclaw_a2a.remote.handles.handles import Progression, Revive, TaskHandle
 from openclaw_a2a.remote.targets import Target, TargetIdentity
@@ -113,7 +113,7 @@ class RecordHandleStore:
         """Have the handle forgotten."""
         self._held.pop(name, None)
         self._kept.pop(name, None)
-        self._follow(self._store.drop_record(KIND, name))
+        self._follow(self._store.records.delete_record(KIND, name))
 
     async def settle(self) -> None:
         """Wait until everything said so far is written; what cannot be written is logged."""
@@ -129,7 +129,7 @@ class RecordHandleStore:
         which another version may have written, are left alone until their time is over.
         """
         handles: list[TaskHandle] = []
-        for record in await self._store.read_records(KIND):
+        for record in await self._store.records.list_records(KIND):
             try:
                 handle = decode_handle(record.body, revive)
             except msgspec.DecodeError as error:
@@ -145,8 +145,8 @@ class RecordHandleStore:
     def _write(self, handle: TaskHandle) -> None:
         self._held.pop(handle.name, None)
         self._kept[handle.name] = handle
-        record = KeptRecord(KIND, handle.name, encode_handle(handle), handle.expires_at)
-        self._follow(self._store.put_record(record))
+        record = Record(KIND, handle.name, encode_handle(handle), handle.expires_at)
+        self._follow(self._store.records.put_record(record))
 
     def _follow(self, write: Awaitable[Json]) -> None:
         written = asyncio.ensure_future(write)

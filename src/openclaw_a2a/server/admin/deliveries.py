@@ -18,7 +18,7 @@ from openclaw_a2a.server.admin.endpoint import AdminEndpoint, AdminRequest
 
 if TYPE_CHECKING:
     from openclaw_a2a.engine.outbox.outbox import Outbox
-    from openclaw_a2a.ports import Store
+    from openclaw_a2a.ports import DeliveryStore
 
 MOST = 1000
 """How many deliveries in each state are looked at."""
@@ -58,7 +58,7 @@ class DeliveriesAdmin:
     """
 
     def __init__(
-        self, outboxes: "Callable[[], Sequence[tuple[Store, Outbox]]]", find_call: FindCall
+        self, outboxes: "Callable[[], Sequence[tuple[DeliveryStore, Outbox]]]", find_call: FindCall
     ) -> None:
         self._outboxes = outboxes
         self._find_call = find_call

@@ -76,7 +76,7 @@ class PushConfigService(msgspec.Struct, frozen=True, kw_only=True):
 
     async def check_room(self, scope: Scope, task_id: TaskId, wish: NewPushConfig) -> None:
         """Refuse one more configuration than a task may have. Raises: InvalidParams."""
-        if await self.store.read_task(scope, task_id) is None:
+        if await self.store.tasks.read_task(scope, task_id) is None:
             return  # whoever goes on with the task says so
         others = [one for one in await self._configs(task_id) if one.id != (wish.id or task_id)]
         if len(others) >= self.per_task:
@@ -117,7 +117,7 @@ class PushConfigService(msgspec.Struct, frozen=True, kw_only=True):
         await self._check_task(scope, task_id)
         delivery = self.delivery(wish, task_id, -1)
         config = _decoder.decode(delivery.body)
-        known = await self.store.read_delivery(delivery.id)
+        known = await self.store.deliveries.read_delivery(delivery.id)
         if known is not None and known.state is not DeliveryState.DEAD:
             old = _decoder.decode(known.body)
             if old == msgspec.structs.replace(config, created_at=old.created_at):
@@ -171,16 +171,16 @@ class PushConfigService(msgspec.Struct, frozen=True, kw_only=True):
         except PushConfigNotFound:
             return
         wanted = delivery_id(PUSH_KIND, request.task_id, config.id)
-        delivery = await self.store.read_delivery(wanted)
+        delivery = await self.store.deliveries.read_delivery(wanted)
         if delivery is not None:
             await self.outbox.remove_delivery(delivery)
 
     async def _configs(self, task_id: TaskId) -> list[PushConfig]:
-        deliveries = await self.store.read_deliveries(task_id)
+        deliveries = await self.store.deliveries.list_task_deliveries(task_id)
         return [_decoder.decode(one.body) for one in deliveries if one.kind == PUSH_KIND]
 
     async def _check_task(self, scope: Scope, task_id: TaskId) -> None:
-        if await self.store.read_task(scope, task_id) is None:
+        if await self.store.tasks.read_task(scope, task_id) is None:
             raise _no_task(task_id)
 
     def _too_many(self, task_id: TaskId) -> InvalidParams:

@@ -15,7 +15,7 @@ from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.records import Entry, StoredTask, encode_event
 from openclaw_a2a.model.states import TERMINAL, is_terminal
 from openclaw_a2a.model.task import ArtifactUpdate
-from openclaw_a2a.ports import Delivered, Store
+from openclaw_a2a.ports import Delivered, TaskStore
 from openclaw_a2a.protocol import v03, v1
 from openclaw_a2a.protocol.versions import ProtocolVersion
 
@@ -28,7 +28,7 @@ class PushPayload(msgspec.Struct, frozen=True):
 
 
 async def next_payload(
-    store: Store, wire: ProtocolVersion, delivery: Delivery
+    store: TaskStore, wire: ProtocolVersion, delivery: Delivery
 ) -> PushPayload | Delivered | None:
     """The next notification after the cursor; how far there is none; None without a task."""
     if delivery.cursor < 0:
@@ -39,7 +39,7 @@ async def next_payload(
     return await _next_event(store, delivery)
 
 
-async def _next_event(store: Store, delivery: Delivery) -> PushPayload | Delivered | None:
+async def _next_event(store: TaskStore, delivery: Delivery) -> PushPayload | Delivered | None:
     cursor, task_id = delivery.cursor, delivery.task_id
     while entries := await store.read_events(task_id, after=cursor, limit=PAGE_SIZE):
         for entry in entries:
@@ -59,7 +59,7 @@ async def _next_event(store: Store, delivery: Delivery) -> PushPayload | Deliver
     return await _nothing_new(store, task_id, cursor)
 
 
-async def _next_task(store: Store, delivery: Delivery) -> PushPayload | Delivered | None:
+async def _next_task(store: TaskStore, delivery: Delivery) -> PushPayload | Delivered | None:
     cursor, task_id = delivery.cursor, delivery.task_id
     while entries := await store.read_events(task_id, after=cursor, limit=PAGE_SIZE):
         if any(_is_notable(entry) for entry in entries):
@@ -71,7 +71,7 @@ async def _next_task(store: Store, delivery: Delivery) -> PushPayload | Delivere
     return await _nothing_new(store, task_id, cursor)
 
 
-async def _nothing_new(store: Store, task_id: TaskId, cursor: int) -> Delivered | None:
+async def _nothing_new(store: TaskStore, task_id: TaskId, cursor: int) -> Delivered | None:
     stored = await store.read_task(None, task_id)
     if stored is None:
         return None
@@ -96,7 +96,7 @@ def _finished(entry: Entry) -> ArtifactUpdate | None:
     return event if isinstance(event, ArtifactUpdate) and event.last_chunk else None
 
 
-async def _event_body(store: Store, task_id: TaskId, entry: Entry) -> bytes | None:
+async def _event_body(store: TaskStore, task_id: TaskId, entry: Entry) -> bytes | None:
     """What 1.0 is told of an event; None when that is nothing."""
     if entry.state is not None:
         return entry.body

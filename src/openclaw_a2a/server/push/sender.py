@@ -18,7 +18,7 @@ from openclaw_a2a.net.safe_resolver import (
     ResolveHost,
     find_addresses,
 )
-from openclaw_a2a.ports import Delivered, DeliveryFailed, Store
+from openclaw_a2a.ports import Delivered, DeliveryFailed, TaskStore
 from openclaw_a2a.protocol.versions import ProtocolVersion
 from openclaw_a2a.server.push.payload import PushPayload, next_payload
 
@@ -140,7 +140,7 @@ class WebhookSender:
 class PushSender:
     """Brings what happens to a task to a webhook."""
 
-    def __init__(self, store: Store, poster: WebhookSender) -> None:
+    def __init__(self, store: TaskStore, poster: WebhookSender) -> None:
         self._store = store
         self._poster = poster
 

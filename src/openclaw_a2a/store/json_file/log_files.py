@@ -18,10 +18,9 @@ import msgspec
 
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import CorruptRecord
-from openclaw_a2a.ports import LogHead, LogLine, StoredLog
+from openclaw_a2a.ports import LogAppend, LogHead, LogLine, StoredLog
 from openclaw_a2a.store.json_file.record_files import sync_folder, write_all
 from openclaw_a2a.store.locks import WriterLock
-from openclaw_a2a.store.memory.tables import LogChange
 
 PREFIX, SUFFIX = "a2a_", ".jsonl"
 LONGEST_NAME = 255
@@ -77,7 +76,7 @@ def log_id_of(name: str) -> str | None:
     return log_id if file_name(log_id) == name else None
 
 
-def encode_change(change: LogChange) -> bytes:
+def encode_change(change: LogAppend) -> bytes:
     """The lines as the file holds them.
 
     Raises:
@@ -181,7 +180,7 @@ def _count_whole(pieces: Sequence[bytes]) -> int:
     return count
 
 
-def _checked(line: LogLine, change: LogChange) -> bytes:
+def _checked(line: LogLine, change: LogAppend) -> bytes:
     """The body of a new line, when it can be read again as what it is."""
     body = line.body.strip()
     try:
@@ -284,7 +283,7 @@ class LogFolder:
         self._places: dict[str, _Place] = {}
         self._listed: tuple[int, list[str]] = (-1, [])
 
-    def append(self, change: LogChange) -> bool:
+    def append(self, change: LogAppend) -> bool:
         """Add lines to a log; False when it is not where the change begins.
 
         Raises: CorruptRecord, StoreLocked, OSError.
@@ -359,7 +358,7 @@ class LogFolder:
         elif not self._lock.keep():
             raise OSError(f"another process took the lock {self._lock.path}")
 
-    def _extend(self, descriptor: int, change: LogChange, content: bytes) -> bool:
+    def _extend(self, descriptor: int, change: LogAppend, content: bytes) -> bool:
         place = self._place(descriptor, change.log_id)
         if place.sequence != change.after:
             return False

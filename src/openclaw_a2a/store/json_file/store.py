@@ -1,11 +1,11 @@
 """The store of record files: one JSON file per task, as other programs read and write them."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import anyio.to_thread
 import msgspec
@@ -20,10 +20,11 @@ from openclaw_a2a.ports import (
     Commit,
     DeliveryPage,
     Duplicate,
-    KeptRecord,
+    LogAppend,
     LogHead,
     PurgeResult,
     RecentHead,
+    Record,
     Retention,
     StoredLog,
     Submission,
@@ -54,7 +55,6 @@ from openclaw_a2a.store.json_file.wal import (
 from openclaw_a2a.store.json_file.writer import Change, JsonFiles, Loaded, load_folder
 from openclaw_a2a.store.locks import WriterLock
 from openclaw_a2a.store.memory.state import Ledger
-from openclaw_a2a.store.memory.tables import LogChange
 
 LOCK_WAIT_S = 10.0
 """How long to wait for another process to let go of the directory."""
@@ -88,6 +88,13 @@ class JsonFileStore:
         self._shown = Ledger()
         self._broken: dict[TaskId, str] = {}
         self._epoch = 0
+
+    @property
+    def tasks(self) -> Self:
+        """The task store."""
+        return self
+
+    deliveries = records = logs = tasks
 
     @property
     def is_durable(self) -> bool:
@@ -151,7 +158,7 @@ class JsonFileStore:
         """Note that the agent is about to be asked. Raises: LeaseLost."""
         return self._put(StartLine(run_id, fence, attempt))
 
-    def answer_run(self, run_id: RunId, *, fence: int, answer: bytes) -> Awaitable[None]:
+    def finish_run(self, run_id: RunId, *, fence: int, answer: bytes) -> Awaitable[None]:
         """End a run that made no task. Raises: LeaseLost."""
         return self._put(AnswerLine(run_id, fence, answer))
 
@@ -161,9 +168,9 @@ class JsonFileStore:
         """Take over runs of other owners, in order of arrival."""
         return await self._put(ClaimLine(owner, lease_until, expired_at))
 
-    async def read_orphans(self) -> list[TaskId]:
+    async def list_orphaned_tasks(self) -> list[TaskId]:
         """Active tasks that have no run."""
-        return self._shown.read_orphans()
+        return self._shown.list_orphaned_tasks()
 
     def renew_leases(self, owner: OwnerId, *, lease_until: datetime) -> Awaitable[None]:
         """Keep all runs of this owner."""
@@ -174,11 +181,11 @@ class JsonFileStore:
         self._refuse_broken(task_id)
         return self._shown.read_task(scope, task_id)
 
-    async def read_recent(self, limit: int) -> list[RecentHead]:
+    async def list_recent_tasks(self, limit: int) -> list[RecentHead]:
         """The newest tasks of all callers, the one made last first."""
-        return self._shown.read_recent(limit)
+        return self._shown.list_recent_tasks(limit)
 
-    async def read_resume(self, task_id: TaskId) -> bytes | None:
+    async def read_resume_token(self, task_id: TaskId) -> bytes | None:
         """The token its agent left when the task paused."""
         task = self._shown.tasks.get(task_id)
         return None if task is None else task.resume
@@ -193,11 +200,11 @@ class JsonFileStore:
         """Tasks by newest status; those whose record is broken are left out."""
         return self._shown.list_tasks(query)
 
-    async def read_known(
+    async def find_duplicate(
         self, scope: Scope, message_id: MessageId, *, body_hash: bytes | None = None
     ) -> Duplicate | None:
         """What became of a message, when it was ever taken."""
-        return self._shown.read_known(scope, message_id, body_hash=body_hash)
+        return self._shown.find_duplicate(scope, message_id, body_hash=body_hash)
 
     def delete_task(self, scope: Scope, task_id: TaskId) -> Awaitable[bool]:
         """Forget an ended task; False when it is not there or not ended."""
@@ -207,7 +214,7 @@ class JsonFileStore:
             line.apply(self._ahead)
         return self._written(line, is_deletable)
 
-    async def forget(self, retention: Retention) -> PurgeResult:
+    async def purge(self, retention: Retention) -> PurgeResult:
         """Delete ended tasks, old messages and records."""
         gone, next_after = self._ahead.forgettable(retention)
         line = ForgetLine(tuple(gone), retention.messages_before, retention.records_before)
@@ -218,11 +225,11 @@ class JsonFileStore:
         """Keep a delivery; False when its task has too many. Raises: LeaseLost."""
         return self._put(DeliveryLine(delivery, within))
 
-    def save_delivery(self, delivery: Delivery) -> Awaitable[bool]:
+    def update_delivery(self, delivery: Delivery) -> Awaitable[bool]:
         """Keep how far a delivery is; False when it is gone, or has another body now."""
         return self._put(ProgressLine(delivery))
 
-    def drop_delivery(self, delivery_id: DeliveryId) -> Awaitable[bool]:
+    def delete_delivery(self, delivery_id: DeliveryId) -> Awaitable[bool]:
         """Forget a delivery; False when there was none."""
         return self._put(DropLine(delivery_id))
 
@@ -230,13 +237,13 @@ class JsonFileStore:
         """One delivery."""
         return self._shown.deliveries.get(delivery_id)
 
-    async def read_deliveries(self, task_id: TaskId) -> list[Delivery]:
+    async def list_task_deliveries(self, task_id: TaskId) -> list[Delivery]:
         """The deliveries of a task, oldest first."""
         return self._shown.deliveries.of_task(task_id)
 
-    async def read_unfinished(self, *, after: DeliveryId, limit: int) -> DeliveryPage:
+    async def list_unfinished_deliveries(self, *, after: DeliveryId, limit: int) -> DeliveryPage:
         """Deliveries that have, or may yet get, something to bring."""
-        return self._shown.read_unfinished(after, limit)
+        return self._shown.list_unfinished_deliveries(after, limit)
 
     async def list_deliveries(
         self, state: DeliveryState, *, after: DeliveryId, limit: int
@@ -244,53 +251,43 @@ class JsonFileStore:
         """Deliveries in a state, in order of their ids."""
         return self._shown.deliveries.in_state(state, after=after, limit=limit)
 
-    def put_record(self, record: KeptRecord) -> Awaitable[None]:
+    def put_record(self, record: Record) -> Awaitable[None]:
         """Keep a record, in the place of one of its kind with its id."""
         return self._put(RecordLine(record))
 
-    def change_record(self, record: KeptRecord) -> Awaitable[bool]:
+    def update_record(self, record: Record) -> Awaitable[bool]:
         """Keep the next version of a record; False when it is not the next one."""
         return self._put(ChangeRecordLine(record))
 
-    async def read_record(self, kind: str, record_id: str) -> KeptRecord | None:
+    async def read_record(self, kind: str, record_id: str) -> Record | None:
         """One record."""
         return self._shown.records.get(kind, record_id)
 
-    def drop_record(self, kind: str, record_id: str) -> Awaitable[bool]:
+    def delete_record(self, kind: str, record_id: str) -> Awaitable[bool]:
         """Forget a record; False when there was none."""
         return self._put(DropRecordLine(kind, record_id))
 
-    async def read_records(self, kind: str) -> list[KeptRecord]:
+    async def list_records(self, kind: str) -> list[Record]:
         """All records of a kind, the one put last at the end."""
         return self._shown.records.of_kind(kind)
 
-    def append_log(
-        self,
-        kind: str,
-        log_id: str,
-        bodies: Sequence[bytes],
-        *,
-        after: int,
-        closes: bool = False,
-        opens: bool = False,
-    ) -> Awaitable[bool]:
+    def append_log(self, change: LogAppend) -> Awaitable[bool]:
         """Add lines to a log; False when it is not at `after`. Raises: CorruptRecord."""
-        change = LogChange(kind, log_id, tuple(bodies), after, closes, opens)
-        return self._log_write(kind, lambda folder: folder.append(change))
+        return self._log_write(change.kind, lambda folder: folder.append(change))
 
     async def read_log(self, kind: str, log_id: str) -> StoredLog | None:
         """One log, open or closed."""
         return await self._log_read(kind, lambda folder: folder.read(log_id))
 
-    async def read_open_logs(self, kind: str, *, after: str, limit: int) -> list[StoredLog]:
+    async def list_open_logs(self, kind: str, *, after: str, limit: int) -> list[StoredLog]:
         """Logs that are not closed, in order of their ids."""
         return await self._log_read(kind, lambda folder: folder.page_open(after, limit))
 
-    async def list_logs(self, kind: str, *, after: str, limit: int) -> list[LogHead]:
+    async def list_log_heads(self, kind: str, *, after: str, limit: int) -> list[LogHead]:
         """All logs, in order of their ids."""
         return await self._log_read(kind, lambda folder: folder.page(after, limit))
 
-    def drop_log(self, kind: str, log_id: str) -> Awaitable[bool]:
+    def delete_log(self, kind: str, log_id: str) -> Awaitable[bool]:
         """Forget a log; False when there was none."""
         return self._log_write(kind, lambda folder: folder.drop(log_id))
 

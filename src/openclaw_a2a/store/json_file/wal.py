@@ -9,7 +9,7 @@ from openclaw_a2a.model.delivery import Delivery, DeliveryId
 from openclaw_a2a.model.errors import LeaseLost
 from openclaw_a2a.model.ids import OwnerId, RunId, TaskId
 from openclaw_a2a.model.records import RunRecord
-from openclaw_a2a.ports import Accepted, Commit, Duplicate, KeptRecord, Submission
+from openclaw_a2a.ports import Accepted, Commit, Duplicate, Record, Submission
 from openclaw_a2a.store.memory.state import Ledger, MessageKey, MessageRow
 
 
@@ -59,7 +59,7 @@ class AnswerLine(Line, frozen=True, tag="answer"):
 
     def apply(self, ledger: Ledger) -> None:
         """Keep the answer."""
-        ledger.answer_run(self.run_id, fence=self.fence, answer=self.answer)
+        ledger.finish_run(self.run_id, fence=self.fence, answer=self.answer)
 
 
 class ClaimLine(Line, frozen=True, tag="claim"):
@@ -157,7 +157,7 @@ class DropLine(Line, frozen=True, tag="drop"):
 class RecordLine(Line, frozen=True, tag="record"):
     """A record was put."""
 
-    record: KeptRecord
+    record: Record
 
     def apply(self, ledger: Ledger) -> None:
         """Keep it."""
@@ -167,7 +167,7 @@ class RecordLine(Line, frozen=True, tag="record"):
 class ChangeRecordLine(Line, frozen=True, tag="change-record"):
     """A record got its next version."""
 
-    record: KeptRecord
+    record: Record
 
     def apply(self, ledger: Ledger) -> bool:
         """Keep it."""

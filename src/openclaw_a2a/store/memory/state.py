@@ -18,8 +18,8 @@ from openclaw_a2a.ports import (
     Commit,
     DeliveryPage,
     Duplicate,
-    KeptRecord,
     RecentHead,
+    Record,
     Retention,
     Submission,
     TaskKey,
@@ -116,7 +116,7 @@ class Ledger:
         run = self._fenced(run_id, fence)
         self.runs[run_id] = msgspec.structs.replace(run, is_started=True, attempt=attempt)
 
-    def answer_run(self, run_id: RunId, *, fence: int, answer: bytes) -> None:
+    def finish_run(self, run_id: RunId, *, fence: int, answer: bytes) -> None:
         """End a run that made no task; its answer is kept with its message."""
         key = message_key(self._fenced(run_id, fence))
         del self.runs[run_id]
@@ -149,7 +149,7 @@ class Ledger:
             return None
         return task.stored()
 
-    def read_recent(self, limit: int) -> list[RecentHead]:
+    def list_recent_tasks(self, limit: int) -> list[RecentHead]:
         """The newest tasks of all callers, the one made last first."""
         newest = nlargest(limit, self.tasks.values(), key=_made_at)
         return [RecentHead(task.head, task.resume) for task in newest]
@@ -160,7 +160,7 @@ class Ledger:
         tasks = tuple(self.tasks[task_id].stored() for task_id in ids[: query.limit])
         return TaskPage(tasks, has_more=len(ids) > query.limit, total=self._order.total(query))
 
-    def read_orphans(self) -> list[TaskId]:
+    def list_orphaned_tasks(self) -> list[TaskId]:
         """Active tasks that have no run."""
         at_work = {run.task_id for run in self.runs.values()}
         return [
@@ -169,7 +169,7 @@ class Ledger:
             if is_active(task.head.state) and task_id not in at_work
         ]
 
-    def read_known(
+    def find_duplicate(
         self, scope: Scope, message_id: MessageId, *, body_hash: bytes | None = None
     ) -> Duplicate | None:
         """What became of a message. Raises: MessageIdConflict."""
@@ -213,7 +213,7 @@ class Ledger:
             raise errors.task_moved_on(delivery.task_id, found=-1, expected=0)
         return self.deliveries.put(delivery, within=within)
 
-    def read_unfinished(self, after: DeliveryId, limit: int) -> DeliveryPage:
+    def list_unfinished_deliveries(self, after: DeliveryId, limit: int) -> DeliveryPage:
         """Deliveries that have, or may yet get, something to bring."""
         page = self.deliveries.page(self._is_unfinished, after=after, limit=limit)
         return DeliveryPage(tuple(page), page[-1].id if len(page) == limit else None)
@@ -292,7 +292,7 @@ class Ledger:
         if submission.record is not None:
             self.records.put(submission.record)
 
-    def _check_record(self, record: KeptRecord | None) -> None:
+    def _check_record(self, record: Record | None) -> None:
         if record is not None and self.records.get(record.kind, record.id) is not None:
             raise errors.record_kept(record.kind, record.id)
 

@@ -1,9 +1,9 @@
 """The store that forgets everything when the process ends."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from openclaw_a2a.model.delivery import Delivery, DeliveryId, DeliveryState
 from openclaw_a2a.model.errors import GatewayError
@@ -15,10 +15,11 @@ from openclaw_a2a.ports import (
     Commit,
     DeliveryPage,
     Duplicate,
-    KeptRecord,
+    LogAppend,
     LogHead,
     PurgeResult,
     RecentHead,
+    Record,
     Retention,
     StoredLog,
     Submission,
@@ -26,7 +27,7 @@ from openclaw_a2a.ports import (
     TaskQuery,
 )
 from openclaw_a2a.store.memory.state import Ledger
-from openclaw_a2a.store.memory.tables import LogChange, LogRows
+from openclaw_a2a.store.memory.tables import LogRows
 
 Outcome = TypeVar("Outcome")
 
@@ -37,6 +38,13 @@ class MemoryStore:
     def __init__(self) -> None:
         self._ledger = Ledger()
         self._logs = LogRows()
+
+    @property
+    def tasks(self) -> Self:
+        """The task store."""
+        return self
+
+    deliveries = records = logs = tasks
 
     @property
     def is_durable(self) -> bool:
@@ -64,9 +72,9 @@ class MemoryStore:
         """Note that the agent is about to be asked. Raises: LeaseLost."""
         return _settled(lambda: self._ledger.start_run(run_id, fence=fence, attempt=attempt))
 
-    def answer_run(self, run_id: RunId, *, fence: int, answer: bytes) -> Awaitable[None]:
+    def finish_run(self, run_id: RunId, *, fence: int, answer: bytes) -> Awaitable[None]:
         """End a run that made no task. Raises: LeaseLost."""
-        return _settled(lambda: self._ledger.answer_run(run_id, fence=fence, answer=answer))
+        return _settled(lambda: self._ledger.finish_run(run_id, fence=fence, answer=answer))
 
     async def claim_runs(
         self, owner: OwnerId, *, lease_until: datetime, expired_at: datetime | None
@@ -74,9 +82,9 @@ class MemoryStore:
         """Take over runs of other owners, in order of arrival."""
         return self._ledger.claim_runs(owner, lease_until=lease_until, expired_at=expired_at)
 
-    async def read_orphans(self) -> list[TaskId]:
+    async def list_orphaned_tasks(self) -> list[TaskId]:
         """Active tasks that have no run."""
-        return self._ledger.read_orphans()
+        return self._ledger.list_orphaned_tasks()
 
     def renew_leases(self, owner: OwnerId, *, lease_until: datetime) -> Awaitable[None]:
         """Keep all runs of this owner."""
@@ -86,11 +94,11 @@ class MemoryStore:
         """One task, when it is in scope (None: whoever owns it)."""
         return self._ledger.read_task(scope, task_id)
 
-    async def read_recent(self, limit: int) -> list[RecentHead]:
+    async def list_recent_tasks(self, limit: int) -> list[RecentHead]:
         """The newest tasks of all callers, the one made last first."""
-        return self._ledger.read_recent(limit)
+        return self._ledger.list_recent_tasks(limit)
 
-    async def read_resume(self, task_id: TaskId) -> bytes | None:
+    async def read_resume_token(self, task_id: TaskId) -> bytes | None:
         """The token its agent left when the task paused."""
         task = self._ledger.tasks.get(task_id)
         return None if task is None else task.resume
@@ -104,17 +112,17 @@ class MemoryStore:
         """Tasks by newest status."""
         return self._ledger.list_tasks(query)
 
-    async def read_known(
+    async def find_duplicate(
         self, scope: Scope, message_id: MessageId, *, body_hash: bytes | None = None
     ) -> Duplicate | None:
         """What became of a message, when it was ever taken."""
-        return self._ledger.read_known(scope, message_id, body_hash=body_hash)
+        return self._ledger.find_duplicate(scope, message_id, body_hash=body_hash)
 
     def delete_task(self, scope: Scope, task_id: TaskId) -> Awaitable[bool]:
         """Forget an ended task; False when it is not there or not ended."""
         return _settled(lambda: self._ledger.delete_task(scope, task_id))
 
-    async def forget(self, retention: Retention) -> PurgeResult:
+    async def purge(self, retention: Retention) -> PurgeResult:
         """Delete ended tasks, old messages and records."""
         gone, next_after = self._ledger.forgettable(retention)
         self._ledger.forget(gone, retention.messages_before)
@@ -125,11 +133,11 @@ class MemoryStore:
         """Keep a delivery; False when its task has too many. Raises: LeaseLost."""
         return _settled(lambda: self._ledger.put_delivery(delivery, within))
 
-    def save_delivery(self, delivery: Delivery) -> Awaitable[bool]:
+    def update_delivery(self, delivery: Delivery) -> Awaitable[bool]:
         """Keep how far a delivery is; False when it is gone, or has another body now."""
         return _settled(lambda: self._ledger.deliveries.save(delivery))
 
-    def drop_delivery(self, delivery_id: DeliveryId) -> Awaitable[bool]:
+    def delete_delivery(self, delivery_id: DeliveryId) -> Awaitable[bool]:
         """Forget a delivery; False when there was none."""
         return _settled(lambda: self._ledger.deliveries.drop(delivery_id))
 
@@ -137,13 +145,13 @@ class MemoryStore:
         """One delivery."""
         return self._ledger.deliveries.get(delivery_id)
 
-    async def read_deliveries(self, task_id: TaskId) -> list[Delivery]:
+    async def list_task_deliveries(self, task_id: TaskId) -> list[Delivery]:
         """The deliveries of a task, oldest first."""
         return self._ledger.deliveries.of_task(task_id)
 
-    async def read_unfinished(self, *, after: DeliveryId, limit: int) -> DeliveryPage:
+    async def list_unfinished_deliveries(self, *, after: DeliveryId, limit: int) -> DeliveryPage:
         """Deliveries that have, or may yet get, something to bring."""
-        return self._ledger.read_unfinished(after, limit)
+        return self._ledger.list_unfinished_deliveries(after, limit)
 
     async def list_deliveries(
         self, state: DeliveryState, *, after: DeliveryId, limit: int
@@ -151,53 +159,43 @@ class MemoryStore:
         """Deliveries in a state, in order of their ids."""
         return self._ledger.deliveries.in_state(state, after=after, limit=limit)
 
-    def put_record(self, record: KeptRecord) -> Awaitable[None]:
+    def put_record(self, record: Record) -> Awaitable[None]:
         """Keep a record, in the place of one of its kind with its id."""
         return _settled(lambda: self._ledger.records.put(record))
 
-    def change_record(self, record: KeptRecord) -> Awaitable[bool]:
+    def update_record(self, record: Record) -> Awaitable[bool]:
         """Keep the next version of a record; False when it is not the next one."""
         return _settled(lambda: self._ledger.records.change(record))
 
-    async def read_record(self, kind: str, record_id: str) -> KeptRecord | None:
+    async def read_record(self, kind: str, record_id: str) -> Record | None:
         """One record."""
         return self._ledger.records.get(kind, record_id)
 
-    def drop_record(self, kind: str, record_id: str) -> Awaitable[bool]:
+    def delete_record(self, kind: str, record_id: str) -> Awaitable[bool]:
         """Forget a record; False when there was none."""
         return _settled(lambda: self._ledger.records.drop(kind, record_id))
 
-    async def read_records(self, kind: str) -> list[KeptRecord]:
+    async def list_records(self, kind: str) -> list[Record]:
         """All records of a kind, the one put last at the end."""
         return self._ledger.records.of_kind(kind)
 
-    def append_log(
-        self,
-        kind: str,
-        log_id: str,
-        bodies: Sequence[bytes],
-        *,
-        after: int,
-        closes: bool = False,
-        opens: bool = False,
-    ) -> Awaitable[bool]:
+    def append_log(self, change: LogAppend) -> Awaitable[bool]:
         """Add lines to a log; False when it is not at `after`."""
-        change = LogChange(kind, log_id, tuple(bodies), after, closes, opens)
         return _settled(lambda: self._logs.append(change))
 
     async def read_log(self, kind: str, log_id: str) -> StoredLog | None:
         """One log, open or closed."""
         return self._logs.get(kind, log_id)
 
-    async def read_open_logs(self, kind: str, *, after: str, limit: int) -> list[StoredLog]:
+    async def list_open_logs(self, kind: str, *, after: str, limit: int) -> list[StoredLog]:
         """Logs that are not closed, in order of their ids."""
         return self._logs.page_open(kind, after, limit)
 
-    async def list_logs(self, kind: str, *, after: str, limit: int) -> list[LogHead]:
+    async def list_log_heads(self, kind: str, *, after: str, limit: int) -> list[LogHead]:
         """All logs, in order of their ids."""
         return self._logs.page(kind, after, limit)
 
-    def drop_log(self, kind: str, log_id: str) -> Awaitable[bool]:
+    def delete_log(self, kind: str, log_id: str) -> Awaitable[bool]:
         """Forget a log; False when there was none."""
         return _settled(lambda: self._logs.drop(kind, log_id))
 

@@ -1,15 +1,14 @@
 """Deliveries in plain dictionaries: the meaning that every kind of store shares."""
 
 from bisect import bisect_right, insort
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from heapq import nsmallest
 from itertools import islice
-from typing import NamedTuple
 
 from openclaw_a2a.model.delivery import Delivery, DeliveryId, DeliveryState
 from openclaw_a2a.model.ids import TaskId
-from openclaw_a2a.ports import KeptRecord, LogHead, LogLine, StoredLog
+from openclaw_a2a.ports import LogAppend, LogHead, LogLine, Record, StoredLog
 
 
 class DeliveryRows:
@@ -85,21 +84,21 @@ class DeliveryRows:
 class RecordRows:
     """Records by kind and id, the one put last at the end."""
 
-    def __init__(self, rows: Iterable[KeptRecord] = ()) -> None:
-        self._rows: dict[tuple[str, str], KeptRecord] = {}
+    def __init__(self, rows: Iterable[Record] = ()) -> None:
+        self._rows: dict[tuple[str, str], Record] = {}
         for row in rows:
             self.put(row)
 
-    def all(self) -> Iterable[KeptRecord]:
+    def all(self) -> Iterable[Record]:
         """Every record, in the order in which they were put."""
         return self._rows.values()
 
-    def put(self, record: KeptRecord) -> None:
+    def put(self, record: Record) -> None:
         """Keep a record, in the place of one of its kind with its id."""
         self._rows.pop((record.kind, record.id), None)
         self._rows[record.kind, record.id] = record
 
-    def change(self, record: KeptRecord) -> bool:
+    def change(self, record: Record) -> bool:
         """Keep the next version of a record at its place; False when it is not the next one."""
         kept = self.get(record.kind, record.id)
         expected = None if record.version == 0 else record.version - 1
@@ -108,7 +107,7 @@ class RecordRows:
         self._rows[record.kind, record.id] = record
         return True
 
-    def get(self, kind: str, record_id: str) -> KeptRecord | None:
+    def get(self, kind: str, record_id: str) -> Record | None:
         """One record."""
         return self._rows.get((kind, record_id))
 
@@ -116,7 +115,7 @@ class RecordRows:
         """Forget a record; False when there was none."""
         return self._rows.pop((kind, record_id), None) is not None
 
-    def of_kind(self, kind: str) -> list[KeptRecord]:
+    def of_kind(self, kind: str) -> list[Record]:
         """All records of a kind."""
         return [row for row in self._rows.values() if row.kind == kind]
 
@@ -126,30 +125,6 @@ class RecordRows:
             gone = [key for key, row in self._rows.items() if row.expires_at < before]
             for key in gone:
                 del self._rows[key]
-
-
-class LogChange(NamedTuple):
-    """Lines for the end of a log."""
-
-    kind: str
-    log_id: str
-    bodies: Sequence[bytes]
-    after: int
-    closes: bool
-    opens: bool
-
-    @property
-    def last(self) -> int:
-        """The number that the log has afterwards."""
-        return self.after + len(self.bodies)
-
-    def lines(self) -> list[LogLine]:
-        """The new lines with their numbers."""
-        return [LogLine(number, body) for number, body in enumerate(self.bodies, self.after + 1)]
-
-    def leaves_closed(self, was_closed: bool) -> bool:
-        """True when the log is closed afterwards."""
-        return self.closes or (was_closed and not self.opens)
 
 
 class _LogRow:
@@ -165,7 +140,7 @@ class _LogRow:
     def sequence(self) -> int:
         return self.lines[-1].sequence if self.lines else 0
 
-    def take(self, change: LogChange) -> None:
+    def take(self, change: LogAppend) -> None:
         self.lines += change.lines()
         self.is_closed = change.leaves_closed(self.is_closed)
         self.updated_at = datetime.now(UTC)
@@ -184,7 +159,7 @@ class LogRows:
         self._rows: dict[tuple[str, str], _LogRow] = {}
         self._ids: dict[str, list[str]] = {}
 
-    def append(self, change: LogChange) -> bool:
+    def append(self, change: LogAppend) -> bool:
         """Add lines to a log; False when it is not where the change begins."""
         key = change.kind, change.log_id
         row = self._rows.get(key)

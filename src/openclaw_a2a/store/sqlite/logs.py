@@ -4,8 +4,7 @@ import sqlite3
 from datetime import UTC, datetime
 from typing import Any
 
-from openclaw_a2a.ports import LogHead, LogLine, StoredLog
-from openclaw_a2a.store.memory.tables import LogChange
+from openclaw_a2a.ports import LogAppend, LogHead, LogLine, StoredLog
 from openclaw_a2a.store.sqlite.records import Name
 from openclaw_a2a.store.sqlite.row_codec import from_microseconds, to_microseconds
 from openclaw_a2a.store.sqlite.transaction import SqliteBatch
@@ -29,7 +28,7 @@ SELECT id, sequence, is_closed, updated_at FROM log
 WHERE kind = ? AND id > ? ORDER BY id LIMIT ?"""
 
 
-def append(batch: SqliteBatch, change: LogChange) -> bool:
+def append(batch: SqliteBatch, change: LogAppend) -> bool:
     """Add lines to a log; False when it is not where the change begins."""
     if not change.bodies:
         return False
@@ -84,14 +83,14 @@ class LogReader:
         return tuple([LogLine(sequence, body) for sequence, body in rows])
 
 
-def _begin(batch: SqliteBatch, change: LogChange) -> int | None:
+def _begin(batch: SqliteBatch, change: LogAppend) -> int | None:
     """The number of the new log; None when it is not new."""
     row = (change.kind, change.log_id, change.last, change.closes, _now())
     inserted = batch.connection.execute(_BEGIN, row).fetchone()
     return None if inserted is None else inserted[0]
 
 
-def _extend(batch: SqliteBatch, change: LogChange) -> int | None:
+def _extend(batch: SqliteBatch, change: LogAppend) -> int | None:
     """The number of the log, when the change comes after its last line."""
     key = (change.kind, change.log_id, change.after)
     found = batch.connection.execute(_FIND_AT, key).fetchone()

@@ -3,7 +3,7 @@
 import sqlite3
 from typing import NamedTuple
 
-from openclaw_a2a.ports import KeptRecord, Retention
+from openclaw_a2a.ports import Record, Retention
 from openclaw_a2a.store.sqlite.row_codec import decode_kept, encode_kept, to_microseconds
 from openclaw_a2a.store.sqlite.transaction import SqliteBatch
 
@@ -26,12 +26,12 @@ class Name(NamedTuple):
     id: str
 
 
-def put(batch: SqliteBatch, record: KeptRecord) -> None:
+def put(batch: SqliteBatch, record: Record) -> None:
     """Keep a record, in the place of one of its kind with its id."""
     batch.connection.execute(_PUT, encode_kept(record))
 
 
-def change(batch: SqliteBatch, record: KeptRecord) -> bool:
+def change(batch: SqliteBatch, record: Record) -> bool:
     """Keep the next version of a record at its place; False when it is not the next one."""
     if record.version == 0:
         return batch.add_record(record)
@@ -53,12 +53,12 @@ def forget(batch: SqliteBatch, retention: Retention) -> int:
     return batch.connection.execute(_FORGET, (moment, retention.limit)).rowcount
 
 
-def of_kind(connection: sqlite3.Connection, kind: str) -> list[KeptRecord]:
+def of_kind(connection: sqlite3.Connection, kind: str) -> list[Record]:
     """All records of a kind, the one put last at the end."""
     return [decode_kept(row) for row in connection.execute(_SELECT_KIND, (kind,))]
 
 
-def one(connection: sqlite3.Connection, kind: str, record_id: str) -> KeptRecord | None:
+def one(connection: sqlite3.Connection, kind: str, record_id: str) -> Record | None:
     """One record."""
     row = connection.execute(_SELECT_ONE, (kind, record_id)).fetchone()
     return None if row is None else decode_kept(row)

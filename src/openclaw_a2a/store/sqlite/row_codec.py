@@ -11,7 +11,7 @@ from openclaw_a2a.model.records import RunOptions, RunRecord
 from openclaw_a2a.model.states import TERMINAL
 from openclaw_a2a.model.task import TaskState
 from openclaw_a2a.model.turn import Binding
-from openclaw_a2a.ports import KeptRecord
+from openclaw_a2a.ports import Record
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -117,12 +117,12 @@ def decode_delivery(row: tuple[Any, ...]) -> Delivery:
     )
 
 
-def encode_kept(record: KeptRecord) -> tuple[object, ...]:
+def encode_kept(record: Record) -> tuple[object, ...]:
     """The record as its row holds it."""
     until = to_microseconds(record.expires_at)
     return record.kind, record.id, record.body, until, record.version
 
 
-def decode_kept(row: tuple[Any, ...]) -> KeptRecord:
+def decode_kept(row: tuple[Any, ...]) -> Record:
     """The record in a row."""
-    return KeptRecord(row[0], row[1], row[2], from_microseconds(row[3]), row[4])
+    return Record(row[0], row[1], row[2], from_microseconds(row[3]), row[4])

@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import anyio.to_thread
 import msgspec
@@ -21,10 +21,11 @@ from openclaw_a2a.ports import (
     Commit,
     DeliveryPage,
     Duplicate,
-    KeptRecord,
+    LogAppend,
     LogHead,
     PurgeResult,
     RecentHead,
+    Record,
     Retention,
     StoredLog,
     Submission,
@@ -35,7 +36,6 @@ from openclaw_a2a.store import errors
 from openclaw_a2a.store.group_writer import GroupWriter, Outcome, Write, failed
 from openclaw_a2a.store.locks import FileLock
 from openclaw_a2a.store.memory.state import message_key
-from openclaw_a2a.store.memory.tables import LogChange
 from openclaw_a2a.store.sqlite import deliveries, logs, maintenance, records
 from openclaw_a2a.store.sqlite.bloom_filter import SeenMessages
 from openclaw_a2a.store.sqlite.migrate import upgrade_with_backup
@@ -131,6 +131,13 @@ class SqliteStore:
         self._file: _OpenFile | None = None
 
     @property
+    def tasks(self) -> Self:
+        """The task store."""
+        return self
+
+    deliveries = records = logs = tasks
+
+    @property
     def is_durable(self) -> bool:
         """What was committed survives the process and the machine."""
         return True
@@ -179,9 +186,9 @@ class SqliteStore:
         """Note that the agent is about to be asked. Raises: LeaseLost."""
         return self._put(SqliteBatch.start_run, Start(run_id, fence, attempt))
 
-    def answer_run(self, run_id: RunId, *, fence: int, answer: bytes) -> Awaitable[None]:
+    def finish_run(self, run_id: RunId, *, fence: int, answer: bytes) -> Awaitable[None]:
         """End a run that made no task. Raises: LeaseLost."""
-        return self._put(SqliteBatch.answer_run, Answer(run_id, fence, answer))
+        return self._put(SqliteBatch.finish_run, Answer(run_id, fence, answer))
 
     async def claim_runs(
         self, owner: OwnerId, *, lease_until: datetime, expired_at: datetime | None
@@ -190,9 +197,9 @@ class SqliteStore:
         claim = maintenance.Claim(owner, lease_until, expired_at)
         return await self._put(maintenance.claim_runs, claim)
 
-    async def read_orphans(self) -> list[TaskId]:
+    async def list_orphaned_tasks(self) -> list[TaskId]:
         """Active tasks that have no run."""
-        return self._read(lambda reader: reader.read_orphans())
+        return self._read(lambda reader: reader.list_orphaned_tasks())
 
     def renew_leases(self, owner: OwnerId, *, lease_until: datetime) -> Awaitable[None]:
         """Keep all runs of this owner."""
@@ -202,13 +209,13 @@ class SqliteStore:
         """One task, when it is in scope (None: whoever owns it)."""
         return self._read(lambda reader: reader.read_task(scope, task_id))
 
-    async def read_recent(self, limit: int) -> list[RecentHead]:
+    async def list_recent_tasks(self, limit: int) -> list[RecentHead]:
         """The newest tasks of all callers, the one made last first."""
-        return self._read(lambda reader: reader.read_recent(limit))
+        return self._read(lambda reader: reader.list_recent_tasks(limit))
 
-    async def read_resume(self, task_id: TaskId) -> bytes | None:
+    async def read_resume_token(self, task_id: TaskId) -> bytes | None:
         """The token its agent left when the task paused."""
-        return self._read(lambda reader: reader.read_resume(task_id))
+        return self._read(lambda reader: reader.read_resume_token(task_id))
 
     async def read_events(self, task_id: TaskId, *, after: int, limit: int) -> list[Entry]:
         """Committed events with a higher sequence, in order."""
@@ -218,19 +225,21 @@ class SqliteStore:
         """Tasks by newest status."""
         return self._read(lambda reader: reader.list_tasks(query))
 
-    async def read_known(
+    async def find_duplicate(
         self, scope: Scope, message_id: MessageId, *, body_hash: bytes | None = None
     ) -> Duplicate | None:
         """What became of a message, when it was ever taken."""
         if not self._opened().seen.may_hold((scope.principal, scope.account, message_id)):
             return None
-        return self._read(lambda reader: reader.read_known(scope, message_id, body_hash=body_hash))
+        return self._read(
+            lambda reader: reader.find_duplicate(scope, message_id, body_hash=body_hash)
+        )
 
     def delete_task(self, scope: Scope, task_id: TaskId) -> Awaitable[bool]:
         """Forget an ended task; False when it is not there or not ended."""
         return self._put(maintenance.delete_task, maintenance.Deletion(scope, task_id))
 
-    async def forget(self, retention: Retention) -> PurgeResult:
+    async def purge(self, retention: Retention) -> PurgeResult:
         """Delete ended tasks, old messages and records."""
         # In portions, so that a long backlog does not hold up other writes.
         gone = await self._forget_tasks(retention)
@@ -242,11 +251,11 @@ class SqliteStore:
         """Keep a delivery; False when its task has too many. Raises: LeaseLost."""
         return self._put(deliveries.put, deliveries.Put(delivery, within))
 
-    def save_delivery(self, delivery: Delivery) -> Awaitable[bool]:
+    def update_delivery(self, delivery: Delivery) -> Awaitable[bool]:
         """Keep how far a delivery is; False when it is gone, or has another body now."""
         return self._put(deliveries.save, delivery)
 
-    def drop_delivery(self, delivery_id: DeliveryId) -> Awaitable[bool]:
+    def delete_delivery(self, delivery_id: DeliveryId) -> Awaitable[bool]:
         """Forget a delivery; False when there was none."""
         return self._put(deliveries.drop, delivery_id)
 
@@ -254,11 +263,11 @@ class SqliteStore:
         """One delivery."""
         return self._read(lambda reader: reader.deliveries.one(delivery_id))
 
-    async def read_deliveries(self, task_id: TaskId) -> list[Delivery]:
+    async def list_task_deliveries(self, task_id: TaskId) -> list[Delivery]:
         """The deliveries of a task, oldest first."""
         return self._read(lambda reader: reader.deliveries.of_task(task_id))
 
-    async def read_unfinished(self, *, after: DeliveryId, limit: int) -> DeliveryPage:
+    async def list_unfinished_deliveries(self, *, after: DeliveryId, limit: int) -> DeliveryPage:
         """Deliveries that have, or may yet get, something to bring."""
         return self._read(lambda reader: reader.deliveries.unfinished(after, limit))
 
@@ -268,53 +277,43 @@ class SqliteStore:
         """Deliveries in a state, in order of their ids."""
         return self._read(lambda reader: reader.deliveries.in_state(state, after, limit))
 
-    def put_record(self, record: KeptRecord) -> Awaitable[None]:
+    def put_record(self, record: Record) -> Awaitable[None]:
         """Keep a record, in the place of one of its kind with its id."""
         return self._put(records.put, record)
 
-    def change_record(self, record: KeptRecord) -> Awaitable[bool]:
+    def update_record(self, record: Record) -> Awaitable[bool]:
         """Keep the next version of a record; False when it is not the next one."""
         return self._put(records.change, record)
 
-    async def read_record(self, kind: str, record_id: str) -> KeptRecord | None:
+    async def read_record(self, kind: str, record_id: str) -> Record | None:
         """One record."""
         return self._read(lambda reader: reader.read_record(kind, record_id))
 
-    def drop_record(self, kind: str, record_id: str) -> Awaitable[bool]:
+    def delete_record(self, kind: str, record_id: str) -> Awaitable[bool]:
         """Forget a record; False when there was none."""
         return self._put(records.drop, records.Name(kind, record_id))
 
-    async def read_records(self, kind: str) -> list[KeptRecord]:
+    async def list_records(self, kind: str) -> list[Record]:
         """All records of a kind, the one put last at the end."""
-        return self._read(lambda reader: reader.read_records(kind))
+        return self._read(lambda reader: reader.list_records(kind))
 
-    def append_log(
-        self,
-        kind: str,
-        log_id: str,
-        bodies: Sequence[bytes],
-        *,
-        after: int,
-        closes: bool = False,
-        opens: bool = False,
-    ) -> Awaitable[bool]:
+    def append_log(self, change: LogAppend) -> Awaitable[bool]:
         """Add lines to a log; False when it is not at `after`."""
-        change = LogChange(kind, log_id, tuple(bodies), after, closes, opens)
         return self._put(logs.append, change)
 
     async def read_log(self, kind: str, log_id: str) -> StoredLog | None:
         """One log, open or closed."""
         return self._read(lambda reader: reader.logs.one(kind, log_id))
 
-    async def read_open_logs(self, kind: str, *, after: str, limit: int) -> list[StoredLog]:
+    async def list_open_logs(self, kind: str, *, after: str, limit: int) -> list[StoredLog]:
         """Logs that are not closed, in order of their ids."""
         return self._read(lambda reader: reader.logs.page_open(kind, after, limit))
 
-    async def list_logs(self, kind: str, *, after: str, limit: int) -> list[LogHead]:
+    async def list_log_heads(self, kind: str, *, after: str, limit: int) -> list[LogHead]:
         """All logs, in order of their ids."""
         return self._read(lambda reader: reader.logs.page(kind, after, limit))
 
-    def drop_log(self, kind: str, log_id: str) -> Awaitable[bool]:
+    def delete_log(self, kind: str, log_id: str) -> Awaitable[bool]:
         """Forget a log; False when there was none."""
         return self._put(logs.drop, records.Name(kind, log_id))
 

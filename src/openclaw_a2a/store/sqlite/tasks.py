@@ -11,7 +11,7 @@ from openclaw_a2a.model.ids import MessageId, TaskId
 from openclaw_a2a.model.records import Entry, StoredTask, TaskHead
 from openclaw_a2a.model.states import is_active
 from openclaw_a2a.model.turn import Scope
-from openclaw_a2a.ports import Duplicate, KeptRecord, RecentHead, TaskPage, TaskQuery
+from openclaw_a2a.ports import Duplicate, RecentHead, Record, TaskPage, TaskQuery
 from openclaw_a2a.store import errors
 from openclaw_a2a.store.memory.state import MessageKey
 from openclaw_a2a.store.sqlite import records
@@ -108,11 +108,11 @@ class SqliteReader:
         self.deliveries = DeliveryReader(connection)
         self.logs = LogReader(connection)
 
-    def read_records(self, kind: str) -> list[KeptRecord]:
+    def list_records(self, kind: str) -> list[Record]:
         """All records of a kind, the one put last at the end."""
         return records.of_kind(self._connection, kind)
 
-    def read_record(self, kind: str, record_id: str) -> KeptRecord | None:
+    def read_record(self, kind: str, record_id: str) -> Record | None:
         """One record."""
         return records.one(self._connection, kind, record_id)
 
@@ -129,12 +129,12 @@ class SqliteReader:
             return None
         return self._stored(row)
 
-    def read_recent(self, limit: int) -> list[RecentHead]:
+    def list_recent_tasks(self, limit: int) -> list[RecentHead]:
         """The newest tasks of all callers, the one made last first."""
         rows = self._connection.execute(_SELECT_RECENT, (limit,))
         return [RecentHead(_head(row), row[10]) for row in rows]
 
-    def read_resume(self, task_id: TaskId) -> bytes | None:
+    def read_resume_token(self, task_id: TaskId) -> bytes | None:
         """The token its agent left when the task paused."""
         row = self._connection.execute(_SELECT_RESUME, (task_id,)).fetchone()
         return None if row is None else row[0]
@@ -144,11 +144,11 @@ class SqliteReader:
         rows = self._connection.execute(_SELECT_EVENTS, (task_id, after, limit))
         return [_entry(row) for row in rows]
 
-    def read_orphans(self) -> list[TaskId]:
+    def list_orphaned_tasks(self) -> list[TaskId]:
         """Active tasks that have no run."""
         return [row[0] for row in self._connection.execute(_SELECT_ORPHANS)]
 
-    def read_known(
+    def find_duplicate(
         self, scope: Scope, message_id: MessageId, *, body_hash: bytes | None = None
     ) -> Duplicate | None:
         """What became of a message. Raises: MessageIdConflict."""

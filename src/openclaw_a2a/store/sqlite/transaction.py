@@ -7,7 +7,7 @@ from typing import NamedTuple
 from openclaw_a2a.model.delivery import Delivery
 from openclaw_a2a.model.ids import RunId, TaskId
 from openclaw_a2a.model.records import RunRecord
-from openclaw_a2a.ports import Accepted, Commit, Duplicate, KeptRecord, Submission
+from openclaw_a2a.ports import Accepted, Commit, Duplicate, Record, Submission
 from openclaw_a2a.store import errors
 from openclaw_a2a.store.memory.state import MessageKey
 from openclaw_a2a.store.sqlite.row_codec import (
@@ -141,7 +141,7 @@ class SqliteBatch:
         if start.run_id not in self._new_runs:
             self._started[start.run_id] = run
 
-    def answer_run(self, answer: Answer) -> None:
+    def finish_run(self, answer: Answer) -> None:
         """End a run that made no task; its answer is kept with its message."""
         message = self._fenced(answer.run_id, answer.fence).message
         self._end_run(answer.run_id)
@@ -154,7 +154,7 @@ class SqliteBatch:
         """Keep a delivery, in the place of one with its id."""
         self.connection.execute(_PUT_DELIVERY, encode_delivery(delivery))
 
-    def add_record(self, record: KeptRecord) -> bool:
+    def add_record(self, record: Record) -> bool:
         """Keep a record that is not there yet; False when it is."""
         return self.connection.execute(_ADD_RECORD, encode_kept(record)).rowcount > 0
 

@@ -1,0 +1,218 @@
+"""The task store: tasks, their events, runs and idempotency records."""
+
+from collections.abc import Awaitable
+from datetime import datetime
+from typing import Protocol
+
+import msgspec
+
+from openclaw_a2a.model.delivery import Delivery
+from openclaw_a2a.model.ids import ContextId, MessageId, OwnerId, RunId, TaskId
+from openclaw_a2a.model.records import Entry, RunRecord, StoredTask, TaskHead
+from openclaw_a2a.model.task import TaskState
+from openclaw_a2a.model.turn import Scope
+from openclaw_a2a.ports.record_store import Record
+
+
+class Commit(msgspec.Struct, frozen=True, gc=False):
+    """One atomic change of one task.
+
+    `after` is the sequence the task must have now (-1: it must not exist); with `run_id` the run
+    must exist with that `fence`. Otherwise the write is refused and changes nothing.
+
+    The field names of this struct and of `Submission` are stored by the json-file store.
+    """
+
+    head: TaskHead
+    after: int
+    entries: tuple[Entry, ...] = ()
+    snapshot: bytes | None = None
+    run_id: RunId | None = None
+    fence: int = 0
+    ends_run: bool = False
+    resume: bytes | None = None
+    """With `ends_run`: the agent's token for the turn that answers a pause."""
+
+
+class Submission(msgspec.Struct, frozen=True, gc=False):
+    """An incoming message: its idempotency record, its run and (for a task) its first change."""
+
+    run: RunRecord
+    body_hash: bytes
+    created_at: datetime
+    commit: Commit | None = None
+    delivery: Delivery | None = None
+    """A subscriber of the task; stored even when the task comes later, or never."""
+    record: Record | None = None
+    """A record to store in the same transaction, with the version it has.
+
+    It must be new: if its kind and id are taken, the submission is refused and nothing changes.
+    A duplicate submission leaves records alone.
+    """
+
+
+class Accepted(msgspec.Struct, frozen=True, gc=False):
+    """The message is stored with its run. Tickets number the runs in order of arrival."""
+
+    ticket: int
+
+
+MessageKey = tuple[str, str, str]
+"""Principal, account and message id: the key of an idempotency record."""
+
+
+def message_key(run: RunRecord) -> MessageKey:
+    """The key of the idempotency record of this run's message."""
+    return run.scope.principal, run.scope.account, run.message.message_id
+
+
+class Duplicate(msgspec.Struct, frozen=True, gc=False):
+    """The same message was accepted before. `answer` is set when its run ended without a task."""
+
+    run_id: RunId
+    task_id: TaskId
+    answer: bytes | None
+
+
+class TaskKey(msgspec.Struct, frozen=True, gc=False):
+    """A position in the list of tasks: newest status first, then by id."""
+
+    status_at: datetime
+    id: TaskId
+
+
+class TaskQuery(msgspec.Struct, frozen=True, gc=False):
+    """Which tasks to list."""
+
+    scope: Scope
+    limit: int
+    context_id: ContextId | None = None
+    state: TaskState | None = None
+    status_since: datetime | None = None
+    after: TaskKey | None = None
+
+
+class TaskPage(msgspec.Struct, frozen=True, gc=False):
+    """One page of tasks, whether more follow, and the total of all pages."""
+
+    tasks: tuple[StoredTask, ...]
+    has_more: bool
+    total: int
+
+
+class RecentHead(msgspec.Struct, frozen=True, gc=False):
+    """A task without its content, and the resume token its agent left when it paused."""
+
+    head: TaskHead
+    resume: bytes | None = None
+
+
+class Retention(msgspec.Struct, frozen=True, gc=False):
+    """What `purge` may delete. `limit` bounds how many finished tasks one call examines."""
+
+    ended_before: datetime
+    keep_ended: int
+    messages_before: datetime
+    limit: int = 500
+    records_before: datetime | None = None
+    """Records that expired before this time are deleted as well."""
+    undelivered_before: datetime | None = None
+    """Tasks that ended before this time are deleted even with unfinished deliveries."""
+    after: TaskKey | None = None
+    """Examine only tasks after this key, oldest first."""
+
+
+class PurgeResult(msgspec.Struct, frozen=True, gc=False):
+    """How many tasks were deleted, and the key to continue after (None: nothing is left)."""
+
+    count: int
+    next_after: TaskKey | None = None
+
+
+class TaskStore(Protocol):
+    """Tasks, their events, runs and idempotency records.
+
+    Writes take effect in call order and are durable when their awaitable returns.
+    """
+
+    def submit(self, submission: Submission) -> Awaitable[Accepted | Duplicate]:
+        """Store an incoming message once.
+
+        Raises: MessageIdConflict (another body under this id), LeaseLost (the task moved on, or
+        its record is there already).
+        """
+        ...
+
+    def commit(self, change: Commit) -> Awaitable[None]:
+        """Change a task. Raises: LeaseLost."""
+        ...
+
+    def start_run(self, run_id: RunId, *, fence: int, attempt: int) -> Awaitable[None]:
+        """Record that the agent is about to be called. Raises: LeaseLost."""
+        ...
+
+    def finish_run(self, run_id: RunId, *, fence: int, answer: bytes) -> Awaitable[None]:
+        """End a run that made no task; the answer goes into the idempotency record.
+
+        Raises: LeaseLost.
+        """
+        ...
+
+    async def claim_runs(
+        self, owner: OwnerId, *, lease_until: datetime, expired_at: datetime | None
+    ) -> list[RunRecord]:
+        """Take over runs of other owners, in order of arrival, each with the next fence.
+
+        With `expired_at` only those whose lease ended before; without, all of them (no other
+        process uses the store).
+        """
+        ...
+
+    def renew_leases(self, owner: OwnerId, *, lease_until: datetime) -> Awaitable[None]:
+        """Extend the lease of every run of this owner."""
+        ...
+
+    async def list_orphaned_tasks(self) -> list[TaskId]:
+        """Active tasks that have no run."""
+        ...
+
+    async def read_task(self, scope: Scope | None, task_id: TaskId) -> StoredTask | None:
+        """One task, if it is in scope (None: any scope)."""
+        ...
+
+    async def read_resume_token(self, task_id: TaskId) -> bytes | None:
+        """The token the agent left when the task paused."""
+        ...
+
+    async def read_events(self, task_id: TaskId, *, after: int, limit: int) -> list[Entry]:
+        """Committed events with a higher sequence, in order."""
+        ...
+
+    async def list_recent_tasks(self, limit: int) -> list[RecentHead]:
+        """The newest tasks of all callers, last created first."""
+        ...
+
+    async def list_tasks(self, query: TaskQuery) -> TaskPage:
+        """Tasks by newest status."""
+        ...
+
+    async def find_duplicate(
+        self, scope: Scope, message_id: MessageId, *, body_hash: bytes | None = None
+    ) -> Duplicate | None:
+        """The outcome of an earlier submission of this message, if there was one.
+
+        Raises: MessageIdConflict (the earlier one had another body).
+        """
+        ...
+
+    def delete_task(self, scope: Scope, task_id: TaskId) -> Awaitable[bool]:
+        """Delete a finished task and its deliveries; False if it is missing or unfinished."""
+        ...
+
+    async def purge(self, retention: Retention) -> PurgeResult:
+        """Delete finished tasks, oldest first, and old idempotency records and records.
+
+        Tasks with unfinished deliveries are skipped, so a call may delete nothing and still have
+        more to examine.
+        """
+        ...
