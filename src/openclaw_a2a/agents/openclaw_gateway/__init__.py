@@ -1,4 +1,4 @@
-"""A running OpenClaw gateway as an agent: the main road to OpenClaw."""
+"""Agents of a running OpenClaw gateway, over its WebSocket protocol."""
 
 from openclaw_a2a.agents.openclaw_gateway.agent import OpenClawGatewayAgent
 from openclaw_a2a.agents.openclaw_gateway.options import OpenClawGatewayOptions

@@ -1,4 +1,4 @@
-"""Commands that an OpenClaw agent may run only when somebody allows them."""
+"""Commands of an OpenClaw agent that wait for approval: listing, deciding, and their texts."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -10,18 +10,18 @@ from openclaw_a2a.model.agent_event import Approval
 from openclaw_a2a.model.errors import AgentFailed, ApprovalNotFound, ApprovalOver
 from openclaw_a2a.model.ids import JsonObject, SessionKey, TaskId
 
-_ASK_S: Final = 30.0
+_TIMEOUT_S: Final = 30.0
 _ALLOW: Final = frozenset(
     {"yes", "y", "ok", "okay", "allow", "allowed", "allow-once", "approve", "approved"}
 )
 _DENY: Final = frozenset(
     {"no", "n", "deny", "denied", "reject", "rejected", "disallow", "do not", "don't"}
 )
-_POLITE: Final = " \t\r\n.!,;:\"'`"
+_PUNCTUATION: Final = " \t\r\n.!,;:\"'`"
 
 
 class Command(Wire, frozen=True):
-    """What is to be run, where, and for whom."""
+    """The command, its directory, and the run that wants it."""
 
     command: str = ""
     cwd: str | None = None
@@ -41,107 +41,111 @@ class ApprovalRequest(Wire, frozen=True):
 
 
 class ApprovalResolved(Wire, frozen=True):
-    """The event of a decision; `resolved_by` is None when nobody took it."""
+    """The event of a decision; `resolved_by` is None when it expired."""
 
     id: str = ""
     decision: str = ""
     resolved_by: str | None = None
 
 
-class _Record(Wire, frozen=True):
+class _ResolvedApproval(Wire, frozen=True):
     status: str = ""
     reason: str | None = None
 
 
-class _Resolution(Wire, frozen=True):
+class _ResolveResponse(Wire, frozen=True):
     applied: bool = False
-    approval: _Record = _Record()
+    approval: _ResolvedApproval = _ResolvedApproval()
 
 
-async def pending_approvals(link: GatewayConnection) -> list[ApprovalRequest]:
-    """What waits for a decision at the gateway. Raises: AgentUnavailable, AgentFailed."""
-    return await link.read(list[ApprovalRequest], "exec.approval.list", {}, timeout_s=_ASK_S)
+async def list_pending_approvals(connection: GatewayConnection) -> list[ApprovalRequest]:
+    """The gateway's pending approvals. Raises: AgentUnavailable, AgentFailed."""
+    return await connection.read(
+        list[ApprovalRequest], "exec.approval.list", {}, timeout_s=_TIMEOUT_S
+    )
 
 
-async def resolve_approval(link: GatewayConnection, approval_id: str, *, allow: bool) -> str:
-    """Decide; how it stands then: `allowed`, `denied`, or how it had ended before.
+async def resolve_approval(
+    connection: GatewayConnection, approval_id: str, *, allow: bool
+) -> None:
+    """Allow or deny the command.
 
-    Raises: ApprovalNotFound, ApprovalOver (somebody or time was faster), AgentUnavailable.
+    Raises: ApprovalNotFound, ApprovalOver (decided or expired before), AgentUnavailable.
     """
-    # Never `allow-always`: where it is not offered, OpenClaw takes it for a denial.
+    # Never `allow-always`: where it is not offered, OpenClaw treats it as a denial.
     decision = "allow-once" if allow else "deny"
     params: JsonObject = {"id": approval_id, "kind": "exec", "decision": decision}
     try:
-        answer = await link.read(_Resolution, "approval.resolve", params, timeout_s=_ASK_S)
+        response = await connection.read(
+            _ResolveResponse, "approval.resolve", params, timeout_s=_TIMEOUT_S
+        )
     except AgentFailed as error:
         if error_code(error) == "APPROVAL_NOT_FOUND":
             raise ApprovalNotFound(
-                f"nobody waits for a decision on {approval_id[:80]};"
+                f"there is no pending approval {approval_id[:80]};"
                 " list the approvals there are: openclaw-a2a approvals list"
             ) from None
         raise
-    if not answer.applied:
+    if not response.applied:
         raise ApprovalOver(
-            f"approval {approval_id[:80]} is decided already: {ended_how(answer.approval)}"
+            f"approval {approval_id[:80]} is decided already: {_end_reason(response.approval)}"
         )
-    return answer.approval.status
 
 
-def read_decision(text: str) -> Literal["allow", "deny"] | None:
-    """The peer's decision; None when its words are neither yes nor no."""
-    words = " ".join(text.casefold().strip(_POLITE).split())
-    words = words.removeprefix("please ").removesuffix(" please").strip(_POLITE)
+def parse_decision(text: str) -> Literal["allow", "deny"] | None:
+    """The peer's decision; None when the text is neither yes nor no."""
+    words = " ".join(text.casefold().strip(_PUNCTUATION).split())
+    words = words.removeprefix("please ").removesuffix(" please").strip(_PUNCTUATION)
     if words in _ALLOW:
         return "allow"
     return "deny" if words in _DENY else None
 
 
-def approval_prompt(waiting: ApprovalRequest) -> str:
-    """What a peer is asked who may decide."""
-    lines = [f"The agent wants to run a command: {waiting.request.command}"]
-    if waiting.request.cwd:
-        lines.append(f"In the directory: {waiting.request.cwd}")
-    if waiting.request.warning_text:
-        lines.append(f"Warning: {waiting.request.warning_text}")
+def approval_prompt(approval: ApprovalRequest) -> str:
+    """The question to a peer who may decide."""
+    lines = [f"The agent wants to run a command: {approval.request.command}"]
+    if approval.request.cwd:
+        lines.append(f"In the directory: {approval.request.cwd}")
+    if approval.request.warning_text:
+        lines.append(f"Warning: {approval.request.warning_text}")
     return "\n".join((*lines, "Answer allow or deny."))
 
 
-def operator_note(waiting: ApprovalRequest) -> str:
-    """What a task says while the operator has to decide."""
-    place = f" in {waiting.request.cwd}" if waiting.request.cwd else ""
+def operator_note(approval: ApprovalRequest) -> str:
+    """The status text of a task while the operator has to decide."""
+    place = f" in {approval.request.cwd}" if approval.request.cwd else ""
     return (
-        f"Waits for the operator to allow: {waiting.request.command}{place};"
-        f" openclaw-a2a approvals allow {waiting.id}"
+        f"Waits for the operator to allow: {approval.request.command}{place};"
+        f" openclaw-a2a approvals allow {approval.id}"
     )
 
 
-def as_approval(waiting: ApprovalRequest, tasks: Mapping[str, TaskId]) -> Approval:
-    """The approval in the gateway's own words; `tasks` are our tasks by their runs."""
-    wanted = waiting.request
+def to_approval(pending: ApprovalRequest, tasks: Mapping[str, TaskId]) -> Approval:
+    """The approval for the operator; `tasks` are our tasks by their runs."""
+    command = pending.request
     return Approval(
-        id=waiting.id,
-        command=wanted.command,
-        asked_at=_time(waiting.created_at_ms),
-        expires_at=_time(waiting.expires_at_ms),
-        cwd=wanted.cwd or "",
-        session_key=SessionKey(wanted.session_key) if wanted.session_key else None,
-        task_id=tasks.get(wanted.run_id or ""),
-        warning=wanted.warning_text or "",
+        id=pending.id,
+        command=command.command,
+        asked_at=_timestamp(pending.created_at_ms),
+        expires_at=_timestamp(pending.expires_at_ms),
+        cwd=command.cwd or "",
+        session_key=SessionKey(command.session_key) if command.session_key else None,
+        task_id=tasks.get(command.run_id or ""),
+        warning=command.warning_text or "",
     )
 
 
-def ended_how(record: _Record) -> str:
-    """How an approval ended, in words."""
-    if record.status == "expired" or record.reason == "timeout":
-        return "its time was over"
-    if record.reason == "run-aborted":
+def _end_reason(approval: _ResolvedApproval) -> str:
+    if approval.status == "expired" or approval.reason == "timeout":
+        return "it expired"
+    if approval.reason == "run-aborted":
         return "its run was stopped"
-    if record.reason == "gateway-restart":
+    if approval.reason == "gateway-restart":
         return "OpenClaw was restarted meanwhile"
-    return record.status or "it is over"
+    return approval.status or "it is over"
 
 
-def _time(milliseconds: float) -> datetime:
+def _timestamp(milliseconds: float) -> datetime:
     try:
         return datetime.fromtimestamp(milliseconds / 1000, UTC)
     except (OverflowError, ValueError, OSError):

@@ -1,9 +1,8 @@
-"""Files in a peer's message, as OpenClaw takes them: images beside the message, texts inside it.
+"""Converts the files of a peer's message: images become attachments, text becomes part of the prompt.
 
-An `agent` run takes images only. Text goes into the message itself, fenced and labelled as what it
-is: words of a stranger. Everything else is refused before anything is sent: the other way into
-OpenClaw, `chat.send`, takes any file but joins a running turn and answers under another run's
-name, so its answer could not be told apart.
+`agent` accepts images only. Text goes into the prompt, fenced and labelled as untrusted. Everything
+else is refused before anything is sent: the other method of OpenClaw, `chat.send`, accepts any file
+but joins a running turn and answers under another run id, so its answer could not be identified.
 """
 
 import base64
@@ -17,17 +16,17 @@ from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.model.message import JsonStruct, Part
 from openclaw_a2a.model.turn import Turn
 
-MOST_TEXT_BYTES: Final = 256 * 1024
-"""How much text all text files of one message may hold together."""
+MAX_TEXT_BYTES: Final = 256 * 1024
+"""The largest size of all text files of one message together."""
 
-MOST_IMAGE_BYTES: Final = 6 * 1024 * 1024
-"""The largest image, when the gateway does not say what it takes."""
+MAX_IMAGE_BYTES: Final = 6 * 1024 * 1024
+"""The largest image, when the gateway announces no limit."""
 
-MOST_BYTES: Final = 18 * 1024 * 1024
-"""All images of a message together, when the gateway does not say what it takes."""
+MAX_BYTES: Final = 18 * 1024 * 1024
+"""All images of a message together, when the gateway announces no limit."""
 
-TAKEN: Final = "PNG, JPEG, GIF and WebP images, and text files in UTF-8"
-"""What an OpenClaw agent takes, for people."""
+ACCEPTED_TYPES: Final = "PNG, JPEG, GIF and WebP images, and text files in UTF-8"
+"""The accepted files, for error messages."""
 
 _SIGNATURES: Final = {
     "image/png": (b"\x89PNG\r\n\x1a\n",),
@@ -54,29 +53,29 @@ _TEXT_TYPES: Final = frozenset(
     }
 )
 _CHARSETS: Final = frozenset({"ascii", "us-ascii", "iso-8859-1", "utf-16", "windows-1252"})
-"""Character sets that are read when a file names one; every other file is UTF-8."""
+"""Character sets a file may declare; every other file is UTF-8."""
 
 _UNKNOWN: Final = frozenset({"", "application/octet-stream", "binary/octet-stream"})
-_MOST_NAME: Final = 120
-_MOST_URL: Final = 2000
+_MAX_NAME: Final = 120
+_MAX_URL: Final = 2000
 _UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
 _BACKTICKS: Final = re.compile(r"`{3,}")
 
 
 class BuiltAttachments(JsonStruct, frozen=True):
-    """The files of a message: `images` go beside it, `notes` into it, each labelled untrusted."""
+    """The files of a message: `images` are sent with the prompt, `notes` go into it."""
 
     images: tuple[JsonObject, ...] = ()
     notes: tuple[str, ...] = ()
 
 
 def build_attachments(turn: Turn, policy: GatewayLimits) -> BuiltAttachments:
-    """The files of the turn's message in the shape that `agent` takes.
+    """The files of the turn's message in the form that `agent` accepts.
 
-    A file given by its address is not fetched: the agent is told the address. Raises: AgentFailed
-    with the first file that cannot be taken, and why; nothing was sent then.
+    A file given by its address is not fetched; the address goes into the prompt. Raises:
+    AgentFailed with the first file that is not accepted, and why.
     """
-    limits = _Limits(policy)
+    limits = _RemainingLimits(policy)
     images: list[JsonObject] = []
     notes: list[str] = []
     for number, part in enumerate(turn.message.parts, 1):
@@ -88,17 +87,17 @@ def build_attachments(turn: Turn, policy: GatewayLimits) -> BuiltAttachments:
 
 
 class _File:
-    """One inline file: its name for people, its bytes and what they are."""
+    """One inline file: its display name, its bytes and its media type."""
 
     def __init__(self, part: Part, number: int) -> None:
-        self.given_name = _one_line(part.filename or "", _MOST_NAME)
+        self.given_name = _one_line(part.filename or "", _MAX_NAME)
         self.name = f"part {number} ({self.given_name})" if self.given_name else f"part {number}"
         declared, _, parameters = (part.media_type or "").lower().partition(";")
         self.charset = _charset(parameters)
         self.content = _decode(part.raw or "", self.name)
-        self.type = _one_line(_SAME_TYPE.get(declared.strip(), declared.strip()), _MOST_NAME)
+        self.type = _one_line(_SAME_TYPE.get(declared.strip(), declared.strip()), _MAX_NAME)
         if self.type in _UNKNOWN:
-            self.type = _recognised(self.content)
+            self.type = _detect_type(self.content)
 
     @property
     def is_image(self) -> bool:
@@ -110,17 +109,17 @@ class _File:
         return has_text_type or self.type in _TEXT_TYPES
 
 
-class _Limits:
-    """What is left of the gateway's limits for one message."""
+class _RemainingLimits:
+    """The gateway's limits, counted down over the files of one message."""
 
     def __init__(self, policy: GatewayLimits) -> None:
         announced = policy.attachments
-        self.image_bytes = announced.max_image_bytes or MOST_IMAGE_BYTES
-        self.all_bytes = announced.max_bytes or MOST_BYTES
+        self.image_bytes = announced.max_image_bytes or MAX_IMAGE_BYTES
+        self.all_bytes = announced.max_bytes or MAX_BYTES
         self._images_left = self.all_bytes
-        self._text_left = MOST_TEXT_BYTES
+        self._text_left = MAX_TEXT_BYTES
 
-    def take_image(self, file: _File) -> None:
+    def count_image(self, file: _File) -> None:
         size = len(file.content)
         if size > self.image_bytes:
             raise AgentFailed(
@@ -134,26 +133,26 @@ class _Limits:
                 " is the most that OpenClaw takes. Send fewer, or smaller ones."
             )
 
-    def take_text(self, file: _File) -> None:
+    def count_text(self, file: _File) -> None:
         self._text_left -= len(file.content)
         if self._text_left < 0:
             raise AgentFailed(
-                f"With {file.name} the text files of this message have more than {MOST_TEXT_BYTES}"
+                f"With {file.name} the text files of this message have more than {MAX_TEXT_BYTES}"
                 " bytes together, which is the most that goes into one message. Send less text."
             )
 
 
-def _attach(file: _File, limits: _Limits, images: list[JsonObject], notes: list[str]) -> None:
+def _attach(file: _File, limits: _RemainingLimits, images: list[JsonObject], notes: list[str]) -> None:
     if file.is_image:
-        limits.take_image(file)
+        limits.count_image(file)
         images.append(_image(file))
     elif file.is_text:
-        limits.take_text(file)
+        limits.count_text(file)
         notes.append(_text_note(file))
     else:
         raise AgentFailed(
-            f"The file in {file.name} is {file.type}, which OpenClaw does not take over this road;"
-            f" it takes {TAKEN}. Send it as one of these, or as a link."
+            f"The file in {file.name} is {file.type}, which OpenClaw does not accept;"
+            f" it accepts {ACCEPTED_TYPES}. Send it as one of these, or as a link."
         )
 
 
@@ -193,11 +192,11 @@ def _text(file: _File) -> str:
 
 
 def _link_note(part: Part, number: int) -> str:
-    name = _one_line(part.filename or "", _MOST_NAME)
-    described = ", ".join(filter(None, (name, _one_line(part.media_type or "", _MOST_NAME))))
+    name = _one_line(part.filename or "", _MAX_NAME)
+    described = ", ".join(filter(None, (name, _one_line(part.media_type or "", _MAX_NAME))))
     label = f"Untrusted link to a file from the peer, part {number}"
     label = f"{label} ({described})" if described else label
-    return f"{label}; it was not fetched:\n{_one_line(part.url or '', _MOST_URL)}"
+    return f"{label}; it was not fetched:\n{_one_line(part.url or '', _MAX_URL)}"
 
 
 def _decode(raw: str, name: str) -> bytes:
@@ -210,8 +209,8 @@ def _decode(raw: str, name: str) -> bytes:
         ) from None
 
 
-def _recognised(content: bytes) -> str:
-    """What bytes of no declared type are: a known image, text, or unknown."""
+def _detect_type(content: bytes) -> str:
+    """The type of bytes without a declared one: a known image, text, or unknown."""
     for media_type, signatures in _SIGNATURES.items():
         is_webp = media_type != "image/webp" or content[8:12] == b"WEBP"
         if is_webp and content.startswith(signatures):
@@ -228,6 +227,6 @@ def _charset(parameters: str) -> str:
     return found[1] if found and found[1] in _CHARSETS else "utf-8"
 
 
-def _one_line(text: str, most: int) -> str:
-    """The text without what could end a line or hide; never longer than `most`."""
-    return _UNPRINTABLE.sub(" ", text).strip()[:most]
+def _one_line(text: str, max_length: int) -> str:
+    """The text as one line without control characters, of limited length."""
+    return _UNPRINTABLE.sub(" ", text).strip()[:max_length]

@@ -1,4 +1,4 @@
-"""How a connection to an OpenClaw gateway is opened: who we are, and what it says about itself."""
+"""Opens a WebSocket to an OpenClaw gateway: challenge, `connect`, hello, and why it failed."""
 
 import base64
 import hashlib
@@ -30,54 +30,11 @@ from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.model.message import JsonStruct
 from openclaw_a2a.settings.paths import is_loopback
 
-_MOST_BYTES = 64 * 1024
-
-
-def sign_device_claims(key_path: str, claims: Sequence[str]) -> dict[str, str]:
-    """The device's id, its public key, and its signature over the claims.
-
-    `cryptography` is imported here, because only those who use a device key need it.
-    Raises: AgentUnavailable when the key cannot be used.
-    """
-    try:
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-        from cryptography.hazmat.primitives.serialization import load_pem_private_key
-    except ImportError:
-        raise AgentUnavailable(
-            "The option deviceKey needs the package cryptography; pip install cryptography."
-        ) from None
-    private = None
-    try:
-        with Path(key_path).expanduser().open("rb") as stream:
-            private = load_pem_private_key(stream.read(_MOST_BYTES), password=None)
-    except OSError as error:
-        raise _unusable(key_path, error.strerror or str(error)) from error
-    except (ValueError, TypeError, RuntimeError) as error:
-        raise _unusable(key_path, str(error)) from error
-    if not isinstance(private, Ed25519PrivateKey):
-        raise _unusable(key_path, "it is no Ed25519 key")
-    public = private.public_key().public_bytes_raw()
-    device_id = hashlib.sha256(public).hexdigest()
-    signature = private.sign("|".join(("v3", device_id, *claims)).encode())
-    return {"id": device_id, "publicKey": _base64url(public), "signature": _base64url(signature)}
-
-
-def _unusable(key_path: str, reason: str) -> AgentUnavailable:
-    return AgentUnavailable(
-        f"The device key {key_path} cannot be used: {reason};"
-        " make one with: openssl genpkey -algorithm ed25519 -out FILE."
-    )
-
-
-def _base64url(content: bytes) -> str:
-    return base64.urlsafe_b64encode(content).rstrip(b"=").decode("ascii")
-
-
 PROTOCOL: Final = 4
-"""The version of the gateway's protocol that is spoken here."""
+"""The supported version of the gateway protocol."""
 
 OLDEST_OPENCLAW: Final = "2026.8.1"
-"""The oldest OpenClaw known to speak it."""
+"""The oldest OpenClaw that supports this protocol version."""
 
 SCOPES: Final = (
     "operator.read",
@@ -86,44 +43,53 @@ SCOPES: Final = (
     "operator.questions",
     "operator.admin",
 )
-"""Admin is what lets one connection start a run and have its commands decided."""
+"""The requested scopes. Without admin a connection cannot decide approvals of its own runs."""
+
+CLOSE_TIMEOUT_S: Final = 2.0
 
 _CLIENT_ID, _MODE, _ROLE = "gateway-client", "backend", "operator"
-_CAPS = ("tool-events", "approvals")
+_CAPABILITIES = ("tool-events", "approvals")
 _VERSION = version("openclaw-a2a")
 _PLATFORM = sys.platform
+_MAX_KEY_BYTES: Final = 64 * 1024
+_MAX_FRAME_BYTES: Final = 64 * 1024 * 1024
+_OPEN_TIMEOUT_S: Final = 20.0
+# A busy gateway may need long to answer a ping; a dead one never answers.
+_PING_INTERVAL_S, _PING_TIMEOUT_S = 20.0, 60.0
 
 
 class GatewaySite(JsonStruct, frozen=True):
-    """Which gateway is meant: agents with the same one share a connection."""
+    """Identifies a gateway: agents with equal sites share one connection.
+
+    `token` is a reference (see `resolve_token`) or empty; `device_key` is the path of the device's
+    private key, or empty to authenticate with the token alone.
+    """
 
     url: str
     token: str = ""
-    """Where the token is found (see `read_token`); empty: there is none."""
     device_key: str = ""
-    """Path of the device's private key; empty: the token alone."""
 
 
 class GatewayAddress(JsonStruct, frozen=True, omit_defaults=False):
-    """Where a gateway is and what opens it. Never printed: `token` is the secret itself."""
+    """A site with its token resolved. `token` is the secret itself, so it is never printed."""
 
     url: str
     token: str = ""
     device_key: str = ""
 
     def __repr__(self) -> str:
-        return f"Address({self.url}, (hidden))"
+        return f"GatewayAddress({self.url}, (hidden))"
 
 
 class Challenge(Wire, frozen=True):
-    """The gateway's first word."""
+    """The gateway's first frame; a device signs its nonce."""
 
     nonce: str = ""
     ts: int = 0
 
 
 class AttachmentLimits(Wire, frozen=True):
-    """Largest attachments, decoded."""
+    """Largest attachments, in decoded bytes."""
 
     max_bytes: int | None = None
     max_image_bytes: int | None = None
@@ -137,40 +103,113 @@ class GatewayLimits(Wire, frozen=True):
 
 
 class ServerInfo(Wire, frozen=True):
-    """Which gateway it is; `boot_id` is another one after each of its starts."""
+    """The gateway's version and process; `boot_id` changes with each of its starts."""
 
     version: str = ""
     boot_id: str = ""
 
 
-class Granted(Wire, frozen=True):
-    """What this connection may do."""
-
-    scopes: tuple[str, ...] = ()
-
-
-class Features(Wire, frozen=True):
-    """What the gateway can do."""
-
-    methods: tuple[str, ...] = ()
-
-
 class Hello(Wire, frozen=True):
-    """What a gateway says when it lets us in."""
+    """The response to a successful `connect`."""
 
     protocol: int = 0
     server: ServerInfo = ServerInfo()
-    features: Features = Features()
-    auth: Granted = Granted()
     policy: GatewayLimits = GatewayLimits()
 
 
-def read_hello(payload: Raw, address: GatewayAddress) -> Hello:
-    """The gateway's greeting. Raises: AgentUnavailable when it is none we understand."""
+class ConnectFailure(msgspec.Struct, frozen=True):
+    """Why there is no connection; `is_final` when a retry alone cannot help."""
+
+    error: AgentUnavailable
+    is_final: bool = False
+
+
+async def open_connection(
+    address: GatewayAddress,
+) -> tuple[ClientConnection, Hello] | ConnectFailure:
+    """An authenticated connection, or the reason why there is none."""
+    try:
+        with anyio.fail_after(_OPEN_TIMEOUT_S):
+            return await _open(address)
+    except TimeoutError:
+        return _failure(
+            f"OpenClaw at {address.url} accepted the connection and sent nothing for"
+            f" {_OPEN_TIMEOUT_S:g} seconds; check that its gateway runs: openclaw gateway status."
+        )
+    except InvalidURI:
+        return _failure(
+            f"{address.url} is no WebSocket address;"
+            " set the agent's option url, for example ws://127.0.0.1:18789.",
+            is_final=True,
+        )
+    except InvalidHandshake as error:
+        return _failure(
+            f"What answers at {address.url} is no OpenClaw gateway ({error});"
+            " check the agent's option url."
+        )
+    # ValueError: an invalid host name; ImportError: a proxy that needs a package we do not have.
+    except (OSError, WebSocketException, ValueError, ImportError) as error:
+        return _failure(
+            f"OpenClaw at {address.url} cannot be reached ({_reason(error)});"
+            " start its gateway: openclaw gateway run."
+        )
+
+
+async def _open(address: GatewayAddress) -> tuple[ClientConnection, Hello] | ConnectFailure:
+    # A proxy serves gateways on other machines; a request for our own loopback fails there.
+    proxy = None if is_loopback(urlsplit(address.url).hostname or "") else True
+    socket = await connect(
+        address.url,
+        max_size=_MAX_FRAME_BYTES,
+        open_timeout=None,
+        close_timeout=CLOSE_TIMEOUT_S,
+        ping_interval=_PING_INTERVAL_S,
+        ping_timeout=_PING_TIMEOUT_S,
+        compression=None,
+        proxy=proxy,
+    )
+    hello = None
+    try:
+        hello = await _authenticate(socket, address)
+        return hello if isinstance(hello, ConnectFailure) else (socket, hello)
+    finally:
+        if not isinstance(hello, Hello):
+            with anyio.move_on_after(CLOSE_TIMEOUT_S, shield=True):
+                await socket.close()
+
+
+async def _authenticate(
+    socket: ClientConnection, address: GatewayAddress
+) -> Hello | ConnectFailure:
+    try:
+        challenge = await _receive(socket, event="connect.challenge")
+        params = connect_params(address, decode_as(Challenge, challenge.payload) or Challenge())
+        await socket.send(encode_request("connect", "connect", params), text=True)
+        response = await _receive(socket)
+        if response.ok:
+            return _decode_hello(response.payload, address)
+    except AgentUnavailable as error:
+        return ConnectFailure(error, is_final=True)
+    error = response.error or ErrorPayload()
+    return ConnectFailure(connect_error(address, error), is_final=not error.is_temporary)
+
+
+async def _receive(socket: ClientConnection, *, event: str = "") -> Frame:
+    """The next event of this name, or the response to `connect`; other frames are skipped."""
+    while True:
+        frame = decode_frame(await socket.recv(decode=False))
+        if frame is None:
+            continue
+        is_response = frame.type == "res" and frame.id == "connect"
+        if frame.event == event if event else is_response:
+            return frame
+
+
+def _decode_hello(payload: Raw, address: GatewayAddress) -> Hello:
     hello = decode_as(Hello, payload)
     if hello is None:
         raise AgentUnavailable(
-            f"What answers at {address.url} is no OpenClaw gateway that we understand;"
+            f"What answers at {address.url} is no supported OpenClaw gateway;"
             " check the url, and update OpenClaw."
         )
     if hello.protocol != PROTOCOL:
@@ -178,22 +217,8 @@ def read_hello(payload: Raw, address: GatewayAddress) -> Hello:
     return hello
 
 
-def protocol_mismatch(address: GatewayAddress, spoken: int | None) -> AgentUnavailable:
-    """The error for a gateway of another protocol version."""
-    if spoken is not None and spoken > PROTOCOL:
-        return AgentUnavailable(
-            f"OpenClaw at {address.url} speaks protocol {spoken}, which is newer than {PROTOCOL};"
-            " update openclaw-a2a."
-        )
-    which = f"protocol {spoken}" if spoken else "another protocol"
-    return AgentUnavailable(
-        f"OpenClaw at {address.url} speaks {which}, and {PROTOCOL} is needed;"
-        f" update OpenClaw to {OLDEST_OPENCLAW} or newer."
-    )
-
-
 def connect_params(address: GatewayAddress, challenge: Challenge) -> JsonObject:
-    """The parameters of `connect`. Raises: AgentUnavailable when the device's key is unusable."""
+    """The parameters of `connect`. Raises: AgentUnavailable when the device key is unusable."""
     params: JsonObject = {
         "minProtocol": PROTOCOL,
         "maxProtocol": PROTOCOL,
@@ -206,24 +231,74 @@ def connect_params(address: GatewayAddress, challenge: Challenge) -> JsonObject:
         },
         "role": _ROLE,
         "scopes": list(SCOPES),
-        "caps": list(_CAPS),
+        "caps": list(_CAPABILITIES),
     }
     if address.token:
         params["auth"] = {"token": address.token}
     if address.device_key:
         claims = (_CLIENT_ID, _MODE, _ROLE, ",".join(SCOPES), str(challenge.ts))
         signed = (*claims, address.token, challenge.nonce, _PLATFORM, "")
-        proof = sign_device_claims(address.device_key, signed)
+        proof = _sign_device_claims(address.device_key, signed)
         params["device"] = {**proof, "signedAt": challenge.ts, "nonce": challenge.nonce}
     return params
 
 
-def connect_error(address: GatewayAddress, refusal: ErrorPayload) -> AgentUnavailable:
-    """The error for a gateway that does not let us in, with what to do about it."""
-    code = refusal.detail_code or refusal.code
+def _sign_device_claims(key_path: str, claims: Sequence[str]) -> dict[str, str]:
+    """The device's id, its public key, and its signature over the claims.
+
+    `cryptography` is imported here, because only users of a device key need it.
+    Raises: AgentUnavailable when the key cannot be used.
+    """
+    try:
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+        from cryptography.hazmat.primitives.serialization import load_pem_private_key
+    except ImportError:
+        raise AgentUnavailable(
+            "The option deviceKey needs the package cryptography; pip install cryptography."
+        ) from None
+    private = None
+    try:
+        with Path(key_path).expanduser().open("rb") as stream:
+            private = load_pem_private_key(stream.read(_MAX_KEY_BYTES), password=None)
+    except OSError as error:
+        raise _unusable_key(key_path, error.strerror or str(error)) from error
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise _unusable_key(key_path, str(error)) from error
+    if not isinstance(private, Ed25519PrivateKey):
+        raise _unusable_key(key_path, "it is no Ed25519 key")
+    public = private.public_key().public_bytes_raw()
+    device_id = hashlib.sha256(public).hexdigest()
+    signature = private.sign("|".join(("v3", device_id, *claims)).encode())
+    return {"id": device_id, "publicKey": _base64url(public), "signature": _base64url(signature)}
+
+
+def _base64url(content: bytes) -> str:
+    return base64.urlsafe_b64encode(content).rstrip(b"=").decode("ascii")
+
+
+# -------------------------------------------------------------------- errors
+
+
+def protocol_mismatch(address: GatewayAddress, found: int | None) -> AgentUnavailable:
+    """The error for a gateway with another protocol version."""
+    if found is not None and found > PROTOCOL:
+        return AgentUnavailable(
+            f"OpenClaw at {address.url} speaks protocol {found}, which is newer than {PROTOCOL};"
+            " update openclaw-a2a."
+        )
+    which = f"protocol {found}" if found else "another protocol"
+    return AgentUnavailable(
+        f"OpenClaw at {address.url} speaks {which}, and {PROTOCOL} is needed;"
+        f" update OpenClaw to {OLDEST_OPENCLAW} or newer."
+    )
+
+
+def connect_error(address: GatewayAddress, payload: ErrorPayload) -> AgentUnavailable:
+    """The error for a refused `connect`, with what to do about it."""
+    code = payload.detail_code or payload.code
     if code == "PROTOCOL_MISMATCH":
-        spoken = decode_object(refusal.details).get("expectedProtocol")
-        return protocol_mismatch(address, spoken if isinstance(spoken, int) else None)
+        found = decode_object(payload.details).get("expectedProtocol")
+        return protocol_mismatch(address, found if isinstance(found, int) else None)
     if code in {"AUTH_TOKEN_MISSING", "DEVICE_IDENTITY_REQUIRED"} and not address.token:
         return AgentUnavailable(
             f"OpenClaw at {address.url} wants a token and none is set;"
@@ -241,125 +316,25 @@ def connect_error(address: GatewayAddress, refusal: ErrorPayload) -> AgentUnavai
             " (the agent's option deviceKey names our key)."
         )
     return AgentUnavailable(
-        f"OpenClaw at {address.url} does not let us in: {refusal.message or code or 'no reason'};"
+        f"OpenClaw at {address.url} refused the connection:"
+        f" {payload.message or code or 'no reason'};"
         " run openclaw gateway status on its machine."
     )
 
 
-_MOST_FRAME_BYTES: Final = 64 * 1024 * 1024
-_OPEN_S: Final = 20.0
-_PING_S, _PONG_S = 20.0, 60.0
-"""A busy gateway may take long to answer a ping; a dead one never does."""
+def _failure(message: str, *, is_final: bool = False) -> ConnectFailure:
+    return ConnectFailure(AgentUnavailable(message), is_final)
 
 
-class ConnectFailure(msgspec.Struct, frozen=True):
-    """Why there is no connection; `is_final` when trying again changes nothing by itself."""
-
-    error: AgentUnavailable
-    is_final: bool = False
-
-
-async def open_connection(
-    address: GatewayAddress,
-) -> tuple[ClientConnection, Hello] | ConnectFailure:
-    """A connection that was let in, or why there is none."""
-    try:
-        with anyio.fail_after(_OPEN_S):
-            return await _open(address)
-    except TimeoutError:
-        return ConnectFailure(_silent(address))
-    except InvalidURI:
-        return ConnectFailure(_no_url(address), is_final=True)
-    except InvalidHandshake as error:
-        return ConnectFailure(_something_else(address, str(error)))
-    except (OSError, WebSocketException) as error:
-        return ConnectFailure(_unreachable(address, error))
-    except (ValueError, ImportError) as error:  # a name that is none; a proxy we cannot speak to
-        return ConnectFailure(_unreachable(address, error))
-
-
-async def _open(address: GatewayAddress) -> tuple[ClientConnection, Hello] | ConnectFailure:
-    # A proxy is for gateways elsewhere; asking one for our own loopback only fails.
-    proxy = None if is_loopback(urlsplit(address.url).hostname or "") else True
-    socket = await connect(
-        address.url,
-        max_size=_MOST_FRAME_BYTES,
-        open_timeout=None,
-        close_timeout=2.0,
-        ping_interval=_PING_S,
-        ping_timeout=_PONG_S,
-        compression=None,
-        proxy=proxy,
-    )
-    is_in = False
-    try:
-        entered = await _enter(socket, address)
-        if isinstance(entered, ConnectFailure):
-            return entered
-        is_in = True
-        return socket, entered
-    finally:
-        if not is_in:
-            await _drop(socket)
-
-
-async def _enter(socket: ClientConnection, address: GatewayAddress) -> Hello | ConnectFailure:
-    try:
-        challenge = await _read_until(socket, is_answer=False)
-        params = connect_params(address, decode_as(Challenge, challenge.payload) or Challenge())
-        await socket.send(encode_request("connect", "connect", params), text=True)
-        answer = await _read_until(socket, is_answer=True)
-        if answer.ok:
-            return read_hello(answer.payload, address)
-    except AgentUnavailable as error:
-        return ConnectFailure(error, is_final=True)
-    refusal = answer.error or ErrorPayload()
-    return ConnectFailure(connect_error(address, refusal), is_final=not refusal.is_temporary)
-
-
-async def _read_until(socket: ClientConnection, *, is_answer: bool) -> Frame:
-    """The challenge, or the answer to `connect`; what else arrives before is of no use."""
-    while True:
-        frame = decode_frame(await socket.recv(decode=False))
-        if frame is None:
-            continue
-        if is_answer and frame.type == "res" and frame.id == "connect":
-            return frame
-        if not is_answer and frame.event == "connect.challenge":
-            return frame
-
-
-async def _drop(socket: ClientConnection) -> None:
-    with anyio.move_on_after(2.0, shield=True):
-        await socket.close()
-
-
-def _silent(address: GatewayAddress) -> AgentUnavailable:
-    return AgentUnavailable(
-        f"OpenClaw at {address.url} took the connection and said nothing for {_OPEN_S:g} seconds;"
-        " check that its gateway runs: openclaw gateway status."
-    )
-
-
-def _no_url(address: GatewayAddress) -> AgentUnavailable:
-    return AgentUnavailable(
-        f"{address.url} is no WebSocket address;"
-        " set the agent's option url, for example ws://127.0.0.1:18789."
-    )
-
-
-def _something_else(address: GatewayAddress, reason: str) -> AgentUnavailable:
-    return AgentUnavailable(
-        f"What answers at {address.url} is no OpenClaw gateway ({reason});"
-        " check the agent's option url."
-    )
-
-
-def _unreachable(address: GatewayAddress, error: Exception) -> AgentUnavailable:
+def _reason(error: Exception) -> str:
     number = getattr(error, "errno", None)
-    said = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    reason = os.strerror(number) if isinstance(number, int) and number > 0 else said
+    if isinstance(number, int) and number > 0:
+        return os.strerror(number)
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+
+
+def _unusable_key(key_path: str, reason: str) -> AgentUnavailable:
     return AgentUnavailable(
-        f"OpenClaw at {address.url} cannot be reached ({reason});"
-        " start its gateway: openclaw gateway run."
+        f"The device key {key_path} cannot be used: {reason};"
+        " make one with: openssl genpkey -algorithm ed25519 -out FILE."
     )

@@ -1,135 +1,48 @@
-"""A session's transcript as OpenClaw shows it, and which of its entries are late replies.
+"""A session's history in OpenClaw (`chat.history`): what it says about a run, and foreign replies.
 
-An entry belongs to the run that it names, or that its idempotency key begins with. After a crash
-OpenClaw goes on with the interrupted turn in a run of its own name: that run is whose the
-interrupted one was.
+An entry belongs to the run that it names, or that its idempotency key starts with. After a crash
+OpenClaw resumes the interrupted turn in a run of its own: that run belongs to whoever owned the
+interrupted one.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Final, TypedDict
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
 import msgspec
 from msgspec import Raw
 
 from openclaw_a2a.agents.openclaw_gateway.connection import GatewayConnection
 from openclaw_a2a.agents.openclaw_gateway.media import split_media
-from openclaw_a2a.agents.openclaw_gateway.protocol import Wire
+from openclaw_a2a.agents.openclaw_gateway.protocol import ToolStep, Wire, decode_as
+from openclaw_a2a.agents.openclaw_gateway.run_registry import may_be_recovery
 from openclaw_a2a.model.errors import AgentFailed
 from openclaw_a2a.model.ids import Json, JsonObject
 
 RECOVERY: Final = "main_session_restart_recovery"
-"""The source of the message with which OpenClaw goes on with an interrupted turn."""
+"""The source of the message with which OpenClaw resumes an interrupted turn."""
 
+_MAX_ENTRIES: Final = 400
+_TIMEOUT_S: Final = 60.0
+_NULL: Final = Raw(b"null")
 _INJECTED: Final = "inject-"
-"""Events of a message that was put into the session name this and the message's id as their run."""
+"""Run id prefix in events of a message that was injected into the session; its id follows."""
+_INCOMPLETE: Final = frozenset({"aborted", "error"})
+"""Stop reasons of messages that broke off: the run was stopped, or retries its model."""
+_TOOL_CALLS: Final = frozenset({"toolCall", "tool_call", "toolUse", "tool_use"})
 
 
-class HistoryEntry(msgspec.Struct, frozen=True):
-    """One message of a transcript, as far as it matters here."""
-
-    id: str
-    is_question: bool
-    """True for what was asked, False for what was said, whoever it was."""
-    run_id: str
-    at_ms: float
-    text: str = ""
-    media_urls: tuple[str, ...] = ()
-    lost_files: tuple[str, ...] = ()
-    """Names of files that OpenClaw could not deliver."""
-    is_error: bool = False
-    is_recovery: bool = False
-    is_cut: bool = False
-    """True when it is shown shortened; see `retold`."""
-    is_step: bool = False
-    """True for what is no reply: tools and their results, and what was stopped."""
-    audio_as_voice: bool = False
-    reply_to_id: str = ""
-    channel_data: JsonObject | None = None
-
-    @property
-    def is_reply(self) -> bool:
-        """True when somebody would want to read it."""
-        has_content = bool(self.text or self.media_urls or self.channel_data or self.lost_files)
-        return not self.is_question and not self.is_step and has_content and bool(self.id)
+# -------------------------------------------------------------------- entries
 
 
-def read_history(answer: Json) -> tuple[HistoryEntry, ...]:
-    """The entries of an answer to `chat.history`, oldest first; the unreadable are left out."""
-    try:
-        messages = msgspec.convert(answer, _History).messages
-    except msgspec.ValidationError:
-        return ()
-    entries: list[HistoryEntry] = []
-    asked_by = ""
-    for message in messages:
-        entry = _read_entry(message, asked_by)
-        if entry is not None:
-            entries.append(entry)
-            asked_by = entry.run_id if entry.is_question else asked_by
-    return tuple(entries)
-
-
-def with_full_content(entry: HistoryEntry, content: Json) -> HistoryEntry:
-    """The entry with all that it says."""
-    return msgspec.structs.replace(entry, **_said(_blocks(content)))
-
-
-class ForeignReplies(msgspec.Struct, frozen=True):
-    """The replies of a transcript that are no answers to us.
-
-    `later` are those after the last entry of ours; None when the transcript shows none of ours.
-    """
-
-    all: tuple[HistoryEntry, ...]
-    later: tuple[HistoryEntry, ...] | None
-
-    def of_run(self, run_id: str) -> tuple[HistoryEntry, ...]:
-        """The replies of one run, by the name that its events have."""
-        injected = run_id.removeprefix(_INJECTED)
-        return tuple(entry for entry in self.all if run_id == entry.run_id or injected == entry.id)
-
-
-def foreign_replies(
-    entries: Sequence[HistoryEntry], is_ours: Callable[[str], bool]
-) -> ForeignReplies:
-    """The replies of runs that are not ours."""
-    recovered = _own_recoveries(entries, is_ours)
-    replies: list[HistoryEntry] = []
-    later: list[HistoryEntry] | None = None
-    for entry in entries:
-        if is_ours(entry.run_id) or entry.run_id in recovered:
-            later = []
-        elif entry.is_reply:
-            replies.append(entry)
-            if later is not None:
-                later.append(entry)
-    return ForeignReplies(tuple(replies), None if later is None else tuple(later))
-
-
-def _own_recoveries(entries: Sequence[HistoryEntry], is_ours: Callable[[str], bool]) -> set[str]:
-    """The runs in which OpenClaw went on with one of ours."""
-    recovered: set[str] = set()
-    # What the first entry goes on with is not shown; it may well be ours.
-    was_ours = True
-    for entry in entries:
-        if not entry.is_question:
-            continue
-        if not entry.is_recovery:
-            was_ours = is_ours(entry.run_id)
-        elif was_ours:
-            recovered.add(entry.run_id)
-    return recovered
-
-
-class _Mark(Wire, frozen=True):
+class _Marks(Wire, frozen=True):
     id: str = ""
-    run_id: str = ""
-    record_timestamp_ms: float = 0
+    run_id: str | None = None
+    record_timestamp_ms: Json = None
     truncated: bool = False
 
 
 class _Provenance(Wire, frozen=True):
-    source_tool: str = ""
+    source_tool: str | None = None
 
 
 class _Delivery(Wire, frozen=True):
@@ -138,134 +51,361 @@ class _Delivery(Wire, frozen=True):
     channel_data: JsonObject | None = None
 
 
-class _File(Wire, frozen=True):
+class _Attachment(Wire, frozen=True):
     url: str = ""
     label: str = ""
 
 
 class _Block(Wire, frozen=True):
+    """One block of an entry's content: text, a file, or a tool call."""
+
     type: str = ""
     text: str = ""
     url: str = ""
-    attachment: _File = _File()
+    attachment: _Attachment = _Attachment()
+    id: str = ""
+    name: str = ""
+    arguments: Raw = _NULL
 
 
-class _Message(Wire, frozen=True):
-    role: str
-    content: Json = None
-    timestamp: float = 0
+class HistoryEntry(Wire, frozen=True):
+    """One message of the transcript."""
+
+    role: str = ""
+    content: Raw = _NULL
+    timestamp: Json = None
     stop_reason: str | None = None
-    provider: str | None = None
+    provider: Json = None
     idempotency_key: str | None = None
+    tool_call_id: str = ""
+    tool_name: str = ""
+    is_error: bool = False
     provenance: _Provenance | None = None
-    mark: _Mark = msgspec.field(default=_Mark(), name="__openclaw")
-    delivery: _Delivery = msgspec.field(default=_Delivery(), name="openclawDelivery")
-    abort: Json = msgspec.field(default=None, name="openclawAbort")
+    marks: _Marks = msgspec.field(name="__openclaw", default=_Marks())
+    delivery_data: Raw = msgspec.field(name="openclawDelivery", default=_NULL)
+    abort: Json = msgspec.field(name="openclawAbort", default=None)
 
     @property
-    def is_question(self) -> bool:
-        # What a cron job or another session asks is shown as said by the assistant.
-        key = self.idempotency_key or ""
-        return self.role == "user" or key.endswith(":user") or self.provenance is not None
+    def id(self) -> str:
+        """The message id."""
+        return self.marks.id
 
     @property
-    def is_step(self) -> bool:
-        is_stopped = self.stop_reason == "toolUse" or self.abort is not None
-        return self.role not in {"user", "assistant"} or is_stopped
+    def recorded_at_ms(self) -> float:
+        """When it was written, in milliseconds; 0 when that is unknown."""
+        known = (self.marks.record_timestamp_ms, self.timestamp)
+        return next((float(one) for one in known if isinstance(one, int | float) and one), 0.0)
+
+    @property
+    def delivery(self) -> _Delivery:
+        """How the message was to be delivered to a chat channel."""
+        return decode_as(_Delivery, self.delivery_data) or _Delivery()
+
+    @property
+    def is_input(self) -> bool:
+        """True for what the agent was asked, False for what it said."""
+        # Input of a cron job or another session has the role of the assistant.
+        is_keyed = (self.idempotency_key or "").endswith(":user")
+        return self.role == "user" or is_keyed or self.provenance is not None
+
+    @property
+    def is_recovery(self) -> bool:
+        """True for the message with which OpenClaw resumes an interrupted turn."""
+        return self.provenance is not None and self.provenance.source_tool == RECOVERY
+
+    @property
+    def is_truncated(self) -> bool:
+        """True when the history shows the message shortened; see `read_full_content`."""
+        return self.marks.truncated
+
+    @property
+    def is_foreign_reply(self) -> bool:
+        """True for a complete message with content, no matter whose run it belongs to."""
+        if self.is_input or not self.id or self.role != "assistant":
+            return False
+        if self.stop_reason == "toolUse" or self.abort is not None or self.calls_tool:
+            return False
+        text, media_urls = self.text_and_media
+        return bool(text or media_urls or self.lost_files or self.delivery.channel_data)
+
+    @property
+    def blocks(self) -> list[_Block]:
+        """The content; blocks that cannot be decoded are left out."""
+        plain = decode_as(str, self.content)
+        if plain is not None:
+            return [_Block("text", text=plain)]
+        blocks = (decode_as(_Block, one) for one in decode_as(list[Raw], self.content) or ())
+        return [block for block in blocks if block is not None]
+
+    @property
+    def calls_tool(self) -> bool:
+        """True when the message contains a tool call."""
+        return any(block.type in _TOOL_CALLS for block in self.blocks)
+
+    @property
+    def text(self) -> str:
+        """The text, with its media lines."""
+        return "".join(block.text for block in self.blocks if block.type == "text")
+
+    @property
+    def text_and_media(self) -> tuple[str, tuple[str, ...]]:
+        """The text without its media lines, and the references to files."""
+        blocks = self.blocks
+        joined = "\n\n".join(one.text for one in blocks if one.type == "text")
+        text, references = split_media(joined)
+        attached = (one.url or one.attachment.url for one in blocks if one.type != "text")
+        return text.strip(), (*references, *filter(None, attached))
+
+    @property
+    def lost_files(self) -> tuple[str, ...]:
+        """Names of files that OpenClaw could not deliver."""
+        failed = (one for one in self.blocks if one.type == "attachment_error")
+        return tuple(filter(None, (one.attachment.label for one in failed)))
 
 
-class _History(Wire, frozen=True):
-    messages: tuple[Json, ...] = ()
+# -------------------------------------------------------------------- the history of a session
 
 
-_TOOL_CALLS: Final = frozenset({"toolCall", "tool_call", "toolUse", "tool_use"})
+class _SessionState(Wire, frozen=True):
+    has_active_run: bool = False
+    active_run_ids: tuple[str, ...] | None = None
 
 
-def _read_entry(value: Json, asked_by: str) -> HistoryEntry | None:
-    try:
-        message = msgspec.convert(value, _Message)
-    except msgspec.ValidationError:
+class _PendingInput(Wire, frozen=True):
+    run_id: str | None = None
+    state: str = ""
+
+
+class _PendingInputs(Wire, frozen=True):
+    items: tuple[_PendingInput, ...] = ()
+
+
+class _HistoryResponse(Wire, frozen=True):
+    messages: tuple[Raw, ...] = ()
+    pending_inputs: _PendingInputs = _PendingInputs()
+    session_info: _SessionState = _SessionState()
+
+
+class SessionHistory:
+    """The newest entries of a session, oldest first, and the runs that are active in it."""
+
+    def __init__(self, response: _HistoryResponse) -> None:
+        decoded = (decode_as(HistoryEntry, raw) for raw in response.messages)
+        self.entries = [entry for entry in decoded if entry is not None]
+        self._state = response.session_info
+        self._pending = response.pending_inputs.items
+
+    @classmethod
+    def decode(cls, response: Raw | bytes) -> "SessionHistory":
+        """The history in a response to `chat.history`; empty when it cannot be decoded."""
+        return cls(decode_as(_HistoryResponse, response) or _HistoryResponse())
+
+    # ---------------------------------------------------------------- one run
+
+    def is_live(self, run_id: str) -> bool:
+        """True when the run is active or queued."""
+        if run_id in (self._state.active_run_ids or ()):
+            return True
+        return any(one.run_id == run_id and one.state == "queued" for one in self._pending)
+
+    def is_dropped(self, run_id: str) -> bool:
+        """True when the queued message of the run was lost; it needs another run id."""
+        dropped = {one.run_id for one in self._pending if one.state != "queued"}
+        return run_id in dropped and not self.is_live(run_id)
+
+    @property
+    def has_unnamed_run(self) -> bool:
+        """True when a run is active and the gateway does not say which."""
+        return self._state.has_active_run and self._state.active_run_ids is None
+
+    def is_accepted(self, run_id: str) -> bool:
+        """True when the run's message is in the transcript: it must not be sent again.
+
+        Of a long run the message itself may be older than the entries shown.
+        """
+        is_shown = any(entry.idempotency_key == f"{run_id}:user" for entry in self.entries)
+        return is_shown or bool(self._entries_of(run_id))
+
+    def has_answer(self, run_id: str) -> bool:
+        """True when the run's last message is complete."""
+        last = [one for one in self._entries_of(run_id) if one.role == "assistant"][-1:]
+        return any(not one.calls_tool and one.stop_reason not in _INCOMPLETE for one in last)
+
+    def failure_reason(self, run_id: str) -> str | None:
+        """Why the run failed, when the transcript says that it did."""
+        key = f"{run_id}:terminal-error"
+        found = [entry for entry in self.entries if entry.idempotency_key == key]
+        return (found[-1].text or "it gave no reason") if found else None
+
+    def find_recovery(self, run_id: str) -> str | None:
+        """The run under which a restarted gateway resumes this one; None when it has not yet."""
+        for other in self._state.active_run_ids or ():
+            if may_be_recovery(other):
+                return other
+        is_resumed = False
+        for entry in self._entries_after(run_id):
+            is_resumed = is_resumed or entry.is_recovery
+            other = entry.marks.run_id or ""
+            is_said = is_resumed and entry.role == "assistant"
+            if is_said and other != run_id and may_be_recovery(other):
+                return other
         return None
-    blocks = _blocks(message.content)
-    return HistoryEntry(
-        id=message.mark.id,
-        is_question=message.is_question,
-        run_id=_run_of(message, asked_by),
-        at_ms=message.mark.record_timestamp_ms or message.timestamp,
-        is_error=message.stop_reason == "error",
-        is_recovery=message.provenance is not None and message.provenance.source_tool == RECOVERY,
-        is_cut=message.mark.truncated,
-        is_step=message.is_step or any(one.type in _TOOL_CALLS for one in blocks),
-        audio_as_voice=message.delivery.audio_as_voice,
-        reply_to_id=message.delivery.reply_to_id,
-        channel_data=message.delivery.channel_data,
-        **_said(blocks),
-    )
+
+    def list_steps(self, run_id: str) -> Iterator[str | ToolStep]:
+        """What the run did, in order: the text of its messages, and the steps of its tools."""
+        for entry in self._entries_of(run_id):
+            if entry.role == "toolResult":
+                result = Raw(b'{"content":' + bytes(entry.content) + b"}")
+                name, call_id, is_error = entry.tool_name, entry.tool_call_id, entry.is_error
+                yield ToolStep("result", name, call_id, is_error=is_error, result=result)
+                continue
+            if entry.text.strip():
+                yield entry.text
+            for block in entry.blocks:
+                if block.type == "toolCall":
+                    yield ToolStep("start", block.name, block.id, args=block.arguments)
+
+    def _entries_of(self, run_id: str) -> list[HistoryEntry]:
+        return [
+            entry
+            for entry in self.entries
+            if entry.marks.run_id == run_id and entry.role in {"assistant", "toolResult"}
+        ]
+
+    def _entries_after(self, run_id: str) -> list[HistoryEntry]:
+        for number, entry in enumerate(self.entries):
+            if entry.idempotency_key == f"{run_id}:user" or entry.marks.run_id == run_id:
+                return self.entries[number + 1 :]
+        return []
+
+    async def load_full_messages(
+        self, connection: GatewayConnection, session_key: str, run_id: str
+    ) -> None:
+        """Replace the truncated messages of the run by their full text.
+
+        Raises: AgentUnavailable.
+        """
+        for number, entry in enumerate(self.entries):
+            is_of_run = entry.marks.run_id == run_id and entry.role == "assistant"
+            if is_of_run and entry.is_truncated:
+                self.entries[number] = await with_full_content(connection, session_key, entry)
 
 
-class _Words(TypedDict):
-    text: str
-    media_urls: tuple[str, ...]
-    lost_files: tuple[str, ...]
+async def read_history(
+    connection: GatewayConnection, session_key: str, *, full_run: str = "", limit: int = 0
+) -> SessionHistory:
+    """The session's history, with the messages of `full_run` in full.
+
+    Raises: AgentUnavailable, AgentFailed.
+    """
+    params: JsonObject = {"sessionKey": session_key, "limit": limit or _MAX_ENTRIES}
+    response = await connection.read(_HistoryResponse, "chat.history", params, timeout_s=_TIMEOUT_S)
+    history = SessionHistory(response)
+    if full_run:
+        await history.load_full_messages(connection, session_key, full_run)
+    return history
 
 
-def _said(blocks: Sequence[_Block]) -> _Words:
-    text, references = split_media("\n\n".join(one.text for one in blocks if one.type == "text"))
-    attached = (one.url or one.attachment.url for one in blocks if one.type != "text")
-    lost = (one.attachment.label for one in blocks if one.type == "attachment_error")
-    return {
-        "text": text.strip(),
-        "media_urls": (*references, *filter(None, attached)),
-        "lost_files": tuple(filter(None, lost)),
-    }
+class _FullMessage(Wire, frozen=True):
+    content: Raw = _NULL
 
 
-def _blocks(content: Json) -> tuple[_Block, ...]:
-    if isinstance(content, str):
-        return (_Block(type="text", text=content),)
-    try:
-        pieces = msgspec.convert(content, tuple[Json, ...])
-    except msgspec.ValidationError:
-        return ()
-    read = (_read_block(piece) for piece in pieces)
-    return tuple(block for block in read if block is not None)
+class _MessageResponse(Wire, frozen=True):
+    message: _FullMessage | None = None
 
 
-def _read_block(piece: Json) -> _Block | None:
-    try:
-        return msgspec.convert(piece, _Block)
-    except msgspec.ValidationError:
-        return None
-
-
-def _run_of(message: _Message, asked_by: str) -> str:
-    key = message.idempotency_key or ""
-    named = message.mark.run_id or key.rpartition(":")[0] or key
-    # What OpenClaw itself says, such as an injected message, answers nobody.
-    return named or ("" if message.provider == "openclaw" or message.is_question else asked_by)
-
-
-_ASK_S: Final = 60.0
-
-
-class _WholeMessage(Wire, frozen=True):
-    content: Raw = Raw(b"null")
-
-
-class _Answer(Wire, frozen=True):
-    message: _WholeMessage | None = None
-
-
-async def read_full_content(
-    link: GatewayConnection, session_key: str, message_id: str
-) -> Raw | None:
-    """All that a message says; None when the gateway does not give it out.
+async def with_full_content(
+    connection: GatewayConnection, session_key: str, entry: HistoryEntry
+) -> HistoryEntry:
+    """The entry with its full content; as it is when the gateway does not give it out.
 
     Raises: AgentUnavailable.
     """
-    params: JsonObject = {"sessionKey": session_key, "messageId": message_id}
+    params: JsonObject = {"sessionKey": session_key, "messageId": entry.id}
     try:
-        answer = await link.read(_Answer, "chat.message.get", params, timeout_s=_ASK_S)
+        response = await connection.read(
+            _MessageResponse, "chat.message.get", params, timeout_s=_TIMEOUT_S
+        )
     except AgentFailed:
-        return None
-    return None if answer.message is None else answer.message.content
+        return entry
+    if response.message is None:
+        return entry
+    return msgspec.structs.replace(entry, content=response.message.content)
+
+
+# -------------------------------------------------------------------- replies of foreign runs
+
+
+class ForeignReply(msgspec.Struct, frozen=True):
+    """A reply and its run; the run of an injected message is empty."""
+
+    run_id: str
+    entry: HistoryEntry
+
+
+class ForeignReplies(msgspec.Struct, frozen=True):
+    """The replies in a transcript that answer none of our runs.
+
+    `later` are those after the last entry of ours; None when the transcript shows none of ours.
+    """
+
+    all: tuple[ForeignReply, ...]
+    later: tuple[ForeignReply, ...] | None
+
+    def of_run(self, run_id: str) -> tuple[ForeignReply, ...]:
+        """The replies of one run, by the run id in its events."""
+        injected = run_id.removeprefix(_INJECTED)
+        return tuple(
+            reply for reply in self.all if run_id == reply.run_id or injected == reply.entry.id
+        )
+
+
+def find_foreign_replies(
+    entries: Sequence[HistoryEntry], is_ours: Callable[[str], bool]
+) -> ForeignReplies:
+    """The replies of runs that are not ours, nor recoveries of ours."""
+    runs = _run_ids(entries)
+    recoveries = _own_recoveries(entries, runs, is_ours)
+    replies: list[ForeignReply] = []
+    later: list[ForeignReply] | None = None
+    for entry, run_id in zip(entries, runs, strict=True):
+        if is_ours(run_id) or run_id in recoveries:
+            later = []
+        elif entry.is_foreign_reply:
+            reply = ForeignReply(run_id, entry)
+            replies.append(reply)
+            if later is not None:
+                later.append(reply)
+    return ForeignReplies(tuple(replies), None if later is None else tuple(later))
+
+
+def _run_ids(entries: Sequence[HistoryEntry]) -> list[str]:
+    """The run of each entry; one that names none belongs to the run of the input before it."""
+    runs: list[str] = []
+    current = ""
+    for entry in entries:
+        key = entry.idempotency_key or ""
+        run_id = entry.marks.run_id or key.rpartition(":")[0] or key
+        # What OpenClaw itself says, such as an injected message, belongs to no run.
+        if not run_id and entry.provider != "openclaw" and not entry.is_input:
+            run_id = current
+        runs.append(run_id)
+        current = run_id if entry.is_input else current
+    return runs
+
+
+def _own_recoveries(
+    entries: Sequence[HistoryEntry], runs: Sequence[str], is_ours: Callable[[str], bool]
+) -> set[str]:
+    """The runs in which OpenClaw resumed one of ours."""
+    recoveries: set[str] = set()
+    # The input before the first entry is not shown; it may have been ours.
+    was_ours = True
+    for entry, run_id in zip(entries, runs, strict=True):
+        if not entry.is_input:
+            continue
+        if not entry.is_recovery:
+            was_ours = is_ours(run_id)
+        elif was_ours:
+            recoveries.add(run_id)
+    return recoveries

@@ -1,6 +1,10 @@
-"""OpenClaw's HTTP side: the same port as its WebSocket, opened with the same token."""
+"""Runs a turn over OpenClaw's HTTP API, for gateways whose WebSocket cannot be reached.
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Generator, Iterator
+It has the same port and token as the WebSocket and fewer features: a run ends with its connection
+and cannot be rejoined, questions and approvals do not reach the peer, and answers have no files.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Final, TypeVar
 from urllib.parse import urlsplit, urlunsplit
@@ -12,51 +16,46 @@ import msgspec
 from openclaw_a2a.agents.openclaw_gateway.connect import GatewayAddress
 from openclaw_a2a.agents.openclaw_gateway.protocol import Wire, decode_as
 from openclaw_a2a.model.agent_event import AgentEvent, Report, Started, TextDelta
-from openclaw_a2a.model.errors import AgentError, AgentFailed, AgentUnavailable
+from openclaw_a2a.model.errors import AgentError, AgentFailed, AgentUnavailable, ParseFailed
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.message import JsonStruct
+from openclaw_a2a.net.http_client import HttpClient
+from openclaw_a2a.net.sse_reader import SseReader
 from openclaw_a2a.ports import Recovery
 from openclaw_a2a.settings.paths import is_loopback
 
+_T = TypeVar("_T")
+
 _SCHEMES = {"ws": "http", "wss": "https"}
+_PATH: Final = "/v1/chat/completions"
+_CONNECT_TIMEOUT_S: Final = 20.0
+_CLOSE_TIMEOUT_S: Final = 2.0
+_MAX_EVENT_BYTES: Final = 8 * 1024 * 1024
+_MAX_ERROR_BYTES: Final = 64 * 1024
+_MAX_REASON: Final = 2000
 
 
 def http_url(url: str) -> str:
-    """The address of the HTTP side for a WebSocket address; HTTP addresses stay as they are."""
+    """The HTTP address of a gateway's WebSocket address; HTTP addresses stay as they are."""
     parts = urlsplit(url)
     scheme = _SCHEMES.get(parts.scheme, parts.scheme)
     return urlunsplit((scheme, parts.netloc, parts.path.rstrip("/"), "", ""))
 
 
-def open_http_client(address: GatewayAddress, *, timeout_s: float) -> httpx2.AsyncClient:
-    """A client for the gateway's HTTP side; use it with `async with`.
+def open_http_client(address: GatewayAddress, *, timeout_s: float) -> HttpClient:
+    """A client for the gateway's HTTP API; use it with `async with`.
 
-    `timeout_s` is for each step (connecting, the next bytes), not for the whole answer.
+    `timeout_s` limits each step (connecting, the next bytes), not the whole response.
     """
     url = http_url(address.url)
     headers = {"Authorization": f"Bearer {address.token}"} if address.token else {}
-    # A proxy is for gateways elsewhere; asking one for our own loopback only fails.
-    is_elsewhere = not is_loopback(urlsplit(url).hostname or "")
-    return httpx2.AsyncClient(
-        base_url=url, headers=headers, timeout=timeout_s, trust_env=is_elsewhere
-    )
-
-
-_Result = TypeVar("_Result")
-
-_PATH: Final = "/v1/chat/completions"
-_CONNECT_S: Final = 20.0
-_CLOSE_S: Final = 2.0
-_MOST_EVENT_BYTES: Final = 8 * 1024 * 1024
-_MOST_ERROR_BYTES: Final = 64 * 1024
-_MOST_WORDS: Final = 2000
+    # A proxy serves gateways on other machines; a request for our own loopback fails there.
+    is_remote = not is_loopback(urlsplit(url).hostname or "")
+    return HttpClient(base_url=url, headers=headers, timeout=timeout_s, use_proxies=is_remote)
 
 
 class HttpRunRequest(JsonStruct, frozen=True):
-    """A turn in OpenClaw's words: whom to ask in which session, what, and with which images.
-
-    `images` are attachments as `build_attachments` makes them.
-    """
+    """A turn for the HTTP API. `images` are attachments as `build_attachments` makes them."""
 
     agent_id: str
     session_key: str
@@ -66,7 +65,7 @@ class HttpRunRequest(JsonStruct, frozen=True):
 
 
 class HttpFallback:
-    """Asks a gateway over HTTP. What is interrupted by our own end has failed."""
+    """Runs turns over HTTP. A run that our own restart interrupts has failed."""
 
     recovery: Final = Recovery.FAIL
 
@@ -75,79 +74,88 @@ class HttpFallback:
         self._timeout_s = timeout_s
 
     async def is_open(self) -> bool:
-        """True when the gateway answers over HTTP and knows our token."""
+        """True when the gateway answers over HTTP and accepts our token."""
         try:
-            async with open_http_client(self.address, timeout_s=_CONNECT_S) as door:
-                return (await door.get("/v1/models")).status_code == 200
+            async with open_http_client(self.address, timeout_s=_CONNECT_TIMEOUT_S) as client:
+                return (await client.get("/v1/models")).status_code == 200
         except (httpx2.HTTPError, httpx2.InvalidURL):
             return False
 
-    async def run(self, question: HttpRunRequest) -> AsyncIterator[AgentEvent]:
-        """Ask, and tell the answer as it comes.
+    async def run(self, request: HttpRunRequest) -> AsyncIterator[AgentEvent]:
+        """Send the turn, and emit the answer as it arrives.
 
-        Closing the iterator closes the connection, and with it OpenClaw ends the run. Raises:
+        Closing the iterator closes the connection, which makes OpenClaw end the run. Raises:
         AgentUnavailable (out of reach, wrong token, no such agent), AgentFailed (the run failed,
-        took too long, or is one that our own restart interrupted).
+        took too long, or was interrupted by our own restart).
         """
-        if question.attempt > 1:
+        if request.attempt > 1:
             raise AgentFailed(
-                "The run was interrupted by a restart, and over HTTP OpenClaw cannot be asked for"
-                " it again; send the message once more, or let the WebSocket be reached."
+                "The run was interrupted by a restart and cannot be rejoined over HTTP;"
+                " send the message once more, or make the WebSocket reachable."
             )
         deadline = _Deadline(self._timeout_s)
-        reader = _EventReader()
-        async with self._answer(question, deadline) as response:
+        reader = SseReader(max_event_bytes=_MAX_EVENT_BYTES)
+        async with self._open_stream(request, deadline) as response:
             yield Started()
-            pieces = response.aiter_bytes()
-            while not reader.is_done:
-                for event in reader.take(await self._next_piece(pieces, deadline)):
+            chunks = response.aiter_bytes()
+            while True:
+                for event in _parse(reader, await self._next_chunk(chunks, deadline)):
+                    if event is None:
+                        return
                     yield event
 
     @asynccontextmanager
-    async def _answer(
-        self, question: HttpRunRequest, deadline: "_Deadline"
+    async def _open_stream(
+        self, request: HttpRunRequest, deadline: "_Deadline"
     ) -> AsyncGenerator[httpx2.Response]:
-        """The accepted answer, whose connection is closed in the end."""
-        async with open_http_client(self.address, timeout_s=_CONNECT_S) as door:
-            request = door.build_request("POST", _PATH, **_as_request(question))
-            with _failing_in_words(self.address):
-                response = await deadline.wait(door.send(request, stream=True))
+        """The successful response; its connection is closed at the end."""
+        async with open_http_client(self.address, timeout_s=_CONNECT_TIMEOUT_S) as client:
+            http_request = client.build_request("POST", _PATH, **_http_request(request))
+            with _connection_errors(self.address):
+                response = await deadline.wait(client.send(http_request, stream=True))
             try:
                 if response.status_code != 200:
-                    raise await self._refused(response, question.agent_id)
+                    raise await self._status_error(response, request.agent_id)
                 yield response
             finally:
-                with anyio.move_on_after(_CLOSE_S, shield=True):
+                with anyio.move_on_after(_CLOSE_TIMEOUT_S, shield=True):
                     await response.aclose()
 
-    async def _next_piece(self, pieces: AsyncIterator[bytes], deadline: "_Deadline") -> bytes:
-        with _failing_in_words(self.address):
-            piece = await deadline.wait(anext(pieces, b""))
-        if not piece:
+    async def _next_chunk(self, chunks: AsyncIterator[bytes], deadline: "_Deadline") -> bytes:
+        try:
+            chunk = await deadline.wait(anext(chunks, b""))
+        except httpx2.HTTPError:
+            chunk = b""
+        if not chunk:
             raise AgentUnavailable(
                 f"OpenClaw at {http_url(self.address.url)} closed the connection before the"
                 " answer was complete; look at its log, and send the message again."
             )
-        return piece
+        return chunk
 
-    async def _refused(self, response: httpx2.Response, agent_id: str) -> AgentError:
+    async def _status_error(self, response: httpx2.Response, agent_id: str) -> AgentError:
         status, url = response.status_code, http_url(self.address.url)
         if status in {401, 403}:
-            return AgentUnavailable(
-                f"OpenClaw at {url} does not accept the token; set the agent's option token to the"
-                " gateway.auth.token of OpenClaw's configuration."
-            )
+            return token_rejected(self.address)
         if status in {404, 405}:
             return AgentUnavailable(
-                f"OpenClaw at {url} has its HTTP side closed; open it with"
+                f"OpenClaw at {url} has its HTTP API disabled; enable it with"
                 " gateway.http.endpoints.chatCompletions.enabled: true."
             )
-        said = await _words_of(response)
-        if status == 400 and said.lower().startswith("unknown agent"):
+        reason = await _error_reason(response)
+        if status == 400 and reason.lower().startswith("unknown agent"):
             return AgentUnavailable(
                 f"OpenClaw at {url} has no agent {agent_id}; openclaw agents list shows them."
             )
-        return AgentFailed(f"OpenClaw answered {status}: {said}")
+        return AgentFailed(f"OpenClaw answered {status}: {reason}")
+
+
+def token_rejected(address: GatewayAddress) -> AgentUnavailable:
+    """The error for a token that the gateway's HTTP API does not accept."""
+    return AgentUnavailable(
+        f"OpenClaw at {http_url(address.url)} does not accept the token;"
+        " set the agent's option token to the gateway.auth.token of OpenClaw's configuration."
+    )
 
 
 class _Error(Wire, frozen=True):
@@ -168,49 +176,40 @@ class _Chunk(Wire, frozen=True, rename=None):
     usage: Json = None
 
 
-class _EventReader:
-    """Server-sent events as they arrive in pieces."""
+def _parse(reader: SseReader, chunk: bytes) -> Generator[AgentEvent | None]:
+    """The agent events in the chunk; None is the end of the stream.
 
-    def __init__(self) -> None:
-        self.is_done = False
-        self._rest = b""
-
-    def take(self, piece: bytes) -> Iterator[AgentEvent]:
-        """What the piece completes. Raises: AgentFailed when the run failed."""
-        *lines, self._rest = (self._rest + piece).split(b"\n")
-        if len(self._rest) > _MOST_EVENT_BYTES:
-            raise AgentFailed(
-                f"OpenClaw sent an event of more than {_MOST_EVENT_BYTES} bytes; ask for less."
-            )
-        for line in lines:
-            if not self.is_done and line.startswith(b"data:"):
-                yield from self._read(line[5:].strip())
-
-    def _read(self, payload: bytes) -> Iterator[AgentEvent]:
-        if payload == b"[DONE]":
-            self.is_done = True
+    Raises: AgentFailed when the run failed, or sent something that is not a stream.
+    """
+    try:
+        frames = reader.feed(chunk)
+    except ParseFailed as error:
+        raise AgentFailed(f"OpenClaw's answer cannot be read: {error.message}") from None
+    for frame in frames:
+        if frame.data.strip() == "[DONE]":
+            yield None
             return
-        chunk = decode_as(_Chunk, payload)
-        if chunk is None:
-            return
-        if chunk.error is not None:
-            said = chunk.error.message[:_MOST_WORDS] or "no reason given"
-            raise AgentFailed(f"OpenClaw failed: {said}")
-        text = "".join(choice.delta.content or "" for choice in chunk.choices)
+        parsed = decode_as(_Chunk, frame.data.encode())
+        if parsed is None:
+            continue
+        if parsed.error is not None:
+            reason = parsed.error.message[:_MAX_REASON] or "no reason given"
+            raise AgentFailed(f"OpenClaw failed: {reason}")
+        text = "".join(choice.delta.content or "" for choice in parsed.choices)
         if text:
             yield TextDelta(text)
-        if chunk.usage is not None:
-            yield Report({"usage": chunk.usage})
+        if parsed.usage is not None:
+            yield Report({"usage": parsed.usage})
 
 
 class _Deadline:
-    """The end of a whole run; each wait in it has what is left."""
+    """The deadline of a whole run; each wait has the time that is left."""
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
         self._ends_at = anyio.current_time() + timeout_s
 
-    async def wait(self, result: Awaitable[_Result]) -> _Result:
+    async def wait(self, result: Awaitable[_T]) -> _T:
         try:
             with anyio.fail_after(self._ends_at - anyio.current_time()):
                 return await result
@@ -222,8 +221,7 @@ class _Deadline:
 
 
 @contextmanager
-def _failing_in_words(address: GatewayAddress) -> Generator[None]:
-    """What goes wrong on the connection, as an error that says what to do."""
+def _connection_errors(address: GatewayAddress) -> Generator[None]:
     try:
         yield
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
@@ -233,43 +231,42 @@ def _failing_in_words(address: GatewayAddress) -> Generator[None]:
         ) from error
 
 
-def _as_request(question: HttpRunRequest) -> dict[str, Json]:
+def _http_request(request: HttpRunRequest) -> dict[str, Json]:
     images = [
         {
             "type": "image_url",
             "image_url": {"url": f"data:{image['mimeType']};base64,{image['content']}"},
         }
-        for image in question.images
+        for image in request.images
     ]
-    text = {"type": "text", "text": question.message}
+    text = {"type": "text", "text": request.message}
     body: JsonObject = {
-        "model": f"openclaw/{question.agent_id}",
+        "model": f"openclaw/{request.agent_id}",
         "stream": True,
         "stream_options": {"include_usage": True},
-        "messages": [{"role": "user", "content": [text, *images] if images else question.message}],
+        "messages": [{"role": "user", "content": [text, *images] if images else request.message}],
     }
     headers = {
         "Content-Type": "application/json",
-        "x-openclaw-session-key": question.session_key,
+        "x-openclaw-session-key": request.session_key,
     }
-    # The silence of a working agent is no fault: the run's own deadline bounds every wait.
-    timeout = httpx2.Timeout(None, connect=_CONNECT_S)
+    # No read timeout: a working agent may be silent for long, and the run has its own deadline.
+    timeout = httpx2.Timeout(None, connect=_CONNECT_TIMEOUT_S)
     return {"content": msgspec.json.encode(body), "headers": headers, "timeout": timeout}
 
 
-async def _words_of(response: httpx2.Response) -> str:
-    """What an error response says, within bounds."""
+async def _error_reason(response: httpx2.Response) -> str:
+    """The message of an error response, of limited length."""
     content = b""
     try:
-        with anyio.move_on_after(_CONNECT_S):
-            async for piece in response.aiter_bytes():
-                content += piece
-                if len(content) > _MOST_ERROR_BYTES:
+        with anyio.move_on_after(_CONNECT_TIMEOUT_S):
+            async for chunk in response.aiter_bytes():
+                content += chunk
+                if len(content) > _MAX_ERROR_BYTES:
                     break
     except httpx2.HTTPError:
         content = b""
-    answer = decode_as(_Chunk, content)
-    said = answer.error.message if answer is not None and answer.error is not None else ""
-    return " ".join((said or content.decode("utf-8", "replace")).split())[:_MOST_WORDS] or (
-        "no reason given"
-    )
+    parsed = decode_as(_Chunk, content)
+    reason = parsed.error.message if parsed is not None and parsed.error is not None else ""
+    reason = " ".join((reason or content.decode("utf-8", "replace")).split())
+    return reason[:_MAX_REASON] or "no reason given"

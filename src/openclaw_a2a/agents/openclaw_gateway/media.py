@@ -1,7 +1,7 @@
-"""Files that an answer refers to, fetched through OpenClaw and from its agent's workspace only.
+"""Files that an answer refers to, fetched through OpenClaw and only from the agent's workspace.
 
-OpenClaw passes on whatever path the model wrote, also one outside the workspace, so a reference
-is never opened here: it is asked for at the gateway, by its place in the workspace, or refused.
+OpenClaw passes on any path the model wrote, also one outside the workspace. A reference is therefore
+never opened here: it is requested from the gateway by its path in the workspace, or omitted.
 """
 
 import base64
@@ -19,23 +19,24 @@ from openclaw_a2a.agents.openclaw_gateway.connect import GatewayAddress
 from openclaw_a2a.agents.openclaw_gateway.connection import GatewayConnection
 from openclaw_a2a.agents.openclaw_gateway.http_fallback import open_http_client
 from openclaw_a2a.agents.openclaw_gateway.protocol import Wire
+from openclaw_a2a.agents.openclaw_gateway.run_request import SessionRef
 from openclaw_a2a.model.errors import AgentError
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.model.message import Part
 
-MOST_FILE_BYTES: Final = 10 * 1024 * 1024
+MAX_FILE_BYTES: Final = 10 * 1024 * 1024
 """The largest file that is fetched."""
 
-MOST_BYTES: Final = 20 * 1024 * 1024
-"""How much all files of one answer may have together."""
+MAX_BYTES: Final = 20 * 1024 * 1024
+"""The largest size of all files of one answer together."""
 
-MOST_FILES: Final = 20
-"""How many references of one answer are followed."""
+MAX_FILES: Final = 20
+"""The most references of one answer that are fetched."""
 
-_FETCH_S: Final = 30.0
+_FETCH_TIMEOUT_S: Final = 30.0
 _ROUTE: Final = "/__openclaw__/assistant-media"
 _UNKNOWN_TYPE: Final = "application/octet-stream"
-_MOST_NAME: Final = 80
+_MAX_NAME: Final = 80
 
 _LINE: Final = re.compile(r" {0,3}MEDIA:[ \t]*(\S.*?)\s*", re.IGNORECASE)
 _FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})")
@@ -44,19 +45,11 @@ _DRIVE: Final = re.compile(r"[a-zA-Z]:")
 _UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
-class SessionRef(msgspec.Struct, frozen=True):
-    """Where the files of a session are: OpenClaw's agent, its session and its workspace."""
-
-    agent_id: str
-    session_key: str
-    workspace: str = ""
-
-
 def split_media(text: str) -> tuple[str, tuple[str, ...]]:
-    """The text without its `MEDIA:` lines, and what these refer to.
+    """The text without its `MEDIA:` lines, and the references in those lines.
 
-    OpenClaw has cut them out of what it streams and of a run's result already; texts from a
-    session's history and from `agent.wait` still have them. Lines in code stay.
+    OpenClaw removes them from streamed text and from a run's result; texts from a session's history
+    and from `agent.wait` still have them. Lines in code blocks stay.
     """
     kept: list[str] = []
     references: list[str] = []
@@ -76,9 +69,9 @@ def split_media(text: str) -> tuple[str, tuple[str, ...]]:
 
 
 def workspace_path(reference: str, workspace: str) -> str | None:
-    """The reference as a path inside the workspace; None for everything that is not inside.
+    """The reference as a path relative to the workspace; None for anything outside of it.
 
-    The result has no step upwards and no beginning of its own, on no system.
+    The result has no `..` and is not absolute, on any operating system.
     """
     path = reference.removeprefix("file://").replace("\\", "/")
     root = workspace.replace("\\", "/").rstrip("/")
@@ -93,7 +86,7 @@ def workspace_path(reference: str, workspace: str) -> str | None:
 
 
 def is_link(reference: str) -> bool:
-    """True for the address of something on the web."""
+    """True for an http(s) address."""
     try:
         parts = urlsplit(reference)
     except ValueError:
@@ -103,31 +96,31 @@ def is_link(reference: str) -> bool:
 
 
 async def fetch_media(
-    link: GatewayConnection, shelf: SessionRef, references: Sequence[str]
+    connection: GatewayConnection, session: SessionRef, references: Sequence[str]
 ) -> tuple[Part, ...]:
-    """The parts for these references, in their order and each once.
+    """The parts for these references, in order and without duplicates.
 
-    A link becomes a file part with that link, a file of the workspace one with its content. In
-    the place of what cannot be had stands a sentence that says why; nothing is raised for it.
+    A link becomes a file part with that link, a file of the workspace one with its content. What
+    cannot be fetched becomes a text part with the reason; nothing is raised for it.
     """
     parts: list[Part] = []
-    room = MOST_BYTES
-    for reference in tuple(dict.fromkeys(references))[:MOST_FILES]:
-        part = await _fetch(link, shelf, reference, room)
-        room -= len(part.content)
+    remaining = MAX_BYTES
+    for reference in tuple(dict.fromkeys(references))[:MAX_FILES]:
+        part = await _fetch(connection, session, reference, remaining)
+        remaining -= len(part.content)
         parts.append(part)
     return tuple(parts)
 
 
-async def _fetch(link: GatewayConnection, shelf: SessionRef, reference: str, room: int) -> Part:
+async def _fetch(connection: GatewayConnection, session: SessionRef, reference: str, remaining: int) -> Part:
     if is_link(reference):
         return Part.of_url(reference, media_type=media_type_of(reference))
-    path = workspace_path(reference, shelf.workspace)
+    path = workspace_path(reference, session.workspace)
     if path is None:
         return omitted_file(reference, "it is not in the agent's workspace")
     try:
-        content, media_type = await _read(link, shelf, path, min(room, MOST_FILE_BYTES))
-    except _NotHad as error:
+        content, media_type = await _read(connection, session, path, min(remaining, MAX_FILE_BYTES))
+    except _Unavailable as error:
         return omitted_file(reference, str(error))
     name = path.rpartition("/")[2]
     by_name = media_type_of(name)
@@ -135,23 +128,23 @@ async def _fetch(link: GatewayConnection, shelf: SessionRef, reference: str, roo
     return Part.of_bytes(content, media_type=media_type, filename=name)
 
 
-class _NotHad(Exception):
-    """The file is not there to be had; the words say why."""
+class _Unavailable(Exception):
+    """The file cannot be fetched; the message says why."""
 
 
 async def _read(
-    link: GatewayConnection, shelf: SessionRef, path: str, most: int
+    connection: GatewayConnection, session: SessionRef, path: str, most: int
 ) -> tuple[bytes, str]:
-    """The file's content and type: by the protocol, and by its web address what that refuses.
+    """The file's content and type: by the protocol, else by HTTP.
 
-    The protocol's method shows texts and smaller images only.
+    The protocol's method returns text and small images only.
     """
     try:
-        params: JsonObject = {"agentId": shelf.agent_id, "path": path}
-        answer = await link.call("agents.workspace.get", params, timeout_s=_FETCH_S)
+        params: JsonObject = {"agentId": session.agent_id, "path": path}
+        response = await connection.call("agents.workspace.get", params, timeout_s=_FETCH_TIMEOUT_S)
     except AgentError:
-        return await _download(link.address, shelf, path, most)
-    content = _content_of(answer)
+        return await _download(connection.address, session, path, most)
+    content = _decode_content(response)
     if len(content[0]) > most:
         raise _too_large(most)
     return content
@@ -163,37 +156,37 @@ class _WorkspaceFile(Wire, frozen=True):
     mime_type: str = _UNKNOWN_TYPE
 
 
-class _WorkspaceAnswer(Wire, frozen=True):
+class _WorkspaceResponse(Wire, frozen=True):
     file: _WorkspaceFile
 
 
-def _content_of(answer: JsonObject) -> tuple[bytes, str]:
+def _decode_content(response: JsonObject) -> tuple[bytes, str]:
     try:
-        file = msgspec.convert(answer, _WorkspaceAnswer).file
+        file = msgspec.convert(response, _WorkspaceResponse).file
         if file.encoding == "base64":
             return base64.b64decode(file.content), file.mime_type
         return file.content.encode("utf-8", "replace"), file.mime_type
     except (msgspec.ValidationError, binascii.Error, ValueError):
-        raise _NotHad("OpenClaw did not send its content in a readable form") from None
+        raise _Unavailable("OpenClaw did not send its content in a readable form") from None
 
 
 async def _download(
-    address: GatewayAddress, shelf: SessionRef, path: str, most: int
+    address: GatewayAddress, session: SessionRef, path: str, most: int
 ) -> tuple[bytes, str]:
-    # Only with ./ in front is it certainly taken as a place in the workspace.
-    query = {"source": f"./{path}", "sessionKey": shelf.session_key, "agentId": shelf.agent_id}
+    # Without ./ in front OpenClaw may not resolve it relative to the workspace.
+    query = {"source": f"./{path}", "sessionKey": session.session_key, "agentId": session.agent_id}
     try:
         async with (
-            open_http_client(address, timeout_s=_FETCH_S) as door,
-            door.stream("GET", _ROUTE, params=query) as response,
+            open_http_client(address, timeout_s=_FETCH_TIMEOUT_S) as client,
+            client.stream("GET", _ROUTE, params=query) as response,
         ):
             if response.status_code != 200:
-                raise _NotHad("OpenClaw does not have it, or does not give it out")
+                raise _Unavailable("OpenClaw does not have it, or does not allow it")
             content = await _read_bounded(response, most)
             declared = response.headers.get("content-type", "")
             return content, declared.partition(";")[0].strip() or _UNKNOWN_TYPE
     except (httpx2.HTTPError, httpx2.InvalidURL):
-        raise _NotHad("OpenClaw could not be asked for it") from None
+        raise _Unavailable("OpenClaw could not be asked for it") from None
 
 
 async def _read_bounded(response: httpx2.Response, most: int) -> bytes:
@@ -205,19 +198,19 @@ async def _read_bounded(response: httpx2.Response, most: int) -> bytes:
     return bytes(content)
 
 
-def _too_large(most: int) -> _NotHad:
-    return _NotHad(f"it has more than the {max(most, 0)} bytes that are left for files")
+def _too_large(most: int) -> _Unavailable:
+    return _Unavailable(f"it has more than the {max(most, 0)} bytes that are left for files")
 
 
 def omitted_file(reference: str, reason: str) -> Part:
-    """A sentence in the place of a file. Of its path only the last name is told."""
+    """A text part in the place of a file. Of its path only the file name is disclosed."""
     last = re.split(r"[/\\]", reference.rstrip("/\\"))[-1]
-    name = _UNPRINTABLE.sub(" ", last)[:_MOST_NAME] or "without a name"
+    name = _UNPRINTABLE.sub(" ", last)[:_MAX_NAME] or "without a name"
     return Part.of_text(f"[The file {name} is left out: {reason}.]")
 
 
 def _fence_after(line: str, fence: str) -> str:
-    """The fence that code is inside of after this line; empty outside of code."""
+    """The fence of the code block that is open after this line; empty outside of code."""
     found = _FENCE.match(line)
     if found is None:
         return fence

@@ -1,7 +1,7 @@
-"""The assistant messages of a run as they are told on: each once, none of it twice.
+"""Assembles a run's assistant messages from live chunks and from the history, each exactly once.
 
-A run's text can be joined in the middle, because its events carry the message so far; and a
-session's history has the messages that ended while nobody listened.
+A run can be joined in the middle: its chunks carry the message so far, and the session's history
+has the messages that ended while the connection was away.
 """
 
 import msgspec
@@ -11,7 +11,7 @@ from openclaw_a2a.model.agent_event import AgentEvent, MessageEnd, Reply, TextDe
 
 
 class FinishedMessage(msgspec.Struct, frozen=True):
-    """A message that is over: its text, whether all of it was streamed, and its files."""
+    """A finished message: its text, whether all of it was emitted as deltas, and its files."""
 
     text: str
     is_streamed: bool
@@ -23,114 +23,121 @@ class FinishedMessage(msgspec.Struct, frozen=True):
 
 
 class MessageAssembler:
-    """What of a run's messages has been told."""
+    """Tracks how much of a run's messages was emitted.
+
+    The current message is `_emitted` while the emitted deltas are a prefix of it, else
+    `_replacement`, which is emitted as a whole when the message ends.
+    """
 
     def __init__(self) -> None:
-        self._ended: list[str] = []
+        self._finished: list[str] = []
+        self._finished_items: set[str] = set()
         self._item = ""
-        self._told: list[str] = []
-        self._whole: str | None = None
-        """The current message, when what was told is not its beginning (any more)."""
+        self._emitted: list[str] = []
+        self._replacement: str | None = None
         self._references: dict[str, None] = {}
-        self._is_in_step = False
-        """True while every delta continues what was told."""
-        self._ended_items: set[str] = set()
-        self._caught_up = ""
-        """The last message that was told from the history: its events may still come."""
+        self._is_in_sync = False
+        """True while every delta continues the emitted text."""
+        self._from_history = ""
+        """The last message taken from the history: its live chunks may still arrive."""
 
     @property
     def is_open(self) -> bool:
-        """True while a message is being told."""
-        return bool(self._told or self._whole or self._references)
+        """True while a message is in progress."""
+        return bool(self._emitted or self._replacement or self._references)
 
     @property
     def last(self) -> str:
-        """The last message that ended; empty when there was none."""
-        return self._ended[-1] if self._ended else ""
+        """The last finished message; empty when there is none."""
+        return self._finished[-1] if self._finished else ""
 
-    def starts_new_message(self, piece: TextChunk) -> bool:
-        """True when the piece begins another message than the current one."""
-        is_other = piece.item_id != self._item and piece.item_id not in self._ended_items
+    def starts_new_message(self, chunk: TextChunk) -> bool:
+        """True when the chunk belongs to another message than the current one."""
+        is_other = chunk.item_id != self._item and chunk.item_id not in self._finished_items
         return self.is_open and is_other
 
-    def add_chunk(self, piece: TextChunk) -> TextDelta | None:
-        """What is new in the piece."""
-        if piece.item_id in self._ended_items or self._is_echo(piece):
+    def add_chunk(self, chunk: TextChunk) -> TextDelta | None:
+        """The new text in the chunk."""
+        if chunk.item_id in self._finished_items or self._is_echo(chunk):
             return None
-        if piece.item_id != self._item:
-            self._item, self._is_in_step = piece.item_id, piece.delta == piece.full_text
-        self._references.update(dict.fromkeys(piece.media_urls))
-        if self._is_in_step and not piece.replace:
-            if not piece.delta:
+        if chunk.item_id != self._item:
+            self._item, self._is_in_sync = chunk.item_id, chunk.delta == chunk.full_text
+        self._references.update(dict.fromkeys(chunk.media_urls))
+        if self._is_in_sync and not chunk.replace:
+            if not chunk.delta:
                 return None
-            self._told.append(piece.delta)
-            return TextDelta(piece.delta)
-        whole = piece.full_text
-        return self._reconcile(whole if whole is not None else self._text() + piece.delta)
+            self._emitted.append(chunk.delta)
+            return TextDelta(chunk.delta)
+        full = chunk.full_text
+        return self._reconcile(full if full is not None else self._text() + chunk.delta)
 
     def mark_out_of_sync(self) -> None:
-        """Pieces may have been missed: the next one counts by its whole text."""
-        self._is_in_step = False
+        """Chunks may have been missed: the next one counts by its full text."""
+        self._is_in_sync = False
 
     def end(self) -> FinishedMessage | None:
-        """The current message is over."""
+        """End the current message."""
         if not self.is_open:
             return None
-        said = FinishedMessage(self._text(), self._whole is None, tuple(self._references))
-        self._told, self._whole, self._references = [], None, {}
-        self._ended_items.add(self._item)
-        self._item, self._is_in_step = "", False
-        self._ended.append(said.text)
-        return said
+        message = FinishedMessage(
+            self._text(), self._replacement is None, tuple(self._references)
+        )
+        self._emitted, self._replacement, self._references = [], None, {}
+        self._finished_items.add(self._item)
+        self._item, self._is_in_sync = "", False
+        self._finished.append(message.text)
+        return message
 
     def finish(self, text: str, references: tuple[str, ...] = ()) -> FinishedMessage | None:
-        """This is the message that is told now, whole; what of it is still to be told."""
+        """End the current message with this full text; the result is what is not emitted yet."""
         if self.is_open:
             if text.strip() and text.strip() != self._text().strip():
-                self._whole = text
+                self._replacement = text
             self._references.update(dict.fromkeys(references))
             return self.end()
-        if not references and (not text.strip() or text.strip() == self.last.strip()):
+        is_repeated = text.strip() == self.last.strip()
+        if not references and (not text.strip() or is_repeated):
             return None
-        is_told = text.strip() == self.last.strip()
-        self._caught_up = text
-        self._ended.append(text)
-        return FinishedMessage("" if is_told else text, is_streamed=False, references=references)
+        self._from_history = text
+        self._finished.append(text)
+        new_text = "" if is_repeated else text
+        return FinishedMessage(new_text, is_streamed=False, references=references)
 
     def end_before_tool(self, text: str, references: tuple[str, ...]) -> FinishedMessage | None:
-        """The message before a tool call is over; of a long one the text may be shortened."""
-        told = self._text()
-        if not self.is_open or (len(text) > len(told) and text.startswith(told)):
+        """End the message before a tool call; `text` may be a shortened form of a long one."""
+        emitted = self._text()
+        if not self.is_open or (len(text) > len(emitted) and text.startswith(emitted)):
             return self.finish(text, references)
         return self.end()
 
-    def is_sent(self, number: int) -> bool:
-        """True when so many messages of the run, and one more, have been told to their end."""
-        return number < len(self._ended)
+    def is_sent(self, index: int) -> bool:
+        """True when the run's message with this index (from 0) was emitted to its end."""
+        return index < len(self._finished)
 
-    def _is_echo(self, piece: TextChunk) -> bool:
-        """True for a piece of a message that was told from the history meanwhile."""
-        if not self._caught_up or self.is_open:
+    def _is_echo(self, chunk: TextChunk) -> bool:
+        """True for a late chunk of a message that was already emitted from the history."""
+        if not self._from_history or self.is_open:
             return False
-        whole = piece.full_text
-        return bool(whole) and self._caught_up.startswith(whole or "")
+        full = chunk.full_text
+        return bool(full) and self._from_history.startswith(full or "")
 
     def _text(self) -> str:
-        if self._whole is not None:
-            return self._whole
-        if len(self._told) > 1:
-            self._told = ["".join(self._told)]
-        return self._told[0] if self._told else ""
+        if self._replacement is not None:
+            return self._replacement
+        # Joined in place: a message of n chunks costs O(n), however often its text is needed.
+        if len(self._emitted) > 1:
+            self._emitted = ["".join(self._emitted)]
+        return self._emitted[0] if self._emitted else ""
 
-    def _reconcile(self, whole: str) -> TextDelta | None:
-        self._whole = None
-        told = self._text()
-        self._is_in_step = whole.startswith(told)
-        if not self._is_in_step:
-            self._whole = whole
+    def _reconcile(self, full: str) -> TextDelta | None:
+        self._replacement = None
+        emitted = self._text()
+        self._is_in_sync = full.startswith(emitted)
+        if not self._is_in_sync:
+            self._replacement = full
             return None
-        rest = whole[len(told) :]
+        rest = full[len(emitted) :]
         if not rest:
             return None
-        self._told.append(rest)
+        self._emitted.append(rest)
         return TextDelta(rest)

@@ -1,20 +1,20 @@
-"""The options of an agent that lives in a running OpenClaw."""
+"""The options of an agent of a running OpenClaw gateway."""
 
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
-_MOST = 2**31 - 1
+_MAX_INT = 2**31 - 1
 
 DEFAULT_URL = "ws://127.0.0.1:18789"
-"""Where an OpenClaw gateway listens that nobody configured otherwise."""
+"""The default address of an OpenClaw gateway."""
 
 
 class OpenClawGatewayOptions(
     msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True
 ):
-    """Which OpenClaw, which of its agents, and how it is asked."""
+    """Which OpenClaw, which of its agents, and how it is reached."""
 
     url: Annotated[
         str,
@@ -41,11 +41,11 @@ class OpenClawGatewayOptions(
         str, Meta(description="Thinking level of a turn; left out: OpenClaw's own choice.")
     ] = ""
     timeout_seconds: Annotated[
-        Annotated[int, Meta(ge=1, le=_MOST)] | None,
+        Annotated[int, Meta(ge=1, le=_MAX_INT)] | None,
         Meta(description="When OpenClaw gives a turn up; left out: its own limit."),
     ] = None
     connect_seconds: Annotated[
-        float, Meta(gt=0, le=_MOST, description="How long a turn waits for the connection.")
+        float, Meta(gt=0, le=_MAX_INT, description="How long a turn waits for the connection.")
     ] = 15.0
     extra_system_prompt: Annotated[
         str, Meta(description="Added to the agent's system prompt in every turn.")
@@ -57,6 +57,6 @@ class OpenClawGatewayOptions(
 
     @property
     def socket_url(self) -> str:
-        """The address of the WebSocket side."""
+        """The WebSocket address."""
         scheme, colon, rest = self.url.partition(":")
         return {"http": "ws", "https": "wss"}.get(scheme, scheme) + colon + rest

@@ -1,7 +1,7 @@
-"""What travels over a connection to an OpenClaw gateway, read without trusting it.
+"""OpenClaw's gateway protocol: frames, requests, and the events and results of a run.
 
-Frames are read once, into structs that name only what is used; what a frame carries beyond that
-is skipped, and a frame that cannot be read is None, never an error.
+Input from the gateway is untrusted. Structs name only the members that are used; other members are
+skipped, and input that cannot be decoded is None, never an exception.
 """
 
 from typing import Final, TypeVar
@@ -12,39 +12,47 @@ from msgspec import Raw
 from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable
 from openclaw_a2a.model.ids import Json, JsonObject
 
-_Shape = TypeVar("_Shape")
+_T = TypeVar("_T")
 
-_NULL = Raw(b"null")
+_NULL: Final = Raw(b"null")
+_DECODE_ERRORS: Final = (msgspec.MsgspecError, UnicodeError, RecursionError)
+
+RUN_EVENTS: Final = frozenset(
+    {"agent", "question.requested", "exec.approval.requested", "exec.approval.resolved"}
+)
+"""The events that concern a run."""
 
 
 class Wire(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    """Root of what is read from the gateway: camelCase, unknown members are skipped."""
+    """Base of everything decoded from the gateway: camelCase, unknown members are skipped."""
+
+
+# -------------------------------------------------------------------- frames
 
 
 class ErrorPayload(Wire, frozen=True):
-    """Why the gateway would not do something."""
+    """The error of a failed request."""
 
     code: str = ""
     message: str = ""
     details: Raw = _NULL
     retryable: bool = False
-    retry_after_ms: float | None = None
 
     @property
     def is_temporary(self) -> bool:
-        """True when the gateway asks to come again."""
+        """True when the same request may succeed later."""
         return self.retryable and self.code == "UNAVAILABLE"
 
     @property
     def detail_code(self) -> str:
-        """The finer code inside the details, under either of its names; empty: none."""
+        """The specific code inside `details`; empty when there is none."""
         details = decode_object(self.details)
         code = details.get("code") or details.get("reason")
         return code if isinstance(code, str) else ""
 
 
 class Frame(Wire, frozen=True):
-    """One frame of the gateway: an event, or an answer to a request of ours."""
+    """One frame from the gateway: an event, or the response to a request."""
 
     type: str
     event: str = ""
@@ -55,30 +63,29 @@ class Frame(Wire, frozen=True):
 
 
 class RunRef(Wire, frozen=True):
-    """A run and its session, as far as they are named."""
+    """The run and session that an approval names inside its `request`."""
 
     run_id: str | None = None
     session_key: str | None = None
 
 
 class Origin(Wire, frozen=True):
-    """Whose an event is, by which listeners choose; for `agent` events all but what it says."""
+    """The run and session of an event, used to route it; for `agent` events also the stream."""
 
     run_id: str | None = None
     session_key: str | None = None
     request: RunRef | None = None
-    """Approvals name theirs one level deeper."""
     stream: str = ""
     data: Raw = _NULL
 
     @property
     def run(self) -> str | None:
-        """The run it belongs to."""
+        """The id of the run that the event belongs to."""
         return self.run_id or (self.request.run_id if self.request else None)
 
     @property
     def session(self) -> str | None:
-        """The session it belongs to."""
+        """The key of the session that the event belongs to."""
         return self.session_key or (self.request.session_key if self.request else None)
 
 
@@ -87,91 +94,85 @@ NO_ORIGIN: Final = Origin()
 
 _frames = msgspec.json.Decoder(Frame)
 _origins = msgspec.json.Decoder(Origin)
-_UNREADABLE = (msgspec.MsgspecError, UnicodeError, RecursionError)
 
 
 def decode_frame(raw: bytes | str) -> Frame | None:
-    """The frame; None for what is none."""
+    """The frame; None when the bytes are not one."""
     try:
         return _frames.decode(raw)
-    except _UNREADABLE:
+    except _DECODE_ERRORS:
         return None
 
 
 def decode_origin(payload: Raw) -> Origin:
-    """Whose an event is; nobody's, when that cannot be read."""
+    """The origin of an event; `NO_ORIGIN` when it cannot be decoded."""
     try:
         return _origins.decode(payload)
-    except _UNREADABLE:
+    except _DECODE_ERRORS:
         return NO_ORIGIN
 
 
-def decode_as(shape: type[_Shape], payload: Raw | bytes) -> _Shape | None:
-    """The payload as this shape; None when it is something else."""
+def decode_as(kind: type[_T], payload: Raw | bytes) -> _T | None:
+    """The payload as a value of this type; None when it does not fit."""
     try:
-        return msgspec.json.decode(payload, type=shape)
-    except _UNREADABLE:
+        return msgspec.json.decode(payload, type=kind)
+    except _DECODE_ERRORS:
         return None
 
 
 def decode_object(payload: Raw | bytes) -> JsonObject:
-    """The payload as a plain object; empty when it is something else."""
+    """The payload as a JSON object; empty when it is not one."""
     return decode_as(dict[str, Json], payload) or {}
 
 
 def encode_request(request_id: str, method: str, params: JsonObject) -> bytes:
-    """A request as a frame. Raises: AgentFailed when it holds what JSON cannot."""
+    """A request frame. Raises: AgentFailed when the parameters cannot be encoded as JSON."""
     request = {"type": "req", "id": request_id, "method": method, "params": params}
     try:
         return msgspec.json.encode(request)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise AgentFailed(
-            f"A message for OpenClaw cannot be written as JSON ({error}); send plain text and JSON."
+            f"A message for OpenClaw cannot be encoded as JSON ({error}); send plain text and JSON."
         ) from error
 
 
-def request_error(method: str, refusal: ErrorPayload) -> AgentFailed | AgentUnavailable:
-    """The error of a refused request; `refusal_code` reads its code back.
+def request_error(method: str, payload: ErrorPayload) -> AgentFailed | AgentUnavailable:
+    """The exception for a failed request; `error_code` reads its code back.
 
-    AgentUnavailable when the gateway says that it only cannot do it now.
+    AgentUnavailable when the gateway says that the same request may succeed later.
     """
-    said = refusal.message or refusal.code or "no reason given"
-    if refusal.is_temporary:
-        return AgentUnavailable(f"OpenClaw cannot do {method} now: {said}; try again.")
-    details: JsonObject = {"code": refusal.code, "detailCode": refusal.detail_code}
-    return AgentFailed(f"OpenClaw refused {method}: {said}", details=details)
+    reason = payload.message or payload.code or "no reason given"
+    if payload.is_temporary:
+        return AgentUnavailable(f"OpenClaw cannot do {method} now: {reason}; try again.")
+    details: JsonObject = {"code": payload.code, "detailCode": payload.detail_code}
+    return AgentFailed(f"OpenClaw refused {method}: {reason}", details=details)
 
 
 def error_code(error: AgentFailed) -> str:
-    """The code of a refused request, the finer one when there is one; empty for other errors."""
+    """The most specific code of a failed request; empty for other errors."""
     return error.details.get("detailCode") or error.details.get("code") or ""
 
 
-_ABSENT: Final = Raw(b"null")
-
-RUN_EVENTS: Final = frozenset(
-    {"agent", "question.requested", "exec.approval.requested", "exec.approval.resolved"}
-)
-"""The events that a turn listens to in its session."""
+# -------------------------------------------------------------------- events of a run
 
 
 class TextChunk(Wire, frozen=True):
-    """Assistant text: `delta` is what is new, `text` the message `item_id` so far."""
+    """Assistant text: `delta` is the new part, `text` the whole message `item_id` so far."""
 
     item_id: str = ""
     delta: str = ""
-    text: Raw = _ABSENT
+    text: Raw = _NULL
     replace: bool = False
     media_urls: tuple[str, ...] = ()
 
     @property
     def full_text(self) -> str | None:
-        """The message so far; None when the event does not say."""
+        """The message so far; None when the event does not carry it."""
         return decode_as(str, self.text)
 
 
 class Lifecycle(Wire, frozen=True):
-    """How far a run is. A run that is stopped has ended when `execution_settled` is true."""
+    """A phase of the run. An aborted run has really ended when `execution_settled` is true."""
 
     phase: str = ""
     execution_settled: bool = False
@@ -184,15 +185,15 @@ class ToolStep(Wire, frozen=True):
     name: str = ""
     tool_call_id: str = ""
     is_error: bool = False
-    args: Raw = _ABSENT
-    partial_result: Raw = _ABSENT
-    result: Raw = _ABSENT
+    args: Raw = _NULL
+    partial_result: Raw = _NULL
+    result: Raw = _NULL
 
 
 class Item(Wire, frozen=True):
-    """What every connection hears of a step; a tool's content only reaches who began the run.
+    """A step as every connection sees it; the content of a tool call reaches only its starter.
 
-    A `preamble` is the message before a tool call: a short one comes in no other way.
+    A `preamble` is the message before a tool call: a short one is sent in no other event.
     """
 
     kind: str = ""
@@ -206,14 +207,17 @@ class Item(Wire, frozen=True):
 
 
 class StatusNotice(Wire, frozen=True):
-    """A sentence about the run, such as the next attempt at a provider that fails."""
+    """A sentence about the run, such as the next attempt at a model provider that fails."""
 
     phase: str = ""
     message: str = ""
 
 
+# -------------------------------------------------------------------- results of a run
+
+
 class ResultPayload(Wire, frozen=True):
-    """One piece of a run's result."""
+    """One part of a run's result."""
 
     text: str | None = None
     media_url: str | None = None
@@ -227,7 +231,7 @@ class ResultPayload(Wire, frozen=True):
 
 
 class AgentMeta(Wire, frozen=True):
-    """Which model answered, and what it used."""
+    """The model that answered, and its token usage."""
 
     provider: str | None = None
     model: str | None = None
@@ -243,20 +247,20 @@ class RunMeta(Wire, frozen=True):
 
 
 class RunResult(Wire, frozen=True):
-    """What a finished run left; its payloads are its last message only."""
+    """The result of a finished run; its payloads are the last message only."""
 
     payloads: tuple[ResultPayload, ...] = ()
     meta: RunMeta = RunMeta()
 
 
 class TerminalReply(Wire, frozen=True):
-    """The last message of a run as `agent.wait` tells it: raw, with its media lines."""
+    """The last message of a run in `agent.wait`: unprocessed, with its media lines."""
 
     text: str = ""
 
 
 class RunOutcome(Wire, frozen=True):
-    """An answer to `agent` or `agent.wait`."""
+    """The response to `agent` or `agent.wait`."""
 
     status: str = ""
     summary: str = ""
@@ -268,12 +272,22 @@ class RunOutcome(Wire, frozen=True):
 
     @property
     def is_stopped(self) -> bool:
-        """True when somebody stopped the run."""
+        """True when the run was aborted."""
         return self.stop_reason in {"rpc", "aborted"} or self.error == "aborted"
+
+    @property
+    def failure_reason(self) -> str:
+        """Why the run did not succeed."""
+        if self.is_stopped:
+            return "The run was stopped inside OpenClaw; send the message again to have it done."
+        if self.timeout_phase or self.status == "timeout":
+            said = " ".join(one.text for one in self.result.payloads if one.text)
+            return said or "OpenClaw gave the run up because it took too long; ask for less."
+        return self.error or self.summary or "OpenClaw ended the run and gave no reason."
 
 
 def run_metadata(run_id: str, meta: RunMeta) -> JsonObject:
-    """What a task's metadata says about the run."""
+    """The task metadata about the run."""
     used = meta.agent_meta
     facts = {
         "runId": run_id,

@@ -1,4 +1,4 @@
-"""Questions that an OpenClaw agent asks in mid-turn, and the peer's words as answers."""
+"""Questions that an OpenClaw agent asks in the middle of a turn, and the peer's answers."""
 
 import re
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from openclaw_a2a.agents.openclaw_gateway.protocol import Wire, error_code
 from openclaw_a2a.model.errors import AgentFailed
 from openclaw_a2a.model.ids import JsonObject
 
-_ASK_S: Final = 30.0
+_TIMEOUT_S: Final = 30.0
 _LEADING_NUMBER: Final = re.compile(r"\s*(?:\(?\d{1,2}[.):]|[-*])\s+")
 
 
@@ -39,25 +39,25 @@ class QuestionRequest(Wire, frozen=True):
     status: str = "pending"
 
 
-class _Listed(Wire, frozen=True):
+class _QuestionList(Wire, frozen=True):
     questions: tuple[QuestionRequest, ...] = ()
 
 
-async def pending_questions(link: GatewayConnection, run_id: str) -> list[QuestionRequest]:
-    """What the run waits for an answer to. Raises: AgentUnavailable, AgentFailed."""
-    listed = await link.read(_Listed, "question.list", {}, timeout_s=_ASK_S)
-    return [one for one in listed.questions if one.run_id == run_id and one.status == "pending"]
+async def list_pending_questions(connection: GatewayConnection, run_id: str) -> list[QuestionRequest]:
+    """The run's unanswered questions. Raises: AgentUnavailable, AgentFailed."""
+    response = await connection.read(_QuestionList, "question.list", {}, timeout_s=_TIMEOUT_S)
+    return [one for one in response.questions if one.run_id == run_id and one.status == "pending"]
 
 
-async def resolve_question(link: GatewayConnection, request: QuestionRequest, text: str) -> bool:
-    """Answer with the peer's words; False when the question was over already.
+async def resolve_question(connection: GatewayConnection, request: QuestionRequest, text: str) -> bool:
+    """Answer with the peer's text; False when the question is not pending any more.
 
-    Raises: AgentUnavailable, AgentFailed (the answer is not taken).
+    Raises: AgentUnavailable, AgentFailed (the answer is not accepted).
     """
-    answers = read_answers(request.questions, text)
+    answers = parse_answers(request.questions, text)
     params: JsonObject = {"id": request.id, "answers": {"answers": answers}}
     try:
-        await link.call("question.resolve", params, timeout_s=_ASK_S)
+        await connection.call("question.resolve", params, timeout_s=_TIMEOUT_S)
     except AgentFailed as error:
         if error_code(error) in {"QUESTION_ALREADY_TERMINAL", "QUESTION_NOT_FOUND"}:
             return False
@@ -66,7 +66,7 @@ async def resolve_question(link: GatewayConnection, request: QuestionRequest, te
 
 
 def question_prompt(request: QuestionRequest) -> str:
-    """What the peer is asked."""
+    """The text of the questions for the peer."""
     blocks = [_block(question) for question in request.questions]
     if len(blocks) == 1:
         return blocks[0]
@@ -74,53 +74,53 @@ def question_prompt(request: QuestionRequest) -> str:
     return "\n\n".join(numbered) + "\n\nAnswer each question on a line of its own, in this order."
 
 
-def read_answers(questions: Sequence[Question], text: str) -> dict[str, list[str]]:
+def parse_answers(questions: Sequence[Question], text: str) -> dict[str, list[str]]:
     """The answers in a text, by question.
 
     One question takes the whole text. Several take one line each, in their order or after their
     header (`Size: L`); with fewer lines than questions, each is answered with the whole text.
     """
     if len(questions) == 1:
-        return {questions[0].question_id: _chosen(questions[0], text.strip())}
+        return {questions[0].question_id: _match_options(questions[0], text.strip())}
     lines = [_LEADING_NUMBER.sub("", line, count=1).strip() for line in text.splitlines()]
     lines = [line for line in lines if line]
     answers: dict[str, list[str]] = {}
     for question in questions:
-        line = next((one for one in lines if _names(question, one)), None)
+        line = next((one for one in lines if _starts_with_name(question, one)), None)
         if line is not None:
             lines.remove(line)
-            answers[question.question_id] = _chosen(question, line.partition(":")[2].strip())
+            answers[question.question_id] = _match_options(question, line.partition(":")[2].strip())
     left = [one for one in questions if one.question_id not in answers]
     if len(lines) < len(left):
         lines = [text.strip()] * len(left)
     for question, line in zip(left, lines, strict=False):
-        answers[question.question_id] = _chosen(question, line)
+        answers[question.question_id] = _match_options(question, line)
     return answers
 
 
-def _names(question: Question, line: str) -> bool:
+def _starts_with_name(question: Question, line: str) -> bool:
     """True for a line that begins with the question's header or id and a colon."""
     name, colon, _ = line.partition(":")
     known = {question.header.casefold(), question.question_id.casefold()} - {""}
     return bool(colon) and name.strip().casefold() in known
 
 
-def _chosen(question: Question, text: str) -> list[str]:
-    """The labels that the text names, spelled as they are offered; else the text itself."""
+def _match_options(question: Question, text: str) -> list[str]:
+    """The offered labels that the text names, in their spelling; else the text itself."""
     labels = {one.label.strip().casefold(): one.label for one in question.options}
-    if (label := labels.get(_plain(text))) is not None:
+    if (label := labels.get(_normalize(text))) is not None:
         return [label]
     if text.isdecimal() and 1 <= int(text) <= len(question.options):
         return [question.options[int(text) - 1].label]
     if question.multi_select:
-        found = [labels.get(_plain(part)) for part in text.split(",")]
+        found = [labels.get(_normalize(part)) for part in text.split(",")]
         named = [label for label in found if label is not None]
         if named and len(named) == len(found):
             return named
     return [text]
 
 
-def _plain(text: str) -> str:
+def _normalize(text: str) -> str:
     return text.strip().strip("\"'`.!").strip().casefold()
 
 

@@ -1,23 +1,40 @@
-"""One turn with OpenClaw, from its sending to its end, however often the connection breaks.
+"""Follows one run inside OpenClaw from its start to its end, however often the connection breaks.
 
-Everything about it arrives in one queue: the events of its session, the two answers to `agent`
-(or the one to `agent.wait`, once the run is only followed), and news of the connection.
+`RunFollower` is the only owner of the run's state; `TRANSITIONS` is the whole state machine:
+
+    NEW -> RUNNING <-> DETACHED <-> RECOVERING -> (terminal)
+
+Invariant:
+
+- At most one of `_run_request` and `_wait_request` is set: the request on the current connection
+  whose response tells the end of the run. A lost connection and a terminal state clear both,
+  because a response arrives only on the connection of its request.
+- `_reconnect_deadline` is set exactly in DETACHED.
+- `_recovery_deadline` is set in RECOVERING, is kept in DETACHED, and is None in all other states.
+- The message is sent again only after a lookup said NOT_ACCEPTED, so no run is executed twice.
+
+Everything about a run arrives in one queue (its subscription): events of the session, the two
+responses to `agent` or the one to `agent.wait`, and changes of the connection. A crash of this
+process loses nothing but this object: the next attempt calls `join` with the same run id.
 """
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from enum import Enum, auto
+from typing import Final, Literal
 
 import anyio
+
 
 from openclaw_a2a.agents.openclaw_gateway.approvals import (
     ApprovalRequest,
     ApprovalResolved,
     approval_prompt,
+    list_pending_approvals,
     operator_note,
-    pending_approvals,
 )
 from openclaw_a2a.agents.openclaw_gateway.connection import GatewayConnection
 from openclaw_a2a.agents.openclaw_gateway.event_translator import EventTranslator
+from openclaw_a2a.agents.openclaw_gateway.history import SessionHistory
 from openclaw_a2a.agents.openclaw_gateway.media import split_media
 from openclaw_a2a.agents.openclaw_gateway.protocol import (
     ErrorPayload,
@@ -30,26 +47,12 @@ from openclaw_a2a.agents.openclaw_gateway.protocol import (
 )
 from openclaw_a2a.agents.openclaw_gateway.questions import (
     QuestionRequest,
-    pending_questions,
+    list_pending_questions,
     question_prompt,
 )
-from openclaw_a2a.agents.openclaw_gateway.run_lookup import (
-    FoundRun,
-    RunHistory,
-    RunStatus,
-    failure_of,
-    find_run,
-)
+from openclaw_a2a.agents.openclaw_gateway.run_lookup import FoundRun, RunStatus, find_run
 from openclaw_a2a.agents.openclaw_gateway.run_registry import Pause, may_be_recovery
-from openclaw_a2a.agents.openclaw_gateway.run_request import (
-    CONNECTION_LOST,
-    NOT_RECOVERED,
-    NOT_STOPPED,
-    RESTARTED,
-    RUN_UNKNOWN,
-    RunRequest,
-    Timeouts,
-)
+from openclaw_a2a.agents.openclaw_gateway.run_request import RunRequest, Timeouts
 from openclaw_a2a.agents.openclaw_gateway.subscription import (
     ConnectionLost,
     EventReceived,
@@ -59,370 +62,450 @@ from openclaw_a2a.agents.openclaw_gateway.subscription import (
     SubscriptionItem,
 )
 from openclaw_a2a.log import get_logger
-from openclaw_a2a.model.agent_event import (
-    AgentEvent,
-    Failed,
-    InputRequired,
-    Note,
-    Report,
-)
+from openclaw_a2a.model.agent_event import AgentEvent, Failed, InputRequired, Note, Report
 from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable
 from openclaw_a2a.model.ids import JsonObject
 
 log = get_logger(__name__)
 
-_ABORT_S, _BREATH_S, _LOOK_AGAIN_S = 10.0, 0.2, 2.0
-_AT_WORK: Final = frozenset({RunStatus.LIVE, RunStatus.ELSEWHERE, RunStatus.INTERRUPTED})
+_ABORT_TIMEOUT_S: Final = 10.0
+_STOP_RETRY_S: Final = 0.2
+_LOOKUP_RETRY_S: Final = 2.0
+
+CONNECTION_LOST: Final = (
+    "The connection to OpenClaw was lost in the middle of the turn; it is being made again."
+)
+RESTARTED: Final = (
+    "OpenClaw was restarted in the middle of this turn; waiting for it to resume the turn."
+)
+NOT_RECOVERED: Final = (
+    "OpenClaw was restarted in the middle of this turn and did not resume it; work done before the"
+    " restart is not undone. Send the message again to have it done anew."
+)
+NOT_STOPPED: Final = (
+    "OpenClaw was told to stop the run and did not confirm it; the run may go on there."
+    " Look at the session in OpenClaw."
+)
+RUN_UNKNOWN: Final = "OpenClaw does not know the run of this task any more; send the message again."
+
+
+class RunState(Enum):
+    """The state of a run, as far as this follower knows."""
+
+    NEW = auto()
+    RUNNING = auto()
+    """OpenClaw works on it, or has it queued."""
+    DETACHED = auto()
+    """The connection is lost, or a lookup failed: unknown until the next lookup."""
+    RECOVERING = auto()
+    """Accepted, but not shown as active: OpenClaw may resume it under another run id."""
+    PAUSED = auto()
+    """It waits for an answer of the caller; another turn continues it."""
+    COMPLETED = auto()
+    FAILED = auto()
+    UNKNOWN = auto()
+    """OpenClaw does not know it, and there is no message to send."""
+    STOPPED = auto()
+    """It was aborted by us, and has ended."""
+    ABANDONED = auto()
+    """OpenClaw stayed out of reach; the run may still be active there."""
+
+
+class RunSignal(Enum):
+    """What changes the state of a run."""
+
+    STARTED = auto()
+    SENT = auto()
+    EVENT = auto()
+    FOUND_LIVE = auto()
+    FOUND_HIDDEN = auto()
+    ADOPTED = auto()
+    DISCONNECTED = auto()
+    PAUSED = auto()
+    SUCCEEDED = auto()
+    FAILED = auto()
+    NOT_FOUND = auto()
+    STOPPED = auto()
+    GAVE_UP = auto()
+
+
+_FROM_ACTIVE: Final[Mapping[RunSignal, RunState]] = {
+    RunSignal.SENT: RunState.RUNNING,
+    RunSignal.FOUND_LIVE: RunState.RUNNING,
+    RunSignal.ADOPTED: RunState.RUNNING,
+    RunSignal.FOUND_HIDDEN: RunState.RECOVERING,
+    RunSignal.DISCONNECTED: RunState.DETACHED,
+    RunSignal.PAUSED: RunState.PAUSED,
+    RunSignal.SUCCEEDED: RunState.COMPLETED,
+    RunSignal.FAILED: RunState.FAILED,
+    RunSignal.NOT_FOUND: RunState.UNKNOWN,
+    RunSignal.STOPPED: RunState.STOPPED,
+    RunSignal.GAVE_UP: RunState.ABANDONED,
+}
+
+TRANSITIONS: Final[Mapping[RunState, Mapping[RunSignal, RunState]]] = {
+    RunState.NEW: {RunSignal.STARTED: RunState.RUNNING},
+    RunState.RUNNING: {**_FROM_ACTIVE, RunSignal.EVENT: RunState.RUNNING},
+    # An event proves that the run lives, not that none was missed: only a lookup leaves DETACHED.
+    RunState.DETACHED: {**_FROM_ACTIVE, RunSignal.EVENT: RunState.DETACHED},
+    RunState.RECOVERING: {**_FROM_ACTIVE, RunSignal.EVENT: RunState.RUNNING},
+}
+
+ACTIVE: Final = frozenset({RunState.RUNNING, RunState.DETACHED, RunState.RECOVERING})
+"""The states in which OpenClaw may be working on the run."""
+
+
+def next_state(state: RunState, signal: RunSignal) -> RunState:
+    """The state after the signal. Raises: RuntimeError when the table has no such transition."""
+    following = TRANSITIONS.get(state, {}).get(signal)
+    if following is None:
+        raise RuntimeError(f"A run in state {state.name} cannot take {signal.name}.")
+    return following
 
 
 class RunFollower:
-    """A turn under way: `next` until `is_over`."""
+    """A run in progress: `begin` or `join` it, then `next` until `is_over`; or `stop` it."""
 
     def __init__(
         self,
-        link: GatewayConnection,
-        listening: EventSubscription,
-        errand: RunRequest,
-        patience: Timeouts | None = None,
+        connection: GatewayConnection,
+        subscription: EventSubscription,
+        request: RunRequest,
+        timeouts: Timeouts,
     ) -> None:
-        self._patience = patience or Timeouts()
-        self._link = link
-        self._listening = listening
-        self._errand = errand
-        self.run_id = errand.run_id
-        self.is_over = False
-        """True when there is nothing more to tell: it ended, failed or waits for its caller."""
-        self.is_at_work = False
-        """True while OpenClaw may be working on it."""
-        self.is_gone = False
-        """True when OpenClaw does not know the run (any more)."""
-        self._sent: str | None = None
-        self._waited_for: str | None = None
-        self._telling = EventTranslator(link, errand.session, open_calls=errand.open_calls)
-        self._noted: set[str] = set()
+        self.state = RunState.NEW
+        self.run_id = request.run_id
+        """The run's id; another one once a restarted OpenClaw has resumed it."""
+        self._connection = connection
+        self._subscription = subscription
+        self._request = request
+        self._timeouts = timeouts
+        self._translator = EventTranslator(
+            connection, request.session, open_calls=request.open_calls
+        )
+        self._run_request: str | None = None
+        self._wait_request: str | None = None
+        self._reconnect_deadline: float | None = None
+        self._lookup_at: float | None = None
+        self._recovery_deadline: float | None = None
         self._boot_id: str | None = None
-        """The process of the gateway that the run was begun in, when that is known."""
-        self._gives_up_at: float | None = None
-        self._looks_at: float | None = None
-        self._recovers_until: float | None = None
+        """The gateway process in which the run was started; None when that is unknown."""
+        self._noted: set[str] = set()
+        """Notices and approvals that the caller was told about."""
 
-    # ---------------------------------------------------------------- what drives it
+    @property
+    def is_active(self) -> bool:
+        """True while OpenClaw may be working on the run."""
+        return self.state in ACTIVE
+
+    @property
+    def is_over(self) -> bool:
+        """True when there is nothing more to emit: the run ended, failed or waits."""
+        return self.state not in ACTIVE and self.state is not RunState.NEW
+
+    def _apply(self, signal: RunSignal) -> None:
+        """Change the state, and with it everything the invariant ties to the state."""
+        before, self.state = self.state, next_state(self.state, signal)
+        if self.state is not before:
+            log.debug("openclaw.run_state_changed", run=self.run_id, state=self.state.name)
+        if self.state is not RunState.DETACHED:
+            self._reconnect_deadline = self._lookup_at = None
+        elif self._reconnect_deadline is None:
+            self._reconnect_deadline = anyio.current_time() + self._timeouts.reconnect_s
+        if self.state not in {RunState.DETACHED, RunState.RECOVERING} or signal is RunSignal.EVENT:
+            self._recovery_deadline = None
+        if not self.is_active:
+            self._run_request = self._wait_request = None
+
+    def _detach(self, *, lookup_in_s: float | None) -> None:
+        """The run's state is unknown; look it up later, or as soon as the connection is back."""
+        self._apply(RunSignal.DISCONNECTED)
+        self._lookup_at = None if lookup_in_s is None else anyio.current_time() + lookup_in_s
+
+    # ---------------------------------------------------------------- driving it
 
     async def begin(self) -> Sequence[AgentEvent]:
         """Send the message. Raises: AgentFailed (it cannot be sent)."""
-        self.is_at_work = True
+        self._apply(RunSignal.STARTED)
         self._boot_id = self._current_boot
-        await self._send(self._errand.params or {})
+        await self._send(self._request.params or {})
         return ()
 
     async def join(self) -> Sequence[AgentEvent]:
-        """Find the run that was begun before, and go on with it; begin it when it never was."""
-        self.is_at_work = True
-        return await self._look()
+        """Continue a run that was started before; send its message if it was never accepted."""
+        self.attach()
+        return await self._look_up()
 
-    def note(self, approval_id: str) -> None:
-        """The caller has been told of this approval already."""
+    def attach(self) -> None:
+        """Assume that the run is active, without a lookup: to stop it, or to answer its pause."""
+        if self.state is RunState.NEW:
+            self._apply(RunSignal.STARTED)
+
+    def mark_noted(self, approval_id: str) -> None:
+        """Record that the caller was told about this approval."""
         self._noted.add(approval_id)
 
+    def pause_again(self) -> None:
+        """Leave the run paused: the caller's answer could not be used."""
+        self._apply(RunSignal.PAUSED)
+
+    def give_up(self) -> None:
+        """Abandon the run: OpenClaw is out of reach, so it cannot be stopped either."""
+        self._apply(RunSignal.GAVE_UP)
+
     async def next(self) -> Sequence[AgentEvent]:
-        """What there is to tell next; maybe nothing yet.
+        """The next events; possibly none.
 
         Raises: AgentUnavailable (the connection does not come back), AgentFailed.
         """
-        heard = await self._listening.next(self._next_within_s())
-        if heard is None:
-            return await self._after_silence()
-        return await self._take(heard)
+        item = await self._subscription.next(self._wait_limit_s())
+        if item is None:
+            return await self._handle_timeout()
+        if isinstance(item, EventReceived):
+            return await self._handle_event(item)
+        if isinstance(item, ResponseReceived):
+            return await self._handle_response(item)
+        if isinstance(item, ConnectionLost):
+            return self._handle_connection_lost()
+        # Reconnected or events dropped: the history has what was missed. The second response to
+        # `agent` goes to the connection that is gone, so the run is followed by `agent.wait`.
+        self._run_request = None
+        is_restarted = isinstance(item, Reconnected) and item.is_restarted
+        return [*(self._note_once(RESTARTED) if is_restarted else ()), *await self._look_up()]
 
-    async def _take(self, heard: SubscriptionItem) -> Sequence[AgentEvent]:
-        if isinstance(heard, EventReceived):
-            return await self._take_event(heard)
-        if isinstance(heard, ResponseReceived):
-            return await self._take_answer(heard)
-        if isinstance(heard, ConnectionLost):
-            return self._take_loss()
-        self._sent = None  # what was missed is in the history, for whoever only follows
-        is_restarted = isinstance(heard, Reconnected) and heard.is_restarted
-        return [*(self._note_once(RESTARTED) if is_restarted else ()), *await self._look()]
-
-    # ---------------------------------------------------------------- patience
-
-    def _next_within_s(self) -> float:
-        now, quiet_s = anyio.current_time(), self._patience.silence_s
-        known = [self._gives_up_at]
-        if self._link.hello is not None:  # else there is nothing to do but to wait
-            known += [self._looks_at, self._recovers_until]
-        return max(0.0, min([quiet_s, *(at - now for at in known if at is not None)]))
-
-    async def _after_silence(self) -> Sequence[AgentEvent]:
+    def _wait_limit_s(self) -> float:
+        deadlines = [self._reconnect_deadline]
+        if self._connection.hello is not None:  # without a connection there is nothing to ask
+            deadlines += [self._lookup_at, self._recovery_deadline]
         now = anyio.current_time()
-        if self._gives_up_at is not None and now >= self._gives_up_at:
-            self.is_at_work = False  # nobody is there who could be told to stop
-            raise AgentUnavailable(self._link.unavailable_reason() or RUN_UNKNOWN)
-        if self._link.hello is None:
-            return ()
-        return await self._look()
+        left = [at - now for at in deadlines if at is not None]
+        return max(0.0, min([self._timeouts.silence_s, *left]))
 
-    def _take_loss(self) -> Sequence[AgentEvent]:
-        self._sent = self._waited_for = None
-        self._looks_at = None
-        if self._gives_up_at is not None:
+    async def _handle_timeout(self) -> Sequence[AgentEvent]:
+        deadline = self._reconnect_deadline
+        if deadline is not None and anyio.current_time() >= deadline:
+            self.give_up()
+            raise AgentUnavailable(self._connection.unavailable_reason() or RUN_UNKNOWN)
+        if self._connection.hello is None:
             return ()
-        self._gives_up_at = anyio.current_time() + self._patience.reconnect_s
-        return (Note(CONNECTION_LOST),)
+        return await self._look_up()
 
-    # ---------------------------------------------------------------- sending and finding
+    def _handle_connection_lost(self) -> Sequence[AgentEvent]:
+        is_new = self._reconnect_deadline is None
+        self._run_request = self._wait_request = None
+        self._detach(lookup_in_s=None)
+        return (Note(CONNECTION_LOST),) if is_new else ()
+
+    # ---------------------------------------------------------------- sending and looking up
 
     async def _send(self, params: JsonObject) -> None:
         try:
-            self._sent = await self._link.post("agent", params, self._listening)
+            self._run_request = await self._connection.post("agent", params, self._subscription)
         except AgentFailed:
-            self.is_at_work = False
+            self._apply(RunSignal.FAILED)
             raise
-        except AgentUnavailable:  # it broke just now: what became of it is seen when it is back
-            self._gives_up_at = (
-                self._gives_up_at or anyio.current_time() + self._patience.reconnect_s
-            )
-            self._looks_at = anyio.current_time() + _LOOK_AGAIN_S
+        except AgentUnavailable:  # lost just now: whether it was accepted is looked up later
+            self._detach(lookup_in_s=_LOOKUP_RETRY_S)
+        else:
+            self._apply(RunSignal.SENT)
 
-    async def _wait_for_end(self, wait_s: float) -> None:
-        params: JsonObject = {"runId": self.run_id, "timeoutMs": int(wait_s * 1000)}
-        self._waited_for = await self._link.post("agent.wait", params, self._listening)
-
-    async def _look(self) -> Sequence[AgentEvent]:
-        """Find out where the run is, and go on from there."""
+    async def _look_up(self) -> Sequence[AgentEvent]:
+        """Find out what became of the run, and continue from there."""
         try:
-            found = await find_run(self._link, self._errand.session.session_key, self.run_id)
-            events = await self._go_on(found)
+            session_key = self._request.session.session_key
+            found = await find_run(self._connection, session_key, self.run_id)
+            return await self._continue_from(found)
         except AgentUnavailable:  # the connection broke again, or the gateway is too busy
-            now = anyio.current_time()
-            self._gives_up_at = self._gives_up_at or now + self._patience.reconnect_s
-            self._looks_at = now + _LOOK_AGAIN_S
+            self._detach(lookup_in_s=_LOOKUP_RETRY_S)
             return ()
-        self._gives_up_at = self._looks_at = None
-        return events
+
+    async def _continue_from(self, found: FoundRun) -> Sequence[AgentEvent]:
+        if found.status is RunStatus.ENDED:
+            return await self._complete_from_history(found)
+        if found.status is RunStatus.FAILED:
+            missed = await self._translator.catch_up(found.history, self.run_id)
+            return [*missed, *self._fail(found.reason)]
+        if found.status is RunStatus.LIVE:
+            return await self._follow(found.history, RunSignal.FOUND_LIVE)
+        if found.status is RunStatus.RESUMED and self._may_be_restarted:
+            return await self._adopt(found.run_id)
+        is_adopted = self.run_id != self._request.run_id
+        if found.status is not RunStatus.NOT_ACCEPTED or is_adopted:
+            return await self._await_recovery(found.history)
+        self._run_request = self._wait_request = None
+        if self._request.params is None:
+            self._apply(RunSignal.NOT_FOUND)
+        else:
+            await self._send(self._request.params)
+        return ()
 
     @property
     def _current_boot(self) -> str | None:
-        hello = self._link.hello
+        hello = self._connection.hello
         return None if hello is None else hello.server.boot_id or None
 
     @property
     def _may_be_restarted(self) -> bool:
-        """False when the gateway is certainly the process that the run was begun in."""
+        """False when the gateway is certainly the process in which the run was started."""
         return self._boot_id is None or self._boot_id != self._current_boot
 
-    async def _go_on(self, found: FoundRun) -> Sequence[AgentEvent]:
-        if found.status is RunStatus.ENDED:
-            return await self._end_by_history(found)
-        if found.status is RunStatus.FAILED:
-            return [
-                *await self._telling.catch_up(found.history, self.run_id),
-                *self._fail(found.reason),
-            ]
-        if found.status is RunStatus.LIVE:
-            return await self._follow(found.history, self._patience.run_poll_s)
-        if found.status is RunStatus.ELSEWHERE and self._may_be_restarted:
-            return await self._adopt(found.run_id)
-        if found.status is not RunStatus.UNKNOWN or self.run_id != self._errand.run_id:
-            return await self._await_recovery(found.history)
-        self._sent = self._waited_for = None
-        if self._errand.params is None:
-            self.is_over, self.is_at_work, self.is_gone = True, False, True
+    async def _follow(self, history: SessionHistory, found: RunSignal) -> Sequence[AgentEvent]:
+        """Emit what was missed, then wait for events and for the end of the run."""
+        was_recovering = self._recovery_deadline is not None
+        self._apply(found)
+        if self._run_request is not None:  # both responses to `agent` still arrive here
             return ()
-        await self._send(self._errand.params)
-        return ()
-
-    async def _follow(self, history: RunHistory, wait_s: float) -> Sequence[AgentEvent]:
-        """The run is under way: tell what was missed, and listen on."""
-        if self._sent is not None:  # both answers to `agent` will still come here
-            return ()
-        if self._recovers_until is None:  # else events of the recovery may be among them
-            self._listening.drop_events()
-        events = await self._telling.catch_up(history, self.run_id)
-        await self._wait_for_end(wait_s)
-        return [*events, *await self._pending_asks()]
+        if not was_recovering:  # else events of the resumed run may be among them
+            self._subscription.drop_events()
+        is_live = found is RunSignal.FOUND_LIVE
+        wait_s = self._timeouts.run_poll_s if is_live else self._timeouts.lookup_poll_s
+        params: JsonObject = {"runId": self.run_id, "timeoutMs": int(wait_s * 1000)}
+        self._wait_request = await self._connection.post("agent.wait", params, self._subscription)
+        # From here on nothing may raise: the translator counts these events as emitted.
+        events = await self._translator.catch_up(history, self.run_id)
+        try:
+            return [*events, *await self._pending_input()]
+        except AgentUnavailable:
+            self._detach(lookup_in_s=_LOOKUP_RETRY_S)
+            return events
 
     async def _adopt(self, run_id: str) -> Sequence[AgentEvent]:
-        """OpenClaw goes on under another run id."""
-        self._link.runs.adopt(run_id)
-        said = await self._telling.end_message()
-        self.run_id, self._recovers_until = run_id, None
-        self._telling = EventTranslator(self._link, self._errand.session)
-        return [*said, *self._note_once(RESTARTED), *await self._look()]
+        """OpenClaw resumed the run under another run id: follow that one."""
+        self._connection.runs.adopt(run_id)
+        ended = await self._translator.end_message()
+        self.run_id = run_id
+        self._apply(RunSignal.ADOPTED)
+        self._translator = EventTranslator(self._connection, self._request.session)
+        return [*ended, *self._note_once(RESTARTED), *await self._look_up()]
 
-    async def _await_recovery(self, history: RunHistory) -> Sequence[AgentEvent]:
-        """The run is not to be seen. After a restart OpenClaw goes on with it under another id;
-        else it only does not show, as between two of its steps, and is heard of again soon.
+    async def _await_recovery(self, history: SessionHistory) -> Sequence[AgentEvent]:
+        """The run is not shown as active. After a restart OpenClaw resumes it under another id;
+        otherwise it is between two of its steps, and its next event arrives soon.
         """
-        other = history.recovery_of(self._errand.run_id)
+        other = history.find_recovery(self._request.run_id)
         if other not in (None, self.run_id) and self._may_be_restarted:
             return await self._adopt(other)
         now = anyio.current_time()
-        if self._recovers_until is None or history.is_vague:  # it, or its recovery, is at work
-            self._recovers_until = now + self._patience.recovery_s
-        elif now >= self._recovers_until:
+        # An unnamed active run may be this one or its recovery: keep waiting.
+        if self._recovery_deadline is None or history.has_unnamed_run:
+            deadline = now + self._timeouts.recovery_s
+        else:
+            deadline = self._recovery_deadline
+        if now >= deadline:
             return self._fail(NOT_RECOVERED)
-        return await self._follow(history, self._patience.lookup_poll_s)
+        self._recovery_deadline = deadline
+        return await self._follow(history, RunSignal.FOUND_HIDDEN)
 
-    async def _pending_asks(self) -> Sequence[AgentEvent]:
-        """What the run waits for; events of that are not told again."""
+    async def _pending_input(self) -> Sequence[AgentEvent]:
+        """The question or approval that the run waits for: its event may have been missed."""
         try:
-            for request in await pending_questions(self._link, self.run_id):
+            for request in await list_pending_questions(self._connection, self.run_id):
                 return await self._pause("question", request.id, question_prompt(request))
-            for waiting in await pending_approvals(self._link):
-                if waiting.request.run_id == self.run_id:
-                    return await self._take_approval(waiting)
-        except AgentFailed as error:  # whoever may not see them is not asked either
-            log.info("openclaw-asks-unread", run=self.run_id, reason=error.message)
+            for approval in await list_pending_approvals(self._connection):
+                if approval.request.run_id == self.run_id:
+                    return await self._handle_approval(approval)
+        except AgentFailed as error:  # without the scope to see them the run is still followed
+            log.info("openclaw.pending_input_unreadable", run=self.run_id, reason=error.message)
         return ()
 
     # ---------------------------------------------------------------- events
 
-    async def _take_event(self, heard: EventReceived) -> Sequence[AgentEvent]:
-        run_id = heard.origin.run
+    async def _handle_event(self, item: EventReceived) -> Sequence[AgentEvent]:
+        run_id = item.origin.run
         if run_id != self.run_id:
-            return await self._take_foreign(run_id or "")
-        self._recovers_until = None  # it lives
-        if heard.event == "agent":
-            return await self._telling.translate(heard.origin, is_begun_here=self._sent is not None)
-        if heard.event == "question.requested":
-            request = decode_as(QuestionRequest, heard.payload)
+            return await self._handle_foreign_event(run_id or "")
+        self._apply(RunSignal.EVENT)
+        if item.event == "agent":
+            is_starter = self._run_request is not None
+            return await self._translator.translate(item.origin, is_starter=is_starter)
+        if item.event == "question.requested":
+            request = decode_as(QuestionRequest, item.payload)
             if request is None or not request.questions:
                 return ()
             return await self._pause("question", request.id, question_prompt(request))
-        if heard.event == "exec.approval.requested":
-            waiting = decode_as(ApprovalRequest, heard.payload)
-            return () if waiting is None else await self._take_approval(waiting)
-        return self._take_decision(decode_as(ApprovalResolved, heard.payload))
+        if item.event == "exec.approval.requested":
+            approval = decode_as(ApprovalRequest, item.payload)
+            return () if approval is None else await self._handle_approval(approval)
+        return self._handle_decision(decode_as(ApprovalResolved, item.payload))
 
-    async def _take_foreign(self, run_id: str) -> Sequence[AgentEvent]:
-        """An event of another run in this session: the recovery of ours, when that is awaited."""
-        if self._recovers_until is None or not self._may_be_restarted:
+    async def _handle_foreign_event(self, run_id: str) -> Sequence[AgentEvent]:
+        """An event of another run in this session: our resumed run, if one is awaited."""
+        if self._recovery_deadline is None or not self._may_be_restarted:
             return ()
-        if not may_be_recovery(run_id):
-            return ()
-        return await self._adopt(run_id)
+        return await self._adopt(run_id) if may_be_recovery(run_id) else ()
 
-    async def _take_approval(self, waiting: ApprovalRequest) -> Sequence[AgentEvent]:
-        if waiting.id in self._noted:
+    async def _handle_approval(self, approval: ApprovalRequest) -> Sequence[AgentEvent]:
+        if approval.id in self._noted:
             return ()
-        if self._errand.may_approve:
-            return await self._pause("approval", waiting.id, approval_prompt(waiting))
-        self._noted.add(waiting.id)
-        return (Note(operator_note(waiting)),)
+        if self._request.may_approve:
+            return await self._pause("approval", approval.id, approval_prompt(approval))
+        self._noted.add(approval.id)
+        return (Note(operator_note(approval)),)
 
-    def _take_decision(self, decided: ApprovalResolved | None) -> Sequence[AgentEvent]:
-        if decided is None or decided.id not in self._noted or decided.resolved_by is None:
+    def _handle_decision(self, decision: ApprovalResolved | None) -> Sequence[AgentEvent]:
+        if decision is None or decision.id not in self._noted or decision.resolved_by is None:
             return ()
-        how = "allowed" if decided.decision.startswith("allow") else "denied"
+        how = "allowed" if decision.decision.startswith("allow") else "denied"
         return (Note(f"The command was {how} by the operator."),)
 
-    async def _pause(self, kind: str, ask_id: str, prompt: str) -> Sequence[AgentEvent]:
+    async def _pause(
+        self, kind: Literal["question", "approval"], request_id: str, prompt: str
+    ) -> Sequence[AgentEvent]:
         """The run waits inside OpenClaw; the task waits for its caller."""
-        events = await self._telling.end_message()
-        pause = Pause("question" if kind == "question" else "approval", ask_id, self.run_id)
-        resume: JsonObject = {**pause.resume, "openCalls": self._telling.open_calls}
-        self._link.runs.add_pause(self._errand.task_id, resume)
-        self.is_over, self.is_at_work = True, False
+        events = await self._translator.end_message()
+        pause = Pause(kind, request_id, self.run_id)
+        resume: JsonObject = {**pause.resume, "openCalls": self._translator.open_calls}
+        self._connection.runs.add_pause(self._request.task_id, resume)
+        self._apply(RunSignal.PAUSED)
         return [*events, InputRequired(prompt, resume)]
 
-    # ---------------------------------------------------------------- stopping
+    # ---------------------------------------------------------------- responses and the end
 
-    async def stop(self) -> None:
-        """End the run inside OpenClaw; it has ended when this returns.
-
-        Raises: AgentUnavailable, AgentFailed when that cannot be had.
-        """
-        give_up_at = anyio.current_time() + self._patience.stop_s
-        while self.is_at_work:
-            try:
-                await self._link.wait_connected(max(0.0, give_up_at - anyio.current_time()))
-                await self._tell_to_stop()
-            except AgentUnavailable:
-                if anyio.current_time() >= give_up_at:
-                    raise
-                await anyio.sleep(_BREATH_S)
-            if self.is_at_work and anyio.current_time() >= give_up_at:
-                raise AgentFailed(NOT_STOPPED)
-
-    async def _tell_to_stop(self) -> None:
-        """Tell it once, and wait until it has ended, or so long that it should be told again."""
-        params: JsonObject = {"sessionKey": self._errand.session.session_key, "runId": self.run_id}
-        await self._link.call("chat.abort", params, timeout_s=_ABORT_S)
-        stop_at = anyio.current_time() + self._patience.abort_retry_s
-        while self.is_at_work and (left := stop_at - anyio.current_time()) > 0:
-            heard = await self._listening.next(left)
-            if isinstance(heard, ConnectionLost):
-                self._sent = None
-            elif heard is not None and self._is_end(heard):
-                self.is_at_work = False
-        if self.is_at_work:
-            found = await find_run(self._link, self._errand.session.session_key, self.run_id)
-            # A message that was sent over this very connection is answered here when it is over.
-            is_on_its_way = found.status is RunStatus.UNKNOWN and self._sent is not None
-            self.is_at_work = is_on_its_way or found.status in _AT_WORK
-            if self._may_be_restarted:
-                self.run_id = found.run_id or self.run_id
-
-    def _is_end(self, heard: SubscriptionItem) -> bool:
-        if isinstance(heard, ResponseReceived) and heard.request_id == self._sent:
-            outcome = decode_as(RunOutcome, heard.frame.payload)
-            return not heard.frame.ok or (outcome is not None and outcome.status != "accepted")
-        if isinstance(heard, EventReceived) and heard.origin.run == self.run_id:
-            lifecycle = decode_as(Lifecycle, heard.origin.data)
-            is_lifecycle = heard.event == "agent" and heard.origin.stream == "lifecycle"
-            return is_lifecycle and lifecycle is not None and lifecycle.execution_settled
-        return False
-
-    # ---------------------------------------------------------------- answers and the end
-
-    async def _take_answer(self, answered: ResponseReceived) -> Sequence[AgentEvent]:
-        frame = answered.frame
-        if answered.request_id == self._sent:
-            return await self._take_run_answer(frame)
-        if answered.request_id != self._waited_for:
+    async def _handle_response(self, item: ResponseReceived) -> Sequence[AgentEvent]:
+        if item.request_id == self._run_request:
+            return await self._handle_run_response(item.frame)
+        if item.request_id != self._wait_request:
             return ()
-        self._waited_for = None
-        return await self._look()
+        self._wait_request = None
+        return await self._look_up()
 
-    async def _take_run_answer(self, frame: Frame) -> Sequence[AgentEvent]:
-        outcome = decode_as(RunOutcome, frame.payload) if frame.ok else RunOutcome()
-        if not frame.ok or outcome is None:
-            self.is_at_work = False
-            raise _not_run(self._errand, frame.error)
+    async def _handle_run_response(self, frame: Frame) -> Sequence[AgentEvent]:
+        outcome = decode_as(RunOutcome, frame.payload) if frame.ok else None
+        if outcome is None:
+            self._apply(RunSignal.FAILED)
+            raise _start_error(self._request, frame.error or ErrorPayload())
         if outcome.status == "accepted":
             return ()
-        if outcome.status == "in_flight":  # it was begun before, and answers only there
-            self._sent = None
-            return await self._look()
+        if outcome.status == "in_flight":  # started before: the result goes to that request
+            self._run_request = None
+            return await self._look_up()
         if outcome.status != "ok":
-            return self._fail(failure_of(outcome))
-        return await self._end_by_result(outcome)
+            return self._fail(outcome.failure_reason)
+        return await self._complete(outcome)
 
-    async def _end_by_result(self, outcome: RunOutcome) -> Sequence[AgentEvent]:
+    async def _complete(self, outcome: RunOutcome) -> Sequence[AgentEvent]:
         payloads = outcome.result.payloads
-        good = [one for one in payloads if not one.is_error]
-        facts = Report(run_metadata(self.run_id, outcome.result.meta))
-        if payloads and not good:
-            return [facts, *self._fail("\n\n".join(one.text for one in payloads if one.text))]
-        text = "\n\n".join(one.text for one in good if one.text)
-        references = tuple(reference for one in good for reference in one.references)
-        said = await self._telling.finish(text, references)
-        self.is_over, self.is_at_work = True, False
-        return [*said, facts]
+        usable = [one for one in payloads if not one.is_error]
+        report = Report(run_metadata(self.run_id, outcome.result.meta))
+        if payloads and not usable:
+            reason = "\n\n".join(one.text for one in payloads if one.text)
+            return [report, *self._fail(reason)]
+        text = "\n\n".join(one.text for one in usable if one.text)
+        references = tuple(reference for one in usable for reference in one.references)
+        last = await self._translator.finish(text, references)
+        self._apply(RunSignal.SUCCEEDED)
+        return [*last, report]
 
-    async def _end_by_history(self, found: FoundRun) -> Sequence[AgentEvent]:
-        """The run ended while it was only followed: `agent.wait` knows its last message only."""
-        events = await self._telling.catch_up(found.history, self.run_id)
-        if not found.history.has_answer(self.run_id):  # of a long one it knows the beginning only
-            last = split_media(found.outcome.terminal_reply.text)
-            events += await self._telling.finish(*last)
-        self.is_over, self.is_at_work = True, False
+    async def _complete_from_history(self, found: FoundRun) -> Sequence[AgentEvent]:
+        """The run ended while it was followed: `agent.wait` has the last message only."""
+        events = await self._translator.catch_up(found.history, self.run_id)
+        if not found.history.has_answer(self.run_id):  # `agent.wait` shortens long messages
+            events += await self._translator.finish(*split_media(found.outcome.terminal_reply.text))
+        self._apply(RunSignal.SUCCEEDED)
         return [*events, Report({"openclaw": {"runId": self.run_id}})]
 
     def _fail(self, reason: str) -> Sequence[AgentEvent]:
-        self.is_over, self.is_at_work = True, False
+        self._apply(RunSignal.FAILED)
         return (Failed(reason or "OpenClaw ended the run and gave no reason."),)
 
     def _note_once(self, text: str) -> Sequence[AgentEvent]:
@@ -431,15 +514,67 @@ class RunFollower:
         self._noted.add(text)
         return (Note(text),)
 
+    # ---------------------------------------------------------------- stopping
 
-def _not_run(errand: RunRequest, refusal: ErrorPayload | None) -> AgentFailed | AgentUnavailable:
-    """Why a message was not taken, or its run failed."""
-    said = refusal or ErrorPayload()
-    if "unknown agent id" in said.message:
+    async def stop(self) -> None:
+        """Abort the run inside OpenClaw; it has ended when this returns.
+
+        Raises: AgentUnavailable, AgentFailed when that cannot be confirmed.
+        """
+        deadline = anyio.current_time() + self._timeouts.stop_s
+        while self.is_active:
+            try:
+                await self._connection.wait_connected(max(0.0, deadline - anyio.current_time()))
+                await self._abort()
+            except AgentUnavailable:
+                if anyio.current_time() >= deadline:
+                    raise
+                await anyio.sleep(_STOP_RETRY_S)
+            if self.is_active and anyio.current_time() >= deadline:
+                raise AgentFailed(NOT_STOPPED)
+
+    async def _abort(self) -> None:
+        """Send one abort, and wait until the run has ended or it is time for another abort."""
+        session_key = self._request.session.session_key
+        params: JsonObject = {"sessionKey": session_key, "runId": self.run_id}
+        await self._connection.call("chat.abort", params, timeout_s=_ABORT_TIMEOUT_S)
+        retry_at = anyio.current_time() + self._timeouts.abort_retry_s
+        while (left := retry_at - anyio.current_time()) > 0:
+            item = await self._subscription.next(left)
+            if isinstance(item, ConnectionLost):
+                self._handle_connection_lost()
+            elif item is not None and self._is_end(item):
+                self._apply(RunSignal.STOPPED)
+                return
+        found = await find_run(self._connection, session_key, self.run_id)
+        # A message posted on this connection may be accepted after the lookup: its response tells.
+        is_in_transit = self._run_request is not None
+        is_over = found.status in {RunStatus.ENDED, RunStatus.FAILED}
+        if is_over or (found.status is RunStatus.NOT_ACCEPTED and not is_in_transit):
+            self._apply(RunSignal.STOPPED)
+        elif self._may_be_restarted:
+            self.run_id = found.run_id or self.run_id
+
+    def _is_end(self, item: SubscriptionItem) -> bool:
+        if isinstance(item, ResponseReceived) and item.request_id == self._run_request:
+            outcome = decode_as(RunOutcome, item.frame.payload)
+            return not item.frame.ok or (outcome is not None and outcome.status != "accepted")
+        if isinstance(item, EventReceived) and item.origin.run == self.run_id:
+            lifecycle = decode_as(Lifecycle, item.origin.data)
+            is_lifecycle = item.event == "agent" and item.origin.stream == "lifecycle"
+            return is_lifecycle and lifecycle is not None and lifecycle.execution_settled
+        return False
+
+
+def _start_error(
+    request: RunRequest, payload: ErrorPayload
+) -> AgentFailed | AgentUnavailable:
+    """The error for a message that was not accepted, or whose run failed."""
+    if "unknown agent id" in payload.message:
         return AgentUnavailable(
-            f"OpenClaw has no agent {errand.session.agent_id};"
+            f"OpenClaw has no agent {request.session.agent_id};"
             " set the agent's option agentId to one that openclaw agents list shows."
         )
-    if said.code == "UNAVAILABLE" and said.message:
-        return AgentFailed(said.message)
-    return request_error("the message", said)
+    if payload.code == "UNAVAILABLE" and payload.message:
+        return AgentFailed(payload.message)
+    return request_error("the message", payload)

@@ -1,7 +1,6 @@
-"""Which runs of an OpenClaw gateway are ours, and what our paused tasks wait for."""
+"""Knows which runs of an OpenClaw gateway belong to our tasks, and which tasks are paused."""
 
 from collections import OrderedDict
-from collections.abc import Iterable
 from typing import Final, Literal, Self
 
 import msgspec
@@ -10,21 +9,21 @@ from openclaw_a2a.model.ids import Json, JsonObject, TaskId
 from openclaw_a2a.model.message import JsonStruct
 
 RUN_PREFIX: Final = "a2a-"
-"""How the idempotency keys begin that we give to OpenClaw; they become its run ids."""
+"""Prefix of the idempotency keys of our turns; OpenClaw uses the key as the run id."""
 
 DELIVERY_PREFIX: Final = "session-note-"
-"""How the runs begin that answer what we put into somebody's session."""
+"""Prefix of the runs that process messages we delivered into a session."""
 
-_MOST_ADOPTED: Final = 10_000
+_MAX_ADOPTED: Final = 10_000
 
 
 def may_be_recovery(run_id: str) -> bool:
-    """True for a run with which OpenClaw may go on with an interrupted one: we began it not."""
+    """True if OpenClaw may have started the run itself, to resume an interrupted one."""
     return bool(run_id) and not run_id.startswith((RUN_PREFIX, DELIVERY_PREFIX))
 
 
 class Pause(JsonStruct, frozen=True, omit_defaults=False):
-    """What a paused task waits for; as a `resume` token it is kept with the task."""
+    """The question or approval a paused task waits for; stored with the task as resume token."""
 
     kind: Literal["question", "approval"]
     id: str
@@ -32,12 +31,12 @@ class Pause(JsonStruct, frozen=True, omit_defaults=False):
 
     @property
     def resume(self) -> JsonObject:
-        """The token that the task is paused with."""
+        """The resume token."""
         return msgspec.to_builtins(self)
 
     @classmethod
     def from_resume(cls, resume: Json) -> Self | None:
-        """The pause that a token speaks of; None when it is no token of ours."""
+        """The pause of a resume token; None when it is not one of ours."""
         try:
             return msgspec.convert(resume, cls)
         except msgspec.ValidationError:
@@ -45,10 +44,10 @@ class Pause(JsonStruct, frozen=True, omit_defaults=False):
 
 
 class RunRegistry:
-    """What one gateway's runs are to us. Turns write into it; whoever watches sessions reads it.
+    """Written by turns, read by the background watcher of the same gateway connection.
 
-    A run is ours by its name, or because a turn adopted it: OpenClaw goes on with an interrupted
-    turn under a name of its own.
+    A run is ours by its prefix, or because a turn adopted it: a restarted OpenClaw resumes an
+    interrupted turn under a run id of its own.
     """
 
     def __init__(self) -> None:
@@ -56,29 +55,31 @@ class RunRegistry:
         self._pauses: dict[TaskId, Json] = {}
 
     def adopt(self, run_id: str) -> None:
-        """A turn of ours goes on under this run id; what it says is that turn's answer."""
+        """Record that a turn of ours continues under this run id."""
         self._adopted[run_id] = None
         self._adopted.move_to_end(run_id)
-        if len(self._adopted) > _MOST_ADOPTED:
+        if len(self._adopted) > _MAX_ADOPTED:
             self._adopted.popitem(last=False)
 
     def is_ours(self, run_id: str) -> bool:
-        """True for runs that a turn of ours began or adopted."""
+        """True for runs that a turn of ours started or adopted."""
         return run_id.startswith(RUN_PREFIX) or run_id in self._adopted
 
     def add_pause(self, task_id: TaskId, resume: Json) -> None:
-        """The task waits; `resume` is `Pause.resume`. Call it before `InputRequired` is told."""
+        """Record that the task waits. Call it before `InputRequired` is emitted."""
+        # In that order the watcher cannot miss an answer that is given at once.
         self._pauses[task_id] = resume
 
     def remove_pause(self, task_id: TaskId) -> None:
-        """The task waits no longer. Call it before the question or approval is resolved."""
+        """Record that the task no longer waits. Call it before the pause is resolved."""
+        # In that order the watcher does not report our own answer as one given elsewhere.
         self._pauses.pop(task_id, None)
 
     def find_resume(self, task_id: TaskId) -> Json:
-        """The token that the task waits with; None when it does not wait."""
+        """The resume token of a paused task; None when it does not wait."""
         return self._pauses.get(task_id)
 
-    def list_pauses(self) -> Iterable[tuple[TaskId, Pause]]:
-        """The tasks that wait, and for what."""
+    def list_pauses(self) -> list[tuple[TaskId, Pause]]:
+        """The paused tasks, and what they wait for."""
         read = ((task_id, Pause.from_resume(resume)) for task_id, resume in self._pauses.items())
         return [(task_id, pause) for task_id, pause in read if pause is not None]

@@ -1,55 +1,56 @@
-"""What a turn is about, how patient it is, and what it says on bad days."""
+"""What a run is asked: its session, the parameters of `agent`, the prompt text, and timeouts."""
 
 from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
-from openclaw_a2a.agents.openclaw_gateway.media import SessionRef
 from openclaw_a2a.model.ids import JsonObject, TaskId
 from openclaw_a2a.model.turn import Turn
 
+_WHITESPACE: Final = (
+    "\ufeff \t\n\v\f\r\x1c\x1d\x1e\x1f\x85\u00a0\u1680\u2028\u2029\u202f\u205f\u3000"
+    + "".join(map(chr, range(0x2000, 0x200B)))
+)
+"""What OpenClaw strips before it looks for a command, and other characters without content."""
+_WORD_JOINER: Final = "\u2060"
+"""An invisible character that OpenClaw does not strip: a text that starts with it is no command."""
+_NOTES_BEGIN: Final = "--- Notes from the gateway about the peer's message ---"
+_NOTES_END: Final = "--- End of notes ---"
+
 
 class Timeouts(msgspec.Struct, frozen=True):
-    """How long things may take, in seconds."""
+    """How long a turn waits for things, in seconds."""
 
     reconnect_s: float = 300.0
-    """Until a connection that broke is there again, or a gateway answers again."""
+    """For a lost connection, or for a gateway that refuses requests as too busy."""
     recovery_s: float = 180.0
-    """Until a restarted gateway goes on with an interrupted run."""
+    """For a restarted gateway to resume an interrupted run."""
     silence_s: float = 120.0
-    """After so long a silence the run is looked for."""
+    """Without any event before the run is looked up."""
     run_poll_s: float = 60.0
-    """How long one question for a run's end waits."""
+    """For one `agent.wait` of a live run."""
     lookup_poll_s: float = 5.0
-    """The same for a run that is not to be seen."""
+    """For one `agent.wait` of a run that is not shown as live."""
     stop_s: float = 60.0
-    """Until a run that is to be stopped has ended."""
+    """For an aborted run to end."""
     abort_retry_s: float = 5.0
-    """After so long it is told to stop once more."""
+    """Between two `chat.abort` requests."""
 
 
-CONNECTION_LOST: Final = (
-    "The connection to OpenClaw was lost in the middle of the turn; it is being made again."
-)
-RESTARTED: Final = (
-    "OpenClaw was restarted in the middle of this turn; what it does with the turn is awaited."
-)
-NOT_RECOVERED: Final = (
-    "OpenClaw was restarted in the middle of this turn and did not go on with it; what it had done"
-    " by then is done. Send the message again to have it done anew."
-)
-NOT_STOPPED: Final = (
-    "OpenClaw was told to stop the run and did not confirm that it has; it may go on there."
-    " Look at the session in OpenClaw."
-)
-RUN_UNKNOWN: Final = "OpenClaw does not know the run of this task any more; send the message again."
+class SessionRef(msgspec.Struct, frozen=True):
+    """A session of OpenClaw: its agent, its key, and the agent's workspace folder."""
+
+    agent_id: str
+    session_key: str
+    workspace: str = ""
 
 
 class RunRequest(msgspec.Struct, frozen=True):
-    """What a turn is about: whose it is, where it runs, and how it is asked for.
+    """A run: its task, where it runs, and the parameters of `agent`.
 
-    `params` are those of `agent`; None for a run that was begun by an earlier turn.
+    `params` is None for a run that an earlier turn started. `open_calls` is set for a run that
+    paused: the tool calls that were open then; earlier output was emitted before the pause.
     """
 
     task_id: TaskId
@@ -58,41 +59,27 @@ class RunRequest(msgspec.Struct, frozen=True):
     params: JsonObject | None = None
     may_approve: bool = False
     open_calls: tuple[str, ...] | None = None
-    """For a run that had paused: the tool calls that waited then; what was before them is told."""
-
-
-_BLANKS: Final = (
-    "\ufeff \t\n\v\f\r\x1c\x1d\x1e\x1f\x85\u00a0\u1680\u2028\u2029\u202f\u205f\u3000"
-    + "".join(map(chr, range(0x2000, 0x200B)))
-)
-"""What OpenClaw cuts off before it looks for a command, and what else says nothing."""
-
-_GUARD: Final = "\u2060"
-"""A character that nobody sees and OpenClaw does not cut off: what follows is no command."""
-
-_BEGIN: Final = "--- Notes from the gateway about the peer's message ---"
-_END: Final = "--- End of notes ---"
 
 
 def escape_command(text: str) -> str:
-    """The text as one that OpenClaw does not run.
+    """The text in a form that OpenClaw does not execute as a command.
 
-    OpenClaw runs `/new` and `/reset` as commands of its host, wherever they come from; a text that
-    begins with a slash is therefore begun with an invisible character.
+    OpenClaw runs `/new` and `/reset` as host commands, whoever sends them. A text that starts with
+    a slash therefore gets an invisible first character.
     """
-    if not text.strip(_BLANKS):
+    if not text.strip(_WHITESPACE):
         return "(no text)"
-    return _GUARD + text if text.lstrip(_BLANKS).startswith("/") else text
+    return _WORD_JOINER + text if text.lstrip(_WHITESPACE).startswith("/") else text
 
 
 def build_prompt(turn: Turn, notes: Sequence[str] = ()) -> str:
-    """The message, with what else the peer sent in a fenced block after it.
+    """The message text, with the peer's other content in a fenced block after it.
 
-    What another agent of this gateway asks is told as it is: there is no peer to be wary of.
+    A message from another agent of this gateway has no such block: it is not an untrusted peer.
     """
     text = escape_command(turn.body)
-    every = () if turn.provenance is not None else (*turn.untrusted, *notes)
-    if not every:
+    untrusted = () if turn.provenance is not None else (*turn.untrusted, *notes)
+    if not untrusted:
         return text
-    fenced = "\n\n".join(note.replace(_END, "--- end of notes ---") for note in every)
-    return f"{text}\n\n{_BEGIN}\n{fenced}\n{_END}"
+    fenced = "\n\n".join(note.replace(_NOTES_END, "--- end of notes ---") for note in untrusted)
+    return f"{text}\n\n{_NOTES_BEGIN}\n{fenced}\n{_NOTES_END}"

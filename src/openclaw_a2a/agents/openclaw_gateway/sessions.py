@@ -1,4 +1,4 @@
-"""The names of our sessions inside OpenClaw, and what OpenClaw says of a session."""
+"""Session keys inside OpenClaw, and what OpenClaw says about a session (`sessions.describe`)."""
 
 from contextlib import suppress
 from typing import Final
@@ -8,44 +8,56 @@ from msgspec import Raw
 from openclaw_a2a.agents.openclaw_gateway.connection import GatewayConnection
 from openclaw_a2a.agents.openclaw_gateway.protocol import Wire, decode_as
 from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable
-from openclaw_a2a.model.ids import JsonObject, SessionKey
+from openclaw_a2a.model.ids import AgentId, JsonObject, SessionKey
+from openclaw_a2a.model.session_keys import main_session_key
 
-_ASK_S: Final = 20.0
-_MAIN: Final = "main"
+_TIMEOUT_S: Final = 20.0
 _NULL: Final = Raw(b"null")
-_NO_CHANNELS: Final = frozenset({"", "webchat", "internal", "none"})
-"""Where a session's words are seen without being sent anywhere."""
+_INTERNAL_CHANNELS: Final = frozenset({"", "webchat", "internal", "none"})
+"""Channels whose users see the session itself, so that replies need not be sent to them."""
 
 
 def openclaw_session_key(session_key: SessionKey, agent_id: str) -> str:
     """The key under which OpenClaw's agent `agent_id` keeps our session.
 
-    OpenClaw refuses a key that begins with another agent's id. Where our agent has another name
-    than OpenClaw's, that name stays in the key: two agents of ours never share a session, except
-    for the one main session that OpenClaw's agent has.
+    OpenClaw refuses a key that starts with another agent's id. Where our agent has another name
+    than OpenClaw's, that name stays in the key, so two of our agents never share a session, except
+    for the one main session of OpenClaw's agent.
     """
     _, own_id, rest = session_key.lower().split(":", 2)
     wanted = agent_id.lower()
     if own_id == wanted:
         return session_key.lower()
-    if rest == _MAIN:
-        return main_session_key(wanted)
+    if rest == "main":
+        return main_session_key(AgentId(wanted))
     return f"agent:{wanted}:via-{own_id}:{rest}"
 
 
-def main_session_key(agent_id: str) -> str:
-    """The main session of an agent of OpenClaw. It is there even before anybody used it."""
-    return f"agent:{agent_id}:{_MAIN}"
+def find_our_session(openclaw_key: str, agent_id: str) -> SessionKey | None:
+    """The inverse of `openclaw_session_key`; None for a session that is not ours."""
+    rest = openclaw_key.removeprefix(f"agent:{agent_id.lower()}:")
+    if rest == openclaw_key:
+        return None
+    if rest.startswith("a2a:"):
+        return SessionKey(openclaw_key)
+    own_id, _, place = rest.removeprefix("via-").partition(":")
+    is_ours = rest.startswith("via-") and place.startswith("a2a:")
+    return SessionKey(f"agent:{own_id}:{place}") if is_ours else None
 
 
 def session_agent_id(session_key: str) -> str:
-    """The agent of OpenClaw that a session's key names; empty when it names none."""
+    """The agent of OpenClaw that a session key names; empty when it names none."""
     kind, _, rest = session_key.lower().partition(":")
     return rest.partition(":")[0] if kind == "agent" else ""
 
 
+def is_main_session(session_key: str) -> bool:
+    """True for an agent's main session, which exists even before it was used."""
+    return session_key == main_session_key(AgentId(session_agent_id(session_key)))
+
+
 class ReplyRoute(Wire, frozen=True):
-    """The conversation elsewhere, such as a chat, in which a session's replies are read."""
+    """The chat outside OpenClaw in which a session's replies are read."""
 
     channel: str = ""
     to: str = ""
@@ -53,13 +65,13 @@ class ReplyRoute(Wire, frozen=True):
     thread_id: str | int | None = None
 
     @property
-    def is_outside(self) -> bool:
+    def is_external(self) -> bool:
         """True when replies have to be sent there to be read."""
-        return bool(self.to) and self.channel not in _NO_CHANNELS
+        return bool(self.to) and self.channel not in _INTERNAL_CHANNELS
 
     @property
     def params(self) -> JsonObject:
-        """The parameters of `agent` that have the turn's reply sent there, if that is possible."""
+        """The parameters of `agent` that also send the run's reply there, if possible."""
         named = {
             "channel": self.channel,
             "to": self.to,
@@ -74,43 +86,45 @@ class SessionInfo(Wire, frozen=True):
     """A session as OpenClaw describes it."""
 
     delivery_context: Raw = _NULL
+    has_active_run: bool = False
 
     @property
     def route(self) -> ReplyRoute | None:
-        """Where its replies are read, when that is elsewhere."""
+        """The external chat of the session; None when it has none."""
         route = decode_as(ReplyRoute, self.delivery_context)
-        return route if route is not None and route.is_outside else None
+        return route if route is not None and route.is_external else None
 
 
-class _Described(Wire, frozen=True):
+class _DescribeResponse(Wire, frozen=True):
     session: SessionInfo | None
 
 
-async def find_session(link: GatewayConnection, session_key: str) -> SessionInfo | None:
-    """The session; None when OpenClaw has none under this key.
+async def describe_session(connection: GatewayConnection, session_key: str) -> SessionInfo | None:
+    """The session; None when OpenClaw has none under this key. Raises: AgentUnavailable.
 
-    Where OpenClaw does not describe sessions, every session is there and nothing is known of it.
-    Raises: AgentUnavailable.
+    An OpenClaw without `sessions.describe` is assumed to have every session.
     """
     params: JsonObject = {"key": session_key}
     try:
-        answer = await link.read(_Described, "sessions.describe", params, timeout_s=_ASK_S)
+        response = await connection.read(
+            _DescribeResponse, "sessions.describe", params, timeout_s=_TIMEOUT_S
+        )
     except AgentFailed:
         return SessionInfo()
-    if answer.session is None and session_key == main_session_key(session_agent_id(session_key)):
+    if response.session is None and is_main_session(session_key):
         return SessionInfo()
-    return answer.session
+    return response.session
 
 
-async def announce_params(link: GatewayConnection, session_key: str) -> JsonObject:
-    """The parameters of `agent` that also send its reply to the agent's own channel.
+async def announce_params(connection: GatewayConnection, session_key: str) -> JsonObject:
+    """The parameters of `agent` that also send its reply to a chat of the agent.
 
-    That is where the session's replies are read, else those of the agent's main session, else
-    what OpenClaw takes by default.
+    The chat of the session, else that of the agent's main session, else OpenClaw's default.
     """
-    for key in dict.fromkeys((session_key, main_session_key(session_agent_id(session_key)))):
+    main = main_session_key(AgentId(session_agent_id(session_key)))
+    for key in dict.fromkeys((session_key, main)):
         with suppress(AgentUnavailable):
-            found = await find_session(link, key)
+            found = await describe_session(connection, key)
             if found is not None and found.route is not None:
                 return found.route.params
     return {"deliver": True, "bestEffortDeliver": True}

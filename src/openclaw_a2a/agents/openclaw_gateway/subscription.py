@@ -1,10 +1,12 @@
-"""Listening to a gateway: each listener has its own bounded queue, so that none holds up another.
+"""Subscriptions to a gateway connection: one bounded queue each, so a slow reader delays no other.
 
-Happened          an event that the listener asked for
-Answered          an answer to a request that was posted for this listener
-Missed            the listener was too slow: events before this are lost, it must look again
-Lost              the connection is gone; what was under way at the gateway may go on there
-Back              the connection is there again
+A queue holds, in order of arrival:
+
+EventReceived      an event that matches the filter
+ResponseReceived   a response to a request that was posted for this subscription
+EventsDropped      the queue was full: earlier events are lost, read the history instead
+ConnectionLost     the connection is gone; runs may continue inside OpenClaw
+Reconnected        there is a new connection
 """
 
 from collections import deque
@@ -20,28 +22,27 @@ from openclaw_a2a.agents.openclaw_gateway.connect import Hello
 from openclaw_a2a.agents.openclaw_gateway.protocol import NO_ORIGIN, Frame, Origin
 from openclaw_a2a.model.message import JsonStruct
 
-_MOST_EVENTS: Final = 4096
-_MOST_BYTES: Final = 16 * 1024 * 1024
+_MAX_ITEMS: Final = 4096
+_MAX_BYTES: Final = 16 * 1024 * 1024
 
 
 class EventReceived(msgspec.Struct, frozen=True, gc=False):
-    """An event, with its payload still to be read."""
+    """An event, its payload not decoded yet. `origin` is set for filters with a session."""
 
     event: str
     payload: Raw
     origin: Origin = NO_ORIGIN
-    """Read for those who listen to one session only."""
 
 
 class ResponseReceived(msgspec.Struct, frozen=True, gc=False):
-    """An answer to a posted request."""
+    """A response to a posted request."""
 
     request_id: str
     frame: Frame
 
 
 class EventsDropped(JsonStruct, frozen=True):
-    """Events are lost, because they were not taken in time."""
+    """Events were lost, because the queue was full."""
 
 
 class ConnectionLost(JsonStruct, frozen=True):
@@ -51,7 +52,7 @@ class ConnectionLost(JsonStruct, frozen=True):
 
 
 class Reconnected(msgspec.Struct, frozen=True):
-    """The connection is there again; `is_restarted` when the gateway is another process now."""
+    """There is a new connection; `is_restarted` when the gateway is another process now."""
 
     hello: Hello
     is_restarted: bool
@@ -61,20 +62,22 @@ SubscriptionItem = EventReceived | ResponseReceived | EventsDropped | Connection
 
 
 class EventFilter(msgspec.Struct, frozen=True):
-    """Which events a listener wants: by name, and only those of a session when one is given."""
+    """The wanted events by name, and of one session only when a key is given."""
 
     events: frozenset[str]
     session_key: str | None = None
 
 
 class EventSubscription:
-    """One listener's queue. Use it as a context manager: leaving ends the listening."""
+    """One reader's queue. A context manager: leaving it ends the subscription."""
 
-    def __init__(self, wanted: EventFilter, leave: Callable[["EventSubscription"], None]) -> None:
-        self.wanted = wanted
+    def __init__(
+        self, event_filter: EventFilter, unsubscribe: Callable[["EventSubscription"], None]
+    ) -> None:
+        self.filter = event_filter
         self.requests: set[str] = set()
-        """The ids of posted requests whose answers come here."""
-        self._leave = leave
+        """Ids of posted requests whose responses belong in this queue."""
+        self._unsubscribe = unsubscribe
         self._queue: deque[SubscriptionItem] = deque()
         self._bytes = 0
         self._arrived = anyio.Event()
@@ -88,39 +91,36 @@ class EventSubscription:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._leave(self)
+        self._unsubscribe(self)
 
-    async def next(self, within_s: float | None = None) -> SubscriptionItem | None:
-        """What comes next; None when nothing came in time (with no time given: wait)."""
+    async def next(self, timeout_s: float | None = None) -> SubscriptionItem | None:
+        """The next item; None after `timeout_s` seconds without one."""
         while not self._queue:
+            # A fresh event per wait: put() may have set the old one for an item already taken.
             self._arrived = anyio.Event()
-            with anyio.move_on_after(within_s) as scope:
+            with anyio.move_on_after(timeout_s) as scope:
                 await self._arrived.wait()
             if scope.cancelled_caught:
                 return None
-        heard = self._queue.popleft()
-        if isinstance(heard, EventReceived):
-            self._bytes -= len(memoryview(heard.payload))
-        return heard
+        item = self._queue.popleft()
+        if isinstance(item, EventReceived):
+            self._bytes -= len(memoryview(item.payload))
+        return item
 
     def drop_events(self) -> None:
-        """Drop the events that wait; answers and news of the connection stay."""
-        self._queue = deque(
-            one for one in self._queue if not isinstance(one, EventReceived | EventsDropped)
-        )
+        """Drop the queued events; responses and connection changes stay."""
+        dropped = EventReceived | EventsDropped
+        self._queue = deque(one for one in self._queue if not isinstance(one, dropped))
         self._bytes = 0
 
-    def put(self, heard: SubscriptionItem) -> None:
-        """Add to the queue; when it is full, its events make way for one `EventsDropped`."""
-        if isinstance(heard, EventReceived):
-            self._bytes += len(memoryview(heard.payload))
-            if len(self._queue) >= _MOST_EVENTS or self._bytes > _MOST_BYTES:
-                self._overflow()
+    def put(self, item: SubscriptionItem) -> None:
+        """Add an item. A full queue drops its events and tells the reader with `EventsDropped`."""
+        if isinstance(item, EventReceived):
+            self._bytes += len(memoryview(item.payload))
+            if len(self._queue) >= _MAX_ITEMS or self._bytes > _MAX_BYTES:
+                self.drop_events()
+                self._queue.appendleft(EventsDropped())
+                self._arrived.set()
                 return
-        self._queue.append(heard)
-        self._arrived.set()
-
-    def _overflow(self) -> None:
-        self.drop_events()
-        self._queue.appendleft(EventsDropped())
+        self._queue.append(item)
         self._arrived.set()
