@@ -57,7 +57,7 @@ async def watching(
         is_connected.set()
 
     workspace = str(openclaw.workspace("main"))
-    watch = BackgroundWatcher(link, "main", workspace=lambda: workspace, connected=connected)
+    watch = BackgroundWatcher(link, "main", workspace=lambda: workspace, on_connected=connected)
     send, receive = anyio.create_memory_object_stream[BackgroundEvent](100)
 
     async def listen() -> None:

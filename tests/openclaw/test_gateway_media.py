@@ -18,11 +18,11 @@ from openclaw_a2a.agents.openclaw_gateway.agent_directory import (
 from openclaw_a2a.agents.openclaw_gateway.attachments import build_attachments
 from openclaw_a2a.agents.openclaw_gateway.connection import GatewayConnection
 from openclaw_a2a.agents.openclaw_gateway.media import (
-    MOST_FILE_BYTES,
-    SessionRef,
+    MAX_FILE_BYTES,
     fetch_media,
     split_media,
 )
+from openclaw_a2a.agents.openclaw_gateway.run_request import SessionRef
 from openclaw_a2a.model.message import Part
 from openclaw_a2a.model.turn import Turn
 
@@ -152,13 +152,13 @@ async def test_a_file_that_is_too_large_is_left_out(
     bare: Bare, openclaw: OpenClaw, marker: str
 ) -> None:
     for name in ("text.txt", "other.pdf"):
-        (openclaw.workspace("main") / f"{marker}-{name}").write_bytes(b"x" * (MOST_FILE_BYTES + 1))
+        (openclaw.workspace("main") / f"{marker}-{name}").write_bytes(b"x" * (MAX_FILE_BYTES + 1))
     session = f"agent:main:a2a:local:{marker}"
     async with linked(openclaw) as link, bare() as client:
         await client.agent("main", session, "hello")
         shelf = await shelf_of(link, session)
         parts = await fetch_media(link, shelf, [f"{marker}-text.txt", f"{marker}-other.pdf"])
-    too_large = f"more than the {MOST_FILE_BYTES} bytes"
+    too_large = f"more than the {MAX_FILE_BYTES} bytes"
     assert [too_large in (part.text or "") for part in parts] == [True, True]
 
 

@@ -50,10 +50,10 @@ async def make_agent(gateway: ScriptedGateway) -> AsyncIterator[MakeAgent]:
     made: list[OpenClawGatewayAgent] = []
 
     def make(**options: Json) -> OpenClawGatewayAgent:
-        patience = options.pop("patience", None)
+        timeouts = options.pop("timeouts", None)
         given = {"url": gateway.url, "token": "env:TOKEN", "agent_id": "main", **options}
         chosen = OpenClawGatewayOptions(**given)
-        agent = OpenClawGatewayAgent(chosen, environ=ENVIRON, patience=patience)
+        agent = OpenClawGatewayAgent(chosen, environ=ENVIRON, timeouts=timeouts)
         made.append(agent)
         return agent
 

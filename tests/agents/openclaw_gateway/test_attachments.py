@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openclaw_a2a.agents.openclaw_gateway.attachments import (
-    MOST_TEXT_BYTES,
+    MAX_TEXT_BYTES,
     BuiltAttachments,
     build_attachments,
 )
@@ -126,9 +126,9 @@ def test_the_gateways_limits_hold(make_turn: TurnMaker) -> None:
 
 
 def test_text_files_have_a_limit_together(make_turn: TurnMaker) -> None:
-    half = Part.of_bytes(b"x" * (MOST_TEXT_BYTES // 2 + 1), media_type="text/plain")
+    half = Part.of_bytes(b"x" * (MAX_TEXT_BYTES // 2 + 1), media_type="text/plain")
     assert build_attachments(make_turn(half), GatewayLimits()).notes
-    assert str(MOST_TEXT_BYTES) in refusal(make_turn(half, half))
+    assert str(MAX_TEXT_BYTES) in refusal(make_turn(half, half))
 
 
 any_text = st.text(max_size=40)

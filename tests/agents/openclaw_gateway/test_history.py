@@ -7,19 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openclaw_a2a.agents.openclaw_gateway.background_events import (
-    background_reply_parts,
-    our_session,
-)
+from openclaw_a2a.agents.openclaw_gateway.background_events import background_reply_parts
 from openclaw_a2a.agents.openclaw_gateway.history import (
     RECOVERY,
     ForeignReplies,
+    ForeignReply,
     HistoryEntry,
-    foreign_replies,
-    read_history,
+    SessionHistory,
+    find_foreign_replies,
 )
 from openclaw_a2a.agents.openclaw_gateway.run_registry import Pause, RunRegistry
-from openclaw_a2a.agents.openclaw_gateway.sessions import openclaw_session_key
+from openclaw_a2a.agents.openclaw_gateway.sessions import find_our_session, openclaw_session_key
 from openclaw_a2a.model.ids import AgentId, ContextId, PeerName, TaskId
 from openclaw_a2a.model.message import Part
 from openclaw_a2a.model.session_keys import session_key
@@ -41,12 +39,16 @@ RESUMED = {"provenance": {"kind": "internal_system", "sourceTool": RECOVERY}}
 CRON = {"provenance": {"kind": "internal_system", "sourceTool": "cron"}, "role": "assistant"}
 
 
+def entries_of(response: Json) -> list[HistoryEntry]:
+    return SessionHistory.decode(msgspec.json.encode(response)).entries
+
+
 def replies(*messages: Json) -> ForeignReplies:
-    return foreign_replies(read_history({"messages": list(messages)}), RunRegistry().is_ours)
+    return find_foreign_replies(entries_of({"messages": list(messages)}), RunRegistry().is_ours)
 
 
-def texts(entries: tuple[HistoryEntry, ...] | None) -> list[str] | None:
-    return None if entries is None else [entry.text for entry in entries]
+def texts(found: tuple[ForeignReply, ...] | None) -> list[str] | None:
+    return None if found is None else [reply.entry.text for reply in found]
 
 
 def test_what_another_run_said_after_ours_is_late() -> None:
@@ -94,8 +96,8 @@ def test_going_on_with_a_turn_that_is_not_shown_is_taken_for_ours() -> None:
 def test_a_run_that_a_turn_adopted_is_ours() -> None:
     book = RunRegistry()
     book.adopt("r")
-    entries = read_history({"messages": [asked("a2a-1"), said("r", "resumed")]})
-    assert foreign_replies(entries, book.is_ours).all == ()
+    entries = entries_of({"messages": [asked("a2a-1"), said("r", "resumed")]})
+    assert find_foreign_replies(entries, book.is_ours).all == ()
 
 
 def test_steps_and_stopped_messages_are_no_replies() -> None:
@@ -116,8 +118,8 @@ def test_thoughts_are_not_told() -> None:
 def test_a_late_reply_has_its_text_and_whatever_else_it_brings() -> None:
     delivery = {"audioAsVoice": True, "replyToId": "abc", "channelData": {"k": 1}}
     message = said("x", "look\nMEDIA:/w/a.png\nMEDIA:/etc/hostname", openclawDelivery=delivery)
-    (entry,) = replies(message | {"stopReason": "error"}).all
-    text, extras = background_reply_parts(entry, "/w")
+    (reply,) = replies(message | {"stopReason": "error"}).all
+    text, extras = background_reply_parts(reply.entry, "/w")
     assert (
         text.text == "look\n\n[The file hostname is left out: it is not in the agent's workspace.]"
     )
@@ -135,8 +137,8 @@ def test_a_late_reply_has_its_text_and_whatever_else_it_brings() -> None:
 def test_files_that_openclaw_keeps_or_lost_are_told() -> None:
     kept = {"type": "attachment", "attachment": {"url": "/api/chat/media/outgoing/x/full"}}
     lost = {"type": "attachment_error", "attachment": {"label": "i.svg"}}
-    (entry,) = replies(said("x") | {"content": [kept, lost]}).all
-    text, extras = background_reply_parts(entry, "/w")
+    (reply,) = replies(said("x") | {"content": [kept, lost]}).all
+    text, extras = background_reply_parts(reply.entry, "/w")
     assert text.text == "[The file i.svg is left out: OpenClaw could not deliver it.]"
     assert extras.data == {"mediaUrls": ["/api/chat/media/outgoing/x/full"]}
 
@@ -177,17 +179,17 @@ json_values = st.recursive(
 
 @given(messages=st.lists(json_values, max_size=6))
 def test_any_history_is_read_and_told_within_the_rules(messages: list[Json]) -> None:
-    found = foreign_replies(read_history({"messages": messages}), RunRegistry().is_ours)
-    for entry in (*found.all, *(found.later or ())):
-        parts = background_reply_parts(entry, "/w")
+    found = find_foreign_replies(entries_of({"messages": messages}), RunRegistry().is_ours)
+    for reply in (*found.all, *(found.later or ())):
+        parts = background_reply_parts(reply.entry, "/w")
         assert parts
         assert len(parts) <= 2
-        assert entry.id
+        assert reply.entry.id
 
 
 @given(answer=json_values)
 def test_any_answer_is_read(answer: Json) -> None:
-    assert isinstance(read_history(answer), tuple)
+    assert isinstance(entries_of(answer), list)
 
 
 labels = st.text(min_size=1, max_size=12)
@@ -203,14 +205,14 @@ def test_a_session_is_found_back_from_its_name_at_openclaw(
     own: str, theirs: str, peer: str, context: str
 ) -> None:
     key = session_key(AgentId(own), PeerName(peer), ContextId(context))
-    assert our_session(openclaw_session_key(key, theirs), theirs) == key
+    assert find_our_session(openclaw_session_key(key, theirs), theirs) == key
 
 
 @pytest.mark.parametrize(
     "name", ["agent:main:main", "agent:helper:a2a:p:c", "agent:main:via-x:cron:1", "", "a2a:p:c"]
 )
 def test_sessions_of_others_are_not_ours(name: str) -> None:
-    assert our_session(name, "main") is None
+    assert find_our_session(name, "main") is None
 
 
 def test_the_book_tells_what_tasks_wait_for() -> None:

@@ -275,7 +275,7 @@ async def test_cancelling_a_paused_task_stops_the_run_that_waits(
 async def test_a_pause_that_cannot_be_ended_is_not_cancelled(
     asking: ScriptedGateway, make_agent: MakeAgent, impatient: Timeouts
 ) -> None:
-    agent = make_agent(patience=impatient, connect_seconds=1)
+    agent = make_agent(timeouts=impatient, connect_seconds=1)
     turn = make_turn_for()
     pause = last(await run_turn(agent, turn))
     asking.answers["chat.history"] = {
@@ -356,7 +356,7 @@ async def test_decisions_that_come_too_late_or_for_nothing_are_told(
 
     with pytest.raises(ApprovalNotFound, match="approvals list"):
         await agent.decide("unknown", allow=True)
-    with pytest.raises(ApprovalOver, match="its time was over"):
+    with pytest.raises(ApprovalOver, match="it expired"):
         await agent.decide("old", allow=True)
 
 

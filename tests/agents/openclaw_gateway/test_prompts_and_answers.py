@@ -5,13 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.agents.openclaw_gateway.conftest import make_turn_for
 
-from openclaw_a2a.agents.openclaw_gateway.approvals import read_decision
+from openclaw_a2a.agents.openclaw_gateway.approvals import parse_decision
 from openclaw_a2a.agents.openclaw_gateway.questions import (
     Option,
     Question,
     QuestionRequest,
+    parse_answers,
     question_prompt,
-    read_answers,
 )
 from openclaw_a2a.agents.openclaw_gateway.run_request import build_prompt
 from openclaw_a2a.agents.openclaw_gateway.sessions import openclaw_session_key
@@ -60,26 +60,26 @@ def test_notes_stand_in_a_block_that_they_cannot_end() -> None:
     ],
 )
 def test_an_option_is_found_in_the_peers_spelling(text: str, answer: str) -> None:
-    assert read_answers((COLOR,), text) == {"color": [answer]}
+    assert parse_answers((COLOR,), text) == {"color": [answer]}
 
 
 @pytest.mark.parametrize(
     "text", ["blue\nl", "1. Blue\n2. L", "Size: l\nColor: blue", "- blue\n\n- L\n", "blue\nsize: l"]
 )
 def test_several_questions_are_answered_line_by_line(text: str) -> None:
-    assert read_answers((COLOR, SIZE), text) == {"color": ["Blue"], "size": ["L"]}
+    assert parse_answers((COLOR, SIZE), text) == {"color": ["Blue"], "size": ["L"]}
 
 
 def test_one_answer_to_several_questions_is_given_to_each() -> None:
-    assert read_answers((COLOR, SIZE), "you choose") == {
+    assert parse_answers((COLOR, SIZE), "you choose") == {
         "color": ["you choose"],
         "size": ["you choose"],
     }
 
 
 def test_several_options_may_be_chosen_where_that_is_asked() -> None:
-    assert read_answers((ANY,), "saw, axe") == {"tools": ["Saw", "Axe"]}
-    assert read_answers((ANY,), "saw, glue") == {"tools": ["saw, glue"]}
+    assert parse_answers((ANY,), "saw, axe") == {"tools": ["Saw", "Axe"]}
+    assert parse_answers((ANY,), "saw, glue") == {"tools": ["saw, glue"]}
 
 
 def test_a_question_is_asked_with_its_options() -> None:
@@ -93,19 +93,19 @@ def test_a_question_is_asked_with_its_options() -> None:
     "text", ["yes", "Approve!", "allow", "OK.", "please allow", "allow please"]
 )
 def test_these_words_allow(text: str) -> None:
-    assert read_decision(text) == "allow"
+    assert parse_decision(text) == "allow"
 
 
 @pytest.mark.parametrize("text", ["no", "Deny.", "reject", "don't"])
 def test_these_words_deny(text: str) -> None:
-    assert read_decision(text) == "deny"
+    assert parse_decision(text) == "deny"
 
 
 @pytest.mark.parametrize(
     "text", ["", "maybe", "yes, but only the first", "not yet", "allow always"]
 )
 def test_other_words_decide_nothing(text: str) -> None:
-    assert read_decision(text) is None
+    assert parse_decision(text) is None
 
 
 def test_a_session_has_the_name_of_openclaws_agent() -> None:

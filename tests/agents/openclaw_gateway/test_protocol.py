@@ -26,8 +26,8 @@ from openclaw_a2a.agents.openclaw_gateway.protocol import (
 )
 from openclaw_a2a.agents.openclaw_gateway.questions import (
     QuestionRequest,
+    parse_answers,
     question_prompt,
-    read_answers,
 )
 
 JSON = st.recursive(
@@ -97,7 +97,7 @@ def test_whatever_a_question_is_it_can_be_asked_and_answered(value: object, text
     request = decode_as(QuestionRequest, msgspec.json.encode(value))
     if request is not None:
         question_prompt(request)
-        answers = read_answers(request.questions, text)
+        answers = parse_answers(request.questions, text)
         assert set(answers) == {one.question_id for one in request.questions}
 
 

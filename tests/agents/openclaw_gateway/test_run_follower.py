@@ -16,11 +16,8 @@ from tests.agents.openclaw_gateway.scripted_gateway import (
 )
 
 from openclaw_a2a.agents.openclaw_gateway import OpenClawGatewayAgent
-from openclaw_a2a.agents.openclaw_gateway.run_request import (
-    CONNECTION_LOST,
-    NOT_RECOVERED,
-    Timeouts,
-)
+from openclaw_a2a.agents.openclaw_gateway.run_follower import CONNECTION_LOST, NOT_RECOVERED
+from openclaw_a2a.agents.openclaw_gateway.run_request import Timeouts
 from openclaw_a2a.model.agent_event import (
     AgentEvent,
     Failed,
@@ -444,7 +441,7 @@ async def test_another_run_of_the_same_gateway_is_never_taken_for_ours(
     gateway: ScriptedGateway, make_agent: MakeAgent, impatient: Timeouts
 ) -> None:
     """Between two of its steps a run may not show; only a restart moves it to another name."""
-    agent = make_agent(patience=impatient)
+    agent = make_agent(timeouts=impatient)
     glances: list[int] = []
 
     @gateway.on("agent")
@@ -470,7 +467,7 @@ async def test_another_run_of_the_same_gateway_is_never_taken_for_ours(
 async def test_a_restarted_gateway_that_never_goes_on_fails_the_turn(
     gateway: ScriptedGateway, make_agent: MakeAgent, impatient: Timeouts
 ) -> None:
-    agent = make_agent(patience=impatient)
+    agent = make_agent(timeouts=impatient)
 
     @gateway.on("agent")
     async def answer(asked: Asked) -> None:
@@ -485,7 +482,7 @@ async def test_a_restarted_gateway_that_never_goes_on_fails_the_turn(
 async def test_a_gateway_that_does_not_come_back_fails_the_turn(
     gateway: ScriptedGateway, make_agent: MakeAgent, impatient: Timeouts
 ) -> None:
-    agent = make_agent(patience=impatient)
+    agent = make_agent(timeouts=impatient)
 
     @gateway.on("agent")
     async def answer(asked: Asked) -> None:
@@ -499,7 +496,7 @@ async def test_a_gateway_that_does_not_come_back_fails_the_turn(
 async def test_a_message_that_nobody_answers_is_looked_for(
     gateway: ScriptedGateway, make_agent: MakeAgent, impatient: Timeouts
 ) -> None:
-    agent = make_agent(patience=impatient)
+    agent = make_agent(timeouts=impatient)
 
     @gateway.on("agent")
     async def answer(asked: Asked) -> None:
@@ -609,7 +606,7 @@ async def test_a_turn_is_stopped_although_the_connection_is_lost_meanwhile(
 async def test_a_run_that_does_not_stop_is_no_stopped_one(
     gateway: ScriptedGateway, make_agent: MakeAgent, impatient: Timeouts
 ) -> None:
-    agent = make_agent(patience=impatient)
+    agent = make_agent(timeouts=impatient)
     gateway.answers["chat.history"] = live()
 
     @gateway.on("agent")

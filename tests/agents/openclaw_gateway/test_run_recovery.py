@@ -19,7 +19,8 @@ from tests.agents.openclaw_gateway.scripted_gateway import (
 )
 
 from openclaw_a2a.agents.openclaw_gateway import OpenClawGatewayAgent
-from openclaw_a2a.agents.openclaw_gateway.run_request import NOT_RECOVERED, Timeouts
+from openclaw_a2a.agents.openclaw_gateway.run_follower import NOT_RECOVERED
+from openclaw_a2a.agents.openclaw_gateway.run_request import Timeouts
 from openclaw_a2a.model.agent_event import (
     BackgroundEvent,
     BackgroundReply,
@@ -91,7 +92,7 @@ async def test_a_message_that_broke_off_is_not_taken_for_the_answer(
 ) -> None:
     broken = {**assistant_entry(RUN), "stopReason": "error"}
     gateway.answers["chat.history"] = {"messages": [user_entry(RUN), broken]}
-    events = await run_turn(make_agent(patience=impatient), make_turn_for(attempt=2))
+    events = await run_turn(make_agent(timeouts=impatient), make_turn_for(attempt=2))
     assert events[-1] == Failed(NOT_RECOVERED)
 
 
@@ -107,7 +108,7 @@ async def test_a_history_that_cannot_be_shown_now_is_asked_for_again(
         await asked.answer({"messages": [assistant_entry(RUN, text_block("here"))]})
 
     patient = Timeouts(reconnect_s=20)
-    events = await run_turn(make_agent(patience=patient), make_turn_for(attempt=2))
+    events = await run_turn(make_agent(timeouts=patient), make_turn_for(attempt=2))
     assert events[0] == Reply.of_text("here")
     assert gateway.methods("chat.abort") == []
 
@@ -140,7 +141,7 @@ async def test_a_long_run_whose_message_is_out_of_sight_is_not_sent_again(
 ) -> None:
     call: Json = {"type": "toolCall", "id": "c1", "name": "look", "arguments": {}}
     gateway.answers["chat.history"] = {"messages": [assistant_entry(RUN, call)]}
-    events = await run_turn(make_agent(patience=impatient), make_turn_for(attempt=2))
+    events = await run_turn(make_agent(timeouts=impatient), make_turn_for(attempt=2))
     assert events[-1] == Failed(NOT_RECOVERED)
     assert gateway.methods("agent") == []
 
@@ -181,7 +182,7 @@ async def test_what_was_begun_is_never_begun_anew_over_http(
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
         url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        agent = make_agent(url=url, road="auto", connect_seconds=0.1, patience=impatient)
+        agent = make_agent(url=url, road="auto", connect_seconds=0.1, timeouts=impatient)
         with pytest.raises(AgentUnavailable, match="no OpenClaw gateway"):
             await run_turn(agent, make_turn_for(**begun))
         await agent.close()
@@ -249,7 +250,7 @@ async def test_a_message_that_openclaw_has_not_begun_with_is_no_stopped_one(
         await asked.answer({"status": "accepted", "runId": RUN})
         await asked.agent("assistant", {"text": "x", "delta": "x", "itemId": "u:1"})
 
-    events = cast("AsyncGenerator[object]", make_agent(patience=impatient).run(make_turn_for()))
+    events = cast("AsyncGenerator[object]", make_agent(timeouts=impatient).run(make_turn_for()))
     assert await anext(events) == TextDelta("x")
     with pytest.raises(AgentFailed, match="did not confirm"):
         await events.aclose()
@@ -265,7 +266,7 @@ async def test_stopping_ours_stops_nobody_elses_run(
         gateway.answers["chat.history"] = {"messages": [user_entry(RUN)], "sessionInfo": state}
         await asked.agent("assistant", {"text": "x", "delta": "x", "itemId": "u:1"})
 
-    events = cast("AsyncGenerator[object]", make_agent(patience=impatient).run(make_turn_for()))
+    events = cast("AsyncGenerator[object]", make_agent(timeouts=impatient).run(make_turn_for()))
     await anext(events)
     with pytest.raises(AgentFailed, match="did not confirm"):
         await events.aclose()
@@ -284,7 +285,7 @@ async def test_stopping_ours_stops_nobody_elses_run(
 async def test_a_turn_that_is_stopped_before_its_run_is_found_stops_that_run(
     gateway: ScriptedGateway, make_agent: MakeAgent, silent: str, begun: Json
 ) -> None:
-    agent = make_agent(patience=Timeouts(abort_retry_s=0.1))
+    agent = make_agent(timeouts=Timeouts(abort_retry_s=0.1))
 
     @gateway.on(silent)
     async def say_nothing(asked: Asked) -> None:

@@ -316,7 +316,7 @@ async def test_a_note_that_openclaw_lost_is_told(
     gateway: ScriptedGateway, make_agent: MakeAgent, impatient: Timeouts, history: Json
 ) -> None:
     gateway.answers["chat.history"] = history
-    assert not await seen(make_agent(patience=impatient))
+    assert not await seen(make_agent(timeouts=impatient))
 
 
 async def test_a_note_is_waited_for_while_its_session_is_busy(
@@ -329,7 +329,7 @@ async def test_a_note_is_waited_for_while_its_session_is_busy(
         has_ended = len(gateway.methods("agent.wait")) == 3
         await asked.answer({"status": "ok" if has_ended else "timeout"})
 
-    assert await seen(make_agent(patience=impatient))
+    assert await seen(make_agent(timeouts=impatient))
     waits = [one.params["timeoutMs"] for one in gateway.methods("agent.wait")]
     assert waits == [50, 200, 200]
 
@@ -363,7 +363,7 @@ async def test_a_note_is_seen_when_openclaw_has_gone_on_with_its_turn_after_a_re
             gateway.answers["chat.history"] = {"messages": [user_entry(RUN), recovery, later]}
         await asked.answer({"status": "timeout"})
 
-    assert await seen(make_agent(patience=impatient))
+    assert await seen(make_agent(timeouts=impatient))
     assert len(gateway.methods("chat.history")) == 2
 
 
@@ -371,14 +371,14 @@ async def test_a_note_with_which_openclaw_does_not_go_on_is_seen_in_the_next_tur
     gateway: ScriptedGateway, make_agent: MakeAgent, impatient: Timeouts
 ) -> None:
     gateway.answers["chat.history"] = {"messages": [user_entry(AGAIN)]}
-    assert await seen(make_agent(patience=impatient))
+    assert await seen(make_agent(timeouts=impatient))
     assert gateway.methods("agent.wait")[-1].params["runId"] == AGAIN
 
 
 async def test_an_openclaw_that_stays_away_leaves_a_note_unseen(
     make_agent: MakeAgent, impatient: Timeouts
 ) -> None:
-    agent = make_agent(url="ws://127.0.0.1:9", connect_seconds=0.1, patience=impatient)
+    agent = make_agent(url="ws://127.0.0.1:9", connect_seconds=0.1, timeouts=impatient)
     assert not await seen(agent)
 
 
@@ -389,7 +389,7 @@ async def test_an_openclaw_that_never_shows_its_history_leaves_a_note_unseen(
     async def refuse(asked: Asked) -> None:
         await asked.refuse({"code": "UNAVAILABLE", "message": "busy", "retryable": True})
 
-    assert not await seen(make_agent(patience=impatient))
+    assert not await seen(make_agent(timeouts=impatient))
 
 
 # -------------------------------------------------------------------- turns beside notes
@@ -407,7 +407,7 @@ async def test_a_notes_turn_is_not_taken_for_the_recovery_of_ours(
         gateway.answers["chat.history"] = {"messages": messages, "sessionInfo": state}
         gateway.restart()
 
-    events = await run_turn(make_agent(patience=impatient), make_turn_for())
+    events = await run_turn(make_agent(timeouts=impatient), make_turn_for())
     assert isinstance(events[-1], Failed)
     assert not any(isinstance(event, Reply) for event in events)
 

@@ -65,9 +65,7 @@ async def list_pending_approvals(connection: GatewayConnection) -> list[Approval
     )
 
 
-async def resolve_approval(
-    connection: GatewayConnection, approval_id: str, *, allow: bool
-) -> None:
+async def resolve_approval(connection: GatewayConnection, approval_id: str, *, allow: bool) -> None:
     """Allow or deny the command.
 
     Raises: ApprovalNotFound, ApprovalOver (decided or expired before), AgentUnavailable.

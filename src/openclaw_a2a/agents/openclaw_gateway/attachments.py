@@ -1,4 +1,4 @@
-"""Converts the files of a peer's message: images become attachments, text becomes part of the prompt.
+"""Converts the files of a peer's message: images to attachments, text to a part of the prompt.
 
 `agent` accepts images only. Text goes into the prompt, fenced and labelled as untrusted. Everything
 else is refused before anything is sent: the other method of OpenClaw, `chat.send`, accepts any file
@@ -142,7 +142,9 @@ class _RemainingLimits:
             )
 
 
-def _attach(file: _File, limits: _RemainingLimits, images: list[JsonObject], notes: list[str]) -> None:
+def _attach(
+    file: _File, limits: _RemainingLimits, images: list[JsonObject], notes: list[str]
+) -> None:
     if file.is_image:
         limits.count_image(file)
         images.append(_image(file))

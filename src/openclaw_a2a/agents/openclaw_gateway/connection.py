@@ -15,7 +15,6 @@ from typing import Final, TypeVar
 from weakref import WeakKeyDictionary
 
 import anyio
-
 from msgspec import Raw
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
@@ -70,7 +69,7 @@ _random: Final = random.SystemRandom()
 
 
 class GatewayConnection:
-    """A self-healing connection. Used by reference count: `acquire` starts it, `release` ends it."""
+    """A self-healing connection with a user count: the first user starts it, the last ends it."""
 
     def __init__(self, site: GatewaySite, environ: Mapping[str, str] | None = None) -> None:
         self.site = site

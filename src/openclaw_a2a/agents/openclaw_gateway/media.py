@@ -1,7 +1,8 @@
 """Files that an answer refers to, fetched through OpenClaw and only from the agent's workspace.
 
-OpenClaw passes on any path the model wrote, also one outside the workspace. A reference is therefore
-never opened here: it is requested from the gateway by its path in the workspace, or omitted.
+OpenClaw passes on any path the model wrote, also one outside the workspace. A reference is
+therefore never opened here: it is requested from the gateway by its path in the workspace, or
+omitted.
 """
 
 import base64
@@ -112,7 +113,9 @@ async def fetch_media(
     return tuple(parts)
 
 
-async def _fetch(connection: GatewayConnection, session: SessionRef, reference: str, remaining: int) -> Part:
+async def _fetch(
+    connection: GatewayConnection, session: SessionRef, reference: str, remaining: int
+) -> Part:
     if is_link(reference):
         return Part.of_url(reference, media_type=media_type_of(reference))
     path = workspace_path(reference, session.workspace)
@@ -133,7 +136,7 @@ class _Unavailable(Exception):
 
 
 async def _read(
-    connection: GatewayConnection, session: SessionRef, path: str, most: int
+    connection: GatewayConnection, session: SessionRef, path: str, max_bytes: int
 ) -> tuple[bytes, str]:
     """The file's content and type: by the protocol, else by HTTP.
 
@@ -143,10 +146,10 @@ async def _read(
         params: JsonObject = {"agentId": session.agent_id, "path": path}
         response = await connection.call("agents.workspace.get", params, timeout_s=_FETCH_TIMEOUT_S)
     except AgentError:
-        return await _download(connection.address, session, path, most)
+        return await _download(connection.address, session, path, max_bytes)
     content = _decode_content(response)
-    if len(content[0]) > most:
-        raise _too_large(most)
+    if len(content[0]) > max_bytes:
+        raise _too_large(max_bytes)
     return content
 
 
@@ -171,7 +174,7 @@ def _decode_content(response: JsonObject) -> tuple[bytes, str]:
 
 
 async def _download(
-    address: GatewayAddress, session: SessionRef, path: str, most: int
+    address: GatewayAddress, session: SessionRef, path: str, max_bytes: int
 ) -> tuple[bytes, str]:
     # Without ./ in front OpenClaw may not resolve it relative to the workspace.
     query = {"source": f"./{path}", "sessionKey": session.session_key, "agentId": session.agent_id}
@@ -182,24 +185,24 @@ async def _download(
         ):
             if response.status_code != 200:
                 raise _Unavailable("OpenClaw does not have it, or does not allow it")
-            content = await _read_bounded(response, most)
+            content = await _read_bounded(response, max_bytes)
             declared = response.headers.get("content-type", "")
             return content, declared.partition(";")[0].strip() or _UNKNOWN_TYPE
     except (httpx2.HTTPError, httpx2.InvalidURL):
         raise _Unavailable("OpenClaw could not be asked for it") from None
 
 
-async def _read_bounded(response: httpx2.Response, most: int) -> bytes:
+async def _read_bounded(response: httpx2.Response, max_bytes: int) -> bytes:
     content = bytearray()
     async for piece in response.aiter_bytes():
         content += piece
-        if len(content) > most:
-            raise _too_large(most)
+        if len(content) > max_bytes:
+            raise _too_large(max_bytes)
     return bytes(content)
 
 
-def _too_large(most: int) -> _Unavailable:
-    return _Unavailable(f"it has more than the {max(most, 0)} bytes that are left for files")
+def _too_large(max_bytes: int) -> _Unavailable:
+    return _Unavailable(f"it has more than the {max(max_bytes, 0)} bytes that are left for files")
 
 
 def omitted_file(reference: str, reason: str) -> Part:

@@ -79,9 +79,7 @@ class MessageAssembler:
         """End the current message."""
         if not self.is_open:
             return None
-        message = FinishedMessage(
-            self._text(), self._replacement is None, tuple(self._references)
-        )
+        message = FinishedMessage(self._text(), self._replacement is None, tuple(self._references))
         self._emitted, self._replacement, self._references = [], None, {}
         self._finished_items.add(self._item)
         self._item, self._is_in_sync = "", False

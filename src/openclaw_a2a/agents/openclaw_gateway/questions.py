@@ -43,13 +43,17 @@ class _QuestionList(Wire, frozen=True):
     questions: tuple[QuestionRequest, ...] = ()
 
 
-async def list_pending_questions(connection: GatewayConnection, run_id: str) -> list[QuestionRequest]:
+async def list_pending_questions(
+    connection: GatewayConnection, run_id: str
+) -> list[QuestionRequest]:
     """The run's unanswered questions. Raises: AgentUnavailable, AgentFailed."""
     response = await connection.read(_QuestionList, "question.list", {}, timeout_s=_TIMEOUT_S)
     return [one for one in response.questions if one.run_id == run_id and one.status == "pending"]
 
 
-async def resolve_question(connection: GatewayConnection, request: QuestionRequest, text: str) -> bool:
+async def resolve_question(
+    connection: GatewayConnection, request: QuestionRequest, text: str
+) -> bool:
     """Answer with the peer's text; False when the question is not pending any more.
 
     Raises: AgentUnavailable, AgentFailed (the answer is not accepted).

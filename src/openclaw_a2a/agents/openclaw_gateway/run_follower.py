@@ -24,7 +24,6 @@ from typing import Final, Literal
 
 import anyio
 
-
 from openclaw_a2a.agents.openclaw_gateway.approvals import (
     ApprovalRequest,
     ApprovalResolved,
@@ -566,9 +565,7 @@ class RunFollower:
         return False
 
 
-def _start_error(
-    request: RunRequest, payload: ErrorPayload
-) -> AgentFailed | AgentUnavailable:
+def _start_error(request: RunRequest, payload: ErrorPayload) -> AgentFailed | AgentUnavailable:
     """The error for a message that was not accepted, or whose run failed."""
     if "unknown agent id" in payload.message:
         return AgentUnavailable(

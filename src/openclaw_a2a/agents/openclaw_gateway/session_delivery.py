@@ -196,9 +196,7 @@ async def _send(connection: GatewayConnection, params: JsonObject) -> None:
                 if isinstance(item, ResponseReceived) and item.request_id == request_id:
                     if item.frame.ok:
                         return
-                    raise request_error(
-                        "the answer to a call", item.frame.error or ErrorPayload()
-                    )
+                    raise request_error("the answer to a call", item.frame.error or ErrorPayload())
             raise AgentUnavailable(
                 connection.unavailable_reason() or "The connection to OpenClaw broke; try again."
             )
