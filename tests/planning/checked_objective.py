@@ -1,5 +1,5 @@
-"""One objective on a desk: methods by name with JSON, as callers know them, and every change
-checked against the tables of the contract."""
+"""One objective, called by method name with JSON params; every change is checked against the
+tables of the contract."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -55,12 +55,12 @@ def as_json(thing: object) -> object:
 
 
 class CheckedObjective:
-    """An objective, the journal of what happened to it, a clock that stands unless it is moved."""
+    """An objective, its operation log, and a clock that stands still unless it is moved."""
 
     def __init__(self, limits: PlanLimits | None = None) -> None:
         self.limits = limits or PlanLimits()
         self.now = datetime(2026, 1, 5, 10, tzinfo=UTC)
-        self.journal: list[bytes] = []
+        self.log: list[bytes] = []
         self.last: list[Operation] = []
         self._count = 0
         self._state: ObjectiveState | None = None
@@ -77,7 +77,7 @@ class CheckedObjective:
 
     @property
     def objective(self) -> dict:
-        return as_json(self.state.show())
+        return as_json(self.state.to_objective())
 
     def plan(self, name: str) -> dict:
         return next(plan for plan in self.objective["plans"] if plan["name"] == name)
@@ -96,7 +96,7 @@ class CheckedObjective:
             found |= {task["name"]: task["status"] for task in plan["tasks"]}
         return found
 
-    def occasion(self) -> CommandContext:
+    def context(self) -> CommandContext:
         return CommandContext(self.now, self._new_id, self.limits)
 
     def tick(self, ms: int = 1000) -> None:
@@ -107,15 +107,15 @@ class CheckedObjective:
         wanted = parse_params(method, params)
         match method:
             case "objectives/create":
-                self.apply_change(objective_commands.create_objective(wanted, self.occasion()))
+                self.apply_change(objective_commands.create_objective(wanted, self.context()))
             case "objectives/update":
                 self.apply_change(
-                    objective_commands.update_objective(self.state, wanted, self.occasion())
+                    objective_commands.update_objective(self.state, wanted, self.context())
                 )
             case "objectives/replan":
-                self.apply_change(objective_commands.replan(self.state, self.occasion()))
+                self.apply_change(objective_commands.replan(self.state, self.context()))
             case "objectives/get":
-                shown = self.state.show(
+                shown = self.state.to_objective(
                     with_plans=wanted.include_plans, with_tasks=wanted.include_tasks
                 )
                 return {"objective": as_json(shown)}
@@ -129,22 +129,24 @@ class CheckedObjective:
     def _call_plan(self, method: str, wanted) -> dict:
         match method:
             case "plans/create":
-                self.apply_change(plan_commands.create_plan(self.state, wanted, self.occasion()))
-                return as_json(self.state.show_plan(list(self.state.plans)[-1]))
+                self.apply_change(plan_commands.create_plan(self.state, wanted, self.context()))
+                return as_json(self.state.plan_with_tasks(list(self.state.plans)[-1]))
             case "plans/update":
-                self.apply_change(plan_commands.update_plan(self.state, wanted, self.occasion()))
+                self.apply_change(plan_commands.update_plan(self.state, wanted, self.context()))
             case "plans/addTasks":
-                self.apply_change(plan_commands.add_tasks(self.state, wanted, self.occasion()))
+                self.apply_change(plan_commands.add_tasks(self.state, wanted, self.context()))
             case "plans/get":
-                return as_json(self.state.show_plan(wanted.id, with_tasks=wanted.include_tasks))
-        return as_json(self.state.show_plan(wanted.id))
+                return as_json(
+                    self.state.plan_with_tasks(wanted.id, with_tasks=wanted.include_tasks)
+                )
+        return as_json(self.state.plan_with_tasks(wanted.id))
 
     def start(self, name: str, a2a_task_id: str | None = None) -> None:
         """An A2A task begins to do the plan task with this name."""
         task_id = PlanTaskId(self.task(name)["id"])
         a2a_task_id = TaskId(a2a_task_id or f"a2a-{name}")
         self.apply_change(
-            rollup.link_task(self.state, task_id, a2a_task_id, occasion=self.occasion())
+            rollup.link_task(self.state, task_id, a2a_task_id, context=self.context())
         )
 
     def report(self, name: str, state: str, **how: bool) -> None:
@@ -154,7 +156,7 @@ class CheckedObjective:
                 self.state,
                 TaskId(self.task(name).get("a2aTaskId", "nobody")),
                 STATES[state],
-                occasion=self.occasion(),
+                context=self.context(),
                 **how,
             )
         )
@@ -171,17 +173,17 @@ class CheckedObjective:
         state = before
         for operation in change.operations:
             check_step(state, operation)
-            state, oddity = apply(state, operation)
-            assert oddity is None
+            state, warning = apply(None if state is None else state.copy(), operation)
+            assert warning is None
         assert state == change.state or (state == before and not change.operations)
         self.last = list(change.operations)
-        self.journal += [encode_line(operation) for operation in change.operations]
+        self.log += [encode_line(operation) for operation in change.operations]
         if change.operations:
             check_younger(before, change)
             check_acyclic(change.state)
         self._state = change.state
-        assert replay(self.journal) == msgspec.structs.replace(replay(()), state=self._state), (
-            "the journal says otherwise"
+        assert replay(self.log) == msgspec.structs.replace(replay(()), state=self._state), (
+            "the log gives another state"
         )
 
     def _new_id(self) -> str:

@@ -5,23 +5,23 @@ from pathlib import Path
 
 import pytest
 from tests.planning.checked_objective import CheckedObjective
-from tests.planning.gateway_harness import PlanningGateway, planning_gateway_in
+from tests.planning.gateway_harness import PlanningHarness, planning_harness_in
 
 
 @pytest.fixture
-def desk() -> CheckedObjective:
-    """A desk with a new objective, Party."""
-    desk = CheckedObjective()
-    desk.call("objectives/create", name="Party")
-    return desk
+def checked() -> CheckedObjective:
+    """A checked with a new objective, Party."""
+    checked = CheckedObjective()
+    checked.call("objectives/create", name="Party")
+    return checked
 
 
 @pytest.fixture
-async def workshop(
+async def harness(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[PlanningGateway]:
-    """A workshop whose gateway is open."""
+) -> AsyncIterator[PlanningHarness]:
+    """A harness whose gateway is open."""
     monkeypatch.chdir(tmp_path)
-    async with planning_gateway_in(tmp_path) as one:
+    async with planning_harness_in(tmp_path) as one:
         await one.open()
         yield one

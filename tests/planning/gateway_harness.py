@@ -14,8 +14,8 @@ from tests.conformance.conftest import make_gateway
 from openclaw_a2a.app import Gateway
 from openclaw_a2a.model.agent_event import AgentEvent, InputRequired, Reply
 from openclaw_a2a.model.turn import Turn
+from openclaw_a2a.planning.step_message import EXTENSION_URI
 from openclaw_a2a.ports import Clock, Recovery
-from openclaw_a2a.server.objectives_extension import EXTENSION_URI
 
 Json = Any
 Work = Callable[[Turn], Awaitable[str | AgentEvent]]
@@ -51,7 +51,7 @@ def first_line(turn: Turn) -> str:
     return turn.body.partition("\n")[0]
 
 
-class PlanningGateway:
+class PlanningHarness:
     """One gateway at a time over one folder."""
 
     def __init__(self, folder: Path, kind: str = "sqlite") -> None:
@@ -153,12 +153,12 @@ def asks(question: str) -> AgentEvent:
 
 
 @asynccontextmanager
-async def planning_gateway_in(
+async def planning_harness_in(
     folder: Path, kind: str = "sqlite"
-) -> AsyncGenerator[PlanningGateway]:
-    """A workshop whose gateway is stopped at the end."""
-    workshop = PlanningGateway(folder, kind)
+) -> AsyncGenerator[PlanningHarness]:
+    """A harness whose gateway is stopped at the end."""
+    harness = PlanningHarness(folder, kind)
     try:
-        yield workshop
+        yield harness
     finally:
-        await workshop.close()
+        await harness.close()

@@ -4,21 +4,21 @@ import httpx
 import pytest
 from a2a.client import A2ACardResolver, ClientConfig, ClientFactory
 from a2a.types import GetTaskRequest, ListTasksRequest, TaskState
-from tests.planning.gateway_harness import PlanningGateway
+from tests.planning.gateway_harness import PlanningHarness
 
 
 @pytest.mark.requirement("opt.plain.clients")
 @pytest.mark.parametrize("binding", ["JSONRPC", "HTTP+JSON"])
 async def test_steps_are_plain_tasks_to_a_client_that_knows_no_plans(
-    workshop: PlanningGateway, binding: str
+    harness: PlanningHarness, binding: str
 ) -> None:
-    objective_id = await workshop.objective("Blog post")
+    objective_id = await harness.objective("Blog post")
     steps = [{"name": "write"}, {"name": "review", "dependencies": ["task-0"]}]
-    await workshop.plan(objective_id, steps)
-    await workshop.call("objectives/run", id=objective_id)
-    ended = await workshop.ends(objective_id)
+    await harness.plan(objective_id, steps)
+    await harness.call("objectives/run", id=objective_id)
+    ended = await harness.ends(objective_id)
     linked = [task["a2aTaskId"] for task in ended["plans"][0]["tasks"]]
-    transport = httpx.ASGITransport(app=workshop.door.app)  # pyright: ignore[reportArgumentType] - ASGI
+    transport = httpx.ASGITransport(app=harness.door.app)  # pyright: ignore[reportArgumentType] - ASGI
     async with httpx.AsyncClient(transport=transport) as http:
         card = await A2ACardResolver(http, "http://127.0.0.1:9900").get_agent_card()
         config = ClientConfig(

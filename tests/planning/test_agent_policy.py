@@ -7,14 +7,14 @@ import anyio
 import pytest
 from tests.conformance.asgi_client import TIMEOUT_S
 from tests.conformance.conftest import peers, token_of
-from tests.planning.gateway_harness import PlanningGateway
+from tests.planning.gateway_harness import PlanningHarness
 
 Json = Any
 
 
-async def run_step(workshop: PlanningGateway, agent: str) -> Json:
+async def run_step(harness: PlanningHarness, agent: str) -> Json:
     """How the step ends with which a peer, alice, names an agent."""
-    door = workshop.door.with_headers(authorization=f"Bearer {token_of('alice')}")
+    door = harness.door.with_headers(authorization=f"Bearer {token_of('alice')}")
 
     async def call(method: str, **params: Json) -> Json:
         body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
@@ -33,28 +33,28 @@ async def run_step(workshop: PlanningGateway, agent: str) -> Json:
 
 @pytest.mark.parametrize("agent", ["helper", "target:ops", "gateway:debate", "gateway:skills"])
 async def test_a_peer_cannot_have_steps_done_by_agents_that_are_not_at_its_door(
-    workshop: PlanningGateway, agent: str
+    harness: PlanningHarness, agent: str
 ) -> None:
-    await workshop.reopen(peers("alice"))
-    ended = await run_step(workshop, agent)
+    await harness.reopen(peers("alice"))
+    ended = await run_step(harness, agent)
     assert ended["status"] == "failed"
-    assert workshop.workers["helper"].turns == []
+    assert harness.workers["helper"].turns == []
 
 
 @pytest.mark.parametrize("agent", ["main", "helper"])
 async def test_a_peer_reaches_its_own_agent_and_those_of_the_settings(
-    workshop: PlanningGateway, agent: str
+    harness: PlanningHarness, agent: str
 ) -> None:
-    await workshop.reopen({**peers("alice"), "opt.agents": ["help*"]})
-    ended = await run_step(workshop, agent)
+    await harness.reopen({**peers("alice"), "opt.agents": ["help*"]})
+    ended = await run_step(harness, agent)
     assert ended["status"] == "completed"
-    assert len(workshop.workers[agent].turns) == 1
+    assert len(harness.workers[agent].turns) == 1
 
 
-async def test_nobody_reaches_the_agents_of_the_gateway_itself(workshop: PlanningGateway) -> None:
-    objective_id = await workshop.objective(metadata={"agent": "gateway:skills"})
-    await workshop.plan(objective_id, [{"name": "step"}])
-    await workshop.call("objectives/run", id=objective_id)
-    ended = await workshop.ends(objective_id, "failed")
-    task = await workshop.call("GetTask", id=ended["plans"][0]["tasks"][0]["a2aTaskId"])
+async def test_nobody_reaches_the_agents_of_the_gateway_itself(harness: PlanningHarness) -> None:
+    objective_id = await harness.objective(metadata={"agent": "gateway:skills"})
+    await harness.plan(objective_id, [{"name": "step"}])
+    await harness.call("objectives/run", id=objective_id)
+    ended = await harness.ends(objective_id, "failed")
+    task = await harness.call("GetTask", id=ended["plans"][0]["tasks"][0]["a2aTaskId"])
     assert "opt.agents" in task["status"]["message"]["parts"][0]["text"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.conformance.manual_clock import ManualClock
-from tests.planning.gateway_harness import PlanningGateway, asks, first_line
+from tests.planning.gateway_harness import PlanningHarness, asks, first_line
 
 from openclaw_a2a.auth.admin_token import read_admin_token
 
@@ -24,13 +24,13 @@ def steps(*names: str, **more: Json) -> list[Json]:
 
 @pytest.mark.requirement("opt.run.begins", "opt.storage.inputs", "opt.progress.counts")
 async def test_steps_run_one_after_the_other_and_get_the_results_before(
-    workshop: PlanningGateway,
+    harness: PlanningHarness,
 ) -> None:
-    objective_id = await workshop.objective("Blog post")
-    await workshop.plan(objective_id, steps("research", "write", "review"))
-    await workshop.call("objectives/run", id=objective_id)
-    ended = await workshop.ends(objective_id)
-    main = workshop.workers["main"]
+    objective_id = await harness.objective("Blog post")
+    await harness.plan(objective_id, steps("research", "write", "review"))
+    await harness.call("objectives/run", id=objective_id)
+    ended = await harness.ends(objective_id)
+    main = harness.workers["main"]
     assert main.asked == ["research", "write", "review"]
     assert "did research" in main.turns[1].body
     assert ended["progress"] == {"done": 3, "total": 3, "percent": 100, "current": []}
@@ -40,16 +40,16 @@ async def test_steps_run_one_after_the_other_and_get_the_results_before(
 @pytest.mark.requirement(
     "opt.storage.step-session", "opt.key.task", "opt.key.dependencies", "opt.key.context"
 )
-async def test_each_step_has_a_session_and_carries_its_keys(workshop: PlanningGateway) -> None:
-    objective_id = await workshop.objective()
-    plan = await workshop.plan(objective_id, steps("one", "two"))
-    await workshop.call("plans/run", id=plan["id"])
-    ended = await workshop.ends(objective_id)
+async def test_each_step_has_a_session_and_carries_its_keys(harness: PlanningHarness) -> None:
+    objective_id = await harness.objective()
+    plan = await harness.plan(objective_id, steps("one", "two"))
+    await harness.call("plans/run", id=plan["id"])
+    ended = await harness.ends(objective_id)
     first, second = ended["plans"][0]["tasks"]
-    assert workshop.workers["main"].turns[1].session_key == (
+    assert harness.workers["main"].turns[1].session_key == (
         f"agent:main:a2a:obj:{objective_id}:{second['id']}"
     )
-    task = await workshop.call("GetTask", id=second["a2aTaskId"])
+    task = await harness.call("GetTask", id=second["a2aTaskId"])
     assert task["contextId"] == objective_id
     assert task["metadata"] == {
         "opt/v1/objectiveId": objective_id,
@@ -61,9 +61,9 @@ async def test_each_step_has_a_session_and_carries_its_keys(workshop: PlanningGa
 
 @pytest.mark.requirement("opt.rollup.parallel", "opt.run.limit")
 async def test_steps_that_do_not_depend_on_each_other_run_at_once_up_to_the_limit(
-    workshop: PlanningGateway,
+    harness: PlanningHarness,
 ) -> None:
-    await workshop.reopen({"opt.parallel": 2})
+    await harness.reopen({"opt.parallel": 2})
     running, most, go = set[str](), 0, asyncio.Event()
 
     async def work(turn: Any) -> str:
@@ -76,29 +76,29 @@ async def test_steps_that_do_not_depend_on_each_other_run_at_once_up_to_the_limi
         running.discard(turn.run_id)
         return "done"
 
-    workshop.workers["main"].work = work
-    objective_id = await workshop.objective()
-    await workshop.plan(objective_id, [{"name": f"step {number}"} for number in range(6)])
-    await workshop.call("objectives/run", id=objective_id)
-    await workshop.ends(objective_id)
+    harness.workers["main"].work = work
+    objective_id = await harness.objective()
+    await harness.plan(objective_id, [{"name": f"step {number}"} for number in range(6)])
+    await harness.call("objectives/run", id=objective_id)
+    await harness.ends(objective_id)
     assert most == 2
 
 
 @pytest.mark.requirement("opt.run.agent")
-async def test_a_step_is_done_by_the_agent_it_names(workshop: PlanningGateway) -> None:
-    objective_id = await workshop.objective(metadata={"agent": "helper"})
-    await workshop.plan(
+async def test_a_step_is_done_by_the_agent_it_names(harness: PlanningHarness) -> None:
+    objective_id = await harness.objective(metadata={"agent": "helper"})
+    await harness.plan(
         objective_id, [{"name": "his"}, {"name": "mine", "metadata": {"agent": "main"}}]
     )
-    await workshop.call("objectives/run", id=objective_id)
-    await workshop.ends(objective_id)
-    assert workshop.workers["helper"].asked == ["his"]
-    assert workshop.workers["main"].asked == ["mine"]
+    await harness.call("objectives/run", id=objective_id)
+    await harness.ends(objective_id)
+    assert harness.workers["helper"].asked == ["his"]
+    assert harness.workers["main"].asked == ["mine"]
 
 
 @pytest.mark.requirement("opt.run.retry")
 async def test_a_step_that_fails_is_tried_again_as_often_as_it_says(
-    workshop: PlanningGateway,
+    harness: PlanningHarness,
 ) -> None:
     tries = 0
 
@@ -109,51 +109,51 @@ async def test_a_step_that_fails_is_tried_again_as_often_as_it_says(
             raise RuntimeError("not yet")
         return "at last"
 
-    workshop.workers["main"].work = work
-    objective_id = await workshop.objective()
-    await workshop.plan(objective_id, [{"name": "stubborn", "metadata": {"retries": 2}}])
-    await workshop.call("objectives/run", id=objective_id)
-    await workshop.ends(objective_id)
+    harness.workers["main"].work = work
+    objective_id = await harness.objective()
+    await harness.plan(objective_id, [{"name": "stubborn", "metadata": {"retries": 2}}])
+    await harness.call("objectives/run", id=objective_id)
+    await harness.ends(objective_id)
     assert tries == 3
 
 
 @pytest.mark.requirement("opt.bad.fails-always")
 async def test_a_step_that_fails_each_time_fails_its_plan_and_its_objective(
-    workshop: PlanningGateway,
+    harness: PlanningHarness,
 ) -> None:
     async def work(_turn: Any) -> str:
         raise RuntimeError("never")
 
-    workshop.workers["main"].work = work
-    objective_id = await workshop.objective()
-    await workshop.plan(objective_id, steps("one", "two", metadata={"retries": 1}))
-    await workshop.call("objectives/run", id=objective_id)
-    ended = await workshop.ends(objective_id, "failed")
-    assert workshop.workers["main"].asked == ["one", "one"]
+    harness.workers["main"].work = work
+    objective_id = await harness.objective()
+    await harness.plan(objective_id, steps("one", "two", metadata={"retries": 1}))
+    await harness.call("objectives/run", id=objective_id)
+    ended = await harness.ends(objective_id, "failed")
+    assert harness.workers["main"].asked == ["one", "one"]
     assert ended["plans"][0]["status"] == "failed"
 
 
 @pytest.mark.requirement("opt.run.question", "opt.message.answer")
 async def test_a_question_pauses_only_what_depends_on_it_and_is_answered_by_a_message(
-    workshop: PlanningGateway,
+    harness: PlanningHarness,
 ) -> None:
     async def work(turn: Any) -> Any:
         is_new = turn.body.startswith("book")
         return asks("which hotel?") if is_new else f"did {first_line(turn)}"
 
-    workshop.workers["person"].work = work
-    objective_id = await workshop.objective()
+    harness.workers["person"].work = work
+    objective_id = await harness.objective()
     ask = {"name": "book", "metadata": {"agent": "person"}}
-    await workshop.plan(
+    await harness.plan(
         objective_id,
         [ask, {"name": "after", "dependencies": ["task-0"]}, {"name": "other"}],
     )
-    await workshop.call("objectives/run", id=objective_id)
-    waiting = await workshop.until(
+    await harness.call("objectives/run", id=objective_id)
+    waiting = await harness.until(
         objective_id,
         lambda one: "oldestWaiting" in one["progress"] and one["progress"]["done"] == 1,
     )
-    assert workshop.workers["main"].asked == ["other"]
+    assert harness.workers["main"].asked == ["other"]
     waits = waiting["progress"]["oldestWaiting"]
     answer = {
         "messageId": "answer-1",
@@ -162,13 +162,13 @@ async def test_a_question_pauses_only_what_depends_on_it_and_is_answered_by_a_me
         "contextId": objective_id,
         "metadata": {"opt/v1/taskId": waits["taskId"]},
     }
-    await workshop.call("SendMessage", message=answer)
-    await workshop.ends(objective_id)
-    assert workshop.workers["main"].asked == ["other", "after"]
+    await harness.call("SendMessage", message=answer)
+    await harness.ends(objective_id)
+    assert harness.workers["main"].asked == ["other", "after"]
 
 
 @pytest.mark.requirement("opt.run.cancel", "opt.rollup.cancel-tasks")
-async def test_cancelling_ends_what_runs_and_begins_nothing_more(workshop: PlanningGateway) -> None:
+async def test_cancelling_ends_what_runs_and_begins_nothing_more(harness: PlanningHarness) -> None:
     begun = asyncio.Event()
 
     async def work(_turn: Any) -> str:
@@ -176,28 +176,28 @@ async def test_cancelling_ends_what_runs_and_begins_nothing_more(workshop: Plann
         await asyncio.Event().wait()
         return "never"
 
-    workshop.workers["main"].work = work
-    objective_id = await workshop.objective()
-    await workshop.plan(objective_id, steps("long", "later"))
-    await workshop.call("objectives/run", id=objective_id)
+    harness.workers["main"].work = work
+    objective_id = await harness.objective()
+    await harness.plan(objective_id, steps("long", "later"))
+    await harness.call("objectives/run", id=objective_id)
     await begun.wait()
-    await workshop.until(
+    await harness.until(
         objective_id, lambda one: one["plans"][0]["tasks"][0]["status"] == "working"
     )
-    await workshop.call("objectives/update", id=objective_id, status="canceled")
-    ended = await workshop.until(
+    await harness.call("objectives/update", id=objective_id, status="canceled")
+    ended = await harness.until(
         objective_id,
         lambda one: all(task["status"] == "canceled" for task in one["plans"][0]["tasks"]),
     )
     assert ended["status"] == "canceled"
-    task = await workshop.call("GetTask", id=ended["plans"][0]["tasks"][0]["a2aTaskId"])
+    task = await harness.call("GetTask", id=ended["plans"][0]["tasks"][0]["a2aTaskId"])
     assert task["status"]["state"] == "TASK_STATE_CANCELED"
-    assert workshop.workers["main"].asked == ["long"]
+    assert harness.workers["main"].asked == ["long"]
 
 
 @pytest.mark.requirement("opt.run.pause")
 async def test_a_paused_objective_begins_nothing_until_it_is_resumed(
-    workshop: PlanningGateway,
+    harness: PlanningHarness,
 ) -> None:
     begun, go = asyncio.Event(), asyncio.Event()
 
@@ -206,23 +206,23 @@ async def test_a_paused_objective_begins_nothing_until_it_is_resumed(
         await go.wait()
         return "done"
 
-    workshop.workers["main"].work = work
-    objective_id = await workshop.objective()
-    await workshop.plan(objective_id, steps("first", "second"))
-    await workshop.call("objectives/run", id=objective_id)
+    harness.workers["main"].work = work
+    objective_id = await harness.objective()
+    await harness.plan(objective_id, steps("first", "second"))
+    await harness.call("objectives/run", id=objective_id)
     await begun.wait()
-    paused = await workshop.call("objectives/pause", id=objective_id)
+    paused = await harness.call("objectives/pause", id=objective_id)
     assert paused["objective"]["execution"] == "paused"
     go.set()
-    await workshop.until(objective_id, lambda one: one["progress"]["done"] == 1)
-    assert workshop.workers["main"].asked == ["first"]
-    await workshop.call("objectives/resume", id=objective_id)
-    await workshop.ends(objective_id)
-    assert workshop.workers["main"].asked == ["first", "second"]
+    await harness.until(objective_id, lambda one: one["progress"]["done"] == 1)
+    assert harness.workers["main"].asked == ["first"]
+    await harness.call("objectives/resume", id=objective_id)
+    await harness.ends(objective_id)
+    assert harness.workers["main"].asked == ["first", "second"]
 
 
 @pytest.mark.requirement("opt.run.restart")
-async def test_a_restart_goes_on_where_it_was(workshop: PlanningGateway) -> None:
+async def test_a_restart_goes_on_where_it_was(harness: PlanningHarness) -> None:
     begun, go = asyncio.Event(), asyncio.Event()
 
     async def work(turn: Any) -> str:
@@ -231,16 +231,16 @@ async def test_a_restart_goes_on_where_it_was(workshop: PlanningGateway) -> None
             await go.wait()
         return "done"
 
-    workshop.workers["main"].work = work
-    objective_id = await workshop.objective()
-    await workshop.plan(objective_id, steps("first", "second", "third"))
-    await workshop.call("objectives/run", id=objective_id)
+    harness.workers["main"].work = work
+    objective_id = await harness.objective()
+    await harness.plan(objective_id, steps("first", "second", "third"))
+    await harness.call("objectives/run", id=objective_id)
     await begun.wait()
-    await workshop.close()
+    await harness.close()
     go.set()
-    await workshop.open()
-    await workshop.ends(objective_id)
-    asked = workshop.workers["main"].asked
+    await harness.open()
+    await harness.ends(objective_id)
+    asked = harness.workers["main"].asked
     assert asked.count("first") == 1
     assert asked[-1] == "third"
 
@@ -252,36 +252,36 @@ PLANS = """Here you are: {"plans": [{"name": "flight", "tasks": [{"name": "searc
 
 
 @pytest.mark.requirement("opt.planner.plans")
-async def test_a_planner_makes_plans_which_are_then_run(workshop: PlanningGateway) -> None:
-    await workshop.reopen({"opt.planner": "helper"})
+async def test_a_planner_makes_plans_which_are_then_run(harness: PlanningHarness) -> None:
+    await harness.reopen({"opt.planner": "helper"})
 
     async def plan(_turn: Any) -> str:
         return PLANS
 
-    workshop.workers["helper"].work = plan
-    objective_id = await workshop.objective("Trip")
-    await workshop.call("objectives/run", id=objective_id)
-    ended = await workshop.ends(objective_id)
+    harness.workers["helper"].work = plan
+    objective_id = await harness.objective("Trip")
+    await harness.call("objectives/run", id=objective_id)
+    ended = await harness.ends(objective_id)
     assert [plan["name"] for plan in ended["plans"]] == ["flight", "hotel"]
-    assert workshop.workers["main"].asked == ["search", "book"]
-    assert len(workshop.workers["helper"].turns) == 1
+    assert harness.workers["main"].asked == ["search", "book"]
+    assert len(harness.workers["helper"].turns) == 1
 
 
 @pytest.mark.requirement("opt.planner.bad-answer")
 async def test_a_bad_answer_is_asked_for_again_once_and_then_the_objective_is_blocked(
-    workshop: PlanningGateway,
+    harness: PlanningHarness,
 ) -> None:
-    await workshop.reopen({"opt.planner": "helper"})
+    await harness.reopen({"opt.planner": "helper"})
 
     async def plan(_turn: Any) -> str:
         return '{"plans": [{"name": "x", "tasks": [{"title": "y"}]}]}'
 
-    workshop.workers["helper"].work = plan
-    objective_id = await workshop.objective("Trip")
-    await workshop.call("objectives/run", id=objective_id)
-    blocked = await workshop.ends(objective_id, "blocked")
-    assert len(workshop.workers["helper"].turns) == 2
-    assert "could not be used" in workshop.workers["helper"].turns[1].body
+    harness.workers["helper"].work = plan
+    objective_id = await harness.objective("Trip")
+    await harness.call("objectives/run", id=objective_id)
+    blocked = await harness.ends(objective_id, "blocked")
+    assert len(harness.workers["helper"].turns) == 2
+    assert "could not be used" in harness.workers["helper"].turns[1].body
     assert "name" in blocked["metadata"]["opt/v1/blockedReason"]
 
 
@@ -289,22 +289,22 @@ async def test_a_bad_answer_is_asked_for_again_once_and_then_the_objective_is_bl
 
 
 @pytest.mark.requirement("opt.rollup.mirror")
-async def test_a_task_that_is_linked_to_a_step_is_mirrored(workshop: PlanningGateway) -> None:
-    objective_id = await workshop.objective()
-    plan = await workshop.plan(objective_id, [{"name": "by hand"}])
+async def test_a_task_that_is_linked_to_a_step_is_mirrored(harness: PlanningHarness) -> None:
+    objective_id = await harness.objective()
+    plan = await harness.plan(objective_id, [{"name": "by hand"}])
     message = {"messageId": "m-1", "role": "ROLE_USER", "parts": [{"text": "do it"}]}
     waiting = {"returnImmediately": True}
-    sent = await workshop.call("SendMessage", message=message, configuration=waiting)
+    sent = await harness.call("SendMessage", message=message, configuration=waiting)
     link = {"id": plan["tasks"][0]["id"], "a2aTaskId": sent["task"]["id"]}
-    await workshop.call("plans/update", id=plan["id"], tasks=[link])
-    await workshop.ends(objective_id)
+    await harness.call("plans/update", id=plan["id"], tasks=[link])
+    await harness.ends(objective_id)
 
 
-async def test_nobody_links_a_task_that_is_not_there(workshop: PlanningGateway) -> None:
-    objective_id = await workshop.objective()
-    plan = await workshop.plan(objective_id, [{"name": "by hand"}])
+async def test_nobody_links_a_task_that_is_not_there(harness: PlanningHarness) -> None:
+    objective_id = await harness.objective()
+    plan = await harness.plan(objective_id, [{"name": "by hand"}])
     link = {"id": plan["tasks"][0]["id"], "a2aTaskId": "somebody-elses"}
-    error = await workshop.fail("plans/update", id=plan["id"], tasks=[link])
+    error = await harness.fail("plans/update", id=plan["id"], tasks=[link])
     assert error["code"] == -32050
 
 
@@ -312,7 +312,7 @@ async def test_nobody_links_a_task_that_is_not_there(workshop: PlanningGateway) 
 
 
 async def test_a_failed_objective_that_is_run_again_tries_what_failed(
-    workshop: PlanningGateway,
+    harness: PlanningHarness,
 ) -> None:
     is_broken = True
 
@@ -321,57 +321,57 @@ async def test_a_failed_objective_that_is_run_again_tries_what_failed(
             raise RuntimeError("broken")
         return "done"
 
-    workshop.workers["main"].work = work
-    objective_id = await workshop.objective()
-    await workshop.plan(objective_id, steps("first", "second", "third"))
-    await workshop.call("objectives/run", id=objective_id)
-    await workshop.ends(objective_id, "failed")
+    harness.workers["main"].work = work
+    objective_id = await harness.objective()
+    await harness.plan(objective_id, steps("first", "second", "third"))
+    await harness.call("objectives/run", id=objective_id)
+    await harness.ends(objective_id, "failed")
     is_broken = False
-    await workshop.call("objectives/run", id=objective_id)
-    await workshop.ends(objective_id)
-    assert workshop.workers["main"].asked == ["first", "second", "second", "third"]
+    await harness.call("objectives/run", id=objective_id)
+    await harness.ends(objective_id)
+    assert harness.workers["main"].asked == ["first", "second", "second", "third"]
 
 
-async def test_what_is_over_is_not_run(workshop: PlanningGateway) -> None:
-    objective_id = await workshop.objective()
-    plan = await workshop.plan(objective_id, steps("only"))
-    await workshop.call("objectives/run", id=objective_id)
-    await workshop.ends(objective_id)
+async def test_what_is_over_is_not_run(harness: PlanningHarness) -> None:
+    objective_id = await harness.objective()
+    plan = await harness.plan(objective_id, steps("only"))
+    await harness.call("objectives/run", id=objective_id)
+    await harness.ends(objective_id)
     for method, name in (("objectives/run", objective_id), ("plans/run", plan["id"])):
-        assert (await workshop.fail(method, id=name))["code"] == -32051
+        assert (await harness.fail(method, id=name))["code"] == -32051
 
 
 async def test_a_plan_that_somebody_blocked_goes_on_when_it_is_run(
-    workshop: PlanningGateway,
+    harness: PlanningHarness,
 ) -> None:
-    objective_id = await workshop.objective()
-    plan = await workshop.plan(objective_id, steps("only"))
-    await workshop.call("plans/update", id=plan["id"], status="blocked")
-    run = await workshop.call("plans/run", id=plan["id"])
+    objective_id = await harness.objective()
+    plan = await harness.plan(objective_id, steps("only"))
+    await harness.call("plans/update", id=plan["id"], status="blocked")
+    run = await harness.call("plans/run", id=plan["id"])
     assert run["plan"]["execution"] == "running"
-    await workshop.ends(objective_id)
+    await harness.ends(objective_id)
 
 
 async def test_an_objective_all_of_whose_plans_are_over_is_not_run(
-    workshop: PlanningGateway,
+    harness: PlanningHarness,
 ) -> None:
-    objective_id = await workshop.objective()
-    await workshop.plan(objective_id, steps("only"))
-    await workshop.call("objectives/update", id=objective_id, status="canceled")
-    await workshop.call("objectives/update", id=objective_id, status="submitted")
-    error = await workshop.fail("objectives/run", id=objective_id)
+    objective_id = await harness.objective()
+    await harness.plan(objective_id, steps("only"))
+    await harness.call("objectives/update", id=objective_id, status="canceled")
+    await harness.call("objectives/update", id=objective_id, status="submitted")
+    error = await harness.fail("objectives/run", id=objective_id)
     assert error["code"] == -32051
     assert "add one" in error["message"]
 
 
 @pytest.mark.requirement("opt.storage.inputs")
-async def test_a_plan_gets_the_results_of_the_plans_before_it(workshop: PlanningGateway) -> None:
-    objective_id = await workshop.objective()
-    first = await workshop.plan(objective_id, steps("search", "choose"))
-    await workshop.plan(objective_id, steps("book"), dependencies=[first["id"]])
-    await workshop.call("objectives/run", id=objective_id)
-    await workshop.ends(objective_id)
-    last = workshop.workers["main"].turns[-1].body
+async def test_a_plan_gets_the_results_of_the_plans_before_it(harness: PlanningHarness) -> None:
+    objective_id = await harness.objective()
+    first = await harness.plan(objective_id, steps("search", "choose"))
+    await harness.plan(objective_id, steps("book"), dependencies=[first["id"]])
+    await harness.call("objectives/run", id=objective_id)
+    await harness.ends(objective_id)
+    last = harness.workers["main"].turns[-1].body
     assert "did choose" in last
     assert "did search" not in last
 
@@ -380,85 +380,83 @@ async def test_a_plan_gets_the_results_of_the_plans_before_it(workshop: Planning
 
 
 @pytest.mark.requirement("opt.method.task-update-whole")
-async def test_links_are_made_all_or_none(workshop: PlanningGateway) -> None:
-    objective_id = await workshop.objective()
-    plan = await workshop.plan(objective_id, [{"name": "one"}, {"name": "two"}])
+async def test_links_are_made_all_or_none(harness: PlanningHarness) -> None:
+    objective_id = await harness.objective()
+    plan = await harness.plan(objective_id, [{"name": "one"}, {"name": "two"}])
     message = {"messageId": "m-1", "role": "ROLE_USER", "parts": [{"text": "do it"}]}
     now = {"returnImmediately": True}
-    sent = await workshop.call("SendMessage", message=message, configuration=now)
+    sent = await harness.call("SendMessage", message=message, configuration=now)
     ids = [sent["task"]["id"], "nobody-knows"]
     pairs = zip(plan["tasks"], ids, strict=True)
     links = [{"id": task["id"], "a2aTaskId": task_id} for task, task_id in pairs]
-    error = await workshop.fail("plans/update", id=plan["id"], tasks=links)
+    error = await harness.fail("plans/update", id=plan["id"], tasks=links)
     assert error["code"] == -32050
-    found = (await workshop.call("plans/get", id=plan["id"]))["plan"]
+    found = (await harness.call("plans/get", id=plan["id"]))["plan"]
     assert [task["status"] for task in found["tasks"]] == ["pending", "pending"]
     assert not any("a2aTaskId" in task for task in found["tasks"])
 
 
 async def test_an_objective_under_a_used_id_gets_plans_of_its_own(
-    workshop: PlanningGateway,
+    harness: PlanningHarness,
 ) -> None:
-    await workshop.reopen({"opt.planner": "helper"})
+    await harness.reopen({"opt.planner": "helper"})
 
     async def plan(turn: Any) -> str:
         name = "Beta" if "Beta" in turn.body else "Alpha"
         return json.dumps({"plans": [{"name": name, "tasks": [{"name": "do"}]}]})
 
-    workshop.workers["helper"].work = plan
+    harness.workers["helper"].work = plan
     for name in ("Alpha", "Beta"):
         wish = {"opt/v1/objective": {"id": "obj-again", "name": name}}
         message = {"messageId": name, "role": "ROLE_USER", "parts": [{"text": name}]}
-        await workshop.call("SendMessage", message={**message, "metadata": wish})
-        await workshop.call("objectives/run", id="obj-again")
-        ended = await workshop.ends("obj-again")
+        await harness.call("SendMessage", message={**message, "metadata": wish})
+        await harness.call("objectives/run", id="obj-again")
+        ended = await harness.ends("obj-again")
         assert [one["name"] for one in ended["plans"]] == [name]
-        await workshop.call("objectives/delete", id="obj-again")
+        await harness.call("objectives/delete", id="obj-again")
 
 
 async def test_a_message_in_a_plan_that_is_not_run_fails_for_good(
-    workshop: PlanningGateway,
+    harness: PlanningHarness,
 ) -> None:
-    await workshop.reopen({"opt.retries": 1})
-    objective_id = await workshop.objective()
-    first = await workshop.plan(objective_id, steps("fine"))
-    other = await workshop.plan(objective_id, [])
+    await harness.reopen({"opt.retries": 1})
+    objective_id = await harness.objective()
+    first = await harness.plan(objective_id, steps("fine"))
+    other = await harness.plan(objective_id, [])
 
     async def work(turn: Any) -> str:
         if first_line(turn) == "fine":
             return "done"
         raise RuntimeError("broken")
 
-    workshop.workers["main"].work = work
-    await workshop.call("plans/run", id=first["id"])
+    harness.workers["main"].work = work
+    await harness.call("plans/run", id=first["id"])
     place = {"opt/v1/objective": {"id": objective_id}, "opt/v1/plan": {"id": other["id"]}}
     message = {"messageId": "m-2", "role": "ROLE_USER", "parts": [{"text": "try"}]}
-    await workshop.call("SendMessage", message={**message, "metadata": place})
-    await workshop.until(objective_id, lambda one: one["plans"][1]["status"] == "failed")
+    await harness.call("SendMessage", message={**message, "metadata": place})
+    await harness.until(objective_id, lambda one: one["plans"][1]["status"] == "failed")
 
 
 async def test_an_objective_that_comes_back_from_a_file_is_finished(
-    workshop: PlanningGateway,
+    harness: PlanningHarness,
 ) -> None:
-    objective_id = await workshop.objective()
-    await workshop.plan(objective_id, steps("one", "two"))
-    assert workshop.gateway is not None
+    objective_id = await harness.objective()
+    await harness.plan(objective_id, steps("one", "two"))
+    assert harness.gateway is not None
     path = f"/operator/objectives/{objective_id}/export"
-    headers = {"authorization": f"Bearer {read_admin_token(workshop.folder)}"}
-    before = (await workshop.door.get(path, **headers)).body
-    await workshop.call("objectives/run", id=objective_id)
-    await workshop.ends(objective_id)
-    await workshop.call("objectives/delete", id=objective_id)
+    headers = {"authorization": f"Bearer {read_admin_token(harness.folder)}"}
+    before = (await harness.door.get(path, **headers)).body
+    await harness.call("objectives/run", id=objective_id)
+    await harness.ends(objective_id)
+    await harness.call("objectives/delete", id=objective_id)
     length = str(len(before))
-    await workshop.door.post(
-        "/operator/objectives/import", before, content_length=length, **headers
-    )
-    await workshop.call("objectives/run", id=objective_id)
-    await workshop.ends(objective_id)
-    assert workshop.workers["main"].asked == ["one", "two"]
+    await harness.door.post("/operator/objectives/import", before, content_length=length, **headers)
+    await harness.call("objectives/run", id=objective_id)
+    await harness.ends(objective_id)
+    assert harness.workers["main"].asked == ["one", "two"]
 
 
-async def busy(workshop: PlanningGateway) -> asyncio.Event:
+async def busy(harness: PlanningHarness) -> asyncio.Event:
     """Fill the gateway with work, until the event is set."""
     go = asyncio.Event()
 
@@ -466,86 +464,86 @@ async def busy(workshop: PlanningGateway) -> asyncio.Event:
         await go.wait()
         return "done"
 
-    workshop.workers["main"].work = wait
+    harness.workers["main"].work = wait
     for number in range(2):
         message = {"messageId": f"b-{number}", "role": "ROLE_USER", "parts": [{"text": "work"}]}
         now = {"returnImmediately": True}
-        await workshop.call("SendMessage", message=message, configuration=now)
+        await harness.call("SendMessage", message=message, configuration=now)
     return go
 
 
 @pytest.mark.parametrize("is_sent_again", [True, False])
 async def test_a_step_whose_message_was_refused_is_done_once_all_the_same(
-    workshop: PlanningGateway, is_sent_again: bool
+    harness: PlanningHarness, is_sent_again: bool
 ) -> None:
-    await workshop.reopen({"limits.runs": 1, "limits.queue": 1})
-    objective_id = await workshop.objective()
-    plan = await workshop.plan(objective_id, [])
-    await workshop.call("objectives/run", id=objective_id)
-    go = await busy(workshop)
+    await harness.reopen({"limits.runs": 1, "limits.queue": 1})
+    objective_id = await harness.objective()
+    plan = await harness.plan(objective_id, [])
+    await harness.call("objectives/run", id=objective_id)
+    go = await busy(harness)
     place = {"opt/v1/objective": {"id": objective_id}, "opt/v1/plan": {"id": plan["id"]}}
     message = {"messageId": "m-1", "role": "ROLE_USER", "parts": [{"text": "water it"}]}
     wanted = {"message": {**message, "metadata": place}}
-    refused = await workshop.fail("SendMessage", **wanted)
+    refused = await harness.fail("SendMessage", **wanted)
     assert "try again" in refused["message"]
-    found = await workshop.get(objective_id)
+    found = await harness.get(objective_id)
     assert [task["status"] for task in found["plans"][0]["tasks"]] == ["pending"]
     go.set()
-    workshop.workers["main"].work = workshop.workers["main"].done
+    harness.workers["main"].work = harness.workers["main"].done
     if not is_sent_again:
-        workshop.clock = ManualClock(timedelta(minutes=2))
-    await workshop.reopen()
+        harness.clock = ManualClock(timedelta(minutes=2))
+    await harness.reopen()
     if is_sent_again:
-        await workshop.call("SendMessage", **wanted)
-    ended = await workshop.ends(objective_id)
+        await harness.call("SendMessage", **wanted)
+    ended = await harness.ends(objective_id)
     assert [task["status"] for task in ended["plans"][0]["tasks"]] == ["completed"]
-    assert workshop.workers["main"].asked.count("water it") == 1
+    assert harness.workers["main"].asked.count("water it") == 1
     if not is_sent_again:
         [task] = ended["plans"][0]["tasks"]
-        late = await workshop.fail("SendMessage", **wanted)
+        late = await harness.fail("SendMessage", **wanted)
         assert task["a2aTaskId"] in late["message"]
-        assert workshop.workers["main"].asked.count("water it") == 1
+        assert harness.workers["main"].asked.count("water it") == 1
 
 
-async def test_nobody_says_that_a_message_made_a_step(workshop: PlanningGateway) -> None:
-    objective_id = await workshop.objective()
+async def test_nobody_says_that_a_message_made_a_step(harness: PlanningHarness) -> None:
+    objective_id = await harness.objective()
     forged = {"name": "x", "metadata": {"opt/v1/messageId": "m"}}
     wanted = {"objectiveId": objective_id, "name": "p", "tasks": [forged]}
-    error = await workshop.fail("plans/create", **wanted)
+    error = await harness.fail("plans/create", **wanted)
     assert error["code"] == -32602
     assert "opt/v1/messageId" in error["message"]
-    plan = await workshop.plan(objective_id, steps("one"))
+    plan = await harness.plan(objective_id, steps("one"))
     edit = {"id": plan["tasks"][0]["id"], "metadata": {"opt/v1/messageId": "m", "mine": 1}}
-    changed = await workshop.call("plans/update", id=plan["id"], tasks=[edit])
+    changed = await harness.call("plans/update", id=plan["id"], tasks=[edit])
     assert changed["plan"]["tasks"][0]["metadata"] == {"mine": 1}
-    await workshop.call("objectives/run", id=objective_id)
-    await workshop.ends(objective_id)
+    await harness.call("objectives/run", id=objective_id)
+    await harness.ends(objective_id)
 
 
 async def test_a_plan_whose_making_was_refused_leaves_its_name_to_others(
-    workshop: PlanningGateway,
+    harness: PlanningHarness,
 ) -> None:
-    await workshop.reopen({"opt.maxPlansPerObjective": 1})
-    full, other = await workshop.objective("full"), await workshop.objective("other")
-    await workshop.plan(full, [])
+    await harness.reopen({"opt.maxPlansPerObjective": 1})
+    full, other = await harness.objective("full"), await harness.objective("other")
+    await harness.plan(full, [])
     message = {"messageId": "m-1", "role": "ROLE_USER", "parts": [{"text": "do"}]}
     for objective_id in (full, other):
         place = {"opt/v1/objective": {"id": objective_id}, "opt/v1/plan": {"id": "plan-mine"}}
-        await workshop.ask("SendMessage", {"message": {**message, "metadata": place}})
-    assert [one["id"] for one in (await workshop.get(other))["plans"]] == ["plan-mine"]
+        await harness.ask("SendMessage", {"message": {**message, "metadata": place}})
+    assert [one["id"] for one in (await harness.get(other))["plans"]] == ["plan-mine"]
 
 
 @pytest.mark.requirement("opt.method.list-pages")
 async def test_pages_go_on_when_the_last_of_the_page_before_was_deleted(
-    workshop: PlanningGateway,
+    harness: PlanningHarness,
 ) -> None:
     for number in range(5):
-        await workshop.objective(f"goal {number}")
-    first = await workshop.call("objectives/list", pageSize=2)
-    await workshop.call("objectives/delete", id=first["objectives"][-1]["id"])
+        await harness.objective(f"goal {number}")
+    first = await harness.call("objectives/list", pageSize=2)
+    await harness.call("objectives/delete", id=first["objectives"][-1]["id"])
     token = first["nextPageToken"]
-    rest = await workshop.call("objectives/list", pageSize=9, pageToken=token)
+    rest = await harness.call("objectives/list", pageSize=9, pageToken=token)
     assert [one["name"] for one in rest["objectives"]] == ["goal 2", "goal 1", "goal 0"]
     for wrong in ("x", "~", "2026-01-01T00:00:00Z", "2026-01-01T00:00:00Z~", "9~obj-1"):
-        error = await workshop.fail("objectives/list", pageToken=wrong)
+        error = await harness.fail("objectives/list", pageToken=wrong)
         assert error["code"] == -32602

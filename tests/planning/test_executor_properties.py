@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.planning.gateway_harness import PlanningGateway, asks, first_line, planning_gateway_in
+from tests.planning.gateway_harness import PlanningHarness, asks, first_line, planning_harness_in
 
 from openclaw_a2a.app import gateway as app
 from openclaw_a2a.model.turn import Turn
@@ -133,13 +133,13 @@ class Crew:
         return {name: len(tasks) for name, tasks in self._attempts.items()}
 
 
-async def make(workshop: PlanningGateway, case: Case) -> str:
+async def make(harness: PlanningHarness, case: Case) -> str:
     """The objective of a case."""
-    objective_id = await workshop.objective()
+    objective_id = await harness.objective()
     plan_ids: list[str] = []
     task_ids: dict[str, str] = {}
     for needed, wishes in case.plans:
-        plan = await workshop.plan(objective_id, [], dependencies=[plan_ids[one] for one in needed])
+        plan = await harness.plan(objective_id, [], dependencies=[plan_ids[one] for one in needed])
         plan_ids.append(plan["id"])
         for wish in wishes:
             entry = {
@@ -147,7 +147,7 @@ async def make(workshop: PlanningGateway, case: Case) -> str:
                 "dependencies": [task_ids[one] for one in wish.needs],
                 "metadata": {"retries": wish.retries, "backoffSeconds": 0, "agent": wish.agent},
             }
-            added = await workshop.call("plans/addTasks", id=plan["id"], tasks=[entry])
+            added = await harness.call("plans/addTasks", id=plan["id"], tasks=[entry])
             task_ids[wish.name] = added["plan"]["tasks"][-1]["id"]
     return objective_id
 
@@ -168,20 +168,20 @@ def can_go_on(objective: Json) -> bool:
     )
 
 
-async def run(workshop: PlanningGateway, case: Case, objective_id: str) -> Json:
+async def run(harness: PlanningHarness, case: Case, objective_id: str) -> Json:
     """Run an objective until nothing more happens by itself."""
     if case.is_paused_first:
-        await workshop.call("objectives/pause", id=objective_id)
-        await workshop.reopen({"opt.parallel": case.parallel})
-        assert not any(worker.turns for worker in workshop.workers.values())
-    await workshop.call("objectives/run", id=objective_id)
+        await harness.call("objectives/pause", id=objective_id)
+        await harness.reopen({"opt.parallel": case.parallel})
+        assert not any(worker.turns for worker in harness.workers.values())
+    await harness.call("objectives/run", id=objective_id)
     for number in count():
-        shown = await workshop.until(
+        shown = await harness.until(
             objective_id, lambda one: not can_go_on(one) or "oldestWaiting" in one["progress"]
         )
         waiting = shown["progress"].get("oldestWaiting")
         if waiting is None or not case.answers:
-            return await workshop.until(objective_id, lambda one: not can_go_on(one))
+            return await harness.until(objective_id, lambda one: not can_go_on(one))
         message = {
             "messageId": f"answer {number}",
             "role": "ROLE_USER",
@@ -189,7 +189,7 @@ async def run(workshop: PlanningGateway, case: Case, objective_id: str) -> Json:
             "contextId": objective_id,
             "metadata": {"opt/v1/taskId": waiting["taskId"]},
         }
-        await workshop.ask("SendMessage", {"message": message})  # it may have an answer by now
+        await harness.ask("SendMessage", {"message": message})  # it may have an answer by now
     raise AssertionError("counting does not end")
 
 
@@ -227,12 +227,12 @@ async def play(case: Case, folder: Path) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(app, "open_store", open_kept)
-        async with planning_gateway_in(folder, "memory") as workshop:
-            for worker in workshop.workers.values():
+        async with planning_harness_in(folder, "memory") as harness:
+            for worker in harness.workers.values():
                 worker.work = crew.work
-            await workshop.open({"opt.parallel": case.parallel})
-            objective_id = await make(workshop, case)
-            ended = await run(workshop, case, objective_id)
+            await harness.open({"opt.parallel": case.parallel})
+            objective_id = await make(harness, case)
+            ended = await run(harness, case, objective_id)
             check_end(case, crew, ended)
             stored = await store.logs.read_log("objective", objective_id)
             assert stored is not None
@@ -240,8 +240,8 @@ async def play(case: Case, folder: Path) -> None:
             assert rebuilt.warnings == ()
             assert rebuilt.state is not None
             attempts = crew.attempts
-            await workshop.reopen({"opt.parallel": case.parallel})
-            assert await workshop.get(objective_id) == ended
+            await harness.reopen({"opt.parallel": case.parallel})
+            assert await harness.get(objective_id) == ended
             assert crew.attempts == attempts, "nothing is begun again"
             assert rebuilt.state.seq == len(stored.lines)
 

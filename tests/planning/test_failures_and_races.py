@@ -8,7 +8,7 @@ import anyio
 import pytest
 from tests.conformance.asgi_client import TIMEOUT_S, AsgiClient
 from tests.conformance.conftest import peers, token_of
-from tests.planning.gateway_harness import PlanningGateway, asks, first_line
+from tests.planning.gateway_harness import PlanningHarness, asks, first_line
 from tests.planning.test_lifecycle_examples import watching
 
 Json = Any
@@ -29,10 +29,10 @@ class Gate:
         return f"did {first_line(turn)}"
 
 
-def gated(workshop: PlanningGateway) -> Gate:
+def gated(harness: PlanningHarness) -> Gate:
     """A gate before everything that the main agent does."""
     gate = Gate()
-    workshop.workers["main"].work = gate.work
+    harness.workers["main"].work = gate.work
     return gate
 
 
@@ -41,12 +41,12 @@ def task_of(objective: Json, name: str) -> Json:
     return next(task for task in tasks if task["name"] == name)
 
 
-async def is_working(workshop: PlanningGateway, objective_id: str, name: str) -> Json:
-    return await workshop.until(objective_id, lambda one: task_of(one, name)["status"] == "working")
+async def is_working(harness: PlanningHarness, objective_id: str, name: str) -> Json:
+    return await harness.until(objective_id, lambda one: task_of(one, name)["status"] == "working")
 
 
-async def states_in(workshop: PlanningGateway, objective_id: str) -> list[str]:
-    listed = await workshop.call("ListTasks", contextId=objective_id)
+async def states_in(harness: PlanningHarness, objective_id: str) -> list[str]:
+    listed = await harness.call("ListTasks", contextId=objective_id)
     return [task["status"]["state"] for task in listed["tasks"]]
 
 
@@ -68,44 +68,44 @@ def message(text: str, **more: Json) -> Json:
 )
 @pytest.mark.parametrize("wanted", ["obj-nobody", "plan-nobody", "../x", "\x00", "ö" * 200])
 async def test_ids_of_nothing_are_not_found(
-    workshop: PlanningGateway, method: str, wanted: str
+    harness: PlanningHarness, method: str, wanted: str
 ) -> None:
-    error = await workshop.fail(method, id=wanted)
+    error = await harness.fail(method, id=wanted)
     assert error["code"] == NOT_FOUND
     assert method.partition("s/")[0] in error["message"]
 
 
 @pytest.mark.requirement("opt.bad.unknown")
-async def test_plans_and_tasks_for_nothing_are_not_found(workshop: PlanningGateway) -> None:
-    lost = await workshop.fail("plans/create", objectiveId="obj-nobody", name="x")
-    more = await workshop.fail("plans/addTasks", id="plan-nobody", tasks=[{"name": "x"}])
+async def test_plans_and_tasks_for_nothing_are_not_found(harness: PlanningHarness) -> None:
+    lost = await harness.fail("plans/create", objectiveId="obj-nobody", name="x")
+    more = await harness.fail("plans/addTasks", id="plan-nobody", tasks=[{"name": "x"}])
     assert (lost["code"], more["code"]) == (NOT_FOUND, NOT_FOUND)
-    objective_id = await workshop.objective()
-    plan = await workshop.plan(objective_id, [{"name": "a"}])
+    objective_id = await harness.objective()
+    plan = await harness.plan(objective_id, [{"name": "a"}])
     edit = {"id": "task-nobody", "name": "b"}
-    error = await workshop.fail("plans/update", id=plan["id"], tasks=[edit])
+    error = await harness.fail("plans/update", id=plan["id"], tasks=[edit])
     assert (error["code"], error["data"]["legacyCode"]) == (NOT_FOUND, -32000)
     unknown = message("yes", contextId=objective_id, metadata={"opt/v1/taskId": "task-nobody"})
-    answer = await workshop.fail("SendMessage", message={**unknown, "messageId": "m"})
+    answer = await harness.fail("SendMessage", message={**unknown, "messageId": "m"})
     assert answer["code"] == NOT_FOUND
 
 
 @pytest.mark.requirement("opt.error.limit")
-async def test_limits_hold_for_plans_tasks_and_messages(workshop: PlanningGateway) -> None:
-    objective_id = await workshop.objective()
-    plans = [await workshop.plan(objective_id, []) for _ in range(10)]
-    eleventh = await workshop.fail("plans/create", objectiveId=objective_id, name="x")
+async def test_limits_hold_for_plans_tasks_and_messages(harness: PlanningHarness) -> None:
+    objective_id = await harness.objective()
+    plans = [await harness.plan(objective_id, []) for _ in range(10)]
+    eleventh = await harness.fail("plans/create", objectiveId=objective_id, name="x")
     full = [{"name": str(number)} for number in range(50)]
     plan_id = plans[0]["id"]
-    await workshop.call("plans/addTasks", id=plan_id, tasks=full)
-    one_more = await workshop.fail("plans/addTasks", id=plan_id, tasks=[{"name": "x"}])
-    other = await workshop.objective()
-    at_once = await workshop.fail(
+    await harness.call("plans/addTasks", id=plan_id, tasks=full)
+    one_more = await harness.fail("plans/addTasks", id=plan_id, tasks=[{"name": "x"}])
+    other = await harness.objective()
+    at_once = await harness.fail(
         "plans/create", objectiveId=other, name="x", tasks=[*full, {"name": "x"}]
     )
     into = {"opt/v1/objective": {"id": objective_id}}
     by_message = [
-        await workshop.fail(
+        await harness.fail(
             "SendMessage",
             message=message("x", messageId=f"m{place}", metadata={**into, "opt/v1/plan": plan}),
         )
@@ -113,24 +113,24 @@ async def test_limits_hold_for_plans_tasks_and_messages(workshop: PlanningGatewa
     ]
     for error in (eleventh, one_more, at_once, *by_message):
         assert error["code"] == TOO_MANY
-    assert workshop.workers["main"].turns == []
+    assert harness.workers["main"].turns == []
 
 
 @pytest.mark.requirement("opt.bad.circles", "opt.bad.elsewhere", "opt.error.dependency")
 async def test_circles_and_dependencies_of_others_are_refused_and_nothing_changes(
-    workshop: PlanningGateway,
+    harness: PlanningHarness,
 ) -> None:
-    mine, other = await workshop.objective("mine"), await workshop.objective("other")
-    theirs = await workshop.plan(other, [{"name": "far"}])
-    first = await workshop.plan(mine, [{"name": "a"}])
-    second = await workshop.plan(
+    mine, other = await harness.objective("mine"), await harness.objective("other")
+    theirs = await harness.plan(other, [{"name": "far"}])
+    first = await harness.plan(mine, [{"name": "a"}])
+    second = await harness.plan(
         mine, [{"name": "b", "dependencies": [first["tasks"][0]["id"]]}], dependencies=[first["id"]]
     )
-    before = await workshop.get(mine)
+    before = await harness.get(mine)
     circle = [{"id": first["tasks"][0]["id"], "dependencies": [second["tasks"][0]["id"]]}]
     errors = [
-        await workshop.fail("plans/update", id=first["id"], tasks=circle),
-        await workshop.fail(
+        await harness.fail("plans/update", id=first["id"], tasks=circle),
+        await harness.fail(
             "plans/create",
             objectiveId=mine,
             name="x",
@@ -139,27 +139,25 @@ async def test_circles_and_dependencies_of_others_are_refused_and_nothing_change
                 {"name": "y", "dependencies": ["task-0"]},
             ],
         ),
-        await workshop.fail(
+        await harness.fail(
             "plans/addTasks",
             id=first["id"],
             tasks=[{"name": "x", "dependencies": [theirs["tasks"][0]["id"]]}],
         ),
-        await workshop.fail(
-            "plans/create", objectiveId=mine, name="x", dependencies=[theirs["id"]]
-        ),
+        await harness.fail("plans/create", objectiveId=mine, name="x", dependencies=[theirs["id"]]),
     ]
     assert [error["code"] for error in errors] == [BAD_DEPENDENCY] * 4
-    assert await workshop.get(mine) == before
+    assert await harness.get(mine) == before
 
 
 @pytest.mark.requirement(
     "opt.plain.clients", "opt.activation.off-methods", "opt.activation.off-messages"
 )
 async def test_clients_without_the_extension_see_plain_tasks_and_no_methods(
-    workshop: PlanningGateway,
+    harness: PlanningHarness,
 ) -> None:
-    assert workshop.gateway is not None
-    plain = AsgiClient(workshop.gateway.asgi)
+    assert harness.gateway is not None
+    plain = AsgiClient(harness.gateway.asgi)
     body = b'{"jsonrpc":"2.0","id":1,"method":"objectives/list","params":{}}'
     assert (await plain.post("/a2a/jsonrpc", body)).json["error"]["code"] == -32601
     sent = b"""{"jsonrpc":"2.0","id":1,"method":"SendMessage","params":{"message":{
@@ -168,7 +166,7 @@ async def test_clients_without_the_extension_see_plain_tasks_and_no_methods(
     answer = (await plain.post("/a2a/jsonrpc", sent)).json["result"]["message"]
     assert answer["contextId"] != "obj-plain"
     assert "metadata" not in answer
-    assert (await workshop.call("objectives/list"))["totalSize"] == 0
+    assert (await harness.call("objectives/list"))["totalSize"] == 0
 
 
 # -------------------------------------------------------------------- two at once
@@ -177,14 +175,14 @@ async def test_clients_without_the_extension_see_plain_tasks_and_no_methods(
 @pytest.mark.requirement("opt.bad.two-at-once", "opt.error.status")
 @pytest.mark.parametrize("first", ["completed", "canceled"])
 async def test_of_two_ends_at_once_one_wins_and_the_other_is_told(
-    workshop: PlanningGateway, first: str
+    harness: PlanningHarness, first: str
 ) -> None:
     second = {"completed": "canceled", "canceled": "completed"}[first]
-    objective_id = await workshop.objective()
-    await workshop.call("objectives/update", id=objective_id, status="working")
+    objective_id = await harness.objective()
+    await harness.call("objectives/update", id=objective_id, status="working")
     answers = await asyncio.gather(
         *[
-            workshop.ask("objectives/update", {"id": objective_id, "status": status})
+            harness.ask("objectives/update", {"id": objective_id, "status": status})
             for status in (first, second)
         ]
     )
@@ -192,23 +190,23 @@ async def test_of_two_ends_at_once_one_wins_and_the_other_is_told(
     [lost] = [one["error"] for one in answers if "error" in one]
     assert (lost["code"], lost["data"]["legacyCode"]) == (NOT_ALLOWED, -32001)
     assert won in lost["message"]
-    assert (await workshop.get(objective_id))["status"] == won
-    await workshop.reopen()
-    assert (await workshop.get(objective_id))["status"] == won
+    assert (await harness.get(objective_id))["status"] == won
+    await harness.reopen()
+    assert (await harness.get(objective_id))["status"] == won
 
 
 @pytest.mark.requirement("opt.bad.two-at-once")
 @pytest.mark.parametrize("kind", ["objectives", "plans"])
 async def test_of_updates_of_what_was_read_at_once_one_wins_and_the_others_are_told(
-    workshop: PlanningGateway, kind: str
+    harness: PlanningHarness, kind: str
 ) -> None:
-    objective_id = await workshop.objective()
-    plan = await workshop.plan(objective_id, [])
-    read = await workshop.get(objective_id) if kind == "objectives" else plan
+    objective_id = await harness.objective()
+    plan = await harness.plan(objective_id, [])
+    read = await harness.get(objective_id) if kind == "objectives" else plan
     asked = {"id": read["id"], "ifUpdatedAt": read["updatedAt"]}
     answers = await asyncio.gather(
         *[
-            workshop.ask(f"{kind}/update", {**asked, "name": f"name {number}"})
+            harness.ask(f"{kind}/update", {**asked, "name": f"name {number}"})
             for number in range(10)
         ]
     )
@@ -220,108 +218,108 @@ async def test_of_updates_of_what_was_read_at_once_one_wins_and_the_others_are_t
         assert (error["data"]["id"], error["data"]["updatedAt"]) == (read["id"], now["updatedAt"])
         assert now["updatedAt"] in error["message"]
     again = {**asked, "ifUpdatedAt": now["updatedAt"], "name": "read again"}
-    assert "result" in await workshop.ask(f"{kind}/update", again)
-    await workshop.reopen()
-    shown = await workshop.get(objective_id)
+    assert "result" in await harness.ask(f"{kind}/update", again)
+    await harness.reopen()
+    shown = await harness.get(objective_id)
     assert (shown if kind == "objectives" else shown["plans"][0])["name"] == "read again"
 
 
-async def test_links_are_made_in_a_plan_as_it_was_read(workshop: PlanningGateway) -> None:
-    plan = await workshop.plan(await workshop.objective(), [{"name": "a"}, {"name": "b"}])
+async def test_links_are_made_in_a_plan_as_it_was_read(harness: PlanningHarness) -> None:
+    plan = await harness.plan(await harness.objective(), [{"name": "a"}, {"name": "b"}])
     links: list[Json] = []
     for task in plan["tasks"]:
-        sent = await workshop.call(
+        sent = await harness.call(
             "SendMessage",
             message=message("do", messageId=task["id"]),
             configuration={"returnImmediately": True},
         )
         links.append({"id": task["id"], "a2aTaskId": sent["task"]["id"]})
     asked = {"id": plan["id"], "tasks": links, "ifUpdatedAt": plan["updatedAt"]}
-    answers = [await workshop.ask("plans/update", asked) for _ in range(2)]
+    answers = [await harness.ask("plans/update", asked) for _ in range(2)]
     linked = [task["a2aTaskId"] for task in answers[0]["result"]["plan"]["tasks"]]
     assert linked == [link["a2aTaskId"] for link in links]
     assert answers[1]["error"]["code"] == CONFLICT
 
 
-async def test_steps_are_added_to_a_plan_as_it_was_read(workshop: PlanningGateway) -> None:
-    plan = await workshop.plan(await workshop.objective(), [{"name": "first"}])
+async def test_steps_are_added_to_a_plan_as_it_was_read(harness: PlanningHarness) -> None:
+    plan = await harness.plan(await harness.objective(), [{"name": "first"}])
     asked = {"id": plan["id"], "ifUpdatedAt": plan["updatedAt"], "tasks": [{"name": "second"}]}
-    answers = [await workshop.ask("plans/addTasks", asked) for _ in range(2)]
+    answers = [await harness.ask("plans/addTasks", asked) for _ in range(2)]
     assert len(answers[0]["result"]["plan"]["tasks"]) == 2
     assert answers[1]["error"]["code"] == CONFLICT
 
 
-async def test_the_same_moment_may_be_written_otherwise(workshop: PlanningGateway) -> None:
-    objective_id = await workshop.objective()
-    read = (await workshop.get(objective_id))["updatedAt"]
+async def test_the_same_moment_may_be_written_otherwise(harness: PlanningHarness) -> None:
+    objective_id = await harness.objective()
+    read = (await harness.get(objective_id))["updatedAt"]
     written = read.replace("Z", "+00:00")
-    await workshop.call("objectives/update", id=objective_id, name="x", ifUpdatedAt=written)
+    await harness.call("objectives/update", id=objective_id, name="x", ifUpdatedAt=written)
 
 
 @pytest.mark.parametrize(
     "wrong", ["", "yesterday", 5, "2026-01-05T10:00:00", True, ["x"], "9" * 99]
 )
-async def test_a_moment_that_is_none_is_refused(workshop: PlanningGateway, wrong: Json) -> None:
-    objective_id = await workshop.objective()
-    error = await workshop.fail("objectives/update", id=objective_id, name="x", ifUpdatedAt=wrong)
+async def test_a_moment_that_is_none_is_refused(harness: PlanningHarness, wrong: Json) -> None:
+    objective_id = await harness.objective()
+    error = await harness.fail("objectives/update", id=objective_id, name="x", ifUpdatedAt=wrong)
     assert error["code"] == -32602
     assert "ifUpdatedAt must be" in error["message"]
 
 
-async def test_many_changes_at_once_are_all_kept_or_refused(workshop: PlanningGateway) -> None:
-    objective_id = await workshop.objective()
-    plan = await workshop.plan(objective_id, [])
+async def test_many_changes_at_once_are_all_kept_or_refused(harness: PlanningHarness) -> None:
+    objective_id = await harness.objective()
+    plan = await harness.plan(objective_id, [])
     asked = [
-        workshop.ask("plans/addTasks", {"id": plan["id"], "tasks": [{"name": f"t{number}"}]})
+        harness.ask("plans/addTasks", {"id": plan["id"], "tasks": [{"name": f"t{number}"}]})
         for number in range(60)
     ]
     answers = await asyncio.gather(*asked)
     refused = [one["error"]["code"] for one in answers if "error" in one]
     assert refused == [TOO_MANY] * 10
-    shown = (await workshop.get(objective_id))["plans"][0]["tasks"]
+    shown = (await harness.get(objective_id))["plans"][0]["tasks"]
     assert [task["taskIndex"] for task in shown] == list(range(50))
     assert len({task["name"] for task in shown}) == 50
 
 
 @pytest.mark.requirement("opt.message.plan")
 async def test_messages_at_once_for_one_new_objective_and_plan_meet_in_it(
-    workshop: PlanningGateway,
+    harness: PlanningHarness,
 ) -> None:
     place = {"opt/v1/objective": {"id": "obj-9"}, "opt/v1/plan": {"id": "plan-9"}}
     answers = await asyncio.gather(
         *[
-            workshop.ask("SendMessage", {"message": message(name, messageId=name, metadata=place)})
+            harness.ask("SendMessage", {"message": message(name, messageId=name, metadata=place)})
             for name in ("a", "b", "c")
         ]
     )
     assert ["error" in one for one in answers] == [False] * 3, answers
     assert {one["result"]["task"]["contextId"] for one in answers} == {"obj-9"}
-    ended = await workshop.ends("obj-9")
+    ended = await harness.ends("obj-9")
     assert [plan["id"] for plan in ended["plans"]] == ["plan-9"]
     assert {task["name"] for task in ended["plans"][0]["tasks"]} == {"a", "b", "c"}
-    await workshop.reopen()
-    assert await workshop.get("obj-9") == ended
+    await harness.reopen()
+    assert await harness.get("obj-9") == ended
 
 
 @pytest.mark.requirement("opt.message.linked")
 async def test_a_message_into_a_plan_that_is_run_is_answered_once(
-    workshop: PlanningGateway,
+    harness: PlanningHarness,
 ) -> None:
-    gate = gated(workshop)
-    objective_id = await workshop.objective()
-    plan = await workshop.plan(objective_id, [{"name": "long"}])
-    await workshop.call("objectives/run", id=objective_id)
-    await is_working(workshop, objective_id, "long")
+    gate = gated(harness)
+    objective_id = await harness.objective()
+    plan = await harness.plan(objective_id, [{"name": "long"}])
+    await harness.call("objectives/run", id=objective_id)
+    await is_working(harness, objective_id, "long")
     into = {"opt/v1/objective": {"id": objective_id}, "opt/v1/plan": {"id": plan["id"]}}
     text = "one more thing, " * 10
-    sent = await workshop.call(
+    sent = await harness.call(
         "SendMessage",
         message=message(text, messageId="m", metadata=into),
         configuration={"returnImmediately": True},
     )
     gate.go.set()
-    ended = await workshop.ends(objective_id)
-    assert [turn.body for turn in workshop.workers["main"].turns[1:]] == [text]
+    ended = await harness.ends(objective_id)
+    assert [turn.body for turn in harness.workers["main"].turns[1:]] == [text]
     assert ended["plans"][0]["tasks"][1]["a2aTaskId"] == sent["task"]["id"]
 
 
@@ -329,118 +327,118 @@ async def test_a_message_into_a_plan_that_is_run_is_answered_once(
 
 
 async def test_an_agent_that_does_not_exist_fails_its_step_and_holds_up_nobody(
-    workshop: PlanningGateway,
+    harness: PlanningHarness,
 ) -> None:
-    objective_id = await workshop.objective()
-    await workshop.plan(objective_id, [{"name": "lost", "metadata": {"agent": "nobody"}}])
-    await workshop.plan(objective_id, [{"name": "fine"}])
-    await workshop.call("objectives/run", id=objective_id)
-    ended = await workshop.ends(objective_id, "failed")
-    assert workshop.workers["main"].asked == ["fine"]
-    lost = await workshop.call("GetTask", id=task_of(ended, "lost")["a2aTaskId"])
+    objective_id = await harness.objective()
+    await harness.plan(objective_id, [{"name": "lost", "metadata": {"agent": "nobody"}}])
+    await harness.plan(objective_id, [{"name": "fine"}])
+    await harness.call("objectives/run", id=objective_id)
+    ended = await harness.ends(objective_id, "failed")
+    assert harness.workers["main"].asked == ["fine"]
+    lost = await harness.call("GetTask", id=task_of(ended, "lost")["a2aTaskId"])
     assert "nobody" in lost["status"]["message"]["parts"][0]["text"]
 
 
 @pytest.mark.requirement("opt.bad.fails-always")
 async def test_an_agent_that_fails_each_time_is_asked_so_often_and_no_more(
-    workshop: PlanningGateway,
+    harness: PlanningHarness,
 ) -> None:
     again = asyncio.Event()
 
     async def work(turn: Any) -> str:
-        if workshop.workers["main"].asked.count("a") == 2:
+        if harness.workers["main"].asked.count("a") == 2:
             again.set()
         if first_line(turn) == "b":  # a plan that has failed tries nothing again
             await again.wait()
         raise RuntimeError("never")
 
-    workshop.workers["main"].work = work
-    await workshop.reopen({"opt.retries": 1})
-    objective_id = await workshop.objective()
-    first = await workshop.plan(
+    harness.workers["main"].work = work
+    await harness.reopen({"opt.retries": 1})
+    objective_id = await harness.objective()
+    first = await harness.plan(
         objective_id, [{"name": "a"}, {"name": "b", "metadata": {"retries": 0}}]
     )
-    await workshop.plan(objective_id, [{"name": "c"}], dependencies=[first["id"]])
-    await workshop.call("objectives/run", id=objective_id)
-    ended = await workshop.until(
+    await harness.plan(objective_id, [{"name": "c"}], dependencies=[first["id"]])
+    await harness.call("objectives/run", id=objective_id)
+    ended = await harness.until(
         objective_id,
         lambda one: all(task["status"] == "failed" for task in one["plans"][0]["tasks"]),
     )
-    asked = workshop.workers["main"].asked
+    asked = harness.workers["main"].asked
     assert [asked.count(name) for name in "abc"] == [2, 1, 0]
     assert (ended["plans"][0]["status"], ended["status"]) == ("failed", "blocked")
 
-    workshop.workers["main"].work = workshop.workers["main"].done
-    await workshop.call("plans/update", id=first["id"], status="pending")
-    done = await workshop.ends(objective_id)
+    harness.workers["main"].work = harness.workers["main"].done
+    await harness.call("plans/update", id=first["id"], status="pending")
+    done = await harness.ends(objective_id)
     assert {task["status"] for plan in done["plans"] for task in plan["tasks"]} == {"completed"}
 
 
 async def test_a_message_that_fails_in_a_plan_that_nobody_runs_is_not_tried_again(
-    workshop: PlanningGateway,
+    harness: PlanningHarness,
 ) -> None:
     async def work(_turn: Any) -> str:
         raise RuntimeError("never")
 
-    workshop.workers["main"].work = work
-    await workshop.reopen({"opt.retries": 2})
+    harness.workers["main"].work = work
+    await harness.reopen({"opt.retries": 2})
     place = {"opt/v1/objective": {"id": "obj-1"}, "opt/v1/plan": {"name": "p"}}
-    await workshop.call("SendMessage", message=message("try", messageId="m", metadata=place))
-    ended = await workshop.ends("obj-1", "failed")
+    await harness.call("SendMessage", message=message("try", messageId="m", metadata=place))
+    ended = await harness.ends("obj-1", "failed")
     assert task_of(ended, "try")["status"] == "failed"
-    assert len(workshop.workers["main"].turns) == 1
+    assert len(harness.workers["main"].turns) == 1
 
 
-async def test_a_step_whose_question_is_cancelled_fails_its_plan(workshop: PlanningGateway) -> None:
+async def test_a_step_whose_question_is_cancelled_fails_its_plan(harness: PlanningHarness) -> None:
     async def work(_turn: Any) -> Any:
         return asks("really?")
 
-    workshop.workers["main"].work = work
-    objective_id = await workshop.objective()
-    await workshop.plan(objective_id, [{"name": "a"}])
-    await workshop.call("objectives/run", id=objective_id)
-    waiting = await workshop.ends(objective_id, "blocked")
-    await workshop.call("CancelTask", id=task_of(waiting, "a")["a2aTaskId"])
-    ended = await workshop.ends(objective_id, "failed")
+    harness.workers["main"].work = work
+    objective_id = await harness.objective()
+    await harness.plan(objective_id, [{"name": "a"}])
+    await harness.call("objectives/run", id=objective_id)
+    waiting = await harness.ends(objective_id, "blocked")
+    await harness.call("CancelTask", id=task_of(waiting, "a")["a2aTaskId"])
+    ended = await harness.ends(objective_id, "failed")
     assert task_of(ended, "a")["status"] == "canceled"
 
 
 # -------------------------------------------------------------------- running, twice and after
 
 
-async def test_running_twice_runs_each_step_once(workshop: PlanningGateway) -> None:
-    objective_id = await workshop.objective()
-    plan = await workshop.plan(objective_id, [{"name": str(number)} for number in range(6)])
-    asked = [workshop.call("objectives/run", id=objective_id) for _ in range(5)]
-    asked.append(workshop.call("plans/run", id=plan["id"]))
+async def test_running_twice_runs_each_step_once(harness: PlanningHarness) -> None:
+    objective_id = await harness.objective()
+    plan = await harness.plan(objective_id, [{"name": str(number)} for number in range(6)])
+    asked = [harness.call("objectives/run", id=objective_id) for _ in range(5)]
+    asked.append(harness.call("plans/run", id=plan["id"]))
     await asyncio.gather(*asked)
-    await workshop.ends(objective_id)
-    assert sorted(workshop.workers["main"].asked) == [str(number) for number in range(6)]
+    await harness.ends(objective_id)
+    assert sorted(harness.workers["main"].asked) == [str(number) for number in range(6)]
 
 
 @pytest.mark.parametrize("status", ["completed", "canceled"])
-async def test_an_objective_that_is_over_is_not_run(workshop: PlanningGateway, status: str) -> None:
-    objective_id = await workshop.objective()
-    plan = await workshop.plan(objective_id, [{"name": "a"}])
-    await workshop.call("objectives/update", id=objective_id, status="working")
-    await workshop.call("objectives/update", id=objective_id, status=status)
-    before = await workshop.get(objective_id)
+async def test_an_objective_that_is_over_is_not_run(harness: PlanningHarness, status: str) -> None:
+    objective_id = await harness.objective()
+    plan = await harness.plan(objective_id, [{"name": "a"}])
+    await harness.call("objectives/update", id=objective_id, status="working")
+    await harness.call("objectives/update", id=objective_id, status=status)
+    before = await harness.get(objective_id)
     for method, wanted in (("objectives/run", objective_id), ("plans/run", plan["id"])):
-        error = await workshop.fail(method, id=wanted)
+        error = await harness.fail(method, id=wanted)
         assert error["code"] == NOT_ALLOWED
         assert "over" in error["message"]
-    assert await workshop.get(objective_id) == before
-    await workshop.reopen()
-    assert await workshop.get(objective_id) == before
-    assert workshop.workers["main"].turns == []
+    assert await harness.get(objective_id) == before
+    await harness.reopen()
+    assert await harness.get(objective_id) == before
+    assert harness.workers["main"].turns == []
 
 
 @pytest.mark.requirement("opt.bad.walls", "opt.message.own-id")
-async def test_what_others_own_is_not_found(workshop: PlanningGateway) -> None:
-    await workshop.reopen(peers("alice", "bob"))
+async def test_what_others_own_is_not_found(harness: PlanningHarness) -> None:
+    await harness.reopen(peers("alice", "bob"))
 
     async def ask(name: str, method: str, params: Json) -> Json:
-        door = workshop.door.with_headers(authorization=f"Bearer {token_of(name)}")
+        door = harness.door.with_headers(authorization=f"Bearer {token_of(name)}")
         body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
         return (await door.post("/a2a/jsonrpc", json.dumps(body).encode())).json
 
@@ -469,52 +467,52 @@ async def test_what_others_own_is_not_found(workshop: PlanningGateway) -> None:
 
 @pytest.mark.requirement("opt.method.delete-running", "opt.method.delete", "opt.run.cancel")
 async def test_what_runs_is_not_deleted_unless_it_is_cancelled_too(
-    workshop: PlanningGateway,
+    harness: PlanningHarness,
 ) -> None:
-    gated(workshop)
-    objective_id = await workshop.objective()
-    plan = await workshop.plan(
+    gated(harness)
+    objective_id = await harness.objective()
+    plan = await harness.plan(
         objective_id, [{"name": "long"}, {"name": "b", "dependencies": ["task-0"]}]
     )
-    await workshop.call("objectives/run", id=objective_id)
-    shown = await is_working(workshop, objective_id, "long")
+    await harness.call("objectives/run", id=objective_id)
+    shown = await is_working(harness, objective_id, "long")
     task_id = task_of(shown, "long")["a2aTaskId"]
-    error = await workshop.fail("objectives/delete", id=objective_id)
+    error = await harness.fail("objectives/delete", id=objective_id)
     assert (error["code"], task_id in str(error["data"])) == (NOT_ALLOWED, True)
-    done = await workshop.call("objectives/delete", id=objective_id, cancel=True)
+    done = await harness.call("objectives/delete", id=objective_id, cancel=True)
     assert done == {"deleted": True}
-    task = await workshop.call("GetTask", id=task_id)
+    task = await harness.call("GetTask", id=task_id)
     assert task["status"]["state"] == "TASK_STATE_CANCELED"
     for method, wanted in (("objectives/get", objective_id), ("plans/get", plan["id"])):
-        assert (await workshop.fail(method, id=wanted))["code"] == NOT_FOUND
-    assert (await workshop.fail("objectives/delete", id=objective_id))["code"] == NOT_FOUND
-    assert workshop.workers["main"].asked == ["long"]
-    await workshop.reopen()
-    assert (await workshop.call("objectives/list"))["totalSize"] == 0
+        assert (await harness.fail(method, id=wanted))["code"] == NOT_FOUND
+    assert (await harness.fail("objectives/delete", id=objective_id))["code"] == NOT_FOUND
+    assert harness.workers["main"].asked == ["long"]
+    await harness.reopen()
+    assert (await harness.call("objectives/list"))["totalSize"] == 0
 
 
 @pytest.mark.parametrize("retries", [0, 3])
 async def test_deleting_begins_nothing_while_it_stops_what_runs(
-    workshop: PlanningGateway, retries: int
+    harness: PlanningHarness, retries: int
 ) -> None:
-    gated(workshop)
-    await workshop.reopen({"opt.parallel": 1, "opt.retries": retries, "opt.backoffSeconds": 0})
-    objective_id = await workshop.objective()
+    gated(harness)
+    await harness.reopen({"opt.parallel": 1, "opt.retries": retries, "opt.backoffSeconds": 0})
+    objective_id = await harness.objective()
     for name in ("a", "b", "c"):
-        await workshop.plan(objective_id, [{"name": name}])
-    await workshop.call("objectives/run", id=objective_id)
-    await is_working(workshop, objective_id, "a")
-    await workshop.call("objectives/delete", id=objective_id, cancel=True)
-    listed = await workshop.call("ListTasks", contextId=objective_id)
+        await harness.plan(objective_id, [{"name": name}])
+    await harness.call("objectives/run", id=objective_id)
+    await is_working(harness, objective_id, "a")
+    await harness.call("objectives/delete", id=objective_id, cancel=True)
+    listed = await harness.call("ListTasks", contextId=objective_id)
     assert {task["status"]["state"] for task in listed["tasks"]} == {"TASK_STATE_CANCELED"}
-    assert workshop.workers["main"].asked == ["a"]
+    assert harness.workers["main"].asked == ["a"]
 
 
-async def test_an_objective_can_be_deleted_while_it_is_followed(workshop: PlanningGateway) -> None:
-    objective_id = await workshop.objective()
-    async with watching(workshop, objective_id) as watcher:
+async def test_an_objective_can_be_deleted_while_it_is_followed(harness: PlanningHarness) -> None:
+    objective_id = await harness.objective()
+    async with watching(harness, objective_id) as watcher:
         await watcher.next()
-        await workshop.call("objectives/delete", id=objective_id)
+        await harness.call("objectives/delete", id=objective_id)
         assert await watcher.ended()
 
 
@@ -522,62 +520,62 @@ async def test_an_objective_can_be_deleted_while_it_is_followed(workshop: Planni
 
 
 async def test_who_runs_an_objective_again_has_its_plans_asked_for_anew(
-    workshop: PlanningGateway,
+    harness: PlanningHarness,
 ) -> None:
-    await workshop.reopen({"opt.planner": "helper"})
+    await harness.reopen({"opt.planner": "helper"})
     answers = ["no", "no", "no", '{"plans": [{"name": "p", "tasks": [{"name": "step"}]}]}']
 
     async def plan(_turn: Any) -> str:
-        return answers[len(workshop.workers["helper"].turns) - 1]
+        return answers[len(harness.workers["helper"].turns) - 1]
 
-    workshop.workers["helper"].work = plan
-    objective_id = await workshop.objective(metadata={"own": 1})
-    await workshop.call("objectives/run", id=objective_id)
-    blocked = await workshop.ends(objective_id, "blocked")
-    assert len(workshop.workers["helper"].turns) == 2
+    harness.workers["helper"].work = plan
+    objective_id = await harness.objective(metadata={"own": 1})
+    await harness.call("objectives/run", id=objective_id)
+    blocked = await harness.ends(objective_id, "blocked")
+    assert len(harness.workers["helper"].turns) == 2
     assert "JSON" in blocked["metadata"]["opt/v1/blockedReason"]
-    await workshop.reopen({"opt.planner": "helper"})
-    assert (await workshop.get(objective_id)) == blocked
-    await workshop.call("objectives/run", id=objective_id)
-    ended = await workshop.ends(objective_id)
-    assert len(workshop.workers["helper"].turns) == 4
+    await harness.reopen({"opt.planner": "helper"})
+    assert (await harness.get(objective_id)) == blocked
+    await harness.call("objectives/run", id=objective_id)
+    ended = await harness.ends(objective_id)
+    assert len(harness.workers["helper"].turns) == 4
     assert ended["metadata"] == {"own": 1}
-    assert workshop.workers["main"].asked == ["step"]
+    assert harness.workers["main"].asked == ["step"]
 
 
 @pytest.mark.parametrize("how", ["cancel", "delete"])
-async def test_a_planner_is_stopped_with_its_objective(workshop: PlanningGateway, how: str) -> None:
-    await workshop.reopen({"opt.planner": "main"})
-    gate = gated(workshop)
-    objective_id = await workshop.objective()
-    await workshop.call("objectives/run", id=objective_id)
+async def test_a_planner_is_stopped_with_its_objective(harness: PlanningHarness, how: str) -> None:
+    await harness.reopen({"opt.planner": "main"})
+    gate = gated(harness)
+    objective_id = await harness.objective()
+    await harness.call("objectives/run", id=objective_id)
     await gate.begun.wait()
     if how == "cancel":
-        await workshop.call("objectives/update", id=objective_id, status="canceled")
+        await harness.call("objectives/update", id=objective_id, status="canceled")
     else:
-        await workshop.call("objectives/delete", id=objective_id, cancel=True)
+        await harness.call("objectives/delete", id=objective_id, cancel=True)
     with anyio.fail_after(TIMEOUT_S):
         while True:
-            if await states_in(workshop, objective_id) == ["TASK_STATE_CANCELED"]:
+            if await states_in(harness, objective_id) == ["TASK_STATE_CANCELED"]:
                 break
             await asyncio.sleep(0.005)  # what had just begun is stopped a moment later
-    await workshop.reopen({"opt.planner": "main"})
-    assert len(workshop.workers["main"].turns) == 1
+    await harness.reopen({"opt.planner": "main"})
+    assert len(harness.workers["main"].turns) == 1
 
 
 @pytest.mark.requirement("opt.planner.bad-answer")
 async def test_a_planner_that_fails_each_time_leaves_the_objective_blocked_with_its_reason(
-    workshop: PlanningGateway,
+    harness: PlanningHarness,
 ) -> None:
-    await workshop.reopen({"opt.planner": "helper"})
+    await harness.reopen({"opt.planner": "helper"})
 
     async def work(_turn: Any) -> str:
         raise RuntimeError("the model is away")
 
-    workshop.workers["helper"].work = work
-    objective_id = await workshop.objective()
-    await workshop.call("objectives/update", id=objective_id, status="working")
-    await workshop.call("objectives/run", id=objective_id)
-    blocked = await workshop.ends(objective_id, "blocked")
+    harness.workers["helper"].work = work
+    objective_id = await harness.objective()
+    await harness.call("objectives/update", id=objective_id, status="working")
+    await harness.call("objectives/run", id=objective_id)
+    blocked = await harness.ends(objective_id, "blocked")
     assert "model is away" in blocked["metadata"]["opt/v1/blockedReason"]
-    assert len(workshop.workers["helper"].turns) == 2
+    assert len(harness.workers["helper"].turns) == 2

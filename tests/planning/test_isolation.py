@@ -8,7 +8,7 @@ import anyio
 import pytest
 from tests.conformance.asgi_client import TIMEOUT_S, AsgiClient, Request, Response
 from tests.conformance.conftest import peers, token_of
-from tests.planning.gateway_harness import PlanningGateway
+from tests.planning.gateway_harness import PlanningHarness
 
 Json = Any
 NOWHERE = ("obj-0123456789abcdef", "plan-0123456789abcdef", "task-0123456789abcdef")
@@ -54,18 +54,18 @@ REST: list[tuple[str, Json]] = [
 ]
 
 
-def door_of(workshop: PlanningGateway, name: str) -> AsgiClient:
-    return workshop.door.with_headers(authorization=f"Bearer {token_of(name)}")
+def door_of(harness: PlanningHarness, name: str) -> AsgiClient:
+    return harness.door.with_headers(authorization=f"Bearer {token_of(name)}")
 
 
-async def call(workshop: PlanningGateway, name: str, method: str, params: Json) -> Json:
+async def call(harness: PlanningHarness, name: str, method: str, params: Json) -> Json:
     """The whole answer that somebody gets over JSON-RPC."""
     body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
-    answer = await door_of(workshop, name).post("/a2a/jsonrpc", json.dumps(body).encode())
+    answer = await door_of(harness, name).post("/a2a/jsonrpc", json.dumps(body).encode())
     return answer.json
 
 
-async def rest(workshop: PlanningGateway, name: str, line: str, body: Json) -> Response:
+async def rest(harness: PlanningHarness, name: str, line: str, body: Json) -> Response:
     """What somebody gets over HTTP+JSON."""
     method, path = line.split()
     content = b"" if body is None else json.dumps(body).encode()
@@ -73,7 +73,7 @@ async def rest(workshop: PlanningGateway, name: str, line: str, body: Json) -> R
     if body is not None:
         headers |= {"content-type": "application/json", "content-length": str(len(content))}
     asked = Request(method, f"/a2a/rest/{path}", headers, (content,))
-    return await door_of(workshop, name).request(asked)
+    return await door_of(harness, name).request(asked)
 
 
 def named(value: Json, ids: tuple[str, str, str]) -> Json:
@@ -92,133 +92,133 @@ def anonymous(text: str, ids: tuple[str, str, str]) -> str:
 
 
 @pytest.fixture
-async def hers(workshop: PlanningGateway) -> tuple[str, str, str]:
+async def hers(harness: PlanningHarness) -> tuple[str, str, str]:
     """The ids of Alice's objective, its plan and its task."""
-    await workshop.reopen(peers("alice", "bob"))
-    made = await call(workshop, "alice", "objectives/create", {"name": "hers"})
+    await harness.reopen(peers("alice", "bob"))
+    made = await call(harness, "alice", "objectives/create", {"name": "hers"})
     objective_id = made["result"]["objective"]["id"]
     wanted = {"objectiveId": objective_id, "name": "plan", "tasks": [{"name": "step"}]}
-    plan = (await call(workshop, "alice", "plans/create", wanted))["result"]["plan"]
+    plan = (await call(harness, "alice", "plans/create", wanted))["result"]["plan"]
     return objective_id, plan["id"], plan["tasks"][0]["id"]
 
 
-async def seen_by_alice(workshop: PlanningGateway, ids: tuple[str, str, str]) -> Json:
-    return (await call(workshop, "alice", "objectives/get", {"id": ids[0]}))["result"]
+async def seen_by_alice(harness: PlanningHarness, ids: tuple[str, str, str]) -> Json:
+    return (await call(harness, "alice", "objectives/get", {"id": ids[0]}))["result"]
 
 
 @pytest.mark.requirement("opt.bad.walls")
 async def test_every_method_answers_as_if_it_were_not_there(
-    workshop: PlanningGateway, hers: tuple[str, str, str]
+    harness: PlanningHarness, hers: tuple[str, str, str]
 ) -> None:
-    before = await seen_by_alice(workshop, hers)
+    before = await seen_by_alice(harness, hers)
     for method, params in RPC:
-        found = await call(workshop, "bob", method, named(params, hers))
-        missing = await call(workshop, "bob", method, named(params, NOWHERE))
+        found = await call(harness, "bob", method, named(params, hers))
+        missing = await call(harness, "bob", method, named(params, NOWHERE))
         assert found["error"]["code"] == -32050, (method, found)
         told = [
             anonymous(json.dumps(answer), ids)
             for answer, ids in ((found, hers), (missing, NOWHERE))
         ]
         assert told[0] == told[1], method
-    assert await seen_by_alice(workshop, hers) == before
+    assert await seen_by_alice(harness, hers) == before
 
 
 @pytest.mark.requirement("opt.bad.walls", "opt.rest.errors")
 async def test_every_address_answers_as_if_it_were_not_there(
-    workshop: PlanningGateway, hers: tuple[str, str, str]
+    harness: PlanningHarness, hers: tuple[str, str, str]
 ) -> None:
-    before = await seen_by_alice(workshop, hers)
+    before = await seen_by_alice(harness, hers)
     for line, body in REST:
-        found = await rest(workshop, "bob", named(line, hers), named(body, hers))
-        missing = await rest(workshop, "bob", named(line, NOWHERE), named(body, NOWHERE))
+        found = await rest(harness, "bob", named(line, hers), named(body, hers))
+        missing = await rest(harness, "bob", named(line, NOWHERE), named(body, NOWHERE))
         assert (found.status, found.media_type) == (404, "application/json"), (line, found)
         told = [
             anonymous(answer.body.decode(), ids)
             for answer, ids in ((found, hers), (missing, NOWHERE))
         ]
         assert told[0] == told[1], line
-    assert await seen_by_alice(workshop, hers) == before
+    assert await seen_by_alice(harness, hers) == before
 
 
 async def test_lists_hold_only_ones_own_and_pages_go_on_only_after_them(
-    workshop: PlanningGateway, hers: tuple[str, str, str]
+    harness: PlanningHarness, hers: tuple[str, str, str]
 ) -> None:
     for number in range(3):
-        await call(workshop, "bob", "objectives/create", {"name": f"his {number}"})
-    first = (await call(workshop, "bob", "objectives/list", {"pageSize": 2}))["result"]
+        await call(harness, "bob", "objectives/create", {"name": f"his {number}"})
+    first = (await call(harness, "bob", "objectives/list", {"pageSize": 2}))["result"]
     rest_of = {"pageSize": 2, "pageToken": first["nextPageToken"]}
-    second = (await call(workshop, "bob", "objectives/list", rest_of))["result"]
+    second = (await call(harness, "bob", "objectives/list", rest_of))["result"]
     names = [one["name"] for page in (first, second) for one in page["objectives"]]
     assert names == ["his 2", "his 1", "his 0"]
     assert (first["totalSize"], "nextPageToken" in second) == (3, False)
     told = []
     for objective_id in (hers[0], NOWHERE[0]):
         wanted = {"pageToken": objective_id}
-        told.append((await call(workshop, "bob", "objectives/list", wanted))["error"])
+        told.append((await call(harness, "bob", "objectives/list", wanted))["error"])
     assert told[0] == told[1]
     assert told[0]["code"] == -32602
 
 
 async def test_nobody_depends_on_what_others_own(
-    workshop: PlanningGateway, hers: tuple[str, str, str]
+    harness: PlanningHarness, hers: tuple[str, str, str]
 ) -> None:
-    made = await call(workshop, "bob", "objectives/create", {"name": "his"})
+    made = await call(harness, "bob", "objectives/create", {"name": "his"})
     objective_id = made["result"]["objective"]["id"]
     told: list[str] = []
     for ids in (hers, NOWHERE):
         wanted = {"objectiveId": objective_id, "name": "p", "dependencies": [ids[1]]}
-        plans = await call(workshop, "bob", "plans/create", wanted)
+        plans = await call(harness, "bob", "plans/create", wanted)
         tasks = [{"name": "a", "dependencies": [ids[2]]}]
         wanted = {"objectiveId": objective_id, "name": "p", "tasks": tasks}
-        steps = await call(workshop, "bob", "plans/create", wanted)
+        steps = await call(harness, "bob", "plans/create", wanted)
         assert [plans["error"]["code"], steps["error"]["code"]] == [-32053, -32053]
         told.append(anonymous(json.dumps([plans, steps]), ids))
     assert told[0] == told[1]
 
 
 async def test_steps_are_tasks_that_only_their_owner_finds(
-    workshop: PlanningGateway, hers: tuple[str, str, str]
+    harness: PlanningHarness, hers: tuple[str, str, str]
 ) -> None:
-    await call(workshop, "alice", "objectives/run", {"id": hers[0]})
+    await call(harness, "alice", "objectives/run", {"id": hers[0]})
     with anyio.fail_after(TIMEOUT_S):
         while True:
-            shown = await seen_by_alice(workshop, hers)
+            shown = await seen_by_alice(harness, hers)
             if shown["objective"]["status"] == "completed":
                 break
             await asyncio.sleep(0.005)  # it is asked again until then
     task_id = shown["objective"]["plans"][0]["tasks"][0]["a2aTaskId"]
-    found = await call(workshop, "alice", "GetTask", {"id": task_id})
+    found = await call(harness, "alice", "GetTask", {"id": task_id})
     assert found["result"]["contextId"] == hers[0]
     for method in ("GetTask", "CancelTask", "SubscribeToTask"):
-        answer = await call(workshop, "bob", method, {"id": task_id})
+        answer = await call(harness, "bob", method, {"id": task_id})
         assert answer["error"]["code"] == -32001
-    listed = await call(workshop, "bob", "ListTasks", {"contextId": hers[0]})
+    listed = await call(harness, "bob", "ListTasks", {"contextId": hers[0]})
     assert listed["result"]["tasks"] == []
 
 
 async def test_nobody_links_a_task_of_somebody_else(
-    workshop: PlanningGateway, hers: tuple[str, str, str]
+    harness: PlanningHarness, hers: tuple[str, str, str]
 ) -> None:
     message = {"messageId": "m-1", "role": "ROLE_USER", "parts": [{"text": "secret"}]}
     wanted: Json = {"message": message, "configuration": {"returnImmediately": True}}
-    sent = await call(workshop, "alice", "SendMessage", wanted)
-    made = await call(workshop, "bob", "objectives/create", {"name": "his"})
+    sent = await call(harness, "alice", "SendMessage", wanted)
+    made = await call(harness, "bob", "objectives/create", {"name": "his"})
     wanted = {
         "objectiveId": made["result"]["objective"]["id"],
         "name": "plan",
         "tasks": [{"name": "step"}],
     }
-    plan = (await call(workshop, "bob", "plans/create", wanted))["result"]["plan"]
+    plan = (await call(harness, "bob", "plans/create", wanted))["result"]["plan"]
     link = {"id": plan["tasks"][0]["id"], "a2aTaskId": sent["result"]["task"]["id"]}
-    answer = await call(workshop, "bob", "plans/update", {"id": plan["id"], "tasks": [link]})
+    answer = await call(harness, "bob", "plans/update", {"id": plan["id"], "tasks": [link]})
     assert answer["error"]["code"] == -32050
 
 
 @pytest.mark.requirement("opt.bad.walls")
 async def test_messages_do_not_get_into_what_others_own(
-    workshop: PlanningGateway, hers: tuple[str, str, str]
+    harness: PlanningHarness, hers: tuple[str, str, str]
 ) -> None:
-    before = await seen_by_alice(workshop, hers)
+    before = await seen_by_alice(harness, hers)
     ways: list[Json] = [
         {"metadata": {"opt/v1/objective": {"id": hers[0]}}},
         {"metadata": {"opt/v1/objective": {"id": hers[0]}, "opt/v1/plan": {"id": hers[1]}}},
@@ -228,23 +228,23 @@ async def test_messages_do_not_get_into_what_others_own(
     ]
     for number, way in enumerate(ways):
         message = {"messageId": f"m-{number}", "role": "ROLE_USER", "parts": [{"text": "in"}]}
-        answer = await call(workshop, "bob", "SendMessage", {"message": {**message, **way}})
+        answer = await call(harness, "bob", "SendMessage", {"message": {**message, **way}})
         keys = answer.get("result", {}).get("task", {}).get("metadata") or {}
         assert hers[0] not in keys.values(), way
-    assert await seen_by_alice(workshop, hers) == before
+    assert await seen_by_alice(harness, hers) == before
 
 
 async def test_the_operator_sees_all_and_whose_they_are(
-    workshop: PlanningGateway, hers: tuple[str, str, str]
+    harness: PlanningHarness, hers: tuple[str, str, str]
 ) -> None:
-    await call(workshop, "bob", "objectives/create", {"name": "his"})
-    token = (workshop.folder / "operator.token").read_text(encoding="ascii").strip()
-    door = AsgiClient(workshop.door.app, {"authorization": f"Bearer {token}"})
+    await call(harness, "bob", "objectives/create", {"name": "his"})
+    token = (harness.folder / "operator.token").read_text(encoding="ascii").strip()
+    door = AsgiClient(harness.door.app, {"authorization": f"Bearer {token}"})
     listed = (await door.get("/operator/objectives")).json
     owners = {one["name"]: one["principal"] for one in listed["objectives"]}
     assert (owners, listed["totalSize"]) == ({"hers": "alice", "his": "bob"}, 2)
     shown = await door.get(f"/operator/objectives/{hers[0]}")
     assert (shown.status, shown.json["plans"][0]["tasks"][0]["id"]) == (200, hers[2])
     for name in ("alice", "bob"):
-        stranger = AsgiClient(workshop.door.app, {"authorization": f"Bearer {token_of(name)}"})
+        stranger = AsgiClient(harness.door.app, {"authorization": f"Bearer {token_of(name)}"})
         assert (await stranger.get("/operator/objectives")).status in (401, 403, 404)

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from tests.conformance.asgi_client import Request
 from tests.conformance.protocol_clients import FrameReader
-from tests.planning.gateway_harness import PlanningGateway, asks, first_line
+from tests.planning.gateway_harness import PlanningHarness, asks, first_line
 
-from openclaw_a2a.server.objectives_extension import EXTENSION_URI
+from openclaw_a2a.planning.step_message import EXTENSION_URI
 
 Json = Any
 
@@ -54,7 +54,7 @@ class Watcher:
 
 @asynccontextmanager
 async def watching(
-    workshop: PlanningGateway, objective_id: str, after: int | None = None
+    harness: PlanningHarness, objective_id: str, after: int | None = None
 ) -> AsyncGenerator[Watcher]:
     """A reader of an objective's changes."""
     params = {"id": objective_id}
@@ -63,7 +63,7 @@ async def watching(
     if after is not None:
         headers["last-event-id"] = str(after)
     asked = Request("POST", "/a2a/jsonrpc", headers, (json.dumps(body).encode(),))
-    async with workshop.door.open(asked) as exchange:
+    async with harness.door.open(asked) as exchange:
         await exchange.wait_started()
         yield Watcher(FrameReader(exchange, lambda _: None))
 
@@ -82,12 +82,12 @@ def step(objective: Json, name: str) -> Json:
     return next(task for task in tasks if task["name"] == name)
 
 
-async def a2a_states(workshop: PlanningGateway, objective: Json) -> dict[str, str]:
+async def a2a_states(harness: PlanningHarness, objective: Json) -> dict[str, str]:
     """The state of each step's own A2A task, as a client sees it who knows nothing of plans."""
     found: dict[str, str] = {}
     for plan in objective["plans"]:
         for task in plan["tasks"]:
-            shown = await workshop.call("GetTask", id=task["a2aTaskId"])
+            shown = await harness.call("GetTask", id=task["a2aTaskId"])
             assert shown["contextId"] == objective["id"]
             assert shown["metadata"]["opt/v1/objectiveId"] == objective["id"]
             assert shown["metadata"]["opt/v1/planId"] == plan["id"]
@@ -105,35 +105,35 @@ async def a2a_states(workshop: PlanningGateway, objective: Json) -> dict[str, st
     "opt.follow.cursor",
 )
 async def test_garden_party_begins_with_a_message_as_short_as_can_be(
-    workshop: PlanningGateway,
+    harness: PlanningHarness,
 ) -> None:
-    answer = await workshop.door.post("/a2a/jsonrpc", GARDEN_PARTY)
+    answer = await harness.door.post("/a2a/jsonrpc", GARDEN_PARTY)
     assert answer.headers["a2a-extensions"] == EXTENSION_URI
     task = answer.json["result"]
     assert (answer.json["id"], task["kind"], task["contextId"]) == ("1", "task", "obj-123")
     assert task["status"]["state"] == "completed"
     assert task["metadata"]["opt/v1/objectiveId"] == "obj-123"
-    party = await workshop.get("obj-123")
+    party = await harness.get("obj-123")
     assert (party["name"], party["status"], party["plans"]) == ("Garden party", "submitted", [])
-    asked = workshop.workers["main"].turns
+    asked = harness.workers["main"].turns
     assert asked[0].session_key == "agent:main:a2a:obj:obj-123"
 
-    venue = await workshop.plan(
+    venue = await harness.plan(
         "obj-123",
         [{"name": "list venues"}, {"name": "book one", "dependencies": ["task-0"]}],
         name="Venue",
     )
-    food = await workshop.plan(
+    food = await harness.plan(
         "obj-123",
         [{"name": "ask guests", "metadata": {"agent": "helper"}}, {"name": "order food"}],
         name="Food",
         dependencies=[venue["id"]],
     )
     assert (venue["status"], food["status"]) == ("pending", "blocked")
-    assert (await workshop.get("obj-123"))["status"] == "planning"
-    async with watching(workshop, "obj-123") as watcher:
+    assert (await harness.get("obj-123"))["status"] == "planning"
+    async with watching(harness, "obj-123") as watcher:
         assert (await watcher.next())["objective"]["id"] == "obj-123"
-        await workshop.call("objectives/run", id="obj-123")
+        await harness.call("objectives/run", id="obj-123")
         await watcher.until("archive")
     assert watcher.statuses_of("obj-123") == ["working", "completed"]
     assert watcher.statuses_of(venue["id"]) == ["working", "completed"]
@@ -142,14 +142,14 @@ async def test_garden_party_begins_with_a_message_as_short_as_can_be(
     assert watcher.told[-1]["status"] == "completed"
     assert watcher.told[-1]["progress"]["percent"] == 100
 
-    party = await workshop.ends("obj-123")
-    assert set((await a2a_states(workshop, party)).values()) == {"completed"}
+    party = await harness.ends("obj-123")
+    assert set((await a2a_states(harness, party)).values()) == {"completed"}
     assert party["progress"] == {"done": 4, "total": 4, "percent": 100, "current": []}
-    assert workshop.workers["helper"].asked == ["ask guests"]
-    main = workshop.workers["main"].asked
+    assert harness.workers["helper"].asked == ["ask guests"]
+    main = harness.workers["main"].asked
     assert main[:3] == ["Organise a garden party for twenty guests", "list venues", "book one"]
 
-    async with watching(workshop, "obj-123", after=watcher.numbers[3]) as again:
+    async with watching(harness, "obj-123", after=watcher.numbers[3]) as again:
         while again.numbers[-1:] != watcher.numbers[-1:]:
             await again.next()
     assert again.numbers == watcher.numbers[4:]
@@ -158,7 +158,7 @@ async def test_garden_party_begins_with_a_message_as_short_as_can_be(
 
 @pytest.mark.requirement("opt.storage.inputs", "opt.run.agent")
 async def test_blog_post_hands_each_step_what_the_steps_before_found(
-    workshop: PlanningGateway,
+    harness: PlanningHarness,
 ) -> None:
     texts = {
         "research": "bees dance",
@@ -170,10 +170,10 @@ async def test_blog_post_hands_each_step_what_the_steps_before_found(
     async def work(turn: Any) -> str:
         return texts[first_line(turn)]
 
-    for worker in workshop.workers.values():
+    for worker in harness.workers.values():
         worker.work = work
-    post = await workshop.objective("Blog post", description="For people who like bees")
-    await workshop.plan(
+    post = await harness.objective("Blog post", description="For people who like bees")
+    await harness.plan(
         post,
         [
             {"name": "research", "description": "Read three papers"},
@@ -187,25 +187,25 @@ async def test_blog_post_hands_each_step_what_the_steps_before_found(
         ],
         name="Article",
     )
-    await workshop.call("objectives/run", id=post)
-    ended = await workshop.ends(post)
+    await harness.call("objectives/run", id=post)
+    ended = await harness.ends(post)
     assert set(statuses(ended).values()) == {"completed"}
-    assert set((await a2a_states(workshop, ended)).values()) == {"completed"}
-    research, write = workshop.workers["main"].turns[0].body, workshop.workers["helper"].turns[0]
+    assert set((await a2a_states(harness, ended)).values()) == {"completed"}
+    research, write = harness.workers["main"].turns[0].body, harness.workers["helper"].turns[0]
     assert "Read three papers" in research
     assert "Blog post\nFor people who like bees" in research
     assert "research:\nbees dance" in write.body
     assert "facts:\neight words" in write.body
-    [review] = workshop.workers["person"].turns
+    [review] = harness.workers["person"].turns
     assert "Bees dance in eight words." in review.body
     assert "bees dance\n" not in review.body
-    shown = await workshop.call("GetTask", id=step(ended, "write")["a2aTaskId"])
+    shown = await harness.call("GetTask", id=step(ended, "write")["a2aTaskId"])
     assert shown["artifacts"][0]["parts"][0]["text"] == texts["write"]
 
 
 @pytest.mark.requirement("opt.run.retry", "opt.rollup.retry")
 async def test_migration_tries_a_step_again_and_needs_no_rollback(
-    workshop: PlanningGateway,
+    harness: PlanningHarness,
 ) -> None:
     tries = 0
 
@@ -216,9 +216,9 @@ async def test_migration_tries_a_step_again_and_needs_no_rollback(
             raise RuntimeError("the connection broke")
         return f"did {first_line(turn)}"
 
-    workshop.workers["main"].work = work
-    migration = await workshop.objective("Move the database")
-    move = await workshop.plan(
+    harness.workers["main"].work = work
+    migration = await harness.objective("Move the database")
+    move = await harness.plan(
         migration,
         [
             {"name": "back up"},
@@ -227,16 +227,16 @@ async def test_migration_tries_a_step_again_and_needs_no_rollback(
         ],
         name="Move",
     )
-    rollback = await workshop.plan(
+    rollback = await harness.plan(
         migration, [{"name": "restore"}], name="Rollback", dependencies=[move["id"]]
     )
-    skipped = await workshop.call("plans/update", id=rollback["id"], status="skipped")
+    skipped = await harness.call("plans/update", id=rollback["id"], status="skipped")
     assert skipped["plan"]["status"] == "skipped"
-    async with watching(workshop, migration) as watcher:
+    async with watching(harness, migration) as watcher:
         await watcher.next()
-        await workshop.call("objectives/run", id=migration)
+        await harness.call("objectives/run", id=migration)
         await watcher.until("archive")
-    ended = await workshop.ends(migration)
+    ended = await harness.ends(migration)
     assert statuses(ended) == {
         "Move": "completed",
         "Rollback": "skipped",
@@ -251,14 +251,14 @@ async def test_migration_tries_a_step_again_and_needs_no_rollback(
     outcomes = [one for one in taken if one != "working"]
     assert outcomes == ["failed", "pending", "completed"]
     assert watcher.statuses_of(move["id"]) == ["working", "completed"], "a retry fails no plan"
-    assert workshop.workers["main"].asked == ["back up", "copy rows", "copy rows", "compare"]
+    assert harness.workers["main"].asked == ["back up", "copy rows", "copy rows", "compare"]
     links = [
         one["change"] for one in watcher.told if one.get("change", {}).get("op") == "task.link"
     ]
     first, second = [one["data"]["a2aTaskId"] for one in links if one["data"]["id"] == copy]
     assert second == step(ended, "copy rows")["a2aTaskId"]
     for task_id, state in ((first, "FAILED"), (second, "COMPLETED")):
-        shown = await workshop.call("GetTask", id=task_id)
+        shown = await harness.call("GetTask", id=task_id)
         assert shown["status"]["state"] == f"TASK_STATE_{state}"
 
 
@@ -266,15 +266,15 @@ async def test_migration_tries_a_step_again_and_needs_no_rollback(
     "opt.run.question", "opt.message.answer", "opt.rollup.plan-waits", "opt.rollup.plan-free"
 )
 async def test_conference_trip_waits_for_a_person_before_the_hotel_is_booked(
-    workshop: PlanningGateway,
+    harness: PlanningHarness,
 ) -> None:
     async def approve(turn: Any) -> Any:
         is_asked = turn.body.startswith("approve flight")
         return asks("Take the flight at nine?") if is_asked else f"approved: {turn.body}"
 
-    workshop.workers["person"].work = approve
-    trip = await workshop.objective("Conference trip")
-    flight = await workshop.plan(
+    harness.workers["person"].work = approve
+    trip = await harness.objective("Conference trip")
+    flight = await harness.plan(
         trip,
         [
             {"name": "search flights"},
@@ -282,12 +282,12 @@ async def test_conference_trip_waits_for_a_person_before_the_hotel_is_booked(
         ],
         name="Flight",
     )
-    hotel = await workshop.plan(
+    hotel = await harness.plan(
         trip, [{"name": "book hotel"}], name="Hotel", dependencies=[flight["id"]]
     )
-    talk = await workshop.plan(trip, [{"name": "write talk"}], name="Talk")
-    await workshop.call("objectives/run", id=trip)
-    waiting = await workshop.ends(trip, "blocked")
+    talk = await harness.plan(trip, [{"name": "write talk"}], name="Talk")
+    await harness.call("objectives/run", id=trip)
+    waiting = await harness.ends(trip, "blocked")
     assert statuses(waiting) == {
         "Flight": "blocked",
         "Hotel": "blocked",
@@ -300,43 +300,43 @@ async def test_conference_trip_waits_for_a_person_before_the_hotel_is_booked(
     waits = waiting["progress"]["oldestWaiting"]
     assert (waits["name"], waits["planId"]) == ("approve flight", flight["id"])
     assert waiting["progress"]["percent"] == 50
-    refused = await workshop.fail("plans/update", id=hotel["id"], status="working")
+    refused = await harness.fail("plans/update", id=hotel["id"], status="working")
     assert refused["code"] == -32051
 
-    await workshop.reopen()
+    await harness.reopen()
     answer = {
         "role": "user",
         "parts": [{"text": "yes, at nine"}],
         "contextId": trip,
         "metadata": {"opt/v1/taskId": waits["taskId"]},
     }
-    async with watching(workshop, trip) as watcher:
+    async with watching(harness, trip) as watcher:
         await watcher.next()
-        sent = await workshop.call("message/send", message=answer)
+        sent = await harness.call("message/send", message=answer)
         await watcher.until("archive")
     assert sent["id"] == waits["a2aTaskId"]
     assert watcher.statuses_of(flight["id"]) == ["working", "completed"]
     assert watcher.statuses_of(hotel["id"]) == ["pending", "working", "completed"]
     assert watcher.statuses_of(talk["id"]) == []
-    ended = await workshop.ends(trip)
-    assert set((await a2a_states(workshop, ended)).values()) == {"completed"}
-    assert workshop.workers["main"].asked.count("search flights") == 1
-    assert workshop.workers["main"].asked[-1] == "book hotel"
-    assert [turn.body for turn in workshop.workers["person"].turns][1:] == ["yes, at nine"]
+    ended = await harness.ends(trip)
+    assert set((await a2a_states(harness, ended)).values()) == {"completed"}
+    assert harness.workers["main"].asked.count("search flights") == 1
+    assert harness.workers["main"].asked[-1] == "book hotel"
+    assert [turn.body for turn in harness.workers["person"].turns][1:] == ["yes, at nine"]
 
 
-async def test_four_objectives_at_once_do_not_mix(workshop: PlanningGateway) -> None:
+async def test_four_objectives_at_once_do_not_mix(harness: PlanningHarness) -> None:
     names = ["party", "post", "migration", "trip"]
-    ids = [await workshop.objective(name) for name in names]
+    ids = [await harness.objective(name) for name in names]
     for name, objective_id in zip(names, ids, strict=True):
         tasks = [{"name": f"{name} one"}, {"name": f"{name} two", "dependencies": ["task-0"]}]
-        await workshop.plan(objective_id, tasks)
-    await asyncio.gather(*[workshop.call("objectives/run", id=one) for one in ids])
+        await harness.plan(objective_id, tasks)
+    await asyncio.gather(*[harness.call("objectives/run", id=one) for one in ids])
     for one in ids:
-        await workshop.ends(one)
-    asked = workshop.workers["main"].asked
+        await harness.ends(one)
+    asked = harness.workers["main"].asked
     assert sorted(asked) == sorted(f"{name} {one}" for name in names for one in ("one", "two"))
-    for turn in workshop.workers["main"].turns:
+    for turn in harness.workers["main"].turns:
         own, _, _ = first_line(turn).partition(" ")
         assert all(name in turn.body or name != own for name in names)
         assert not any(f"did {other}" in turn.body for other in names if other != own)

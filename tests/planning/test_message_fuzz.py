@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.planning.gateway_harness import PlanningGateway, asks, planning_gateway_in
+from tests.planning.gateway_harness import PlanningHarness, asks, planning_harness_in
 
 Json = Any
 Strategy = st.SearchStrategy[Any]
@@ -56,10 +56,10 @@ MESSAGES: Strategy = st.fixed_dictionaries(
 CODES = {*range(-32054, -32049), -32602, -32700, -32600, -32001, -32002, -32004}
 
 
-async def everything(workshop: PlanningGateway) -> Json:
+async def everything(harness: PlanningHarness) -> Json:
     """All objectives as they are, without what the tasks under way do to them meanwhile."""
-    listed = await workshop.call("objectives/list", pageSize=100)
-    shown = [await workshop.get(one["id"]) for one in listed["objectives"]]
+    listed = await harness.call("objectives/list", pageSize=100)
+    shown = [await harness.get(one["id"]) for one in listed["objectives"]]
     return [
         (one["id"], one["name"], [(p["id"], [t["id"] for t in p["tasks"]]) for p in one["plans"]])
         for one in shown
@@ -73,20 +73,18 @@ async def wonder(_turn: Any) -> Any:
 
 async def play(folder: Path, messages: list[Json]) -> None:
     """Send messages to a gateway that has an objective."""
-    async with planning_gateway_in(folder, "memory") as workshop:
-        workshop.workers["main"].work = wonder
-        await workshop.open({"opt.maxPlansPerObjective": 2, "opt.maxTasksPerPlan": 3})
+    async with planning_harness_in(folder, "memory") as harness:
+        harness.workers["main"].work = wonder
+        await harness.open({"opt.maxPlansPerObjective": 2, "opt.maxTasksPerPlan": 3})
         there = {"opt/v1/objective": {"id": "obj-there"}, "opt/v1/plan": {"id": "plan-there"}}
         first = {"role": "ROLE_USER", "parts": [{"text": "x"}], "metadata": there}
-        await workshop.call("SendMessage", message=first)
+        await harness.call("SendMessage", message=first)
         for message in messages:
-            before = await everything(workshop)
-            answer = await workshop.ask(
-                "SendMessage", {"message": {"role": "ROLE_USER", **message}}
-            )
+            before = await everything(harness)
+            answer = await harness.ask("SendMessage", {"message": {"role": "ROLE_USER", **message}})
             if "error" in answer:
                 assert answer["error"]["code"] in CODES, answer
-                assert await everything(workshop) == before
+                assert await everything(harness) == before
 
 
 @pytest.mark.requirement("opt.bad.hostile", "opt.message.refused-whole")

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.planning.gateway_harness import PlanningGateway, asks, first_line
+from tests.planning.gateway_harness import PlanningHarness, asks, first_line
 
 Json = Any
 NOT_FOUND, NOT_ALLOWED, BAD_DEPENDENCY, BAD_PARAMS = -32050, -32051, -32053, -32602
@@ -15,14 +15,14 @@ def message(text: str = "hello", **metadata: Json) -> Json:
     return {"role": "ROLE_USER", "parts": [{"text": text}], "metadata": keys}
 
 
-async def send(workshop: PlanningGateway, text: str = "hello", **metadata: Json) -> Json:
+async def send(harness: PlanningHarness, text: str = "hello", **metadata: Json) -> Json:
     """The task that such a message starts."""
-    return (await workshop.call("SendMessage", message=message(text, **metadata)))["task"]
+    return (await harness.call("SendMessage", message=message(text, **metadata)))["task"]
 
 
-async def names(workshop: PlanningGateway) -> list[str]:
+async def names(harness: PlanningHarness) -> list[str]:
     """What all objectives are called, the newest first."""
-    listed = await workshop.call("objectives/list", pageSize=100)
+    listed = await harness.call("objectives/list", pageSize=100)
     return [one["name"] for one in listed["objectives"]]
 
 
@@ -31,28 +31,28 @@ async def names(workshop: PlanningGateway) -> list[str]:
 
 @pytest.mark.requirement("opt.message.known-objective", "opt.storage.session")
 async def test_a_message_runs_inside_the_objective_it_names_and_changes_nothing_of_it(
-    workshop: PlanningGateway,
+    harness: PlanningHarness,
 ) -> None:
-    objective_id = await workshop.objective("Party")
-    before = await workshop.get(objective_id)
+    objective_id = await harness.objective("Party")
+    before = await harness.get(objective_id)
     given = {"id": objective_id, "name": "Gala", "status": "working", "metadata": {"a": 1}}
-    task = await send(workshop, objective=given)
+    task = await send(harness, objective=given)
     assert task["contextId"] == objective_id
     assert task["metadata"] == {"opt/v1/objectiveId": objective_id}
-    [turn] = workshop.workers["main"].turns
+    [turn] = harness.workers["main"].turns
     assert turn.session_key == f"agent:main:a2a:obj:{objective_id}"
-    assert await workshop.get(objective_id) == before
-    assert await names(workshop) == ["Party"]
+    assert await harness.get(objective_id) == before
+    assert await names(harness) == ["Party"]
 
 
 @pytest.mark.requirement("opt.message.new-objective", "opt.message.own-id", "opt.key.context")
 async def test_an_objective_that_is_not_there_is_made_with_the_id_it_was_given(
-    workshop: PlanningGateway,
+    harness: PlanningHarness,
 ) -> None:
     given = {"id": "obj-tea-4-2", "name": "Tea", "description": "at five", "metadata": {"a": 1}}
-    task = await send(workshop, objective=given)
+    task = await send(harness, objective=given)
     assert task["contextId"] == "obj-tea-4-2"
-    made = await workshop.get("obj-tea-4-2")
+    made = await harness.get("obj-tea-4-2")
     assert {key: made[key] for key in given} == given
     assert (made["status"], made["plans"]) == ("submitted", [])
 
@@ -66,21 +66,21 @@ async def test_an_objective_that_is_not_there_is_made_with_the_id_it_was_given(
     ],
 )
 async def test_an_objective_without_an_id_that_can_be_kept_gets_one(
-    workshop: PlanningGateway, wanted: Json
+    harness: PlanningHarness, wanted: Json
 ) -> None:
-    task = await send(workshop, objective={"id": wanted, "name": "Tea"})
+    task = await send(harness, objective={"id": wanted, "name": "Tea"})
     assert task["contextId"].startswith("obj-")
     assert task["contextId"] != wanted
-    assert (await workshop.get(task["contextId"]))["name"] == "Tea"
-    assert await names(workshop) == ["Tea"]
+    assert (await harness.get(task["contextId"]))["name"] == "Tea"
+    assert await names(harness) == ["Tea"]
 
 
 @pytest.mark.requirement("opt.message.prefer", "opt.key.hints")
 async def test_a_message_that_prefers_an_objective_gets_one_with_the_suggested_name(
-    workshop: PlanningGateway,
+    harness: PlanningHarness,
 ) -> None:
-    task = await send(workshop, "a party", preferObjective=True, suggestedName="Garden party")
-    made = await workshop.get(task["contextId"])
+    task = await send(harness, "a party", preferObjective=True, suggestedName="Garden party")
+    made = await harness.get(task["contextId"])
     assert (made["name"], made["status"]) == ("Garden party", "submitted")
 
 
@@ -96,27 +96,27 @@ TEXTS = [
 @pytest.mark.parametrize("suggested", [None, "", "  ", 7])
 @pytest.mark.parametrize("text", TEXTS)
 async def test_without_a_suggestion_the_name_is_the_first_eighty_characters(
-    workshop: PlanningGateway, text: str, suggested: Json
+    harness: PlanningHarness, text: str, suggested: Json
 ) -> None:
-    task = await send(workshop, text, preferObjective=True, suggestedName=suggested)
-    assert (await workshop.get(task["contextId"]))["name"] == text[:80]
+    task = await send(harness, text, preferObjective=True, suggestedName=suggested)
+    assert (await harness.get(task["contextId"]))["name"] == text[:80]
 
 
 @pytest.mark.requirement("opt.message.prefer", "opt.key.hints")
 async def test_an_objective_that_is_named_after_a_text_of_many_lines_is_one_line(
-    workshop: PlanningGateway,
+    harness: PlanningHarness,
 ) -> None:
-    task = await send(workshop, "\n a party\nfor\ttwenty", preferObjective=True)
-    assert (await workshop.get(task["contextId"]))["name"] == "a party for twenty"
+    task = await send(harness, "\n a party\nfor\ttwenty", preferObjective=True)
+    assert (await harness.get(task["contextId"]))["name"] == "a party for twenty"
 
 
 @pytest.mark.requirement("opt.key.hints")
 @pytest.mark.parametrize("hint", [False, None, "true", 1, {}, []])
-async def test_a_hint_that_is_not_true_makes_nothing(workshop: PlanningGateway, hint: Json) -> None:
+async def test_a_hint_that_is_not_true_makes_nothing(harness: PlanningHarness, hint: Json) -> None:
     wanted = message(preferObjective=hint, suggestedName="Party")
-    answer = await workshop.call("SendMessage", message=wanted)
+    answer = await harness.call("SendMessage", message=wanted)
     assert "message" in answer
-    assert await names(workshop) == []
+    assert await names(harness) == []
 
 
 # -------------------------------------------------------------------- the plan of a message
@@ -127,10 +127,10 @@ async def test_a_hint_that_is_not_true_makes_nothing(workshop: PlanningGateway, 
 )
 @pytest.mark.parametrize("plan", [{"name": "Venue"}, {"id": "plan-7", "name": "Venue"}])
 async def test_a_message_in_a_new_plan_is_a_step_that_is_linked(
-    workshop: PlanningGateway, plan: Json
+    harness: PlanningHarness, plan: Json
 ) -> None:
-    task = await send(workshop, "book it", objective={"name": "Party"}, plan=plan)
-    ended = await workshop.ends(task["contextId"])
+    task = await send(harness, "book it", objective={"name": "Party"}, plan=plan)
+    ended = await harness.ends(task["contextId"])
     [made] = ended["plans"]
     [step] = made["tasks"]
     assert (made["name"], made["id"]) == ("Venue", plan.get("id", made["id"]))
@@ -144,14 +144,14 @@ async def test_a_message_in_a_new_plan_is_a_step_that_is_linked(
 
 @pytest.mark.requirement("opt.message.plan", "opt.key.task")
 async def test_a_message_in_a_plan_that_is_there_is_its_next_step(
-    workshop: PlanningGateway,
+    harness: PlanningHarness,
 ) -> None:
-    objective_id = await workshop.objective()
-    plan = await workshop.plan(objective_id, [{"name": "first"}])
+    objective_id = await harness.objective()
+    plan = await harness.plan(objective_id, [{"name": "first"}])
     given = {"id": plan["id"], "name": "other", "status": "completed"}
-    task = await send(workshop, "second", objective={"id": objective_id}, plan=given)
+    task = await send(harness, "second", objective={"id": objective_id}, plan=given)
     assert task["metadata"]["opt/v1/taskIndex"] == 1
-    [after] = (await workshop.get(objective_id))["plans"]
+    [after] = (await harness.get(objective_id))["plans"]
     assert (after["id"], after["name"]) == (plan["id"], plan["name"])
     assert [one["name"] for one in after["tasks"]] == ["first", "second"]
 
@@ -159,64 +159,64 @@ async def test_a_message_in_a_plan_that_is_there_is_its_next_step(
 @pytest.mark.requirement("opt.message.plan", "opt.message.own-id")
 @pytest.mark.parametrize("wanted", ["plan-A", "obj-1", "plan-", "venue", 7])
 async def test_a_plan_without_an_id_that_can_be_kept_gets_one(
-    workshop: PlanningGateway, wanted: Json
+    harness: PlanningHarness, wanted: Json
 ) -> None:
-    task = await send(workshop, objective={"name": "x"}, plan={"id": wanted, "name": "Venue"})
-    [plan] = (await workshop.get(task["contextId"]))["plans"]
+    task = await send(harness, objective={"name": "x"}, plan={"id": wanted, "name": "Venue"})
+    [plan] = (await harness.get(task["contextId"]))["plans"]
     assert plan["id"].startswith("plan-")
     assert plan["id"] != wanted
 
 
 @pytest.mark.requirement("opt.message.plan")
 async def test_the_plan_of_another_objective_is_not_taken_from_it(
-    workshop: PlanningGateway,
+    harness: PlanningHarness,
 ) -> None:
-    plan = await workshop.plan(await workshop.objective("mine"), [{"name": "a"}])
-    task = await send(workshop, objective={"name": "new"}, plan={"id": plan["id"], "name": "Q"})
-    [own] = (await workshop.get(task["contextId"]))["plans"]
+    plan = await harness.plan(await harness.objective("mine"), [{"name": "a"}])
+    task = await send(harness, objective={"name": "new"}, plan={"id": plan["id"], "name": "Q"})
+    [own] = (await harness.get(task["contextId"]))["plans"]
     assert (own["id"] != plan["id"], own["name"]) == (True, "Q")
-    kept = (await workshop.call("plans/get", id=plan["id"]))["plan"]
+    kept = (await harness.call("plans/get", id=plan["id"]))["plan"]
     assert kept == plan
 
 
 @pytest.mark.requirement("opt.message.plan-alone")
 async def test_a_plan_that_is_there_is_enough_to_name_its_objective(
-    workshop: PlanningGateway,
+    harness: PlanningHarness,
 ) -> None:
-    objective_id = await workshop.objective()
-    plan = await workshop.plan(objective_id, [{"name": "first"}])
-    task = await send(workshop, "second", plan={"id": plan["id"]})
+    objective_id = await harness.objective()
+    plan = await harness.plan(objective_id, [{"name": "first"}])
+    task = await send(harness, "second", plan={"id": plan["id"]})
     assert task["contextId"] == objective_id
     assert task["metadata"]["opt/v1/planId"] == plan["id"]
-    assert len(await names(workshop)) == 1
+    assert len(await names(harness)) == 1
 
 
 @pytest.mark.requirement("opt.message.plan-alone")
-async def test_a_new_plan_may_name_its_objective_itself(workshop: PlanningGateway) -> None:
-    objective_id = await workshop.objective()
+async def test_a_new_plan_may_name_its_objective_itself(harness: PlanningHarness) -> None:
+    objective_id = await harness.objective()
     given = {"name": "Venue", "objectiveId": objective_id}
-    task = await send(workshop, plan=given)
+    task = await send(harness, plan=given)
     assert task["contextId"] == objective_id
-    assert [one["name"] for one in (await workshop.get(objective_id))["plans"]] == ["Venue"]
+    assert [one["name"] for one in (await harness.get(objective_id))["plans"]] == ["Venue"]
 
 
 @pytest.mark.requirement("opt.message.plan-alone")
 @pytest.mark.parametrize("plan", [{"name": "x"}, {"id": "plan-1"}, {"objectiveId": "obj-nobody"}])
-async def test_a_plan_of_no_objective_is_refused(workshop: PlanningGateway, plan: Json) -> None:
-    error = await workshop.fail("SendMessage", message=message(plan=plan))
+async def test_a_plan_of_no_objective_is_refused(harness: PlanningHarness, plan: Json) -> None:
+    error = await harness.fail("SendMessage", message=message(plan=plan))
     assert error["code"] in (BAD_PARAMS, NOT_FOUND)
-    assert workshop.workers["main"].turns == []
+    assert harness.workers["main"].turns == []
 
 
 @pytest.mark.requirement("opt.message.partial-plan")
 async def test_a_new_plan_waits_for_the_plans_that_the_message_names(
-    workshop: PlanningGateway,
+    harness: PlanningHarness,
 ) -> None:
-    objective_id = await workshop.objective()
-    first = await workshop.plan(objective_id, [{"name": "a"}])
+    objective_id = await harness.objective()
+    first = await harness.plan(objective_id, [{"name": "a"}])
     given = {"name": "Hotel", "dependencies": [first["id"]], "tasks": [{"name": "book"}]}
-    await send(workshop, "look", objective={"id": objective_id}, plan=given)
-    hotel = (await workshop.get(objective_id))["plans"][1]
+    await send(harness, "look", objective={"id": objective_id}, plan=given)
+    hotel = (await harness.get(objective_id))["plans"][1]
     assert (hotel["dependencies"], hotel["status"]) == ([first["id"]], "blocked")
     assert [one["name"] for one in hotel["tasks"]] == ["book", "look"]
 
@@ -243,26 +243,26 @@ WRONG: list[tuple[Json, int]] = [
 @pytest.mark.requirement("opt.message.refused-whole")
 @pytest.mark.parametrize(("metadata", "code"), WRONG)
 async def test_a_message_that_is_refused_leaves_nothing_behind(
-    workshop: PlanningGateway, metadata: Json, code: int
+    harness: PlanningHarness, metadata: Json, code: int
 ) -> None:
-    error = await workshop.fail("SendMessage", message=message(**metadata))
+    error = await harness.fail("SendMessage", message=message(**metadata))
     assert error["code"] == code
-    assert await names(workshop) == []
-    assert workshop.workers["main"].turns == []
-    assert (await workshop.call("ListTasks"))["totalSize"] == 0
+    assert await names(harness) == []
+    assert harness.workers["main"].turns == []
+    assert (await harness.call("ListTasks"))["totalSize"] == 0
 
 
 # -------------------------------------------------------------------- answers
 
 
-async def waiting(workshop: PlanningGateway, **metadata: Json) -> Json:
+async def waiting(harness: PlanningHarness, **metadata: Json) -> Json:
     """A task of an objective that waits for an answer."""
 
     async def work(turn: Any) -> Any:
         return asks("where?") if first_line(turn) == "book" else f"booked {turn.body}"
 
-    workshop.workers["main"].work = work
-    task = await send(workshop, "book", **metadata)
+    harness.workers["main"].work = work
+    task = await send(harness, "book", **metadata)
     assert task["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
     return task
 
@@ -274,90 +274,90 @@ def answer_in(context_id: str, text: str, task_id: str) -> Json:
 @pytest.mark.requirement("opt.message.answer", "opt.key.answer")
 @pytest.mark.parametrize("by", ["a2aTaskId", "id"])
 async def test_a_step_that_waits_is_answered_by_either_of_its_ids(
-    workshop: PlanningGateway, by: str
+    harness: PlanningHarness, by: str
 ) -> None:
-    task = await waiting(workshop, objective={"name": "Trip"}, plan={"name": "Hotel"})
-    shown = await workshop.ends(task["contextId"], "blocked")
+    task = await waiting(harness, objective={"name": "Trip"}, plan={"name": "Hotel"})
+    shown = await harness.ends(task["contextId"], "blocked")
     step = shown["plans"][0]["tasks"][0]
     assert step["status"] == "input-required"
     answer = answer_in(shown["id"], "by the sea", step[by])
-    done = (await workshop.call("SendMessage", message=answer))["task"]
+    done = (await harness.call("SendMessage", message=answer))["task"]
     assert (done["id"], done["status"]["state"]) == (task["id"], "TASK_STATE_COMPLETED")
-    await workshop.ends(shown["id"])
-    assert workshop.workers["main"].asked == ["book", "by the sea"]
+    await harness.ends(shown["id"])
+    assert harness.workers["main"].asked == ["book", "by the sea"]
 
 
 @pytest.mark.requirement("opt.message.answer", "opt.key.answer")
 async def test_a_task_about_an_objective_that_waits_is_answered_by_its_id(
-    workshop: PlanningGateway,
+    harness: PlanningHarness,
 ) -> None:
-    task = await waiting(workshop, objective={"name": "Trip"})
+    task = await waiting(harness, objective={"name": "Trip"})
     answer = answer_in(task["contextId"], "by the sea", task["id"])
-    done = (await workshop.call("SendMessage", message=answer))["task"]
+    done = (await harness.call("SendMessage", message=answer))["task"]
     assert (done["id"], done["status"]["state"]) == (task["id"], "TASK_STATE_COMPLETED")
-    assert workshop.workers["main"].asked == ["book", "by the sea"]
+    assert harness.workers["main"].asked == ["book", "by the sea"]
 
 
 @pytest.mark.requirement("opt.message.answer")
-async def test_a_task_of_another_objective_is_not_answered_here(workshop: PlanningGateway) -> None:
-    task = await waiting(workshop, objective={"name": "Trip"})
-    other = await workshop.objective("other")
-    error = await workshop.fail("SendMessage", message=answer_in(other, "yes", task["id"]))
+async def test_a_task_of_another_objective_is_not_answered_here(harness: PlanningHarness) -> None:
+    task = await waiting(harness, objective={"name": "Trip"})
+    other = await harness.objective("other")
+    error = await harness.fail("SendMessage", message=answer_in(other, "yes", task["id"]))
     assert (error["code"], task["id"] in error["message"]) == (NOT_FOUND, True)
-    assert workshop.workers["main"].asked == ["book"]
+    assert harness.workers["main"].asked == ["book"]
 
 
 @pytest.mark.requirement("opt.message.answer")
-async def test_an_answer_to_a_step_that_has_not_begun_says_so(workshop: PlanningGateway) -> None:
-    objective_id = await workshop.objective()
-    plan = await workshop.plan(objective_id, [{"name": "later"}])
+async def test_an_answer_to_a_step_that_has_not_begun_says_so(harness: PlanningHarness) -> None:
+    objective_id = await harness.objective()
+    plan = await harness.plan(objective_id, [{"name": "later"}])
     step = plan["tasks"][0]["id"]
-    error = await workshop.fail("SendMessage", message=answer_in(objective_id, "yes", step))
+    error = await harness.fail("SendMessage", message=answer_in(objective_id, "yes", step))
     assert error["code"] == BAD_PARAMS
     assert "has not begun" in error["message"]
-    assert workshop.workers["main"].turns == []
+    assert harness.workers["main"].turns == []
 
 
 @pytest.mark.requirement("opt.message.again")
 async def test_a_message_again_finds_its_objective_its_plan_and_its_task(
-    workshop: PlanningGateway,
+    harness: PlanningHarness,
 ) -> None:
     given = {"name": "Hotel", "tasks": [{"name": "compare"}]}
     wanted = {**message("book", preferObjective=True, plan=given), "messageId": "m-1"}
-    first = (await workshop.call("SendMessage", message=wanted))["task"]
-    done = await workshop.until(
+    first = (await harness.call("SendMessage", message=wanted))["task"]
+    done = await harness.until(
         first["contextId"], lambda one: one["plans"][0]["tasks"][1]["status"] == "completed"
     )
-    await workshop.reopen()
-    again = (await workshop.call("SendMessage", message=wanted))["task"]
+    await harness.reopen()
+    again = (await harness.call("SendMessage", message=wanted))["task"]
     assert again["id"] == first["id"]
-    assert await workshop.get(first["contextId"]) == done
-    assert len(await names(workshop)) == 1
-    assert workshop.workers["main"].asked == ["book"]
+    assert await harness.get(first["contextId"]) == done
+    assert len(await names(harness)) == 1
+    assert harness.workers["main"].asked == ["book"]
 
 
 @pytest.mark.requirement("opt.message.refused-whole")
 async def test_a_message_to_a_plan_that_is_over_is_refused_and_the_plan_stays(
-    workshop: PlanningGateway,
+    harness: PlanningHarness,
 ) -> None:
-    task = await send(workshop, objective={"name": "x"}, plan={"id": "plan-1"})
-    ended = await workshop.ends(task["contextId"])
+    task = await send(harness, objective={"name": "x"}, plan={"id": "plan-1"})
+    ended = await harness.ends(task["contextId"])
     for given in ({"id": "plan-1"}, {"id": "plan-2"}):
         wanted = message(objective={"id": ended["id"]}, plan=given)
-        assert (await workshop.fail("SendMessage", message=wanted))["code"] == NOT_ALLOWED
-    assert (await workshop.call("plans/get", id="plan-1"))["plan"] == ended["plans"][0]
-    assert (await workshop.fail("plans/get", id="plan-2"))["code"] == NOT_FOUND
-    assert await workshop.get(ended["id"]) == ended
+        assert (await harness.fail("SendMessage", message=wanted))["code"] == NOT_ALLOWED
+    assert (await harness.call("plans/get", id="plan-1"))["plan"] == ended["plans"][0]
+    assert (await harness.fail("plans/get", id="plan-2"))["code"] == NOT_FOUND
+    assert await harness.get(ended["id"]) == ended
 
 
 @pytest.mark.requirement("opt.message.known-objective", "opt.key.context")
 async def test_the_context_of_a_message_is_that_of_its_objective_whatever_it_says(
-    workshop: PlanningGateway,
+    harness: PlanningHarness,
 ) -> None:
-    objective_id = await workshop.objective()
+    objective_id = await harness.objective()
     wanted = {**message(objective={"id": objective_id}), "contextId": "somewhere else"}
-    task = (await workshop.call("SendMessage", message=wanted))["task"]
+    task = (await harness.call("SendMessage", message=wanted))["task"]
     assert task["contextId"] == objective_id
     inside = {**message(), "contextId": objective_id, "metadata": {}}
-    task = (await workshop.call("SendMessage", message=inside))["task"]
+    task = (await harness.call("SendMessage", message=inside))["task"]
     assert task["metadata"] == {"opt/v1/objectiveId": objective_id}

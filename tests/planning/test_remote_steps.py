@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from tests.conformance.conftest import make_gateway
-from tests.planning.gateway_harness import PlanningGateway, ScriptedWorker, asks, first_line
+from tests.planning.gateway_harness import PlanningHarness, ScriptedWorker, asks, first_line
 from tests.tools.tool_gateway import free_socket, serve_app
 
-from openclaw_a2a.server.objectives_extension import EXTENSION_URI
+from openclaw_a2a.planning.step_message import EXTENSION_URI
 
 Json = Any
 KEYS = ("opt/v1/objectiveId", "opt/v1/planId", "opt/v1/taskIndex")
@@ -65,23 +65,23 @@ def calls(peer: Peer, **outbound: Json) -> Json:
 FAR = {"agent": "target:far"}
 
 
-async def run_two_steps(workshop: PlanningGateway) -> Json:
+async def run_two_steps(harness: PlanningHarness) -> Json:
     """An objective whose second step waits for the first; both are done far away."""
-    objective_id = await workshop.objective("Move", metadata=FAR)
+    objective_id = await harness.objective("Move", metadata=FAR)
     steps = [{"name": "pack"}, {"name": "go", "dependencies": ["task-0"]}]
-    await workshop.plan(objective_id, steps)
-    await workshop.call("objectives/run", id=objective_id)
-    return await workshop.ends(objective_id)
+    await harness.plan(objective_id, steps)
+    await harness.call("objectives/run", id=objective_id)
+    return await harness.ends(objective_id)
 
 
 @pytest.mark.requirement("opt.run.target", "opt.key.no-dependencies")
 async def test_a_peer_that_knows_plans_is_told_which_step_it_does(
-    workshop: PlanningGateway, tmp_path: Path
+    harness: PlanningHarness, tmp_path: Path
 ) -> None:
     async with peer_in(tmp_path / "peer", {"opt.enabled": True}) as peer:
-        await workshop.reopen(calls(peer))
-        ended = await run_two_steps(workshop)
-        await workshop.close()
+        await harness.reopen(calls(peer))
+        ended = await run_two_steps(harness)
+        await harness.close()
     plan = ended["plans"][0]
     assert [first_line(turn) for turn in peer.worker.turns] == ["pack", "go"]
     assert "did pack" in peer.worker.turns[1].body
@@ -94,41 +94,41 @@ async def test_a_peer_that_knows_plans_is_told_which_step_it_does(
 
 @pytest.mark.requirement("opt.run.target")
 async def test_a_peer_that_does_not_gets_plain_messages(
-    workshop: PlanningGateway, tmp_path: Path
+    harness: PlanningHarness, tmp_path: Path
 ) -> None:
     async with peer_in(tmp_path / "peer", {"opt.enabled": False}) as peer:
-        await workshop.reopen(calls(peer))
-        await run_two_steps(workshop)
-        await workshop.close()
+        await harness.reopen(calls(peer))
+        await run_two_steps(harness)
+        await harness.close()
     assert [first_line(turn) for turn in peer.worker.turns] == ["pack", "go"]
     assert not any(key.startswith("opt/") for said in peer.metadata for key in said or {})
     assert peer.activated == [None, None]
 
 
 async def test_extensions_that_the_operator_names_are_activated_too(
-    workshop: PlanningGateway, tmp_path: Path
+    harness: PlanningHarness, tmp_path: Path
 ) -> None:
     defaults = {"serviceParameters": {"A2A-Extensions": "urn:mine"}}
     async with peer_in(tmp_path / "peer", {"opt.enabled": True}) as peer:
-        await workshop.reopen(calls(peer, defaults=defaults))
-        await run_two_steps(workshop)
-        await workshop.close()
+        await harness.reopen(calls(peer, defaults=defaults))
+        await run_two_steps(harness)
+        await harness.close()
     assert peer.activated == [f"urn:mine, {EXTENSION_URI}"] * 2
 
 
 async def test_a_remote_question_waits_and_its_answer_finishes_the_step(
-    workshop: PlanningGateway, tmp_path: Path
+    harness: PlanningHarness, tmp_path: Path
 ) -> None:
     async def work(turn: Any) -> Any:
         return asks("which house?") if turn.body.startswith("pack") else "packed"
 
     async with peer_in(tmp_path / "peer", {"opt.enabled": True}) as peer:
         peer.worker.work = work
-        await workshop.reopen(calls(peer))
-        objective_id = await workshop.objective("Move", metadata=FAR)
-        await workshop.plan(objective_id, [{"name": "pack"}])
-        await workshop.call("objectives/run", id=objective_id)
-        waiting = await workshop.until(objective_id, lambda one: "oldestWaiting" in one["progress"])
+        await harness.reopen(calls(peer))
+        objective_id = await harness.objective("Move", metadata=FAR)
+        await harness.plan(objective_id, [{"name": "pack"}])
+        await harness.call("objectives/run", id=objective_id)
+        waiting = await harness.until(objective_id, lambda one: "oldestWaiting" in one["progress"])
         answer = {
             "messageId": "answer-1",
             "role": "ROLE_USER",
@@ -136,15 +136,15 @@ async def test_a_remote_question_waits_and_its_answer_finishes_the_step(
             "contextId": objective_id,
             "metadata": {"opt/v1/taskId": waiting["progress"]["oldestWaiting"]["taskId"]},
         }
-        await workshop.call("SendMessage", message=answer)
-        await workshop.ends(objective_id)
-        await workshop.close()
+        await harness.call("SendMessage", message=answer)
+        await harness.ends(objective_id)
+        await harness.close()
     assert [first_line(turn) for turn in peer.worker.turns] == ["pack", "the old one"]
 
 
 @pytest.mark.requirement("opt.run.cancel")
 async def test_cancelling_stops_the_step_at_the_peer(
-    workshop: PlanningGateway, tmp_path: Path
+    harness: PlanningHarness, tmp_path: Path
 ) -> None:
     begun, ended = asyncio.Event(), asyncio.Event()
 
@@ -158,22 +158,22 @@ async def test_cancelling_stops_the_step_at_the_peer(
 
     async with peer_in(tmp_path / "peer", {"opt.enabled": True}) as peer:
         peer.worker.work = work
-        await workshop.reopen(calls(peer))
-        objective_id = await workshop.objective("Move", metadata=FAR)
-        await workshop.plan(objective_id, [{"name": "pack"}])
-        await workshop.call("objectives/run", id=objective_id)
+        await harness.reopen(calls(peer))
+        objective_id = await harness.objective("Move", metadata=FAR)
+        await harness.plan(objective_id, [{"name": "pack"}])
+        await harness.call("objectives/run", id=objective_id)
         await begun.wait()
-        await workshop.call("objectives/update", id=objective_id, status="canceled")
+        await harness.call("objectives/update", id=objective_id, status="canceled")
         await asyncio.wait_for(ended.wait(), 10)
-        found = await workshop.until(
+        found = await harness.until(
             objective_id, lambda one: one["plans"][0]["tasks"][0]["status"] == "canceled"
         )
-        await workshop.close()
+        await harness.close()
     assert found["status"] == "canceled"
 
 
 async def test_a_restart_goes_on_with_the_step_that_the_peer_does(
-    workshop: PlanningGateway, tmp_path: Path
+    harness: PlanningHarness, tmp_path: Path
 ) -> None:
     begun, go = asyncio.Event(), asyncio.Event()
 
@@ -184,28 +184,28 @@ async def test_a_restart_goes_on_with_the_step_that_the_peer_does(
 
     async with peer_in(tmp_path / "peer", {"opt.enabled": True}) as peer:
         peer.worker.work = work
-        await workshop.reopen(calls(peer))
-        objective_id = await workshop.objective("Move", metadata=FAR)
+        await harness.reopen(calls(peer))
+        objective_id = await harness.objective("Move", metadata=FAR)
         steps = [{"name": "pack"}, {"name": "go", "dependencies": ["task-0"]}]
-        await workshop.plan(objective_id, steps)
-        await workshop.call("objectives/run", id=objective_id)
+        await harness.plan(objective_id, steps)
+        await harness.call("objectives/run", id=objective_id)
         await begun.wait()
-        await workshop.close()
+        await harness.close()
         go.set()
-        await workshop.open(calls(peer))
-        await workshop.ends(objective_id)
-        await workshop.close()
+        await harness.open(calls(peer))
+        await harness.ends(objective_id)
+        await harness.close()
     assert [first_line(turn) for turn in peer.worker.turns] == ["pack", "go"]
 
 
 async def test_a_target_that_nobody_configured_fails_the_step(
-    workshop: PlanningGateway, tmp_path: Path
+    harness: PlanningHarness, tmp_path: Path
 ) -> None:
     async with peer_in(tmp_path / "peer", {"opt.enabled": True}) as peer:
-        await workshop.reopen(calls(peer))
-        objective_id = await workshop.objective("Move", metadata={"agent": "target:nowhere"})
-        await workshop.plan(objective_id, [{"name": "pack"}])
-        await workshop.call("objectives/run", id=objective_id)
-        await workshop.ends(objective_id, "failed")
-        await workshop.close()
+        await harness.reopen(calls(peer))
+        objective_id = await harness.objective("Move", metadata={"agent": "target:nowhere"})
+        await harness.plan(objective_id, [{"name": "pack"}])
+        await harness.call("objectives/run", id=objective_id)
+        await harness.ends(objective_id, "failed")
+        await harness.close()
     assert peer.worker.turns == []

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.captured_logs import capture_logs
 from tests.conformance.asgi_client import Request
-from tests.planning.gateway_harness import PlanningGateway, asks, first_line, planning_gateway_in
+from tests.planning.gateway_harness import PlanningHarness, asks, first_line, planning_harness_in
 from tests.planning.test_failures_and_races import Gate, gated, is_working, task_of
 from tests.planning.test_lifecycle_examples import watching
 from tests.store.flat_store import FlatStore
@@ -74,8 +74,8 @@ class MortalGateway(Gateway):
         return self.own_store
 
 
-class MortalWorkshop(PlanningGateway):
-    """A workshop whose gateways are over a store that is given to them."""
+class MortalHarness(PlanningHarness):
+    """A harness whose gateways are over a store that is given to them."""
 
     own_store: Any = None
 
@@ -88,17 +88,17 @@ class MortalWorkshop(PlanningGateway):
 
 
 class Mortal:
-    """A workshop whose gateway dies after so many writes, over a store that stays."""
+    """A harness whose gateway dies after so many writes, over a store that stays."""
 
     def __init__(self, folder: Path) -> None:
-        self.workshop = MortalWorkshop(folder, "memory")
+        self.harness = MortalHarness(folder, "memory")
         self.disk = create_store("memory", path=None)
         self._store = MortalStore(self.disk, None)
 
     async def live(self, writes: int | None, settings: Mapping[str, Json] | None = None) -> None:
         """A new life of the gateway, with so many writes from now on."""
-        self._store = self.workshop.own_store = MortalStore(self.disk, None)
-        await self.workshop.open({"limits.cancelSeconds": 0.01, **(settings or {})})
+        self._store = self.harness.own_store = MortalStore(self.disk, None)
+        await self.harness.open({"limits.cancelSeconds": 0.01, **(settings or {})})
         self._store._left = writes  # pyright: ignore[reportPrivateUsage] - it lives until now
 
     @property
@@ -107,7 +107,7 @@ class Mortal:
 
     async def die(self) -> None:
         """The end of this life."""
-        await self.workshop.close()
+        await self.harness.close()
 
 
 class Counting:
@@ -159,17 +159,17 @@ async def links(disk: Store, objective_id: str) -> Counter[str]:
     return found
 
 
-async def answer_questions(workshop: PlanningGateway, objective_id: str) -> Json:
+async def answer_questions(harness: PlanningHarness, objective_id: str) -> Json:
     """Answer whatever is asked until the objective has come to its end."""
     while True:
-        shown = await workshop.until(
+        shown = await harness.until(
             objective_id,
             lambda one: one["status"] in ("completed", "failed", "blocked"),
         )
         waits = shown["progress"].get("oldestWaiting")
         if shown["status"] != "blocked" or waits is None:
             return shown
-        await workshop.ask(
+        await harness.ask(
             "SendMessage",
             {
                 "message": {
@@ -193,10 +193,10 @@ SCENARIOS: dict[str, list[tuple[str, list[int]]]] = {
 
 async def play(mortal: Mortal, scenario: str, writes: int) -> bool:
     """Cut the gateway off after so many writes; False when it did not make so many."""
-    workshop, counting = mortal.workshop, Counting(mortal.disk)
-    workshop.workers["main"].work = counting.work
+    harness, counting = mortal.harness, Counting(mortal.disk)
+    harness.workers["main"].work = counting.work
     await mortal.live(None)
-    objective_id = await workshop.objective()
+    objective_id = await harness.objective()
     tasks = [
         {
             "name": name,
@@ -205,11 +205,11 @@ async def play(mortal: Mortal, scenario: str, writes: int) -> bool:
         }
         for name, needed in SCENARIOS[scenario]
     ]
-    await workshop.plan(objective_id, tasks)
+    await harness.plan(objective_id, tasks)
     await mortal.die()
     await mortal.live(writes)
-    await workshop.ask("objectives/run", {"id": objective_id})
-    ended = asyncio.ensure_future(answer_questions(workshop, objective_id))
+    await harness.ask("objectives/run", {"id": objective_id})
+    ended = asyncio.ensure_future(answer_questions(harness, objective_id))
     dead = asyncio.ensure_future(mortal.dead.wait())
     await asyncio.wait({ended, dead}, return_when=asyncio.FIRST_COMPLETED, timeout=10)
     is_dead = mortal.dead.is_set()
@@ -219,9 +219,9 @@ async def play(mortal: Mortal, scenario: str, writes: int) -> bool:
     await mortal.die()
 
     await mortal.live(None)
-    if "execution" not in await workshop.get(objective_id):
-        await workshop.call("objectives/run", id=objective_id)
-    shown = await answer_questions(workshop, objective_id)
+    if "execution" not in await harness.get(objective_id):
+        await harness.call("objectives/run", id=objective_id)
+    shown = await answer_questions(harness, objective_id)
     assert shown["status"] == "completed"
     assert counting.too_late == []
     for name, count in (await links(mortal.disk, objective_id)).items():
@@ -230,7 +230,7 @@ async def play(mortal: Mortal, scenario: str, writes: int) -> bool:
     assert max(counting.begun.values()) <= 2, "a run is repeated once for one crash"
     await mortal.die()
     await mortal.live(None)
-    assert await workshop.get(objective_id) == shown
+    assert await harness.get(objective_id) == shown
     await mortal.die()
     return is_dead
 
@@ -262,29 +262,29 @@ async def test_cancelling_is_carried_through_when_the_gateway_ends_between_any_t
     writes, goes_on = 0, True
     while goes_on:
         mortal = Mortal(tmp_path)
-        workshop = mortal.workshop
+        harness = mortal.harness
         gate = Gate()
-        workshop.workers["main"].work = gate.work
+        harness.workers["main"].work = gate.work
         await mortal.live(None)
-        objective_id = await workshop.objective()
-        await workshop.plan(objective_id, [{"name": name} for name in ("a", "b")])
-        await workshop.call("objectives/run", id=objective_id)
+        objective_id = await harness.objective()
+        await harness.plan(objective_id, [{"name": name} for name in ("a", "b")])
+        await harness.call("objectives/run", id=objective_id)
         for name in ("a", "b"):
-            await is_working(workshop, objective_id, name)
+            await is_working(harness, objective_id, name)
         await mortal.die()
         await mortal.live(writes, {"limits.cancelSeconds": 1})
-        await workshop.ask("objectives/update", {"id": objective_id, "status": "canceled"})
+        await harness.ask("objectives/update", {"id": objective_id, "status": "canceled"})
         goes_on = mortal.dead.is_set()
         await mortal.die()
         await mortal.live(None, {"limits.cancelSeconds": 1})
-        if (await workshop.get(objective_id))["status"] != "canceled":
-            await workshop.call("objectives/update", id=objective_id, status="canceled")
-        ended = await workshop.until(
+        if (await harness.get(objective_id))["status"] != "canceled":
+            await harness.call("objectives/update", id=objective_id, status="canceled")
+        ended = await harness.until(
             objective_id,
             lambda one: {task["status"] for task in one["plans"][0]["tasks"]} == {"canceled"},
         )
         for name in ("a", "b"):
-            task = await workshop.call("GetTask", id=task_of(ended, name)["a2aTaskId"])
+            task = await harness.call("GetTask", id=task_of(ended, name)["a2aTaskId"])
             assert task["status"]["state"] == "TASK_STATE_CANCELED"
         await mortal.die()
         writes += 1
@@ -297,29 +297,29 @@ async def test_cancelling_is_carried_through_when_the_gateway_ends_between_any_t
 @pytest.mark.requirement("opt.run.pause")
 @pytest.mark.parametrize("kind", ["objectives", "plans"])
 async def test_what_is_paused_stays_so_over_a_restart_until_it_is_resumed(
-    workshop: PlanningGateway, kind: str
+    harness: PlanningHarness, kind: str
 ) -> None:
-    gate = gated(workshop)
-    objective_id = await workshop.objective()
+    gate = gated(harness)
+    objective_id = await harness.objective()
     tasks = [{"name": "first"}, {"name": "second", "dependencies": ["task-0"]}]
-    plan = await workshop.plan(objective_id, tasks)
+    plan = await harness.plan(objective_id, tasks)
     wanted = {"objectives": objective_id, "plans": plan["id"]}[kind]
-    await workshop.call("objectives/run", id=objective_id)
-    await is_working(workshop, objective_id, "first")
-    await workshop.call(f"{kind}/pause", id=wanted)
-    await workshop.close()
+    await harness.call("objectives/run", id=objective_id)
+    await is_working(harness, objective_id, "first")
+    await harness.call(f"{kind}/pause", id=wanted)
+    await harness.close()
     gate.go.set()
-    await workshop.open()
-    await workshop.until(objective_id, lambda one: one["progress"]["done"] == 1)
-    await workshop.reopen()
-    other = await workshop.objective("other")
-    await workshop.plan(other, [{"name": "meanwhile"}])
-    await workshop.call("objectives/run", id=other)
-    await workshop.ends(other)
-    assert "second" not in workshop.workers["main"].asked
-    await workshop.call(f"{kind}/resume", id=wanted)
-    await workshop.ends(objective_id)
-    assert workshop.workers["main"].asked.count("second") == 1
+    await harness.open()
+    await harness.until(objective_id, lambda one: one["progress"]["done"] == 1)
+    await harness.reopen()
+    other = await harness.objective("other")
+    await harness.plan(other, [{"name": "meanwhile"}])
+    await harness.call("objectives/run", id=other)
+    await harness.ends(other)
+    assert "second" not in harness.workers["main"].asked
+    await harness.call(f"{kind}/resume", id=wanted)
+    await harness.ends(objective_id)
+    assert harness.workers["main"].asked.count("second") == 1
 
 
 @pytest.mark.requirement("opt.storage.replay", "opt.run.restart")
@@ -329,24 +329,24 @@ async def test_a_question_outlives_restarts_on_disk(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     counting = Counting()
-    async with planning_gateway_in(tmp_path, kind) as workshop:
-        workshop.workers["main"].work = counting.work
-        await workshop.open()
-        objective_id = await workshop.objective()
-        await workshop.plan(
+    async with planning_harness_in(tmp_path, kind) as harness:
+        harness.workers["main"].work = counting.work
+        await harness.open()
+        objective_id = await harness.objective()
+        await harness.plan(
             objective_id, [{"name": "a?"}, {"name": "b", "dependencies": ["task-0"]}]
         )
-        await workshop.call("objectives/run", id=objective_id)
-        before = await workshop.ends(objective_id, "blocked")
+        await harness.call("objectives/run", id=objective_id)
+        before = await harness.ends(objective_id, "blocked")
         for _ in range(3):
-            await workshop.reopen()
-            assert await workshop.get(objective_id) == before
-        ended = await answer_questions(workshop, objective_id)
+            await harness.reopen()
+            assert await harness.get(objective_id) == before
+        ended = await answer_questions(harness, objective_id)
         assert ended["status"] == "completed"
         assert list(counting.begun.values()) == [1, 1]
-        await workshop.reopen()
-        assert await workshop.get(objective_id) == ended
-        assert (await workshop.call("objectives/list"))["totalSize"] == 1
+        await harness.reopen()
+        assert await harness.get(objective_id) == ended
+        assert (await harness.call("objectives/list"))["totalSize"] == 1
 
 
 # -------------------------------------------------------------------- damaged journals
@@ -354,20 +354,20 @@ async def test_a_question_outlives_restarts_on_disk(
 
 @pytest.fixture
 async def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A workshop whose objectives are files."""
+    """A harness whose objectives are files."""
     monkeypatch.chdir(tmp_path)
-    async with planning_gateway_in(tmp_path, "json-file") as one:
+    async with planning_harness_in(tmp_path, "json-file") as one:
         await one.open()
         yield one
 
 
-def journal(workshop: PlanningGateway, objective_id: str) -> Path:
-    [found] = workshop.folder.rglob(f"a2a_{objective_id.replace('-', '_')}.jsonl")
+def log_file(harness: PlanningHarness, objective_id: str) -> Path:
+    [found] = harness.folder.rglob(f"a2a_{objective_id.replace('-', '_')}.jsonl")
     return found
 
 
 def odd(logs: list[Any]) -> list[str]:
-    return [str(one["reason"]) for one in logs if one["event"] == "objective-journal-odd"]
+    return [str(one["reason"]) for one in logs if one["event"] == "planning.log_line_skipped"]
 
 
 @pytest.mark.requirement("opt.storage.cut-off")
@@ -375,13 +375,13 @@ def odd(logs: list[Any]) -> list[str]:
     "tail", [b'{"v":1,"seq":99,"ts":"2026-', b'\t{"v":1,"seq":99}\n', b"\x00\xff\xfe", b"{}"]
 )
 async def test_a_journal_that_was_cut_off_is_told_of_and_goes_on(
-    files: PlanningGateway, tail: bytes
+    files: PlanningHarness, tail: bytes
 ) -> None:
     objective_id = await files.objective()
     await files.plan(objective_id, [{"name": "a"}])
     before = await files.get(objective_id)
     await files.close()
-    path = journal(files, objective_id)
+    path = log_file(files, objective_id)
     path.write_bytes(path.read_bytes() + tail)
     with capture_logs() as logs:
         await files.open()
@@ -398,13 +398,13 @@ async def test_a_journal_that_was_cut_off_is_told_of_and_goes_on(
     "rubbish", [b"{broken", b"", b"null", b'{"v":1,"seq":2}', b'{"v":7,"seq":2,"op":"x"}', b"\xff"]
 )
 async def test_a_broken_line_in_the_middle_is_told_of_and_the_rest_is_served(
-    files: PlanningGateway, rubbish: bytes
+    files: PlanningHarness, rubbish: bytes
 ) -> None:
     objective_id, other = await files.objective("hurt"), await files.objective("well")
     for name in ("lost", "kept"):
         await files.plan(objective_id, [{"name": f"{name} step"}], name=name)
     await files.close()
-    path = journal(files, objective_id)
+    path = log_file(files, objective_id)
     lines = path.read_bytes().split(b"\n")
     place = next(number for number, line in enumerate(lines) if b"plan.create" in line)
     lines[place] = rubbish
@@ -425,10 +425,10 @@ async def test_a_broken_line_in_the_middle_is_told_of_and_the_rest_is_served(
     assert await files.get(objective_id) == ended
 
 
-async def test_journals_of_nothing_hurt_nobody(files: PlanningGateway) -> None:
+async def test_journals_of_nothing_hurt_nobody(files: PlanningHarness) -> None:
     objective_id = await files.objective()
     await files.close()
-    folder = journal(files, objective_id).parent
+    folder = log_file(files, objective_id).parent
     (folder / "a2a_obj_empty.jsonl").write_bytes(b"")
     (folder / "a2a_obj_rubbish.jsonl").write_bytes(b"\x00" * 1000)
     (folder / "a2a_obj_noise.jsonl").write_bytes(b"[" * 100_000 + b"\n{}\n")
@@ -448,12 +448,12 @@ async def test_journals_of_nothing_hurt_nobody(files: PlanningGateway) -> None:
 # -------------------------------------------------------------------- moved
 
 
-async def operator(workshop: PlanningGateway, line: str, body: bytes = b"") -> Any:
+async def operator(harness: PlanningHarness, line: str, body: bytes = b"") -> Any:
     """What the operator is answered."""
-    token = (workshop.folder / "operator.token").read_text(encoding="ascii").strip()
+    token = (harness.folder / "operator.token").read_text(encoding="ascii").strip()
     method, _, path = line.partition(" ")
     headers = {"authorization": f"Bearer {token}", "content-length": str(len(body))}
-    return await workshop.door.request(
+    return await harness.door.request(
         Request(method, f"/operator/objectives{path}", headers, (body,))
     )
 
@@ -465,8 +465,8 @@ async def test_an_objective_moves_between_stores_with_everything_in_it(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     async with (
-        planning_gateway_in(tmp_path / "here", here) as old,
-        planning_gateway_in(tmp_path / "there", there) as new,
+        planning_harness_in(tmp_path / "here", here) as old,
+        planning_harness_in(tmp_path / "there", there) as new,
     ):
         await old.open()
         await new.open()
@@ -503,8 +503,8 @@ async def test_what_was_under_way_when_it_was_moved_begins_again(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     async with (
-        planning_gateway_in(tmp_path / "here") as old,
-        planning_gateway_in(tmp_path / "there") as new,
+        planning_harness_in(tmp_path / "here") as old,
+        planning_harness_in(tmp_path / "there") as new,
     ):
         await old.open()
         await new.open()
@@ -535,15 +535,15 @@ async def test_what_was_under_way_when_it_was_moved_begins_again(
         b'{"v":1,"seq":1,"ts":"never","op":"objective.create","data":{"id":"obj-1","name":"x"}}',
     ],
 )
-async def test_what_is_no_journal_is_not_taken_in(workshop: PlanningGateway, body: bytes) -> None:
-    answer = await operator(workshop, "POST /import", body)
+async def test_what_is_no_journal_is_not_taken_in(harness: PlanningHarness, body: bytes) -> None:
+    answer = await operator(harness, "POST /import", body)
     assert (answer.status, answer.json["error"]["code"]) == (400, "invalid-params")
-    assert (await workshop.call("objectives/list"))["totalSize"] == 0
+    assert (await harness.call("objectives/list"))["totalSize"] == 0
 
 
 @pytest.mark.parametrize("wanted", ["../../evil", "obj-../x", "obj-A_b", "", "obj-" + "x" * 300])
 async def test_an_id_that_could_not_be_made_here_is_not_taken_in(
-    files: PlanningGateway, wanted: str
+    files: PlanningHarness, wanted: str
 ) -> None:
     data = {"id": wanted, "name": "x"}
     line = {"v": 1, "seq": 1, "ts": "2026-01-05T10:00:00.000Z", "op": "objective.create"}

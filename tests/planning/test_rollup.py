@@ -10,14 +10,15 @@ from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.task import TaskState
 from openclaw_a2a.planning import rollup
 from openclaw_a2a.planning.change_builder import ChangeBuilder
+from openclaw_a2a.planning.execution_policy import ready_tasks
 from openclaw_a2a.planning.model import ObjectiveStatus, PlanStatus, PlanTaskId
 from openclaw_a2a.planning.operations import ObjectiveUpdated
 from openclaw_a2a.planning.transitions import objective_path, plan_path
-from openclaw_a2a.planning.views import progress, ready_tasks
+from openclaw_a2a.planning.views import progress
 
 
 def plan(
-    desk: CheckedObjective, name: str, *tasks: str | tuple[str, list[str]], needs: str = ""
+    checked: CheckedObjective, name: str, *tasks: str | tuple[str, list[str]], needs: str = ""
 ) -> str:
     """Make a plan; a task with dependencies names them by their names."""
     entries = []
@@ -25,23 +26,24 @@ def plan(
         task_name, needed = (task, []) if isinstance(task, str) else task
         names = [one if isinstance(one, str) else one[0] for one in tasks]
         wanted = [
-            f"task-{names.index(one)}" if one in names else desk.task(one)["id"] for one in needed
+            f"task-{names.index(one)}" if one in names else checked.task(one)["id"]
+            for one in needed
         ]
         entries.append({"name": task_name, "dependencies": wanted})
-    dependencies = [desk.plan(one)["id"] for one in needs.split()]
-    made = desk.call(
+    dependencies = [checked.plan(one)["id"] for one in needs.split()]
+    made = checked.call(
         "plans/create", objectiveId="obj-n1", name=name, tasks=entries, dependencies=dependencies
     )
     return made["plan"]["id"]
 
 
-def ready(desk: CheckedObjective) -> list[str]:
-    return [task.name for task in ready_tasks(desk.state)]
+def ready(checked: CheckedObjective) -> list[str]:
+    return [task.name for task in ready_tasks(checked.state)]
 
 
-def written(desk: CheckedObjective, op: str) -> list[str]:
+def written(checked: CheckedObjective, op: str) -> list[str]:
     """The statuses that the last change wrote down for operations of one name."""
-    return [o.data.status.value for o in desk.last if o.data.op == op and o.data.status]
+    return [o.data.status.value for o in checked.last if o.data.op == op and o.data.status]
 
 
 # ------------------------------------------------------------------ tasks and their plan
@@ -50,49 +52,49 @@ def written(desk: CheckedObjective, op: str) -> list[str]:
 @pytest.mark.requirement("opt.rollup.mirror", "opt.rollup.plan-works", "opt.rollup.objective-works")
 @pytest.mark.parametrize("state", ["submitted", "working"])
 def test_a_plan_works_when_a_task_of_it_does_and_so_does_its_objective(
-    desk: CheckedObjective, state: str
+    checked: CheckedObjective, state: str
 ) -> None:
-    plan(desk, "P", "A", "B")
-    desk.start("A")
-    desk.report("A", state)
-    assert desk.statuses == {"Party": "working", "P": "working", "A": state, "B": "pending"}
-    assert desk.task("A")["a2aTaskId"] == "a2a-A"
+    plan(checked, "P", "A", "B")
+    checked.start("A")
+    checked.report("A", state)
+    assert checked.statuses == {"Party": "working", "P": "working", "A": state, "B": "pending"}
+    assert checked.task("A")["a2aTaskId"] == "a2a-A"
 
 
 @pytest.mark.requirement("opt.rollup.plan-blocked", "opt.rollup.plan-resumes")
 @pytest.mark.parametrize("state", ["input-required", "auth-required"])
 def test_a_plan_is_blocked_while_a_task_waits_and_none_works(
-    desk: CheckedObjective, state: str
+    checked: CheckedObjective, state: str
 ) -> None:
-    plan(desk, "P", "A", "B")
-    desk.start("A")
-    desk.start("B")
-    desk.report("A", state)
-    assert desk.statuses["P"] == "working"
-    desk.report("B", "completed")
-    assert (desk.statuses["P"], desk.statuses["Party"]) == ("blocked", "blocked")
-    desk.report("A", "working")
-    assert (desk.statuses["P"], desk.statuses["Party"]) == ("working", "working")
+    plan(checked, "P", "A", "B")
+    checked.start("A")
+    checked.start("B")
+    checked.report("A", state)
+    assert checked.statuses["P"] == "working"
+    checked.report("B", "completed")
+    assert (checked.statuses["P"], checked.statuses["Party"]) == ("blocked", "blocked")
+    checked.report("A", "working")
+    assert (checked.statuses["P"], checked.statuses["Party"]) == ("working", "working")
 
 
-def test_a_plan_goes_on_even_when_nobody_saw_its_task_resume(desk: CheckedObjective) -> None:
-    plan(desk, "P", "A", "B")
-    desk.start("A")
-    desk.report("A", "input-required")
-    desk.report("A", "completed")
-    assert (desk.statuses["P"], ready(desk)) == ("working", ["B"])
+def test_a_plan_goes_on_even_when_nobody_saw_its_task_resume(checked: CheckedObjective) -> None:
+    plan(checked, "P", "A", "B")
+    checked.start("A")
+    checked.report("A", "input-required")
+    checked.report("A", "completed")
+    assert (checked.statuses["P"], ready(checked)) == ("working", ["B"])
 
 
 @pytest.mark.requirement("opt.rollup.plan-completed", "opt.storage.archive")
 def test_a_plan_is_completed_with_its_last_task_and_so_is_the_objective(
-    desk: CheckedObjective,
+    checked: CheckedObjective,
 ) -> None:
-    plan(desk, "P", "A", "B")
-    desk.finish("A")
-    assert desk.statuses["P"] == "working"
-    desk.finish("B")
-    assert (desk.statuses["P"], desk.statuses["Party"]) == ("completed", "completed")
-    assert [operation.data.op for operation in desk.last] == [
+    plan(checked, "P", "A", "B")
+    checked.finish("A")
+    assert checked.statuses["P"] == "working"
+    checked.finish("B")
+    assert (checked.statuses["P"], checked.statuses["Party"]) == ("completed", "completed")
+    assert [operation.data.op for operation in checked.last] == [
         "task.update",
         "plan.update",
         "objective.update",
@@ -101,229 +103,239 @@ def test_a_plan_is_completed_with_its_last_task_and_so_is_the_objective(
 
 
 @pytest.mark.requirement("opt.rollup.way")
-def test_a_step_that_the_tables_forbid_leads_through_working(desk: CheckedObjective) -> None:
-    plan_id = plan(desk, "P", "A")
-    edit = {"id": desk.task("A")["id"], "status": "completed"}
-    desk.call("plans/update", id=plan_id, tasks=[edit])
-    assert written(desk, "plan.update") == ["working", "completed"]
-    assert written(desk, "objective.update") == ["working", "completed"]
+def test_a_step_that_the_tables_forbid_leads_through_working(checked: CheckedObjective) -> None:
+    plan_id = plan(checked, "P", "A")
+    edit = {"id": checked.task("A")["id"], "status": "completed"}
+    checked.call("plans/update", id=plan_id, tasks=[edit])
+    assert written(checked, "plan.update") == ["working", "completed"]
+    assert written(checked, "objective.update") == ["working", "completed"]
 
 
 @pytest.mark.requirement("opt.rollup.plan-failed", "opt.rollup.mirror")
 @pytest.mark.parametrize("end", ["failed", "rejected", "canceled"])
-def test_a_plan_fails_with_a_task_that_is_not_tried_again(desk: CheckedObjective, end: str) -> None:
-    plan(desk, "P", "A", "B")
-    desk.start("A")
-    desk.report("A", end)
-    assert desk.statuses == {"Party": "failed", "P": "failed", "A": end, "B": "pending"}
-    assert ready(desk) == []
+def test_a_plan_fails_with_a_task_that_is_not_tried_again(
+    checked: CheckedObjective, end: str
+) -> None:
+    plan(checked, "P", "A", "B")
+    checked.start("A")
+    checked.report("A", end)
+    assert checked.statuses == {"Party": "failed", "P": "failed", "A": end, "B": "pending"}
+    assert ready(checked) == []
 
 
 @pytest.mark.requirement("opt.rollup.retry")
 def test_a_task_that_will_be_tried_again_is_pending_and_its_plan_goes_on(
-    desk: CheckedObjective,
+    checked: CheckedObjective,
 ) -> None:
-    plan(desk, "P", "A", "B")
-    desk.start("A", "first")
-    desk.report("A", "failed", will_retry=True)
-    assert desk.statuses == {"Party": "working", "P": "working", "A": "pending", "B": "pending"}
-    assert written(desk, "task.update") == ["failed", "pending"]
-    assert "a2aTaskId" not in desk.task("A")
-    assert "A" in ready(desk)
-    desk.start("A", "second")
-    assert desk.state.attempts[PlanTaskId(desk.task("A")["id"])] == 2
+    plan(checked, "P", "A", "B")
+    checked.start("A", "first")
+    checked.report("A", "failed", will_retry=True)
+    assert checked.statuses == {"Party": "working", "P": "working", "A": "pending", "B": "pending"}
+    assert written(checked, "task.update") == ["failed", "pending"]
+    assert "a2aTaskId" not in checked.task("A")
+    assert "A" in ready(checked)
+    checked.start("A", "second")
+    assert checked.state.attempts[PlanTaskId(checked.task("A")["id"])] == 2
 
 
-def test_the_task_of_an_earlier_try_has_nothing_to_say_any_more(desk: CheckedObjective) -> None:
-    plan(desk, "P", "A")
-    desk.start("A", "first")
-    desk.report("A", "failed", will_retry=True)
-    desk.start("A", "second")
-    before = desk.state
+def test_the_task_of_an_earlier_try_has_nothing_to_say_any_more(checked: CheckedObjective) -> None:
+    plan(checked, "P", "A")
+    checked.start("A", "first")
+    checked.report("A", "failed", will_retry=True)
+    checked.start("A", "second")
+    before = checked.state
     change = rollup.report_task(
-        before, TaskId("first"), TaskState.COMPLETED, occasion=desk.occasion()
+        before, TaskId("first"), TaskState.COMPLETED, context=checked.context()
     )
     assert (change.operations, change.state) == ((), before)
 
 
 @pytest.mark.parametrize("end", ["completed", "failed", "canceled", "rejected"])
 def test_a_late_report_does_not_bring_a_task_back_from_its_end(
-    desk: CheckedObjective, end: str
+    checked: CheckedObjective, end: str
 ) -> None:
-    plan(desk, "P", "A", "B")
-    desk.start("A")
-    desk.report("A", end)
-    desk.report("A", "working")
-    assert desk.last == []
-    assert desk.statuses["A"] == end
+    plan(checked, "P", "A", "B")
+    checked.start("A")
+    checked.report("A", end)
+    checked.report("A", "working")
+    assert checked.last == []
+    assert checked.statuses["A"] == end
 
 
 @pytest.mark.parametrize("state", ["working", "input-required", "completed", "failed"])
-def test_the_same_report_twice_is_one(desk: CheckedObjective, state: str) -> None:
-    plan(desk, "P", "A", "B")
-    desk.start("A")
-    desk.report("A", state)
-    desk.report("A", state)
-    assert desk.last == []
+def test_the_same_report_twice_is_one(checked: CheckedObjective, state: str) -> None:
+    plan(checked, "P", "A", "B")
+    checked.start("A")
+    checked.report("A", state)
+    checked.report("A", state)
+    assert checked.last == []
 
 
-def test_a_state_that_is_none_changes_nothing(desk: CheckedObjective) -> None:
-    plan(desk, "P", "A")
-    desk.start("A")
-    desk.apply_change(
+def test_a_state_that_is_none_changes_nothing(checked: CheckedObjective) -> None:
+    plan(checked, "P", "A")
+    checked.start("A")
+    checked.apply_change(
         rollup.report_task(
-            desk.state, TaskId("a2a-A"), TaskState.UNSPECIFIED, occasion=desk.occasion()
+            checked.state, TaskId("a2a-A"), TaskState.UNSPECIFIED, context=checked.context()
         )
     )
-    assert desk.last == []
+    assert checked.last == []
 
 
-def test_linking_the_same_task_again_changes_nothing(desk: CheckedObjective) -> None:
-    plan(desk, "P", "A")
-    desk.start("A")
-    desk.start("A")
-    assert desk.last == []
+def test_linking_the_same_task_again_changes_nothing(checked: CheckedObjective) -> None:
+    plan(checked, "P", "A")
+    checked.start("A")
+    checked.start("A")
+    assert checked.last == []
 
 
-def test_only_a_known_task_that_is_not_completed_is_linked(desk: CheckedObjective) -> None:
-    plan(desk, "P", "A", "B")
-    desk.finish("A")
+def test_only_a_known_task_that_is_not_completed_is_linked(checked: CheckedObjective) -> None:
+    plan(checked, "P", "A", "B")
+    checked.finish("A")
     with pytest.raises(StatusChangeNotAllowed):
-        desk.start("A", "other")
+        checked.start("A", "other")
     with pytest.raises(PlanItemNotFound):
-        rollup.link_task(desk.state, PlanTaskId("task-zzz"), TaskId("t"), occasion=desk.occasion())
+        rollup.link_task(
+            checked.state, PlanTaskId("task-zzz"), TaskId("t"), context=checked.context()
+        )
 
 
-def test_a_plan_without_tasks_does_not_complete_by_itself(desk: CheckedObjective) -> None:
-    plan(desk, "P")
-    desk.call("objectives/update", id="obj-n1", status="working")
-    assert desk.statuses == {"Party": "working", "P": "pending"}
+def test_a_plan_without_tasks_does_not_complete_by_itself(checked: CheckedObjective) -> None:
+    plan(checked, "P")
+    checked.call("objectives/update", id="obj-n1", status="working")
+    assert checked.statuses == {"Party": "working", "P": "pending"}
 
 
 # ------------------------------------------------------------------ plans and their objective
 
 
 @pytest.mark.requirement("opt.rollup.plan-free")
-def test_a_plan_that_waits_becomes_pending_when_the_others_are_done(desk: CheckedObjective) -> None:
-    plan(desk, "Flight", "Fly")
-    plan(desk, "Visa", "Ask")
-    plan(desk, "Hotel", "Book", needs="Flight Visa")
-    desk.finish("Fly")
-    assert (desk.statuses["Hotel"], ready(desk)) == ("blocked", ["Ask"])
-    desk.call("plans/update", id=desk.plan("Visa")["id"], status="skipped")
-    assert (desk.statuses["Hotel"], ready(desk)) == ("pending", ["Book"])
+def test_a_plan_that_waits_becomes_pending_when_the_others_are_done(
+    checked: CheckedObjective,
+) -> None:
+    plan(checked, "Flight", "Fly")
+    plan(checked, "Visa", "Ask")
+    plan(checked, "Hotel", "Book", needs="Flight Visa")
+    checked.finish("Fly")
+    assert (checked.statuses["Hotel"], ready(checked)) == ("blocked", ["Ask"])
+    checked.call("plans/update", id=checked.plan("Visa")["id"], status="skipped")
+    assert (checked.statuses["Hotel"], ready(checked)) == ("pending", ["Book"])
 
 
 @pytest.mark.requirement("opt.rollup.plan-waits")
-def test_a_plan_that_waits_stays_blocked_though_its_task_was_begun(desk: CheckedObjective) -> None:
-    plan(desk, "Flight", "Fly")
-    plan(desk, "Hotel", "Book", needs="Flight")
-    desk.finish("Book")
-    assert (desk.statuses["Hotel"], desk.statuses["Book"]) == ("blocked", "completed")
-    desk.finish("Fly")
-    assert desk.statuses["Hotel"] == "completed"
-    assert written(desk, "plan.update") == ["completed", "working", "completed"]
-    assert desk.statuses["Party"] == "completed"
+def test_a_plan_that_waits_stays_blocked_though_its_task_was_begun(
+    checked: CheckedObjective,
+) -> None:
+    plan(checked, "Flight", "Fly")
+    plan(checked, "Hotel", "Book", needs="Flight")
+    checked.finish("Book")
+    assert (checked.statuses["Hotel"], checked.statuses["Book"]) == ("blocked", "completed")
+    checked.finish("Fly")
+    assert checked.statuses["Hotel"] == "completed"
+    assert written(checked, "plan.update") == ["completed", "working", "completed"]
+    assert checked.statuses["Party"] == "completed"
 
 
-def test_plans_in_a_row_are_set_free_one_after_the_other(desk: CheckedObjective) -> None:
+def test_plans_in_a_row_are_set_free_one_after_the_other(checked: CheckedObjective) -> None:
     for number in range(1, 5):
-        plan(desk, f"P{number}", f"T{number}", needs=f"P{number - 1}" if number > 1 else "")
+        plan(checked, f"P{number}", f"T{number}", needs=f"P{number - 1}" if number > 1 else "")
     order = []
-    while todo := ready(desk):
+    while todo := ready(checked):
         order += todo
-        desk.finish(*todo)
+        checked.finish(*todo)
     assert order == ["T1", "T2", "T3", "T4"]
-    assert desk.statuses["Party"] == "completed"
+    assert checked.statuses["Party"] == "completed"
 
 
 @pytest.mark.requirement("opt.rollup.objective-completed")
 def test_an_objective_is_completed_when_all_plans_that_are_not_skipped_are(
-    desk: CheckedObjective,
+    checked: CheckedObjective,
 ) -> None:
-    plan(desk, "P", "A")
-    skipped = plan(desk, "Q", "B")
-    desk.finish("A")
-    assert desk.statuses["Party"] == "working"
-    desk.call("plans/update", id=skipped, status="skipped")
-    assert desk.statuses["Party"] == "completed"
+    plan(checked, "P", "A")
+    skipped = plan(checked, "Q", "B")
+    checked.finish("A")
+    assert checked.statuses["Party"] == "working"
+    checked.call("plans/update", id=skipped, status="skipped")
+    assert checked.statuses["Party"] == "completed"
 
 
 @pytest.mark.requirement("opt.rollup.objective-blocked")
-def test_an_objective_is_blocked_when_every_open_plan_is(desk: CheckedObjective) -> None:
-    plan(desk, "P", "A")
-    plan(desk, "Q", "B", needs="P")
-    desk.start("A")
-    desk.report("A", "input-required")
-    assert (desk.statuses["P"], desk.statuses["Q"]) == ("blocked", "blocked")
-    assert desk.statuses["Party"] == "blocked"
+def test_an_objective_is_blocked_when_every_open_plan_is(checked: CheckedObjective) -> None:
+    plan(checked, "P", "A")
+    plan(checked, "Q", "B", needs="P")
+    checked.start("A")
+    checked.report("A", "input-required")
+    assert (checked.statuses["P"], checked.statuses["Q"]) == ("blocked", "blocked")
+    assert checked.statuses["Party"] == "blocked"
 
 
-def test_an_objective_goes_on_when_a_plan_of_it_can(desk: CheckedObjective) -> None:
-    plan(desk, "P", "A")
-    desk.start("A")
-    desk.report("A", "input-required")
-    assert desk.statuses["Party"] == "blocked"
-    plan(desk, "Q", "B")
-    assert desk.statuses["Party"] == "working"
+def test_an_objective_goes_on_when_a_plan_of_it_can(checked: CheckedObjective) -> None:
+    plan(checked, "P", "A")
+    checked.start("A")
+    checked.report("A", "input-required")
+    assert checked.statuses["Party"] == "blocked"
+    plan(checked, "Q", "B")
+    assert checked.statuses["Party"] == "working"
 
 
 @pytest.mark.requirement("opt.rollup.objective-failed")
-def test_an_objective_fails_with_a_failed_plan_when_nothing_is_open(desk: CheckedObjective) -> None:
-    plan(desk, "P", "A")
-    plan(desk, "Q", "B")
-    desk.start("A")
-    desk.report("A", "failed")
-    assert (desk.statuses["P"], desk.statuses["Party"]) == ("failed", "working")
-    desk.finish("B")
-    assert desk.statuses["Party"] == "failed"
+def test_an_objective_fails_with_a_failed_plan_when_nothing_is_open(
+    checked: CheckedObjective,
+) -> None:
+    plan(checked, "P", "A")
+    plan(checked, "Q", "B")
+    checked.start("A")
+    checked.report("A", "failed")
+    assert (checked.statuses["P"], checked.statuses["Party"]) == ("failed", "working")
+    checked.finish("B")
+    assert checked.statuses["Party"] == "failed"
 
 
 def test_a_failed_plan_that_begins_again_tries_its_failed_tasks_again(
-    desk: CheckedObjective,
+    checked: CheckedObjective,
 ) -> None:
-    plan_id = plan(desk, "P", "A", "B", "C")
-    desk.finish("A")
-    desk.start("B")
-    desk.report("B", "failed")
-    assert desk.statuses["Party"] == "failed"
-    desk.call("plans/update", id=plan_id, status="working")
-    assert desk.statuses == {
+    plan_id = plan(checked, "P", "A", "B", "C")
+    checked.finish("A")
+    checked.start("B")
+    checked.report("B", "failed")
+    assert checked.statuses["Party"] == "failed"
+    checked.call("plans/update", id=plan_id, status="working")
+    assert checked.statuses == {
         "Party": "working",
         "P": "working",
         "A": "completed",
         "B": "pending",
         "C": "pending",
     }
-    desk.finish("B", "C")
-    assert desk.statuses["Party"] == "completed"
+    checked.finish("B", "C")
+    assert checked.statuses["Party"] == "completed"
 
 
-def test_a_new_plan_brings_a_failed_objective_back_to_planning(desk: CheckedObjective) -> None:
-    plan(desk, "P", "A")
-    desk.start("A")
-    desk.report("A", "failed")
-    plan(desk, "Q", "B")
-    assert desk.statuses["Party"] == "planning"
-    assert ready(desk) == ["B"]
+def test_a_new_plan_brings_a_failed_objective_back_to_planning(checked: CheckedObjective) -> None:
+    plan(checked, "P", "A")
+    checked.start("A")
+    checked.report("A", "failed")
+    plan(checked, "Q", "B")
+    assert checked.statuses["Party"] == "planning"
+    assert ready(checked) == ["B"]
 
 
 # ------------------------------------------------------------------ cancel
 
 
 @pytest.mark.requirement("opt.rollup.cancel-plans")
-def test_canceling_an_objective_ends_everything_below_it(desk: CheckedObjective) -> None:
-    plan(desk, "Done", "A")
-    plan(desk, "Working", "B", "C")
-    plan(desk, "Waiting", "D")
-    plan(desk, "Pending", "E")
-    plan(desk, "Blocked", "F", needs="Pending")
-    desk.finish("A")
-    desk.start("B")
-    desk.start("D")
-    desk.report("D", "input-required")
-    desk.call("objectives/update", id="obj-n1", status="canceled", name="Rain")
-    assert desk.statuses == {
+def test_canceling_an_objective_ends_everything_below_it(checked: CheckedObjective) -> None:
+    plan(checked, "Done", "A")
+    plan(checked, "Working", "B", "C")
+    plan(checked, "Waiting", "D")
+    plan(checked, "Pending", "E")
+    plan(checked, "Blocked", "F", needs="Pending")
+    checked.finish("A")
+    checked.start("B")
+    checked.start("D")
+    checked.report("D", "input-required")
+    checked.call("objectives/update", id="obj-n1", status="canceled", name="Rain")
+    assert checked.statuses == {
         "Rain": "canceled",
         "Done": "completed",
         "A": "completed",
@@ -337,106 +349,111 @@ def test_canceling_an_objective_ends_everything_below_it(desk: CheckedObjective)
         "Blocked": "skipped",
         "F": "canceled",
     }
-    assert desk.running == ["a2a-B", "a2a-D"]
-    assert desk.last[0].data.op == "objective.update"
-    desk.report("B", "canceled")
-    assert (desk.statuses["B"], desk.statuses["Working"]) == ("canceled", "failed")
-    assert (desk.statuses["Rain"], ready(desk)) == ("canceled", [])
+    assert checked.running == ["a2a-B", "a2a-D"]
+    assert checked.last[0].data.op == "objective.update"
+    checked.report("B", "canceled")
+    assert (checked.statuses["B"], checked.statuses["Working"]) == ("canceled", "failed")
+    assert (checked.statuses["Rain"], ready(checked)) == ("canceled", [])
 
 
-def test_canceling_again_finishes_what_a_crash_left_undone(desk: CheckedObjective) -> None:
-    plan(desk, "P", "A", "B")
-    desk.start("A")
-    draft = ChangeBuilder.for_state(desk.state, desk.now)
-    draft.record(ObjectiveUpdated(desk.state.id, status=ObjectiveStatus.CANCELED))
-    desk.apply_change(draft.build())
-    assert desk.statuses == {"Party": "canceled", "P": "working", "A": "submitted", "B": "pending"}
-    desk.report("A", "working")
-    assert desk.statuses["P"] == "working"
-    desk.call("objectives/update", id="obj-n1", status="canceled")
-    assert desk.statuses == {"Party": "canceled", "P": "failed", "A": "working", "B": "canceled"}
-    assert desk.running == ["a2a-A"]
+def test_canceling_again_finishes_what_a_crash_left_undone(checked: CheckedObjective) -> None:
+    plan(checked, "P", "A", "B")
+    checked.start("A")
+    draft = ChangeBuilder.for_state(checked.state, checked.now)
+    draft.record(ObjectiveUpdated(checked.state.id, status=ObjectiveStatus.CANCELED))
+    checked.apply_change(draft.build())
+    assert checked.statuses == {
+        "Party": "canceled",
+        "P": "working",
+        "A": "submitted",
+        "B": "pending",
+    }
+    checked.report("A", "working")
+    assert checked.statuses["P"] == "working"
+    checked.call("objectives/update", id="obj-n1", status="canceled")
+    assert checked.statuses == {"Party": "canceled", "P": "failed", "A": "working", "B": "canceled"}
+    assert checked.running == ["a2a-A"]
 
 
-def test_nothing_is_tried_again_in_a_canceled_objective(desk: CheckedObjective) -> None:
-    plan(desk, "P", "A")
-    desk.start("A")
-    desk.call("objectives/update", id="obj-n1", status="canceled")
-    desk.report("A", "failed", will_retry=True)
-    assert desk.statuses["A"] == "failed"
+def test_nothing_is_tried_again_in_a_canceled_objective(checked: CheckedObjective) -> None:
+    plan(checked, "P", "A")
+    checked.start("A")
+    checked.call("objectives/update", id="obj-n1", status="canceled")
+    checked.report("A", "failed", will_retry=True)
+    assert checked.statuses["A"] == "failed"
 
 
 # ------------------------------------------------------------------ what somebody chose
 
 
-def test_a_replanned_objective_rests_until_somebody_goes_on(desk: CheckedObjective) -> None:
-    plan(desk, "P", "A", "B")
-    plan(desk, "Q", "C")
-    desk.start("A")
-    desk.call("objectives/replan", id="obj-n1")
-    desk.report("A", "completed")
-    assert (desk.statuses["Party"], desk.statuses["P"]) == ("planning", "blocked")
-    assert ready(desk) == []
-    desk.call("objectives/update", id="obj-n1", status="working")
-    assert (desk.statuses["Party"], desk.statuses["P"]) == ("working", "working")
-    assert ready(desk) == ["B", "C"]
+def test_a_replanned_objective_rests_until_somebody_goes_on(checked: CheckedObjective) -> None:
+    plan(checked, "P", "A", "B")
+    plan(checked, "Q", "C")
+    checked.start("A")
+    checked.call("objectives/replan", id="obj-n1")
+    checked.report("A", "completed")
+    assert (checked.statuses["Party"], checked.statuses["P"]) == ("planning", "blocked")
+    assert ready(checked) == []
+    checked.call("objectives/update", id="obj-n1", status="working")
+    assert (checked.statuses["Party"], checked.statuses["P"]) == ("working", "working")
+    assert ready(checked) == ["B", "C"]
 
 
 def test_a_replanned_objective_does_not_complete_behind_the_back_of_the_planner(
-    desk: CheckedObjective,
+    checked: CheckedObjective,
 ) -> None:
-    plan(desk, "P", "A")
-    desk.start("A")
-    desk.call("objectives/replan", id="obj-n1")
-    desk.report("A", "completed")
-    assert desk.statuses == {"Party": "planning", "P": "blocked", "A": "completed"}
-    desk.call("objectives/update", id="obj-n1", status="working")
-    assert desk.statuses["Party"] == "completed"
+    plan(checked, "P", "A")
+    checked.start("A")
+    checked.call("objectives/replan", id="obj-n1")
+    checked.report("A", "completed")
+    assert checked.statuses == {"Party": "planning", "P": "blocked", "A": "completed"}
+    checked.call("objectives/update", id="obj-n1", status="working")
+    assert checked.statuses["Party"] == "completed"
 
 
-def test_work_in_a_new_plan_takes_a_replanned_objective_on(desk: CheckedObjective) -> None:
-    plan(desk, "P", "A", "B")
-    desk.start("A")
-    desk.call("objectives/replan", id="obj-n1")
-    plan(desk, "Q", "C")
-    desk.start("C")
-    assert (desk.statuses["Party"], desk.statuses["P"]) == ("working", "blocked")
-    desk.report("C", "completed")
-    assert desk.statuses["Party"] == "blocked"
-    desk.call("plans/update", id=desk.plan("P")["id"], status="skipped")
-    assert desk.statuses["Party"] == "completed"
+def test_work_in_a_new_plan_takes_a_replanned_objective_on(checked: CheckedObjective) -> None:
+    plan(checked, "P", "A", "B")
+    checked.start("A")
+    checked.call("objectives/replan", id="obj-n1")
+    plan(checked, "Q", "C")
+    checked.start("C")
+    assert (checked.statuses["Party"], checked.statuses["P"]) == ("working", "blocked")
+    checked.report("C", "completed")
+    assert checked.statuses["Party"] == "blocked"
+    checked.call("plans/update", id=checked.plan("P")["id"], status="skipped")
+    assert checked.statuses["Party"] == "completed"
 
 
-def test_a_plan_that_was_blocked_by_hand_stays_blocked(desk: CheckedObjective) -> None:
-    plan_id = plan(desk, "P", "A", "B")
-    plan(desk, "Q", "C")
-    desk.start("A")
-    desk.call("plans/update", id=plan_id, status="blocked")
-    desk.report("A", "working")
-    desk.report("A", "completed")
-    assert (desk.statuses["P"], ready(desk)) == ("blocked", ["C"])
-    desk.call("plans/update", id=plan_id, status="pending")
-    assert ready(desk) == ["B", "C"]
+def test_a_plan_that_was_blocked_by_hand_stays_blocked(checked: CheckedObjective) -> None:
+    plan_id = plan(checked, "P", "A", "B")
+    plan(checked, "Q", "C")
+    checked.start("A")
+    checked.call("plans/update", id=plan_id, status="blocked")
+    checked.report("A", "working")
+    checked.report("A", "completed")
+    assert (checked.statuses["P"], ready(checked)) == ("blocked", ["C"])
+    checked.call("plans/update", id=plan_id, status="pending")
+    assert ready(checked) == ["B", "C"]
 
 
-def test_saying_again_what_is_so_anyway_holds_nothing(desk: CheckedObjective) -> None:
-    plan(desk, "P", "A")
-    second = plan(desk, "Q", "B", needs="P")
-    desk.call("plans/update", id=second, status="blocked")
-    desk.finish("A")
-    assert desk.statuses["Q"] == "pending"
+def test_saying_again_what_is_so_anyway_holds_nothing(checked: CheckedObjective) -> None:
+    plan(checked, "P", "A")
+    second = plan(checked, "Q", "B", needs="P")
+    checked.call("plans/update", id=second, status="blocked")
+    checked.finish("A")
+    assert checked.statuses["Q"] == "pending"
 
 
 def test_an_objective_that_was_blocked_by_hand_stays_blocked_though_a_plan_works(
-    desk: CheckedObjective,
+    checked: CheckedObjective,
 ) -> None:
-    plan(desk, "P", "A", "B")
-    desk.start("A")
-    desk.call("objectives/update", id="obj-n1", status="blocked")
-    desk.report("A", "completed")
-    assert (desk.statuses["Party"], ready(desk)) == ("blocked", [])
-    desk.call("objectives/update", id="obj-n1", status="working")
-    assert (desk.statuses["Party"], ready(desk)) == ("working", ["B"])
+    plan(checked, "P", "A", "B")
+    checked.start("A")
+    checked.call("objectives/update", id="obj-n1", status="blocked")
+    checked.report("A", "completed")
+    assert (checked.statuses["Party"], ready(checked)) == ("blocked", [])
+    checked.call("objectives/update", id="obj-n1", status="working")
+    assert (checked.statuses["Party"], ready(checked)) == ("working", ["B"])
 
 
 # ------------------------------------------------------------------ ways along the tables
@@ -480,55 +497,55 @@ def test_an_objective_that_failed_on_the_way_to_its_end_still_gets_there() -> No
 
 
 @pytest.mark.requirement("opt.rollup.ready")
-def test_a_task_is_ready_when_what_it_depends_on_is_completed(desk: CheckedObjective) -> None:
-    plan(desk, "P", "A", ("B", ["A"]), ("C", ["A"]), ("D", ["B", "C"]))
-    assert ready(desk) == ["A"]
-    desk.finish("A")
-    assert ready(desk) == ["B", "C"]
-    desk.finish("B")
-    assert ready(desk) == ["C"]
-    desk.finish("C")
-    assert ready(desk) == ["D"]
+def test_a_task_is_ready_when_what_it_depends_on_is_completed(checked: CheckedObjective) -> None:
+    plan(checked, "P", "A", ("B", ["A"]), ("C", ["A"]), ("D", ["B", "C"]))
+    assert ready(checked) == ["A"]
+    checked.finish("A")
+    assert ready(checked) == ["B", "C"]
+    checked.finish("B")
+    assert ready(checked) == ["C"]
+    checked.finish("C")
+    assert ready(checked) == ["D"]
 
 
 @pytest.mark.requirement("opt.run.question")
 def test_a_task_that_waits_for_an_answer_stops_only_what_depends_on_it(
-    desk: CheckedObjective,
+    checked: CheckedObjective,
 ) -> None:
-    plan(desk, "P", "A", ("B", ["A"]), "C")
-    plan(desk, "Q", ("D", ["A"]), "E")
-    desk.start("A")
-    desk.report("A", "input-required")
-    assert desk.statuses["P"] == "blocked"
-    assert ready(desk) == ["C", "E"]
+    plan(checked, "P", "A", ("B", ["A"]), "C")
+    plan(checked, "Q", ("D", ["A"]), "E")
+    checked.start("A")
+    checked.report("A", "input-required")
+    assert checked.statuses["P"] == "blocked"
+    assert ready(checked) == ["C", "E"]
 
 
 @pytest.mark.requirement("opt.progress.counts")
-def test_progress_counts_tasks_of_plans_that_are_not_skipped(desk: CheckedObjective) -> None:
-    assert as_json(progress(desk.state)) == {"done": 0, "total": 0, "percent": 0, "current": []}
-    plan(desk, "P", "A", "B", "C")
-    skipped = plan(desk, "Q", "D")
-    desk.finish("A")
-    assert progress(desk.state).percent == 25
-    desk.call("plans/update", id=skipped, status="skipped")
-    found = progress(desk.state)
+def test_progress_counts_tasks_of_plans_that_are_not_skipped(checked: CheckedObjective) -> None:
+    assert as_json(progress(checked.state)) == {"done": 0, "total": 0, "percent": 0, "current": []}
+    plan(checked, "P", "A", "B", "C")
+    skipped = plan(checked, "Q", "D")
+    checked.finish("A")
+    assert progress(checked.state).percent == 25
+    checked.call("plans/update", id=skipped, status="skipped")
+    found = progress(checked.state)
     assert (found.done, found.total, found.percent) == (1, 3, 33)
 
 
 @pytest.mark.requirement("opt.progress.current")
-def test_progress_says_what_runs_and_what_waits_longest(desk: CheckedObjective) -> None:
-    plan(desk, "P", "A", "B", "C")
+def test_progress_says_what_runs_and_what_waits_longest(checked: CheckedObjective) -> None:
+    plan(checked, "P", "A", "B", "C")
     for name in ("A", "B", "C"):
-        desk.start(name)
-        desk.report(name, "working")
-    desk.tick()
-    desk.report("B", "auth-required")
-    desk.tick()
-    desk.report("A", "input-required")
-    shown = as_json(progress(desk.state))
+        checked.start(name)
+        checked.report(name, "working")
+    checked.tick()
+    checked.report("B", "auth-required")
+    checked.tick()
+    checked.report("A", "input-required")
+    shown = as_json(progress(checked.state))
     assert shown["oldestWaiting"] == {
-        "taskId": desk.task("B")["id"],
-        "planId": desk.plan("P")["id"],
+        "taskId": checked.task("B")["id"],
+        "planId": checked.plan("P")["id"],
         "name": "B",
         "status": "auth-required",
         "since": "2026-01-05T10:00:01.000Z",
@@ -538,8 +555,8 @@ def test_progress_says_what_runs_and_what_waits_longest(desk: CheckedObjective) 
 
 
 def test_an_objective_that_was_reached_without_tasks_is_at_one_hundred(
-    desk: CheckedObjective,
+    checked: CheckedObjective,
 ) -> None:
-    desk.call("objectives/update", id="obj-n1", status="working")
-    desk.call("objectives/update", id="obj-n1", status="completed")
-    assert progress(desk.state).percent == 100
+    checked.call("objectives/update", id="obj-n1", status="working")
+    checked.call("objectives/update", id="obj-n1", status="completed")
+    assert progress(checked.state).percent == 100

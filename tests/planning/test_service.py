@@ -9,9 +9,9 @@ from typing import Any
 import anyio
 import pytest
 from tests.conformance.asgi_client import AsgiClient
-from tests.planning.gateway_harness import PlanningGateway, asks, planning_gateway_in
+from tests.planning.gateway_harness import PlanningHarness, asks, planning_harness_in
 
-from openclaw_a2a.server.objectives_extension import EXTENSION_URI
+from openclaw_a2a.planning.step_message import EXTENSION_URI
 
 Json = Any
 CARD = "/.well-known/agent-card.json"
@@ -42,11 +42,11 @@ async def test_the_card_tells_the_limits_and_whether_objectives_are_kept(
     kind: str, is_kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    async with planning_gateway_in(tmp_path, kind) as workshop:
+    async with planning_harness_in(tmp_path, kind) as harness:
         limits = {"opt.maxPlansPerObjective": 3, "opt.maxTasksPerPlan": 7}
         for settings, plans, tasks in (({}, 10, 50), (limits, 3, 7)):
-            await workshop.reopen(settings)
-            card = (await workshop.door.get(CARD)).json
+            await harness.reopen(settings)
+            card = (await harness.door.get(CARD)).json
             params = {
                 "maxPlansPerObjective": plans,
                 "maxTasksPerPlan": tasks,
@@ -58,11 +58,11 @@ async def test_the_card_tells_the_limits_and_whether_objectives_are_kept(
 
 @pytest.mark.requirement("opt.activation.setting", "opt.activation.off-messages")
 async def test_where_the_settings_say_so_the_methods_need_no_header(
-    workshop: PlanningGateway,
+    harness: PlanningHarness,
 ) -> None:
-    await workshop.reopen({"opt.requireActivation": False})
-    assert workshop.gateway is not None
-    plain = AsgiClient(workshop.gateway.asgi)
+    await harness.reopen({"opt.requireActivation": False})
+    assert harness.gateway is not None
+    plain = AsgiClient(harness.gateway.asgi)
     body = {"jsonrpc": "2.0", "id": "a", "method": "objectives/create", "params": {"name": "x"}}
     answer = await plain.post("/a2a/jsonrpc", json.dumps(body).encode())
     assert answer.json["result"]["objective"]["name"] == "x"
@@ -71,7 +71,7 @@ async def test_where_the_settings_say_so_the_methods_need_no_header(
     message = {"messageId": "m", "role": "user", "parts": [{"kind": "text", "text": "y"}]}
     sent = {**body, "method": "message/send", "params": {"message": {**message, "metadata": wish}}}
     assert "error" not in (await plain.post("/a2a/jsonrpc", json.dumps(sent).encode())).json
-    assert (await workshop.call("objectives/list"))["totalSize"] == 1
+    assert (await harness.call("objectives/list"))["totalSize"] == 1
 
 
 # -------------------------------------------------------------------- objects
@@ -81,10 +81,10 @@ async def test_where_the_settings_say_so_the_methods_need_no_header(
     "opt.object.objective", "opt.object.ids", "opt.object.moments", "opt.method.create"
 )
 async def test_a_new_objective_has_its_members_and_a_name_of_ours(
-    workshop: PlanningGateway,
+    harness: PlanningHarness,
 ) -> None:
-    bare = (await workshop.call("objectives/create", name="Party"))["objective"]
-    told = (await workshop.call("objectives/create", name="x", description="y", metadata={"a": 1}))[
+    bare = (await harness.call("objectives/create", name="Party"))["objective"]
+    told = (await harness.call("objectives/create", name="x", description="y", metadata={"a": 1}))[
         "objective"
     ]
     for one in (bare, told):
@@ -99,12 +99,12 @@ async def test_a_new_objective_has_its_members_and_a_name_of_ours(
 
 @pytest.mark.requirement("opt.object.plan", "opt.object.task", "opt.object.order", "opt.object.ids")
 async def test_plans_and_tasks_have_their_members_in_the_order_they_came(
-    workshop: PlanningGateway,
+    harness: PlanningHarness,
 ) -> None:
-    objective_id = await workshop.objective()
+    objective_id = await harness.objective()
     for name in ("c", "a", "b"):
-        await workshop.plan(objective_id, [{"name": f"{name}2"}, {"name": f"{name}1"}], name=name)
-    shown = await workshop.get(objective_id)
+        await harness.plan(objective_id, [{"name": f"{name}2"}, {"name": f"{name}1"}], name=name)
+    shown = await harness.get(objective_id)
     assert [plan["name"] for plan in shown["plans"]] == ["c", "a", "b"]
     for plan in shown["plans"]:
         assert re.fullmatch(r"plan-[a-z0-9]+", plan["id"])
@@ -122,8 +122,8 @@ async def test_plans_and_tasks_have_their_members_in_the_order_they_came(
                 "status": "pending",
                 "metadata": {},
             }
-    await workshop.reopen()
-    again = (await workshop.get(objective_id))["plans"]
+    await harness.reopen()
+    again = (await harness.get(objective_id))["plans"]
     assert [plan["name"] for plan in again] == ["c", "a", "b"]
 
 
@@ -131,16 +131,16 @@ async def test_plans_and_tasks_have_their_members_in_the_order_they_came(
 
 
 @pytest.mark.requirement("opt.method.list", "opt.method.list-pages")
-async def test_lists_are_the_newest_first_ten_at_a_time(workshop: PlanningGateway) -> None:
+async def test_lists_are_the_newest_first_ten_at_a_time(harness: PlanningHarness) -> None:
     for number in range(12):
-        await workshop.objective(f"goal {number}")
-    first = await workshop.call("objectives/list")
+        await harness.objective(f"goal {number}")
+    first = await harness.call("objectives/list")
     assert [one["name"] for one in first["objectives"]] == [f"goal {n}" for n in range(11, 1, -1)]
     assert first["totalSize"] == 12
-    last = await workshop.call("objectives/list", pageToken=first["nextPageToken"])
+    last = await harness.call("objectives/list", pageToken=first["nextPageToken"])
     assert [one["name"] for one in last["objectives"]] == ["goal 1", "goal 0"]
     assert ("nextPageToken" in last, last["totalSize"]) == (False, 12)
-    exact = await workshop.call("objectives/list", pageSize=12)
+    exact = await harness.call("objectives/list", pageSize=12)
     assert (len(exact["objectives"]), "nextPageToken" in exact) == (12, False)
 
 
@@ -156,31 +156,31 @@ class StandingClock:
 
 @pytest.mark.requirement("opt.method.list", "opt.method.list-pages")
 async def test_objectives_that_are_made_at_the_same_moment_are_listed_in_their_order(
-    workshop: PlanningGateway,
+    harness: PlanningHarness,
 ) -> None:
-    workshop.clock = StandingClock()
-    await workshop.reopen()
+    harness.clock = StandingClock()
+    await harness.reopen()
     for number in range(12):
         wish = {"opt/v1/preferObjective": True, "opt/v1/suggestedName": f"goal {number}"}
         message = {"role": "ROLE_USER", "parts": [{"text": "x"}], "metadata": wish}
         if number % 2:
-            await workshop.call("SendMessage", message=message)
+            await harness.call("SendMessage", message=message)
         else:
-            await workshop.objective(f"goal {number}")
-    found = await workshop.call("objectives/list", pageSize=5)
+            await harness.objective(f"goal {number}")
+    found = await harness.call("objectives/list", pageSize=5)
     names = [one["name"] for one in found["objectives"]]
     while token := found.get("nextPageToken"):
-        found = await workshop.call("objectives/list", pageSize=5, pageToken=token)
+        found = await harness.call("objectives/list", pageSize=5, pageToken=token)
         names += [one["name"] for one in found["objectives"]]
     assert names == [f"goal {number}" for number in range(11, -1, -1)]
 
 
 @pytest.mark.requirement("opt.method.list-pages", "opt.error.params")
 @pytest.mark.parametrize("size", [0, 101, -1, 1.5, "10", True])
-async def test_a_page_has_one_to_a_hundred(workshop: PlanningGateway, size: Json) -> None:
+async def test_a_page_has_one_to_a_hundred(harness: PlanningHarness, size: Json) -> None:
     for allowed in (1, 100):
-        await workshop.call("objectives/list", pageSize=allowed)
-    error = await workshop.fail("objectives/list", pageSize=size)
+        await harness.call("objectives/list", pageSize=allowed)
+    error = await harness.fail("objectives/list", pageSize=size)
     assert error["code"] == -32602
     assert "pageSize" in error["message"]
     assert "objectives/list" in error["message"]
@@ -188,30 +188,30 @@ async def test_a_page_has_one_to_a_hundred(workshop: PlanningGateway, size: Json
 
 @pytest.mark.requirement("opt.method.list-filter")
 async def test_a_status_chooses_and_the_total_counts_what_it_chose(
-    workshop: PlanningGateway,
+    harness: PlanningHarness,
 ) -> None:
-    ids = [await workshop.objective(f"goal {number}") for number in range(5)]
+    ids = [await harness.objective(f"goal {number}") for number in range(5)]
     for one in (ids[1], ids[3]):
-        await workshop.call("objectives/update", id=one, status="working")
-    await workshop.call("objectives/update", id=ids[3], status="completed")
+        await harness.call("objectives/update", id=one, status="working")
+    await harness.call("objectives/update", id=ids[3], status="completed")
     for _ in range(2):  # and after a restart, when the completed one is not loaded
         for status, wanted in (("submitted", [4, 2, 0]), ("working", [1]), ("completed", [3])):
-            found = await workshop.call("objectives/list", status=status, pageSize=2)
+            found = await harness.call("objectives/list", status=status, pageSize=2)
             names = [one["name"] for one in found["objectives"]]
             assert names == [f"goal {number}" for number in wanted[:2]]
             assert found["totalSize"] == len(wanted)
             assert ("nextPageToken" in found) == (len(wanted) > 2)
-        assert (await workshop.call("objectives/list", status="failed"))["objectives"] == []
-        await workshop.reopen()
+        assert (await harness.call("objectives/list", status="failed"))["objectives"] == []
+        await harness.reopen()
 
 
 # -------------------------------------------------------------------- changes
 
 
 @pytest.mark.requirement("opt.method.younger")
-async def test_every_change_makes_what_it_changes_younger(workshop: PlanningGateway) -> None:
-    objective_id = await workshop.objective()
-    plan = await workshop.plan(objective_id, [{"name": "a"}])
+async def test_every_change_makes_what_it_changes_younger(harness: PlanningHarness) -> None:
+    objective_id = await harness.objective()
+    plan = await harness.plan(objective_id, [{"name": "a"}])
     seen = [plan["updatedAt"]]
     for method, params in (
         ("plans/update", {}),
@@ -222,17 +222,15 @@ async def test_every_change_makes_what_it_changes_younger(workshop: PlanningGate
         ("plans/update", {"status": "pending"}),
         ("plans/update", {"status": "working"}),
     ):
-        before = (await workshop.get(objective_id))["updatedAt"]
-        changed = (await workshop.call(method, id=plan["id"], **params))["plan"]
+        before = (await harness.get(objective_id))["updatedAt"]
+        changed = (await harness.call(method, id=plan["id"], **params))["plan"]
         seen.append(changed["updatedAt"])
         assert changed["createdAt"] == plan["createdAt"]
-        assert (await workshop.get(objective_id))["updatedAt"] > before
+        assert (await harness.get(objective_id))["updatedAt"] > before
     assert seen == sorted(set(seen))
     for method, params in (("update", {}), ("update", {"status": "working"}), ("replan", {})):
-        before = (await workshop.get(objective_id))["updatedAt"]
-        shown = (await workshop.call(f"objectives/{method}", id=objective_id, **params))[
-            "objective"
-        ]
+        before = (await harness.get(objective_id))["updatedAt"]
+        shown = (await harness.call(f"objectives/{method}", id=objective_id, **params))["objective"]
         assert shown["updatedAt"] > before
 
 
@@ -248,30 +246,30 @@ async def test_every_change_makes_what_it_changes_younger(workshop: PlanningGate
     ],
 )
 async def test_other_members_are_refused_and_nothing_changes(
-    workshop: PlanningGateway, method: str, member: str
+    harness: PlanningHarness, method: str, member: str
 ) -> None:
-    objective_id = await workshop.objective()
-    plan = await workshop.plan(objective_id, [])
+    objective_id = await harness.objective()
+    plan = await harness.plan(objective_id, [])
     wanted: Json = {"name": "new", "objectiveId": objective_id, "tasks": [{"name": "a"}]}
     needed = {name: wanted[name] for one, name in REQUIRED if one == method and name in wanted}
     if not method.endswith("create"):
         needed["id"] = objective_id if method.startswith("objectives") else plan["id"]
-    before = await workshop.get(objective_id)
-    error = await workshop.fail(method, **{**needed, member: "x"})
+    before = await harness.get(objective_id)
+    error = await harness.fail(method, **{**needed, member: "x"})
     assert error["code"] == -32602
     assert f"{member} is not known" in error["message"]
     assert method in error["message"]
-    assert await workshop.get(objective_id) == before
-    assert (await workshop.call("objectives/list"))["totalSize"] == 1
+    assert await harness.get(objective_id) == before
+    assert (await harness.call("objectives/list"))["totalSize"] == 1
 
 
 @pytest.mark.requirement("opt.method.task-update-whole", "opt.bad.elsewhere")
-async def test_tasks_of_a_plan_change_all_or_not_at_all(workshop: PlanningGateway) -> None:
-    objective_id, other = await workshop.objective(), await workshop.objective("other")
-    plan = await workshop.plan(objective_id, [{"name": "a"}, {"name": "b"}])
-    far = (await workshop.plan(other, [{"name": "far"}]))["tasks"][0]["id"]
-    near = (await workshop.plan(objective_id, [{"name": "near"}]))["tasks"][0]["id"]
-    before = await workshop.get(objective_id)
+async def test_tasks_of_a_plan_change_all_or_not_at_all(harness: PlanningHarness) -> None:
+    objective_id, other = await harness.objective(), await harness.objective("other")
+    plan = await harness.plan(objective_id, [{"name": "a"}, {"name": "b"}])
+    far = (await harness.plan(other, [{"name": "far"}]))["tasks"][0]["id"]
+    near = (await harness.plan(objective_id, [{"name": "near"}]))["tasks"][0]["id"]
+    before = await harness.get(objective_id)
     good = {"id": plan["tasks"][0]["id"], "name": "a2", "status": "completed"}
     second = plan["tasks"][1]["id"]
     for bad, code in (
@@ -281,44 +279,44 @@ async def test_tasks_of_a_plan_change_all_or_not_at_all(workshop: PlanningGatewa
         ({"id": second, "status": "open"}, -32602),
         ({"id": second, "dependencies": [second]}, -32053),
     ):
-        error = await workshop.fail("plans/update", id=plan["id"], name="new", tasks=[good, bad])
+        error = await harness.fail("plans/update", id=plan["id"], name="new", tasks=[good, bad])
         assert error["code"] == code
-        assert await workshop.get(objective_id) == before
-    await workshop.reopen()
-    assert await workshop.get(objective_id) == before
+        assert await harness.get(objective_id) == before
+    await harness.reopen()
+    assert await harness.get(objective_id) == before
 
 
 @pytest.mark.requirement("opt.method.delete", "opt.storage.delete")
 async def test_a_deleted_objective_is_gone_with_its_plans_and_its_id_is_free(
-    workshop: PlanningGateway,
+    harness: PlanningHarness,
 ) -> None:
     message = {"role": "ROLE_USER", "parts": [{"text": "do"}]}
     wish = {"opt/v1/objective": {"id": "obj-1"}, "opt/v1/plan": {"id": "plan-1"}}
     for name in ("m1", "m2"):
         sent = {**message, "messageId": name, "metadata": wish}
-        task = (await workshop.call("SendMessage", message=sent))["task"]
-        ended = await workshop.ends("obj-1")
+        task = (await harness.call("SendMessage", message=sent))["task"]
+        ended = await harness.ends("obj-1")
         assert [one["a2aTaskId"] for one in ended["plans"][0]["tasks"]] == [task["id"]]
-        assert await workshop.call("objectives/delete", id="obj-1") == {"deleted": True}
+        assert await harness.call("objectives/delete", id="obj-1") == {"deleted": True}
         for method, wanted in (("objectives/get", "obj-1"), ("plans/get", "plan-1")):
-            assert (await workshop.fail(method, id=wanted))["code"] == -32050
-        assert (await workshop.call("GetTask", id=task["id"]))["id"] == task["id"]
+            assert (await harness.fail(method, id=wanted))["code"] == -32050
+        assert (await harness.call("GetTask", id=task["id"]))["id"] == task["id"]
 
 
 @pytest.mark.requirement("opt.method.delete-running")
-async def test_a_step_that_waits_is_in_the_way_of_deleting(workshop: PlanningGateway) -> None:
+async def test_a_step_that_waits_is_in_the_way_of_deleting(harness: PlanningHarness) -> None:
     async def work(_turn: Any) -> Any:
         return asks("well?")
 
-    workshop.workers["main"].work = work
-    objective_id = await workshop.objective()
-    await workshop.plan(objective_id, [{"name": "a"}])
-    await workshop.call("objectives/run", id=objective_id)
-    waiting = await workshop.ends(objective_id, "blocked")
-    error = await workshop.fail("objectives/delete", id=objective_id)
+    harness.workers["main"].work = work
+    objective_id = await harness.objective()
+    await harness.plan(objective_id, [{"name": "a"}])
+    await harness.call("objectives/run", id=objective_id)
+    waiting = await harness.ends(objective_id, "blocked")
+    error = await harness.fail("objectives/delete", id=objective_id)
     assert (error["code"], error["data"]["legacyCode"]) == (-32051, -32001)
-    assert await workshop.get(objective_id) == waiting
-    assert (await workshop.call("objectives/delete", id=objective_id, cancel=True))["deleted"]
+    assert await harness.get(objective_id) == waiting
+    assert (await harness.call("objectives/delete", id=objective_id, cancel=True))["deleted"]
 
 
 # -------------------------------------------------------------------- errors
@@ -327,10 +325,10 @@ async def test_a_step_that_waits_is_in_the_way_of_deleting(workshop: PlanningGat
 @pytest.mark.requirement("opt.error.params")
 @pytest.mark.parametrize(("method", "missing"), REQUIRED)
 async def test_a_missing_parameter_is_named_with_its_method(
-    workshop: PlanningGateway, method: str, missing: str
+    harness: PlanningHarness, method: str, missing: str
 ) -> None:
     names = [name for one, name in REQUIRED if one == method and name != missing]
-    error = await workshop.fail(method, **{name: SAMPLES[name] for name in names})
+    error = await harness.fail(method, **{name: SAMPLES[name] for name in names})
     assert error["code"] == -32602
     assert f"{missing} is required" in error["message"]
     assert method in error["message"]
@@ -338,21 +336,19 @@ async def test_a_missing_parameter_is_named_with_its_method(
 
 @pytest.mark.requirement("opt.error.method")
 @pytest.mark.parametrize("method", ["objectives/explode", "plans/delete", "plans/list", "plans/"])
-async def test_a_method_that_does_not_exist_is_named(
-    workshop: PlanningGateway, method: str
-) -> None:
-    error = await workshop.fail(method, id="x")
+async def test_a_method_that_does_not_exist_is_named(harness: PlanningHarness, method: str) -> None:
+    error = await harness.fail(method, id="x")
     assert (error["code"], method in error["message"]) == (-32601, True)
 
 
 @pytest.mark.requirement("opt.error.id-echo", "opt.error.legacy", "opt.error.not-found")
 @pytest.mark.parametrize("call_id", ["seven", 7, 0])
 async def test_refusals_echo_the_id_and_carry_the_older_number(
-    workshop: PlanningGateway, call_id: Json
+    harness: PlanningHarness, call_id: Json
 ) -> None:
     params = {"id": "obj-nobody"}
     body = {"jsonrpc": "2.0", "id": call_id, "method": "objectives/get", "params": params}
-    answer = (await workshop.door.post("/a2a/jsonrpc", json.dumps(body).encode())).json
+    answer = (await harness.door.post("/a2a/jsonrpc", json.dumps(body).encode())).json
     assert answer["id"] == call_id
     assert "objective obj-nobody" in answer["error"]["message"]
     assert answer["error"]["data"]["legacyCode"] == -32000

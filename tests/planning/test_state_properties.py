@@ -1,6 +1,6 @@
 """Whatever callers and tasks do: tables hold, nothing goes in a circle, the journal tells it all.
 
-The desk checks after every change that each status followed its table, that what changed is
+The checked checks after every change that each status followed its table, that what changed is
 younger, that nothing waits for itself, and that the journal gives the same state again.
 """
 
@@ -15,6 +15,7 @@ from openclaw_a2a.model.errors import CallerError
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.planning import rollup
 from openclaw_a2a.planning.change_builder import ChangeBuilder
+from openclaw_a2a.planning.execution_policy import ready_tasks
 from openclaw_a2a.planning.model import (
     ObjectiveStatus,
     PlanStatus,
@@ -23,7 +24,7 @@ from openclaw_a2a.planning.model import (
 )
 from openclaw_a2a.planning.operations import encode_line
 from openclaw_a2a.planning.state import ObjectiveState, replay
-from openclaw_a2a.planning.views import progress, ready_tasks
+from openclaw_a2a.planning.views import progress
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
@@ -36,8 +37,8 @@ METADATA = st.dictionaries(st.text(max_size=3), JSON, max_size=2)
 class Caller:
     """Does anything that callers, agents and the executor may do, at random."""
 
-    def __init__(self, desk: CheckedObjective, chance: random.Random, metadata: dict) -> None:
-        self.desk = desk
+    def __init__(self, checked: CheckedObjective, chance: random.Random, metadata: dict) -> None:
+        self.checked = checked
         self.chance = chance
         self.metadata = metadata
 
@@ -50,10 +51,10 @@ class Caller:
         self.chance.choices(acts, weights)[0]()
 
     def create_plan(self) -> None:
-        plans = list(self.desk.state.plans)
-        self.desk.call(
+        plans = list(self.checked.state.plans)
+        self.checked.call(
             "plans/create",
-            objectiveId=self.desk.state.id,
+            objectiveId=self.checked.state.id,
             name="P",
             tasks=self._entries(),
             dependencies=self._some(plans, 2),
@@ -61,17 +62,19 @@ class Caller:
         )
 
     def add_tasks(self) -> None:
-        self.desk.call("plans/addTasks", id=self._plan(), tasks=self._entries() or [{"name": "x"}])
+        self.checked.call(
+            "plans/addTasks", id=self._plan(), tasks=self._entries() or [{"name": "x"}]
+        )
 
     def update_objective(self) -> None:
         # The two ends are rare, or nothing would ever happen after them.
         usual = ["submitted", "planning", "working", "blocked", "failed"] * 5
         status = self.chance.choice([None, *usual, "completed", "canceled"])
-        self.desk.call("objectives/update", id=self.desk.state.id, status=status)
+        self.checked.call("objectives/update", id=self.checked.state.id, status=status)
 
     def update_plan(self) -> None:
         status = self.chance.choice(list(PlanStatus)).value
-        self.desk.call("plans/update", id=self._plan(), status=status, metadata=self.metadata)
+        self.checked.call("plans/update", id=self._plan(), status=status, metadata=self.metadata)
 
     def edit_task(self) -> None:
         task = self._task()
@@ -79,47 +82,47 @@ class Caller:
         if self.chance.random() < 0.5:
             edit["status"] = self.chance.choice(list(PlanTaskStatus)).value
         if self.chance.random() < 0.5:
-            edit["dependencies"] = self._some(list(self.desk.state.tasks), 2)
-        self.desk.call("plans/update", id=task.plan_id, tasks=[edit])
+            edit["dependencies"] = self._some(list(self.checked.state.tasks), 2)
+        self.checked.call("plans/update", id=task.plan_id, tasks=[edit])
 
     def replan(self) -> None:
-        self.desk.call("objectives/replan", id=self.desk.state.id)
+        self.checked.call("objectives/replan", id=self.checked.state.id)
 
     def start(self) -> None:
-        desk = self.desk
-        task = self.chance.choice(ready_tasks(desk.state) or [self._task()])
+        checked = self.checked
+        task = self.chance.choice(ready_tasks(checked.state) or [self._task()])
         a2a_task_id = TaskId(f"a2a-{self.chance.randrange(10_000)}")
-        desk.apply_change(
-            rollup.link_task(desk.state, task.id, a2a_task_id, occasion=desk.occasion())
+        checked.apply_change(
+            rollup.link_task(checked.state, task.id, a2a_task_id, context=checked.context())
         )
 
     def report(self) -> None:
-        desk = self.desk
+        checked = self.checked
         a2a_task_id = self._task().a2a_task_id or TaskId("nobody")
         now_in = self.chance.choice(list(STATES.values()))
         retry = self.chance.random() < 0.5
-        before = progress(desk.state).done
+        before = progress(checked.state).done
         for _ in range(2):
-            desk.apply_change(
+            checked.apply_change(
                 rollup.report_task(
-                    desk.state, a2a_task_id, now_in, occasion=desk.occasion(), will_retry=retry
+                    checked.state, a2a_task_id, now_in, context=checked.context(), will_retry=retry
                 )
             )
-        assert desk.last == [], "a report is idempotent"
-        assert progress(desk.state).done >= before
+        assert checked.last == [], "a report is idempotent"
+        assert progress(checked.state).done >= before
 
     def _plan(self) -> str:
-        return self.chance.choice(list(self.desk.state.plans) or ["plan-zzz"])
+        return self.chance.choice(list(self.checked.state.plans) or ["plan-zzz"])
 
     def _task(self) -> PlanTask:
-        tasks = list(self.desk.state.tasks.values())
+        tasks = list(self.checked.state.tasks.values())
         if not tasks:
             raise CallerError("there is none")
         return self.chance.choice(tasks)
 
     def _entries(self) -> list[dict]:
         names = [f"task-{index}" for index in range(self.chance.randrange(4))]
-        known = [*names, *self.desk.state.tasks]
+        known = [*names, *self.checked.state.tasks]
         return [{"name": "T", "dependencies": self._some(known, 2)} for _ in names]
 
     def _some(self, items: list[str], most: int) -> list[str]:
@@ -135,34 +138,34 @@ def completed(state: ObjectiveState) -> set[str]:
 )
 @given(st.integers(0, 2**32), METADATA)
 def test_whatever_happens_every_rule_holds(seed: int, metadata: dict) -> None:
-    desk, chance = CheckedObjective(), random.Random(seed)
-    desk.call("objectives/create", name="Party", metadata=metadata)
-    caller = Caller(desk, chance, metadata)
+    checked, chance = CheckedObjective(), random.Random(seed)
+    checked.call("objectives/create", name="Party", metadata=metadata)
+    caller = Caller(checked, chance, metadata)
     for _ in range(60):
-        before, frozen = desk.state, b"".join(desk.journal)
+        before, frozen = checked.state, b"\n".join(checked.log)
         done = completed(before)
         try:
             caller.act()
         except CallerError:
-            assert desk.state is before, "all or nothing"
+            assert checked.state is before, "all or nothing"
         assert replay(frozen.splitlines()).state == before, "the state before is as it was"
-        assert done <= completed(desk.state)
-        draft = ChangeBuilder.for_state(desk.state, desk.now)
-        rollup.settle(draft)
+        assert done <= completed(checked.state)
+        draft = ChangeBuilder.for_state(checked.state, checked.now)
+        rollup.roll_up(draft)
         assert draft.build().operations == (), "there is nothing left to roll up"
-        assert 0 <= progress(desk.state).percent <= 100
+        assert 0 <= progress(checked.state).percent <= 100
         if chance.random() < 0.3:
-            desk.tick(chance.randrange(-2, 5))
+            checked.tick(chance.randrange(-2, 5))
 
 
 @given(st.integers(0, 2**32))
 def test_a_journal_that_ends_anywhere_leads_to_the_same_end(seed: int) -> None:
     """A crash may cut a change in two; when its tasks are reported again, all is as it was."""
-    desk, chance = CheckedObjective(), random.Random(seed)
-    desk.call("objectives/create", name="Party")
+    checked, chance = CheckedObjective(), random.Random(seed)
+    checked.call("objectives/create", name="Party")
     tasks = [{"name": "A"}, {"name": "B"}]
-    first = desk.call("plans/create", objectiveId="obj-n1", name="P", tasks=tasks)["plan"]["id"]
-    desk.call(
+    first = checked.call("plans/create", objectiveId="obj-n1", name="P", tasks=tasks)["plan"]["id"]
+    checked.call(
         "plans/create",
         objectiveId="obj-n1",
         name="Q",
@@ -170,39 +173,39 @@ def test_a_journal_that_ends_anywhere_leads_to_the_same_end(seed: int) -> None:
         dependencies=[first],
     )
     for _ in range(8):
-        todo = ready_tasks(desk.state)
+        todo = ready_tasks(checked.state)
         if todo and chance.random() < 0.6:
-            desk.start(chance.choice(todo).name)
+            checked.start(chance.choice(todo).name)
         else:
-            names = [task.name for task in desk.state.tasks.values() if task.a2a_task_id]
+            names = [task.name for task in checked.state.tasks.values() if task.a2a_task_id]
             if names:
-                desk.report(chance.choice(names), chance.choice(["working", "completed"] * 3))
-    if not desk.last:
+                checked.report(chance.choice(names), chance.choice(["working", "completed"] * 3))
+    if not checked.last:
         return
-    kept = chance.randrange(len(desk.last))
-    lines = [*desk.journal[: len(desk.journal) - len(desk.last)]]
-    lines += [encode_line(operation) for operation in desk.last[:kept]]
+    kept = chance.randrange(len(checked.last))
+    lines = [*checked.log[: len(checked.log) - len(checked.last)]]
+    lines += [encode_line(operation) for operation in checked.last[:kept]]
     state = replay(lines).state
     assert state is not None
-    for task in desk.state.tasks.values():
+    for task in checked.state.tasks.values():
         if task.a2a_task_id is None:
             continue
         if state.tasks[task.id].a2a_task_id is None:
             state = rollup.link_task(
-                state, task.id, task.a2a_task_id, occasion=desk.occasion()
+                state, task.id, task.a2a_task_id, context=checked.context()
             ).state
         now_in = STATES[task.status.value]
-        state = rollup.report_task(state, task.a2a_task_id, now_in, occasion=desk.occasion()).state
+        state = rollup.report_task(state, task.a2a_task_id, now_in, context=checked.context()).state
     after = {plan.name: plan.status for plan in state.plans.values()}
-    assert after == {plan.name: plan.status for plan in desk.state.plans.values()}
-    assert state.objective.status is desk.state.objective.status
-    assert state.is_archived == desk.state.is_archived
+    assert after == {plan.name: plan.status for plan in checked.state.plans.values()}
+    assert state.objective.status is checked.state.objective.status
+    assert state.is_archived == checked.state.is_archived
 
 
 @given(st.integers(0, 2**32))
 def test_running_what_is_ready_ends_and_respects_every_dependency(seed: int) -> None:
-    desk, chance = CheckedObjective(), random.Random(seed)
-    desk.call("objectives/create", name="Party")
+    checked, chance = CheckedObjective(), random.Random(seed)
+    checked.call("objectives/create", name="Party")
     names: list[str] = []
     plans: list[str] = []
     for number in range(chance.randrange(1, 5)):
@@ -211,12 +214,12 @@ def test_running_what_is_ready_ends_and_respects_every_dependency(seed: int) -> 
             {
                 "name": f"{number}.{index}",
                 "dependencies": [f"task-{one}" for one in range(index) if chance.random() < 0.4]
-                + chance.sample(list(desk.state.tasks), min(len(names), chance.randrange(2))),
+                + chance.sample(list(checked.state.tasks), min(len(names), chance.randrange(2))),
             }
             for index in range(size)
         ]
         needed = [plan for plan in plans if chance.random() < 0.3]
-        made = desk.call(
+        made = checked.call(
             "plans/create",
             objectiveId="obj-n1",
             name=f"P{number}",
@@ -227,20 +230,20 @@ def test_running_what_is_ready_ends_and_respects_every_dependency(seed: int) -> 
         names += [entry["name"] for entry in entries]
     begun: list[str] = []
     running: list[str] = []
-    while running or ready_tasks(desk.state):
-        todo = ready_tasks(desk.state)
+    while running or ready_tasks(checked.state):
+        todo = ready_tasks(checked.state)
         if todo and (not running or chance.random() < 0.5):
             task = chance.choice(todo)
             assert all(
-                desk.state.tasks[needed].status is PlanTaskStatus.COMPLETED
+                checked.state.tasks[needed].status is PlanTaskStatus.COMPLETED
                 for needed in task.dependencies
             )
-            assert not desk.state.unfinished_dependencies(desk.state.plans[task.plan_id])
-            desk.start(task.name)
+            assert not checked.state.unfinished_dependencies(checked.state.plans[task.plan_id])
+            checked.start(task.name)
             running.append(task.name)
             begun.append(task.name)
         else:
-            desk.report(running.pop(chance.randrange(len(running))), "completed")
+            checked.report(running.pop(chance.randrange(len(running))), "completed")
     assert sorted(begun) == sorted(names)
-    assert desk.state.objective.status is ObjectiveStatus.COMPLETED
-    assert progress(desk.state).percent == 100
+    assert checked.state.objective.status is ObjectiveStatus.COMPLETED
+    assert progress(checked.state).percent == 100

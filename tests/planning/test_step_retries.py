@@ -5,7 +5,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.planning.gateway_harness import PlanningGateway
+from tests.planning.gateway_harness import PlanningHarness
 
 Json = Any
 
@@ -30,41 +30,41 @@ def pause_of(objective: Json) -> float:
     return (datetime.fromisoformat(retry["nextAt"]) - failed_at).total_seconds()
 
 
-async def tried(workshop: PlanningGateway, objective_id: str, times: int) -> Json:
+async def tried(harness: PlanningHarness, objective_id: str, times: int) -> Json:
     """The objective, when its step failed so often."""
-    return await workshop.until(
+    return await harness.until(
         objective_id,
         lambda one: [r["attempts"] for r in one["progress"].get("retrying", [])] == [times],
     )
 
 
 @pytest.mark.requirement("opt.run.retry", "opt.rollup.retry")
-async def test_the_pause_before_a_step_is_tried_again_doubles(workshop: PlanningGateway) -> None:
+async def test_the_pause_before_a_step_is_tried_again_doubles(harness: PlanningHarness) -> None:
     async def work(_turn: Any) -> str:
         raise RuntimeError("never")
 
-    workshop.workers["main"].work = work
-    objective_id = await workshop.objective()
+    harness.workers["main"].work = work
+    objective_id = await harness.objective()
     step = {"name": "stubborn", "metadata": {"retries": 2, "backoffSeconds": 1000}}
-    await workshop.plan(objective_id, [step])
-    await workshop.call("objectives/run", id=objective_id)
-    first = await tried(workshop, objective_id, 1)
+    await harness.plan(objective_id, [step])
+    await harness.call("objectives/run", id=objective_id)
+    first = await tried(harness, objective_id, 1)
     assert (pause_of(first), first["plans"][0]["status"]) == (1000, "working")
 
-    workshop.clock = Ahead(900)
-    await workshop.reopen()
-    other = await workshop.objective("other")
-    await workshop.plan(other, [{"name": "meanwhile", "metadata": {"agent": "helper"}}])
-    await workshop.call("objectives/run", id=other)
-    await workshop.ends(other)
-    assert workshop.workers["main"].asked == ["stubborn"]
+    harness.clock = Ahead(900)
+    await harness.reopen()
+    other = await harness.objective("other")
+    await harness.plan(other, [{"name": "meanwhile", "metadata": {"agent": "helper"}}])
+    await harness.call("objectives/run", id=other)
+    await harness.ends(other)
+    assert harness.workers["main"].asked == ["stubborn"]
 
-    workshop.clock = Ahead(1100)
-    await workshop.reopen()
-    second = await tried(workshop, objective_id, 2)
+    harness.clock = Ahead(1100)
+    await harness.reopen()
+    second = await tried(harness, objective_id, 2)
     assert pause_of(second) == 2000
-    workshop.clock = Ahead(4000)
-    await workshop.reopen()
-    ended = await workshop.ends(objective_id, "failed")
+    harness.clock = Ahead(4000)
+    await harness.reopen()
+    ended = await harness.ends(objective_id, "failed")
     assert ended["plans"][0]["tasks"][0]["status"] == "failed"
-    assert workshop.workers["main"].asked == ["stubborn"] * 3
+    assert harness.workers["main"].asked == ["stubborn"] * 3

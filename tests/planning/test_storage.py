@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.captured_logs import capture_logs
-from tests.planning.gateway_harness import PlanningGateway, planning_gateway_in
+from tests.planning.gateway_harness import PlanningHarness, planning_harness_in
 
 from openclaw_a2a.store import create_store
 
@@ -19,10 +19,10 @@ OPERATIONS = {
 
 
 @pytest.fixture
-async def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[PlanningGateway]:
-    """A workshop whose objectives are files."""
+async def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[PlanningHarness]:
+    """A harness whose objectives are files."""
     monkeypatch.chdir(tmp_path)
-    async with planning_gateway_in(tmp_path, "json-file") as one:
+    async with planning_harness_in(tmp_path, "json-file") as one:
         await one.open()
         yield one
 
@@ -31,14 +31,14 @@ def path_of(folder: Path, objective_id: str) -> Path:
     return folder / f"a2a_{objective_id.replace('-', '_')}.jsonl"
 
 
-def lines_of(workshop: PlanningGateway, objective_id: str) -> list[Json]:
-    content = path_of(workshop.folder / "objectives", objective_id).read_bytes()
+def lines_of(harness: PlanningHarness, objective_id: str) -> list[Json]:
+    content = path_of(harness.folder / "objectives", objective_id).read_bytes()
     assert content.endswith(b"\n")
     return [json.loads(line) for line in content.splitlines()]
 
 
 @pytest.mark.requirement("opt.storage.file-name", "opt.storage.directory")
-async def test_an_objective_is_one_file_in_the_data_folder(files: PlanningGateway) -> None:
+async def test_an_objective_is_one_file_in_the_data_folder(files: PlanningHarness) -> None:
     message = {"role": "ROLE_USER", "parts": [{"text": "x"}]}
     wish = {"opt/v1/objective": {"id": "obj-tea-123"}}
     await files.call("SendMessage", message={**message, "metadata": wish})
@@ -47,7 +47,7 @@ async def test_an_objective_is_one_file_in_the_data_folder(files: PlanningGatewa
 
 
 @pytest.mark.requirement("opt.storage.directory")
-async def test_the_folder_may_be_one_in_which_others_keep_sessions(files: PlanningGateway) -> None:
+async def test_the_folder_may_be_one_in_which_others_keep_sessions(files: PlanningHarness) -> None:
     folder = files.folder / "agents" / "sessions"
     folder.mkdir(parents=True)
     other = folder / "0b3c.jsonl"
@@ -64,7 +64,7 @@ async def test_the_folder_may_be_one_in_which_others_keep_sessions(files: Planni
 @pytest.mark.requirement(
     "opt.storage.line", "opt.storage.operations", "opt.storage.flushed", "opt.storage.archive"
 )
-async def test_every_change_is_in_the_file_when_it_is_answered(files: PlanningGateway) -> None:
+async def test_every_change_is_in_the_file_when_it_is_answered(files: PlanningHarness) -> None:
     objective_id = await files.objective("Tea", metadata={"a": [1]})
     [first] = lines_of(files, objective_id)
     assert first.pop("ts").endswith("Z")
@@ -86,7 +86,7 @@ async def test_every_change_is_in_the_file_when_it_is_answered(files: PlanningGa
 
 @pytest.mark.requirement("opt.storage.archived", "opt.storage.archive")
 async def test_an_archived_objective_is_read_when_somebody_asks_and_not_at_start(
-    files: PlanningGateway,
+    files: PlanningHarness,
 ) -> None:
     done, open_one = await files.objective("done"), await files.objective("open")
     await files.call("objectives/update", id=done, status="working")
@@ -102,14 +102,14 @@ async def test_an_archived_objective_is_read_when_somebody_asks_and_not_at_start
     with capture_logs() as when_asked:
         assert await files.get(done) == before
     odd = [
-        {one["objective_id"] for one in logs if one["event"] == "objective-journal-odd"}
+        {one["objective_id"] for one in logs if one["event"] == "planning.log_line_skipped"}
         for logs in (at_start, when_asked)
     ]
     assert odd == [{open_one}, {done}]
 
 
 @pytest.mark.requirement("opt.storage.archive")
-async def test_an_archived_objective_that_is_changed_stays_archived(files: PlanningGateway) -> None:
+async def test_an_archived_objective_that_is_changed_stays_archived(files: PlanningHarness) -> None:
     objective_id = await files.objective()
     await files.call("objectives/update", id=objective_id, status="working")
     await files.call("objectives/update", id=objective_id, status="completed")
@@ -120,7 +120,7 @@ async def test_an_archived_objective_that_is_changed_stays_archived(files: Plann
 
 
 @pytest.mark.requirement("opt.storage.gaps", "opt.storage.replay")
-async def test_numbers_that_leave_some_out_do_no_harm(files: PlanningGateway) -> None:
+async def test_numbers_that_leave_some_out_do_no_harm(files: PlanningHarness) -> None:
     objective_id = await files.objective()
     await files.plan(objective_id, [{"name": "a"}, {"name": "b", "dependencies": ["task-0"]}])
     before = await files.get(objective_id)
@@ -138,7 +138,7 @@ async def test_numbers_that_leave_some_out_do_no_harm(files: PlanningGateway) ->
 
 
 @pytest.mark.requirement("opt.storage.delete")
-async def test_a_deleted_objective_has_no_file(files: PlanningGateway) -> None:
+async def test_a_deleted_objective_has_no_file(files: PlanningHarness) -> None:
     objective_id, other = await files.objective(), await files.objective("other")
     await files.plan(objective_id, [{"name": "a"}])
     await files.call("objectives/delete", id=objective_id)
@@ -155,22 +155,22 @@ async def test_every_store_does_the_same_and_memory_keeps_nothing(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    async with planning_gateway_in(tmp_path, kind) as workshop:
-        await workshop.open()
-        objective_id = await workshop.objective()
-        first = await workshop.plan(objective_id, [{"name": "a"}])
-        await workshop.plan(objective_id, [{"name": "b"}], dependencies=[first["id"]])
-        await workshop.call("objectives/run", id=objective_id)
-        ended = await workshop.ends(objective_id)
-        unfinished = await workshop.objective("open")
-        before = await workshop.get(unfinished)
-        await workshop.reopen()
+    async with planning_harness_in(tmp_path, kind) as harness:
+        await harness.open()
+        objective_id = await harness.objective()
+        first = await harness.plan(objective_id, [{"name": "a"}])
+        await harness.plan(objective_id, [{"name": "b"}], dependencies=[first["id"]])
+        await harness.call("objectives/run", id=objective_id)
+        ended = await harness.ends(objective_id)
+        unfinished = await harness.objective("open")
+        before = await harness.get(unfinished)
+        await harness.reopen()
         if kind == "memory":
-            assert (await workshop.fail("objectives/get", id=objective_id))["code"] == -32050
-            assert (await workshop.call("objectives/list"))["totalSize"] == 0
+            assert (await harness.fail("objectives/get", id=objective_id))["code"] == -32050
+            assert (await harness.call("objectives/list"))["totalSize"] == 0
         else:
-            assert await workshop.get(objective_id) == ended
-            assert await workshop.get(unfinished) == before
+            assert await harness.get(objective_id) == ended
+            assert await harness.get(unfinished) == before
 
 
 @pytest.mark.requirement("opt.storage.archived")
@@ -179,17 +179,17 @@ async def test_a_store_has_nothing_to_load_of_what_is_completed(
     kind: str, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    async with planning_gateway_in(tmp_path, kind) as workshop:
-        await workshop.open()
-        done, open_one = await workshop.objective("done"), await workshop.objective("open")
+    async with planning_harness_in(tmp_path, kind) as harness:
+        await harness.open()
+        done, open_one = await harness.objective("done"), await harness.objective("open")
         for status in ("working", "completed"):
-            await workshop.call("objectives/update", id=done, status=status)
-        await workshop.call("objectives/update", id=done, name="renamed")
-        await workshop.close()
+            await harness.call("objectives/update", id=done, status=status)
+        await harness.call("objectives/update", id=done, name="renamed")
+        await harness.close()
         store = create_store(kind, path=str(tmp_path / place))
         await store.open()
         loaded = await store.logs.list_open_logs("objective", after="", limit=10)
         await store.close()
         assert [log.id for log in loaded] == [open_one]
-        await workshop.open()
-        assert (await workshop.get(done))["name"] == "renamed"
+        await harness.open()
+        assert (await harness.get(done))["name"] == "renamed"

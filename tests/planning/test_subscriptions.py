@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.conformance.asgi_client import Request
 from tests.conformance.protocol_clients import Frame, FrameReader
-from tests.planning.gateway_harness import PlanningGateway, planning_gateway_in
+from tests.planning.gateway_harness import PlanningHarness, planning_harness_in
 
 Json = Any
 PLACES = ("rpc", "rest")
@@ -72,7 +72,7 @@ class Follower:
 
 @asynccontextmanager
 async def following(
-    workshop: PlanningGateway,
+    harness: PlanningHarness,
     objective_id: str,
     *,
     after: int | None = None,
@@ -81,47 +81,47 @@ async def following(
 ) -> AsyncGenerator[Follower]:
     """Follow an objective; leaving the block goes away."""
     request = asked(objective_id, place, after)
-    async with workshop.door.open(request, is_slow=is_slow) as exchange:
+    async with harness.door.open(request, is_slow=is_slow) as exchange:
         await exchange.wait_started()
         assert exchange.headers["content-type"].startswith("text/event-stream")
         yield Follower(FrameReader(exchange, lambda _: None), place)
 
 
-async def journal(workshop: PlanningGateway, objective_id: str) -> list[Json]:
+async def read_log(harness: PlanningHarness, objective_id: str) -> list[Json]:
     """All that has happened, as the operator reads it; without whose it is."""
-    token = (workshop.folder / "operator.token").read_text(encoding="ascii").strip()
-    door = workshop.door.with_headers(authorization=f"Bearer {token}")
+    token = (harness.folder / "operator.token").read_text(encoding="ascii").strip()
+    door = harness.door.with_headers(authorization=f"Bearer {token}")
     answer = await door.get(f"/operator/objectives/{objective_id}/export")
     lines = [json.loads(line) for line in answer.body.splitlines()]
     lines[0]["data"].pop("owner", None)
     return lines
 
 
-async def chain(workshop: PlanningGateway, count: int) -> str:
+async def chain(harness: PlanningHarness, count: int) -> str:
     """An objective whose steps follow each other."""
-    objective_id = await workshop.objective()
+    objective_id = await harness.objective()
     steps = [
         {"name": f"step {place}", **({"dependencies": [f"task-{place - 1}"]} if place else {})}
         for place in range(count)
     ]
-    await workshop.plan(objective_id, steps)
+    await harness.plan(objective_id, steps)
     return objective_id
 
 
 @pytest.mark.requirement("opt.follow.changes")
 @pytest.mark.parametrize("place", PLACES)
 async def test_a_follower_sees_the_objective_and_then_every_change_in_order(
-    workshop: PlanningGateway, place: str
+    harness: PlanningHarness, place: str
 ) -> None:
-    objective_id = await chain(workshop, 4)
-    async with following(workshop, objective_id, place=place) as follower:
+    objective_id = await chain(harness, 4)
+    async with following(harness, objective_id, place=place) as follower:
         first = await follower.next()
         assert first is not None
-        assert first["objective"] == await workshop.get(objective_id)
+        assert first["objective"] == await harness.get(objective_id)
         begun = follower.last
-        await workshop.call("objectives/run", id=objective_id)
-        await workshop.ends(objective_id)
-        lines = await journal(workshop, objective_id)
+        await harness.call("objectives/run", id=objective_id)
+        await harness.ends(objective_id)
+        lines = await read_log(harness, objective_id)
         await follower.until(len(lines))
     assert follower.numbers == list(range(begun, len(lines) + 1))
     assert follower.changes == lines[begun:]
@@ -132,20 +132,20 @@ async def test_a_follower_sees_the_objective_and_then_every_change_in_order(
 @pytest.mark.requirement("opt.follow.cursor")
 @pytest.mark.parametrize("place", PLACES)
 async def test_a_follower_who_comes_back_misses_nothing_and_sees_nothing_twice(
-    workshop: PlanningGateway, place: str
+    harness: PlanningHarness, place: str
 ) -> None:
-    objective_id = await chain(workshop, 4)
+    objective_id = await chain(harness, 4)
     seen: list[Json] = []
     numbers: list[int] = []
-    await workshop.call("objectives/run", id=objective_id)
+    await harness.call("objectives/run", id=objective_id)
     after = 0
     while not numbers or seen[-1]["op"] != "archive":
-        async with following(workshop, objective_id, after=after, place=place) as follower:
+        async with following(harness, objective_id, after=after, place=place) as follower:
             await follower.until(after + 1)  # it leaves after each change
         seen += follower.changes
         numbers += follower.numbers
         after = follower.last
-    lines = await journal(workshop, objective_id)
+    lines = await read_log(harness, objective_id)
     assert numbers == list(range(1, len(lines) + 1))
     assert seen == lines
 
@@ -156,8 +156,8 @@ async def test_a_restart_is_no_gap(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    async with planning_gateway_in(tmp_path, kind) as workshop:
-        await workshop.open()
+    async with planning_harness_in(tmp_path, kind) as harness:
+        await harness.open()
         begun, go = asyncio.Event(), asyncio.Event()
 
         async def work(turn: Any) -> str:
@@ -166,21 +166,21 @@ async def test_a_restart_is_no_gap(
                 await go.wait()
             return "done"
 
-        workshop.workers["main"].work = work
-        objective_id = await chain(workshop, 3)
-        async with following(workshop, objective_id, after=0) as before:
-            await workshop.call("objectives/run", id=objective_id)
+        harness.workers["main"].work = work
+        objective_id = await chain(harness, 3)
+        async with following(harness, objective_id, after=0) as before:
+            await harness.call("objectives/run", id=objective_id)
             await begun.wait()
-            await workshop.until(objective_id, is_working)
+            await harness.until(objective_id, is_working)
             await before.until(4)
-            closing = asyncio.ensure_future(workshop.close())
+            closing = asyncio.ensure_future(harness.close())
             await before.rest()
             await closing
         go.set()
-        await workshop.open()
-        await workshop.ends(objective_id)
-        lines = await journal(workshop, objective_id)
-        async with following(workshop, objective_id, after=before.last) as later:
+        await harness.open()
+        await harness.ends(objective_id)
+        lines = await read_log(harness, objective_id)
+        async with following(harness, objective_id, after=before.last) as later:
             await later.until(len(lines))
     assert before.numbers + later.numbers == list(range(1, len(lines) + 1))
     assert before.changes + later.changes == lines
@@ -193,25 +193,25 @@ def is_working(objective: Json) -> bool:
 
 @pytest.mark.parametrize("place", PLACES)
 async def test_the_stream_ends_when_the_objective_is_deleted(
-    workshop: PlanningGateway, place: str
+    harness: PlanningHarness, place: str
 ) -> None:
-    objective_id = await chain(workshop, 1)
+    objective_id = await chain(harness, 1)
     async with AsyncExitStack() as stack:
         followers = [
-            await stack.enter_async_context(following(workshop, objective_id, place=place))
+            await stack.enter_async_context(following(harness, objective_id, place=place))
             for _ in range(3)
         ]
         for follower in followers:
             await follower.next()
-        await workshop.call("objectives/delete", id=objective_id)
+        await harness.call("objectives/delete", id=objective_id)
         for follower in followers:
             assert all("change" in body for body in await follower.rest())
-    error = await workshop.fail("objectives/subscribe", id=objective_id)
+    error = await harness.fail("objectives/subscribe", id=objective_id)
     assert error["code"] == -32050
 
 
 async def test_another_objective_with_the_same_id_is_not_followed_further(
-    workshop: PlanningGateway,
+    harness: PlanningHarness,
 ) -> None:
     message = {
         "messageId": "m-1",
@@ -220,48 +220,48 @@ async def test_another_objective_with_the_same_id_is_not_followed_further(
         "metadata": {"opt/v1/objective": {"id": "obj-again", "name": "first"}},
     }
     wanted = {"message": message, "configuration": {"returnImmediately": True}}
-    await workshop.call("SendMessage", **wanted)
-    async with following(workshop, "obj-again", is_slow=True) as follower:
+    await harness.call("SendMessage", **wanted)
+    async with following(harness, "obj-again", is_slow=True) as follower:
         await follower.next()
         for number in range(20):
-            await workshop.call("objectives/update", id="obj-again", name=f"name {number}")
-        await workshop.call("objectives/delete", id="obj-again", cancel=True)
+            await harness.call("objectives/update", id="obj-again", name=f"name {number}")
+        await harness.call("objectives/delete", id="obj-again", cancel=True)
         message["messageId"], message["metadata"] = (
             "m-2",
             {"opt/v1/objective": {"id": "obj-again", "name": "secret"}},
         )
-        await workshop.call("SendMessage", **wanted)
+        await harness.call("SendMessage", **wanted)
         for number in range(30):
-            await workshop.call("objectives/update", id="obj-again", name=f"secret {number}")
+            await harness.call("objectives/update", id="obj-again", name=f"secret {number}")
         told = await follower.rest()
     assert "secret" not in json.dumps(told)
 
 
 async def test_a_number_that_it_never_had_shows_the_objective_as_it_is(
-    workshop: PlanningGateway,
+    harness: PlanningHarness,
 ) -> None:
-    objective_id = await chain(workshop, 1)
-    async with following(workshop, objective_id, after=1_000_000) as follower:
+    objective_id = await chain(harness, 1)
+    async with following(harness, objective_id, after=1_000_000) as follower:
         first = await follower.next()
         assert first is not None
         assert first["objective"]["id"] == objective_id
-        await workshop.call("objectives/update", id=objective_id, name="other")
+        await harness.call("objectives/update", id=objective_id, name="other")
         change = await follower.next()
     assert change is not None
     assert change["change"]["data"]["name"] == "other"
 
 
 async def test_a_follower_who_reads_slowly_holds_nobody_up_and_gets_everything(
-    workshop: PlanningGateway,
+    harness: PlanningHarness,
 ) -> None:
-    objective_id = await chain(workshop, 1)
+    objective_id = await chain(harness, 1)
     async with (
-        following(workshop, objective_id, after=0, is_slow=True) as slow,
-        following(workshop, objective_id, after=0) as quick,
+        following(harness, objective_id, after=0, is_slow=True) as slow,
+        following(harness, objective_id, after=0) as quick,
     ):
         for number in range(60):
-            await workshop.call("objectives/update", id=objective_id, name=f"name {number}")
-        lines = await journal(workshop, objective_id)
+            await harness.call("objectives/update", id=objective_id, name=f"name {number}")
+        lines = await read_log(harness, objective_id)
         await quick.until(len(lines))
         assert slow.seen == []
         await slow.until(len(lines))
@@ -269,28 +269,28 @@ async def test_a_follower_who_reads_slowly_holds_nobody_up_and_gets_everything(
 
 
 async def test_changes_of_one_objective_are_not_told_to_followers_of_another(
-    workshop: PlanningGateway,
+    harness: PlanningHarness,
 ) -> None:
-    mine, other = await chain(workshop, 1), await chain(workshop, 1)
-    async with following(workshop, mine, after=0) as follower:
-        await follower.until(len(await journal(workshop, mine)))
-        await workshop.call("objectives/update", id=other, name="other")
-        await workshop.call("objectives/update", id=mine, name="mine")
+    mine, other = await chain(harness, 1), await chain(harness, 1)
+    async with following(harness, mine, after=0) as follower:
+        await follower.until(len(await read_log(harness, mine)))
+        await harness.call("objectives/update", id=other, name="other")
+        await harness.call("objectives/update", id=mine, name="mine")
         change = await follower.next()
     assert change is not None
     assert change["change"]["data"]["name"] == "mine"
 
 
-async def test_nothing_is_left_of_followers_who_left(workshop: PlanningGateway) -> None:
-    first, *ids = [await chain(workshop, 1) for _ in range(11)]
+async def test_nothing_is_left_of_followers_who_left(harness: PlanningHarness) -> None:
+    first, *ids = [await chain(harness, 1) for _ in range(11)]
 
     async def come_and_go(objective_id: str, number: int) -> None:
-        async with following(workshop, objective_id, is_slow=number % 2 == 0) as follower:
+        async with following(harness, objective_id, is_slow=number % 2 == 0) as follower:
             await follower.next()
 
     async def stay_until_deleted(objective_id: str) -> None:
-        async with following(workshop, objective_id) as follower:
-            await workshop.call("objectives/delete", id=objective_id)
+        async with following(harness, objective_id) as follower:
+            await harness.call("objectives/delete", id=objective_id)
             await follower.rest()
 
     await come_and_go(first, 0)

@@ -1,4 +1,4 @@
-"""A change in the making: operations are recorded and take effect as they come, or not at all."""
+"""Builds a change of an objective: operations that take effect together or not at all."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -8,11 +8,11 @@ import msgspec
 
 from openclaw_a2a.planning.model import PlanLimits, Timestamp, next_timestamp, to_timestamp
 from openclaw_a2a.planning.operations import AnyOperationData, ObjectiveCreated, Operation
-from openclaw_a2a.planning.state import ObjectiveState, apply_in_place, initial_state
+from openclaw_a2a.planning.state import ObjectiveState, apply, initial_state
 
 
 class CommandContext(msgspec.Struct, frozen=True):
-    """What a change takes from outside: the time, fresh ids (without prefix), the limits."""
+    """What a command needs from outside: the time, fresh ids (without prefix), the limits."""
 
     now: datetime
     new_id: Callable[[], str]
@@ -20,16 +20,16 @@ class CommandContext(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """What is to be written, and the state it leads to."""
+    """Operations to append to the log, and the state after them."""
 
     state: ObjectiveState
     operations: tuple[Operation, ...] = ()
 
 
 class ChangeBuilder:
-    """Operations that follow each other within one change, all at the same moment.
+    """Collects the operations of one change, all with the same time.
 
-    `state` shows their effect; the state that the draft began with stays as it was.
+    `state` shows their effect. The state that the builder started from is not modified.
     """
 
     def __init__(self, state: ObjectiveState, at: Timestamp) -> None:
@@ -39,35 +39,37 @@ class ChangeBuilder:
 
     @classmethod
     def for_state(cls, state: ObjectiveState, now: datetime) -> Self:
-        """A draft at a moment later than everything before, even when the clock is not."""
+        """A builder whose time is after all earlier operations, even if the clock is not."""
         return cls(state.copy(), next_timestamp(state.at, to_timestamp(now)))
 
     @classmethod
-    def for_new_objective(cls, fact: ObjectiveCreated, now: datetime) -> Self:
-        """A draft that begins with a new objective."""
-        operation = Operation(1, to_timestamp(now), fact)
-        draft = cls(initial_state(fact, operation), operation.at)
-        draft._operations.append(operation)
-        return draft
+    def for_new_objective(cls, created: ObjectiveCreated, now: datetime) -> Self:
+        """A builder whose first operation creates the objective."""
+        operation = Operation(1, to_timestamp(now), created)
+        builder = cls(initial_state(created, operation), operation.at)
+        builder._operations.append(operation)
+        return builder
 
-    def record(self, fact: AnyOperationData) -> None:
-        """Let it happen."""
-        operation = Operation(self.state.seq + 1, self._at, fact)
-        state, _ = apply_in_place(self.state, operation)
+    def record(self, data: AnyOperationData) -> None:
+        """Add an operation."""
+        operation = Operation(self.state.seq + 1, self._at, data)
+        state, _ = apply(self.state, operation)
         self.state = state or self.state
         self._operations.append(operation)
 
     def build(self) -> Change:
-        """The change as a whole."""
+        """The change with all operations so far."""
         return Change(self.state, tuple(self._operations))
 
 
-def chain_changes(
-    state: ObjectiveState, steps: Sequence[Callable[[ObjectiveState], Change]]
-) -> Change:
-    """All steps, one after the other, as one change."""
-    made = [Change(state)]
+Step = Callable[[ObjectiveState], Change]
+
+
+def chain_changes(state: ObjectiveState, steps: Sequence[Step]) -> Change:
+    """One change with the operations of all steps; each gets the state that the last one left."""
+    operations: list[Operation] = []
     for step in steps:
-        made.append(step(made[-1].state))
-    operations = tuple(one for change in made for one in change.operations)
-    return Change(made[-1].state, operations)
+        change = step(state)
+        state = change.state
+        operations += change.operations
+    return Change(state, tuple(operations))

@@ -1,4 +1,4 @@
-"""What waits for what within an objective, and the check that nothing waits for itself."""
+"""The dependency graph of plans and tasks, and the check that it has no cycle."""
 
 from collections.abc import Iterator
 
@@ -8,38 +8,37 @@ from openclaw_a2a.planning.state import ObjectiveState
 
 
 def check_acyclic(state: ObjectiveState) -> None:
-    """Make sure that everything can end.
+    """Check that every plan and task can be completed.
 
-    A task waits for the tasks it depends on and for the plans its plan depends on; a plan is at
-    its end when its tasks and the plans it depends on are. So a circle may lead through both.
+    A task waits for the tasks it depends on and for the plans its plan depends on; a plan waits
+    for its tasks and for the plans it depends on. So a cycle may lead through both.
 
     Raises:
-        DependencyNotValid: there is a circle; it is named.
+        DependencyNotValid: there is a cycle; the message names it.
     """
-    clean: set[str] = set()
+    checked: set[str] = set()
     for start in (*state.plans, *state.tasks):
-        if start not in clean:
-            _walk(state, start, clean)
+        if start not in checked:
+            _search(state, start, checked)
 
 
-def _walk(state: ObjectiveState, start: str, clean: set[str]) -> None:
-    """Go deeper and deeper from here; what leads nowhere bad is clean. (No recursion: hundreds of
-    tasks may stand in one row.)"""
-    way: dict[str, Iterator[str]] = {start: _waits_for(state, start)}
-    while way:
-        here, following = next(reversed(way.items()))
-        onward = next((one for one in following if one not in clean), None)
-        if onward is None:
-            clean.add(here)
-            del way[here]
-        elif onward in way:
-            steps = list(way)
-            raise _circle([*steps[steps.index(onward) :], onward])
+def _search(state: ObjectiveState, start: str, checked: set[str]) -> None:
+    """Depth-first search, without recursion: hundreds of tasks may depend on each other."""
+    path: dict[str, Iterator[str]] = {start: _dependencies(state, start)}
+    while path:
+        node, remaining = next(reversed(path.items()))
+        following = next((one for one in remaining if one not in checked), None)
+        if following is None:
+            checked.add(node)
+            del path[node]
+        elif following in path:
+            nodes = list(path)
+            raise _cycle([*nodes[nodes.index(following) :], following])
         else:
-            way[onward] = _waits_for(state, onward)
+            path[following] = _dependencies(state, following)
 
 
-def _waits_for(state: ObjectiveState, node: str) -> Iterator[str]:
+def _dependencies(state: ObjectiveState, node: str) -> Iterator[str]:
     if node in state.plans:
         yield from state.task_ids[PlanId(node)]
         yield from state.plans[PlanId(node)].dependencies
@@ -49,9 +48,9 @@ def _waits_for(state: ObjectiveState, node: str) -> Iterator[str]:
         yield from state.plans[task.plan_id].dependencies
 
 
-def _circle(way: list[str]) -> DependencyNotValid:
-    shown = " -> ".join(way if len(way) <= 8 else [*way[:4], "...", *way[-3:]])
+def _cycle(nodes: list[str]) -> DependencyNotValid:
+    shown = " -> ".join(nodes if len(nodes) <= 8 else [*nodes[:4], "...", *nodes[-3:]])
     return DependencyNotValid(
         f"The dependencies lead in a circle: {shown}. Leave one of them out.",
-        details={"circle": way},
+        details={"circle": nodes},
     )

@@ -1,4 +1,4 @@
-"""The order of objectives in lists, kept so that a page costs the same however many there are."""
+"""In-memory index of all objectives: list pages in creation order, and plan id to objective."""
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator
@@ -12,30 +12,39 @@ from openclaw_a2a.planning.model import (
     Objective,
     ObjectiveId,
     ObjectiveStatus,
+    PlanId,
     Timestamp,
     parse_timestamp,
 )
+from openclaw_a2a.planning.state import ObjectiveState
 
 ListPosition = tuple[Timestamp, ObjectiveId]
-"""Where an objective is in the order: the newest is last."""
-_BETWEEN = "~"
-_Places = dict[ObjectiveStatus, list[ListPosition]]
+"""The sort key of lists. Creation time first: it never changes, so pages stay stable."""
+
+_SEPARATOR = "~"
 
 
-class IndexEntry(msgspec.Struct, frozen=True):
-    """An objective without its plans, and whose it is."""
+class ObjectiveSummary(msgspec.Struct, frozen=True):
+    """What lists and plan lookups need of an objective, as of log sequence `sequence`."""
 
     objective: Objective
     owner: Scope | None
+    plan_ids: tuple[PlanId, ...]
+    sequence: int
+
+    @classmethod
+    def of(cls, state: ObjectiveState) -> "ObjectiveSummary":
+        """The summary of a state."""
+        return cls(state.objective, state.owner, tuple(state.plans), state.seq)
 
     @property
-    def place(self) -> ListPosition:
-        """Its place in the order."""
+    def position(self) -> ListPosition:
+        """Where the objective stands in lists."""
         return self.objective.created_at, self.objective.id
 
 
 class ObjectivePage(msgspec.Struct, frozen=True):
-    """Some objectives, the newest first, how many there are in all, and the token for more."""
+    """One page of a list, newest first; `total` counts all pages."""
 
     objectives: list[Objective]
     total: int
@@ -43,40 +52,62 @@ class ObjectivePage(msgspec.Struct, frozen=True):
 
 
 def parse_page_token(token: str) -> ListPosition | None:
-    """The place behind which a page begins; None when it is no token of ours."""
-    written, _, objective_id = token.partition(_BETWEEN)
-    moment = parse_timestamp(written)
-    return (moment, ObjectiveId(objective_id)) if moment is not None and objective_id else None
+    """The position after which a page starts; None for a token that we did not issue."""
+    written, _, objective_id = token.partition(_SEPARATOR)
+    created_at = parse_timestamp(written)
+    is_valid = created_at is not None and objective_id
+    return (created_at, ObjectiveId(objective_id)) if created_at and is_valid else None
 
 
-def _token(last: Objective) -> str:
-    """The place and not only the id, so that it is good when the objective is gone."""
-    return f"{last.created_at}{_BETWEEN}{last.id}"
+def _page_token(last: Objective) -> str:
+    # The whole position, not only the id: it stays valid when that objective is deleted.
+    return f"{last.created_at}{_SEPARATOR}{last.id}"
 
 
 class ObjectiveIndex:
-    """Every objective that is known, by owner and status."""
+    """Summaries sorted per owner and status, so that a page costs the same for any total."""
 
     def __init__(self) -> None:
-        self._known: dict[ObjectiveId, IndexEntry] = {}
-        self._places: dict[Scope | None, _Places] = {}
+        self._summaries: dict[ObjectiveId, ObjectiveSummary] = {}
+        self._positions: dict[Scope | None, dict[ObjectiveStatus, list[ListPosition]]] = {}
+        self._plans: dict[PlanId, ObjectiveId] = {}
 
-    def put(self, objective: Objective, owner: Scope | None) -> None:
-        """Take an objective in, or what has become of it."""
-        old, new = self._known.get(objective.id), IndexEntry(objective, owner)
-        self._known[objective.id] = new
+    def __contains__(self, objective_id: ObjectiveId) -> bool:
+        return objective_id in self._summaries
+
+    def put(self, summary: ObjectiveSummary) -> None:
+        """Add an objective, or replace what is known of it."""
+        objective, old = summary.objective, self._summaries.get(summary.objective.id)
+        self._summaries[objective.id] = summary
+        self._plans |= dict.fromkeys(summary.plan_ids, objective.id)
         if old is not None:
-            is_moved = (old.owner, old.place) != (owner, new.place)
-            if not is_moved and old.objective.status is objective.status:
+            is_same_place = (old.owner, old.position) == (summary.owner, summary.position)
+            if is_same_place and old.objective.status is objective.status:
                 return
-            self._remove(old)
-        insort(self._places.setdefault(owner, {}).setdefault(objective.status, []), new.place)
+            self._remove_position(old)
+        by_status = self._positions.setdefault(summary.owner, {})
+        insort(by_status.setdefault(objective.status, []), summary.position)
 
     def remove(self, objective_id: ObjectiveId) -> None:
-        """Leave an objective out from now on."""
-        old = self._known.pop(objective_id, None)
+        """Remove an objective and its plans."""
+        old = self._summaries.pop(objective_id, None)
         if old is not None:
-            self._remove(old)
+            self._remove_position(old)
+            for plan_id in old.plan_ids:
+                self._plans.pop(plan_id, None)
+
+    def find_plan(self, plan_id: PlanId) -> ObjectiveId | None:
+        """The objective that has this plan, or has reserved its id."""
+        return self._plans.get(plan_id)
+
+    def reserve_plan(self, plan_id: PlanId, objective_id: ObjectiveId) -> bool:
+        """Reserve a plan id for an objective; False when another objective has it."""
+        return self._plans.setdefault(plan_id, objective_id) == objective_id
+
+    def release_plan(self, plan_id: PlanId, objective_id: ObjectiveId) -> None:
+        """Give up a reserved plan id."""
+        if self._plans.get(plan_id) == objective_id:
+            del self._plans[plan_id]
 
     def page(
         self,
@@ -86,33 +117,47 @@ class ObjectiveIndex:
         status: ObjectiveStatus | None = None,
         after: ListPosition | None = None,
     ) -> ObjectivePage:
-        """The next objectives that the scope sees (None: everybody's), after a place."""
-        places = [*self._seen(scope, status)]
-        newest = merge(*(_down(one, after) for one in places), reverse=True)
+        """The objectives that `scope` may see (None: all), newest first, after a position."""
+        lists = [*self._visible(scope, status)]
+        newest = merge(*(_descending(one, after) for one in lists), reverse=True)
         ids = [objective_id for _, objective_id in islice(newest, limit + 1)]
-        found = [self._known[objective_id].objective for objective_id in ids[:limit]]
-        token = _token(found[-1]) if len(ids) > limit else None
-        return ObjectivePage(found, sum(map(len, places)), token)
+        found = [self._summaries[objective_id].objective for objective_id in ids[:limit]]
+        token = _page_token(found[-1]) if len(ids) > limit else None
+        return ObjectivePage(found, sum(map(len, lists)), token)
 
-    def _seen(
+    def unchanged_since(
+        self, before: Timestamp, statuses: frozenset[ObjectiveStatus]
+    ) -> list[ObjectiveId]:
+        """The objectives with one of these statuses whose last change was before a time."""
+        found: list[ObjectiveId] = []
+        for by_status in self._positions.values():
+            for status in statuses & by_status.keys():
+                # Nothing changes before it is created, so later positions cannot qualify.
+                keys = by_status[status]
+                old = keys[: bisect_left(keys, (before, ObjectiveId("")))]
+                found += [key for _, key in old if self._updated_at(key) < before]
+        return found
+
+    def _updated_at(self, objective_id: ObjectiveId) -> Timestamp:
+        return self._summaries[objective_id].objective.updated_at
+
+    def _visible(
         self, scope: Scope | None, status: ObjectiveStatus | None
     ) -> Iterator[list[ListPosition]]:
-        owners = self._places if scope is None else (None, scope)
-        for owner in owners:
-            places = self._places.get(owner, {})
-            yield from places.values() if status is None else [places.get(status, [])]
+        for owner in self._positions if scope is None else (None, scope):
+            by_status = self._positions.get(owner, {})
+            yield from by_status.values() if status is None else [by_status.get(status, [])]
 
-    def _remove(self, old: IndexEntry) -> None:
-        places = self._places[old.owner]
-        keys = places[old.objective.status]
-        del keys[bisect_left(keys, old.place)]
+    def _remove_position(self, old: ObjectiveSummary) -> None:
+        by_status = self._positions[old.owner]
+        keys = by_status[old.objective.status]
+        del keys[bisect_left(keys, old.position)]
         if not keys:
-            del places[old.objective.status]
-        if not places:
-            del self._places[old.owner]
+            del by_status[old.objective.status]
+        if not by_status:
+            del self._positions[old.owner]
 
 
-def _down(keys: list[ListPosition], after: ListPosition | None) -> Iterator[ListPosition]:
-    """The places from the last on, or from the one before another."""
-    place = len(keys) if after is None else bisect_left(keys, after)
-    return (keys[index] for index in range(place - 1, -1, -1))
+def _descending(keys: list[ListPosition], after: ListPosition | None) -> Iterator[ListPosition]:
+    start = len(keys) if after is None else bisect_left(keys, after)
+    return (keys[index] for index in range(start - 1, -1, -1))

@@ -1,4 +1,4 @@
-"""Messages that come with metadata of objectives: what they create, and where they run."""
+"""Routes messages with objective metadata: creates the objective, plan and step they name."""
 
 import hashlib
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from openclaw_a2a.model.errors import (
 from openclaw_a2a.model.ids import ContextId, Json, JsonObject, TaskId
 from openclaw_a2a.model.message import Message
 from openclaw_a2a.model.turn import Scope
-from openclaw_a2a.planning.change_builder import Change, CommandContext, chain_changes
+from openclaw_a2a.planning.change_builder import Change, CommandContext, Step, chain_changes
 from openclaw_a2a.planning.commands.objective import create_objective
 from openclaw_a2a.planning.commands.plan import add_tasks, create_plan
 from openclaw_a2a.planning.model import (
@@ -42,7 +42,7 @@ from openclaw_a2a.planning.params import (
     TaskEntry,
     parse_as,
 )
-from openclaw_a2a.planning.repository import ObjectiveRepository, find_a2a_task
+from openclaw_a2a.planning.repository import ObjectiveRepository
 from openclaw_a2a.planning.state import ObjectiveState, not_found
 from openclaw_a2a.planning.step_message import (
     OBJECTIVE_KEY,
@@ -55,267 +55,274 @@ from openclaw_a2a.ports import TaskStore
 
 OBJECTIVE = "opt/v1/objective"
 PLAN = "opt/v1/plan"
-PREFER = "opt/v1/preferObjective"
-SUGGESTED = "opt/v1/suggestedName"
-ANSWERS = "opt/v1/taskId"
-_LONGEST_NAME = 80
+PREFER_OBJECTIVE = "opt/v1/preferObjective"
+SUGGESTED_NAME = "opt/v1/suggestedName"
+ANSWERED_TASK = "opt/v1/taskId"
+_MAX_NAME = 80
 _METHOD = "message/send"
 
 
 class RoutedMessage(msgspec.Struct, frozen=True):
-    """A message with its place in an objective.
+    """A message in the context of its objective.
 
-    `inside` and `follow` are for the task it starts; a message that answers a task has neither,
-    and names that task.
+    `origin` and `make_delivery` are for the task that it starts. A message that answers a task has
+    neither: it carries the id of that task.
     """
 
     message: Message
     origin: InternalOrigin | None = None
     make_delivery: Callable[[TaskId, int], Delivery] | None = None
-    answered_task_id: TaskId | None = None
 
 
 class MessageRouter:
-    """Finds or makes the objective and the plan that a message speaks of."""
+    """Finds or creates the objective, plan and step that the metadata of a message name."""
 
-    def __init__(self, book: ObjectiveRepository, mirror: TaskSync, store: TaskStore) -> None:
-        self._book = book
-        self._mirror = mirror
-        self._store = store
+    def __init__(self, repository: ObjectiveRepository, task_sync: TaskSync, tasks: TaskStore) -> None:
+        self._repository = repository
+        self._task_sync = task_sync
+        self._tasks = tasks
 
     async def route(
         self, message: Message, scope: Scope, rules: AccountRules
     ) -> RoutedMessage | None:
-        """Give a message its place; None when it speaks of no objective.
+        """Route a message; None when it has nothing to do with an objective.
 
-        What is made for it has names that come of its own id, so that the same message again
-        after a crash finds the same place. A message that is refused makes nothing. Raises:
-        InvalidParams, PlanItemNotFound, PlanLimitExceeded, DependencyNotValid,
-        StatusChangeNotAllowed, MessageIdConflict (its step was begun without it).
+        The ids of what is created are derived from the message id, so that a message that is sent
+        again after a crash finds what it created before. A rejected message creates nothing.
+
+        Raises: InvalidParams, PlanItemNotFound, PlanLimitExceeded, DependencyNotValid,
+        StatusChangeNotAllowed, MessageIdConflict (its step was started without it).
         """
         if message.task_id is not None:
             return None
-        wish = _Wish.of(message, scope)
-        known = await self._known_objective(wish)
-        if wish.answers is not None:
-            return await self._answering(wish, known)
-        if known is None and not wish.makes_objective:
-            if wish.plan is not None:
-                raise _wrong(PLAN, f"names no plan that is known here; name {OBJECTIVE} too")
+        metadata = ObjectiveMetadata.of(message, scope)
+        known = await self._find_named(metadata)
+        if metadata.answered_task is not None:
+            return await self._route_answer(metadata, known)
+        if known is None and not metadata.creates_objective:
+            if metadata.plan is not None:
+                raise _invalid(PLAN, f"names no plan that is known here; name {OBJECTIVE} too")
             return None
-        state = known or await self._make(wish)
-        placed = _placed(message, state)
-        if wish.plan is None:
+        state = known or await self._create_objective(metadata)
+        placed = msgspec.structs.replace(message, context_id=ContextId(state.id))
+        if metadata.plan is None:
             session = objective_session(rules.agent_id, state.id)
-            return RoutedMessage(
-                placed, InternalOrigin(session, metadata={OBJECTIVE_KEY: state.id})
-            )
-        task = await self._add_step(wish, wish.plan, state)
-        inside = InternalOrigin(step_session(rules.agent_id, task), metadata=task_metadata(task))
-        follow = self._mirror.delivery_factory(StepLink(state.id, task.id, attempt=1))
-        return RoutedMessage(placed, inside, follow)
+            origin = InternalOrigin(session, metadata={OBJECTIVE_KEY: state.id})
+            return RoutedMessage(placed, origin)
+        task = await self._add_step(metadata, metadata.plan, state)
+        origin = InternalOrigin(step_session(rules.agent_id, task), metadata=task_metadata(task))
+        link = StepLink(state.id, task.id, attempt=1)
+        return RoutedMessage(placed, origin, self._task_sync.delivery_factory(link))
 
     # ---------------------------------------------------------------- objectives
 
-    async def _known_objective(self, wish: "_Wish") -> ObjectiveState | None:
-        """The objective that a message names: by itself, by its context or by its plan."""
-        if wish.objective is not None:
-            return await self._known(wish.objective.get("id"), wish.scope)
-        known = await self._known(wish.message.context_id, wish.scope)
-        if known is not None or wish.plan is None:
+    async def _find_named(self, metadata: "ObjectiveMetadata") -> ObjectiveState | None:
+        """The objective that a message names: directly, by its context or by its plan."""
+        scope, plan = metadata.scope, metadata.plan
+        if metadata.objective is not None:
+            return _owned_by(scope, await self._find(metadata.objective.get("id")))
+        known = _owned_by(scope, await self._find(metadata.message.context_id))
+        if known is not None or plan is None:
             return known
-        return await self._known(wish.plan.get("objectiveId"), wish.scope) or (
-            await self._with_plan(wish.plan.get("id"), wish.scope)
-        )
+        by_objective = _owned_by(scope, await self._find(plan.get("objectiveId")))
+        return by_objective or _owned_by(scope, await self._find_by_plan(plan.get("id")))
 
-    async def _known(self, objective_id: Json, scope: Scope) -> ObjectiveState | None:
-        state = await self._found(objective_id)
-        return state if state is not None and state.owner in (None, scope) else None
-
-    async def _found(self, objective_id: Json) -> ObjectiveState | None:
+    async def _find(self, objective_id: Json) -> ObjectiveState | None:
         if not isinstance(objective_id, str) or not objective_id.startswith(OBJECTIVE_PREFIX):
             return None
         try:
-            return await self._book.find(ObjectiveId(objective_id))
+            return await self._repository.find(ObjectiveId(objective_id))
         except PlanItemNotFound:
             return None
 
-    async def _with_plan(self, plan_id: Json, scope: Scope) -> ObjectiveState | None:
+    async def _find_by_plan(self, plan_id: Json) -> ObjectiveState | None:
         if not isinstance(plan_id, str):
             return None
         try:
-            state = await self._book.find_plan(PlanId(plan_id))
+            return await self._repository.find_plan(PlanId(plan_id))
         except PlanItemNotFound:
             return None
-        return state if state.owner in (None, scope) else None
 
-    async def _make(self, wish: "_Wish") -> ObjectiveState:
-        name = await self._free_id(wish)
-        if (known := await self._known(name, wish.scope)) is not None:
+    async def _create_objective(self, metadata: "ObjectiveMetadata") -> ObjectiveState:
+        objective_id = await self._choose_objective_id(metadata)
+        if (known := _owned_by(metadata.scope, await self._find(objective_id))) is not None:
             return known
-        params = parse_as(CreateObjective, wish.new_objective(), method=_METHOD)
-        occasion = self._book.creation_context()
-        change = create_objective(params, occasion, objective_id=name, owner=wish.scope)
-        if wish.plan is not None:  # what is wrong with it is told before anything is made
-            _with_step(change.state, wish, wish.plan, wish.own_plan, occasion=occasion)
+        params = parse_as(CreateObjective, metadata.new_objective(), method=_METHOD)
+        context = self._repository.creation_context()
+        change = create_objective(params, context, objective_id=objective_id, owner=metadata.scope)
+        if metadata.plan is not None:  # a problem with the plan must not leave an objective behind
+            _with_step(change.state, metadata, metadata.plan, metadata.own_plan, context=context)
         try:
-            return await self._book.create(change)
-        except StatusChangeNotAllowed:  # another message came first
-            if (known := await self._known(name, wish.scope)) is None:
+            return await self._repository.create(change)
+        except StatusChangeNotAllowed:  # another message created it first
+            if (known := _owned_by(metadata.scope, await self._find(objective_id))) is None:
                 raise
             return known
 
-    async def _free_id(self, wish: "_Wish") -> ObjectiveId:
-        """The id that the message chooses, if it may have it; else one that comes of it."""
-        named: Json = (wish.objective or {}).get("id")
-        if _is_good(named, OBJECTIVE_PREFIX) and await self._found(named) is None:
-            return ObjectiveId(str(named))
-        return ObjectiveId(OBJECTIVE_PREFIX + wish.digest)
+    async def _choose_objective_id(self, metadata: "ObjectiveMetadata") -> ObjectiveId:
+        """The id that the message names, if it is valid and free; else one derived from it."""
+        named: Json = (metadata.objective or {}).get("id")
+        if _is_valid(named, OBJECTIVE_PREFIX) and await self._find(named) is None:
+            return ObjectiveId(named)
+        return ObjectiveId(OBJECTIVE_PREFIX + metadata.digest)
 
     # ---------------------------------------------------------------- plans and answers
 
-    async def _add_step(self, wish: "_Wish", given: JsonObject, state: ObjectiveState) -> PlanTask:
-        """The step that the message is, in its plan: both are made if need be."""
-        plan_id = await self._plan_id(wish, given, state)
+    async def _add_step(
+        self, metadata: "ObjectiveMetadata", given: JsonObject, state: ObjectiveState
+    ) -> PlanTask:
+        """The step of a message in its plan; both are created if they do not exist."""
+        plan_id = await self._choose_plan_id(metadata, given, state)
         try:
-            change = await self._book.change(
+            change = await self._repository.change(
                 state.id,
-                lambda known, occasion: _with_step(known, wish, given, plan_id, occasion=occasion),
+                lambda known, context: _with_step(known, metadata, given, plan_id, context=context),
             )
         except GatewayError:
-            await self._book.release_plan_id(plan_id, state.id)
+            await self._repository.release_plan_id(plan_id, state.id)
             raise
-        task = change.state.task(wish.own_task)
+        task = change.state.task(metadata.own_task)
         if change.state.attempts.get(task.id):
-            raise _begun(task)
+            # The executor started the step after the grace time: it must not run twice.
+            worker = f"task {task.a2a_task_id}" if task.a2a_task_id else "another task"
+            raise MessageIdConflict(
+                f"this message created the step {task.id}, and {worker} executes it already; "
+                "follow that one"
+            )
         return task
 
-    async def _plan_id(self, wish: "_Wish", given: JsonObject, state: ObjectiveState) -> PlanId:
+    async def _choose_plan_id(
+        self, metadata: "ObjectiveMetadata", given: JsonObject, state: ObjectiveState
+    ) -> PlanId:
         named: Json = given.get("id")
-        for one in (named, wish.own_plan):
+        for one in (named, metadata.own_plan):
             if isinstance(one, str) and one in state.plans:
                 return PlanId(one)
-        if _is_good(named, PLAN_PREFIX) and await self._book.reserve_plan_id(
-            PlanId(named), state.id
-        ):
-            return PlanId(named)
-        return wish.own_plan
+        if _is_valid(named, PLAN_PREFIX):
+            plan_id = PlanId(named)
+            if await self._repository.reserve_plan_id(plan_id, state.id):
+                return plan_id
+        return metadata.own_plan
 
-    async def _answering(self, wish: "_Wish", state: ObjectiveState | None) -> RoutedMessage:
-        named = wish.answers if isinstance(wish.answers, str) else str(wish.answers)
-        task_id = None if state is None else await self._task_in(state, named, wish.scope)
+    async def _route_answer(
+        self, metadata: "ObjectiveMetadata", state: ObjectiveState | None
+    ) -> RoutedMessage:
+        named = str(metadata.answered_task)
+        task_id = None
+        if state is not None:
+            task_id = await self._find_answered_task(state, named, metadata.scope)
         if state is None or task_id is None:
             raise not_found("task", named)
-        placed = msgspec.structs.replace(_placed(wish.message, state), task_id=task_id)
-        return RoutedMessage(placed, answered_task_id=task_id)
+        context_id = ContextId(state.id)
+        return RoutedMessage(
+            msgspec.structs.replace(metadata.message, context_id=context_id, task_id=task_id)
+        )
 
-    async def _task_in(self, state: ObjectiveState, named: str, scope: Scope) -> TaskId | None:
-        """The A2A task that is meant: of a step, or one that is about the objective."""
-        task_id = find_a2a_task(state, named)
+    async def _find_answered_task(
+        self, state: ObjectiveState, named: str, scope: Scope
+    ) -> TaskId | None:
+        """The A2A task of a step, or one that is about the objective itself."""
+        task_id = state.find_a2a_task(named)
         if task_id is not None:
             return task_id
         if named in state.tasks:
-            raise _wrong(ANSWERS, f"names {named}, which has not begun; it asks nothing yet")
-        stored = await self._store.read_task(scope, TaskId(named))
+            raise _invalid(ANSWERED_TASK, f"names {named}, which has not started; it asks nothing")
+        stored = await self._tasks.read_task(scope, TaskId(named))
         is_inside = stored is not None and stored.head.context_id == state.id
         return TaskId(named) if is_inside else None
 
 
-def _begun(task: PlanTask) -> MessageIdConflict:
-    """The error for a message whose step was begun without it, so that it is not done twice."""
-    doing = f"task {task.a2a_task_id}" if task.a2a_task_id is not None else "another task"
-    return MessageIdConflict(
-        f"this message made the step {task.id}, and {doing} does it already; follow that one"
-    )
-
-
-class _Wish(msgspec.Struct, frozen=True):
+class ObjectiveMetadata(msgspec.Struct, frozen=True):
     """What a message says about objectives."""
 
     message: Message
     scope: Scope
     objective: JsonObject | None
     plan: JsonObject | None
-    answers: Json
+    answered_task: Json
     digest: str
-    """A short name that comes of who sent which message."""
+    """Identifies the message among those of all callers."""
 
     @classmethod
     def of(cls, message: Message, scope: Scope) -> Self:
-        """Read it. Raises: InvalidParams."""
+        """Read the metadata of a message. Raises: InvalidParams."""
         metadata = message.metadata or {}
         return cls(
             message,
             scope,
-            _object(OBJECTIVE, metadata.get(OBJECTIVE)),
-            _object(PLAN, metadata.get(PLAN)),
-            metadata.get(ANSWERS),
+            _as_object(OBJECTIVE, metadata.get(OBJECTIVE)),
+            _as_object(PLAN, metadata.get(PLAN)),
+            metadata.get(ANSWERED_TASK),
             _digest(message, scope),
         )
 
     @property
-    def makes_objective(self) -> bool:
-        """True when an objective is to be made if none is known."""
+    def creates_objective(self) -> bool:
+        """True when an objective is created unless the message names one that exists."""
         metadata = self.message.metadata or {}
-        return self.objective is not None or metadata.get(PREFER) is True
+        return self.objective is not None or metadata.get(PREFER_OBJECTIVE) is True
 
     @property
     def own_plan(self) -> PlanId:
-        """The id of the plan that is made for the message, unless it chooses one."""
+        """The id of the plan that is created for the message, unless it names one."""
         return PlanId(PLAN_PREFIX + self.digest)
 
     @property
     def own_task(self) -> PlanTaskId:
-        """The id of the step that the message is."""
+        """The id of the step of the message."""
         return PlanTaskId(TASK_PREFIX + self.digest)
 
     def new_objective(self) -> JsonObject:
-        """What a new objective is made of."""
+        """The params of the objective to create."""
         metadata = self.message.metadata or {}
-        suggested: JsonObject = {"name": metadata.get(SUGGESTED)}
+        suggested: JsonObject = {"name": metadata.get(SUGGESTED_NAME)}
         given = suggested if self.objective is None else self.objective
-        return _wanted(given, CreateObjective, self.message)
+        return _creation_params(given, CreateObjective, self.message)
 
 
 def _with_step(
     state: ObjectiveState,
-    wish: _Wish,
+    metadata: ObjectiveMetadata,
     given: JsonObject,
     plan_id: PlanId,
     *,
-    occasion: CommandContext,
+    context: CommandContext,
 ) -> Change:
-    """The change that makes a message a step of a plan; what is there already is not made."""
-    steps: list[Callable[[ObjectiveState], Change]] = []
+    """The change that adds the step of a message, and its plan; what exists is not added again."""
+    steps: list[Step] = []
     if plan_id not in state.plans:
-        wanted = {**_wanted(given, CreatePlan, wish.message), "objectiveId": state.id}
-        params = parse_as(CreatePlan, wanted, method=_METHOD)
-        steps.append(lambda now: create_plan(now, params, occasion, plan_id=plan_id))
-    if wish.own_task not in state.tasks:
-        added = AddTasks(plan_id, (_entry(wish.message),))
-        named = msgspec.structs.replace(occasion, new_id=lambda: wish.digest)
-        steps.append(lambda now: add_tasks(now, added, named))
+        members = _creation_params(given, CreatePlan, metadata.message)
+        params = parse_as(CreatePlan, {**members, "objectiveId": state.id}, method=_METHOD)
+        steps.append(lambda known: create_plan(known, params, context, plan_id=plan_id))
+    if metadata.own_task not in state.tasks:
+        added = AddTasks(plan_id, (_step_entry(metadata.message),))
+        with_id = msgspec.structs.replace(context, new_id=lambda: metadata.digest)
+        steps.append(lambda known: add_tasks(known, added, with_id))
     return chain_changes(state, steps)
 
 
-def _entry(message: Message) -> TaskEntry:
+def _owned_by(scope: Scope, state: ObjectiveState | None) -> ObjectiveState | None:
+    return state if state is not None and state.owner in (None, scope) else None
+
+
+def _step_entry(message: Message) -> TaskEntry:
     name, text = _title(message), usable_text(message)
-    described = None if text in ("", name) else text
-    return TaskEntry(name, described, metadata={MESSAGE_KEY: message.message_id})
+    description = None if text in ("", name) else text
+    return TaskEntry(name, description, metadata={MESSAGE_KEY: message.message_id})
 
 
-def _wanted(given: JsonObject, kind: type[Params], message: Message) -> JsonObject:
-    """What a new objective or plan is made of; a name is found in the message if need be.
+def _creation_params(given: JsonObject, kind: type[Params], message: Message) -> JsonObject:
+    """The members of an objective or plan that callers may choose; a name is derived if missing.
 
-    Members that are not for callers to choose, as the status, are passed over.
+    Others, such as the status, are ignored.
     """
-    wanted = _known_members(given, kind)
-    name: Json = wanted.get("name")
+    members = _known_members(given, kind)
+    name: Json = members.get("name")
     has_name = isinstance(name, str) and bool(name.strip())
-    if isinstance(tasks := wanted.get("tasks"), list):
+    if isinstance(tasks := members.get("tasks"), list):
         entries = cast("list[Json]", tasks)
-        wanted["tasks"] = [_known_members(one, TaskEntry) for one in entries]
-    return {**wanted, "name": name if has_name else _title(message)}
+        members["tasks"] = [_known_members(one, TaskEntry) for one in entries]
+    return {**members, "name": name if has_name else _title(message)}
 
 
 def _known_members(given: Json, kind: type[Params]) -> Json:
@@ -326,11 +333,7 @@ def _known_members(given: Json, kind: type[Params]) -> Json:
     return {name: value for name, value in members.items() if name in names}
 
 
-def _placed(message: Message, state: ObjectiveState) -> Message:
-    return msgspec.structs.replace(message, context_id=ContextId(state.id))
-
-
-def _is_good(named: Json, prefix: str) -> TypeGuard[str]:
+def _is_valid(named: Json, prefix: str) -> TypeGuard[str]:
     """True for an id that a message may choose."""
     return isinstance(named, str) and named.startswith(prefix) and is_valid_id(named)
 
@@ -343,17 +346,17 @@ def _digest(message: Message, scope: Scope) -> str:
 
 
 def _title(message: Message) -> str:
-    """The first characters of what it says, as one line."""
-    text = usable_text(message).strip()[:_LONGEST_NAME]
+    """The first characters of the text, on one line."""
+    text = usable_text(message).strip()[:_MAX_NAME]
     return "".join(" " if one.isspace() else one for one in text) or "A message"
 
 
-def _object(key: str, value: Json) -> JsonObject | None:
+def _as_object(key: str, value: Json) -> JsonObject | None:
     if value is None or isinstance(value, dict):
         return cast("JsonObject | None", value)
-    raise _wrong(key, "must be an object")
+    raise _invalid(key, "must be an object")
 
 
-def _wrong(key: str, reason: str) -> InvalidParams:
+def _invalid(key: str, reason: str) -> InvalidParams:
     path = f"message.metadata[{key!r}]"
     return InvalidParams(f"{path} {reason}", problems=(Problem(path, reason),))

@@ -1,4 +1,4 @@
-"""What happened to an objective, one line of its journal per operation."""
+"""The operations of an objective, and their encoding as one line of its log each."""
 
 from typing import Annotated, ClassVar
 
@@ -21,20 +21,20 @@ from openclaw_a2a.planning.model import (
 )
 
 VERSION = 1
-"""The version of the lines that are written, and the only one that is read."""
+"""The version of log lines that is written, and the only one that is read."""
 
 _Sequence = Annotated[int, Meta(ge=0, le=2**53)]
 _TaskIndex = Annotated[int, Meta(ge=0, le=2**31)]
 
 
 class OperationData(JsonStruct, frozen=True):
-    """What an operation says; `op` is its name. Members that are left out did not change."""
+    """The data of an operation; `op` is its name. Members that are left out do not change."""
 
     op: ClassVar[str]
 
 
 class ObjectiveCreated(OperationData, frozen=True):
-    """There is a new objective."""
+    """The first operation of every log."""
 
     op: ClassVar[str] = "objective.create"
 
@@ -44,11 +44,14 @@ class ObjectiveCreated(OperationData, frozen=True):
     status: ObjectiveStatus = ObjectiveStatus.SUBMITTED
     metadata: JsonObject = msgspec.field(default_factory=dict[str, object])
     owner: Scope | None = None
-    """Who made it; nobody else sees it."""
+    """The caller that created it, and the only one that sees it."""
 
 
 class ObjectiveUpdated(OperationData, frozen=True):
-    """The objective changed. `held`: somebody chose this status, and it stays until they go on."""
+    """The objective changed.
+
+    `held`: a caller chose this status, and the roll-up leaves it alone until it is released.
+    """
 
     op: ClassVar[str] = "objective.update"
 
@@ -59,11 +62,11 @@ class ObjectiveUpdated(OperationData, frozen=True):
     metadata: JsonObject | None = None
     held: bool = False
     run: str | None = None
-    """Whether its steps are begun by themselves: running or paused."""
+    """Execution mode: running or paused."""
 
 
 class PlanCreated(OperationData, frozen=True):
-    """The objective has a new plan."""
+    """A plan was added."""
 
     op: ClassVar[str] = "plan.create"
 
@@ -77,7 +80,7 @@ class PlanCreated(OperationData, frozen=True):
 
 
 class PlanUpdated(OperationData, frozen=True):
-    """A plan changed. `held` as for objectives."""
+    """A plan changed. `held` and `run` as for objectives."""
 
     op: ClassVar[str] = "plan.update"
 
@@ -91,7 +94,7 @@ class PlanUpdated(OperationData, frozen=True):
 
 
 class PlanTaskCreated(OperationData, frozen=True):
-    """A plan has a new task."""
+    """A task was added to a plan."""
 
     op: ClassVar[str] = "task.create"
 
@@ -108,7 +111,7 @@ class PlanTaskCreated(OperationData, frozen=True):
 
 
 class PlanTaskUpdated(OperationData, frozen=True):
-    """A plan task changed; one that is pending again has no A2A task any more."""
+    """A plan task changed; one that becomes pending is no longer linked to an A2A task."""
 
     op: ClassVar[str] = "task.update"
 
@@ -121,7 +124,7 @@ class PlanTaskUpdated(OperationData, frozen=True):
 
 
 class PlanTaskLinked(OperationData, frozen=True):
-    """An A2A task does a plan task from now on."""
+    """An A2A task works on a plan task from now on."""
 
     op: ClassVar[str] = "task.link"
 
@@ -131,7 +134,7 @@ class PlanTaskLinked(OperationData, frozen=True):
 
 
 class ObjectiveArchived(OperationData, frozen=True):
-    """The objective was reached, and need not be loaded at start any more."""
+    """The objective is completed, and is not loaded at start any more."""
 
     op: ClassVar[str] = "archive"
 
@@ -139,7 +142,7 @@ class ObjectiveArchived(OperationData, frozen=True):
 
 
 class UnknownOperation(msgspec.Struct, frozen=True):
-    """An operation whose name we do not know, by its name."""
+    """An operation whose name is not known here."""
 
     op: str
 
@@ -158,7 +161,7 @@ AnyOperationData = (
 
 
 class Operation(msgspec.Struct, frozen=True):
-    """One thing that happened: its place in the order, when, and what."""
+    """One operation: its sequence number in the log, its time, and its data."""
 
     seq: int
     at: Timestamp
@@ -174,8 +177,8 @@ class _Line(msgspec.Struct, frozen=True):
 
 
 _encode = msgspec.json.Encoder().encode
-_line = msgspec.json.Decoder(_Line)
-_facts = {
+_line_decoder = msgspec.json.Decoder(_Line)
+_data_decoders = {
     kind.op: msgspec.json.Decoder(kind)
     for kind in (
         *(ObjectiveCreated, ObjectiveUpdated, PlanCreated, PlanUpdated),
@@ -185,34 +188,33 @@ _facts = {
 
 
 def encode_line(operation: Operation) -> bytes:
-    """The operation as one line, with its end."""
-    fact = operation.data
-    body = _encode({} if isinstance(fact, UnknownOperation) else fact)
-    line = _Line(VERSION, operation.seq, operation.at, fact.op, msgspec.Raw(body))
-    return _encode(line) + b"\n"
+    """The log line of an operation, without a line end."""
+    data = operation.data
+    body = _encode({} if isinstance(data, UnknownOperation) else data)
+    return _encode(_Line(VERSION, operation.seq, operation.at, data.op, msgspec.Raw(body)))
 
 
 def decode_line(text: bytes) -> Operation:
-    """The operation in a line.
+    """The operation in a log line.
 
     Raises:
-        CorruptRecord: the line cannot be read, and why.
+        CorruptRecord: the line is not readable; the message says why.
     """
     try:
-        line = _line.decode(text)
+        line = _line_decoder.decode(text)
         if line.v != VERSION:
             raise _unreadable(f"it is of version {line.v}, not {VERSION}")
         at = parse_timestamp(line.ts)
         if at is None:
             raise _unreadable(f"{line.ts[:40]!r} is no time with its zone")
-        known = _facts.get(line.op)
-        fact = known.decode(line.data) if known else UnknownOperation(line.op)
+        decoder = _data_decoders.get(line.op)
+        data = decoder.decode(line.data) if decoder else UnknownOperation(line.op)
     except (ValueError, RecursionError) as failure:
         raise _unreadable(str(failure)) from None
-    return Operation(line.seq, at, fact)
+    return Operation(line.seq, at, data)
 
 
 def _unreadable(reason: str) -> CorruptRecord:
     return CorruptRecord(
-        f"The line cannot be read: {reason}. Restore it from a copy, or let it go."
+        f"The line cannot be read: {reason}. Restore it from a backup, or delete it."
     )

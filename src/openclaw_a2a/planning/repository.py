@@ -1,27 +1,32 @@
-"""Objectives from elsewhere: what must be true of them, and what becomes of their steps."""
+"""Stores objectives as append-only operation logs and tells subscribers about each change.
+
+A write-through cache: a change goes to the log first and replaces the state in memory after that,
+so nobody sees a change that a crash could take back. Changes of one objective are serialised by a
+lock; another process that writes to the same log is detected by the log's sequence number.
+
+Archived objectives are not in memory. Their log is read when they are asked for by id; lists and
+plan lookups use summaries, which are stored as records when an objective is archived.
+"""
 
 import asyncio
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from datetime import datetime
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any, TypeVar
 
 import msgspec
 
+from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import GatewayError, StatusChangeNotAllowed, StoreUnavailable
-from openclaw_a2a.model.ids import TaskId
-from openclaw_a2a.planning.change_builder import Change, ChangeBuilder, CommandContext
-from openclaw_a2a.planning.listing import ObjectiveIndex
+from openclaw_a2a.planning.change_builder import Change, CommandContext
+from openclaw_a2a.planning.listing import ObjectiveIndex, ObjectiveSummary
 from openclaw_a2a.planning.model import (
-    OBJECTIVE_CLOSED,
-    OBJECTIVE_PREFIX,
     ObjectiveId,
     PlanId,
     PlanLimits,
-    PlanTaskId,
-    PlanTaskStatus,
     Timestamp,
-    is_valid_id,
     next_timestamp,
     to_datetime,
     to_timestamp,
@@ -29,97 +34,147 @@ from openclaw_a2a.planning.model import (
 from openclaw_a2a.planning.operations import (
     ObjectiveArchived,
     Operation,
-    PlanTaskUpdated,
     decode_line,
     encode_line,
 )
-from openclaw_a2a.planning.rollup import running_tasks, settle
 from openclaw_a2a.planning.state import ObjectiveState, not_found, replay
-from openclaw_a2a.ports import LogAppend, LogLine, Store, StoredLog
-
-
-def check_import_id(objective_id: ObjectiveId) -> None:
-    """Make sure that files and sessions can be named for an objective.
-
-    Raises: StatusChangeNotAllowed.
-    """
-    if not (objective_id.startswith(OBJECTIVE_PREFIX) and is_valid_id(objective_id)):
-        raise StatusChangeNotAllowed(
-            f"The id {objective_id[:80]!r} cannot be used: it must be {OBJECTIVE_PREFIX} and "
-            "small letters and digits, with single hyphens between."
-        )
-
-
-def restart_lost_steps(
-    state: ObjectiveState, steps: Sequence[PlanTaskId], occasion: CommandContext
-) -> Change:
-    """What follows from nobody doing these steps any more, which were under way."""
-    draft = ChangeBuilder.for_state(state, occasion.now)
-    for step in steps:
-        draft.record(PlanTaskUpdated(step, status=PlanTaskStatus.CANCELED))
-        draft.record(PlanTaskUpdated(step, status=PlanTaskStatus.PENDING))
-    if steps:
-        settle(draft)
-    return draft.build()
-
+from openclaw_a2a.ports import (
+    LogAppend,
+    LogHead,
+    LogLine,
+    LogStore,
+    Record,
+    RecordStore,
+    StoredLog,
+)
 
 log = get_logger(__name__)
 
 LOG_KIND = "objective"
-"""The kind of logs that hold the journals of objectives."""
-
+SUMMARY_KIND = "objective-summary"
+_NEVER = datetime(9999, 1, 1, tzinfo=UTC)
 _PAGE = 100
-_TRIES = 3
+_ATTEMPTS = 3
+_MAX_PENDING = 1000
+
 Edit = Callable[[ObjectiveState, CommandContext], Change]
-Heard = Callable[[Change], None]
+T = TypeVar("T")
+
+
+class OperationSubscription:
+    """One reader of the operations of an objective, after a sequence number.
+
+    Changes are handed over in memory. A reader that falls `_MAX_PENDING` operations behind loses
+    them here and reads them from the log instead: it delays nobody, and its memory is bounded.
+    """
+
+    def __init__(
+        self, repository: "ObjectiveRepository", state: ObjectiveState, after: int
+    ) -> None:
+        self.state = state
+        self.is_over = False
+        self._repository = repository
+        self._sequence = after
+        self._pending: list[Operation] = []
+        self._is_behind = after < state.seq
+        self._is_deleted = False
+        self._wakeup = asyncio.Event()
+
+    def publish(self, change: Change) -> None:
+        """Add the operations of a change that is in the log."""
+        self.state = change.state
+        if len(self._pending) + len(change.operations) > _MAX_PENDING:
+            self._pending.clear()
+            self._is_behind = True
+        if not self._is_behind:
+            self._pending += change.operations
+        self._wakeup.set()
+
+    def end(self) -> None:
+        """The objective was deleted: nothing follows the pending operations."""
+        self._is_deleted = True
+        self._wakeup.set()
+
+    def stop(self) -> None:
+        """The reader is gone: a waiting `next_operations` returns at once."""
+        self.is_over = True
+        self._wakeup.set()
+
+    async def next_operations(self, wait_s: float) -> list[Operation]:
+        """The next operations; none when none came within `wait_s`, or no more will come.
+
+        Raises: StoreUnavailable.
+        """
+        if not (self._pending or self._is_behind or self._is_deleted or self.is_over):
+            self._wakeup.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._wakeup.wait()
+        if self._is_behind and not (self._is_deleted or self.is_over):
+            missed = await self._repository.read_operations(self.state.id, after=self._sequence)
+            # Deleted meanwhile: the log may already be that of a new objective with this id.
+            self._pending = [] if self._is_deleted else missed
+            self._is_behind = False
+        if self.is_over:
+            return []
+        operations, self._pending = self._pending, []
+        if operations:
+            self._sequence = operations[-1].seq
+        self.is_over = self._is_deleted
+        return operations
+
+    def close(self) -> None:
+        """Unsubscribe."""
+        self.stop()
+        self._repository.unsubscribe(self)
 
 
 class ObjectiveRepository:
-    """The objectives of one store. Those that were reached are read when somebody asks for them."""
+    """The objectives of one store."""
 
     def __init__(
         self,
-        store: Store,
+        logs: LogStore,
+        records: RecordStore,
+        supervisor: Supervisor,
         *,
         now: Callable[[], datetime],
         new_id: Callable[[], str],
         limits: PlanLimits,
     ) -> None:
-        self._store = store
+        self._logs = logs
+        self._records = records
+        self._supervisor = supervisor
         self._now = now
         self._new_id = new_id
         self._limits = limits
-        self._last_begun: Timestamp | None = None
+        self._last_created: Timestamp | None = None
         self._open: dict[ObjectiveId, ObjectiveState] = {}
-        self._plans: dict[PlanId, ObjectiveId] = {}
-        self._listing = ObjectiveIndex()
-        self._listing_all = asyncio.Lock()
-        self._is_all_listed = False
-        """True when those that are not loaded are listed too: since somebody wanted to see all."""
+        self._index = ObjectiveIndex()
+        self._index_lock = asyncio.Lock()
+        self._is_index_complete = False
+        self._deleted_early: set[ObjectiveId] = set()  # while the index is being completed
         self._locks: weakref.WeakValueDictionary[ObjectiveId, asyncio.Lock] = (
             weakref.WeakValueDictionary()
         )
-        self._listeners: list[Heard] = []
-        self._news: weakref.WeakValueDictionary[ObjectiveId, asyncio.Event] = (
-            weakref.WeakValueDictionary()
-        )
-        """What followers wait for; it goes with the last of them."""
+        self._listeners: list[Callable[[Change], None]] = []
+        self._subscriptions: dict[ObjectiveId, set[OperationSubscription]] = {}
 
-    # ---------------------------------------------------------------- looking
+    # ---------------------------------------------------------------- reading
 
     async def load(self) -> None:
-        """Read the objectives that an earlier life left unfinished."""
+        """Load the objectives that are not archived."""
         after = ""
-        while page := await self._store.logs.list_open_logs(LOG_KIND, after=after, limit=_PAGE):
+        while page := await self._logs.list_open_logs(LOG_KIND, after=after, limit=_PAGE):
             for stored in page:
-                state = _replayed(stored)
-                if state is not None:
-                    self._note(state)
+                if (state := _replay_log(stored)) is not None:
+                    self._open[state.id] = state
+                    self._index.put(ObjectiveSummary.of(state))
             after = page[-1].id
 
-    def open_objectives(self) -> Iterator[ObjectiveState]:
-        """The objectives that are not archived, in the order of their making."""
-        return iter(sorted(self._open.values(), key=lambda one: one.objective.created_at))
+    def list_open(self) -> list[ObjectiveState]:
+        """The objectives that are not archived, oldest first."""
+        return sorted(self._open.values(), key=lambda one: one.objective.created_at)
 
     async def find(self, objective_id: ObjectiveId) -> ObjectiveState:
         """An objective. Raises: PlanItemNotFound."""
@@ -130,226 +185,250 @@ class ObjectiveRepository:
 
     async def find_plan(self, plan_id: PlanId) -> ObjectiveState:
         """The objective that a plan belongs to. Raises: PlanItemNotFound."""
-        objective_id = self._plans.get(plan_id)
+        objective_id = self._index.find_plan(plan_id)
         if objective_id is None:
-            await self._list_all()
-            objective_id = self._plans.get(plan_id)
+            objective_id = (await self.load_index()).find_plan(plan_id)
         if objective_id is None:
             raise not_found("plan", plan_id)
         return await self.find(objective_id)
 
-    async def reserve_plan_id(self, plan_id: PlanId, objective_id: ObjectiveId) -> bool:
-        """Have the id of a plan that is to be; False when another objective has it."""
-        await self._list_all()
-        return self._plans.setdefault(plan_id, objective_id) == objective_id
-
-    async def release_plan_id(self, plan_id: PlanId, objective_id: ObjectiveId) -> None:
-        """Let whoever wants the id of a plan have it, unless the plan came to be."""
-        async with self._alone(objective_id):
-            state = self._open.get(objective_id) or await self._read(objective_id)
-            is_there = state is not None and plan_id in state.plans
-            if not is_there and self._plans.get(plan_id) == objective_id:
-                del self._plans[plan_id]
-
     async def load_index(self) -> ObjectiveIndex:
-        """Every objective without its plans, in the order of lists."""
-        await self._list_all()
-        return self._listing
+        """The index of all objectives, completed with the archived ones on first use."""
+        async with self._index_lock:
+            if not self._is_index_complete:
+                await self._index_archived()
+                self._is_index_complete = True
+                self._deleted_early.clear()
+        return self._index
 
     async def read_log_lines(self, objective_id: ObjectiveId) -> list[bytes]:
-        """The journal of an objective, line by line. Raises: PlanItemNotFound."""
-        stored = await self._store.logs.read_log(LOG_KIND, objective_id)
+        """The operation log of an objective, line by line. Raises: PlanItemNotFound."""
+        stored = await self._logs.read_log(LOG_KIND, objective_id)
         if stored is None:
             raise not_found("objective", objective_id)
         return [line.body for line in stored.lines]
 
-    async def follow_operations(
-        self, objective_id: ObjectiveId, after: int
-    ) -> AsyncIterator[list[Operation]]:
-        """What happens to an objective after a number, for as long as it is there."""
-        while True:
-            news = self._news.setdefault(objective_id, asyncio.Event())
-            # Not between the writing of a change and its being known: whoever comes back with the
-            # number of a line would seem to be ahead of the objective.
-            async with self._alone(objective_id):
-                stored = await self._store.logs.read_log(LOG_KIND, objective_id)
-            if stored is None:
-                return
-            lines = [line for line in stored.lines if line.sequence > after]
-            if lines:
-                after = lines[-1].sequence
-                yield [*filter(None, map(_numbered, lines))]
-            await news.wait()
+    async def read_operations(self, objective_id: ObjectiveId, *, after: int) -> list[Operation]:
+        """The operations with a higher sequence number; none when the objective is deleted."""
+        # Under the lock: between append and publish the log is ahead of the subscribers.
+        async with self._lock(objective_id):
+            stored = await self._logs.read_log(LOG_KIND, objective_id)
+        lines = () if stored is None else stored.lines
+        found = [_read_operation(line) for line in lines if line.sequence > after]
+        return [operation for operation in found if operation is not None]
+
+    async def subscribe(
+        self, objective_id: ObjectiveId, after: int | None
+    ) -> OperationSubscription:
+        """Subscribe to the operations after a sequence number (None: the current one).
+
+        Raises: PlanItemNotFound.
+        """
+        async with self._lock(objective_id):
+            state = await self.find(objective_id)
+            subscription = OperationSubscription(self, state, state.seq if after is None else after)
+            self._subscriptions.setdefault(objective_id, set()).add(subscription)
+        return subscription
+
+    def unsubscribe(self, subscription: OperationSubscription) -> None:
+        """Remove a subscription."""
+        subscriptions = self._subscriptions.get(subscription.state.id, set())
+        subscriptions.discard(subscription)
+        if not subscriptions:
+            self._subscriptions.pop(subscription.state.id, None)
 
     # ---------------------------------------------------------------- changing
 
-    def add_listener(self, heard: Heard) -> None:
-        """Have somebody told of every change, when it is durable."""
-        self._listeners.append(heard)
+    def add_listener(self, listener: Callable[[Change], None]) -> None:
+        """Call `listener` with every change, once it is durable."""
+        self._listeners.append(listener)
 
     @property
     def command_context(self) -> CommandContext:
-        """What a change takes from outside, now."""
+        """The time, id generator and limits for a command, now."""
         return CommandContext(self._now(), self._new_id, self._limits)
 
     def creation_context(self) -> CommandContext:
-        """As `occasion`, for a new objective: later than the one before, so that lists have an
-        order also when the clock has not gone on."""
-        now, last = to_timestamp(self._now()), self._last_begun
-        self._last_begun = now if last is None else next_timestamp(last, now)
-        return CommandContext(to_datetime(self._last_begun), self._new_id, self._limits)
+        """As `command_context`, with a time after that of the last created objective.
+
+        Lists are ordered by creation time, so two objectives must not have the same.
+        """
+        now, last = to_timestamp(self._now()), self._last_created
+        self._last_created = now if last is None else next_timestamp(last, now)
+        return CommandContext(to_datetime(self._last_created), self._new_id, self._limits)
 
     async def create(self, change: Change) -> ObjectiveState:
-        """Keep a new objective. Raises: StatusChangeNotAllowed (its id is taken)."""
-        if not await self._append(change, after=0):
-            raise StatusChangeNotAllowed(f"There is an objective {change.state.id} already.")
-        return self._tell(change)
+        """Store a new objective. Raises: StatusChangeNotAllowed (its id is taken)."""
+        return await self._finish(
+            self._create(change, [encode_line(one) for one in change.operations])
+        )
+
+    async def import_log(self, lines: Sequence[bytes], change: Change) -> ObjectiveState:
+        """Store an objective from the lines of its log, followed by a change of it.
+
+        Raises: StatusChangeNotAllowed (its id, or that of a plan, is taken).
+        """
+        index = await self.load_index()
+        for plan_id in change.state.plans:
+            if index.find_plan(plan_id) not in (None, change.state.id):
+                raise StatusChangeNotAllowed(f"There is a plan {plan_id[:80]} already.")
+        bodies = [*lines, *(encode_line(operation) for operation in change.operations)]
+        return await self._finish(self._create(change, bodies))
 
     async def change(self, objective_id: ObjectiveId, edit: Edit) -> Change:
-        """Change an objective as `edit` says, which sees its newest state.
+        """Change an objective as `edit` says, which gets its newest state.
 
         Raises: PlanItemNotFound, whatever `edit` raises, StoreUnavailable.
         """
-        async with self._alone(objective_id):
-            for _ in range(_TRIES):
-                state = await self.find(objective_id)
-                change = edit(state, self.command_context)
-                if not change.operations:
-                    return change
-                change = _shelved_again(change)
-                if await self._append(change, after=state.seq):
-                    self._tell(change)
-                    return change
-                self._open.pop(objective_id, None)  # another process changed it: look again
-        raise StoreUnavailable(f"objective {objective_id} is changed by others all the time")
+        return await self._finish(self._change(objective_id, edit))
 
     async def delete(
         self, objective_id: ObjectiveId, check: Callable[[ObjectiveState], Awaitable[None]]
     ) -> None:
-        """Forget an objective, unless `check` raises about its newest state.
+        """Delete an objective, unless `check` raises about its newest state.
 
         Raises: PlanItemNotFound, whatever `check` raises.
         """
-        async with self._alone(objective_id):
-            state = await self.find(objective_id)
-            await check(state)
-            await self._store.logs.delete_log(LOG_KIND, objective_id)
-            self._forget(state)
+        await self._finish(self._delete(objective_id, check))
 
-    async def import_log(self, lines: list[bytes]) -> ObjectiveState:
-        """Keep an objective from its journal. Raises: StatusChangeNotAllowed, PlanItemNotFound.
+    async def reserve_plan_id(self, plan_id: PlanId, objective_id: ObjectiveId) -> bool:
+        """Reserve the id of a plan to be created; False when another objective has it."""
+        return (await self.load_index()).reserve_plan(plan_id, objective_id)
 
-        Steps that were under way elsewhere are to be begun again.
-        """
-        readable = [line for line in lines if _operation(line) is not None]
-        numbered = [_renumbered(line, number) for number, line in enumerate(readable, 1)]
-        state = replay(numbered).state
-        if state is None:
-            raise not_found("objective", "in these lines")
-        await self._check_free(state)
-        change = restart_lost_steps(state, await self._lost(state), self.command_context)
-        bodies = [*numbered, *(_body(operation) for operation in change.operations)]
-        is_kept = await self._store.logs.append_log(
-            LogAppend(LOG_KIND, state.id, bodies, after=0, closes=state.is_archived)
-        )
-        if not is_kept:
-            raise StatusChangeNotAllowed(f"There is an objective {state.id} already.")
-        return self._tell(change)
+    async def release_plan_id(self, plan_id: PlanId, objective_id: ObjectiveId) -> None:
+        """Release a reserved plan id, unless the plan was created."""
+        async with self._lock(objective_id):
+            state = self._open.get(objective_id) or await self._read(objective_id)
+            if state is None or plan_id not in state.plans:
+                self._index.release_plan(plan_id, objective_id)
 
-    async def _check_free(self, state: ObjectiveState) -> None:
-        """Make sure that an objective from elsewhere could be one of ours."""
-        await self._list_all()
-        check_import_id(state.id)
-        taken = [one for one in state.plans if self._plans.get(one, state.id) != state.id]
-        if taken:
-            raise StatusChangeNotAllowed(f"There is a plan {taken[0][:80]} already.")
+    async def _finish(self, work: Coroutine[Any, Any, T]) -> T:
+        # A caller that is cancelled between append and publish must not stop the publishing: the
+        # change is durable by then, and without it the executor would never learn of it.
+        return await asyncio.shield(self._supervisor.start("planning.change", work))
 
-    async def _lost(self, state: ObjectiveState) -> list[PlanTaskId]:
-        """The steps whose A2A tasks are under way, but not here."""
-        if state.objective.status in OBJECTIVE_CLOSED:
-            return []
-        away = [
-            task_id
-            for task_id in running_tasks(state)
-            if await self._store.tasks.read_task(None, task_id) is None
-        ]
-        return [task.id for task in state.tasks.values() if task.a2a_task_id in away]
-
-    async def _append(self, change: Change, *, after: int) -> bool:
-        bodies = [_body(operation) for operation in change.operations]
-        archived = change.state.is_archived
-        return await self._store.logs.append_log(
-            LogAppend(
-                LOG_KIND,
-                change.state.id,
-                bodies,
-                after=after,
-                closes=archived,
-                reopens=not archived,
-            )
-        )
-
-    def _tell(self, change: Change) -> ObjectiveState:
-        self._note(change.state)
-        for heard in self._listeners:
-            heard(change)
+    async def _create(self, change: Change, bodies: Sequence[bytes]) -> ObjectiveState:
+        async with self._lock(change.state.id):
+            if not await self._append(change, bodies, after=0):
+                raise StatusChangeNotAllowed(f"There is an objective {change.state.id} already.")
         return change.state
 
-    def _note(self, state: ObjectiveState) -> None:
-        self._list(state)
-        if state.is_archived:
+    async def _change(self, objective_id: ObjectiveId, edit: Edit) -> Change:
+        async with self._lock(objective_id):
+            for _ in range(_ATTEMPTS):
+                state = await self.find(objective_id)
+                change = edit(state, self.command_context)
+                if not change.operations:
+                    return change
+                change = _end_with_archived(change)
+                bodies = [encode_line(operation) for operation in change.operations]
+                if await self._append(change, bodies, after=state.seq):
+                    return change
+                self._open.pop(objective_id, None)  # another process wrote to the log: read it
+        raise StoreUnavailable(
+            f"objective {objective_id} was changed by another process {_ATTEMPTS} times in a row; "
+            "try again"
+        )
+
+    async def _delete(
+        self, objective_id: ObjectiveId, check: Callable[[ObjectiveState], Awaitable[None]]
+    ) -> None:
+        async with self._lock(objective_id):
+            state = await self.find(objective_id)
+            await check(state)
+            await self._logs.delete_log(LOG_KIND, objective_id)
+            self._open.pop(objective_id, None)
+            self._index.remove(objective_id)
+            if not self._is_index_complete:
+                self._deleted_early.add(objective_id)
+            for subscription in self._subscriptions.pop(objective_id, ()):
+                subscription.end()
+            if state.is_archived:
+                await self._records.delete_record(SUMMARY_KIND, objective_id)
+
+    async def _append(self, change: Change, bodies: Sequence[bytes], *, after: int) -> bool:
+        """Append to the log and publish; False when the log is not at `after`."""
+        state = change.state
+        is_archived = state.is_archived
+        append = LogAppend(
+            LOG_KIND, state.id, bodies, after, closes=is_archived, reopens=not is_archived
+        )
+        if not await self._logs.append_log(append):
+            return False
+        if is_archived:
             self._open.pop(state.id, None)
         else:
             self._open[state.id] = state
-        self._ring(state.id)
-
-    def _list(self, state: ObjectiveState) -> None:
-        self._plans |= dict.fromkeys(state.plans, state.id)
-        self._listing.put(state.objective, state.owner)
-
-    def _ring(self, objective_id: ObjectiveId) -> None:
-        news = self._news.pop(objective_id, None)
-        if news is not None:
-            news.set()
-
-    def _forget(self, state: ObjectiveState) -> None:
-        self._open.pop(state.id, None)
-        self._listing.remove(state.id)
-        for plan_id in state.plans:
-            self._plans.pop(plan_id, None)
-        self._ring(state.id)
+        summary = ObjectiveSummary.of(state)
+        self._index.put(summary)
+        for subscription in self._subscriptions.get(state.id, ()):
+            subscription.publish(change)
+        for listener in self._listeners:
+            listener(change)
+        if is_archived:
+            await self._save_summary(summary)
+        return True
 
     async def _read(self, objective_id: ObjectiveId) -> ObjectiveState | None:
-        stored = await self._store.logs.read_log(LOG_KIND, objective_id)
-        return None if stored is None else _replayed(stored)
+        stored = await self._logs.read_log(LOG_KIND, objective_id)
+        return None if stored is None else _replay_log(stored)
 
-    async def _list_all(self) -> None:
-        """Read all that is not loaded, once."""
-        async with self._listing_all:
-            after = ""
-            while not self._is_all_listed:
-                heads = await self._store.logs.list_log_heads(LOG_KIND, after=after, limit=_PAGE)
-                for head in heads:
-                    if head.is_closed:
-                        await self._list_closed(ObjectiveId(head.id))
-                after = heads[-1].id if heads else after
-                self._is_all_listed = not heads
-
-    async def _list_closed(self, objective_id: ObjectiveId) -> None:
-        async with self._alone(objective_id):  # it may just be deleted, or changed
-            state = None if objective_id in self._open else await self._read(objective_id)
-            if state is not None:
-                self._list(state)
-
-    def _alone(self, objective_id: ObjectiveId) -> asyncio.Lock:
+    def _lock(self, objective_id: ObjectiveId) -> asyncio.Lock:
         lock = self._locks.get(objective_id)
         if lock is None:
             lock = self._locks[objective_id] = asyncio.Lock()
         return lock
 
+    # ---------------------------------------------------------------- index of archived ones
 
-def _shelved_again(change: Change) -> Change:
-    """The change; a journal that is archived ends so, whatever is noted in it later."""
+    async def _index_archived(self) -> None:
+        """Add all archived objectives to the index, from their summaries where possible."""
+        records = await self._records.list_records(SUMMARY_KIND)
+        summaries = {record.id: record.body for record in records}
+        after = ""
+        while heads := await self._logs.list_log_heads(LOG_KIND, after=after, limit=_PAGE):
+            for head in heads:
+                if head.is_closed:
+                    await self._index_one(head, summaries.pop(head.id, None))
+            after = heads[-1].id
+        for objective_id in summaries:  # a crash between the two deletions left it
+            await self._records.delete_record(SUMMARY_KIND, objective_id)
+
+    async def _index_one(self, head: LogHead, stored: bytes | None) -> None:
+        objective_id = ObjectiveId(head.id)
+        if objective_id in self._index or objective_id in self._deleted_early:
+            return
+        summary = None if stored is None else _decode_summary(stored)
+        if summary is not None and summary.sequence == head.sequence:
+            self._index.put(summary)
+            return
+        # No summary, or one that is older than the log: written by an earlier version of the
+        # gateway or by another program, or the process died between the two writes.
+        async with self._lock(objective_id):
+            state = await self._read(objective_id)
+            if state is not None and objective_id not in self._index:
+                self._index.put(ObjectiveSummary.of(state))
+                await self._save_summary(ObjectiveSummary.of(state))
+
+    async def _save_summary(self, summary: ObjectiveSummary) -> None:
+        record = Record(
+            SUMMARY_KIND, summary.objective.id, msgspec.json.encode(summary), _NEVER
+        )
+        try:
+            await self._records.put_record(record)
+        except GatewayError as error:  # without it the log is read again, once
+            log.warning(
+                "planning.summary_not_stored",
+                objective_id=summary.objective.id,
+                reason=error.message,
+            )
+
+
+def _end_with_archived(change: Change) -> Change:
+    """Let the log of an archived objective end with `archive`, whatever was appended to it.
+
+    File stores recognise an archived log by its last line.
+    """
     last = change.operations[-1]
     if not change.state.is_archived or isinstance(last.data, ObjectiveArchived):
         return change
@@ -358,42 +437,29 @@ def _shelved_again(change: Change) -> Change:
     return Change(state, (*change.operations, operation))
 
 
-def find_a2a_task(state: ObjectiveState, task_id: str) -> TaskId | None:
-    """The A2A task behind a plan task's id, or behind its own."""
-    for task in state.tasks.values():
-        if task_id in (task.id, task.a2a_task_id):
-            return task.a2a_task_id
-    return None
-
-
-def _replayed(stored: StoredLog) -> ObjectiveState | None:
+def _replay_log(stored: StoredLog) -> ObjectiveState | None:
     replayed = replay(line.body for line in stored.lines)
     for problem in [*stored.problems, *(one.message for one in replayed.warnings)]:
-        log.warning("objective-journal-odd", objective_id=stored.id, reason=problem)
-    state = replayed.state
-    if state is None:
+        log.warning("planning.log_line_skipped", objective_id=stored.id, reason=problem)
+    if replayed.state is None:
         return None
-    # Others may have numbered their lines in their own way; what counts is where ours go on.
-    return msgspec.structs.replace(state, seq=stored.lines[-1].sequence)
+    # Other programs may number their lines differently; appends go by the store's numbers.
+    return msgspec.structs.replace(replayed.state, seq=stored.sequence)
 
 
-def _operation(line: bytes) -> Operation | None:
-    """The operation in a line; None when it cannot be read."""
+def _read_operation(line: LogLine) -> Operation | None:
     try:
-        return decode_line(line)
+        operation = decode_line(line.body)
     except GatewayError:
         return None
+    return msgspec.structs.replace(operation, seq=line.sequence)
 
 
-def _numbered(line: LogLine) -> Operation | None:
-    """The operation in a line of the store, by the number that it has there."""
-    operation = _operation(line.body)
-    return None if operation is None else msgspec.structs.replace(operation, seq=line.sequence)
+_summary_decoder = msgspec.json.Decoder(ObjectiveSummary)
 
 
-def _renumbered(line: bytes, number: int) -> bytes:
-    return _body(msgspec.structs.replace(decode_line(line), seq=number))
-
-
-def _body(operation: Operation) -> bytes:
-    return encode_line(operation).rstrip(b"\n")
+def _decode_summary(body: bytes) -> ObjectiveSummary | None:
+    try:
+        return _summary_decoder.decode(body)
+    except msgspec.DecodeError:
+        return None

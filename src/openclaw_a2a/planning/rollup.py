@@ -1,28 +1,19 @@
-"""What follows by itself: plan tasks mirror A2A tasks, plans their tasks, objectives their plans.
+"""Derives statuses upwards: plan tasks from A2A tasks, plans from tasks, objectives from plans.
 
-Everything is worked out from where things stand, never from what just happened: so it may be done
-again at any time, and after a crash it ends where it would have ended. What somebody chose
-(`held`) is left alone.
+Statuses are computed from the current state, never from the last event. So the roll-up can run at
+any time, running it twice changes nothing, and after a crash it ends where it would have ended.
+Statuses that a caller chose (`held`) are left alone.
 """
 
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.task import TaskState
 from openclaw_a2a.planning.change_builder import Change, ChangeBuilder, CommandContext
 from openclaw_a2a.planning.model import (
-    OBJECTIVE_CLOSED,
-    PLAN_DONE,
-    PLAN_OPEN,
-    TASK_ACTIVE,
-    TASK_FAILED,
-    TASK_TRANSITIONS,
-    TASK_WAITING,
     ObjectiveStatus,
     Plan,
     PlanStatus,
     PlanTaskId,
     PlanTaskStatus,
-    is_allowed,
-    status_for_task_state,
 )
 from openclaw_a2a.planning.operations import (
     ObjectiveArchived,
@@ -33,87 +24,92 @@ from openclaw_a2a.planning.operations import (
 )
 from openclaw_a2a.planning.state import ObjectiveState
 from openclaw_a2a.planning.transitions import (
+    OBJECTIVE_CLOSED,
+    PLAN_DONE,
+    PLAN_OPEN,
+    TASK_ACTIVE,
+    TASK_FAILED,
+    TASK_TRANSITIONS,
+    TASK_WAITING,
     check_objective_open,
     check_transition,
     objective_path,
     plan_path,
+    status_for_task_state,
 )
 
 
 def report_task(
     state: ObjectiveState,
     a2a_task_id: TaskId,
-    now_in: TaskState,
+    task_state: TaskState,
     *,
-    occasion: CommandContext,
+    context: CommandContext,
     will_retry: bool = False,
 ) -> Change:
-    """What follows from an A2A task being in this state now.
+    """Apply the state of an A2A task to the plan tasks that it works on.
 
-    `will_retry`: when that is a bad end, the plan task is pending again at once, and its plan
-    does not fail. Reports of tasks that do nothing here, or that are older than what is known,
-    change nothing.
+    `will_retry`: a plan task that failed becomes pending again at once, and its plan does not fail.
+    Tasks that are not linked here, and reports older than what is known, change nothing.
     """
-    draft = ChangeBuilder.for_state(state, occasion.now)
-    status = status_for_task_state(now_in)
+    builder = ChangeBuilder.for_state(state, context.now)
+    status = status_for_task_state(task_state)
     will_retry = will_retry and state.objective.status not in OBJECTIVE_CLOSED
     if status is not None:
         for task in state.linked_to(a2a_task_id):
-            is_news = status is not task.status and is_allowed(
-                TASK_TRANSITIONS, task.status, status
-            )
-            # A bad end is left by another A2A task only; what this one says now came late.
-            if is_news and task.status not in TASK_FAILED:
-                draft.record(PlanTaskUpdated(task.id, status=status))
+            is_new = status is not task.status and status in TASK_TRANSITIONS[task.status]
+            # Only another A2A task takes a plan task out of a failed status; this report is late.
+            if is_new and task.status not in TASK_FAILED:
+                builder.record(PlanTaskUpdated(task.id, status=status))
                 if will_retry and status in TASK_FAILED:
-                    draft.record(PlanTaskUpdated(task.id, status=PlanTaskStatus.PENDING))
-    settle(draft)
-    return draft.build()
+                    builder.record(PlanTaskUpdated(task.id, status=PlanTaskStatus.PENDING))
+    roll_up(builder)
+    return builder.build()
 
 
 def link_task(
-    state: ObjectiveState, task_id: PlanTaskId, a2a_task_id: TaskId, *, occasion: CommandContext
+    state: ObjectiveState, task_id: PlanTaskId, a2a_task_id: TaskId, *, context: CommandContext
 ) -> Change:
-    """What follows from an A2A task doing the plan task from now on.
+    """Link an A2A task to the plan task that it works on from now on.
 
     Raises:
         PlanItemNotFound: there is no such plan task.
-        StatusChangeNotAllowed: it is completed, or the objective is over.
+        StatusChangeNotAllowed: it is completed, or the objective is closed.
     """
     task = state.task(task_id)
-    check_objective_open(state, ("task", task_id), (task.status.value, "submitted"))
-    draft = ChangeBuilder.for_state(state, occasion.now)
+    check_objective_open(state.objective, ("task", task_id), (task.status.value, "submitted"))
+    builder = ChangeBuilder.for_state(state, context.now)
     if task.a2a_task_id != a2a_task_id:
         check_transition(TASK_TRANSITIONS, ("task", task_id), task.status, PlanTaskStatus.SUBMITTED)
-        draft.record(PlanTaskLinked(task_id, a2a_task_id))
-    settle(draft)
-    return draft.build()
+        builder.record(PlanTaskLinked(task_id, a2a_task_id))
+    roll_up(builder)
+    return builder.build()
 
 
-def settle(draft: ChangeBuilder) -> None:
-    """Bring plans and objective to where their tasks are; a second time changes nothing."""
-    if draft.state.objective.status is not ObjectiveStatus.CANCELED:
-        # A plan that is done may set others free, and those yet others.
-        for _ in range(len(draft.state.plans) + 1):
-            if not _settle_plans(draft):
+def roll_up(builder: ChangeBuilder) -> None:
+    """Derive the statuses of plans and objective from the tasks; idempotent."""
+    if builder.state.objective.status is not ObjectiveStatus.CANCELED:
+        # A plan that gets done unblocks the plans that depend on it, and those the next ones.
+        for _ in range(len(builder.state.plans) + 1):
+            if not _roll_up_plans(builder):
                 break
-    _settle_objective(draft)
+    _roll_up_objective(builder)
 
 
-def cancel_open(draft: ChangeBuilder) -> None:
-    """End what is open in an objective that was canceled.
+def cancel_open(builder: ChangeBuilder) -> None:
+    """End the pending tasks and open plans of an objective that was canceled.
 
-    Tasks under way follow when they have really ended. Done again, this does what a crash left
-    undone.
+    Running tasks follow when their A2A tasks have ended. Idempotent: called again, it completes
+    what a crash interrupted.
     """
-    for task in list(draft.state.tasks.values()):
+    for task in list(builder.state.tasks.values()):
         if task.status is PlanTaskStatus.PENDING:
-            draft.record(PlanTaskUpdated(task.id, status=PlanTaskStatus.CANCELED))
-    for plan in list(draft.state.plans.values()):
+            builder.record(PlanTaskUpdated(task.id, status=PlanTaskStatus.CANCELED))
+    for plan in list(builder.state.plans.values()):
         if plan.status in PLAN_OPEN:
             is_working = plan.status is PlanStatus.WORKING
             ended = PlanStatus.FAILED if is_working else PlanStatus.SKIPPED
-            draft.record(PlanUpdated(plan.id, status=ended))
+            builder.record(PlanUpdated(plan.id, status=ended))
 
 
 def running_tasks(state: ObjectiveState) -> tuple[TaskId, ...]:
@@ -125,20 +121,20 @@ def running_tasks(state: ObjectiveState) -> tuple[TaskId, ...]:
     )
 
 
-def _settle_plans(draft: ChangeBuilder) -> bool:
-    changed = [_settle_plan(draft, plan) for plan in list(draft.state.plans.values())]
+def _roll_up_plans(builder: ChangeBuilder) -> bool:
+    changed = [_roll_up_plan(builder, plan) for plan in list(builder.state.plans.values())]
     return any(changed)
 
 
-def _settle_plan(draft: ChangeBuilder, plan: Plan) -> bool:
-    target = _plan_target(draft.state, plan)
+def _roll_up_plan(builder: ChangeBuilder, plan: Plan) -> bool:
+    target = _plan_target(builder.state, plan)
     if target is plan.status:
         return False
-    may_work = not draft.state.unfinished_dependencies(plan)
-    way = plan_path(plan.status, target, may_work=may_work)
-    for status in way:
-        draft.record(PlanUpdated(plan.id, status=status))
-    return bool(way)
+    may_work = not builder.state.unfinished_dependencies(plan)
+    path = plan_path(plan.status, target, may_work=may_work)
+    for status in path:
+        builder.record(PlanUpdated(plan.id, status=status))
+    return bool(path)
 
 
 def _plan_target(state: ObjectiveState, plan: Plan) -> PlanStatus:
@@ -153,22 +149,22 @@ def _plan_target(state: ObjectiveState, plan: Plan) -> PlanStatus:
         return PlanStatus.PENDING if plan.status is PlanStatus.BLOCKED else plan.status
     if _waits_for_other_plans(state, plan):
         return PlanStatus.BLOCKED
-    return _target_of(plan.status, statuses)
+    return _status_from_tasks(plan.status, statuses)
 
 
 def _waits_for_other_plans(state: ObjectiveState, plan: Plan) -> bool:
-    """True when there is something to do, and all of it depends on tasks of other plans."""
+    """True when tasks are pending, nothing runs, and all of them wait for tasks of other plans."""
     tasks = state.tasks_of(plan.id)
-    is_at_rest = {task.status for task in tasks} <= {
+    is_idle = {task.status for task in tasks} <= {
         PlanTaskStatus.PENDING,
         PlanTaskStatus.COMPLETED,
     }
-    has_more = any(task.status is PlanTaskStatus.PENDING for task in tasks)
-    return is_at_rest and has_more and not any(state.is_ready(task) for task in tasks)
+    has_pending = any(task.status is PlanTaskStatus.PENDING for task in tasks)
+    return is_idle and has_pending and not any(state.is_ready(task) for task in tasks)
 
 
-def _target_of(status: PlanStatus, tasks: list[PlanTaskStatus]) -> PlanStatus:
-    """Where a plan with such tasks stands, none of them failed, and nothing else in its way."""
+def _status_from_tasks(status: PlanStatus, tasks: list[PlanTaskStatus]) -> PlanStatus:
+    """The status of a plan that waits for no other plan, and none of whose tasks failed."""
     if all(task is PlanTaskStatus.COMPLETED for task in tasks):
         return PlanStatus.COMPLETED
     if any(task in TASK_ACTIVE for task in tasks):
@@ -176,20 +172,20 @@ def _target_of(status: PlanStatus, tasks: list[PlanTaskStatus]) -> PlanStatus:
     if any(task in TASK_WAITING for task in tasks):
         return PlanStatus.BLOCKED
     if status in (PlanStatus.BLOCKED, PlanStatus.FAILED):
-        has_begun = PlanTaskStatus.COMPLETED in tasks
-        return PlanStatus.WORKING if has_begun else PlanStatus.PENDING
+        has_started = PlanTaskStatus.COMPLETED in tasks
+        return PlanStatus.WORKING if has_started else PlanStatus.PENDING
     return status
 
 
-def _settle_objective(draft: ChangeBuilder) -> None:
-    objective = draft.state.objective
-    target = _objective_target(draft.state)
+def _roll_up_objective(builder: ChangeBuilder) -> None:
+    objective = builder.state.objective
+    target = _objective_target(builder.state)
     if target is not objective.status:
         for status in objective_path(objective.status, target):
-            draft.record(ObjectiveUpdated(objective.id, status=status))
-    is_reached = draft.state.objective.status is ObjectiveStatus.COMPLETED
-    if is_reached and not draft.state.is_archived:
-        draft.record(ObjectiveArchived(objective.id))
+            builder.record(ObjectiveUpdated(objective.id, status=status))
+    is_completed = builder.state.objective.status is ObjectiveStatus.COMPLETED
+    if is_completed and not builder.state.is_archived:
+        builder.record(ObjectiveArchived(objective.id))
 
 
 def _objective_target(state: ObjectiveState) -> ObjectiveStatus:
@@ -202,15 +198,15 @@ def _objective_target(state: ObjectiveState) -> ObjectiveStatus:
         return ObjectiveStatus.WORKING
     if state.is_held:
         return status
-    return _objective_of(status, plans)
+    return _status_from_plans(status, plans)
 
 
-def _objective_of(status: ObjectiveStatus, plans: set[PlanStatus]) -> ObjectiveStatus:
-    """Where an objective with such plans stands, when none of them is working or skipped."""
+def _status_from_plans(status: ObjectiveStatus, plans: set[PlanStatus]) -> ObjectiveStatus:
+    """The status of an objective none of whose plans is working; skipped ones do not count."""
     if plans == {PlanStatus.COMPLETED}:
         return ObjectiveStatus.COMPLETED
     if PlanStatus.PENDING in plans:
-        # Something can be begun again, so it is neither blocked nor failed any more.
+        # A plan can start, so the objective is neither blocked nor failed.
         if status is ObjectiveStatus.BLOCKED:
             return ObjectiveStatus.WORKING
         return ObjectiveStatus.PLANNING if status is ObjectiveStatus.FAILED else status

@@ -1,6 +1,6 @@
-"""The methods of objectives and plans: who may, what changes, and what is shown."""
+"""The methods for objectives and plans: checks ownership, runs a command, renders the result."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
@@ -11,16 +11,17 @@ from openclaw_a2a.engine.tasks.turn_builder import AccountRules
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.delivery import Delivery
 from openclaw_a2a.model.errors import (
+    GatewayError,
+    GatewayFault,
     InvalidParams,
     LeaseLost,
-    PlanItemNotFound,
     Problem,
     StatusChangeNotAllowed,
 )
 from openclaw_a2a.model.ids import Json, JsonObject, TaskId
 from openclaw_a2a.model.message import Message
 from openclaw_a2a.model.turn import Scope
-from openclaw_a2a.planning import params as asked
+from openclaw_a2a.planning import params as requests
 from openclaw_a2a.planning.commands.execution import (
     EXECUTION_ACTIONS,
     set_objective_execution,
@@ -37,54 +38,95 @@ from openclaw_a2a.planning.executor import StepExecutor
 from openclaw_a2a.planning.listing import ListPosition, parse_page_token
 from openclaw_a2a.planning.message_routing import MessageRouter, RoutedMessage
 from openclaw_a2a.planning.model import PAUSED, ObjectiveId, ObjectiveStatus, PlanId
-from openclaw_a2a.planning.repository import ObjectiveRepository
+from openclaw_a2a.planning.repository import ObjectiveRepository, OperationSubscription
 from openclaw_a2a.planning.state import ObjectiveState, not_found
 from openclaw_a2a.planning.task_sync import StepLink
-from openclaw_a2a.planning.transitions import transition_error
 from openclaw_a2a.planning.views import ObjectiveView, to_json
 
 log = get_logger(__name__)
 
 SUBSCRIBE = "objectives/subscribe"
+"""The one method that answers with a stream."""
+
+Handler = Callable[[Any, Scope], Awaitable[JsonObject]]
 
 
-Step = Callable[[Any, Scope], Awaitable[JsonObject]]
-
-
-class ObjectiveChange(msgspec.Struct, frozen=True):
-    """Something that a follower of an objective sees, and its number."""
+class ObjectiveEvent(msgspec.Struct, frozen=True):
+    """An encoded event for a subscriber, and its sequence number."""
 
     sequence: int
-    body: JsonObject
+    body: bytes
+
+
+class ObjectiveSubscription:
+    """The events of one subscriber: the objective, unless it has a cursor, then every change."""
+
+    def __init__(
+        self, operations: OperationSubscription, view: ObjectiveView, *, with_snapshot: bool
+    ) -> None:
+        self._operations = operations
+        self._view = view
+        self._with_snapshot = with_snapshot
+
+    @property
+    def is_over(self) -> bool:
+        """True when no more events follow."""
+        return self._operations.is_over
+
+    def stop(self) -> None:
+        """The reader is gone: a waiting `next_events` returns at once."""
+        self._operations.stop()
+
+    def close(self) -> None:
+        """Unsubscribe."""
+        self._operations.close()
+
+    async def next_events(self, wait_s: float) -> list[ObjectiveEvent]:
+        """The next events; none when none came within `wait_s`, or no more follow.
+
+        Raises: GatewayError.
+        """
+        try:
+            if self._with_snapshot:
+                self._with_snapshot, state = False, self._operations.state
+                return [_event(state.seq, {"objective": self._view.objective(state)})]
+            operations = await self._operations.next_operations(wait_s)
+            state = self._operations.state
+            return [_event(one.seq, self._view.change(one, state)) for one in operations]
+        except GatewayError:
+            raise
+        except Exception as error:  # the response has started: the stream must end with an error
+            log.exception("planning.subscription_failed")
+            raise GatewayFault("internal error") from error
 
 
 class PlanningService:
-    """Objectives and plans, for everybody who asks. What is not theirs is not found."""
+    """Objectives and plans for callers. What belongs to another caller is not found."""
 
     METHODS = frozenset(
         {
-            *asked.METHODS,
-            *(f"{kind}/{mode}" for kind in ("objectives", "plans") for mode in EXECUTION_ACTIONS),
+            *requests.METHODS,
+            *(f"{kind}/{verb}" for kind in ("objectives", "plans") for verb in EXECUTION_ACTIONS),
         }
     )
 
     def __init__(
         self,
         engine: Engine,
-        book: ObjectiveRepository,
-        runner: StepExecutor,
-        showing: ObjectiveView,
+        repository: ObjectiveRepository,
+        executor: StepExecutor,
+        view: ObjectiveView,
         *,
-        keep: Callable[[Delivery], Awaitable[bool]],
+        add_delivery: Callable[[Delivery], Awaitable[bool]],
     ) -> None:
-        """`keep` has the outbox bring a delivery."""
+        """`add_delivery` stores a delivery for the outbox."""
         self._engine = engine
-        self._keep = keep
-        self._book = book
-        self._runner = runner
-        self._showing = showing
-        self._messages = MessageRouter(book, runner.task_sync, engine.store.tasks)
-        self._steps: dict[str, Step] = {
+        self._add_delivery = add_delivery
+        self._repository = repository
+        self._executor = executor
+        self._view = view
+        self._router = MessageRouter(repository, executor.task_sync, engine.store.tasks)
+        self._handlers: dict[str, Handler] = {
             "objectives/create": self._create,
             "objectives/get": self._get,
             "objectives/list": self._list,
@@ -98,67 +140,56 @@ class PlanningService:
         }
 
     async def call(self, method: str, params: Json, scope: Scope) -> JsonObject:
-        """Do what a method says; its result.
+        """Call a method.
 
         Raises: MethodNotFound, InvalidParams, PlanItemNotFound, StatusChangeNotAllowed,
         PlanLimitExceeded, DependencyNotValid, StoreUnavailable.
         """
         kind, _, verb = method.partition("/")
         if method in self.METHODS and verb in EXECUTION_ACTIONS:
-            return await self._run(kind, verb, params, scope)
-        read = asked.parse_params(method, params)
-        return await self._steps[method](read, scope)
+            return await self._set_execution(kind, verb, params, scope)
+        parsed = requests.parse_params(method, params)
+        return await self._handlers[method](parsed, scope)
 
     async def subscribe(
         self, params: Json, scope: Scope, cursor: int | None
-    ) -> AsyncIterator[ObjectiveChange]:
-        """An objective as it is, and then everything that happens to it.
+    ) -> ObjectiveSubscription:
+        """Subscribe to an objective: as it is now, then every change; with a cursor, what follows.
 
-        With a cursor only what happened after it. Raises: InvalidParams, PlanItemNotFound.
+        Raises: InvalidParams, PlanItemNotFound.
         """
-        read = asked.parse_as(asked.GetObjective, params, method=SUBSCRIBE)
-        return self._follow(await self._own(read.id, scope), cursor)
-
-    async def _follow(
-        self, state: ObjectiveState, cursor: int | None
-    ) -> AsyncIterator[ObjectiveChange]:
-        after = cursor
-        if after is None or after > state.seq:  # of an objective that had its id before, maybe
-            after = state.seq
-            yield ObjectiveChange(state.seq, {"objective": self._showing.objective(state)})
-        with suppress(PlanItemNotFound):  # it was deleted
-            async for operations in self._book.follow_operations(state.id, after):
-                now = await self._book.find(state.id)
-                if not _is_same(state, now):
-                    return
-                for operation in operations:
-                    yield ObjectiveChange(operation.seq, self._showing.change(operation, now))
+        parsed = requests.parse_as(requests.GetObjective, params, method=SUBSCRIBE)
+        state = await self._find(parsed.id, scope)
+        # A cursor ahead of the objective belongs to a deleted one that had the same id.
+        with_snapshot = cursor is None or cursor > state.seq
+        operations = await self._repository.subscribe(
+            state.id, after=None if with_snapshot else cursor
+        )
+        return ObjectiveSubscription(operations, self._view, with_snapshot=with_snapshot)
 
     async def route_message(
         self, message: Message, scope: Scope, rules: AccountRules
     ) -> RoutedMessage | None:
-        """Give a message its place in an objective; None when it speaks of none."""
-        return await self._messages.route(message, scope, rules)
+        """Route a message to its objective; None when it has nothing to do with one."""
+        return await self._router.route(message, scope, rules)
 
     # ---------------------------------------------------------------- objectives
 
-    async def _create(self, params: asked.CreateObjective, scope: Scope) -> JsonObject:
-        change = create_objective(params, self._book.creation_context(), owner=scope)
-        return {"objective": self._showing.objective(await self._book.create(change))}
+    async def _create(self, params: requests.CreateObjective, scope: Scope) -> JsonObject:
+        change = create_objective(params, self._repository.creation_context(), owner=scope)
+        return self._objective(await self._repository.create(change))
 
-    async def _get(self, params: asked.GetObjective, scope: Scope) -> JsonObject:
-        state = await self._own(params.id, scope)
-        with_plans, with_tasks = params.include_plans, params.include_tasks
-        return {
-            "objective": self._showing.objective(
-                state, with_plans=with_plans, with_tasks=with_tasks
-            )
-        }
+    async def _get(self, params: requests.GetObjective, scope: Scope) -> JsonObject:
+        state = await self._find(params.id, scope)
+        shown = self._view.objective(
+            state, with_plans=params.include_plans, with_tasks=params.include_tasks
+        )
+        return {"objective": shown}
 
-    async def _list(self, params: asked.ListObjectives, scope: Scope) -> JsonObject:
-        after = _place(params.page_token)
-        listing = await self._book.load_index()
-        page = listing.page(params.page_size, scope=scope, status=params.status, after=after)
+    async def _list(self, params: requests.ListObjectives, scope: Scope) -> JsonObject:
+        after = _list_position(params.page_token)
+        index = await self._repository.load_index()
+        page = index.page(params.page_size, scope=scope, status=params.status, after=after)
         result: JsonObject = {
             "objectives": [to_json(one) for one in page.objectives],
             "totalSize": page.total,
@@ -167,134 +198,130 @@ class PlanningService:
             result["nextPageToken"] = page.next_token
         return result
 
-    async def _update(self, params: asked.UpdateObjective, scope: Scope) -> JsonObject:
-        await self._own(params.id, scope)
-        change = await self._book.change(
-            params.id, lambda state, occasion: update_objective(state, params, occasion)
+    async def _update(self, params: requests.UpdateObjective, scope: Scope) -> JsonObject:
+        await self._find(params.id, scope)
+        change = await self._repository.change(
+            params.id, lambda state, context: update_objective(state, params, context)
         )
         if change.state.objective.status is ObjectiveStatus.CANCELED:
-            await self._runner.cancel_running_tasks(change.state)
-        return {"objective": self._showing.objective(await self._book.find(params.id))}
+            await self._executor.cancel_running_tasks(change.state)
+        return self._objective(await self._repository.find(params.id))
 
-    async def _replan(self, params: asked.Replan, scope: Scope) -> JsonObject:
-        await self._own(params.id, scope)
-        change = await self._book.change(params.id, replan)
-        return {"objective": self._showing.objective(change.state)}
+    async def _replan(self, params: requests.Replan, scope: Scope) -> JsonObject:
+        await self._find(params.id, scope)
+        return self._objective((await self._repository.change(params.id, replan)).state)
 
-    async def _delete(self, params: asked.DeleteObjective, scope: Scope) -> JsonObject:
-        check_delete(await self._own(params.id, scope), params)
+    async def _delete(self, params: requests.DeleteObjective, scope: Scope) -> JsonObject:
+        check_delete(await self._find(params.id, scope), params)
         if params.cancel:
-            with suppress(StatusChangeNotAllowed):  # nothing begins in what is over, anyway
-                await self._book.change(
+            with suppress(StatusChangeNotAllowed):  # nothing starts in a closed objective anyway
+                await self._repository.change(
                     params.id,
-                    lambda state, occasion: set_objective_execution(state, PAUSED, occasion),
+                    lambda state, context: set_objective_execution(state, PAUSED, context),
                 )
-            for _ in range(2):  # what was just about to begin is found the second time
-                await self._runner.cancel_running_tasks(await self._own(params.id, scope))
-        await self._book.delete(params.id, self._check_stopped)
+            for _ in range(2):  # a step that was being started is found the second time
+                await self._executor.cancel_running_tasks(await self._find(params.id, scope))
+        await self._repository.delete(params.id, self._executor.check_idle)
         return {"deleted": True}
-
-    async def _check_stopped(self, state: ObjectiveState) -> None:
-        """Make sure that nothing is done for an objective. Raises: StatusChangeNotAllowed."""
-        if await self._runner.find_running_tasks(state):
-            why = "a task of it is running; wait, or delete with cancel: true"
-            change = (state.objective.status.value, "deleted")
-            raise transition_error(("objective", state.id), change, why)
 
     # ---------------------------------------------------------------- plans
 
-    async def _create_plan(self, params: asked.CreatePlan, scope: Scope) -> JsonObject:
-        await self._own(params.objective_id, scope)
-        change = await self._book.change(
-            params.objective_id, lambda state, occasion: create_plan(state, params, occasion)
+    async def _create_plan(self, params: requests.CreatePlan, scope: Scope) -> JsonObject:
+        await self._find(params.objective_id, scope)
+        change = await self._repository.change(
+            params.objective_id, lambda state, context: create_plan(state, params, context)
         )
-        return {"plan": self._showing.plan(change.state, list(change.state.plans)[-1])}
+        return self._plan(change.state, list(change.state.plans)[-1])
 
-    async def _get_plan(self, params: asked.GetPlan, scope: Scope) -> JsonObject:
-        state = await self._own_plan(params.id, scope)
-        return {"plan": self._showing.plan(state, params.id, with_tasks=params.include_tasks)}
+    async def _get_plan(self, params: requests.GetPlan, scope: Scope) -> JsonObject:
+        state = await self._find_plan(params.id, scope)
+        return {"plan": self._view.plan(state, params.id, with_tasks=params.include_tasks)}
 
-    async def _update_plan(self, params: asked.UpdatePlan, scope: Scope) -> JsonObject:
-        state = await self._own_plan(params.id, scope)
-        update_plan(
-            state, params, self._book.command_context
-        )  # what is wrong is told before any effect
+    async def _update_plan(self, params: requests.UpdatePlan, scope: Scope) -> JsonObject:
+        state = await self._find_plan(params.id, scope)
+        # Once without effect: deliveries must not be stored for an update that is not valid.
+        update_plan(state, params, self._repository.command_context)
         links = {one.id: one.a2a_task_id for one in params.tasks or () if one.a2a_task_id}
         for task_id in links.values():
             if await self._engine.store.tasks.read_task(scope, task_id) is None:
                 raise not_found("A2A task", task_id)
         if links and params.if_updated_at is not None:
-            # The links themselves change the plan: whether it is as read is decided before them.
-            mine = asked.UpdatePlan(params.id, if_updated_at=params.if_updated_at)
-            await self._book.change(
-                state.id, lambda known, occasion: update_plan(known, mine, occasion)
+            # The outbox may report the linked tasks before the update below, which changes the
+            # plan: so ifUpdatedAt is checked by a change of its own before that.
+            check = requests.UpdatePlan(params.id, if_updated_at=params.if_updated_at)
+            await self._repository.change(
+                state.id, lambda known, context: update_plan(known, check, context)
             )
             params = msgspec.structs.replace(params, if_updated_at=None)
         for step, task_id in links.items():
             attempt = state.attempts.get(step, 0) + 1
-            await self._follow_task(task_id, StepLink(state.id, step, attempt, is_own=False))
-        change = await self._book.change(
-            state.id, lambda known, occasion: update_plan(known, params, occasion)
+            await self._subscribe_to_task(task_id, StepLink(state.id, step, attempt, is_own=False))
+        change = await self._repository.change(
+            state.id, lambda known, context: update_plan(known, params, context)
         )
-        return {"plan": self._showing.plan(change.state, params.id)}
+        return self._plan(change.state, params.id)
 
-    async def _follow_task(self, task_id: TaskId, followed: StepLink) -> None:
-        """Have a step do what its task does, from now on. Raises: PlanItemNotFound."""
+    async def _subscribe_to_task(self, task_id: TaskId, link: StepLink) -> None:
+        """Have the outbox report a task to its step from now on. Raises: PlanItemNotFound."""
         try:
-            await self._keep(self._runner.task_sync.delivery_factory(followed)(task_id, -1))
-        except LeaseLost:  # it was deleted meanwhile
+            await self._add_delivery(self._executor.task_sync.delivery_factory(link)(task_id, -1))
+        except LeaseLost:  # the task was deleted meanwhile
             raise not_found("A2A task", task_id) from None
 
-    async def _add_tasks(self, params: asked.AddTasks, scope: Scope) -> JsonObject:
-        state = await self._own_plan(params.id, scope)
-        change = await self._book.change(
-            state.id, lambda known, occasion: add_tasks(known, params, occasion)
+    async def _add_tasks(self, params: requests.AddTasks, scope: Scope) -> JsonObject:
+        state = await self._find_plan(params.id, scope)
+        change = await self._repository.change(
+            state.id, lambda known, context: add_tasks(known, params, context)
         )
-        return {"plan": self._showing.plan(change.state, params.id)}
+        return self._plan(change.state, params.id)
 
-    # ---------------------------------------------------------------- running
+    # ---------------------------------------------------------------- execution
 
-    async def _run(self, kind: str, verb: str, params: Json, scope: Scope) -> JsonObject:
+    async def _set_execution(self, kind: str, verb: str, params: Json, scope: Scope) -> JsonObject:
         method, mode = f"{kind}/{verb}", EXECUTION_ACTIONS[verb]
         if kind == "plans":
-            plan_id = PlanId(asked.parse_as(asked.GetPlan, params, method=method).id)
-            state = await self._own_plan(plan_id, scope)
-            change = await self._book.change(
-                state.id, lambda known, occasion: set_plan_execution(known, plan_id, mode, occasion)
+            plan_id = requests.parse_as(requests.GetPlan, params, method=method).id
+            state = await self._find_plan(plan_id, scope)
+            change = await self._repository.change(
+                state.id, lambda known, context: set_plan_execution(known, plan_id, mode, context)
             )
-            return {"plan": self._showing.plan(change.state, plan_id)}
-        objective_id = asked.parse_as(asked.Replan, params, method=method).id
-        await self._own(objective_id, scope)
-        change = await self._book.change(
-            objective_id, lambda known, occasion: set_objective_execution(known, mode, occasion)
+            return self._plan(change.state, plan_id)
+        objective_id = requests.parse_as(requests.Replan, params, method=method).id
+        await self._find(objective_id, scope)
+        change = await self._repository.change(
+            objective_id, lambda known, context: set_objective_execution(known, mode, context)
         )
-        return {"objective": self._showing.objective(change.state)}
+        return self._objective(change.state)
 
-    async def _own(self, objective_id: ObjectiveId, scope: Scope) -> ObjectiveState:
-        state = await self._book.find(objective_id)
+    async def _find(self, objective_id: ObjectiveId, scope: Scope) -> ObjectiveState:
+        state = await self._repository.find(objective_id)
         if state.owner not in (None, scope):
             raise not_found("objective", objective_id)
         return state
 
-    async def _own_plan(self, plan_id: PlanId, scope: Scope) -> ObjectiveState:
-        state = await self._book.find_plan(plan_id)
+    async def _find_plan(self, plan_id: PlanId, scope: Scope) -> ObjectiveState:
+        state = await self._repository.find_plan(plan_id)
         if state.owner not in (None, scope):
             raise not_found("plan", plan_id)
         return state
 
+    def _objective(self, state: ObjectiveState) -> JsonObject:
+        return {"objective": self._view.objective(state)}
 
-def _is_same(known: ObjectiveState, now: ObjectiveState) -> bool:
-    """False for an objective that was made after the known one was deleted, with its id."""
-    is_as_old = now.objective.created_at == known.objective.created_at
-    return is_as_old and now.owner == known.owner
+    def _plan(self, state: ObjectiveState, plan_id: PlanId) -> JsonObject:
+        return {"plan": self._view.plan(state, plan_id)}
 
 
-def _place(token: str | None) -> ListPosition | None:
-    """Where a page begins. Raises: InvalidParams."""
-    place = None if token is None else parse_page_token(token)
-    if token is None or place is not None:
-        return place
-    problem = Problem("pageToken", "is not one of ours; leave it out to begin anew")
+def _event(sequence: int, body: JsonObject) -> ObjectiveEvent:
+    return ObjectiveEvent(sequence, msgspec.json.encode(body))
+
+
+def _list_position(token: str | None) -> ListPosition | None:
+    """Where a page starts. Raises: InvalidParams."""
+    position = None if token is None else parse_page_token(token)
+    if token is None or position is not None:
+        return position
+    problem = Problem("pageToken", "is not one of ours; leave it out to start from the beginning")
     raise InvalidParams(
         f"The parameters of objectives/list are not valid: pageToken {problem.message}.",
         problems=(problem,),

@@ -1,4 +1,4 @@
-"""One objective with its plans and tasks: the sum of its operations."""
+"""The state of one objective with its plans and tasks, and how operations change it."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -9,10 +9,9 @@ from msgspec.structs import replace
 from openclaw_a2a.model.errors import CorruptRecord, PlanItemNotFound
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.turn import Scope
-from openclaw_a2a.planning import operations
+from openclaw_a2a.planning import operations as ops
 from openclaw_a2a.planning.model import (
     PAUSED,
-    PLAN_DONE,
     RUNNING,
     Objective,
     ObjectiveId,
@@ -24,29 +23,34 @@ from openclaw_a2a.planning.model import (
     Timestamp,
 )
 from openclaw_a2a.planning.operations import Operation, decode_line
+from openclaw_a2a.planning.transitions import PLAN_DONE
 
 
 class ObjectiveState(msgspec.Struct, frozen=True):
-    """An objective as its operations left it; changed only by `apply` and by drafts.
+    """An objective after all operations of its log; changed only by `apply`.
 
-    `steps` are the tasks of each plan in the order they came, `since` says when a task got its
-    status, `attempts` how many A2A tasks it has had, `held` which plans (and the objective
-    itself) keep a status that somebody chose, whatever their tasks do.
+    `task_ids` are the tasks of each plan in order of creation, `status_since` is when a task got
+    its status, `attempts` how many A2A tasks it has had. `held` are the plans (and the objective
+    itself) whose status a caller chose: the roll-up leaves it alone. `execution` is the mode of
+    the objective and of plans, by id.
     """
 
     objective: Objective
-    plans: dict[PlanId, Plan]
-    tasks: dict[PlanTaskId, PlanTask]
-    task_ids: dict[PlanId, tuple[PlanTaskId, ...]]
-    status_since: dict[PlanTaskId, Timestamp]
-    attempts: dict[PlanTaskId, int]
-    held: frozenset[str]
+    owner: Scope | None
     seq: int
     at: Timestamp
     is_archived: bool = False
-    owner: Scope | None = None
+    plans: dict[PlanId, Plan] = msgspec.field(default_factory=dict[PlanId, Plan])
+    tasks: dict[PlanTaskId, PlanTask] = msgspec.field(default_factory=dict[PlanTaskId, PlanTask])
+    task_ids: dict[PlanId, tuple[PlanTaskId, ...]] = msgspec.field(
+        default_factory=dict[PlanId, tuple[PlanTaskId, ...]]
+    )
+    status_since: dict[PlanTaskId, Timestamp] = msgspec.field(
+        default_factory=dict[PlanTaskId, Timestamp]
+    )
+    attempts: dict[PlanTaskId, int] = msgspec.field(default_factory=dict[PlanTaskId, int])
     execution: dict[str, str] = msgspec.field(default_factory=dict[str, str])
-    """Whether the objective and plans are run, by their ids."""
+    held: frozenset[str] = frozenset()
 
     @property
     def id(self) -> ObjectiveId:
@@ -55,7 +59,7 @@ class ObjectiveState(msgspec.Struct, frozen=True):
 
     @property
     def is_held(self) -> bool:
-        """True when the objective's status was chosen, and nothing is to go on by itself."""
+        """True when a caller chose the objective's status, so that nothing starts by itself."""
         return self.objective.id in self.held
 
     def plan(self, plan_id: PlanId) -> Plan:
@@ -76,11 +80,18 @@ class ObjectiveState(msgspec.Struct, frozen=True):
         return sorted(steps, key=lambda task: task.task_index)
 
     def linked_to(self, a2a_task_id: TaskId) -> list[PlanTask]:
-        """The plan tasks that the A2A task does."""
+        """The plan tasks that the A2A task works on."""
         return [task for task in self.tasks.values() if task.a2a_task_id == a2a_task_id]
 
+    def find_a2a_task(self, task_id: str) -> TaskId | None:
+        """The A2A task of a step, by the id of the plan task or by its own id."""
+        for task in self.tasks.values():
+            if task_id in (task.id, task.a2a_task_id):
+                return task.a2a_task_id
+        return None
+
     def unfinished_dependencies(self, plan: Plan) -> list[PlanId]:
-        """The plans that must be completed or skipped before this one can begin."""
+        """The plans that must be completed or skipped before this one may start."""
         return [
             plan_id
             for plan_id in plan.dependencies
@@ -95,20 +106,22 @@ class ObjectiveState(msgspec.Struct, frozen=True):
         )
 
     def is_running(self, item_id: str) -> bool:
-        """True when a plan, or the objective itself, is being run."""
-        whole, own = self.execution.get(self.id), self.execution.get(item_id)
-        return (own or whole) == RUNNING and whole != PAUSED
+        """True when a plan, or the objective itself, is executed; a paused objective pauses all."""
+        objective_mode, own_mode = self.execution.get(self.id), self.execution.get(item_id)
+        return (own_mode or objective_mode) == RUNNING and objective_mode != PAUSED
 
-    def show_plan(self, plan_id: PlanId, *, with_tasks: bool = True) -> Plan:
-        """The plan as callers see it. Raises: PlanItemNotFound."""
+    def plan_with_tasks(self, plan_id: PlanId, *, with_tasks: bool = True) -> Plan:
+        """The plan with its tasks filled in. Raises: PlanItemNotFound."""
         plan = self.plan(plan_id)
         return replace(plan, tasks=tuple(self.tasks_of(plan_id))) if with_tasks else plan
 
-    def show(self, *, with_plans: bool = True, with_tasks: bool = True) -> Objective:
-        """The objective as callers see it."""
+    def to_objective(self, *, with_plans: bool = True, with_tasks: bool = True) -> Objective:
+        """The objective with its plans filled in."""
         if not with_plans:
             return self.objective
-        plans = tuple(self.show_plan(plan_id, with_tasks=with_tasks) for plan_id in self.plans)
+        plans = tuple(
+            self.plan_with_tasks(plan_id, with_tasks=with_tasks) for plan_id in self.plans
+        )
         return replace(self.objective, plans=plans)
 
     def copy(self) -> "ObjectiveState":
@@ -117,15 +130,15 @@ class ObjectiveState(msgspec.Struct, frozen=True):
             self,
             plans=dict(self.plans),
             tasks=dict(self.tasks),
-            steps=dict(self.task_ids),
-            since=dict(self.status_since),
+            task_ids=dict(self.task_ids),
+            status_since=dict(self.status_since),
             attempts=dict(self.attempts),
-            runs=dict(self.execution),
+            execution=dict(self.execution),
         )
 
 
 def not_found(kind: str, item_id: str, *, within: str = "") -> PlanItemNotFound:
-    """The error for an objective, plan or task that is not there, or not in the right place."""
+    """The error for an objective, plan or task that does not exist, or not in this place."""
     shown = item_id[:100]
     return PlanItemNotFound(
         f"There is no {kind} {shown}{within}. "
@@ -137,251 +150,206 @@ def not_found(kind: str, item_id: str, *, within: str = "") -> PlanItemNotFound:
 def apply(
     state: ObjectiveState | None, operation: Operation
 ) -> tuple[ObjectiveState | None, str | None]:
-    """The state after the operation, and what was odd about it.
+    """The state after an operation, and a warning when it does not fit.
 
-    Never fails: an operation that does not fit leaves the objective as it was. There is no state
-    before the operation that creates the objective.
+    The dicts of `state` are changed in place: pass a copy unless nobody else holds it. Never
+    fails: logs may come from other programs, and an operation that does not fit changes nothing.
+    The state is None before the operation that creates the objective.
     """
-    return apply_in_place(None if state is None else state.copy(), operation)
-
-
-def apply_in_place(
-    state: ObjectiveState | None, operation: Operation
-) -> tuple[ObjectiveState | None, str | None]:
-    """As `apply`, for a state that nobody else holds: its dicts are changed in place."""
-    fact = operation.data
+    data = operation.data
     if state is None:
-        if isinstance(fact, operations.ObjectiveCreated):
-            return initial_state(fact, operation), None
-        return None, f"{fact.op} comes before the objective was created; it is left out"
-    oddity = _order(state, operation)
-    changed = _TAKERS[type(fact)](state, fact, operation.at)
+        if isinstance(data, ops.ObjectiveCreated):
+            return initial_state(data, operation), None
+        return None, f"{data.op} comes before the objective was created; it is left out"
+    warning = None
+    if operation.seq != state.seq + 1:
+        warning = f"{data.op} has number {operation.seq} after {state.seq}"
+    changed = _HANDLERS[type(data)](state, data, operation.at)
     if isinstance(changed, str):
-        oddity, changed = f"{fact.op}: {changed}; it is left out", state
+        warning, changed = f"{data.op}: {changed}; it is left out", state
     seq, at = max(state.seq, operation.seq), max(state.at, operation.at)
-    return replace(changed, seq=seq, at=at), oddity
+    return replace(changed, seq=seq, at=at), warning
 
 
-def initial_state(fact: operations.ObjectiveCreated, operation: Operation) -> ObjectiveState:
+def initial_state(data: ops.ObjectiveCreated, operation: Operation) -> ObjectiveState:
     """The state after the operation that creates the objective."""
     objective = Objective(
-        id=fact.id,
-        name=fact.name,
-        description=fact.description,
-        status=fact.status,
-        metadata=fact.metadata,
+        id=data.id,
+        name=data.name,
+        description=data.description,
+        status=data.status,
+        metadata=data.metadata,
         created_at=operation.at,
         updated_at=operation.at,
     )
-    nobody: frozenset[str] = frozenset()
-    return ObjectiveState(
-        objective,
-        {},
-        {},
-        {},
-        {},
-        {},
-        nobody,
-        seq=operation.seq,
-        at=operation.at,
-        owner=fact.owner,
-    )
-
-
-def _order(state: ObjectiveState, operation: Operation) -> str | None:
-    if operation.seq == state.seq + 1:
-        return None
-    return f"{operation.data.op} has number {operation.seq} after {state.seq}"
-
-
-def _touch(state: ObjectiveState, at: Timestamp, plan_id: PlanId | None = None) -> ObjectiveState:
-    """What is above a change is younger for it, too."""
-    if plan_id is not None:
-        plan = state.plans[plan_id]
-        state.plans[plan_id] = replace(plan, updated_at=max(plan.updated_at, at))
-    objective = state.objective
-    return replace(state, objective=replace(objective, updated_at=max(objective.updated_at, at)))
-
-
-def _given(fact: operations.AnyOperationData, *names: str) -> dict[str, Any]:
-    """The members that the fact has something to say about."""
-    values = {name: getattr(fact, name) for name in names}
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def _hold(held: frozenset[str], item_id: str, is_held: bool) -> frozenset[str]:
-    return held | {item_id} if is_held else held - {item_id}
-
-
-def _create_objective(
-    state: ObjectiveState, fact: operations.ObjectiveCreated, _: Timestamp
-) -> ObjectiveState | str:
-    return f"objective {fact.id[:80]} cannot be created in the journal of {state.id[:80]}"
-
-
-def _update_objective(
-    state: ObjectiveState, fact: operations.ObjectiveUpdated, at: Timestamp
-) -> ObjectiveState | str:
-    if fact.id != state.id:
-        return f"there is no objective {fact.id[:80]} in this journal"
-    changes = _given(fact, "name", "description", "status", "metadata")
-    state = replace(state, objective=replace(state.objective, **changes))
-    if fact.status is not None:
-        state = replace(state, held=_hold(state.held, fact.id, fact.held))
-    if fact.run is not None:
-        state.execution[fact.id] = fact.run
-    return _touch(state, at)
-
-
-def _create_plan(
-    state: ObjectiveState, fact: operations.PlanCreated, at: Timestamp
-) -> ObjectiveState | str:
-    if fact.id in state.plans:
-        return f"there is a plan {fact.id[:80]} already"
-    state.plans[fact.id] = Plan(
-        id=fact.id,
-        objective_id=state.id,
-        name=fact.name,
-        description=fact.description,
-        status=fact.status,
-        dependencies=fact.dependencies,
-        metadata=fact.metadata,
-        created_at=at,
-        updated_at=at,
-    )
-    state.task_ids[fact.id] = ()
-    return _touch(state, at)
-
-
-def _update_plan(
-    state: ObjectiveState, fact: operations.PlanUpdated, at: Timestamp
-) -> ObjectiveState | str:
-    if fact.id not in state.plans:
-        return f"there is no plan {fact.id[:80]}"
-    changes = _given(fact, "name", "description", "status", "metadata")
-    state.plans[fact.id] = replace(state.plans[fact.id], **changes)
-    if fact.status is not None:
-        state = replace(state, held=_hold(state.held, fact.id, fact.held))
-    if fact.run is not None:
-        state.execution[fact.id] = fact.run
-    return _touch(state, at, fact.id)
-
-
-def _create_task(
-    state: ObjectiveState, fact: operations.PlanTaskCreated, at: Timestamp
-) -> ObjectiveState | str:
-    if fact.plan_id not in state.plans:
-        return f"there is no plan {fact.plan_id[:80]}"
-    if fact.id in state.tasks:
-        return f"there is a task {fact.id[:80]} already"
-    steps = state.task_ids[fact.plan_id]
-    state.tasks[fact.id] = PlanTask(
-        id=fact.id,
-        plan_id=fact.plan_id,
-        objective_id=state.id,
-        name=fact.name,
-        description=fact.description,
-        task_index=len(steps) if fact.task_index is None else fact.task_index,
-        dependencies=fact.dependencies,
-        status=fact.status,
-        a2a_task_id=fact.a2a_task_id,
-        metadata=fact.metadata,
-    )
-    state.task_ids[fact.plan_id] = (*steps, fact.id)
-    state.status_since[fact.id] = at
-    return _touch(state, at, fact.plan_id)
-
-
-def _update_task(
-    state: ObjectiveState, fact: operations.PlanTaskUpdated, at: Timestamp
-) -> ObjectiveState | str:
-    if fact.id not in state.tasks:
-        return f"there is no task {fact.id[:80]}"
-    old = state.tasks[fact.id]
-    new = replace(old, **_given(fact, "name", "description", "status", "dependencies", "metadata"))
-    if fact.status is PlanTaskStatus.PENDING:
-        new = replace(new, a2a_task_id=None)
-    if new.status is not old.status:
-        state.status_since[fact.id] = at
-    state.tasks[fact.id] = new
-    return _touch(state, at, new.plan_id)
-
-
-def _link_task(
-    state: ObjectiveState, fact: operations.PlanTaskLinked, at: Timestamp
-) -> ObjectiveState | str:
-    if fact.id not in state.tasks:
-        return f"there is no task {fact.id[:80]}"
-    task = state.tasks[fact.id]
-    state.tasks[fact.id] = replace(task, a2a_task_id=fact.a2a_task_id, status=fact.status)
-    state.status_since[fact.id] = at
-    state.attempts[fact.id] = state.attempts.get(fact.id, 0) + 1
-    return _touch(state, at, task.plan_id)
-
-
-def _archive(
-    state: ObjectiveState, fact: operations.ObjectiveArchived, at: Timestamp
-) -> ObjectiveState | str:
-    if fact.id not in (None, state.id):
-        return f"there is no objective {str(fact.id)[:80]} in this journal"
-    return _touch(replace(state, is_archived=True), at)
-
-
-def _skip(
-    _: ObjectiveState, fact: operations.UnknownOperation, __: Timestamp
-) -> ObjectiveState | str:
-    return f"an operation {fact.op[:80]!r} is not known here"
-
-
-_TAKERS: dict[type, Callable[[ObjectiveState, Any, Timestamp], ObjectiveState | str]] = {
-    operations.ObjectiveCreated: _create_objective,
-    operations.ObjectiveUpdated: _update_objective,
-    operations.PlanCreated: _create_plan,
-    operations.PlanUpdated: _update_plan,
-    operations.PlanTaskCreated: _create_task,
-    operations.PlanTaskUpdated: _update_task,
-    operations.PlanTaskLinked: _link_task,
-    operations.ObjectiveArchived: _archive,
-    operations.UnknownOperation: _skip,
-}
+    return ObjectiveState(objective, data.owner, seq=operation.seq, at=operation.at)
 
 
 class ReplayWarning(msgspec.Struct, frozen=True):
-    """Something odd in a journal. `is_last`: a last line that was probably cut off by a crash."""
+    """A line of a log that is not readable or does not fit."""
 
     line: int
     message: str
-    is_last: bool = False
 
 
 class ReplayResult(msgspec.Struct, frozen=True):
-    """What the lines gave; there is no state when none of them creates an objective."""
+    """The outcome of a replay; there is no state when no line creates an objective."""
 
     state: ObjectiveState | None
     warnings: tuple[ReplayWarning, ...] = ()
 
 
 def replay(lines: Iterable[bytes]) -> ReplayResult:
-    """The objective after all lines; those that cannot be read or do not fit are left out."""
+    """The state after all lines of a log; those that are not readable or do not fit are skipped."""
     state: ObjectiveState | None = None
     warnings: list[ReplayWarning] = []
-    number = last = 0
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
-        last = number
         try:
-            operation = decode_line(line)
+            state, warning = apply(state, decode_line(line))
         except CorruptRecord as error:
-            warnings.append(ReplayWarning(number, error.message, is_last=True))
-            continue
-        state, oddity = apply_in_place(state, operation)
-        if oddity is not None:
-            warnings.append(ReplayWarning(number, oddity))
-    return ReplayResult(state, tuple(_only_last(warning, last) for warning in warnings))
+            warning = error.message
+        if warning is not None:
+            warnings.append(ReplayWarning(number, warning))
+    return ReplayResult(state, tuple(warnings))
 
 
-def _only_last(warning: ReplayWarning, last: int) -> ReplayWarning:
-    if warning.is_last and warning.line != last:
-        return ReplayWarning(warning.line, warning.message)
-    return warning
+# ------------------------------------------------------------- one handler per kind of operation
+
+_Result = ObjectiveState | str  # the new state, or why the operation does not fit
+
+
+def _reject_second_creation(
+    state: ObjectiveState, data: ops.ObjectiveCreated, _: Timestamp
+) -> _Result:
+    return f"objective {data.id[:80]} cannot be created in the log of {state.id[:80]}"
+
+
+def _update_objective(state: ObjectiveState, data: ops.ObjectiveUpdated, at: Timestamp) -> _Result:
+    if data.id != state.id:
+        return f"there is no objective {data.id[:80]} in this log"
+    changes = _given(data, "name", "description", "status", "metadata")
+    state = replace(state, objective=replace(state.objective, **changes))
+    return _touch(_set_mode(state, data), at)
+
+
+def _create_plan(state: ObjectiveState, data: ops.PlanCreated, at: Timestamp) -> _Result:
+    if data.id in state.plans:
+        return f"there is a plan {data.id[:80]} already"
+    state.plans[data.id] = Plan(
+        id=data.id,
+        objective_id=state.id,
+        name=data.name,
+        description=data.description,
+        status=data.status,
+        dependencies=data.dependencies,
+        metadata=data.metadata,
+        created_at=at,
+        updated_at=at,
+    )
+    state.task_ids[data.id] = ()
+    return _touch(state, at)
+
+
+def _update_plan(state: ObjectiveState, data: ops.PlanUpdated, at: Timestamp) -> _Result:
+    if data.id not in state.plans:
+        return f"there is no plan {data.id[:80]}"
+    changes = _given(data, "name", "description", "status", "metadata")
+    state.plans[data.id] = replace(state.plans[data.id], **changes)
+    return _touch(_set_mode(state, data), at, data.id)
+
+
+def _create_task(state: ObjectiveState, data: ops.PlanTaskCreated, at: Timestamp) -> _Result:
+    if data.plan_id not in state.plans:
+        return f"there is no plan {data.plan_id[:80]}"
+    if data.id in state.tasks:
+        return f"there is a task {data.id[:80]} already"
+    task_ids = state.task_ids[data.plan_id]
+    state.tasks[data.id] = PlanTask(
+        id=data.id,
+        plan_id=data.plan_id,
+        objective_id=state.id,
+        name=data.name,
+        description=data.description,
+        task_index=len(task_ids) if data.task_index is None else data.task_index,
+        dependencies=data.dependencies,
+        status=data.status,
+        a2a_task_id=data.a2a_task_id,
+        metadata=data.metadata,
+    )
+    state.task_ids[data.plan_id] = (*task_ids, data.id)
+    state.status_since[data.id] = at
+    return _touch(state, at, data.plan_id)
+
+
+def _update_task(state: ObjectiveState, data: ops.PlanTaskUpdated, at: Timestamp) -> _Result:
+    if data.id not in state.tasks:
+        return f"there is no task {data.id[:80]}"
+    old = state.tasks[data.id]
+    new = replace(old, **_given(data, "name", "description", "status", "dependencies", "metadata"))
+    if data.status is PlanTaskStatus.PENDING:
+        new = replace(new, a2a_task_id=None)
+    if new.status is not old.status:
+        state.status_since[data.id] = at
+    state.tasks[data.id] = new
+    return _touch(state, at, new.plan_id)
+
+
+def _link_task(state: ObjectiveState, data: ops.PlanTaskLinked, at: Timestamp) -> _Result:
+    if data.id not in state.tasks:
+        return f"there is no task {data.id[:80]}"
+    task = state.tasks[data.id]
+    state.tasks[data.id] = replace(task, a2a_task_id=data.a2a_task_id, status=data.status)
+    state.status_since[data.id] = at
+    state.attempts[data.id] = state.attempts.get(data.id, 0) + 1
+    return _touch(state, at, task.plan_id)
+
+
+def _archive(state: ObjectiveState, data: ops.ObjectiveArchived, at: Timestamp) -> _Result:
+    if data.id not in (None, state.id):
+        return f"there is no objective {str(data.id)[:80]} in this log"
+    return _touch(replace(state, is_archived=True), at)
+
+
+def _skip(_: ObjectiveState, data: ops.UnknownOperation, __: Timestamp) -> _Result:
+    return f"an operation {data.op[:80]!r} is not known here"
+
+
+_HANDLERS: dict[type, Callable[[ObjectiveState, Any, Timestamp], _Result]] = {
+    ops.ObjectiveCreated: _reject_second_creation,
+    ops.ObjectiveUpdated: _update_objective,
+    ops.PlanCreated: _create_plan,
+    ops.PlanUpdated: _update_plan,
+    ops.PlanTaskCreated: _create_task,
+    ops.PlanTaskUpdated: _update_task,
+    ops.PlanTaskLinked: _link_task,
+    ops.ObjectiveArchived: _archive,
+    ops.UnknownOperation: _skip,
+}
+
+
+def _given(data: ops.AnyOperationData, *names: str) -> dict[str, Any]:
+    """The members that the operation changes."""
+    values = {name: getattr(data, name) for name in names}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _set_mode(
+    state: ObjectiveState, data: ops.ObjectiveUpdated | ops.PlanUpdated
+) -> ObjectiveState:
+    if data.run is not None:
+        state.execution[data.id] = data.run
+    if data.status is None:
+        return state
+    held = state.held | {data.id} if data.held else state.held - {data.id}
+    return replace(state, held=held)
+
+
+def _touch(state: ObjectiveState, at: Timestamp, plan_id: PlanId | None = None) -> ObjectiveState:
+    """Advance `updated_at` of the plan and of the objective."""
+    if plan_id is not None:
+        plan = state.plans[plan_id]
+        state.plans[plan_id] = replace(plan, updated_at=max(plan.updated_at, at))
+    objective = state.objective
+    return replace(state, objective=replace(objective, updated_at=max(objective.updated_at, at)))

@@ -1,5 +1,13 @@
-"""Takes the states of A2A tasks over into the plan tasks they do, by way of the outbox."""
+"""Copies the state of A2A tasks to the plan tasks they work on.
 
+This is the only way in which task state reaches an objective. The outbox calls `send` whenever a
+subscribed task changes, also after a restart; the executor and an operator's answer call `sync`
+for the task that they just changed, so that the caller sees the effect at once. Syncing twice, or
+with an old state, changes nothing.
+"""
+
+import asyncio
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -13,106 +21,141 @@ from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.records import TaskHead
 from openclaw_a2a.model.states import is_terminal
 from openclaw_a2a.planning.change_builder import Change, CommandContext
-from openclaw_a2a.planning.model import ObjectiveId, PlanTaskId
-from openclaw_a2a.planning.repository import ObjectiveRepository
+from openclaw_a2a.planning.execution_policy import ExecutionPolicy, max_retries
+from openclaw_a2a.planning.model import ObjectiveId, PlanTask, PlanTaskId
+from openclaw_a2a.planning.repository import Edit, ObjectiveRepository
 from openclaw_a2a.planning.rollup import link_task, report_task
 from openclaw_a2a.planning.state import ObjectiveState
-from openclaw_a2a.planning.step_message import ExecutionPolicy, max_retries
 from openclaw_a2a.ports import Delivered, DeliveryFailed
 
 DELIVERY_KIND = "plan"
-"""The kind of deliveries that tell plans about tasks."""
 
 
 class StepLink(msgspec.Struct, frozen=True):
-    """Whose task it is; without a plan task it is one that makes plans."""
+    """Which plan task an A2A task works on; without one, it is a task that makes plans.
+
+    Stored as the body of deliveries.
+    """
 
     objective: ObjectiveId
     task: PlanTaskId | None = None
     attempt: int = 1
-    """Which of the tasks it is that do the plan task, one after the other."""
+    """Counts the A2A tasks that work on the plan task, one after the other."""
     is_own: bool = True
-    """False when somebody made the task for himself, and told the plan of it later."""
+    """False when a caller started the task and linked it to the plan afterwards."""
 
 
 _decoder = msgspec.json.Decoder(StepLink)
 
 
+class _Synced(msgspec.Struct, frozen=True):
+    """A task, and the step it works on; `is_rejected`: the objective takes no more changes."""
+
+    head: TaskHead
+    step: PlanTask | None = None
+    is_rejected: bool = False
+
+
 class TaskSync:
-    """The courier that brings the state of tasks to their objectives."""
+    """The outbox sender for deliveries to objectives."""
 
     def __init__(
         self,
         engine: Engine,
-        book: ObjectiveRepository,
-        rules: ExecutionPolicy,
+        repository: ObjectiveRepository,
+        policy: ExecutionPolicy,
         *,
         wake: Callable[[ObjectiveId], None],
     ) -> None:
-        """`wake` has somebody look whether an objective can go on."""
+        """`wake` has the executor look at an objective."""
         self._engine = engine
-        self._book = book
-        self._rules = rules
+        self._repository = repository
+        self._policy = policy
         self._wake = wake
+        self._locks: weakref.WeakValueDictionary[TaskId, asyncio.Lock] = (
+            weakref.WeakValueDictionary()
+        )
 
-    def delivery_factory(self, followed: StepLink) -> Callable[[TaskId, int], Delivery]:
-        """What makes the delivery for a task."""
+    def delivery_factory(self, link: StepLink) -> Callable[[TaskId, int], Delivery]:
+        """Makes the delivery that subscribes an objective to a task."""
 
         def make(task_id: TaskId, cursor: int) -> Delivery:
             now = self._engine.clock.now()
-            name = delivery_id(DELIVERY_KIND, task_id, followed.objective)
-            body = msgspec.json.encode(followed)
+            name = delivery_id(DELIVERY_KIND, task_id, link.objective)
+            body = msgspec.json.encode(link)
             return Delivery(name, DELIVERY_KIND, task_id, body, cursor, now, now, now)
 
         return make
 
-    async def sync_now(self, state: ObjectiveState, step: PlanTaskId, task_id: TaskId) -> None:
-        """Report how the task of a step is now, without waiting for the outbox."""
-        followed = StepLink(state.id, step, state.attempts.get(step, 1), is_own=False)
-        await self.send(self.delivery_factory(followed)(task_id, -1))
-
     def receiver(self, delivery: Delivery) -> str:
-        """The objective."""
+        """The objective: its deliveries are sent one after the other."""
         return _decoder.decode(delivery.body).objective
 
     async def send(self, delivery: Delivery) -> Delivered | DeliveryFailed | None:
-        """Report the state of the task, if it is news."""
-        stored = await self._engine.store.tasks.read_task(None, delivery.task_id)
-        if stored is None:
+        """Sync a task that changed, and wake the executor. None: the task does not exist."""
+        link = _decoder.decode(delivery.body)
+        synced = await self._sync(link, delivery.task_id)
+        if synced is None:
             return None
-        followed, head = _decoder.decode(delivery.body), stored.head
-        try:
-            if followed.task is not None:
-                await self._report(followed, followed.task, head)
-        except (PlanItemNotFound, StatusChangeNotAllowed):  # it was deleted, or is over
-            if followed.is_own:
-                with suppress(GatewayError):
-                    await cancel_task(self._engine, head.scope, head.id)
-            return Delivered(head.sequence, is_over=True)
-        self._wake(followed.objective)
+        if synced.is_rejected:
+            return Delivered(synced.head.sequence, is_over=True)
+        # Also without a change of the objective: a task that makes plans is no step of one.
+        self._wake(link.objective)
         return Delivered(
-            head.sequence,
-            is_sent=head.sequence != delivery.cursor,
-            is_over=is_terminal(head.state),
+            synced.head.sequence,
+            is_sent=synced.head.sequence != delivery.cursor,
+            is_over=is_terminal(synced.head.state),
         )
 
-    async def _report(self, followed: StepLink, step: PlanTaskId, head: TaskHead) -> None:
-        def report(known: ObjectiveState, occasion: CommandContext) -> Change:
-            linked = Change(known)
-            if known.attempts.get(step, 0) < followed.attempt:
-                # The gateway died after the task began, and before that was written down.
-                linked = link_task(known, step, head.id, occasion=occasion)
-            tries = linked.state.attempts.get(step, 0)
-            # What was never run is not tried again by anybody.
-            is_run = bool(known.execution.keys() & {known.id, known.task(step).plan_id})
-            is_left = is_run and tries <= max_retries(known.task(step), self._rules)
-            told = report_task(
-                linked.state,
-                head.id,
-                head.state,
-                occasion=occasion,
-                will_retry=is_left,
-            )
-            return Change(told.state, (*linked.operations, *told.operations))
+    async def sync(self, link: StepLink, task_id: TaskId) -> None:
+        """Sync a task now, without waiting for the outbox."""
+        synced = await self._sync(link, task_id)
+        if synced is None or synced.step is None or is_terminal(synced.head.state):
+            return
+        if link.is_own and synced.step.a2a_task_id != task_id:
+            await self._cancel(synced.head)  # a caller linked another task while this one started
 
-        await self._book.change(followed.objective, report)
+    async def _sync(self, link: StepLink, task_id: TaskId) -> "_Synced | None":
+        # The lock covers reading and applying, so that states are applied in the order in which
+        # the task had them: of two that sync it at once, the one that read first applies first.
+        async with self._lock(task_id):
+            stored = await self._engine.store.tasks.read_task(None, task_id)
+            if stored is None or link.task is None:
+                return None if stored is None else _Synced(stored.head)
+            try:
+                edit = self._report(link.task, link.attempt, stored.head)
+                change = await self._repository.change(link.objective, edit)
+                return _Synced(stored.head, change.state.task(link.task))
+            except (PlanItemNotFound, StatusChangeNotAllowed):  # deleted, canceled or completed
+                if link.is_own:
+                    await self._cancel(stored.head)
+                return _Synced(stored.head, is_rejected=True)
+
+    def _report(self, step: PlanTaskId, attempt: int, head: TaskHead) -> Edit:
+        def report(state: ObjectiveState, context: CommandContext) -> Change:
+            linked = Change(state)
+            if state.attempts.get(step, 0) < attempt:
+                # The link is written here and not before the task is started: the process may
+                # die in between, and then the outbox comes here with the task.
+                linked = link_task(state, step, head.id, context=context)
+            plan_task = state.task(step)
+            attempts = linked.state.attempts.get(step, 0)
+            # A step that was never executed by the gateway is not retried by it.
+            is_executed = bool(state.execution.keys() & {state.id, plan_task.plan_id})
+            will_retry = is_executed and attempts <= max_retries(plan_task, self._policy)
+            reported = report_task(
+                linked.state, head.id, head.state, context=context, will_retry=will_retry
+            )
+            return Change(reported.state, (*linked.operations, *reported.operations))
+
+        return report
+
+    async def _cancel(self, head: TaskHead) -> None:
+        with suppress(GatewayError):  # it has ended already, or refuses: its state tells
+            await cancel_task(self._engine, head.scope, head.id)
+
+    def _lock(self, task_id: TaskId) -> asyncio.Lock:
+        lock = self._locks.get(task_id)
+        if lock is None:
+            lock = self._locks[task_id] = asyncio.Lock()
+        return lock

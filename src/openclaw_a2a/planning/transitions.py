@@ -1,58 +1,104 @@
-"""Steps from one status to another: the ones that callers ask for, and ways along the tables."""
+"""Status transitions of objectives, plans and plan tasks: the tables, and checks against them."""
 
 from datetime import datetime
+from typing import TypeVar
 
 from openclaw_a2a.model.errors import ChangedMeanwhile, StatusChangeNotAllowed
+from openclaw_a2a.model.task import TaskState
 from openclaw_a2a.planning.model import (
-    OBJECTIVE_CLOSED,
-    OBJECTIVE_TRANSITIONS,
-    PLAN_TRANSITIONS,
+    Objective,
     ObjectiveStatus,
     PlanStatus,
-    Status,
+    PlanTaskStatus,
     Timestamp,
     to_datetime,
 )
-from openclaw_a2a.planning.state import ObjectiveState
 
-# Through which statuses a way may lead, the best first.
-_THROUGH_OBJECTIVE = (ObjectiveStatus.WORKING, ObjectiveStatus.PLANNING)
-_THROUGH_PLAN = (PlanStatus.WORKING, PlanStatus.BLOCKED)
+_O, _P, _T = ObjectiveStatus, PlanStatus, PlanTaskStatus
+Status = TypeVar("Status", ObjectiveStatus, PlanStatus, PlanTaskStatus)
+Item = tuple[str, str]
+"""A kind (objective, plan or task) and an id, for error messages."""
+
+OBJECTIVE_TRANSITIONS: dict[ObjectiveStatus, frozenset[ObjectiveStatus]] = {
+    _O.SUBMITTED: frozenset({_O.PLANNING, _O.WORKING, _O.CANCELED}),
+    _O.PLANNING: frozenset({_O.WORKING, _O.BLOCKED, _O.FAILED, _O.CANCELED}),
+    _O.WORKING: frozenset({_O.BLOCKED, _O.COMPLETED, _O.FAILED, _O.CANCELED}),
+    _O.BLOCKED: frozenset({_O.PLANNING, _O.WORKING, _O.FAILED, _O.CANCELED}),
+    _O.COMPLETED: frozenset(),
+    _O.FAILED: frozenset({_O.SUBMITTED, _O.PLANNING}),
+    _O.CANCELED: frozenset({_O.SUBMITTED}),
+}
+
+PLAN_TRANSITIONS: dict[PlanStatus, frozenset[PlanStatus]] = {
+    _P.PENDING: frozenset({_P.WORKING, _P.BLOCKED, _P.SKIPPED}),
+    _P.WORKING: frozenset({_P.BLOCKED, _P.COMPLETED, _P.FAILED}),
+    _P.BLOCKED: frozenset({_P.PENDING, _P.WORKING, _P.FAILED, _P.SKIPPED}),
+    _P.FAILED: frozenset({_P.PENDING, _P.WORKING}),
+    _P.COMPLETED: frozenset(),
+    _P.SKIPPED: frozenset(),
+}
+
+TASK_ACTIVE = frozenset({_T.SUBMITTED, _T.WORKING})
+TASK_WAITING = frozenset({_T.INPUT_REQUIRED, _T.AUTH_REQUIRED})
+TASK_FAILED = frozenset({_T.FAILED, _T.CANCELED, _T.REJECTED})
+PLAN_OPEN = frozenset({_P.PENDING, _P.WORKING, _P.BLOCKED})
+PLAN_DONE = frozenset({_P.COMPLETED, _P.SKIPPED})
+"""Plans that depend on a done plan may start."""
+OBJECTIVE_CLOSED = frozenset({_O.COMPLETED, _O.CANCELED})
+"""Nothing can be added to a closed objective."""
+OBJECTIVE_ENDED = OBJECTIVE_CLOSED | {_O.FAILED}
+"""No step starts in an ended objective."""
+
+# The contract has no table for plan tasks. An A2A task never leaves a terminal state; a plan task
+# may leave a failed one, to be retried by another A2A task.
+TASK_TRANSITIONS: dict[PlanTaskStatus, frozenset[PlanTaskStatus]] = {
+    _T.PENDING: frozenset(_T) - {_T.PENDING},
+    **{status: frozenset(_T) - {_T.PENDING, status} for status in TASK_ACTIVE | TASK_WAITING},
+    **{status: TASK_ACTIVE | {_T.PENDING} for status in TASK_FAILED},
+    _T.COMPLETED: frozenset(),
+}
+
+# Statuses that a path may lead through, in order of preference.
+_OBJECTIVE_VIA = (_O.WORKING, _O.PLANNING)
+_PLAN_VIA = (_P.WORKING, _P.BLOCKED)
+
+
+def status_for_task_state(state: TaskState) -> PlanTaskStatus | None:
+    """The status of a plan task whose A2A task is in this state; None for `unspecified`."""
+    return PlanTaskStatus.__members__.get(state.name)
 
 
 def objective_path(old: ObjectiveStatus, new: ObjectiveStatus) -> list[ObjectiveStatus]:
-    """The statuses an objective takes to get to the new one; none when it cannot."""
-    return _way(OBJECTIVE_TRANSITIONS, old, new, _THROUGH_OBJECTIVE)
+    """The statuses an objective takes one after the other to get to `new`; empty without a path."""
+    return _path(OBJECTIVE_TRANSITIONS, old, new, _OBJECTIVE_VIA)
 
 
 def plan_path(old: PlanStatus, new: PlanStatus, *, may_work: bool) -> list[PlanStatus]:
-    """The statuses a plan takes to get to the new one; none when it cannot.
+    """The statuses a plan takes one after the other to get to `new`; empty without a path.
 
-    A plan that waits for others may not work, not even for a moment.
+    A plan whose dependencies are not done must not be `working` on the way either.
     """
-    return _way(PLAN_TRANSITIONS, old, new, _THROUGH_PLAN if may_work else _THROUGH_PLAN[1:])
+    return _path(PLAN_TRANSITIONS, old, new, _PLAN_VIA if may_work else _PLAN_VIA[1:])
 
 
-def _way(
-    table: dict[Status, frozenset[Status]], old: Status, new: Status, through: tuple[Status, ...]
+def _path(
+    table: dict[Status, frozenset[Status]], old: Status, new: Status, via: tuple[Status, ...]
 ) -> list[Status]:
-    """The shortest way along the table; the tables need no more than two steps between."""
+    """The shortest path; in these tables it has at most two statuses in between."""
     if new in table[old]:
         return [new]
-    for step in through:
-        if step in table[old] and new in table[step]:
-            return [step, new]
-    for first in through:
-        for second in through:
+    for between in via:
+        if between in table[old] and new in table[between]:
+            return [between, new]
+    for first in via:
+        for second in via:
             if first in table[old] and second in table[first] and new in table[second]:
                 return [first, second, new]
     return []
 
 
-def transition_error(
-    item: tuple[str, str], change: tuple[str, str], why: str
-) -> StatusChangeNotAllowed:
-    """The error for a step that cannot be taken; `item` is its kind and id."""
+def transition_error(item: Item, change: tuple[str, str], why: str) -> StatusChangeNotAllowed:
+    """The error for a transition (from, to) that is not possible."""
     (kind, item_id), (old, new) = item, change
     return StatusChangeNotAllowed(
         f"The {kind} {item_id} is {old} and cannot become {new}: {why}.",
@@ -61,12 +107,12 @@ def transition_error(
 
 
 def check_transition(
-    table: dict[Status, frozenset[Status]], item: tuple[str, str], old: Status, new: Status
+    table: dict[Status, frozenset[Status]], item: Item, old: Status, new: Status
 ) -> None:
-    """Make sure that a caller may ask for the step; `item` is its kind and id.
+    """Check that a caller may ask for a transition.
 
     Raises:
-        StatusChangeNotAllowed: the table does not have it.
+        StatusChangeNotAllowed: it is not in the table.
     """
     if old is new or new in table[old]:
         return
@@ -75,10 +121,8 @@ def check_transition(
     raise transition_error(item, (old.value, new.value), why)
 
 
-def check_not_modified(
-    item: tuple[str, str], updated_at: Timestamp, read_at: datetime | None
-) -> None:
-    """Make sure that something is as its caller has read it, if the caller says when that was.
+def check_not_modified(item: Item, updated_at: Timestamp, read_at: datetime | None) -> None:
+    """Check that an item is still as its caller has read it, if the caller says when that was.
 
     Raises:
         ChangedMeanwhile: it was changed since.
@@ -87,21 +131,18 @@ def check_not_modified(
         return
     kind, item_id = item
     raise ChangedMeanwhile(
-        f"The {kind} {item_id} was changed: it is of {updated_at} now, and ifUpdatedAt is "
+        f"The {kind} {item_id} was changed: its updatedAt is {updated_at}, and ifUpdatedAt is "
         f"{read_at.isoformat()}. Read it again, and decide by what it is now.",
         details={"kind": kind, "id": item_id, "updatedAt": updated_at},
     )
 
 
-def check_objective_open(
-    state: ObjectiveState, item: tuple[str, str], change: tuple[str, str]
-) -> None:
-    """Make sure that something below the objective may still change.
+def check_objective_open(objective: Objective, item: Item, change: tuple[str, str]) -> None:
+    """Check that a plan or task of an objective may still change.
 
     Raises:
-        StatusChangeNotAllowed: the objective is over.
+        StatusChangeNotAllowed: the objective is completed or canceled.
     """
-    status = state.objective.status
-    if status in OBJECTIVE_CLOSED:
-        why = f"its objective {state.id} is {status.value}; make a new one"
+    if objective.status in OBJECTIVE_CLOSED:
+        why = f"its objective {objective.id} is {objective.status.value}; create a new one"
         raise transition_error(item, change, why)

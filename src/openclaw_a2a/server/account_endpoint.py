@@ -14,12 +14,9 @@ from openclaw_a2a.http.sse_stream import SseStreams
 from openclaw_a2a.model.errors import PushNotSupported
 from openclaw_a2a.model.ids import PeerName
 from openclaw_a2a.model.turn import Scope
+from openclaw_a2a.planning.service import PlanningService
 from openclaw_a2a.server.cards import LiveCard
-from openclaw_a2a.server.objectives_extension import (
-    PlanningService,
-    activate_extension,
-    is_extension_activated,
-)
+from openclaw_a2a.server.objectives_extension import activate_extension, is_extension_activated
 from openclaw_a2a.server.push.configs import PushConfigService
 from openclaw_a2a.settings import Account
 

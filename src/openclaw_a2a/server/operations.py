@@ -26,6 +26,8 @@ from openclaw_a2a.model.push_config import PushConfig
 from openclaw_a2a.model.records import encode_json
 from openclaw_a2a.model.states import is_terminal
 from openclaw_a2a.model.turn import Scope
+from openclaw_a2a.planning.message_routing import RoutedMessage
+from openclaw_a2a.planning.service import PlanningService
 from openclaw_a2a.protocol import v1
 from openclaw_a2a.protocol.requests import (
     GetRequest,
@@ -37,7 +39,6 @@ from openclaw_a2a.protocol.requests import (
 )
 from openclaw_a2a.protocol.versions import ProtocolVersion
 from openclaw_a2a.server.account_endpoint import AccountEndpoint
-from openclaw_a2a.server.objectives_extension import PlanningService, RoutedMessage
 from openclaw_a2a.server.push.configs import PushPage
 
 INLINE_PUSH = {
@@ -223,24 +224,21 @@ async def _submit_planned(
     """Take the message in where it belongs: into an objective, or nowhere in particular."""
     known = await find_duplicate(door.engine, send, door.rules)
     if known is None:
-        taken = await planning.route_message(send.message, send.scope, door.rules)
-        if taken is not None:
-            send = _inside(send, taken)
+        routed = await planning.route_message(send.message, send.scope, door.rules)
+        if routed is not None:
+            send = _inside(send, routed)
     if wish is not None:
         return await _submit_followed(door, send, wish)
     return known or await submit(door.engine, send, door.rules)
 
 
-def _inside(send: SubmitRequest, taken: RoutedMessage) -> SubmitRequest:
-    message = taken.message
-    if taken.answered_task_id is not None:
-        message = msgspec.structs.replace(message, task_id=taken.answered_task_id)
+def _inside(send: SubmitRequest, routed: RoutedMessage) -> SubmitRequest:
     return msgspec.structs.replace(
         send,
-        message=message,
+        message=routed.message,
         original_message=send.message,
-        origin=taken.origin,
-        make_delivery=taken.make_delivery,
+        internal_origin=routed.origin,
+        make_delivery=routed.make_delivery,
     )
 
 

@@ -12,7 +12,7 @@ from openclaw_a2a.http.deadline import body_deadline
 from openclaw_a2a.model.errors import InvalidParams, PlanItemNotFound, StatusChangeNotAllowed
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.server.admin.endpoint import AdminEndpoint
-from openclaw_a2a.server.admin.objectives import MAX_IMPORT_BYTES, AdminService, ObjectivesAdmin
+from openclaw_a2a.server.admin.objectives import MAX_IMPORT_BYTES, ObjectivesAdmin
 
 TOKEN = "the-operator's-own-token-of-forty-letters"
 ANSWER = "/operator/objectives/obj-1/answer"
@@ -41,10 +41,11 @@ class Desk:
 
     async def list(self, limit: int, status: str | None = None) -> tuple[list[JsonObject], int]:
         found = [one for one in self._objectives.values() if status in (None, one["status"])]
-        return found[:limit], len(found)
+        listed = [{key: one[key] for key in one if key != "plans"} for one in found[:limit]]
+        return listed, len(found)
 
-    async def find(self, objective_id: str) -> JsonObject | None:
-        return self._objectives.get(objective_id)
+    async def find(self, objective_id: str) -> JsonObject:
+        return self._find(objective_id)
 
     async def act(self, objective_id: str, action: str) -> JsonObject:
         found = self._find(objective_id)
@@ -77,7 +78,7 @@ class Desk:
 class Pages:
     """The pages behind the operator's door."""
 
-    def __init__(self, desk: AdminService | None) -> None:
+    def __init__(self, desk: "Desk | None") -> None:
         door = AdminEndpoint(
             AdminAuthenticator(TOKEN, own_hosts=["127.0.0.1"]), body_deadline=body_deadline(5)
         )

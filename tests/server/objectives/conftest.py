@@ -26,10 +26,11 @@ from openclaw_a2a.http.rate_limit import RateLimit
 from openclaw_a2a.http.sse_stream import SseStreams
 from openclaw_a2a.model.agent_event import Reply
 from openclaw_a2a.model.ids import AgentId
+from openclaw_a2a.planning.step_message import EXTENSION_URI
 from openclaw_a2a.server import account_endpoint as inbound
 from openclaw_a2a.server.application import ServerApplication
 from openclaw_a2a.server.cards import LiveCard, build_card
-from openclaw_a2a.server.objectives_extension import EXTENSION_URI, objectives_extension
+from openclaw_a2a.server.objectives_extension import objectives_extension
 from openclaw_a2a.settings import load_settings
 from openclaw_a2a.store import create_store
 
@@ -172,6 +173,6 @@ async def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
 
 
 @pytest.fixture
-async def house(build: Build) -> ObjectivesServer:
+async def server(build: Build) -> ObjectivesServer:
     """The doors of an account that plans."""
     return await build()

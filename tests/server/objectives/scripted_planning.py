@@ -1,7 +1,7 @@
 """A planning whose every word the test decides: the outside of the doors."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -15,6 +15,7 @@ from openclaw_a2a.model.errors import GatewayError
 from openclaw_a2a.model.ids import ContextId, JsonObject, SessionKey, TaskId
 from openclaw_a2a.model.message import Message
 from openclaw_a2a.model.turn import Scope
+from openclaw_a2a.planning.message_routing import RoutedMessage
 
 Json = Any
 NOW = datetime(2026, 1, 5, 10, tzinfo=UTC)
@@ -29,22 +30,15 @@ METHODS = frozenset(
 )
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(msgspec.Struct, frozen=True):
     """One change of an objective."""
 
     sequence: int
-    body: JsonObject
+    content: Json
 
-
-@dataclass(frozen=True)
-class RoutedMessage:
-    """Where a message belongs."""
-
-    message: Message
-    origin: InternalOrigin | None = None
-    make_delivery: Callable[[TaskId, int], Delivery] | None = None
-    answered_task_id: TaskId | None = None
+    @property
+    def body(self) -> bytes:
+        return msgspec.json.encode(self.content)
 
 
 @dataclass(frozen=True)
@@ -82,12 +76,12 @@ class ScriptedPlanning:
 
     async def subscribe(
         self, params: Json, scope: Scope, cursor: int | None
-    ) -> AsyncGenerator[Change]:
+    ) -> "ScriptedSubscription":
         self.asked.append(Asked("objectives/subscribe", params, scope))
         self.cursors.append(cursor)
         if self.error is not None:
             raise self.error
-        return self._changes()
+        return ScriptedSubscription(self)
 
     async def route_message(
         self, message: Message, scope: Scope, rules: AccountRules
@@ -97,15 +91,32 @@ class ScriptedPlanning:
             raise self.error
         return self.take(message)
 
-    async def _changes(self) -> AsyncGenerator[Change]:
-        self.open_followers += 1
+
+class ScriptedSubscription:
+    """Hands over the changes that the test put into the queue."""
+
+    def __init__(self, planning: ScriptedPlanning) -> None:
+        self._planning = planning
+        self.is_over = False
+        planning.open_followers += 1
+
+    def stop(self) -> None:
+        self.is_over = True
+        self._planning.changes.put_nowait(None)
+
+    async def next_events(self, wait_s: float) -> list[Change]:
         try:
-            while (change := await self.changes.get()) is not None:
-                if isinstance(change, GatewayError):
-                    raise change
-                yield change
-        finally:
-            self.open_followers -= 1
+            async with asyncio.timeout(wait_s):
+                change = await self._planning.changes.get()
+        except TimeoutError:
+            return []
+        if isinstance(change, GatewayError):
+            raise change
+        self.is_over = self.is_over or change is None
+        return [] if change is None else [change]
+
+    def close(self) -> None:
+        self._planning.open_followers -= 1
 
 
 def into_objective(
@@ -116,7 +127,7 @@ def into_objective(
     def take(message: Message) -> RoutedMessage:
         placed = msgspec.structs.replace(message, context_id=ContextId(objective_id))
         if answers is not None:
-            return RoutedMessage(placed, answered_task_id=TaskId(answers()))
+            return RoutedMessage(msgspec.structs.replace(placed, task_id=TaskId(answers())))
         metadata = {
             "opt/v1/objectiveId": objective_id,
             "opt/v1/planId": "plan-1",

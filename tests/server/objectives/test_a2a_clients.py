@@ -21,15 +21,15 @@ from tests.conformance.protocol_clients import V1Client, fresh_id
 from tests.server.objectives.conftest import ObjectivesServer
 from tests.server.objectives.scripted_planning import into_objective
 
-from openclaw_a2a.server.objectives_extension import EXTENSION_URI
+from openclaw_a2a.planning.step_message import EXTENSION_URI
 
 WISH = {"opt/v1/objective": {"name": "Garden party"}}
 BINDINGS = ["JSONRPC", "HTTP+JSON"]
 
 
 @asynccontextmanager
-async def _official(house: ObjectivesServer, binding: str) -> AsyncGenerator[Client]:
-    transport = httpx.ASGITransport(app=house.door.app)  # pyright: ignore[reportArgumentType] - ASGI
+async def _official(server: ObjectivesServer, binding: str) -> AsyncGenerator[Client]:
+    transport = httpx.ASGITransport(app=server.door.app)  # pyright: ignore[reportArgumentType] - ASGI
     async with httpx.AsyncClient(transport=transport) as http:
         resolver = A2ACardResolver(http, "http://127.0.0.1:9900")
         card = await resolver.get_agent_card()
@@ -56,25 +56,25 @@ async def _send(client: Client, text: str) -> Task:
 @pytest.mark.requirement("opt.plain.clients", "opt.activation.off-messages")
 @pytest.mark.parametrize("binding", BINDINGS)
 async def test_its_own_tasks_are_plain_whatever_metadata_it_sends(
-    house: ObjectivesServer, binding: str
+    server: ObjectivesServer, binding: str
 ) -> None:
-    house.planning.take = into_objective("obj-123")
-    async with _official(house, binding) as client:
+    server.planning.take = into_objective("obj-123")
+    async with _official(server, binding) as client:
         task = await _send(client, "hello")
         assert task.context_id != "obj-123"
         assert not task.HasField("metadata")
         assert json_format.MessageToDict(task.history[0].metadata) == WISH
-    assert house.planning.taken == []
+    assert server.planning.taken == []
 
 
 @pytest.mark.requirement("opt.plain.clients")
 @pytest.mark.parametrize("binding", BINDINGS)
 async def test_tasks_of_objectives_are_tasks_with_metadata_to_it(
-    house: ObjectivesServer, binding: str
+    server: ObjectivesServer, binding: str
 ) -> None:
-    house.planning.take = into_objective("obj-123")
-    planned = (await V1Client(house.activated).send(metadata=WISH))["task"]
-    async with _official(house, binding) as client:
+    server.planning.take = into_objective("obj-123")
+    planned = (await V1Client(server.activated).send(metadata=WISH))["task"]
+    async with _official(server, binding) as client:
         task = await client.get_task(GetTaskRequest(id=planned["id"]))
         assert task.status.state == TaskState.TASK_STATE_COMPLETED
         assert task.artifacts[0].parts[0].text == "done"

@@ -6,7 +6,7 @@ from tests.conformance.protocol_clients import encode_call, v1_message
 from tests.server.objectives.conftest import Build, ObjectivesServer, ask, post
 
 from openclaw_a2a.model.errors import PlanItemNotFound
-from openclaw_a2a.server.objectives_extension import EXTENSION_URI
+from openclaw_a2a.planning.step_message import EXTENSION_URI
 
 ALIAS = "https://a2a-protocol.org/extensions/objective-plan-task/v1"
 GET = ("objectives/get", {"id": "obj-1"})
@@ -26,24 +26,24 @@ GET = ("objectives/get", {"id": "obj-1"})
     ],
 )
 async def test_header_activates_and_the_answer_says_so_in_the_same_header(
-    house: ObjectivesServer, name: str, said: str, echoed: str
+    server: ObjectivesServer, name: str, said: str, echoed: str
 ) -> None:
     headers = {"content-type": "application/json", name: said}
     asked = Request("POST", "/a2a/jsonrpc", headers, (encode_call(*GET),))
-    answer = await house.door.request(asked)
-    assert answer.json["result"] == house.planning.result
+    answer = await server.door.request(asked)
+    assert answer.json["result"] == server.planning.result
     echoes = {key: value for key, value in answer.headers.items() if key.endswith("extensions")}
     assert echoes == {name.lower(): echoed}
 
 
 @pytest.mark.requirement("opt.activation.header")
-async def test_header_in_several_lines_counts_with_all_of_them(house: ObjectivesServer) -> None:
+async def test_header_in_several_lines_counts_with_all_of_them(server: ObjectivesServer) -> None:
     async def twice(scope: AsgiMessage, receive: Receive, send: Send) -> None:
         scope["headers"] += [
             (b"a2a-extensions", EXTENSION_URI.encode()),
             (b"a2a-extensions", b"urn:other"),
         ]
-        await house.door.app(scope, receive, send)
+        await server.door.app(scope, receive, send)
 
     answer = await post(AsgiClient(twice), *GET)
     assert answer.headers["a2a-extensions"] == EXTENSION_URI
@@ -56,42 +56,42 @@ async def test_header_in_several_lines_counts_with_all_of_them(house: Objectives
     [None, "", ",", "urn:other", EXTENSION_URI + "x", EXTENSION_URI[:-1], EXTENSION_URI.upper()],
 )
 async def test_without_activation_the_methods_do_not_exist(
-    house: ObjectivesServer, said: str | None
+    server: ObjectivesServer, said: str | None
 ) -> None:
-    door = house.door if said is None else house.door.with_headers(a2a_extensions=said)
-    for method in (*sorted(house.planning.METHODS), "objectives/subscribe"):
+    door = server.door if said is None else server.door.with_headers(a2a_extensions=said)
+    for method in (*sorted(server.planning.METHODS), "objectives/subscribe"):
         answer = await post(door, method, {"id": "obj-1"})
         assert (answer.status, answer.json["error"]["code"]) == (200, -32601)
         assert "a2a-extensions" not in answer.headers
     assert (await ask(door, "GET /objectives")).status == 404
     assert (await ask(door, "GET /objectives/obj-1:subscribe")).status == 404
     assert (await ask(door, "POST /plans/plan-1:run")).status == 404
-    assert house.planning.asked == []
+    assert server.planning.asked == []
 
 
 @pytest.mark.requirement("opt.activation.setting")
 async def test_where_activation_is_not_required_the_methods_work_without(build: Build) -> None:
-    house = await build(requires_activation=False)
-    assert (await post(house.door, *GET)).json["result"] == house.planning.result
-    assert (await ask(house.door, "GET /objectives/obj-1")).status == 200
-    await post(house.door, "SendMessage", v1_message(metadata={"opt/v1/preferObjective": True}))
-    assert house.planning.taken == []
+    server = await build(requires_activation=False)
+    assert (await post(server.door, *GET)).json["result"] == server.planning.result
+    assert (await ask(server.door, "GET /objectives/obj-1")).status == 200
+    await post(server.door, "SendMessage", v1_message(metadata={"opt/v1/preferObjective": True}))
+    assert server.planning.taken == []
 
 
 async def test_where_nothing_is_planned_the_header_is_not_answered(build: Build) -> None:
-    house = await build(is_planning=False, requires_activation=False)
-    answer = await post(house.activated, *GET)
+    server = await build(is_planning=False, requires_activation=False)
+    answer = await post(server.activated, *GET)
     assert answer.json["error"]["code"] == -32601
     assert "a2a-extensions" not in answer.headers
-    assert (await ask(house.activated, "GET /objectives/obj-1")).status == 404
+    assert (await ask(server.activated, "GET /objectives/obj-1")).status == 404
 
 
 @pytest.mark.requirement("opt.activation.echo")
 async def test_errors_and_streams_and_plain_calls_say_what_is_activated(
-    house: ObjectivesServer,
+    server: ObjectivesServer,
 ) -> None:
-    house.planning.error = PlanItemNotFound("there is no objective obj-1")
-    door = house.activated
+    server.planning.error = PlanItemNotFound("there is no objective obj-1")
+    door = server.activated
     answers = [
         await post(door, *GET),
         await post(door, "nothing/such", {}),
@@ -104,7 +104,7 @@ async def test_errors_and_streams_and_plain_calls_say_what_is_activated(
         answers
     )
     body = encode_call("SendStreamingMessage", v1_message())
-    house.planning.error = None
+    server.planning.error = None
     streamed = await door.post("/a2a/jsonrpc", body)
     assert streamed.media_type == "text/event-stream"
     assert streamed.headers["a2a-extensions"] == EXTENSION_URI

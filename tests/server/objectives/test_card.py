@@ -6,7 +6,8 @@ from a2a.compat.v0_3 import types as official_v03
 from google.protobuf import json_format
 from tests.server.objectives.conftest import Build, ObjectivesServer
 
-from openclaw_a2a.server.objectives_extension import EXTENSION_URI, objectives_extension
+from openclaw_a2a.planning.step_message import EXTENSION_URI
+from openclaw_a2a.server.objectives_extension import objectives_extension
 
 CARD = "/.well-known/agent-card.json"
 ENTRY = {
@@ -18,10 +19,10 @@ ENTRY = {
 
 @pytest.mark.requirement("opt.card.entry")
 async def test_both_cards_tell_of_the_extension_and_the_truth_about_the_store(
-    house: ObjectivesServer,
+    server: ObjectivesServer,
 ) -> None:
-    clean = (await house.door.get(CARD, a2a_version="1.0")).json
-    hybrid = (await house.door.get(CARD)).json
+    clean = (await server.door.get(CARD, a2a_version="1.0")).json
+    hybrid = (await server.door.get(CARD)).json
     assert clean["capabilities"]["extensions"] == [ENTRY]
     assert hybrid["capabilities"]["extensions"] == [ENTRY]
     new = json_format.ParseDict(clean, official_v1.AgentCard())
@@ -31,9 +32,9 @@ async def test_both_cards_tell_of_the_extension_and_the_truth_about_the_store(
 
 
 async def test_card_says_nothing_of_planning_that_is_off(build: Build) -> None:
-    house = await build(is_planning=False)
+    server = await build(is_planning=False)
     for version in ("", "1.0"):
-        card = (await house.door.get(CARD, a2a_version=version)).json
+        card = (await server.door.get(CARD, a2a_version=version)).json
         assert card["capabilities"].get("extensions", []) == []
 
 

@@ -14,7 +14,7 @@ from tests.conformance.asgi_client import Request, Response
 from tests.server.objectives.conftest import ObjectivesServer, ask, build_server
 from tests.server.objectives.scripted_planning import METHODS, into_objective
 
-from openclaw_a2a.server.objectives_extension import EXTENSION_URI
+from openclaw_a2a.planning.step_message import EXTENSION_URI
 
 Json = Any
 
@@ -40,24 +40,24 @@ def steady(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     @asynccontextmanager
     async def opened() -> AsyncGenerator[ObjectivesServer]:
         async with AsyncExitStack() as parts:
-            house = await build_server(parts, data)
-            house.planning.take = into_objective("obj-123")
-            yield house
+            server = await build_server(parts, data)
+            server.planning.take = into_objective("obj-123")
+            yield server
 
     with (
         start_blocking_portal() as portal,
-        portal.wrap_async_context_manager(portal.call(_made, opened)) as house,
+        portal.wrap_async_context_manager(portal.call(_made, opened)) as server,
     ):
 
         def post(body: bytes, **headers: str) -> Response:
             named = {"content-type": "application/json", "a2a-extensions": EXTENSION_URI, **headers}
             asked = Request("POST", "/a2a/jsonrpc", named, (body,))
-            return portal.call(house.door.ask, asked)
+            return portal.call(server.door.ask, asked)
 
         def rest(line: str, body: bytes | None) -> Response:
-            return portal.call(ask, house.activated, line, body)
+            return portal.call(ask, server.activated, line, body)
 
-        yield house, post, rest
+        yield server, post, rest
 
 
 async def _made(make: Any) -> Any:
@@ -77,27 +77,27 @@ def _is_clear(answer: Response) -> bool:
 def test_arbitrary_params_never_break_the_door(
     steady: Any, method: str, params: Json, call_id: Json
 ) -> None:
-    house, post, _ = steady
-    house.planning.asked.clear()
-    house.planning.result = {"echo": params}
+    server, post, _ = steady
+    server.planning.asked.clear()
+    server.planning.result = {"echo": params}
     body = _encoded({"jsonrpc": "2.0", "id": call_id, "method": method, "params": params})
     assert _is_clear(post(body))
     assert _is_clear(post(body, **{"a2a-version": "1.0"}))
-    assert all(isinstance(asked.params, dict) for asked in house.planning.asked)
+    assert all(isinstance(asked.params, dict) for asked in server.planning.asked)
 
 
 @given(value=_json)
 def test_arbitrary_json_comes_through_the_door_and_back_as_it_was(steady: Any, value: Json) -> None:
-    house, post, _ = steady
-    house.planning.asked.clear()
-    house.planning.result = {"echo": value}
+    server, post, _ = steady
+    server.planning.asked.clear()
+    server.planning.result = {"echo": value}
     body = _encoded(
         {"jsonrpc": "2.0", "id": 1, "method": "objectives/create", "params": {"metadata": value}}
     )
     answer = post(body)
-    if house.planning.asked:
+    if server.planning.asked:
         sent = json.loads(body)["params"]["metadata"]
-        assert house.planning.asked[0].params == {"metadata": sent}
+        assert server.planning.asked[0].params == {"metadata": sent}
         assert answer.json["result"] == {"echo": sent}
     else:
         assert answer.json["error"]["code"] == -32700
@@ -112,9 +112,9 @@ def test_arbitrary_json_comes_through_the_door_and_back_as_it_was(steady: Any, v
 def test_arbitrary_addresses_never_break_the_door(
     steady: Any, method: str, path: str, body: bytes | None
 ) -> None:
-    house, _, rest = steady
-    house.planning.changes.put_nowait(None)  # a stream would end at once
-    house.planning.result = {}
+    server, _, rest = steady
+    server.planning.changes.put_nowait(None)  # a stream would end at once
+    server.planning.result = {}
     answer = rest(f"{method} {path}", body)
     assert answer.status < 500
 

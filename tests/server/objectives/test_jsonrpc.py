@@ -30,69 +30,69 @@ REFUSALS: list[tuple[GatewayError, int, int | None]] = [
 @pytest.mark.parametrize("version", ["", "1.0", "0.3"])
 @pytest.mark.parametrize("method", sorted(METHODS))
 async def test_every_method_reaches_planning_with_its_params_and_its_caller(
-    house: ObjectivesServer, method: str, version: str
+    server: ObjectivesServer, method: str, version: str
 ) -> None:
     params = {"id": "obj-1", "tasks": [{"name": "a", "dependencies": ["task-0"]}]}
-    answer = await house.rpc(method, params, a2a_version=version)
-    assert answer == {"jsonrpc": "2.0", "id": 1, "result": house.planning.result}
-    [asked] = house.planning.asked
+    answer = await server.rpc(method, params, a2a_version=version)
+    assert answer == {"jsonrpc": "2.0", "id": 1, "result": server.planning.result}
+    [asked] = server.planning.asked
     assert (asked.method, asked.params) == (method, params)
     assert (asked.scope.principal, asked.scope.account) == ("local", "default")
 
 
 @pytest.mark.requirement("opt.error.id-echo")
 @pytest.mark.parametrize("call_id", [7, "seven", "", -1, None])
-async def test_ids_of_requests_are_echoed(house: ObjectivesServer, call_id: Json) -> None:
+async def test_ids_of_requests_are_echoed(server: ObjectivesServer, call_id: Json) -> None:
     body = encode_call("objectives/list", {}, call_id=call_id)
-    answer = await house.activated.post("/a2a/jsonrpc", body)
-    assert answer.json == {"jsonrpc": "2.0", "id": call_id, "result": house.planning.result}
+    answer = await server.activated.post("/a2a/jsonrpc", body)
+    assert answer.json == {"jsonrpc": "2.0", "id": call_id, "result": server.planning.result}
 
 
 @pytest.mark.requirement("opt.error.legacy")
 @pytest.mark.parametrize(("error", "code", "legacy"), REFUSALS)
 async def test_refusals_have_the_shape_of_the_generation_that_the_header_names(
-    house: ObjectivesServer, error: GatewayError, code: int, legacy: int | None
+    server: ObjectivesServer, error: GatewayError, code: int, legacy: int | None
 ) -> None:
-    house.planning.error = error
+    server.planning.error = error
     for version in ("", "0.3"):
-        told = (await house.rpc("objectives/get", {"id": "obj-1"}, a2a_version=version))["error"]
+        told = (await server.rpc("objectives/get", {"id": "obj-1"}, a2a_version=version))["error"]
         assert (told["code"], told["message"]) == (code, error.message)
         assert told.get("data", {}).get("legacyCode") == legacy
-    told = (await house.rpc("objectives/get", {"id": "obj-1"}, a2a_version="1.0"))["error"]
+    told = (await server.rpc("objectives/get", {"id": "obj-1"}, a2a_version="1.0"))["error"]
     assert (told["code"], told["message"]) == (code, error.message)
     metadata = told["data"][0]["metadata"]
     assert metadata.get("legacyCode") == (None if legacy is None else str(legacy))
 
 
-async def test_version_that_is_not_spoken_is_refused(house: ObjectivesServer) -> None:
-    told = await house.rpc("objectives/get", {"id": "obj-1"}, a2a_version="2.0")
+async def test_version_that_is_not_spoken_is_refused(server: ObjectivesServer) -> None:
+    told = await server.rpc("objectives/get", {"id": "obj-1"}, a2a_version="2.0")
     assert told["error"]["code"] == -32009
-    assert house.planning.asked == []
+    assert server.planning.asked == []
 
 
 @pytest.mark.parametrize("params", [None, [], ["obj-1"], "obj-1", 7, True])
 async def test_params_that_are_no_object_are_refused_by_the_name_of_the_method(
-    house: ObjectivesServer, params: Json
+    server: ObjectivesServer, params: Json
 ) -> None:
     for method in ("objectives/get", "objectives/subscribe"):
-        told = (await house.rpc(method, params))["error"]
+        told = (await server.rpc(method, params))["error"]
         assert told["code"] == -32602
         assert method in told["message"]
-    assert house.planning.asked == []
+    assert server.planning.asked == []
 
 
-async def test_absent_params_are_an_empty_object(house: ObjectivesServer) -> None:
+async def test_absent_params_are_an_empty_object(server: ObjectivesServer) -> None:
     body = b'{"jsonrpc":"2.0","id":1,"method":"objectives/list"}'
-    answer = await house.activated.post("/a2a/jsonrpc", body)
-    assert answer.json["result"] == house.planning.result
-    assert house.planning.asked[0].params == {}
+    answer = await server.activated.post("/a2a/jsonrpc", body)
+    assert answer.json["result"] == server.planning.result
+    assert server.planning.asked[0].params == {}
 
 
 @pytest.mark.requirement("opt.error.internal")
 async def test_whatever_breaks_in_planning_is_told_as_a_fault_of_ours(
-    house: ObjectivesServer,
+    server: ObjectivesServer,
 ) -> None:
-    house.planning.error = RuntimeError("a secret")
-    answer = await house.rpc("objectives/get", {"id": "obj-1"})
+    server.planning.error = RuntimeError("a secret")
+    answer = await server.rpc("objectives/get", {"id": "obj-1"})
     assert answer["error"]["code"] == -32603
     assert "secret" not in str(answer)

@@ -90,23 +90,23 @@ REFUSALS: list[tuple[GatewayError, int, str]] = [
 @pytest.mark.requirement("opt.rest.routes")
 @pytest.mark.parametrize(("line", "body", "method", "params"), ROUTES)
 async def test_every_address_stands_for_a_method(
-    house: ObjectivesServer, line: str, body: Json, method: str, params: Json
+    server: ObjectivesServer, line: str, body: Json, method: str, params: Json
 ) -> None:
     sent = None if body is None else msgspec.json.encode(body)
-    answer = await ask(house.activated, line, sent)
+    answer = await ask(server.activated, line, sent)
     assert (answer.status, answer.media_type) == (200, "application/a2a+json")
-    assert answer.json == house.planning.result
-    [asked] = house.planning.asked
+    assert answer.json == server.planning.result
+    [asked] = server.planning.asked
     assert (asked.method, asked.params) == (method, params)
 
 
 @pytest.mark.requirement("opt.rest.errors")
 @pytest.mark.parametrize(("error", "status", "name"), REFUSALS)
 async def test_refusals_are_statuses(
-    house: ObjectivesServer, error: GatewayError, status: int, name: str
+    server: ObjectivesServer, error: GatewayError, status: int, name: str
 ) -> None:
-    house.planning.error = error
-    answer = await ask(house.activated, "GET /objectives/obj-1")
+    server.planning.error = error
+    answer = await ask(server.activated, "GET /objectives/obj-1")
     told = answer.json["error"]
     assert (answer.status, told["code"], told["status"]) == (status, status, name)
     assert told["message"] == error.message
@@ -129,27 +129,27 @@ async def test_refusals_are_statuses(
         "POST /objectives/obj-1/plans/plan-1",
     ],
 )
-async def test_other_addresses_are_not_found(house: ObjectivesServer, line: str) -> None:
+async def test_other_addresses_are_not_found(server: ObjectivesServer, line: str) -> None:
     body = b"{}" if line.startswith(("POST", "PUT")) else None
-    answer = await ask(house.activated, line, body)
-    assert (answer.status, house.planning.asked) == (404, [])
+    answer = await ask(server.activated, line, body)
+    assert (answer.status, server.planning.asked) == (404, [])
 
 
 @pytest.mark.parametrize("body", [b" ", b"{", b"[]", b"null", b"7", b'{"a":1,"a":2}', b"\xff"])
 async def test_bodies_that_are_no_json_object_are_refused(
-    house: ObjectivesServer, body: bytes
+    server: ObjectivesServer, body: bytes
 ) -> None:
     for line in ("POST /objectives", "PATCH /objectives/obj-1", "POST /objectives/obj-1:run"):
-        assert (await ask(house.activated, line, body)).status == 400, line
-    assert (await ask(house.activated, "POST /objectives", b"")).status == 400
-    assert house.planning.asked == []
+        assert (await ask(server.activated, line, body)).status == 400, line
+    assert (await ask(server.activated, "POST /objectives", b"")).status == 400
+    assert server.planning.asked == []
 
 
-async def test_change_that_says_nothing_is_left_to_planning(house: ObjectivesServer) -> None:
-    await ask(house.activated, "PATCH /plans/plan-1")
-    assert house.planning.asked[0].params == {"id": "plan-1"}
+async def test_change_that_says_nothing_is_left_to_planning(server: ObjectivesServer) -> None:
+    await ask(server.activated, "PATCH /plans/plan-1")
+    assert server.planning.asked[0].params == {"id": "plan-1"}
 
 
-async def test_older_generation_is_not_spoken_over_http_json(house: ObjectivesServer) -> None:
-    answer = await house.activated.get("/a2a/rest/objectives", a2a_version="0.3")
-    assert (answer.status, house.planning.asked) == (400, [])
+async def test_older_generation_is_not_spoken_over_http_json(server: ObjectivesServer) -> None:
+    answer = await server.activated.get("/a2a/rest/objectives", a2a_version="0.3")
+    assert (answer.status, server.planning.asked) == (400, [])

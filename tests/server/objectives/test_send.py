@@ -22,7 +22,7 @@ from tests.server.objectives.scripted_planning import into_objective
 from openclaw_a2a.model.agent_event import InputRequired, Reply
 from openclaw_a2a.model.errors import PlanLimitExceeded
 from openclaw_a2a.model.ids import TaskId
-from openclaw_a2a.server.objectives_extension import EXTENSION_URI
+from openclaw_a2a.planning.step_message import EXTENSION_URI
 
 Json = Any
 KEYS = {"opt/v1/objectiveId": "obj-123", "opt/v1/planId": "plan-1", "opt/v1/taskIndex": 0}
@@ -32,138 +32,140 @@ VERY_REQUEST = b"""{"jsonrpc":"2.0","method":"message/send","id":"1","params":{"
   "metadata":{"opt/v1/objective":{"id":"obj-123","name":"Garden party","status":"submitted"}}}}}"""
 
 
-def _v1(house: ObjectivesServer) -> V1Client:
-    house.planning.take = into_objective("obj-123")
-    return V1Client(house.activated)
+def _v1(server: ObjectivesServer) -> V1Client:
+    server.planning.take = into_objective("obj-123")
+    return V1Client(server.activated)
 
 
-def _v03(house: ObjectivesServer) -> V03Client:
-    house.planning.take = into_objective("obj-123")
-    return V03Client(house.activated)
+def _v03(server: ObjectivesServer) -> V03Client:
+    server.planning.take = into_objective("obj-123")
+    return V03Client(server.activated)
 
 
-async def _rest(house: ObjectivesServer, params: Json, verb: str = "send") -> Response:
-    house.planning.take = into_objective("obj-123")
-    return await ask(house.activated, f"POST /message:{verb}", msgspec.json.encode(params))
+async def _rest(server: ObjectivesServer, params: Json, verb: str = "send") -> Response:
+    server.planning.take = into_objective("obj-123")
+    return await ask(server.activated, f"POST /message:{verb}", msgspec.json.encode(params))
 
 
 @pytest.mark.requirement("opt.message.bare")
-async def test_the_very_request_of_the_contract_works(house: ObjectivesServer) -> None:
-    house.planning.take = into_objective("obj-123")
+async def test_the_very_request_of_the_contract_works(server: ObjectivesServer) -> None:
+    server.planning.take = into_objective("obj-123")
     headers = {"A2A-Extensions": EXTENSION_URI}
-    answer = await house.door.with_headers(**headers).post("/a2a/jsonrpc", VERY_REQUEST)
+    answer = await server.door.with_headers(**headers).post("/a2a/jsonrpc", VERY_REQUEST)
     task = answer.json["result"]
     assert (answer.json["id"], answer.headers["a2a-extensions"]) == ("1", EXTENSION_URI)
     assert (task["kind"], task["contextId"], task["metadata"]) == ("task", "obj-123", KEYS)
     assert task["status"]["state"] == "completed"
-    [message] = house.planning.taken
+    [message] = server.planning.taken
     assert message.text == "Organise a garden party for twenty guests"
     assert (message.metadata, bool(message.message_id)) == (WISH, True)
 
 
-async def test_without_activation_that_request_needs_a_message_id(house: ObjectivesServer) -> None:
-    answer = await house.door.post("/a2a/jsonrpc", VERY_REQUEST)
+async def test_without_activation_that_request_needs_a_message_id(server: ObjectivesServer) -> None:
+    answer = await server.door.post("/a2a/jsonrpc", VERY_REQUEST)
     assert answer.json["error"]["code"] == -32602
     assert "messageId" in answer.json["error"]["message"]
-    assert house.agent.turns == []
+    assert server.agent.turns == []
 
 
 @pytest.mark.requirement("opt.message.bare")
 @pytest.mark.parametrize("members", [{}, {"messageId": ""}, {"messageId": "  "}])
 async def test_missing_message_id_is_made_on_every_wire(
-    house: ObjectivesServer, members: Json
+    server: ObjectivesServer, members: Json
 ) -> None:
-    house.planning.take = into_objective("obj-123")
+    server.planning.take = into_objective("obj-123")
     for method, params in (("SendMessage", v1_message()), ("message/send", v03_message())):
         del params["message"]["messageId"]
         params["message"] |= members
         body = encode_call(method, params)
-        assert "result" in (await house.activated.post("/a2a/jsonrpc", body)).json
+        assert "result" in (await server.activated.post("/a2a/jsonrpc", body)).json
     params = v1_message()
     del params["message"]["messageId"]
-    assert (await _rest(house, params)).status == 200
-    ids = [message.message_id for message in house.planning.taken]
+    assert (await _rest(server, params)).status == 200
+    ids = [message.message_id for message in server.planning.taken]
     assert len(set(ids)) == 3
     assert all(one.strip() for one in ids)
 
 
-async def test_task_of_an_objective_carries_its_keys_everywhere(house: ObjectivesServer) -> None:
-    v1, v03 = _v1(house), _v03(house)
+async def test_task_of_an_objective_carries_its_keys_everywhere(server: ObjectivesServer) -> None:
+    v1, v03 = _v1(server), _v03(server)
     sent = (await v1.send(metadata=WISH))["task"]
     old = await v03.send(metadata=WISH)
-    bare = (await _rest(house, v1_message(metadata=WISH))).json["task"]
+    bare = (await _rest(server, v1_message(metadata=WISH))).json["task"]
     for task in (sent, old, bare, await v1.get(sent["id"]), await v03.get(sent["id"])):
         assert (task["contextId"], task["metadata"]) == ("obj-123", KEYS)
         assert state_of(task) == "completed"
     assert (await v1.list(contextId="obj-123"))["totalSize"] == 3
-    assert {turn.session_key for turn in house.agent.turns} == {"agent:main:a2a:obj:obj-123"}
+    assert {turn.session_key for turn in server.agent.turns} == {"agent:main:a2a:obj:obj-123"}
 
 
-async def test_streams_begin_with_the_task_of_the_objective(house: ObjectivesServer) -> None:
-    frames = await _v1(house).events("SendStreamingMessage", v1_message(metadata=WISH))
-    old = await _v03(house).events("message/stream", v03_message(metadata=WISH))
+async def test_streams_begin_with_the_task_of_the_objective(server: ObjectivesServer) -> None:
+    frames = await _v1(server).events("SendStreamingMessage", v1_message(metadata=WISH))
+    old = await _v03(server).events("message/stream", v03_message(metadata=WISH))
     assert outline(frames) == outline(old)
     assert outline(frames)[0] == "task submitted"
     for task in (unwrap(frames[0].json)["task"], unwrap(old[0].json)):
         assert (task["contextId"], task["metadata"]) == ("obj-123", KEYS)
-    bare = await _rest(house, v1_message(metadata=WISH), "stream")
+    bare = await _rest(server, v1_message(metadata=WISH), "stream")
     assert b'"opt/v1/planId":"plan-1"' in bare.body.split(b"\n\n")[0]
 
 
-async def test_objective_is_told_about_the_task_from_its_beginning(house: ObjectivesServer) -> None:
-    task = (await _v1(house).send(metadata=WISH))["task"]
-    [delivery] = await house.engine.store.deliveries.list_task_deliveries(TaskId(task["id"]))
+async def test_objective_is_told_about_the_task_from_its_beginning(
+    server: ObjectivesServer,
+) -> None:
+    task = (await _v1(server).send(metadata=WISH))["task"]
+    [delivery] = await server.engine.store.deliveries.list_task_deliveries(TaskId(task["id"]))
     assert (delivery.kind, delivery.cursor) == ("plan", 0)
 
 
-async def test_message_that_planning_leaves_alone_is_a_plain_one(house: ObjectivesServer) -> None:
-    answer = await V1Client(house.activated).send()
-    assert [message.text for message in house.planning.taken] == ["hello"]
+async def test_message_that_planning_leaves_alone_is_a_plain_one(server: ObjectivesServer) -> None:
+    answer = await V1Client(server.activated).send()
+    assert [message.text for message in server.planning.taken] == ["hello"]
     assert "message" in answer
 
 
 @pytest.mark.requirement("opt.activation.off-messages")
-async def test_without_activation_the_metadata_is_only_metadata(house: ObjectivesServer) -> None:
-    house.planning.take = into_objective("obj-123")
-    task = await V1Client(house.door).start(metadata=WISH)
-    assert house.planning.taken == []
+async def test_without_activation_the_metadata_is_only_metadata(server: ObjectivesServer) -> None:
+    server.planning.take = into_objective("obj-123")
+    task = await V1Client(server.door).start(metadata=WISH)
+    assert server.planning.taken == []
     assert "metadata" not in task
     assert task["contextId"] != "obj-123"
     assert task["history"][0]["metadata"] == WISH
 
 
-async def test_refusal_of_planning_is_told_and_nothing_runs(house: ObjectivesServer) -> None:
-    house.planning.error = PlanLimitExceeded("50 tasks are the most")
-    assert (await V1Client(house.activated).error("SendMessage", v1_message())).code == -32052
-    assert (await V03Client(house.activated).error("message/send", v03_message())).code == -32052
-    assert (await _rest(house, v1_message())).status == 400
-    assert house.agent.turns == []
+async def test_refusal_of_planning_is_told_and_nothing_runs(server: ObjectivesServer) -> None:
+    server.planning.error = PlanLimitExceeded("50 tasks are the most")
+    assert (await V1Client(server.activated).error("SendMessage", v1_message())).code == -32052
+    assert (await V03Client(server.activated).error("message/send", v03_message())).code == -32052
+    assert (await _rest(server, v1_message())).status == 400
+    assert server.agent.turns == []
 
 
 async def test_message_again_is_the_same_task_and_planning_is_asked_once(
-    house: ObjectivesServer,
+    server: ObjectivesServer,
 ) -> None:
-    v1, params = _v1(house), v1_message(metadata=WISH)
+    v1, params = _v1(server), v1_message(metadata=WISH)
     first = await v1.call("SendMessage", params)
-    house.planning.error = PlanLimitExceeded("50 tasks are the most")
+    server.planning.error = PlanLimitExceeded("50 tasks are the most")
     assert await v1.call("SendMessage", params) == first
-    assert len(house.planning.taken) == len(house.agent.turns) == 1
+    assert len(server.planning.taken) == len(server.agent.turns) == 1
 
 
 async def test_another_message_under_the_same_id_is_refused_before_planning(
-    house: ObjectivesServer,
+    server: ObjectivesServer,
 ) -> None:
-    v1, params = _v1(house), v1_message(metadata=WISH)
+    v1, params = _v1(server), v1_message(metadata=WISH)
     await v1.call("SendMessage", params)
     params["message"]["parts"] = [{"text": "something else"}]
     assert (await v1.error("SendMessage", params)).code == -32602
-    assert len(house.planning.taken) == 1
+    assert len(server.planning.taken) == 1
 
 
 async def test_messages_at_the_same_moment_with_one_id_are_one_task(build: Build) -> None:
     agent = ScriptedAgent()
-    house = await build(agent)
-    v1, params = _v1(house), v1_message(metadata=WISH)
+    server = await build(agent)
+    v1, params = _v1(server), v1_message(metadata=WISH)
 
     async def run() -> None:
         await (await agent.next_run()).finish(Reply.of_text("done"))
@@ -175,11 +177,13 @@ async def test_messages_at_the_same_moment_with_one_id_are_one_task(build: Build
     assert len(agent.turns) == 1
 
 
-async def test_what_the_agent_does_not_take_never_reaches_planning(house: ObjectivesServer) -> None:
+async def test_what_the_agent_does_not_take_never_reaches_planning(
+    server: ObjectivesServer,
+) -> None:
     parts = [{"raw": "aGk=", "mediaType": "image/png"}]
     params = v1_message(parts=parts, metadata=WISH)
-    assert (await _v1(house).error("SendMessage", params)).code == -32005
-    assert house.planning.taken == []
+    assert (await _v1(server).error("SendMessage", params)).code == -32005
+    assert server.planning.taken == []
 
 
 async def test_answer_goes_on_with_the_task_that_waits(build: Build) -> None:
@@ -188,11 +192,11 @@ async def test_answer_goes_on_with_the_task_that_waits(build: Build) -> None:
             Reply.of_text("booked") if turn.resume else InputRequired("which hotel?", resume="h")
         ]
     )
-    house = await build(agent)
-    v1 = _v1(house)
+    server = await build(agent)
+    v1 = _v1(server)
     waiting = (await v1.send("book", metadata=WISH))["task"]
     assert state_of(waiting) == "input-required"
-    house.planning.take = into_objective("obj-123", answers=lambda: waiting["id"])
+    server.planning.take = into_objective("obj-123", answers=lambda: waiting["id"])
     answer = v1_message("the one by the sea", metadata={"opt/v1/taskId": "task-x"})
     done = (await v1.call("SendMessage", answer))["task"]
     assert (done["id"], state_of(done)) == (waiting["id"], "completed")
@@ -201,11 +205,11 @@ async def test_answer_goes_on_with_the_task_that_waits(build: Build) -> None:
     assert len(agent.turns) == 2
 
 
-async def test_webhook_and_objective_are_both_told(house: ObjectivesServer) -> None:
+async def test_webhook_and_objective_are_both_told(server: ObjectivesServer) -> None:
     hook = {"url": "http://127.0.0.1:9/hook"}
     params = v1_message(metadata=WISH, configuration={"taskPushNotificationConfig": hook})
-    task = (await _v1(house).call("SendMessage", params))["task"]
-    deliveries = await house.engine.store.deliveries.list_task_deliveries(TaskId(task["id"]))
+    task = (await _v1(server).call("SendMessage", params))["task"]
+    deliveries = await server.engine.store.deliveries.list_task_deliveries(TaskId(task["id"]))
     assert {delivery.kind for delivery in deliveries} == {"plan", "push"}
-    assert (await _v1(house).call("SendMessage", params))["task"]["id"] == task["id"]
-    assert len(await house.engine.store.deliveries.list_task_deliveries(TaskId(task["id"]))) == 2
+    assert (await _v1(server).call("SendMessage", params))["task"]["id"] == task["id"]
+    assert len(await server.engine.store.deliveries.list_task_deliveries(TaskId(task["id"]))) == 2

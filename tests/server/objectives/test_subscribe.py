@@ -8,7 +8,7 @@ from tests.server.objectives.conftest import Build, ObjectivesServer
 from tests.server.objectives.scripted_planning import Change
 
 from openclaw_a2a.model.errors import PlanItemNotFound, StoreUnavailable
-from openclaw_a2a.server.objectives_extension import EXTENSION_URI
+from openclaw_a2a.planning.step_message import EXTENSION_URI
 
 PLACES = ["rpc", "rest"]
 
@@ -27,50 +27,50 @@ def _result(place: str, body: object) -> object:
 
 @pytest.mark.requirement("opt.follow.changes")
 @pytest.mark.parametrize("place", PLACES)
-async def test_changes_are_events_with_their_numbers(house: ObjectivesServer, place: str) -> None:
+async def test_changes_are_events_with_their_numbers(server: ObjectivesServer, place: str) -> None:
     for number in (3, 4, 7):
-        house.planning.changes.put_nowait(Change(number, {"n": number}))
-    async with house.activated.open(_asked(place)) as exchange:
+        server.planning.changes.put_nowait(Change(number, {"n": number}))
+    async with server.activated.open(_asked(place)) as exchange:
         await exchange.wait_started()
         assert exchange.headers["content-type"].startswith("text/event-stream")
         assert exchange.headers["a2a-extensions"] == EXTENSION_URI
         frames = FrameReader(exchange, lambda _: None)
         seen = [await frames.next() for _ in range(3)]
-        house.planning.changes.put_nowait(None)
+        server.planning.changes.put_nowait(None)
         assert await frames.next() is None
     assert [(one.id, one.json) for one in seen if one] == [
         (str(number), _result(place, {"n": number})) for number in (3, 4, 7)
     ]
-    assert house.planning.asked[0].params == {"id": "obj-1"}
-    assert (house.planning.cursors, house.planning.open_followers) == ([None], 0)
+    assert server.planning.asked[0].params == {"id": "obj-1"}
+    assert (server.planning.cursors, server.planning.open_followers) == ([None], 0)
 
 
 @pytest.mark.requirement("opt.follow.cursor")
 @pytest.mark.parametrize("place", PLACES)
 async def test_reader_who_comes_back_goes_on_after_the_last_event(
-    house: ObjectivesServer, place: str
+    server: ObjectivesServer, place: str
 ) -> None:
-    house.planning.changes.put_nowait(None)
-    await house.activated.request(_asked(place, last_event_id="41"))
-    assert house.planning.cursors == [41]
+    server.planning.changes.put_nowait(None)
+    await server.activated.request(_asked(place, last_event_id="41"))
+    assert server.planning.cursors == [41]
 
 
 @pytest.mark.parametrize("place", PLACES)
-async def test_place_that_is_no_number_is_refused(house: ObjectivesServer, place: str) -> None:
-    answer = await house.activated.request(_asked(place, last_event_id="yesterday"))
+async def test_place_that_is_no_number_is_refused(server: ObjectivesServer, place: str) -> None:
+    answer = await server.activated.request(_asked(place, last_event_id="yesterday"))
     assert answer.media_type == "application/json"
     assert answer.json["error"]["code"] == (400 if place == "rest" else -32602)
-    assert house.planning.cursors == []
+    assert server.planning.cursors == []
 
 
 @pytest.mark.parametrize("place", PLACES)
-async def test_silence_is_filled_with_comments(house: ObjectivesServer, place: str) -> None:
-    async with house.activated.open(_asked(place)) as exchange:
+async def test_silence_is_filled_with_comments(server: ObjectivesServer, place: str) -> None:
+    async with server.activated.open(_asked(place)) as exchange:
         await exchange.wait_started()
         frames = FrameReader(exchange, lambda _: None)
         while len(frames.comments) < 2:
             assert await frames.read_chunk()
-        house.planning.changes.put_nowait(Change(1, {}))
+        server.planning.changes.put_nowait(Change(1, {}))
         frame = await frames.next()
         assert frame is not None
         assert frame.id == "1"
@@ -78,52 +78,52 @@ async def test_silence_is_filled_with_comments(house: ObjectivesServer, place: s
 
 @pytest.mark.parametrize("place", PLACES)
 async def test_reader_who_leaves_lets_go_of_the_objective(
-    house: ObjectivesServer, place: str
+    server: ObjectivesServer, place: str
 ) -> None:
-    house.planning.changes.put_nowait(Change(1, {}))
-    async with house.activated.open(_asked(place)) as exchange:
+    server.planning.changes.put_nowait(Change(1, {}))
+    async with server.activated.open(_asked(place)) as exchange:
         await FrameReader(exchange, lambda _: None).next()
-        assert (house.planning.open_followers, len(house.streams)) == (1, 1)
-    assert (house.planning.open_followers, len(house.streams)) == (0, 0)
+        assert (server.planning.open_followers, len(server.streams)) == (1, 1)
+    assert (server.planning.open_followers, len(server.streams)) == (0, 0)
 
 
 @pytest.mark.parametrize("place", PLACES)
 async def test_reader_who_reads_nothing_and_leaves_lets_go_too(
-    house: ObjectivesServer, place: str
+    server: ObjectivesServer, place: str
 ) -> None:
     for number in range(1, 9):
-        house.planning.changes.put_nowait(Change(number, {"text": "x" * 1000}))
-    async with house.activated.open(_asked(place), is_slow=True) as exchange:
+        server.planning.changes.put_nowait(Change(number, {"text": "x" * 1000}))
+    async with server.activated.open(_asked(place), is_slow=True) as exchange:
         await exchange.wait_started()
         await anyio.wait_all_tasks_blocked()
-    assert (house.planning.open_followers, len(house.streams)) == (0, 0)
+    assert (server.planning.open_followers, len(server.streams)) == (0, 0)
 
 
 @pytest.mark.parametrize("place", PLACES)
-async def test_gateway_that_stops_ends_the_stream(house: ObjectivesServer, place: str) -> None:
-    async with house.activated.open(_asked(place)) as exchange:
+async def test_gateway_that_stops_ends_the_stream(server: ObjectivesServer, place: str) -> None:
+    async with server.activated.open(_asked(place)) as exchange:
         await exchange.wait_started()
-        house.streams.close_all()
+        server.streams.close_all()
         assert await FrameReader(exchange, lambda _: None).next() is None
-    assert house.planning.open_followers == 0
+    assert server.planning.open_followers == 0
 
 
 @pytest.mark.parametrize("place", PLACES)
 async def test_error_before_the_first_event_is_a_plain_answer(
-    house: ObjectivesServer, place: str
+    server: ObjectivesServer, place: str
 ) -> None:
-    house.planning.error = PlanItemNotFound("there is no objective obj-1")
-    answer = await house.activated.request(_asked(place))
+    server.planning.error = PlanItemNotFound("there is no objective obj-1")
+    answer = await server.activated.request(_asked(place))
     assert answer.media_type == "application/json"
     assert answer.json["error"]["code"] == (404 if place == "rest" else -32050)
-    assert len(house.streams) == 0
+    assert len(server.streams) == 0
 
 
 @pytest.mark.parametrize("place", PLACES)
-async def test_error_on_the_way_is_the_last_event(house: ObjectivesServer, place: str) -> None:
-    house.planning.changes.put_nowait(Change(1, {}))
-    house.planning.changes.put_nowait(StoreUnavailable("the disk is full"))
-    async with house.activated.open(_asked(place)) as exchange:
+async def test_error_on_the_way_is_the_last_event(server: ObjectivesServer, place: str) -> None:
+    server.planning.changes.put_nowait(Change(1, {}))
+    server.planning.changes.put_nowait(StoreUnavailable("the disk is full"))
+    async with server.activated.open(_asked(place)) as exchange:
         frames = await FrameReader(exchange, lambda _: None).rest()
     assert [frame.event for frame in frames] == [None, "error"]
     assert frames[1].json["error"]["code"] == (503 if place == "rest" else -32603)
@@ -131,19 +131,19 @@ async def test_error_on_the_way_is_the_last_event(house: ObjectivesServer, place
 
 @pytest.mark.parametrize("place", PLACES)
 async def test_whatever_breaks_on_the_way_ends_the_stream_in_order(
-    house: ObjectivesServer, place: str
+    server: ObjectivesServer, place: str
 ) -> None:
-    house.planning.changes.put_nowait(Change(1, {"what no JSON has": object()}))
-    async with house.activated.open(_asked(place)) as exchange:
+    server.planning.changes.put_nowait(Change(1, {"what no JSON has": object()}))
+    async with server.activated.open(_asked(place)) as exchange:
         [frame] = await FrameReader(exchange, lambda _: None).rest()
     assert frame.event == "error"
     assert frame.json["error"]["code"] == (500 if place == "rest" else -32603)
-    assert (house.planning.open_followers, len(house.streams)) == (0, 0)
+    assert (server.planning.open_followers, len(server.streams)) == (0, 0)
 
 
 @pytest.mark.parametrize("place", PLACES)
 async def test_streams_of_objectives_count_with_the_others(build: Build, place: str) -> None:
-    house = await build(settings={"limits.streams": 1})
-    async with house.activated.open(_asked(place)) as exchange:
+    server = await build(settings={"limits.streams": 1})
+    async with server.activated.open(_asked(place)) as exchange:
         await exchange.wait_started()
-        assert (await house.activated.request(_asked(place))).status == 429
+        assert (await server.activated.request(_asked(place))).status == 429

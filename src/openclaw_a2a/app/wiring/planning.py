@@ -1,4 +1,4 @@
-"""Joins objectives and plans with the gateway: its store, its outbox and its agents."""
+"""Wires planning to the store, the outbox and the agents of a gateway."""
 
 from openclaw_a2a.agents import AgentRegistry
 from openclaw_a2a.app.wiring.push import PushWiring
@@ -8,24 +8,26 @@ from openclaw_a2a.engine.outbox.delivery_channel import DeliveryChannel, Deliver
 from openclaw_a2a.model.backoff import Backoff
 from openclaw_a2a.model.ids import AccountId, AgentId
 from openclaw_a2a.planning.admin_service import AdminService
+from openclaw_a2a.planning.execution_policy import ExecutionPolicy
 from openclaw_a2a.planning.executor import DENIED_AGENT, DeniedAgent, StepExecutor
 from openclaw_a2a.planning.model import PlanLimits
 from openclaw_a2a.planning.repository import ObjectiveRepository
+from openclaw_a2a.planning.retention import ObjectiveRetention
 from openclaw_a2a.planning.service import PlanningService
-from openclaw_a2a.planning.step_message import ExecutionPolicy
 from openclaw_a2a.planning.task_sync import DELIVERY_KIND
 from openclaw_a2a.planning.views import ObjectiveView
 from openclaw_a2a.server.objectives_extension import objectives_extension
 from openclaw_a2a.settings import Settings
 
-_MOST_FOLLOWERS = 1000
-RULES = DeliveryPolicy(
+_MAX_SUBSCRIPTIONS_PER_TASK = 1000
+# A state that is not copied to its step stops the plan: it is retried for as long as it takes.
+_DELIVERY_POLICY = DeliveryPolicy(
     max_attempts=10_000, backoff=Backoff(first_s=0.5, max_s=60.0), max_parallel=64
 )
 
 
 class PlanningWiring:
-    """The objectives of one gateway."""
+    """The objectives of one gateway, in the store of one engine."""
 
     def __init__(
         self, settings: Settings, engine: Engine, *, push: PushWiring, agents: AgentRegistry
@@ -33,14 +35,17 @@ class PlanningWiring:
         opt = settings.opt
         agents.add_internal(DENIED_AGENT, DeniedAgent())
         self.engine = engine
+        self._sweep_s = settings.retention.sweep_seconds
         self._default_agents = {one.id: one.default_agent_id for one in settings.accounts}
-        self._book = ObjectiveRepository(
-            engine.store,
+        self._repository = ObjectiveRepository(
+            engine.store.logs,
+            engine.store.records,
+            engine.supervisor,
             now=engine.clock.now,
             new_id=_short_id,
             limits=PlanLimits(opt.max_plans_per_objective, opt.max_tasks_per_plan),
         )
-        rules = ExecutionPolicy(
+        policy = ExecutionPolicy(
             parallel=opt.parallel,
             retries=opt.retries,
             backoff_s=opt.backoff_seconds,
@@ -48,20 +53,26 @@ class PlanningWiring:
             peers=frozenset(peer.name for peer in settings.peers.values()),
             peers_may_ask=opt.agents,
         )
-        self._runner = StepExecutor(engine, self._book, rules, default_agent=self._default_agent)
-        outbox = push.add_channel(
-            engine, DELIVERY_KIND, DeliveryChannel(self._runner.task_sync, RULES)
+        self._executor = StepExecutor(
+            engine, self._repository, policy, default_agent=self._default_agent
         )
-        showing = ObjectiveView(rules)
-        self.admin = AdminService(engine, self._book, self._runner, showing)
+        self._retention = ObjectiveRetention(
+            engine,
+            self._repository,
+            self._executor,
+            max_age_s=settings.retention.objective_seconds,
+        )
+        channel = DeliveryChannel(self._executor.task_sync, _DELIVERY_POLICY)
+        outbox = push.add_channel(engine, DELIVERY_KIND, channel)
+        view = ObjectiveView(policy)
+        self.admin = AdminService(engine, self._repository, self._executor, view)
         self.service = PlanningService(
             engine,
-            self._book,
-            self._runner,
-            showing,
-            keep=lambda delivery: outbox.add_delivery(delivery, within=_MOST_FOLLOWERS),
+            self._repository,
+            self._executor,
+            view,
+            add_delivery=lambda one: outbox.add_delivery(one, within=_MAX_SUBSCRIPTIONS_PER_TASK),
         )
-
         self.extensions = (
             objectives_extension(
                 max_plans=opt.max_plans_per_objective,
@@ -69,23 +80,23 @@ class PlanningWiring:
                 is_persistent=engine.store.is_durable,
             ),
         )
-        """What cards say of it."""
 
     def service_for(self, engine: Engine) -> PlanningService | None:
-        """The desk, for the doors to tasks that lie in the same store as objectives."""
+        """The service for an endpoint whose tasks are in the same store as the objectives."""
         return self.service if engine is self.engine else None
 
     async def open(self) -> None:
-        """Read what an earlier life left; to be done before its tasks are taken up again."""
-        await self._book.load()
+        """Load the open objectives. Before the recovery of runs, which reports to them."""
+        await self._repository.load()
 
     def start(self) -> None:
-        """Go on with what was being run."""
-        self._runner.start()
+        """Start executing and purging."""
+        self._executor.start()
+        self.engine.supervisor.run_loop("planning.retention", self._retention.run(self._sweep_s))
 
     def stop(self) -> None:
-        """Begin nothing more."""
-        self._runner.stop()
+        """Start no more steps."""
+        self._executor.stop()
 
     def _default_agent(self, account: AccountId) -> AgentId:
         return self._default_agents.get(account) or next(iter(self._default_agents.values()))

@@ -1,22 +1,26 @@
-"""What callers change about an objective: from state and params to operations, all or nothing."""
+"""Commands on objectives: from state and params to a change."""
 
 from openclaw_a2a.model.errors import StatusChangeNotAllowed
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.planning.change_builder import Change, ChangeBuilder, CommandContext
 from openclaw_a2a.planning.model import (
-    OBJECTIVE_CLOSED,
     OBJECTIVE_PREFIX,
-    OBJECTIVE_TRANSITIONS,
     ObjectiveId,
     ObjectiveStatus,
     PlanStatus,
 )
 from openclaw_a2a.planning.operations import ObjectiveCreated, ObjectiveUpdated, PlanUpdated
 from openclaw_a2a.planning.params import CreateObjective, DeleteObjective, UpdateObjective
-from openclaw_a2a.planning.rollup import cancel_open, running_tasks, settle
+from openclaw_a2a.planning.rollup import cancel_open, roll_up, running_tasks
 from openclaw_a2a.planning.state import ObjectiveState
-from openclaw_a2a.planning.transitions import check_not_modified, check_transition, transition_error
+from openclaw_a2a.planning.transitions import (
+    OBJECTIVE_CLOSED,
+    OBJECTIVE_TRANSITIONS,
+    check_not_modified,
+    check_transition,
+    transition_error,
+)
 
 _NOT_HELD = frozenset(
     {ObjectiveStatus.WORKING, ObjectiveStatus.COMPLETED, ObjectiveStatus.CANCELED}
@@ -25,43 +29,42 @@ _NOT_HELD = frozenset(
 
 def create_objective(
     params: CreateObjective,
-    occasion: CommandContext,
+    context: CommandContext,
     *,
     objective_id: ObjectiveId | None = None,
     owner: Scope | None = None,
 ) -> Change:
-    """objectives/create, with an id of the caller's choice where it has one that is free."""
-    fact = ObjectiveCreated(
-        id=objective_id or ObjectiveId(OBJECTIVE_PREFIX + occasion.new_id()),
+    """objectives/create; with `objective_id`, which must be free, instead of a fresh id."""
+    created = ObjectiveCreated(
+        id=objective_id or ObjectiveId(OBJECTIVE_PREFIX + context.new_id()),
         name=params.name,
         description=params.description,
         metadata=params.metadata or {},
         owner=owner,
     )
-    return ChangeBuilder.for_new_objective(fact, occasion.now).build()
+    return ChangeBuilder.for_new_objective(created, context.now).build()
 
 
 def update_objective(
-    state: ObjectiveState, params: UpdateObjective, occasion: CommandContext
+    state: ObjectiveState, params: UpdateObjective, context: CommandContext
 ) -> Change:
     """objectives/update.
 
-    A status that is asked for is kept until somebody goes on: nothing begins in an objective that
-    was set back or blocked, whatever its plans do. With `working` it goes on, and so do the plans
-    that were blocked when it was stopped.
+    A status that a caller sets is held: nothing starts in an objective that was set back or
+    blocked, whatever its plans do. `working` releases it, and the plans that were blocked with it.
 
     Raises:
-        ChangedMeanwhile: the objective is not as the caller has read it.
-        StatusChangeNotAllowed: the table does not have the step.
+        ChangedMeanwhile: the objective was changed since the caller read it.
+        StatusChangeNotAllowed: the transition is not in the table.
     """
     check_not_modified(("objective", state.id), state.objective.updated_at, params.if_updated_at)
-    draft = ChangeBuilder.for_state(state, occasion.now)
+    builder = ChangeBuilder.for_state(state, context.now)
     status = None if params.status is state.objective.status else params.status
     if status is not None:
         check_transition(
             OBJECTIVE_TRANSITIONS, ("objective", state.id), state.objective.status, status
         )
-    draft.record(
+    builder.record(
         ObjectiveUpdated(
             state.id,
             name=params.name,
@@ -72,52 +75,52 @@ def update_objective(
         )
     )
     if params.status is ObjectiveStatus.CANCELED:
-        cancel_open(draft)
+        cancel_open(builder)
     if status is ObjectiveStatus.WORKING and state.is_held:
-        _let_go_on(draft)
-    settle(draft)
-    return draft.build()
+        _release_plans(builder)
+    roll_up(builder)
+    return builder.build()
 
 
-def replan(state: ObjectiveState, occasion: CommandContext) -> Change:
-    """objectives/replan: what was under way is blocked, and nothing begins until somebody goes on.
+def replan(state: ObjectiveState, context: CommandContext) -> Change:
+    """objectives/replan: block the plans that are under way, and start nothing until it is resumed.
 
     Raises:
         StatusChangeNotAllowed: the objective is completed or canceled.
     """
     status, planning = state.objective.status, ObjectiveStatus.PLANNING
     if status in OBJECTIVE_CLOSED:
-        why = "it is over; make a new objective"
+        why = "it is over; create a new objective"
         raise transition_error(("objective", state.id), (status.value, planning.value), why)
-    draft = ChangeBuilder.for_state(state, occasion.now)
-    for plan in list(draft.state.plans.values()):
+    builder = ChangeBuilder.for_state(state, context.now)
+    for plan in list(builder.state.plans.values()):
         is_blocked = plan.status is PlanStatus.BLOCKED
         is_waiting = is_blocked and not state.unfinished_dependencies(plan)
         if plan.status is PlanStatus.WORKING or is_waiting:
-            draft.record(PlanUpdated(plan.id, status=PlanStatus.BLOCKED, held=True))
+            builder.record(PlanUpdated(plan.id, status=PlanStatus.BLOCKED, held=True))
     if status is ObjectiveStatus.WORKING:
-        draft.record(ObjectiveUpdated(state.id, status=ObjectiveStatus.BLOCKED))
-    draft.record(ObjectiveUpdated(state.id, status=planning, held=True))
-    return draft.build()
+        builder.record(ObjectiveUpdated(state.id, status=ObjectiveStatus.BLOCKED))
+    builder.record(ObjectiveUpdated(state.id, status=planning, held=True))
+    return builder.build()
 
 
 def check_delete(state: ObjectiveState, params: DeleteObjective) -> None:
-    """Make sure that an objective may be deleted.
+    """Check that an objective may be deleted.
 
     Raises:
-        StatusChangeNotAllowed: some are running, and they are not to be canceled.
+        StatusChangeNotAllowed: tasks of it are running, and `cancel` is not set.
     """
     running = running_tasks(state)
     if running and not params.cancel:
         raise _still_running(state, running)
 
 
-def _let_go_on(draft: ChangeBuilder) -> None:
-    """Plans that were blocked by hand go where their tasks are."""
-    state = draft.state
+def _release_plans(builder: ChangeBuilder) -> None:
+    """Let the statuses of held blocked plans follow their tasks again."""
+    state = builder.state
     for plan in list(state.plans.values()):
         if plan.id in state.held and plan.status is PlanStatus.BLOCKED:
-            draft.record(PlanUpdated(plan.id, status=PlanStatus.BLOCKED))
+            builder.record(PlanUpdated(plan.id, status=PlanStatus.BLOCKED))
 
 
 def _still_running(state: ObjectiveState, running: tuple[TaskId, ...]) -> StatusChangeNotAllowed:

@@ -1,15 +1,11 @@
-"""The operator's pages of objectives: all of them, how far each is, and what can be done to it."""
+"""Admin routes for objectives: list, show, act, answer, export and import."""
 
 from collections.abc import Callable
-from typing import Protocol
 
-from openclaw_a2a.model.errors import (
-    InvalidParams,
-    PlanItemNotFound,
-    Problem,
-    UnsupportedOperation,
-)
+from openclaw_a2a.model.errors import InvalidParams, Problem, UnsupportedOperation
 from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.planning.admin_service import AdminService
+from openclaw_a2a.planning.model import ObjectiveStatus
 from openclaw_a2a.server.admin.endpoint import (
     AdminEndpoint,
     AdminHandler,
@@ -17,156 +13,99 @@ from openclaw_a2a.server.admin.endpoint import (
     RawResponse,
 )
 
-USUAL = 20
-MOST = 1000
-"""How many objectives are listed: unless somebody asks for another number, and at most."""
-
-ACTIONS = ("run", "pause", "resume", "cancel")
-STATUSES = ("submitted", "planning", "working", "blocked", "completed", "failed", "canceled")
+DEFAULT_LIMIT = 20
+MAX_LIMIT = 1000
 MAX_IMPORT_BYTES = 64 * 1024 * 1024
-"""How large an objective may be that is brought in."""
-
-_LINES = b"application/jsonl"
-
-
-class AdminService(Protocol):
-    """Who keeps the objectives, for the person who may see all of them, whoever they belong to.
-
-    An objective is shown as `objectives/get` does, with `progress`, and with `principal` and
-    `account`: to whom it belongs; `execution` says whether it is run, or paused.
-    """
-
-    async def list(self, limit: int, status: str | None = None) -> tuple[list[JsonObject], int]:
-        """The newest objectives (with this status), the newest first, and how many there are.
-
-        Their plans may be left out.
-        """
-        ...
-
-    async def find(self, objective_id: str) -> JsonObject | None:
-        """One objective with its plans and their tasks; None when there is none with this id."""
-        ...
-
-    async def act(self, objective_id: str, action: str) -> JsonObject:
-        """Have an objective run, paused, resumed or cancelled; how it is then.
-
-        Raises: PlanItemNotFound, StatusChangeNotAllowed.
-        """
-        ...
-
-    async def answer(self, objective_id: str, text: str, step: str | None = None) -> JsonObject:
-        """Answer a step that waits (the only one, if none is named); how the objective is then.
-
-        Raises: PlanItemNotFound, InvalidParams (none waits, or several), GatewayError.
-        """
-        ...
-
-    async def export(self, objective_id: str) -> bytes:
-        """Its log as JSONL. Raises: PlanItemNotFound."""
-        ...
-
-    async def import_log(self, jsonl: bytes) -> JsonObject:
-        """Take an objective from elsewhere by its log; how it is then.
-
-        Raises: InvalidParams (it is no such log, or the id is taken).
-        """
-        ...
+ACTIONS = ("run", "pause", "resume", "cancel")
+STATUSES = tuple(status.value for status in ObjectiveStatus)
 
 
 class ObjectivesAdmin:
-    """Shows objectives and acts on them. `objectives` gives None while planning is off."""
+    """Serves the admin routes. `service` returns None while planning is disabled."""
 
-    def __init__(self, objectives: Callable[[], AdminService | None]) -> None:
-        self._objectives = objectives
+    def __init__(self, service: Callable[[], AdminService | None]) -> None:
+        self._service = service
 
-    def add_to(self, door: AdminEndpoint) -> None:
-        """Open the pages."""
-        door.add_route("GET", "/operator/objectives", self.list)
-        door.add_route(
-            "POST", "/operator/objectives/import", self.take_in, max_content_bytes=MAX_IMPORT_BYTES
+    def add_to(self, endpoint: AdminEndpoint) -> None:
+        """Register the routes."""
+        root = "/operator/objectives"
+        endpoint.add_route("GET", root, self.list)
+        endpoint.add_route(
+            "POST", f"{root}/import", self.import_log, max_content_bytes=MAX_IMPORT_BYTES
         )
-        door.add_route("GET", "/operator/objectives/{}", self.show)
-        door.add_route("GET", "/operator/objectives/{}/export", self.export)
-        door.add_route("POST", "/operator/objectives/{}/answer", self.answer)
+        endpoint.add_route("GET", f"{root}/{{}}", self.show)
+        endpoint.add_route("GET", f"{root}/{{}}/export", self.export)
+        endpoint.add_route("POST", f"{root}/{{}}/answer", self.answer)
         for action in ACTIONS:
-            door.add_route("POST", f"/operator/objectives/{{}}/{action}", self._acting(action))
+            endpoint.add_route("POST", f"{root}/{{}}/{action}", self._act(action))
 
     async def list(self, request: AdminRequest) -> JsonObject:
-        """The newest objectives without their plans; `limit` and `status` choose among them.
+        """The newest objectives without their plans; `limit` and `status` select.
 
         Raises: InvalidParams, UnsupportedOperation.
         """
-        objectives, limit, status = self._open(), _read_limit(request), _read_status(request)
-        found, count = await objectives.list(limit, status)
-        return {"objectives": [_without_plans(one) for one in found], "totalSize": count}
+        service, limit, status = self._open(), _read_limit(request), _read_status(request)
+        found, total = await service.list(limit, status)
+        return {"objectives": found, "totalSize": total}
 
     async def show(self, request: AdminRequest) -> JsonObject:
-        """One objective with everything in it. Raises: PlanItemNotFound, UnsupportedOperation."""
-        [wanted] = request.segments
-        found = await self._open().find(wanted)
-        if found is None:
-            raise PlanItemNotFound(
-                f"there is no objective {wanted[:80]}; list the objectives there are"
-            )
-        return found
+        """One objective with its plans. Raises: PlanItemNotFound, UnsupportedOperation."""
+        [objective_id] = request.segments
+        return await self._open().find(objective_id)
 
     async def answer(self, request: AdminRequest) -> JsonObject:
-        """Answer a step that waits: `text`, and `step` where several do.
+        """Answer a step that waits: `text`, and `step` where several wait.
 
         Raises: PlanItemNotFound, InvalidParams, UnsupportedOperation, GatewayError.
         """
-        [wanted] = request.segments
+        [objective_id] = request.segments
         text: Json = request.body.get("text")
         step: Json = request.body.get("step")
         if not isinstance(text, str) or not text.strip():
-            raise _wrong("text", "must be a string that is not only blanks")
+            raise _invalid("text", "must be a string that is not only blanks")
         if step is not None and not isinstance(step, str):
-            raise _wrong("step", "must be the id of a step, or left out")
-        return await self._open().answer(wanted, text, step)
+            raise _invalid("step", "must be the id of a step, or left out")
+        return await self._open().answer(objective_id, text, step)
 
     async def export(self, request: AdminRequest) -> RawResponse:
         """The log of one objective. Raises: PlanItemNotFound, UnsupportedOperation."""
-        [wanted] = request.segments
-        return RawResponse(await self._open().export(wanted), _LINES)
+        [objective_id] = request.segments
+        return RawResponse(await self._open().export(objective_id), b"application/jsonl")
 
-    async def take_in(self, request: AdminRequest) -> JsonObject:
-        """Take an objective in. Raises: InvalidParams, UnsupportedOperation, BodyTooLarge."""
-        objectives = self._open()
+    async def import_log(self, request: AdminRequest) -> JsonObject:
+        """Add an exported objective. Raises: InvalidParams, UnsupportedOperation, BodyTooLarge."""
+        service = self._open()
         if not request.content.strip():
-            raise _wrong("body", "is empty; send the lines that were exported")
-        return await objectives.import_log(request.content)
+            raise _invalid("body", "is empty; send the lines that were exported")
+        return await service.import_log(request.content)
 
-    def _acting(self, action: str) -> AdminHandler:
+    def _act(self, action: str) -> AdminHandler:
         async def act(request: AdminRequest) -> JsonObject:
-            [wanted] = request.segments
-            return await self._open().act(wanted, action)
+            [objective_id] = request.segments
+            return await self._open().act(objective_id, action)
 
         return act
 
     def _open(self) -> AdminService:
-        objectives = self._objectives()
-        if objectives is None:
+        service = self._service()
+        if service is None:
             raise UnsupportedOperation("objectives are off; set opt.enabled to true")
-        return objectives
-
-
-def _without_plans(shown: JsonObject) -> JsonObject:
-    return {key: value for key, value in shown.items() if key != "plans"}
+        return service
 
 
 def _read_limit(request: AdminRequest) -> int:
-    text = request.query.get("limit", str(USUAL))
-    if text.isascii() and text.isdigit() and len(text) < 10 and 1 <= int(text) <= MOST:
+    text = request.query.get("limit", str(DEFAULT_LIMIT))
+    if text.isascii() and text.isdigit() and len(text) < 10 and 1 <= int(text) <= MAX_LIMIT:
         return int(text)
-    raise _wrong("limit", f"must be a whole number from 1 to {MOST}")
+    raise _invalid("limit", f"must be a whole number from 1 to {MAX_LIMIT}")
 
 
 def _read_status(request: AdminRequest) -> str | None:
     status = request.query.get("status")
     if status is None or status in STATUSES:
         return status
-    raise _wrong("status", f"must be one of {', '.join(STATUSES)}")
+    raise _invalid("status", f"must be one of {', '.join(STATUSES)}")
 
 
-def _wrong(name: str, reason: str) -> InvalidParams:
+def _invalid(name: str, reason: str) -> InvalidParams:
     return InvalidParams(f"{name}: {reason}", problems=(Problem(name, reason),))

@@ -158,6 +158,9 @@ class RetentionSettings(Section, frozen=True):
     message_seconds: Annotated[Seconds, Meta(description="How long message ids are known.")] = (
         86_400
     )
+    objective_seconds: Annotated[
+        Seconds, Meta(description="Age at which ended objectives go, from their last change.")
+    ] = 7_776_000
     sweep_seconds: Annotated[Seconds, Meta(description="Pause between two sweeps.")] = 60.0
 
 

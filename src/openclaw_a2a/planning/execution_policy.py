@@ -1,0 +1,133 @@
+"""Decides which steps may start now, when failed ones are retried, and on which agent they run."""
+
+from datetime import datetime, timedelta
+
+import msgspec
+
+from openclaw_a2a.model.backoff import Backoff
+from openclaw_a2a.model.glob import matches_any
+from openclaw_a2a.model.ids import LOCAL_PEER, AccountId, AgentId, Json, PeerName
+from openclaw_a2a.model.message import JsonStruct
+from openclaw_a2a.model.turn import Scope
+from openclaw_a2a.planning.model import (
+    MESSAGE_KEY,
+    PlanId,
+    PlanTask,
+    PlanTaskId,
+    PlanTaskStatus,
+    Timestamp,
+    to_datetime,
+    to_timestamp,
+)
+from openclaw_a2a.planning.state import ObjectiveState
+from openclaw_a2a.planning.transitions import OBJECTIVE_ENDED, PLAN_OPEN
+
+_INTERNAL_PREFIX = "gateway:"  # agents that only the gateway itself may use
+_MESSAGE_GRACE = timedelta(seconds=60)
+_MAX_RETRIES = 100
+_DAY_S = 86_400.0
+
+
+class ExecutionPolicy(msgspec.Struct, frozen=True):
+    """The settings for executing steps; metadata of a step may override retries and back-off."""
+
+    parallel: int = 4
+    retries: int = 0
+    backoff_s: float = 5.0
+    planner: AgentId | None = None
+    peers: frozenset[PeerName] = frozenset()
+    """Remote callers. Objectives of everybody else belong to this gateway's own users."""
+    peers_may_ask: tuple[str, ...] = ()
+
+    def is_agent_allowed(self, owner: Scope | None, agent_id: AgentId, default: AgentId) -> bool:
+        """True when the owner of an objective may have steps executed by an agent.
+
+        A peer may always use the default agent of its account.
+        """
+        if agent_id.startswith(_INTERNAL_PREFIX):
+            return False
+        is_peer = owner is not None and owner.principal in self.peers
+        return not is_peer or agent_id == default or matches_any(self.peers_may_ask, agent_id)
+
+
+def effective_owner(state: ObjectiveState, account: AccountId) -> Scope:
+    """The caller on whose behalf steps run; for an objective without an owner, the gateway."""
+    return state.owner or Scope(LOCAL_PEER, account)
+
+
+def select_agent(state: ObjectiveState, task: PlanTask, default: AgentId) -> AgentId:
+    """The agent that the metadata of the step, its plan or its objective name, in this order."""
+    for metadata in (task.metadata, state.plans[task.plan_id].metadata, state.objective.metadata):
+        named = metadata.get("agent")
+        if isinstance(named, str) and named.strip():
+            return AgentId(named.strip())
+    return default
+
+
+def ready_tasks(state: ObjectiveState) -> list[PlanTask]:
+    """The plan tasks that may start now, in the order of plans and indexes.
+
+    In a plan that waits for an answer, other tasks may start; in one that waits for other plans,
+    or that a caller blocked, none. Nothing starts in an objective that has ended or is held.
+    """
+    if state.is_held or state.objective.status in OBJECTIVE_ENDED:
+        return []
+    return [
+        task
+        for plan in state.plans.values()
+        if plan.status in PLAN_OPEN
+        and plan.id not in state.held
+        and not state.unfinished_dependencies(plan)
+        for task in state.tasks_of(plan.id)
+        if state.is_ready(task)
+    ]
+
+
+def max_retries(task: PlanTask, policy: ExecutionPolicy) -> int:
+    """How often a failed step is retried."""
+    given: Json = task.metadata.get("retries")
+    if isinstance(given, bool) or not isinstance(given, int):
+        return policy.retries
+    return min(max(given, 0), _MAX_RETRIES)
+
+
+def earliest_start(
+    state: ObjectiveState, task: PlanTask, policy: ExecutionPolicy
+) -> datetime | None:
+    """When the executor may start a step; None for at once.
+
+    A failed step waits for its back-off. A step that a message created is started by that message;
+    if that has not happened within the grace time (the gateway stopped, or was overloaded), the
+    executor starts it.
+    """
+    attempts, since = state.attempts.get(task.id, 0), to_datetime(state.status_since[task.id])
+    if not attempts:
+        return since + _MESSAGE_GRACE if MESSAGE_KEY in task.metadata else None
+    given: Json = task.metadata.get("backoffSeconds")
+    is_number = isinstance(given, int | float) and not isinstance(given, bool)
+    first_s = min(max(given, 0), _DAY_S) if is_number else policy.backoff_s
+    return since + timedelta(seconds=Backoff(first_s, _DAY_S).delay_s(attempts))
+
+
+class PendingRetry(JsonStruct, frozen=True):
+    """A failed plan task, how often it was tried, and when it is retried."""
+
+    task_id: PlanTaskId
+    plan_id: PlanId
+    name: str
+    attempts: int
+    next_at: Timestamp
+
+
+def pending_retries(state: ObjectiveState, policy: ExecutionPolicy) -> list[PendingRetry]:
+    """The steps that will be retried, the next one first."""
+    found: list[PendingRetry] = []
+    for task in state.tasks.values():
+        attempts = state.attempts.get(task.id, 0)
+        is_retry = attempts > 0 and task.status is PlanTaskStatus.PENDING
+        start = earliest_start(state, task, policy) if is_retry else None
+        if start is not None and state.is_running(task.plan_id) and state.is_ready(task):
+            found.append(
+                PendingRetry(task.id, task.plan_id, task.name, attempts, to_timestamp(start))
+            )
+    return sorted(found, key=lambda retry: retry.next_at)
