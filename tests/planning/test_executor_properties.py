@@ -226,7 +226,7 @@ async def play(case: Case, folder: Path) -> None:
         return store
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(app, "open_store", open_kept)
+        patch.setattr(app, "create_store", open_kept)
         async with planning_harness_in(folder, "memory") as harness:
             for worker in harness.workers.values():
                 worker.work = crew.work

@@ -314,7 +314,7 @@ async def test_an_answer_to_a_step_that_has_not_begun_says_so(harness: PlanningH
     step = plan["tasks"][0]["id"]
     error = await harness.fail("SendMessage", message=answer_in(objective_id, "yes", step))
     assert error["code"] == BAD_PARAMS
-    assert "has not begun" in error["message"]
+    assert "has not started" in error["message"]
     assert harness.workers["main"].turns == []
 
 

@@ -52,7 +52,7 @@ def steady(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         def post(body: bytes, **headers: str) -> Response:
             named = {"content-type": "application/json", "a2a-extensions": EXTENSION_URI, **headers}
             asked = Request("POST", "/a2a/jsonrpc", named, (body,))
-            return portal.call(server.door.ask, asked)
+            return portal.call(server.door.request, asked)
 
         def rest(line: str, body: bytes | None) -> Response:
             return portal.call(ask, server.activated, line, body)
