@@ -15,7 +15,7 @@ from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.http.asgi import NO_STORE, Header, HttpRequest
 from openclaw_a2a.http.deadline import WRITE_TIMEOUT_S, ClientTooSlow, Deadline, write_deadline
 from openclaw_a2a.log import get_logger
-from openclaw_a2a.model.errors import GatewayError, InvalidParams, Overloaded, Problem
+from openclaw_a2a.model.errors import GatewayError, GatewayFault, InvalidParams, Overloaded, Problem
 from openclaw_a2a.protocol import sse
 
 log = get_logger(__name__)
@@ -248,9 +248,14 @@ class SseStreams:
                     await writer.write(b"".join(frames))
                 elif not source.is_over:
                     await writer.write(KEEP_ALIVE)
+        except ClientTooSlow:
+            raise
         except GatewayError as error:
             log.warning("sse.source_failed", code=error.code, reason=error.message)
             await writer.write(encoder.error_frame(error))
+        except Exception:  # the response has started: the stream must end with an error frame
+            log.exception("sse.source_failed")
+            await writer.write(encoder.error_frame(GatewayFault("internal error")))
         finally:
             self._sources.discard(source)
 

@@ -8,11 +8,8 @@ import msgspec
 
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.tasks.turn_builder import AccountRules
-from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.delivery import Delivery
 from openclaw_a2a.model.errors import (
-    GatewayError,
-    GatewayFault,
     InvalidParams,
     LeaseLost,
     Problem,
@@ -42,8 +39,6 @@ from openclaw_a2a.planning.repository import ObjectiveRepository, OperationSubsc
 from openclaw_a2a.planning.state import ObjectiveState, not_found
 from openclaw_a2a.planning.task_sync import StepLink
 from openclaw_a2a.planning.views import ObjectiveView, to_json
-
-log = get_logger(__name__)
 
 SUBSCRIBE = "objectives/subscribe"
 """The one method that answers with a stream."""
@@ -84,20 +79,14 @@ class ObjectiveSubscription:
     async def next_events(self, wait_s: float) -> list[ObjectiveEvent]:
         """The next events; none when none came within `wait_s`, or no more follow.
 
-        Raises: GatewayError.
+        Raises: StoreUnavailable.
         """
-        try:
-            if self._with_snapshot:
-                self._with_snapshot, state = False, self._operations.state
-                return [_event(state.seq, {"objective": self._view.objective(state)})]
-            operations = await self._operations.next_operations(wait_s)
-            state = self._operations.state
-            return [_event(one.seq, self._view.change(one, state)) for one in operations]
-        except GatewayError:
-            raise
-        except Exception as error:  # the response has started: the stream must end with an error
-            log.exception("planning.subscription_failed")
-            raise GatewayFault("internal error") from error
+        if self._with_snapshot:
+            self._with_snapshot, state = False, self._operations.state
+            return [_event(state.seq, {"objective": self._view.objective(state)})]
+        operations = await self._operations.next_operations(wait_s)
+        state = self._operations.state
+        return [_event(one.seq, self._view.change(one, state)) for one in operations]
 
 
 class PlanningService:
