@@ -184,6 +184,7 @@ async def finish(bed: Bed, plans: list[Json], place: int, number: int) -> None:
 
 def load(data: Path, kind: str, profile: Path | None) -> None:
     """Read the objectives that are there, and print how long that took."""
+    from openclaw_a2a.engine.supervisor import Supervisor
     from openclaw_a2a.planning.model import PlanLimits
     from openclaw_a2a.planning.repository import ObjectiveRepository
     from openclaw_a2a.store import create_store
@@ -192,15 +193,22 @@ def load(data: Path, kind: str, profile: Path | None) -> None:
         path = next(data.glob("*.db")) if kind == "sqlite" else data / "store"
         store = create_store(kind, path=str(path), logs_directory=str(data / "objectives"))
         await store.open()
-        book = ObjectiveRepository(store, now=_no_clock, new_id=str, limits=PlanLimits())
+        repository = ObjectiveRepository(
+            store.logs,
+            store.records,
+            Supervisor("bench"),
+            now=_no_clock,
+            new_id=str,
+            limits=PlanLimits(),
+        )
         began, spent, waited = time.perf_counter(), time.process_time(), queued_s(os.getpid())
-        await book.load()
+        await repository.load()
         figures = {
             "wall_s": time.perf_counter() - began,
             "cpu_s": time.process_time() - spent,
             "waited_s": queued_s(os.getpid()) - waited,
         }
-        states = list(book.open_objectives())
+        states = list(repository.list_open())
         await store.close()
         return {
             "objectives": len(states),

@@ -77,7 +77,9 @@ class RoutedMessage(msgspec.Struct, frozen=True):
 class MessageRouter:
     """Finds or creates the objective, plan and step that the metadata of a message name."""
 
-    def __init__(self, repository: ObjectiveRepository, task_sync: TaskSync, tasks: TaskStore) -> None:
+    def __init__(
+        self, repository: ObjectiveRepository, task_sync: TaskSync, tasks: TaskStore
+    ) -> None:
         self._repository = repository
         self._task_sync = task_sync
         self._tasks = tasks

@@ -98,7 +98,9 @@ class Planner:
         """The tasks that were started to make the plans of an objective without plans."""
         if state.plans or state.id not in state.execution:
             return []
-        found = [await self._engine.store.tasks.find_duplicate(scope, one) for one in _message_ids(state)]
+        found = [
+            await self._engine.store.tasks.find_duplicate(scope, one) for one in _message_ids(state)
+        ]
         return [known.task_id for known in found if known is not None]
 
     async def _ask(

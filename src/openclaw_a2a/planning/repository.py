@@ -411,9 +411,7 @@ class ObjectiveRepository:
                 await self._save_summary(ObjectiveSummary.of(state))
 
     async def _save_summary(self, summary: ObjectiveSummary) -> None:
-        record = Record(
-            SUMMARY_KIND, summary.objective.id, msgspec.json.encode(summary), _NEVER
-        )
+        record = Record(SUMMARY_KIND, summary.objective.id, msgspec.json.encode(summary), _NEVER)
         try:
             await self._records.put_record(record)
         except GatewayError as error:  # without it the log is read again, once
