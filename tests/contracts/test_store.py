@@ -18,7 +18,13 @@ from tests.contracts.store_samples import (
     put_ended,
 )
 
-from openclaw_a2a.model.errors import LeaseLost, MessageIdConflict
+from openclaw_a2a.model.errors import (
+    AlreadyExists,
+    Conflict,
+    LeaseLost,
+    MessageIdConflict,
+    TaskDeleted,
+)
 from openclaw_a2a.model.ids import OwnerId, RunId, TaskId
 from openclaw_a2a.model.task import TaskState
 from openclaw_a2a.ports import Accepted, Duplicate, Store
@@ -162,9 +168,10 @@ async def test_a_change_that_expects_another_sequence_is_refused(store: Store) -
     draft = Draft()
     await store.tasks.submit(draft.submission())
     change = draft.status(WORKING, at=1)
-    for after in (-1, 1, 7):
-        with pytest.raises(LeaseLost):
+    for after, error in ((-1, AlreadyExists), (1, Conflict), (7, Conflict)):
+        with pytest.raises(Conflict) as refused:
             await store.tasks.commit(msgspec.structs.replace(change, after=after))
+        assert refused.type is error
     stored = await store.tasks.read_task(ALICE, TaskId("t-1"))
     assert stored is not None
     assert stored.head.sequence == 0
@@ -175,7 +182,7 @@ async def test_a_change_of_a_task_that_is_not_there_is_refused(store: Store) -> 
     draft = Draft()
     draft.created()
     change = msgspec.structs.replace(draft.status(WORKING), run_id=None)
-    with pytest.raises(LeaseLost):
+    with pytest.raises(TaskDeleted):
         await store.tasks.commit(change)
     assert await store.tasks.read_task(None, TaskId("t-1")) is None
 
@@ -216,7 +223,7 @@ async def test_a_submission_whose_task_moved_on_leaves_nothing_behind(store: Sto
     late = Draft()
     run = msgspec.structs.replace(make_run("late"), task_id=TaskId("t-1"))
     submission = msgspec.structs.replace(late.submission(), run=run)
-    with pytest.raises(LeaseLost):
+    with pytest.raises(AlreadyExists):
         await store.tasks.submit(submission)
     assert await store.tasks.find_duplicate(ALICE, run.message.message_id) is None
     with pytest.raises(LeaseLost):

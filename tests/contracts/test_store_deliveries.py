@@ -15,7 +15,7 @@ from tests.contracts.store_samples import (
 )
 
 from openclaw_a2a.model.delivery import Delivery, DeliveryId, DeliveryState
-from openclaw_a2a.model.errors import LeaseLost
+from openclaw_a2a.model.errors import TaskNotFound
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.task import TaskState
 from openclaw_a2a.ports import Retention, Store
@@ -65,7 +65,7 @@ async def test_a_task_has_only_so_many_deliveries_of_a_kind(store: Store) -> Non
 
 
 async def test_a_delivery_needs_a_task(store: Store) -> None:
-    with pytest.raises(LeaseLost):
+    with pytest.raises(TaskNotFound):
         await put(store, make_delivery())
 
 

@@ -19,7 +19,7 @@ from tests.contracts.store_samples import (
     put_ended,
 )
 
-from openclaw_a2a.model.errors import LeaseLost
+from openclaw_a2a.model.errors import TaskDeleted
 from openclaw_a2a.model.ids import ContextId, TaskId
 from openclaw_a2a.model.task import TaskState
 from openclaw_a2a.model.turn import Scope
@@ -191,7 +191,7 @@ async def test_a_deleted_task_can_be_made_again(store: Store) -> None:
 async def test_a_change_of_a_deleted_task_is_refused(store: Store) -> None:
     draft = await put_ended(store, "t-1", at=1)
     await store.tasks.delete_task(ALICE, TaskId("t-1"))
-    with pytest.raises(LeaseLost):
+    with pytest.raises(TaskDeleted):
         await store.tasks.commit(msgspec.structs.replace(draft.chunk("late"), run_id=None))
 
 

@@ -16,7 +16,7 @@ from tests.contracts.store_samples import (
 )
 
 from openclaw_a2a.model.delivery import Delivery, delivery_id
-from openclaw_a2a.model.errors import LeaseLost, MessageIdConflict
+from openclaw_a2a.model.errors import AlreadyExists, MessageIdConflict
 from openclaw_a2a.model.ids import OwnerId, RunId, TaskId
 from openclaw_a2a.ports import Accepted, Duplicate, Record, Retention, Store, Submission
 
@@ -91,7 +91,7 @@ async def test_a_message_whose_record_is_there_already_is_refused_as_a_whole(she
         with_record(Draft("t-1").submission()), delivery=make_delivery("t-1")
     )
     for submission in (refused, with_record(direct("t-2"))):
-        with pytest.raises(LeaseLost, match=r"call record 'call-1' is kept already"):
+        with pytest.raises(AlreadyExists, match=r"call record 'call-1' is stored already"):
             await store.tasks.submit(submission)
     for _ in range(2):
         assert await kept(store) == [there]
@@ -111,7 +111,7 @@ async def test_of_many_messages_with_the_same_record_exactly_one_is_taken(shelf:
         *[shelf.store.tasks.submit(with_record(draft.submission())) for draft in drafts],
         return_exceptions=True,
     )
-    assert [type(outcome) for outcome in outcomes] == [Accepted, *[LeaseLost] * 19]
+    assert [type(outcome) for outcome in outcomes] == [Accepted, *[AlreadyExists] * 19]
     store = await shelf.reopen()
     assert await running(store) == {drafts[0].run.id}
 
@@ -151,7 +151,7 @@ async def test_a_message_that_is_refused_leaves_no_record(shelf: Shelf) -> None:
     with pytest.raises(MessageIdConflict):
         await store.tasks.submit(with_record(conflicting))
     moved_on = msgspec.structs.replace(direct("t-2"), commit=Draft("t-1").created())
-    with pytest.raises(LeaseLost, match="stored already"):
+    with pytest.raises(AlreadyExists, match="stored already"):
         await store.tasks.submit(with_record(moved_on))
     assert await kept(store) == []
     assert await kept(await shelf.reopen()) == []

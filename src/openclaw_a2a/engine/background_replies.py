@@ -23,8 +23,8 @@ from openclaw_a2a.model.agent_event import (
 )
 from openclaw_a2a.model.errors import (
     AgentFailed,
+    Conflict,
     GatewayError,
-    LeaseLost,
     Overloaded,
     StoreUnavailable,
 )
@@ -75,7 +75,7 @@ async def append_reply(engine: Engine, task_id: TaskId, artifact: Artifact) -> b
     """Append the artifact to the task, once; False when there is no such task.
 
     It is durable when this returns. Raises: AgentFailed (it is too large, or the task holds all it
-    can), StoreUnavailable, LeaseLost (something else changed the task; look again).
+    can), StoreUnavailable, Conflict (something else changed the task; look again).
     """
     async with engine.task_lock(task_id):
         journal = await _journal(engine, task_id)
@@ -127,7 +127,7 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
 _TRIES = 5
 _MOST_PAUSES = 1000
 _NAMESPACE = UUID("0d7c7f1e-8d0e-4b57-8a34-5f0c9b6e2a91")
-_FOR_LATER = (StoreUnavailable, LeaseLost, Overloaded)
+_FOR_LATER = (StoreUnavailable, Conflict, Overloaded)
 
 
 class BackgroundListener:
@@ -277,7 +277,7 @@ class BackgroundListener:
 async def go_on_after(engine: Engine, over: PauseResolved) -> None:
     """Let a task go on that still waits with this token; what else it does is left alone.
 
-    Raises: Overloaded, StoreUnavailable, LeaseLost.
+    Raises: Overloaded, StoreUnavailable, Conflict.
     """
     while working := at_work(engine, over.task_id):
         await asyncio.wait(working)  # the pause may be on its way into the store

@@ -70,7 +70,7 @@ class WebhookNotifier:
         )
 
     async def save(self, webhook: NewPushConfig, task_id: TaskId) -> None:
-        """Tell this webhook, and no other. Raises: LeaseLost when there is no task."""
+        """Tell this webhook, and no other. Raises: TaskNotFound."""
         await self._store.deliveries.put_delivery(self.delivery(webhook, task_id), within=1)
 
     async def find(self, task_id: TaskId) -> NewPushConfig | None:

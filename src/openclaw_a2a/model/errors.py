@@ -44,7 +44,11 @@ GatewayError(message, details)          code      stable kebab-case name, search
     AgentFailed                         the agent answered with an error
   GatewayFault                          ours
     StoreUnavailable                    the store did not take the write
-    LeaseLost                           somebody else owns this run now
+    Conflict                            the stored state is not what the writer expected
+      LeaseLost                         the run ended, or another owner claimed it
+      IllegalTransition                 the state of the task does not allow this step
+      AlreadyExists                     a task, message or record with this id is stored already
+      TaskDeleted                       the task to change is not stored any more
     CorruptRecord                       a stored record cannot be read
     SchemaTooNew                        the store was written by a newer version
     StoreLocked                         another process uses the store
@@ -343,10 +347,34 @@ class StoreUnavailable(GatewayFault):
     code = "store-unavailable"
 
 
-class LeaseLost(GatewayFault):
-    """Somebody else owns this run now, or the task moved on; the write was refused."""
+class Conflict(GatewayFault):
+    """The stored state is not what the writer expected; nothing was written."""
+
+    code = "conflict"
+
+
+class LeaseLost(Conflict):
+    """The run ended, or another owner claimed it; the write was refused."""
 
     code = "lease-lost"
+
+
+class IllegalTransition(Conflict):
+    """The state of the task does not allow this step."""
+
+    code = "illegal-transition"
+
+
+class AlreadyExists(Conflict):
+    """A task, message or record with this id is stored already."""
+
+    code = "already-exists"
+
+
+class TaskDeleted(Conflict):
+    """The task to change is not stored any more."""
+
+    code = "task-deleted"
 
 
 class CorruptRecord(GatewayFault):

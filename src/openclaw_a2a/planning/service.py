@@ -11,9 +11,9 @@ from openclaw_a2a.engine.tasks.turn_builder import AccountRules
 from openclaw_a2a.model.delivery import Delivery
 from openclaw_a2a.model.errors import (
     InvalidParams,
-    LeaseLost,
     Problem,
     StatusChangeNotAllowed,
+    TaskNotFound,
 )
 from openclaw_a2a.model.ids import Json, JsonObject, TaskId
 from openclaw_a2a.model.message import Message
@@ -254,7 +254,7 @@ class PlanningService:
         """Have the outbox report a task to its step from now on. Raises: PlanItemNotFound."""
         try:
             await self._add_delivery(self._executor.task_sync.delivery_factory(link)(task_id, -1))
-        except LeaseLost:  # the task was deleted meanwhile
+        except TaskNotFound:  # the task was deleted meanwhile
             raise not_found("A2A task", task_id) from None
 
     async def _add_tasks(self, params: requests.AddTasks, scope: Scope) -> JsonObject:

@@ -25,7 +25,7 @@ class DeliveryStore(Protocol):
     def put_delivery(self, delivery: Delivery, *, within: int) -> Awaitable[bool]:
         """Store a delivery, replacing one with the same id.
 
-        False if its task already has `within` others of its kind. Raises: LeaseLost (no task).
+        False if its task already has `within` others of its kind. Raises: TaskNotFound.
         """
         ...
 

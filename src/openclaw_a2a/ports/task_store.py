@@ -1,5 +1,6 @@
 """The task store: tasks, their events, runs and idempotency records."""
 
+import asyncio
 from collections.abc import Awaitable
 from datetime import datetime
 from typing import Protocol
@@ -135,16 +136,19 @@ class TaskStore(Protocol):
     Writes take effect in call order and are durable when their awaitable returns.
     """
 
-    def submit(self, submission: Submission) -> Awaitable[Accepted | Duplicate]:
+    def submit(self, submission: Submission) -> "asyncio.Future[Accepted | Duplicate]":
         """Store an incoming message once.
 
-        Raises: MessageIdConflict (another body under this id), LeaseLost (the task moved on, or
-        its record is there already).
+        Raises: MessageIdConflict (another body under this id), Conflict (the task changed),
+        AlreadyExists (the task or its record is stored already).
         """
         ...
 
-    def commit(self, change: Commit) -> Awaitable[None]:
-        """Change a task. Raises: LeaseLost."""
+    def commit(self, change: Commit) -> "asyncio.Future[None]":
+        """Change a task.
+
+        Raises: Conflict (it is not at `after`), LeaseLost (the run is not ours any more).
+        """
         ...
 
     def start_run(self, run_id: RunId, *, fence: int, attempt: int) -> Awaitable[None]:

@@ -7,7 +7,7 @@ from openclaw_a2a.engine.background_replies import PREFIX, append_reply, queued_
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.transcript.content import json_safe, replace_lone_surrogates
 from openclaw_a2a.log import get_logger
-from openclaw_a2a.model.errors import GatewayError, LeaseLost
+from openclaw_a2a.model.errors import Conflict, GatewayError
 from openclaw_a2a.model.ids import AccountId, ArtifactId, Json, JsonObject, TaskId
 from openclaw_a2a.model.message import JsonStruct, Part
 
@@ -76,7 +76,7 @@ async def _append(
             if await append_reply(engine, task_id, artifact):
                 return QueuedResult(ok=True, message_id=artifact.artifact_id)
             break
-        except LeaseLost:  # somebody else changed the task at the same moment
+        except Conflict:  # somebody else changed the task at the same moment
             if not left:
                 raise
     return _refused(TASK_NOT_FOUND, f"there is no task {task_id[:80]} any more")

@@ -1,6 +1,14 @@
-"""The sentences with which every kind of store refuses a write."""
+"""The errors that every kind of store raises."""
 
-from openclaw_a2a.model.errors import LeaseLost, MessageIdConflict, StoreUnavailable
+from openclaw_a2a.model.errors import (
+    AlreadyExists,
+    Conflict,
+    LeaseLost,
+    MessageIdConflict,
+    StoreUnavailable,
+    TaskDeleted,
+    TaskNotFound,
+)
 from openclaw_a2a.model.ids import MessageId, RunId, TaskId
 
 
@@ -13,20 +21,25 @@ def message_id_conflict(message_id: MessageId) -> MessageIdConflict:
     )
 
 
-def task_moved_on(task_id: TaskId, *, found: int, expected: int) -> LeaseLost:
-    """The task is not where the writer thought it was."""
+def task_conflict(task_id: TaskId, *, found: int, expected: int) -> Conflict:
+    """The task is at another sequence than the writer expects (-1: not stored)."""
     if found < 0:
-        return LeaseLost(f"task {task_id!r} is not stored; it was deleted, or never created")
+        return TaskDeleted(f"task {task_id!r} is not stored; it was deleted, or never created")
     if expected < 0:
-        return LeaseLost(f"task {task_id!r} is stored already; read it and go on from there")
-    return LeaseLost(
-        f"task {task_id!r} is at sequence {found}, not {expected}: "
-        "somebody else changed it; read it again"
+        return AlreadyExists(f"task {task_id!r} is stored already; read it and continue from there")
+    return Conflict(
+        f"task {task_id!r} is at sequence {found}, not {expected}: another writer changed it; "
+        "read it again"
     )
 
 
+def no_task(task_id: TaskId) -> TaskNotFound:
+    """A delivery for a task that is not stored."""
+    return TaskNotFound(f"there is no task {task_id}")
+
+
 def run_lost(run_id: RunId, *, found: int | None, fence: int) -> LeaseLost:
-    """The run ended, or somebody else claimed it."""
+    """The run ended, or another owner claimed it."""
     if found is None:
         return LeaseLost(f"run {run_id!r} is not stored any more: it ended; stop writing for it")
     return LeaseLost(
@@ -35,10 +48,10 @@ def run_lost(run_id: RunId, *, found: int | None, fence: int) -> LeaseLost:
     )
 
 
-def record_kept(kind: str, record_id: str) -> LeaseLost:
-    """The record that was to come with a message is there already."""
-    return LeaseLost(
-        f"the {kind} record {record_id!r} is kept already and its message was not taken; "
+def record_exists(kind: str, record_id: str) -> AlreadyExists:
+    """The record of a submission is stored already."""
+    return AlreadyExists(
+        f"the {kind} record {record_id!r} is stored already and its message was not accepted; "
         "read the record, or send the message with a record of another id"
     )
 

@@ -10,7 +10,7 @@ from tests.engine.event_lines import words_of
 from tests.engine.harness import EngineHarness, in_time
 
 from openclaw_a2a.model.agent_event import AgentEvent, InputRequired, Note, TextDelta
-from openclaw_a2a.model.errors import LeaseLost, Overloaded, TaskNotCancelable, TaskTerminal
+from openclaw_a2a.model.errors import Conflict, Overloaded, TaskNotCancelable, TaskTerminal
 from openclaw_a2a.model.task import TaskState
 from openclaw_a2a.model.turn import Turn
 from openclaw_a2a.ports import Recovery
@@ -63,7 +63,7 @@ async def test_two_cancels_of_a_paused_task_at_once_end_it_once(open_room: OpenR
     both = [room.cancel(task.id), room.cancel(task.id)]
     outcomes = await asyncio.gather(*both, return_exceptions=True)
     assert sum(isinstance(one, TaskNotCancelable) for one in outcomes) <= 1
-    assert not any(isinstance(one, LeaseLost) for one in outcomes)
+    assert not any(isinstance(one, Conflict) for one in outcomes)
     assert await room.state(task.id) is TaskState.CANCELED
 
 
@@ -78,7 +78,7 @@ async def test_message_that_meets_a_cancel_is_told_what_became_of_the_task(
 
     sent, canceled = await asyncio.gather(answer(), room.cancel(task.id), return_exceptions=True)
     assert isinstance(sent, TaskState | TaskTerminal | Overloaded)
-    assert not isinstance(canceled, LeaseLost)
+    assert not isinstance(canceled, Conflict)
 
 
 class _Flood:

@@ -43,8 +43,11 @@ class SlowStore(FlatStore):
         self.opened = asyncio.Event()
         self.asked = asyncio.Event()
 
-    async def submit(self, submission: Submission) -> Accepted | Duplicate:
+    def submit(self, submission: Submission) -> "asyncio.Future[Accepted | Duplicate]":
         self.asked.set()
+        return asyncio.ensure_future(self._submit_when_opened(submission))
+
+    async def _submit_when_opened(self, submission: Submission) -> Accepted | Duplicate:
         await self.opened.wait()
         return await self.inner.tasks.submit(submission)
 

@@ -115,7 +115,7 @@ class Outbox:
     async def add_delivery(self, delivery: Delivery, *, within: int) -> bool:
         """Store a delivery and start to deliver it; False when its task has `within` others.
 
-        Raises: LeaseLost (there is no such task).
+        Raises: TaskNotFound.
         """
         is_stored = await self._store.put_delivery(delivery, within=within)
         if is_stored:

@@ -21,8 +21,8 @@ from openclaw_a2a.engine.transcript.transcript import (
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import (
     AgentUnavailable,
+    Conflict,
     GatewayError,
-    LeaseLost,
     TaskNotCancelable,
     TaskNotLive,
 )
@@ -51,7 +51,7 @@ async def cancel_task(engine: Engine, scope: Scope, task_id: TaskId) -> bytes:
             live = engine.active_tasks.get(task_id)
             if live is None and is_paused(stored.head.state):
                 return await _cancel_paused(engine, stored)
-    except LeaseLost:  # somebody was faster: look again at what the task is now
+    except Conflict:  # somebody was faster: look again at what the task is now
         return await cancel_task(engine, scope, task_id)
     if live is None:
         raise TaskNotLive(f"task {task_id} is not running anywhere, so there is nothing to stop")
@@ -141,7 +141,7 @@ async def fail_paused_task(engine: Engine, task_id: TaskId, say: Callable[[str],
     What waits on the agent's side is ended, if it can be: a question that stays there is no
     reason to wait here. A task that goes on, or has ended, is left alone.
 
-    Raises: StoreUnavailable, LeaseLost (somebody was faster).
+    Raises: StoreUnavailable, Conflict (somebody was faster).
     """
     while working := at_work(engine, task_id):
         await asyncio.wait(working)  # the run that asked is about to end

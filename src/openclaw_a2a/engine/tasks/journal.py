@@ -7,7 +7,7 @@ from datetime import datetime
 from openclaw_a2a.engine.outbox.wakeups import WakeupRegistry
 from openclaw_a2a.engine.tasks.projection import TaskProjection
 from openclaw_a2a.engine.tasks.subscription import EventFeed
-from openclaw_a2a.model.errors import AgentFailed, GatewayFault, LeaseLost
+from openclaw_a2a.model.errors import AgentFailed, GatewayFault, IllegalTransition
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.message import Message
 from openclaw_a2a.model.records import (
@@ -207,8 +207,7 @@ class Journal:
 
     def _send(self, change: Commit) -> None:
         commit = self._store.commit(change)
-        future = commit if isinstance(commit, asyncio.Future) else asyncio.ensure_future(commit)
-        future.add_done_callback(lambda done: self.committed(change, _error_of(done)))
+        commit.add_done_callback(lambda done: self.committed(change, _error_of(done)))
 
     def _number(self, event: Event) -> Entry:
         body = _encoded(event)
@@ -263,8 +262,8 @@ def _encoded(event: Event) -> bytes:
         raise AgentFailed(f"The agent sent what cannot be written: {error}.") from None
 
 
-def _no_step(task_id: TaskId, old: TaskState, new: TaskState) -> LeaseLost:
-    return LeaseLost(f"task {task_id} is {old.value}; it cannot become {new.value}")
+def _no_step(task_id: TaskId, old: TaskState, new: TaskState) -> IllegalTransition:
+    return IllegalTransition(f"task {task_id} is {old.value}; it cannot become {new.value}")
 
 
 def _error_of(done: "asyncio.Future[None]") -> BaseException | None:

@@ -10,7 +10,7 @@ from openclaw_a2a.engine.tasks.journal import Journal
 from openclaw_a2a.engine.tasks.turn_builder import AccountRules
 from openclaw_a2a.engine.transcript.content import OUTPUT_PREFIX
 from openclaw_a2a.engine.transcript.transcript import NO_ARTIFACTS, ArtifactCounters
-from openclaw_a2a.model.errors import GatewayError, LeaseLost, OutputNotAccepted
+from openclaw_a2a.model.errors import AlreadyExists, GatewayError, OutputNotAccepted
 from openclaw_a2a.model.ids import Json, MessageId, RunId
 from openclaw_a2a.model.message import Message
 from openclaw_a2a.model.records import RunRecord, StreamBody, encode_json
@@ -163,7 +163,7 @@ class ActiveTask:
         """The store did not take the submission: the task never came to be."""
         opening, self.opening = self.opening, None
         if opening is not None:
-            error = refusal.error or LeaseLost("the message was taken before")
+            error = refusal.error or AlreadyExists("the message was accepted before")
             self.journal.committed(opening, error)
 
     def show_first(self, run: "ActiveRun") -> None:

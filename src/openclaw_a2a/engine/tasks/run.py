@@ -31,10 +31,10 @@ from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.agent_event import AgentEvent, TextDelta
 from openclaw_a2a.model.errors import (
     AgentFailed,
+    Conflict,
     Draining,
     GatewayError,
     GatewayFault,
-    LeaseLost,
     StoreUnavailable,
 )
 from openclaw_a2a.model.ids import Json, MessageId
@@ -125,7 +125,7 @@ class ActiveRun:
         except asyncio.CancelledError:
             self._let_go(Rejected(Draining("the gateway is stopping; ask again when it is back")))
             raise
-        except (LeaseLost, StoreUnavailable) as error:
+        except (Conflict, StoreUnavailable) as error:
             if not self._is_refused:
                 self._abandon(error)
         except Exception as error:  # one broad catch: nobody may wait for ever because of our bug
@@ -252,7 +252,7 @@ class ActiveRun:
         if live.journal.failure is not None:
             raise live.journal.failure
         if is_terminal(live.journal.state):
-            raise LeaseLost(f"task {self.record.task_id} ended before its message could be read")
+            raise Conflict(f"task {self.record.task_id} ended before its message could be read")
         is_new = not live.has_message(self.record)
         if self.record.resume is None and (is_new or self.record.attempt > 1):
             # The task may have paused while this message waited.
@@ -297,7 +297,7 @@ class ActiveRun:
             if self._is_timed_out:
                 return f"The agent did not finish within {limit:g} seconds."
             return self._overflow
-        except (LeaseLost, StoreUnavailable):
+        except (Conflict, StoreUnavailable):
             raise
         except GatewayError as error:
             return error.message

@@ -21,11 +21,11 @@ from openclaw_a2a.engine.tasks.turn_builder import AccountRules, bind
 from openclaw_a2a.engine.transcript.content import OutputModes, output_modes
 from openclaw_a2a.model.delivery import Delivery
 from openclaw_a2a.model.errors import (
+    Conflict,
     ContextMismatch,
     Draining,
     GatewayError,
     InvalidParams,
-    LeaseLost,
     MessageIdConflict,
     Overloaded,
     PartNotAccepted,
@@ -290,7 +290,7 @@ async def _why_refused(
 ) -> GatewayError:
     """The error to tell; a task that moved on while the message arrived is looked at again."""
     error = refusal.error or StoreUnavailable("the run ended without a word")
-    if not isinstance(error, LeaseLost) or not isinstance(run, ActiveRun):
+    if not isinstance(error, Conflict) or not isinstance(run, ActiveRun):
         return error
     stored = await engine.store.tasks.read_task(run.record.scope, run.record.task_id)
     if stored is None:

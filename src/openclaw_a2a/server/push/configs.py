@@ -15,7 +15,6 @@ from openclaw_a2a.engine.outbox.outbox import Outbox
 from openclaw_a2a.model.delivery import Delivery, DeliveryState, delivery_id
 from openclaw_a2a.model.errors import (
     InvalidParams,
-    LeaseLost,
     Problem,
     PushConfigNotFound,
     TaskNotFound,
@@ -122,11 +121,7 @@ class PushConfigService(msgspec.Struct, frozen=True, kw_only=True):
             old = _decoder.decode(known.body)
             if old == msgspec.structs.replace(config, created_at=old.created_at):
                 return old
-        try:
-            is_kept = await self.outbox.add_delivery(delivery, within=self.per_task)
-        except LeaseLost:  # it was deleted meanwhile
-            raise _no_task(task_id) from None
-        if not is_kept:
+        if not await self.outbox.add_delivery(delivery, within=self.per_task):
             raise self._too_many(task_id)
         return config
 

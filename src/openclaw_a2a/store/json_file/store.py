@@ -143,15 +143,15 @@ class JsonFileStore:
                 "check the disk (space, permissions)"
             )
 
-    def submit(self, submission: Submission) -> Awaitable[Accepted | Duplicate]:
-        """Take a message in, once. Raises: MessageIdConflict, LeaseLost."""
+    def submit(self, submission: Submission) -> "asyncio.Future[Accepted | Duplicate]":
+        """Take a message in, once. Raises: MessageIdConflict, Conflict."""
         task = self._ahead.tasks.get(submission.run.task_id)
         clears_resume = task is not None and task.resume is not None
         line = SubmitLine(submission, clears_resume)
         return self._put(line, change=submission.commit)
 
-    def commit(self, change: Commit) -> Awaitable[None]:
-        """Change a task. Raises: LeaseLost."""
+    def commit(self, change: Commit) -> "asyncio.Future[None]":
+        """Change a task. Raises: Conflict."""
         return self._put(CommitLine(change), change=change)
 
     def start_run(self, run_id: RunId, *, fence: int, attempt: int) -> Awaitable[None]:
@@ -222,7 +222,7 @@ class JsonFileStore:
         return PurgeResult(len(gone), next_after)
 
     def put_delivery(self, delivery: Delivery, *, within: int) -> Awaitable[bool]:
-        """Keep a delivery; False when its task has too many. Raises: LeaseLost."""
+        """Keep a delivery; False when its task has too many. Raises: TaskNotFound."""
         return self._put(DeliveryLine(delivery, within))
 
     def update_delivery(self, delivery: Delivery) -> Awaitable[bool]:

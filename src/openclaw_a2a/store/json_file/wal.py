@@ -6,7 +6,7 @@ from datetime import datetime
 import msgspec
 
 from openclaw_a2a.model.delivery import Delivery, DeliveryId
-from openclaw_a2a.model.errors import LeaseLost
+from openclaw_a2a.model.errors import Conflict, TaskNotFound
 from openclaw_a2a.model.ids import OwnerId, RunId, TaskId
 from openclaw_a2a.model.records import RunRecord
 from openclaw_a2a.ports import Accepted, Commit, Duplicate, Record, Submission
@@ -236,6 +236,6 @@ def replay(ledger: Ledger, line: AnyLine) -> tuple[TaskId, ...]:
         ledger.replay_commit(line.change)
         return (line.change.head.id,)
     # It was taken once; when it is refused now, what it was about is gone since.
-    with suppress(LeaseLost):
+    with suppress(Conflict, TaskNotFound):
         line.apply(ledger)
     return line.tasks if isinstance(line, ForgetLine) else ()

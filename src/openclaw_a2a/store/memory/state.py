@@ -208,9 +208,9 @@ class Ledger:
                 del self.messages[cast("MessageKey", key)]
 
     def put_delivery(self, delivery: Delivery, within: int) -> bool:
-        """Keep a delivery; False when its task has too many. Raises: LeaseLost."""
+        """Keep a delivery; False when its task has too many. Raises: TaskNotFound."""
         if delivery.task_id not in self.tasks:
-            raise errors.task_moved_on(delivery.task_id, found=-1, expected=0)
+            raise errors.no_task(delivery.task_id)
         return self.deliveries.put(delivery, within=within)
 
     def list_unfinished_deliveries(self, after: DeliveryId, limit: int) -> DeliveryPage:
@@ -294,7 +294,7 @@ class Ledger:
 
     def _check_record(self, record: Record | None) -> None:
         if record is not None and self.records.get(record.kind, record.id) is not None:
-            raise errors.record_kept(record.kind, record.id)
+            raise errors.record_exists(record.kind, record.id)
 
     def _check(self, change: Commit, *, joining: RunId | None = None) -> None:
         """`joining` is the run that comes into being together with the change."""
@@ -303,7 +303,7 @@ class Ledger:
         task = self.tasks.get(change.head.id)
         sequence = -1 if task is None else task.head.sequence
         if sequence != change.after:
-            raise errors.task_moved_on(change.head.id, found=sequence, expected=change.after)
+            raise errors.task_conflict(change.head.id, found=sequence, expected=change.after)
 
     def _apply(self, change: Commit) -> None:
         task = self._moved(change.head)

@@ -60,12 +60,12 @@ class MemoryStore:
     async def check(self) -> None:
         """Writes always succeed."""
 
-    def submit(self, submission: Submission) -> Awaitable[Accepted | Duplicate]:
-        """Take a message in, once. Raises: MessageIdConflict, LeaseLost."""
+    def submit(self, submission: Submission) -> "asyncio.Future[Accepted | Duplicate]":
+        """Take a message in, once. Raises: MessageIdConflict, Conflict."""
         return _settled(lambda: self._ledger.submit(submission))
 
-    def commit(self, change: Commit) -> Awaitable[None]:
-        """Change a task. Raises: LeaseLost."""
+    def commit(self, change: Commit) -> "asyncio.Future[None]":
+        """Change a task. Raises: Conflict."""
         return _settled(lambda: self._ledger.commit(change))
 
     def start_run(self, run_id: RunId, *, fence: int, attempt: int) -> Awaitable[None]:
@@ -130,7 +130,7 @@ class MemoryStore:
         return PurgeResult(len(gone), next_after)
 
     def put_delivery(self, delivery: Delivery, *, within: int) -> Awaitable[bool]:
-        """Keep a delivery; False when its task has too many. Raises: LeaseLost."""
+        """Keep a delivery; False when its task has too many. Raises: TaskNotFound."""
         return _settled(lambda: self._ledger.put_delivery(delivery, within))
 
     def update_delivery(self, delivery: Delivery) -> Awaitable[bool]:

@@ -48,10 +48,10 @@ class Put(NamedTuple):
 
 
 def put(batch: SqliteBatch, order: Put) -> bool:
-    """Keep a delivery, in the place of one with its id. Raises: LeaseLost (there is no task)."""
+    """Keep a delivery, in the place of one with its id. Raises: TaskNotFound."""
     delivery = order.delivery
     if batch.live.find_task(delivery.task_id) is None:
-        raise errors.task_moved_on(delivery.task_id, found=-1, expected=0)
+        raise errors.no_task(delivery.task_id)
     key = (delivery.task_id, delivery.kind, delivery.id)
     if batch.connection.execute(_COUNT_OTHERS, key).fetchone()[0] >= order.within:
         return False

@@ -168,8 +168,8 @@ class SqliteStore:
         if self._opened().sink.failure is not None:
             await self._put(maintenance.probe, None)
 
-    def submit(self, submission: Submission) -> Awaitable[Accepted | Duplicate]:
-        """Take a message in, once. Raises: MessageIdConflict, LeaseLost."""
+    def submit(self, submission: Submission) -> "asyncio.Future[Accepted | Duplicate]":
+        """Take a message in, once. Raises: MessageIdConflict, Conflict."""
         if self._file is None:
             return failed(errors.store_closed(str(self._path)))
         key = message_key(submission.run)
@@ -178,8 +178,8 @@ class SqliteStore:
         seen.add(key)
         return self._file.writer.put(SqliteBatch.submit, taking)
 
-    def commit(self, change: Commit) -> Awaitable[None]:
-        """Change a task. Raises: LeaseLost."""
+    def commit(self, change: Commit) -> "asyncio.Future[None]":
+        """Change a task. Raises: Conflict."""
         return self._put(SqliteBatch.commit, change)
 
     def start_run(self, run_id: RunId, *, fence: int, attempt: int) -> Awaitable[None]:
@@ -248,7 +248,7 @@ class SqliteStore:
         return gone
 
     def put_delivery(self, delivery: Delivery, *, within: int) -> Awaitable[bool]:
-        """Keep a delivery; False when its task has too many. Raises: LeaseLost."""
+        """Keep a delivery; False when its task has too many. Raises: TaskNotFound."""
         return self._put(deliveries.put, deliveries.Put(delivery, within))
 
     def update_delivery(self, delivery: Delivery) -> Awaitable[bool]:

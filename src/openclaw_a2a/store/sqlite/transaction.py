@@ -117,7 +117,7 @@ class SqliteBatch:
             task = self.live.find_task(run.task_id)
         # The last thing that may be refused, because it is written at once.
         if submission.record is not None and not self.add_record(submission.record):
-            raise errors.record_kept(submission.record.kind, submission.record.id)
+            raise errors.record_exists(submission.record.kind, submission.record.id)
         live = self.live.add_run(run)
         self._new_runs[run.id] = run, live
         self._messages[key] = _MessageRow(submission)
@@ -192,7 +192,7 @@ class SqliteBatch:
         task = self.live.find_task(change.head.id)
         sequence = -1 if task is None else task.sequence
         if sequence != change.after:
-            raise errors.task_moved_on(change.head.id, found=sequence, expected=change.after)
+            raise errors.task_conflict(change.head.id, found=sequence, expected=change.after)
         return task
 
     def _fenced(self, run_id: RunId, fence: int) -> LiveRun:
