@@ -85,6 +85,14 @@ def is_list(value: Json) -> TypeGuard[list[Json]]:
     return isinstance(value, list)
 
 
+def object_at(values: JsonObject, *keys: str) -> JsonObject:
+    """The object below the keys, outermost first; empty when there is none."""
+    for key in keys:
+        value = values.get(key)
+        values = value if is_object(value) else {}
+    return values
+
+
 def join_path(path: str, key: str) -> str:
     """The path of a member."""
     return f"{path}.{key}" if path else key

@@ -1,4 +1,4 @@
-"""Shows the settings to people and editors, with secrets hidden."""
+"""Renders the settings for people and editors, with secrets hidden."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -20,7 +20,7 @@ _DERIVED = ("id", "notRunningReason", "restPath", "agentCardAlias", "said")
 
 
 class SettingOrigin(msgspec.Struct, frozen=True):
-    """One setting: its path, the value in force and where that came from."""
+    """One setting: its path, its effective value, and the source of the value."""
 
     path: str
     value: Json
@@ -28,7 +28,7 @@ class SettingOrigin(msgspec.Struct, frozen=True):
 
 
 def describe_settings(settings: Settings, origins: Mapping[str, str]) -> tuple[SettingOrigin, ...]:
-    """Every setting in force, in the order of the file."""
+    """Every effective setting, in the order of the file."""
     return tuple(
         SettingOrigin(path, value, _origin(path, origins))
         for path, value in _leaves("", effective_settings(settings))
@@ -36,10 +36,10 @@ def describe_settings(settings: Settings, origins: Mapping[str, str]) -> tuple[S
 
 
 def effective_settings(settings: Settings) -> JsonObject:
-    """The settings in force in the shape of the file, with secrets hidden."""
+    """The effective settings in the structure of the file, with secrets hidden."""
     peers = {
         name: {
-            "tokens": [_shown(secret) for secret in peer.tokens],
+            "tokens": [_secret_source(secret) for secret in peer.tokens],
             **({"mayApprove": True} if peer.may_approve else {}),
         }
         for name, peer in settings.peers.items()
@@ -67,7 +67,7 @@ def effective_settings(settings: Settings) -> JsonObject:
 
 
 def hide_secrets(value: Json, name: str = "") -> Json:
-    """The value without what looks like a secret; references (`env:`, `file:`) stay."""
+    """The value with everything that looks like a secret hidden; references stay."""
     if is_object(value):
         return {key: hide_secrets(member, key) for key, member in value.items()}
     if is_list(value):
@@ -98,7 +98,7 @@ def settings_schema() -> JsonObject:
 
 
 def _tidy(part: JsonObject) -> JsonObject:
-    """Without defaults that only mean "left out" or repeat those of the part's members."""
+    """Remove defaults that mean "left out" or repeat the defaults of members."""
     for member in part.get("properties", {}).values():
         if "$ref" in member or member.get("default") in ("", None, {}, []):
             member.pop("default", None)
@@ -121,7 +121,7 @@ def _account(account: Account) -> JsonObject:
 
 
 def _without_modes(skill: JsonObject) -> JsonObject:
-    """A skill as the file has it; on the card it repeats the modes of its account."""
+    """A skill as in the file, without the modes it inherits from its account."""
     return {key: value for key, value in skill.items() if not key.endswith("Modes")}
 
 
@@ -131,10 +131,10 @@ def _plain(value: msgspec.Struct) -> JsonObject:
 
 
 def _hook(value: Json) -> Json:
-    return _shown(value) if isinstance(value, Secret) else str(value)
+    return _secret_source(value) if isinstance(value, Secret) else str(value)
 
 
-def _shown(secret: Secret) -> str:
+def _secret_source(secret: Secret) -> str:
     return f"sha256:{_HIDDEN}" if secret.source == "sha256" else secret.source
 
 
@@ -147,7 +147,7 @@ def _leaves(path: str, value: Json) -> Iterator[tuple[str, Json]]:
 
 
 def _origin(path: str, origins: Mapping[str, str]) -> str:
-    """Where a setting came from: it or the nearest thing above it was given, or it is a default."""
+    """The source of a setting or of its nearest given parent, else `default`."""
     while path:
         if path in origins:
             return origins[path]

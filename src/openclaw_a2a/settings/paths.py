@@ -1,4 +1,4 @@
-"""Paths and addresses as people write them, made complete."""
+"""Completes and checks paths, hosts and URLs from the settings."""
 
 import ipaddress
 import os
@@ -25,7 +25,7 @@ def expand_path(text: str, folder: Path) -> Path:
 
 
 def is_absolute(text: str) -> bool:
-    """True for a path that needs no folder to start at; `~` counts."""
+    """True for a path that is not relative; `~` counts as absolute."""
     return text.startswith("~") or Path(text).is_absolute()
 
 
@@ -38,13 +38,13 @@ def is_loopback(host: str) -> bool:
 
 
 def base_url(host: str, port: int) -> str:
-    """The address under which a server on this host and port is reached from this machine."""
+    """The URL of a server on this host and port, as seen from this machine."""
     name = "localhost" if host in _ANY_ADDRESS else host.strip("[]")
     return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"
 
 
 def normalize_url(text: str) -> str | None:
-    """The http(s) address without a trailing slash; None when it is none."""
+    """The http(s) URL without a trailing slash; None when it is not one."""
     address = text.strip().rstrip("/")
     try:
         parts = urlsplit(address)

@@ -1,4 +1,4 @@
-"""Tokens that the gateway shows to others, kept as references until the moment they are used."""
+"""Resolves references to tokens at the moment of use: `env:`, `file:` and `openclaw-config:`."""
 
 import os
 import re
@@ -14,21 +14,21 @@ from openclaw_a2a.settings.openclaw.config_file import OpenClawConfig, read_conf
 from openclaw_a2a.settings.paths import expand_path
 
 OPENCLAW_CONFIG = "openclaw-config:"
-"""A reference that begins so names an OpenClaw config: the token is what its gateway wants."""
+"""Prefix of a reference to an OpenClaw config: the token of the gateway it configures."""
 
 TOKEN_VARIABLE = "OPENCLAW_GATEWAY_TOKEN"  # noqa: S105 - a name, not a secret
-"""Where OpenClaw's own programs look for the token, too."""
+"""The variable that OpenClaw's own clients read."""
 
 GENERATE_TOKEN_COMMAND = "openclaw doctor --generate-gateway-token"  # noqa: S105 - a name, not a secret
-"""The command with which OpenClaw makes a token for its gateway."""
+"""OpenClaw's command that generates a gateway token."""
 
-_MOST_BYTES = 1024 * 1024
+_MAX_BYTES = 1024 * 1024
 _SHORTHAND = re.compile(r"\$\{?([A-Z][A-Z0-9_]{0,127})\}?")
-_SET_IT = f"set {TOKEN_VARIABLE}, or openclaw.token in the settings"
+_HOW_TO_SET = f"set {TOKEN_VARIABLE}, or openclaw.token in the settings"
 
 
 def resolve_token(reference: str, *, environ: Mapping[str, str] | None = None) -> str:
-    """The token that a reference names, read now, so that a changed one is found.
+    """The token of a reference, read now, so that a changed token needs no restart.
 
     `env:NAME` is a variable, `file:PATH` a file, `openclaw-config:PATH` the token of the gateway
     of an OpenClaw config; any other text is the token itself.
@@ -39,17 +39,17 @@ def resolve_token(reference: str, *, environ: Mapping[str, str] | None = None) -
     environment = os.environ if environ is None else environ
     scheme, _, rest = reference.partition(":")
     if scheme == "env" and rest:
-        return _found(environment.get(rest), f"the variable {rest} is not set; set it")
+        return _require(environment.get(rest), f"the variable {rest} is not set; set it")
     if scheme == "file" and rest:
-        return _found(_file_text(rest), f"the file {rest} has no token that can be read")
+        return _require(_file_text(rest), f"the file {rest} has no token that can be read")
     if scheme + ":" == OPENCLAW_CONFIG and rest:
         config = read_config(Path(rest), environment)
-        return _found(gateway_token(config), missing_token(config))
+        return _require(gateway_token(config), missing_token(config))
     return reference
 
 
 def absolute_reference(reference: str, folder: Path) -> str:
-    """The reference with its path, when it has a relative one, made absolute."""
+    """The reference with an absolute path."""
     scheme, _, rest = reference.partition(":")
     try:
         return f"file:{expand_path(rest, folder)}" if scheme == "file" else reference
@@ -58,7 +58,7 @@ def absolute_reference(reference: str, folder: Path) -> str:
 
 
 def gateway_token(config: OpenClawConfig) -> str | None:
-    """The token OpenClaw's own clients would show; None when there is none we can read."""
+    """The token that OpenClaw's own clients would use; None when it cannot be read."""
     environment = config.variables.get(TOKEN_VARIABLE)
     local = config.section("gateway", "auth").get("token")
     remote = config.section("gateway", "remote").get("token")
@@ -79,10 +79,12 @@ def missing_token(config: OpenClawConfig) -> str:
         kind = source if source in ("exec", "store", "file", "env") else "unknown"
         return (
             f"gateway.auth.token of {config.path} is a secret of the source {kind}, which could "
-            f"not be read here; {_SET_IT}"
+            f"not be read here; {_HOW_TO_SET}"
         )
     if token:
-        return f"gateway.auth.token of {config.path} names a variable that is not set; {_SET_IT}"
+        return (
+            f"gateway.auth.token of {config.path} names a variable that is not set; {_HOW_TO_SET}"
+        )
     return f"{config.path} has no gateway.auth.token; make one with: {GENERATE_TOKEN_COMMAND}"
 
 
@@ -112,11 +114,11 @@ def _file_secret(config: OpenClawConfig, reference: JsonObject, name: str) -> st
     text = _file_text(path, config.path.parent) if path else None
     if text is None or provider.get("mode") == "singleValue":
         return text
-    return _pointed_at(text, name)
+    return _select_pointer(text, name)
 
 
-def _pointed_at(text: str, pointer: str) -> str | None:
-    """What a JSON pointer finds in a JSON text, when that is a text."""
+def _select_pointer(text: str, pointer: str) -> str | None:
+    """The string that a JSON pointer selects in a JSON text; None when there is none."""
     try:
         value: Json = msgspec.json.decode(text)
     except msgspec.MsgspecError:
@@ -133,12 +135,12 @@ def _file_text(name: str, folder: Path | None = None) -> str | None:
         if not place.is_file():
             return None
         with place.open("rb") as stream:
-            return stream.read(_MOST_BYTES).decode().strip() or None
+            return stream.read(_MAX_BYTES).decode().strip() or None
     except (OSError, ValueError):
         return None
 
 
-def _found(token: str | None, otherwise: str) -> str:
+def _require(token: str | None, otherwise: str) -> str:
     if token and token.strip():
         return token.strip()
     raise SettingsInvalid(otherwise)

@@ -404,7 +404,7 @@ class RunFollower:
                 if approval.request.run_id == self.run_id:
                     return await self._handle_approval(approval)
         except AgentFailed as error:  # without the scope to see them the run is still followed
-            log.info("openclaw.pending_input_unreadable", run=self.run_id, reason=error.message)
+            log.info("openclaw.approval_unreadable", run=self.run_id, reason=error.message)
         return ()
 
     # ---------------------------------------------------------------- events

@@ -1,4 +1,8 @@
-"""Reading where a wrong value means the default and a warning, not an error."""
+"""Reads the accounts of the channel.
+
+A wrong value of a descriptive key is a warning and the default is used, because existing files of
+OpenClaw users must keep working; a wrong value that changes behaviour is a problem.
+"""
 
 import re
 from enum import Enum
@@ -36,19 +40,19 @@ from openclaw_a2a.settings.schema.sections import (
     StoreSettings,
 )
 
-_NOT_IN_A_PATH = re.compile(r"[\s?#%{}\\]|//|[^\x21-\x7e]")
+_INVALID_IN_PATH = re.compile(r"[\s?#%{}\\]|//|[^\x21-\x7e]")
 
 
 class LenientReader:
-    """The members of one object, by key; whatever is wrong is a warning with the key's path."""
+    """Reads members of one object; a wrong value is a warning, and the default is used."""
 
-    def __init__(self, path: str, values: JsonObject, *, report: ProblemCollector) -> None:
+    def __init__(self, path: str, values: JsonObject, *, collector: ProblemCollector) -> None:
         self._path = path
         self._values = values
-        self._report = report
+        self._collector = collector
 
     def flag(self, key: str, *, default: bool) -> bool:
-        """True or false."""
+        """A boolean."""
         value = self._values.get(key, default)
         if isinstance(value, bool):
             return value
@@ -56,7 +60,7 @@ class LenientReader:
         return default
 
     def count(self, key: str, *, default: int) -> int:
-        """A whole number of at least one."""
+        """An integer of at least 1."""
         value = self._values.get(key, default)
         if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
             return value
@@ -72,18 +76,18 @@ class LenientReader:
         return value.strip() or None
 
     def route(self, key: str) -> str | None:
-        """A path of the server, with its leading slash; None when the default is to be used."""
+        """A URL path with its leading slash; None when the default is to be used."""
         text = self.text(key)
         if text is None:
             return None
-        if _NOT_IN_A_PATH.search(text):
+        if _INVALID_IN_PATH.search(text):
             message = "has characters that a plain path cannot have; the default is used"
-            self._report.warning(join_path(self._path, key), message, "format")
+            self._collector.warning(join_path(self._path, key), message, "format")
             return None
         return text if text.startswith("/") else f"/{text}"
 
     def texts(self, key: str, *, default: tuple[str, ...]) -> tuple[str, ...]:
-        """The strings of a list, trimmed, each once; the default when none is left."""
+        """The distinct strings of a list, trimmed; the default when none is left."""
         if key not in self._values:
             return default
         return self._strings(key, self._values[key]) or default
@@ -100,13 +104,13 @@ class LenientReader:
     def _skill(self, key: str, value: Json) -> SkillKeys | None:
         path = join_path(self._path, key)
         if not is_object(value):
-            self._report.warning(path, "is no object and is left out", "type")
+            self._collector.warning(path, "is not an object and is left out", "type")
             return None
-        self._report.unknown_keys(path, value, names_of(SkillKeys))
-        inner = LenientReader(path, value, report=self._report)
+        self._collector.unknown_keys(path, value, names_of(SkillKeys))
+        inner = LenientReader(path, value, collector=self._collector)
         skill_id, name = inner.text("id"), inner.text("name")
         if skill_id is None or name is None:
-            self._report.warning(path, "has no id or no name and is left out", "required")
+            self._collector.warning(path, "has no id or no name and is left out", "required")
             return None
         return SkillKeys(
             id=skill_id,
@@ -125,7 +129,7 @@ class LenientReader:
             if isinstance(item, str):
                 strings.append(item.strip())
             else:
-                self._report.warning(
+                self._collector.warning(
                     join_path(self._path, f"{key}[{index}]"),
                     f"must be a string, not {json_kind(item)}; it is left out",
                     "type",
@@ -134,11 +138,11 @@ class LenientReader:
 
     def _wrong(self, key: str, expected: str, value: Json) -> None:
         message = f"must be {expected}, not {json_kind(value)}; the default is used"
-        self._report.warning(join_path(self._path, key), message, "type")
+        self._collector.warning(join_path(self._path, key), message, "type")
 
 
 DEFAULT_ID = AccountId("default")
-_REMOVED = ("restPath", "capabilities", "auth")
+_REMOVED_KEYS = ("restPath", "capabilities", "auth")
 _DESCRIPTION = "Answers messages with an agent of this gateway."
 _MEDIA_TYPE = re.compile(r"(\*/\*|[\w!#$&^.+-]+/(\*|[\w!#$&^.+-]+))", re.ASCII)
 _CHAT = SkillKeys(
@@ -152,7 +156,7 @@ _Choice = TypeVar("_Choice", bound=Enum)
 
 
 class AccountDefaults(msgspec.Struct, frozen=True):
-    """What accounts take from the rest of the settings."""
+    """What accounts inherit from the rest of the settings."""
 
     public_base_url: str
     agents: dict[AgentId, AgentSettings]
@@ -160,19 +164,21 @@ class AccountDefaults(msgspec.Struct, frozen=True):
 
 
 def read_accounts(
-    path: str, values: JsonObject, *, around: AccountDefaults, report: ProblemCollector
+    path: str, values: JsonObject, *, inherited: AccountDefaults, collector: ProblemCollector
 ) -> tuple[Account, ...]:
-    """The accounts in order of their ids; with none, one `default` that always makes tasks."""
+    """The accounts, sorted by id; without any, one `default` in style `task-generating`."""
     if not values:
-        reader = AccountReader(DEFAULT_ID, {"agentStyle": "task-generating"}, report=report)
-        return (reader.read(around),)
+        reader = AccountReader(DEFAULT_ID, {"agentStyle": "task-generating"}, collector=collector)
+        return (reader.read(inherited),)
     accounts: list[Account] = []
     for name in sorted(values):
         place = join_path(path, name)
         if not re.fullmatch(ACCOUNT_ID, name):
-            report.problem(place, "an account's id is 1 to 64 of A-Z a-z 0-9 _ . -", "name")
-        members = report.as_object(place, values[name])
-        accounts.append(AccountReader(AccountId(name), members, report=report).read(around))
+            collector.problem(place, "an account's id is 1 to 64 of A-Z a-z 0-9 _ . -", "name")
+        members = collector.as_object(place, values[name])
+        accounts.append(
+            AccountReader(AccountId(name), members, collector=collector).read(inherited)
+        )
     return tuple(accounts)
 
 
@@ -180,29 +186,29 @@ class AccountReader:
     """Reads one account."""
 
     def __init__(
-        self, account_id: AccountId, values: JsonObject, *, report: ProblemCollector
+        self, account_id: AccountId, values: JsonObject, *, collector: ProblemCollector
     ) -> None:
         self._id = account_id
         self._values = values
         self._path = f"channels.a2a.accounts.{account_id}"
-        self._report = report
-        self._forgiving = LenientReader(self._path, values, report=report)
+        self._collector = collector
+        self._forgiving = LenientReader(self._path, values, collector=collector)
 
-    def read(self, around: AccountDefaults) -> Account:
-        """The account, complete."""
+    def read(self, inherited: AccountDefaults) -> Account:
+        """The account, with defaults for what was left out."""
         self._check_keys()
         take = self._forgiving
         enabled = take.flag("enabled", default=True)
-        address = self._public_base_url() or around.public_base_url or None
+        address = self._public_base_url() or inherited.public_base_url or None
         root = "" if self._id == DEFAULT_ID else f"/agents/{self._id}"
-        usual = f"{root}/.well-known/agent-card.json"
-        card_path = take.route("agentCardPath") or usual
+        default_card_path = f"{root}/.well-known/agent-card.json"
+        card_path = take.route("agentCardPath") or default_card_path
         input_modes = self._input_modes()
         output_modes = take.texts("defaultOutputModes", default=TEXT_MODES)
         label = take.text("label") or self._id
         description = take.text("description") or _DESCRIPTION
         skills = take.skills("skills") or (_CHAT,)
-        own_words = {
+        customized = {
             "label": label != self._id,
             "description": description != _DESCRIPTION,
             "skills": skills != (_CHAT,),
@@ -213,10 +219,12 @@ class AccountReader:
             label=label,
             description=description,
             public_base_url=address,
-            default_agent_id=self._agent_id(around.agents, enabled=enabled),
+            default_agent_id=self._agent_id(inherited.agents, enabled=enabled),
             protocol_version=take.text("protocolVersion") or "0.3.0",
             agent_card_path=card_path,
-            agent_card_alias=f"{root}/.well-known/agent.json" if card_path == usual else None,
+            agent_card_alias=f"{root}/.well-known/agent.json"
+            if card_path == default_card_path
+            else None,
             json_rpc_path=take.route("jsonRpcPath") or f"{root}/a2a/jsonrpc",
             rest_path=f"{root}/a2a/rest",
             max_body_bytes=take.count("maxBodyBytes", default=1_048_576),
@@ -228,10 +236,10 @@ class AccountReader:
                 "originRoutingPolicy", OriginRoutingPolicy.SUPPRESS_GENERIC_FOLLOWUP
             ),
             skills=_with_modes(skills, input_modes, output_modes),
-            task_store=self._task_store(around.folder),
+            task_store=self._task_store(inherited.folder),
             session_store=take.text("sessionStore"),
             not_running_reason=self._not_running_reason(address, enabled=enabled),
-            said=tuple(key for key, is_own in own_words.items() if is_own),
+            said=tuple(key for key, is_own in customized.items() if is_own),
         )
 
     def _not_running_reason(self, address: str | None, *, enabled: bool) -> str | None:
@@ -242,21 +250,23 @@ class AccountReader:
         return None
 
     def _check_keys(self) -> None:
-        known = (*names_of(AccountKeys), *_REMOVED)
-        self._report.unknown_keys(self._path, self._values, known)
-        for key in _REMOVED:
+        known = (*names_of(AccountKeys), *_REMOVED_KEYS)
+        self._collector.unknown_keys(self._path, self._values, known)
+        for key in _REMOVED_KEYS:
             if key in self._values:
                 self._problem(key, "is no longer a setting; remove the key", "removed")
 
     def _problem(self, key: str, message: str, keyword: str = "type") -> None:
-        self._report.problem(join_path(self._path, key), message, keyword)
+        self._collector.problem(join_path(self._path, key), message, keyword)
 
     def _public_base_url(self) -> str | None:
         text = self._forgiving.text("publicBaseUrl")
         address = normalize_url(text) if text else None
         if text and address is None:
             path = join_path(self._path, "publicBaseUrl")
-            self._report.warning(path, "is no http(s) address; the server's is used", "format")
+            self._collector.warning(
+                path, "is not an http(s) address; the server's is used", "format"
+            )
         return address
 
     def _agent_id(self, agents: dict[AgentId, AgentSettings], *, enabled: bool) -> AgentId:
@@ -290,7 +300,7 @@ class AccountReader:
             if not isinstance(mode, str):
                 self._bad_mode(index, f"must be a string, not {json_kind(mode)}")
             elif mode.strip() and not _MEDIA_TYPE.fullmatch(mode.strip()):
-                self._bad_mode(index, f"{mode.strip()!r} is no media type; write type/subtype")
+                self._bad_mode(index, f"{mode.strip()!r} is not a media type; write type/subtype")
             elif mode.strip():
                 modes.append(mode.strip().lower())
         return tuple(dict.fromkeys(modes)) or TEXT_MODES
@@ -306,8 +316,8 @@ class AccountReader:
             self._problem("taskStore", f"must be an object, not {json_kind(value)}")
             return None
         place = join_path(self._path, "taskStore")
-        self._report.unknown_keys(place, value, names_of(StoreKeys))
-        kind = read_store_kind(place, value, default=StoreKind.MEMORY, report=self._report)
+        self._collector.unknown_keys(place, value, names_of(StoreKeys))
+        kind = read_store_kind(place, value, default=StoreKind.MEMORY, collector=self._collector)
         if kind in {None, StoreKind.MEMORY}:
             return StoreSettings(kind=StoreKind.MEMORY)
         path = self._store_path(value.get("path"), kind, folder)
@@ -344,18 +354,18 @@ def _with_modes(
 
 
 def read_store_kind(
-    path: str, values: JsonObject, *, default: StoreKind, report: ProblemCollector
+    path: str, values: JsonObject, *, default: StoreKind, collector: ProblemCollector
 ) -> StoreKind | None:
-    """The kind of a store; None after noting that it is none of ours."""
+    """The kind of a store; None, with a problem, when it is not supported."""
     value = values.get("kind", default.value)
     if value == "postgres":
-        report.problem(
+        collector.problem(
             join_path(path, "kind"),
             f"postgres is not available in this version; {one_of(values_of(StoreKind))}",
             "unavailable",
         )
         return None
     if not isinstance(value, str) or value.strip() not in values_of(StoreKind):
-        report.problem(join_path(path, "kind"), one_of(values_of(StoreKind)), "enum")
+        collector.problem(join_path(path, "kind"), one_of(values_of(StoreKind)), "enum")
         return None
     return StoreKind(value.strip())

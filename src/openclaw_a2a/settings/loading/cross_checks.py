@@ -1,4 +1,4 @@
-"""Things that only show when the parts are put together: shared addresses and shared stores."""
+"""Checks across sections: unique URL paths and stores, call timeouts, webhooks, the planner."""
 
 import re
 from collections.abc import Collection, Iterator, Mapping
@@ -24,8 +24,8 @@ from openclaw_a2a.settings.token_reference import absolute_reference, resolve_to
 _GATEWAY_ROUTES = ("/healthz", "/readyz", "/metrics", "/agents")
 
 
-def check_routes(accounts: tuple[Account, ...], report: ProblemCollector) -> None:
-    """Every address of the accounts that are enabled has one owner."""
+def check_routes(accounts: tuple[Account, ...], collector: ProblemCollector) -> None:
+    """Check that every URL path of the enabled accounts is unique."""
     owners: dict[str, str] = dict.fromkeys(_GATEWAY_ROUTES, "the gateway itself")
     for account in accounts:
         if not account.enabled:
@@ -35,7 +35,7 @@ def check_routes(accounts: tuple[Account, ...], report: ProblemCollector) -> Non
             owner = owners.get(path) or _owner_of_rest(path, accounts)
             if owner is not None:
                 message = f"{path} is already used by {owner}; give one of them another path"
-                report.problem(place, message, "collision")
+                collector.problem(place, message, "collision")
             owners.setdefault(path, f"account {account.id} ({key})")
 
 
@@ -47,15 +47,15 @@ def _routes(account: Account) -> Iterator[tuple[str, str]]:
 
 
 def _owner_of_rest(path: str, accounts: tuple[Account, ...]) -> str | None:
-    """The account whose HTTP+JSON door (everything below its path) the path lies in."""
+    """The account whose HTTP+JSON endpoint (everything below its path) contains the path."""
     for account in accounts:
         if account.enabled and f"{path}/".startswith(f"{account.rest_path}/"):
-            return f"account {account.id} (its HTTP+JSON door)"
+            return f"account {account.id} (its HTTP+JSON endpoint)"
     return None
 
 
-def check_stores(settings: Settings, report: ProblemCollector) -> None:
-    """Every path of a store, of the gateway or of any account, has one owner."""
+def check_stores(settings: Settings, collector: ProblemCollector) -> None:
+    """Check that every store of the gateway and of the accounts has its own path."""
     owners: dict[Path, str] = {}
     if settings.store.path is not None:
         owners[settings.store.path] = "the gateway (store); leave taskStore out to share it"
@@ -65,11 +65,11 @@ def check_stores(settings: Settings, report: ProblemCollector) -> None:
             continue
         if path in owners:
             place = f"channels.a2a.accounts.{account.id}.taskStore.path"
-            report.problem(place, f"{path} is already used by {owners[path]}", "collision")
+            collector.problem(place, f"{path} is already used by {owners[path]}", "collision")
         owners.setdefault(path, f"account {account.id}")
     folder = Path(settings.opt.directory)
     if settings.opt.enabled and folder in owners:
-        report.problem(
+        collector.problem(
             "opt.directory", f"{folder} is already used by {owners[folder]}", "collision"
         )
 
@@ -82,39 +82,39 @@ def complete_routing(
     *,
     environ: Mapping[str, str],
     folder: Path,
-    report: ProblemCollector,
+    collector: ProblemCollector,
 ) -> ResponseRoutingSettings:
-    """The section with references that need no folder; what is wrong is a problem."""
+    """The section with absolute token references; what is wrong is a problem."""
     if section.default_timeout_ms > section.max_timeout_ms:
         message = f"is more than maxTimeoutMs ({section.max_timeout_ms}); lower it, or raise that"
-        report.problem(join_path(_PATH, "defaultTimeoutMs"), message, "range")
+        collector.problem(join_path(_PATH, "defaultTimeoutMs"), message, "range")
     webhooks: dict[str, WebhookSettings] = {}
     for name, webhook in sorted(section.webhooks.items()):
         place = join_path(join_path(_PATH, "webhooks"), name)
         if not re.fullmatch(PEER_NAME, name):
-            message = "is no caller's name; see: openclaw-a2a token list"
-            report.problem(place, message, "name")
+            message = "is not a caller's name; see: openclaw-a2a token list"
+            collector.problem(place, message, "name")
         if not _is_address(webhook.url):
             message = "must be an http(s) address without user and fragment"
-            report.problem(join_path(place, "url"), message, "format")
+            collector.problem(join_path(place, "url"), message, "format")
         webhooks[name] = msgspec.structs.replace(
             webhook, token=absolute_reference(webhook.token, folder)
         )
         _check_token(
-            join_path(place, "token"), webhooks[name].token, environ=environ, report=report
+            join_path(place, "token"), webhooks[name].token, environ=environ, collector=collector
         )
     return msgspec.structs.replace(section, webhooks=webhooks)
 
 
-def warn_if_nobody_may_call(section: ToolSettings, report: ProblemCollector) -> ToolSettings:
-    """The section; calls that are on although nobody takes part in them are worth a warning."""
+def warn_if_no_agent_may_call(section: ToolSettings, collector: ProblemCollector) -> ToolSettings:
+    """The section; a warning when calls are enabled and no agent is allowed to take part."""
     between = section.agent_to_agent
     if between.enabled and not between.allow:
         message = (
             "is empty, so every call is forbidden; write the agents that may call and be called, "
             'such as ["main", "helper"], or ["*"] for all'
         )
-        report.warning("tools.agentToAgent.allow", message, "nobody")
+        collector.warning("tools.agentToAgent.allow", message, "nobody")
     return section
 
 
@@ -129,19 +129,19 @@ def _is_address(text: str) -> bool:
 
 
 def _check_token(
-    path: str, reference: str, *, environ: Mapping[str, str], report: ProblemCollector
+    path: str, reference: str, *, environ: Mapping[str, str], collector: ProblemCollector
 ) -> None:
-    """A token that is not there would be missed only when an answer is to be brought."""
+    """Check now what would otherwise fail only when an outcome is posted."""
     if not reference:
         return
     if not re.match(r"(env|file):.", reference):
         message = "must be a reference, not the token itself: write env:NAME or file:PATH"
-        report.problem(path, message, "secret")
+        collector.problem(path, message, "secret")
         return
     try:
         resolve_token(reference, environ=environ)
     except SettingsInvalid as error:
-        report.problem(path, error.message, "secret")
+        collector.problem(path, error.message, "secret")
 
 
 def complete_planning(
@@ -149,13 +149,13 @@ def complete_planning(
     *,
     folder: Path,
     agents: Collection[AgentId],
-    report: ProblemCollector,
+    collector: ProblemCollector,
 ) -> PlanningSettings:
-    """The section with its folder; what is wrong is a problem, what has no effect a warning."""
+    """The section with its folder; a setting without effect is a warning."""
     planner = section.planner.strip()
     if planner and planner not in agents:
         message = f"there is no agent {planner}; {suggest_name(planner, list(agents))}"
-        report.problem("opt.planner", message, "unknown-agent")
+        collector.problem("opt.planner", message, "unknown-agent")
     if section.tools and not section.enabled:
-        report.warning("opt.tools", "has no effect; set opt.enabled to true", "unavailable")
+        collector.warning("opt.tools", "has no effect; set opt.enabled to true", "unavailable")
     return msgspec.structs.replace(section, directory=str(folder), planner=planner)

@@ -1,4 +1,4 @@
-"""Settings and secrets from environment variables; nothing else in the gateway reads them."""
+"""Reads settings from environment variables; the only place that reads the environment."""
 
 import os
 import re
@@ -14,13 +14,13 @@ from openclaw_a2a.settings.schema.file_schema import FileKeys, member_kind, name
 
 PREFIX = "OPENCLAW_A2A_"
 UNKNOWN_VARIABLE = "unknown-variable"
-"""The keyword of warnings about variables that have our prefix and set nothing."""
+"""The keyword of warnings about variables with our prefix that are not settings."""
 
 _FOR_COMMANDS = frozenset({"URL", "TOKEN", "CONFIG"})
 
 
 class CommandEnvironment(msgspec.Struct, frozen=True):
-    """What commands take from the environment: a gateway's address, a token, and no colour."""
+    """What commands read from the environment: a gateway's URL, a token, and no colour."""
 
     url: str | None = None
     token: str | None = None
@@ -35,7 +35,7 @@ def read_command_environment(environ: Mapping[str, str] | None = None) -> Comman
 
 
 def read_environment(
-    environ: Mapping[str, str], *, values: JsonObject, report: ProblemCollector
+    environ: Mapping[str, str], *, values: JsonObject, collector: ProblemCollector
 ) -> Iterator[tuple[str, JsonObject]]:
     """Each setting in the environment, by its variable's name without the prefix.
 
@@ -48,13 +48,13 @@ def read_environment(
             continue
         segments = name.split("__")
         if len(segments) == 1 and _spelling(segments[0], names_of(FileKeys)) is None:
-            report.warning(variable, f"{_unknown(variable)} (ignored)", UNKNOWN_VARIABLE)
+            collector.warning(variable, f"{_unknown(variable)} (ignored)", UNKNOWN_VARIABLE)
             continue
         yield name, _nest(segments, environ[variable], values=values)
 
 
 def _unknown(variable: str) -> str:
-    """The sentence for a variable that sets nothing, with the one that was meant."""
+    """The message for a variable that is not a setting, with the nearest one that is."""
     name = variable.removeprefix(PREFIX)
     nested = [
         f"{PREFIX}{section.upper()}__{_upper(key)}"
@@ -92,7 +92,7 @@ def _nest(segments: list[str], text: str, *, values: JsonObject) -> JsonObject:
 
 
 def _key(segment: str, kind: Json, known: JsonObject) -> str:
-    """The key a segment of a name stands for: a known one, else one in the file's spelling."""
+    """The key of a segment: a known one, else the segment in camel case."""
     names = names_of(kind) if is_struct(kind) else ()
     spelling = _spelling(segment, (*names, *known))
     if spelling is not None:
@@ -112,7 +112,7 @@ def _bare(name: str) -> str:
 
 
 def _value(text: str, kind: Json) -> Json:
-    """The text as JSON5 when it is that and the setting is not a plain string."""
+    """The text decoded as JSON5, unless it is not JSON5 or the setting is a string."""
     try:
         value = pyjson5.decode(text)
     except pyjson5.Json5DecoderException:
@@ -122,5 +122,5 @@ def _value(text: str, kind: Json) -> Json:
 
 
 def process_environment(given: Mapping[str, str] | None) -> Mapping[str, str]:
-    """The environment a program is started with: the one given, else the gateway's own."""
+    """The given environment, else that of this process."""
     return os.environ if given is None else given

@@ -1,10 +1,10 @@
 """Loads the settings: reads the sources, checks everything, and reports every problem at once."""
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Self, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -19,12 +19,12 @@ from openclaw_a2a.settings.loading.cross_checks import (
     check_stores,
     complete_planning,
     complete_routing,
-    warn_if_nobody_may_call,
+    warn_if_no_agent_may_call,
 )
 from openclaw_a2a.settings.loading.environment import UNKNOWN_VARIABLE
 from openclaw_a2a.settings.loading.peers import TokenReader, read_peers
 from openclaw_a2a.settings.loading.readers import read_section
-from openclaw_a2a.settings.loading.sources import Layers, invalid, read_layers
+from openclaw_a2a.settings.loading.sources import Layers, read_layers, settings_invalid
 from openclaw_a2a.settings.openclaw.agent_defaults import AgentDefaults, add_openclaw_agents
 from openclaw_a2a.settings.openclaw.discovery import OpenClawInstallation
 from openclaw_a2a.settings.paths import base_url, expand_path, is_loopback, normalize_url
@@ -37,8 +37,6 @@ from openclaw_a2a.settings.schema.file_schema import (
     names_of,
 )
 from openclaw_a2a.settings.schema.sections import (
-    Account,
-    AgentSettings,
     LeaseSettings,
     Limits,
     LogSettings,
@@ -55,14 +53,14 @@ from openclaw_a2a.settings.schema.sections import (
 
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 _NO_OVERRIDES: Mapping[str, Json] = MappingProxyType({})
-_FILE_OF = {StoreKind.SQLITE: "state.db", StoreKind.JSON_FILE: "tasks"}
+_DEFAULT_FILES = {StoreKind.SQLITE: "state.db", StoreKind.JSON_FILE: "tasks"}
 
 
 class LoadedSettings(msgspec.Struct, frozen=True):
-    """Settings with where each came from, what was put right on the way, and the file read.
+    """Settings, the source of each value, warnings, and the file that was read.
 
-    `origins` has the settings that were given, by dotted path; all others are defaults. `openclaw`
-    is the OpenClaw whose agents are among the settings'.
+    `origins` has the given settings by dotted path; all others are defaults. `openclaw` is the
+    OpenClaw whose agents are among the agents.
     """
 
     settings: Settings
@@ -72,11 +70,11 @@ class LoadedSettings(msgspec.Struct, frozen=True):
     openclaw: OpenClawInstallation | None = None
 
     def invalid(self, problems: Iterable[Problem]) -> SettingsInvalid:
-        """The error for problems of these settings; each says which source it comes from."""
-        return invalid(problems, origins=self.origins, path=self.path)
+        """The error for problems of these settings, each with its source."""
+        return settings_invalid(problems, origins=self.origins, path=self.path)
 
     def with_port(self, port: int) -> Settings:
-        """The settings once the port is known; addresses made of the port follow it."""
+        """The settings with the actual port, also in the URLs that are derived from it."""
         old = self.settings
         server = msgspec.structs.replace(old.server, port=port)
         if "server.publicBaseUrl" in self.origins:
@@ -92,31 +90,31 @@ class LoadedSettings(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(old, server=server, accounts=accounts)
 
 
+class CheckedSettings(msgspec.Struct, frozen=True):
+    """Settings as far as they can be read, and their problems."""
+
+    loaded: LoadedSettings
+    problems: tuple[Problem, ...]
+
+
 def load_settings(
     path: Path | None = None,
     *,
     overrides: Mapping[str, Json] = _NO_OVERRIDES,
     environ: Mapping[str, str] | None = None,
 ) -> LoadedSettings:
-    """The settings from defaults, file, environment and overrides, each over the one before.
+    """The settings from defaults, file, environment and overrides; later sources win.
 
     `path` is the file; without it the working directory and then the user's config folder are
-    looked at. `overrides` has dotted paths (`server.port`).
+    searched. `overrides` has dotted paths (`server.port`).
 
     Raises:
         SettingsInvalid: with every problem there is.
     """
-    examined = check_settings(path, overrides=overrides, environ=environ)
-    if examined.problems:
-        raise examined.loaded.invalid(examined.problems)
-    return examined.loaded
-
-
-class CheckedSettings(msgspec.Struct, frozen=True):
-    """Settings as far as they can be read, and what is wrong with them."""
-
-    loaded: LoadedSettings
-    problems: tuple[Problem, ...]
+    checked = check_settings(path, overrides=overrides, environ=environ)
+    if checked.problems:
+        raise checked.loaded.invalid(checked.problems)
+    return checked.loaded
 
 
 def check_settings(
@@ -125,30 +123,28 @@ def check_settings(
     overrides: Mapping[str, Json] = _NO_OVERRIDES,
     environ: Mapping[str, str] | None = None,
 ) -> CheckedSettings:
-    """As `load_settings`, for who wants to look further although there are problems."""
-    report = ProblemCollector()
-    environment = os.environ if environ is None else environ
-    layers = read_layers(path, overrides=overrides, environ=environment, report=report)
-    offer = add_openclaw_agents(layers, environ=environment, report=report)
-    layers = offer.layers
-    settings = _Reader(layers, environ=environment, report=report).read(offer)
-    warnings = _warnings(report, layers.values)
-    loaded = LoadedSettings(settings, layers.origins, warnings, layers.path, offer.found)
-    return CheckedSettings(loaded, tuple(report.problems))
+    """The same, without an error for invalid settings."""
+    reader = _SettingsReader.open(path, overrides, environ)
+    defaults = add_openclaw_agents(
+        reader.layers, environ=reader.environ, collector=reader.collector
+    )
+    reader.layers = layers = defaults.layers
+    settings = reader.read(defaults)
+    warnings = _relevant_warnings(reader.collector, layers.values)
+    loaded = LoadedSettings(settings, layers.origins, warnings, layers.path, defaults.installation)
+    return CheckedSettings(loaded, tuple(dict.fromkeys(reader.collector.problems)))
 
 
 def server_address(path: Path | None = None, *, environ: Mapping[str, str] | None = None) -> str:
-    """Where the gateway of the settings is reached; only what that needs is read and checked.
-
-    Raises:
-        SettingsInvalid: the file or its server section has problems.
-    """
-    server = _read_some(path, _Reader.read_server, environ=environ)
+    """The gateway's URL for clients. Reads only the server section. Raises: SettingsInvalid."""
+    reader = _SettingsReader.open(path, {}, environ)
+    server = reader.read_server()
+    reader.raise_problems()
     return server.public_base_url or base_url(server.host, server.port)
 
 
 class LocalGateway(msgspec.Struct, frozen=True):
-    """The gateway of the settings, for who is on its machine: where it listens, and its folder."""
+    """The gateway as seen from its own machine: its URL, and its data folder."""
 
     address: str
     data: Path
@@ -160,35 +156,44 @@ def local_gateway(
     overrides: Mapping[str, Json] = _NO_OVERRIDES,
     environ: Mapping[str, str] | None = None,
 ) -> LocalGateway:
-    """Where the gateway of the settings listens; only what that needs is read and checked.
+    """The local gateway. Reads only the server section and `data`. Raises: SettingsInvalid."""
+    reader = _SettingsReader.open(path, overrides, environ)
+    server, data = reader.read_server(), reader.read_data_folder()
+    reader.raise_problems()
+    return LocalGateway(base_url(server.host, server.port), data)
 
-    Raises:
-        SettingsInvalid: the file, its server section or its data folder has problems.
+
+class OutboundSection(msgspec.Struct, frozen=True):
+    """The merged `outbound` section.
+
+    `origin` is the source of `outbound.targets` (`file NAME` or `environment NAME`), or empty.
+    `variables` is the environment that targets refer to.
     """
-    return _read_some(path, _Reader.read_local, overrides=overrides, environ=environ)
+
+    values: JsonObject
+    origin: str
+    path: Path | None
+    data: Path
+    variables: Mapping[str, str]
 
 
-def _read_some(
-    path: Path | None,
-    read: "Callable[[_Reader], _Struct]",
-    *,
-    overrides: Mapping[str, Json] = _NO_OVERRIDES,
-    environ: Mapping[str, str] | None = None,
-) -> _Struct:
-    report = ProblemCollector()
-    environment = os.environ if environ is None else environ
-    layers = read_layers(path, overrides=overrides, environ=environment, report=report)
-    found = read(_Reader(layers, environ=environment, report=report))
-    if report.problems:
-        raise invalid(report.problems, origins=layers.origins, path=layers.path)
-    return found
+def read_outbound_section(
+    path: Path | None = None, *, environ: Mapping[str, str] | None = None
+) -> OutboundSection:
+    """The section. Reads nothing else but `data`. Raises: SettingsInvalid."""
+    reader = _SettingsReader.open(path, {}, environ)
+    values, data = reader.read_object("outbound"), reader.read_data_folder()
+    reader.raise_problems()
+    layers = reader.layers
+    origin = layers.origins.get("outbound.targets", "")
+    return OutboundSection(values, origin, layers.path, data, reader.environ)
 
 
-def _warnings(report: ProblemCollector, values: JsonObject) -> tuple[Problem, ...]:
-    """All but those about variables that the settings use as references."""
+def _relevant_warnings(collector: ProblemCollector, values: JsonObject) -> tuple[Problem, ...]:
+    """All warnings except those about variables that the settings use as references."""
     used = {name.removeprefix("env:") for name in _strings(values)}
     return tuple(
-        one for one in report.warnings if one.keyword != UNKNOWN_VARIABLE or one.path not in used
+        one for one in collector.warnings if one.keyword != UNKNOWN_VARIABLE or one.path not in used
     )
 
 
@@ -203,136 +208,151 @@ def _strings(value: Json) -> Iterator[str]:
             yield from _strings(item)
 
 
-class _Reader:
-    """Reads the laid-over values section by section."""
+class _SettingsReader:
+    """Reads the merged values section by section; problems go to the collector."""
 
     def __init__(
-        self, layers: Layers, *, environ: Mapping[str, str], report: ProblemCollector
+        self, layers: Layers, *, environ: Mapping[str, str], collector: ProblemCollector
     ) -> None:
-        self._values = layers.values
-        self._folder = layers.folder
-        self._environ = environ
-        self._report = report
+        self.layers = layers
+        self.environ = environ
+        self.collector = collector
 
-    def read(self, offer: AgentDefaults) -> Settings:
-        """All of it; what is wrong is in the report."""
-        self._report.unknown_keys("", self._values, names_of(FileKeys))
-        data = self._data_folder()
-        server = self.read_server()
-        written = self._object(self._values, "agents")
-        agents = read_agents(written, offer, folder=self._folder, report=self._report)
-        channel = self._channel()
-        security = self._object(channel, "channels.a2a.security")
-        self._report.unknown_keys("channels.a2a.security", security, names_of(SecurityKeys))
-        tokens = TokenReader(self._environ, folder=self._folder, report=self._report)
+    @classmethod
+    def open(
+        cls, path: Path | None, overrides: Mapping[str, Json], environ: Mapping[str, str] | None
+    ) -> Self:
+        """A reader of all sources."""
+        collector = ProblemCollector()
+        environment = os.environ if environ is None else environ
+        layers = read_layers(path, overrides=overrides, environ=environment, collector=collector)
+        return cls(layers, environ=environment, collector=collector)
+
+    def raise_problems(self) -> None:
+        """Raises: SettingsInvalid, when there are problems."""
+        if self.collector.problems:
+            layers = self.layers
+            raise settings_invalid(
+                self.collector.problems, origins=layers.origins, path=layers.path
+            )
+
+    def read(self, defaults: AgentDefaults) -> Settings:
+        """All settings."""
+        values, folder, collector = self.layers.values, self.layers.folder, self.collector
+        collector.unknown_keys("", values, names_of(FileKeys))
+        data, server = self.read_data_folder(), self.read_server()
+        agents = read_agents(
+            self.read_object("agents"), defaults, folder=folder, collector=collector
+        )
+        self._check_keys("channels", ChannelsKeys)
+        self._check_keys("channels.a2a", ChannelKeys)
+        self._check_keys("channels.a2a.security", SecurityKeys)
         settings = Settings(
             data=data,
             server=server,
             store=self._store(data),
             agents=agents,
-            accounts=self._accounts(channel, server, agents),
+            accounts=read_accounts(
+                "channels.a2a.accounts",
+                self.read_object("channels.a2a.accounts"),
+                inherited=AccountDefaults(server.public_base_url, agents, folder),
+                collector=collector,
+            ),
             peers=read_peers(
                 "channels.a2a.security.peers",
-                self._object(security, "channels.a2a.security.peers"),
-                tokens=tokens,
-                report=self._report,
+                self.read_object("channels.a2a.security.peers"),
+                tokens=TokenReader(self.environ, folder=folder, collector=collector),
+                collector=collector,
             ),
             limits=self._section(Limits, "limits"),
             retention=self._section(RetentionSettings, "retention"),
             lease=self._section(LeaseSettings, "lease"),
             log=self._section(LogSettings, "log"),
             push=self._section(PushSettings, "push"),
-            openclaw=self._object(self._values, "openclaw"),
-            outbound=self._object(self._values, "outbound"),
-            tools=warn_if_nobody_may_call(self._section(ToolSettings, "tools"), self._report),
-            response_routing=self._routing(),
+            openclaw=self.read_object("openclaw"),
+            outbound=self.read_object("outbound"),
+            tools=warn_if_no_agent_may_call(self._section(ToolSettings, "tools"), collector),
+            response_routing=complete_routing(
+                self._section(ResponseRoutingSettings, "responseRouting"),
+                environ=self.environ,
+                folder=folder,
+                collector=collector,
+            ),
             opt=self._planning(data, agents),
         )
         self._check_together(settings)
         return settings
 
+    def read_object(self, path: str) -> JsonObject:
+        """The object at a dotted path; empty when it is absent, or (with a problem) no object."""
+        value: Json = self.layers.values
+        *parents, last = path.split(".")
+        for key in parents:
+            value = value.get(key) if is_object(value) else None
+        if not is_object(value) or last not in value:
+            return {}  # a parent that is no object is reported where the parent is read
+        return self.collector.as_object(path, value[last])
+
+    def _check_keys(self, path: str, kind: type[msgspec.Struct]) -> None:
+        self.collector.unknown_keys(path, self.read_object(path), names_of(kind))
+
     def _section(self, kind: type[_Struct], key: str) -> _Struct:
-        return read_section(kind, key, value=self._values.get(key, {}), report=self._report)
-
-    def _object(self, values: JsonObject, path: str) -> JsonObject:
-        return self._report.as_object(path, values.get(path.rpartition(".")[2], {}))
-
-    def _routing(self) -> ResponseRoutingSettings:
-        section = self._section(ResponseRoutingSettings, "responseRouting")
-        return complete_routing(
-            section, environ=self._environ, folder=self._folder, report=self._report
-        )
+        value = self.layers.values.get(key, {})
+        return read_section(kind, key, value=value, collector=self.collector)
 
     def _planning(self, data: Path, agents: Collection[AgentId]) -> PlanningSettings:
         section = self._section(PlanningSettings, "opt")
         given = self._path("opt.directory", section.directory) if section.directory else None
         return complete_planning(
-            section, folder=given or data / "objectives", agents=agents, report=self._report
+            section, folder=given or data / "objectives", agents=agents, collector=self.collector
         )
 
-    def read_local(self) -> LocalGateway:
-        """Where the gateway listens, and where it keeps its things."""
-        server = self.read_server()
-        return LocalGateway(base_url(server.host, server.port), self._data_folder())
-
-    def _data_folder(self) -> Path:
-        return self._path("data", self._values.get("data", "~/.openclaw-a2a")) or self._folder
+    def read_data_folder(self) -> Path:
+        """The folder of everything the gateway stores."""
+        value = self.layers.values.get("data", "~/.openclaw-a2a")
+        return self._path("data", value) or self.layers.folder
 
     def _path(self, key: str, value: Json) -> Path | None:
         if not isinstance(value, str):
-            self._report.problem(key, f"must be a string, not {json_kind(value)}", "type")
+            self.collector.problem(key, f"must be a string, not {json_kind(value)}", "type")
             return None
         try:
-            return expand_path(value.strip(), self._folder)
+            return expand_path(value.strip(), self.layers.folder)
         except ValueError as error:
-            self._report.problem(key, f"cannot be used: {error}", "path")
+            self.collector.problem(key, f"cannot be used: {error}", "path")
             return None
 
     def read_server(self) -> ServerSettings:
-        """Where the gateway listens."""
+        """The server section, with its public URL."""
         server = self._section(ServerSettings, "server")
-        given = self._object(self._values, "server").get("publicBaseUrl")
+        section = self.layers.values.get("server")
         address = normalize_url(server.public_base_url)
-        if given is None:
+        if not is_object(section) or section.get("publicBaseUrl") is None:
             address = base_url(server.host, server.port)
         elif address is None and server.public_base_url.strip():
             message = "must be an http(s) address without user, query or fragment"
-            self._report.problem("server.publicBaseUrl", message, "format")
+            self.collector.problem("server.publicBaseUrl", message, "format")
         return msgspec.structs.replace(server, public_base_url=address or "")
 
     def _store(self, data: Path) -> StoreSettings:
-        values = self._report.as_object("store", self._values.get("store", {}))
-        self._report.unknown_keys("store", values, names_of(StoreKeys))
-        kind = read_store_kind("store", values, default=StoreKind.SQLITE, report=self._report)
+        values = self.read_object("store")
+        self._check_keys("store", StoreKeys)
+        kind = read_store_kind("store", values, default=StoreKind.SQLITE, collector=self.collector)
         if kind is None or kind is StoreKind.MEMORY:
             return StoreSettings(kind=StoreKind.MEMORY)
         given = self._path("store.path", values["path"]) if "path" in values else None
-        return StoreSettings(kind=kind, path=given or data / _FILE_OF[kind])
-
-    def _channel(self) -> JsonObject:
-        channels = self._report.as_object("channels", self._values.get("channels", {}))
-        self._report.unknown_keys("channels", channels, names_of(ChannelsKeys))
-        channel = self._object(channels, "channels.a2a")
-        self._report.unknown_keys("channels.a2a", channel, names_of(ChannelKeys))
-        return channel
-
-    def _accounts(
-        self, channel: JsonObject, server: ServerSettings, agents: dict[AgentId, AgentSettings]
-    ) -> tuple[Account, ...]:
-        values = self._object(channel, "channels.a2a.accounts")
-        around = AccountDefaults(server.public_base_url, agents, self._folder)
-        return read_accounts("channels.a2a.accounts", values, around=around, report=self._report)
+        return StoreSettings(kind=kind, path=given or data / _DEFAULT_FILES[kind])
 
     def _check_together(self, settings: Settings) -> None:
-        check_routes(settings.accounts, self._report)
-        check_stores(settings, self._report)
+        check_routes(settings.accounts, self.collector)
+        check_stores(settings, self.collector)
         if settings.is_open and not is_loopback(settings.server.host):
             message = (
                 f"{settings.server.host} can be reached from other machines and no caller has to "
                 "show a token; listen on 127.0.0.1 or give a peer a token in "
                 "channels.a2a.security.peers.<name>.tokens"
             )
-            self._report.problem("server.host", message, "open-bind")
+            self.collector.problem("server.host", message, "open-bind")
         elif settings.is_open:
             self._warn_of_public_addresses(settings)
 
@@ -346,40 +366,7 @@ class _Reader:
         for address, path in addresses.items():
             if not is_loopback(urlsplit(address).hostname or "localhost"):
                 message = (
-                    f"is {address}, and anybody who reaches that address is `local`; "
+                    f"is {address}, and everybody who reaches that address is `local`; "
                     "configure channels.a2a.security.peers"
                 )
-                self._report.warning(path, message, "open-address")
-
-
-class OutboundSection(msgspec.Struct, frozen=True):
-    """What the sources say of `outbound` together, and where.
-
-    `origin` names the source of `outbound.targets` (`file NAME` or `environment NAME`), and is
-    empty when none has any. `variables` is the environment that targets refer to.
-    """
-
-    values: JsonObject
-    origin: str
-    path: Path | None
-    data: Path
-    variables: Mapping[str, str]
-
-
-def read_outbound_section(
-    path: Path | None = None, *, environ: Mapping[str, str] | None = None
-) -> OutboundSection:
-    """The section; only what it needs is read and checked.
-
-    Raises:
-        SettingsInvalid: the file cannot be read, or the section is no object.
-    """
-    report = ProblemCollector()
-    environment = os.environ if environ is None else environ
-    layers = read_layers(path, overrides={}, environ=environment, report=report)
-    values = report.as_object("outbound", layers.values.get("outbound", {}))
-    if report.problems:
-        raise invalid(report.problems, origins=layers.origins, path=layers.path)
-    origin = layers.origins.get("outbound.targets", "")
-    folder = local_gateway(path, environ=environment).data
-    return OutboundSection(values, origin, layers.path, folder, environment)
+                self.collector.warning(path, message, "open-address")

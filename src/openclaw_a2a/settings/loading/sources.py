@@ -1,4 +1,4 @@
-"""Says where each problem of the settings comes from: the file and line, a variable, or a flag."""
+"""The sources of settings: file, environment and flags, merged, with the origin of every value."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -16,27 +16,27 @@ from openclaw_a2a.settings.loading.environment import PREFIX, read_environment
 from openclaw_a2a.settings.paths import expand_path
 
 
-def invalid(
+def settings_invalid(
     problems: Iterable[Problem], *, origins: Mapping[str, str], path: Path | None
 ) -> SettingsInvalid:
-    """The error that lists the problems, each once and with where it comes from."""
+    """The error that lists the distinct problems, each with its file and line, variable or flag."""
     text = _text(path)
-    told = tuple(
-        Problem(one.path, one.message + _place(one.path, origins, path, text), one.keyword)
+    located = tuple(
+        Problem(one.path, one.message + _origin_note(one.path, origins, path, text), one.keyword)
         for one in dict.fromkeys(problems)
     )
-    lines = "\n".join(f"{one.path}: {one.message}" for one in told)
-    return SettingsInvalid(lines, problems=told)
+    lines = "\n".join(f"{one.path}: {one.message}" for one in located)
+    return SettingsInvalid(lines, problems=located)
 
 
-def shown(path: Path) -> str:
-    """The path as people would write it: from the working directory when it is below."""
+def display_path(path: Path) -> str:
+    """The path, relative to the working directory when it is below."""
     here = Path.cwd()
     return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
-def _place(place: str, origins: Mapping[str, str], path: Path | None, text: str) -> str:
-    keys = re.sub(r"\[\d+\]", "", place)
+def _origin_note(setting: str, origins: Mapping[str, str], path: Path | None, text: str) -> str:
+    keys = re.sub(r"\[\d+\]", "", setting)
     origin = origins.get(keys, "")
     if origin.startswith(("environment", "flag")):
         return f" (from {origin})"
@@ -47,19 +47,19 @@ def _place(place: str, origins: Mapping[str, str], path: Path | None, text: str)
         return ""
     # What is missing has no line of its own.
     line = _line(keys.rpartition(".")[2], text) if known == keys else ""
-    return f" (in {shown(path)}{line})"
+    return f" (in {display_path(path)}{line})"
 
 
-def _is_in_file(place: str, origins: Mapping[str, str]) -> bool:
-    """True when the file has this setting or something in it."""
+def _is_in_file(setting: str, origins: Mapping[str, str]) -> bool:
+    """True when the file has this setting or a member of it."""
     return any(
-        origin.startswith("file") and (key == place or key.startswith(f"{place}."))
+        origin.startswith("file") and (key == setting or key.startswith(f"{setting}."))
         for key, origin in origins.items()
     )
 
 
 def _line(key: str, text: str) -> str:
-    """The line of the key, when the file has it only once."""
+    """The line of the key, when it occurs only once in the file."""
     found = list(re.finditer(rf"""(?<![\w$.-])["']?{re.escape(key)}["']?\s*:""", text))
     return f", line {text.count(chr(10), 0, found[0].start()) + 1}" if len(found) == 1 else ""
 
@@ -72,11 +72,11 @@ def _text(path: Path | None) -> str:
 
 
 FILE_NAME = "openclaw-a2a.json5"
-_MOST_BYTES = 4 * 1024 * 1024
+_MAX_BYTES = 4 * 1024 * 1024
 
 
 class Layers(msgspec.Struct, frozen=True):
-    """What the sources say together, and which of them said each thing."""
+    """The merged values, and the source of each."""
 
     values: JsonObject
     origins: dict[str, str]
@@ -84,7 +84,7 @@ class Layers(msgspec.Struct, frozen=True):
 
     @property
     def folder(self) -> Path:
-        """Relative paths start here: the file's folder, or the working directory."""
+        """The base of relative paths: the file's folder, or the working directory."""
         return self.path.parent if self.path else Path.cwd()
 
 
@@ -93,23 +93,25 @@ def read_layers(
     *,
     overrides: Mapping[str, Json],
     environ: Mapping[str, str],
-    report: ProblemCollector,
+    collector: ProblemCollector,
 ) -> Layers:
-    """All sources, later ones laid over earlier ones."""
-    found = _chosen(path, environ) or find_file()
+    """All sources, merged: flags over environment over file."""
+    found = _configured_path(path, environ) or find_file()
     values: JsonObject = {}
     origins: dict[str, str] = {}
     if found is not None:
-        _lay_over(values, read_file(found, report), origins=origins, origin=f"file {found.name}")
-    for name, nested in read_environment(environ, values=values, report=report):
-        _lay_over(values, nested, origins=origins, origin=f"environment {PREFIX}{name}")
+        _merge_over(
+            values, read_file(found, collector), origins=origins, origin=f"file {found.name}"
+        )
+    for name, nested in read_environment(environ, values=values, collector=collector):
+        _merge_over(values, nested, origins=origins, origin=f"environment {PREFIX}{name}")
     for dotted, value in overrides.items():
         nested = nest(dotted.split("."), value)
-        _lay_over(values, nested, origins=origins, origin="flag")
+        _merge_over(values, nested, origins=origins, origin="flag")
     return Layers(values, origins, found)
 
 
-def _chosen(path: Path | None, environ: Mapping[str, str]) -> Path | None:
+def _configured_path(path: Path | None, environ: Mapping[str, str]) -> Path | None:
     named = environ.get(f"{PREFIX}CONFIG", "").strip()
     chosen = str(path) if path else named
     if not chosen:
@@ -129,39 +131,43 @@ def find_file() -> Path | None:
     return None
 
 
-def read_file(path: Path, report: ProblemCollector) -> JsonObject:
-    """The object in the file; whatever keeps it from being read is a problem."""
+def read_file(path: Path, collector: ProblemCollector) -> JsonObject:
+    """The object in the file; empty, with a problem, when it cannot be read."""
     try:
         with path.open("rb") as stream:
-            body = stream.read(_MOST_BYTES + 1)
+            body = stream.read(_MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        report.problem(str(path), f"cannot be read: {reason}; check the path", "file")
+        collector.problem(str(path), f"cannot be read: {reason}; check the path", "file")
         return {}
-    if len(body) > _MOST_BYTES:
-        report.problem(str(path), f"is larger than {_MOST_BYTES} bytes", "file")
+    if len(body) > _MAX_BYTES:
+        collector.problem(str(path), f"is larger than {_MAX_BYTES} bytes", "file")
         return {}
-    return _parse(path, body, report)
+    return _parse(path, body, collector)
 
 
-def _parse(path: Path, body: bytes, report: ProblemCollector) -> JsonObject:
+def _parse(path: Path, body: bytes, collector: ProblemCollector) -> JsonObject:
     try:
         text = body.decode("utf-8-sig")
         value = pyjson5.decode(text)
     except UnicodeDecodeError as error:
         line = body.count(b"\n", 0, error.start) + 1
-        report.problem(str(path), f"is not UTF-8 text at line {line}; save it as UTF-8", "syntax")
+        collector.problem(
+            str(path), f"is not UTF-8 text at line {line}; save it as UTF-8", "syntax"
+        )
     except pyjson5.Json5DecoderException as error:
-        report.problem(str(path), syntax_sentence(body.decode("utf-8-sig"), error), "syntax")
+        collector.problem(
+            str(path), syntax_error_message(body.decode("utf-8-sig"), error), "syntax"
+        )
     else:
         if is_object(value):
             return value
-        report.problem(str(path), f"must hold one object, not {json_kind(value)}", "type")
+        collector.problem(str(path), f"must hold one object, not {json_kind(value)}", "type")
     return {}
 
 
-def syntax_sentence(text: str, error: Exception) -> str:
-    """Where the text stops being JSON5, by line and column, and what is wrong there."""
+def syntax_error_message(text: str, error: Exception) -> str:
+    """The line and column of a JSON5 syntax error, and what is wrong there."""
     reason = re.sub(r"b'(\w+)'", r"\1", str(error.args[0]) if error.args else "not readable")
     place = re.search(r"(.*?) near (\d+)(, found .*)?", reason)
     if place is None:
@@ -184,20 +190,20 @@ def nest(keys: list[str], value: Json) -> JsonObject:
     return value
 
 
-def _lay_over(
+def _merge_over(
     below: JsonObject, above: JsonObject, *, origins: dict[str, str], origin: str, path: str = ""
 ) -> None:
     for key, value in above.items():
         place = join_path(path, key)
         if not (is_object(value) and is_object(below.get(key))):
-            _forget(origins, place)
+            _remove_origins(origins, place)
             below[key] = {} if is_object(value) else value
         if is_object(value) and value:
-            _lay_over(below[key], value, origins=origins, origin=origin, path=place)
+            _merge_over(below[key], value, origins=origins, origin=origin, path=place)
         else:
             origins[place] = origin
 
 
-def _forget(origins: dict[str, str], place: str) -> None:
+def _remove_origins(origins: dict[str, str], place: str) -> None:
     for known in [one for one in origins if one == place or one.startswith(place + ".")]:
         del origins[known]

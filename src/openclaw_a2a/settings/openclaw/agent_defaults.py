@@ -1,4 +1,4 @@
-"""Offers the agents of the OpenClaw on this machine as settings, below what people wrote."""
+"""Adds the agents of the OpenClaw on this machine as defaults, below every other source."""
 
 import re
 from collections.abc import Mapping
@@ -8,14 +8,14 @@ from urllib.parse import urlsplit
 import msgspec
 
 from openclaw_a2a.model.ids import AgentId, JsonObject
-from openclaw_a2a.model.validation import ProblemCollector, is_object, join_path
+from openclaw_a2a.model.validation import ProblemCollector, is_object, join_path, object_at
 from openclaw_a2a.settings.loading.readers import read_section
 from openclaw_a2a.settings.loading.sources import Layers
 from openclaw_a2a.settings.openclaw.discovery import (
     OpenClawAgent,
     OpenClawInstallation,
     find_openclaw,
-    legal_id,
+    normalize_agent_id,
 )
 from openclaw_a2a.settings.paths import expand_path, is_loopback
 from openclaw_a2a.settings.schema.file_schema import OpenClawKeys
@@ -23,7 +23,7 @@ from openclaw_a2a.settings.schema.file_schema import OpenClawKeys
 OPENCLAW_ADAPTER = "openclaw-gateway"
 _DEFAULT = "default"
 _ACCOUNTS = ("channels", "a2a", "accounts")
-_HABITS: JsonObject = {
+_ACCOUNT_DEFAULTS: JsonObject = {
     "agentStyle": "task-generating",
     "maxBodyBytes": 26_214_400,
     "defaultInputModes": [
@@ -35,112 +35,112 @@ _HABITS: JsonObject = {
 
 
 class AgentDefaults(msgspec.Struct, frozen=True):
-    """The settings with the offered agents in them, what was found, and which agents are its."""
+    """The settings with the added agents, the OpenClaw they come from, and the agents by id."""
 
     layers: Layers
-    found: OpenClawInstallation | None = None
+    installation: OpenClawInstallation | None = None
     agents: dict[AgentId, OpenClawAgent] = {}
 
 
 def add_openclaw_agents(
-    layers: Layers, *, environ: Mapping[str, str], report: ProblemCollector
+    layers: Layers, *, environ: Mapping[str, str], collector: ProblemCollector
 ) -> AgentDefaults:
     """Add OpenClaw's agents when the settings name no agents, or have an `openclaw` section.
 
     Each gets an account of its own: the default agent `default`, the others one by their id. When
-    accounts are written and there is no section, only agents that those accounts name are added.
-    What people wrote always wins.
+    accounts are configured and there is no section, only agents that those accounts name are added.
+    Configured values always win.
     """
     values = layers.values
     has_section, has_agents = "openclaw" in values, bool(values.get("agents"))
     section = read_section(
-        OpenClawKeys, "openclaw", value=values.get("openclaw", {}), report=report
+        OpenClawKeys, "openclaw", value=values.get("openclaw", {}), collector=collector
     )
     if not section.enabled or (has_agents and not has_section):
         return AgentDefaults(layers)
-    found = _find(section, layers.folder, environ=environ, report=report)
+    found = _find(section, layers.folder, environ=environ, collector=collector)
     if found is None:
         if has_section:
-            _nothing_found(section, report)
+            _report_not_found(section, collector)
         return AgentDefaults(layers)
     for warning in found.warnings:
-        report.warning("openclaw", warning, "openclaw")
-    exposed = _exposed(found, section, report)
-    written = _object(values, *_ACCOUNTS)
-    if written and not has_section:
-        exposed = [one for one in exposed if _is_wanted(one, written, found)]
-    offered = {agent.id: agent for agent in exposed if not _is_taken(agent.id, values)}
-    lower: JsonObject = {"agents": {name: _agent(name, found, section) for name in offered}}
-    accounts = _accounts(offered, written, found, adds=has_section or not written)
+        collector.warning("openclaw", warning, "openclaw")
+    exposed = _exposed(found, section, collector)
+    configured = object_at(values, *_ACCOUNTS)
+    if configured and not has_section:
+        exposed = [one for one in exposed if _is_wanted(one, configured, found)]
+    added = {agent.id: agent for agent in exposed if not _is_configured(agent.id, values)}
+    lower: JsonObject = {"agents": {name: _agent(name, found, section) for name in added}}
+    accounts = _accounts(added, configured, found, adds=has_section or not configured)
     lower["channels"] = {"a2a": {"accounts": accounts}}
     origin = f"OpenClaw ({found.config_path or section.url})"
-    return AgentDefaults(_below(layers, lower, origin), found, offered)
+    return AgentDefaults(_below(layers, lower, origin), found, added)
 
 
 def _find(
-    section: OpenClawKeys, folder: Path, *, environ: Mapping[str, str], report: ProblemCollector
+    section: OpenClawKeys, folder: Path, *, environ: Mapping[str, str], collector: ProblemCollector
 ) -> OpenClawInstallation | None:
     path = None
     if section.config_path.strip():
         try:
             path = expand_path(section.config_path.strip(), folder)
         except ValueError as error:
-            report.problem("openclaw.configPath", f"cannot be used: {error}", "path")
+            collector.problem("openclaw.configPath", f"cannot be used: {error}", "path")
             return None
     if section.url and not re.fullmatch(r"(wss?|https?)://[^\s/@]+(/\S*)?", section.url):
         message = "must be an address such as ws://127.0.0.1:18789"
-        report.problem("openclaw.url", message, "format")
+        collector.problem("openclaw.url", message, "format")
         return None
     if section.token and not re.match(r"(env|file):.", section.token):
         message = "must be a reference, not the token itself: write env:NAME or file:PATH"
-        report.problem("openclaw.token", message, "secret")
+        collector.problem("openclaw.token", message, "secret")
         return None
     found = find_openclaw(path, environ=environ)
     if found is None and section.url and not path and not isinstance(section.expose, str):
-        named = dict.fromkeys(legal_id(name) for name in section.expose)
+        named = dict.fromkeys(normalize_agent_id(name) for name in section.expose)
         agents = tuple(OpenClawAgent(one) for one in named if one is not None)
         return OpenClawInstallation(None, section.url, None, "token", agents)
     return found
 
 
-def _nothing_found(section: OpenClawKeys, report: ProblemCollector) -> None:
-    if report.problems:
+def _report_not_found(section: OpenClawKeys, collector: ProblemCollector) -> None:
+    if collector.problems:
         return
     if section.url and not section.config_path:
         message = "must name the agents, because there is no OpenClaw config to read them from"
-        report.problem("openclaw.expose", message, "required")
+        collector.problem("openclaw.expose", message, "required")
         return
     message = "there is no OpenClaw config there; install OpenClaw or name its config"
-    report.problem("openclaw.configPath", message, "reference")
+    collector.problem("openclaw.configPath", message, "reference")
 
 
 def _exposed(
-    found: OpenClawInstallation, section: OpenClawKeys, report: ProblemCollector
+    found: OpenClawInstallation, section: OpenClawKeys, collector: ProblemCollector
 ) -> list[OpenClawAgent]:
     if isinstance(section.expose, str):
         return list(found.agents)
     known = {agent.id: agent for agent in found.agents}
     wanted: list[OpenClawAgent] = []
     for index, name in enumerate(section.expose):
-        agent = known.get(legal_id(name) or AgentId(""))
+        agent = known.get(normalize_agent_id(name) or AgentId(""))
         if agent is not None:
             wanted.append(agent)
             continue
         message = f"OpenClaw has no agent {name}; its agents are {', '.join(known) or 'none'}"
-        report.problem(f"openclaw.expose[{index}]", message, "reference")
+        collector.problem(f"openclaw.expose[{index}]", message, "reference")
     return wanted
 
 
-def _is_taken(agent_id: AgentId, values: JsonObject) -> bool:
-    """True when the settings say who answers under this id; more options alone do not."""
-    agents = _object(values, "agents")
-    written = agents.get(agent_id, {})
-    return not is_object(written) or "adapter" in written
+def _is_configured(agent_id: AgentId, values: JsonObject) -> bool:
+    """True when the settings name an adapter for this id; further options alone do not count."""
+    agents = object_at(values, "agents")
+    configured = agents.get(agent_id, {})
+    return not is_object(configured) or "adapter" in configured
 
 
-def _is_wanted(agent: OpenClawAgent, written: JsonObject, found: OpenClawInstallation) -> bool:
-    """True when a written account answers with this agent, by name or by leaving it open."""
-    named = [one.get("defaultAgentId") for one in written.values() if is_object(one)]
+def _is_wanted(agent: OpenClawAgent, configured: JsonObject, found: OpenClawInstallation) -> bool:
+    """True when a configured account uses this agent, by name or as the default."""
+    named = [one.get("defaultAgentId") for one in configured.values() if is_object(one)]
     return agent.id in named or (agent == found.default_agent and None in named)
 
 
@@ -154,30 +154,30 @@ def _agent(agent_id: AgentId, found: OpenClawInstallation, section: OpenClawKeys
 
 
 def _found_token(found: OpenClawInstallation, section: OpenClawKeys) -> str | None:
-    """The config's token is not for strangers: another address needs a token of its own."""
+    """The config's token, unless the URL is another machine's: that one needs its own token."""
     is_here = is_loopback(urlsplit(section.url).hostname or "localhost")
     return found.token if not section.url or is_here else None
 
 
 def _accounts(
-    offered: dict[AgentId, OpenClawAgent],
-    written: JsonObject,
+    added: dict[AgentId, OpenClawAgent],
+    configured: JsonObject,
     found: OpenClawInstallation,
     *,
     adds: bool,
 ) -> JsonObject:
     accounts: JsonObject = {}
-    if not offered:
+    if not added:
         return accounts
-    first = found.default_agent.id if found.default_agent.id in offered else next(iter(offered))
-    for name, values in written.items():
+    first = found.default_agent.id if found.default_agent.id in added else next(iter(added))
+    for name, values in configured.items():
         if is_object(values) and not values.get("defaultAgentId"):
             accounts[name] = {"defaultAgentId": first}
-    served = [one.get("defaultAgentId") or first for one in written.values() if is_object(one)]
-    for agent_id in offered if adds else ():
+    served = [one.get("defaultAgentId") or first for one in configured.values() if is_object(one)]
+    for agent_id in added if adds else ():
         if agent_id not in served:
-            name = _account_name(agent_id, first, {*written, *accounts})
-            accounts[name] = {"defaultAgentId": agent_id, **_HABITS}
+            name = _account_name(agent_id, first, {*configured, *accounts})
+            accounts[name] = {"defaultAgentId": agent_id, **_ACCOUNT_DEFAULTS}
     return accounts
 
 
@@ -189,13 +189,13 @@ def _account_name(agent_id: AgentId, first: AgentId, taken: set[str]) -> str:
 
 
 def _below(layers: Layers, lower: JsonObject, origin: str) -> Layers:
-    """The layers with one more beneath them."""
+    """The layers with one more below them."""
     values, origins = dict(layers.values), dict(layers.origins)
-    _lay_under(values, lower, origins=origins, origin=origin)
+    _merge_under(values, lower, origins=origins, origin=origin)
     return Layers(values, origins, layers.path)
 
 
-def _lay_under(
+def _merge_under(
     above: JsonObject, below: JsonObject, *, origins: dict[str, str], origin: str, path: str = ""
 ) -> None:
     for key, value in below.items():
@@ -206,11 +206,4 @@ def _lay_under(
             origins[place] = origin
         elif is_object(value) and (key not in above or is_object(known)):
             above[key] = dict(known) if is_object(known) else {}
-            _lay_under(above[key], value, origins=origins, origin=origin, path=place)
-
-
-def _object(values: JsonObject, *keys: str) -> JsonObject:
-    for key in keys:
-        value = values.get(key)
-        values = value if is_object(value) else {}
-    return values
+            _merge_under(above[key], value, origins=origins, origin=origin, path=place)

@@ -9,23 +9,23 @@ import msgspec
 import pyjson5
 
 from openclaw_a2a.model.ids import Json, JsonObject
-from openclaw_a2a.model.validation import is_list, is_object, json_kind
-from openclaw_a2a.settings.loading.sources import syntax_sentence
+from openclaw_a2a.model.validation import is_list, is_object, json_kind, object_at
+from openclaw_a2a.settings.loading.sources import syntax_error_message
 
-_MOST_BYTES = 2 * 1024 * 1024
-_MOST_FILES = 64
-_DEEPEST = 10
-_MOST_NESTED = 100
-_LONGEST_NAME = 4096
-_PLACE = re.compile(r"(\$?)\$\{([A-Z_][A-Z0-9_]*)\}")
-_LINE = re.compile(r"^\s*(?:export\s+)?([A-Za-z_]\w*)\s*=\s*(.*?)\s*$")
+_MAX_BYTES = 2 * 1024 * 1024
+_MAX_FILES = 64
+_MAX_INCLUDE_DEPTH = 10
+_MAX_NESTING = 100
+_MAX_NAME = 4096
+_VARIABLE = re.compile(r"(\$?)\$\{([A-Z_][A-Z0-9_]*)\}")
+_DOTENV_LINE = re.compile(r"^\s*(?:export\s+)?([A-Za-z_]\w*)\s*=\s*(.*?)\s*$")
 _UNSET = frozenset({"", "undefined", "null"})
 
 
 class OpenClawConfig(msgspec.Struct, frozen=True):
-    """OpenClaw's config with its includes, the variables it may use, and what was wrong.
+    """OpenClaw's config with its includes and variables; `warnings` say what is wrong with it.
 
-    Texts are as they were written: `fill` puts variables in.
+    Texts are as written; `fill` substitutes variables.
     """
 
     path: Path
@@ -35,24 +35,21 @@ class OpenClawConfig(msgspec.Struct, frozen=True):
     is_readable: bool = True
 
     def section(self, *keys: str) -> JsonObject:
-        """The object below the keys; empty when it is not there or something else."""
-        value: Json = self.values
-        for key in keys:
-            value = value.get(key) if is_object(value) else None
-        return value if is_object(value) else {}
+        """The object below the keys; empty when there is none."""
+        return object_at(self.values, *keys)
 
     def fill(self, value: Json) -> str | None:
-        """The text with its variables filled in; None when it is no text or one is not set."""
+        """The text with its variables substituted; None when it is no text or one is not set."""
         if not isinstance(value, str):
             return None
         missing = [
             one[2]
-            for one in _PLACE.finditer(value)
+            for one in _VARIABLE.finditer(value)
             if not one[1] and not self.variables.get(one[2])
         ]
         if missing:
             return None
-        text = _PLACE.sub(lambda one: one[0][1:] if one[1] else self.variables[one[2]], value)
+        text = _VARIABLE.sub(lambda one: one[0][1:] if one[1] else self.variables[one[2]], value)
         return text.strip() or None
 
 
@@ -79,12 +76,12 @@ def state_folder(environ: Mapping[str, str]) -> Path | None:
 
 
 def read_config(path: Path, environ: Mapping[str, str]) -> OpenClawConfig:
-    """The config at this path. Whatever is wrong with it is a warning, never an error."""
+    """The config at this path. What is wrong with it becomes a warning, never an error."""
     reader = _Reader(path, environ)
     values = reader.read(path, depth=0)
     folder = state_folder(environ) or path.parent
     variables = {
-        **_texts(_below(values, "env", "vars")),
+        **_texts(object_at(values, "env", "vars")),
         **_dotenv(folder / ".env"),
         **{name: text for name, text in environ.items() if text},
     }
@@ -137,9 +134,9 @@ class _Reader:
         if text is None:
             return None
         try:
-            value: Json = pyjson5.decode(text, maxdepth=_MOST_NESTED)
+            value: Json = pyjson5.decode(text, maxdepth=_MAX_NESTING)
         except pyjson5.Json5DecoderException as error:
-            return self._warn(path, syntax_sentence(text, error))
+            return self._warn(path, syntax_error_message(text, error))
         if is_object(value):
             return value
         return self._warn(path, f"must hold one object, not {json_kind(value)}")
@@ -147,9 +144,9 @@ class _Reader:
     def _text(self, path: Path) -> str | None:
         try:
             with path.open("rb") as stream:
-                body = stream.read(_MOST_BYTES + 1)
-            if len(body) > _MOST_BYTES:
-                return self._warn(path, f"is larger than {_MOST_BYTES} bytes")
+                body = stream.read(_MAX_BYTES + 1)
+            if len(body) > _MAX_BYTES:
+                return self._warn(path, f"is larger than {_MAX_BYTES} bytes")
             return body.decode("utf-8-sig")
         except UnicodeDecodeError:
             return self._warn(path, "is not UTF-8 text")
@@ -180,7 +177,7 @@ class _Reader:
 
     def _included(self, name: str, path: Path, depth: int) -> JsonObject:
         place = _real(path.parent / name)
-        if depth >= _DEEPEST or len(self._read) >= _MOST_FILES:
+        if depth >= _MAX_INCLUDE_DEPTH or len(self._read) >= _MAX_FILES:
             self._warn(path, f"includes too many files; {name} is left out")
         elif not any(place.is_relative_to(root) for root in self._roots):
             self._warn(path, f"includes {name}, which is outside of the config's folder")
@@ -194,7 +191,7 @@ class _Reader:
 
 def _names(value: Json) -> Iterator[str]:
     for name in value if is_list(value) else [value]:
-        if isinstance(name, str) and name and "\0" not in name and len(name) < _LONGEST_NAME:
+        if isinstance(name, str) and name and "\0" not in name and len(name) < _MAX_NAME:
             yield name
 
 
@@ -210,13 +207,6 @@ def _real(path: Path) -> Path:
     return Path(os.path.realpath(path))
 
 
-def _below(values: JsonObject, *keys: str) -> JsonObject:
-    for key in keys:
-        value = values.get(key)
-        values = value if is_object(value) else {}
-    return values
-
-
 def _texts(values: JsonObject) -> dict[str, str]:
     return {name: text for name, text in values.items() if isinstance(text, str) and text}
 
@@ -225,10 +215,10 @@ def _dotenv(path: Path) -> dict[str, str]:
     """The variables of OpenClaw's own `.env`; a file that cannot be read has none."""
     try:
         with path.open("rb") as stream:
-            text = stream.read(_MOST_BYTES).decode("utf-8-sig", "replace")
+            text = stream.read(_MAX_BYTES).decode("utf-8-sig", "replace")
     except (OSError, ValueError):
         return {}
-    found = (_LINE.match(line) for line in text.splitlines())
+    found = (_DOTENV_LINE.match(line) for line in text.splitlines())
     return {one[1]: _unquoted(one[2]) for one in found if one is not None and one[2]}
 
 

@@ -13,10 +13,10 @@ from openclaw_a2a.model.validation import is_list, is_object
 from openclaw_a2a.settings.openclaw.config_file import OpenClawConfig, config_path, read_config
 from openclaw_a2a.settings.token_reference import OPENCLAW_CONFIG, gateway_token, missing_token
 
-_USUAL_PORT = 18789
-_MOST_PORT = 65535
+_DEFAULT_PORT = 18789
+_MAX_PORT = 65535
 _MAIN = "main"
-_LONGEST = 500
+_MAX_LENGTH = 500
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\s]+")
 
 
@@ -31,16 +31,16 @@ class OpenClawAgent(msgspec.Struct, frozen=True):
 
     @property
     def profile(self) -> AgentProfile:
-        """How its card names it while it does not speak for itself."""
+        """Its name and description on a card, until the agent itself can be asked."""
         description = self.description or f"The OpenClaw agent {self.id}."
         return AgentProfile(self.name or self.id, description)
 
 
 class OpenClawInstallation(msgspec.Struct, frozen=True):
-    """An OpenClaw that is configured on this machine; whether it runs is another matter.
+    """An OpenClaw that is configured on this machine; it need not be running.
 
-    `config_path` is None when the settings alone say where it is.
-    `token` is a reference (see `read_token`), never the token: None when none is needed or none
+    `config_path` is None when our settings alone name it.
+    `token` is a reference (see `resolve_token`), never the token: None when none is needed or none
     can be read. `warnings` say what in the config could not be used, and what to do.
     """
 
@@ -109,7 +109,7 @@ def _exists(path: Path) -> bool:
 
 
 def _url(config: OpenClawConfig) -> str:
-    """The gateway's WebSocket address, as OpenClaw's own clients work it out."""
+    """The gateway's WebSocket URL, determined as OpenClaw's own clients do."""
     given = config.variables.get("OPENCLAW_GATEWAY_URL", "").strip()
     if given:
         return given
@@ -128,9 +128,9 @@ def _port(config: OpenClawConfig) -> int:
         config.section("gateway").get("port"),
     ):
         text = str(config.fill(value) or "") if isinstance(value, str) else str(value)
-        if text.isascii() and text.isdigit() and 0 < int(text[:9]) <= _MOST_PORT:
+        if text.isascii() and text.isdigit() and 0 < int(text[:9]) <= _MAX_PORT:
             return int(text)
-    return _USUAL_PORT
+    return _DEFAULT_PORT
 
 
 def _auth_mode(config: OpenClawConfig) -> str:
@@ -153,11 +153,11 @@ def _auth_warnings(config: OpenClawConfig, mode: str, *, has_token: bool) -> Ite
 
 
 def _agents(config: OpenClawConfig) -> tuple[tuple[OpenClawAgent, ...], list[str]]:
-    """The agents in the order of the config, and what was left out."""
+    """The agents in the order of the config, and warnings about those left out."""
     found: dict[AgentId, OpenClawAgent] = {}
     refused: list[str] = []
     for name, values in _entries(config):
-        agent_id = legal_id(name)
+        agent_id = normalize_agent_id(name)
         if agent_id is None or not is_object(values):
             refused.append(f"an agent of {config.path} has no usable id or no settings; left out")
         elif agent_id in found:
@@ -171,7 +171,7 @@ def _agents(config: OpenClawConfig) -> tuple[tuple[OpenClawAgent, ...], list[str
 
 
 def _entries(config: OpenClawConfig) -> Iterator[tuple[Json, Json]]:
-    """Ids and settings, from the map of today and the list of earlier versions."""
+    """Ids and settings, from the current map and from the list of earlier versions."""
     yield from config.section("agents", "entries").items()
     listed = config.section("agents").get("list")
     for values in listed if is_list(listed) else []:
@@ -192,7 +192,7 @@ def _agent(config: OpenClawConfig, agent_id: AgentId, values: JsonObject) -> Ope
     )
 
 
-def legal_id(name: Json) -> AgentId | None:
+def normalize_agent_id(name: Json) -> AgentId | None:
     """The id as OpenClaw spells it: lower case, 1 to 64 of a-z 0-9 _ -."""
     if not isinstance(name, str):
         return None
@@ -201,12 +201,12 @@ def legal_id(name: Json) -> AgentId | None:
 
 
 def _plain(text: str) -> str:
-    """One line without what could make a terminal do things."""
-    return _CONTROLS.sub(" ", text).strip()[:_LONGEST]
+    """One line without control characters, of limited length."""
+    return _CONTROLS.sub(" ", text).strip()[:_MAX_LENGTH]
 
 
 class PluginConfig(msgspec.Struct, frozen=True):
-    """A plugin as OpenClaw's config has it. `paths` are all folders that plugins load from.
+    """A plugin in OpenClaw's config. `paths` are all folders that plugins are loaded from.
 
     `is_disabled` is what an entry of its own says, `is_denied` what is said about all plugins.
     `allowed` and `added` are the lists of tools that agents get (`tools.allow`) or get beside
@@ -222,18 +222,18 @@ class PluginConfig(msgspec.Struct, frozen=True):
     added: tuple[str, ...]
 
     def loads_from(self, folder: Path) -> bool:
-        """True when the folder is among those that plugins load from."""
+        """True when plugins are loaded from the folder."""
         return any(_real(path) == _real(str(folder)) for path in self.paths)
 
     def allows_tools(self, tools: Iterable[str]) -> bool:
-        """True when agents may get all of these tools."""
+        """True when agents may use all of these tools."""
         return set(tools) <= {*self.allowed, *self.added}
 
 
 def read_plugin_config(
     plugin_id: str, config: Path, *, environ: Mapping[str, str] | None = None
 ) -> PluginConfig:
-    """What the config at this path says; what it does not say, or cannot, is empty."""
+    """The plugin in the config at this path; what is missing or unreadable is empty."""
     file = read_config(config, os.environ if environ is None else environ)
     plugins = file.section("plugins")
     entry = file.section("plugins", "entries", plugin_id)

@@ -1,4 +1,4 @@
-"""Adds to the settings file and leaves everything a person wrote as it is."""
+"""Edits the settings file: adds and removes entries, and keeps comments and formatting."""
 
 import os
 import re
@@ -27,7 +27,7 @@ _BEFORE_ROOT = re.compile(r"(?:\s|//[^\n]*(?:\n|$)|/\*.*?\*/)*\{", re.DOTALL)
 
 
 class FileChange(msgspec.Struct, frozen=True):
-    """Lines to be added to a file; `text` is empty when the file has them already.
+    """A planned change of a file; `text` is empty when the file needs no change.
 
     `is_possible` is false when the file is such that a person has to add the lines.
     """
@@ -38,7 +38,7 @@ class FileChange(msgspec.Struct, frozen=True):
     whole: str = ""
 
     def write(self) -> None:
-        """Put the lines into the file, in one step. Raises: SettingsInvalid."""
+        """Replace the file atomically. Raises: SettingsInvalid."""
         target = Path(os.path.realpath(self.path))
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -58,22 +58,22 @@ class FileChange(msgspec.Struct, frozen=True):
 
 
 def plan_openclaw_section(path: Path | None, openclaw_config: Path) -> FileChange:
-    """What the settings file needs so that OpenClaw's agents are offered; nothing is changed.
+    """Plan the `openclaw` section that adds OpenClaw's agents; nothing is written.
 
     Without a path it is the file in the user's config folder.
     """
     place = path or user_file()
     lines = _openclaw_section(openclaw_config)
-    text = text_of(place)
+    text = read_text(place)
     if text is None:
         return FileChange(place, lines, is_possible=not place.exists(), whole=f"{{\n{lines}}}\n")
-    values = parsed(text)
+    values = parse_json5(text)
     if is_object(values) and "openclaw" in values:
         return FileChange(place, "")
     root = _BEFORE_ROOT.match(text)
     whole = "" if root is None else f"{text[: root.end()]}\n{lines}{_rest(text[root.end() :])}"
-    # What comes out must say what it said before, and the section: else hands off.
-    after = parsed(whole)
+    # The result must have the same content plus the section; otherwise the file is not touched.
+    after = parse_json5(whole)
     same = is_object(values) and is_object(after) and {**values, **_only(after)} == after
     return FileChange(place, lines, is_possible=same and "openclaw" in after, whole=whole)
 
@@ -83,7 +83,7 @@ def _only(values: dict[str, Json]) -> dict[str, Json]:
 
 
 def user_file() -> Path:
-    """The settings file in the user's config folder, whether it is there or not."""
+    """The settings file in the user's config folder; it may not exist."""
     return platformdirs.user_config_path("openclaw-a2a", appauthor=False) / FILE_NAME
 
 
@@ -99,20 +99,20 @@ def _openclaw_section(config: Path) -> str:
 
 
 def _rest(text: str) -> str:
-    """What follows the section, on a line of its own."""
+    """The text after the section, without its leading newline."""
     return text[1:] if text.startswith("\n") else text
 
 
-def text_of(path: Path) -> str | None:
-    """The text of a file as it is, line ends too; None when it cannot be read."""
+def read_text(path: Path) -> str | None:
+    """The text of a file with its line endings; None when it cannot be read."""
     try:
         return path.read_bytes().decode("utf-8-sig")
     except (OSError, ValueError):
         return None
 
 
-def parsed(text: str) -> Json:
-    """The value of a JSON5 text; None when it is none."""
+def parse_json5(text: str) -> Json:
+    """The value of a JSON5 text; None when it is not JSON5."""
     try:
         return pyjson5.decode(text)
     except pyjson5.Json5Exception:
@@ -120,14 +120,14 @@ def parsed(text: str) -> Json:
 
 
 def plan_target_addition(path: Path | None, target: JsonObject) -> FileChange:
-    """What the settings file needs so that the target is known; nothing is changed.
+    """Plan to add the target to the settings file; nothing is written.
 
     Without a path it is the file in the user's config folder. `text` has the lines for a person.
     """
     place = path or user_file()
-    entry = _written(target)
+    entry = _format_json5(target)
     section = _section(entry)
-    text = text_of(place)
+    text = read_text(place)
     if text is None:
         whole = f"{{\n{_indented(section)},\n}}\n"
         return FileChange(place, section, is_possible=not place.exists(), whole=whole)
@@ -135,9 +135,9 @@ def plan_target_addition(path: Path | None, target: JsonObject) -> FileChange:
 
 
 def plan_target_removal(path: Path, alias: str) -> FileChange | None:
-    """How the settings file loses a target; None when the file has no such target."""
-    text = text_of(path)
-    values = parsed(text or "")
+    """Plan to remove a target; None when the file has no such target."""
+    text = read_text(path)
+    values = parse_json5(text or "")
     targets = _targets_of(values)
     indexes = [index for index, one in enumerate(targets) if _alias_of(one) == alias]
     if text is None or len(indexes) != 1:
@@ -147,20 +147,20 @@ def plan_target_removal(path: Path, alias: str) -> FileChange | None:
     def change() -> str:
         return remove_value(text, list_members(text, _list_place(text))[indexes[0]])
 
-    whole = _attempt(change)
-    is_right = is_object(values) and parsed(whole) == _with_targets(values, left)
-    return FileChange(path, _written(targets[indexes[0]]), is_possible=is_right, whole=whole)
+    whole = _try_change(change)
+    is_right = is_object(values) and parse_json5(whole) == _with_targets(values, left)
+    return FileChange(path, _format_json5(targets[indexes[0]]), is_possible=is_right, whole=whole)
 
 
 def _planned(
     path: Path, text: str, lines: str, change: Callable[[], str], *, target: JsonObject
 ) -> FileChange:
-    values = parsed(text)
-    whole = _attempt(change)
-    # What comes out must say what it said before, and the target: else hands off.
+    values = parse_json5(text)
+    whole = _try_change(change)
+    # The result must have the same content plus the target; otherwise the file is not touched.
     wanted = _with_targets(values, [*_targets_of(values), target]) if is_object(values) else None
     return FileChange(
-        path, lines, is_possible=wanted is not None and parsed(whole) == wanted, whole=whole
+        path, lines, is_possible=wanted is not None and parse_json5(whole) == wanted, whole=whole
     )
 
 
@@ -183,8 +183,8 @@ def _list_place(text: str) -> TextSpan:
     return targets
 
 
-def _attempt(change: Callable[[], str]) -> str:
-    """The changed text; empty when the text is such that its places cannot be told."""
+def _try_change(change: Callable[[], str]) -> str:
+    """The changed text; empty when the positions in the text cannot be determined."""
     try:
         return change()
     except (ValueError, IndexError, RecursionError):
@@ -217,13 +217,13 @@ def _indented(lines: str) -> str:
     return "\n".join(f"  {line}" for line in lines.splitlines())
 
 
-def _written(value: Json) -> str:
-    """The value on one line, as people write JSON5."""
+def _format_json5(value: Json) -> str:
+    """The value as JSON5 on one line."""
     if is_object(value):
-        shown = [f"{_name(key)}: {_written(one)}" for key, one in value.items()]
+        shown = [f"{_name(key)}: {_format_json5(one)}" for key, one in value.items()]
         return f"{{ {', '.join(shown)} }}" if shown else "{}"
     if is_list(value):
-        return f"[{', '.join(_written(one) for one in value)}]"
+        return f"[{', '.join(_format_json5(one) for one in value)}]"
     return msgspec.json.encode(value).decode()
 
 
