@@ -105,7 +105,7 @@ def test_everything_wrong_with_who_may_call_is_told_at_once(problems) -> None:
 def test_an_agent_that_may_reach_nobody_is_not_one_without_a_limit(load, tools, reaches) -> None:
     agent = {"adapter": "echo", "cwd": "x"} | ({} if tools is None else {"tools": tools})
     found = load({"agents": {"a": agent}}).settings.agents["a"]
-    assert (found.reaches, found.options) == (reaches, {"cwd": "x"})
+    assert (found.allowed_targets, found.options) == (reaches, {"cwd": "x"})
 
 
 def test_a_limit_that_is_misspelt_is_no_limit_left_out(problems) -> None:
@@ -184,7 +184,7 @@ def test_everything_wrong_with_skills_is_told_at_once_with_its_path(problems) ->
         ({}, ".type", "is missing"),
         ({"type": "text"}, ".type", "must be one of"),
         ({"type": "string", "requird": True}, ".requird", "did you mean required"),
-        ({"type": "string", "pattern": "("}, ".pattern", "no regular expression"),
+        ({"type": "string", "pattern": "("}, ".pattern", "not a regular expression"),
         ({"type": "string", "pattern": 3}, ".pattern", "must be a string"),
         ({"type": "string", "minLength": -1}, ".minLength", "from 0"),
         ({"type": "string", "enum": []}, ".enum", "allows nothing"),
@@ -196,7 +196,7 @@ def test_everything_wrong_with_skills_is_told_at_once_with_its_path(problems) ->
         (
             {"type": "array", "items": {"type": "string", "pattern": "[b-a]"}},
             ".items.pattern",
-            "no regular expression",
+            "not a regular expression",
         ),
         (["string"], "", "must be an object"),
     ],

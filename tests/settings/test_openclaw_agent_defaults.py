@@ -38,7 +38,7 @@ def adapters_of(loaded) -> dict[str, str]:
 def test_without_openclaw_the_agent_that_echoes_stands_in(load, home: Path) -> None:
     loaded = load(environ={"HOME": str(home)})
     assert adapters_of(loaded) == {"main": "echo"}
-    assert loaded.settings.agents["main"].is_stand_in
+    assert loaded.settings.agents["main"].is_placeholder
     assert loaded.openclaw is None
 
 

@@ -9,8 +9,7 @@ import msgspec
 
 from openclaw_a2a.model.ids import AgentId, Json, JsonObject
 from openclaw_a2a.model.skill import BUILT_IN, SKILL_NAME, Parameter, Skill
-from openclaw_a2a.model.validation import ProblemCollector, join_path
-from openclaw_a2a.settings.loading.readers import read_list, read_section
+from openclaw_a2a.model.validation import ProblemCollector, join_path, read_list, read_section
 from openclaw_a2a.settings.openclaw.agent_defaults import AgentDefaults
 from openclaw_a2a.settings.schema.file_schema import AGENT_ID, AgentKeys, AgentToolKeys, names_of
 from openclaw_a2a.settings.schema.sections import AgentSettings

@@ -8,8 +8,12 @@ import msgspec
 import pyjson5
 
 from openclaw_a2a.model.ids import Json, JsonObject
-from openclaw_a2a.model.validation import ProblemCollector, is_object, unknown_key_message
-from openclaw_a2a.settings.loading.readers import is_struct
+from openclaw_a2a.model.validation import (
+    ProblemCollector,
+    is_object,
+    is_struct,
+    unknown_key_message,
+)
 from openclaw_a2a.settings.schema.file_schema import FileKeys, member_kind, names_of
 
 PREFIX = "OPENCLAW_A2A_"

@@ -11,7 +11,13 @@ import msgspec
 
 from openclaw_a2a.model.errors import Problem, SettingsInvalid
 from openclaw_a2a.model.ids import AgentId, Json, JsonObject
-from openclaw_a2a.model.validation import ProblemCollector, is_list, is_object, json_kind
+from openclaw_a2a.model.validation import (
+    ProblemCollector,
+    is_list,
+    is_object,
+    json_kind,
+    read_section,
+)
 from openclaw_a2a.settings.loading.accounts import AccountDefaults, read_accounts, read_store_kind
 from openclaw_a2a.settings.loading.agents import read_agents
 from openclaw_a2a.settings.loading.cross_checks import (
@@ -23,7 +29,6 @@ from openclaw_a2a.settings.loading.cross_checks import (
 )
 from openclaw_a2a.settings.loading.environment import UNKNOWN_VARIABLE
 from openclaw_a2a.settings.loading.peers import TokenReader, read_peers
-from openclaw_a2a.settings.loading.readers import read_section
 from openclaw_a2a.settings.loading.sources import Layers, read_layers, settings_invalid
 from openclaw_a2a.settings.openclaw.agent_defaults import AgentDefaults, add_openclaw_agents
 from openclaw_a2a.settings.openclaw.discovery import OpenClawInstallation

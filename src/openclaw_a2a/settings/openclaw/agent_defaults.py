@@ -8,8 +8,13 @@ from urllib.parse import urlsplit
 import msgspec
 
 from openclaw_a2a.model.ids import AgentId, JsonObject
-from openclaw_a2a.model.validation import ProblemCollector, is_object, join_path, object_at
-from openclaw_a2a.settings.loading.readers import read_section
+from openclaw_a2a.model.validation import (
+    ProblemCollector,
+    is_object,
+    join_path,
+    object_at,
+    read_section,
+)
 from openclaw_a2a.settings.loading.sources import Layers
 from openclaw_a2a.settings.openclaw.discovery import (
     OpenClawAgent,
