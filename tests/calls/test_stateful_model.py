@@ -21,7 +21,7 @@ from hypothesis.stateful import (
 from tests.calls.call_gateway import Host, Json, Member, main_session, posted
 from tests.calls.unreliable_store import BRINGING, MortalStore
 from tests.conformance.asgi_client import ActiveRequest, AsgiClient
-from tests.engine.harness import HandClock, others_move
+from tests.engine.harness import ManualClock, yield_to_others
 
 from openclaw_a2a.agents import AgentRegistry
 from openclaw_a2a.app import Gateway
@@ -159,7 +159,7 @@ class CallMachine(RuleBasedStateMachine):
         self.do(self._open(recovery))
 
     async def _open(self, recovery: Recovery) -> None:
-        self.clock = HandClock()
+        self.clock = ManualClock()
         self.host = StrictHost()
         self.callee = Callee(self.host, "b")
         self.callee.recovery = recovery
@@ -218,10 +218,10 @@ class CallMachine(RuleBasedStateMachine):
                 return
 
     async def _quiet(self) -> None:
-        await others_move(100)
+        await yield_to_others(100)
         while self.store.passing:
             await asyncio.wait(self.store.passing)
-            await others_move(100)
+            await yield_to_others(100)
         await self._look()
 
     async def _look(self) -> None:
@@ -273,7 +273,7 @@ class CallMachine(RuleBasedStateMachine):
         line.task = asyncio.ensure_future(line.call(self._door(), {**request, "wait": True}))
         self.lines.append(line)
         while len(self.callee.asked) == count and not line.is_over:
-            await others_move()
+            await yield_to_others()
 
     @rule(number=numbers)
     def hang_up(self, number: int) -> None:

@@ -8,7 +8,7 @@ from tests.crash.gateway_process import GatewayProcess
 
 
 @pytest.fixture
-def killable(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[GatewayProcess]:
+def gateway_process(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[GatewayProcess]:
     """A gateway process over the kind of store that the test names; not started yet."""
     gateway = GatewayProcess(tmp_path, request.param)
     yield gateway

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from tests.engine.controlled_agent import TIMEOUT_S
 from tests.engine.event_lines import artifact_texts, check_journal
-from tests.engine.harness import HYBRID, EngineHarness, in_time, others_move, read_all
+from tests.engine.harness import HYBRID, Harness, in_time, read_all, yield_to_others
 
 from openclaw_a2a.engine.tasks.result import DirectAnswer, TaskCreated
 from openclaw_a2a.model.agent_event import (
@@ -106,29 +106,29 @@ class Client:
         self.answer_of: dict[str, bytes] = {}
         self.seen: dict[str, list[Entry]] = {}
 
-    async def play(self, room: EngineHarness) -> None:
+    async def play(self, harness: Harness) -> None:
         """All steps. `>text` goes to the task of the step before, `!` cancels it."""
         task_id: str | None = None
         for number, step in enumerate(self.steps):
             if step == "!":
                 assert task_id is not None
-                await self._cancel(room, task_id)
+                await self._cancel(harness, task_id)
             else:
-                task_id = await self._send(room, step, f"{self.name}-{number}", task_id)
+                task_id = await self._send(harness, step, f"{self.name}-{number}", task_id)
 
     async def _send(
-        self, room: EngineHarness, step: str, message_id: str, task_id: str | None
+        self, harness: Harness, step: str, message_id: str, task_id: str | None
     ) -> str | None:
         target = task_id if step.startswith((">", "+")) else None
         try:
-            run = await room.send(
+            run = await harness.send(
                 step.lstrip(">+"),
                 message_id=message_id,
                 context=self.context,
                 task_id=target,
                 waits=False,
             )
-            first = await room.first(run)
+            first = await harness.first(run)
         except TaskTerminal:
             return task_id  # the task failed in the crash before it got this message
         if isinstance(first, DirectAnswer):
@@ -139,7 +139,7 @@ class Client:
         assert target in (None, first.task.id)
         self._check_shown(first)
         if not step.startswith("+"):
-            await self._follow(room, first.task.id)
+            await self._follow(harness, first.task.id)
         return first.task.id
 
     def _check_shown(self, first: TaskCreated) -> None:
@@ -147,70 +147,74 @@ class Client:
         seen = self.seen.setdefault(first.task.id, [])
         assert first.sequence <= len(seen) or not seen or first.sequence >= seen[-1].sequence
 
-    async def _follow(self, room: EngineHarness, task_id: str) -> None:
+    async def _follow(self, harness: Harness, task_id: str) -> None:
         """Read on where the last connection broke off."""
         seen = self.seen.setdefault(task_id, [])
-        follower = await room.follow(task_id, cursor=len(seen))
+        follower = await harness.follow(task_id, cursor=len(seen))
         async with asyncio.timeout(TIMEOUT_S):
             while not follower.is_over:
                 for entry in await follower.next_events(TIMEOUT_S):
                     assert entry.sequence == len(seen) + 1
                     seen.append(entry)
 
-    async def _cancel(self, room: EngineHarness, task_id: str) -> None:
+    async def _cancel(self, harness: Harness, task_id: str) -> None:
         try:
-            await room.cancel(task_id)
+            await harness.cancel(task_id)
         except (TaskNotCancelable, TaskNotLive):
-            assert is_terminal(await room.state(task_id))
-        await self._follow(room, task_id)
+            assert is_terminal(await harness.state(task_id))
+        await self._follow(harness, task_id)
 
 
-async def crash_after(room: EngineHarness, clients: Sequence[Client], writes: int) -> bool:
+async def crash_after(harness: Harness, clients: Sequence[Client], writes: int) -> bool:
     """Let so many writes happen, then end the process; False when there were not so many."""
-    room.store.hold()
-    plays = [asyncio.ensure_future(client.play(room)) for client in clients]
+    harness.store.hold()
+    plays = [asyncio.ensure_future(client.play(harness)) for client in clients]
     happened = 0
     while happened < writes:
         for _ in range(3):
-            await others_move()
-        if not room.store.held:
+            await yield_to_others()
+        if not harness.store.held:
             break
-        await room.store.let_through()
+        await harness.store.let_through()
         happened += 1
-    await others_move()
-    room.store.cut()
+    await yield_to_others()
+    harness.store.cut()
     for play in plays:
         play.cancel()
     for result in await asyncio.gather(*plays, return_exceptions=True):
         if isinstance(result, Exception):
             raise result
-    await room.crash()
+    await harness.crash()
     return happened == writes
 
 
-async def come_back(room: EngineHarness, clients: Sequence[Client]) -> None:
+async def come_back(harness: Harness, clients: Sequence[Client]) -> None:
     """The process starts again, everybody goes on, and everything must be well."""
-    await room.start()
-    await asyncio.gather(*(in_time(client.play(room)) for client in clients))
-    await in_time(idle(room))
+    await harness.start()
+    await asyncio.gather(*(in_time(client.play(harness)) for client in clients))
+    await in_time(idle(harness))
     other = OwnerId("somebody-else")
-    left = await room.store.tasks.claim_runs(other, lease_until=room.clock.now(), expired_at=None)
+    left = await harness.store.tasks.claim_runs(
+        other, lease_until=harness.clock.now(), expired_at=None
+    )
     assert left == []
     for client in clients:
         for task_id, seen in client.seen.items():
-            await check_task(room, task_id, seen)
+            await check_task(harness, task_id, seen)
 
 
-async def idle(room: EngineHarness) -> None:
+async def idle(harness: Harness) -> None:
     """Wait until nothing runs any more."""
-    while room.engine.runs:
-        await asyncio.wait([run.task for run in room.engine.runs.values() if run.task is not None])
+    while harness.engine.runs:
+        await asyncio.wait(
+            [run.task for run in harness.engine.runs.values() if run.task is not None]
+        )
 
 
-async def check_task(room: EngineHarness, task_id: str, seen: Sequence[Entry]) -> None:
-    entries, task = await room.entries(task_id), await room.task(task_id)
+async def check_task(harness: Harness, task_id: str, seen: Sequence[Entry]) -> None:
+    entries, task = await harness.entries(task_id), await harness.task(task_id)
     assert entries[: len(seen)] == seen
-    assert await read_all(await room.follow(task_id)) == entries
+    assert await read_all(await harness.follow(task_id)) == entries
     check_journal(entries, task)
     assert is_terminal(task.status.state) or is_paused(task.status.state)
     assert msgspec.json.encode(task)
@@ -248,26 +252,26 @@ def make_clients(scenario: str) -> list[Client]:
     return [Client(f"client{number}", *steps) for number, steps in enumerate(SCENARIOS[scenario])]
 
 
-def make_room(scenario: str, kind: str, folder: Path, recovery: Recovery) -> EngineHarness:
-    room = EngineHarness(kind, folder, Actor(recovery), attempts=10)
-    room.rules = HYBRID if scenario in DIRECT else room.rules
-    return room
+def make_room(scenario: str, kind: str, folder: Path, recovery: Recovery) -> Harness:
+    harness = Harness(kind, folder, Actor(recovery), attempts=10)
+    harness.rules = HYBRID if scenario in DIRECT else harness.rules
+    return harness
 
 
 async def play_with_crashes(
-    room: EngineHarness, clients: Sequence[Client], *, crashes: Sequence[int]
+    harness: Harness, clients: Sequence[Client], *, crashes: Sequence[int]
 ) -> bool:
     """Play, crashing after so many writes of each life; False when one life was longer."""
-    await room.open()
+    await harness.open()
     is_done = False
     for number, writes in enumerate(crashes):
         if number > 0:
-            await room.start()
-        is_done = not await crash_after(room, clients, writes)
+            await harness.start()
+        is_done = not await crash_after(harness, clients, writes)
         if is_done:
             break
-    await come_back(room, clients)
-    await room.close()
+    await come_back(harness, clients)
+    await harness.close()
     return not is_done
 
 
@@ -286,9 +290,9 @@ async def test_crash_between_any_two_writes_contradicts_nothing_that_was_seen(
 ) -> None:
     writes, goes_on = 0, True
     while goes_on:
-        room = make_room(scenario, kind, tmp_path / str(writes), recovery)
+        harness = make_room(scenario, kind, tmp_path / str(writes), recovery)
         try:
-            goes_on = await play_with_crashes(room, make_clients(scenario), crashes=[writes])
+            goes_on = await play_with_crashes(harness, make_clients(scenario), crashes=[writes])
         except (AssertionError, GatewayError, TimeoutError) as error:
             error.add_note(f"the crash came after {writes} writes")
             raise
@@ -305,10 +309,10 @@ async def test_crash_while_recovering_from_a_crash_contradicts_nothing_either(
     while goes_on:
         second, again = 0, True
         while again:
-            room = make_room(scenario, "memory", tmp_path, recovery)
+            harness = make_room(scenario, "memory", tmp_path, recovery)
             try:
                 again = await play_with_crashes(
-                    room, make_clients(scenario), crashes=[first, second]
+                    harness, make_clients(scenario), crashes=[first, second]
                 )
             except (AssertionError, GatewayError, TimeoutError) as error:
                 error.add_note(f"crashes came after {first} and {second} writes")

@@ -97,20 +97,20 @@ class Client:
     "promise.idempotent.task",
 )
 @pytest.mark.parametrize(
-    ("killable", "usual"), [("sqlite", 100), ("json-file", 12)], indirect=["killable"]
+    ("gateway_process", "usual"), [("sqlite", 100), ("json-file", 12)], indirect=["gateway_process"]
 )
 async def test_nothing_seen_is_lost_and_every_task_ends_whenever_the_gateway_is_killed(
-    killable: GatewayProcess, usual: int, rounds: int | None
+    gateway_process: GatewayProcess, usual: int, rounds: int | None
 ) -> None:
     chance = random.Random(os.environ.get("CRASH_SEED", "a2a"))
-    await killable.start()
+    await gateway_process.start()
     for number in range(rounds or usual):
         clients = [
-            Client(killable, account, number * STREAMS + index)
+            Client(gateway_process, account, number * STREAMS + index)
             for index, account in enumerate(["default", "fragile"] * (STREAMS // 2))
         ]
-        await _stream_until_killed(killable, clients, chance)
-        await killable.start()
+        await _stream_until_killed(gateway_process, clients, chance)
+        await gateway_process.start()
         await _stream_to_the_end(clients)
         for client in clients:
             await _check(client)

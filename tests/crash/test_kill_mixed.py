@@ -210,27 +210,27 @@ async def _play_to_the_end(clients: Sequence[Client]) -> None:
     "promise.idempotent.direct",
 )
 @pytest.mark.parametrize(
-    ("killable", "usual"), [("sqlite", 40), ("json-file", 6)], indirect=["killable"]
+    ("gateway_process", "usual"), [("sqlite", 40), ("json-file", 6)], indirect=["gateway_process"]
 )
 async def test_calls_of_every_kind_survive_kills_also_of_a_gateway_that_recovers(
-    killable: GatewayProcess, usual: int, rounds: int | None
+    gateway_process: GatewayProcess, usual: int, rounds: int | None
 ) -> None:
     chance = random.Random(os.environ.get("CRASH_SEED", "a2a"))
-    await killable.start()
+    await gateway_process.start()
     for number in range(rounds or usual):
         clients = [
-            Client(killable, f"round {number} client {index}", account, plan)
+            Client(gateway_process, f"round {number} client {index}", account, plan)
             for index, (account, plan) in enumerate(PLANS)
         ]
-        await _play_until_killed(killable, clients, chance)
+        await _play_until_killed(gateway_process, clients, chance)
         if chance.random() < 0.4:
-            killable.spawn()
+            gateway_process.spawn()
             await asyncio.sleep(chance.uniform(0.2, 0.7))  # somewhere in its start, or just after
-            killable.kill()
+            gateway_process.kill()
         if chance.random() < 0.3:
-            await killable.start()
-            await _play_until_killed(killable, clients, chance)
-        await killable.start()
+            await gateway_process.start()
+            await _play_until_killed(gateway_process, clients, chance)
+        await gateway_process.start()
         await _play_to_the_end(clients)
         for client in clients:
             await client.check()

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 from tests.engine.controlled_agent import ControlledAgent
-from tests.engine.harness import EngineHarness
+from tests.engine.harness import Harness
 
 from openclaw_a2a.ports import Agent, Recovery
 
-OpenRoom = Callable[..., Awaitable[EngineHarness]]
+OpenHarness = Callable[..., Awaitable[Harness]]
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -20,15 +20,15 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-async def open_room(kind: str, tmp_path: Path) -> AsyncIterator[OpenRoom]:
-    """Open rooms: `await open_room(agent, cancel_s=0.1)`; all are closed at the end."""
-    async with AsyncExitStack() as rooms:
+async def open_harness(kind: str, tmp_path: Path) -> AsyncIterator[OpenHarness]:
+    """Open harnesses: `await open_harness(agent, cancel_s=0.1)`; all are closed at the end."""
+    async with AsyncExitStack() as harnesses:
 
-        async def open_one(agent: Agent, **limits: float) -> EngineHarness:
-            room = EngineHarness(kind, tmp_path, agent, **limits)
-            await room.open()
-            rooms.push_async_callback(room.close)
-            return room
+        async def open_one(agent: Agent, **limits: float) -> Harness:
+            harness = Harness(kind, tmp_path, agent, **limits)
+            await harness.open()
+            harnesses.push_async_callback(harness.close)
+            return harness
 
         yield open_one
 
@@ -40,6 +40,6 @@ def agent(request: pytest.FixtureRequest) -> ControlledAgent:
 
 
 @pytest.fixture
-async def room(open_room: OpenRoom, agent: ControlledAgent) -> EngineHarness:
-    """A room with that agent."""
-    return await open_room(agent)
+async def harness(open_harness: OpenHarness, agent: ControlledAgent) -> Harness:
+    """A harness with that agent."""
+    return await open_harness(agent)

@@ -122,7 +122,7 @@ class ScriptedAgent:
         """Nothing is held."""
 
 
-class Cast:
+class AgentTable:
     """The agents of a test by id."""
 
     def __init__(self, **agents: Agent) -> None:

@@ -24,7 +24,7 @@ Result = TypeVar("Result")
 Write = tuple[str, Callable[[], Awaitable[Any]], "asyncio.Future[Any]"]
 
 
-class HeldStore(FlatStore):
+class ControlledStore(FlatStore):
     """Passes everything on, except for what the test wants otherwise.
 
     `hold` keeps writes back until `release`; `cut` is the moment of a crash: what was kept back,

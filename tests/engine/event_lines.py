@@ -21,7 +21,7 @@ def state_name(state: TaskState) -> str:
     return state.value.removeprefix("TASK_STATE_").lower().replace("_", "-")
 
 
-def line_of(event: Event) -> str:
+def event_line(event: Event) -> str:
     """`status working`, `artifact a`, `artifact +a` when it appends, `artifact a.` at the end."""
     if isinstance(event, ArtifactUpdate):
         plus, dot = "+" if event.append else "", "." if event.last_chunk else ""
@@ -29,11 +29,11 @@ def line_of(event: Event) -> str:
     return f"status {state_name(event.status.state)}"
 
 
-def outline(events: Sequence[Event | Entry]) -> list[str]:
-    return [line_of(one.event if isinstance(one, Entry) else one) for one in events]
+def event_lines(events: Sequence[Event | Entry]) -> list[str]:
+    return [event_line(one.event if isinstance(one, Entry) else one) for one in events]
 
 
-def words_of(event: Event) -> str:
+def event_text(event: Event) -> str:
     """The text of a status message or of an artifact."""
     if isinstance(event, ArtifactUpdate):
         return text_of(event.artifact)

@@ -1,4 +1,4 @@
-"""An engine in a room of its own: a store, agents, a clock, and hands to work them with."""
+"""An engine in a harness of its own: a store, agents, a clock, and hands to work them with."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TypeVar
 
 import msgspec
-from tests.engine.controlled_agent import TIMEOUT_S, Cast
-from tests.engine.controlled_store import HeldStore
+from tests.engine.controlled_agent import TIMEOUT_S, AgentTable
+from tests.engine.controlled_store import ControlledStore
 
 from openclaw_a2a.engine.engine import Engine, EngineLimits
 from openclaw_a2a.engine.recovery import recover_runs
@@ -39,7 +39,7 @@ HYBRID = AccountRules(AccountId("default"), AgentId("main"), is_task_generating=
 BEGINNING = datetime(2026, 11, 15, 6, tzinfo=UTC)
 
 
-class HandClock:
+class ManualClock:
     """A clock that a test moves; every look at it is a millisecond later."""
 
     def __init__(self) -> None:
@@ -74,20 +74,20 @@ class HandClock:
         await in_time(self._asleep.wait())
 
 
-class EngineHarness:
+class Harness:
     """One engine at a time over one store. A crash drops the engine, not what is stored."""
 
     def __init__(self, kind: str, folder: Path, agent: Agent, **limits: float) -> None:
         self.kind = kind
-        self.cast = Cast(main=agent)
-        self.clock = HandClock()
+        self.agents = AgentTable(main=agent)
+        self.clock = ManualClock()
         self.limits = EngineLimits(**limits)  # pyright: ignore[reportArgumentType] - counts too
-        self.lanes = SessionQueues(QueueLimits())
+        self.queues = SessionQueues(QueueLimits())
         self.rules = RULES
         self._path = folder / ("state.db" if kind == "sqlite" else "tasks")
         self._ids = count(1)
         self._disk: Store = self._make_store()
-        self.store = HeldStore(self._disk)
+        self.store = ControlledStore(self._disk)
         self.engine = self._make_engine()
 
     def _make_store(self) -> Store:
@@ -96,8 +96,8 @@ class EngineHarness:
     def _make_engine(self) -> Engine:
         engine = Engine(
             self.store,
-            self.cast,
-            queues=self.lanes,
+            self.agents,
+            queues=self.queues,
             clock=self.clock,
             limits=self.limits,
             new_id=lambda: f"id-{next(self._ids)}",
@@ -131,19 +131,19 @@ class EngineHarness:
         """A new process that leaves alone what it finds."""
         if self.kind != "memory":
             self._disk = self._make_store()
-        self.store = HeldStore(self._disk)
-        self.lanes = SessionQueues(QueueLimits())
+        self.store = ControlledStore(self._disk)
+        self.queues = SessionQueues(QueueLimits())
         await self.store.open()
         self.engine = self._make_engine()
 
-    def use_lanes(self, lanes: SessionQueues) -> None:
-        """Go on with an engine that has these lanes."""
-        self.lanes = lanes
+    def use_queues(self, queues: SessionQueues) -> None:
+        """Go on with an engine that has these queues."""
+        self.queues = queues
         self.engine = self._make_engine()
 
     def another_engine(self) -> Engine:
         """One more engine over the same store, as a second process would have."""
-        self.lanes = SessionQueues(QueueLimits())
+        self.queues = SessionQueues(QueueLimits())
         return self._make_engine()
 
     async def store_is_quiet(self) -> None:
@@ -154,10 +154,10 @@ class EngineHarness:
 
     async def all_is_quiet(self) -> None:
         """Wait until nobody moves any more, unless a test moves something."""
-        await others_move(50)
+        await yield_to_others(50)
         while self.store.passing:
             await in_time(asyncio.wait(self.store.passing))
-            await others_move(50)
+            await yield_to_others(50)
 
     async def restart(self) -> int:
         """Crash and start again."""
@@ -192,7 +192,7 @@ class EngineHarness:
             self.engine, SubmitRequest(scope, message, is_blocking, modes), self.rules
         )
         if waits and isinstance(run, ActiveRun) and run.active_task is not None:
-            await in_time(run.first.wait())
+            await in_time(run.created.wait())
         return run
 
     async def first(self, run: ActiveRun | DuplicateRun) -> TaskCreated | DirectAnswer:
@@ -247,7 +247,7 @@ class EngineHarness:
             while not is_reached(seen):
                 seen += await follower.next_events(TIMEOUT_S)
                 if follower.is_over:
-                    await others_move()
+                    await yield_to_others()
                     follower = await self.follow(task_id, cursor=follower.cursor)
         return seen
 
@@ -267,7 +267,7 @@ async def read_all(follower: Subscription) -> list[Entry]:
     return seen
 
 
-async def others_move(turns: int = 10) -> None:
+async def yield_to_others(turns: int = 10) -> None:
     """Let everybody else do what they can do now."""
     for _ in range(turns):
         await asyncio.sleep(0)

@@ -18,7 +18,7 @@ from hypothesis.stateful import (
 )
 from tests.engine.controlled_agent import TIMEOUT_S, ControlledAgent, Run, Step
 from tests.engine.event_lines import check_closed_once, check_journal
-from tests.engine.harness import ALICE, HYBRID, RULES, EngineHarness, others_move
+from tests.engine.harness import ALICE, HYBRID, RULES, Harness, yield_to_others
 
 from openclaw_a2a.engine.tasks.result import DirectAnswer, TaskCreated
 from openclaw_a2a.model.agent_event import (
@@ -108,16 +108,16 @@ class EngineMachine(RuleBasedStateMachine):
     async def _open(self, recovery: Recovery, is_hybrid: bool, joins: bool) -> None:
         self.agent = WatchedAgent(recovery)
         folder = Path(self.folder.name)
-        self.room = EngineHarness(self.kind, folder, self.agent, attempts=100, join_deltas=joins)
-        self.room.rules = HYBRID if is_hybrid else RULES
-        await self.room.open()
+        self.harness = Harness(self.kind, folder, self.agent, attempts=100, join_deltas=joins)
+        self.harness.rules = HYBRID if is_hybrid else RULES
+        await self.harness.open()
 
     def do(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Do something, then let everybody else move."""
 
         async def all_of_it() -> Result:
             result = await work
-            await self.room.all_is_quiet()
+            await self.harness.all_is_quiet()
             while not self.agent.is_idle:
                 self.agent.note(await self.agent.next_run())
             return result
@@ -171,25 +171,25 @@ class EngineMachine(RuleBasedStateMachine):
         body, context, task = self.body_of[message]
         await self._note_arrival(MessageId(message))
         try:
-            run = await self.room.send(
+            run = await self.harness.send(
                 body,
                 message_id=message,
                 context=context,
                 task_id=task,
                 waits=False,
             )
-            first = await self.room.first_of(run)
+            first = await self.harness.first_of(run)
             self._note_result(message, first)
             if isinstance(first, TaskCreated):
                 await self._follow(first.task.id, first.sequence)
-            await self.room.outcome_of(run)
+            await self.harness.outcome_of(run)
         except (TaskTerminal, Draining, OutputNotAccepted):
             pass
 
     async def _note_arrival(self, message: MessageId) -> None:
         """A message that a crash swallowed arrives when it is sent again."""
-        known = await self.room.store.tasks.find_duplicate(ALICE, message)
-        if known is None and (ALICE, message) not in self.room.engine.pending_submissions:
+        known = await self.harness.store.tasks.find_duplicate(ALICE, message)
+        if known is None and (ALICE, message) not in self.harness.engine.pending_submissions:
             self.arrived = [one for one in self.arrived if one != message] + [message]
 
     def _note_result(self, message: str, first: TaskCreated | DirectAnswer) -> None:
@@ -198,12 +198,14 @@ class EngineMachine(RuleBasedStateMachine):
 
     async def _send_other(self, message: str) -> None:
         _, context, task = self.body_of[message]
-        known = await self.room.store.tasks.find_duplicate(ALICE, MessageId(message))
-        if known is None or self.room.store.held:
+        known = await self.harness.store.tasks.find_duplicate(ALICE, MessageId(message))
+        if known is None or self.harness.store.held:
             return
         try:
-            run = await self.room.send("other", message_id=message, context=context, task_id=task)
-            await self.room.first(run)
+            run = await self.harness.send(
+                "other", message_id=message, context=context, task_id=task
+            )
+            await self.harness.first(run)
         except MessageIdConflict:
             return
         raise AssertionError("another body was taken under a known message id")
@@ -214,8 +216,8 @@ class EngineMachine(RuleBasedStateMachine):
         self.do(self._follow(data.draw(st.sampled_from(self.tasks())), start))
 
     async def _follow(self, task: str, start: int) -> None:
-        entries = await self.room.entries(task)
-        follower = await self.room.follow(task, cursor=min(start, len(entries)))
+        entries = await self.harness.entries(task)
+        follower = await self.harness.follow(task, cursor=min(start, len(entries)))
 
         async def read() -> None:
             while not follower.is_over:
@@ -235,7 +237,7 @@ class EngineMachine(RuleBasedStateMachine):
     async def _cancel(self, task: str) -> None:
         async def wait() -> None:
             try:
-                ended = await self.room.cancel_of(task)
+                ended = await self.harness.cancel_of(task)
             except (TaskNotCancelable, Draining):
                 return
             assert is_terminal(ended.status.state)
@@ -277,10 +279,10 @@ class EngineMachine(RuleBasedStateMachine):
 
     async def _write(self, writes: int) -> None:
         if writes == 1000:
-            self.room.store.release()
+            self.harness.store.release()
             return
-        self.room.store.hold()
-        await self.room.store.let_through(min(writes, len(self.room.store.held)))
+        self.harness.store.hold()
+        await self.harness.store.let_through(min(writes, len(self.harness.store.held)))
 
     @rule(is_clean=st.booleans())
     def restart(self, is_clean: bool) -> None:
@@ -288,19 +290,19 @@ class EngineMachine(RuleBasedStateMachine):
 
     async def _restart(self, is_clean: bool) -> None:
         if is_clean:
-            self.room.store.release()
-            await self.room.all_is_quiet()
-            await self.room.engine.stop()
+            self.harness.store.release()
+            await self.harness.all_is_quiet()
+            await self.harness.engine.stop()
         else:
-            self.room.store.cut()
+            self.harness.store.cut()
         for task in list(self.waiting):
             task.cancel()
         await asyncio.gather(*self.waiting, return_exceptions=True)
-        await self.room.crash()
+        await self.harness.crash()
         self.agent.forget_runs()
         self.agent.active = []
         self.agent.order.clear()
-        await self.room.start()
+        await self.harness.start()
 
     # ---------------------------------------------------------------- what always holds
 
@@ -316,7 +318,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         try:
-            if hasattr(self, "room"):
+            if hasattr(self, "harness"):
                 self.runner.run(self._finish())
                 self.nobody_met_a_contradiction()
         finally:
@@ -325,27 +327,28 @@ class EngineMachine(RuleBasedStateMachine):
 
     async def _finish(self) -> None:
         """Let everything end, and look at what is left."""
-        self.room.store.release()
+        self.harness.store.release()
         async with asyncio.timeout(TIMEOUT_S):
-            while self.room.engine.runs:
+            while self.harness.engine.runs:
                 while not self.agent.is_idle:
                     self.agent.note(await self.agent.next_run())
                 for run in self.working():
                     run.end(Reply.of_text("done"))
-                await others_move()
+                await yield_to_others()
             if self.waiting:
                 await asyncio.wait(self.waiting)
-        store, room = self.room.store, self.room
+        store, harness = self.harness.store, self.harness
         other = OwnerId("somebody-else")
         assert (
-            await store.tasks.claim_runs(other, lease_until=room.clock.now(), expired_at=None) == []
+            await store.tasks.claim_runs(other, lease_until=harness.clock.now(), expired_at=None)
+            == []
         )
         for task_id in {result for result in self.result_of.values() if isinstance(result, str)}:
             await self._check(TaskId(task_id))
-        await room.close()
+        await harness.close()
 
     async def _check(self, task_id: TaskId) -> None:
-        entries, task = await self.room.entries(task_id), await self.room.task(task_id)
+        entries, task = await self.harness.entries(task_id), await self.harness.task(task_id)
         check_journal(entries, task)
         assert task.status.state in TERMINAL | PAUSED
         for sequence, entry in self.seen[task_id].items():

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 
 import pytest
-from tests.engine.conftest import OpenRoom
+from tests.engine.conftest import OpenHarness
 from tests.engine.controlled_agent import ControlledAgent
 
 from openclaw_a2a.model.errors import AgentFailed
@@ -41,36 +41,36 @@ async def hangs() -> None:
 
 @pytest.mark.parametrize("recovery", list(Recovery))
 async def test_leftovers_are_ended_before_anything_happens_to_the_run(
-    open_room: OpenRoom, recovery: Recovery
+    open_harness: OpenHarness, recovery: Recovery
 ) -> None:
     agent = TidyAgent(recovery)
-    room = await open_room(agent)
-    await room.send()
+    harness = await open_harness(agent)
+    await harness.send()
     run = await agent.next_run()
     assert agent.ended == []
-    assert await room.restart() == 1
+    assert await harness.restart() == 1
     if recovery is not Recovery.FAIL:
         await agent.next_run()
     assert agent.ended == [(run.turn.run_id, 1)]
 
 
-async def test_run_that_had_not_begun_has_no_leftovers(open_room: OpenRoom) -> None:
+async def test_run_that_had_not_begun_has_no_leftovers(open_harness: OpenHarness) -> None:
     agent = TidyAgent(Recovery.REPEAT)
-    room = await open_room(agent)
-    await room.send("one", context="c")
+    harness = await open_harness(agent)
+    await harness.send("one", context="c")
     run = await agent.next_run()
-    await room.send("two", context="c")
-    assert await room.restart() == 2
+    await harness.send("two", context="c")
+    assert await harness.restart() == 2
     assert agent.ended == [(run.turn.run_id, 1)]
 
 
 @pytest.mark.parametrize("ends", [fails, hangs])
 async def test_recovery_goes_on_when_leftovers_cannot_be_ended(
-    open_room: OpenRoom, ends: Callable[[], Coroutine[None, None, None]]
+    open_harness: OpenHarness, ends: Callable[[], Coroutine[None, None, None]]
 ) -> None:
     agent = TidyAgent(Recovery.FAIL, ends)
-    room = await open_room(agent, cancel_s=0.05)
-    await room.send()
+    harness = await open_harness(agent, cancel_s=0.05)
+    await harness.send()
     run = await agent.next_run()
-    assert await room.restart() == 1
-    assert await room.state(run.turn.task_id) is TaskState.FAILED
+    assert await harness.restart() == 1
+    assert await harness.state(run.turn.task_id) is TaskState.FAILED

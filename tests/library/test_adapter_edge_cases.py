@@ -11,7 +11,8 @@ from openclaw_a2a import AgentAdapter, Part, load_adapter, register_adapter
 from openclaw_a2a.agents import ProgramAdapter, RequestContext, build_agent
 from openclaw_a2a.agents.adapter import AdapterAgent, AgentView
 from openclaw_a2a.agents.process.program_adapter import MAX_OUTPUT_BYTES
-from openclaw_a2a.engine.transcript.single_artifact import SingleArtifactTranscript, transcript_of
+from openclaw_a2a.engine.tasks.run import transcript_type
+from openclaw_a2a.engine.transcript.single_artifact import SingleArtifactTranscript
 from openclaw_a2a.engine.transcript.transcript import Transcript
 from openclaw_a2a.model.agent_event import Failed, InputRequired, Note, PartDelta, TextDelta
 from openclaw_a2a.model.card import AgentProfile, AgentSkill
@@ -148,8 +149,8 @@ def test_agent_that_is_not_there_is_shown_like_a_channel():
         raise AgentUnavailable(f"there is no {agent_id}")
 
     agents = SimpleNamespace(find=find)
-    assert transcript_of(agents, "nobody") is Transcript
-    assert transcript_of(agents, "adapter") is SingleArtifactTranscript
+    assert transcript_type(agents, "nobody") is Transcript
+    assert transcript_type(agents, "adapter") is SingleArtifactTranscript
 
 
 @pytest.mark.usefixtures("own_adapters")

@@ -42,7 +42,7 @@ async def shown(adapter):
     turn = _turn("hi", "c", None)
     stamp = EventContext(turn.task_id, turn.context_id, lambda: datetime.now(UTC), lambda: "id")
     told = SingleArtifactTranscript(
-        stamp, modes=OutputModes(("*/*",)), is_task=True, numbering=NO_ARTIFACTS
+        stamp, modes=OutputModes(("*/*",)), is_task=True, counters=NO_ARTIFACTS
     )
     events = []
     try:

@@ -38,11 +38,11 @@ from openclaw_a2a.model.task import ArtifactUpdate, TaskState
 PICTURE = Part.of_url("https://example.com/a.png", media_type="image/png")
 
 
-def begin(kind=SingleArtifactTranscript, modes=("*/*",), *, is_task=True, numbering=NO_ARTIFACTS):
+def begin(kind=SingleArtifactTranscript, modes=("*/*",), *, is_task=True, counters=NO_ARTIFACTS):
     stamp = EventContext(
         TaskId("t"), ContextId("c"), lambda: datetime(2026, 1, 1, tzinfo=UTC), lambda: "i"
     )
-    return kind(stamp, modes=OutputModes(modes), is_task=is_task, numbering=numbering)
+    return kind(stamp, modes=OutputModes(modes), is_task=is_task, counters=counters)
 
 
 def play(*events, **options):
@@ -124,7 +124,7 @@ def test_run_is_never_a_direct_answer():
 
 
 def test_next_run_on_a_task_has_an_artifact_of_its_own():
-    (update, _) = play(TextDelta("a"), numbering=ArtifactCounters(outputs=2))
+    (update, _) = play(TextDelta("a"), counters=ArtifactCounters(outputs=2))
     assert update.artifact.artifact_id == "assistant-output-0003"
     assert update.artifact.name == "response"
 

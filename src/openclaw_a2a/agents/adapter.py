@@ -201,7 +201,7 @@ class AgentView(AgentAdapter):
         turn = _turn(user_input, context_id, kwargs.get("context"))
         stamp = EventContext(turn.task_id, turn.context_id, _now, new_id)
         told = SingleArtifactTranscript(
-            stamp, modes=_EVERYTHING, is_task=True, numbering=NO_ARTIFACTS
+            stamp, modes=_EVERYTHING, is_task=True, counters=NO_ARTIFACTS
         )
         async with closing(self.agent.run(turn)) as events:
             async for event in events:

@@ -1,24 +1,28 @@
-"""Which tasks a session had lately: where its agent's later words belong."""
+"""Public API of the engine: the state that the operations on tasks share.
+
+`tasks/submit`, `tasks/cancel`, `tasks/queries`, `recovery` and `maintenance` are functions over an
+`Engine`; it owns the runs, the active tasks, and everything that runs in the background.
+"""
 
 import asyncio
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import timedelta
-from typing import Any
+from datetime import datetime, timedelta
 
 import msgspec
 
 from openclaw_a2a.engine.outbox.wakeups import WakeupRegistry
 from openclaw_a2a.engine.scheduling.session_queue import SessionQueues
 from openclaw_a2a.engine.supervisor import Supervisor
-from openclaw_a2a.engine.tasks.journal import Journal
+from openclaw_a2a.engine.tasks.active_task import ActiveTask
+from openclaw_a2a.engine.tasks.journal import UNLIMITED, Journal, JournalLimits
 from openclaw_a2a.engine.tasks.projection import TaskProjection
-from openclaw_a2a.engine.tasks.result import ActiveTask
 from openclaw_a2a.engine.tasks.run import ActiveRun
 from openclaw_a2a.engine.tasks.turn_builder import AccountRules
-from openclaw_a2a.log import get_logger
-from openclaw_a2a.model.errors import AgentUnavailable, GatewayError
+from openclaw_a2a.engine.transcript.content import OutputModes
+from openclaw_a2a.engine.transcript.transcript import NO_ARTIFACTS, EventContext, Transcript
+from openclaw_a2a.model.errors import AgentUnavailable
 from openclaw_a2a.model.ids import (
     AccountId,
     ContextId,
@@ -30,45 +34,20 @@ from openclaw_a2a.model.ids import (
     TaskId,
 )
 from openclaw_a2a.model.message import Message
-from openclaw_a2a.model.records import RunOptions, RunRecord, StoredTask
+from openclaw_a2a.model.records import RunOptions, RunRecord, StoredTask, TaskHead
 from openclaw_a2a.model.task import Task, TaskState, TaskStatus
 from openclaw_a2a.model.turn import Binding, Scope
-from openclaw_a2a.ports import AgentLookup, Clock, Recovery, Store, Submission, SupportsDetach
+from openclaw_a2a.ports import (
+    AgentLookup,
+    Clock,
+    Recovery,
+    Store,
+    Submission,
+    SupportsDetach,
+)
 
-_MOST_SESSIONS = 10_000
-_MOST_TASKS = 32
-
-
-class SessionTasks:
-    """The newest tasks of the sessions that were used last."""
-
-    def __init__(self) -> None:
-        self._tasks: dict[SessionKey, tuple[TaskId, ...]] = {}
-
-    def note(self, session_key: SessionKey, task_id: TaskId) -> None:
-        """The session has begun to work on this task now."""
-        known = self._tasks.pop(session_key, ())
-        others = tuple(one for one in known if one != task_id)
-        self._tasks[session_key] = (task_id, *others)[:_MOST_TASKS]
-        self._trim()
-
-    def learn(self, session_key: SessionKey, task_id: TaskId) -> None:
-        """The session had this task before; what it has begun since is newer."""
-        if task_id not in self.tasks_of(session_key):
-            begun = self._tasks.pop(session_key, ())
-            self._tasks[session_key] = (*begun, task_id)[:_MOST_TASKS]
-            self._trim()
-
-    def tasks_of(self, session_key: SessionKey) -> tuple[TaskId, ...]:
-        """The tasks of a session, the newest first; empty when it is not known."""
-        return self._tasks.get(session_key, ())
-
-    def _trim(self) -> None:
-        if len(self._tasks) > _MOST_SESSIONS:
-            del self._tasks[next(iter(self._tasks))]
-
-
-log = get_logger(__name__)
+_MAX_SESSIONS = 10_000
+_MAX_TASKS_PER_SESSION = 32
 
 
 class EngineLimits(msgspec.Struct, frozen=True):
@@ -87,8 +66,37 @@ class EngineLimits(msgspec.Struct, frozen=True):
     run_bytes: int = 64 * 1024 * 1024
 
 
+class SessionTasks:
+    """The newest tasks of recently used sessions: a background reply goes to one of them."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[SessionKey, tuple[TaskId, ...]] = {}
+
+    def add_newest(self, session_key: SessionKey, task_id: TaskId) -> None:
+        """The session starts to work on this task now."""
+        known = self._tasks.pop(session_key, ())
+        if task_id in known:
+            known = tuple([one for one in known if one != task_id])
+        self._tasks[session_key] = (task_id, *known)[:_MAX_TASKS_PER_SESSION]
+        if len(self._tasks) > _MAX_SESSIONS:
+            del self._tasks[next(iter(self._tasks))]
+
+    def add_oldest(self, session_key: SessionKey, task_id: TaskId) -> None:
+        """The session had this task before all that are known."""
+        known = self._tasks.get(session_key, ())
+        if task_id not in known:
+            self._tasks.pop(session_key, None)
+            self._tasks[session_key] = (*known, task_id)[:_MAX_TASKS_PER_SESSION]
+            if len(self._tasks) > _MAX_SESSIONS:
+                del self._tasks[next(iter(self._tasks))]
+
+    def find(self, session_key: SessionKey) -> tuple[TaskId, ...]:
+        """The tasks of a session, the newest first; empty when it is not known."""
+        return self._tasks.get(session_key, ())
+
+
 class Engine:
-    """Everything that happens to the tasks of one store."""
+    """The tasks of one store and everything that works on them."""
 
     def __init__(
         self,
@@ -107,24 +115,29 @@ class Engine:
         self.new_id = new_id
         self.accounts: dict[AccountId, AccountRules] = {}
         self.owner = OwnerId(new_id())
-        self._lease = timedelta(seconds=limits.lease_s)
         self.is_draining = False
         self.is_stopping = False
         self.is_forcing = False
-        """True when what still runs is broken off even in its clean-up; it ends as nothing."""
+        """True when what still runs is cancelled even in its clean-up and commits no end."""
         self.active_tasks: dict[TaskId, ActiveTask] = {}
         self.runs: dict[RunId, ActiveRun] = {}
         self.pending_submissions: dict[tuple[Scope, MessageId], ActiveRun] = {}
-        """Runs whose message is on its way into the store, by that message."""
+        """Runs whose message the store has not answered yet, by that message."""
         self.abandoned: list[RunRecord] = []
+        """Runs whose end the store refused; maintenance fails them."""
         self.wakeups = WakeupRegistry()
         self.session_tasks = SessionTasks()
         self.loop = asyncio.get_running_loop()
-        self._queues = queues
         self.supervisor = Supervisor("engine")
-        """The jobs and loops of this engine. Runs are not among them: they end in their own way."""
+        """The jobs and loops of this engine. Runs are not among them: they are not just cancelled
+        when the engine stops."""
         self._run_supervisor = Supervisor("runs")
-        self._alone: weakref.WeakValueDictionary[TaskId, asyncio.Lock] = (
+        self._queues = queues
+        self._lease = timedelta(seconds=limits.lease_s)
+        self._journal_limits = JournalLimits(
+            limits.event_bytes, limits.run_bytes, limits.history_messages
+        )
+        self._task_locks: weakref.WeakValueDictionary[TaskId, asyncio.Lock] = (
             weakref.WeakValueDictionary()
         )
 
@@ -138,10 +151,11 @@ class Engine:
         *,
         rules: AccountRules,
         options: RunOptions,
+        now: datetime,
         resume: bytes | None = None,
     ) -> ActiveRun:
-        """A run in its place of the session's order. Raises: Overloaded."""
-        place = self._queues.join(binding.session_key, scope.principal)
+        """A run with its position in the session queue. Raises: Overloaded."""
+        slot = self._queues.join(binding.session_key, scope.principal)
         record = RunRecord(
             id=RunId(self.new_id()),
             task_id=message.task_id or TaskId(""),
@@ -152,29 +166,29 @@ class Engine:
             binding=binding,
             options=options,
             owner=self.owner,
-            lease_until=self.lease_end(),
-            is_started=place.has_turn,
+            lease_until=now + self._lease,
+            is_started=slot.has_turn,
             resume=resume,
         )
-        return ActiveRun(self, record, rules=rules, place=place)
+        return ActiveRun(self, record, rules=rules, slot=slot)
 
-    def launch(self, run: ActiveRun, submission: Submission) -> ActiveRun:
-        """Hand a new run to the store and let it live."""
+    def start_run(self, run: ActiveRun, submission: Submission) -> ActiveRun:
+        """Hand the submission of a new run to the store and start the run."""
         record = run.record
-        run.digest = submission.body_hash
-        run.is_followed = submission.delivery is not None
-        run.begins_early = record.is_started and self._is_repeatable(record)
+        run.body_hash = submission.body_hash
+        run.has_delivery = submission.delivery is not None
+        run.starts_early = record.is_started and self._is_repeatable(record)
         self.runs[record.id] = run
-        if run.active_task is not None:
-            self.session_tasks.note(record.session_key, record.task_id)
         self.pending_submissions[record.scope, record.message.message_id] = run
         run.task = self._run_supervisor.start("run", run.run(self.store.tasks.submit(submission)))
         return run
 
-    def arrived(self, run: ActiveRun) -> None:
-        """The store has said its word on the run's message."""
+    def on_submission_stored(self, run: ActiveRun) -> None:
+        """The store has answered the submission of a run."""
         self.pending_submissions.pop((run.record.scope, run.record.message.message_id), None)
-        if run.is_followed:  # not before: who looked in between would have found nobody
+        if run.has_delivery:
+            # Not earlier: the outbox would look for the delivery before it is stored, find none,
+            # and unsubscribe the task again.
             self.wakeups.subscribed.add(run.record.task_id)
             self.wakeups.notify(run.record.task_id)
 
@@ -184,92 +198,104 @@ class Engine:
         except AgentUnavailable:
             return False
 
-    def relaunch(self, record: RunRecord, live: ActiveTask | None) -> None:
-        """Go on with a run that was claimed after a crash."""
-        place = self._queues.join(record.session_key, record.scope.principal, is_accepted=True)
+    def restart_run(self, record: RunRecord, active: ActiveTask | None) -> None:
+        """Continue a run that was claimed after a crash."""
+        slot = self._queues.join(record.session_key, record.scope.principal, is_accepted=True)
         account = record.scope.account
-        bare = AccountRules(account, record.binding.agent_id)
-        run = ActiveRun(self, record, rules=self.accounts.get(account, bare), place=place)
-        run.active_task = live
-        if live is not None:
-            live.runs.append(run)
-            self.session_tasks.note(record.session_key, record.task_id)
+        rules = self.accounts.get(account) or AccountRules(account, record.binding.agent_id)
+        run = ActiveRun(self, record, rules=rules, slot=slot)
+        run.active_task = active
+        if active is not None:
+            active.runs.append(run)
+            self.session_tasks.add_newest(record.session_key, record.task_id)
         self.runs[record.id] = run
         run.task = self._run_supervisor.start("run", run.run(None))
 
-    # ---------------------------------------------------------------- live tasks
-
-    def open_task(self, run: ActiveRun, metadata: JsonObject | None = None) -> ActiveTask:
-        """Bring the task of a run to life; its first change creates it."""
-        record, now = run.record, self.clock.now()
-        status = TaskStatus(TaskState.SUBMITTED, timestamp=now)
-        task = Task(
-            record.task_id,
-            record.context_id,
-            status,
-            history=(record.message,),
-            metadata=metadata,
-        )
-        journal = Journal.of_new(
-            self.store.tasks, task, scope=record.scope, binding=record.binding, now=now
-        )
-        live = self._live_task(journal)
-        live.open_with(task, 0)
-        live.runs.append(run)
-        self.active_tasks[record.task_id] = live
-        self.session_tasks.note(record.session_key, record.task_id)
-        return live
-
-    def _live_task(self, journal: Journal) -> ActiveTask:
-        return ActiveTask(self.bounded(journal))
-
-    def bounded(self, journal: Journal) -> Journal:
-        """The journal, with the limits and the watch of this engine."""
-        limits = self.limits
-        journal.event_bytes, journal.run_bytes = limits.event_bytes, limits.run_bytes
-        journal.messages = limits.history_messages
-        journal.watch = self.wakeups
-        return journal
-
-    def journal_of(self, stored: StoredTask) -> Journal:
-        """The journal of a stored task that no run works on, for a few words of ours."""
-        journal = Journal.of_stored(self.store.tasks, stored)
-        journal.watch = self.wakeups
-        return journal
-
-    def task_lock(self, task_id: TaskId) -> asyncio.Lock:
-        """To be held by who looks at a task and then changes it from outside its runs."""
-        lock = self._alone.get(task_id)
-        if lock is None:
-            lock = self._alone[task_id] = asyncio.Lock()
-        return lock
-
-    def revive(self, stored: StoredTask) -> ActiveTask:
-        """The live task of a stored one, made when it is not there."""
-        live = self.active_tasks.get(stored.head.id)
-        if live is None:
-            live = self.active_tasks[stored.head.id] = self._live_task(
-                Journal.of_stored(self.store.tasks, stored)
-            )
-        return live
-
-    def forget_run(self, run: ActiveRun) -> None:
+    def remove_run(self, run: ActiveRun) -> None:
         """The run is over."""
+        task_id = run.record.task_id
         self.runs.pop(run.record.id, None)
-        live = self.active_tasks.get(run.record.task_id)
-        if live is not None and not live.runs:
-            del self.active_tasks[run.record.task_id]
-        if run.active_task is None and run.record.task_id in self.wakeups.subscribed:
-            self.wakeups.notify(run.record.task_id)  # it ended without a task
-
-    def note_abandoned(self, record: RunRecord, error: GatewayError) -> None:
-        """A run the store would not let us finish; upkeep looks after it."""
-        self.abandoned.append(record)
+        active = self.active_tasks.get(task_id)
+        if active is not None and not active.runs:
+            del self.active_tasks[task_id]
+        if run.active_task is None and task_id in self.wakeups.subscribed:
+            self.wakeups.notify(task_id)  # it ended without a task: its deliveries are removed
 
     def has_run(self, task_id: TaskId) -> bool:
         """True when a run for this task is waiting, active, or still to be failed."""
         records = [run.record for run in self.runs.values()] + self.abandoned
         return any(record.task_id == task_id for record in records)
+
+    def running_tasks(self, task_id: TaskId) -> "list[asyncio.Task[None]]":
+        """The asyncio tasks of the runs for a task; each ends within its own deadline."""
+        runs = [run for run in self.runs.values() if run.record.task_id == task_id]
+        return [run.task for run in runs if run.task is not None and not run.task.done()]
+
+    # ---------------------------------------------------------------- active tasks
+
+    def open_task(
+        self, run: ActiveRun, now: datetime | None = None, metadata: JsonObject | None = None
+    ) -> ActiveTask:
+        """The active task of a new run; its first commit creates it in the store."""
+        record = run.record
+        task, journal = self.new_journal(record, now or self.clock.now(), metadata)
+        active = ActiveTask(journal, task)
+        active.runs.append(run)
+        self.active_tasks[record.task_id] = active
+        self.session_tasks.add_newest(record.session_key, record.task_id)
+        return active
+
+    def activate(self, stored: StoredTask) -> ActiveTask:
+        """The active task of a stored one."""
+        active = self.active_tasks.get(stored.head.id)
+        if active is None:
+            active = self.active_tasks[stored.head.id] = ActiveTask(self.journal_of(stored))
+        return active
+
+    def new_journal(
+        self, record: RunRecord, now: datetime, metadata: JsonObject | None = None
+    ) -> tuple[Task, Journal]:
+        """The task of a run that has none yet, and the journal whose first commit creates it."""
+        status = TaskStatus(TaskState.SUBMITTED, timestamp=now)
+        history = (record.message,)
+        task = Task(record.task_id, record.context_id, status, history=history, metadata=metadata)
+        head = TaskHead(
+            task.id, record.scope, task.context_id, status.state, now, now, 0, record.binding
+        )
+        return task, Journal(
+            self.store.tasks,
+            head,
+            TaskProjection(task),
+            exists=False,
+            wakeups=self.wakeups,
+            limits=self._journal_limits,
+        )
+
+    def journal_of(self, stored: StoredTask, *, is_limited: bool = True) -> Journal:
+        """A journal for a stored task; not `is_limited` for the gateway's own status messages."""
+        return Journal(
+            self.store.tasks,
+            stored.head,
+            TaskProjection.from_stored(stored),
+            exists=True,
+            wakeups=self.wakeups,
+            limits=self._journal_limits if is_limited else UNLIMITED,
+        )
+
+    def own_transcript(self, task_id: TaskId, context_id: ContextId) -> Transcript:
+        """For status messages of the gateway itself on a task that no run works on."""
+        context = EventContext(task_id, context_id, self.clock.now, self.new_id)
+        return Transcript(context, modes=OutputModes(()), is_task=True, counters=NO_ARTIFACTS)
+
+    def task_lock(self, task_id: TaskId) -> asyncio.Lock:
+        """Held by whatever reads a task and then changes it from outside its runs.
+
+        Without it a message and a cancellation could both see a paused task and both write.
+        """
+        lock = self._task_locks.get(task_id)
+        if lock is None:
+            lock = self._task_locks[task_id] = asyncio.Lock()
+        return lock
 
     async def reference_tasks(self, record: RunRecord) -> tuple[Task, ...]:
         """The tasks the message refers to, as far as the caller may see them."""
@@ -280,38 +306,37 @@ class Engine:
                 found.append(TaskProjection.from_stored(stored).task())
         return tuple(found)
 
-    # ---------------------------------------------------------------- time and jobs
+    # ---------------------------------------------------------------- leases and the end
 
-    def lease_end(self) -> Any:
-        """Until when this engine owns what it takes now."""
+    def lease_end(self) -> datetime:
+        """Until when this engine owns a run it claims now."""
         return self.clock.now() + self._lease
 
-    async def drain(self, seconds: float) -> int:
-        """Take nothing more in and let runs end; how many are left when the time is over."""
+    async def drain(self, timeout_s: float) -> int:
+        """Accept nothing more and let runs end; the number of runs left after the timeout."""
         self.is_draining = True
-        tasks = self._run_tasks()
-        if tasks and seconds > 0:
-            await asyncio.wait(tasks, timeout=seconds)
+        tasks = [run.task for run in self.runs.values() if run.task is not None]
+        if tasks and timeout_s > 0:
+            await asyncio.wait(tasks, timeout=timeout_s)
         return len(self.runs)
-
-    def _run_tasks(self) -> list[asyncio.Task[None]]:
-        return [run.task for run in self.runs.values() if run.task is not None]
 
     async def stop(self) -> None:
         """End everything here. Unfinished runs stay in the store for the next start to find."""
         self.is_draining = self.is_stopping = True
         for run in list(self.runs.values()):
-            self._let_go(run)
+            self._detach_agent(run)
             run.stop()
         await self.supervisor.stop(self.limits.cancel_s)
-        if tasks := self._run_tasks():
+        tasks = [run.task for run in self.runs.values() if run.task is not None]
+        if tasks:
             await asyncio.wait(tasks, timeout=self.limits.cancel_s)
+        # What has not ended by now is cancelled in its clean-up, too.
         self.is_forcing = True
         await self._run_supervisor.stop(self.limits.cancel_s)
-        for live in list(self.active_tasks.values()):
-            live.journal.feed.close()
+        for active in list(self.active_tasks.values()):
+            active.journal.feed.close()
 
-    def _let_go(self, run: ActiveRun) -> None:
+    def _detach_agent(self, run: ActiveRun) -> None:
         """Work that can be found again at the next start is not ended by a stop."""
         with suppress(AgentUnavailable):
             agent = self.agents.find(run.record.binding.agent_id)

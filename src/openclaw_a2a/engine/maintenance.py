@@ -1,4 +1,4 @@
-"""What an engine does by itself while it lives: keep its leases, end what broke, forget the old."""
+"""Background loops of an engine: renew leases, fail abandoned runs, delete what has expired."""
 
 from datetime import timedelta
 
@@ -11,63 +11,67 @@ from openclaw_a2a.ports import Retention
 
 log = get_logger(__name__)
 
-BROKEN = "The gateway could not store what the agent did; the work was stopped."
+NOT_STORED = "The gateway could not store what the agent did; the work was stopped."
 
 
 class MaintenanceSchedule(msgspec.Struct, frozen=True):
-    """How often, and how long things are kept."""
+    """How often expired data is deleted, and how long it is kept."""
 
     sweep_s: float = 60.0
     ended_s: float = 30 * 86400.0
     keep_ended: int = 1_000_000
     message_s: float = 86400.0
     undelivered_s: float = 30 * 86400.0
-    """How much longer ended tasks are kept of which something is still to be brought."""
+    """How much longer an ended task is kept while a delivery of it is pending."""
 
 
 async def renew_leases(engine: Engine) -> None:
-    """Renew this engine's leases, and end the runs the store once refused to take."""
+    """Renew this engine's leases, and fail the runs whose end the store refused."""
     while True:
+        # A third of the lease: two renewals may fail before another engine could claim a run.
         await engine.clock.sleep(engine.limits.lease_s / 3)
         try:
             await engine.store.tasks.renew_leases(engine.owner, lease_until=engine.lease_end())
-            await _end_abandoned(engine)
-        except Exception:  # whatever it is, the next round must come: leases would run out
-            log.exception("leases-not-renewed")
+            await _fail_abandoned(engine)
+        except Exception:  # the loop must go on, or the leases run out
+            log.exception("maintenance.leases_not_renewed")
 
 
-async def _end_abandoned(engine: Engine) -> None:
-    records, engine.abandoned = engine.abandoned, []
-    for record in records:
-        await fail_run(engine, record, BROKEN)
+async def _fail_abandoned(engine: Engine) -> None:
+    for record in list(engine.abandoned):
+        # It stays in the list until it has failed: the outbox asks `has_run` before it removes a
+        # delivery whose task does not exist.
+        if await fail_run(engine, record, NOT_STORED):
+            engine.abandoned.remove(record)
+            if record.task_id in engine.wakeups.subscribed:
+                engine.wakeups.notify(record.task_id)
 
 
-async def purge_expired(engine: Engine, times: MaintenanceSchedule) -> None:
-    """Delete what is past its time: ended tasks, message records, kept records."""
+async def purge_expired(engine: Engine, schedule: MaintenanceSchedule) -> None:
+    """Delete what has expired: ended tasks, message ids, records."""
     while True:
         try:
-            await purge_once(engine, times)
-        except Exception:  # whatever it is, the next round must come
-            log.exception("retention-failed")
-        await engine.clock.sleep(times.sweep_s)
+            await purge_once(engine, schedule)
+        except Exception:  # the loop must go on
+            log.exception("maintenance.purge_failed")
+        await engine.clock.sleep(schedule.sweep_s)
 
 
-async def purge_once(engine: Engine, times: MaintenanceSchedule) -> int:
-    """One round of forgetting; how many tasks went."""
+async def purge_once(engine: Engine, schedule: MaintenanceSchedule) -> int:
+    """Delete what has expired now; the number of tasks deleted."""
     now = engine.clock.now()
-    ended_before = now - timedelta(seconds=times.ended_s)
+    ended_before = now - timedelta(seconds=schedule.ended_s)
     retention = Retention(
         ended_before=ended_before,
-        keep_ended=times.keep_ended,
-        messages_before=now - timedelta(seconds=times.message_s),
+        keep_ended=schedule.keep_ended,
+        messages_before=now - timedelta(seconds=schedule.message_s),
         records_before=now,
-        undelivered_before=ended_before - timedelta(seconds=times.undelivered_s),
+        undelivered_before=ended_before - timedelta(seconds=schedule.undelivered_s),
     )
-    gone = await engine.store.tasks.purge(retention)
-    total = gone.count
-    while gone.next_after is not None:
-        gone = await engine.store.tasks.purge(
-            msgspec.structs.replace(retention, after=gone.next_after)
-        )
-        total += gone.count
+    purged = await engine.store.tasks.purge(retention)
+    total = purged.count
+    while purged.next_after is not None:
+        retention = msgspec.structs.replace(retention, after=purged.next_after)
+        purged = await engine.store.tasks.purge(retention)
+        total += purged.count
     return total

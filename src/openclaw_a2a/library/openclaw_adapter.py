@@ -146,21 +146,21 @@ class OpenClawTranscript(SingleArtifactTranscript):
         """The run ended badly: the reason is all there is to say."""
         return Transcript.fail(self, reason)
 
-    def _take_whole(self, event: Reply) -> list[Event]:
+    def _on_whole(self, event: Reply) -> list[Event]:
         self._answer = self._modes.filter(event.parts)
-        return self._take_reply(event)
+        return self._on_reply(event)
 
-    def _take_remark(self, event: Report) -> list[Event]:
+    def _on_remark(self, event: Report) -> list[Event]:
         self._remark = str(event.metadata.get(REMARK, ""))
         return []
 
-    def _last_words(self) -> tuple[Part, ...]:
+    def _last_parts(self) -> tuple[Part, ...]:
         return self._answer or (Part(text=self._remark),)
 
-    _TAKES: ClassVar[dict[type, Callable[[Any, Any], list[Event]]]] = {
-        **SingleArtifactTranscript._TAKES,
-        Reply: _take_whole,
-        Report: _take_remark,
+    _HANDLERS: ClassVar[dict[type, Callable[[Any, Any], list[Event]]]] = {
+        **SingleArtifactTranscript._HANDLERS,
+        Reply: _on_whole,
+        Report: _on_remark,
     }
 
 

@@ -293,7 +293,7 @@ class TaskService:
 
     async def _follow(self, run: ActiveRun) -> None:
         """Tell the webhook when the run has ended."""
-        outcome = await run.outcome()
+        outcome = await run.wait_result()
         if isinstance(outcome, TaskFinished):
             await self._tell(self._notices.notify(decode_task(outcome.task)))
 

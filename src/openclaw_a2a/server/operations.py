@@ -120,7 +120,7 @@ async def send_streaming(
         first = await wait_created(door.engine, run)
         if isinstance(first, DirectAnswer):
             return _whole(first)
-        is_repeated = isinstance(run.first.peek(), Rejected)
+        is_repeated = isinstance(run.created.peek(), Rejected)
         if is_repeated and cursor is not None:
             following = await queries.subscribe(door.engine, scope, first.task.id, cursor=cursor)
             return EventStream(None, 0, following.subscription)

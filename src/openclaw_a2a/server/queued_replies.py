@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import cast
 
-from openclaw_a2a.engine.background_replies import PREFIX, append_reply, queued_artifact
+from openclaw_a2a.engine.background_replies import REPLY_PREFIX, append_reply, reply_artifact
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.transcript.content import json_safe, replace_lone_surrogates
 from openclaw_a2a.log import get_logger
@@ -65,8 +65,8 @@ async def _append(
     parts = reply_parts(reply.payload)
     if not parts:
         return QueuedResult(ok=True)
-    artifact = queued_artifact(
-        ArtifactId(f"{PREFIX}{engine.new_id()}"),
+    artifact = reply_artifact(
+        ArtifactId(f"{REPLY_PREFIX}{engine.new_id()}"),
         parts,
         session_key=_text(reply.session_key),
         to=_text(reply.to),

@@ -46,11 +46,11 @@ async def list_tasks(door: AccountEndpoint, scope: Scope, request: ListRequest) 
         after=_read_token(request.page_token),
     )
     page = _Page(request)
-    found = await queries.list_tasks(door.engine, query)
+    found = await door.engine.store.tasks.list_tasks(query)
     total, is_full = found.total, await page.add(found.tasks)
     while found.has_more and not is_full:
         query = msgspec.structs.replace(query, after=page.last, limit=page.next_limit())
-        found = await queries.list_tasks(door.engine, query)
+        found = await door.engine.store.tasks.list_tasks(query)
         is_full = await page.add(found.tasks)
     token = _write_token(page.last) if page.last and (page.is_cut or found.has_more) else ""
     return v1.encode_task_list(page.tasks, token, page_size=request.page_size, total=total)

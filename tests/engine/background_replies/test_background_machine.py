@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 from tests.engine.controlled_agent import TIMEOUT_S, Run
 from tests.engine.event_lines import check_closed_once
-from tests.engine.harness import ALICE, others_move
+from tests.engine.harness import ALICE, yield_to_others
 from tests.engine.test_engine_machine import EngineMachine, WatchedAgent
 
 from openclaw_a2a.engine.background_replies import BackgroundListener
@@ -79,7 +79,7 @@ class LateMachine(EngineMachine):
     async def _open(self, recovery: Recovery, is_hybrid: bool, joins: bool) -> None:
         await super()._open(recovery, is_hybrid, joins)
         self.agent = LateWatchedAgent(recovery)
-        self.room.cast.agents[MAIN] = self.agent
+        self.harness.agents.agents[MAIN] = self.agent
         self._listen()
 
     async def _restart(self, is_clean: bool) -> None:
@@ -87,7 +87,7 @@ class LateMachine(EngineMachine):
         self._listen()
 
     def _listen(self) -> None:
-        engine = self.room.engine
+        engine = self.harness.engine
         listener = BackgroundListener([engine], MAIN, self.agent)
         engine.supervisor.run_loop("background-events", listener.run())
 
@@ -104,7 +104,7 @@ class LateMachine(EngineMachine):
 
     async def _say_later(self, reply_id: str) -> None:
         context = self.told[reply_id]
-        tasks = [await self.room.task(task_id) for task_id in self.tasks()]
+        tasks = [await self.harness.task(task_id) for task_id in self.tasks()]
         if context in [task.context_id for task in tasks]:
             self.must_be_kept.add(reply_id)
         key = session_key(MAIN, ALICE.principal, ContextId(context))
@@ -120,12 +120,12 @@ class LateMachine(EngineMachine):
         self.agent.say_later(over)
 
     async def _finish(self) -> None:
-        self.room.store.release()
+        self.harness.store.release()
         async with asyncio.timeout(TIMEOUT_S):
             while not self.agent.has_said_all:
-                self.room.clock.advance(60)
-                await others_move()
-        page = await self.room.store.tasks.list_tasks(TaskQuery(ALICE, limit=1000))
+                self.harness.clock.advance(60)
+                await yield_to_others()
+        page = await self.harness.store.tasks.list_tasks(TaskQuery(ALICE, limit=1000))
         tasks = [TaskProjection.from_stored(stored).task() for stored in page.tasks]
         kept = Counter(_said_later(tasks))
         assert all(count == 1 for count in kept.values()), kept
@@ -135,7 +135,7 @@ class LateMachine(EngineMachine):
         await super()._finish()
 
     async def _check(self, task_id: TaskId) -> None:
-        entries, task = await self.room.entries(task_id), await self.room.task(task_id)
+        entries, task = await self.harness.entries(task_id), await self.harness.task(task_id)
         assert [entry.sequence for entry in entries] == list(range(1, len(entries) + 1))
         events = [entry.event for entry in entries]
         ends = [place for place, entry in enumerate(entries) if entry.state in TERMINAL]

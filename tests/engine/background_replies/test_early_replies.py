@@ -4,17 +4,17 @@ from pathlib import Path
 
 import pytest
 from tests.engine.controlled_agent import ControlledAgent
-from tests.engine.event_lines import outline
-from tests.engine.harness import EngineHarness, in_time, others_move
+from tests.engine.event_lines import event_lines
+from tests.engine.harness import Harness, in_time, yield_to_others
 
-from openclaw_a2a.engine.background_replies import append_reply, queued_artifact
+from openclaw_a2a.engine.background_replies import append_reply, reply_artifact
 from openclaw_a2a.engine.tasks.run import ActiveRun
 from openclaw_a2a.model.agent_event import Reply
 from openclaw_a2a.model.ids import ArtifactId, TaskId
 from openclaw_a2a.model.message import Part
 from openclaw_a2a.ports import Recovery
 
-LATE = queued_artifact(ArtifactId("queued-reply-1"), (Part.of_text("late"),))
+LATE = reply_artifact(ArtifactId("queued-reply-1"), (Part.of_text("late"),))
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -23,8 +23,8 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-async def room(kind: str, tmp_path: Path):
-    one = EngineHarness(kind, tmp_path, ControlledAgent(Recovery.REPEAT))
+async def harness(kind: str, tmp_path: Path):
+    one = Harness(kind, tmp_path, ControlledAgent(Recovery.REPEAT))
     await one.open()
     yield one
     await one.close()
@@ -32,43 +32,49 @@ async def room(kind: str, tmp_path: Path):
 
 @pytest.mark.requirement("inbound.queued.live", "promise.commit.before-show")
 async def test_a_reply_that_comes_before_its_task_is_durable_waits_for_it(
-    room: EngineHarness,
+    harness: Harness,
 ) -> None:
-    room.store.hold()
-    run = await room.send(waits=False)
+    harness.store.hold()
+    run = await harness.send(waits=False)
     assert isinstance(run, ActiveRun)
-    appending = room.engine.loop.create_task(append_reply(room.engine, run.record.task_id, LATE))
-    await others_move()
+    appending = harness.engine.loop.create_task(
+        append_reply(harness.engine, run.record.task_id, LATE)
+    )
+    await yield_to_others()
     assert not appending.done()
-    room.store.release()
+    harness.store.release()
     assert await in_time(appending)
-    task_id = (await room.shown(run)).id
-    entries = await room.reach(task_id, lambda seen: "artifact queued-reply-1." in outline(seen))
-    assert outline(entries)[0] == "status submitted"
+    task_id = (await harness.shown(run)).id
+    entries = await harness.reach(
+        task_id, lambda seen: "artifact queued-reply-1." in event_lines(seen)
+    )
+    assert event_lines(entries)[0] == "status submitted"
 
 
 @pytest.mark.requirement("inbound.queued.artifact", "promise.order.one-terminal")
-async def test_a_reply_that_comes_while_the_end_is_written_follows_it(room: EngineHarness) -> None:
-    agent = room.cast.agents[next(iter(room.cast.agents))]
+async def test_a_reply_that_comes_while_the_end_is_written_follows_it(
+    harness: Harness,
+) -> None:
+    agent = harness.agents.agents[next(iter(harness.agents.agents))]
     assert isinstance(agent, ControlledAgent)
-    run = await room.send()
+    run = await harness.send()
     acting = await agent.next_run()
-    await room.all_is_quiet()
-    room.store.hold()
+    await harness.all_is_quiet()
+    harness.store.hold()
     acting.end(Reply.of_text("done"))
-    await room.store.wait_held("commit")
-    await others_move()
-    task_id = TaskId((await room.shown(run)).id)
-    appending = room.engine.loop.create_task(append_reply(room.engine, task_id, LATE))
-    await others_move()
-    room.store.release()
+    await harness.store.wait_held("commit")
+    await yield_to_others()
+    task_id = TaskId((await harness.shown(run)).id)
+    appending = harness.engine.loop.create_task(append_reply(harness.engine, task_id, LATE))
+    await yield_to_others()
+    harness.store.release()
     assert await in_time(appending)
-    ended = await room.ended(run)
-    lines = outline(await room.entries(task_id))
+    ended = await harness.ended(run)
+    lines = event_lines(await harness.entries(task_id))
     assert lines[-2:] == ["status completed", "artifact queued-reply-1."]
-    assert await room.task(task_id) == ended
+    assert await harness.task(task_id) == ended
 
 
 @pytest.mark.requirement("inbound.queued.unknown-task")
-async def test_a_reply_to_a_task_that_never_came_to_be_is_not_kept(room: EngineHarness) -> None:
-    assert not await append_reply(room.engine, TaskId("no-such-task"), LATE)
+async def test_a_reply_to_a_task_that_never_came_to_be_is_not_kept(harness: Harness) -> None:
+    assert not await append_reply(harness.engine, TaskId("no-such-task"), LATE)

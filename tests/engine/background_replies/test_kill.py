@@ -14,7 +14,7 @@ ALL = [f"later {number}" for number in range(1, REPLIES + 1)]
 
 
 @pytest.fixture(params=["sqlite", "json-file"])
-def killable(
+def gateway_process(
     tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[GatewayProcess]:
     """A gateway process whose agent talks after its runs."""
@@ -48,32 +48,32 @@ async def wait_for(gateway: GatewayProcess, task_id: str, count: int) -> Json:
     "inbound.queued.once", "promise.commit.before-show", "promise.order.one-terminal"
 )
 async def test_late_replies_survive_kills_and_are_there_once(
-    killable: GatewayProcess, rounds: int | None
+    gateway_process: GatewayProcess, rounds: int | None
 ) -> None:
     chance = random.Random("late")
     for number in range(rounds or 2):
-        await killable.start()
+        await gateway_process.start()
         message = {"messageId": f"m-{number}", "role": "ROLE_USER", "parts": [{"text": "hi"}]}
         params = {"message": {**message, "contextId": f"c-{number}"}}
-        sent = await killable.call("default", "SendMessage", params)
+        sent = await gateway_process.call("default", "SendMessage", params)
         task_id = sent["result"]["task"]["id"]
         seen: list[str] = []
         for _ in range(3):
             count = min(len(seen) + chance.randint(1, 8), REPLIES)
-            seen = said_later(await wait_for(killable, task_id, count))
-            killable.kill()
-            await killable.start()
-            assert said_later(await get(killable, task_id))[: len(seen)] == seen
-        task = await wait_for(killable, task_id, REPLIES)
+            seen = said_later(await wait_for(gateway_process, task_id, count))
+            gateway_process.kill()
+            await gateway_process.start()
+            assert said_later(await get(gateway_process, task_id))[: len(seen)] == seen
+        task = await wait_for(gateway_process, task_id, REPLIES)
         assert said_later(task) == ALL
         follow = {"id": task_id}
         events = [
             event
-            async for _, event in killable.stream(
+            async for _, event in gateway_process.stream(
                 "default", "SubscribeToTask", follow, last_event_id=0
             )
         ]
         states = [crash.state_of(event) for event in events]
         assert sum(state in crash.TERMINAL for state in states) == 1
         assert len(states) - 1 - states.index("TASK_STATE_COMPLETED") == REPLIES
-        killable.kill()
+        gateway_process.kill()

@@ -25,8 +25,8 @@ def turns(places: Sequence[QueueSlot]) -> list[bool]:
 
 
 def test_first_of_a_session_has_its_turn_at_once_and_the_others_follow_in_order() -> None:
-    lanes = SessionQueues(QueueLimits())
-    places = [lanes.join(key("s"), ALICE) for _ in range(3)]
+    queues = SessionQueues(QueueLimits())
+    places = [queues.join(key("s"), ALICE) for _ in range(3)]
     assert turns(places) == [True, False, False]
     places[0].leave()
     assert turns(places) == [True, True, False]
@@ -35,31 +35,31 @@ def test_first_of_a_session_has_its_turn_at_once_and_the_others_follow_in_order(
 
 
 def test_sessions_do_not_wait_for_each_other() -> None:
-    lanes = SessionQueues(QueueLimits())
-    assert turns([lanes.join(key(name), ALICE) for name in "abc"]) == [True] * 3
+    queues = SessionQueues(QueueLimits())
+    assert turns([queues.join(key(name), ALICE) for name in "abc"]) == [True] * 3
 
 
 def test_place_given_up_while_waiting_is_skipped() -> None:
-    lanes = SessionQueues(QueueLimits())
-    first, second, third = (lanes.join(key("s"), ALICE) for _ in range(3))
+    queues = SessionQueues(QueueLimits())
+    first, second, third = (queues.join(key("s"), ALICE) for _ in range(3))
     second.leave()
     first.leave()
     assert (second.has_turn, third.has_turn) == (False, True)
-    assert (lanes.running, lanes.waiting) == (1, 0)
+    assert (queues.running, queues.waiting) == (1, 0)
 
 
 def test_leaving_twice_changes_nothing() -> None:
-    lanes = SessionQueues(QueueLimits())
-    first, second = (lanes.join(key("s"), ALICE) for _ in range(2))
+    queues = SessionQueues(QueueLimits())
+    first, second = (queues.join(key("s"), ALICE) for _ in range(2))
     first.leave()
     first.leave()
-    assert (lanes.running, lanes.waiting, second.has_turn) == (1, 0, True)
+    assert (queues.running, queues.waiting, second.has_turn) == (1, 0, True)
 
 
 def test_peer_at_its_own_limit_holds_nobody_else_up() -> None:
-    lanes = SessionQueues(QueueLimits(runs=2, peer_runs=1))
-    mine = [lanes.join(key(name), ALICE) for name in "ab"]
-    theirs = lanes.join(key("c"), BOB)
+    queues = SessionQueues(QueueLimits(runs=2, peer_runs=1))
+    mine = [queues.join(key(name), ALICE) for name in "ab"]
+    theirs = queues.join(key("c"), BOB)
     assert turns([*mine, theirs]) == [True, False, True]
     theirs.leave()
     assert turns(mine) == [True, False]
@@ -68,42 +68,42 @@ def test_peer_at_its_own_limit_holds_nobody_else_up() -> None:
 
 
 def test_queue_has_a_limit() -> None:
-    lanes = SessionQueues(QueueLimits(runs=1, queue=2))
+    queues = SessionQueues(QueueLimits(runs=1, queue=2))
     for name in "abc":
-        lanes.join(key(name), ALICE)
+        queues.join(key(name), ALICE)
     with pytest.raises(Overloaded) as refusal:
-        lanes.join(key("d"), ALICE)
+        queues.join(key("d"), ALICE)
     assert refusal.value.retry_after_s > 0
-    assert lanes.waiting == 2
+    assert queues.waiting == 2
 
 
 def test_session_has_a_limit() -> None:
-    lanes = SessionQueues(QueueLimits(session_queue=1))
-    lanes.join(key("s"), ALICE)
-    lanes.join(key("s"), ALICE)
+    queues = SessionQueues(QueueLimits(session_queue=1))
+    queues.join(key("s"), ALICE)
+    queues.join(key("s"), ALICE)
     with pytest.raises(Overloaded):
-        lanes.join(key("s"), ALICE)
-    lanes.join(key("other"), ALICE)
+        queues.join(key("s"), ALICE)
+    queues.join(key("other"), ALICE)
 
 
 def test_peer_has_a_limit_of_its_own() -> None:
-    lanes = SessionQueues(QueueLimits(runs=1, peer_queue=1))
-    lanes.join(key("a"), ALICE)
-    lanes.join(key("b"), ALICE)
+    queues = SessionQueues(QueueLimits(runs=1, peer_queue=1))
+    queues.join(key("a"), ALICE)
+    queues.join(key("b"), ALICE)
     with pytest.raises(Overloaded):
-        lanes.join(key("c"), ALICE)
-    lanes.join(key("d"), BOB)
+        queues.join(key("c"), ALICE)
+    queues.join(key("d"), BOB)
 
 
 def test_work_that_was_accepted_before_is_never_turned_away() -> None:
-    lanes = SessionQueues(QueueLimits(runs=1, queue=1, session_queue=1, peer_queue=1))
-    places = [lanes.join(key("s"), ALICE, is_accepted=True) for _ in range(10)]
+    queues = SessionQueues(QueueLimits(runs=1, queue=1, session_queue=1, peer_queue=1))
+    places = [queues.join(key("s"), ALICE, is_accepted=True) for _ in range(10)]
     assert turns(places) == [True] + [False] * 9
 
 
 async def test_waiting_for_a_turn_ends_when_it_comes() -> None:
-    lanes = SessionQueues(QueueLimits())
-    first, second = (lanes.join(key("s"), ALICE) for _ in range(2))
+    queues = SessionQueues(QueueLimits())
+    first, second = (queues.join(key("s"), ALICE) for _ in range(2))
     await first.wait_turn()
     waiting = asyncio.ensure_future(second.wait_turn())
     await asyncio.sleep(0)
@@ -113,8 +113,8 @@ async def test_waiting_for_a_turn_ends_when_it_comes() -> None:
 
 
 async def test_who_stops_waiting_can_still_leave() -> None:
-    lanes = SessionQueues(QueueLimits())
-    first, second, third = (lanes.join(key("s"), ALICE) for _ in range(3))
+    queues = SessionQueues(QueueLimits())
+    first, second, third = (queues.join(key("s"), ALICE) for _ in range(3))
     waiting = asyncio.ensure_future(second.wait_turn())
     await asyncio.sleep(0)
     waiting.cancel()
@@ -129,7 +129,7 @@ class LaneMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.limits = QueueLimits()
-        self.lanes = SessionQueues(self.limits)
+        self.queues = SessionQueues(self.limits)
         self.places: list[QueueSlot] = []
 
     @initialize(
@@ -141,14 +141,14 @@ class LaneMachine(RuleBasedStateMachine):
     )
     def open(self, **limits: int) -> None:
         self.limits = QueueLimits(**limits)
-        self.lanes = SessionQueues(self.limits)
+        self.queues = SessionQueues(self.limits)
 
     @rule(session=st.sampled_from("abc"), peer=st.sampled_from([ALICE, BOB]))
     def join(self, session: str, peer: PeerName) -> None:
         is_refused = self.is_full(key(session), peer)
         before = turns(self.places)
         try:
-            self.places.append(self.lanes.join(key(session), peer))
+            self.places.append(self.queues.join(key(session), peer))
         except Overloaded:
             assert is_refused
             assert turns(self.places) == before
@@ -157,7 +157,7 @@ class LaneMachine(RuleBasedStateMachine):
 
     @rule(session=st.sampled_from("abc"), peer=st.sampled_from([ALICE, BOB]))
     def join_again(self, session: str, peer: PeerName) -> None:
-        self.places.append(self.lanes.join(key(session), peer, is_accepted=True))
+        self.places.append(self.queues.join(key(session), peer, is_accepted=True))
 
     @precondition(lambda self: self.places)
     @rule(data=st.data())
@@ -198,10 +198,10 @@ class LaneMachine(RuleBasedStateMachine):
         return behind if running < limit else None
 
     def heads(self) -> list[QueueSlot]:
-        lanes: dict[SessionKey, QueueSlot] = {}
+        queues: dict[SessionKey, QueueSlot] = {}
         for place in self.places:
-            lanes.setdefault(place.session_key, place)
-        return list(lanes.values())
+            queues.setdefault(place.session_key, place)
+        return list(queues.values())
 
     @invariant()
     def one_run_per_session_and_it_is_the_first(self) -> None:
@@ -212,13 +212,13 @@ class LaneMachine(RuleBasedStateMachine):
     @invariant()
     def counts_are_right_and_within_limits(self) -> None:
         running = Counter(place.peer for place in self.places if place.has_turn)
-        assert self.lanes.running == running.total() <= self.limits.runs
-        assert self.lanes.waiting == len(self.places) - running.total()
+        assert self.queues.running == running.total() <= self.limits.runs
+        assert self.queues.waiting == len(self.places) - running.total()
         assert all(count <= self.limits.peer_runs for count in running.values())
 
     @invariant()
     def nobody_waits_without_need(self) -> None:
-        if self.lanes.running < self.limits.runs:
+        if self.queues.running < self.limits.runs:
             for place in self.heads():
                 assert place.has_turn or self.running_of(place.peer) == self.limits.peer_runs
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.engine.controlled_agent import ScriptedAgent, Step
 from tests.engine.event_lines import artifact_texts, check_closed_once, check_journal
-from tests.engine.harness import ALICE, HYBRID, RULES, EngineHarness, read_all
+from tests.engine.harness import ALICE, HYBRID, RULES, Harness, read_all
 
 from openclaw_a2a.engine.tasks.result import TaskFinished
 from openclaw_a2a.engine.tasks.turn_builder import AccountRules
@@ -114,29 +114,29 @@ async def run_script(
     steps: Sequence[Step], rules: AccountRules, **limits: float
 ) -> Task | Message | None:
     """Let an agent say this; what its caller gets (None: a refusal), checked from every side."""
-    room = EngineHarness("memory", Path(), ScriptedAgent(*steps), **limits)
-    room.rules = rules
-    sent = await room.send(context="c")
+    harness = Harness("memory", Path(), ScriptedAgent(*steps), **limits)
+    harness.rules = rules
+    sent = await harness.send(context="c")
     try:
         try:
-            outcome = await room.outcome(sent)
+            outcome = await harness.outcome(sent)
         except OutputNotAccepted:
             outcome = None
         if not isinstance(outcome, TaskFinished):
-            page = await room.store.tasks.list_tasks(TaskQuery(ALICE, limit=1))
+            page = await harness.store.tasks.list_tasks(TaskQuery(ALICE, limit=1))
             assert page.total == 0
             return outcome and msgspec.json.decode(outcome.message, type=Message)
         task = decode_task(outcome.task)
-        assert await room.task(task.id) == task
-        entries = await room.entries(task.id)
-        assert await read_all(await room.follow(task.id)) == entries
+        assert await harness.task(task.id) == task
+        entries = await harness.entries(task.id)
+        assert await read_all(await harness.follow(task.id)) == entries
         check_journal(entries, task)
         check_closed_once([entry.event for entry in entries])
         assert task.status.state in TERMINAL | PAUSED
-        assert len(room.engine.runs) == len(room.engine.active_tasks) == 0
+        assert len(harness.engine.runs) == len(harness.engine.active_tasks) == 0
         return task
     finally:
-        await room.close()
+        await harness.close()
 
 
 @given(

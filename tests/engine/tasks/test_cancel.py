@@ -3,10 +3,10 @@
 import asyncio
 
 import pytest
-from tests.engine.conftest import OpenRoom
+from tests.engine.conftest import OpenHarness
 from tests.engine.controlled_agent import ControlledAgent, ScriptedAgent
-from tests.engine.event_lines import check_closed_once, check_journal, outline
-from tests.engine.harness import BOB, EngineHarness, others_move
+from tests.engine.event_lines import check_closed_once, check_journal, event_lines
+from tests.engine.harness import BOB, Harness, yield_to_others
 
 from openclaw_a2a.model.agent_event import InputRequired, Reply, TextDelta
 from openclaw_a2a.model.errors import TaskNotCancelable, TaskNotFound, TaskNotLive
@@ -15,38 +15,38 @@ from openclaw_a2a.model.task import TaskState
 
 
 async def test_running_task_is_canceled_after_its_agent_has_stopped(
-    room: EngineHarness, agent: ControlledAgent
+    harness: Harness, agent: ControlledAgent
 ) -> None:
-    sent = await room.send()
+    sent = await harness.send()
     run = await agent.next_run()
     run.tell(TextDelta("half"))
-    await room.reach(run.turn.task_id, lambda seen: len(seen) > 2)
+    await harness.reach(run.turn.task_id, lambda seen: len(seen) > 2)
     run.may_stop.clear()
-    canceling = asyncio.ensure_future(room.cancel(run.turn.task_id))
+    canceling = asyncio.ensure_future(harness.cancel(run.turn.task_id))
     await run.stopping.wait()
-    assert await room.state(run.turn.task_id) is TaskState.WORKING
+    assert await harness.state(run.turn.task_id) is TaskState.WORKING
     run.may_stop.set()
     task = await canceling
     assert run.stopped.is_set()
     assert task.status.state is TaskState.CANCELED
-    assert await room.ended(sent) == task == await room.task(task.id)
-    entries = await room.entries(task.id)
+    assert await harness.ended(sent) == task == await harness.task(task.id)
+    entries = await harness.entries(task.id)
     check_journal(entries, task)
     check_closed_once([entry.event for entry in entries])
 
 
 async def test_second_cancel_does_not_disturb_the_clean_up(
-    room: EngineHarness, agent: ControlledAgent
+    harness: Harness, agent: ControlledAgent
 ) -> None:
-    await room.send()
+    await harness.send()
     run = await agent.next_run()
     run.may_stop.clear()
-    first = asyncio.ensure_future(room.cancel(run.turn.task_id))
+    first = asyncio.ensure_future(harness.cancel(run.turn.task_id))
     await run.stopping.wait()
-    second = asyncio.ensure_future(room.cancel(run.turn.task_id))
-    await others_move()
+    second = asyncio.ensure_future(harness.cancel(run.turn.task_id))
+    await yield_to_others()
     assert not first.done()
-    assert not is_terminal(await room.state(run.turn.task_id))
+    assert not is_terminal(await harness.state(run.turn.task_id))
     run.may_stop.set()
     assert (await first).status.state is TaskState.CANCELED
     assert await second == await first
@@ -54,207 +54,205 @@ async def test_second_cancel_does_not_disturb_the_clean_up(
 
 
 async def test_waiting_task_is_canceled_without_asking_its_agent(
-    room: EngineHarness, agent: ControlledAgent
+    harness: Harness, agent: ControlledAgent
 ) -> None:
-    await room.send("first", context="c")
+    await harness.send("first", context="c")
     run = await agent.next_run()
-    waiting = await room.shown(await room.send("second", context="c"))
-    assert (await room.cancel(waiting.id)).status.state is TaskState.CANCELED
-    third = await room.send("third", context="c")
+    waiting = await harness.shown(await harness.send("second", context="c"))
+    assert (await harness.cancel(waiting.id)).status.state is TaskState.CANCELED
+    third = await harness.send("third", context="c")
     run.end(Reply.of_text("done"))
     (await agent.next_run()).end(Reply.of_text("done"))
-    await room.ended(third)
+    await harness.ended(third)
     assert [turn.body for turn in agent.turns] == ["first", "third"]
 
 
-async def test_paused_task_is_canceled_at_once(room: EngineHarness, agent: ControlledAgent) -> None:
-    sent = await room.send()
+async def test_paused_task_is_canceled_at_once(harness: Harness, agent: ControlledAgent) -> None:
+    sent = await harness.send()
     (await agent.next_run()).end(InputRequired("which one?"))
-    paused = await room.ended(sent)
-    task = await room.cancel(paused.id)
+    paused = await harness.ended(sent)
+    task = await harness.cancel(paused.id)
     assert task.status.state is TaskState.CANCELED
-    assert await room.task(paused.id) == task
-    check_journal(await room.entries(task.id), task)
+    assert await harness.task(paused.id) == task
+    check_journal(await harness.entries(task.id), task)
 
 
 async def test_task_that_pauses_while_it_is_being_canceled_ends_canceled(
-    room: EngineHarness, agent: ControlledAgent
+    harness: Harness, agent: ControlledAgent
 ) -> None:
-    sent = await room.send()
+    sent = await harness.send()
     run = await agent.next_run()
     run.may_stop.clear()
     run.end(InputRequired("which one?"))
     await run.stopping.wait()
-    canceling = asyncio.ensure_future(room.cancel(run.turn.task_id))
-    await others_move()
+    canceling = asyncio.ensure_future(harness.cancel(run.turn.task_id))
+    await yield_to_others()
     run.may_stop.set()
     task = await canceling
     assert task.status.state is TaskState.CANCELED
     assert run.stopped.is_set()
-    assert (await room.ended(sent)).status.state in (
+    assert (await harness.ended(sent)).status.state in (
         TaskState.CANCELED,
         TaskState.INPUT_REQUIRED,
     )
-    check_journal(await room.entries(task.id), await room.task(task.id))
+    check_journal(await harness.entries(task.id), await harness.task(task.id))
 
 
 async def test_cancel_during_the_commit_of_a_pause_ends_canceled(
-    room: EngineHarness, agent: ControlledAgent
+    harness: Harness, agent: ControlledAgent
 ) -> None:
-    sent = await room.send()
+    sent = await harness.send()
     run = await agent.next_run()
-    await room.reach(run.turn.task_id, lambda seen: len(seen) > 1)
-    room.store.hold()
+    await harness.reach(run.turn.task_id, lambda seen: len(seen) > 1)
+    harness.store.hold()
     run.end(InputRequired("which one?"))
-    await room.store.wait_held("commit")
-    canceling = asyncio.ensure_future(room.cancel(run.turn.task_id))
-    await others_move()
-    room.store.release()
+    await harness.store.wait_held("commit")
+    canceling = asyncio.ensure_future(harness.cancel(run.turn.task_id))
+    await yield_to_others()
+    harness.store.release()
     assert (await canceling).status.state is TaskState.CANCELED
-    await room.ended(sent)
-    check_journal(await room.entries(run.turn.task_id), await room.task(run.turn.task_id))
+    await harness.ended(sent)
+    check_journal(await harness.entries(run.turn.task_id), await harness.task(run.turn.task_id))
 
 
 async def test_cancel_during_the_last_commit_comes_too_late(
-    room: EngineHarness, agent: ControlledAgent
+    harness: Harness, agent: ControlledAgent
 ) -> None:
-    sent = await room.send()
+    sent = await harness.send()
     run = await agent.next_run()
-    await room.reach(run.turn.task_id, lambda seen: len(seen) > 1)
-    room.store.hold()
+    await harness.reach(run.turn.task_id, lambda seen: len(seen) > 1)
+    harness.store.hold()
     run.end(Reply.of_text("done"))
-    await room.store.wait_held("commit")
-    canceling = asyncio.ensure_future(room.cancel(run.turn.task_id))
-    await others_move()
-    room.store.release()
+    await harness.store.wait_held("commit")
+    canceling = asyncio.ensure_future(harness.cancel(run.turn.task_id))
+    await yield_to_others()
+    harness.store.release()
     assert (await canceling).status.state is TaskState.COMPLETED
-    assert (await room.ended(sent)).status.state is TaskState.COMPLETED
+    assert (await harness.ended(sent)).status.state is TaskState.COMPLETED
 
 
 async def test_cancel_before_the_answer_to_a_pause_is_stored_ends_canceled(
-    room: EngineHarness, agent: ControlledAgent
+    harness: Harness, agent: ControlledAgent
 ) -> None:
-    sent = await room.send()
+    sent = await harness.send()
     (await agent.next_run()).end(InputRequired("which one?"))
-    task = await room.ended(sent)
-    room.store.hold()
-    answered = await room.send("this one", task_id=task.id, waits=False)
-    await others_move()
-    canceling = asyncio.ensure_future(room.cancel(task.id))
-    await others_move()
-    room.store.release()
+    task = await harness.ended(sent)
+    harness.store.hold()
+    answered = await harness.send("this one", task_id=task.id, waits=False)
+    await yield_to_others()
+    canceling = asyncio.ensure_future(harness.cancel(task.id))
+    await yield_to_others()
+    harness.store.release()
     assert (await canceling).status.state is TaskState.CANCELED
-    assert (await room.ended(answered)).status.state is TaskState.CANCELED
+    assert (await harness.ended(answered)).status.state is TaskState.CANCELED
     assert agent.is_idle or (await agent.next_run()).stopped.is_set()
-    check_journal(await room.entries(task.id), await room.task(task.id))
+    check_journal(await harness.entries(task.id), await harness.task(task.id))
 
 
 async def test_cancel_ends_waiting_messages_of_the_task_too(
-    room: EngineHarness, agent: ControlledAgent
+    harness: Harness, agent: ControlledAgent
 ) -> None:
-    first = await room.send()
+    first = await harness.send()
     run = await agent.next_run()
-    second = await room.send("more", task_id=run.turn.task_id)
-    await room.first(second)
-    task = await room.cancel(run.turn.task_id)
+    second = await harness.send("more", task_id=run.turn.task_id)
+    await harness.first(second)
+    task = await harness.cancel(run.turn.task_id)
     assert task.status.state is TaskState.CANCELED
-    assert await room.ended(first) == await room.ended(second) == task
+    assert await harness.ended(first) == await harness.ended(second) == task
     assert agent.is_idle
-    check_journal(await room.entries(task.id), task)
+    check_journal(await harness.entries(task.id), task)
 
 
 async def test_agent_that_refuses_to_stop_makes_its_task_not_cancelable(
-    open_room: OpenRoom, agent: ControlledAgent
+    open_harness: OpenHarness, agent: ControlledAgent
 ) -> None:
-    room = await open_room(agent, cancel_s=0.05)
-    sent = await room.send()
+    harness = await open_harness(agent, cancel_s=0.05)
+    sent = await harness.send()
     run = await agent.next_run()
     run.refuses_to_stop = True
     with pytest.raises(TaskNotCancelable):
-        await room.cancel(run.turn.task_id)
-    assert await room.state(run.turn.task_id) is TaskState.WORKING
+        await harness.cancel(run.turn.task_id)
+    assert await harness.state(run.turn.task_id) is TaskState.WORKING
     run.end(Reply.of_text("told you"))
-    assert (await room.ended(sent)).status.state is TaskState.COMPLETED
+    assert (await harness.ended(sent)).status.state is TaskState.COMPLETED
 
 
 async def test_slow_clean_up_makes_a_task_not_cancelable_until_it_is_over(
-    open_room: OpenRoom, agent: ControlledAgent
+    open_harness: OpenHarness, agent: ControlledAgent
 ) -> None:
-    room = await open_room(agent, cancel_s=0.05)
-    sent = await room.send()
+    harness = await open_harness(agent, cancel_s=0.05)
+    sent = await harness.send()
     run = await agent.next_run()
     run.may_stop.clear()
     with pytest.raises(TaskNotCancelable):
-        await room.cancel(run.turn.task_id)
+        await harness.cancel(run.turn.task_id)
     with pytest.raises(TaskNotCancelable):
-        await room.cancel(run.turn.task_id)
-    assert await room.state(run.turn.task_id) is TaskState.WORKING
+        await harness.cancel(run.turn.task_id)
+    assert await harness.state(run.turn.task_id) is TaskState.WORKING
     run.may_stop.set()
-    assert (await room.ended(sent)).status.state is TaskState.CANCELED
+    assert (await harness.ended(sent)).status.state is TaskState.CANCELED
 
 
 async def test_run_that_completes_first_has_completed(
-    room: EngineHarness, agent: ControlledAgent
+    harness: Harness, agent: ControlledAgent
 ) -> None:
-    sent = await room.send()
+    sent = await harness.send()
     run = await agent.next_run()
     run.refuses_to_stop = True
-    canceling = asyncio.ensure_future(room.cancel(run.turn.task_id))
-    await others_move()
+    canceling = asyncio.ensure_future(harness.cancel(run.turn.task_id))
+    await yield_to_others()
     run.end(Reply.of_text("done"))
     task = await canceling
     assert task.status.state is TaskState.COMPLETED
-    assert await room.ended(sent) == task
+    assert await harness.ended(sent) == task
 
 
 async def test_nothing_an_agent_says_after_canceled_is_shown(
-    room: EngineHarness, agent: ControlledAgent
+    harness: Harness, agent: ControlledAgent
 ) -> None:
-    await room.send()
+    await harness.send()
     run = await agent.next_run()
-    task = await room.cancel(run.turn.task_id)
+    task = await harness.cancel(run.turn.task_id)
     run.end(Reply.of_text("late"))
-    assert outline(await room.entries(task.id)) == [
+    assert event_lines(await harness.entries(task.id)) == [
         "status submitted",
         "status working",
         "status canceled",
     ]
-    assert await room.task(task.id) == task
+    assert await harness.task(task.id) == task
 
 
-async def test_session_goes_on_after_a_cancel(room: EngineHarness, agent: ControlledAgent) -> None:
-    await room.send("first", context="c")
+async def test_session_goes_on_after_a_cancel(harness: Harness, agent: ControlledAgent) -> None:
+    await harness.send("first", context="c")
     run = await agent.next_run()
-    second = await room.send("second", context="c")
-    await room.cancel(run.turn.task_id)
+    second = await harness.send("second", context="c")
+    await harness.cancel(run.turn.task_id)
     (await agent.next_run()).end(Reply.of_text("hi"))
-    assert (await room.ended(second)).status.state is TaskState.COMPLETED
+    assert (await harness.ended(second)).status.state is TaskState.COMPLETED
 
 
-async def test_ended_task_cannot_be_canceled(open_room: OpenRoom) -> None:
-    room = await open_room(ScriptedAgent(Reply.of_text("hi")))
-    task = await room.ended(await room.send())
+async def test_ended_task_cannot_be_canceled(open_harness: OpenHarness) -> None:
+    harness = await open_harness(ScriptedAgent(Reply.of_text("hi")))
+    task = await harness.ended(await harness.send())
     with pytest.raises(TaskNotCancelable):
-        await room.cancel(task.id)
-    assert await room.task(task.id) == task
+        await harness.cancel(task.id)
+    assert await harness.task(task.id) == task
 
 
-async def test_task_of_somebody_else_is_not_found(
-    room: EngineHarness, agent: ControlledAgent
-) -> None:
-    await room.send()
+async def test_task_of_somebody_else_is_not_found(harness: Harness, agent: ControlledAgent) -> None:
+    await harness.send()
     run = await agent.next_run()
     with pytest.raises(TaskNotFound):
-        await room.cancel(run.turn.task_id, scope=BOB)
+        await harness.cancel(run.turn.task_id, scope=BOB)
     assert not run.stopping.is_set()
 
 
 async def test_active_task_that_runs_nowhere_is_not_live(
-    room: EngineHarness, agent: ControlledAgent
+    harness: Harness, agent: ControlledAgent
 ) -> None:
-    await room.send()
+    await harness.send()
     run = await agent.next_run()
-    await room.crash()
-    await room.start_without_recovery()
+    await harness.crash()
+    await harness.start_without_recovery()
     with pytest.raises(TaskNotLive):
-        await room.cancel(run.turn.task_id)
+        await harness.cancel(run.turn.task_id)

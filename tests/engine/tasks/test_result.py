@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from tests.engine.harness import others_move
+from tests.engine.harness import yield_to_others
 
 from openclaw_a2a.engine.id_generator import new_id
 from openclaw_a2a.engine.tasks.result import Promise
@@ -12,7 +12,7 @@ from openclaw_a2a.engine.tasks.result import Promise
 async def test_everybody_gets_the_first_value() -> None:
     once: Promise[int] = Promise()
     waiting = [asyncio.ensure_future(once.wait()) for _ in range(3)]
-    await others_move()
+    await yield_to_others()
     once.set(1)
     once.set(2)
     assert await asyncio.gather(*waiting) == [1, 1, 1]
@@ -22,9 +22,9 @@ async def test_everybody_gets_the_first_value() -> None:
 async def test_waiter_that_goes_away_takes_nobody_along() -> None:
     once: Promise[int] = Promise()
     gone, stays = asyncio.ensure_future(once.wait()), asyncio.ensure_future(once.wait())
-    await others_move()
+    await yield_to_others()
     gone.cancel()
-    await others_move()
+    await yield_to_others()
     once.set(1)
     assert await stays == 1
 

@@ -5,12 +5,11 @@ import asyncio
 import msgspec
 import pytest
 from inline_snapshot import snapshot
-from tests.engine.conftest import OpenRoom
+from tests.engine.conftest import OpenHarness
 from tests.engine.controlled_agent import ControlledAgent, ScriptedAgent
-from tests.engine.event_lines import check_journal, outline
-from tests.engine.harness import ALICE, BOB, HYBRID, EngineHarness, others_move
+from tests.engine.event_lines import check_journal, event_lines
+from tests.engine.harness import ALICE, BOB, HYBRID, Harness, yield_to_others
 
-from openclaw_a2a.engine.tasks import queries
 from openclaw_a2a.engine.tasks.result import DirectAnswer, TaskCreated, TaskFinished
 from openclaw_a2a.engine.tasks.submit import SubmitRequest, submit
 from openclaw_a2a.model.agent_event import Failed, InputRequired, Note, Reply, TextDelta
@@ -35,8 +34,8 @@ def message_of(answer: DirectAnswer | TaskFinished | TaskCreated) -> Message:
     return msgspec.json.decode(answer.message, type=Message)
 
 
-async def tasks_of(room: EngineHarness) -> list[str]:
-    page = await queries.list_tasks(room.engine, TaskQuery(ALICE, limit=100))
+async def tasks_of(harness: Harness) -> list[str]:
+    page = await harness.store.tasks.list_tasks(TaskQuery(ALICE, limit=100))
     return [stored.head.id for stored in page.tasks]
 
 
@@ -44,43 +43,45 @@ async def tasks_of(room: EngineHarness) -> list[str]:
 
 
 async def test_task_is_shown_as_submitted_with_the_message_and_ends_completed(
-    open_room: OpenRoom,
+    open_harness: OpenHarness,
 ) -> None:
-    room = await open_room(ScriptedAgent(TextDelta("h"), TextDelta("i")))
-    sent = await room.send("hello")
-    shown = await room.shown(sent)
+    harness = await open_harness(ScriptedAgent(TextDelta("h"), TextDelta("i")))
+    sent = await harness.send("hello")
+    shown = await harness.shown(sent)
     assert shown.status.state is TaskState.SUBMITTED
     assert [message.text for message in shown.history] == ["hello"]
-    task = await room.ended(sent)
+    task = await harness.ended(sent)
     assert task.status.state is TaskState.COMPLETED
     assert [message.text for message in task.history] == ["hello", "hi"]
-    assert await room.task(task.id) == task
-    check_journal(await room.entries(task.id), task)
+    assert await harness.task(task.id) == task
+    check_journal(await harness.entries(task.id), task)
 
 
-async def test_direct_answer_is_one_message_and_no_task(open_room: OpenRoom) -> None:
-    room = await open_room(ScriptedAgent(HI))
-    room.rules = HYBRID
-    sent = await room.send(context="mine")
-    answer = message_of(await room.outcome(sent))
+async def test_direct_answer_is_one_message_and_no_task(open_harness: OpenHarness) -> None:
+    harness = await open_harness(ScriptedAgent(HI))
+    harness.rules = HYBRID
+    sent = await harness.send(context="mine")
+    answer = message_of(await harness.outcome(sent))
     assert (answer.text, answer.context_id, answer.task_id) == ("hi", "mine", None)
-    assert await tasks_of(room) == []
-    assert await room.first(sent) == await room.outcome(sent)
+    assert await tasks_of(harness) == []
+    assert await harness.first(sent) == await harness.outcome(sent)
 
 
 async def test_run_that_becomes_a_task_is_shown_with_everything_in_order(
-    open_room: OpenRoom,
+    open_harness: OpenHarness,
 ) -> None:
-    room = await open_room(ScriptedAgent(TextDelta("well, "), Note("looking"), TextDelta("yes")))
-    room.rules = HYBRID
-    sent = await room.send("hello")
-    first = await room.first(sent)
+    harness = await open_harness(
+        ScriptedAgent(TextDelta("well, "), Note("looking"), TextDelta("yes"))
+    )
+    harness.rules = HYBRID
+    sent = await harness.send("hello")
+    first = await harness.first(sent)
     assert isinstance(first, TaskCreated)
     assert (first.task.status.state, first.sequence) == (TaskState.SUBMITTED, 0)
-    task = await room.ended(sent)
-    entries = await room.entries(task.id)
+    task = await harness.ended(sent)
+    entries = await harness.entries(task.id)
     check_journal(entries, task)
-    assert outline(entries[:4]) == snapshot(
+    assert event_lines(entries[:4]) == snapshot(
         [
             "status submitted",
             "status working",
@@ -91,58 +92,58 @@ async def test_run_that_becomes_a_task_is_shown_with_everything_in_order(
 
 
 async def test_non_blocking_send_is_a_task_even_when_a_message_would_do(
-    room: EngineHarness, agent: ControlledAgent
+    harness: Harness, agent: ControlledAgent
 ) -> None:
-    room.rules = HYBRID
-    task = await room.shown(await room.send(is_blocking=False))
+    harness.rules = HYBRID
+    task = await harness.shown(await harness.send(is_blocking=False))
     assert task.status.state is TaskState.SUBMITTED
     (await agent.next_run()).end(HI)
-    await room.reach(task.id, lambda seen: outline(seen)[-1:] == ["status completed"])
+    await harness.reach(task.id, lambda seen: event_lines(seen)[-1:] == ["status completed"])
 
 
 @pytest.mark.parametrize("step", [Failed("no luck"), RuntimeError("no luck")])
 async def test_failure_is_a_failed_task_with_the_reason(
-    open_room: OpenRoom, step: Failed | RuntimeError
+    open_harness: OpenHarness, step: Failed | RuntimeError
 ) -> None:
-    room = await open_room(ScriptedAgent(TextDelta("wait"), step))
-    room.rules = HYBRID
-    task = await room.ended(await room.send())
+    harness = await open_harness(ScriptedAgent(TextDelta("wait"), step))
+    harness.rules = HYBRID
+    task = await harness.ended(await harness.send())
     assert task.status.state is TaskState.FAILED
     assert task.status.message is not None
     assert task.status.message.text == "no luck"
 
 
-async def test_exception_without_words_is_named(open_room: OpenRoom) -> None:
-    room = await open_room(ScriptedAgent(RuntimeError()))
-    task = await room.ended(await room.send())
+async def test_exception_without_words_is_named(open_harness: OpenHarness) -> None:
+    harness = await open_harness(ScriptedAgent(RuntimeError()))
+    task = await harness.ended(await harness.send())
     assert task.status.message is not None
     assert task.status.message.text == "RuntimeError"
 
 
-async def test_agent_that_yields_no_event_at_all_is_named(open_room: OpenRoom) -> None:
-    room = await open_room(ScriptedAgent("text"))  # pyright: ignore[reportArgumentType] - the point
-    task = await room.ended(await room.send())
+async def test_agent_that_yields_no_event_at_all_is_named(open_harness: OpenHarness) -> None:
+    harness = await open_harness(ScriptedAgent("text"))  # pyright: ignore[reportArgumentType] - the point
+    task = await harness.ended(await harness.send())
     assert task.status.state is TaskState.FAILED
     assert task.status.message is not None
     assert "str" in task.status.message.text
 
 
-async def test_unknown_agent_is_a_failed_task(room: EngineHarness) -> None:
-    room.cast.agents.clear()
-    task = await room.ended(await room.send())
+async def test_unknown_agent_is_a_failed_task(harness: Harness) -> None:
+    harness.agents.agents.clear()
+    task = await harness.ended(await harness.send())
     assert task.status.state is TaskState.FAILED
 
 
 async def test_agent_is_told_everything_about_the_message(
-    room: EngineHarness, agent: ControlledAgent
+    harness: Harness, agent: ControlledAgent
 ) -> None:
-    other = await room.send("before")
+    other = await harness.send("before")
     (await agent.next_run()).end(HI)
-    before = await room.ended(other)
-    foreign = await room.send("secret", scope=BOB)
+    before = await harness.ended(other)
+    foreign = await harness.send("secret", scope=BOB)
     (await agent.next_run()).end(HI)
-    secret = (await room.ended(foreign)).id
-    await room.send("hello", context="mine", references=(before.id, secret, "unknown"))
+    secret = (await harness.ended(foreign)).id
+    await harness.send("hello", context="mine", references=(before.id, secret, "unknown"))
     turn = (await agent.next_run()).turn
     assert (turn.body, turn.raw_body, turn.context_id) == ("hello", "hello", "mine")
     assert turn.session_key == "agent:main:a2a:alice:mine"
@@ -153,189 +154,187 @@ async def test_agent_is_told_everything_about_the_message(
 
 
 async def test_task_whose_answer_is_in_no_accepted_mode_fails_and_tells_its_caller(
-    open_room: OpenRoom,
+    open_harness: OpenHarness,
 ) -> None:
-    room = await open_room(ScriptedAgent(HI))
-    sent = await room.send(modes=("image/png",))
-    outcome = await room.outcome(sent)
+    harness = await open_harness(ScriptedAgent(HI))
+    sent = await harness.send(modes=("image/png",))
+    outcome = await harness.outcome(sent)
     assert isinstance(outcome, TaskFinished)
     assert isinstance(outcome.error, OutputNotAccepted)
     assert outcome.error.details["acceptedOutputModes"] == ["image/png"]
-    assert (await room.ended(sent)).status.state is TaskState.FAILED
+    assert (await harness.ended(sent)).status.state is TaskState.FAILED
 
 
 async def test_direct_answer_in_no_accepted_mode_is_an_error_each_time_it_is_asked_for(
-    open_room: OpenRoom,
+    open_harness: OpenHarness,
 ) -> None:
     agent = ScriptedAgent(HI)
-    room = await open_room(agent)
-    room.rules = HYBRID
+    harness = await open_harness(agent)
+    harness.rules = HYBRID
     for _ in range(2):
         with pytest.raises(OutputNotAccepted) as refusal:
-            await room.outcome(await room.send(message_id="m", modes=("image/png",)))
+            await harness.outcome(await harness.send(message_id="m", modes=("image/png",)))
         assert refusal.value.details["acceptedOutputModes"] == ["image/png"]
     assert len(agent.turns) == 1
-    assert await tasks_of(room) == []
+    assert await tasks_of(harness) == []
 
 
 # ---------------------------------------------------------------- once per message
 
 
 async def test_same_message_again_gives_the_same_task_and_no_second_run(
-    open_room: OpenRoom,
+    open_harness: OpenHarness,
 ) -> None:
     agent = ScriptedAgent(HI)
-    room = await open_room(agent)
-    task = await room.ended(await room.send(message_id="m"))
-    assert await room.ended(await room.send(message_id="m")) == task
-    assert await room.shown(await room.send(message_id="m")) == task
+    harness = await open_harness(agent)
+    task = await harness.ended(await harness.send(message_id="m"))
+    assert await harness.ended(await harness.send(message_id="m")) == task
+    assert await harness.shown(await harness.send(message_id="m")) == task
     assert len(agent.turns) == 1
-    assert await tasks_of(room) == [task.id]
+    assert await tasks_of(harness) == [task.id]
 
 
-async def test_same_message_again_gives_the_same_direct_answer(open_room: OpenRoom) -> None:
+async def test_same_message_again_gives_the_same_direct_answer(open_harness: OpenHarness) -> None:
     agent = ScriptedAgent(HI)
-    room = await open_room(agent)
-    room.rules = HYBRID
-    answer = await room.outcome(await room.send(message_id="m"))
-    again = await room.send(message_id="m")
-    assert await room.outcome(again) == await room.first(again) == answer
+    harness = await open_harness(agent)
+    harness.rules = HYBRID
+    answer = await harness.outcome(await harness.send(message_id="m"))
+    again = await harness.send(message_id="m")
+    assert await harness.outcome(again) == await harness.first(again) == answer
     assert len(agent.turns) == 1
 
 
 @pytest.mark.parametrize("is_direct", [False, True])
 async def test_same_message_many_times_at_once_is_one_run(
-    room: EngineHarness, agent: ControlledAgent, is_direct: bool
+    harness: Harness, agent: ControlledAgent, is_direct: bool
 ) -> None:
-    room.rules = HYBRID if is_direct else room.rules
-    runs = [await room.send(message_id="m", waits=False) for _ in range(5)]
-    outcomes = [asyncio.ensure_future(room.outcome(run)) for run in runs]
+    harness.rules = HYBRID if is_direct else harness.rules
+    runs = [await harness.send(message_id="m", waits=False) for _ in range(5)]
+    outcomes = [asyncio.ensure_future(harness.outcome(run)) for run in runs]
     run = await agent.next_run()
-    late = await room.send(message_id="m", waits=False)
-    outcomes.append(asyncio.ensure_future(room.outcome(late)))
-    await others_move()
+    late = await harness.send(message_id="m", waits=False)
+    outcomes.append(asyncio.ensure_future(harness.outcome(late)))
+    await yield_to_others()
     run.end(HI)
     results = await asyncio.gather(*outcomes)
     assert [result == results[0] for result in results] == [True] * 6
     assert isinstance(results[0], DirectAnswer) == is_direct
     assert len(agent.turns) == 1
-    assert len(await tasks_of(room)) == (0 if is_direct else 1)
+    assert len(await tasks_of(harness)) == (0 if is_direct else 1)
 
 
 async def test_same_message_in_the_moment_of_its_direct_answer_gets_that_answer(
-    room: EngineHarness, agent: ControlledAgent
+    harness: Harness, agent: ControlledAgent
 ) -> None:
-    room.rules = HYBRID
-    sent = await room.send(message_id="m")
+    harness.rules = HYBRID
+    sent = await harness.send(message_id="m")
     run = await agent.next_run()
-    room.store.hold()
+    harness.store.hold()
     run.end(HI)
-    await room.store.wait_held("finish_run")
-    again = await room.send(message_id="m")
-    asking = asyncio.ensure_future(room.outcome(again))
-    await others_move()
-    room.store.release()
-    assert await asking == await room.outcome(sent)
+    await harness.store.wait_held("finish_run")
+    again = await harness.send(message_id="m")
+    asking = asyncio.ensure_future(harness.outcome(again))
+    await yield_to_others()
+    harness.store.release()
+    assert await asking == await harness.outcome(sent)
 
 
 async def test_same_message_while_its_task_is_under_way_shows_that_task(
-    room: EngineHarness, agent: ControlledAgent
+    harness: Harness, agent: ControlledAgent
 ) -> None:
-    sent = await room.send(message_id="m")
+    sent = await harness.send(message_id="m")
     run = await agent.next_run()
     run.tell(TextDelta("half"))
-    await room.reach(run.turn.task_id, lambda seen: len(seen) == 3)
-    first = await room.first(await room.send(message_id="m"))
+    await harness.reach(run.turn.task_id, lambda seen: len(seen) == 3)
+    first = await harness.first(await harness.send(message_id="m"))
     assert isinstance(first, TaskCreated)
     assert (first.task.id, first.sequence) == (run.turn.task_id, 3)
     run.end()
-    await room.ended(sent)
+    await harness.ended(sent)
 
 
-async def test_other_body_under_the_same_message_id_is_refused(open_room: OpenRoom) -> None:
+async def test_other_body_under_the_same_message_id_is_refused(open_harness: OpenHarness) -> None:
     agent = ScriptedAgent(HI)
-    room = await open_room(agent)
-    task = await room.ended(await room.send("one", message_id="m"))
+    harness = await open_harness(agent)
+    task = await harness.ended(await harness.send("one", message_id="m"))
     with pytest.raises(MessageIdConflict):
-        await room.outcome(await room.send("two", message_id="m"))
+        await harness.outcome(await harness.send("two", message_id="m"))
     with pytest.raises(MessageIdConflict):
-        await room.first(await room.send("one", message_id="m", context="elsewhere"))
-    assert await room.ended(await room.send("one", message_id="m")) == task
+        await harness.first(await harness.send("one", message_id="m", context="elsewhere"))
+    assert await harness.ended(await harness.send("one", message_id="m")) == task
     assert len(agent.turns) == 1
 
 
 async def test_two_bodies_under_one_message_id_at_once_are_one_run_and_one_error(
-    room: EngineHarness, agent: ControlledAgent
+    harness: Harness, agent: ControlledAgent
 ) -> None:
-    good = await room.send("one", message_id="m", waits=False)
+    good = await harness.send("one", message_id="m", waits=False)
     with pytest.raises(MessageIdConflict):
-        await room.outcome(await room.send("two", message_id="m"))
+        await harness.outcome(await harness.send("two", message_id="m"))
     (await agent.next_run()).end(HI)
-    await room.ended(good)
+    await harness.ended(good)
     assert [turn.body for turn in agent.turns] == ["one"]
 
 
 async def test_message_ids_of_two_callers_have_nothing_to_do_with_each_other(
-    open_room: OpenRoom,
+    open_harness: OpenHarness,
 ) -> None:
-    room = await open_room(ScriptedAgent(HI))
-    mine = await room.ended(await room.send("one", message_id="m"))
-    theirs = await room.ended(await room.send("two", message_id="m", scope=BOB))
+    harness = await open_harness(ScriptedAgent(HI))
+    mine = await harness.ended(await harness.send("one", message_id="m"))
+    theirs = await harness.ended(await harness.send("two", message_id="m", scope=BOB))
     assert mine.id != theirs.id
     with pytest.raises(TaskNotFound):
-        await room.task(theirs.id)
+        await harness.task(theirs.id)
 
 
-async def test_message_of_a_deleted_task_says_so(open_room: OpenRoom) -> None:
-    room = await open_room(ScriptedAgent(HI))
-    task = await room.ended(await room.send(message_id="m"))
-    assert await room.store.tasks.delete_task(ALICE, task.id)
+async def test_message_of_a_deleted_task_says_so(open_harness: OpenHarness) -> None:
+    harness = await open_harness(ScriptedAgent(HI))
+    task = await harness.ended(await harness.send(message_id="m"))
+    assert await harness.store.tasks.delete_task(ALICE, task.id)
     with pytest.raises(TaskNotFound):
-        await room.outcome(await room.send(message_id="m"))
+        await harness.outcome(await harness.send(message_id="m"))
 
 
 # ---------------------------------------------------------------- in order, side by side
 
 
 async def test_messages_of_one_context_are_answered_one_after_the_other(
-    room: EngineHarness, agent: ControlledAgent
+    harness: Harness, agent: ControlledAgent
 ) -> None:
-    sent = [await room.send(str(number), context="c") for number in range(4)]
+    sent = [await harness.send(str(number), context="c") for number in range(4)]
     for number in range(4):
         run = await agent.next_run()
-        await others_move()
+        await yield_to_others()
         assert agent.is_idle
         assert run.turn.body == str(number)
         run.end(Failed("no") if number == 1 else HI)
-    states = [(await room.ended(one)).status.state for one in sent]
+    states = [(await harness.ended(one)).status.state for one in sent]
     assert states.count(TaskState.COMPLETED) == 3
     assert states[1] is TaskState.FAILED
 
 
-async def test_contexts_are_answered_side_by_side(
-    room: EngineHarness, agent: ControlledAgent
-) -> None:
-    first = await room.send("one", context="c")
-    second = await room.send("two", context="d")
-    third = await room.send("three", context="c", scope=BOB)
+async def test_contexts_are_answered_side_by_side(harness: Harness, agent: ControlledAgent) -> None:
+    first = await harness.send("one", context="c")
+    second = await harness.send("two", context="d")
+    third = await harness.send("three", context="c", scope=BOB)
     runs = [await agent.next_run() for _ in range(3)]
     assert sorted(run.turn.body for run in runs) == ["one", "three", "two"]
     for run in reversed(runs):
         run.end(HI)
     for sent in (first, second, third):
-        assert (await room.ended(sent)).status.state is TaskState.COMPLETED
+        assert (await harness.ended(sent)).status.state is TaskState.COMPLETED
 
 
 async def test_next_message_waits_until_the_agent_has_cleaned_up(
-    room: EngineHarness, agent: ControlledAgent
+    harness: Harness, agent: ControlledAgent
 ) -> None:
-    await room.send("one", context="c")
+    await harness.send("one", context="c")
     run = await agent.next_run()
-    await room.send("two", context="c")
+    await harness.send("two", context="c")
     run.may_stop.clear()
     run.end(InputRequired("?"))
     await run.stopping.wait()
-    await others_move()
+    await yield_to_others()
     assert agent.is_idle
     run.may_stop.set()
     assert (await agent.next_run()).turn.body == "two"
@@ -345,50 +344,50 @@ async def test_next_message_waits_until_the_agent_has_cleaned_up(
 
 
 async def test_file_of_a_type_the_agent_does_not_take_is_refused_by_its_place(
-    room: EngineHarness,
+    harness: Harness,
 ) -> None:
     parts = (Part.of_text("look"), Part.of_bytes(b"x", media_type="image/png"))
     message = Message(MessageId("m"), Role.USER, parts)
     with pytest.raises(PartNotAccepted, match=r"message\.parts\[1\].*file"):
-        await submit(room.engine, SubmitRequest(ALICE, message), room.rules)
-    assert await tasks_of(room) == []
+        await submit(harness.engine, SubmitRequest(ALICE, message), harness.rules)
+    assert await tasks_of(harness) == []
 
 
-async def test_too_many_parts_are_refused(room: EngineHarness) -> None:
+async def test_too_many_parts_are_refused(harness: Harness) -> None:
     message = Message(MessageId("m"), Role.USER, (Part.of_text("x"),) * 1001)
     with pytest.raises(InvalidParams):
-        await submit(room.engine, SubmitRequest(ALICE, message), room.rules)
+        await submit(harness.engine, SubmitRequest(ALICE, message), harness.rules)
 
 
 async def test_draining_engine_takes_nothing_new_and_lets_runs_end(
-    room: EngineHarness, agent: ControlledAgent
+    harness: Harness, agent: ControlledAgent
 ) -> None:
-    sent = await room.send()
+    sent = await harness.send()
     run = await agent.next_run()
-    draining = asyncio.ensure_future(room.engine.drain(5))
-    await others_move()
+    draining = asyncio.ensure_future(harness.engine.drain(5))
+    await yield_to_others()
     with pytest.raises(Draining):
-        await room.send("late")
+        await harness.send("late")
     run.end(HI)
     assert await draining == 0
-    assert (await room.ended(sent)).status.state is TaskState.COMPLETED
+    assert (await harness.ended(sent)).status.state is TaskState.COMPLETED
 
 
 async def test_stop_tells_who_waits_and_leaves_the_run_in_the_store(
-    room: EngineHarness, agent: ControlledAgent
+    harness: Harness, agent: ControlledAgent
 ) -> None:
     agent.recovery = Recovery.REPEAT
-    sent, other = await room.send(context="c"), await room.send(context="c")
-    await room.shown(sent)
+    sent, other = await harness.send(context="c"), await harness.send(context="c")
+    await harness.shown(sent)
     run = await agent.next_run()
     run.tell(TextDelta("half"))
-    before = await room.reach(run.turn.task_id, lambda seen: len(seen) == 3)
-    waiting = [asyncio.ensure_future(room.outcome(one)) for one in (sent, other)]
-    await others_move()
-    await room.engine.stop()
+    before = await harness.reach(run.turn.task_id, lambda seen: len(seen) == 3)
+    waiting = [asyncio.ensure_future(harness.outcome(one)) for one in (sent, other)]
+    await yield_to_others()
+    await harness.engine.stop()
     for one in waiting:
         with pytest.raises(Draining):
             await one
     assert run.stopped.is_set()
-    assert await room.entries(run.turn.task_id) == before
-    assert await room.restart() == 2
+    assert await harness.entries(run.turn.task_id) == before
+    assert await harness.restart() == 2

@@ -3,12 +3,13 @@
 import asyncio
 
 import pytest
-from tests.engine.conftest import OpenRoom
+from tests.engine.conftest import OpenHarness
 from tests.engine.controlled_agent import ControlledAgent, ScriptedAgent
-from tests.engine.harness import ALICE, BOB, EngineHarness, others_move, read_all
+from tests.engine.harness import ALICE, BOB, Harness, read_all, yield_to_others
 
 from openclaw_a2a.engine.tasks import queries
-from openclaw_a2a.engine.tasks.subscription import PAGE_SIZE, EventFeed, Subscription
+from openclaw_a2a.engine.tasks.journal import PAGE_SIZE, EventFeed
+from openclaw_a2a.engine.tasks.subscription import Subscription
 from openclaw_a2a.model.agent_event import InputRequired, Note, Reply
 from openclaw_a2a.model.errors import InvalidParams, TaskNotFound
 from openclaw_a2a.model.ids import TaskId
@@ -23,11 +24,11 @@ def notes(count: int) -> list[Note]:
 
 
 async def test_reader_gets_events_as_they_are_committed(
-    room: EngineHarness, agent: ControlledAgent
+    harness: Harness, agent: ControlledAgent
 ) -> None:
-    await room.send()
+    await harness.send()
     run = await agent.next_run()
-    follower = await room.follow(run.turn.task_id)
+    follower = await harness.follow(run.turn.task_id)
     seen: list[Entry] = []
     for number in range(3):
         run.tell(Note(f"step {number}"))
@@ -37,34 +38,34 @@ async def test_reader_gets_events_as_they_are_committed(
     assert not follower.is_over
     run.end()
     seen += await read_all(follower)
-    assert seen == await room.entries(run.turn.task_id)
+    assert seen == await harness.entries(run.turn.task_id)
 
 
 async def test_nothing_is_shown_before_it_is_durable(
-    room: EngineHarness, agent: ControlledAgent
+    harness: Harness, agent: ControlledAgent
 ) -> None:
-    await room.send()
+    await harness.send()
     run = await agent.next_run()
-    await room.reach(run.turn.task_id, lambda seen: len(seen) == 2)
-    follower = await room.follow(run.turn.task_id, cursor=2)
-    room.store.hold()
+    await harness.reach(run.turn.task_id, lambda seen: len(seen) == 2)
+    follower = await harness.follow(run.turn.task_id, cursor=2)
+    harness.store.hold()
     run.tell(Note("secret"))
-    await room.store.wait_held("commit")
+    await harness.store.wait_held("commit")
     assert await follower.next_events(0.02) == []
-    assert len(await room.entries(run.turn.task_id)) == 2
-    room.store.release()
+    assert len(await harness.entries(run.turn.task_id)) == 2
+    harness.store.release()
     assert [entry.sequence for entry in await follower.next_events(5)] == [3]
 
 
 async def test_slow_reader_of_a_live_task_reads_on_from_the_store(
-    room: EngineHarness, agent: ControlledAgent
+    harness: Harness, agent: ControlledAgent
 ) -> None:
-    await room.send()
+    await harness.send()
     run = await agent.next_run()
-    slow = await room.follow(run.turn.task_id)
+    slow = await harness.follow(run.turn.task_id)
     first = await slow.next_events(5)
     run.tell(*notes(MANY))
-    quick = await room.reach(run.turn.task_id, lambda seen: len(seen) == MANY + 2)
+    quick = await harness.reach(run.turn.task_id, lambda seen: len(seen) == MANY + 2)
     pages: list[list[Entry]] = []
     while slow.cursor < MANY + 2:
         pages.append(await slow.next_events(5))
@@ -78,44 +79,44 @@ async def test_slow_reader_of_a_live_task_reads_on_from_the_store(
     "count", [0, 1, PAGE_SIZE - 3, PAGE_SIZE - 2, PAGE_SIZE, 2 * PAGE_SIZE - 3, 2 * PAGE_SIZE]
 )
 async def test_events_of_an_ended_task_are_read_to_the_end_from_any_place(
-    open_room: OpenRoom, count: int
+    open_harness: OpenHarness, count: int
 ) -> None:
-    room = await open_room(ScriptedAgent(*notes(count)))
-    task = await room.ended(await room.send())
-    entries = await room.entries(task.id)
+    harness = await open_harness(ScriptedAgent(*notes(count)))
+    task = await harness.ended(await harness.send())
+    entries = await harness.entries(task.id)
     assert len(entries) == count + 3
     for cursor in {0, 1, count // 2, count + 2, count + 3}:
-        assert await read_all(await room.follow(task.id, cursor=cursor)) == entries[cursor:]
+        assert await read_all(await harness.follow(task.id, cursor=cursor)) == entries[cursor:]
 
 
 async def test_readers_at_different_places_see_one_order(
-    room: EngineHarness, agent: ControlledAgent
+    harness: Harness, agent: ControlledAgent
 ) -> None:
-    sent = await room.send()
+    sent = await harness.send()
     run = await agent.next_run()
     readers: list[asyncio.Task[list[Entry]]] = []
     starts: list[int] = []
     for number in range(20):
         run.tell(Note(f"step {number}"))
-        await room.reach(run.turn.task_id, lambda seen, wanted=number + 3: len(seen) >= wanted)
+        await harness.reach(run.turn.task_id, lambda seen, wanted=number + 3: len(seen) >= wanted)
         starts.append(number // 2)
-        follower = await room.follow(run.turn.task_id, cursor=number // 2)
+        follower = await harness.follow(run.turn.task_id, cursor=number // 2)
         readers.append(asyncio.ensure_future(read_all(follower)))
     run.end(Reply.of_text("done"))
-    await room.ended(sent)
-    entries = await room.entries(run.turn.task_id)
+    await harness.ended(sent)
+    entries = await harness.entries(run.turn.task_id)
     for start, reader in zip(starts, readers, strict=True):
         assert await reader == entries[start:]
 
 
 async def test_reader_without_a_place_gets_a_snapshot_and_what_follows(
-    room: EngineHarness, agent: ControlledAgent
+    harness: Harness, agent: ControlledAgent
 ) -> None:
-    await room.send()
+    await harness.send()
     run = await agent.next_run()
     run.tell(Note("one"))
-    await room.reach(run.turn.task_id, lambda seen: len(seen) == 3)
-    following = await queries.subscribe(room.engine, ALICE, run.turn.task_id, cursor=None)
+    await harness.reach(run.turn.task_id, lambda seen: len(seen) == 3)
+    following = await queries.subscribe(harness.engine, ALICE, run.turn.task_id, cursor=None)
     assert following.snapshot is not None
     snapshot = decode_task(following.snapshot)
     assert snapshot.status.message is not None
@@ -125,52 +126,52 @@ async def test_reader_without_a_place_gets_a_snapshot_and_what_follows(
     assert [entry.sequence for entry in rest] == [4, 5]
 
 
-async def test_reader_stops_at_a_pause(room: EngineHarness, agent: ControlledAgent) -> None:
-    sent = await room.send()
+async def test_reader_stops_at_a_pause(harness: Harness, agent: ControlledAgent) -> None:
+    sent = await harness.send()
     run = await agent.next_run()
-    follower = await room.follow(run.turn.task_id)
+    follower = await harness.follow(run.turn.task_id)
     run.end(InputRequired("which one?"))
     seen = await read_all(follower)
     assert seen[-1].state is TaskState.INPUT_REQUIRED
-    await room.ended(sent)
-    assert await read_all(await room.follow(run.turn.task_id, cursor=len(seen))) == []
+    await harness.ended(sent)
+    assert await read_all(await harness.follow(run.turn.task_id, cursor=len(seen))) == []
 
 
 async def test_reader_that_comes_back_after_a_pause_reads_past_it(
-    room: EngineHarness, agent: ControlledAgent
+    harness: Harness, agent: ControlledAgent
 ) -> None:
-    sent = await room.send()
+    sent = await harness.send()
     (await agent.next_run()).end(InputRequired("which one?"))
-    task = await room.ended(sent)
-    answered = await room.send("this", task_id=task.id)
+    task = await harness.ended(sent)
+    answered = await harness.send("this", task_id=task.id)
     run = await agent.next_run()
-    reading = asyncio.ensure_future(read_all(await room.follow(task.id, cursor=0)))
-    await others_move()
+    reading = asyncio.ensure_future(read_all(await harness.follow(task.id, cursor=0)))
+    await yield_to_others()
     run.end(Reply.of_text("done"))
-    await room.ended(answered)
-    assert await reading == await room.entries(task.id)
-    again = await read_all(await room.follow(task.id, cursor=0))
-    assert again == await room.entries(task.id)
+    await harness.ended(answered)
+    assert await reading == await harness.entries(task.id)
+    again = await read_all(await harness.follow(task.id, cursor=0))
+    assert again == await harness.entries(task.id)
 
 
-async def test_wait_for_events_ends_in_time(room: EngineHarness, agent: ControlledAgent) -> None:
-    await room.send()
+async def test_wait_for_events_ends_in_time(harness: Harness, agent: ControlledAgent) -> None:
+    await harness.send()
     run = await agent.next_run()
-    await room.reach(run.turn.task_id, lambda seen: len(seen) == 2)
-    follower = await room.follow(run.turn.task_id, cursor=2)
+    await harness.reach(run.turn.task_id, lambda seen: len(seen) == 2)
+    follower = await harness.follow(run.turn.task_id, cursor=2)
     assert await follower.next_events(0.01) == []
     assert not follower.is_over
 
 
 async def test_reader_that_is_stopped_waits_no_longer(
-    room: EngineHarness, agent: ControlledAgent
+    harness: Harness, agent: ControlledAgent
 ) -> None:
-    await room.send()
+    await harness.send()
     run = await agent.next_run()
-    await room.reach(run.turn.task_id, lambda seen: len(seen) == 2)
-    follower = await room.follow(run.turn.task_id, cursor=2)
+    await harness.reach(run.turn.task_id, lambda seen: len(seen) == 2)
+    follower = await harness.follow(run.turn.task_id, cursor=2)
     waiting = asyncio.ensure_future(follower.next_events(60))
-    await others_move()
+    await yield_to_others()
     follower.stop()
     assert await waiting == []
     assert follower.is_over
@@ -178,33 +179,33 @@ async def test_reader_that_is_stopped_waits_no_longer(
 
 
 async def test_reader_of_a_stopped_engine_waits_no_longer(
-    room: EngineHarness, agent: ControlledAgent
+    harness: Harness, agent: ControlledAgent
 ) -> None:
-    await room.send()
+    await harness.send()
     run = await agent.next_run()
-    await room.reach(run.turn.task_id, lambda seen: len(seen) == 2)
-    follower = await room.follow(run.turn.task_id, cursor=2)
+    await harness.reach(run.turn.task_id, lambda seen: len(seen) == 2)
+    follower = await harness.follow(run.turn.task_id, cursor=2)
     waiting = asyncio.ensure_future(read_all(follower))
-    await others_move()
-    await room.engine.stop()
+    await yield_to_others()
+    await harness.engine.stop()
     assert await waiting == []
 
 
 @pytest.mark.parametrize("cursor", [-1, 4, 10**9])
-async def test_place_the_task_never_had_is_refused(open_room: OpenRoom, cursor: int) -> None:
-    room = await open_room(ScriptedAgent())
-    task = await room.ended(await room.send())
+async def test_place_the_task_never_had_is_refused(open_harness: OpenHarness, cursor: int) -> None:
+    harness = await open_harness(ScriptedAgent())
+    task = await harness.ended(await harness.send())
     with pytest.raises(InvalidParams):
-        await room.follow(task.id, cursor=cursor)
+        await harness.follow(task.id, cursor=cursor)
 
 
 async def test_task_of_somebody_else_cannot_be_followed(
-    room: EngineHarness, agent: ControlledAgent
+    harness: Harness, agent: ControlledAgent
 ) -> None:
-    await room.send()
+    await harness.send()
     run = await agent.next_run()
     with pytest.raises(TaskNotFound):
-        await queries.subscribe(room.engine, BOB, run.turn.task_id, cursor=0)
+        await queries.subscribe(harness.engine, BOB, run.turn.task_id, cursor=0)
 
 
 async def test_feed_tells_what_left_its_window() -> None:
@@ -221,11 +222,11 @@ async def test_feed_tells_what_left_its_window() -> None:
     assert feed.since(last + 5) == []
 
 
-async def test_closed_feed_lets_everybody_go(room: EngineHarness) -> None:
+async def test_closed_feed_lets_everybody_go(harness: Harness) -> None:
     feed = EventFeed(0)
-    follower = Subscription(room.store.tasks, TaskId("none"), cursor=0, feed=feed)
+    follower = Subscription(harness.store, TaskId("none"), cursor=0, feed=feed)
     waiting = asyncio.ensure_future(follower.next_events(60))
-    await others_move()
+    await yield_to_others()
     feed.close()
     assert await waiting == []
     assert follower.is_over

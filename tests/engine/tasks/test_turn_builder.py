@@ -11,8 +11,8 @@ from tests.engine.harness import ALICE, BEGINNING, RULES
 from openclaw_a2a.engine.tasks.turn_builder import (
     STRUCTURED_ONLY,
     AccountRules,
-    bind,
     build_turn,
+    create_binding,
     has_usable_content,
     untrusted_notes,
 )
@@ -37,7 +37,7 @@ def message_of(*parts: Part, metadata: JsonObject | None = None) -> Message:
 
 
 def turn_of(message: Message, rules: AccountRules = RULES, scope: Scope = ALICE) -> Turn:
-    binding = bind(rules, scope, message, now=BEGINNING)
+    binding = create_binding(rules, scope, ContextId("c"), now=BEGINNING)
     run = RunRecord(
         id=RunId("r"),
         task_id=TaskId("t"),

@@ -5,7 +5,7 @@ from itertools import count
 
 import pytest
 from inline_snapshot import snapshot
-from tests.engine.event_lines import check_closed_once, outline, words_of
+from tests.engine.event_lines import check_closed_once, event_lines, event_text
 
 from openclaw_a2a.engine.transcript.content import OutputModes
 from openclaw_a2a.engine.transcript.transcript import (
@@ -44,13 +44,13 @@ def transcript(
     *,
     is_task: bool = True,
     modes: tuple[str, ...] = ALL_MODES,
-    numbering: ArtifactCounters | None = None,
+    counters: ArtifactCounters | None = None,
 ) -> Transcript:
     ids = count(1)
     now = datetime(2026, 11, 15, 6, tzinfo=UTC)
     stamp = EventContext(TaskId("t"), ContextId("c"), lambda: now, lambda: f"id-{next(ids)}")
     return Transcript(
-        stamp, modes=OutputModes(modes), is_task=is_task, numbering=numbering or ArtifactCounters()
+        stamp, modes=OutputModes(modes), is_task=is_task, counters=counters or ArtifactCounters()
     )
 
 
@@ -112,7 +112,7 @@ def test_run_without_content_is_no_direct_answer(steps: tuple[AgentEvent, ...]) 
     assert script.answer() is None
     assert not script.is_unrepresentable
     assert script.promote() == []
-    assert words_of(script.complete()[-1]) == NO_REPLY
+    assert event_text(script.complete()[-1]) == NO_REPLY
 
 
 @pytest.mark.parametrize(
@@ -133,8 +133,8 @@ def test_what_a_message_cannot_hold_makes_a_task_and_publishes_what_was_staged(
     script = transcript(is_task=False)
     events = told(script, TextDelta("well, "), TextDelta("then"), step)
     assert script.is_promoted
-    assert outline(events)[0].startswith("artifact assistant-output-0001")
-    assert words_of(events[0]) == "well, then"
+    assert event_lines(events)[0].startswith("artifact assistant-output-0001")
+    assert event_text(events[0]) == "well, then"
     assert script.answer() is None
 
 
@@ -142,11 +142,11 @@ def test_what_a_message_cannot_hold_makes_a_task_and_publishes_what_was_staged(
 def test_second_assistant_message_makes_a_task(second: AgentEvent) -> None:
     script = transcript(is_task=False)
     events = told(script, Reply.of_text("one"), second)
-    assert outline(events)[:2] == [
+    assert event_lines(events)[:2] == [
         "artifact assistant-output-0001.",
         "artifact assistant-output-0002" + ("." if isinstance(second, Reply) else ""),
     ]
-    assert [words_of(event) for event in events[:2]] == ["one", "two"]
+    assert [event_text(event) for event in events[:2]] == ["one", "two"]
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_tool_event_without_name_or_call_is_nothing(step: AgentEvent) -> None:
 def test_run_is_promoted_once() -> None:
     script = transcript(is_task=False)
     events = told(script, TextDelta("a"), Note("one"), Note("two"), TextDelta("b"))
-    assert outline(events) == [
+    assert event_lines(events) == [
         "artifact assistant-output-0001",
         "status working",
         "status working",
@@ -175,19 +175,19 @@ def test_run_is_promoted_once() -> None:
 
 def test_growing_text_is_appended_and_closed_once() -> None:
     events = played(TextDelta("one "), TextDelta("two "), Reply.of_text("one two three"))
-    assert outline(events) == [
+    assert event_lines(events) == [
         "artifact assistant-output-0001",
         "artifact +assistant-output-0001",
         "artifact +assistant-output-0001.",
         "status completed",
     ]
-    assert [words_of(event) for event in events] == ["one ", "two ", "three", "one two three"]
+    assert [event_text(event) for event in events] == ["one ", "two ", "three", "one two three"]
 
 
 def test_text_that_does_not_continue_replaces_the_artifact() -> None:
     events = played(TextDelta("one"), Reply.of_text("two"))
-    assert outline(events)[1] == "artifact assistant-output-0001."
-    assert [words_of(event) for event in events] == ["one", "two", "two"]
+    assert event_lines(events)[1] == "artifact assistant-output-0001."
+    assert [event_text(event) for event in events] == ["one", "two", "two"]
 
 
 def test_closing_event_holds_one_empty_text_when_all_was_said() -> None:
@@ -201,7 +201,7 @@ def test_text_that_comes_between_two_writes_is_one_event() -> None:
     for piece in ("a", "b", "c"):
         assert script.apply(TextDelta(piece)) == []
     assert script.pending_size == 3
-    assert [words_of(event) for event in script.flush()] == ["abc"]
+    assert [event_text(event) for event in script.flush()] == ["abc"]
     assert script.flush() == []
     assert script.pending_size == 0
 
@@ -209,7 +209,7 @@ def test_text_that_comes_between_two_writes_is_one_event() -> None:
 def test_text_that_was_held_back_goes_out_with_the_closing_event() -> None:
     script = transcript()
     script.apply(TextDelta("all at once"))
-    assert outline(script.complete()) == ["artifact assistant-output-0001.", "status completed"]
+    assert event_lines(script.complete()) == ["artifact assistant-output-0001.", "status completed"]
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_preview_that_continues_replaces_the_known_text_else_it_is_added(
     previews: list[str], pieces: list[str]
 ) -> None:
     events = told(transcript(), *[TextPreview(text) for text in previews])
-    assert [words_of(event) for event in events] == pieces
+    assert [event_text(event) for event in events] == pieces
 
 
 @pytest.mark.parametrize(
@@ -243,17 +243,17 @@ def test_final_reply_wins_over_streamed_text_over_blocks(
     steps: tuple[AgentEvent, ...], text: str
 ) -> None:
     events = played(*steps)
-    assert words_of(events[-1]) == text
+    assert event_text(events[-1]) == text
     task_text = ""
     for event in artifacts(events):
-        task_text = words_of(event) if not event.append else task_text + words_of(event)
+        task_text = event_text(event) if not event.append else task_text + event_text(event)
     assert task_text == text
     check_closed_once(events)
 
 
 def test_streamed_text_takes_shown_blocks_back() -> None:
     events = played(Block("block"), TextDelta("text"))
-    assert outline(events)[:2] == ["artifact assistant-output-0001"] * 2
+    assert event_lines(events)[:2] == ["artifact assistant-output-0001"] * 2
 
 
 def test_other_parts_of_a_reply_follow_its_text() -> None:
@@ -275,14 +275,14 @@ def test_each_message_is_an_artifact_with_its_number_and_name() -> None:
 
 
 def test_numbers_go_on_where_the_task_was() -> None:
-    script = transcript(numbering=ArtifactCounters(outputs=2, tool_results=5))
+    script = transcript(counters=ArtifactCounters(outputs=2, tool_results=5))
     events = told(script, Reply.of_text("more"), ToolReply((Part.of_text("found"),)))
-    assert outline(events) == ["artifact assistant-output-0003.", "artifact tool-result-0006."]
+    assert event_lines(events) == ["artifact assistant-output-0003.", "artifact tool-result-0006."]
 
 
 def test_empty_message_takes_no_number() -> None:
     events = played(MessageEnd(), TextDelta(" "), MessageEnd(), Reply(()), Reply.of_text("one"))
-    assert outline(artifacts(events))[-1] == "artifact assistant-output-0002."
+    assert event_lines(artifacts(events))[-1] == "artifact assistant-output-0002."
     check_closed_once(events)
 
 
@@ -311,7 +311,7 @@ def test_tool_progress_is_one_artifact_that_its_result_closes() -> None:
         ToolProgress(ToolPhase.UPDATE, "lookup", "call/1", [1, 2]),
         ToolProgress(ToolPhase.RESULT, "lookup", "call/1", "done"),
     )
-    assert outline(events)[:3] == [
+    assert event_lines(events)[:3] == [
         "artifact tool-progress-call_1",
         "artifact tool-progress-call_1",
         "artifact tool-progress-call_1.",
@@ -327,8 +327,8 @@ def test_tool_progress_is_one_artifact_that_its_result_closes() -> None:
 def test_failed_tool_says_so_and_does_not_fail_the_task() -> None:
     result = ToolProgress(ToolPhase.RESULT, "lookup", "1", {"status": "no"}, is_error=True)
     events = played(result, Reply.of_text("sorry"))
-    assert words_of(events[0]) == "Failed: lookup"
-    assert outline(events)[-1] == "status completed"
+    assert event_text(events[0]) == "Failed: lookup"
+    assert event_lines(events)[-1] == "status completed"
 
 
 def test_payload_that_is_no_json_is_shown_as_text() -> None:
@@ -339,7 +339,7 @@ def test_payload_that_is_no_json_is_shown_as_text() -> None:
 
 def test_tool_reply_in_no_accepted_mode_is_left_out() -> None:
     step = ToolReply((Part.of_url("https://example.com/a.png", media_type="image/png"),))
-    assert outline(played(step, Reply.of_text("hi"), modes=("text/plain",))) == [
+    assert event_lines(played(step, Reply.of_text("hi"), modes=("text/plain",))) == [
         "artifact assistant-output-0001.",
         "status completed",
     ]
@@ -349,8 +349,8 @@ def test_note_is_a_working_status_after_the_text_before_it() -> None:
     script = transcript()
     script.apply(TextDelta("first"))
     events = script.apply(Note("looking"))
-    assert outline(events) == ["artifact assistant-output-0001", "status working"]
-    assert words_of(events[1]) == "looking"
+    assert event_lines(events) == ["artifact assistant-output-0001", "status working"]
+    assert event_text(events[1]) == "looking"
 
 
 # ---------------------------------------------------------------- pauses
@@ -369,8 +369,8 @@ def test_note_is_a_working_status_after_the_text_before_it() -> None:
 def test_tool_result_that_asks_for_approval_pauses(payload: Json, sentence: str) -> None:
     script = transcript(is_task=False)
     events = told(script, TextDelta("let me"), ToolProgress(ToolPhase.RESULT, "pay", "1", payload))
-    assert outline(events)[-1] == "status input-required"
-    assert words_of(events[-1]) == sentence
+    assert event_lines(events)[-1] == "status input-required"
+    assert event_text(events[-1]) == sentence
     assert script.is_paused
     assert told(script, TextDelta("more"), Failed("no")) == []
     check_closed_once(events)
@@ -397,12 +397,12 @@ def test_no_other_tool_event_pauses(event: ToolProgress) -> None:
 def test_request_for_input_pauses_with_its_prompt_and_keeps_the_token() -> None:
     script = transcript()
     events = told(script, TextDelta("hm"), InputRequired("  Which one? ", resume={"at": 2}))
-    assert outline(events) == [
+    assert event_lines(events) == [
         "artifact assistant-output-0001",
         "artifact +assistant-output-0001.",
         "status input-required",
     ]
-    assert words_of(events[-1]) == "Which one?"
+    assert event_text(events[-1]) == "Which one?"
     assert (script.is_paused, script.resume) == (True, {"at": 2})
 
 
@@ -410,21 +410,21 @@ def test_request_for_input_pauses_with_its_prompt_and_keeps_the_token() -> None:
 
 
 def test_last_status_says_the_last_message_with_content() -> None:
-    assert words_of(played(Reply.of_text("one"), Reply.of_text("two"))[-1]) == "two"
-    assert words_of(played(Reply.of_text("one"), Reply.of_text(" "))[-1]) == "one"
-    assert words_of(played(LOOKUP)[-1]) == NO_REPLY
+    assert event_text(played(Reply.of_text("one"), Reply.of_text("two"))[-1]) == "two"
+    assert event_text(played(Reply.of_text("one"), Reply.of_text(" "))[-1]) == "one"
+    assert event_text(played(LOOKUP)[-1]) == NO_REPLY
 
 
 def test_failure_closes_what_is_open_and_says_why() -> None:
     script = transcript()
     events = told(script, TextDelta("half"), Failed("  no luck ")) + script.fail("no luck")
     assert script.failure == "no luck"
-    assert outline(events) == [
+    assert event_lines(events) == [
         "artifact assistant-output-0001",
         "artifact +assistant-output-0001.",
         "status failed",
     ]
-    assert words_of(events[-1]) == "no luck"
+    assert event_text(events[-1]) == "no luck"
 
 
 def test_failure_without_words_has_some() -> None:
@@ -436,17 +436,20 @@ def test_failure_without_words_has_some() -> None:
 def test_cancel_closes_what_is_open_and_says_who_did_it() -> None:
     script = transcript()
     events = told(script, TextDelta("half")) + script.cancel()
-    assert outline(events)[-2:] == ["artifact +assistant-output-0001.", "status canceled"]
-    assert words_of(events[-1]) == CANCELED
+    assert event_lines(events)[-2:] == ["artifact +assistant-output-0001.", "status canceled"]
+    assert event_text(events[-1]) == CANCELED
 
 
 def test_hand_over_says_the_answer_and_goes_on_working() -> None:
     script = transcript()
     told(script, Reply.of_text("one"))
-    assert [words_of(event) for event in script.hand_over()] == ["one"]
+    assert [event_text(event) for event in script.continue_working()] == ["one"]
     script = transcript()
     told(script, TextDelta("half"), Failed("no"))
-    assert outline(script.hand_over()) == ["artifact +assistant-output-0001.", "status working"]
+    assert event_lines(script.continue_working()) == [
+        "artifact +assistant-output-0001.",
+        "status working",
+    ]
 
 
 def test_facts_about_the_run_are_on_its_last_status_only() -> None:
@@ -508,10 +511,10 @@ def test_one_message_that_can_be_sent_is_enough() -> None:
 
 def test_halves_of_characters_are_replaced() -> None:
     events = played(TextDelta("a\ud83d"), TextDelta("\ude00b"), Note("\udc00"))
-    text = "".join(words_of(event) for event in events)
+    text = "".join(event_text(event) for event in events)
     assert text.encode("utf-8")
     assert "\ufffd" in text
 
 
 def test_whole_character_in_two_halves_is_one() -> None:
-    assert words_of(played(TextDelta("\ud83d\ude00"))[0]) == "\U0001f600"
+    assert event_text(played(TextDelta("\ud83d\ude00"))[0]) == "\U0001f600"

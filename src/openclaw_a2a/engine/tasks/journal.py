@@ -1,86 +1,142 @@
-"""The one way a task changes: events are numbered, encoded once, committed, and only then shown."""
+"""The one way a task changes: events are numbered, encoded, committed, and only then published.
+
+Order of one event
+  1. `append`, `add` or `end` gives it the next sequence number and folds it into the projection.
+  2. It goes to the store with the next commit. One commit is under way at a time; events that come
+     meanwhile are collected and go together, so a fast agent makes large commits and not many.
+  3. `committed` publishes it to the feed and wakes the outbox: after the commit, never before.
+     A reader woken early could show an event that a crash takes back.
+"""
 
 import asyncio
 from collections.abc import Callable, Sequence
-from datetime import datetime
+
+import msgspec
 
 from openclaw_a2a.engine.outbox.wakeups import WakeupRegistry
 from openclaw_a2a.engine.tasks.projection import TaskProjection
-from openclaw_a2a.engine.tasks.subscription import EventFeed
 from openclaw_a2a.model.errors import AgentFailed, GatewayFault, IllegalTransition
-from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.message import Message
 from openclaw_a2a.model.records import (
     Entry,
     RunRecord,
-    StoredTask,
     TaskHead,
     encode_event,
     encode_json,
 )
-from openclaw_a2a.model.states import is_active, may_follow
-from openclaw_a2a.model.task import ArtifactUpdate, Event, StatusUpdate, Task, TaskState
-from openclaw_a2a.model.turn import Binding, Scope
+from openclaw_a2a.model.states import ACTIVE, ALLOWED
+from openclaw_a2a.model.task import ArtifactUpdate, Event, StatusUpdate, TaskState
 from openclaw_a2a.ports import Commit, TaskStore
 
 UNWRITABLE = (TypeError, ValueError, OverflowError, RecursionError)
-"""What an encoder raises when an agent gives it something that JSON cannot hold."""
+"""What an encoder raises for a value that JSON cannot hold."""
 
-_FIRST_SNAPSHOT = 64
-"""Up to here a task is read as its first snapshot plus events; then snapshots at each doubling."""
+PAGE_SIZE = 256
+"""How many events a feed keeps at least, and how many are read from the store at once."""
+
+_FIRST_SNAPSHOT = 64  # up to here the first snapshot plus events; then a snapshot at each doubling
+
+
+class JournalLimits(msgspec.Struct, frozen=True, gc=False):
+    """How large one event, all events of a run and the history may become."""
+
+    event_bytes: int = 1 << 60
+    run_bytes: int = 1 << 60
+    history_messages: int = 1 << 60
+
+
+UNLIMITED = JournalLimits()
+
+
+class EventFeed:
+    """The recent committed events of one active task, and the readers that wait for the next."""
+
+    __slots__ = ("_waiters", "_window", "is_closed", "sequence")
+
+    def __init__(self, sequence: int) -> None:
+        self.sequence = sequence
+        """The last committed sequence number."""
+        self.is_closed = False
+        self._window: list[Entry] = []
+        self._waiters: set[asyncio.Future[None]] = set()
+
+    def publish(self, entries: tuple[Entry, ...]) -> None:
+        """Make committed events visible."""
+        self._window += entries
+        if len(self._window) > 2 * PAGE_SIZE:
+            del self._window[:-PAGE_SIZE]
+        self.sequence = entries[-1].sequence
+        if self._waiters:
+            self._wake()
+
+    def close(self) -> None:
+        """No more events will come through this feed."""
+        self.is_closed = True
+        if self._waiters:
+            self._wake()
+
+    def since(self, cursor: int) -> list[Entry] | None:
+        """The events after the cursor; None when some of them have left the window."""
+        if cursor >= self.sequence:
+            return []
+        if not self._window or self._window[0].sequence > cursor + 1:
+            return None
+        return self._window[cursor - self.sequence :]
+
+    def add_waiter(self, waiter: asyncio.Future[None]) -> None:
+        """Wake this future at the next change."""
+        self._waiters.add(waiter)
+
+    def remove_waiter(self, waiter: asyncio.Future[None]) -> None:
+        """Forget this future."""
+        self._waiters.discard(waiter)
+
+    def _wake(self) -> None:
+        waiters, self._waiters = self._waiters, set()
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
 
 
 class Journal:
-    """A live task: its view, its place in the order, and the changes under way.
-
-    One change is under way at a time. Events that come meanwhile are collected and go to the
-    store together as the next one, so a fast run makes large changes and not many.
-    """
+    """One task that is being changed: its projection, its position, and the commit under way."""
 
     in_flight = 0
     """Events that are not durable yet."""
     failure: Exception | None = None
-    """Why the store refused a change; nothing more can be written through this journal."""
+    """Why the store refused a commit. Nothing more is written: the sequence would have a gap."""
     on_committed: Callable[[], None] | None = None
-    watch = WakeupRegistry()
-    """Who wants to know about changes without following the feed; by default nobody."""
     snapshot = b""
     """The last snapshot that was made."""
-    event_bytes = run_bytes = messages = 1 << 60
-    """How large one event, and everything that is written through this journal, may be."""
-    _written = 0
-    _changes = 0
+    _written_bytes = 0
+    _commits_under_way = 0
     _message: Message | None = None
     _run: RunRecord | None = None
 
     def __init__(
-        self, store: TaskStore, head: TaskHead, view: TaskProjection, *, exists: bool
+        self,
+        store: TaskStore,
+        head: TaskHead,
+        projection: TaskProjection,
+        *,
+        exists: bool,
+        wakeups: WakeupRegistry,
+        limits: JournalLimits,
     ) -> None:
         self._store = store
         self._head = head
-        self.view = view
+        self._wakeups = wakeups
+        self.limits = limits
+        self.projection = projection
         self.sequence = sequence = head.sequence
         self.state = head.state
         self._status_at = head.status_at
         self.feed = EventFeed(sequence)
-        self._stored = sequence if exists else -1
+        self._stored_sequence = sequence if exists else -1
         self._next_snapshot = max(_FIRST_SNAPSHOT, sequence * 2)
         self._collected: list[Entry] = []
         self._loop = asyncio.get_running_loop()
-        self._settled: list[asyncio.Future[None]] = []
-
-    @classmethod
-    def of_stored(cls, store: TaskStore, stored: StoredTask) -> "Journal":
-        """The journal of a task that lies in the store."""
-        return cls(store, stored.head, TaskProjection.from_stored(stored), exists=True)
-
-    @classmethod
-    def of_new(
-        cls, store: TaskStore, task: Task, *, scope: Scope, binding: Binding, now: datetime
-    ) -> "Journal":
-        """The journal of a task that the first change creates."""
-        head = TaskHead(task.id, scope, task.context_id, task.status.state, now, now, 0, binding)
-        return cls(store, head, TaskProjection(task), exists=False)
+        self._settle_waiters: list[asyncio.Future[None]] = []
 
     @property
     def head(self) -> TaskHead:
@@ -97,17 +153,25 @@ class Journal:
             old.binding,
         )
 
+    # ---------------------------------------------------------------- writing
+
     def append(
         self, events: Sequence[Event], *, run: RunRecord, message: Message | None = None
     ) -> None:
-        """Commit events of a run; they are shown when they are durable.
+        """Commit events of a run; they are published when they are durable.
 
-        A message joins the history, which is no event, so the snapshot is written anew.
+        A message joins the history, which is no event, so the commit carries a new snapshot.
         """
-        if not self._changes and not self._collected and events:
-            self._loop.call_soon(self._send_collected)
         self._run = run
-        self._collect(events, message)
+        if message is not None:
+            self._add_message(message)
+        if not events:
+            return
+        if not self._commits_under_way and not self._collected:
+            # Not at once: what the agent says until the loop comes round goes in the same commit.
+            self._loop.call_soon(self._send_collected)
+        for event in events:
+            self._record(event)
 
     async def add(self, event: ArtifactUpdate) -> None:
         """Commit an artifact that belongs to no run, also after the end; wait until it is durable.
@@ -116,155 +180,137 @@ class Journal:
         """
         if self.failure is not None:
             raise self.failure
-        body = _encoded(event)
-        self._check_event(len(body))
-        if not self._changes and not self._collected:
+        is_first = not self._commits_under_way and not self._collected
+        self._record(event, counts=False)
+        if is_first:
             self._loop.call_soon(self._send_collected)
-        self._collected.append(self._next(event, body, None))
-        self.in_flight += 1
-        await self.reach(self.sequence)
-        self.watch.notify(self._head.id)  # nobody may expect it, so who follows is looked up
+        await self.wait_durable(self.sequence)
+        # The task may have ended: then nothing is subscribed any more and the outbox must look.
+        self._wakeups.notify(self._head.id)
 
     async def end(
         self, events: Sequence[Event], *, run: RunRecord | None, resume: bytes | None = None
     ) -> None:
         """Commit the last events of a run (or of none) and wait until they are durable."""
         self._run = run
-        self._collect(events, None)
-        self._send(self._change(ends_run=True, resume=resume))
+        for event in events:
+            self._record(event)
+        self._send(self._next_commit(ends_run=True, resume=resume))
         await self.settle()
 
-    def open(self, events: Sequence[Event], message: Message | None = None) -> Commit:
-        """The change that a submission makes; it goes to the store with the submission."""
-        self._collect(events, message)
-        return self._change(ends_run=False, resume=None)
+    def open(self, event: Event, message: Message | None = None) -> Commit:
+        """The first commit of a submission. The store takes it with the submission itself."""
+        if message is not None:
+            self._add_message(message)
+        self._record(event)
+        return self._next_commit(ends_run=False, resume=None)
 
     async def settle(self, limit: int = 0) -> None:
         """Wait until at most `limit` events are not durable yet. Raises what the store raised."""
         while self.in_flight > limit and self.failure is None:
-            await self._next_word()
+            await self._wait_commit()
         if self.failure is not None:
             raise self.failure
 
-    async def reach(self, sequence: int) -> None:
+    async def wait_durable(self, sequence: int) -> None:
         """Wait until this event is durable. Raises what the store raised."""
         while self.feed.sequence < sequence and self.failure is None:
-            await self._next_word()
+            await self._wait_commit()
         if self.failure is not None:
             raise self.failure
 
-    async def _next_word(self) -> None:
-        waiter: asyncio.Future[None] = self._loop.create_future()
-        self._settled.append(waiter)
-        await waiter
-
-    def committed(self, change: Commit, error: BaseException | None) -> None:
-        """The store took (or refused) the change."""
-        self._changes -= 1
-        self.in_flight -= len(change.entries) or 1
-        if error is None:
-            self.feed.publish(change.entries)
-            if self.watch.subscribed and change.entries and self._head.id in self.watch.subscribed:
-                self.watch.notify(self._head.id, change.entries)
-        elif self.failure is None:
-            self.failure = error if isinstance(error, Exception) else GatewayFault(str(error))
-        if self._settled:
-            waiters, self._settled = self._settled, []
+    def committed(self, commit: Commit, error: BaseException | None) -> None:
+        """The store has taken, or refused, the commit."""
+        self._commits_under_way -= 1
+        entries = commit.entries
+        self.in_flight -= len(entries) or 1
+        if error is not None:
+            if self.failure is None:
+                self.failure = error if isinstance(error, Exception) else GatewayFault(str(error))
+        elif entries:
+            self.feed.publish(entries)
+            if self._head.id in self._wakeups.subscribed:
+                self._wakeups.notify(self._head.id, entries)
+        if self._settle_waiters:
+            waiters, self._settle_waiters = self._settle_waiters, []
             for waiter in waiters:
                 if not waiter.done():
                     waiter.set_result(None)
-        if self._collected and not self._changes:
+        if self._collected and not self._commits_under_way:
             self._send_collected()
         if self.on_committed is not None:
             self.on_committed()
 
-    def _collect(self, events: Sequence[Event], message: Message | None) -> None:
-        if message is not None:
-            self.view.add_message(message)
-            self._message = message
-        for event in events:
-            self._collected.append(self._number(event))
-            self.in_flight += 1
+    # ---------------------------------------------------------------- details
 
-    def _change(self, *, ends_run: bool, resume: bytes | None) -> Commit:
+    async def _wait_commit(self) -> None:
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        self._settle_waiters.append(waiter)
+        await waiter
+
+    def _add_message(self, message: Message) -> None:
+        self.projection.add_message(message)
+        self._message = message
+
+    def _record(self, event: Event, *, counts: bool = True) -> None:
+        """Number and encode one event; `counts` towards the size of the run."""
+        try:
+            body = encode_event(event)
+        except UNWRITABLE as error:
+            raise AgentFailed(f"The agent sent what cannot be written: {error}.") from None
+        state = None
+        if isinstance(event, StatusUpdate):
+            status = event.status
+            state = status.state
+            if state not in ALLOWED[self.state]:
+                raise IllegalTransition(
+                    f"task {self._head.id} is {self.state.value}; it cannot become {state.value}"
+                )
+            if state is TaskState.WORKING and status.message is not None:
+                self._check_size(len(body), counts=counts)
+                if self.projection.message_count >= (most := self.limits.history_messages):
+                    raise AgentFailed(f"The agent said more than the {most} messages of a task.")
+            self.state = state
+            self._status_at = status.timestamp or self._status_at
+        else:
+            self._check_size(len(body), counts=counts)
+        self.projection.apply(event)
+        self.sequence += 1
+        self._collected.append(Entry(self.sequence, body, state))
+        self.in_flight += 1
+
+    def _check_size(self, size: int, *, counts: bool) -> None:
+        limits = self.limits
+        self._written_bytes += size if counts else 0
+        if size > limits.event_bytes:
+            limit = limits.event_bytes
+            raise AgentFailed(f"The agent sent {size} bytes at once; the limit is {limit}.")
+        if counts and self._written_bytes > limits.run_bytes:
+            raise AgentFailed(f"The agent's answer is larger than {limits.run_bytes} bytes.")
+
+    def _next_commit(self, *, ends_run: bool, resume: bytes | None) -> Commit:
         entries, self._collected = tuple(self._collected), []
         message, self._message = self._message, None
-        run, after, self._stored = self._run, self._stored, self.sequence
+        run, after, self._stored_sequence = self._run, self._stored_sequence, self.sequence
         if ends_run:
-            self._run = None  # what comes before the next run begins belongs to none
-        self._changes += 1
+            self._run = None  # what is written before the next run begins belongs to none
+        self._commits_under_way += 1
         if not entries:
-            self.in_flight += 1  # a change without events is waited for like one event
-        is_at_rest = ends_run or not is_active(self.state)
-        is_due = after < 0 or message is not None or (is_at_rest and entries)
-        snapshot = self._snapshot() if is_due or self.sequence >= self._next_snapshot else None
+            self.in_flight += 1  # a commit without events is waited for like one event
+        rests = ends_run or self.state not in ACTIVE
+        is_due = after < 0 or message is not None or self.sequence >= self._next_snapshot
+        snapshot = None
+        if is_due or (rests and entries):
+            self._next_snapshot = max(_FIRST_SNAPSHOT, self.sequence * 2)
+            snapshot = self.snapshot = encode_json(self.projection.task())
         run_id, fence = (run.id, run.fence) if run is not None else (None, 0)
         return Commit(self.head, after, entries, snapshot, run_id, fence, ends_run, resume)
 
     def _send_collected(self) -> None:
         if self._collected and self.failure is None:
-            self._send(self._change(ends_run=False, resume=None))
+            self._send(self._next_commit(ends_run=False, resume=None))
 
-    def _send(self, change: Commit) -> None:
-        commit = self._store.commit(change)
-        commit.add_done_callback(lambda done: self.committed(change, _error_of(done)))
-
-    def _number(self, event: Event) -> Entry:
-        body = _encoded(event)
-        state = None
-        if isinstance(event, StatusUpdate):
-            state = event.status.state
-            if not may_follow(self.state, state):
-                raise _no_step(event.task_id, self.state, state)
-            if state is TaskState.WORKING and event.status.message is not None:
-                self._check_note(len(body))
-            self.state = state
-            self._status_at = event.status.timestamp or self._status_at
-        else:
-            self._check_size(len(body))
-        return self._next(event, body, state)
-
-    def _next(self, event: Event, body: bytes, state: TaskState | None) -> Entry:
-        self.view.apply(event)
-        self.sequence += 1
-        return Entry(self.sequence, body, state)
-
-    def _check_note(self, size: int) -> None:
-        self._check_size(size)
-        if self.view.message_count >= self.messages:
-            raise AgentFailed(f"The agent said more than the {self.messages} messages of a task.")
-
-    def _check_size(self, size: int) -> None:
-        self._written += size
-        self._check_event(size)
-        if self._written > self.run_bytes:
-            raise AgentFailed(f"The agent's answer is larger than {self.run_bytes} bytes.")
-
-    def _check_event(self, size: int) -> None:
-        if size > self.event_bytes:
-            limit = self.event_bytes
-            raise AgentFailed(f"The agent sent {size} bytes at once; the limit is {limit}.")
-
-    def lift_limits(self) -> None:
-        """What is written from now on is ours: a few words to end a run that said too much."""
-        self.event_bytes = self.run_bytes = self.messages = Journal.run_bytes
-
-    def _snapshot(self) -> bytes:
-        self._next_snapshot = max(_FIRST_SNAPSHOT, self.sequence * 2)
-        self.snapshot = encode_json(self.view.task())
-        return self.snapshot
-
-
-def _encoded(event: Event) -> bytes:
-    try:
-        return encode_event(event)
-    except UNWRITABLE as error:
-        raise AgentFailed(f"The agent sent what cannot be written: {error}.") from None
-
-
-def _no_step(task_id: TaskId, old: TaskState, new: TaskState) -> IllegalTransition:
-    return IllegalTransition(f"task {task_id} is {old.value}; it cannot become {new.value}")
-
-
-def _error_of(done: "asyncio.Future[None]") -> BaseException | None:
-    return None if done.cancelled() else done.exception()
+    def _send(self, commit: Commit) -> None:
+        self._store.commit(commit).add_done_callback(
+            lambda done: self.committed(commit, None if done.cancelled() else done.exception())
+        )

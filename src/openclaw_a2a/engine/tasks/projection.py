@@ -1,4 +1,4 @@
-"""A task while it is worked on: the rules of `apply_event`, at constant cost per event."""
+"""The current task, folded from its events by the rules of `apply_event`, at constant cost each."""
 
 import msgspec
 
@@ -17,29 +17,32 @@ from openclaw_a2a.model.task import (
 
 
 class TaskProjection:
-    """The task as the events so far made it."""
+    """A task as the events so far made it."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
         self.status: TaskStatus = task.status
-        self._history = list(task.history)
-        self._message_ids: set[MessageId] = {message.message_id for message in task.history}
-        self._artifacts: dict[ArtifactId, _GrowingArtifact] = {
-            artifact.artifact_id: _GrowingArtifact(artifact) for artifact in task.artifacts
-        }
+        self._history: list[Message] = []
+        self._message_ids: set[MessageId] = set()
+        for message in task.history:
+            self._message_ids.add(message.message_id)
+            self._history.append(message)
+        self._artifacts: dict[ArtifactId, _GrowingArtifact] = {}
+        for artifact in task.artifacts:
+            self._artifacts[artifact.artifact_id] = _GrowingArtifact(artifact)
         self.open_artifacts: dict[ArtifactId, None] = {}
-        """Artifacts that were begun and not closed by a last chunk, in order."""
+        """Artifacts without a last chunk yet, in order."""
 
     @classmethod
     def from_stored(cls, stored: StoredTask) -> "TaskProjection":
-        """The view of a task as it lies in the store."""
-        view = cls(decode_task(stored.snapshot))
+        """The projection of a stored task: its snapshot and the events after it."""
+        projection = cls(decode_task(stored.snapshot))
         for entry in stored.entries:
-            view.apply(entry.event)
-        return view
+            projection.apply(entry.event)
+        return projection
 
     def apply(self, event: Event) -> None:
-        """Take one event in."""
+        """Fold one event in."""
         if isinstance(event, StatusUpdate):
             self.status = event.status
             if event.status.message is not None:
@@ -55,7 +58,7 @@ class TaskProjection:
 
     @property
     def message_count(self) -> int:
-        """How long the history is."""
+        """The length of the history."""
         return len(self._history)
 
     def has_message(self, message_id: MessageId) -> bool:
@@ -64,11 +67,11 @@ class TaskProjection:
 
     @property
     def has_artifacts(self) -> bool:
-        """True when the task has produced something."""
+        """True when the task has an artifact."""
         return bool(self._artifacts)
 
     def artifacts(self, prefix: str) -> list[Artifact]:
-        """The artifacts whose id starts so, in order."""
+        """The artifacts whose id starts with `prefix`, in order."""
         growing = self._artifacts.items()
         return [one.artifact() for artifact_id, one in growing if artifact_id.startswith(prefix)]
 
@@ -77,15 +80,16 @@ class TaskProjection:
         return artifact_id in self._artifacts
 
     def artifact_count(self, prefix: str) -> int:
-        """How many artifacts have an id that starts so."""
+        """The number of artifacts whose id starts with `prefix`."""
         return sum(artifact_id.startswith(prefix) for artifact_id in self._artifacts)
 
     def task(self) -> Task:
         """The task, frozen."""
+        artifacts = self._artifacts and [one.artifact() for one in self._artifacts.values()]
         return msgspec.structs.replace(
             self._task,
             status=self.status,
-            artifacts=tuple([growing.artifact() for growing in self._artifacts.values()]),
+            artifacts=tuple(artifacts),
             history=tuple(self._history),
         )
 
@@ -105,16 +109,16 @@ class TaskProjection:
 
 
 class _GrowingArtifact:
-    """An artifact; once it grows its parts are in a list, so that appending does not copy them."""
+    """An artifact whose parts are a list once it grows, so that appending does not copy them."""
 
     __slots__ = ("_head", "_parts")
 
     def __init__(self, artifact: Artifact) -> None:
-        self.replace(artifact)
-
-    def replace(self, artifact: Artifact) -> None:
         self._head = artifact
         self._parts: list[Part] | None = None
+
+    def replace(self, artifact: Artifact) -> None:
+        self._head, self._parts = artifact, None
 
     def grow(self, more: Artifact) -> None:
         if self._parts is None:

@@ -1,4 +1,4 @@
-"""Looking at tasks: one, a page of them, or everything that happens to one from a cursor on."""
+"""Reads tasks: one, a page of them, or the events of one from a cursor on."""
 
 import msgspec
 
@@ -9,11 +9,10 @@ from openclaw_a2a.model.errors import InvalidParams, Problem, TaskNotFound
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.records import StoredTask, TaskHead, encode_json
 from openclaw_a2a.model.turn import Scope
-from openclaw_a2a.ports import TaskPage, TaskQuery
 
 
 class TaskSubscription(msgspec.Struct, frozen=True):
-    """A follower, and the task as it stands when the follower begins without a cursor."""
+    """A subscription; without a cursor, with the task as it is when the subscription starts."""
 
     head: TaskHead
     subscription: Subscription
@@ -29,36 +28,32 @@ async def get_task(engine: Engine, scope: Scope, task_id: TaskId) -> StoredTask:
 
 
 def task_json(stored: StoredTask) -> bytes:
-    """The whole task in its stored spelling; as stored when nothing came after the snapshot."""
+    """The whole task in its stored form; the snapshot itself when no event came after it."""
     if not stored.entries:
         return stored.snapshot
     return encode_json(TaskProjection.from_stored(stored).task())
 
 
-async def list_tasks(engine: Engine, query: TaskQuery) -> TaskPage:
-    """A page of the caller's tasks, newest status first."""
-    return await engine.store.tasks.list_tasks(query)
-
-
 async def subscribe(
     engine: Engine, scope: Scope, task_id: TaskId, *, cursor: int | None
 ) -> TaskSubscription:
-    """Follow a task: from a cursor what was missed and what comes; without one, a snapshot first.
+    """Subscribe to a task: from a cursor on, or with a snapshot first.
 
     Raises: TaskNotFound, InvalidParams (a cursor the task never had).
     """
     stored = await get_task(engine, scope, task_id)
-    if cursor is not None and not 0 <= cursor <= stored.head.sequence:
-        text = f"is {cursor}; task {task_id} has events 0 to {stored.head.sequence}"
+    sequence = stored.head.sequence
+    if cursor is not None and not 0 <= cursor <= sequence:
+        text = f"is {cursor}; task {task_id} has events 0 to {sequence}"
         problem = Problem("Last-Event-ID", text)
         raise InvalidParams(f"Last-Event-ID {text}", problems=(problem,))
     snapshot = task_json(stored) if cursor is None else None
-    start = stored.head.sequence if cursor is None else cursor
+    start = sequence if cursor is None else cursor
     return TaskSubscription(stored.head, subscribe_from(engine, task_id, start), snapshot)
 
 
 def subscribe_from(engine: Engine, task_id: TaskId, cursor: int) -> Subscription:
-    """A follower of a task that is known to be the caller's."""
-    live = engine.active_tasks.get(task_id)
-    feed = live.journal.feed if live is not None else None
+    """A subscription to a task that the caller is known to own."""
+    active = engine.active_tasks.get(task_id)
+    feed = active.journal.feed if active is not None else None
     return Subscription(engine.store.tasks, task_id, cursor=cursor, feed=feed)

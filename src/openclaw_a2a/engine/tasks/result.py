@@ -1,34 +1,26 @@
-"""A value that comes once, for any number of waiters that may go away at any time."""
+"""What the sender of a message gets: a task, a direct answer, or a rejection."""
 
 import asyncio
-from datetime import datetime
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
-from openclaw_a2a.engine.tasks.journal import Journal
 from openclaw_a2a.engine.tasks.turn_builder import AccountRules
-from openclaw_a2a.engine.transcript.content import OUTPUT_PREFIX
-from openclaw_a2a.engine.transcript.transcript import NO_ARTIFACTS, ArtifactCounters
-from openclaw_a2a.model.errors import AlreadyExists, GatewayError, OutputNotAccepted
-from openclaw_a2a.model.ids import Json, MessageId, RunId
-from openclaw_a2a.model.message import Message
-from openclaw_a2a.model.records import RunRecord, StreamBody, encode_json
-from openclaw_a2a.model.states import is_active
-from openclaw_a2a.model.task import (
-    StatusUpdate,
-    Task,
-    TaskState,
-    TaskStatus,
-)
+from openclaw_a2a.model.errors import GatewayError, OutputNotAccepted
+from openclaw_a2a.model.ids import Json, MessageId
+from openclaw_a2a.model.records import StreamBody, encode_json
+from openclaw_a2a.model.task import Task
 from openclaw_a2a.model.turn import Scope
-from openclaw_a2a.ports import Commit, Duplicate
+from openclaw_a2a.ports import Duplicate
 
 Value = TypeVar("Value")
 
 
 class Promise(Generic[Value]):
-    """Set once, read by everybody. A waiter that is cancelled takes nobody along."""
+    """A value that is set once and awaited by any number of waiters.
+
+    Unlike a future that is awaited by several, a waiter that is cancelled cancels only itself.
+    """
 
     __slots__ = ("_value", "_waiters", "is_set")
 
@@ -47,161 +39,76 @@ class Promise(Generic[Value]):
                 waiter.set_result(None)
         self._waiters = None
 
-    async def wait(self, seconds: float | None = None) -> Value:
-        """The value, when it is there. Raises: TimeoutError."""
+    async def wait(self, timeout_s: float | None = None) -> Value:
+        """The value, once it is set. Raises: TimeoutError."""
         if not self.is_set:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiters = [*(self._waiters or ()), waiter]
-            if seconds is None:
+            if timeout_s is None:
                 await waiter
             else:
-                await asyncio.wait_for(waiter, seconds)
+                async with asyncio.timeout(timeout_s):
+                    await waiter
         return self.peek()
 
     def peek(self) -> Value:
         """The value, which must be set."""
         if not self.is_set:
-            raise LookupError("the value is not there yet")
+            raise LookupError("the value is not set yet")
         return self._value  # pyright: ignore[reportReturnType] - None only when Value allows it
 
 
-if TYPE_CHECKING:
-    from openclaw_a2a.engine.tasks.run import ActiveRun
-
-
 class DirectAnswer(msgspec.Struct, frozen=True):
-    """A direct answer: the stored bytes of one agent message."""
+    """An answer without a task: the stored bytes of one agent message."""
 
     message: bytes
 
 
 class TaskCreated(msgspec.Struct, frozen=True):
-    """A task as it is first shown, and the sequence it stands at."""
+    """A task as it is first shown, and its sequence number at that moment."""
 
     task: Task
     sequence: int
 
 
 class TaskFinished(msgspec.Struct, frozen=True):
-    """A task as it was when it ended or paused; with the error the caller is told instead."""
+    """A task as it was when it ended or paused; `error` is what the caller gets instead."""
 
     task: bytes
     error: GatewayError | None = None
 
 
 class Rejected(msgspec.Struct, frozen=True):
-    """Nothing to show: an error, or the message is known from before."""
+    """The message was not accepted: an error, or a duplicate of one that was accepted before."""
 
     error: GatewayError | None
-    known: Duplicate | None = None
+    duplicate: Duplicate | None = None
 
 
-First = TaskCreated | DirectAnswer | Rejected
-Outcome = TaskFinished | DirectAnswer | Rejected
+FirstResult = TaskCreated | DirectAnswer | Rejected
+FinalResult = TaskFinished | DirectAnswer | Rejected
 
 
 class DuplicateRun:
-    """A message that was answered before, in the place of its run."""
+    """Takes the place of a run for a message that was accepted before."""
 
-    def __init__(self, known: Duplicate, scope: Scope, message_id: MessageId) -> None:
+    def __init__(self, duplicate: Duplicate, scope: Scope, message_id: MessageId) -> None:
         self.scope = scope
         self.message_id = message_id
-        self._refusal = Rejected(None, known=known)
-        self.first: Promise[First] = Promise()
-        self.first.set(self._refusal)
+        self._rejected = Rejected(None, duplicate)
+        self.created: Promise[FirstResult] = Promise()
+        self.created.set(self._rejected)
 
-    async def outcome(self) -> Outcome:
-        """What is known of it."""
-        return self._refusal
+    async def wait_result(self) -> FinalResult:
+        """The rejection that names the duplicate."""
+        return self._rejected
 
 
-class ActiveTask:
-    """A task with runs: its journal, its runs in order, and its end."""
-
-    def __init__(self, journal: Journal) -> None:
-        self.journal = journal
-        self.runs: list[ActiveRun] = []
-        self.ending: set[RunId] = set()
-        """Runs whose last change is on its way: they say nothing more."""
-        self.ended: Promise[TaskFinished | Rejected] = Promise()
-        self.opening: Commit | None = None
-        """The change of the submission that brought the task to life, until it is durable."""
-        self._initial: tuple[Task, int] | None = None
-        self.restarts_at: ArtifactCounters | None = None
-        """After a crash: what the task had before the interrupted run."""
-
-    @property
-    def is_running(self) -> bool:
-        """True when it is certain that the stored task has neither ended nor paused."""
-        journal = self.journal
-        return self.opening is None and journal.failure is None and is_active(journal.state)
-
-    def open_with(self, task: Task, sequence: int) -> None:
-        """What a stream of the coming run shows first."""
-        self._initial = (task, sequence)
-
-    def open_again(self, message: Message, now: datetime) -> None:
-        """A paused task goes on with a message: it will be shown as submitted, message included."""
-        task = self.journal.view.task()
-        status = TaskStatus(TaskState.SUBMITTED, timestamp=now)
-        task = msgspec.structs.replace(task, status=status, history=(*task.history, message))
-        self.open_with(task, self.journal.sequence)
-
-    def initial_status(self) -> StatusUpdate:
-        """The first event of the task: the status it is first shown with."""
-        task, _ = self._initial or (self.journal.view.task(), 0)
-        return StatusUpdate(task.id, task.context_id, task.status)
-
-    def submitted(self, run: "ActiveRun") -> None:
-        """The submission is durable."""
-        opening, self.opening = self.opening, None
-        if opening is not None:
-            self.journal.committed(opening, None)
-        self.show_first(run)
-
-    def refused(self, refusal: Rejected) -> None:
-        """The store did not take the submission: the task never came to be."""
-        opening, self.opening = self.opening, None
-        if opening is not None:
-            error = refusal.error or AlreadyExists("the message was accepted before")
-            self.journal.committed(opening, error)
-
-    def show_first(self, run: "ActiveRun") -> None:
-        """Tell who waits that the task exists."""
-        task, sequence = self._initial or (self.journal.view.task(), self.journal.sequence)
-        run.first.set(TaskCreated(task, sequence))
-
-    def has_others(self, run: "ActiveRun") -> bool:
-        """True when another run of this task has something to say yet."""
-        others = [one for one in self.runs if one is not run and one.record.id not in self.ending]
-        return len(others) > 0
-
-    def numbering(self, record: RunRecord) -> ArtifactCounters:
-        """Where the artifact numbers of the next run begin."""
-        view = self.journal.view
-        if not view.has_artifacts:
-            return NO_ARTIFACTS
-        if record.attempt > 1 and self.restarts_at is not None:
-            return self.restarts_at
-        outputs = view.artifact_count(OUTPUT_PREFIX)
-        return ArtifactCounters(outputs, view.artifact_count("tool-result-"))
-
-    def has_message(self, record: RunRecord) -> bool:
-        """True when the message of the run is in the task's history."""
-        return self.journal.view.has_message(record.message.message_id)
-
-    def leave(self, run: "ActiveRun", result: TaskFinished | Rejected) -> None:
-        """The run is over; the last one to leave ends the task's live time."""
-        if run in self.runs:
-            self.runs.remove(run)
-        if not self.runs:
-            self.journal.on_committed = None  # a way back to the run: garbage would pile up
-            self.journal.feed.close()
-            self.ended.set(result)
+# ---------------------------------------------------------------- stored answers
 
 
 class StoredAnswer(StreamBody, frozen=True):
-    """The stored form: a message or an error."""
+    """What is stored of a run that made no task: its message, or the error."""
 
     error: dict[str, Json] | None = None
 
@@ -211,14 +118,14 @@ def encode_answer(message: bytes) -> bytes:
     return b'{"message":' + message + b"}"
 
 
-def encode_refusal(error: GatewayError) -> bytes:
+def encode_rejection(error: GatewayError) -> bytes:
     """The stored form of a run that has nothing to show."""
     details = {"code": error.code, "message": error.message, "details": error.details}
     return msgspec.json.encode({"error": details})
 
 
 def decode_answer(stored: bytes) -> DirectAnswer | Rejected:
-    """The first thing to show of a run that ended without a task."""
+    """The result of a run that ended without a task."""
     document = msgspec.json.decode(stored, type=StoredAnswer)
     if document.message is not None:
         return DirectAnswer(encode_json(document.message))
@@ -227,8 +134,8 @@ def decode_answer(stored: bytes) -> DirectAnswer | Rejected:
     return Rejected(OutputNotAccepted(str(fault.get("message", "")), details=details))
 
 
-def not_accepted(accepted: tuple[str, ...], rules: AccountRules) -> OutputNotAccepted:
-    """Why an answer cannot be sent: the caller takes none of what it holds."""
+def output_not_accepted(accepted: tuple[str, ...], rules: AccountRules) -> OutputNotAccepted:
+    """The error for an answer of which nothing is in an output mode the caller accepts."""
     modes = list(accepted or rules.output_modes)
     return OutputNotAccepted(
         f"The answer holds nothing in an accepted output mode ({', '.join(modes)}).",

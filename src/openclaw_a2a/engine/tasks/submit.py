@@ -1,4 +1,9 @@
-"""Taking a message in: once, into the right task, in its place of the session's order."""
+"""Accepts a message, once, into the right task and session, and waits for what comes of it.
+
+submit ──> find_duplicate ──> new task: _start_task    ──> engine.start_run ──> the run
+                          └─> on a task: continue_task ──┘
+wait_created, wait_finished: the first and the final result of that run
+"""
 
 import hashlib
 from collections.abc import Callable
@@ -17,8 +22,8 @@ from openclaw_a2a.engine.tasks.result import (
     decode_answer,
 )
 from openclaw_a2a.engine.tasks.run import ActiveRun
-from openclaw_a2a.engine.tasks.turn_builder import AccountRules, bind
-from openclaw_a2a.engine.transcript.content import OutputModes, output_modes
+from openclaw_a2a.engine.tasks.turn_builder import AccountRules, create_binding
+from openclaw_a2a.engine.transcript.content import output_modes
 from openclaw_a2a.model.delivery import Delivery
 from openclaw_a2a.model.errors import (
     Conflict,
@@ -38,17 +43,17 @@ from openclaw_a2a.model.errors import (
 from openclaw_a2a.model.ids import ContextId, JsonObject, SessionKey, TaskId
 from openclaw_a2a.model.message import Message
 from openclaw_a2a.model.records import RunOptions, StoredTask, TaskHead, encode_json
-from openclaw_a2a.model.states import is_paused, is_terminal
+from openclaw_a2a.model.states import PAUSED, TERMINAL
 from openclaw_a2a.model.turn import Binding, Provenance, Scope
 from openclaw_a2a.model.url_policy import url_rejection_reason
 from openclaw_a2a.ports import Duplicate, Record, Submission
 
 
 class InternalOrigin(msgspec.Struct, frozen=True):
-    """What is particular to a task that the gateway itself has a part in.
+    """A message that the gateway itself sends: a call of an agent, a plan step.
 
-    Its session is not the caller's. `keep` makes a record that is kept or not together with the
-    task; `metadata` is the task's own.
+    Its session is not the caller's. `make_record` makes a record that is stored in the same
+    transaction as the task; `metadata` is the task's own.
     """
 
     session_key: SessionKey
@@ -58,152 +63,145 @@ class InternalOrigin(msgspec.Struct, frozen=True):
 
 
 class SubmitRequest(msgspec.Struct, frozen=True):
-    """A message at the door."""
+    """A message to accept."""
 
     scope: Scope
     message: Message
     is_blocking: bool = True
     accepted_output_modes: tuple[str, ...] = ()
     make_delivery: Callable[[TaskId, int], Delivery] | None = None
-    """Makes the delivery that tells somebody about the task, from a cursor on."""
-    internal_origin: "InternalOrigin | None" = None
+    """Makes the delivery that subscribes somebody to the task, from a cursor on."""
+    internal_origin: InternalOrigin | None = None
     original_message: Message | None = None
-    """What the caller said, when the message was changed on its way here."""
+    """What the caller sent, when the message was changed on its way here."""
+
+
+class Continuation(msgspec.Struct, frozen=True):
+    """The task that a message continues."""
+
+    stored: StoredTask
+    resume: bytes | None
+    body_hash: bytes
 
 
 async def submit(
-    engine: Engine, send: SubmitRequest, rules: AccountRules
+    engine: Engine, request: SubmitRequest, rules: AccountRules
 ) -> ActiveRun | DuplicateRun:
-    """Take a message in. The run tells what comes of it through `first` and `outcome`.
+    """Accept a message. `wait_created` and `wait_finished` give what comes of it.
 
-    The same message again gives the same run, or what is known of it.
+    The same message again gives the same run, or the result of the first one.
 
     Raises: Draining, Overloaded, PartNotAccepted, InvalidParams, MessageIdConflict, TaskNotFound,
     ContextMismatch, TaskTerminal, TaskUnbound.
     """
-    known = await find_duplicate(engine, send, rules)
-    if known is not None:
-        return known
-    message, digest = send.message, _digest(send)
+    message, body_hash = request.message, hash_message(request.original_message or request.message)
+    duplicate = await _read_duplicate(engine, request, rules, body_hash)
+    if duplicate is not None:
+        return duplicate
     if message.task_id is None:
-        return _arriving(engine, send, digest) or _start_task(engine, send, rules, digest)
+        pending = _find_pending(engine, request, body_hash)
+        return pending or _start_task(engine, request, rules, body_hash)
     async with engine.task_lock(message.task_id):
         while (
-            live := engine.active_tasks.get(message.task_id)
-        ) is not None and live.opening is not None:
-            await live.runs[0].first.wait()  # only then it is known whether the task is open
-        stored = await engine.store.tasks.read_task(send.scope, message.task_id)
+            active := engine.active_tasks.get(message.task_id)
+        ) is not None and active.opening is not None:
+            await active.runs[0].created.wait()  # before that it may still be rejected
+        stored = await engine.store.tasks.read_task(request.scope, message.task_id)
         resume = await engine.store.tasks.read_resume_token(message.task_id)
-        arriving = _arriving(engine, send, digest)
-        if arriving is not None:
-            return arriving
+        pending = _find_pending(engine, request, body_hash)
+        if pending is not None:
+            return pending
         if stored is None:
             raise TaskNotFound(f"there is no task {message.task_id}")
-        return continue_task(engine, send, rules, Continuation(stored, resume, digest))
+        return continue_task(engine, request, rules, Continuation(stored, resume, body_hash))
 
 
 async def find_duplicate(
-    engine: Engine, send: SubmitRequest, rules: AccountRules
+    engine: Engine, request: SubmitRequest, rules: AccountRules
 ) -> DuplicateRun | None:
-    """What is known of a message that was taken before; None when it may be taken in now.
+    """The result of the same message if it was accepted before; None when it can be accepted now.
 
     Raises: Draining, PartNotAccepted, InvalidParams, MessageIdConflict.
     """
+    body_hash = hash_message(request.original_message or request.message)
+    return await _read_duplicate(engine, request, rules, body_hash)
+
+
+async def _read_duplicate(
+    engine: Engine, request: SubmitRequest, rules: AccountRules, body_hash: bytes
+) -> DuplicateRun | None:
     if engine.is_draining:
         raise Draining("the gateway is stopping; try again when it is back", retry_after_s=5)
-    check_parts(send.message, rules)
-    message_id = send.message.message_id
-    known = await engine.store.tasks.find_duplicate(send.scope, message_id, body_hash=_digest(send))
-    return None if known is None else DuplicateRun(known, send.scope, message_id)
+    check_parts(request.message, rules)
+    message_id = request.message.message_id
+    known = await engine.store.tasks.find_duplicate(request.scope, message_id, body_hash=body_hash)
+    return None if known is None else DuplicateRun(known, request.scope, message_id)
 
 
-def _digest(send: SubmitRequest) -> bytes:
-    return body_hash(send.original_message or send.message)
-
-
-class Continuation(msgspec.Struct, frozen=True):
-    """The task that a message goes on with."""
-
-    stored: StoredTask
-    resume: bytes | None
-    digest: bytes
-
-
-def _arriving(engine: Engine, send: SubmitRequest, digest: bytes) -> ActiveRun | None:
-    """The run of the same message, when it is on its way into the store right now."""
-    run = engine.pending_submissions.get((send.scope, send.message.message_id))
-    if run is not None and run.digest != digest:
+def _find_pending(engine: Engine, request: SubmitRequest, body_hash: bytes) -> ActiveRun | None:
+    """The run of the same message, when the store has not answered its submission yet."""
+    run = engine.pending_submissions.get((request.scope, request.message.message_id))
+    if run is not None and run.body_hash != body_hash:
         raise MessageIdConflict(
-            f"message id {send.message.message_id} was used for another message; take a new one"
+            f"message id {request.message.message_id} was used for another message; use a new one"
         )
     return run
 
 
 def _start_task(
-    engine: Engine, send: SubmitRequest, rules: AccountRules, digest: bytes
+    engine: Engine, request: SubmitRequest, rules: AccountRules, body_hash: bytes
 ) -> ActiveRun:
-    now = engine.clock.now()
+    now, origin = engine.clock.now(), request.internal_origin
     task_id = TaskId(engine.new_id())
-    context_id = send.message.context_id or ContextId(engine.new_id())
-    message = msgspec.structs.replace(send.message, context_id=context_id, task_id=task_id)
-    binding = bind(rules, send.scope, message, now=now)
-    is_task = rules.is_task_generating or not send.is_blocking or send.internal_origin is not None
-    options = RunOptions(send.accepted_output_modes, is_task)
-    record = None
-    if send.internal_origin is not None:
-        binding = msgspec.structs.replace(binding, session_key=send.internal_origin.session_key)
-        options = msgspec.structs.replace(options, provenance=send.internal_origin.provenance)
-        record = (
-            None
-            if send.internal_origin.make_record is None
-            else send.internal_origin.make_record(task_id)
-        )
-    run = engine.new_run(send.scope, message, binding, rules=rules, options=options)
+    context_id = request.message.context_id or ContextId(engine.new_id())
+    message = msgspec.structs.replace(request.message, context_id=context_id, task_id=task_id)
+    binding = create_binding(rules, request.scope, context_id, now=now)
+    is_task = rules.is_task_generating or not request.is_blocking or origin is not None
+    options = RunOptions(request.accepted_output_modes, is_task)
+    record = metadata = None
+    if origin is not None:
+        binding = msgspec.structs.replace(binding, session_key=origin.session_key)
+        options = msgspec.structs.replace(options, provenance=origin.provenance)
+        record = None if origin.make_record is None else origin.make_record(task_id)
+        metadata = origin.metadata
+    run = engine.new_run(request.scope, message, binding, rules=rules, options=options, now=now)
     commit = None
     if is_task:
-        metadata = None if send.internal_origin is None else send.internal_origin.metadata
-        live = run.active_task = engine.open_task(run, metadata)
-        commit = live.opening = live.journal.open([live.initial_status()])
-    submission = Submission(run.record, digest, now, commit, record=record)
-    return _launch(engine, send, run, submission)
+        run.active_task = engine.open_task(run, now, metadata)
+        commit = run.active_task.open()
+    # A subscriber that comes with the task gets everything from its first event on.
+    delivery = None if request.make_delivery is None else request.make_delivery(task_id, 0)
+    return engine.start_run(run, Submission(run.record, body_hash, now, commit, delivery, record))
 
 
 def continue_task(
-    engine: Engine, send: SubmitRequest, rules: AccountRules, task: Continuation
+    engine: Engine, request: SubmitRequest, rules: AccountRules, task: Continuation
 ) -> ActiveRun:
-    """A run for a message on a task; whoever read the task is alone with it until here.
+    """A run for a message on a task. The caller has held the task's lock since it read the task.
 
     Raises: Overloaded, InvalidParams, ContextMismatch, TaskUnbound, TaskTerminal.
     """
-    stored = task.stored
-    binding = check_continuation(_newest_head(engine, stored), send.message)
-    _check_history(engine, stored)
-    message = msgspec.structs.replace(send.message, context_id=stored.head.context_id)
-    options = RunOptions(send.accepted_output_modes, is_task=True)
+    head, now = task.stored.head, engine.clock.now()
+    active = engine.active_tasks.get(head.id)
+    # The journal knows of an end whose commit is still under way: such a task takes no message.
+    binding = check_continuation(head if active is None else active.journal.head, request.message)
+    _check_history(engine, task.stored)
+    message = msgspec.structs.replace(request.message, context_id=head.context_id)
+    options = RunOptions(request.accepted_output_modes, is_task=True)
     run = engine.new_run(
-        send.scope, message, binding, rules=rules, options=options, resume=task.resume
+        request.scope, message, binding, rules=rules, options=options, now=now, resume=task.resume
     )
-    now = engine.clock.now()
-    live = run.active_task = engine.active_tasks.get(stored.head.id)
     commit = None
-    if live is None:
-        live = run.active_task = engine.revive(stored)
-        if is_paused(stored.head.state):
-            live.open_again(message, now)
-            commit = live.opening = live.journal.open([live.initial_status()], message)
-    live.runs.append(run)
-    return _launch(engine, send, run, Submission(run.record, task.digest, now, commit))
-
-
-def _launch(
-    engine: Engine, send: SubmitRequest, run: ActiveRun, submission: Submission
-) -> ActiveRun:
-    if send.make_delivery is not None:
-        # Who joins later is told of the task as it is; who comes with it, of all that happens.
-        cursor = 0 if send.message.task_id is None else -1
-        delivery = send.make_delivery(run.record.task_id, cursor)
-        submission = msgspec.structs.replace(submission, delivery=delivery)
-    return engine.launch(run, submission)
+    if active is None:
+        active = engine.activate(task.stored)
+        if head.state in PAUSED:
+            commit = active.reopen(message, now)
+    run.active_task = active
+    active.runs.append(run)
+    engine.session_tasks.add_newest(run.record.session_key, head.id)
+    # A subscriber that comes later first gets the task as it is (cursor -1).
+    delivery = None if request.make_delivery is None else request.make_delivery(head.id, -1)
+    return engine.start_run(run, Submission(run.record, task.body_hash, now, commit, delivery))
 
 
 def _check_history(engine: Engine, stored: StoredTask) -> None:
@@ -213,41 +211,34 @@ def _check_history(engine: Engine, stored: StoredTask) -> None:
         raise InvalidParams(f"message.taskId {problem.message}", problems=(problem,))
 
 
-def _newest_head(engine: Engine, stored: StoredTask) -> TaskHead:
-    """A task whose end is being committed right now takes no message any more."""
-    live = engine.active_tasks.get(stored.head.id)
-    return stored.head if live is None else live.journal.head
-
-
-def body_hash(message: Message) -> bytes:
-    """A digest of what the caller said; the same message id must come with the same one."""
+def hash_message(message: Message) -> bytes:
+    """A digest of what the caller sent; the same message id must come with the same one."""
     return hashlib.blake2b(encode_json(message), digest_size=16).digest()
 
 
 def check_parts(message: Message, rules: AccountRules) -> None:
-    """Refuse what the agent does not take, before anything is stored or run."""
+    """Reject what the agent does not accept, before anything is stored or run."""
     if len(message.parts) > rules.max_parts:
         problem = Problem(
             "message.parts", f"has {len(message.parts)} parts; the limit is {rules.max_parts}"
         )
         raise InvalidParams(f"message.parts {problem.message}", problems=(problem,))
-    modes: OutputModes | None = None
     for index, part in enumerate(message.parts):
-        if part.is_file:
-            modes = modes or output_modes(rules.input_modes)
-            media_type = part.media_type or "application/octet-stream"
-            if not modes.accepts(media_type):
-                raise PartNotAccepted(
-                    f"message.parts[{index}] is a file of type {media_type}; "
-                    f"this agent takes {', '.join(rules.input_modes)}"
-                )
-            reason = url_rejection_reason(part.url) if part.url is not None else None
-            if reason is not None:
-                raise PartNotAccepted(f"message.parts[{index}] is a link to a file that {reason}")
+        if part.text is not None or not part.is_file:
+            continue
+        media_type = part.media_type or "application/octet-stream"
+        if not output_modes(rules.input_modes).accepts(media_type):
+            raise PartNotAccepted(
+                f"message.parts[{index}] is a file of type {media_type}; "
+                f"this agent takes {', '.join(rules.input_modes)}"
+            )
+        reason = url_rejection_reason(part.url) if part.url is not None else None
+        if reason is not None:
+            raise PartNotAccepted(f"message.parts[{index}] is a link to a file that {reason}")
 
 
 def check_continuation(head: TaskHead, message: Message) -> Binding:
-    """The binding of the task a message goes on with.
+    """The binding of the task that a message continues.
 
     Raises: ContextMismatch, TaskUnbound, TaskTerminal.
     """
@@ -257,39 +248,42 @@ def check_continuation(head: TaskHead, message: Message) -> Binding:
         )
     if head.binding is None:
         raise TaskUnbound(f"task {head.id} has no stored binding to an agent; start a new task")
-    if is_terminal(head.state):
+    if head.state in TERMINAL:
         state = head.state.value.removeprefix("TASK_STATE_").lower()
         raise TaskTerminal(f"task {head.id} is {state}; start a new task in the same context")
     return head.binding
 
 
+# ---------------------------------------------------------------- waiting for the result
+
+
 async def wait_created(engine: Engine, run: ActiveRun | DuplicateRun) -> TaskCreated | DirectAnswer:
-    """The task as soon as it exists, or the direct answer. Raises: why it was refused."""
-    first = await run.first.wait()
+    """The task as soon as it exists, or the direct answer. Raises: why it was rejected."""
+    first = await run.created.wait()
     if not isinstance(first, Rejected):
         return first
-    if first.known is None:
-        raise await _why_refused(engine, run, first)
-    return await _first_known(engine, run, first.known)
+    if first.duplicate is None:
+        raise await _rejection_error(engine, run, first)
+    return await _duplicate_created(engine, run, first.duplicate)
 
 
 async def wait_finished(
     engine: Engine, run: ActiveRun | DuplicateRun
 ) -> TaskFinished | DirectAnswer:
-    """How it ended. Raises: why it was refused."""
-    outcome = await run.outcome()
-    if not isinstance(outcome, Rejected):
-        return outcome
-    if outcome.known is None:
-        raise await _why_refused(engine, run, outcome)
-    return await _outcome_known(engine, run, outcome.known)
+    """The task when it ended or paused, or the direct answer. Raises: why it was rejected."""
+    result = await run.wait_result()
+    if not isinstance(result, Rejected):
+        return result
+    if result.duplicate is None:
+        raise await _rejection_error(engine, run, result)
+    return await _duplicate_finished(engine, run, result.duplicate)
 
 
-async def _why_refused(
-    engine: Engine, run: ActiveRun | DuplicateRun, refusal: Rejected
+async def _rejection_error(
+    engine: Engine, run: ActiveRun | DuplicateRun, rejected: Rejected
 ) -> GatewayError:
-    """The error to tell; a task that moved on while the message arrived is looked at again."""
-    error = refusal.error or StoreUnavailable("the run ended without a word")
+    """The error for the caller; after a conflict, what the task says now."""
+    error = rejected.error or StoreUnavailable("the run ended without a result")
     if not isinstance(error, Conflict) or not isinstance(run, ActiveRun):
         return error
     stored = await engine.store.tasks.read_task(run.record.scope, run.record.task_id)
@@ -299,55 +293,59 @@ async def _why_refused(
         check_continuation(stored.head, run.record.message)
     except GatewayError as reason:
         return reason
-    return Overloaded(f"task {stored.head.id} moved on meanwhile; send the message again")
+    return Overloaded(
+        f"task {stored.head.id} changed while the message was being accepted; send it again"
+    )
 
 
-async def _first_known(
-    engine: Engine, sent: ActiveRun | DuplicateRun, known: Duplicate
+async def _duplicate_created(
+    engine: Engine, sent: ActiveRun | DuplicateRun, duplicate: Duplicate
 ) -> TaskCreated | DirectAnswer:
-    run = engine.runs.get(known.run_id)
-    if known.answer is None and run is not None:
-        is_shown = await engine.store.tasks.read_task(None, known.task_id) is not None
-        if not is_shown:  # it is direct as yet, or just becoming a task
+    run = engine.runs.get(duplicate.run_id)
+    if duplicate.answer is None and run is not None:
+        has_task = await engine.store.tasks.read_task(None, duplicate.task_id) is not None
+        if not has_task:  # its run has not decided yet between an answer and a task
             return await wait_created(engine, run)
-    stored = await _stored_or_answer(engine, sent, known)
+    stored = await _stored_or_answer(engine, sent, duplicate)
     if isinstance(stored, DirectAnswer):
         return stored
     return TaskCreated(TaskProjection.from_stored(stored).task(), stored.head.sequence)
 
 
-async def _outcome_known(
-    engine: Engine, sent: ActiveRun | DuplicateRun, known: Duplicate
+async def _duplicate_finished(
+    engine: Engine, sent: ActiveRun | DuplicateRun, duplicate: Duplicate
 ) -> TaskFinished | DirectAnswer:
-    run = engine.runs.get(known.run_id)
-    if known.answer is None and run is not None:
+    run = engine.runs.get(duplicate.run_id)
+    if duplicate.answer is None and run is not None:
         return await wait_finished(engine, run)
-    live = engine.active_tasks.get(TaskId(known.task_id))
-    if live is not None and live.runs:
-        return await wait_finished(engine, live.runs[0])
-    stored = await _stored_or_answer(engine, sent, known)
+    active = engine.active_tasks.get(TaskId(duplicate.task_id))
+    if active is not None and active.runs:
+        return await wait_finished(engine, active.runs[0])
+    stored = await _stored_or_answer(engine, sent, duplicate)
     return stored if isinstance(stored, DirectAnswer) else TaskFinished(task_json(stored))
 
 
 async def _stored_or_answer(
-    engine: Engine, sent: ActiveRun | DuplicateRun, known: Duplicate
+    engine: Engine, sent: ActiveRun | DuplicateRun, duplicate: Duplicate
 ) -> StoredTask | DirectAnswer:
-    if known.answer is not None:
-        return _decode(known.answer)
-    stored = await engine.store.tasks.read_task(None, known.task_id)
+    if duplicate.answer is not None:
+        return _decode_answer(duplicate.answer)
+    stored = await engine.store.tasks.read_task(None, duplicate.task_id)
     if stored is not None:
         return stored
     newest = await engine.store.tasks.find_duplicate(sent.scope, sent.message_id)
-    if newest is not None and newest.answer is not None:  # answered since we were told of it
-        return _decode(newest.answer)
-    is_unfinished = any(record.id == known.run_id for record in engine.abandoned)
-    if is_unfinished or known.run_id in engine.runs:
+    if newest is not None and newest.answer is not None:  # answered since the duplicate was read
+        return _decode_answer(newest.answer)
+    is_unfinished = any(record.id == duplicate.run_id for record in engine.abandoned)
+    if is_unfinished or duplicate.run_id in engine.runs:
         raise Overloaded("this message is being answered; ask again shortly", retry_after_s=1)
-    raise TaskNotFound(f"task {known.task_id} of this message was deleted; use a new message id")
+    raise TaskNotFound(
+        f"task {duplicate.task_id} of this message was deleted; use a new message id"
+    )
 
 
-def _decode(answer: bytes) -> DirectAnswer:
-    first = decode_answer(answer)
-    if isinstance(first, DirectAnswer):
-        return first
-    raise first.error or StoreUnavailable("the run ended without a word")
+def _decode_answer(stored: bytes) -> DirectAnswer:
+    answer = decode_answer(stored)
+    if isinstance(answer, DirectAnswer):
+        return answer
+    raise answer.error or StoreUnavailable("the run ended without a result")

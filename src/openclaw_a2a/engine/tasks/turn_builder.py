@@ -1,4 +1,4 @@
-"""From a peer's message to the turn an agent is asked."""
+"""Builds the turn that an agent gets from the message of a peer."""
 
 import json
 from datetime import datetime
@@ -18,7 +18,7 @@ NO_USABLE_PART = "No supported text or data part was found in the message."
 
 
 class AccountRules(msgspec.Struct, frozen=True):
-    """What an account says about the messages at its door."""
+    """How an account treats messages."""
 
     account: AccountId
     agent_id: AgentId
@@ -29,9 +29,9 @@ class AccountRules(msgspec.Struct, frozen=True):
     store_path: str = ""
     max_parts: int = 1000
     approvers: frozenset[PeerName] = frozenset()
-    """Peers who may decide what else only the operator decides."""
+    """Peers that may decide approvals, which otherwise only the operator may."""
     accepts_empty: bool = False
-    """True when the agent is asked even what says nothing."""
+    """True when the agent also gets messages without content."""
 
 
 def has_usable_content(message: Message) -> bool:
@@ -39,28 +39,24 @@ def has_usable_content(message: Message) -> bool:
     return has_content(message.parts)
 
 
-def bind(rules: AccountRules, scope: Scope, message: Message, *, now: datetime) -> Binding:
-    """The route of a new task: which agent, which session, who asks."""
-    context_id = message.context_id
-    if context_id is None:
-        raise ValueError("a message has its context before it is bound")
+def create_binding(
+    rules: AccountRules, scope: Scope, context_id: ContextId, *, now: datetime
+) -> Binding:
+    """The route of a new task: which agent, which session, which peer."""
+    if scope.principal == LOCAL_PEER:  # a caller without a name of its own: known by its context
+        peer = Peer(id=context_id, source="context-id")
+    else:
+        peer = Peer(id=scope.principal, source="server-user-name")
     return Binding(
         agent_id=rules.agent_id,
         account_id=rules.account,
         session_key=session_key(rules.agent_id, scope.principal, context_id),
         main_session_key=main_session_key(rules.agent_id),
-        peer=_peer(scope, context_id),
+        peer=peer,
         created_at=now,
         updated_at=now,
         store_path=rules.store_path,
     )
-
-
-def _peer(scope: Scope, context_id: ContextId) -> Peer:
-    """The authenticated name; whoever calls from this machine is known by the conversation."""
-    if scope.principal == LOCAL_PEER:
-        return Peer(id=context_id, source="context-id")
-    return Peer(id=scope.principal, source="server-user-name")
 
 
 def build_turn(
@@ -91,17 +87,22 @@ def build_turn(
 
 def usable_text(message: Message) -> str:
     """The text parts joined by a blank line; blank parts do not count."""
-    texts = [part.text for part in message.parts if part.text and part.text.strip()]
-    return texts[0] if len(texts) == 1 else "\n\n".join(texts)
+    parts = message.parts
+    if len(parts) == 1:
+        text = parts[0].text
+        return text if text and text.strip() else ""
+    return "\n\n".join([part.text for part in parts if part.text and part.text.strip()])
 
 
 def untrusted_notes(message: Message) -> tuple[str, ...]:
-    """What else the peer sent, each piece labelled so that nobody takes it for instructions."""
+    """Metadata and structured data of the peer, labelled so that they are no instructions."""
     notes: list[str] = []
-    told = message.metadata or {}
-    told = {key: value for key, value in told.items() if key not in BETWEEN_GATEWAYS}
-    if told:
-        notes.append(_note("message metadata", told))
+    if message.metadata:
+        metadata = {
+            key: value for key, value in message.metadata.items() if key not in BETWEEN_GATEWAYS
+        }
+        if metadata:
+            notes.append(_note("message metadata", metadata))
     for number, part in enumerate(message.parts, 1):
         if part.data is not msgspec.UNSET:
             notes.append(_note(f"structured data, part {number}", part.data))

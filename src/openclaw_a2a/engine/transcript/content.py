@@ -1,4 +1,4 @@
-"""One assistant message while it grows, and which of its content the caller accepts."""
+"""Content of an agent: assistant messages while they grow, and which parts a caller accepts."""
 
 import functools
 from collections.abc import Sequence
@@ -10,11 +10,11 @@ from openclaw_a2a.model.message import Part
 
 BLANK_LINE = "\n\n"
 OUTPUT_PREFIX = "assistant-output-"
-"""How the ids of artifacts begin that hold what the agent said."""
+"""The id prefix of artifacts that hold assistant messages."""
 
 
 class OutputModes:
-    """The media types a caller takes."""
+    """The media types that a caller accepts."""
 
     def __init__(self, accepted: Sequence[str]) -> None:
         self.accepted = tuple(accepted)
@@ -28,7 +28,7 @@ class OutputModes:
         return not self._modes.isdisjoint({bare, family, "*/*", "*"})
 
     def filter(self, parts: Sequence[Part]) -> tuple[Part, ...]:
-        """The parts that may be sent and hold something, cleaned for the wire."""
+        """The accepted parts that are not empty, in a form that JSON can hold."""
         sendable = [self._sendable(part) for part in parts]
         return tuple([part for part in sendable if part is not None])
 
@@ -46,7 +46,7 @@ class OutputModes:
 
 @functools.lru_cache(maxsize=256)
 def output_modes(accepted: tuple[str, ...]) -> OutputModes:
-    """The modes of a caller; most callers say the same."""
+    """The modes of a caller, cached: most callers accept the same."""
     return OutputModes(accepted)
 
 
@@ -54,10 +54,10 @@ def _cleaned(part: Part, text: str) -> Part:
     return msgspec.structs.replace(part, text=replace_lone_surrogates(text))
 
 
-class Output:
-    """One assistant message: what was streamed, what was said last, what was shown already.
+class AssistantMessage:
+    """One message of the agent: what was streamed, its final form, and what is published already.
 
-    The last word counts most: the final reply, else the streamed text, else the blocks.
+    The final reply replaces the streamed text, and that replaces the blocks.
     """
 
     def __init__(self, number: int) -> None:
@@ -65,13 +65,14 @@ class Output:
         self.name = f"{OUTPUT_PREFIX}{number}"
         self.is_shown = False
         self.has_content = False
-        """True when there is something to read; blank text is not."""
+        """True when the message is not blank."""
         self.pending_size = 0
         self._pending: list[str] = []
         self._streamed: list[str] = []
         self._blocks: list[str] = []
         self._shown: list[str] = []
         self._final: tuple[Part, ...] | None = None
+        self._closed: tuple[Part, ...] | None = None
 
     @property
     def streamed_text(self) -> str:
@@ -87,7 +88,8 @@ class Output:
         if self._blocks and not self._streamed:
             self.is_shown, self._shown, self._pending, self.pending_size = False, [], [], 0
         self._streamed.append(text)
-        self._add_pending(text)
+        self._pending.append(text)
+        self.pending_size += len(text)
         self.has_content = self.has_content or not text.isspace()
 
     def add_block(self, text: str) -> None:
@@ -98,7 +100,8 @@ class Output:
         self._blocks.append(text)
         self.has_content = self.has_content or not text.isspace()
         if not self._streamed:
-            self._add_pending(separator + text)
+            self._pending.append(separator + text)
+            self.pending_size += len(separator) + len(text)
 
     def set_final(self, parts: tuple[Part, ...]) -> None:
         """The whole message; it replaces whatever was streamed."""
@@ -119,7 +122,7 @@ class Output:
         It appends what is missing when the final text starts with what was shown (an empty text
         when nothing is missing: a parts list must not be empty), and replaces it otherwise.
         """
-        parts = self.final_parts()
+        parts = self._closed = self.final_parts()
         was_shown, shown = self.is_shown, "".join(self._shown)
         self.is_shown, self._pending, self.pending_size = True, [], 0
         if not was_shown:
@@ -132,7 +135,9 @@ class Output:
         return missing or (Part(text=""),), True
 
     def final_parts(self) -> tuple[Part, ...]:
-        """The message as it stands: the first of its forms that has something to read."""
+        """The message as it stands: the first of its forms that is not blank."""
+        if self._closed is not None:
+            return self._closed
         if self._final and has_content(self._final):
             return self._final
         text = self.streamed_text
@@ -140,14 +145,13 @@ class Output:
             text = BLANK_LINE.join(self._blocks) if any(map(str.strip, self._blocks)) else text
         return (Part(text=text),) if text else self._final or ()
 
-    def _add_pending(self, text: str) -> None:
-        self._pending.append(text)
-        self.pending_size += len(text)
-
 
 def has_content(parts: Sequence[Part]) -> bool:
-    """True when there is something to read; blank text is not."""
-    return len([part for part in parts if part.text is None or part.text.strip()]) > 0
+    """True when a part is not blank text."""
+    for part in parts:  # noqa: SIM110 - a loop and no generator: it is part of every send
+        if part.text is None or part.text.strip():
+            return True
+    return False
 
 
 def replace_lone_surrogates(text: str) -> str:

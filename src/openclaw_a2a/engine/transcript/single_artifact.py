@@ -1,8 +1,7 @@
-"""How an adapter's answer is shown: always a task, with one artifact `response` that grows.
+"""The transcript of adapters: always a task, with one artifact `response` that grows.
 
-The profile of `Transcript` tells assistant messages, tools and notes apart, as a channel does.
-This one is for whoever only answers: all content of a run is one artifact. One chunk is held
-back, so that the last one can be marked as the last.
+`Transcript` makes an artifact of each assistant message and each tool call. Here all content of a
+run is one artifact. One chunk is held back, so that the last one can be marked as the last.
 """
 
 from collections.abc import Callable
@@ -32,50 +31,45 @@ from openclaw_a2a.model.agent_event import (
     ToolProgress,
     ToolReply,
 )
-from openclaw_a2a.model.errors import AgentUnavailable
-from openclaw_a2a.model.ids import AgentId, ArtifactId
+from openclaw_a2a.model.ids import ArtifactId
 from openclaw_a2a.model.message import Part
 from openclaw_a2a.model.task import Artifact, ArtifactUpdate, Event
-from openclaw_a2a.ports import AgentLookup
 
 RESPONSE = "response"
-"""What the artifact is called."""
+"""The name of the artifact."""
 
 FAILED = "The agent failed: "
-"""How the status message of a failed run begins."""
+"""The beginning of the status message of a failed run."""
 
 NO_TEXT = "The agent answered without text."
 
 
-def transcript_of(agents: AgentLookup, agent_id: AgentId) -> type[Transcript]:
-    """How the runs of an agent are shown: as its `transcript_type` says, else like a channel."""
-    try:
-        return getattr(agents.find(agent_id), "transcript_type", Transcript)
-    except AgentUnavailable:
-        return Transcript
-
-
 class SingleArtifactTranscript(Transcript):
-    """One run as one artifact."""
+    """All content of a run as one artifact."""
 
     def __init__(
-        self, stamp: EventContext, *, modes: OutputModes, is_task: bool, numbering: ArtifactCounters
+        self,
+        context: EventContext,
+        *,
+        modes: OutputModes,
+        is_task: bool,
+        counters: ArtifactCounters,
     ) -> None:
-        super().__init__(stamp, modes=modes, is_task=is_task, numbering=numbering)
-        self._artifact_id = ArtifactId(f"{OUTPUT_PREFIX}{numbering.outputs + 1:04}")
+        super().__init__(context, modes=modes, is_task=is_task, counters=counters)
+        self._artifact_id = ArtifactId(f"{OUTPUT_PREFIX}{counters.outputs + 1:04}")
         self._held: tuple[Part, ...] = ()
-        """The newest chunk; whether it is the last is not known yet."""
+        """The newest chunk: it may be the last."""
         self._is_begun = False
         self._texts: list[str] = []
-        """What the artifact says, for the last status."""
+        """The text of the artifact, for the last status."""
         self._pieces: list[str] = []
         """The text of the current assistant message so far."""
         self._is_parted = False
-        """True when an assistant message is over, and the next one begins with a blank line."""
+        """True when a message has ended: the next one begins with a blank line."""
 
     @property
     def is_unrepresentable(self) -> bool:
-        """True when there was content and none of it may be sent in the accepted modes."""
+        """True when there was content and none of it is in an accepted output mode."""
         return self._had_content and not self._has_chunks
 
     def answer(self) -> None:
@@ -87,16 +81,16 @@ class SingleArtifactTranscript(Transcript):
         return []
 
     def fail(self, reason: str) -> list[Event]:
-        """The run ended badly: close what is open and say why."""
+        """The last events of a run that failed."""
         return super().fail(FAILED + reason)
 
     # ---------------------------------------------------------------- one method per event
 
-    def _take_started(self, _event: Started) -> list[Event]:
-        return self._promote_if(True)
+    def _on_started(self, _event: Started) -> list[Event]:
+        return self._promote()
 
-    def _take_text(self, event: TextDelta) -> list[Event]:
-        events = self._promote_if(True)
+    def _on_text(self, event: TextDelta) -> list[Event]:
+        events = self._promote()
         if not event.text:
             return events
         self._had_content = self._had_content or bool(event.text.strip())
@@ -109,53 +103,53 @@ class SingleArtifactTranscript(Transcript):
         self._texts.append(text)
         return events + self._chunk((Part(text=text),))
 
-    def _take_preview(self, event: TextPreview) -> list[Event]:
+    def _on_preview(self, event: TextPreview) -> list[Event]:
         text = replace_lone_surrogates(event.text)
-        return self._take_text(TextDelta(text.removeprefix(self._message)))
+        return self._on_text(TextDelta(text.removeprefix(self._message)))
 
-    def _take_block(self, event: Block) -> list[Event]:
-        return self._take_text(TextDelta("" if self._pieces else event.text))
+    def _on_block(self, event: Block) -> list[Event]:
+        return self._on_text(TextDelta("" if self._pieces else event.text))
 
-    def _take_reply(self, event: Reply) -> list[Event]:
+    def _on_reply(self, event: Reply) -> list[Event]:
         """The whole message: what of it was not streamed yet."""
         self._had_content = self._had_content or has_content(event.parts)
         parts = self._modes.filter(event.parts)
-        events = self._promote_if(True)
+        events = self._promote()
         if self._pieces:
             events += self._rest_of_message(parts)
         elif parts:
             self._texts.append(self._separator() + _joined(parts))
             events += self._chunk(parts)
-        return events + self._take_message_end(MessageEnd())
+        return events + self._on_message_end(MessageEnd())
 
     def _rest_of_message(self, parts: tuple[Part, ...]) -> list[Event]:
         text = _joined(parts)
         rest = text.removeprefix(self._message) if text.startswith(self._message) else ""
-        events = self._take_text(TextDelta(rest))
+        events = self._on_text(TextDelta(rest))
         others = tuple(part for part in parts if part.text is None)
         return events + (self._chunk(others) if others else [])
 
-    def _take_message_end(self, _event: MessageEnd) -> list[Event]:
+    def _on_message_end(self, _event: MessageEnd) -> list[Event]:
         self._pieces, self._is_parted = [], bool(self._texts)
         return []
 
-    def _take_part(self, event: PartDelta) -> list[Event]:
+    def _on_part(self, event: PartDelta) -> list[Event]:
         if event.part.text is not None and not event.part.metadata:
-            return self._take_text(TextDelta(event.part.text))
-        return self._take_parts((event.part,))
+            return self._on_text(TextDelta(event.part.text))
+        return self._add_parts((event.part,))
 
-    def _take_tool_reply(self, event: ToolReply) -> list[Event]:
-        return self._take_parts(event.parts)
+    def _on_tool_reply(self, event: ToolReply) -> list[Event]:
+        return self._add_parts(event.parts)
 
-    def _take_parts(self, given: tuple[Part, ...]) -> list[Event]:
+    def _add_parts(self, given: tuple[Part, ...]) -> list[Event]:
         self._had_content = self._had_content or has_content(given)
         parts = self._modes.filter(given)
         self._texts += [part.text for part in parts if part.text]
-        return self._promote_if(True) + (self._chunk(parts) if parts else [])
+        return self._promote() + (self._chunk(parts) if parts else [])
 
-    def _take_tool_progress(self, event: ToolProgress) -> list[Event]:
+    def _on_tool_progress(self, event: ToolProgress) -> list[Event]:
         prompt = approval_prompt(event)
-        return self._promote_if(True) + ([] if prompt is None else self._pause(prompt, None))
+        return self._promote() + ([] if prompt is None else self._pause(prompt, None))
 
     # ---------------------------------------------------------------- building blocks
 
@@ -174,7 +168,7 @@ class SingleArtifactTranscript(Transcript):
         return separator
 
     def _chunk(self, parts: tuple[Part, ...]) -> list[Event]:
-        """Hold the chunk back, and let go of the one before it."""
+        """Hold the chunk back and publish the one before it."""
         before, self._held = self._held, parts
         return [self._show(before, last_chunk=False)] if before else []
 
@@ -188,23 +182,23 @@ class SingleArtifactTranscript(Transcript):
         artifact = Artifact(self._artifact_id, parts, name=name)
         return self._artifact(artifact, append=append, last_chunk=last_chunk)
 
-    def _last_words(self) -> tuple[Part, ...]:
+    def _last_parts(self) -> tuple[Part, ...]:
         text = "".join(self._texts)
         if text.strip():
             return (Part(text=text),)
-        return (Part(text=NO_TEXT),) if self._has_chunks else super()._last_words()
+        return (Part(text=NO_TEXT),) if self._has_chunks else super()._last_parts()
 
-    _TAKES: ClassVar[dict[type, Callable[[Any, Any], list[Event]]]] = {
-        **Transcript._TAKES,
-        Started: _take_started,
-        TextDelta: _take_text,
-        TextPreview: _take_preview,
-        PartDelta: _take_part,
-        Block: _take_block,
-        Reply: _take_reply,
-        MessageEnd: _take_message_end,
-        ToolReply: _take_tool_reply,
-        ToolProgress: _take_tool_progress,
+    _HANDLERS: ClassVar[dict[type, Callable[[Any, Any], list[Event]]]] = {
+        **Transcript._HANDLERS,
+        Started: _on_started,
+        TextDelta: _on_text,
+        TextPreview: _on_preview,
+        PartDelta: _on_part,
+        Block: _on_block,
+        Reply: _on_reply,
+        MessageEnd: _on_message_end,
+        ToolReply: _on_tool_reply,
+        ToolProgress: _on_tool_progress,
     }
 
 

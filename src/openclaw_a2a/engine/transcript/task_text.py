@@ -1,4 +1,4 @@
-"""What an agent said last in a task, as text."""
+"""Reads text and JSON objects out of what an agent answered."""
 
 import json
 import math
@@ -15,18 +15,18 @@ from openclaw_a2a.model.task import Task
 
 def last_agent_text(task: Task) -> str:
     """The last text of the agent; structured data counts as its JSON."""
-    spoken = [one for one in task.artifacts if one.artifact_id.startswith(OUTPUT_PREFIX)]
-    return next((text for one in reversed(spoken) if (text := parts_text(one.parts))), "")
+    messages = [one for one in task.artifacts if one.artifact_id.startswith(OUTPUT_PREFIX)]
+    return next((text for one in reversed(messages) if (text := parts_text(one.parts))), "")
 
 
 def status_text(task: Task) -> str:
-    """What the task's status says."""
+    """The text of the task's status message."""
     message = task.status.message
     return "" if message is None else parts_text(message.parts).strip()
 
 
 def parts_text(parts: tuple[Part, ...]) -> str:
-    """The text of parts that belong together; data only where there is no text."""
+    """The joined text of parts; the last structured data when there is no text."""
     texts = [part.text for part in parts if part.text]
     if "".join(texts).strip():
         return "".join(texts)
@@ -34,41 +34,40 @@ def parts_text(parts: tuple[Part, ...]) -> str:
     return json.dumps(data[-1], ensure_ascii=False) if data else ""
 
 
-def _no_json(name: str) -> Json:
-    raise ValueError(f"{name} is no JSON")
-
-
-def _number(text: str) -> float:
-    """A number that can be written down again."""
-    number = float(text)
-    return number if math.isfinite(number) else _no_json(text)
-
-
-_decoder = json.JSONDecoder(parse_constant=_no_json, parse_float=_number)
-_MOST_STARTS = 1000
-_MEMBER = re.compile(r'\{\s*"')
-_STRING_OR_BRACE = re.compile(r'"(?:[^"\\]|\\.)*"|[{}]', re.DOTALL)
-
-
 def find_json_objects(text: str) -> Iterator[JsonObject]:
-    """The JSON objects in a text, from left to right; fences and prose do not matter.
+    """The JSON objects in a text, from left to right; fences and prose around them do not matter.
 
     What stands inside an object that is broken, or cut off, is a part of it and not found.
     """
     place = text.find("{")
-    for _ in range(_MOST_STARTS):
+    for _ in range(_MAX_OBJECTS):
         if place < 0:
             return
         try:
             value, end = _decoder.raw_decode(text, place)
-            yield _whole(value)
+            yield _without_surrogates(value)
         except (ValueError, RecursionError):
-            end = _after_broken(text, place)
+            end = _end_of_broken(text, place)
         place = text.find("{", end)
 
 
-def _after_broken(text: str, place: int) -> int:
-    """Where the object that begins here ends; right behind a brace that begins none."""
+def _reject_constant(name: str) -> Json:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _parse_float(text: str) -> float:
+    number = float(text)
+    return number if math.isfinite(number) else _reject_constant(text)
+
+
+_decoder = json.JSONDecoder(parse_constant=_reject_constant, parse_float=_parse_float)
+_MAX_OBJECTS = 1000
+_MEMBER = re.compile(r'\{\s*"')
+_STRING_OR_BRACE = re.compile(r'"(?:[^"\\]|\\.)*"|[{}]', re.DOTALL)
+
+
+def _end_of_broken(text: str, place: int) -> int:
+    """The end of the broken object at `place`; right behind the brace if it begins no object."""
     if not _MEMBER.match(text, place):
         return place + 1
     depth = 0
@@ -79,11 +78,9 @@ def _after_broken(text: str, place: int) -> int:
     return len(text)
 
 
-def _whole(value: JsonObject) -> JsonObject:
-    """The value without half characters, which nobody else could write down."""
+def _without_surrogates(value: JsonObject) -> JsonObject:
+    """The value with lone surrogates replaced: they cannot be encoded as UTF-8."""
     text = json.dumps(value, ensure_ascii=False)
-    if not text.isascii() and text.encode("utf-8", "replace") != text.encode(
-        "utf-8", "surrogatepass"
-    ):
-        return json.loads(text.encode("utf-8", "replace"))
-    return value
+    encoded = text.encode("utf-8", "replace")
+    is_whole = text.isascii() or encoded == text.encode("utf-8", "surrogatepass")
+    return value if is_whole else json.loads(encoded)

@@ -1,8 +1,8 @@
-"""How what an agent tells becomes what A2A shows: a direct answer, or the events of a task.
+"""Turns the events of an agent into A2A: a direct answer, or the events of a task.
 
-A run starts direct. It is promoted to a task once, by the first thing a single message cannot
-hold: a tool, a note, a second assistant message, a pause or an error. Until then content is
-staged; on promotion it is published in order. No clock, no store, no network in here.
+A run starts direct. It is promoted to a task once, by the first thing that a single message cannot
+hold: a tool, a note, a second assistant message, a pause or an error. Until then its content is
+staged; on promotion it is published in order. No I/O: the clock and the ids are passed in.
 """
 
 import re
@@ -14,7 +14,7 @@ import msgspec
 
 from openclaw_a2a.engine.transcript.content import (
     OUTPUT_PREFIX,
-    Output,
+    AssistantMessage,
     OutputModes,
     has_content,
     json_safe,
@@ -62,7 +62,7 @@ _TOOL_VERBS = {
 
 
 class EventContext(msgspec.Struct, frozen=True):
-    """What every event carries: whose task it is, and where times and ids come from."""
+    """What every event needs: the ids of its task, the clock, and new message ids."""
 
     task_id: TaskId
     context_id: ContextId
@@ -71,7 +71,7 @@ class EventContext(msgspec.Struct, frozen=True):
 
 
 class ArtifactCounters(msgspec.Struct, frozen=True):
-    """How many artifacts of each kind the task had before this run."""
+    """The number of artifacts of each kind that the task had before this run."""
 
     outputs: int = 0
     tool_results: int = 0
@@ -82,35 +82,40 @@ NO_ARTIFACTS = ArtifactCounters()
 
 
 class Transcript:
-    """One run, as its readers will see it."""
+    """The A2A form of one run."""
 
     def __init__(
-        self, stamp: EventContext, *, modes: OutputModes, is_task: bool, numbering: ArtifactCounters
+        self,
+        context: EventContext,
+        *,
+        modes: OutputModes,
+        is_task: bool,
+        counters: ArtifactCounters,
     ) -> None:
-        self._stamp = stamp
+        self._context = context
         self._modes = modes
         self.is_promoted = is_task
         self.is_over = False
-        """True after a pause or a failure: nothing the agent says counts any more."""
+        """True after a pause or a failure: later events of the agent are ignored."""
         self.is_stopped = False
-        """True when the work was stopped from elsewhere: the task ends as canceled."""
+        """True when the work was stopped outside this gateway: the task ends as canceled."""
         self.resume: Json = None
         self.failure: str | None = None
-        self._numbering = numbering
-        self._closed: list[Output] = []
-        self._current: Output | None = None
-        self._tool_results = numbering.tool_results
+        self._counters = counters
+        self._closed: list[AssistantMessage] = []
+        self._current: AssistantMessage | None = None
+        self._tool_results = counters.tool_results
         self._artifact_events = 0
         self._metadata: JsonObject | None = None
         self._had_content = False
 
-    # ---------------------------------------------------------------- what the run asks
+    # ---------------------------------------------------------------- the interface of a run
 
     def apply(self, event: AgentEvent) -> list[Event]:
-        """What is to be published because of this. Text may be held back until `flush`."""
+        """The A2A events to publish now. Streamed text may be held back until `flush`."""
         if self.is_over:
             return []
-        return self._TAKES[type(event)](self, event)
+        return self._HANDLERS[type(event)](self, event)
 
     @property
     def is_paused(self) -> bool:
@@ -119,17 +124,17 @@ class Transcript:
 
     @property
     def pending_size(self) -> int:
-        """How many characters of streamed text wait for `flush`."""
+        """The number of characters of streamed text that wait for `flush`."""
         current = self._current
         return current.pending_size if current is not None and self.is_promoted else 0
 
     @property
     def staged_size(self) -> int:
-        """How many characters of streamed text are kept for a direct answer."""
+        """The number of characters of streamed text that are staged for a direct answer."""
         return self._current.pending_size if self._current is not None else 0
 
     def flush(self) -> list[Event]:
-        """Publish the streamed text that was held back, as one event."""
+        """The streamed text that was held back, as one event."""
         current = self._current
         if current is None or not current.pending_size or not self.is_promoted:
             return []
@@ -139,57 +144,58 @@ class Transcript:
         """The parts of the direct answer when the run ended as one; None when it is a task."""
         if self.is_promoted or self.failure is not None:
             return None
-        outputs = [output for output in self._all_outputs() if output.has_content]
-        return outputs[0].final_parts() if len(outputs) == 1 else None
+        messages = [one for one in self._messages() if one.has_content]
+        return messages[0].final_parts() if len(messages) == 1 else None
 
     @property
     def is_unrepresentable(self) -> bool:
-        """True when there was content and none of it may be sent in the accepted modes."""
+        """True when there was content and none of it is in an accepted message mode."""
         if not self._had_content:
             return False
-        return not [output for output in self._all_outputs() if output.has_content]
+        current = self._current
+        if current is not None and current.has_content:
+            return False
+        return not any(message.has_content for message in self._closed)
 
     def promote(self) -> list[Event]:
         """Turn the run into a task and publish what was staged."""
         self.is_promoted = True
         events: list[Event] = []
-        for output in self._closed:
-            events += self._close(output)
+        for message in self._closed:
+            events += self._close(message)
         if self._current is not None and self._current.pending_size:
             events.append(self._grow(self._current))
         return events
 
     def complete(self) -> list[Event]:
-        """The agent ended well (or was stopped): close what is open and say so."""
+        """The last events of a run that ended well (or was stopped)."""
         if self.is_stopped:
             return self.cancel()
-        last = self._last_words()
-        return [*self._finish_current(), self._status(TaskState.COMPLETED, last)]
+        events = self._finish_current()
+        events.append(self._status(TaskState.COMPLETED, self._last_parts()))
+        return events
 
     def fail(self, reason: str) -> list[Event]:
-        """The run ended badly: close what is open and say why."""
+        """The last events of a run that failed."""
         return [*self._finish_current(), self.status_text(TaskState.FAILED, reason)]
 
     def cancel(self) -> list[Event]:
-        """The caller stopped the run."""
-        words = STOPPED if self.is_stopped else CANCELED
-        return [*self._finish_current(), self.status_text(TaskState.CANCELED, words)]
+        """The last events of a run that was canceled."""
+        text = STOPPED if self.is_stopped else CANCELED
+        return [*self._finish_current(), self.status_text(TaskState.CANCELED, text)]
 
-    def hand_over(self) -> list[Event]:
-        """This run is over, but another message waits on the task: it goes on working."""
-        words = (
-            (Part(text=replace_lone_surrogates(self.failure)),)
-            if self.failure
-            else self._last_words()
-        )
-        return [*self._finish_current(), self._status(TaskState.WORKING, words)]
+    def continue_working(self) -> list[Event]:
+        """The last events of a run whose task goes on with the next message."""
+        failure = self.failure
+        parts = (Part(text=replace_lone_surrogates(failure)),) if failure else self._last_parts()
+        return [*self._finish_current(), self._status(TaskState.WORKING, parts)]
 
     def close(self) -> list[Event]:
-        """Close what is open and say nothing."""
+        """The event that closes the current assistant message, if one is open."""
         return self._finish_current()
 
     def close_unfinished(self, artifact_ids: Iterable[ArtifactId]) -> list[Event]:
-        """Close assistant messages that were begun and will not be finished."""
+        """Events that close assistant messages which will not be finished."""
         return [
             self._artifact(Artifact(one, (Part(text=""),)), append=True, last_chunk=True)
             for one in artifact_ids
@@ -197,7 +203,7 @@ class Transcript:
         ]
 
     def status_text(self, state: TaskState, text: str) -> StatusUpdate:
-        """A status with one sentence of the agent."""
+        """A status with one text as its message."""
         return self._status(state, (Part(text=replace_lone_surrogates(text)),))
 
     def working(self) -> StatusUpdate:
@@ -210,46 +216,48 @@ class Transcript:
 
     # ---------------------------------------------------------------- one method per event
 
-    def _take_nothing(self, _event: Started) -> list[Event]:
+    def _on_nothing(self, _event: Started) -> list[Event]:
         return []
 
-    def _take_delta(self, event: TextDelta) -> list[Event]:
-        output = self._current or self._open()
-        self._had_content = self._had_content or bool(event.text.strip())
+    def _on_delta(self, event: TextDelta) -> list[Event]:
+        message, text = self._current or self._open(), event.text
+        if not self._had_content and text.strip():
+            self._had_content = True
         if self._modes.accepts_text:
-            output.add_delta(replace_lone_surrogates(event.text))
-        return self._promote_if(self._is_second(output))
+            message.add_delta(text if text.isascii() else replace_lone_surrogates(text))
+        # The usual case by far, so it makes no further call.
+        return [] if self.is_promoted or not self._closed else self._promote_second(message)
 
-    def _take_preview(self, event: TextPreview) -> list[Event]:
-        output = self._current or self._open()
+    def _on_preview(self, event: TextPreview) -> list[Event]:
+        message = self._current or self._open()
         text = replace_lone_surrogates(event.text)
-        known = output.streamed_text
+        known = message.streamed_text
         fresh = text[len(known) :] if text.startswith(known) else text
-        return self._take_delta(TextDelta(fresh)) if fresh else []
+        return self._on_delta(TextDelta(fresh)) if fresh else []
 
-    def _take_block(self, event: Block) -> list[Event]:
-        output = self._current or self._open()
+    def _on_block(self, event: Block) -> list[Event]:
+        message = self._current or self._open()
         self._had_content = self._had_content or bool(event.text.strip())
         if self._modes.accepts_text:
-            output.add_block(replace_lone_surrogates(event.text))
-        return self._promote_if(self._is_second(output)) + self.flush()
+            message.add_block(replace_lone_surrogates(event.text))
+        return self._promote_second(message) + self.flush()
 
-    def _take_reply(self, event: Reply) -> list[Event]:
-        output = self._current or self._open()
+    def _on_reply(self, event: Reply) -> list[Event]:
+        message = self._current or self._open()
         sendable = self._modes.filter(event.parts)
         self._had_content = self._had_content or has_content(event.parts)
-        output.set_final(sendable)
-        return self._promote_if(self._is_second(output)) + self._finish_current()
+        message.set_final(sendable)
+        return self._promote_second(message) + self._finish_current()
 
-    def _take_message_end(self, _event: MessageEnd) -> list[Event]:
+    def _on_message_end(self, _event: MessageEnd) -> list[Event]:
         return self._finish_current()
 
-    def _take_part(self, event: PartDelta) -> list[Event]:
+    def _on_part(self, event: PartDelta) -> list[Event]:
         # A part is a message of its own here, and so was the text before it.
-        return self._finish_current() + self._take_reply(Reply((event.part,)))
+        return self._finish_current() + self._on_reply(Reply((event.part,)))
 
-    def _take_tool_reply(self, event: ToolReply) -> list[Event]:
-        events = self._promote_if(True) + self.flush()
+    def _on_tool_reply(self, event: ToolReply) -> list[Event]:
+        events = self._promote() + self.flush()
         sendable = self._modes.filter(event.parts)
         if sendable:
             self._tool_results += 1
@@ -263,33 +271,33 @@ class Transcript:
             events.append(self._artifact(artifact, last_chunk=True))
         return events
 
-    def _take_tool_progress(self, event: ToolProgress) -> list[Event]:
+    def _on_tool_progress(self, event: ToolProgress) -> list[Event]:
         if not event.tool_name or not event.call_id:
             return []
-        events = self._promote_if(True) + self.flush()
+        events = self._promote() + self.flush()
         events.append(self._tool_artifact(event))
         prompt = approval_prompt(event)
         if prompt is not None:
             events += self._pause(prompt, None)
         return events
 
-    def _take_note(self, event: Note) -> list[Event]:
-        events = self._promote_if(True) + self.flush()
+    def _on_note(self, event: Note) -> list[Event]:
+        events = self._promote() + self.flush()
         return [*events, self.status_text(TaskState.WORKING, event.text)]
 
-    def _take_input_required(self, event: InputRequired) -> list[Event]:
-        return self._promote_if(True) + self._pause(event.prompt, event.resume)
+    def _on_input_required(self, event: InputRequired) -> list[Event]:
+        return self._promote() + self._pause(event.prompt, event.resume)
 
-    def _take_failed(self, event: Failed) -> list[Event]:
+    def _on_failed(self, event: Failed) -> list[Event]:
         self.failure = event.reason.strip() or "The agent failed without saying why."
         self.is_over = True
-        return self._promote_if(True) + self.flush()
+        return self._promote() + self.flush()
 
-    def _take_stopped(self, _event: Stopped) -> list[Event]:
+    def _on_stopped(self, _event: Stopped) -> list[Event]:
         self.is_over = self.is_stopped = True
-        return self._promote_if(True) + self.flush()
+        return self._promote() + self.flush()
 
-    def _take_report(self, event: Report) -> list[Event]:
+    def _on_report(self, event: Report) -> list[Event]:
         facts = {
             replace_lone_surrogates(str(key)): json_safe(value)
             for key, value in event.metadata.items()
@@ -299,19 +307,20 @@ class Transcript:
 
     # ---------------------------------------------------------------- building blocks
 
-    def _open(self) -> Output:
-        number = self._numbering.outputs + len(self._closed) + 1
-        self._current = Output(number)
+    def _open(self) -> AssistantMessage:
+        number = self._counters.outputs + len(self._closed) + 1
+        self._current = AssistantMessage(number)
         return self._current
 
-    def _is_second(self, output: Output) -> bool:
-        return output.has_content and len(self._closed) > 0
+    def _promote_second(self, message: AssistantMessage) -> list[Event]:
+        """Promote when this is a second message with content: a direct answer holds only one."""
+        return self._promote() if self._closed and message.has_content else []
 
-    def _all_outputs(self) -> list[Output]:
+    def _messages(self) -> list[AssistantMessage]:
         return [*self._closed, self._current] if self._current is not None else self._closed
 
-    def _promote_if(self, condition: bool) -> list[Event]:
-        return self.promote() if condition and not self.is_promoted else []
+    def _promote(self) -> list[Event]:
+        return [] if self.is_promoted else self.promote()
 
     def _finish_current(self) -> list[Event]:
         current, self._current = self._current, None
@@ -325,28 +334,33 @@ class Transcript:
         sentence = prompt.strip() or APPROVAL_NEEDED
         return [*self._finish_current(), self.status_text(TaskState.INPUT_REQUIRED, sentence)]
 
-    def _last_words(self) -> tuple[Part, ...]:
-        for output in reversed(self._all_outputs()):
-            if output.has_content:
-                return output.final_parts()
+    def _last_parts(self) -> tuple[Part, ...]:
+        for message in reversed(self._messages()):
+            if message.has_content:
+                return message.final_parts()
         return (Part(text=NO_REPLY),)
 
-    def _grow(self, output: Output) -> ArtifactUpdate:
-        is_first = not output.is_shown
-        return self._output_artifact(output, output.take_pending(), append=not is_first)
+    def _grow(self, message: AssistantMessage) -> ArtifactUpdate:
+        is_first = not message.is_shown
+        return self._message_artifact(message, message.take_pending(), append=not is_first)
 
-    def _close(self, output: Output) -> list[Event]:
-        parts, append = output.take_closing()
-        return [self._output_artifact(output, parts, append=append, last_chunk=True)]
+    def _close(self, message: AssistantMessage) -> list[Event]:
+        parts, append = message.take_closing()
+        return [self._message_artifact(message, parts, append=append, last_chunk=True)]
 
-    def _output_artifact(
-        self, output: Output, parts: tuple[Part, ...], *, append: bool, last_chunk: bool = False
+    def _message_artifact(
+        self,
+        message: AssistantMessage,
+        parts: tuple[Part, ...],
+        *,
+        append: bool,
+        last_chunk: bool = False,
     ) -> ArtifactUpdate:
         artifact = Artifact(
-            output.artifact_id,
+            message.artifact_id,
             parts,
-            name=None if append else output.name,
-            metadata=self._artifact_metadata(output.name),
+            name=None if append else message.name,
+            metadata=self._artifact_metadata(message.name),
         )
         return self._artifact(artifact, append=append, last_chunk=last_chunk)
 
@@ -378,34 +392,34 @@ class Transcript:
     def _artifact(
         self, artifact: Artifact, *, append: bool = False, last_chunk: bool = False
     ) -> ArtifactUpdate:
-        stamp = self._stamp
-        return ArtifactUpdate(stamp.task_id, stamp.context_id, artifact, append, last_chunk)
+        context = self._context
+        return ArtifactUpdate(context.task_id, context.context_id, artifact, append, last_chunk)
 
     def _status(self, state: TaskState, parts: tuple[Part, ...] | None) -> StatusUpdate:
-        stamp = self._stamp
+        context = self._context
         message = None
         if parts is not None:
-            message_id = MessageId(stamp.new_id())
-            message = Message(message_id, Role.AGENT, parts, stamp.context_id, stamp.task_id)
+            message_id = MessageId(context.new_id())
+            message = Message(message_id, Role.AGENT, parts, context.context_id, context.task_id)
         metadata = self._metadata if state is not TaskState.WORKING else None
-        status = TaskStatus(state, message, stamp.now())
-        return StatusUpdate(stamp.task_id, stamp.context_id, status, metadata)
+        status = TaskStatus(state, message, context.now())
+        return StatusUpdate(context.task_id, context.context_id, status, metadata)
 
-    _TAKES: ClassVar[dict[type, Callable[["Transcript", Any], list[Event]]]] = {
-        Started: _take_nothing,
-        TextDelta: _take_delta,
-        TextPreview: _take_preview,
-        PartDelta: _take_part,
-        Block: _take_block,
-        Reply: _take_reply,
-        MessageEnd: _take_message_end,
-        ToolReply: _take_tool_reply,
-        ToolProgress: _take_tool_progress,
-        Note: _take_note,
-        InputRequired: _take_input_required,
-        Failed: _take_failed,
-        Stopped: _take_stopped,
-        Report: _take_report,
+    _HANDLERS: ClassVar[dict[type, Callable[["Transcript", Any], list[Event]]]] = {
+        Started: _on_nothing,
+        TextDelta: _on_delta,
+        TextPreview: _on_preview,
+        PartDelta: _on_part,
+        Block: _on_block,
+        Reply: _on_reply,
+        MessageEnd: _on_message_end,
+        ToolReply: _on_tool_reply,
+        ToolProgress: _on_tool_progress,
+        Note: _on_note,
+        InputRequired: _on_input_required,
+        Failed: _on_failed,
+        Stopped: _on_stopped,
+        Report: _on_report,
     }
 
 

@@ -7,9 +7,9 @@ one of these has happened.
 
 import msgspec
 
+from openclaw_a2a.engine.tasks.journal import PAGE_SIZE
 from openclaw_a2a.engine.tasks.projection import TaskProjection
 from openclaw_a2a.engine.tasks.queries import task_json
-from openclaw_a2a.engine.tasks.subscription import PAGE_SIZE
 from openclaw_a2a.model.delivery import Delivery
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.records import Entry, StoredTask, encode_event
