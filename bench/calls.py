@@ -127,9 +127,9 @@ def clock_commits(seen: Seen) -> None:
     """Note when the ends of tasks are durable, where the store says so first."""
     from openclaw_a2a.model.states import is_terminal
     from openclaw_a2a.ports import Commit
-    from openclaw_a2a.store.sqlite.store import SqliteSink
+    from openclaw_a2a.store.sqlite.database import SqliteDatabase
 
-    write_group = SqliteSink.write_group
+    write_group = SqliteDatabase.write_group
 
     def clocked(self: Json, group: Json) -> Json:
         outcomes = write_group(self, group)
@@ -139,7 +139,7 @@ def clock_commits(seen: Seen) -> None:
                 seen.ended[write.order.head.id] = now
         return outcomes
 
-    SqliteSink.write_group = clocked
+    SqliteDatabase.write_group = clocked
 
 
 class Bed:

@@ -59,3 +59,14 @@ def record_exists(kind: str, record_id: str) -> AlreadyExists:
 def store_closed(name: str) -> StoreUnavailable:
     """The write came after the store was closed, or before it was opened."""
     return StoreUnavailable(f"the store {name} is not open; the gateway is starting or stopping")
+
+
+def write_failed(name: str, reason: BaseException | str) -> StoreUnavailable:
+    """The disk did not take the write."""
+    error = StoreUnavailable(
+        f"the store {name} did not take the write: {reason}; "
+        "check the disk (space, permissions) and try again"
+    )
+    if isinstance(reason, BaseException):
+        error.__cause__ = reason
+    return error

@@ -1,4 +1,14 @@
-"""One thread that writes for everybody: all writes waiting at a moment share one transaction."""
+"""Group commit: one writer thread, one transaction for all writes that wait at a moment.
+
+The event loop collects writes and passes them to the thread as a list; the thread joins the lists
+that wait into one group, makes it durable, and sends all results back in one call. So writes reach
+the disk in call order, each future resolves after its write is durable, and a busy store makes
+larger groups instead of a longer queue.
+
+Invariant: every future that `write` returned is resolved. A group that fails fails its own writes
+only, and the thread goes on. If the thread itself dies, what is queued fails, later writes are
+refused, and `check` reports it.
+"""
 
 import asyncio
 import queue
@@ -6,22 +16,25 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
-from openclaw_a2a.model.errors import GatewayError
-from openclaw_a2a.store.errors import store_closed
+from openclaw_a2a.log import get_logger
+from openclaw_a2a.model.errors import GatewayError, StoreUnavailable
+from openclaw_a2a.store.errors import store_closed, write_failed
+
+log = get_logger(__name__)
 
 Transaction = TypeVar("Transaction")
 Order = TypeVar("Order")
 Result = TypeVar("Result")
 
 MAX_GROUP = 512
-"""With so many writes a transaction is full: bounds how long the first of them waits."""
+"""A group of this size is written at once: bounds how long its first write waits."""
 
-_PATIENCE = 4
-"""For so many turns of the event loop writes are collected, as long as each turn brings some."""
+_MAX_COLLECT_TURNS = 4
+"""For at most so many turns of the event loop writes are collected, while each turn adds some."""
 
 
 class Write(Generic[Transaction]):
-    """A write that waits: what to do, with what, and who wants to know."""
+    """A pending write: `perform(transaction, order)` in the writer thread resolves `future`."""
 
     __slots__ = ("future", "order", "perform")
 
@@ -37,16 +50,13 @@ class Write(Generic[Transaction]):
 
 
 Outcome = tuple["asyncio.Future[Any]", object, GatewayError | None]
-"""Who wants to know, the result, or why there is none."""
+"""The future of a write, and its result or error."""
 
 
 class GroupWriter(Generic[Transaction]):
-    """Takes writes in the order of the calls and hands them to `write_group` in its own thread.
+    """Runs `write_group` in a thread of its own, for groups of writes in call order.
 
-    `write_group` returns one outcome per write, when all of them are durable. The outcomes of a
-    group reach the event loop in one call, and so do writes reach the thread: they go over once a
-    turn of the event loop brings no more of them. That makes larger groups and fewer wake-ups,
-    and a message and what is said to it at once share a transaction.
+    `write_group` returns one outcome per write, once all of them are durable.
     """
 
     def __init__(
@@ -58,9 +68,10 @@ class GroupWriter(Generic[Transaction]):
         self._collected: list[Write[Transaction]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._is_dead = False  # set by the thread, read by the event loop
 
     def start(self) -> None:
-        """Begin to write, for the running event loop."""
+        """Start the thread, for the running event loop."""
         self._loop = loop = asyncio.get_running_loop()
         self._thread = threading.Thread(
             target=self._run, args=(loop,), name="store-writer", daemon=True
@@ -68,51 +79,82 @@ class GroupWriter(Generic[Transaction]):
         self._thread.start()
 
     async def stop(self) -> None:
-        """Finish the writes that were taken; later ones are refused."""
+        """Finish the accepted writes and end the thread; later writes are refused."""
         thread, self._loop, self._thread = self._thread, None, None
         if thread is not None:
-            self._hand_over()
+            self._send_collected()
             self._queue.put(None)
             await asyncio.to_thread(thread.join)
 
-    def put(
+    @property
+    def is_running(self) -> bool:
+        """True between `start` and `stop`."""
+        return self._loop is not None
+
+    def check(self) -> None:
+        """Raises StoreUnavailable if the writer is not running or its thread is dead."""
+        if self._thread is None:
+            raise store_closed(self._name)
+        if self._is_dead:
+            raise self._dead()
+
+    def write(
         self, perform: Callable[[Transaction, Order], Result], order: Order
     ) -> "asyncio.Future[Result]":
-        """Take a write; the future has its result when it is durable."""
-        if self._loop is None:
-            return failed(store_closed(self._name))
-        future: asyncio.Future[Result] = self._loop.create_future()
+        """Queue a write; the future has its result once it is durable."""
+        loop = self._loop
+        if loop is None or self._is_dead:
+            return failed(self._dead() if self._is_dead else store_closed(self._name))
+        future: asyncio.Future[Result] = loop.create_future()
         if not self._collected:
-            self._loop.call_soon(self._watch, self._loop, 0, _PATIENCE)
+            loop.call_soon(self._send_when_quiet, loop, 0, _MAX_COLLECT_TURNS)
         self._collected.append(Write(perform, order, future))
         return future
 
-    def _watch(self, loop: asyncio.AbstractEventLoop, known: int, turns: int) -> None:
-        """Hand over what was collected once a turn of the loop brought nothing more."""
+    def _send_when_quiet(self, loop: asyncio.AbstractEventLoop, known: int, turns: int) -> None:
+        """Pass the collected writes on once a turn of the loop added none.
+
+        A message and the first events of its task arrive a turn apart: waiting for a quiet turn
+        lets them share a transaction, and wakes the thread once.
+        """
         count = len(self._collected)
         if count > known and turns:
-            loop.call_soon(self._watch, loop, count, turns - 1)
+            loop.call_soon(self._send_when_quiet, loop, count, turns - 1)
         else:
-            self._hand_over()
+            self._send_collected()
 
-    def _hand_over(self) -> None:
+    def _send_collected(self) -> None:
         collected, self._collected = self._collected, []
         if collected:
             self._queue.put(collected)
+            if self._is_dead:  # after the put: a thread that died in between did not see it
+                self._fail_queued()
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
-        is_running = True
-        while is_running:
-            group: list[Write[Transaction]] = []
-            is_running = self._gather(group)
-            outcomes = self._write_group(group) if group else []
-            try:
-                loop.call_soon_threadsafe(_settle, outcomes)
-            except RuntimeError:
-                return  # the event loop is gone, and with it everybody who waits
+        group: list[Write[Transaction]] = []
+        try:
+            is_running = True
+            while is_running:
+                group = []
+                is_running = self._gather(group)
+                loop.call_soon_threadsafe(_resolve, self._perform(group) if group else [])
+        except RuntimeError:
+            return  # the event loop is closed: nobody waits for a result
+        except BaseException:  # not an error of one group; nothing but the exit of the thread
+            log.critical("store.writer_died", store=self._name, exc_info=True)
+            self._queue.put(group)
+            self._is_dead = True
+            loop.call_soon_threadsafe(self._fail_queued)
+
+    def _perform(self, group: Sequence[Write[Transaction]]) -> list[Outcome]:
+        try:
+            return self._write_group(group)
+        except Exception as error:  # the edge of the thread: one bad group must not end it
+            log.exception("store.group_failed", store=self._name, writes=len(group))
+            return [(write.future, None, write_failed(self._name, error)) for write in group]
 
     def _gather(self, group: list[Write[Transaction]]) -> bool:
-        """Fill the group with what waits; False when there is nothing more to come."""
+        """Fill the group with what waits; False if the writer is to stop after it."""
         writes = self._queue.get()
         try:
             while writes is not None:
@@ -124,18 +166,30 @@ class GroupWriter(Generic[Transaction]):
             return True
         return False
 
+    def _fail_queued(self) -> None:
+        """Fail every queued write, in the event loop: no thread is left to do them."""
+        while not self._queue.empty():
+            for write in self._queue.get_nowait() or ():
+                if not write.future.done():
+                    write.future.set_exception(self._dead())
+
+    def _dead(self) -> StoreUnavailable:
+        return StoreUnavailable(
+            f"the writer of the store {self._name} has died; restart the gateway"
+        )
+
 
 def failed(error: GatewayError) -> "asyncio.Future[Any]":
-    """A write that was never taken."""
+    """The future of a write that was refused before it was queued."""
     future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     future.set_exception(error)
     return future
 
 
-def _settle(outcomes: list[Outcome]) -> None:
+def _resolve(outcomes: list[Outcome]) -> None:
     for future, result, error in outcomes:
         if future.done():
-            continue
+            continue  # its caller was cancelled; the write is durable all the same
         if error is None:
             future.set_result(result)
         else:

@@ -1,4 +1,4 @@
-"""A lock file that is held as long as the process lives: one gateway per database."""
+"""Locks that keep a store to one process: on the file of a database, and on a directory."""
 
 import atexit
 import os
@@ -16,20 +16,28 @@ import msgspec
 
 from openclaw_a2a.model.errors import StoreLocked, StoreUnavailable
 
+LOCK_NAME = ".writer.lock"
+STALE_AFTER_S = 30 * 60.0
+REFRESH_AFTER_S = 10 * 60.0
+_FIRST_PAUSE_S, _MAX_PAUSE_S = 0.05, 1.0
+
+_held: Counter[Path] = Counter()
+"""How many times this process holds each lock."""
+
 
 class FileLock:
-    """The right to use a file, alone. The operating system takes it back when we die."""
+    """An exclusive lock on a file; the operating system releases it when the process ends."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
     @classmethod
     def acquire(cls, path: Path) -> Self:
-        """Take the lock of this file.
+        """Lock a file.
 
         Raises:
-            StoreLocked: another process has it.
-            StoreUnavailable: the lock file cannot be made here.
+            StoreLocked: another process holds the lock.
+            StoreUnavailable: the lock file cannot be created.
         """
         lock_path = path.with_name(path.name + ".lock")
         try:
@@ -40,7 +48,7 @@ class FileLock:
                 "check that the directory exists and may be written"
             ) from error
         try:
-            _lock(descriptor)
+            _flock(descriptor)
         except BlockingIOError as error:
             holder = os.read(descriptor, 32).decode("ascii", "replace").strip() or "unknown"
             os.close(descriptor)
@@ -54,34 +62,15 @@ class FileLock:
         return cls(descriptor)
 
     def release(self) -> None:
-        """Give the lock back. The file stays: removing it would let two processes hold one."""
+        """Release the lock. The file stays: removing it would let two processes hold a lock."""
         os.ftruncate(self._descriptor, 0)
         os.close(self._descriptor)
 
 
-def _lock(descriptor: int) -> None:
-    try:
-        import fcntl
-    except ImportError as error:
-        raise StoreUnavailable(
-            "SQLite stores need file locks of Linux or macOS; use store.kind memory here"
-        ) from error
-    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
-NAME = ".writer.lock"
-STALE_AFTER_S = 30 * 60.0
-REFRESH_AFTER_S = 10 * 60.0
-_STEP_S, _MAX_PAUSE_S = 0.05, 1.0
-
-_held: Counter[Path] = Counter()
-"""How often this process holds each lock."""
-
-
 class LockHolder(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What the lock file says: who writes, since when, and when that process was started.
+    """The content of the lock file: the process, since when, and when it was started.
 
-    `starttime` tells a process from a later one with the same number; not every system has it.
+    `starttime` tells a process from a later one with the same pid; not every system has it.
     """
 
     pid: int
@@ -93,47 +82,49 @@ _decoder = msgspec.json.Decoder(LockHolder)
 
 
 class WriterLock:
-    """The right to write in a directory. Counted: this process may take it several times."""
+    """The lock file of a directory, whose format other programs share.
+
+    Counted: one process may acquire it several times.
+    """
 
     def __init__(self, directory: Path) -> None:
-        self.path = directory.resolve() / NAME
-        self._written_at = 0.0
+        self.path = directory.resolve() / LOCK_NAME
 
     async def acquire(self, wait_s: float) -> None:
-        """Take the lock; a dead holder's lock is taken over.
+        """Acquire the lock; that of a dead process is taken over.
 
         Raises:
-            StoreLocked: a living process holds it, and went on holding it while we waited.
+            StoreLocked: a living process held it all the time.
         """
         deadline = time.monotonic() + wait_s
-        pause = _STEP_S
+        pause = _FIRST_PAUSE_S
         while not await anyio.to_thread.run_sync(self.try_acquire):
             if time.monotonic() >= deadline:
-                raise self.refusal()
+                raise self.locked_error()
             await anyio.sleep(min(pause, max(0.0, deadline - time.monotonic())))
-            pause = min(pause + _STEP_S, _MAX_PAUSE_S)
+            pause = min(pause + _FIRST_PAUSE_S, _MAX_PAUSE_S)
 
     def try_acquire(self) -> bool:
-        """Take the lock when it is free, ours, or left behind."""
+        """Acquire the lock if it is free, ours, or abandoned."""
         if _held[self.path] > 0 or self._create() or (self._reclaim() and self._create()):
             _held[self.path] += 1
             return True
         return False
 
     def release(self) -> None:
-        """Give the lock back; the last one to do so removes the file."""
+        """Release the lock; the last release removes the file."""
         _held[self.path] -= 1
         if _held[self.path] <= 0:
             del _held[self.path]
             _remove_own(self.path)
 
     def keep(self) -> bool:
-        """Stay its holder: renew the file before it looks stale. False when somebody took it."""
+        """Renew the lock before it looks stale; False if another process took it."""
         holder = _read(self.path)
         if holder is None or holder.pid != os.getpid():
             return False
         if time.time() - holder.created_at.timestamp() > REFRESH_AFTER_S:
-            fresh = self.path.with_name(f"{NAME}.{os.getpid()}")
+            fresh = self.path.with_name(f"{LOCK_NAME}.{os.getpid()}")
             fresh.write_bytes(_own_content())
             fresh.replace(self.path)
         return True
@@ -148,24 +139,24 @@ class WriterLock:
         return True
 
     def _reclaim(self) -> bool:
-        """Move a lock that was left behind out of the way; True when there is none now."""
+        """Move an abandoned lock away; True if there is no lock now."""
         try:
             seen = self.path.read_bytes()
-            if not _is_left_behind(self.path, seen):
+            if not _is_abandoned(self.path, seen):
                 return False
-            aside = self.path.with_name(f"{NAME}.stale-{os.getpid()}")
+            aside = self.path.with_name(f"{LOCK_NAME}.stale-{os.getpid()}")
             self.path.rename(aside)
         except FileNotFoundError:
             return True
         if aside.read_bytes() != seen:
-            # Another process was faster and this is its new lock: it goes back where it was.
+            # Another process reclaimed it first and this is its new lock: put it back.
             with suppress(FileExistsError):
                 os.link(aside, self.path)
         aside.unlink()
         return True
 
-    def refusal(self) -> StoreLocked:
-        """Who holds the lock, for those who wanted it."""
+    def locked_error(self) -> StoreLocked:
+        """The error that names the holder of the lock."""
         holder = _read(self.path)
         pid = "unknown" if holder is None else str(holder.pid)
         return StoreLocked(
@@ -187,7 +178,7 @@ def _read(path: Path) -> LockHolder | None:
         return None
 
 
-def _is_left_behind(path: Path, content: bytes) -> bool:
+def _is_abandoned(path: Path, content: bytes) -> bool:
     try:
         holder = _decoder.decode(content)
     except msgspec.DecodeError:
@@ -200,7 +191,7 @@ def _is_left_behind(path: Path, content: bytes) -> bool:
 
 
 def _is_alive(pid: int) -> bool:
-    """False for a process that is gone, or waits as a zombie to be collected."""
+    """False for a process that ended, or is a zombie."""
     if (stat := _stat(pid)) is not None:
         return stat[0] not in ("Z", "X")
     if sys.platform == "linux" or pid <= 0:
@@ -215,18 +206,18 @@ def _is_alive(pid: int) -> bool:
 
 
 def _starttime(pid: int) -> int | None:
-    """When the process was started, in ticks since the machine was."""
+    """When the process was started, in clock ticks since boot."""
     stat = _stat(pid)
     return None if stat is None else int(stat[19])
 
 
 def _stat(pid: int) -> list[str] | None:
-    """What Linux says of a process, from its state on; None elsewhere and for no process."""
+    """The fields of /proc/<pid>/stat after the name; None elsewhere and for no process."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
-    # The name before it is in brackets and may hold anything, brackets too.
+    # The name before them is in parentheses and may contain parentheses.
     return text.rpartition(")")[2].split()
 
 
@@ -240,3 +231,13 @@ def _remove_own(path: Path) -> None:
 def _remove_all() -> None:
     for path in list(_held):
         _remove_own(path)
+
+
+def _flock(descriptor: int) -> None:
+    try:
+        import fcntl
+    except ImportError as error:
+        raise StoreUnavailable(
+            "SQLite stores need file locks of Linux or macOS; use store.kind memory here"
+        ) from error
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -167,7 +167,7 @@ async def test_a_broken_line_in_the_middle_is_left_out_with_a_sentence(
     log = await place.read()
     assert [line.sequence for line in log.lines] == [1, 3]
     assert len(log.problems) == 1
-    assert log.problems[0].startswith(f"line 2 of {NAME} cannot be read and is left out: ")
+    assert log.problems[0].startswith(f"line 2 of {NAME} cannot be read and is skipped: ")
     assert await place.append(1, after=3)
     assert middle in await anyio.Path(place.file).read_bytes()
     assert await place.numbers() == [1, 3, 4]
@@ -178,7 +178,7 @@ async def test_a_file_without_one_readable_line_is_no_log_and_is_told(place: Pla
     with capture_logs() as logged:
         assert await place.store.logs.read_log(KIND, "obj-123") is None
     (entry,) = logged
-    assert entry["event"] == "log-broken"
+    assert entry["event"] == "store.log_damaged"
     assert "line 1" in entry["reason"]
     assert await place.append(1, after=0)
 
@@ -261,7 +261,7 @@ async def test_files_that_are_no_logs_are_left_alone(place: Place) -> None:
         opened = await place.store.logs.list_open_logs(KIND, after="", limit=9)
     expected = ["obj-123", "secret"] if os.geteuid() == 0 else ["obj-123"]
     assert [log.id for log in opened] == expected
-    unknown = {entry["file"] for entry in logged if entry["event"] == "log-name-unknown"}
+    unknown = {entry["file"] for entry in logged if entry["event"] == "store.log_name_unknown"}
     assert unknown == {
         *("a2a_b d.jsonl", "a2a_%zz.jsonl", "a2a_%FF.jsonl", "a2a_folder.jsonl"),
     }

@@ -194,7 +194,7 @@ async def test_a_bad_record_is_refused_and_the_others_are_served(
     with capture_logs() as logs:
         store = await folder.opened()
     assert [(entry["event"], reason in entry["reason"]) for entry in logs] == [
-        ("record-broken", True)
+        ("store.record_damaged", True)
     ]
     with pytest.raises(CorruptRecord, match=folder.file("t-1").name):
         await store.tasks.read_task(LOCAL, TaskId("t-1"))
@@ -213,7 +213,7 @@ async def test_files_that_are_no_records_are_ignored(folder: Folder) -> None:
     (folder.path / "dC0y.json").mkdir()
     with capture_logs() as logs:
         store = await folder.opened()
-    assert [entry["event"] for entry in logs] == ["record-broken"] * 2
+    assert [entry["event"] for entry in logs] == ["store.record_damaged"] * 2
     assert (await store.tasks.list_tasks(TaskQuery(LOCAL, 10))).total == 0
 
 
@@ -367,7 +367,7 @@ async def test_a_half_written_last_line_of_the_log_is_ignored(folder: Folder) ->
     folder.add_to_log('{"wrote":"submission","submission":{"run":{"id":"ru')
     with capture_logs() as logs:
         store = await folder.opened()
-    assert [entry["event"] for entry in logs] == ["log-line-ignored"]
+    assert [entry["event"] for entry in logs] == ["store.log_line_ignored"]
     known = await store.tasks.find_duplicate(ALICE, direct("t-1").run.message.message_id)
     assert known == Duplicate(make_run("t-1").id, TaskId("t-1"), None)
     assert [line["wrote"] for line in folder.log()] == ["run", "message"]

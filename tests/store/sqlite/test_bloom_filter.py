@@ -1,9 +1,9 @@
-"""The filter that tells which messages were surely never seen."""
+"""The filter that tells which messages were surely never known."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openclaw_a2a.store.sqlite.bloom_filter import SeenMessages
+from openclaw_a2a.store.sqlite.bloom_filter import BloomFilter
 
 _KEYS = st.tuples(st.text(max_size=8), st.text(max_size=8), st.text(max_size=40))
 
@@ -12,13 +12,13 @@ _KEYS = st.tuples(st.text(max_size=8), st.text(max_size=8), st.text(max_size=40)
 def test_message_that_was_seen_is_never_denied(
     loaded: list[tuple[str, str, str]], added: list[tuple[str, str, str]]
 ) -> None:
-    seen = SeenMessages(loaded)
+    known = BloomFilter(loaded)
     for key in added:
-        seen.add(key)
-    assert all(seen.may_hold(key) for key in [*loaded, *added])
+        known.add(key)
+    assert all(known.may_contain(key) for key in [*loaded, *added])
 
 
 def test_few_new_messages_are_looked_up_for_nothing() -> None:
-    seen = SeenMessages(("p", "a", f"old-{number}") for number in range(20_000))
-    asked = sum(seen.may_hold(("p", "a", f"new-{number}")) for number in range(20_000))
+    known = BloomFilter(("p", "a", f"old-{number}") for number in range(20_000))
+    asked = sum(known.may_contain(("p", "a", f"new-{number}")) for number in range(20_000))
     assert asked < 200

@@ -72,10 +72,10 @@ def break_in(path: Path, statement: str) -> None:
 
 async def test_writes_that_wait_together_share_a_transaction(store: SqliteStore) -> None:
     drafts = [Draft(f"t-{number}") for number in range(1000)]
-    before = store.groups
+    before = store.transaction_count
     await asyncio.gather(*[store.tasks.submit(draft.submission()) for draft in drafts])
-    assert store.groups - before <= 2 + 1000 // 100
-    assert store.groups - before >= 1000 // MAX_GROUP
+    assert store.transaction_count - before <= 2 + 1000 // 100
+    assert store.transaction_count - before >= 1000 // MAX_GROUP
 
 
 async def test_the_file_and_its_folder_are_for_the_owner_only(
@@ -378,7 +378,7 @@ async def test_looking_for_what_may_be_forgotten_scans_no_table(
     ]
 
 
-@pytest.mark.parametrize("statement", [logs.OPEN_PAGE, logs.PAGE])
+@pytest.mark.parametrize("statement", [logs.SELECT_OPEN_PAGE, logs.SELECT_PAGE])
 async def test_no_page_of_logs_looks_at_more_rows_than_it_shows(
     store: SqliteStore, path: Path, statement: str
 ) -> None:

@@ -20,19 +20,15 @@ from msgspec import Raw
 
 from openclaw_a2a.model.ids import LOCAL_PEER, AccountId, JsonObject, PeerName, TaskId
 from openclaw_a2a.model.message import JsonStruct
-from openclaw_a2a.model.records import (
-    Entry,
-    TaskHead,
-    decode_task,
-    encode_event,
-    encode_json,
-)
+from openclaw_a2a.model.records import Entry, TaskHead, decode_task, encode_event, encode_json
 from openclaw_a2a.model.task import Event, StatusUpdate, Task, apply_event
 from openclaw_a2a.model.turn import Binding, Scope
 from openclaw_a2a.ports import Commit
 from openclaw_a2a.protocol import v03
 from openclaw_a2a.store.memory.state import TaskRow
 
+LOG_NAME = ".gateway.jsonl"
+_TEMPORARY = ".writing"
 _MAX_NAME = 250
 _EVENT_KINDS = ("status-update", "artifact-update")
 _DEFAULT_ACCOUNT = AccountId("default")
@@ -252,11 +248,7 @@ def _decoded(name: str, decode: Callable[[bytes], T], content: bytes) -> T:
         raise BadRecord(f"{name} cannot be read: {error}") from None
 
 
-LOG_NAME = ".gateway.jsonl"
-_TEMPORARY = ".writing"
-
-
-class RecordsFolder:
+class RecordFolder:
     """File operations. What has returned survives a power cut, except `put` before `sync`."""
 
     def __init__(self, path: Path) -> None:

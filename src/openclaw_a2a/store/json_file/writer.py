@@ -1,4 +1,10 @@
-"""What the writer thread of a json-file store does: first the log, then the record files."""
+"""The disk side of a json-file store: the writer thread's work, and loading at start.
+
+A write is durable when its line is in the write-ahead log and synced; the record files follow at
+once. A record file that cannot be written stays in `_unsaved` and is tried again with every later
+group, and the log is not compacted before: at every moment log and files together hold every
+durable write. After a crash, `load_folder` replays the log over the files.
+"""
 
 from collections.abc import Callable, Sequence
 from itertools import groupby
@@ -11,80 +17,103 @@ from openclaw_a2a.model.errors import GatewayError, StoreUnavailable
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.states import is_active
 from openclaw_a2a.ports import Commit
+from openclaw_a2a.store.errors import write_failed
 from openclaw_a2a.store.group_writer import Outcome, Write
 from openclaw_a2a.store.json_file.record_files import (
     LOG_NAME,
     BadRecord,
     OpenRecord,
-    RecordsFolder,
+    RecordFolder,
     file_name,
     parse_record,
     task_id_of,
 )
-from openclaw_a2a.store.json_file.wal import (
-    AnyLine,
-    CommitLine,
-    ForgetLine,
-    SubmitLine,
-    decode_line,
-    encode_line,
-    replay,
-    standing_lines,
-)
+from openclaw_a2a.store.json_file.wal import compact_log, decode_command, encode_command, replay
 from openclaw_a2a.store.locks import WriterLock
-from openclaw_a2a.store.memory.state import Ledger, TaskRow
+from openclaw_a2a.store.memory.commands import AnyCommand, ChangeTask, Purge, Submit
+from openclaw_a2a.store.memory.state import MemoryState, TaskRow
+
+log = get_logger(__name__)
 
 
 class Change(NamedTuple):
-    """A write for the disk.
+    """A write for the disk: a command for the log, a compacted log, or nothing but a sync point.
 
-    A failure spoils every change made on top of it: all those of the same `epoch`. `standing` is
-    no change at all, but a new log that holds what the changes before it amount to.
+    Every command was checked against a state with all earlier commands of its `epoch`, so when
+    one of them cannot be logged, the rest of the epoch fails with it.
     """
 
     epoch: int
-    line: AnyLine | None = None
-    standing: bytes | None = None
+    command: AnyCommand | None = None
+    row: TaskRow | None = None
+    """The task before the command, if its record is not open in the writer."""
+    compacted: bytes | None = None
 
 
-class JsonFiles:
-    """Where groups of writes end. Used by one thread at a time.
+class RecordWriter:
+    """Writes groups of changes. Used by one thread at a time."""
 
-    A write is durable when its line is in the log and synced; the record files follow at once.
-    When one of them cannot be written now, it is tried again with every later group, and the log
-    keeps its lines until then.
-    """
-
-    def __init__(self, folder: RecordsFolder, lock: WriterLock) -> None:
+    def __init__(self, folder: RecordFolder, lock: WriterLock) -> None:
         self._folder = folder
         self._lock = lock
-        self._records: dict[TaskId, OpenRecord] = {}
+        self._open: dict[TaskId, OpenRecord] = {}
+        """The records of active tasks, and of tasks whose file could not be written yet."""
         self._unsaved: set[TaskId] = set()
-        self._spoiled_epoch = -1
+        self._deleted: set[TaskId] = set()
+        self._failed_epoch = -1
         self.failure: str | None = None
-        """Why something could not be written last time; None when all is well."""
+        """Why the last write to the disk failed; None if it succeeded."""
 
-    def write_group(self, group: Sequence[Write["JsonFiles"]]) -> list[Outcome]:
+    def write_group(self, group: Sequence[Write["RecordWriter"]]) -> list[Outcome]:
         """Make the group durable; one outcome per write."""
         outcomes: list[Outcome] = []
-        for take, some in groupby(group, key=_taken_by):
-            outcomes += take(self, list(some))
+        for write_some, some in groupby(group, key=_method_for):
+            outcomes += write_some(self, list(some))
         return outcomes
 
-    def compact(self, standing: bytes) -> None:
-        """Begin a new log, when the record files hold what the old one says of them."""
+    def write_commands(self, writes: list[Write["RecordWriter"]]) -> list[Outcome]:
+        """Append commands to the log, then bring the record files up to date."""
+        changes = [_change(write) for write in writes]
+        accepted = [
+            change
+            for change in changes
+            if change.command is not None and change.epoch > self._failed_epoch
+        ]
+        try:
+            self._append(accepted)
+        except OSError as error:
+            self.failure = str(error)
+            self._failed_epoch = max(change.epoch for change in changes)
+        else:
+            for change in accepted:
+                self._update_record(change)
+            self.save()
+        return [(write.future, None, self._error_of(_change(write))) for write in writes]
+
+    def replace_log(self, writes: list[Write["RecordWriter"]]) -> list[Outcome]:
+        """Replace the log with the last compacted one."""
+        change = _change(writes[-1])
+        if change.epoch > self._failed_epoch:
+            self.compact(change.compacted or b"")
+        return [(write.future, None, None) for write in writes]
+
+    def write_elsewhere(self, writes: list[Write["RecordWriter"]]) -> list[Outcome]:
+        """Perform writes that have files of their own (the log files)."""
+        return [self._perform(write) for write in writes]
+
+    def compact(self, compacted: bytes) -> None:
+        """Replace the log, unless a record file still lacks what the old log says."""
         try:
             if not self._unsaved:
-                self._folder.rewrite_log(standing)
+                self._folder.rewrite_log(compacted)
         except OSError as error:
             self.failure = str(error)
 
     def save(self) -> None:
-        """Write every record that changed, remove every one that went."""
+        """Write the file of every record that changed, remove those of deleted tasks."""
         try:
             for task_id in list(self._unsaved):
                 self._save_record(task_id)
-                self._unsaved.discard(task_id)
             self._folder.sync()
         except OSError as error:
             self.failure = str(error)
@@ -92,144 +121,110 @@ class JsonFiles:
             self.failure = None
 
     def put_row(self, task_id: TaskId, row: TaskRow | None) -> None:
-        """Have the task's record written as the row is, or removed."""
-        if row is not None:
-            self._records[task_id] = OpenRecord(row)
+        """Have the record file written from this row (None: removed) by the next `save`."""
         self._unsaved.add(task_id)
-
-    def begin_anew(self, writes: list[Write["JsonFiles"]]) -> list[Outcome]:
-        """Begin the log that the last of them holds."""
-        change = _change(writes[-1])
-        if change.epoch > self._spoiled_epoch:
-            self.compact(change.standing or b"")
-        return [(write.future, None, None) for write in writes]
-
-    def write_elsewhere(self, writes: list[Write["JsonFiles"]]) -> list[Outcome]:
-        """Let writes happen that have files of their own."""
-        return [self._perform(write) for write in writes]
-
-    def write_lines(self, writes: list[Write["JsonFiles"]]) -> list[Outcome]:
-        """Put lines into the log, and what they say into the record files."""
-        changes = [_change(write) for write in writes]
-        lines = [
-            change.line
-            for change in changes
-            if change.line is not None and change.epoch > self._spoiled_epoch
-        ]
-        try:
-            self._log(lines)
-        except OSError as error:
-            self.failure = str(error)
-            self._spoiled_epoch = max(change.epoch for change in changes)
+        if row is not None:
+            self._open[task_id] = OpenRecord(row)
         else:
-            for line in lines:
-                self._absorb(line)
-            self.save()
-        return [(write.future, None, self._refusal(_change(write))) for write in writes]
+            self._deleted.add(task_id)
 
-    def _perform(self, write: Write["JsonFiles"]) -> Outcome:
+    def _perform(self, write: Write["RecordWriter"]) -> Outcome:
         try:
             return write.future, write.perform(self, write.order), None
-        except GatewayError as refusal:
-            return write.future, None, refusal
-        except Exception as error:  # the edge of the writer thread, which must live on
+        except GatewayError as error:
+            return write.future, None, error
+        except OSError as error:
             self.failure = str(error)
-            return write.future, None, self._unavailable()
+            return write.future, None, write_failed(str(self._folder.path), error)
 
-    def _log(self, lines: list[AnyLine]) -> None:
+    def _append(self, changes: list[Change]) -> None:
         if not self._lock.keep():
             raise OSError(f"another process took the lock {self._lock.path}")
-        content = b"".join(map(encode_line, lines))
+        content = b"".join(encode_command(change.command) for change in changes if change.command)
         if not content and self.failure is not None:
-            content = b"\n"  # says nothing, and shows whether writing works again
+            content = b"\n"  # an empty line: shows whether writing works again
         if content:
             self._folder.append_to_log(content)
 
-    def _absorb(self, line: AnyLine) -> None:
-        if isinstance(line, ForgetLine):
-            for task_id in line.tasks:
-                self._records.pop(task_id, None)
-            self._unsaved.update(line.tasks)
-        elif isinstance(line, CommitLine):
-            self._apply(line.change)
-        elif isinstance(line, SubmitLine):
-            if line.clears_resume:
-                self._open(line.submission.run.task_id).resume = None
-            if line.submission.commit is not None:
-                self._apply(line.submission.commit)
+    def _update_record(self, change: Change) -> None:
+        try:
+            self._apply_command(change)
+        except Exception:
+            # The command is durable in the log, so its write succeeded. The task stays in
+            # `_unsaved`, which keeps the log: the next start replays it.
+            log.exception("store.record_not_updated", folder=str(self._folder.path))
 
-    def _apply(self, change: Commit) -> None:
+    def _apply_command(self, change: Change) -> None:
+        command = change.command
+        if isinstance(command, Purge):
+            for task_id in command.tasks:
+                self._open.pop(task_id, None)
+            self._unsaved.update(command.tasks)
+            self._deleted.update(command.tasks)
+        elif isinstance(command, ChangeTask):
+            self._apply(command.change, change.row)
+        elif isinstance(command, Submit):
+            if change.row is not None and change.row.resume is not None:
+                self._record(command.submission.run.task_id, change.row).resume = None
+            if command.submission.commit is not None:
+                self._apply(command.submission.commit, change.row)
+
+    def _apply(self, change: Commit, row: TaskRow | None) -> None:
         task_id = change.head.id
         if change.after < 0:
-            self._records[task_id] = OpenRecord(TaskRow(change.head, change.snapshot or b""))
-        self._open(task_id).apply(change)
+            self._open[task_id] = OpenRecord(TaskRow(change.head, change.snapshot or b""))
+            self._deleted.discard(task_id)
+        self._record(task_id, row).apply(change)
 
-    def _open(self, task_id: TaskId) -> OpenRecord:
+    def _record(self, task_id: TaskId, row: TaskRow | None) -> OpenRecord:
+        """The open record of a task that is about to change.
+
+        Opened from the row in memory and not from its file: while the task was paused the file
+        may have been damaged or deleted, and it is written anew as a whole.
+        """
         self._unsaved.add(task_id)
-        record = self._records.get(task_id)
+        record = self._open.get(task_id)
         if record is None:
-            content, modified_at = self._folder.read(self._folder.file_of(task_id))
-            record = OpenRecord(parse_record(content, modified_at=modified_at))
-            self._records[task_id] = record
+            if row is None:
+                raise LookupError(f"no record of task {task_id!r} is open")
+            record = self._open[task_id] = OpenRecord(row)
         return record
 
     def _save_record(self, task_id: TaskId) -> None:
         file = self._folder.file_of(task_id)
-        record = self._records.get(task_id)
-        if record is None:
+        record = self._open.get(task_id)
+        if record is not None:
+            self._folder.put(file, record.content())
+            if not is_active(record.head.state):
+                del self._open[task_id]
+        elif task_id in self._deleted:
             file.unlink(missing_ok=True)
-            return
-        self._folder.put(file, record.content())
-        if not is_active(record.head.state):
-            del self._records[task_id]
+            self._deleted.discard(task_id)
+        else:
+            return  # see _update_record
+        self._unsaved.discard(task_id)
 
-    def _refusal(self, change: Change) -> StoreUnavailable | None:
-        return None if change.epoch > self._spoiled_epoch else self._unavailable()
-
-    def _unavailable(self) -> StoreUnavailable:
-        return StoreUnavailable(
-            f"the store {self._folder.path} did not take the write: {self.failure}; "
-            "check the disk (space, permissions) and try again"
-        )
+    def _error_of(self, change: Change) -> StoreUnavailable | None:
+        if change.epoch > self._failed_epoch:
+            return None
+        return write_failed(str(self._folder.path), self.failure or "the disk failed")
 
 
-def _change(write: Write[JsonFiles]) -> Change:
-    return cast("Change", write.order)
+def load_folder(folder: RecordFolder, writer: RecordWriter) -> MemoryState:
+    """The state in the directory; what the last process had not finished is finished now."""
+    state = MemoryState()
+    _load_records(folder, state)
+    changed = _replay_log(folder, state)
+    # A damaged record stays as it is, for its owner to repair.
+    state.delete_tasks(state.damaged)
+    for task_id in changed - state.damaged.keys():
+        writer.put_row(task_id, state.tasks.get(task_id))
+    writer.save()
+    writer.compact(compact_log(state))
+    return state
 
 
-def _taken_by(
-    write: Write[JsonFiles],
-) -> Callable[[JsonFiles, list[Write[JsonFiles]]], list[Outcome]]:
-    if not isinstance(write.order, Change):
-        return JsonFiles.write_elsewhere
-    return JsonFiles.write_lines if write.order.standing is None else JsonFiles.begin_anew
-
-
-log = get_logger(__name__)
-
-
-class Loaded(msgspec.Struct, frozen=True):
-    """What the directory holds; `broken` says for a task why its record cannot be read."""
-
-    ledger: Ledger
-    broken: dict[TaskId, str]
-
-
-def load_folder(folder: RecordsFolder, files: JsonFiles) -> Loaded:
-    """Everything in the directory; what the last process had not finished is finished now."""
-    loaded = Loaded(Ledger(), {})
-    _load_records(folder, loaded)
-    touched = _replay_log(folder, loaded.ledger)
-    # A broken record stays as it is, for its owner to look at.
-    loaded.ledger.forget(loaded.broken, None)
-    for task_id in touched - loaded.broken.keys():
-        files.put_row(task_id, loaded.ledger.tasks.get(task_id))
-    files.save()
-    files.compact(standing_lines(loaded.ledger))
-    return loaded
-
-
-def _load_records(folder: RecordsFolder, loaded: Loaded) -> None:
+def _load_records(folder: RecordFolder, state: MemoryState) -> None:
     for file in folder.record_files():
         try:
             content, modified_at = folder.read(file)
@@ -237,24 +232,38 @@ def _load_records(folder: RecordsFolder, loaded: Loaded) -> None:
             if file_name(row.head.id) != file.name:
                 raise BadRecord(f"the file is not named for its task {row.head.id!r}")
         except (BadRecord, OSError) as error:
-            log.warning("record-broken", file=str(file), reason=str(error))
+            log.warning("store.record_damaged", file=str(file), reason=str(error))
             if (task_id := task_id_of(file.name)) is not None:
-                loaded.broken[task_id] = f"{file}: {error}"
+                state.damaged[task_id] = f"{file}: {error}"
         else:
-            loaded.ledger.put_task(row)
+            state.put_task(row)
 
 
-def _replay_log(folder: RecordsFolder, ledger: Ledger) -> set[TaskId]:
-    """Let everything in the log happen again; the tasks it is about."""
-    touched: set[TaskId] = set()
-    for number, text in enumerate(folder.read_log().split(b"\n"), start=1):
-        if not text:
+def _replay_log(folder: RecordFolder, state: MemoryState) -> set[TaskId]:
+    """Replay the write-ahead log; the tasks it changed."""
+    changed: set[TaskId] = set()
+    for number, line in enumerate(folder.read_log().split(b"\n"), start=1):
+        if not line:
             continue
         try:
-            line = decode_line(text)
+            command = decode_command(line)
         except msgspec.DecodeError as error:
             # The last line of a process that died while writing it; it was never acknowledged.
-            log.warning("log-line-ignored", file=LOG_NAME, line=number, reason=str(error))
+            log.warning("store.log_line_ignored", file=LOG_NAME, line=number, reason=str(error))
             continue
-        touched.update(replay(ledger, line))
-    return touched
+        changed.update(replay(state, command))
+    return changed
+
+
+def _change(write: Write[RecordWriter]) -> Change:
+    return cast("Change", write.order)
+
+
+def _method_for(
+    write: Write[RecordWriter],
+) -> Callable[[RecordWriter, list[Write[RecordWriter]]], list[Outcome]]:
+    if not isinstance(write.order, Change):
+        return RecordWriter.write_elsewhere
+    if write.order.compacted is None:
+        return RecordWriter.write_commands
+    return RecordWriter.replace_log

@@ -1,4 +1,4 @@
-"""Tasks in the order of their status, so that a page costs the same at any size."""
+"""Sorted indexes over tasks and messages, so that a page costs the same at any size."""
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterator
@@ -15,100 +15,99 @@ from openclaw_a2a.ports import Retention, TaskKey, TaskQuery
 Key = tuple[datetime, TaskId]
 """When the status was set, and the task."""
 
-_Place = tuple[ContextId, TaskState]
 _Group = tuple[Scope, TaskState | ContextId | None]
 
 
-class TaskOrder:
-    """Which tasks a caller has, newest status first: all, by state, by context; and the ended."""
+class TaskIndex:
+    """The tasks of a caller by newest status: all, by state, by context; and the finished ones."""
 
     def __init__(self) -> None:
-        self._groups: dict[_Group, _OrderedKeys] = {}
-        self._ended = _OrderedKeys()
-        self._places: dict[TaskId, _Place] = {}
+        self._groups: dict[_Group, _SortedKeys] = {}
+        self._finished = _SortedKeys()
+        self._states: dict[TaskId, TaskState] = {}
 
     def add(self, head: TaskHead) -> None:
-        """Put a task at its place."""
+        """Insert a task."""
         key: Key = (head.status_at, head.id)
-        self._places[head.id] = (head.context_id, head.state)
+        self._states[head.id] = head.state
         for group in _groups_of(head):
-            self._groups.setdefault(group, _OrderedKeys()).add(key)
+            self._groups.setdefault(group, _SortedKeys()).add(key)
         if is_terminal(head.state):
-            self._ended.add(key)
+            self._finished.add(key)
 
     def remove(self, head: TaskHead) -> None:
-        """Take a task out, as it was put in."""
+        """Remove a task, with the head it was added with."""
         key: Key = (head.status_at, head.id)
-        del self._places[head.id]
+        del self._states[head.id]
         for group in _groups_of(head):
             keys = self._groups[group]
             keys.remove(key)
             if not keys:
                 del self._groups[group]
         if is_terminal(head.state):
-            self._ended.remove(key)
+            self._finished.remove(key)
 
     def page(self, query: TaskQuery) -> list[TaskId]:
-        """The tasks of the page and, when more follow, one of them."""
+        """The tasks of the page, and one more if more follow."""
         after = None if query.after is None else (query.after.status_at, query.after.id)
         return list(islice(self._matching(query, after), query.limit + 1))
 
     def total(self, query: TaskQuery) -> int:
-        """How many tasks the query has on all its pages."""
+        """The number of tasks on all pages of the query."""
         keys = self._keys(query)
         if query.context_id is not None and query.state is not None:
             return sum(1 for _ in self._matching(query, None))
         return len(keys) - (keys.count_before(query.status_since) if query.status_since else 0)
 
-    def forgettable(
+    def purgeable(
         self, retention: Retention, is_held: Callable[[TaskId], bool]
     ) -> tuple[list[TaskId], TaskKey | None]:
-        """The ended tasks that are too old or too many and that nothing holds; where to go on."""
+        """Finished tasks that are too old or too many and not held; the key to continue after."""
         after, overdue = retention.after, retention.undelivered_before
-        looked_at = self._ended.oldest(
+        examined = self._finished.oldest(
             retention.limit, None if after is None else (after.status_at, after.id)
         )
-        surplus = len(self._ended) - retention.keep_ended
-        gone: list[TaskId] = []
-        for moment, task_id in looked_at:
-            if len(gone) >= surplus and moment >= retention.ended_before:
-                return gone, None
-            if (overdue is not None and moment < overdue) or not is_held(task_id):
-                gone.append(task_id)
-        return gone, TaskKey(*looked_at[-1]) if len(looked_at) == retention.limit else None
+        surplus = len(self._finished) - retention.keep_ended
+        purged: list[TaskId] = []
+        for ended_at, task_id in examined:
+            if len(purged) >= surplus and ended_at >= retention.ended_before:
+                return purged, None
+            if (overdue is not None and ended_at < overdue) or not is_held(task_id):
+                purged.append(task_id)
+        return purged, TaskKey(*examined[-1]) if len(examined) == retention.limit else None
 
     def _matching(self, query: TaskQuery, after: Key | None) -> Iterator[TaskId]:
         for task_id in self._keys(query).newest_first(after, query.status_since):
-            if query.state is None or self._places[task_id][1] is query.state:
+            if query.state is None or self._states[task_id] is query.state:
                 yield task_id
 
-    def _keys(self, query: TaskQuery) -> "_OrderedKeys":
+    def _keys(self, query: TaskQuery) -> "_SortedKeys":
         group = query.state if query.context_id is None else query.context_id
-        return self._groups.get((query.scope, group)) or _OrderedKeys()
+        return self._groups.get((query.scope, group)) or _SortedKeys()
 
 
-class OrderedNames:
-    """Names by a moment that never changes, for dropping the oldest."""
+class TimeIndex:
+    """Keys by a time that never changes, for removing the oldest."""
 
-    __slots__ = ("_moments",)
+    __slots__ = ("_keys",)
 
     def __init__(self) -> None:
-        self._moments: list[tuple[datetime, tuple[str, ...]]] = []
+        self._keys: list[tuple[datetime, tuple[str, ...]]] = []
 
-    def add(self, moment: datetime, name: tuple[str, ...]) -> None:
-        """Remember when the named thing came."""
-        insort(self._moments, (moment, name))
+    def add(self, time: datetime, key: tuple[str, ...]) -> None:
+        """Insert a key."""
+        insort(self._keys, (time, key))
 
-    def take_before(self, moment: datetime) -> list[tuple[str, ...]]:
-        """Forget everything older than the moment and say what it was."""
-        end = bisect_left(self._moments, (moment, ()))
-        taken = [name for _, name in self._moments[:end]]
-        del self._moments[:end]
-        return taken
+    def pop_before(self, time: datetime) -> list[tuple[str, ...]]:
+        """Remove and return every key that is older."""
+        end = bisect_left(self._keys, (time, ()))
+        popped = [key for _, key in self._keys[:end]]
+        del self._keys[:end]
+        return popped
 
 
-class _OrderedKeys:
-    """A sorted list of keys, oldest first: new statuses land at the end, where adding is cheap."""
+class _SortedKeys:
+    """Keys, oldest first: new statuses land at the end, where inserting is cheap."""
 
     __slots__ = ("_keys",)
 
@@ -128,8 +127,8 @@ class _OrderedKeys:
         start = 0 if after is None else bisect_right(self._keys, after)
         return self._keys[start : start + count]
 
-    def count_before(self, moment: datetime) -> int:
-        return bisect_left(self._keys, (moment, TaskId("")))
+    def count_before(self, time: datetime) -> int:
+        return bisect_left(self._keys, (time, TaskId("")))
 
     def newest_first(self, before: Key | None, since: datetime | None) -> Iterator[TaskId]:
         end = len(self._keys) if before is None else bisect_left(self._keys, before)

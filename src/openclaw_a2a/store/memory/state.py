@@ -1,4 +1,8 @@
-"""What a store does, in plain dictionaries: the meaning that every kind of store shares."""
+"""A store's whole content in dictionaries: what each write checks and changes.
+
+The memory store is this and nothing else. The json-file store keeps two of them, one with every
+accepted write and one with every durable write, and rebuilds them from its files.
+"""
 
 from bisect import bisect_right
 from collections.abc import Iterable
@@ -9,6 +13,7 @@ from typing import cast
 import msgspec
 
 from openclaw_a2a.model.delivery import Delivery, DeliveryId, DeliveryState
+from openclaw_a2a.model.errors import CorruptRecord
 from openclaw_a2a.model.ids import MessageId, OwnerId, RunId, TaskId
 from openclaw_a2a.model.records import Entry, RunRecord, StoredTask, TaskHead
 from openclaw_a2a.model.states import is_active, is_terminal
@@ -18,24 +23,22 @@ from openclaw_a2a.ports import (
     Commit,
     DeliveryPage,
     Duplicate,
+    MessageKey,
     RecentHead,
-    Record,
     Retention,
     Submission,
     TaskKey,
     TaskPage,
     TaskQuery,
+    message_key,
 )
 from openclaw_a2a.store import errors
-from openclaw_a2a.store.memory.sorted_index import OrderedNames, TaskOrder
-from openclaw_a2a.store.memory.tables import DeliveryRows, RecordRows
-
-MessageKey = tuple[str, str, str]
-"""Principal, account, message id: what an idempotency record is found by."""
+from openclaw_a2a.store.memory.sorted_index import TaskIndex, TimeIndex
+from openclaw_a2a.store.memory.tables import DeliveryTable, RecordTable
 
 
 class TaskRow:
-    """A task as the ledger holds it; entries are never dropped while the task lives."""
+    """A task with all its entries; none is dropped while the task is stored."""
 
     __slots__ = ("entries", "head", "resume", "snapshot", "snapshot_sequence")
 
@@ -51,7 +54,7 @@ class TaskRow:
         return StoredTask(self.head, self.snapshot, tuple(self.after(self.snapshot_sequence)))
 
     def copy(self) -> "TaskRow":
-        """A row of its own with the same content."""
+        """An independent row with the same content."""
         row = TaskRow(self.head, self.snapshot)
         row.snapshot_sequence, row.resume = self.snapshot_sequence, self.resume
         row.entries = self.entries.copy()
@@ -59,52 +62,55 @@ class TaskRow:
 
     def after(self, sequence: int, limit: int | None = None) -> list[Entry]:
         """Entries with a higher sequence, in order."""
-        start = bisect_right(self.entries, sequence, key=_sequence_of)
+        start = bisect_right(self.entries, sequence, key=lambda entry: entry.sequence)
         return self.entries[start : None if limit is None else start + limit]
 
 
 class MessageRow(msgspec.Struct, frozen=True):
-    """What became of a message."""
+    """An idempotency record. The json-file store stores it under these field names."""
 
     body_hash: bytes
     created_at: datetime
-    known: Duplicate
+    duplicate: Duplicate = msgspec.field(name="known")
 
 
-class Ledger:
-    """Tasks, runs and messages. Every change checks first and then happens as a whole."""
+class MemoryState:
+    """Tasks, runs, messages, deliveries and records.
+
+    Every write first checks everything it may be refused for, then changes everything: a refused
+    write leaves no trace.
+    """
 
     def __init__(self) -> None:
         self.tasks: dict[TaskId, TaskRow] = {}
         self.runs: dict[RunId, RunRecord] = {}
         self.messages: dict[MessageKey, MessageRow] = {}
-        self.deliveries = DeliveryRows()
-        self.records = RecordRows()
-        self._ticket = 0
-        self._order = TaskOrder()
-        self._message_times = OrderedNames()
+        self.deliveries = DeliveryTable()
+        self.records = RecordTable()
+        self.damaged: dict[TaskId, str] = {}
+        """Tasks whose record file cannot be read, and why. They cannot be read or changed."""
+        self._last_ticket = 0
+        self._index = TaskIndex()
+        self._message_times = TimeIndex()
+
+    # ---------------------------------------------------------------- writes
 
     def submit(self, submission: Submission) -> Accepted | Duplicate:
-        """Take a message in, once."""
+        """Store a message once."""
         run, change = submission.run, submission.commit
-        key = message_key(run)
-        if (row := self.messages.get(key)) is not None:
+        if (row := self.messages.get(message_key(run))) is not None:
             if row.body_hash != submission.body_hash:
                 raise errors.message_id_conflict(run.message.message_id)
-            return row.known
+            return row.duplicate
         if change is not None:
-            self._check(change, joining=run.id)
-        self._check_record(submission.record)
-        self._ticket += 1
-        self.put_run(msgspec.structs.replace(run, ticket=self._ticket))
-        known = Duplicate(run.id, run.task_id, None)
-        self.put_message(key, MessageRow(submission.body_hash, submission.created_at, known))
-        if (task := self.tasks.get(run.task_id)) is not None:
-            task.resume = None
+            self._check(change, new_run=run.id)
+        record = submission.record
+        if record is not None and self.records.get(record.kind, record.id) is not None:
+            raise errors.record_exists(record.kind, record.id)
+        self._add_run(submission)
         if change is not None:
             self._apply(change)
-        self._keep_with_run(submission)
-        return Accepted(self._ticket)
+        return Accepted(self._last_ticket)
 
     def commit(self, change: Commit) -> None:
         """Change a task."""
@@ -112,169 +118,155 @@ class Ledger:
         self._apply(change)
 
     def start_run(self, run_id: RunId, *, fence: int, attempt: int) -> None:
-        """Note that the agent is about to be asked."""
-        run = self._fenced(run_id, fence)
+        """Record that the agent is about to be called."""
+        run = self._check_fence(run_id, fence)
         self.runs[run_id] = msgspec.structs.replace(run, is_started=True, attempt=attempt)
 
     def finish_run(self, run_id: RunId, *, fence: int, answer: bytes) -> None:
-        """End a run that made no task; its answer is kept with its message."""
-        key = message_key(self._fenced(run_id, fence))
+        """End a run that made no task; its answer goes into the idempotency record."""
+        key = message_key(self._check_fence(run_id, fence))
         del self.runs[run_id]
         if (row := self.messages.get(key)) is not None:
-            known = msgspec.structs.replace(row.known, answer=answer)
-            self.messages[key] = msgspec.structs.replace(row, known=known)
+            duplicate = msgspec.structs.replace(row.duplicate, answer=answer)
+            self.messages[key] = msgspec.structs.replace(row, duplicate=duplicate)
 
     def claim_runs(
         self, owner: OwnerId, *, lease_until: datetime, expired_at: datetime | None
     ) -> list[RunRecord]:
-        """Take over runs of other owners, in order of arrival, each with a higher fence."""
+        """Take over runs of other owners, in order of arrival, each with the next fence."""
         claimed = [
             msgspec.structs.replace(run, owner=owner, lease_until=lease_until, fence=run.fence + 1)
-            for run in sorted(self.runs.values(), key=_ticket_of)
+            for run in sorted(self.runs.values(), key=lambda run: run.ticket)
             if run.owner != owner and (expired_at is None or run.lease_until < expired_at)
         ]
         self.runs.update((run.id, run) for run in claimed)
         return claimed
 
     def renew_leases(self, owner: OwnerId, lease_until: datetime) -> None:
-        """Keep all runs of this owner."""
+        """Extend the lease of every run of this owner."""
         for run in self.runs.values():
             if run.owner == owner:
                 self.runs[run.id] = msgspec.structs.replace(run, lease_until=lease_until)
 
+    def delete_tasks(self, tasks: Iterable[TaskId]) -> None:
+        """Delete these tasks with their deliveries."""
+        for task_id in tasks:
+            if (task := self.tasks.pop(task_id, None)) is not None:
+                self._index.remove(task.head)
+            self.deliveries.delete_of_task(task_id)
+
+    def delete_messages(self, before: datetime | None) -> None:
+        """Delete idempotency records that are older."""
+        if before is not None:
+            for key in self._message_times.pop_before(before):
+                del self.messages[cast("MessageKey", key)]
+
+    def put_delivery(self, delivery: Delivery, within: int) -> bool:
+        """Store a delivery; False if its task has too many."""
+        if delivery.task_id not in self.tasks:
+            raise errors.no_task(delivery.task_id)
+        return self.deliveries.put(delivery, within=within)
+
+    # ---------------------------------------------------------------- reads
+
     def read_task(self, scope: Scope | None, task_id: TaskId) -> StoredTask | None:
-        """One task, when it is in scope."""
+        """One task, if it is in scope. Raises: CorruptRecord."""
+        self._check_readable(task_id)
         task = self.tasks.get(task_id)
         if task is None or (scope is not None and task.head.scope != scope):
             return None
         return task.stored()
 
+    def read_events(self, task_id: TaskId, *, after: int, limit: int) -> list[Entry]:
+        """Events with a higher sequence. Raises: CorruptRecord."""
+        self._check_readable(task_id)
+        task = self.tasks.get(task_id)
+        return [] if task is None else task.after(after, limit)
+
     def list_recent_tasks(self, limit: int) -> list[RecentHead]:
-        """The newest tasks of all callers, the one made last first."""
-        newest = nlargest(limit, self.tasks.values(), key=_made_at)
+        """The newest tasks of all callers, last created first."""
+        newest = nlargest(
+            limit, self.tasks.values(), key=lambda task: (task.head.created_at, task.head.id)
+        )
         return [RecentHead(task.head, task.resume) for task in newest]
 
     def list_tasks(self, query: TaskQuery) -> TaskPage:
-        """Tasks by newest status."""
-        ids = self._order.page(query)
+        """Tasks by newest status; damaged ones are left out."""
+        ids = self._index.page(query)
         tasks = tuple(self.tasks[task_id].stored() for task_id in ids[: query.limit])
-        return TaskPage(tasks, has_more=len(ids) > query.limit, total=self._order.total(query))
+        return TaskPage(tasks, has_more=len(ids) > query.limit, total=self._index.total(query))
 
     def list_orphaned_tasks(self) -> list[TaskId]:
         """Active tasks that have no run."""
-        at_work = {run.task_id for run in self.runs.values()}
+        with_run = {run.task_id for run in self.runs.values()}
         return [
             task_id
             for task_id, task in self.tasks.items()
-            if is_active(task.head.state) and task_id not in at_work
+            if is_active(task.head.state) and task_id not in with_run
         ]
 
     def find_duplicate(
         self, scope: Scope, message_id: MessageId, *, body_hash: bytes | None = None
     ) -> Duplicate | None:
-        """What became of a message. Raises: MessageIdConflict."""
+        """The outcome of an earlier submission of this message. Raises: MessageIdConflict."""
         row = self.messages.get((scope.principal, scope.account, message_id))
         if row is not None and body_hash not in (None, row.body_hash):
             raise errors.message_id_conflict(message_id)
-        return None if row is None else row.known
-
-    def delete_task(self, scope: Scope, task_id: TaskId) -> bool:
-        """Forget an ended task; False when it is not there or not ended."""
-        is_deletable = self.is_deletable(scope, task_id)
-        if is_deletable:
-            self.forget([task_id], None)
-        return is_deletable
+        return None if row is None else row.duplicate
 
     def is_deletable(self, scope: Scope, task_id: TaskId) -> bool:
-        """True when the task is there, in scope, and ended."""
+        """True if the task is stored, in scope and finished."""
         task = self.tasks.get(task_id)
         return task is not None and task.head.scope == scope and is_terminal(task.head.state)
 
-    def forgettable(self, retention: Retention) -> tuple[list[TaskId], TaskKey | None]:
-        """The ended tasks that are too old or too many, and of which all is brought.
-
-        With them the one after which there may be others.
-        """
-        return self._order.forgettable(retention, self._is_held)
-
-    def forget(self, tasks: Iterable[TaskId], messages_before: datetime | None) -> None:
-        """Let go of these tasks, and of all older messages."""
-        for task_id in tasks:
-            if (task := self.tasks.pop(task_id, None)) is not None:
-                self._order.remove(task.head)
-            self.deliveries.drop_task(task_id)
-        if messages_before is not None:
-            for key in self._message_times.take_before(messages_before):
-                del self.messages[cast("MessageKey", key)]
-
-    def put_delivery(self, delivery: Delivery, within: int) -> bool:
-        """Keep a delivery; False when its task has too many. Raises: TaskNotFound."""
-        if delivery.task_id not in self.tasks:
-            raise errors.no_task(delivery.task_id)
-        return self.deliveries.put(delivery, within=within)
+    def purgeable_tasks(self, retention: Retention) -> tuple[list[TaskId], TaskKey | None]:
+        """Finished tasks to delete, and the key to continue after."""
+        return self._index.purgeable(retention, self._has_unfinished_delivery)
 
     def list_unfinished_deliveries(self, after: DeliveryId, limit: int) -> DeliveryPage:
-        """Deliveries that have, or may yet get, something to bring."""
+        """Deliveries that have, or may yet get, something to send."""
         page = self.deliveries.page(self._is_unfinished, after=after, limit=limit)
         return DeliveryPage(tuple(page), page[-1].id if len(page) == limit else None)
 
-    def _is_held(self, task_id: TaskId) -> bool:
-        """True while something of the task is still to be brought."""
-        return any(map(self._is_unfinished, self.deliveries.of_task(task_id)))
-
-    def _is_unfinished(self, delivery: Delivery) -> bool:
-        task = self.tasks.get(delivery.task_id)
-        if delivery.state is DeliveryState.DEAD:
-            return False
-        if delivery.state is DeliveryState.WAITING or task is None:
-            return True
-        return not is_terminal(task.head.state) or delivery.cursor < task.head.sequence
+    # ---------------------------------------------------------------- loading and recovery
 
     def put_run(self, run: RunRecord) -> None:
-        """Keep a run with the ticket it has."""
+        """Store a run with the ticket it has."""
         self.runs[run.id] = run
-        self._ticket = max(self._ticket, run.ticket)
+        self._last_ticket = max(self._last_ticket, run.ticket)
 
     def put_message(self, key: MessageKey, row: MessageRow) -> None:
-        """Keep an idempotency record that is not there yet."""
+        """Store a new idempotency record."""
         self.messages[key] = row
         self._message_times.add(row.created_at, key)
 
     def put_task(self, task: TaskRow) -> None:
-        """Keep a task that is not there yet."""
+        """Store a new task."""
         self.tasks[task.head.id] = task
-        self._order.add(task.head)
+        self._index.add(task.head)
 
-    def copy(self) -> "Ledger":
-        """A ledger of its own with the same content."""
-        copy = Ledger()
+    def copy(self) -> "MemoryState":
+        """An independent state with the same content."""
+        copy = MemoryState()
         for task in self.tasks.values():
             copy.put_task(task.copy())
         for key, message in self.messages.items():
             copy.put_message(key, message)
         copy.runs.update(self.runs)
-        copy.deliveries = DeliveryRows(self.deliveries.all())
-        copy.records = RecordRows(self.records.all())
-        copy._ticket = self._ticket
+        copy.deliveries = DeliveryTable(self.deliveries.all())
+        copy.records = RecordTable(self.records.all())
+        copy.damaged = self.damaged
+        copy._last_ticket = self._last_ticket
         return copy
 
     def replay_submission(self, submission: Submission) -> None:
-        """Take a message in that was taken before a crash; the task may show it already."""
-        run = submission.run
-        self._ticket += 1
-        self.put_run(msgspec.structs.replace(run, ticket=self._ticket))
-        known = Duplicate(run.id, run.task_id, None)
-        self.put_message(
-            message_key(run), MessageRow(submission.body_hash, submission.created_at, known)
-        )
-        if (task := self.tasks.get(run.task_id)) is not None:
-            task.resume = None
+        """Repeat a submission from before a crash; the task's file may already show it."""
+        self._add_run(submission)
         if submission.commit is not None:
             self.replay_commit(submission.commit)
-        self._keep_with_run(submission)
 
     def replay_commit(self, change: Commit) -> None:
-        """Make a change that was made before a crash; the task may show it already."""
+        """Repeat a change from before a crash; the task's file may already show it."""
         task = self.tasks.get(change.head.id)
         sequence = -1 if task is None else task.head.sequence
         if change.head.sequence >= sequence and (task is not None or change.after == -1):
@@ -286,66 +278,73 @@ class Ledger:
             if change.run_id is not None:
                 self.runs.pop(change.run_id, None)
 
-    def _keep_with_run(self, submission: Submission) -> None:
-        if submission.delivery is not None:
-            self.deliveries.put(submission.delivery)
-        if submission.record is not None:
-            self.records.put(submission.record)
+    # ---------------------------------------------------------------- checks
 
-    def _check_record(self, record: Record | None) -> None:
-        if record is not None and self.records.get(record.kind, record.id) is not None:
-            raise errors.record_exists(record.kind, record.id)
-
-    def _check(self, change: Commit, *, joining: RunId | None = None) -> None:
-        """`joining` is the run that comes into being together with the change."""
-        if change.run_id is not None and change.run_id != joining:
-            self._fenced(change.run_id, change.fence)
+    def _check(self, change: Commit, *, new_run: RunId | None = None) -> None:
+        """`new_run` is the run that is created together with the change."""
+        self._check_readable(change.head.id)
+        if change.run_id is not None and change.run_id != new_run:
+            self._check_fence(change.run_id, change.fence)
         task = self.tasks.get(change.head.id)
         sequence = -1 if task is None else task.head.sequence
         if sequence != change.after:
             raise errors.task_conflict(change.head.id, found=sequence, expected=change.after)
 
-    def _apply(self, change: Commit) -> None:
-        task = self._moved(change.head)
-        task.entries.extend(change.entries)
-        if change.snapshot is not None:
-            task.snapshot, task.snapshot_sequence = change.snapshot, change.head.sequence
-        if change.ends_run:
-            task.resume = change.resume
-            if change.run_id is not None:
-                del self.runs[change.run_id]
-
-    def _moved(self, head: TaskHead) -> TaskRow:
-        """The task with its new head, at its new place."""
-        task = self.tasks.get(head.id)
-        if task is None:
-            task = TaskRow(head, b"")
-            self.put_task(task)
-            return task
-        self._order.remove(task.head)
-        task.head = head
-        self._order.add(head)
-        return task
-
-    def _fenced(self, run_id: RunId, fence: int) -> RunRecord:
+    def _check_fence(self, run_id: RunId, fence: int) -> RunRecord:
         run = self.runs.get(run_id)
         if run is None or run.fence != fence:
             raise errors.run_lost(run_id, found=None if run is None else run.fence, fence=fence)
         return run
 
+    def _check_readable(self, task_id: TaskId) -> None:
+        if task_id in self.damaged:
+            raise CorruptRecord(
+                f"the record of task {task_id!r} cannot be read: {self.damaged[task_id]}; "
+                "repair or remove the file and start the gateway again"
+            )
 
-def message_key(run: RunRecord) -> MessageKey:
-    """What the idempotency record of this run's message is found by."""
-    return run.scope.principal, run.scope.account, run.message.message_id
+    def _has_unfinished_delivery(self, task_id: TaskId) -> bool:
+        return any(map(self._is_unfinished, self.deliveries.of_task(task_id)))
 
+    def _is_unfinished(self, delivery: Delivery) -> bool:
+        task = self.tasks.get(delivery.task_id)
+        if delivery.state is DeliveryState.DEAD:
+            return False
+        if delivery.state is DeliveryState.WAITING or task is None:
+            return True
+        return not is_terminal(task.head.state) or delivery.cursor < task.head.sequence
 
-def _made_at(task: TaskRow) -> tuple[datetime, TaskId]:
-    return task.head.created_at, task.head.id
+    # ---------------------------------------------------------------- changes
 
+    def _add_run(self, submission: Submission) -> None:
+        """Store the run with the next ticket, and everything that comes with it but the commit."""
+        run = submission.run
+        self.put_run(msgspec.structs.replace(run, ticket=self._last_ticket + 1))
+        duplicate = Duplicate(run.id, run.task_id, None)
+        self.put_message(
+            message_key(run), MessageRow(submission.body_hash, submission.created_at, duplicate)
+        )
+        if (task := self.tasks.get(run.task_id)) is not None:
+            task.resume = None  # the new run has it
+        if submission.delivery is not None:
+            self.deliveries.put(submission.delivery)
+        if submission.record is not None:
+            self.records.put(submission.record)
 
-def _sequence_of(entry: Entry) -> int:
-    return entry.sequence
-
-
-def _ticket_of(run: RunRecord) -> int:
-    return run.ticket
+    def _apply(self, change: Commit) -> None:
+        head = change.head
+        task = self.tasks.get(head.id)
+        if task is None:
+            task = TaskRow(head, b"")
+            self.put_task(task)
+        else:
+            self._index.remove(task.head)
+            task.head = head
+            self._index.add(head)
+        task.entries.extend(change.entries)
+        if change.snapshot is not None:
+            task.snapshot, task.snapshot_sequence = change.snapshot, head.sequence
+        if change.ends_run:
+            task.resume = change.resume
+            if change.run_id is not None:
+                del self.runs[change.run_id]

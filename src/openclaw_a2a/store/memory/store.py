@@ -1,9 +1,13 @@
-"""The store that forgets everything when the process ends."""
+"""The memory store, and the parts it shares with the json-file store.
+
+`StateTaskStore` and its siblings read from a `MemoryState` and turn every write into a command for
+`write`. The memory store applies the command at once; the json-file store also logs it.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import Self, TypeVar
+from typing import Any, TypeVar
 
 from openclaw_a2a.model.delivery import Delivery, DeliveryId, DeliveryState
 from openclaw_a2a.model.errors import GatewayError
@@ -26,184 +30,213 @@ from openclaw_a2a.ports import (
     TaskPage,
     TaskQuery,
 )
-from openclaw_a2a.store.memory.state import Ledger
-from openclaw_a2a.store.memory.tables import LogRows
+from openclaw_a2a.store.group_writer import failed
+from openclaw_a2a.store.memory import commands
+from openclaw_a2a.store.memory.commands import AnyCommand
+from openclaw_a2a.store.memory.state import MemoryState
+from openclaw_a2a.store.memory.tables import LogTable
 
-Outcome = TypeVar("Outcome")
+Result = TypeVar("Result")
+WriteCommand = Callable[[AnyCommand], "asyncio.Future[Any]"]
 
 
-class MemoryStore:
-    """A ledger, and nothing else: writes take effect when they are called."""
+class _StatePart:
+    """`state` is what reads see; `accepted` also has the writes that are not durable yet."""
 
-    def __init__(self) -> None:
-        self._ledger = Ledger()
-        self._logs = LogRows()
+    def __init__(self, state: MemoryState, write: WriteCommand) -> None:
+        self.state = state
+        self.accepted = state
+        self._write = write
 
-    @property
-    def tasks(self) -> Self:
-        """The task store."""
-        return self
 
-    deliveries = records = logs = tasks
-
-    @property
-    def is_durable(self) -> bool:
-        """Nothing survives the process."""
-        return False
-
-    async def open(self) -> None:
-        """Always ready."""
-
-    async def close(self) -> None:
-        """Keep what is there; an opened store goes on where it was."""
-
-    async def check(self) -> None:
-        """Writes always succeed."""
+class StateTaskStore(_StatePart):
+    """The task store over a state."""
 
     def submit(self, submission: Submission) -> "asyncio.Future[Accepted | Duplicate]":
-        """Take a message in, once. Raises: MessageIdConflict, Conflict."""
-        return _settled(lambda: self._ledger.submit(submission))
+        """Store an incoming message once."""
+        return self._write(commands.Submit(submission))
 
     def commit(self, change: Commit) -> "asyncio.Future[None]":
-        """Change a task. Raises: Conflict."""
-        return _settled(lambda: self._ledger.commit(change))
+        """Change a task."""
+        return self._write(commands.ChangeTask(change))
 
     def start_run(self, run_id: RunId, *, fence: int, attempt: int) -> Awaitable[None]:
-        """Note that the agent is about to be asked. Raises: LeaseLost."""
-        return _settled(lambda: self._ledger.start_run(run_id, fence=fence, attempt=attempt))
+        """Record that the agent is about to be called."""
+        return self._write(commands.StartRun(run_id, fence, attempt))
 
     def finish_run(self, run_id: RunId, *, fence: int, answer: bytes) -> Awaitable[None]:
-        """End a run that made no task. Raises: LeaseLost."""
-        return _settled(lambda: self._ledger.finish_run(run_id, fence=fence, answer=answer))
+        """End a run that made no task."""
+        return self._write(commands.FinishRun(run_id, fence, answer))
 
     async def claim_runs(
         self, owner: OwnerId, *, lease_until: datetime, expired_at: datetime | None
     ) -> list[RunRecord]:
         """Take over runs of other owners, in order of arrival."""
-        return self._ledger.claim_runs(owner, lease_until=lease_until, expired_at=expired_at)
+        return await self._write(commands.ClaimRuns(owner, lease_until, expired_at))
+
+    def renew_leases(self, owner: OwnerId, *, lease_until: datetime) -> Awaitable[None]:
+        """Extend the lease of every run of this owner."""
+        return self._write(commands.RenewLeases(owner, lease_until))
 
     async def list_orphaned_tasks(self) -> list[TaskId]:
         """Active tasks that have no run."""
-        return self._ledger.list_orphaned_tasks()
-
-    def renew_leases(self, owner: OwnerId, *, lease_until: datetime) -> Awaitable[None]:
-        """Keep all runs of this owner."""
-        return _settled(lambda: self._ledger.renew_leases(owner, lease_until))
+        return self.state.list_orphaned_tasks()
 
     async def read_task(self, scope: Scope | None, task_id: TaskId) -> StoredTask | None:
-        """One task, when it is in scope (None: whoever owns it)."""
-        return self._ledger.read_task(scope, task_id)
-
-    async def list_recent_tasks(self, limit: int) -> list[RecentHead]:
-        """The newest tasks of all callers, the one made last first."""
-        return self._ledger.list_recent_tasks(limit)
+        """One task, if it is in scope (None: any scope). Raises: CorruptRecord."""
+        return self.state.read_task(scope, task_id)
 
     async def read_resume_token(self, task_id: TaskId) -> bytes | None:
-        """The token its agent left when the task paused."""
-        task = self._ledger.tasks.get(task_id)
+        """The token the agent left when the task paused."""
+        task = self.state.tasks.get(task_id)
         return None if task is None else task.resume
 
     async def read_events(self, task_id: TaskId, *, after: int, limit: int) -> list[Entry]:
-        """Committed events with a higher sequence, in order."""
-        task = self._ledger.tasks.get(task_id)
-        return [] if task is None else task.after(after, limit)
+        """Committed events with a higher sequence, in order. Raises: CorruptRecord."""
+        return self.state.read_events(task_id, after=after, limit=limit)
+
+    async def list_recent_tasks(self, limit: int) -> list[RecentHead]:
+        """The newest tasks of all callers, last created first."""
+        return self.state.list_recent_tasks(limit)
 
     async def list_tasks(self, query: TaskQuery) -> TaskPage:
-        """Tasks by newest status."""
-        return self._ledger.list_tasks(query)
+        """Tasks by newest status; damaged ones are left out."""
+        return self.state.list_tasks(query)
 
     async def find_duplicate(
         self, scope: Scope, message_id: MessageId, *, body_hash: bytes | None = None
     ) -> Duplicate | None:
-        """What became of a message, when it was ever taken."""
-        return self._ledger.find_duplicate(scope, message_id, body_hash=body_hash)
+        """The outcome of an earlier submission of this message."""
+        return self.state.find_duplicate(scope, message_id, body_hash=body_hash)
 
     def delete_task(self, scope: Scope, task_id: TaskId) -> Awaitable[bool]:
-        """Forget an ended task; False when it is not there or not ended."""
-        return _settled(lambda: self._ledger.delete_task(scope, task_id))
+        """Delete a finished task; False if it is missing or unfinished."""
+        is_deletable = self.accepted.is_deletable(scope, task_id)
+        return self._write(commands.Purge((task_id,) if is_deletable else ()))
 
     async def purge(self, retention: Retention) -> PurgeResult:
-        """Delete ended tasks, old messages and records."""
-        gone, next_after = self._ledger.forgettable(retention)
-        self._ledger.forget(gone, retention.messages_before)
-        self._ledger.records.forget(retention.records_before)
-        return PurgeResult(len(gone), next_after)
+        """Delete finished tasks, and old messages and records."""
+        tasks, next_after = self.accepted.purgeable_tasks(retention)
+        command = commands.Purge(tuple(tasks), retention.messages_before, retention.records_before)
+        await self._write(command)
+        return PurgeResult(len(tasks), next_after)
+
+
+class StateDeliveryStore(_StatePart):
+    """The delivery store over a state."""
 
     def put_delivery(self, delivery: Delivery, *, within: int) -> Awaitable[bool]:
-        """Keep a delivery; False when its task has too many. Raises: TaskNotFound."""
-        return _settled(lambda: self._ledger.put_delivery(delivery, within))
+        """Store a delivery; False if its task has too many."""
+        return self._write(commands.PutDelivery(delivery, within))
 
     def update_delivery(self, delivery: Delivery) -> Awaitable[bool]:
-        """Keep how far a delivery is; False when it is gone, or has another body now."""
-        return _settled(lambda: self._ledger.deliveries.save(delivery))
+        """Store the progress of a delivery; False if it was deleted or its body was replaced."""
+        return self._write(commands.UpdateDelivery(delivery))
 
     def delete_delivery(self, delivery_id: DeliveryId) -> Awaitable[bool]:
-        """Forget a delivery; False when there was none."""
-        return _settled(lambda: self._ledger.deliveries.drop(delivery_id))
+        """Delete a delivery; False if there was none."""
+        return self._write(commands.DeleteDelivery(delivery_id))
 
     async def read_delivery(self, delivery_id: DeliveryId) -> Delivery | None:
         """One delivery."""
-        return self._ledger.deliveries.get(delivery_id)
+        return self.state.deliveries.get(delivery_id)
 
     async def list_task_deliveries(self, task_id: TaskId) -> list[Delivery]:
         """The deliveries of a task, oldest first."""
-        return self._ledger.deliveries.of_task(task_id)
+        return self.state.deliveries.of_task(task_id)
 
     async def list_unfinished_deliveries(self, *, after: DeliveryId, limit: int) -> DeliveryPage:
-        """Deliveries that have, or may yet get, something to bring."""
-        return self._ledger.list_unfinished_deliveries(after, limit)
+        """Deliveries that have, or may yet get, something to send."""
+        return self.state.list_unfinished_deliveries(after, limit)
 
     async def list_deliveries(
         self, state: DeliveryState, *, after: DeliveryId, limit: int
     ) -> list[Delivery]:
-        """Deliveries in a state, in order of their ids."""
-        return self._ledger.deliveries.in_state(state, after=after, limit=limit)
+        """Deliveries in a state, by id."""
+        return self.state.deliveries.in_state(state, after=after, limit=limit)
+
+
+class StateRecordStore(_StatePart):
+    """The record store over a state."""
 
     def put_record(self, record: Record) -> Awaitable[None]:
-        """Keep a record, in the place of one of its kind with its id."""
-        return _settled(lambda: self._ledger.records.put(record))
+        """Store a record, replacing one with the same kind and id."""
+        return self._write(commands.PutRecord(record))
 
     def update_record(self, record: Record) -> Awaitable[bool]:
-        """Keep the next version of a record; False when it is not the next one."""
-        return _settled(lambda: self._ledger.records.change(record))
+        """Store the next version of a record; False if it is not the next one."""
+        return self._write(commands.UpdateRecord(record))
+
+    def delete_record(self, kind: str, record_id: str) -> Awaitable[bool]:
+        """Delete a record; False if there was none."""
+        return self._write(commands.DeleteRecord(kind, record_id))
 
     async def read_record(self, kind: str, record_id: str) -> Record | None:
         """One record."""
-        return self._ledger.records.get(kind, record_id)
-
-    def delete_record(self, kind: str, record_id: str) -> Awaitable[bool]:
-        """Forget a record; False when there was none."""
-        return _settled(lambda: self._ledger.records.drop(kind, record_id))
+        return self.state.records.get(kind, record_id)
 
     async def list_records(self, kind: str) -> list[Record]:
-        """All records of a kind, the one put last at the end."""
-        return self._ledger.records.of_kind(kind)
+        """All records of a kind, in the order in which they were put."""
+        return self.state.records.of_kind(kind)
+
+
+class MemoryLogStore:
+    """The log store in memory."""
+
+    def __init__(self) -> None:
+        self._logs = LogTable()
 
     def append_log(self, change: LogAppend) -> Awaitable[bool]:
-        """Add lines to a log; False when it is not at `after`."""
-        return _settled(lambda: self._logs.append(change))
+        """Append lines to a log; False if it is not at `change.after`."""
+        return _completed(self._logs.append(change))
 
     async def read_log(self, kind: str, log_id: str) -> StoredLog | None:
         """One log, open or closed."""
         return self._logs.get(kind, log_id)
 
     async def list_open_logs(self, kind: str, *, after: str, limit: int) -> list[StoredLog]:
-        """Logs that are not closed, in order of their ids."""
+        """Logs that are not closed, by id."""
         return self._logs.page_open(kind, after, limit)
 
     async def list_log_heads(self, kind: str, *, after: str, limit: int) -> list[LogHead]:
-        """All logs, in order of their ids."""
+        """All logs, by id."""
         return self._logs.page(kind, after, limit)
 
     def delete_log(self, kind: str, log_id: str) -> Awaitable[bool]:
-        """Forget a log; False when there was none."""
-        return _settled(lambda: self._logs.drop(kind, log_id))
+        """Delete a log; False if there was none."""
+        return _completed(self._logs.delete(kind, log_id))
 
 
-def _settled(write: Callable[[], Outcome]) -> "asyncio.Future[Outcome]":
-    future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-    try:
-        future.set_result(write())
-    except GatewayError as refusal:
-        future.set_exception(refusal)
+class MemoryStore:
+    """A store that ends with the process: every write takes effect when it is called."""
+
+    is_durable = False
+
+    def __init__(self) -> None:
+        self._state = state = MemoryState()
+        self.tasks = StateTaskStore(state, self._write)
+        self.deliveries = StateDeliveryStore(state, self._write)
+        self.records = StateRecordStore(state, self._write)
+        self.logs = MemoryLogStore()
+
+    async def open(self) -> None:
+        """Always ready."""
+
+    async def close(self) -> None:
+        """Keep the content: opened again, the store continues where it was."""
+
+    async def check(self) -> None:
+        """Writes always succeed."""
+
+    def _write(self, command: AnyCommand) -> "asyncio.Future[Any]":
+        try:
+            return _completed(command.apply(self._state))
+        except GatewayError as error:
+            return failed(error)
+
+
+def _completed(result: Result) -> "asyncio.Future[Result]":
+    """The write happened at the call, as the contract's order of writes demands."""
+    future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+    future.set_result(result)
     return future

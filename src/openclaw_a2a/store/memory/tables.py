@@ -1,4 +1,4 @@
-"""Deliveries in plain dictionaries: the meaning that every kind of store shares."""
+"""Deliveries, records and logs in dictionaries: the semantics every kind of store shares."""
 
 from bisect import bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator
@@ -11,12 +11,12 @@ from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.ports import LogAppend, LogHead, LogLine, Record, StoredLog
 
 
-class DeliveryRows:
+class DeliveryTable:
     """Deliveries by id and by task."""
 
     def __init__(self, rows: Iterable[Delivery] = ()) -> None:
         self._rows: dict[DeliveryId, Delivery] = {}
-        self._of_task: dict[TaskId, dict[DeliveryId, None]] = {}
+        self._ids_by_task: dict[TaskId, dict[DeliveryId, None]] = {}
         for row in rows:
             self.put(row)
 
@@ -25,35 +25,35 @@ class DeliveryRows:
         return self._rows.values()
 
     def put(self, delivery: Delivery, *, within: int | None = None) -> bool:
-        """Keep a delivery, unless its task has `within` others of its kind."""
-        if within is not None and self._others(delivery) >= within:
+        """Store a delivery; False if its task has `within` others of its kind."""
+        if within is not None and self._count_others(delivery) >= within:
             return False
         self._rows[delivery.id] = delivery
-        self._of_task.setdefault(delivery.task_id, {})[delivery.id] = None
+        self._ids_by_task.setdefault(delivery.task_id, {})[delivery.id] = None
         return True
 
-    def save(self, delivery: Delivery) -> bool:
-        """Keep how far a delivery is; False when it is gone, or has another body now."""
+    def update(self, delivery: Delivery) -> bool:
+        """Store the progress of a delivery; False if it was deleted or its body was replaced."""
         known = self._rows.get(delivery.id)
         if known is None or known.body != delivery.body:
             return False
         self._rows[delivery.id] = delivery
         return True
 
-    def drop(self, delivery_id: DeliveryId) -> bool:
-        """Forget a delivery; False when there was none."""
+    def delete(self, delivery_id: DeliveryId) -> bool:
+        """Delete a delivery; False if there was none."""
         row = self._rows.pop(delivery_id, None)
         if row is None:
             return False
-        rows = self._of_task[row.task_id]
-        del rows[delivery_id]
-        if not rows:
-            del self._of_task[row.task_id]
+        ids = self._ids_by_task[row.task_id]
+        del ids[delivery_id]
+        if not ids:
+            del self._ids_by_task[row.task_id]
         return True
 
-    def drop_task(self, task_id: TaskId) -> None:
-        """Forget the deliveries of a task."""
-        for delivery_id in self._of_task.pop(task_id, {}):
+    def delete_of_task(self, task_id: TaskId) -> None:
+        """Delete the deliveries of a task."""
+        for delivery_id in self._ids_by_task.pop(task_id, {}):
             del self._rows[delivery_id]
 
     def get(self, delivery_id: DeliveryId) -> Delivery | None:
@@ -62,27 +62,27 @@ class DeliveryRows:
 
     def of_task(self, task_id: TaskId) -> list[Delivery]:
         """The deliveries of a task, oldest first."""
-        rows = [self._rows[one] for one in self._of_task.get(task_id, {})]
+        rows = [self._rows[one] for one in self._ids_by_task.get(task_id, {})]
         return sorted(rows, key=lambda row: (row.created_at, row.id))
 
     def in_state(self, state: DeliveryState, *, after: DeliveryId, limit: int) -> list[Delivery]:
-        """Deliveries in a state, in order of their ids."""
+        """Deliveries in a state, by id."""
         return self.page(lambda row: row.state is state, after=after, limit=limit)
 
     def page(
-        self, is_wanted: Callable[[Delivery], bool], *, after: DeliveryId, limit: int
+        self, matches: Callable[[Delivery], bool], *, after: DeliveryId, limit: int
     ) -> list[Delivery]:
-        """Deliveries that a test lets through, in order of their ids."""
-        rows = (row for row in self._rows.values() if row.id > after and is_wanted(row))
+        """Deliveries that match, by id."""
+        rows = (row for row in self._rows.values() if row.id > after and matches(row))
         return nsmallest(limit, rows, key=lambda row: row.id)
 
-    def _others(self, delivery: Delivery) -> int:
-        rows = (self._rows[one] for one in self._of_task.get(delivery.task_id, {}))
+    def _count_others(self, delivery: Delivery) -> int:
+        rows = (self._rows[one] for one in self._ids_by_task.get(delivery.task_id, {}))
         return sum(row.kind == delivery.kind and row.id != delivery.id for row in rows)
 
 
-class RecordRows:
-    """Records by kind and id, the one put last at the end."""
+class RecordTable:
+    """Records by kind and id, in the order in which they were put."""
 
     def __init__(self, rows: Iterable[Record] = ()) -> None:
         self._rows: dict[tuple[str, str], Record] = {}
@@ -94,15 +94,15 @@ class RecordRows:
         return self._rows.values()
 
     def put(self, record: Record) -> None:
-        """Keep a record, in the place of one of its kind with its id."""
+        """Store a record at the end, replacing one with its kind and id."""
         self._rows.pop((record.kind, record.id), None)
         self._rows[record.kind, record.id] = record
 
-    def change(self, record: Record) -> bool:
-        """Keep the next version of a record at its place; False when it is not the next one."""
-        kept = self.get(record.kind, record.id)
+    def update(self, record: Record) -> bool:
+        """Store the next version of a record in place; False if it is not the next one."""
+        stored = self.get(record.kind, record.id)
         expected = None if record.version == 0 else record.version - 1
-        if (None if kept is None else kept.version) != expected:
+        if (None if stored is None else stored.version) != expected:
             return False
         self._rows[record.kind, record.id] = record
         return True
@@ -111,16 +111,16 @@ class RecordRows:
         """One record."""
         return self._rows.get((kind, record_id))
 
-    def drop(self, kind: str, record_id: str) -> bool:
-        """Forget a record; False when there was none."""
+    def delete(self, kind: str, record_id: str) -> bool:
+        """Delete a record; False if there was none."""
         return self._rows.pop((kind, record_id), None) is not None
 
     def of_kind(self, kind: str) -> list[Record]:
         """All records of a kind."""
         return [row for row in self._rows.values() if row.kind == kind]
 
-    def forget(self, before: datetime | None) -> None:
-        """Let go of the records whose time was over by then."""
+    def purge(self, before: datetime | None) -> None:
+        """Delete the records that expired before."""
         if before is not None:
             gone = [key for key, row in self._rows.items() if row.expires_at < before]
             for key in gone:
@@ -140,7 +140,7 @@ class _LogRow:
     def sequence(self) -> int:
         return self.lines[-1].sequence if self.lines else 0
 
-    def take(self, change: LogAppend) -> None:
+    def append(self, change: LogAppend) -> None:
         self.lines += change.lines()
         self.is_closed = change.leaves_closed(self.is_closed)
         self.updated_at = datetime.now(UTC)
@@ -152,7 +152,7 @@ class _LogRow:
         return LogHead(self.id, self.sequence, self.is_closed, self.updated_at)
 
 
-class LogRows:
+class LogTable:
     """Logs by kind and id."""
 
     def __init__(self) -> None:
@@ -160,7 +160,7 @@ class LogRows:
         self._ids: dict[str, list[str]] = {}
 
     def append(self, change: LogAppend) -> bool:
-        """Add lines to a log; False when it is not where the change begins."""
+        """Append lines to a log; False if it is not at `change.after`."""
         key = change.kind, change.log_id
         row = self._rows.get(key)
         if not change.bodies or change.after != (0 if row is None else row.sequence):
@@ -168,7 +168,7 @@ class LogRows:
         if row is None:
             row = self._rows[key] = _LogRow(change.log_id)
             insort(self._ids.setdefault(change.kind, []), change.log_id)
-        row.take(change)
+        row.append(change)
         return True
 
     def get(self, kind: str, log_id: str) -> StoredLog | None:
@@ -177,20 +177,20 @@ class LogRows:
         return None if row is None else row.stored()
 
     def page_open(self, kind: str, after: str, limit: int) -> list[StoredLog]:
-        """Logs that are not closed, in order of their ids."""
+        """Logs that are not closed, by id."""
         rows = (row for row in self._after(kind, after) if not row.is_closed)
         return [row.stored() for row in islice(rows, limit)]
 
     def page(self, kind: str, after: str, limit: int) -> list[LogHead]:
-        """All logs, in order of their ids."""
+        """All logs, by id."""
         return [row.head() for row in islice(self._after(kind, after), limit)]
 
-    def drop(self, kind: str, log_id: str) -> bool:
-        """Forget a log; False when there was none."""
-        is_there = self._rows.pop((kind, log_id), None) is not None
-        if is_there:
+    def delete(self, kind: str, log_id: str) -> bool:
+        """Delete a log; False if there was none."""
+        was_stored = self._rows.pop((kind, log_id), None) is not None
+        if was_stored:
             self._ids[kind].remove(log_id)
-        return is_there
+        return was_stored
 
     def _after(self, kind: str, after: str) -> Iterator[_LogRow]:
         ids = self._ids.get(kind, [])

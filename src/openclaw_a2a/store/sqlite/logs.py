@@ -1,104 +1,106 @@
-"""The logs of a SQLite store: their writes and the questions about them."""
+"""The logs of a SQLite store."""
 
-import sqlite3
+from collections.abc import Awaitable
 from datetime import UTC, datetime
-from typing import Any
 
 from openclaw_a2a.ports import LogAppend, LogHead, LogLine, StoredLog
-from openclaw_a2a.store.sqlite.records import Name
+from openclaw_a2a.store.sqlite.database import Row, SqliteDatabase
+from openclaw_a2a.store.sqlite.records import Key
 from openclaw_a2a.store.sqlite.row_codec import from_microseconds, to_microseconds
-from openclaw_a2a.store.sqlite.transaction import SqliteBatch
+from openclaw_a2a.store.sqlite.transaction import WriteTransaction
 
-_BEGIN = """
+_CREATE = """
 INSERT INTO log (kind, id, sequence, is_closed, updated_at) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (kind, id) DO NOTHING RETURNING number"""
 _EXTEND = "UPDATE log SET sequence = ?, is_closed = ?, updated_at = ? WHERE number = ?"
-_FIND = "SELECT number, id, is_closed FROM log WHERE kind = ? AND id = ?"
-_FIND_AT = f"{_FIND} AND sequence = ?"
+_SELECT = "SELECT number, id, is_closed FROM log WHERE kind = ? AND id = ?"
+_SELECT_AT = f"{_SELECT} AND sequence = ?"
 _ADD_LINE = "INSERT INTO log_line (log, sequence, body) VALUES (?, ?, ?)"
-_DROP = "DELETE FROM log WHERE kind = ? AND id = ? RETURNING number"
-_DROP_LINES = "DELETE FROM log_line WHERE log = ?"
+_DELETE = "DELETE FROM log WHERE kind = ? AND id = ? RETURNING number"
+_DELETE_LINES = "DELETE FROM log_line WHERE log = ?"
 
-_LINES = "SELECT sequence, body FROM log_line WHERE log = ? ORDER BY sequence"
-OPEN_PAGE = """
+_SELECT_LINES = "SELECT sequence, body FROM log_line WHERE log = ? ORDER BY sequence"
+SELECT_OPEN_PAGE = """
 SELECT number, id, is_closed FROM log INDEXED BY log_at_work
 WHERE kind = ? AND is_closed = 0 AND id > ? ORDER BY id LIMIT ?"""
-PAGE = """
+SELECT_PAGE = """
 SELECT id, sequence, is_closed, updated_at FROM log
 WHERE kind = ? AND id > ? ORDER BY id LIMIT ?"""
 
 
-def append(batch: SqliteBatch, change: LogAppend) -> bool:
-    """Add lines to a log; False when it is not where the change begins."""
+class SqliteLogStore:
+    """The log store over a database."""
+
+    def __init__(self, database: SqliteDatabase) -> None:
+        self._database = database
+        self._write = database.writer.write
+
+    def append_log(self, change: LogAppend) -> Awaitable[bool]:
+        """Append lines to a log; False if it is not at `change.after`."""
+        return self._write(_append, change)
+
+    async def read_log(self, kind: str, log_id: str) -> StoredLog | None:
+        """One log, open or closed."""
+        logs = self._read(_SELECT, (kind, log_id))
+        return logs[0] if logs else None
+
+    async def list_open_logs(self, kind: str, *, after: str, limit: int) -> list[StoredLog]:
+        """Logs that are not closed, by id."""
+        return self._read(SELECT_OPEN_PAGE, (kind, after, limit))
+
+    async def list_log_heads(self, kind: str, *, after: str, limit: int) -> list[LogHead]:
+        """All logs, by id."""
+        rows = self._database.fetch_all(SELECT_PAGE, (kind, after, limit))
+        return [LogHead(row[0], row[1], bool(row[2]), from_microseconds(row[3])) for row in rows]
+
+    def delete_log(self, kind: str, log_id: str) -> Awaitable[bool]:
+        """Delete a log; False if there was none."""
+        return self._write(_delete, Key(kind, log_id))
+
+    def _read(self, query: str, values: tuple[object, ...]) -> list[StoredLog]:
+        with self._database.snapshot():
+            return [self._stored(row) for row in self._database.fetch_all(query, values)]
+
+    def _stored(self, row: Row) -> StoredLog:
+        lines = self._database.fetch_all(_SELECT_LINES, (row[0],))
+        return StoredLog(row[1], tuple([LogLine(*line) for line in lines]), bool(row[2]))
+
+
+def _append(transaction: WriteTransaction, change: LogAppend) -> bool:
     if not change.bodies:
         return False
-    number = _begin(batch, change) if change.after == 0 else _extend(batch, change)
+    number = _create(transaction, change) if change.after == 0 else _extend(transaction, change)
     if number is None:
         return False
     rows = [(number, line.sequence, line.body) for line in change.lines()]
-    batch.connection.executemany(_ADD_LINE, rows)
+    transaction.connection.executemany(_ADD_LINE, rows)
     return True
 
 
-def drop(batch: SqliteBatch, name: Name) -> bool:
-    """Forget a log; False when there was none."""
-    row = batch.connection.execute(_DROP, name).fetchone()
-    if row is None:
-        return False
-    batch.connection.execute(_DROP_LINES, row)
-    return True
-
-
-class LogReader:
-    """The questions about logs, over one read-only connection."""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
-
-    def one(self, kind: str, log_id: str) -> StoredLog | None:
-        """One log."""
-        logs = self._stored(_FIND, (kind, log_id))
-        return logs[0] if logs else None
-
-    def page_open(self, kind: str, after: str, limit: int) -> list[StoredLog]:
-        """Logs that are not closed, in order of their ids."""
-        return self._stored(OPEN_PAGE, (kind, after, limit))
-
-    def page(self, kind: str, after: str, limit: int) -> list[LogHead]:
-        """All logs, in order of their ids."""
-        rows = self._connection.execute(PAGE, (kind, after, limit))
-        return [LogHead(row[0], row[1], bool(row[2]), from_microseconds(row[3])) for row in rows]
-
-    def _stored(self, query: str, values: tuple[object, ...]) -> list[StoredLog]:
-        """The logs a query finds, with their lines of the same moment."""
-        self._connection.execute("BEGIN")
-        try:
-            found = self._connection.execute(query, values).fetchall()
-            return [StoredLog(row[1], self._lines(row[0]), bool(row[2])) for row in found]
-        finally:
-            self._connection.execute("COMMIT")
-
-    def _lines(self, number: int) -> tuple[LogLine, ...]:
-        rows: list[tuple[Any, ...]] = self._connection.execute(_LINES, (number,)).fetchall()
-        return tuple([LogLine(sequence, body) for sequence, body in rows])
-
-
-def _begin(batch: SqliteBatch, change: LogAppend) -> int | None:
-    """The number of the new log; None when it is not new."""
+def _create(transaction: WriteTransaction, change: LogAppend) -> int | None:
+    """The number of the new log; None if it exists."""
     row = (change.kind, change.log_id, change.last, change.closes, _now())
-    inserted = batch.connection.execute(_BEGIN, row).fetchone()
-    return None if inserted is None else inserted[0]
+    created = transaction.connection.execute(_CREATE, row).fetchone()
+    return None if created is None else created[0]
 
 
-def _extend(batch: SqliteBatch, change: LogAppend) -> int | None:
-    """The number of the log, when the change comes after its last line."""
+def _extend(transaction: WriteTransaction, change: LogAppend) -> int | None:
+    """The number of the log; None if it is not at `change.after`."""
     key = (change.kind, change.log_id, change.after)
-    found = batch.connection.execute(_FIND_AT, key).fetchone()
+    found = transaction.connection.execute(_SELECT_AT, key).fetchone()
     if found is None:
         return None
     is_closed = change.leaves_closed(bool(found[2]))
-    batch.connection.execute(_EXTEND, (change.last, is_closed, _now(), found[0]))
+    transaction.connection.execute(_EXTEND, (change.last, is_closed, _now(), found[0]))
     return found[0]
+
+
+def _delete(transaction: WriteTransaction, key: Key) -> bool:
+    row = transaction.connection.execute(_DELETE, key).fetchone()
+    if row is None:
+        return False
+    transaction.connection.execute(_DELETE_LINES, row)
+    return True
 
 
 def _now() -> int:

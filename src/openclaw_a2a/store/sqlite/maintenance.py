@@ -1,4 +1,4 @@
-"""The rarer writes of a SQLite store: claims, renewals, deletions. Each works on whole tables."""
+"""The rarer writes of a SQLite store: claims, renewals, deletions. They work on the tables."""
 
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -7,14 +7,14 @@ from openclaw_a2a.model.ids import OwnerId, TaskId
 from openclaw_a2a.model.records import RunRecord
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import PurgeResult, Retention, TaskKey
-from openclaw_a2a.store.sqlite import deliveries
+from openclaw_a2a.store.sqlite.deliveries import has_unfinished
 from openclaw_a2a.store.sqlite.row_codec import (
-    ENDED_CODES,
+    TERMINAL_CODES,
     decode_input,
     from_microseconds,
     to_microseconds,
 )
-from openclaw_a2a.store.sqlite.transaction import SqliteBatch
+from openclaw_a2a.store.sqlite.transaction import WriteTransaction
 
 _SELECT_RUNS = """
 SELECT ticket, id, task, context, principal, account, session_key, fence, is_started, attempt,
@@ -23,7 +23,7 @@ FROM run WHERE owner <> ? AND lease_until < ? ORDER BY ticket"""
 _CLAIM_RUN = "UPDATE run SET owner = ?, lease_until = ?, fence = ? WHERE ticket = ?"
 _RENEW = "UPDATE run SET lease_until = ? WHERE owner = ?"
 _SELECT_TASK = "SELECT number, state FROM task WHERE id = ? AND principal = ? AND account = ?"
-_SELECT_ENDED = """
+_SELECT_FINISHED = """
 SELECT principal, account, state, count FROM tally WHERE state IN (3, 4, 5, 7) AND count > 0"""
 SELECT_OLDEST = """
 SELECT status_at, id, number, principal, account, state FROM task INDEXED BY task_by_status
@@ -36,16 +36,15 @@ _DELETE_DELIVERIES = "DELETE FROM delivery WHERE task = ?"
 _DELETE_MESSAGES = """
 DELETE FROM message WHERE number IN (
   SELECT number FROM message WHERE created_at < ? ORDER BY created_at LIMIT ?)"""
-_PROBE = "UPDATE schema_version SET checked = checked + 1"
 
 _FOREVER = 2**63 - 1
 
-_BEGINNING = (-(2**63), "")
-"""Comes before every task."""
+_BEFORE_ALL = (-(2**63), "")
+"""Sorts before every task."""
 
 
 class Claim(NamedTuple):
-    """Somebody takes over runs."""
+    """An owner takes over runs."""
 
     owner: OwnerId
     lease_until: datetime
@@ -53,120 +52,117 @@ class Claim(NamedTuple):
 
 
 class Renewal(NamedTuple):
-    """Somebody keeps its runs."""
+    """An owner keeps its runs."""
 
     owner: OwnerId
     lease_until: datetime
 
 
 class Deletion(NamedTuple):
-    """Somebody wants a task gone."""
+    """A caller deletes a task."""
 
     scope: Scope
     task_id: TaskId
 
 
-def claim_runs(batch: SqliteBatch, claim: Claim) -> list[RunRecord]:
-    """Take over runs of other owners, in order of arrival, each with a higher fence."""
-    batch.flush()
+def claim_runs(transaction: WriteTransaction, claim: Claim) -> list[RunRecord]:
+    """Take over runs of other owners, in order of arrival, each with the next fence."""
+    transaction.flush()
     before = _FOREVER if claim.expired_at is None else to_microseconds(claim.expired_at)
-    rows = batch.connection.execute(_SELECT_RUNS, (claim.owner, before)).fetchall()
+    rows = transaction.connection.execute(_SELECT_RUNS, (claim.owner, before)).fetchall()
     claimed = [_claimed(row, claim) for row in rows]
     lease_until = to_microseconds(claim.lease_until)
-    batch.connection.executemany(
+    transaction.connection.executemany(
         _CLAIM_RUN, [(run.owner, lease_until, run.fence, run.ticket) for run in claimed]
     )
     for run in claimed:
-        live = batch.live.runs[run.id]
-        live.owner, live.fence = run.owner, run.fence
+        cached = transaction.cache.runs[run.id]
+        cached.owner, cached.fence = run.owner, run.fence
     return claimed
 
 
-def renew_leases(batch: SqliteBatch, renewal: Renewal) -> None:
-    """Keep all runs of this owner."""
-    batch.flush()
-    batch.connection.execute(_RENEW, (to_microseconds(renewal.lease_until), renewal.owner))
+def renew_leases(transaction: WriteTransaction, renewal: Renewal) -> None:
+    """Extend the lease of every run of an owner."""
+    transaction.flush()
+    transaction.connection.execute(_RENEW, (to_microseconds(renewal.lease_until), renewal.owner))
 
 
-def delete_task(batch: SqliteBatch, deletion: Deletion) -> bool:
-    """Forget an ended task; False when it is not there or not ended."""
-    batch.flush()
+def delete_task(transaction: WriteTransaction, deletion: Deletion) -> bool:
+    """Delete a finished task; False if it is missing or unfinished."""
+    transaction.flush()
     scope = deletion.scope
     key = (deletion.task_id, scope.principal, scope.account)
-    row = batch.connection.execute(_SELECT_TASK, key).fetchone()
-    if row is None or row[1] not in ENDED_CODES:
+    row = transaction.connection.execute(_SELECT_TASK, key).fetchone()
+    if row is None or row[1] not in TERMINAL_CODES:
         return False
-    _delete(batch, [(row[0], deletion.task_id, scope.principal, scope.account, row[1])])
+    _delete(transaction, [(row[0], deletion.task_id, scope.principal, scope.account, row[1])])
     return True
 
 
-def forget_tasks(batch: SqliteBatch, retention: Retention) -> PurgeResult:
-    """Delete ended tasks that are too old or too many, and of which all is brought."""
-    batch.flush()
-    gone, next_after = _choose_forgettable(batch, retention)
-    _delete(batch, [(row[2], row[1], *row[3:]) for row in gone])
-    return PurgeResult(len(gone), next_after)
+def purge_tasks(transaction: WriteTransaction, retention: Retention) -> PurgeResult:
+    """Delete finished tasks that are too old or too many and have nothing left to deliver."""
+    transaction.flush()
+    purged, next_after = _choose_purgeable(transaction, retention)
+    _delete(transaction, [(row[2], row[1], *row[3:]) for row in purged])
+    return PurgeResult(len(purged), next_after)
 
 
-def forget_messages(batch: SqliteBatch, retention: Retention) -> int:
-    """Delete old message records, at most `limit`; how many went."""
-    batch.flush()
-    moment = to_microseconds(retention.messages_before)
-    return batch.connection.execute(_DELETE_MESSAGES, (moment, retention.limit)).rowcount
+def purge_messages(transaction: WriteTransaction, retention: Retention) -> int:
+    """Delete old idempotency records, at most `limit`; how many were deleted."""
+    transaction.flush()
+    values = (to_microseconds(retention.messages_before), retention.limit)
+    return transaction.connection.execute(_DELETE_MESSAGES, values).rowcount
 
 
-def probe(batch: SqliteBatch, _: None) -> None:
-    """Write something of no meaning, to see whether writing works."""
-    batch.connection.execute(_PROBE)
-
-
-def _choose_forgettable(
-    batch: SqliteBatch, retention: Retention
+def _choose_purgeable(
+    transaction: WriteTransaction, retention: Retention
 ) -> tuple[list[tuple[Any, ...]], TaskKey | None]:
-    groups = batch.connection.execute(_SELECT_ENDED).fetchall()
+    groups = transaction.connection.execute(_SELECT_FINISHED).fetchall()
     surplus = sum(group[3] for group in groups) - retention.keep_ended
     old, overdue = to_microseconds(retention.ended_before), retention.undelivered_before
-    held_since = _BEGINNING[0] if overdue is None else to_microseconds(overdue)
-    looked_at = _find_ended(batch, retention, groups, before=_FOREVER if surplus > 0 else old)
-    gone: list[tuple[Any, ...]] = []
-    for row in looked_at:
-        if len(gone) >= surplus and row[0] >= old:
-            return gone, None
-        if row[0] < held_since or not deliveries.holds(batch, row[1], row[2]):
-            gone.append(row)
-    if len(looked_at) < retention.limit:
-        return gone, None
-    return gone, TaskKey(from_microseconds(looked_at[-1][0]), TaskId(looked_at[-1][1]))
+    held_since = _BEFORE_ALL[0] if overdue is None else to_microseconds(overdue)
+    examined = _find_finished(
+        transaction, retention, groups, before=_FOREVER if surplus > 0 else old
+    )
+    purged: list[tuple[Any, ...]] = []
+    for row in examined:
+        if len(purged) >= surplus and row[0] >= old:
+            return purged, None
+        if row[0] < held_since or not has_unfinished(transaction, row[1], row[2]):
+            purged.append(row)
+    if len(examined) < retention.limit:
+        return purged, None
+    return purged, TaskKey(from_microseconds(examined[-1][0]), TaskId(examined[-1][1]))
 
 
-def _find_ended(
-    batch: SqliteBatch,
+def _find_finished(
+    transaction: WriteTransaction,
     retention: Retention,
     groups: list[tuple[str, str, int, int]],
     *,
     before: int,
 ) -> list[tuple[Any, ...]]:
-    """The ended tasks to look at, the oldest first, as far as they ended before a moment."""
+    """The finished tasks to examine, oldest first, that ended before a time."""
     key, limit = retention.after, retention.limit
-    after = _BEGINNING if key is None else (to_microseconds(key.status_at), key.id)
+    after = _BEFORE_ALL if key is None else (to_microseconds(key.status_at), key.id)
     found: list[tuple[Any, ...]] = []
     for principal, account, state, _ in groups:
         values = (principal, account, state, *after, before, limit)
-        found += batch.connection.execute(SELECT_OLDEST, values)
+        found += transaction.connection.execute(SELECT_OLDEST, values)
     return sorted(found)[:limit]
 
 
 def _claimed(row: tuple[Any, ...], claim: Claim) -> RunRecord:
-    asked = decode_input(row[10])
+    run_input = decode_input(row[10])
     return RunRecord(
         id=row[1],
         task_id=row[2],
         context_id=row[3],
         scope=Scope(row[4], row[5]),
         session_key=row[6],
-        message=asked.message,
-        binding=asked.binding,
-        options=asked.options,
+        message=run_input.message,
+        binding=run_input.binding,
+        options=run_input.options,
         owner=claim.owner,
         lease_until=claim.lease_until,
         is_started=bool(row[8]),
@@ -177,11 +173,11 @@ def _claimed(row: tuple[Any, ...], claim: Claim) -> RunRecord:
     )
 
 
-def _delete(batch: SqliteBatch, rows: list[tuple[Any, ...]]) -> None:
+def _delete(transaction: WriteTransaction, rows: list[tuple[Any, ...]]) -> None:
     numbers = [(row[0],) for row in rows]
     for statement in (_DELETE_TASK, _DELETE_SNAPSHOT, _DELETE_EVENTS):
-        batch.connection.executemany(statement, numbers)
-    batch.connection.executemany(_DELETE_DELIVERIES, [(row[1],) for row in rows])
+        transaction.connection.executemany(statement, numbers)
+    transaction.connection.executemany(_DELETE_DELIVERIES, [(row[1],) for row in rows])
     for _, task_id, principal, account, state in rows:
-        batch.live.drop_task(task_id)
-        batch.tally[principal, account, state] -= 1
+        transaction.cache.drop_task(task_id)
+        transaction.tally[principal, account, state] -= 1

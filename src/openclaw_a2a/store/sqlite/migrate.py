@@ -27,7 +27,7 @@ class Step(msgspec.Struct, frozen=True):
 
 def load_steps() -> list[Step]:
     """Every step this version of the program knows, in order."""
-    folder = resources.files("openclaw_a2a.store") / "migrations"
+    folder = resources.files("openclaw_a2a.store.sqlite") / "migrations"
     names = sorted(file.name for file in folder.iterdir() if file.name.endswith(".sql"))
     return [
         Step(int(name[:4]), name.removesuffix(".sql"), (folder / name).read_text(encoding="utf-8"))

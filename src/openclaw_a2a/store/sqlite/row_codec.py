@@ -1,4 +1,4 @@
-"""How values lie in columns: times, states, what a run was asked, deliveries and records."""
+"""Column values and rows: times, states, run inputs, deliveries and records."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -35,13 +35,13 @@ CODE_OF: dict[TaskState | None, int | None] = {
 DELIVERY_CODE_OF = {DeliveryState.IDLE: 0, DeliveryState.WAITING: 1, DeliveryState.DEAD: 2}
 """The numbers are stored: never change one."""
 _DELIVERY_STATE_OF = {code: state for state, code in DELIVERY_CODE_OF.items()}
-ENDED_CODES = frozenset(code for code, state in STATE_OF.items() if state in TERMINAL)
+TERMINAL_CODES = frozenset(code for code, state in STATE_OF.items() if state in TERMINAL)
 
 _encoder = msgspec.json.Encoder()
 
 
 class RunInput(JsonStruct, frozen=True):
-    """What a run was asked, and how it is to be answered."""
+    """The message of a run, and how it is to be answered."""
 
     message: Message
     binding: Binding
@@ -52,39 +52,39 @@ _binding_decoder = msgspec.json.Decoder(Binding)
 _input_decoder = msgspec.json.Decoder(RunInput)
 
 
-def to_microseconds(moment: datetime) -> int:
-    """The moment as a column holds it."""
-    since = moment - _EPOCH
+def to_microseconds(time: datetime) -> int:
+    """The column value of a time."""
+    since = time - _EPOCH
     return since.days * 86_400_000_000 + since.seconds * 1_000_000 + since.microseconds
 
 
 def from_microseconds(count: int) -> datetime:
-    """The moment in a column."""
+    """The time of a column value."""
     return _EPOCH + timedelta(microseconds=count)
 
 
 def encode_binding(binding: Binding | None) -> bytes | None:
-    """The binding as a column holds it."""
+    """The column value of a binding."""
     return None if binding is None else _encoder.encode(binding)
 
 
 def decode_binding(column: bytes | None) -> Binding | None:
-    """The binding in a column."""
+    """The binding of a column value."""
     return None if column is None else _binding_decoder.decode(column)
 
 
 def encode_input(run: RunRecord) -> bytes:
-    """What the run was asked, as a column holds it."""
+    """The column value of a run's input."""
     return _encoder.encode(RunInput(run.message, run.binding, run.options))
 
 
 def decode_input(column: bytes) -> RunInput:
-    """What a run was asked."""
+    """The input of a run."""
     return _input_decoder.decode(column)
 
 
 def encode_delivery(delivery: Delivery) -> tuple[object, ...]:
-    """The delivery as its row holds it."""
+    """The row of a delivery."""
     return (
         delivery.id,
         delivery.kind,
@@ -101,7 +101,7 @@ def encode_delivery(delivery: Delivery) -> tuple[object, ...]:
 
 
 def decode_delivery(row: tuple[Any, ...]) -> Delivery:
-    """The delivery in a row."""
+    """The delivery of a row."""
     return Delivery(
         id=row[0],
         kind=row[1],
@@ -117,12 +117,12 @@ def decode_delivery(row: tuple[Any, ...]) -> Delivery:
     )
 
 
-def encode_kept(record: Record) -> tuple[object, ...]:
-    """The record as its row holds it."""
+def encode_record(record: Record) -> tuple[object, ...]:
+    """The row of a record."""
     until = to_microseconds(record.expires_at)
     return record.kind, record.id, record.body, until, record.version
 
 
-def decode_kept(row: tuple[Any, ...]) -> Record:
-    """The record in a row."""
+def decode_record(row: tuple[Any, ...]) -> Record:
+    """The record of a row."""
     return Record(row[0], row[1], row[2], from_microseconds(row[3]), row[4])

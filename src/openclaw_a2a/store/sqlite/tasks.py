@@ -1,22 +1,32 @@
-"""The questions a SQLite store answers, over one read-only connection."""
+"""The tasks of a SQLite store: reads, lists, and the writes that go to the writer thread."""
 
-import sqlite3
-from collections.abc import Iterator
-from typing import Any
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import datetime
 
 import msgspec
 
 from openclaw_a2a.model.errors import CorruptRecord
-from openclaw_a2a.model.ids import MessageId, TaskId
-from openclaw_a2a.model.records import Entry, StoredTask, TaskHead
+from openclaw_a2a.model.ids import MessageId, OwnerId, RunId, TaskId
+from openclaw_a2a.model.records import Entry, RunRecord, StoredTask, TaskHead
 from openclaw_a2a.model.states import is_active
 from openclaw_a2a.model.turn import Scope
-from openclaw_a2a.ports import Duplicate, RecentHead, Record, TaskPage, TaskQuery
-from openclaw_a2a.store import errors
-from openclaw_a2a.store.memory.state import MessageKey
-from openclaw_a2a.store.sqlite import records
-from openclaw_a2a.store.sqlite.deliveries import DeliveryReader
-from openclaw_a2a.store.sqlite.logs import LogReader
+from openclaw_a2a.ports import (
+    Accepted,
+    Commit,
+    Duplicate,
+    PurgeResult,
+    RecentHead,
+    Retention,
+    Submission,
+    TaskPage,
+    TaskQuery,
+    message_key,
+)
+from openclaw_a2a.store.errors import message_id_conflict
+from openclaw_a2a.store.sqlite import maintenance
+from openclaw_a2a.store.sqlite.database import Row, SqliteDatabase
+from openclaw_a2a.store.sqlite.records import purge_records
 from openclaw_a2a.store.sqlite.row_codec import (
     CODE_OF,
     STATE_OF,
@@ -24,6 +34,15 @@ from openclaw_a2a.store.sqlite.row_codec import (
     from_microseconds,
     to_microseconds,
 )
+from openclaw_a2a.store.sqlite.transaction import (
+    FinishRun,
+    StartRun,
+    SubmitWrite,
+    WriteTransaction,
+)
+
+_PURGE_BATCH = 100
+"""How many tasks or messages one write of a purge examines at most."""
 
 _TASK = """
 SELECT t.number, t.id, t.principal, t.account, t.context, t.state, t.status_at, t.created_at,
@@ -45,13 +64,12 @@ _SELECT_ORPHANS = """
 SELECT t.id FROM tally y
 JOIN task t ON t.principal = y.principal AND t.account = y.account AND t.state = y.state
 WHERE y.state IN (1, 2) AND y.count > 0 AND t.id NOT IN (SELECT task FROM run)"""
-_SELECT_KEYS = "SELECT principal, account, message_id FROM message"
-_SELECT_KNOWN = """
+_SELECT_DUPLICATE = """
 SELECT run, task, answer, body_hash FROM message
 WHERE principal = ? AND account = ? AND message_id = ?"""
 
-# Keys are found in an index before any row is touched. Every statement names its index, so that
-# a page costs the same whatever SQLite thinks of the table's size.
+# Keys are found in an index before any row is read. Every statement names its index, so that a
+# page costs the same whatever SQLite estimates about the size of the table.
 _SCOPE = "principal = :principal AND account = :account"
 _RANGE = "status_at >= :since AND (status_at, id) < (:before, :before_id)"
 _BY_STATUS = f"FROM task INDEXED BY task_by_status WHERE {_SCOPE} AND state = {{}}"
@@ -70,7 +88,7 @@ _ALL_ARMS = tuple(_BY_STATUS.format(code) for code in STATE_OF)
 
 
 def _page(*arms: str) -> str:
-    """The tasks of a page out of one or several ranges, each of them in order."""
+    """The statement for a page, merged from one or several ordered ranges."""
     keys = " UNION ALL ".join(f"SELECT number, status_at, id {arm} AND {_RANGE}" for arm in arms)
     return (
         f"{_TASK} JOIN ({keys} ORDER BY status_at DESC, id DESC LIMIT :limit) k "
@@ -79,7 +97,7 @@ def _page(*arms: str) -> str:
 
 
 def _count(*arms: str) -> str:
-    """How many tasks some ranges hold."""
+    """The statement for the number of tasks in these ranges."""
     return "SELECT " + " + ".join(
         f"(SELECT count(*) {arm} AND status_at >= :since)" for arm in arms
     )
@@ -100,87 +118,140 @@ _TALLY_STATE = f"{_TALLY} AND state = :state"
 _FIRST, _LAST = -(2**63), 2**63 - 1
 
 
-class SqliteReader:
-    """Committed state, as it is at the moment of the question."""
+class SqliteTaskStore:
+    """The task store over a database."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
-        self.deliveries = DeliveryReader(connection)
-        self.logs = LogReader(connection)
+    def __init__(self, database: SqliteDatabase) -> None:
+        self._database = database
+        self._write = database.writer.write
 
-    def list_records(self, kind: str) -> list[Record]:
-        """All records of a kind, the one put last at the end."""
-        return records.of_kind(self._connection, kind)
+    # ---------------------------------------------------------------- writes
 
-    def read_record(self, kind: str, record_id: str) -> Record | None:
-        """One record."""
-        return records.one(self._connection, kind, record_id)
+    def submit(self, submission: Submission) -> "asyncio.Future[Accepted | Duplicate]":
+        """Store an incoming message once. Raises: MessageIdConflict, Conflict."""
+        key = message_key(submission.run)
+        known = self._database.known_messages
+        write = SubmitWrite(submission, key, may_be_duplicate=known.may_contain(key))
+        # Added before it is stored: a second submission in the same transaction must look it up.
+        known.add(key)
+        return self._write(WriteTransaction.submit, write)
 
-    def message_keys(self) -> Iterator[MessageKey]:
-        """What every message is found by."""
-        return iter(self._connection.execute(_SELECT_KEYS))
+    def commit(self, change: Commit) -> "asyncio.Future[None]":
+        """Change a task. Raises: Conflict."""
+        return self._write(WriteTransaction.commit, change)
 
-    def read_task(self, scope: Scope | None, task_id: TaskId) -> StoredTask | None:
-        """One task, when it is in scope."""
-        row = self._connection.execute(_SELECT_TASK, (task_id,)).fetchone()
+    def start_run(self, run_id: RunId, *, fence: int, attempt: int) -> Awaitable[None]:
+        """Record that the agent is about to be called. Raises: LeaseLost."""
+        return self._write(WriteTransaction.start_run, StartRun(run_id, fence, attempt))
+
+    def finish_run(self, run_id: RunId, *, fence: int, answer: bytes) -> Awaitable[None]:
+        """End a run that made no task. Raises: LeaseLost."""
+        return self._write(WriteTransaction.finish_run, FinishRun(run_id, fence, answer))
+
+    async def claim_runs(
+        self, owner: OwnerId, *, lease_until: datetime, expired_at: datetime | None
+    ) -> list[RunRecord]:
+        """Take over runs of other owners, in order of arrival."""
+        claim = maintenance.Claim(owner, lease_until, expired_at)
+        return await self._write(maintenance.claim_runs, claim)
+
+    def renew_leases(self, owner: OwnerId, *, lease_until: datetime) -> Awaitable[None]:
+        """Extend the lease of every run of this owner."""
+        return self._write(maintenance.renew_leases, maintenance.Renewal(owner, lease_until))
+
+    def delete_task(self, scope: Scope, task_id: TaskId) -> Awaitable[bool]:
+        """Delete a finished task; False if it is missing or unfinished."""
+        return self._write(maintenance.delete_task, maintenance.Deletion(scope, task_id))
+
+    async def purge(self, retention: Retention) -> PurgeResult:
+        """Delete finished tasks, and old messages and records."""
+        # In batches, so that a long backlog does not hold up other writes.
+        result = await self._purge_tasks(retention)
+        await self._purge_in_batches(maintenance.purge_messages, retention)
+        await self._purge_in_batches(purge_records, retention)
+        return result
+
+    async def _purge_tasks(self, retention: Retention) -> PurgeResult:
+        total = PurgeResult(0, retention.after)
+        for start in range(0, retention.limit, _PURGE_BATCH):
+            limit = min(_PURGE_BATCH, retention.limit - start)
+            batch = msgspec.structs.replace(retention, limit=limit, after=total.next_after)
+            purged = await self._write(maintenance.purge_tasks, batch)
+            total = PurgeResult(total.count + purged.count, purged.next_after)
+            if total.next_after is None:
+                break
+        return total
+
+    async def _purge_in_batches(
+        self, perform: Callable[[WriteTransaction, Retention], int], retention: Retention
+    ) -> None:
+        batch = msgspec.structs.replace(retention, limit=_PURGE_BATCH)
+        while await self._write(perform, batch) == _PURGE_BATCH:
+            pass
+
+    # ---------------------------------------------------------------- reads
+
+    async def list_orphaned_tasks(self) -> list[TaskId]:
+        """Active tasks that have no run."""
+        return [row[0] for row in self._database.fetch_all(_SELECT_ORPHANS)]
+
+    async def read_task(self, scope: Scope | None, task_id: TaskId) -> StoredTask | None:
+        """One task, if it is in scope (None: any scope)."""
+        row = self._database.fetch_one(_SELECT_TASK, (task_id,))
         if row is None:
             return None
         if scope is not None and (row[2] != scope.principal or row[3] != scope.account):
             return None
         return self._stored(row)
 
-    def list_recent_tasks(self, limit: int) -> list[RecentHead]:
-        """The newest tasks of all callers, the one made last first."""
-        rows = self._connection.execute(_SELECT_RECENT, (limit,))
-        return [RecentHead(_head(row), row[10]) for row in rows]
-
-    def read_resume_token(self, task_id: TaskId) -> bytes | None:
-        """The token its agent left when the task paused."""
-        row = self._connection.execute(_SELECT_RESUME, (task_id,)).fetchone()
+    async def read_resume_token(self, task_id: TaskId) -> bytes | None:
+        """The token the agent left when the task paused."""
+        row = self._database.fetch_one(_SELECT_RESUME, (task_id,))
         return None if row is None else row[0]
 
-    def read_events(self, task_id: TaskId, *, after: int, limit: int) -> list[Entry]:
+    async def read_events(self, task_id: TaskId, *, after: int, limit: int) -> list[Entry]:
         """Committed events with a higher sequence, in order."""
-        rows = self._connection.execute(_SELECT_EVENTS, (task_id, after, limit))
+        rows = self._database.fetch_all(_SELECT_EVENTS, (task_id, after, limit))
         return [_entry(row) for row in rows]
 
-    def list_orphaned_tasks(self) -> list[TaskId]:
-        """Active tasks that have no run."""
-        return [row[0] for row in self._connection.execute(_SELECT_ORPHANS)]
+    async def list_recent_tasks(self, limit: int) -> list[RecentHead]:
+        """The newest tasks of all callers, last created first."""
+        rows = self._database.fetch_all(_SELECT_RECENT, (limit,))
+        return [RecentHead(_head(row), row[10]) for row in rows]
 
-    def find_duplicate(
-        self, scope: Scope, message_id: MessageId, *, body_hash: bytes | None = None
-    ) -> Duplicate | None:
-        """What became of a message. Raises: MessageIdConflict."""
-        key = (scope.principal, scope.account, message_id)
-        row = self._connection.execute(_SELECT_KNOWN, key).fetchone()
-        if row is not None and body_hash not in (None, row[3]):
-            raise errors.message_id_conflict(message_id)
-        return None if row is None else Duplicate(row[0], row[1], row[2])
-
-    def list_tasks(self, query: TaskQuery) -> TaskPage:
+    async def list_tasks(self, query: TaskQuery) -> TaskPage:
         """Tasks by newest status. The page and its total are of the same moment."""
         page, total = choose_statements(query)
         values = bind(query)
-        self._connection.execute("BEGIN")
-        try:
-            rows = self._connection.execute(page, values).fetchall()
-            tasks = tuple(self._stored(row) for row in rows[: query.limit])
-            count = self._connection.execute(total, values).fetchone()[0]
-        finally:
-            self._connection.execute("COMMIT")
+        with self._database.snapshot():
+            rows = self._database.fetch_all(page, values)
+            tasks = tuple([self._stored(row) for row in rows[: query.limit]])
+            count = self._database.fetch_all(total, values)[0][0]
         return TaskPage(tasks, has_more=len(rows) > query.limit, total=count)
 
-    def _stored(self, row: tuple[Any, ...]) -> StoredTask:
+    async def find_duplicate(
+        self, scope: Scope, message_id: MessageId, *, body_hash: bytes | None = None
+    ) -> Duplicate | None:
+        """The outcome of an earlier submission of this message. Raises: MessageIdConflict."""
+        key = (scope.principal, scope.account, message_id)
+        database = self._database
+        if database.writer.is_running and not database.known_messages.may_contain(key):
+            return None
+        row = database.fetch_one(_SELECT_DUPLICATE, key)
+        if row is not None and body_hash not in (None, row[3]):
+            raise message_id_conflict(message_id)
+        return None if row is None else Duplicate(row[0], row[1], row[2])
+
+    def _stored(self, row: Row) -> StoredTask:
         head = _head(row)
         if row[10] == head.sequence:
             return StoredTask(head, row[11])
-        entries = self._connection.execute(_SELECT_ENTRIES, (row[0], row[10], head.sequence))
-        return StoredTask(head, row[11], tuple(_entry(entry) for entry in entries))
+        entries = self._database.fetch_all(_SELECT_ENTRIES, (row[0], row[10], head.sequence))
+        return StoredTask(head, row[11], tuple([_entry(entry) for entry in entries]))
 
 
 def choose_statements(query: TaskQuery) -> tuple[str, str]:
-    """The statement for the page and the one for the total; `bind` has their values."""
+    """The statements for the page and for the total; `bind` has their values."""
     if query.context_id is not None:
         if query.state is None:
             return _LIST_CONTEXT, _COUNT_CONTEXT
@@ -193,7 +264,7 @@ def choose_statements(query: TaskQuery) -> tuple[str, str]:
 
 
 def bind(query: TaskQuery) -> dict[str, object]:
-    """The values that the statements of a query name."""
+    """The named values of the statements of a query."""
     return {
         "principal": query.scope.principal,
         "account": query.scope.account,
@@ -206,7 +277,7 @@ def bind(query: TaskQuery) -> dict[str, object]:
     }
 
 
-def _head(row: tuple[Any, ...]) -> TaskHead:
+def _head(row: Row) -> TaskHead:
     try:
         binding = decode_binding(row[9])
     except msgspec.DecodeError as error:
@@ -226,5 +297,5 @@ def _head(row: tuple[Any, ...]) -> TaskHead:
     )
 
 
-def _entry(row: tuple[Any, ...]) -> Entry:
+def _entry(row: Row) -> Entry:
     return Entry(row[0], row[1], None if row[2] is None else STATE_OF[row[2]])

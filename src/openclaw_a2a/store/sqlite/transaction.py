@@ -1,4 +1,8 @@
-"""Many writes in one SQLite transaction: each is checked by itself, each row is written once."""
+"""Many writes in one SQLite transaction: each is checked by itself, each row is written once.
+
+Writes on the send path change the cache and collect rows; `flush` writes the rows. A write that
+reads or changes tables itself calls `flush` first, so that it sees the earlier ones.
+"""
 
 import sqlite3
 from collections import Counter
@@ -7,18 +11,17 @@ from typing import NamedTuple
 from openclaw_a2a.model.delivery import Delivery
 from openclaw_a2a.model.ids import RunId, TaskId
 from openclaw_a2a.model.records import RunRecord
-from openclaw_a2a.ports import Accepted, Commit, Duplicate, Record, Submission
+from openclaw_a2a.ports import Accepted, Commit, Duplicate, MessageKey, Record, Submission
 from openclaw_a2a.store import errors
-from openclaw_a2a.store.memory.state import MessageKey
 from openclaw_a2a.store.sqlite.row_codec import (
     CODE_OF,
-    ENDED_CODES,
+    TERMINAL_CODES,
     encode_delivery,
     encode_input,
-    encode_kept,
+    encode_record,
     to_microseconds,
 )
-from openclaw_a2a.store.sqlite.write_cache import LiveRows, LiveRun, LiveTask
+from openclaw_a2a.store.sqlite.write_cache import CachedRun, CachedTask, WriteCache
 
 _SELECT_MESSAGE = """
 SELECT body_hash, run, task, answer FROM message
@@ -55,32 +58,32 @@ INSERT INTO tally (principal, account, state, count) VALUES (?, ?, ?, ?)
 ON CONFLICT (principal, account, state) DO UPDATE SET count = count + excluded.count"""
 
 
-class Taking(NamedTuple):
-    """A message to take in; `may_be_known` is False when it was surely never seen."""
+class SubmitWrite(NamedTuple):
+    """A submission; `may_be_duplicate` is False if its message id is certainly new."""
 
     submission: Submission
     key: MessageKey
-    may_be_known: bool
+    may_be_duplicate: bool
 
 
-class Start(NamedTuple):
-    """The agent is about to be asked."""
+class StartRun(NamedTuple):
+    """The agent is about to be called."""
 
     run_id: RunId
     fence: int
     attempt: int
 
 
-class Answer(NamedTuple):
+class FinishRun(NamedTuple):
     """A run ended without a task."""
 
     run_id: RunId
     fence: int
-    body: bytes
+    answer: bytes
 
 
 class _MessageRow:
-    """An idempotency record that gets its row with this transaction."""
+    """A new idempotency record."""
 
     __slots__ = ("answer", "submission")
 
@@ -89,37 +92,37 @@ class _MessageRow:
         self.answer: bytes | None = None
 
 
-class SqliteBatch:
-    """Takes writes one after the other; `flush` puts their joint effect into the database."""
+class WriteTransaction:
+    """The writes of one group; `flush` puts their joint effect into the database."""
 
-    def __init__(self, connection: sqlite3.Connection, live: LiveRows) -> None:
+    def __init__(self, connection: sqlite3.Connection, cache: WriteCache) -> None:
         self.connection = connection
-        self.live = live
+        self.cache = cache
         self.tally: Counter[tuple[str, str, int]] = Counter()
         self._messages: dict[MessageKey, _MessageRow] = {}
         self._answers: list[tuple[bytes, str, str, str]] = []
-        self._new_runs: dict[RunId, tuple[RunRecord, LiveRun]] = {}
-        self._started: dict[RunId, LiveRun] = {}
+        self._new_runs: dict[RunId, tuple[RunRecord, CachedRun]] = {}
+        self._started: dict[RunId, CachedRun] = {}
         self._ended: list[tuple[int]] = []
-        self._tasks: dict[TaskId, LiveTask] = {}
+        self._tasks: dict[TaskId, CachedTask] = {}
         self._events: list[tuple[int, int, int | None, bytes]] = []
         self._snapshots: dict[int, tuple[int, int, bytes]] = {}
 
-    def submit(self, taking: Taking) -> Accepted | Duplicate:
-        """Take a message in, once."""
-        submission, key, may_be_known = taking
+    def submit(self, write: SubmitWrite) -> Accepted | Duplicate:
+        """Store an incoming message once."""
+        submission, key, may_be_duplicate = write
         run, change = submission.run, submission.commit
-        if may_be_known and (known := self._known(key, submission)) is not None:
+        if may_be_duplicate and (known := self._find_duplicate(key, submission)) is not None:
             return known
         if change is not None:
-            task = self._checked(change, joining=run.id)
+            task = self._check(change, new_run=run.id)
         else:
-            task = self.live.find_task(run.task_id)
-        # The last thing that may be refused, because it is written at once.
+            task = self.cache.find_task(run.task_id)
+        # The last check, because it writes: what is refused must leave nothing behind.
         if submission.record is not None and not self.add_record(submission.record):
             raise errors.record_exists(submission.record.kind, submission.record.id)
-        live = self.live.add_run(run)
-        self._new_runs[run.id] = run, live
+        cached = self.cache.add_run(run)
+        self._new_runs[run.id] = run, cached
         self._messages[key] = _MessageRow(submission)
         if task is not None and task.resume is not None:
             task.resume = None
@@ -128,38 +131,38 @@ class SqliteBatch:
             self._apply(change, task)
         if submission.delivery is not None:
             self.put_delivery(submission.delivery)
-        return Accepted(live.ticket)
+        return Accepted(cached.ticket)
 
     def commit(self, change: Commit) -> None:
         """Change a task."""
-        self._apply(change, self._checked(change))
+        self._apply(change, self._check(change))
 
-    def start_run(self, start: Start) -> None:
-        """Note that the agent is about to be asked."""
-        run = self._fenced(start.run_id, start.fence)
+    def start_run(self, start: StartRun) -> None:
+        """Record that the agent is about to be called."""
+        run = self._check_fence(start.run_id, start.fence)
         run.is_started, run.attempt = True, start.attempt
         if start.run_id not in self._new_runs:
             self._started[start.run_id] = run
 
-    def finish_run(self, answer: Answer) -> None:
-        """End a run that made no task; its answer is kept with its message."""
-        message = self._fenced(answer.run_id, answer.fence).message
-        self._end_run(answer.run_id)
+    def finish_run(self, finish: FinishRun) -> None:
+        """End a run that made no task; its answer goes into the idempotency record."""
+        message = self._check_fence(finish.run_id, finish.fence).message
+        self._end_run(finish.run_id)
         if (row := self._messages.get(message)) is not None:
-            row.answer = answer.body
+            row.answer = finish.answer
         else:
-            self._answers.append((answer.body, *message))
+            self._answers.append((finish.answer, *message))
 
     def put_delivery(self, delivery: Delivery) -> None:
-        """Keep a delivery, in the place of one with its id."""
+        """Store a delivery, replacing one with the same id."""
         self.connection.execute(_PUT_DELIVERY, encode_delivery(delivery))
 
     def add_record(self, record: Record) -> bool:
-        """Keep a record that is not there yet; False when it is."""
-        return self.connection.execute(_ADD_RECORD, encode_kept(record)).rowcount > 0
+        """Store a new record; False if there is one."""
+        return self.connection.execute(_ADD_RECORD, encode_record(record)).rowcount > 0
 
     def flush(self) -> None:
-        """Write everything taken so far; the transaction is not ended."""
+        """Write everything collected so far; the transaction stays open."""
         self._flush_tasks()
         self._flush_runs()
         self._flush_messages()
@@ -167,9 +170,9 @@ class SqliteBatch:
             rows = [(*key, count) for key, count in self.tally.items() if count]
             self.connection.executemany(_COUNT, rows)
             self.tally.clear()
-        self.live.trim()
+        self.cache.trim()
 
-    def _known(self, key: MessageKey, submission: Submission) -> Duplicate | None:
+    def _find_duplicate(self, key: MessageKey, submission: Submission) -> Duplicate | None:
         if (row := self._messages.get(key)) is not None:
             run = row.submission.run
             body_hash, known = row.submission.body_hash, Duplicate(run.id, run.task_id, row.answer)
@@ -182,29 +185,29 @@ class SqliteBatch:
             raise errors.message_id_conflict(submission.run.message.message_id)
         return known
 
-    def _checked(self, change: Commit, *, joining: RunId | None = None) -> LiveTask | None:
-        """The task to change, when it is as expected (None: to be created).
+    def _check(self, change: Commit, *, new_run: RunId | None = None) -> CachedTask | None:
+        """The task to change, if it is as expected (None: to be created).
 
-        `joining` is the run that comes into being together with the change.
+        `new_run` is the run that is created together with the change.
         """
-        if change.run_id is not None and change.run_id != joining:
-            self._fenced(change.run_id, change.fence)
-        task = self.live.find_task(change.head.id)
+        if change.run_id is not None and change.run_id != new_run:
+            self._check_fence(change.run_id, change.fence)
+        task = self.cache.find_task(change.head.id)
         sequence = -1 if task is None else task.sequence
         if sequence != change.after:
             raise errors.task_conflict(change.head.id, found=sequence, expected=change.after)
         return task
 
-    def _fenced(self, run_id: RunId, fence: int) -> LiveRun:
-        run = self.live.runs.get(run_id)
+    def _check_fence(self, run_id: RunId, fence: int) -> CachedRun:
+        run = self.cache.runs.get(run_id)
         if run is None or run.fence != fence:
             raise errors.run_lost(run_id, found=None if run is None else run.fence, fence=fence)
         return run
 
-    def _apply(self, change: Commit, task: LiveTask | None) -> None:
+    def _apply(self, change: Commit, task: CachedTask | None) -> None:
         head = change.head
         if task is None:
-            task = self.live.add_task(head.id)
+            task = self.cache.add_task(head.id)
         task.head, task.sequence = head, head.sequence
         number = task.number
         self._tasks[head.id] = task
@@ -218,7 +221,7 @@ class SqliteBatch:
                 self._end_run(change.run_id)
 
     def _end_run(self, run_id: RunId) -> None:
-        run = self.live.runs.pop(run_id)
+        run = self.cache.runs.pop(run_id)
         if self._new_runs.pop(run_id, None) is None:
             self._started.pop(run_id, None)
             self._ended.append((run.ticket,))
@@ -230,8 +233,8 @@ class SqliteBatch:
         updates: list[tuple[object, ...]] = []
         for task_id, task in self._tasks.items():
             self._add_row(task, inserts, updates)
-            if task.counted in ENDED_CODES:
-                self.live.drop_task(task_id)
+            if task.counted in TERMINAL_CODES:
+                self.cache.drop_task(task_id)
         if inserts:
             self.connection.executemany(_INSERT_TASK, inserts)
         if updates:
@@ -246,7 +249,7 @@ class SqliteBatch:
 
     def _add_row(
         self,
-        task: LiveTask,
+        task: CachedTask,
         inserts: list[tuple[object, ...]],
         updates: list[tuple[object, ...]],
     ) -> None:
@@ -289,7 +292,7 @@ class SqliteBatch:
             self._answers.clear()
 
 
-def _run_row(pair: tuple[RunRecord, LiveRun]) -> tuple[object, ...]:
+def _run_row(pair: tuple[RunRecord, CachedRun]) -> tuple[object, ...]:
     record, run = pair
     return (
         run.ticket,

@@ -1,0 +1,216 @@
+"""The database file of a SQLite store: its lock, its two connections, and its transactions.
+
+Writes go to one thread, which joins everything that waits into one synced transaction. Reads run
+in the event loop: a few rows from the page cache cost less than a switch to a thread.
+"""
+
+import os
+import sqlite3
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import anyio.to_thread
+
+from openclaw_a2a.log import get_logger
+from openclaw_a2a.model.errors import GatewayError, StoreUnavailable
+from openclaw_a2a.store.errors import store_closed, write_failed
+from openclaw_a2a.store.group_writer import GroupWriter, Outcome, Write
+from openclaw_a2a.store.locks import FileLock
+from openclaw_a2a.store.sqlite.bloom_filter import BloomFilter
+from openclaw_a2a.store.sqlite.migrate import upgrade_with_backup
+from openclaw_a2a.store.sqlite.transaction import WriteTransaction
+from openclaw_a2a.store.sqlite.write_cache import WriteCache
+
+log = get_logger(__name__)
+
+_SELECT_MESSAGE_KEYS = "SELECT principal, account, message_id FROM message"
+_PROBE = "UPDATE schema_version SET checked = checked + 1"
+
+Values = Sequence[object] | Mapping[str, object]
+Row = tuple[Any, ...]
+
+
+class SqliteDatabase:
+    """One database file that one process uses at a time."""
+
+    is_durable = True
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path).expanduser()
+        self.writer: GroupWriter[WriteTransaction] = GroupWriter(str(self.path), self.write_group)
+        self.known_messages = BloomFilter()
+        self.transaction_count = 0
+        """How many groups were committed since the store was opened."""
+        self._lock: FileLock | None = None
+        self._reading: sqlite3.Connection | None = None
+        self._writing: sqlite3.Connection | None = None  # used by the writer thread alone
+        self._cache: WriteCache | None = None
+        self._failure: str | None = None
+
+    async def open(self) -> None:
+        """Create the file if there is none, upgrade its schema, start to write.
+
+        Raises: StoreLocked, SchemaTooNew, StoreUnavailable.
+        """
+        await anyio.to_thread.run_sync(self._open_file)
+        self.writer.start()
+
+    async def close(self) -> None:
+        """Finish the accepted writes and release the file."""
+        await self.writer.stop()
+        await anyio.to_thread.run_sync(self._close_file)
+
+    async def check(self) -> None:
+        """Raises StoreUnavailable if writes cannot succeed, or the writer thread is dead."""
+        self.writer.check()
+        if self._failure is not None:
+            await self.writer.write(_probe, None)
+
+    # ---------------------------------------------------------------- reads
+
+    def fetch_all(self, statement: str, values: Values = ()) -> list[Row]:
+        """The rows of a query on committed data. Raises: StoreUnavailable."""
+        if self._reading is None:
+            raise store_closed(str(self.path))
+        try:
+            return self._reading.execute(statement, values).fetchall()
+        except sqlite3.Error as error:
+            raise StoreUnavailable(
+                f"the store {self.path} cannot be read: {error}; check the file and its disk"
+            ) from error
+
+    def fetch_one(self, statement: str, values: Values = ()) -> Row | None:
+        """The first row of a query on committed data. Raises: StoreUnavailable."""
+        rows = self.fetch_all(statement, values)
+        return rows[0] if rows else None
+
+    @contextmanager
+    def snapshot(self) -> Generator[None]:
+        """Let all reads inside see the same committed state."""
+        self.fetch_all("BEGIN")
+        try:
+            yield
+        finally:
+            self.fetch_all("COMMIT")
+
+    # ---------------------------------------------------------------- writes
+
+    def write_group(self, group: Sequence[Write[WriteTransaction]]) -> list[Outcome]:
+        """Write a group in one transaction, in the writer thread.
+
+        A refusal concerns one write. If the database itself fails, the whole group fails, and the
+        next one is tried again.
+        """
+        try:
+            outcomes = self._transact(group)
+        except Exception as error:  # whatever it was, the transaction must not stay open
+            self._roll_back()
+            if _is_database_failure(error):
+                self._failure = str(error)
+            elif len(group) > 1:
+                # One of them cannot be written at all: write each in its own transaction, so that
+                # the others do not fail with it.
+                return [outcome for write in group for outcome in self.write_group([write])]
+            return [(write.future, None, write_failed(str(self.path), error)) for write in group]
+        self._failure = None
+        self.transaction_count += 1
+        return outcomes
+
+    def _transact(self, group: Iterable[Write[WriteTransaction]]) -> list[Outcome]:
+        connection = self._writing
+        if connection is None:
+            connection = self._writing = self._connect()
+        connection.execute("BEGIN IMMEDIATE")
+        if self._cache is None:
+            self._cache = WriteCache(connection)
+        transaction = WriteTransaction(connection, self._cache)
+        outcomes = [_perform(transaction, write) for write in group]
+        transaction.flush()
+        connection.execute("COMMIT")
+        return outcomes
+
+    def _roll_back(self) -> None:
+        # The cache may hold rows of the failed transaction: it is loaded again with the next one.
+        self._cache = None
+        connection = self._writing
+        if connection is None or not connection.in_transaction:
+            return
+        try:
+            connection.execute("ROLLBACK")
+        except sqlite3.Error as error:
+            # A connection that stays in its transaction refuses every later BEGIN. Closing it
+            # rolls back; the next group opens another.
+            log.warning("store.rollback_failed", path=str(self.path), reason=str(error))
+            self._writing = None
+            with suppress(sqlite3.Error):
+                connection.close()
+
+    # ---------------------------------------------------------------- file
+
+    def _open_file(self) -> None:
+        self._lock = self._create_and_lock()
+        try:
+            self._writing = self._connect()
+            upgrade_with_backup(self._writing, self.path)
+            self._reading = self._connect()
+            self._reading.execute("PRAGMA query_only = ON")
+            self.known_messages = BloomFilter(self._reading.execute(_SELECT_MESSAGE_KEYS))
+        except BaseException as error:
+            self._close_file()
+            if isinstance(error, sqlite3.Error):
+                raise self._cannot_open(str(error)) from error
+            raise
+
+    def _close_file(self) -> None:
+        # The reading connection first: closing the last one folds the write-ahead log in.
+        for connection in (self._reading, self._writing):
+            if connection is not None:
+                connection.close()
+        self._reading = self._writing = self._cache = None
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def _create_and_lock(self) -> FileLock:
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # Readable by us alone, before SQLite creates it with the default mode.
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        except OSError as error:
+            raise self._cannot_open(error.strerror or str(error)) from error
+        return FileLock.acquire(self.path)
+
+    def _connect(self) -> sqlite3.Connection:
+        # Opened in one thread and used in another, never in two at once.
+        connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
+        connection.execute("PRAGMA busy_timeout = 5000")
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        # Fewer, larger checkpoints: pages that change all the time are copied less often.
+        connection.execute("PRAGMA wal_autocheckpoint = 4000")
+        return connection
+
+    def _cannot_open(self, reason: str) -> StoreUnavailable:
+        return StoreUnavailable(
+            f"the store {self.path} cannot be opened: {reason}; "
+            "check that the file is ours and the directory may be written"
+        )
+
+
+def _perform(transaction: WriteTransaction, write: Write[WriteTransaction]) -> Outcome:
+    try:
+        return write.future, write.perform(transaction, write.order), None
+    except GatewayError as error:
+        return write.future, None, error
+
+
+def _probe(transaction: WriteTransaction, _: None) -> None:
+    """Change nothing that matters, to see whether writing works again."""
+    transaction.connection.execute(_PROBE)
+
+
+def _is_database_failure(error: Exception) -> bool:
+    """True for a full disk, a failing device, a damaged file; False for an invalid row."""
+    return isinstance(error, sqlite3.OperationalError) or type(error) is sqlite3.DatabaseError
