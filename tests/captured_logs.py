@@ -14,7 +14,10 @@ class _Capture(logging.Handler):
         self.events: list[dict[str, Any]] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.events.append({**record_fields(record), "log_level": record.levelname.lower()})
+        event = {**record_fields(record), "log_level": record.levelname.lower()}
+        if record.exc_info:
+            event["exc_info"] = record.exc_info[1]
+        self.events.append(event)
 
 
 @contextmanager

@@ -44,5 +44,7 @@ def _to_record(
     name = str(fields.pop("event"))
     exc_info = fields.pop("exc_info", None)
     line = " ".join([name, *(f"{key}={value!r}" for key, value in fields.items())])
-    # No `%` arguments are given, so the line is not formatted again.
-    return (line,), {"exc_info": exc_info, "extra": {"event": name, "fields": fields}}
+    # No `%` arguments are given, so the line is not formatted again. The stack level skips the two
+    # frames of structlog, so that records name the module that logged.
+    extra = {"event": name, "fields": fields}
+    return (line,), {"exc_info": exc_info, "extra": extra, "stacklevel": 3}

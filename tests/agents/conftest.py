@@ -1,17 +1,11 @@
-"""What the tests of agents share: turns, small programs, and a look at processes."""
+"""Turns, and what agents answer to them."""
 
-import os
-import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
-from textwrap import dedent
 
 import anyio
 import pytest
 
-from openclaw_a2a.agents import CommandAgent, CommandOptions
-from openclaw_a2a.agents.process.tree import read_process
 from openclaw_a2a.model.agent_event import AgentEvent, TextDelta
 from openclaw_a2a.model.ids import (
     AccountId,
@@ -28,11 +22,6 @@ from openclaw_a2a.model.turn import Binding, Peer, Turn
 from openclaw_a2a.ports import Agent
 
 _NOW = datetime(2026, 1, 1, tzinfo=UTC)
-
-
-@pytest.fixture(params=["asyncio", "uvloop"])
-def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]:
-    return "asyncio", {"use_uvloop": request.param == "uvloop"}
 
 
 def turn_of(text: str = "hello", *, parts: tuple[Part, ...] = (), resume: object = None) -> Turn:
@@ -80,32 +69,3 @@ def answer() -> Callable[..., object]:
 @pytest.fixture
 def text() -> Callable[..., object]:
     return text_of
-
-
-@pytest.fixture
-def serve(tmp_path: Path) -> Callable[..., CommandAgent]:
-    """Makes an agent of a Python program; keywords are the agent's options."""
-
-    def make(source: str, *arguments: str, **options: object) -> CommandAgent:
-        script = tmp_path / "program.py"
-        script.write_text(dedent(source), encoding="utf-8")
-        command = (sys.executable, "-S", str(script), *arguments)
-        return CommandAgent(CommandOptions(command=command, **options))  # pyright: ignore[reportArgumentType] - options by name
-
-    return make
-
-
-def process_is_there(pid: int) -> bool:
-    """Whether it runs, or is a zombie that we ought to have collected.
-
-    The zombie of an orphan belongs to process 1, which collects it when it likes.
-    """
-    process = read_process(pid)
-    if process is None:
-        return False
-    return not process.is_zombie or process.parent == os.getpid()
-
-
-@pytest.fixture
-def is_there() -> Callable[[int], bool]:
-    return process_is_there

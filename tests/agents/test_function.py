@@ -17,6 +17,11 @@ from openclaw_a2a.model.turn import Turn
 from openclaw_a2a.ports import Recovery
 
 
+@pytest.fixture(params=["asyncio", "uvloop"])
+def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]:
+    return "asyncio", {"use_uvloop": request.param == "uvloop"}
+
+
 def plain(text):
     return text.upper()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FAKE = ROOT / "tests" / "openclaw_cli" / "fake_openclaw.py"
+FAKE = ROOT / "tests" / "agents" / "openclaw_cli" / "fake_openclaw.py"
 TASK = r"[0-9a-f-]{36}"
 
 

@@ -1,19 +1,21 @@
-"""Corners of the adapter library: other kinds of agents, odd constructors, limits."""
+"""Edge cases of adapters: agents that yield events, unusual constructors, limits."""
 
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from openclaw_a2a import AgentAdapter, Part, load_adapter, register_adapter
 from openclaw_a2a.agents import ProgramAdapter, RequestContext, build_agent
-from openclaw_a2a.agents.adapter import AdapterAgent, AgentView
+from openclaw_a2a.agents.adapter import EventAgent
 from openclaw_a2a.agents.process.program_adapter import MAX_OUTPUT_BYTES
 from openclaw_a2a.engine.tasks.run import transcript_type
 from openclaw_a2a.engine.transcript.single_artifact import SingleArtifactTranscript
 from openclaw_a2a.engine.transcript.transcript import Transcript
+from openclaw_a2a.library.loading import as_agent
 from openclaw_a2a.model.agent_event import Failed, InputRequired, Note, PartDelta, TextDelta
 from openclaw_a2a.model.card import AgentProfile, AgentSkill
 from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable, SettingsInvalid
@@ -24,13 +26,15 @@ from openclaw_a2a.ports import (
     SupportsAvailability,
     SupportsBackgroundEvents,
     SupportsDetach,
+    SupportsOrphanCleanup,
+    SupportsPauseCancel,
 )
 
 PICTURE = Part.of_url("https://example.com/a.png", media_type="image/png")
 
 
-class Scripted:
-    """An agent of the engine that says what it was given, and notes what it is told."""
+class Plain:
+    """An agent of the engine that is no adapter; it yields the given events."""
 
     recovery = Recovery.REATTACH
 
@@ -56,27 +60,31 @@ class Scripted:
         return AgentProfile("Scripted one", "Says it.", (skill,))
 
 
+class Scripted(Plain, EventAgent):
+    """The same as an adapter."""
+
+
 class Silent(AgentAdapter):
     async def invoke(self, user_input, context_id=None, **kwargs):
         return ["a ", Part.of_text("b")]
 
 
-async def test_agent_of_the_engine_is_an_adapter_that_keeps_its_order():
+async def test_invoking_an_event_agent_keeps_the_order_of_its_content():
     agent = Scripted(TextDelta("a"), TextDelta("b"), PartDelta(PICTURE), TextDelta("c"))
-    parts = await AgentView(agent).invoke("hi", "c-1")
+    parts = await agent.invoke("hi", "c-1")
     assert parts == [Part.of_text("ab"), PICTURE, Part.of_text("c")]
     (turn,) = agent.turns
     assert (turn.body, turn.context_id, turn.principal) == ("hi", "c-1", "local")
 
 
-async def test_agent_of_the_engine_is_given_the_request_of_the_caller():
+async def test_invoked_event_agent_is_given_the_request_of_the_caller():
     agent = Scripted(TextDelta("ok"))
     message = Message("m", Role.USER, (Part.of_text("hi"), PICTURE))
-    await AgentView(agent).invoke("hi", "c-1", context=RequestContext("t-1", "c-1", message))
+    await agent.invoke("hi", "c-1", context=RequestContext("t-1", "c-1", message))
     assert (agent.turns[0].task_id, agent.turns[0].message) == ("t-1", message)
 
 
-class Ready(Scripted):
+class Ready(Plain):
     """An agent with everything that the engine may look for."""
 
     def detach(self):
@@ -99,41 +107,61 @@ class Ready(Scripted):
 @pytest.mark.parametrize(
     "protocol", [SupportsDetach, SupportsAvailability, SupportsBackgroundEvents, SupportsApprovals]
 )
-def test_engine_finds_in_an_agent_behind_an_adapter_all_that_it_can(protocol):
-    assert isinstance(AdapterAgent(AgentView(Ready())), protocol)
-    assert not isinstance(AdapterAgent(AgentView(Scripted())), protocol)
-    assert not isinstance(AdapterAgent(Silent()), protocol)
+def test_adapter_claims_only_the_capabilities_it_has(protocol):
+    class ReadyAdapter(Ready, EventAgent):
+        pass
+
+    assert isinstance(ReadyAdapter(), protocol)
+    assert not isinstance(Scripted(), protocol)
+    assert not isinstance(Silent(), protocol)
 
 
-async def test_agent_behind_an_adapter_says_that_it_cannot_answer(serving):
+async def test_served_agent_reports_that_it_cannot_answer(serving):
     async with serving(Ready()) as client:
         (state,) = (await client.http.get("/agents")).json()["states"]
     assert (state["available"], state["reason"]) == (False, "its line is down; plug it in")
 
 
-async def test_failure_of_an_agent_is_raised_and_its_question_is_its_answer():
+async def test_failure_of_an_event_agent_is_raised_and_its_question_is_its_answer():
     with pytest.raises(AgentFailed, match="no paper"):
-        await AgentView(Scripted(TextDelta("a"), Failed("no paper"))).invoke("hi")
+        await Scripted(TextDelta("a"), Failed("no paper")).invoke("hi")
     asking = Scripted(Note("hm"), TextDelta("a"), InputRequired("which?"), TextDelta("never"))
-    assert await AgentView(asking).invoke("hi") == [Part.of_text("awhich?")]
+    assert await asking.invoke("hi") == [Part.of_text("awhich?")]
 
 
-async def test_bridge_hands_on_what_an_agent_can_do():
-    agent = Scripted()
-    bridge = AdapterAgent(AgentView(agent))
-    assert bridge.recovery is Recovery.REATTACH
-    await bridge.end_orphans("run-1")
-    await bridge.cancel_pause(None, {"token": 1})
-    await bridge.close()
-    assert agent.ended == ["run-1", {"token": 1}, "closed"]
-    assert bridge.profile() == agent.profile()
+def test_engine_is_given_the_agent_itself():
+    for agent in (Plain(), Scripted(), Silent()):
+        assert as_agent(agent) is agent
 
 
-async def test_bridge_of_a_simple_adapter_has_nothing_to_end():
-    bridge = AdapterAgent(Silent())
-    assert await bridge.end_orphans("run-1") is None
-    assert await bridge.cancel_pause(None, None) is None
-    assert bridge.profile() == AgentProfile()
+@pytest.mark.usefixtures("own_adapters")
+async def test_registered_agent_that_is_no_adapter_can_be_invoked_and_served():
+    class NoOptions(msgspec.Struct):
+        pass
+
+    class Registered(Plain):
+        options_type = NoOptions
+
+        @classmethod
+        def from_options(cls, options, *, environment):
+            made.append(cls(TextDelta("a")))
+            return made[-1]
+
+    made = []
+    register_adapter("plain")(Registered)
+    adapter = load_adapter({"adapter": "plain"})
+    assert isinstance(adapter, AgentAdapter)
+    assert await adapter.invoke("hi") == [Part.of_text("a")]
+    assert adapter.get_metadata().name == "Scripted one"
+    assert (adapter.recovery, as_agent(adapter)) == (Recovery.REATTACH, made[0])
+    await adapter.close()
+    assert made[0].ended == ["closed"]
+
+
+def test_simple_adapter_leaves_no_orphans_and_no_pauses():
+    assert not isinstance(Silent(), SupportsOrphanCleanup | SupportsPauseCancel)
+    assert Silent().profile() == AgentProfile()
+    assert Silent().recovery is Recovery.FAIL
 
 
 async def test_list_may_hold_bare_text(serving):
@@ -142,10 +170,10 @@ async def test_list_may_hold_bare_text(serving):
     assert task["artifacts"][0]["parts"] == [{"text": "a "}, {"text": "b"}]
 
 
-def test_agent_that_is_not_there_is_shown_like_a_channel():
+def test_missing_agent_is_shown_by_the_default_transcript():
     def find(agent_id):
         if agent_id == "adapter":
-            return AdapterAgent(Silent())
+            return Silent()
         raise AgentUnavailable(f"there is no {agent_id}")
 
     agents = SimpleNamespace(find=find)

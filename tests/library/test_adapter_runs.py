@@ -182,7 +182,7 @@ async def test_message_without_text_is_asked_all_the_same(serving, part, caplog)
             task = await client.send(part)
     assert task["status"]["state"] == "TASK_STATE_COMPLETED"
     assert adapter.calls[0][0] == ""
-    assert "has no text" in caplog.text
+    assert "adapter.message_without_text" in caplog.text
 
 
 @pytest.mark.requirement("adapter.bridge.chunks")

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from openclaw_a2a import AgentAdapter, CancelledByAdapter, Part
-from openclaw_a2a.agents.adapter import AdapterAgent, _turn
+from openclaw_a2a.agents.adapter import standalone_turn
 from openclaw_a2a.engine.transcript.content import OutputModes, replace_lone_surrogates
 from openclaw_a2a.engine.transcript.single_artifact import FAILED, SingleArtifactTranscript
 from openclaw_a2a.engine.transcript.transcript import NO_ARTIFACTS, EventContext
@@ -39,14 +39,14 @@ class Telling(AgentAdapter):
 
 async def shown(adapter):
     """The events of a run, as the engine makes them."""
-    turn = _turn("hi", "c", None)
+    turn = standalone_turn("hi", "c", None)
     stamp = EventContext(turn.task_id, turn.context_id, lambda: datetime.now(UTC), lambda: "id")
     told = SingleArtifactTranscript(
         stamp, modes=OutputModes(("*/*",)), is_task=True, counters=NO_ARTIFACTS
     )
     events = []
     try:
-        async for event in AdapterAgent(adapter).run(turn):
+        async for event in adapter.run(turn):
             events += told.apply(event)
     except RuntimeError as error:
         return events + told.fail(str(error))

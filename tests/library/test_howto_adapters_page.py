@@ -42,7 +42,7 @@ async def test_chart_streams_its_file(serving):
 def test_application_of_the_page_is_one():
     app = defined("Reverser")["app"]
     assert type(app) is type(to_a2a(str.upper))
-    assert app.serving.card.url == "https://agents.example.com/"
+    assert app.served.card.url == "https://agents.example.com/"
 
 
 def test_program_of_the_page_goes_on_with_sessions():

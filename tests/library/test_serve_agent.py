@@ -11,13 +11,13 @@ from textwrap import dedent
 
 import httpx2
 import pytest
+from tests.agents.processes import is_alive
 
 from openclaw_a2a import serve_agent
-from openclaw_a2a.agents.process.tree import read_process
 
 pytestmark = pytest.mark.slow
 
-FAKE = Path(__file__).parents[1] / "openclaw_cli" / "fake_openclaw.py"
+FAKE = Path(__file__).parents[1] / "agents" / "openclaw_cli" / "fake_openclaw.py"
 PYTHON_0_3 = Path(__file__).parents[2] / ".dev" / "client-0.3" / "bin" / "python"
 
 ADAPTER = """
@@ -245,10 +245,10 @@ def test_kill_leaves_no_program_and_no_working_task_after_the_next_start(tmp_pat
         task = httpx2.post(f"{url}message:send", json=body, timeout=30).json()["task"]
         pid = int(place.read_text())
         first.kill()
-    assert read_process(pid) is not None
+    assert is_alive(pid)
     with script(CODER, **options) as second:
         url = address_of(second)
-        assert read_process(pid) is None or read_process(pid).is_zombie
+        assert not is_alive(pid)
         seen = httpx2.get(f"{url}tasks/{task['id']}", timeout=30).json()
         second.send_signal(signal.SIGTERM)
         assert second.wait(30) == 0

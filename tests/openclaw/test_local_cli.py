@@ -4,15 +4,16 @@ A run takes some twenty seconds, so each of these five is asked several question
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 
 import anyio
 import anyio.to_thread
+import psutil
 import pytest
 from tests.openclaw.openclaw_process import FakeModel, OpenClaw
 
 from openclaw_a2a.agents.openclaw_cli import OpenClawCliAgent, OpenClawCliOptions
-from openclaw_a2a.agents.process.tree import list_processes, read_environment
 from openclaw_a2a.library.openclaw_adapter import OpenClawAgentAdapter
 from openclaw_a2a.model.agent_event import Reply
 from openclaw_a2a.model.ids import (
@@ -44,9 +45,13 @@ def idle_openclaw(model: FakeModel, tmp_path_factory: pytest.TempPathFactory) ->
 
 def processes_of(openclaw: OpenClaw) -> list[int]:
     """Every process that uses its state directory."""
-    mark = f"OPENCLAW_STATE_DIR={openclaw.folder}".encode()
-    running = [one.pid for one in list_processes() if not one.is_zombie]
-    return [pid for pid in running if mark in read_environment(pid).split(b"\0")]
+    found: list[int] = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            folder = process.environ().get("OPENCLAW_STATE_DIR")
+            if folder == str(openclaw.folder) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process.pid)
+    return found
 
 
 def turn_of(text: str) -> Turn:

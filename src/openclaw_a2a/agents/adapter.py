@@ -1,25 +1,38 @@
-"""What a Python developer writes to make something an A2A agent: text in, text or parts out."""
+"""The base class of agents written in Python: text in, text or parts out.
+
+`AgentAdapter` is what a developer subclasses, and it is an `Agent` of the engine as it stands:
+`run` turns the answer of `invoke` or `stream` into agent events. `EventAgent` is for agents that
+yield agent events themselves: they implement `run`, and can be invoked all the same.
+"""
 
 import asyncio
 import inspect
 import itertools
-import logging
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Self, TypeVar, cast
+from typing import ClassVar, Self, TypeVar, cast
 
 import anyio
 import msgspec
 from anyio.streams.memory import MemoryObjectSendStream
 
 from openclaw_a2a.engine.id_generator import new_id
+from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.engine.transcript.content import OutputModes
 from openclaw_a2a.engine.transcript.single_artifact import SingleArtifactTranscript
 from openclaw_a2a.engine.transcript.transcript import NO_ARTIFACTS, EventContext, Transcript
-from openclaw_a2a.model.agent_event import AgentEvent, PartDelta, Reply, Started, Stopped, TextDelta
+from openclaw_a2a.log import get_logger
+from openclaw_a2a.model.agent_event import (
+    AgentEvent,
+    PartDelta,
+    Reply,
+    Started,
+    Stopped,
+    TextDelta,
+)
 from openclaw_a2a.model.card import AgentProfile, AgentSkill
 from openclaw_a2a.model.errors import AgentFailed
 from openclaw_a2a.model.ids import (
@@ -38,17 +51,24 @@ from openclaw_a2a.model.message import Message, Part, Role
 from openclaw_a2a.model.session_keys import main_session_key, session_key
 from openclaw_a2a.model.task import ArtifactUpdate, Event
 from openclaw_a2a.model.turn import Binding, Peer, Turn
-from openclaw_a2a.ports import (
-    Agent,
-    Recovery,
-    SupportsOrphanCleanup,
-    SupportsPauseCancel,
-    SupportsProfile,
-)
+from openclaw_a2a.ports import Recovery
+
+log = get_logger(__name__)
+
+_QUEUE_SIZE = 8
+"""How many events an adapter may be ahead of the journal."""
+
+_MAX_CHUNK_CHARACTERS = 1024 * 1024
+"""A longer text is cut into several chunks, each of which fits into one stored event."""
+
+_CANCEL_TIMEOUT_S = 5.0
+
+_STANDALONE_AGENT = AgentId("main")
+_Item = TypeVar("_Item")
 
 
 class CancelledByAdapter(Exception):
-    """Raised by an adapter whose work was cancelled already: nothing more is said."""
+    """Raised by an adapter whose work was cancelled already: the task ends as canceled."""
 
 
 class AdapterMetadata(msgspec.Struct, frozen=True):
@@ -73,7 +93,7 @@ class AdapterMetadata(msgspec.Struct, frozen=True):
 class RequestContext(msgspec.Struct, frozen=True):
     """The request that an adapter answers: `kwargs["context"]` of every call.
 
-    `turn` is there when the engine asks, with everything else that is known. Two callers may use
+    `turn` is set when the engine calls, with everything else that is known. Two callers may use
     the same `context_id`; `session_key` tells their conversations apart.
     """
 
@@ -89,31 +109,36 @@ class RequestContext(msgspec.Struct, frozen=True):
 
 
 class AgentAdapter(ABC):
-    """Answers text with text or parts; tasks, streams, push and storage are not its business.
+    """Answers text with text or parts; tasks, streams, push and storage are not its concern.
 
     Raising any exception means that the request failed; raising `CancelledByAdapter` means that
     it was cancelled already. `kwargs["context"]` is the `RequestContext`.
+
+    The engine calls `run`, `recovery`, `profile` and `close`; subclasses need not know them.
     """
 
     is_repeatable: bool = False
     """True when a request may simply be asked again after a crash in the middle of it."""
 
+    transcript_type: ClassVar[type[Transcript] | None] = SingleArtifactTranscript
+    """How its runs are shown: as a task with one artifact."""
+
     @abstractmethod
     async def invoke(
         self, user_input: str, context_id: str | None = None, **kwargs: Json
     ) -> str | list[Part]:
-        """The answer, whole."""
+        """The whole answer."""
 
     async def stream(
         self, user_input: str, context_id: str | None = None, **kwargs: Json
     ) -> AsyncIterator[str | Part]:
-        """The answer piece by piece; an adapter that does not override it says it in one go."""
+        """The answer piece by piece; the default yields what `invoke` returns."""
         answer = await self.invoke(user_input, context_id, **kwargs)
         for piece in [answer] if isinstance(answer, str) else answer:
             yield piece
 
     def supports_streaming(self) -> bool:
-        """True when requests are to be answered with `stream`: when that was overridden."""
+        """True when requests are answered with `stream`: when that was overridden."""
         return type(self).stream is not AgentAdapter.stream
 
     async def cancel(self, context_id: str | None = None, **kwargs: Json) -> None:
@@ -141,23 +166,48 @@ class AgentAdapter(ABC):
         """Close the adapter."""
         await self.close()
 
+    # ---------------------------------------------------------------- what the engine calls
 
-_Item = TypeVar("_Item")
+    @property
+    def recovery(self) -> Recovery:
+        """What happens to a run that a crash interrupted."""
+        return Recovery.REPEAT if self.is_repeatable else Recovery.FAIL
+
+    def profile(self) -> AgentProfile | None:
+        """What the agent card of a gateway says unless its settings say otherwise."""
+        metadata = self.get_metadata()
+        return AgentProfile(metadata.name, metadata.description, adapter_skills(metadata))
+
+    async def run(self, turn: Turn) -> AsyncIterator[AgentEvent]:
+        """Answer a turn with `stream` or `invoke`.
+
+        When the run is stopped, `cancel` is called first, then the task that works on it is
+        cancelled; nothing of it runs when this generator is closed.
+        """
+        yield Started()
+        if not turn.raw_body:
+            log.info("adapter.message_without_text", task_id=turn.task_id)
+        try:
+            async with closing(_run_adapter(self, turn)) as events:
+                async for event in events:
+                    yield event
+        except CancelledByAdapter:
+            yield Stopped()
 
 
 @asynccontextmanager
-async def closing(steps: AsyncIterator[_Item]) -> AsyncGenerator[AsyncIterator[_Item]]:
-    """The iterator; it is closed afterwards, when that is possible."""
+async def closing(iterator: AsyncIterator[_Item]) -> AsyncGenerator[AsyncIterator[_Item]]:
+    """The iterator; it is closed afterwards if it can be closed."""
     try:
-        yield steps
+        yield iterator
     finally:
-        close = getattr(steps, "aclose", None)
+        close = getattr(iterator, "aclose", None)
         if close is not None:
             await close()
 
 
 def adapter_skills(metadata: AdapterMetadata) -> tuple[AgentSkill, ...]:
-    """The skills; those without an id are called `skill-<i>`."""
+    """The skills in an adapter's metadata; those without an id are called `skill-<i>`."""
     return tuple(_skill(skill, f"skill-{i}") for i, skill in enumerate(metadata.skills))
 
 
@@ -175,65 +225,157 @@ def _skill(skill: JsonObject, default_id: str) -> AgentSkill:
     )
 
 
-_AGENT = AgentId("main")
-_EVERYTHING = OutputModes(("*/*",))
+# -------------------------------------------------------------------- from answers to events
 
 
-class AgentView(AgentAdapter):
-    """An adapter that lets an agent answer; the engine talks to the agent itself."""
+async def _run_adapter(adapter: AgentAdapter, turn: Turn) -> AsyncIterator[AgentEvent]:
+    context = RequestContext(turn.task_id, turn.context_id, turn.message, turn)
+    send, receive = anyio.create_memory_object_stream[AgentEvent](_QUEUE_SIZE)
+    # A task of its own: when the run is stopped, `cancel` is called while the adapter still works.
+    work = Supervisor("adapter").start("run", _answer(adapter, context, send))
+    try:
+        async with receive:
+            async for event in receive:
+                yield event
+        await work
+    finally:
+        await _stop(work, adapter, context)
 
-    def __init__(self, agent: Agent, metadata: AdapterMetadata | None = None) -> None:
-        self.agent = agent
-        self._metadata = metadata
+
+async def _answer(
+    adapter: AgentAdapter, context: RequestContext, out: MemoryObjectSendStream[AgentEvent]
+) -> None:
+    async with out:
+        text = cast("Turn", context.turn).raw_body
+        if not adapter.supports_streaming():
+            answer: Json = await adapter.invoke(text, context.context_id, context=context)
+            for event in _answer_events(answer):
+                await out.send(event)
+            return
+        stream: Json = adapter.stream(text, context.context_id, context=context)
+        if inspect.isawaitable(stream):
+            stream = await stream
+        async with closing(stream):
+            async for piece in stream:
+                for event in _piece_events(piece):
+                    await out.send(event)
+
+
+async def _stop(work: asyncio.Task[None], adapter: AgentAdapter, context: RequestContext) -> None:
+    try:
+        if not work.done():
+            async with asyncio.timeout(_CANCEL_TIMEOUT_S):
+                await adapter.cancel(context_id=context.context_id, context=context)
+    except Exception:
+        log.warning("adapter.cancel_failed", task_id=context.task_id, exc_info=True)
+    finally:
+        work.cancel()
+        await asyncio.wait([work])
+        if not work.cancelled():
+            work.exception()  # retrieved: it was raised to the reader already, or nobody reads
+
+
+def _answer_events(answer: Json) -> list[AgentEvent]:
+    """The events of a whole answer. Raises: AgentFailed."""
+    if isinstance(answer, str):
+        if len(answer) > _MAX_CHUNK_CHARACTERS:
+            return _piece_events(answer)
+        return [Reply.of_text(answer)]
+    if not isinstance(answer, list):
+        raise AgentFailed(
+            f"The adapter answered with {type(answer).__name__}; it must answer with a str or a"
+            " list of Part."
+        )
+    return [Reply(tuple(_part(piece) for piece in cast("list[Json]", answer)))]
+
+
+def _piece_events(piece: Json) -> list[AgentEvent]:
+    """The events of a piece of a streamed answer. Raises: AgentFailed."""
+    if not isinstance(piece, str):
+        return [PartDelta(_part(piece))]
+    starts = range(0, len(piece), _MAX_CHUNK_CHARACTERS)
+    return [TextDelta(piece[start : start + _MAX_CHUNK_CHARACTERS]) for start in starts]
+
+
+def _part(piece: Json) -> Part:
+    if isinstance(piece, Part):
+        return piece
+    if isinstance(piece, str):
+        return Part(text=piece)
+    raise AgentFailed(
+        f"The adapter answered with a {type(piece).__name__}; it must answer with str and Part."
+    )
+
+
+# -------------------------------------------------------------------- from events to answers
+
+
+class EventAgent(AgentAdapter):
+    """An adapter that yields agent events itself: tool calls, notes, questions, failures.
+
+    A subclass implements `run`; `invoke` and `stream` run a turn of their own and return its
+    content.
+    """
+
+    transcript_type: ClassVar[type[Transcript] | None] = None
+    """How its runs are shown is left to the account."""
+
+    @abstractmethod
+    def run(self, turn: Turn) -> AsyncIterator[AgentEvent]:
+        """Answer the turn."""
 
     async def invoke(
         self, user_input: str, context_id: str | None = None, **kwargs: Json
     ) -> list[Part]:
-        """The answer, whole. Raises: AgentFailed."""
+        """The whole answer. Raises: AgentFailed."""
         pieces = [piece async for piece in self.stream(user_input, context_id, **kwargs)]
-        runs = itertools.groupby(pieces, lambda piece: isinstance(piece, str))
-        return [part for is_text, run in runs for part in _parts(list(run), is_text=is_text)]
+        groups = itertools.groupby(pieces, lambda piece: isinstance(piece, str))
+        return [part for is_text, group in groups for part in _parts(list(group), is_text=is_text)]
 
     async def stream(
         self, user_input: str, context_id: str | None = None, **kwargs: Json
     ) -> AsyncIterator[str | Part]:
         """The answer piece by piece. A question of the agent ends it. Raises: AgentFailed."""
-        turn = _turn(user_input, context_id, kwargs.get("context"))
-        stamp = EventContext(turn.task_id, turn.context_id, _now, new_id)
-        told = SingleArtifactTranscript(
-            stamp, modes=_EVERYTHING, is_task=True, counters=NO_ARTIFACTS
+        turn = standalone_turn(user_input, context_id, kwargs.get("context"))
+        context = EventContext(turn.task_id, turn.context_id, _now, new_id)
+        transcript = SingleArtifactTranscript(
+            context, modes=OutputModes(("*/*",)), is_task=True, counters=NO_ARTIFACTS
         )
-        async with closing(self.agent.run(turn)) as events:
+        async with closing(self.run(turn)) as events:
             async for event in events:
-                for piece in _pieces(told.apply(event), with_status=told.is_paused):
+                for piece in _pieces(transcript.apply(event), with_status=transcript.is_paused):
                     yield piece
-                if told.is_over:
+                if transcript.is_over:
                     break
-        for piece in _pieces(told.close()):
+        for piece in _pieces(transcript.close()):
             yield piece
-        if told.failure is not None:
-            raise AgentFailed(told.failure)
+        if transcript.failure is not None:
+            raise AgentFailed(transcript.failure)
 
     def supports_streaming(self) -> bool:
-        """True: every agent tells what it says as it says it."""
+        """True: events are yielded as they happen."""
         return True
 
-    async def close(self) -> None:
-        """Close the agent."""
-        await self.agent.close()
+    def profile(self) -> AgentProfile | None:
+        """None: the settings of the gateway describe the agent."""
+        return None
 
     def get_metadata(self) -> AdapterMetadata:
-        """What the agent says of itself."""
-        if self._metadata is not None:
-            return self._metadata
-        said = self.agent.profile() if isinstance(self.agent, SupportsProfile) else None
-        if said is None:
-            return AdapterMetadata(name=type(self.agent).__name__)
-        skills = [{name: getattr(skill, name) for name in _SKILL} for skill in said.skills]
-        return AdapterMetadata(name=said.name, description=said.description, skills=skills)
+        """What the agent card says."""
+        return agent_metadata(self)
 
 
-_SKILL = ("id", "name", "description", "tags", "examples", "input_modes", "output_modes")
+def agent_metadata(agent: object) -> AdapterMetadata:
+    """The metadata of an agent that has a profile, or nothing but its class."""
+    describe = getattr(agent, "profile", None)
+    profile: AgentProfile | None = None if describe is None else describe()
+    if profile is None:
+        return AdapterMetadata(name=type(agent).__name__)
+    skills = [{name: getattr(skill, name) for name in _SKILL_FIELDS} for skill in profile.skills]
+    return AdapterMetadata(name=profile.name, description=profile.description, skills=skills)
+
+
+_SKILL_FIELDS = ("id", "name", "description", "tags", "examples", "input_modes", "output_modes")
 
 
 def _pieces(events: list[Event], *, with_status: bool = False) -> list[str | Part]:
@@ -247,7 +389,7 @@ def _pieces(events: list[Event], *, with_status: bool = False) -> list[str | Par
 
 
 def _parts(pieces: list[str | Part], *, is_text: bool) -> list[Part]:
-    """Pieces of one kind as parts; text that belongs together is one."""
+    """Consecutive pieces of one kind as parts; texts are joined into one."""
     if is_text:
         return [Part(text="".join(cast("list[str]", pieces)))]
     return cast("list[Part]", pieces)
@@ -257,198 +399,34 @@ def _bare(part: Part) -> str | Part:
     return part if part.text is None or part.metadata else part.text
 
 
-def _turn(text: str, context_id: str | None, context: RequestContext | None) -> Turn:
-    """The turn of the engine; outside it, one of our own."""
+def standalone_turn(text: str, context_id: str | None, context: RequestContext | None) -> Turn:
+    """The engine's turn; for a call from outside the engine, one that is made up here."""
     if context is not None and context.turn is not None:
         return context.turn
     conversation = ContextId(context_id or new_id())
     message = Message(MessageId(new_id()), Role.USER, (Part(text=text),), conversation)
     if context is not None:
         message = context.message
+    now = _now()
     return Turn(
         run_id=RunId(new_id()),
         task_id=context.task_id if context is not None else TaskId(new_id()),
         context_id=conversation,
         message=message,
-        binding=_binding(conversation),
+        binding=Binding(
+            agent_id=_STANDALONE_AGENT,
+            account_id=AccountId("default"),
+            session_key=session_key(_STANDALONE_AGENT, LOCAL_PEER, conversation),
+            main_session_key=main_session_key(_STANDALONE_AGENT),
+            peer=Peer(id=conversation, source="context-id"),
+            created_at=now,
+            updated_at=now,
+        ),
         principal=LOCAL_PEER,
         body=text,
         raw_body=text,
     )
 
 
-def _binding(conversation: ContextId) -> Binding:
-    now = _now()
-    return Binding(
-        agent_id=_AGENT,
-        account_id=AccountId("default"),
-        session_key=session_key(_AGENT, LOCAL_PEER, conversation),
-        main_session_key=main_session_key(_AGENT),
-        peer=Peer(id=conversation, source="context-id"),
-        created_at=now,
-        updated_at=now,
-    )
-
-
 def _now() -> datetime:
     return datetime.now(UTC)
-
-
-_AHEAD = 8
-"""How many pieces an adapter may be ahead of those who write them down."""
-
-_MOST_CHARACTERS = 1024 * 1024
-"""A longer text is shown in several chunks, each of which is an event of a size that is allowed."""
-
-_OF_AGENTS = ("detach", "unavailable_reason", "background_events", "approvals", "decide")
-"""What the engine looks for in agents, and adapters of the library have not."""
-
-_CANCEL_S = 5.0
-_log = logging.getLogger(__name__)
-
-
-class AdapterAgent:
-    """Lets an adapter answer turns.
-
-    A run that is broken off is told to the adapter (`cancel`), then what still works on it is
-    cancelled; when `run` is closed, nothing of it is left.
-    """
-
-    transcript_type: type[Transcript] = SingleArtifactTranscript
-
-    def __init__(self, adapter: AgentAdapter) -> None:
-        self._adapter = adapter
-        self.recovery = Recovery.REPEAT if adapter.is_repeatable else Recovery.FAIL
-        if isinstance(adapter, AgentView):
-            self.recovery = adapter.agent.recovery
-            for name in _OF_AGENTS:  # on the bridge itself: only what the agent really can
-                if hasattr(adapter.agent, name):
-                    setattr(self, name, getattr(adapter.agent, name))
-
-    async def run(self, turn: Turn) -> AsyncIterator[AgentEvent]:
-        """Ask the adapter and tell what it says."""
-        yield Started()
-        if not turn.raw_body:
-            _log.info("The message of task %s has no text.", turn.task_id)
-        try:
-            async with closing(self._answer(turn)) as events:
-                async for event in events:
-                    yield event
-        except CancelledByAdapter:
-            yield Stopped()
-
-    def _answer(self, turn: Turn) -> AsyncIterator[AgentEvent]:
-        if isinstance(self._adapter, AgentView):
-            return self._adapter.agent.run(turn)
-        return _ask(self._adapter, turn)
-
-    async def close(self) -> None:
-        """Close the adapter."""
-        await self._adapter.close()
-
-    async def end_orphans(self, run_id: RunId) -> None:
-        """End what an earlier life of the gateway left running for this run."""
-        adapter = self._within()
-        if isinstance(adapter, SupportsOrphanCleanup):
-            await adapter.end_orphans(run_id)
-
-    async def cancel_pause(self, binding: Binding, resume: Json) -> None:
-        """End what waits for the answer to a question, where the adapter asks any."""
-        adapter = self._within()
-        if isinstance(adapter, SupportsPauseCancel):
-            await adapter.cancel_pause(binding, resume)
-
-    def profile(self) -> AgentProfile:
-        """What the adapter says of itself."""
-        metadata = self._adapter.get_metadata()
-        return AgentProfile(metadata.name, metadata.description, adapter_skills(metadata))
-
-    def _within(self) -> object:
-        return self._adapter.agent if isinstance(self._adapter, AgentView) else self._adapter
-
-
-async def _ask(adapter: AgentAdapter, turn: Turn) -> AsyncIterator[AgentEvent]:
-    """What the adapter says. It works in a task of its own, so that it can be told to stop."""
-    context = RequestContext(turn.task_id, turn.context_id, turn.message, turn)
-    send, receive = anyio.create_memory_object_stream[AgentEvent](_AHEAD)
-    work = asyncio.ensure_future(_work(adapter, context, send))
-    try:
-        async with receive:
-            async for event in receive:
-                yield event
-        await work
-    finally:
-        await _end(work, adapter, context)
-
-
-async def _work(
-    adapter: AgentAdapter, context: RequestContext, out: MemoryObjectSendStream[AgentEvent]
-) -> None:
-    async with out:
-        text = cast("Turn", context.turn).raw_body
-        if not adapter.supports_streaming():
-            answer: Json = await adapter.invoke(text, context.context_id, context=context)
-            for event in _whole(answer):
-                await out.send(event)
-            return
-        stream: Json = adapter.stream(text, context.context_id, context=context)
-        if inspect.isawaitable(stream):
-            stream = await stream
-        async with closing(stream):
-            async for piece in stream:
-                for event in _piece(piece):
-                    await out.send(event)
-
-
-async def _end(
-    work: "asyncio.Future[None]", adapter: AgentAdapter, context: RequestContext
-) -> None:
-    try:
-        if not work.done():
-            await _tell_to_stop(adapter, context)
-    finally:
-        work.cancel()
-        await asyncio.wait([work])
-        if not work.cancelled():
-            work.exception()  # whoever cared has seen it
-
-
-async def _tell_to_stop(adapter: AgentAdapter, context: RequestContext) -> None:
-    try:
-        async with asyncio.timeout(_CANCEL_S):
-            await adapter.cancel(context_id=context.context_id, context=context)
-    except Exception:
-        _log.warning("The adapter failed to cancel task %s.", context.task_id, exc_info=True)
-
-
-def _whole(answer: Json) -> list[AgentEvent]:
-    """The events of a whole answer. Raises: AgentFailed for what is none."""
-    if isinstance(answer, str):
-        if len(answer) > _MOST_CHARACTERS:
-            return _piece(answer)
-        return [Reply.of_text(answer)]
-    if not isinstance(answer, list):
-        raise AgentFailed(
-            f"The adapter answered with {type(answer).__name__}; it must answer with a str or a"
-            " list of Part."
-        )
-    pieces = cast("list[Json]", answer)
-    return [Reply(tuple(_part(piece) for piece in pieces))]
-
-
-def _piece(piece: Json) -> list[AgentEvent]:
-    """The events of a piece of a streamed answer. Raises: AgentFailed for what is none."""
-    if not isinstance(piece, str):
-        return [PartDelta(_part(piece))]
-    starts = range(0, len(piece), _MOST_CHARACTERS)
-    return [TextDelta(piece[start : start + _MOST_CHARACTERS]) for start in starts]
-
-
-def _part(piece: Json) -> Part:
-    if isinstance(piece, Part):
-        return piece
-    if isinstance(piece, str):
-        return Part(text=piece)
-    raise AgentFailed(
-        f"The adapter answered with a {type(piece).__name__}; it must answer with str and Part."
-    )

@@ -69,7 +69,7 @@ def _place(path: str, steps: list[Json]) -> str:
 
 
 def build_adapter(kind: type[AgentAdapter], options: JsonObject, *, path: str) -> AgentAdapter:
-    """The adapter that an entry of the settings asks for.
+    """The adapter for an entry of the settings.
 
     An option is spelled as the argument is (`working_dir`) or as settings are (`workingDir`).
 

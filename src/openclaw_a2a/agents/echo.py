@@ -1,4 +1,4 @@
-"""The agent a newcomer meets: it says back what it is told."""
+"""The built-in agent for trying things out: it answers with the message it got."""
 
 import re
 from collections.abc import AsyncIterator, Mapping
@@ -6,10 +6,10 @@ from typing import ClassVar, Self
 
 import msgspec
 
+from openclaw_a2a.agents.adapter import EventAgent
 from openclaw_a2a.model.agent_event import AgentEvent, Reply, TextDelta
 from openclaw_a2a.model.message import Part
 from openclaw_a2a.model.turn import Turn
-from openclaw_a2a.ports import Recovery
 
 _WORD = re.compile(r"\S+\s*|\s+")
 _MOST_PIECES = 64
@@ -19,23 +19,23 @@ class EchoOptions(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fi
     """The echo agent has no options."""
 
 
-class EchoAgent:
+class EchoAgent(EventAgent):
     """Answers `echo: <text>`, word by word; a message of data alone comes back as that data.
 
-    A long text comes in at most 64 pieces, so that a small request cannot make a flood of events.
+    A long text comes in at most 64 pieces, so that a small request cannot cause a flood of events.
     """
 
     options_type: ClassVar[type[msgspec.Struct]] = EchoOptions
-    recovery: Recovery = Recovery.REPEAT
+    is_repeatable = True
 
     @classmethod
     def from_options(cls, options: EchoOptions, *, environment: Mapping[str, str] | None) -> Self:
-        """The agent that the settings ask for."""
+        """The agent for an entry of the settings."""
         del options, environment
         return cls()
 
     async def run(self, turn: Turn) -> AsyncIterator[AgentEvent]:
-        """Say it back."""
+        """Yield the text of the message in pieces, or its data."""
         structured = _only_structured(turn)
         if structured:
             yield Reply(structured)
@@ -44,9 +44,6 @@ class EchoAgent:
         step = -(-len(words) // _MOST_PIECES)
         for start in range(0, len(words), step):
             yield TextDelta("".join(words[start : start + step]))
-
-    async def close(self) -> None:
-        """Nothing is held."""
 
 
 def _only_structured(turn: Turn) -> tuple[Part, ...]:

@@ -1,37 +1,231 @@
 """Any Python function as an agent: plain, async, or a generator of either kind."""
 
-import asyncio
 import contextlib
 import functools
 import importlib
 import inspect
-import logging
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
-from typing import TypeVar, cast
+from typing import ClassVar, TypeVar, cast
 
 import anyio
 import anyio.to_thread
 import msgspec
 
-from openclaw_a2a.agents.adapter import AdapterMetadata, AgentView
-from openclaw_a2a.agents.await_shielded import await_shielded
+from openclaw_a2a.agents.adapter import AdapterMetadata, AgentAdapter, EventAgent, closing
+from openclaw_a2a.agents.await_shielded import run_shielded
+from openclaw_a2a.engine.transcript.transcript import Transcript
+from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.agent_event import (
     AgentEvent,
     Block,
     MessageEnd,
     Reply,
+    Started,
     TextDelta,
     TextPreview,
 )
+from openclaw_a2a.model.card import AgentProfile
 from openclaw_a2a.model.errors import AgentFailed, GatewayError, SettingsInvalid
 from openclaw_a2a.model.ids import Json
 from openclaw_a2a.model.message import Part
 from openclaw_a2a.model.turn import Turn
 from openclaw_a2a.ports import Recovery
 
+log = get_logger(__name__)
+
+_Result = TypeVar("_Result")
+
+_MAX_THREADS = 64
+_MAX_ERROR_CHARACTERS = 2000
+_END = object()
+
+
+class CallableAgent(EventAgent):
+    """Answers with what a function returns or yields.
+
+    The function is called with the message's text, with the turn (a parameter that is annotated
+    `Turn` or named `turn`), or with both. It may return or yield:
+
+        str                     a reply; yielded: more text of the current message
+        Part                    a reply of that part
+        list of Part and str    a reply of these parts
+        dict, any other list    a reply of that structured data
+        AgentEvent, or a list   passed on as it is
+        None                    nothing
+
+    A yielded reply closes the message that was streamed before it. An exception fails the turn
+    with the message of the exception.
+
+    A plain function or generator runs in a worker thread. A thread cannot be stopped: stopping
+    the turn waits until the function returns (or the generator yields). An async function is
+    cancelled at once.
+    """
+
+    def __init__(
+        self, function: Callable[..., Json], *, recovery: Recovery = Recovery.FAIL
+    ) -> None:
+        self._recovery = recovery
+        self._function = function
+        self._arguments = inspect_arguments(function)
+        self._is_async = _is_async(function)
+        self._threads = anyio.CapacityLimiter(_MAX_THREADS)
+
+    @property
+    def recovery(self) -> Recovery:
+        """What happens to a run that a crash interrupted."""
+        return self._recovery
+
+    async def run(self, turn: Turn) -> AsyncIterator[AgentEvent]:
+        """Call the function and yield its answer. Raises: AgentFailed."""
+        with _reporting_errors():
+            result = await self._call(turn)
+        output = FunctionOutput()
+        items = self._items(result)
+        if items is None:
+            for event in output.result_events(result):
+                yield event
+            return
+        with _reporting_errors():
+            async with closing(items):
+                async for item in items:
+                    for event in output.item_events(item):
+                        yield event
+
+    def supports_streaming(self) -> bool:
+        """True when the function is a generator."""
+        called = type(self._function).__call__  # of an object that can be called like a function
+        return any(
+            inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function)
+            for function in (self._function, called)
+        )
+
+    def get_metadata(self) -> AdapterMetadata:
+        """The name and the first line of the docstring of the function."""
+        function = self._function
+        name = getattr(function, "__name__", type(function).__name__)
+        description = (inspect.getdoc(function) or "").partition("\n")[0]
+        return AdapterMetadata(name=name, description=description)
+
+    async def _call(self, turn: Turn) -> Json:
+        call = self._arguments.bind(self._function, turn)
+        result = call() if self._is_async else await self._in_thread(call)
+        return await result if inspect.isawaitable(result) else result
+
+    def _items(self, result: Json) -> AsyncIterator[Json] | None:
+        """What a generator yields; None for every other result."""
+        if isinstance(result, AsyncIterator):
+            return cast("AsyncIterator[Json]", result)
+        if isinstance(result, Iterator):
+            return self._items_from_thread(cast("Iterator[Json]", result))
+        return None
+
+    async def _items_from_thread(self, iterator: Iterator[Json]) -> AsyncIterator[Json]:
+        try:
+            while (item := await self._in_thread(lambda: next(iterator, _END))) is not _END:
+                yield item
+        finally:
+            close = getattr(iterator, "close", None)
+            if close is not None:
+                await _run_in_thread(close)
+
+    async def _in_thread(self, call: Callable[[], _Result]) -> _Result:
+        # Waiting for a free thread can be cancelled; the call itself cannot.
+        async with self._threads:
+            return await _run_in_thread(call)
+
+
+class CallableAdapter(CallableAgent):
+    """`adapter: "callable"`: a function as an adapter, shown as a task with one artifact.
+
+    `function` is a function, or where to import one from (`"package.module:name"`). See
+    `CallableAgent` for what it may be given and may return.
+    """
+
+    transcript_type: ClassVar[type[Transcript] | None] = AgentAdapter.transcript_type
+
+    def __init__(
+        self, function: Callable[..., Json] | str, name: str = "", description: str = ""
+    ) -> None:
+        super().__init__(_import_function(function) if isinstance(function, str) else function)
+        self._name = name
+        self._description = description
+
+    async def run(self, turn: Turn) -> AsyncIterator[AgentEvent]:
+        """Show the task at once, then answer."""
+        yield Started()
+        async with closing(super().run(turn)) as events:
+            async for event in events:
+                yield event
+
+    def profile(self) -> AgentProfile:
+        """The name and the description of the function."""
+        metadata = self.get_metadata()
+        return AgentProfile(metadata.name, metadata.description)
+
+    def get_metadata(self) -> AdapterMetadata:
+        """What the settings say, else what the function says of itself."""
+        known = super().get_metadata()
+        return AdapterMetadata(
+            name=self._name or known.name, description=self._description or known.description
+        )
+
+
+def _import_function(place: str) -> Callable[..., Json]:
+    module, _, name = place.partition(":")
+    if not module or not name:
+        raise ValueError(f'function {place!r} is no place; write "package.module:name"')
+    found: Json = importlib.import_module(module)
+    for step in name.split("."):
+        found = getattr(found, step, None)
+    if callable(found):
+        return found
+    raise ValueError(f"function {place!r} is not there, or cannot be called")
+
+
+async def _run_in_thread(call: Callable[[], _Result]) -> _Result:
+    def work() -> _Result:
+        with _reporting_errors():  # here: a StopIteration could not be raised out of the thread
+            return call()
+
+    # A limiter of its own, so that it never waits for a thread.
+    thread = anyio.to_thread.run_sync(work, limiter=anyio.CapacityLimiter(1))
+    return await run_shielded("function", thread)
+
+
+@contextlib.contextmanager
+def _reporting_errors() -> Generator[None]:
+    """Raise AgentFailed for whatever the function raises; the log has the traceback."""
+    try:
+        yield
+    except GatewayError:
+        raise
+    except Exception as error:
+        log.warning("function.raised", error=type(error).__name__, exc_info=error)
+        raise AgentFailed(_describe(error)) from error
+
+
+def _describe(error: Exception) -> str:
+    """The error's message; with its type where the message alone is only a value."""
+    message = str(error).strip()[:_MAX_ERROR_CHARACTERS]
+    if not message or isinstance(error, LookupError):
+        return f"{type(error).__name__}: {message}".removesuffix(": ")
+    return message
+
+
+def _is_async(function: Callable[..., Json]) -> bool:
+    """True when calling the function only makes a coroutine or an async generator."""
+    called = getattr(function, "__call__", function)  # noqa: B004 - the method itself is looked at
+    return any(
+        inspect.iscoroutinefunction(candidate) or inspect.isasyncgenfunction(candidate)
+        for candidate in (function, called)
+    )
+
+
+# -------------------------------------------------------------------- the function's arguments
+
 
 class FunctionArguments(msgspec.Struct, frozen=True):
-    """What to call a function with; True stands for the turn, False for the text."""
+    """What to call a function with: for each argument, True for the turn, False for the text."""
 
     positional: tuple[bool, ...]
     keywords: dict[str, bool]
@@ -47,22 +241,22 @@ def inspect_arguments(function: Callable[..., Json]) -> FunctionArguments:
     """How to call the function: with the text, with the turn, or with both.
 
     The turn goes to the parameter that is annotated `Turn` or named `turn`, else to the second
-    one. A parameter with a default keeps it, unless it asks for the turn.
+    required one. A parameter with a default keeps it, unless it is such a parameter.
 
-    Raises: SettingsInvalid when the function wants something else.
+    Raises: SettingsInvalid when the function requires anything else.
     """
     try:
         parameters = tuple(inspect.signature(function).parameters.values())
     except ValueError:
         return FunctionArguments((False,), {})  # built in, without a signature
-    required = [one for one in parameters if _is_required(one)]
+    required = [each for each in parameters if _is_required(each)]
     if not required and any(one.kind is one.VAR_POSITIONAL for one in parameters):
         return FunctionArguments((False,), {})
     wants = {one.name: _wants_turn(one) for one in required}
     if len(required) == 2 and not any(wants.values()):
         wants[required[1].name] = True
     if len(set(wants.values())) < len(wants):
-        raise _wrong_parameters(function, required)
+        raise _unsupported_parameters(function, required)
     by_position = [one.name for one in required if one.kind is not one.KEYWORD_ONLY]
     keywords = {name: is_turn for name, is_turn in wants.items() if name not in by_position}
     if True not in wants.values():
@@ -84,7 +278,7 @@ def _offers_turn(parameter: inspect.Parameter) -> bool:
     return by_name and not _is_required(parameter) and _wants_turn(parameter)
 
 
-def _wrong_parameters(
+def _unsupported_parameters(
     function: Callable[..., Json], required: list[inspect.Parameter]
 ) -> SettingsInvalid:
     name = getattr(function, "__name__", type(function).__name__)
@@ -95,14 +289,17 @@ def _wrong_parameters(
     )
 
 
+# -------------------------------------------------------------------- the function's answer
+
+
 class FunctionOutput:
-    """Turns results and yielded items into events, and knows whether a message is open."""
+    """Turns results and yielded items into events; tracks whether a message is open."""
 
     def __init__(self) -> None:
         self._is_open = False
 
     def result_events(self, result: Json) -> Iterator[AgentEvent]:
-        """The events of a function's result. Raises: AgentFailed for what is no answer."""
+        """The events of a function's result. Raises: AgentFailed (no valid answer)."""
         if isinstance(result, AgentEvent):
             yield result
         elif _is_list_of(result, AgentEvent):
@@ -111,11 +308,11 @@ class FunctionOutput:
             yield Reply(parts)
 
     def item_events(self, item: Json) -> Iterator[AgentEvent]:
-        """The events of what a generator yields next. Raises: AgentFailed for what is no answer."""
+        """The events of an item that a generator yields. Raises: AgentFailed (no valid answer)."""
         if isinstance(item, str):
             item = TextDelta(item) if item else None
         elif self._is_open and not _holds_event(item) and item is not None:
-            # Content of its own: the text before it was a message of its own, too.
+            # A part or data is a message of its own, so the text before it was one too.
             yield MessageEnd()
         for event in self.result_events(item):
             self._is_open = self._is_open_after(event)
@@ -128,7 +325,7 @@ class FunctionOutput:
 
 
 def reply_parts(value: Json) -> tuple[Part, ...]:
-    """The value as the parts of a reply; empty when it says nothing. Raises: AgentFailed."""
+    """The value as the parts of a reply; empty for no content. Raises: AgentFailed."""
     if value is None or value == "":
         return ()
     if isinstance(value, str | Part):
@@ -156,184 +353,3 @@ def _is_list_of(value: Json, kind: Json) -> bool:
         return False
     items = cast("list[Json]", value)
     return all(isinstance(item, kind) for item in items)
-
-
-_log = logging.getLogger(__name__)
-_Result = TypeVar("_Result")
-
-_MOST_THREADS = 64
-_MOST_CHARACTERS = 2000
-_END = object()
-
-
-class CallableAgent:
-    """Answers with what a function returns or yields.
-
-    The function is called with the message's text, with the turn (a parameter that is annotated
-    `Turn` or named `turn`), or with both. It may return or yield:
-
-        str                     a reply; yielded: more text of the current message
-        Part                    a reply of that part
-        list of Part and str    a reply of these parts
-        dict, any other list    a reply of that structured data
-        AgentEvent, or a list   passed on as it is
-        None                    nothing
-
-    A yielded reply closes the message that was streamed before it. An exception fails the turn
-    with the exception's own words.
-
-    A plain function or generator runs in a worker thread. A thread cannot be stopped: whoever
-    stops the turn waits until the function returns (or the generator yields). An async function
-    is cancelled at once.
-    """
-
-    def __init__(
-        self, function: Callable[..., Json], *, recovery: Recovery = Recovery.FAIL
-    ) -> None:
-        self.recovery = recovery
-        self._function = function
-        self._arguments = inspect_arguments(function)
-        self._is_async = _is_async(function)
-        self._threads = anyio.CapacityLimiter(_MOST_THREADS)
-
-    async def run(self, turn: Turn) -> AsyncIterator[AgentEvent]:
-        """Call the function and tell what it says. Raises: AgentFailed."""
-        with _failing_in_words():
-            result = await self._call(turn)
-        speech = FunctionOutput()
-        steps = self._as_steps(result)
-        if steps is None:
-            for event in speech.result_events(result):
-                yield event
-            return
-        try:
-            while (item := await _next(steps)) is not _END:
-                for event in speech.item_events(item):
-                    yield event
-        finally:
-            await _close(steps)
-
-    async def close(self) -> None:
-        """Nothing is held."""
-
-    async def _call(self, turn: Turn) -> Json:
-        call = self._arguments.bind(self._function, turn)
-        result = call() if self._is_async else await self._in_thread(call)
-        return await result if inspect.isawaitable(result) else result
-
-    def _as_steps(self, result: Json) -> AsyncIterator[Json] | None:
-        """What a generator says, step by step; None for every other result."""
-        if isinstance(result, AsyncIterator):
-            return cast("AsyncIterator[Json]", result)
-        if isinstance(result, Iterator):
-            return self._steps(cast("Iterator[Json]", result))
-        return None
-
-    async def _steps(self, iterator: Iterator[Json]) -> AsyncIterator[Json]:
-        step = functools.partial(next, iterator, _END)
-        try:
-            while (item := await self._in_thread(step)) is not _END:
-                yield item
-        finally:
-            close = getattr(iterator, "close", None)
-            if close is not None:
-                await _finish_in_thread(close)
-
-    async def _in_thread(self, call: Callable[[], _Result]) -> _Result:
-        async with self._threads:  # waiting for a thread can be cancelled, using one cannot
-            return await _finish_in_thread(call)
-
-
-async def _finish_in_thread(call: Callable[[], _Result]) -> _Result:
-    work = anyio.to_thread.run_sync(_in_words, call, limiter=anyio.CapacityLimiter(1))
-    return await await_shielded(asyncio.ensure_future(work))
-
-
-def _in_words(call: Callable[[], _Result]) -> _Result:
-    with _failing_in_words():
-        return call()
-
-
-@contextlib.contextmanager
-def _failing_in_words() -> Generator[None]:
-    """Whatever the function raises becomes a failure in its own words for the caller.
-
-    Who wrote the function finds the whole story in the log.
-    """
-    try:
-        yield
-    except GatewayError:
-        raise
-    except Exception as error:
-        _log.warning("The function raised %s.", type(error).__name__, exc_info=error)
-        raise AgentFailed(_words(error)) from error
-
-
-def _words(error: Exception) -> str:
-    """The error's message; with its type where the message alone is only a value."""
-    words = str(error).strip()[:_MOST_CHARACTERS]
-    if not words or isinstance(error, LookupError):
-        return f"{type(error).__name__}: {words}".removesuffix(": ")
-    return words
-
-
-async def _next(steps: AsyncIterator[Json]) -> Json:
-    with _failing_in_words():
-        return await anext(steps, _END)
-
-
-async def _close(steps: AsyncIterator[Json]) -> None:
-    close = getattr(steps, "aclose", None)
-    if close is not None:
-        with _failing_in_words():
-            await close()
-
-
-def _is_async(function: Callable[..., Json]) -> bool:
-    """True when calling the function only makes a coroutine or an async generator."""
-    called = getattr(function, "__call__", function)  # noqa: B004 - the method itself is looked at
-    return any(
-        inspect.iscoroutinefunction(one) or inspect.isasyncgenfunction(one)
-        for one in (function, called)
-    )
-
-
-class CallableAdapter(AgentView):
-    """Answers with what a function returns or yields; see `CallableAgent` for what that may be.
-
-    `function` is a function, or where to find one (`"package.module:name"`). It may be plain,
-    async, or a generator of either kind, which streams.
-    """
-
-    def __init__(
-        self, function: Callable[..., Json] | str, name: str = "", description: str = ""
-    ) -> None:
-        found = _find(function) if isinstance(function, str) else function
-        self._is_generator = _is_generator(found)
-        shown = name or getattr(found, "__name__", type(found).__name__)
-        about = description or (inspect.getdoc(found) or "").partition("\n")[0]
-        super().__init__(CallableAgent(found), AdapterMetadata(name=shown, description=about))
-
-    def supports_streaming(self) -> bool:
-        """True when the function is a generator."""
-        return self._is_generator
-
-
-def _find(place: str) -> Callable[..., Json]:
-    module, _, name = place.partition(":")
-    if not module or not name:
-        raise ValueError(f'function {place!r} is no place; write "package.module:name"')
-    found: Json = importlib.import_module(module)
-    for step in name.split("."):
-        found = getattr(found, step, None)
-    if callable(found):
-        return found
-    raise ValueError(f"function {place!r} is not there, or cannot be called")
-
-
-def _is_generator(function: Callable[..., Json]) -> bool:
-    called = type(function).__call__  # of an object that can be called like a function
-    return any(
-        inspect.isasyncgenfunction(one) or inspect.isgeneratorfunction(one)
-        for one in (function, called)
-    )

@@ -1,8 +1,7 @@
-"""Adapter classes by name: those somebody registered, those built in, those of other packages."""
+"""Adapter classes by name, and the agents of a gateway by id."""
 
 import importlib
 import importlib.metadata
-import logging
 import warnings
 from collections.abc import Callable, Mapping
 from typing import ClassVar, Protocol, TypeVar, cast
@@ -10,22 +9,37 @@ from typing import ClassVar, Protocol, TypeVar, cast
 import anyio
 import msgspec
 
-from openclaw_a2a.agents.adapter import AdapterAgent, AgentAdapter
+from openclaw_a2a.agents.adapter import AgentAdapter
 from openclaw_a2a.agents.adapter_options import build_adapter, read_options
+from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import AgentUnavailable, Problem, SettingsInvalid
 from openclaw_a2a.model.ids import AgentId, Json, JsonObject
 from openclaw_a2a.ports import Agent
 
+log = get_logger(__name__)
+
 ENTRY_POINTS = "openclaw_a2a.adapters"
 """The entry point group in which other distributions offer adapters, by name."""
 
+_CLOSE_TIMEOUT_S = 10.0
 _Class = TypeVar("_Class", bound=type)
 
-_adapters: dict[str, type] = {}
+_registered: dict[str, type] = {}
 
 
 class UnknownAdapter(LookupError):
     """There is no adapter of this name; the message lists those there are."""
+
+
+class Adapter(Protocol):
+    """A class that makes agents from options in the settings."""
+
+    options_type: ClassVar[type[msgspec.Struct]]
+
+    @classmethod
+    def from_options(cls, options: Json, *, environment: Mapping[str, str] | None) -> Agent:
+        """The agent for options of `options_type`; programs it starts inherit `environment`."""
+        ...
 
 
 class BuiltIn(msgspec.Struct, frozen=True):
@@ -46,47 +60,57 @@ class BuiltIn(msgspec.Struct, frozen=True):
             raise _missing(error, "openclaw-a2a", self.extra) from error
 
 
+BUILT_IN: Mapping[str, BuiltIn] = {
+    "callable": BuiltIn("openclaw_a2a.agents.function", "CallableAdapter"),
+    "command": BuiltIn("openclaw_a2a.agents.process.command_agent", "CommandAgent"),
+    "echo": BuiltIn("openclaw_a2a.agents.echo", "EchoAgent"),
+    "openclaw": BuiltIn("openclaw_a2a.agents.openclaw_cli", "OpenClawCliAgent"),
+    "openclaw-gateway": BuiltIn("openclaw_a2a.agents.openclaw_gateway", "OpenClawGatewayAgent"),
+}
+"""The adapters that settings can name without any registration."""
+
+
 def register_adapter(name: str) -> Callable[[_Class], _Class]:
     """Decorates a class, so that `adapter: "<name>"` means it, in the settings and in Python.
 
-    The class is an `AgentAdapter`, whose options are the arguments of its constructor, or an
-    `Adapter` of the settings. A name that is taken already is given to the new class, with a
-    warning. Raises: TypeError for what is no adapter.
+    The options of an `AgentAdapter` are the arguments of its constructor; a class that has
+    `options_type` and `from_options` is made from those. A name that is taken already is given to
+    the new class, with a warning. Raises: TypeError for what is no adapter.
     """
     if not isinstance(cast("Json", name), str) or not name:
         raise TypeError('An adapter is registered by name: write @register_adapter("name").')
 
     def register(adapter: _Class) -> _Class:
         _check(cast("Json", adapter))
-        if name in _adapters or name in BUILT_IN:
+        if name in _registered or name in BUILT_IN:
             warnings.warn(f"The adapter {name} is registered again and replaced.", stacklevel=2)
-        _adapters[name] = adapter
+        _registered[name] = adapter
         return adapter
 
     return register
 
 
 def unregister_adapter(name: str) -> None:
-    """Forget what was registered under this name; a built-in adapter of that name is back."""
-    _adapters.pop(name, None)
+    """Undo the registration of this name; a built-in adapter of that name is back."""
+    _registered.pop(name, None)
 
 
 def registered_adapters() -> frozenset[str]:
     """The names that were registered, without those built in or offered by other packages."""
-    return frozenset(_adapters)
+    return frozenset(_registered)
 
 
 def _check(adapter: Json) -> None:
     is_class = isinstance(adapter, type)
     is_adapter = is_class and issubclass(adapter, AgentAdapter)
-    if not is_adapter and not (is_class and hasattr(cast("Json", adapter), "from_options")):
+    if not is_adapter and not (is_class and is_made_from_options(cast("type", adapter))):
         raise TypeError(f"{adapter!r} is no adapter; register a class that inherits AgentAdapter.")
 
 
 def adapter_names() -> tuple[str, ...]:
     """The names that can be loaded, sorted."""
     offered = importlib.metadata.entry_points(group=ENTRY_POINTS).names
-    return tuple(sorted({*_adapters, *BUILT_IN, *offered}))
+    return tuple(sorted({*_registered, *BUILT_IN, *offered}))
 
 
 def find_adapter(name: str, *, built_in: Mapping[str, BuiltIn] | None = None) -> type:
@@ -94,8 +118,8 @@ def find_adapter(name: str, *, built_in: Mapping[str, BuiltIn] | None = None) ->
 
     Raises: UnknownAdapter, ImportError, and whatever its module raises when it is imported.
     """
-    if name in _adapters:
-        return _adapters[name]
+    if name in _registered:
+        return _registered[name]
     own = (BUILT_IN if built_in is None else built_in).get(name)
     if own is not None:
         return own.load()
@@ -114,52 +138,32 @@ def _load(offered: importlib.metadata.EntryPoint) -> type:
 
 
 def _missing(error: ImportError, package: str, extra: str) -> ImportError:
-    """The error with what to install; a package without an extra has to be whole by itself."""
+    """The error with what to install."""
     wanted = f"{package}[{extra}]" if extra else package
     return ImportError(f"{error}; install it with: pip install '{wanted}'", name=error.name)
-
-
-BUILT_IN: Mapping[str, BuiltIn] = {
-    "callable": BuiltIn("openclaw_a2a.agents.function", "CallableAdapter"),
-    "command": BuiltIn("openclaw_a2a.agents.process.command_agent", "CommandAgent"),
-    "echo": BuiltIn("openclaw_a2a.agents.echo", "EchoAgent"),
-    "openclaw": BuiltIn("openclaw_a2a.agents.openclaw_cli", "OpenClawCliAgent"),
-    "openclaw-gateway": BuiltIn("openclaw_a2a.agents.openclaw_gateway", "OpenClawGatewayAgent"),
-}
-"""What the settings know without anybody's help."""
-
-
-_CLOSE_S = 10.0
-_log = logging.getLogger(__name__)
-
-
-class Adapter(Protocol):
-    """A class that makes agents from options in the settings."""
-
-    options_type: ClassVar[type[msgspec.Struct]]
-
-    @classmethod
-    def from_options(cls, options: Json, *, environment: Mapping[str, str] | None) -> Agent:
-        """The agent for options of `options_type`; programs it starts inherit `environment`."""
-        ...
 
 
 def build_agent(
     adapter: str, options: JsonObject, *, environment: Mapping[str, str] | None, path: str = ""
 ) -> Agent:
-    """The agent that an entry of the settings asks for.
+    """The agent for an entry of the settings.
 
     `path` is where the entry stands in the settings (`agents.main`). With `environment` None,
     programs inherit the gateway's own.
 
     Raises: SettingsInvalid with every problem found.
     """
-    kind = _find(adapter, path)
-    if issubclass(kind, AgentAdapter):
-        return AdapterAgent(build_adapter(kind, options, path=path))
+    kind = _find_or_report(adapter, path)
+    if not is_made_from_options(kind):
+        return build_adapter(kind, options, path=path)
     maker = cast("type[Adapter]", kind)
     checked = read_options(maker.options_type, options, path=path)
     return maker.from_options(checked, environment=environment)
+
+
+def is_made_from_options(kind: type) -> bool:
+    """True for a class with `from_options`; others are called with their options as arguments."""
+    return hasattr(kind, "from_options")
 
 
 class AgentRegistry:
@@ -171,11 +175,11 @@ class AgentRegistry:
 
     @property
     def ids(self) -> tuple[AgentId, ...]:
-        """The ids of all agents that people know of, sorted."""
+        """The ids of the configured agents, sorted; internal ones are left out."""
         return self._ids
 
     def add_internal(self, agent_id: AgentId, agent: Agent) -> None:
-        """Add an agent for tasks of the gateway's own."""
+        """Add an agent for tasks that the gateway creates itself."""
         self._agents[agent_id] = agent
 
     def find(self, agent_id: AgentId) -> Agent:
@@ -189,7 +193,7 @@ class AgentRegistry:
         return agent
 
     async def close(self) -> None:
-        """Close all agents at the same time; one that fails or hangs holds up no other."""
+        """Close all agents at the same time; one that fails or hangs delays no other."""
         async with anyio.create_task_group() as group:
             for agent_id, agent in self._agents.items():
                 group.start_soon(_close, agent_id, agent)
@@ -197,18 +201,18 @@ class AgentRegistry:
 
 async def _close(agent_id: AgentId, agent: Agent) -> None:
     try:
-        with anyio.fail_after(_CLOSE_S):
+        with anyio.fail_after(_CLOSE_TIMEOUT_S):
             await agent.close()
     except Exception:
-        _log.warning("The agent %s could not be closed.", agent_id, exc_info=True)
+        log.warning("agent.close_failed", agent_id=agent_id, exc_info=True)
 
 
-def _find(name: str, path: str) -> type:
+def _find_or_report(name: str, path: str) -> type:
     try:
         return find_adapter(name)
     except UnknownAdapter as error:
         raise _no_adapter(path, str(error)) from None
-    except Exception as error:  # one broad catch: it is other people's code that is imported
+    except Exception as error:  # one broad catch: the import runs code of other packages
         reason = f"the adapter {name} could not be loaded: {error}; install what it needs"
         raise _no_adapter(path, reason) from error
 

@@ -3,13 +3,15 @@
 import asyncio
 import hashlib
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from importlib.metadata import version
 from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
+
+import msgspec
 
 from openclaw_a2a.agents import AgentRegistry, build_agent
 from openclaw_a2a.app.wiring.calls import CallsWiring
@@ -22,6 +24,7 @@ from openclaw_a2a.engine.background_replies import BackgroundListener
 from openclaw_a2a.engine.engine import Engine, EngineLimits
 from openclaw_a2a.engine.id_generator import new_id
 from openclaw_a2a.engine.maintenance import MaintenanceSchedule, purge_expired, renew_leases
+from openclaw_a2a.engine.outbox.delivery_channel import DeliveryChannel
 from openclaw_a2a.engine.recovery import fail_orphaned_tasks, recover_runs
 from openclaw_a2a.engine.scheduling.session_queue import QueueLimits, SessionQueues
 from openclaw_a2a.engine.tasks.turn_builder import AccountRules
@@ -77,13 +80,33 @@ class SystemClock:
         await asyncio.sleep(seconds)
 
 
+class Embedding(msgspec.Struct, frozen=True, kw_only=True):
+    """What Python code that embeds a gateway supplies instead of settings, for its one account.
+
+    `channels` make further delivery channels of the engine, by kind of delivery. An embedded
+    gateway has no admin token: the program around it is the operator.
+    """
+
+    rules: AccountRules
+    authenticator: Authenticator
+    card: LiveCard
+    store: Store | None = None
+    channels: Mapping[str, Callable[[Engine], DeliveryChannel]] = {}
+
+
 class Gateway:
     """A whole gateway. `async with` it, and serve its `asgi` application meanwhile."""
 
     def __init__(
-        self, settings: Settings, agents: AgentRegistry, clock: Clock, given: Collection[AgentId]
+        self,
+        settings: Settings,
+        agents: AgentRegistry,
+        clock: Clock,
+        given: Collection[AgentId],
+        embedding: Embedding | None = None,
     ) -> None:
         self.settings = settings
+        self._embedding = embedding
         self.given = given
         """The agents that are not those of the settings."""
         self._agents = agents
@@ -206,16 +229,21 @@ class Gateway:
         self, account: Account, lanes: SessionQueues, parts: AsyncExitStack
     ) -> AccountEndpoint:
         engine = await self._engine(account.task_store or self.settings.store, lanes, parts)
-        rules = self._rules(account)
+        embedding = self._embedding
+        rules = _rules(account, self.settings) if embedding is None else embedding.rules
         engine.accounts[account.id] = rules
-        callers = self._callers()
+        callers = self._authenticator() if embedding is None else embedding.authenticator
         planning = self._plans.service_for(engine) if self._plans is not None else None
         extensions = () if self._plans is None or planning is None else self._plans.extensions
         return AccountEndpoint(
             account=account,
             engine=engine,
             rules=rules,
-            card=self._card(account, needs_token=callers.needs_token, extensions=extensions),
+            card=(
+                self._card(account, needs_token=callers.needs_token, extensions=extensions)
+                if embedding is None
+                else embedding.card
+            ),
             authenticator=callers,
             rate_limit=self._rate,
             streams=self.streams,
@@ -245,15 +273,12 @@ class Gateway:
         own = agent.profile if isinstance(agent, SupportsProfile) else _says_nothing
         return LiveCard(account, build, own)
 
-    # What is made of the settings here is given by Python code elsewhere.
-
-    def _rules(self, account: Account) -> AccountRules:
-        return _rules(account, self.settings)
-
-    def _callers(self) -> Authenticator:
+    def _authenticator(self) -> Authenticator:
         return PeerAuthenticator(self.settings.peers.values(), own_hosts=_own_hosts(self.settings))
 
     def _make_store(self, store_settings: StoreSettings) -> Store:
+        if self._embedding is not None and self._embedding.store is not None:
+            return self._embedding.store
         path = None if store_settings.path is None else str(store_settings.path)
         return create_store(
             store_settings.kind.value, path=path, logs_directory=self.settings.opt.directory
@@ -275,7 +300,13 @@ class Gateway:
                 limits=_engine_limits(self.settings),
                 new_id=new_id,
             )
+            self._add_channels(self.engines[store_settings])
         return self.engines[store_settings]
+
+    def _add_channels(self, engine: Engine) -> None:
+        if self._embedding is not None:
+            for kind, make_channel in self._embedding.channels.items():
+                self.push.add_channel(engine, kind, make_channel(engine))
 
     async def _start(self, engine: Engine, parts: AsyncExitStack) -> None:
         parts.push_async_callback(engine.stop)
@@ -332,6 +363,8 @@ class Gateway:
                 engines[0].supervisor.run_loop(f"background-events-{agent_id}", listener.run())
 
     def _make_token(self) -> str | None:
+        if self._embedding is not None:
+            return None
         try:
             return ensure_admin_token(self.settings.data)
         except OSError as error:  # the gateway serves its peers all the same
@@ -349,6 +382,7 @@ def build_app(
     agents: Mapping[AgentId, Agent] | None = None,
     clock: Clock | None = None,
     environment: Mapping[str, str] | None = None,
+    embedding: Embedding | None = None,
 ) -> Gateway:
     """A gateway from settings; `agents` stand in for (or beside) those of the settings.
 
@@ -363,7 +397,7 @@ def build_app(
             )
     given = agents or {}
     registry = AgentRegistry({**built, **given})
-    return Gateway(settings, registry, clock or SystemClock(), given.keys())
+    return Gateway(settings, registry, clock or SystemClock(), given.keys(), embedding)
 
 
 def agent_addresses(settings: Settings) -> list[tuple[str, str]]:

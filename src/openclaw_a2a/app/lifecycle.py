@@ -5,8 +5,9 @@ import errno
 import gc
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Mapping
 from types import FrameType
+from typing import Any, TypeVar
 
 import uvicorn
 
@@ -20,6 +21,22 @@ from openclaw_a2a.settings import LoadedSettings, Settings
 log = get_logger(__name__)
 
 _FIRST_STATES_S = 0.15
+
+
+UVICORN_OPTIONS: Mapping[str, Any] = {
+    "interface": "asgi3",
+    "http": "httptools",
+    "proxy_headers": False,
+    "lifespan": "off",
+    "log_config": None,  # its default would configure the logging of the whole process
+    "log_level": "warning",
+    "access_log": False,
+    "server_header": False,
+    "timeout_graceful_shutdown": 2,
+}
+"""How every server of ours is run."""
+
+_Result = TypeVar("_Result")
 
 
 class DrainingServer(uvicorn.Server):
@@ -76,10 +93,14 @@ def serve_gateway(loaded: LoadedSettings, build: Callable[[Settings], Gateway]) 
     configure_logs(loaded.settings.log)
     for warning in loaded.warnings:
         log.warning("setting-warning", path=warning.path, reason=warning.message)
-    config = uvicorn.Config(_unused, loop="auto")
-    runner = config.get_loop_factory()
-    with asyncio.Runner(loop_factory=runner) as loop:
-        return loop.run(_serve(loaded, build))
+    return run_in_new_loop(_serve(loaded, build))
+
+
+def run_in_new_loop(work: Coroutine[Any, Any, _Result]) -> _Result:
+    """Run in an event loop of the kind that uvicorn chooses (uvloop where there is one)."""
+    config = uvicorn.Config(_unused, loop="auto", log_config=None)
+    with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
+        return runner.run(work)
 
 
 async def _serve(loaded: LoadedSettings, build: Callable[[Settings], Gateway]) -> int:
@@ -88,17 +109,7 @@ async def _serve(loaded: LoadedSettings, build: Callable[[Settings], Gateway]) -
     try:
         async with build(settings) as gateway:
             _tune_collector()
-            config = uvicorn.Config(
-                gateway.asgi,
-                interface="asgi3",
-                http="httptools",
-                proxy_headers=False,
-                lifespan="off",
-                log_level="warning",
-                access_log=False,
-                server_header=False,
-                timeout_graceful_shutdown=2,
-            )
+            config = uvicorn.Config(gateway.asgi, **UVICORN_OPTIONS)
             server = DrainingServer(config, gateway, settings.server.stop_seconds)
             await gateway.presences.wait_settled(_FIRST_STATES_S)
             print_banner(gateway, loaded.openclaw)

@@ -1,10 +1,11 @@
-"""Agent cards of adapters: built from what an adapter says, or given in any of their shapes."""
+"""Agent cards: built from the metadata of an adapter, or read from a card in any shape."""
 
-from typing import Any, cast
+from typing import cast
 
 import msgspec
 
-from openclaw_a2a.agents.adapter import AgentAdapter, adapter_skills
+from openclaw_a2a.agents.adapter import AgentAdapter, adapter_skills, agent_metadata
+from openclaw_a2a.library.request_params import to_json_object
 from openclaw_a2a.model.card import (
     AgentCapabilities,
     AgentCard,
@@ -12,6 +13,7 @@ from openclaw_a2a.model.card import (
     AgentProvider,
 )
 from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.ports import Agent
 from openclaw_a2a.protocol.card import (
     card_json,
     etag,
@@ -24,7 +26,7 @@ from openclaw_a2a.server.cards import LiveCard
 from openclaw_a2a.settings import Account
 
 DEFAULT_URL = "http://localhost:9000/"
-"""Where an adapter is served when nobody says otherwise."""
+"""The address on a card without another one."""
 
 OVERRIDES = frozenset(
     {
@@ -38,11 +40,11 @@ OVERRIDES = frozenset(
         "icon_url",
     }
 )
-"""What of a card can be said instead of the adapter."""
+"""The fields of a card that arguments can override."""
 
 
-def build_agent_card(adapter: AgentAdapter, **overrides: Json) -> AgentCard:
-    """The card of an adapter: the overrides, else its metadata, else what is known of it.
+def build_agent_card(adapter: AgentAdapter | Agent, **overrides: Json) -> AgentCard:
+    """The card of an adapter: the overrides, else its metadata, else defaults.
 
     Overrides are name, description, version, streaming, url, provider, documentation_url and
     icon_url. Raises: TypeError for any other, and for a provider that is no dict.
@@ -51,28 +53,31 @@ def build_agent_card(adapter: AgentAdapter, **overrides: Json) -> AgentCard:
     if unknown:
         known = ", ".join(sorted(OVERRIDES))
         raise TypeError(f"A card has no {', '.join(unknown)} to override; there are: {known}.")
-    metadata = adapter.get_metadata()
-    said = {key: value for key, value in overrides.items() if value is not None}
-    streams = metadata.streaming or adapter.supports_streaming()
+    given = {key: value for key, value in overrides.items() if value is not None}
+    if isinstance(adapter, AgentAdapter):
+        metadata = adapter.get_metadata()
+        streams = metadata.streaming or adapter.supports_streaming()
+    else:
+        metadata, streams = agent_metadata(adapter), True
     return AgentCard(
-        name=said.get("name") or metadata.name or type(adapter).__name__,
-        description=said.get("description", metadata.description),
-        version=said.get("version", metadata.version),
-        supported_interfaces=interfaces(said.get("url", DEFAULT_URL)),
+        name=given.get("name") or metadata.name or type(adapter).__name__,
+        description=given.get("description", metadata.description),
+        version=given.get("version", metadata.version),
+        supported_interfaces=interfaces(given.get("url", DEFAULT_URL)),
         capabilities=AgentCapabilities(
-            streaming=said.get("streaming", streams), push_notifications=True
+            streaming=given.get("streaming", streams), push_notifications=True
         ),
         default_input_modes=tuple(metadata.input_modes),
         default_output_modes=tuple(metadata.output_modes),
         skills=adapter_skills(metadata),
-        provider=_provider(said.get("provider", metadata.provider)),
-        documentation_url=said.get("documentation_url", metadata.documentation_url),
-        icon_url=said.get("icon_url", metadata.icon_url),
+        provider=_provider(given.get("provider", metadata.provider)),
+        documentation_url=given.get("documentation_url", metadata.documentation_url),
+        icon_url=given.get("icon_url", metadata.icon_url),
     )
 
 
 def interfaces(url: str) -> tuple[AgentInterface, ...]:
-    """Both generations at one address."""
+    """Both protocol versions at one address."""
     return (
         AgentInterface(url, "JSONRPC", ProtocolVersion.V1.value),
         AgentInterface(url.rstrip("/"), "HTTP+JSON", ProtocolVersion.V1.value),
@@ -80,16 +85,21 @@ def interfaces(url: str) -> tuple[AgentInterface, ...]:
     )
 
 
-def read_card(card: Json, adapter: AgentAdapter) -> AgentCard:
-    """A card that was given: ours, a dict of either generation, or one of the official SDK.
+def read_card(card: Json, adapter: AgentAdapter | Agent) -> AgentCard:
+    """A card from our struct, a dict of either protocol version, or an object of an a2a-sdk.
 
-    What it leaves out is filled in from the adapter. Raises: ValueError when it is none.
+    What it leaves out is filled in from the adapter. Raises: ValueError.
     """
     if isinstance(card, AgentCard):
         return card
-    given = _members(card)
+    given = to_json_object(card)
+    if given is None:
+        raise ValueError(
+            f"{type(card).__name__} is no agent card; give an AgentCard, a dict or a card of"
+            " a2a-sdk."
+        )
     members = cast("JsonObject", msgspec.to_builtins(build_agent_card(adapter)))
-    members.update(_as_new(given))
+    members.update(_upgrade_members(given))
     try:
         return msgspec.convert(members, AgentCard)
     except msgspec.ValidationError as error:
@@ -107,23 +117,8 @@ def _provider(provider: Json) -> AgentProvider | None:
     )
 
 
-def _members(card: Any) -> JsonObject:
-    """The members of a card as JSON has them."""
-    if isinstance(card, dict):
-        return cast("JsonObject", card)
-    if hasattr(card, "DESCRIPTOR"):  # the SDK of 1.0 has protocol buffers
-        from google.protobuf.json_format import MessageToDict
-
-        return MessageToDict(card)
-    if hasattr(card, "model_dump"):  # the SDK of 0.3 has pydantic models
-        return card.model_dump(mode="json", by_alias=True, exclude_none=True)
-    raise ValueError(
-        f"{type(card).__name__} is no agent card; give an AgentCard, a dict or a card of a2a-sdk."
-    )
-
-
-def _as_new(given: JsonObject) -> JsonObject:
-    """The members of a card in the spelling of 1.0."""
+def _upgrade_members(given: JsonObject) -> JsonObject:
+    """The members of a card in the shape of 1.0."""
     members = dict(given)
     if "supportedInterfaces" not in members:
         url = str(members.get("url") or DEFAULT_URL)
@@ -140,7 +135,7 @@ def _as_new(given: JsonObject) -> JsonObject:
 
 
 class StaticCard(LiveCard):
-    """A card that stays as it is; readers of 0.3 are sent where it says that JSON-RPC is spoken."""
+    """A card that never changes; clients of 0.3 get its JSON-RPC address."""
 
     def __init__(self, account: Account, card: AgentCard) -> None:
         super().__init__(account, lambda _profile: card, lambda: None)

@@ -1,63 +1,64 @@
-"""Who may ask an adapter that Python code serves: all, holders of tokens, or whom it lets in."""
+"""Authentication of callers of an embedded agent: none, by token, or by a function."""
 
 import inspect
 import ipaddress
-import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import cast
 
 from openclaw_a2a.auth.loopback import allowed_hosts, check_host_and_origin
 from openclaw_a2a.auth.peers import PeerAuthenticator
 from openclaw_a2a.http.asgi import HttpRequest, Scope
+from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import Unauthenticated
 from openclaw_a2a.model.ids import LOCAL_PEER, Json, PeerName
 from openclaw_a2a.settings import PeerSettings, Secret
 
+log = get_logger(__name__)
+
 CallerFunction = Callable[[dict[str, str]], "str | bool | Awaitable[str | bool | None] | None"]
-"""Given the headers of a request: who is it? A name, True for somebody, nothing for nobody."""
+"""From the headers of a request to its caller: a name, True for an unnamed one, None to refuse."""
 
 Tokens = str | Iterable[str] | Mapping[str, str | Iterable[str]]
 """One token, several, or the tokens of each caller by name."""
 
-_SOMEBODY = "peer"
-_NAME = "openclaw_a2a.caller"
-_log = logging.getLogger(__name__)
+_UNNAMED = "peer"
+_CALLER_KEY = "openclaw_a2a.caller"
 
 
 class OpenAuthenticator:
-    """Everybody may ask; only a door on loopback makes sure that no page of the web does."""
+    """Lets every caller in; on a loopback address it keeps out web pages."""
 
     needs_token = False
 
     def __init__(self, own_hosts: Iterable[str]) -> None:
-        self._own = allowed_hosts(own_hosts)
+        self._allowed_hosts = allowed_hosts(own_hosts)
 
     def identify(self, request: HttpRequest) -> PeerName:
         """Always the same caller. Raises: NotAllowed."""
         if _is_on_loopback(request.scope):
-            check_host_and_origin(request, self._own)
+            check_host_and_origin(request, self._allowed_hosts)
         return LOCAL_PEER
 
 
 class FunctionAuthenticator:
-    """Whoever the function of the developer let in."""
+    """Identifies callers by a function of the developer."""
 
     needs_token = False
 
     def identify(self, request: HttpRequest) -> PeerName:
-        """The name that the function gave. Raises: Unauthenticated."""
-        name = request.scope.get(_NAME)
+        """The name that the function returned. Raises: Unauthenticated."""
+        name = request.scope.get(_CALLER_KEY)
         if name is None:
-            raise Unauthenticated("you are not let in here; send credentials that are known")
+            raise Unauthenticated("these credentials are not accepted here; send known ones")
         return name
 
 
 def token_authenticator(tokens: Tokens) -> PeerAuthenticator:
-    """Holders of tokens. Raises: ValueError when there are none, TypeError for what is none."""
+    """Identifies callers by token. Raises: ValueError (no tokens), TypeError."""
     named = _by_name(tokens)
     peers = [
         PeerSettings(
-            PeerName(name), tuple(Secret.from_text("auth", token) for token in _several(held))
+            PeerName(name), tuple(Secret.from_text("auth", token) for token in _token_list(held))
         )
         for name, held in named.items()
     ]
@@ -66,30 +67,30 @@ def token_authenticator(tokens: Tokens) -> PeerAuthenticator:
     return PeerAuthenticator(peers, own_hosts=())
 
 
-async def identify_caller(question: CallerFunction, scope: Scope) -> None:
-    """Note on a request who the function says it is; whatever it raises lets nobody in."""
+async def identify_caller(function: CallerFunction, scope: Scope) -> None:
+    """Put the caller that the function returns into the scope; an exception refuses the request."""
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
     try:
-        answer: Json = question(headers)
+        answer: Json = function(headers)
         if inspect.isawaitable(answer):
             answer = await answer
     except Exception:
-        _log.warning("The function that says who calls failed.", exc_info=True)
+        log.warning("auth.function_failed", exc_info=True)
         return
     if answer:
-        scope[_NAME] = PeerName(answer if isinstance(answer, str) else _SOMEBODY)
+        scope[_CALLER_KEY] = PeerName(answer if isinstance(answer, str) else _UNNAMED)
 
 
 def _by_name(tokens: Tokens) -> Mapping[str, str | Iterable[str]]:
     if isinstance(tokens, Mapping):
         return cast("Mapping[str, str | Iterable[str]]", tokens)
-    several = _several(tokens)
-    if len(several) == 1:
-        return {_SOMEBODY: several}
-    return {f"{_SOMEBODY}-{number}": token for number, token in enumerate(several, 1)}
+    listed = _token_list(tokens)
+    if len(listed) == 1:
+        return {_UNNAMED: listed}
+    return {f"{_UNNAMED}-{number}": token for number, token in enumerate(listed, 1)}
 
 
-def _several(tokens: str | Iterable[str]) -> list[str]:
+def _token_list(tokens: str | Iterable[str]) -> list[str]:
     given: Json = [tokens] if isinstance(tokens, str) else tokens
     held = list(cast("Iterable[Json]", given)) if isinstance(given, Iterable) else [None]
     if not all(isinstance(one, str) for one in held):

@@ -1,26 +1,35 @@
-"""Adapters of the library by name: `load_adapter` and its async twin."""
+"""What callers hand to the library, made into agents and stores: `load_adapter` and coercions."""
 
 from abc import ABCMeta
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from os import PathLike, fspath
 from typing import cast
 
 import msgspec
 
-from openclaw_a2a.agents.adapter import AgentAdapter, AgentView
+from openclaw_a2a.agents.adapter import AdapterMetadata, AgentAdapter, EventAgent, agent_metadata
 from openclaw_a2a.agents.adapter_options import read_options
 from openclaw_a2a.agents.function import CallableAdapter
-from openclaw_a2a.agents.registry import BUILT_IN, Adapter, BuiltIn, UnknownAdapter, find_adapter
+from openclaw_a2a.agents.registry import (
+    BUILT_IN,
+    Adapter,
+    BuiltIn,
+    UnknownAdapter,
+    find_adapter,
+    is_made_from_options,
+)
+from openclaw_a2a.model.agent_event import AgentEvent
 from openclaw_a2a.model.errors import SettingsInvalid
 from openclaw_a2a.model.ids import Json, JsonObject
-from openclaw_a2a.ports import Agent, Store
+from openclaw_a2a.model.turn import Turn
+from openclaw_a2a.ports import Agent, Recovery, Store
 from openclaw_a2a.store import create_store
 
 _LIBRARY: Mapping[str, BuiltIn] = {
     **BUILT_IN,
     "openclaw": BuiltIn("openclaw_a2a.library.openclaw_adapter", "OpenClawAgentAdapter"),
 }
-"""What Python code gets by name; the settings mean another class by `openclaw`."""
+"""What Python code gets by name; in the settings `openclaw` is another class."""
 
 
 def load_adapter(config: Mapping[str, Json]) -> AgentAdapter:
@@ -45,9 +54,10 @@ def load_adapter(config: Mapping[str, Json]) -> AgentAdapter:
     except UnknownAdapter as error:
         raise ValueError(str(error)) from None
     arguments = {key: value for key, value in config.items() if key != "adapter"}
-    if issubclass(kind, AgentAdapter):
+    if not is_made_from_options(kind):
         return kind(**arguments)
-    return AgentView(_build(cast("type[Adapter]", kind), arguments))
+    agent = _make_from_options(cast("type[Adapter]", kind), arguments)
+    return agent if isinstance(agent, AgentAdapter) else _InvocableAgent(agent)
 
 
 async def load_a2a_agent(config: Mapping[str, Json]) -> AgentAdapter:
@@ -55,34 +65,25 @@ async def load_a2a_agent(config: Mapping[str, Json]) -> AgentAdapter:
     return load_adapter(config)
 
 
-def as_adapter(answer: AgentAdapter | Agent | Callable[..., Json]) -> AgentAdapter:
-    """Whatever can answer, as an adapter: an adapter, an agent of the engine, or a function."""
-    if isinstance(answer, AgentAdapter):
-        return answer
-    if isinstance(answer, ABCMeta):
-        raise TypeError(f"{answer.__name__} is a class; make an adapter of it: {answer.__name__}()")
-    if hasattr(answer, "run") and hasattr(answer, "recovery"):
-        return AgentView(cast("Agent", answer))
-    if callable(answer):
-        return CallableAdapter(answer)
+def as_agent(given: AgentAdapter | Agent | Callable[..., Json]) -> Agent:
+    """An agent of the engine from whatever can answer. Raises: TypeError."""
+    if isinstance(given, _InvocableAgent):
+        return given.agent
+    if isinstance(given, AgentAdapter):
+        return given
+    if isinstance(given, ABCMeta):
+        raise TypeError(f"{given.__name__} is a class; make an adapter of it: {given.__name__}()")
+    if hasattr(given, "run") and hasattr(given, "recovery"):
+        return cast("Agent", given)
+    if callable(given):
+        return CallableAdapter(given)
     raise TypeError(
-        f"{type(answer).__name__} cannot answer; give an AgentAdapter, an Agent or a function."
+        f"{type(given).__name__} cannot answer; give an AgentAdapter, an Agent or a function."
     )
 
 
-def _build(kind: type[Adapter], arguments: JsonObject) -> Agent:
-    fields = msgspec.structs.fields(kind.options_type)
-    spelled = {field.name: field.encode_name for field in fields}
-    options = {spelled.get(key, key): value for key, value in arguments.items()}
-    try:
-        checked = read_options(kind.options_type, options, path="")
-        return kind.from_options(checked, environment=None)
-    except SettingsInvalid as error:
-        raise ValueError(error.message) from error
-
-
 def as_store(given: Json) -> Store | None:
-    """The store, not opened yet; the path of a file stands for a SQLite store. None stays None.
+    """A store, not opened yet: a path stands for a SQLite file, None stays None.
 
     Raises: TypeError for anything else.
     """
@@ -94,3 +95,38 @@ def as_store(given: Json) -> Store | None:
         f"task_store is a {type(given).__name__}; give a store of openclaw_a2a.store, or the path"
         " of a SQLite file."
     )
+
+
+class _InvocableAgent(EventAgent):
+    """A registered agent that is no adapter, with `invoke` and `stream` for its caller.
+
+    Only for direct calls: when it is served, the engine gets the `agent` itself.
+    """
+
+    def __init__(self, agent: Agent) -> None:
+        self.agent = agent
+
+    @property
+    def recovery(self) -> Recovery:
+        return self.agent.recovery
+
+    def run(self, turn: Turn) -> AsyncIterator[AgentEvent]:
+        return self.agent.run(turn)
+
+    async def close(self) -> None:
+        await self.agent.close()
+
+    def get_metadata(self) -> AdapterMetadata:
+        return agent_metadata(self.agent)
+
+
+def _make_from_options(kind: type[Adapter], arguments: JsonObject) -> Agent:
+    """Arguments are spelled as in Python (`timeout_seconds`) or as in settings."""
+    fields = msgspec.structs.fields(kind.options_type)
+    spelled = {field.name: field.encode_name for field in fields}
+    options = {spelled.get(key, key): value for key, value in arguments.items()}
+    try:
+        checked = read_options(kind.options_type, options, path="")
+        return kind.from_options(checked, environment=None)
+    except SettingsInvalid as error:
+        raise ValueError(error.message) from error

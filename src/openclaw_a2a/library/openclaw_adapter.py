@@ -1,4 +1,4 @@
-"""The arguments of the OpenClaw adapter, checked when it is made and not when it is used."""
+"""OpenClaw run by its own command, as an adapter of the library with tasks of its own."""
 
 import secrets
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -9,7 +9,12 @@ from typing import Annotated, Any, ClassVar, TypedDict, Unpack, cast
 import msgspec
 from msgspec import Meta
 
-from openclaw_a2a.agents.adapter import AdapterMetadata, AgentAdapter, RequestContext
+from openclaw_a2a.agents.adapter import (
+    AdapterMetadata,
+    AgentAdapter,
+    EventAgent,
+    RequestContext,
+)
 from openclaw_a2a.agents.openclaw_cli.answer import CliAnswer, parse_answer
 from openclaw_a2a.agents.openclaw_cli.command import (
     CliRequest,
@@ -25,7 +30,8 @@ from openclaw_a2a.agents.openclaw_cli.options import (
     OpenClawCliOptions,
     Thinking,
 )
-from openclaw_a2a.agents.openclaw_cli.runner import TIMED_OUT, OpenClawRunner
+from openclaw_a2a.agents.openclaw_cli.runner import OpenClawRunner
+from openclaw_a2a.agents.process.child import ProcessTimedOut
 from openclaw_a2a.engine.id_generator import new_id
 from openclaw_a2a.engine.transcript.single_artifact import SingleArtifactTranscript
 from openclaw_a2a.engine.transcript.transcript import Transcript
@@ -39,11 +45,11 @@ from openclaw_a2a.model.message import Message, Part, Role
 from openclaw_a2a.model.task import Event, Task
 from openclaw_a2a.model.turn import Turn
 from openclaw_a2a.model.validation import suggest_name
-from openclaw_a2a.ports import Recovery, Store
+from openclaw_a2a.ports import Store
 from openclaw_a2a.protocol.requests import NewPushConfig
 from openclaw_a2a.store import MemoryStore
 
-_ALSO_TAKEN = ("session_id", "agent_id")
+_NAMED_ARGUMENTS = ("session_id", "agent_id")
 
 
 class OpenClawAdapterOptions(TypedDict, total=False):
@@ -51,10 +57,10 @@ class OpenClawAdapterOptions(TypedDict, total=False):
 
     `thinking` ("low") is one of off, minimal, low, medium, high and xhigh; `timeout` (300) is in
     seconds, for the whole command; `env_vars` are added to the process's own. `async_mode` (True):
-    `handle` returns a task at once, kept in `task_store` (a store, or
-    the path of a SQLite file; memory) until `task_ttl_seconds` (3600;
-    None: for ever) after its end, looked at every `cleanup_interval_seconds` (300).
-    `gateway_mode` (False): run without `--local`, or `"auto"`: only when a gateway is in the way.
+    `handle` returns a task at once, kept in `task_store` (a store, or the path of a SQLite file;
+    memory) until `task_ttl_seconds` (3600; None: for ever) after its end, purged every
+    `cleanup_interval_seconds` (300). `gateway_mode` (False): run without `--local`, or `"auto"`:
+    only when a gateway holds the state directory.
     """
 
     thinking: str
@@ -70,7 +76,7 @@ class OpenClawAdapterOptions(TypedDict, total=False):
 
 
 class CheckedOptions(msgspec.Struct, frozen=True):
-    """The arguments, all of the right kind."""
+    """The arguments, checked."""
 
     thinking: Thinking = "low"
     timeout: Annotated[float, Meta(gt=0)] = 300.0
@@ -83,7 +89,7 @@ class CheckedOptions(msgspec.Struct, frozen=True):
     gateway_mode: GatewayMode = False
 
     def cli_options(self) -> OpenClawCliOptions:
-        """What of them is for the command."""
+        """The options of the command among them."""
         return OpenClawCliOptions(
             thinking=self.thinking,
             timeout=self.timeout,
@@ -95,11 +101,11 @@ class CheckedOptions(msgspec.Struct, frozen=True):
 
 
 def check_options(given: OpenClawAdapterOptions) -> CheckedOptions:
-    """The arguments with their defaults; `task_store` is looked at elsewhere.
+    """The arguments with their defaults; `task_store` is checked elsewhere.
 
-    Raises: ValueError for a value that cannot be, TypeError for an argument that there is not.
+    Raises: ValueError for an invalid argument, TypeError for an unknown one.
     """
-    known = [*OpenClawAdapterOptions.__annotations__, *_ALSO_TAKEN]
+    known = [*OpenClawAdapterOptions.__annotations__, *_NAMED_ARGUMENTS]
     for name in given:
         if name not in known:
             hint = suggest_name(name, known)
@@ -119,7 +125,7 @@ def check_options(given: OpenClawAdapterOptions) -> CheckedOptions:
 
 
 def _checked(name: str, value: Json, kind: Json) -> Json:
-    """The value. Its words are not told: there may be secrets among them."""
+    """The value. It is never quoted: it may be a secret."""
     if isinstance(value, PathLike):
         value = fspath(cast("PathLike[str]", value))
     elif isinstance(value, Mapping):
@@ -132,8 +138,227 @@ def _checked(name: str, value: Json, kind: Json) -> Json:
         raise ValueError(f"{name} cannot be used: {error}") from None
 
 
+class OpenClawTimeout(TimeoutError, RuntimeError):
+    """OpenClaw took too long; its processes were ended."""
+
+
+class OpenClawAgentAdapter(AgentAdapter):
+    """Runs `openclaw agent --local --json`, once per message.
+
+    `session_id` is the conversation of messages without a context; `agent_id` is the OpenClaw
+    agent to ask, when there are several. For everything else see `OpenClawAdapterOptions`.
+
+    Raises: ValueError for an invalid argument, TypeError for an unknown one.
+    """
+
+    def __init__(
+        self,
+        session_id: str | None = None,
+        agent_id: str | None = None,
+        **options: Unpack[OpenClawAdapterOptions],
+    ) -> None:
+        checked = check_options(options)
+        self.session_id = session_id or f"a2a-{secrets.token_hex(6)}"
+        self.agent_id = agent_id
+        self.async_mode = checked.async_mode
+        self._options = checked.cli_options()
+        self._runner = OpenClawRunner(self._options)
+        store = as_store(options.get("task_store")) or MemoryStore()
+        self._tasks: TaskService | None = None
+        if self.async_mode:
+            agent = _TaskAgent(self._runner, self._turn_request)
+            retention = TaskRetention(checked.task_ttl_seconds, checked.cleanup_interval_seconds)
+            self._tasks = TaskService(agent, store, retention, transcript_type=OpenClawTranscript)
+
+    # ---------------------------------------------------------------- the adapter interface
+
+    async def invoke(
+        self, user_input: str, context_id: str | None = None, **kwargs: Json
+    ) -> list[Part]:
+        """The whole answer.
+
+        Raises: FileNotFoundError (no such program), OpenClawTimeout, RuntimeError (it failed).
+        """
+        context: RequestContext | None = kwargs.get("context")
+        if context is not None and context.turn is not None:
+            request = self._turn_request(context.turn)
+        else:
+            text = argument_text(user_input.strip())
+            request = self._request(text, self._session(context_id, None))
+        return list(_parse(await self._run_command(request)).parts)
+
+    async def end_orphans(self, run_id: RunId) -> None:
+        """End the command that a killed process left running for this run."""
+        await self._runner.end_orphans(run_id)
+
+    async def close(self) -> None:
+        """Stop everything that is under way. May be called again."""
+        if self._tasks is not None:
+            await self._tasks.close()
+        await self._runner.close()
+
+    def get_metadata(self) -> AdapterMetadata:
+        """What the agent card says."""
+        name = f"OpenClaw {self.agent_id}" if self.agent_id else "OpenClaw"
+        return AdapterMetadata(name=name, description="An OpenClaw agent on this machine.")
+
+    def supports_streaming(self) -> bool:
+        """False: the command writes its answer at its end."""
+        return False
+
+    def supports_async_tasks(self) -> bool:
+        """True when `handle` returns a task at once."""
+        return self.async_mode
+
+    def supports_push_notifications(self) -> bool:
+        """True when webhooks can be notified of a task's end."""
+        return self.async_mode
+
+    # ---------------------------------------------------------------- one request
+
+    async def handle(self, params: Json) -> Task | Message:
+        """Answer a message with a working task, or (`async_mode=False`) with the answer.
+
+        `params` are our structs, a dict in the shape of A2A 1.0 or 0.3, or the params of an SDK.
+
+        Raises: InvalidParams, TypeError; without tasks also what `invoke` raises.
+        """
+        if self._tasks is not None:
+            return await self._tasks.start(read_request(params))
+        output = await self.call_framework(self.to_framework(params), params)
+        return self.from_framework(output, params)
+
+    def to_framework(self, params: Json) -> JsonObject:
+        """The input of the command: the message's text and the session."""
+        message = read_request(params).message
+        return {
+            "message": message_text(message.parts),
+            "session_id": self._context_id_to_session_id(message.context_id),
+            "agent_id": self.agent_id,
+            "thinking": self._options.thinking,
+        }
+
+    async def call_framework(self, framework_input: JsonObject, params: Json) -> JsonObject:
+        """The JSON document that the command writes. Raises: as `invoke`."""
+        del params
+        session = CliSession(id=framework_input["session_id"])
+        return await self._run_command(self._request(framework_input["message"], session))
+
+    def from_framework(self, framework_output: JsonObject, params: Json) -> Message:
+        """The answer in the document. Raises: RuntimeError when it reports a failure."""
+        answer = _parse(framework_output)
+        parts = answer.parts or (Part(text=answer.remark),)
+        context_id = read_request(params).message.context_id
+        return Message(MessageId(new_id()), Role.AGENT, parts, context_id)
+
+    # ---------------------------------------------------------------- tasks
+
+    async def get_task(self, task_id: str) -> Task | None:
+        """The task; None: unknown. Raises: RuntimeError (no tasks in this mode)."""
+        return await self._task_service().get(task_id)
+
+    async def cancel_task(self, task_id: str) -> Task | None:
+        """The task after it was stopped; an ended one is returned as it is; None: unknown."""
+        return await self._task_service().cancel(task_id)
+
+    async def delete_task(self, task_id: str) -> bool:
+        """Delete an ended task; False: unknown. Raises: ValueError when it has not ended."""
+        return await self._task_service().delete(task_id)
+
+    async def set_push_notification_config(self, task_id: str, config: Json) -> bool:
+        """Notify this webhook of the task's end; False: unknown task."""
+        return await self._task_service().set_webhook(task_id, config)
+
+    async def get_push_notification_config(self, task_id: str) -> NewPushConfig | None:
+        """The webhook that will be notified of the task's end."""
+        return await self._task_service().find_webhook(task_id)
+
+    async def delete_push_notification_config(self, task_id: str) -> bool:
+        """Notify nobody of the task's end; False: there was no webhook."""
+        return await self._task_service().remove_webhook(task_id)
+
+    def _task_service(self) -> TaskService:
+        if self._tasks is None:
+            raise RuntimeError(
+                "this adapter was made with async_mode=False, so it has no tasks; `handle` returns"
+                " the answer itself"
+            )
+        return self._tasks
+
+    # ---------------------------------------------------------------- the command
+
+    def _context_id_to_session_id(self, context_id: str | None) -> str:
+        return context_session_id(context_id, self.session_id)
+
+    def _session(self, context_id: str | None, turn: Turn | None) -> CliSession:
+        """The context's session; a caller with a name has sessions of its own."""
+        if turn is None or turn.principal == LOCAL_PEER:
+            return CliSession(id=self._context_id_to_session_id(context_id))
+        return peer_session(turn.session_key, self.agent_id)
+
+    def _request(self, text: str, session: CliSession) -> CliRequest:
+        return CliRequest(text, session, agent_id=self.agent_id or "")
+
+    def _turn_request(self, turn: Turn) -> CliRequest:
+        session = self._session(turn.context_id, turn)
+        request = self._request(message_text(turn.message.parts), session)
+        return msgspec.structs.replace(request, run_id=turn.run_id)
+
+    async def _run_command(self, request: CliRequest) -> JsonObject:
+        try:
+            async with aclosing(self._runner.run(request)) as events:
+                async for event in events:
+                    if not isinstance(event, Note):
+                        return event
+        except AgentError as error:
+            raise _python_error(error) from error
+        raise RuntimeError("OpenClaw ended without an answer.")
+
+
+class _TaskAgent(EventAgent):
+    """Runs the command for the engine that keeps the adapter's tasks."""
+
+    def __init__(self, runner: OpenClawRunner, build_request: Callable[[Turn], CliRequest]) -> None:
+        self._runner = runner
+        self._build_request = build_request
+
+    async def run(self, turn: Turn) -> AsyncIterator[AgentEvent]:
+        """Yield the answer; notes are left out, because a task has one message."""
+        async with aclosing(self._runner.run(self._build_request(turn))) as events:
+            async for event in events:
+                if not isinstance(event, Note):
+                    answer = parse_answer(event)
+                    yield Report({REMARK: answer.remark})
+                    if answer.parts:
+                        yield Reply(answer.parts)
+
+    async def end_orphans(self, run_id: RunId) -> None:
+        """End what a killed process left running for this run."""
+        await self._runner.end_orphans(run_id)
+
+    async def close(self) -> None:
+        """End every run of the command."""
+        await self._runner.close()
+
+
+def _parse(document: JsonObject) -> CliAnswer:
+    try:
+        return parse_answer(document)
+    except AgentError as error:
+        raise _python_error(error) from error
+
+
+def _python_error(error: AgentError) -> Exception:
+    """The error as users of the library expect it."""
+    if isinstance(error.__cause__, FileNotFoundError):
+        return FileNotFoundError(error.message)
+    if isinstance(error, ProcessTimedOut):
+        return OpenClawTimeout(error.message)
+    return RuntimeError(error.message)
+
+
 REMARK = "remark"
-"""In a report: what to say when there is nothing to show."""
+"""The key in a report: the text of the status when the answer is empty."""
 
 
 class OpenClawTranscript(SingleArtifactTranscript):
@@ -143,7 +368,7 @@ class OpenClawTranscript(SingleArtifactTranscript):
     _remark: str = ""
 
     def fail(self, reason: str) -> list[Event]:
-        """The run ended badly: the reason is all there is to say."""
+        """The run failed: the status is the reason, without a prefix."""
         return Transcript.fail(self, reason)
 
     def _on_whole(self, event: Reply) -> list[Event]:
@@ -162,225 +387,3 @@ class OpenClawTranscript(SingleArtifactTranscript):
         Reply: _on_whole,
         Report: _on_remark,
     }
-
-
-class OpenClawTimeout(TimeoutError, RuntimeError):
-    """OpenClaw took too long; its processes are gone."""
-
-
-class OpenClawAgentAdapter(AgentAdapter):
-    """Asks OpenClaw with `openclaw agent --local --json`, one run of the command per message.
-
-    `session_id` is the conversation of messages without a context; `agent_id` is the OpenClaw
-    agent to ask, when there are several. For everything else see `OpenClawAdapterOptions`.
-
-    Raises: ValueError for an argument that cannot be, TypeError for one that there is not.
-    """
-
-    def __init__(
-        self,
-        session_id: str | None = None,
-        agent_id: str | None = None,
-        **options: Unpack[OpenClawAdapterOptions],
-    ) -> None:
-        checked = check_options(options)
-        self.session_id = session_id or f"a2a-{secrets.token_hex(6)}"
-        self.agent_id = agent_id
-        self.async_mode = checked.async_mode
-        self._options = checked.cli_options()
-        self._program = OpenClawRunner(self._options)
-        store = as_store(options.get("task_store")) or MemoryStore()
-        self._tasks: TaskService | None = None
-        if self.async_mode:
-            agent = _TaskAgent(self._program, self._question_of)
-            retention = TaskRetention(checked.task_ttl_seconds, checked.cleanup_interval_seconds)
-            self._tasks = TaskService(agent, store, retention)
-
-    # ---------------------------------------------------------------- as any adapter
-
-    async def invoke(
-        self, user_input: str, context_id: str | None = None, **kwargs: Json
-    ) -> list[Part]:
-        """The answer, whole.
-
-        Raises: FileNotFoundError (no such program), OpenClawTimeout, RuntimeError (it failed).
-        """
-        context: RequestContext | None = kwargs.get("context")
-        if context is not None and context.turn is not None:
-            question = self._question_of(context.turn)
-        else:
-            text = argument_text(user_input.strip())
-            question = self._question(text, self._session(context_id, None))
-        return list(_answer(await self._ask(question)).parts)
-
-    async def end_orphans(self, run_id: RunId) -> None:
-        """End the command that a killed process left running for this run."""
-        await self._program.end_orphans(run_id)
-
-    async def close(self) -> None:
-        """End everything that is under way; may be called again."""
-        if self._tasks is not None:
-            await self._tasks.close()
-        await self._program.close()
-
-    def get_metadata(self) -> AdapterMetadata:
-        """What the agent card says."""
-        name = f"OpenClaw {self.agent_id}" if self.agent_id else "OpenClaw"
-        return AdapterMetadata(name=name, description="An OpenClaw agent on this machine.")
-
-    def supports_streaming(self) -> bool:
-        """False: the command says everything at its end."""
-        return False
-
-    def supports_async_tasks(self) -> bool:
-        """True when `handle` returns a task at once."""
-        return self.async_mode
-
-    def supports_push_notifications(self) -> bool:
-        """True when webhooks can be told of a task's end."""
-        return self.async_mode
-
-    # ---------------------------------------------------------------- one request
-
-    async def handle(self, params: Json) -> Task | Message:
-        """Answer a message: with a task that is at work, or (`async_mode=False`) with the answer.
-
-        `params` are our structs, a dict in the shape of A2A 1.0 or 0.3, or the params of an SDK.
-
-        Raises: InvalidParams, TypeError; without tasks also what `invoke` raises.
-        """
-        if self._tasks is not None:
-            return await self._tasks.start(read_request(params))
-        output = await self.call_framework(self.to_framework(params), params)
-        return self.from_framework(output, params)
-
-    def to_framework(self, params: Json) -> JsonObject:
-        """What the command is asked: the message's text and the session."""
-        message = read_request(params).message
-        return {
-            "message": message_text(message.parts),
-            "session_id": self._context_id_to_session_id(message.context_id),
-            "agent_id": self.agent_id,
-            "thinking": self._options.thinking,
-        }
-
-    async def call_framework(self, framework_input: JsonObject, params: Json) -> JsonObject:
-        """The document that the command answers with. Raises: as `invoke`."""
-        del params
-        session = CliSession(id=framework_input["session_id"])
-        return await self._ask(self._question(framework_input["message"], session))
-
-    def from_framework(self, framework_output: JsonObject, params: Json) -> Message:
-        """The answer in the document. Raises: RuntimeError when it tells of a failure."""
-        answer = _answer(framework_output)
-        parts = answer.parts or (Part(text=answer.remark),)
-        context_id = read_request(params).message.context_id
-        return Message(MessageId(new_id()), Role.AGENT, parts, context_id)
-
-    # ---------------------------------------------------------------- tasks
-
-    async def get_task(self, task_id: str) -> Task | None:
-        """The task, when there is one. Raises: RuntimeError (no tasks in this mode)."""
-        return await self._all_tasks().get(task_id)
-
-    async def cancel_task(self, task_id: str) -> Task | None:
-        """The task after it was stopped, as it was when it had ended already; None: unknown."""
-        return await self._all_tasks().cancel(task_id)
-
-    async def delete_task(self, task_id: str) -> bool:
-        """Forget an ended task; False: unknown. Raises: ValueError when it has not ended."""
-        return await self._all_tasks().delete(task_id)
-
-    async def set_push_notification_config(self, task_id: str, config: Json) -> bool:
-        """Have this webhook told of the task's end; False: unknown task."""
-        return await self._all_tasks().set_webhook(task_id, config)
-
-    async def get_push_notification_config(self, task_id: str) -> NewPushConfig | None:
-        """The webhook that is told of the task's end."""
-        return await self._all_tasks().webhook_of(task_id)
-
-    async def delete_push_notification_config(self, task_id: str) -> bool:
-        """Have nobody told of the task's end; False: nobody was to be told."""
-        return await self._all_tasks().drop_webhook(task_id)
-
-    def _all_tasks(self) -> TaskService:
-        if self._tasks is None:
-            raise RuntimeError(
-                "this adapter was made with async_mode=False, so it has no tasks; `handle` returns"
-                " the answer itself"
-            )
-        return self._tasks
-
-    # ---------------------------------------------------------------- asking
-
-    def _context_id_to_session_id(self, context_id: str | None) -> str:
-        return context_session_id(context_id, self.session_id)
-
-    def _session(self, context_id: str | None, turn: Turn | None) -> CliSession:
-        """The context's session; a caller with a name has sessions of its own."""
-        if turn is None or turn.principal == LOCAL_PEER:
-            return CliSession(id=self._context_id_to_session_id(context_id))
-        return peer_session(turn.session_key, self.agent_id)
-
-    def _question(self, text: str, session: CliSession) -> CliRequest:
-        return CliRequest(text, session, agent_id=self.agent_id or "")
-
-    async def _ask(self, question: CliRequest) -> JsonObject:
-        try:
-            async with aclosing(self._program.run(question)) as events:
-                async for event in events:
-                    if not isinstance(event, Note):
-                        return event
-        except AgentError as error:
-            raise _python_error(error) from error
-        raise RuntimeError("OpenClaw ended without an answer.")
-
-    def _question_of(self, turn: Turn) -> CliRequest:
-        session = self._session(turn.context_id, turn)
-        question = self._question(message_text(turn.message.parts), session)
-        return msgspec.structs.replace(question, run_id=turn.run_id)
-
-
-class _TaskAgent:
-    """The command, as the engine that keeps the adapter's tasks knows it."""
-
-    recovery: Recovery = Recovery.FAIL
-    transcript_type: type[Transcript] = OpenClawTranscript
-
-    def __init__(self, program: OpenClawRunner, question_of: Callable[[Turn], CliRequest]) -> None:
-        self._program = program
-        self._question_of = question_of
-
-    async def run(self, turn: Turn) -> AsyncIterator[AgentEvent]:
-        """Ask OpenClaw and tell its answer; notes are left out, for there is one message a task."""
-        async with aclosing(self._program.run(self._question_of(turn))) as events:
-            async for event in events:
-                if not isinstance(event, Note):
-                    answer = parse_answer(event)
-                    yield Report({REMARK: answer.remark})
-                    if answer.parts:
-                        yield Reply(answer.parts)
-
-    async def end_orphans(self, run_id: RunId) -> None:
-        """End what a killed process left running for this run."""
-        await self._program.end_orphans(run_id)
-
-    async def close(self) -> None:
-        """End every run of the command."""
-        await self._program.close()
-
-
-def _answer(document: JsonObject) -> CliAnswer:
-    try:
-        return parse_answer(document)
-    except AgentError as error:
-        raise _python_error(error) from error
-
-
-def _python_error(error: AgentError) -> Exception:
-    """The error as users of the library expect it."""
-    if isinstance(error.__cause__, FileNotFoundError):
-        return FileNotFoundError(error.message)
-    if TIMED_OUT in error.details:
-        return OpenClawTimeout(error.message)
-    return RuntimeError(error.message)

@@ -1,4 +1,4 @@
-"""What callers of the library hand over as params, in whatever shape they have them."""
+"""Reads request params in the shapes that library callers use: structs, dicts, SDK objects."""
 
 from typing import cast
 
@@ -15,25 +15,25 @@ _WEBHOOKS = ("pushNotificationConfig", "taskPushNotificationConfig")
 
 
 def read_request(params: Json) -> SendRequest:
-    """The request in our structs, in a dict of either protocol version, or in an SDK's object.
+    """The request; `params` are our structs, a dict of either protocol version or an SDK object.
 
-    Raises: InvalidParams with every problem, TypeError for what is none of these.
+    Raises: InvalidParams with every problem, TypeError.
     """
     if isinstance(params, SendRequest):
         return params
     if isinstance(params, Message):
         return SendRequest(message=params)
-    return _read_members(to_json_object(params))
+    return _read_request(_members(params))
 
 
 def read_push(config: Json, task_id: TaskId, *, wire: ProtocolVersion) -> NewPushConfig:
-    """The push configuration; `wire` is what it is spelled in where that cannot be seen.
+    """The push configuration; `wire` is its protocol version where that cannot be told.
 
     Raises: InvalidParams, TypeError.
     """
     if isinstance(config, NewPushConfig):
         return config
-    members = to_json_object(config)
+    members = _members(config)
     nested = members.get("pushNotificationConfig")
     members = cast("JsonObject", nested) if isinstance(nested, dict) else members
     authentication: Json = members.get("authentication")
@@ -42,37 +42,44 @@ def read_push(config: Json, task_id: TaskId, *, wire: ProtocolVersion) -> NewPus
     elif hasattr(config, "model_dump"):
         wire = ProtocolVersion.V03
     if wire is ProtocolVersion.V1:
-        return v1.decode_push_config(_encode(members), task_id=task_id)
+        return v1.decode_push_config(msgspec.json.encode(members), task_id=task_id)
     both = {"taskId": task_id, "pushNotificationConfig": members}
-    return v03.decode_push_config(_encode(both))
+    return v03.decode_push_config(msgspec.json.encode(both))
 
 
-def to_json_object(value: Json) -> JsonObject:
-    """The value as a dict: a dict as it is, an object of an SDK as its JSON. Raises: TypeError."""
+def to_json_object(value: Json) -> JsonObject | None:
+    """A dict as it is, an object of an a2a-sdk as its JSON, None for anything else."""
     if isinstance(value, dict):
         return cast("JsonObject", value)
-    if hasattr(value, "model_dump"):  # the SDK of 0.3
+    if hasattr(value, "model_dump"):  # a2a-sdk 0.3: pydantic
         return value.model_dump(mode="json", by_alias=True, exclude_none=True)
-    if hasattr(value, "DESCRIPTOR"):  # the SDK of 1.0
+    if hasattr(value, "DESCRIPTOR"):  # a2a-sdk 1.0: protocol buffers
         from google.protobuf.json_format import MessageToDict
 
         return MessageToDict(value)
-    raise TypeError(
-        f"params are a {type(value).__name__}; give a Message, a dict in the shape of A2A 1.0 or"
-        " 0.3, or the params of an a2a-sdk"
-    )
+    return None
 
 
-def _read_members(params: JsonObject) -> SendRequest:
+def _members(params: Json) -> JsonObject:
+    members = to_json_object(params)
+    if members is None:
+        raise TypeError(
+            f"params are a {type(params).__name__}; give a Message, a dict in the shape of A2A 1.0"
+            " or 0.3, or the params of an a2a-sdk"
+        )
+    return members
+
+
+def _read_request(params: JsonObject) -> SendRequest:
     given = params.get("message")
     message: JsonObject = cast("JsonObject", given) if isinstance(given, dict) else {}
     role: Json = message.get("role")
     is_v1 = isinstance(role, str) and role.startswith("ROLE_")
     members = {**params, **_configuration(params, webhook_name=_WEBHOOKS[is_v1])}
     if not is_v1:
-        return v03.decode_send(_encode(members), make_message_id=new_id)
+        return v03.decode_send(msgspec.json.encode(members), make_message_id=new_id)
     members["message"] = {"messageId": new_id(), **message}
-    return v1.decode_send(_encode(members))
+    return v1.decode_send(msgspec.json.encode(members))
 
 
 def _configuration(params: JsonObject, *, webhook_name: str) -> JsonObject:
@@ -83,14 +90,8 @@ def _configuration(params: JsonObject, *, webhook_name: str) -> JsonObject:
     members = dict(cast("JsonObject", given))
     webhooks: list[Json] = [members.pop(name, None) for name in _WEBHOOKS]
     webhook = next((one for one in webhooks if one is not None), None)
-    if webhook is not None and not (isinstance(webhook, dict) and _is_blank(webhook)):
+    if webhook is not None and not (
+        isinstance(webhook, dict) and not cast("JsonObject", webhook).get("url")
+    ):
         members[webhook_name] = webhook
     return {"configuration": members}
-
-
-def _is_blank(webhook: Json) -> bool:
-    return not webhook.get("url")
-
-
-def _encode(value: Json) -> bytes:
-    return msgspec.json.encode(value)

@@ -1,4 +1,4 @@
-"""Serving an adapter from a script, wherever in it: outside an event loop or inside one."""
+"""`serve_agent` and `serve`: serving an agent from a script, outside or inside an event loop."""
 
 import asyncio
 import inspect
@@ -7,7 +7,7 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from socket import socket
@@ -18,13 +18,20 @@ import msgspec
 import uvicorn
 
 from openclaw_a2a.agents import CallableAgent
-from openclaw_a2a.agents.adapter import AdapterAgent, AgentAdapter
+from openclaw_a2a.agents.adapter import AgentAdapter
 from openclaw_a2a.app.banner import tell
 from openclaw_a2a.app.gateway import Gateway, build_app
-from openclaw_a2a.app.lifecycle import DrainingServer, listen, serve_gateway
-from openclaw_a2a.app.logging import configure_logs
+from openclaw_a2a.app.lifecycle import (
+    UVICORN_OPTIONS,
+    DrainingServer,
+    listen,
+    run_in_new_loop,
+    serve_gateway,
+)
+from openclaw_a2a.app.logging import logging_to_stderr
 from openclaw_a2a.library.agent_card import OVERRIDES
-from openclaw_a2a.library.asgi_app import AdapterGateway, ServedAgent, to_a2a
+from openclaw_a2a.library.asgi_app import to_a2a
+from openclaw_a2a.library.embedded_gateway import ServedAgent
 from openclaw_a2a.model.errors import GatewayError
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.ports import Agent
@@ -37,10 +44,10 @@ from openclaw_a2a.settings import (
     load_settings,
 )
 
-_OF_THE_APP = OVERRIDES | {"task_store", "auth", "allow_private_webhooks"}
-_OF_UVICORN = inspect.signature(uvicorn.Config).parameters.keys()
+_APP_ARGUMENTS = OVERRIDES | {"task_store", "auth", "allow_private_webhooks"}
+_UVICORN_ARGUMENTS = inspect.signature(uvicorn.Config).parameters.keys()
 _LEVELS = ("debug", "info", "warning", "error")
-_LOOK_S = 0.2
+_SIGNAL_POLL_S = 0.2
 
 
 def serve_agent(
@@ -55,13 +62,13 @@ def serve_agent(
 ) -> None:
     """Serve an adapter (or an agent, or a function) until a signal comes.
 
-    Further arguments are those of `to_a2a`; what it does not know goes to uvicorn. Without a card
-    the address on it is made of host and port. It blocks in either case: called inside a running
-    event loop it serves from a thread with a loop of its own, and the loop it was called in stands
-    still meanwhile. (To serve beside other things, run `to_a2a` in a server of your own.)
+    Further arguments are those of `to_a2a`; the rest goes to uvicorn. Without a card, the address
+    on it is made of host and port. It always blocks: called inside a running event loop it serves
+    from a thread with a loop of its own, and the loop it was called in stands still meanwhile. (To
+    serve beside other things, run `to_a2a` in a server of your own.)
 
-    A host that other machines reach is refused without `auth`, unless `allow_anonymous` says that
-    everybody there may use the agent.
+    A host that other machines can reach is refused without `auth`, unless `allow_anonymous` lets
+    everybody there use the agent.
 
     Raises: PortTaken, ValueError, TypeError.
     """
@@ -72,95 +79,76 @@ def serve_agent(
             f"host {host!r} can be reached from other machines, and no caller has to show a token;"
             " give auth= (a token), listen on 127.0.0.1, or insist with allow_anonymous=True."
         )
-    for name in kw.keys() - _OF_THE_APP - _OF_UVICORN:
+    for name in kw.keys() - _APP_ARGUMENTS - _UVICORN_ARGUMENTS:
         raise TypeError(f"serve_agent takes no argument {name!r}, and neither does uvicorn.")
+    app_arguments = {key: value for key, value in kw.items() if key in _APP_ARGUMENTS}
+    uvicorn_arguments = {key: value for key, value in kw.items() if key not in _APP_ARGUMENTS}
     log = LogSettings(level=cast("Any", log_level))
-    configure_logs(log)
-    listener = listen(host, port)
-    try:
-        own = {key: value for key, value in kw.items() if key in _OF_THE_APP}
+    with logging_to_stderr(log), listen(host, port) as listener:
         if agent_card is None:
-            own.setdefault("url", f"{base_url(_shown(host), listener.getsockname()[1])}/")
-        serving = msgspec.structs.replace(to_a2a(adapter, agent_card, **own).serving, log=log)
-        rest = {key: value for key, value in kw.items() if key not in _OF_THE_APP}
-        _run(_Service(serving, listener, rest))
-    finally:
-        listener.close()
+            address = base_url(_local_name(host), listener.getsockname()[1])
+            app_arguments.setdefault("url", f"{address}/")
+        served = to_a2a(adapter, agent_card, **app_arguments).served
+        served = msgspec.structs.replace(served, log=log)
+        _run(_Service(served, listener, uvicorn_arguments))
 
 
-class _Announced(DrainingServer):
-    """Says that it is ready when it is: signals are waited for, and so are callers."""
+class _AnnouncingServer(DrainingServer):
+    """Prints that it is ready once it accepts requests and handles signals."""
 
-    words = ""
+    announcement = ""
 
     async def startup(self, sockets: list[socket] | None = None) -> None:
         await super().startup(sockets)
-        tell(self.words, "Stop it: Ctrl-C")
+        tell(self.announcement, "Stop it: Ctrl-C")
 
 
 class _Service:
-    """One server for one adapter."""
+    """One server for one agent."""
 
-    def __init__(self, serving: ServedAgent, listener: socket, options: JsonObject) -> None:
-        self._serving = serving
+    def __init__(self, served: ServedAgent, listener: socket, options: JsonObject) -> None:
+        self._served = served
         self._listener = listener
         self._options = options
-        self._server: _Announced | None = None
+        self._server: _AnnouncingServer | None = None
         self._is_stopped = False
 
     async def serve(self) -> None:
-        """Serve until somebody says stop."""
-        async with self._serving.gateway() as gateway:
-            stop_s = gateway.settings.server.stop_seconds
-            self._server = _Announced(self._config(gateway), gateway, stop_s)
-            card = self._serving.card
-            self._server.words = f"{card.name} is ready at {card.url}"
+        """Serve until `stop` is called or a signal comes."""
+        async with self._served.build_gateway() as gateway:
+            application = partial(self._served.serve_request, gateway)
+            options: JsonObject = {**UVICORN_OPTIONS, **self._options, "lifespan": "off"}
+            config = uvicorn.Config(application, **options)
+            self._server = _AnnouncingServer(config, gateway, gateway.settings.server.stop_seconds)
+            card = self._served.card
+            self._server.announcement = f"{card.name} is ready at {card.url}"
             if not self._is_stopped:
                 await self._server.serve(sockets=[self._listener])
 
     def stop(self, number: int, frame: FrameType | None) -> None:
-        """A signal came; from any thread."""
+        """Handle a signal; may be called in any thread."""
         self._is_stopped = True
         if self._server is not None:
             self._server.handle_exit(number, frame)
-
-    def _config(self, gateway: AdapterGateway) -> uvicorn.Config:
-        usual: JsonObject = {
-            "interface": "asgi3",
-            "http": "httptools",
-            "proxy_headers": False,
-            "log_level": "warning",
-            "access_log": False,
-            "server_header": False,
-            "timeout_graceful_shutdown": 2,
-        }
-        options: JsonObject = {**usual, **self._options, "lifespan": "off"}
-        return uvicorn.Config(partial(self._serving.answer, gateway), **options)
 
 
 def _run(service: _Service) -> None:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        _in_new_loop(service.serve())
+        run_in_new_loop(service.serve())
     else:
-        _in_thread(service)
+        _run_in_thread(service)
 
 
-def _in_new_loop(work: Coroutine[Any, Any, None]) -> None:
-    factory = uvicorn.Config(_unused, loop="auto").get_loop_factory()
-    with asyncio.Runner(loop_factory=factory) as runner:
-        runner.run(work)
-
-
-def _in_thread(service: _Service) -> None:
-    """Serve from a thread; signals, which come to the main thread only, are passed on to it."""
+def _run_in_thread(service: _Service) -> None:
+    """Serve from a thread. Only the main thread gets signals; it passes them on."""
     failures: list[BaseException] = []
 
     def work() -> None:
         try:
-            _in_new_loop(service.serve())
-        except BaseException as error:  # raised again where the server was called
+            run_in_new_loop(service.serve())
+        except BaseException as error:  # raised again in the calling thread
             failures.append(error)
 
     thread = threading.Thread(target=work, name="serve_agent")
@@ -170,24 +158,20 @@ def _in_thread(service: _Service) -> None:
     try:
         thread.start()
         while thread.is_alive():
-            thread.join(_LOOK_S)
+            thread.join(_SIGNAL_POLL_S)
     finally:
-        for number, known in before:
-            signal.signal(number, known)
+        for number, handler in before:
+            signal.signal(number, handler)
     if failures:
         raise failures[0]
 
 
-def _shown(host: str) -> str:
-    """The host as callers on this machine may say it."""
+def _local_name(host: str) -> str:
+    """The name by which callers on this machine reach a host that the server listens on."""
     try:
         return "localhost" if not host or ipaddress.ip_address(host).is_unspecified else host
     except ValueError:
         return host
-
-
-async def _unused(*_: object) -> None:
-    """Uvicorn wants an application before it tells which event loop it would take."""
 
 
 def serve(
@@ -199,18 +183,18 @@ def serve(
 ) -> int:
     """Serve a function (or any Agent or AgentAdapter) as an A2A agent until the process is stopped.
 
-    The function takes the text (and, when it wants, the turn) and returns or yields the answer;
-    it may be sync, async or a generator. `name` stands on the agent card. Settings come from the
-    settings file and the environment as for `openclaw-a2a up`; `settings` has dotted paths
+    The function takes the text (and optionally the turn) and returns or yields the answer; it may
+    be sync, async or a generator. `name` stands on the agent card. Settings come from the settings
+    file and the environment as for `openclaw-a2a up`; `settings` has dotted paths
     (`{"limits.runs": 4}`) and wins. Unless they say otherwise, tasks are kept in a database of
     this agent's own below the data folder.
 
-    When it cannot start it says why on stderr and ends the script with exit code 2.
+    When it cannot start it prints the reason on stderr and ends the script with exit code 2.
     """
-    shown = name or getattr(answer, "__name__", type(answer).__name__)
+    label = name or getattr(answer, "__name__", type(answer).__name__)
     try:
-        loaded = _load(shown, {**_flags(shown, port), **(settings or {})})
-        agent = _agent(answer)
+        loaded = _load_settings(label, {**_overrides(label, port), **(settings or {})})
+        agent = _as_gateway_agent(answer)
 
         def gateway(final: Settings) -> Gateway:
             return build_app(final, agents={final.default_account.default_agent_id: agent})
@@ -221,19 +205,18 @@ def serve(
         raise SystemExit(2) from None
 
 
-def _agent(answer: Callable[..., Any] | Agent | AgentAdapter) -> Agent:
-    if isinstance(answer, AgentAdapter):
-        return AdapterAgent(answer)
+def _as_gateway_agent(answer: Callable[..., Any] | Agent | AgentAdapter) -> Agent:
+    """Unlike `as_agent`: a function is shown as the other agents of a gateway are."""
     if hasattr(answer, "recovery"):
         return cast("Agent", answer)
     return CallableAgent(cast("Callable[..., Any]", answer))
 
 
-def _flags(name: str, port: int | None) -> dict[str, Json]:
+def _overrides(name: str, port: int | None) -> dict[str, Json]:
     flags: dict[str, Json] = {
         "channels.a2a.accounts.default.label": name,
         "channels.a2a.accounts.default.agentStyle": "task-generating",
-        # A script serves its own agent and nobody else's.
+        # A script serves its own agent, not the OpenClaw of the machine.
         "openclaw.enabled": False,
     }
     if port is not None:
@@ -241,7 +224,7 @@ def _flags(name: str, port: int | None) -> dict[str, Json]:
     return flags
 
 
-def _load(name: str, overrides: Mapping[str, Json]) -> LoadedSettings:
+def _load_settings(name: str, overrides: Mapping[str, Json]) -> LoadedSettings:
     loaded = load_settings(overrides=overrides)
     if any(path == "data" or path.startswith("store.") for path in loaded.origins):
         return loaded

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import anyio
 import pytest
+from tests.agents.processes import is_alive
 
 from openclaw_a2a.agents.openclaw_cli import OpenClawCliAgent, OpenClawCliOptions
-from openclaw_a2a.agents.process.tree import read_process
 from openclaw_a2a.model.agent_event import AgentEvent, Reply
 from openclaw_a2a.model.ids import (
     AccountId,
@@ -86,11 +86,6 @@ class FakeOpenClaw:
         path = self.folder / name
         os.mkfifo(path)
         return path
-
-
-def is_alive(pid: int) -> bool:
-    process = read_process(pid)
-    return process is not None and not process.is_zombie
 
 
 async def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:

@@ -81,8 +81,8 @@ async def test_missing_program_is_unavailable_and_says_what_to_do(serve, text, m
 
 
 async def test_missing_program_is_known_before_anybody_asks(serve):
-    assert serve().trouble() is None
-    assert "install OpenClaw" in serve(openclaw_path="/nowhere/openclaw").trouble()
+    assert serve().unavailable_reason() is None
+    assert "install OpenClaw" in serve(openclaw_path="/nowhere/openclaw").unavailable_reason()
 
 
 async def test_program_that_may_not_be_run_is_unavailable(openclaw, serve, text, make_turn):
@@ -214,13 +214,13 @@ async def _swallow(text, agent, turn) -> None:
 GATEWAY = """
 import sys
 import anyio
-from openclaw_a2a.agents.openclaw_cli.command import Question, Session
+from openclaw_a2a.agents.openclaw_cli.command import CliRequest, CliSession
 from openclaw_a2a.agents.openclaw_cli.options import OpenClawCliOptions
-from openclaw_a2a.agents.openclaw_cli.runner import OpenClawProgram
+from openclaw_a2a.agents.openclaw_cli.runner import OpenClawRunner
 
 async def main():
-    program = OpenClawProgram(OpenClawCliOptions(openclaw_path=sys.argv[1]))
-    async for _ in program.ask(Question("hang", Session(id="s"), run_id="run-1")):
+    runner = OpenClawRunner(OpenClawCliOptions(openclaw_path=sys.argv[1]))
+    async for _ in runner.run(CliRequest("hang", CliSession(id="s"), run_id="run-1")):
         pass
 
 anyio.run(main)

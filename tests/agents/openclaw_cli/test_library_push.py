@@ -136,7 +136,7 @@ async def test_webhook_that_is_not_there_changes_nothing(adapter, caplog):
     async with receiving() as receiver:
         url = receiver.url
     task = await adapter.handle(v1("hi", {"url": url}))
-    await logged(caplog, "was not told")
+    await logged(caplog, "webhook.notification_failed")
     assert (await adapter.get_task(task.id)).status.message.text == "echo: hi"
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import anyio
 import anyio.to_thread
+import psutil
 import pytest
 
 from openclaw_a2a.agents import CommandAgent, CommandOptions
@@ -267,7 +268,7 @@ async def test_what_cannot_be_ended_is_never_called_ended(serve, make_turn, is_t
     with anyio.fail_after(30):
         pid = int((await anext(events)).text)
         with monkeypatch.context() as patch:
-            patch.setattr(tree, "_KILL_S", 0.1)
+            patch.setattr(tree, "_KILL_TIMEOUT_S", 0.1)
             patch.setattr(os, "kill", lambda *_: None)
             patch.setattr(os, "killpg", lambda *_: None)
             with pytest.raises(AgentFailed, match=str(pid)):
@@ -292,12 +293,12 @@ async def test_system_that_knows_less_can_end_programs_too(
 
 
 async def test_program_is_ended_where_there_is_no_list_of_processes(
-    serve, make_turn, is_there, monkeypatch, tmp_path
+    serve, make_turn, is_there, monkeypatch
 ):
     agent = serve("import os, signal; os.write(1, b'%d' % os.getpid()); signal.pause()")
     with anyio.fail_after(30):
         with monkeypatch.context() as patch:
-            patch.setattr(tree, "_PROC", str(tmp_path / "proc"))
+            patch.setattr(psutil, "pids", list)
             events = agent.run(make_turn())
             pid = int((await anext(events)).text)
             await events.aclose()

@@ -38,15 +38,15 @@ near it, one in another session without its environment, and two orphans."""
 GATEWAY = """
 import sys
 import anyio
-from openclaw_a2a.agents.process.child import Launch, spawn
+from openclaw_a2a.agents.process.child import ProcessSpec, start_process
 
 async def main():
-    spawn(Launch(tuple(sys.argv[2:]), name=sys.argv[1]))
+    start_process(ProcessSpec(tuple(sys.argv[2:]), run_name=sys.argv[1]))
     await anyio.sleep_forever()
 
 anyio.run(main)
 """
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 
 
 def pids_in(folder: Path) -> list[int]:
@@ -54,7 +54,7 @@ def pids_in(folder: Path) -> list[int]:
 
 
 def until(is_so, what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + TIMEOUT_S
     while not is_so():
         assert time.monotonic() < deadline, what
         time.sleep(0.02)  # another process does it; nothing here can be awaited
@@ -115,7 +115,7 @@ async def test_killed_gateway_that_nobody_has_collected_yet_is_dead_too(family, 
     gateway.kill()
     until(lambda: has_ended(gateway.pid), "the gateway did not die")
     with anyio.fail_after(20):
-        await agent.end_leftovers(RunId("uncollected"))
+        await agent.end_orphans(RunId("uncollected"))
     assert not [pid for pid in pids if is_there(pid)]
 
 
@@ -123,7 +123,7 @@ async def test_programs_of_a_gateway_that_lives_are_left_alone(family, agent, is
     """The same run id is in two gateways when somebody has copied a store."""
     _, pids = family("copied")
     with anyio.fail_after(20):
-        await agent.end_leftovers(RunId("copied"))
+        await agent.end_orphans(RunId("copied"))
     assert all(is_there(pid) for pid in pids)
 
 
@@ -137,20 +137,20 @@ async def test_what_is_out_of_time_is_killed_all_the_same(family, is_there):
     until(lambda: not [pid for pid in pids if is_there(pid)], "it still runs")
 
 
-def test_gateway_that_a_leftover_started_does_not_end_itself(tmp_path):
+def test_gateway_that_an_orphan_started_does_not_end_itself(tmp_path):
     """A program may kill its gateway and start it anew: that one has the mark of the run too."""
     renewal = f"""
 import os, subprocess, sys
 import anyio
 from openclaw_a2a.agents import CommandAgent, CommandOptions
-from openclaw_a2a.agents.process.child import Launch, spawn
+from openclaw_a2a.agents.process.child import ProcessSpec, start_process
 from openclaw_a2a.model.ids import RunId
 
 async def main():
     os.kill(int(sys.argv[1]), 9)
-    other = spawn(Launch(("sleep", "100"), name="something else"))
+    other = start_process(ProcessSpec(("sleep", "100"), run_name="something else"))
     agent = CommandAgent(CommandOptions(command=("true",), kill_grace_seconds=0.1))
-    await agent.end_leftovers(RunId("renewed"))
+    await agent.end_orphans(RunId("renewed"))
     with open({str(tmp_path / "note")!r}, "w") as note:
         note.write(str(os.path.exists(f"/proc/{{other.pid}}")))
     await other.kill_tree(grace_s=0.1)
@@ -162,14 +162,14 @@ anyio.run(main)
     starts = f'{sys.executable} "$0" $PPID; exit'
     command = ["sh", "-c", starts, str(script)]
     gateway = subprocess.Popen([sys.executable, "-c", GATEWAY, "renewed", *command])
-    assert gateway.wait(PATIENCE_S) == -9
+    assert gateway.wait(TIMEOUT_S) == -9
     until((tmp_path / "note").exists, "the gateway ended itself")
     until(lambda: (tmp_path / "note").read_text() == "True", "its other program was ended")
 
 
 async def test_nothing_is_left_when_nothing_ran(agent):
     with anyio.fail_after(20):
-        await agent.end_leftovers(RunId("never heard of"))
+        await agent.end_orphans(RunId("never heard of"))
 
 
 async def test_two_programs_of_one_run_are_told_apart(is_there):
@@ -197,7 +197,7 @@ def call(gateway, method: str, params: dict[str, object]):
         json.dumps(body).encode(),
         {"Content-Type": "application/json", "A2A-Version": "1.0"},
     )
-    with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+    with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
         return json.load(answer)["result"]
 
 

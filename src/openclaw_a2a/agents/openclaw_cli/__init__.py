@@ -1,4 +1,4 @@
-"""OpenClaw by its own command, `openclaw agent`: for machines where no OpenClaw gateway runs."""
+"""OpenClaw run by its command `openclaw agent`, for machines where no OpenClaw gateway runs."""
 
 from openclaw_a2a.agents.openclaw_cli.agent import OpenClawCliAgent
 from openclaw_a2a.agents.openclaw_cli.options import OpenClawCliOptions

@@ -1,4 +1,4 @@
-"""Finding the one JSON document in what a program wrote, whatever stands around it."""
+"""Reads what a run of the command wrote: the answer, or why there is none."""
 
 import json
 import re
@@ -14,16 +14,146 @@ from openclaw_a2a.model.errors import AgentFailed
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.message import Part
 
+NO_OUTPUT = "OpenClaw finished without visible output."
+_FAILED_STATES = ("error", "timeout", "in_flight")
+_MAX_ERROR_CHARACTERS = 2000
 _ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07\x1b{}]*(?:\x07|\x1b\\))")
 _QUOTED = 200
 _OPENING = re.compile(r'\{\s*["}]')
-_SPARE_WORK = 4_000_000
+_BASE_WORK = 4_000_000
 _WORK_PER_CHARACTER = 4
-_COUNTED_AT_ONCE = 50
-_TOO_DEEP = 50_000
-"""What it costs to find out that objects are nested too deeply."""
+_LINE_COUNT_SHARE = 50
+_TOO_DEEP_WORK = 50_000
+"""The cost of an attempt that ends because objects are nested too deeply."""
 
 _decoder = json.JSONDecoder(strict=False)
+
+
+class CommandOutput(msgspec.Struct, frozen=True):
+    """What is known of a finished run: how the command ended and what it wrote."""
+
+    exit_code: int
+    output: bytes
+    errors: bytes
+
+
+class CliAnswer(msgspec.Struct, frozen=True):
+    """An answer. Without parts, `remark` is the text to show instead."""
+
+    parts: tuple[Part, ...]
+    remark: str = NO_OUTPUT
+    facts: JsonObject = {}
+
+
+def read_document(output: CommandOutput) -> JsonObject:
+    """The JSON document in what the command wrote; `parse_answer` reads it.
+
+    Raises: AgentFailed with the reason that OpenClaw gave, or because there is no document.
+    """
+    if output.exit_code != 0:
+        raise AgentFailed(failure_reason(output))
+    content = output.output if output.output.strip() else output.errors
+    if not content.strip():
+        raise AgentFailed("OpenClaw ended without any output; run `openclaw doctor` to see why.")
+    return find_document(content)
+
+
+def parse_answer(document: JsonObject) -> CliAnswer:
+    """The answer in a document. Raises: AgentFailed when the document reports a failure."""
+    reason = _failure(document)
+    if reason is not None:
+        raise AgentFailed(reason)
+    holder = payload_holder(document) or document
+    payloads = _payloads(holder)
+    meta = as_object(holder.get("meta"))
+    parts = tuple(part for payload in payloads for part in _parts(payload))
+    if parts and all(
+        payload.get("isError") is True for payload in payloads if _has_content(payload)
+    ):
+        raise AgentFailed(_texts(payloads))
+    remark = _text(meta.get("stopReason")) or _text(meta.get("warning")) or NO_OUTPUT
+    return CliAnswer(parts, remark, _facts(meta))
+
+
+def failure_reason(output: CommandOutput) -> str:
+    """Why a run with an exit code other than 0 failed; OpenClaw's own message if it has one."""
+    try:
+        document = find_document(output.output)
+    except AgentFailed:
+        document = {}
+    holder = payload_holder(document) or document
+    reason = _failure(document) or _texts(_payloads(holder))
+    return reason or _exit_sentence(output)
+
+
+def _exit_sentence(output: CommandOutput) -> str:
+    ended = describe_exit(output.exit_code)
+    errors = output.errors.decode("utf-8", "replace").strip()[-_MAX_ERROR_CHARACTERS:]
+    return f"OpenClaw {ended}: {errors}" if errors else f"OpenClaw {ended} and gave no reason."
+
+
+def _failure(document: JsonObject) -> str | None:
+    error, meta = document.get("error"), as_object(document.get("meta"))
+    candidates: tuple[Json, ...] = (
+        error,
+        as_object(error).get("message"),
+        document.get("error_message"),
+        document.get("message"),
+        *_meta_errors(meta),
+        *_meta_errors(as_object(as_object(document.get("result")).get("meta"))),
+    )
+    reason = next((text for text in map(_text, candidates) if text), None)
+    if reason is None and (document.get("ok") is False or document.get("status") in _FAILED_STATES):
+        reason = _failed_state(document)
+    return reason
+
+
+def _meta_errors(meta: JsonObject) -> tuple[Json, ...]:
+    error = meta.get("error")
+    return (error, as_object(error).get("message"), meta.get("error_message"))
+
+
+def _failed_state(document: JsonObject) -> str:
+    holder = payload_holder(document) or {}
+    state = _text(document.get("status")) or "failed"
+    summary = _texts(_payloads(holder)) or _text(document.get("summary"))
+    return f"OpenClaw's run ended as {state}: {summary or 'it gave no reason'}"
+
+
+def _payloads(holder: JsonObject) -> list[JsonObject]:
+    payloads = holder.get("payloads")
+    listed = cast("list[Json]", payloads) if isinstance(payloads, list) else []
+    return [as_object(one) for one in listed]
+
+
+def _parts(payload: JsonObject) -> Iterator[Part]:
+    text = payload.get("text")
+    if isinstance(text, str) and text:
+        yield Part(text=replace_lone_surrogates(text))
+    yield from media_parts(payload)
+
+
+def _has_content(payload: JsonObject) -> bool:
+    return any(True for _ in _parts(payload))
+
+
+def _texts(payloads: Sequence[JsonObject]) -> str:
+    return "\n\n".join(text for text in (_text(one.get("text")) for one in payloads) if text)
+
+
+def _facts(meta: JsonObject) -> JsonObject:
+    """What is kept with the task: which model answered, at what cost, in what time."""
+    agent = as_object(meta.get("agentMeta"))
+    known = {name: agent.get(name) for name in ("provider", "model", "usage", "sessionId")}
+    known |= {name: meta.get(name) for name in ("durationMs", "stopReason")}
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def _text(value: Json) -> str:
+    return replace_lone_surrogates(value).strip() if isinstance(value, str) else ""
+
+
+# -------------------------------------------------------------------- the JSON document
 
 
 def find_document(output: bytes) -> JsonObject:
@@ -36,7 +166,7 @@ def find_document(output: bytes) -> JsonObject:
     if whole is not None:
         return whole
     first: JsonObject | None = None
-    for found in _objects(text):
+    for found in _find_objects(text):
         if payload_holder(found) is not None:
             return found
         first = first or found
@@ -66,13 +196,13 @@ def _decode_whole(text: str) -> JsonObject | None:
     return cast("JsonObject", value) if isinstance(value, dict) else None
 
 
-def _objects(text: str) -> Iterator[JsonObject]:
-    """What decodes as an object, by where it begins.
+def _find_objects(text: str) -> Iterator[JsonObject]:
+    """The objects in the text, in the order in which they begin.
 
-    Inside an object that was cut off only one with payloads counts. The work is bounded: braces
-    that open again and again and never close would else be read again and again to the end.
+    Inside an object that was cut off only one with payloads counts. The work is bounded: many
+    braces that open and never close would each be read to the end of the text.
     """
-    work = _SPARE_WORK + _WORK_PER_CHARACTER * len(text)
+    work = _BASE_WORK + _WORK_PER_CHARACTER * len(text)
     is_cut_off = False
     for opening in _OPENING.finditer(text):
         start = opening.start()
@@ -84,13 +214,16 @@ def _objects(text: str) -> Iterator[JsonObject]:
             is_unfinished = error.pos >= len(text) or error.msg.startswith("Unterminated string")
             is_cut_off = is_cut_off or is_unfinished
             end = len(text) if is_unfinished else error.pos
-            work -= end - start + end // _COUNTED_AT_ONCE  # its line is counted from the start
+            work -= end - start + end // _LINE_COUNT_SHARE  # the decoder counts lines, too
         except (ValueError, RecursionError):
-            work -= _TOO_DEEP
+            work -= _TOO_DEEP_WORK
         else:
             work -= end - start
             if not is_cut_off or payload_holder(found) is not None:
                 yield found
+
+
+# -------------------------------------------------------------------- media
 
 
 _BY_EXTENSION = {
@@ -106,13 +239,13 @@ _BY_EXTENSION = {
     "webm": "video/webm",
     "webp": "image/webp",
 }
-_UNKNOWN = "application/octet-stream"
+_UNKNOWN_TYPE = "application/octet-stream"
 
 
 def media_type_of(url: str) -> str:
     """The media type by the extension of the address, whatever its case, query or fragment."""
     bare = url.partition("#")[0].partition("?")[0]
-    return _BY_EXTENSION.get(PurePosixPath(bare).suffix[1:].lower(), _UNKNOWN)
+    return _BY_EXTENSION.get(PurePosixPath(bare).suffix[1:].lower(), _UNKNOWN_TYPE)
 
 
 def media_parts(payload: JsonObject) -> Iterator[Part]:
@@ -123,134 +256,3 @@ def media_parts(payload: JsonObject) -> Iterator[Part]:
     for url in dict.fromkeys(texts):
         safe = replace_lone_surrogates(url)
         yield Part.of_url(safe, media_type=media_type_of(safe))
-
-
-NO_OUTPUT = "OpenClaw finished without visible output."
-_WRONG_STATES = ("error", "timeout", "in_flight")
-_KEPT_OF_ERRORS = 2000
-
-
-class CommandOutput(msgspec.Struct, frozen=True):
-    """What is left of a run: how the command ended and what it wrote."""
-
-    exit_code: int
-    output: bytes
-    errors: bytes
-
-
-class CliAnswer(msgspec.Struct, frozen=True):
-    """An answer. Without parts, `remark` says what there is to say instead."""
-
-    parts: tuple[Part, ...]
-    remark: str = NO_OUTPUT
-    facts: JsonObject = {}
-
-
-def read_document(finished: CommandOutput) -> JsonObject:
-    """The document in what the command wrote; `answer_of` reads it.
-
-    Raises: AgentFailed with the reason that OpenClaw gave, or that nothing can be read.
-    """
-    if finished.exit_code != 0:
-        raise AgentFailed(failure_reason(finished))
-    output = finished.output if finished.output.strip() else finished.errors
-    if not output.strip():
-        raise AgentFailed("OpenClaw ended without any output; run `openclaw doctor` to see why.")
-    return find_document(output)
-
-
-def parse_answer(document: JsonObject) -> CliAnswer:
-    """The answer in a document. Raises: AgentFailed when the document tells of a failure."""
-    reason = _failure(document)
-    if reason is not None:
-        raise AgentFailed(reason)
-    holder = payload_holder(document) or document
-    payloads = _payloads(holder)
-    meta = as_object(holder.get("meta"))
-    parts = tuple(part for payload in payloads for part in _parts(payload))
-    if parts and all(payload.get("isError") is True for payload in payloads if _says(payload)):
-        raise AgentFailed(_texts(payloads))
-    remark = _text(meta.get("stopReason")) or _text(meta.get("warning")) or NO_OUTPUT
-    return CliAnswer(parts, remark, _facts(meta))
-
-
-def failure_reason(finished: CommandOutput) -> str:
-    """Why a run with another exit code than 0 failed, in OpenClaw's own words where it has any."""
-    try:
-        document = find_document(finished.output)
-    except AgentFailed:
-        document = {}
-    holder = payload_holder(document) or document
-    reason = _failure(document) or _texts(_payloads(holder))
-    return reason or _exit_sentence(finished)
-
-
-def _exit_sentence(finished: CommandOutput) -> str:
-    ended = describe_exit(finished.exit_code)
-    errors = _decode(finished.errors).strip()[-_KEPT_OF_ERRORS:]
-    return f"OpenClaw {ended}: {errors}" if errors else f"OpenClaw {ended} and gave no reason."
-
-
-def _failure(document: JsonObject) -> str | None:
-    error, meta = document.get("error"), as_object(document.get("meta"))
-    told: tuple[Json, ...] = (
-        error,
-        as_object(error).get("message"),
-        document.get("error_message"),
-        document.get("message"),
-        *_meta_errors(meta),
-        *_meta_errors(as_object(as_object(document.get("result")).get("meta"))),
-    )
-    reason = next((text for text in map(_text, told) if text), None)
-    if reason is None and (document.get("ok") is False or document.get("status") in _WRONG_STATES):
-        reason = _wrong_state(document)
-    return reason
-
-
-def _meta_errors(meta: JsonObject) -> tuple[Json, ...]:
-    error = meta.get("error")
-    return (error, as_object(error).get("message"), meta.get("error_message"))
-
-
-def _wrong_state(document: JsonObject) -> str:
-    holder = payload_holder(document) or {}
-    state = _text(document.get("status")) or "failed"
-    summary = _texts(_payloads(holder)) or _text(document.get("summary"))
-    return f"OpenClaw's run ended as {state}: {summary or 'it gave no reason'}"
-
-
-def _payloads(holder: JsonObject) -> list[JsonObject]:
-    payloads = holder.get("payloads")
-    listed = cast("list[Json]", payloads) if isinstance(payloads, list) else []
-    return [as_object(one) for one in listed]
-
-
-def _parts(payload: JsonObject) -> Iterator[Part]:
-    text = payload.get("text")
-    if isinstance(text, str) and text:
-        yield Part(text=replace_lone_surrogates(text))
-    yield from media_parts(payload)
-
-
-def _says(payload: JsonObject) -> bool:
-    return any(True for _ in _parts(payload))
-
-
-def _texts(payloads: Sequence[JsonObject]) -> str:
-    return "\n\n".join(text for text in (_text(one.get("text")) for one in payloads) if text)
-
-
-def _facts(meta: JsonObject) -> JsonObject:
-    """What is worth keeping with the task: who answered, at what cost, how long it took."""
-    agent = as_object(meta.get("agentMeta"))
-    known = {name: agent.get(name) for name in ("provider", "model", "usage", "sessionId")}
-    known |= {name: meta.get(name) for name in ("durationMs", "stopReason")}
-    return {name: value for name, value in known.items() if value is not None}
-
-
-def _text(value: Json) -> str:
-    return replace_lone_surrogates(value).strip() if isinstance(value, str) else ""
-
-
-def _decode(content: bytes) -> str:
-    return content.decode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""The command line of a turn: which session it continues, and what it says."""
+"""The command line for a turn: its session and its message."""
 
 import re
 from collections.abc import Iterable
@@ -9,26 +9,26 @@ from openclaw_a2a.engine.transcript.content import replace_lone_surrogates
 from openclaw_a2a.model.ids import SessionKey
 from openclaw_a2a.model.message import Part
 
-_OUTSIDE = re.compile(r"[^a-z0-9_-]+")
-_MOST_KEPT = 60
+_UNSAFE = re.compile(r"[^a-z0-9_-]+")
+_MAX_NAME = 60
 MAX_ARGUMENT_BYTES = 100_000
-"""Bytes of a message that still go on the command line; longer ones go by file."""
+"""A longer message is given in a file."""
 
 
 class CliSession(msgspec.Struct, frozen=True):
-    """Which conversation a turn continues: one with a plain id, or one by its whole key."""
+    """The OpenClaw session that a turn continues: by its id, or by its whole key."""
 
     id: str = ""
     key: str = ""
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """How the command names it."""
+        """The arguments that name it."""
         return ("--session-key", self.key) if self.key else ("--session-id", self.id)
 
 
 class CliRequest(msgspec.Struct, frozen=True):
-    """What one run of the command is asked. `agent_id` empty: OpenClaw chooses."""
+    """The input of one run of the command. `agent_id` empty: OpenClaw chooses."""
 
     text: str
     session: CliSession
@@ -37,20 +37,20 @@ class CliRequest(msgspec.Struct, frozen=True):
 
 
 def build_command(
-    program: str, question: CliRequest, *, thinking: str, is_local: bool, message_file: str = ""
+    program: str, request: CliRequest, *, thinking: str, is_local: bool, message_file: str = ""
 ) -> tuple[str, ...]:
-    """The arguments of the command. A message that is in `message_file` is left out."""
-    message = ("--message-file", message_file) if message_file else ("--message", question.text)
+    """The command line. The message is an argument unless there is a `message_file`."""
+    message = ("--message-file", message_file) if message_file else ("--message", request.text)
     return (
         program,
         "agent",
         *(("--local",) if is_local else ()),
         *message,
         "--json",
-        *question.session.arguments,
+        *request.session.arguments,
         "--thinking",
         thinking,
-        *(("--agent", question.agent_id) if question.agent_id else ()),
+        *(("--agent", request.agent_id) if request.agent_id else ()),
     )
 
 
@@ -61,27 +61,27 @@ def message_text(parts: Iterable[Part]) -> str:
 
 
 def argument_text(text: str) -> str:
-    """The text with what no argument can carry (NUL, lone surrogates) marked as lost."""
+    """The text; characters that no argument can hold (NUL, lone surrogates) are replaced."""
     return replace_lone_surrogates(text.replace("\0", "\ufffd"))
 
 
 def context_session_id(context_id: str | None, default: str) -> str:
-    """The session id for a context; `default` when the context has no name to speak of."""
-    name = _OUTSIDE.sub("-", (context_id or "").lower()).strip("-")
-    return f"a2a-{name[:_MOST_KEPT]}" if name else default
+    """The session id for a context; `default` when no usable character of its id is left."""
+    name = _UNSAFE.sub("-", (context_id or "").lower()).strip("-")
+    return f"a2a-{name[:_MAX_NAME]}" if name else default
 
 
 def agent_session(session_key: SessionKey, agent_id: str) -> CliSession:
-    """The session with this key, as OpenClaw's agent `agent_id` has it.
+    """The session with this key, under OpenClaw's agent `agent_id`.
 
-    OpenClaw refuses a key that names another agent than the one that is asked.
+    OpenClaw refuses a key that names an agent other than the requested one.
     """
     rest = session_key.split(":", 2)[2]
     return CliSession(key=f"agent:{agent_id.lower()}:{rest}")
 
 
 def peer_session(session_key: SessionKey, agent_id: str | None) -> CliSession:
-    """The session with this key; without an agent's name, of the agent that OpenClaw chooses."""
+    """The session with this key; without an agent id, under the agent that OpenClaw chooses."""
     if agent_id:
         return agent_session(session_key, agent_id)
     return CliSession(key=session_key.split(":", 2)[2])

@@ -1,4 +1,4 @@
-"""What can be set about the `openclaw` command: one struct for the settings and the library."""
+"""The options of the `openclaw` command, shared by the settings and the library."""
 
 from typing import Annotated, Literal, get_args
 

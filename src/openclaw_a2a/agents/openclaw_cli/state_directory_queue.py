@@ -1,8 +1,8 @@
-"""Lanes: whose turn it is to use OpenClaw's state directory, in the order of arrival.
+"""Queues runs for OpenClaw's state directory, in the order of arrival.
 
-OpenClaw 2026.9 lets one `--local` run at a time into a state directory and turns others away;
-2026.3 lets all in. Which of the two it is here is learned from what is installed, or else from
-the first run that starts beside another one.
+OpenClaw 2026.9 lets one `--local` run at a time into a state directory and refuses others; 2026.3
+lets all in. Which of the two is installed is read from its files, or else learned from the first
+run that starts beside another one.
 """
 
 import asyncio
@@ -20,12 +20,16 @@ PARALLEL = 64
 UNKNOWN = 2
 """One run may try whether it can start beside another."""
 
+_LAST_PARALLEL = (2026, 3, 2)
+_MAX_FOLDERS = 4
+_MAX_PACKAGE_BYTES = 1024 * 1024
+
 
 class DirectorySlot:
-    """One run's place in a lane; settled when it is its turn."""
+    """One run's slot in a queue."""
 
     def __init__(self) -> None:
-        self.turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.admitted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
 
 class StateDirectoryQueue:
@@ -42,55 +46,50 @@ class StateDirectoryQueue:
         return len(self._running) > 1
 
     @asynccontextmanager
-    async def slot(self, *, is_next: bool = False) -> AsyncGenerator[DirectorySlot]:
-        """Wait for a free place (`is_next`: before all others) and keep it meanwhile."""
-        place = DirectorySlot()
-        if is_next:
-            self._waiting.appendleft(place)
+    async def slot(self, *, at_front: bool = False) -> AsyncGenerator[DirectorySlot]:
+        """Wait for a free slot (`at_front`: before all others) and hold it meanwhile."""
+        slot = DirectorySlot()
+        if at_front:
+            self._waiting.appendleft(slot)
         else:
-            self._waiting.append(place)
+            self._waiting.append(slot)
         self._admit()
         try:
-            await place.turn
-            yield place
+            await slot.admitted
+            yield slot
         finally:
-            held = self._running if place in self._running else self._waiting
-            held.remove(place)
+            held = self._running if slot in self._running else self._waiting
+            held.remove(slot)
             self._admit()
 
-    def learn_exclusive(self) -> None:
-        """A run was turned away because of another."""
+    def note_refusal(self) -> None:
+        """OpenClaw refused a run because of another: from now on one at a time."""
         self._width = EXCLUSIVE
 
-    def learn_parallel(self, place: DirectorySlot) -> None:
-        """The run went well; when an earlier one still runs, they do not mind each other."""
-        if self._width == UNKNOWN and self._running[0] is not place:
+    def note_success(self, slot: DirectorySlot) -> None:
+        """A run succeeded; if an earlier one still runs, OpenClaw allows them in parallel."""
+        if self._width == UNKNOWN and self._running[0] is not slot:
             self._width = PARALLEL
             self._admit()
 
     def _admit(self) -> None:
         while self._waiting and len(self._running) < self._width:
-            place = self._waiting.popleft()
-            self._running.append(place)
-            if not place.turn.done():
-                place.turn.set_result(None)
+            slot = self._waiting.popleft()
+            self._running.append(slot)
+            if not slot.admitted.done():  # it is when the waiting run was cancelled
+                slot.admitted.set_result(None)
 
 
-_lanes: WeakValueDictionary[tuple[int, str], StateDirectoryQueue] = WeakValueDictionary()
+_queues: WeakValueDictionary[tuple[int, str], StateDirectoryQueue] = WeakValueDictionary()
 
 
-def queue_for(directory: str, *, width: int) -> StateDirectoryQueue:
-    """The lane of a state directory, made (with this width) when nobody uses it."""
-    key = (id(asyncio.get_running_loop()), directory)
-    lane = _lanes.get(key)
-    if lane is None:
-        lane = _lanes[key] = StateDirectoryQueue(width)
-    return lane
-
-
-_LAST_PARALLEL = (2026, 3, 2)
-_DEEPEST = 4
-_MOST_BYTES = 1024 * 1024
+def queue_for(name: str, *, width: int) -> StateDirectoryQueue:
+    """The queue of this name in this event loop, made (with this width) when it is not in use."""
+    key = (id(asyncio.get_running_loop()), name)
+    queue = _queues.get(key)
+    if queue is None:
+        queue = _queues[key] = StateDirectoryQueue(width)
+    return queue
 
 
 class _Package(msgspec.Struct):
@@ -98,28 +97,30 @@ class _Package(msgspec.Struct):
     version: str = ""
 
 
-def is_exclusive(program: str, search_path: str | None) -> bool | None:
-    """True when it lets one run at a time into a state directory; None: that cannot be told."""
+def installed_width(program: str, search_path: str | None) -> int:
+    """How many runs the installed OpenClaw lets into one state directory."""
     version = installed_version(program, search_path)
-    return None if version is None else version > _LAST_PARALLEL
+    if version is None:
+        return UNKNOWN
+    return EXCLUSIVE if version > _LAST_PARALLEL else PARALLEL
 
 
 def installed_version(program: str, search_path: str | None) -> tuple[int, ...] | None:
-    """The version of the package that the program belongs to; None: that cannot be told."""
+    """The version in the package file next to the program; None: unknown. Runs nothing."""
     found = shutil.which(program, path=search_path)
     if found is None:
         return None
     try:
-        folders = Path(found).resolve().parents[:_DEEPEST]
+        folders = Path(found).resolve().parents[:_MAX_FOLDERS]
         packages = (_read_package(folder / "package.json") for folder in folders)
         versions = [one.version for one in packages if one is not None and one.name == "openclaw"]
     except OSError:
         return None
-    return _numbers(versions[0]) if versions else None
+    return _parse_version(versions[0]) if versions else None
 
 
 def _read_package(path: Path) -> _Package | None:
-    if not path.is_file() or path.stat().st_size > _MOST_BYTES:
+    if not path.is_file() or path.stat().st_size > _MAX_PACKAGE_BYTES:
         return None
     try:
         return msgspec.json.decode(path.read_bytes(), type=_Package)
@@ -127,6 +128,6 @@ def _read_package(path: Path) -> _Package | None:
         return None
 
 
-def _numbers(version: str) -> tuple[int, ...] | None:
-    pieces = version.partition("-")[0].split(".")
-    return tuple(map(int, pieces)) if all(one.isdecimal() for one in pieces) else None
+def _parse_version(version: str) -> tuple[int, ...] | None:
+    numbers = version.partition("-")[0].split(".")
+    return tuple(map(int, numbers)) if all(one.isdecimal() for one in numbers) else None

@@ -1,18 +1,19 @@
-"""Any program as an agent: the message goes in as an argument or as input, the answer comes out."""
+"""Any program as an agent: the message is an argument or the input, the output is the answer."""
 
 import codecs
 from collections.abc import AsyncIterator, Iterator, Mapping
-from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
 
 import msgspec
 from msgspec import Meta
 
+from openclaw_a2a.agents.adapter import EventAgent
 from openclaw_a2a.agents.process.child import (
     ChildProcess,
     LimitedProcess,
     ProcessLimits,
     ProcessSpec,
+    expand_directory,
     start_process,
 )
 from openclaw_a2a.agents.process.json_lines import parse_line
@@ -20,7 +21,6 @@ from openclaw_a2a.agents.process.orphans import end_orphans
 from openclaw_a2a.model.agent_event import AgentEvent, Failed, InputRequired, TextDelta
 from openclaw_a2a.model.ids import RunId
 from openclaw_a2a.model.turn import Turn
-from openclaw_a2a.ports import Recovery
 
 _MOST = 2**31 - 1
 
@@ -56,10 +56,10 @@ class CommandOptions(msgspec.Struct, frozen=True, rename="camel", forbid_unknown
     ] = 2.0
 
 
-class CommandAgent:
+class CommandAgent(EventAgent):
     """Runs a program for each turn; when the turn is over, nothing that it started is left.
 
-    `environment` is what the program inherits; None: the gateway's own environment.
+    The program inherits `environment`; None: the gateway's own environment.
     """
 
     options_type: ClassVar[type[msgspec.Struct]] = CommandOptions
@@ -67,7 +67,7 @@ class CommandAgent:
     def __init__(
         self, options: CommandOptions, *, environment: Mapping[str, str] | None = None
     ) -> None:
-        self.recovery = Recovery.REPEAT if options.repeatable else Recovery.FAIL
+        self.is_repeatable = options.repeatable
         self._options = options
         self._environment = environment
         self._children: set[ChildProcess] = set()
@@ -75,30 +75,30 @@ class CommandAgent:
             options.command[0],
             options.timeout_seconds,
             options.max_output_bytes,
-            or_raise_time="timeoutSeconds",
-            or_raise_size="maxOutputBytes",
+            timeout_hint="timeoutSeconds",
+            size_hint="maxOutputBytes",
         )
 
     @classmethod
     def from_options(
         cls, options: CommandOptions, *, environment: Mapping[str, str] | None
     ) -> Self:
-        """The agent that the settings ask for."""
+        """The agent for an entry of the settings."""
         return cls(options, environment=environment)
 
     async def run(self, turn: Turn) -> AsyncIterator[AgentEvent]:
-        """Run the program and tell what it writes, as it writes it.
+        """Run the program and yield what it writes, as it writes it.
 
         Raises: AgentUnavailable (it cannot be started), AgentFailed (it failed, wrote too much,
-        wrote what cannot be read, or took too long).
+        wrote an invalid line, or took too long).
         """
-        child = start_process(self._launch(turn))
+        child = start_process(self._process_spec(turn))
         self._children.add(child)
         try:
             program = LimitedProcess(child, self._limits)
-            reader = _JsonLines() if self._options.output == "jsonl" else _PlainText()
+            reader = _JsonLinesReader() if self._options.output == "jsonl" else _TextReader()
             while piece := await program.read():
-                for event in reader.take(piece):
+                for event in reader.feed(piece):
                     yield event
             exit_code = await program.exit_code()
             for event in reader.end():
@@ -123,29 +123,29 @@ class CommandAgent:
         for child in tuple(self._children):
             await child.kill_tree(grace_s=self._options.kill_grace_seconds)
 
-    def _launch(self, turn: Turn) -> ProcessSpec:
+    def _process_spec(self, turn: Turn) -> ProcessSpec:
         options = self._options
-        by_argument = options.input == "argv"
+        is_argument = options.input == "argv"
         return ProcessSpec(
-            argv=(*options.command, turn.body) if by_argument else options.command,
+            argv=(*options.command, turn.body) if is_argument else options.command,
             environment=self._environment,
             variables={**options.env, **_turn_variables(turn)},
-            cwd=str(Path(options.cwd).expanduser()) if options.cwd else "",
-            stdin=None if by_argument else turn.body.encode("utf-8", "replace"),
+            cwd=expand_directory(options.cwd),
+            stdin=None if is_argument else turn.body.encode("utf-8", "replace"),
             output_grace_s=options.kill_grace_seconds,
             run_name=turn.run_id,
         )
 
 
-class _PlainText:
-    """Text as it comes; a character split over two reads waits for its second half."""
+class _TextReader:
+    """Text as it is written; a character split over two reads waits for its second half."""
 
     outcome: Failed | InputRequired | None = None
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
-    def take(self, piece: bytes) -> Iterator[AgentEvent]:
+    def feed(self, piece: bytes) -> Iterator[AgentEvent]:
         text = self._decoder.decode(piece)
         if text:
             yield TextDelta(text)
@@ -156,18 +156,18 @@ class _PlainText:
             yield TextDelta(text)
 
 
-class _JsonLines:
-    """One event for each line.
+class _JsonLinesReader:
+    """One event per line.
 
-    The line that ends the turn is kept until the program has ended, so that it can put its things
-    in order; what it writes after that line is not read.
+    The line that ends the turn is kept in `outcome` until the program has ended, so that it can
+    clean up; later lines are ignored.
     """
 
     def __init__(self) -> None:
         self.outcome: Failed | InputRequired | None = None
         self._rest: list[bytes] = []
 
-    def take(self, piece: bytes) -> Iterator[AgentEvent]:
+    def feed(self, piece: bytes) -> Iterator[AgentEvent]:
         *lines, rest = piece.split(b"\n")
         for line in lines:
             self._rest.append(line)

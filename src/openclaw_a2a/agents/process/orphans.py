@@ -1,4 +1,4 @@
-"""The mark a program and all it starts inherit: whose they are, and which gateway began them."""
+"""Programs that outlived the gateway that started them: found by their tag, and ended."""
 
 import hashlib
 import os
@@ -6,63 +6,49 @@ import re
 import secrets
 import signal
 
+import psutil
+
 from openclaw_a2a.agents.process.tree import (
-    ProcessInfo,
     ProcessSet,
+    is_zombie,
     list_processes,
-    read_environment,
     read_pipes,
-    read_process,
-    scan,
-    stop,
+    read_session,
+    read_tags,
+    scan_in_thread,
+    stop_processes,
     with_descendants,
 )
 from openclaw_a2a.model.errors import AgentFailed
 
-TAG_VARIABLE = "A2A_PROCESS_MARK"
-"""Inherited by everything a program starts, so that all of it can be found again."""
+_TAG = re.compile(r"(?P<run>[0-9a-f]{32})-(?P<pid>\d+)-(?P<started>\d+)-")
+_START_TOLERANCE_S = 5.0
+"""Start times are derived from the time of boot, which moves when the clock is set."""
 
 
-def new_tag(name: str) -> str:
-    """A mark no other program has, by which a later gateway can find what is called `name`."""
-    gateway = read_process(os.getpid())
-    started = gateway.started if gateway is not None else 0
-    return f"{_digest(name)}-{os.getpid()}-{started}-{secrets.token_hex(8)}"
+def new_tag(run_name: str) -> str:
+    """A tag that no other program has, by which a later gateway can find what ran as `run_name`."""
+    started = int(psutil.Process().create_time())
+    return f"{_digest(run_name)}-{os.getpid()}-{started}-{secrets.token_hex(8)}"
 
 
-def is_orphan(pid: int, name: str) -> bool:
-    """True for a process that belongs to `name` and whose gateway is gone."""
-    pattern = rf"{_digest(name)}-(\d+)-(\d+)-".encode()
-    found = re.findall(pattern, read_environment(pid))
-    return bool(found) and not any(_runs(int(one), int(started)) for one, started in found)
+async def end_orphans(run_name: str, *, grace_s: float) -> None:
+    """End what gateways that are gone left running as `run_name`; nothing of it runs afterwards.
 
-
-def _digest(name: str) -> str:
-    return hashlib.sha256(name.encode()).hexdigest()[:32]
-
-
-def _runs(pid: int, started: int) -> bool:
-    process = read_process(pid)
-    return process is not None and process.started == started and not process.is_zombie
-
-
-async def end_orphans(name: str, *, grace_s: float) -> None:
-    """End what gateways that are gone left running under `name`; nothing of it runs afterwards.
-
-    Whoever is cancelled here has no more time: what is left is killed at once.
+    A caller that is cancelled here is out of time: what is left is killed at once.
 
     Raises: AgentFailed when something refuses to end.
     """
-    leftovers = OrphanProcesses(name)
-    await scan(leftovers)
-    if not leftovers.alive:
+    orphans = OrphanProcesses(run_name)
+    await scan_in_thread(orphans)
+    if not orphans.alive:
         return
     try:
-        await stop(leftovers, grace_s=grace_s, is_running=lambda: bool(leftovers.alive))
+        await stop_processes(orphans, grace_s=grace_s, is_running=lambda: bool(orphans.alive))
     finally:
-        leftovers.send(signal.SIGKILL)
-        leftovers.reap_zombies()
-    if survivors := list(leftovers.alive):
+        orphans.send(signal.SIGKILL)
+        orphans.reap_zombies()
+    if survivors := orphans.alive:
         raise AgentFailed(
             f"Processes {survivors}, left by a gateway that was killed, are still there after"
             " SIGKILL; end them by hand.",
@@ -71,39 +57,54 @@ async def end_orphans(name: str, *, grace_s: float) -> None:
 
 
 class OrphanProcesses(ProcessSet):
-    """The processes of one name whose gateway is gone.
+    """The processes of one run whose gateway is gone.
 
-    They are known by their mark; further ones by a parent, a session or a pipe of a marked one.
-    A program may itself have started this gateway anew: then we, those we descend from and those
-    we started have its mark, but are no leftovers.
+    They are found by their tag; further ones by a parent, a session or a pipe of a tagged one. A
+    program may itself have started this gateway anew: then we, our ancestors and what we started
+    have its tag too, but are no orphans.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, run_name: str) -> None:
         super().__init__()
-        self._name = name
+        self._digest = _digest(run_name)
 
     def scan(self) -> None:
-        """Look for members again. Reads all of /proc, so call it in a worker thread."""
-        processes = {one.pid: one for one in list_processes()}
-        spared = _ourselves(processes)
-        others = {pid: one for pid, one in processes.items() if pid not in spared}
-        marked = {pid for pid in others if is_orphan(pid, self._name)}
-        sessions = {others[pid].session for pid in marked}
-        pipes = frozenset[str]().union(*(read_pipes(pid) for pid in marked))
+        """Find the members again. Looks at every process, so it belongs in a worker thread."""
+        processes = list_processes()
+        spared = _own_family(processes)
+        others = [process for process in processes if process not in spared]
+        tagged = [process for process in others if self._is_orphan(process)]
+        sessions = {read_session(process) for process in tagged} - {None}
+        pipes = frozenset[str]().union(*(read_pipes(process) for process in tagged))
         found = [
-            pid
-            for pid, one in others.items()
-            if one.session in sessions or self._is_known(one) or (pipes and pipes & read_pipes(pid))
+            process
+            for process in others
+            if process in self._members
+            or read_session(process) in sessions
+            or (pipes and not pipes.isdisjoint(read_pipes(process)))
         ]
-        self._known = with_descendants(found, others)
+        self._members = with_descendants([*tagged, *found], others)
+
+    def _is_orphan(self, process: psutil.Process) -> bool:
+        """True for a process of this run whose gateway is gone."""
+        tags = [match for tag in read_tags(process) if (match := _TAG.match(tag))]
+        ours = [tag for tag in tags if tag["run"] == self._digest]
+        return bool(ours) and not any(_runs(int(one["pid"]), int(one["started"])) for one in ours)
 
 
-def _ourselves(processes: dict[int, ProcessInfo]) -> set[int]:
-    own = processes.get(os.getpid())
-    if own is None:
-        return set()
-    spared = set(with_descendants([own.pid], processes))
-    while own is not None and own.parent not in spared:
-        spared.add(own.parent)
-        own = processes.get(own.parent)
-    return spared
+def _digest(run_name: str) -> str:
+    return hashlib.sha256(run_name.encode()).hexdigest()[:32]
+
+
+def _runs(pid: int, started: int) -> bool:
+    try:
+        gateway = psutil.Process(pid)
+        is_same = abs(gateway.create_time() - started) < _START_TOLERANCE_S
+    except psutil.Error:
+        return False
+    return is_same and not is_zombie(gateway)
+
+
+def _own_family(processes: list[psutil.Process]) -> set[psutil.Process]:
+    own = psutil.Process()
+    return {*with_descendants([own], processes), *own.parents()}

@@ -1,32 +1,43 @@
-"""Our ends of a program's three pipes, read and written without ever blocking."""
+"""Our ends of a program's three pipes, read and written without blocking the event loop."""
 
 import asyncio
 import contextlib
 import os
 from typing import IO
 
-KEPT_BYTES = 16_384
-"""How much of a program's errors is kept, unless more is asked for."""
-
 _PIECE_BYTES = 65_536
-_MOST_PIECES = 64
+_MAX_DRAINED_PIECES = 64
 
 
-class OutputPipe:
-    """What a program writes to its standard output."""
+class _Pipe:
+    """One end of a pipe, watched by the event loop that it was made in."""
 
     def __init__(self, pipe: IO[bytes]) -> None:
         os.set_blocking(pipe.fileno(), False)
         self._pipe = pipe
         self._loop = asyncio.get_running_loop()
-        self._moved = asyncio.Event()
+
+    def close(self) -> None:
+        """Close our end. May be called again."""
+        if not self._pipe.closed:
+            self._loop.remove_reader(self._pipe.fileno())
+            self._loop.remove_writer(self._pipe.fileno())
+            self._pipe.close()
+
+
+class OutputPipe(_Pipe):
+    """The standard output of a program."""
+
+    def __init__(self, pipe: IO[bytes]) -> None:
+        super().__init__(pipe)
+        self._readable = asyncio.Event()
         self._is_ended = False
 
     async def read(self) -> bytes:
-        """The next piece, as soon as there is one; empty: there is no more."""
+        """The next piece, as soon as there is one; empty at the end."""
         while not self._pipe.closed:
             if not self._is_ended:
-                await self._activity()
+                await self._wait_readable()
             if not self._pipe.closed:
                 with contextlib.suppress(BlockingIOError):
                     return os.read(self._pipe.fileno(), _PIECE_BYTES)
@@ -35,37 +46,36 @@ class OutputPipe:
         return b""
 
     def end(self) -> None:
-        """Wait for no more; what is in the pipe already can still be read."""
+        """Wait for no more; what is in the pipe already can still be read.
+
+        A descendant of the program may hold the other end open for ever.
+        """
         self._is_ended = True
-        self._moved.set()
+        self._readable.set()
 
     def close(self) -> None:
-        """Let go of the pipe; whoever reads learns that there is no more."""
+        """Close our end; a pending `read` returns the end."""
         self.end()
-        if not self._pipe.closed:
-            self._loop.remove_reader(self._pipe.fileno())
-            self._pipe.close()
+        super().close()
 
-    async def _activity(self) -> None:
-        self._moved.clear()
-        self._loop.add_reader(self._pipe.fileno(), self._moved.set)
+    async def _wait_readable(self) -> None:
+        self._readable.clear()
+        self._loop.add_reader(self._pipe.fileno(), self._readable.set)
         try:
-            await self._moved.wait()
+            await self._readable.wait()
         finally:
             if not self._pipe.closed:
                 self._loop.remove_reader(self._pipe.fileno())
 
 
-class ErrorPipe:
-    """What a program writes to its standard error: read all the time, the last part kept."""
+class ErrorPipe(_Pipe):
+    """The standard error of a program: always drained, so that it never blocks; the end is kept."""
 
-    def __init__(self, pipe: IO[bytes], *, kept_bytes: int = KEPT_BYTES) -> None:
-        os.set_blocking(pipe.fileno(), False)
-        self._pipe = pipe
-        self._loop = asyncio.get_running_loop()
+    def __init__(self, pipe: IO[bytes], *, kept_bytes: int) -> None:
+        super().__init__(pipe)
         self._kept = bytearray()
         self._kept_bytes = kept_bytes
-        self._loop.add_reader(pipe.fileno(), self._take)
+        self._loop.add_reader(pipe.fileno(), self._read_piece)
 
     def text(self, characters: int) -> str:
         """The last so many characters of what has been written until now."""
@@ -74,18 +84,12 @@ class ErrorPipe:
 
     def drain(self) -> None:
         """Read what is in the pipe now."""
-        for _ in range(_MOST_PIECES):
-            if not self._take():
+        for _ in range(_MAX_DRAINED_PIECES):
+            if not self._read_piece():
                 break
 
-    def close(self) -> None:
-        """Let go of the pipe; the text stays."""
-        if not self._pipe.closed:
-            self._loop.remove_reader(self._pipe.fileno())
-            self._pipe.close()
-
-    def _take(self) -> bool:
-        """Take one piece, no more, so that a flood of errors starves nobody; False: none there."""
+    def _read_piece(self) -> bool:
+        """Read one piece, no more: a flood of errors must not starve the event loop."""
         if self._pipe.closed:
             return False
         try:
@@ -99,28 +103,20 @@ class ErrorPipe:
         return bool(piece)
 
 
-class InputPipe:
-    """What a program reads from its standard input: written as it takes it, then closed."""
+class InputPipe(_Pipe):
+    """The standard input of a program: written as fast as it reads, then closed."""
 
     def __init__(self, pipe: IO[bytes], content: bytes) -> None:
-        os.set_blocking(pipe.fileno(), False)
-        self._pipe = pipe
-        self._loop = asyncio.get_running_loop()
+        super().__init__(pipe)
         self._rest = memoryview(content)
-        self._loop.add_writer(pipe.fileno(), self._give)
+        self._loop.add_writer(pipe.fileno(), self._write_piece)
 
-    def close(self) -> None:
-        """Let go of the pipe, whether everything was taken or not."""
-        if not self._pipe.closed:
-            self._loop.remove_writer(self._pipe.fileno())
-            self._pipe.close()
-
-    def _give(self) -> None:
+    def _write_piece(self) -> None:
         try:
             written = os.write(self._pipe.fileno(), self._rest[:_PIECE_BYTES])
         except BlockingIOError:
             return
-        except OSError:  # the program does not want to read (on): that is its own affair
+        except OSError:  # the program closed its input: what it does not read is not needed
             written = len(self._rest)
         self._rest = self._rest[written:]
         if not self._rest:

@@ -1,9 +1,8 @@
-"""Which session of a program belongs to which conversation, kept in a JSON file."""
+"""Base class for adapters that run a program per request, such as command-line coding agents."""
 
 import asyncio
-import logging
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
@@ -17,252 +16,25 @@ from openclaw_a2a.agents.process.child import (
     LimitedProcess,
     ProcessLimits,
     ProcessSpec,
+    expand_directory,
     start_process,
 )
 from openclaw_a2a.agents.process.orphans import end_orphans
 from openclaw_a2a.engine.id_generator import new_id
+from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable
 from openclaw_a2a.model.ids import Json, JsonObject, RunId
 
-_log = logging.getLogger(__name__)
-
-
-class SessionStore:
-    """Session ids by context key. Without a path they are known as long as the process lives.
-
-    A file that is missing or cannot be read is empty; one that cannot be written is logged.
-    """
-
-    def __init__(self, path: str) -> None:
-        self._path = Path(path).expanduser() if path else None
-        self._sessions = _read(self._path) if self._path is not None else {}
-
-    def get(self, context_key: str) -> str | None:
-        """The session to go on with."""
-        return self._sessions.get(context_key)
-
-    def keep(self, context_key: str, session_id: str) -> None:
-        """Go on with this session next time."""
-        if self._sessions.get(context_key) != session_id:
-            self._sessions[context_key] = session_id
-            self._save()
-
-    def forget(self, context_key: str) -> None:
-        """Begin a new session next time."""
-        if self._sessions.pop(context_key, None) is not None:
-            self._save()
-
-    def _save(self) -> None:
-        if self._path is None:
-            return
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            # A second file takes the place of the first, so that a crash leaves one of them whole.
-            fresh = self._path.with_name(self._path.name + ".new")
-            fresh.write_bytes(msgspec.json.format(msgspec.json.encode(self._sessions)))
-            fresh.replace(self._path)
-        except OSError as error:
-            _log.warning("The sessions could not be written to %s: %s", self._path, error)
-
-
-def _read(path: Path) -> dict[str, str]:
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=dict[str, str])
-    except FileNotFoundError:
-        return {}
-    except (OSError, msgspec.DecodeError, RecursionError) as error:
-        _log.warning("The sessions in %s cannot be read and are forgotten: %s", path, error)
-        return {}
-
-
-GRACE_S = 2.0
-"""Time between SIGTERM and SIGKILL."""
-
-_NO_CONTEXT = "default"
-_MOST_REMEMBERED = 1000
-
-
-class ProgramRequest:
-    """One request: its conversation, its program, and whether it was cancelled."""
-
-    def __init__(self, task_id: str, context_key: str, name: str) -> None:
-        self.task_id = task_id
-        self.context_key = context_key
-        self.name = name
-        """By this name the program is found when this process is gone."""
-        self.is_cancelled = False
-        self.is_second_try = False
-        self.may_retry = False
-        """True while the program goes on with a session that may turn out to be stale."""
-        self.child: ChildProcess | None = None
-
-    def check(self) -> None:
-        """Raises: CancelledByAdapter."""
-        if self.is_cancelled:
-            raise CancelledByAdapter(f"task {self.task_id} was cancelled")
-
-    async def end(self) -> None:
-        """End the program and everything it started; nothing of it runs afterwards."""
-        if self.child is not None:
-            await self.child.kill_tree(grace_s=GRACE_S)
-
-
-class ProgramRequestQueue:
-    """The requests that wait or run, and those that were cancelled before they came."""
-
-    def __init__(self) -> None:
-        self._requests: dict[str, ProgramRequest] = {}
-        self._cancelled: dict[str, None] = {}
-        self._lanes: dict[str, tuple[asyncio.Lock, int]] = {}
-
-    @asynccontextmanager
-    async def slot(self, context_id: str | None, context: Json) -> AsyncGenerator[ProgramRequest]:
-        """The request, when it is its turn. Raises: CancelledByAdapter."""
-        task_id = _task_id(context) or new_id()
-        turn: Json = getattr(context, "turn", None)
-        name = str(turn.run_id) if turn is not None else task_id
-        request = ProgramRequest(task_id, _context_key(context_id, context), name)
-        request.is_cancelled = task_id in self._cancelled
-        self._cancelled.pop(task_id, None)
-        self._requests[task_id] = request
-        try:
-            async with self._lane(request.context_key):
-                request.check()
-                yield request
-        finally:
-            self._requests.pop(task_id, None)
-
-    async def cancel(self, context_id: str | None, context: Json) -> None:
-        """Cancel one request; without a context, all of the conversation."""
-        task_id = _task_id(context)
-        if task_id is None:
-            key = _context_key(context_id, context)
-            mine = [one for one in self._requests.values() if one.context_key == key]
-            await self._end(mine)
-        elif task_id in self._requests:
-            await self._end([self._requests[task_id]])
-        else:
-            self._cancelled[task_id] = None
-            while len(self._cancelled) > _MOST_REMEMBERED:
-                del self._cancelled[next(iter(self._cancelled))]
-
-    async def cancel_all(self) -> None:
-        """Cancel every request."""
-        await self._end(list(self._requests.values()))
-
-    async def _end(self, requests: list[ProgramRequest]) -> None:
-        for request in requests:
-            request.is_cancelled = True
-        await asyncio.gather(*[request.end() for request in requests])
-
-    @asynccontextmanager
-    async def _lane(self, context_key: str) -> AsyncGenerator[None]:
-        """One at a time; a lane is forgotten when nobody is in it."""
-        lock, users = self._lanes.get(context_key, (asyncio.Lock(), 0))
-        self._lanes[context_key] = (lock, users + 1)
-        try:
-            async with lock:
-                yield
-        finally:
-            lock, users = self._lanes[context_key]
-            self._lanes[context_key] = (lock, users - 1)
-            if users == 1:
-                del self._lanes[context_key]
-
-
-def _task_id(context: Json) -> str | None:
-    return getattr(context, "task_id", None) or None
-
-
-def _context_key(context_id: str | None, context: Json) -> str:
-    """The caller's own conversation where that is known, else the context."""
-    own = getattr(context, "session_key", None) or context_id
-    return str(own or getattr(context, "context_id", None) or _NO_CONTEXT)
-
+log = get_logger(__name__)
 
 MAX_OUTPUT_BYTES = 128 * 1024 * 1024
 """What a program may write for one request."""
 
+_GRACE_S = 2.0
+"""Time between SIGTERM and SIGKILL."""
 
-class StaleSession(Exception):
-    """The program would not go on with its session and did not say why."""
-
-
-def start_program(
-    launch: ProcessSpec, request: ProgramRequest, not_found: Callable[[], str]
-) -> ChildProcess:
-    """Start the program of a request; `not_found` says what to tell when there is none.
-
-    Raises: CancelledByAdapter, AgentUnavailable, AgentFailed.
-    """
-    request.check()
-    try:
-        request.child = start_process(launch)
-    except AgentUnavailable as error:
-        if isinstance(error.__cause__, FileNotFoundError):
-            raise AgentUnavailable(not_found()) from error
-        raise
-    return request.child
-
-
-class ProgramRun:
-    """A program that runs for a request; `async with` it, and nothing of it is left afterwards."""
-
-    def __init__(
-        self, program: str, child: ChildProcess, request: ProgramRequest, *, timeout_s: float
-    ) -> None:
-        self.program = program
-        self._child = child
-        self._request = request
-        self._bounded = LimitedProcess(child, ProcessLimits(program, timeout_s, MAX_OUTPUT_BYTES))
-
-    async def __aenter__(self) -> Self:
-        """The run."""
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """End whatever still runs."""
-        await self._request.end()
-        self._request.child = None
-
-    async def output(self) -> str:
-        """Everything it writes. Raises: AgentFailed (too much, or too slow)."""
-        pieces: list[bytes] = []
-        while piece := await self._bounded.read():
-            pieces.append(piece)
-        return b"".join(pieces).decode("utf-8", "replace")
-
-    async def lines(self) -> AsyncIterator[str]:
-        """What it writes, line by line; each has its own time. Raises: AgentFailed."""
-        rest: list[bytes] = []
-        while piece := await self._bounded.read():
-            *ended, begun = piece.split(b"\n")
-            for line in ended:
-                yield b"".join([*rest, line]).decode("utf-8", "replace")
-                rest = []
-                self._bounded.restart_timeout()
-            rest.append(begun)
-        self._request.check()  # the last line of a program that we ended may be half a line
-        if last := b"".join(rest):
-            yield last.decode("utf-8", "replace")
-
-    async def check_exit(self, *, may_be_stale: bool) -> None:
-        """Wait for its end. With `may_be_stale` it wrote nothing and went on with a session.
-
-        Raises: CancelledByAdapter (we ended it), StaleSession, AgentFailed (it failed).
-        """
-        exit_code = await self._bounded.exit_code()
-        self._request.check()
-        if exit_code == 0:
-            return
-        if exit_code > 0 and may_be_stale and not self._child.error_tail():
-            raise StaleSession
-        raise self._bounded.failure(exit_code)
+_NO_CONTEXT = "default"
+_MAX_REMEMBERED = 1000
 
 
 class ProgramAdapter(AgentAdapter):
@@ -287,64 +59,64 @@ class ProgramAdapter(AgentAdapter):
         self.sessions = SessionStore(session_store_path)
         self._requests = ProgramRequestQueue()
 
-    # ---------------------------------------------------------------- what a subclass says
+    # ---------------------------------------------------------------- what a subclass implements
 
     @abstractmethod
     def build_command(self, message: str, context_key: str) -> tuple[Sequence[str], bool]:
-        """The program with its arguments, and whether it goes on with a session.
+        """The program with its arguments, and whether it resumes a session.
 
-        `self.sessions.get(context_key)` is the session to go on with.
+        `self.sessions.get(context_key)` is the session to resume.
         """
 
     @abstractmethod
     def parse_output(self, stdout: str, context_key: str) -> tuple[str, str | None]:
-        """The answer, and the session to go on with next time."""
+        """The answer, and the session to resume next time."""
 
     def parse_stream_line(self, line: str) -> JsonObject | None:
-        """What a line says: any of `text`, `session_id` and `error`; None: nothing.
+        """The content of a line: any of `text`, `session_id` and `error`; None: nothing.
 
         A subclass that overrides it streams.
         """
         del line
 
     def binary_not_found_message(self) -> str:
-        """What to tell when there is no such program."""
+        """The error message when there is no such program."""
         return "The program was not found; install it, or correct its path."
 
-    # ---------------------------------------------------------------- what the library asks
+    # ---------------------------------------------------------------- the adapter interface
 
     def supports_streaming(self) -> bool:
         """True when `parse_stream_line` was overridden."""
         return type(self).parse_stream_line is not ProgramAdapter.parse_stream_line
 
     async def invoke(self, user_input: str, context_id: str | None = None, **kwargs: Json) -> str:
-        """Run the program and answer with what it wrote.
+        """Run the program and answer with its output.
 
         Raises: CancelledByAdapter, AgentUnavailable (it cannot be started), AgentFailed.
         """
         async with self._requests.slot(context_id, kwargs.get("context")) as request:
             try:
                 return await self._answer(user_input, request)
-            except StaleSession:
-                self._begin_anew(request)
+            except _StaleSession:
+                self._drop_session(request)
                 return await self._answer(user_input, request)
 
     async def stream(
         self, user_input: str, context_id: str | None = None, **kwargs: Json
     ) -> AsyncIterator[str]:
-        """Run the program and tell what it writes, line by line.
+        """Run the program and yield the text of its lines.
 
         Raises: CancelledByAdapter, AgentUnavailable (it cannot be started), AgentFailed.
         """
         async with self._requests.slot(context_id, kwargs.get("context")) as request:
             try:
-                async with closing(self._pieces(user_input, request)) as pieces:
-                    async for text in pieces:
+                async with closing(self._texts(user_input, request)) as texts:
+                    async for text in texts:
                         yield text
-            except StaleSession:
-                self._begin_anew(request)
-                async with closing(self._pieces(user_input, request)) as pieces:
-                    async for text in pieces:
+            except _StaleSession:
+                self._drop_session(request)
+                async with closing(self._texts(user_input, request)) as texts:
+                    async for text in texts:
                         yield text
 
     async def cancel(self, context_id: str | None = None, **kwargs: Json) -> None:
@@ -356,13 +128,13 @@ class ProgramAdapter(AgentAdapter):
         await self._requests.cancel_all()
 
     async def end_orphans(self, run_id: RunId) -> None:
-        """End the program that an earlier life of this process left running for a run."""
-        await end_orphans(run_id, grace_s=GRACE_S)
+        """End the program that an earlier process of this server left running for a run."""
+        await end_orphans(run_id, grace_s=_GRACE_S)
 
     # ---------------------------------------------------------------- one run of the program
 
-    async def _answer(self, message: str, request: ProgramRequest) -> str:
-        async with self._run(message, request) as run:
+    async def _answer(self, message: str, request: "ProgramRequest") -> str:
+        async with self._start(message, request) as run:
             output = await run.output()
             await run.check_exit(may_be_stale=request.may_retry and not output.strip())
         if not output.strip():
@@ -373,40 +145,256 @@ class ProgramAdapter(AgentAdapter):
             raise AgentFailed(f"{run.program} gave no answer in what it wrote.")
         return text
 
-    async def _pieces(self, message: str, request: ProgramRequest) -> AsyncIterator[str]:
+    async def _texts(self, message: str, request: "ProgramRequest") -> AsyncIterator[str]:
         has_answered, is_silent = False, True
-        async with self._run(message, request) as run:
+        async with self._start(message, request) as run:
             async with closing(run.lines()) as lines:
                 async for line in lines:
                     is_silent = is_silent and not line.strip()
-                    said = self.parse_stream_line(line) or {}
-                    self._keep_session(request, said.get("session_id"))
-                    if error := said.get("error"):
+                    content = self.parse_stream_line(line) or {}
+                    self._keep_session(request, content.get("session_id"))
+                    if error := content.get("error"):
                         raise AgentFailed(f"{run.program} failed: {error}")
-                    if text := said.get("text"):
+                    if text := content.get("text"):
                         has_answered = True
                         yield str(text)
             await run.check_exit(may_be_stale=request.may_retry and is_silent)
         if not has_answered:
             raise AgentFailed(f"{run.program} ended without an answer.")
 
-    def _run(self, message: str, request: ProgramRequest) -> ProgramRun:
+    def _start(self, message: str, request: "ProgramRequest") -> "_ProgramRun":
         arguments, is_resuming = self.build_command(message, request.context_key)
-        launch = ProcessSpec(
+        spec = ProcessSpec(
             argv=tuple(arguments),
             variables=self.env_vars,
-            cwd=str(Path(self.working_dir).expanduser()) if self.working_dir else "",
-            output_grace_s=GRACE_S,
-            run_name=request.name,
+            cwd=expand_directory(self.working_dir),
+            output_grace_s=_GRACE_S,
+            run_name=request.run_name,
         )
         request.may_retry = is_resuming and not request.is_second_try
-        child = start_program(launch, request, self.binary_not_found_message)
-        return ProgramRun(launch.program, child, request, timeout_s=self.timeout)
+        request.check()
+        try:
+            child = start_process(spec)
+        except AgentUnavailable as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                raise AgentUnavailable(self.binary_not_found_message()) from error
+            raise
+        request.child = child
+        limits = ProcessLimits(spec.program, self.timeout, MAX_OUTPUT_BYTES)
+        return _ProgramRun(child, request, limits)
 
-    def _begin_anew(self, request: ProgramRequest) -> None:
+    def _drop_session(self, request: "ProgramRequest") -> None:
         request.is_second_try = True
         self.sessions.forget(request.context_key)
 
-    def _keep_session(self, request: ProgramRequest, session_id: Json) -> None:
+    def _keep_session(self, request: "ProgramRequest", session_id: Json) -> None:
         if session_id:
             self.sessions.keep(request.context_key, str(session_id))
+
+
+class _StaleSession(Exception):
+    """The program would not resume its session and gave no reason."""
+
+
+class _ProgramRun:
+    """A program that runs for a request; `async with` it, and nothing of it is left afterwards."""
+
+    def __init__(
+        self, child: ChildProcess, request: "ProgramRequest", limits: ProcessLimits
+    ) -> None:
+        self.program = limits.program
+        self._child = child
+        self._request = request
+        self._process = LimitedProcess(child, limits)
+
+    async def __aenter__(self) -> Self:
+        """The run."""
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """End whatever still runs."""
+        await self._request.end()
+        self._request.child = None
+
+    async def output(self) -> str:
+        """Everything it writes. Raises: AgentFailed (too much, or too slow)."""
+        return (await self._process.read_all()).decode("utf-8", "replace")
+
+    async def lines(self) -> AsyncIterator[str]:
+        """What it writes, line by line, each with a timeout of its own. Raises: AgentFailed."""
+        rest: list[bytes] = []
+        while piece := await self._process.read():
+            *ended, begun = piece.split(b"\n")
+            for line in ended:
+                yield b"".join([*rest, line]).decode("utf-8", "replace")
+                rest = []
+                self._process.restart_timeout()
+            rest.append(begun)
+        self._request.check()  # a program that we ended may have left half a line
+        if last := b"".join(rest):
+            yield last.decode("utf-8", "replace")
+
+    async def check_exit(self, *, may_be_stale: bool) -> None:
+        """Wait for its end. With `may_be_stale` it wrote nothing and resumed a session.
+
+        Raises: CancelledByAdapter (we ended it), _StaleSession, AgentFailed (it failed).
+        """
+        exit_code = await self._process.exit_code()
+        self._request.check()
+        if exit_code == 0:
+            return
+        if exit_code > 0 and may_be_stale and not self._child.error_tail():
+            raise _StaleSession
+        raise self._process.failure(exit_code)
+
+
+class ProgramRequest:
+    """One request: its conversation, its program, and whether it was cancelled."""
+
+    def __init__(self, task_id: str, context_key: str, run_name: str) -> None:
+        self.task_id = task_id
+        self.context_key = context_key
+        self.run_name = run_name
+        self.is_cancelled = False
+        self.is_second_try = False
+        self.may_retry = False
+        """True while the program resumes a session that may turn out to be stale."""
+        self.child: ChildProcess | None = None
+
+    def check(self) -> None:
+        """Raises: CancelledByAdapter."""
+        if self.is_cancelled:
+            raise CancelledByAdapter(f"task {self.task_id} was cancelled")
+
+    async def end(self) -> None:
+        """End the program and everything it started; nothing of it runs afterwards."""
+        if self.child is not None:
+            await self.child.kill_tree(grace_s=_GRACE_S)
+
+
+class ProgramRequestQueue:
+    """The requests that wait or run: one at a time in each conversation, all can be cancelled."""
+
+    def __init__(self) -> None:
+        self._requests: dict[str, ProgramRequest] = {}
+        self._cancelled: dict[str, None] = {}
+        """Tasks that were cancelled before their request came, the oldest first."""
+        self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
+        """The lock of each conversation, and how many requests hold it or wait for it."""
+
+    @asynccontextmanager
+    async def slot(self, context_id: str | None, context: Json) -> AsyncGenerator[ProgramRequest]:
+        """The request, when it may run. Raises: CancelledByAdapter."""
+        task_id = _task_id(context) or new_id()
+        turn: Json = getattr(context, "turn", None)
+        run_name = str(turn.run_id) if turn is not None else task_id
+        request = ProgramRequest(task_id, _context_key(context_id, context), run_name)
+        request.is_cancelled = task_id in self._cancelled
+        self._cancelled.pop(task_id, None)
+        self._requests[task_id] = request
+        try:
+            async with self._lock(request.context_key):
+                request.check()
+                yield request
+        finally:
+            self._requests.pop(task_id, None)
+
+    async def cancel(self, context_id: str | None, context: Json) -> None:
+        """Cancel one request; without a context, all of the conversation."""
+        task_id = _task_id(context)
+        if task_id is None:
+            key = _context_key(context_id, context)
+            await self._end([one for one in self._requests.values() if one.context_key == key])
+        elif task_id in self._requests:
+            await self._end([self._requests[task_id]])
+        else:
+            self._cancelled[task_id] = None
+            while len(self._cancelled) > _MAX_REMEMBERED:
+                del self._cancelled[next(iter(self._cancelled))]
+
+    async def cancel_all(self) -> None:
+        """Cancel every request."""
+        await self._end(list(self._requests.values()))
+
+    async def _end(self, requests: list[ProgramRequest]) -> None:
+        # All of them first: ending one lets the next of its conversation begin.
+        for request in requests:
+            request.is_cancelled = True
+        await asyncio.gather(*[request.end() for request in requests])
+
+    @asynccontextmanager
+    async def _lock(self, context_key: str) -> AsyncGenerator[None]:
+        """The lock of a conversation, dropped with its last user."""
+        lock, users = self._locks.get(context_key, (asyncio.Lock(), 0))
+        self._locks[context_key] = (lock, users + 1)
+        try:
+            async with lock:
+                yield
+        finally:
+            lock, users = self._locks[context_key]
+            self._locks[context_key] = (lock, users - 1)
+            if users == 1:
+                del self._locks[context_key]
+
+
+def _task_id(context: Json) -> str | None:
+    return getattr(context, "task_id", None) or None
+
+
+def _context_key(context_id: str | None, context: Json) -> str:
+    """The caller's own conversation where that is known, else the context."""
+    own = getattr(context, "session_key", None) or context_id
+    return str(own or getattr(context, "context_id", None) or _NO_CONTEXT)
+
+
+class SessionStore:
+    """Session ids of a program by context key, in a JSON file; without a path, in memory.
+
+    A file that is missing or cannot be read counts as empty; one that cannot be written is logged.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = Path(path).expanduser() if path else None
+        self._sessions = _read_sessions(self._path) if self._path is not None else {}
+
+    def get(self, context_key: str) -> str | None:
+        """The session to resume."""
+        return self._sessions.get(context_key)
+
+    def keep(self, context_key: str, session_id: str) -> None:
+        """Resume this session next time."""
+        if self._sessions.get(context_key) != session_id:
+            self._sessions[context_key] = session_id
+            self._save()
+
+    def forget(self, context_key: str) -> None:
+        """Begin a new session next time."""
+        if self._sessions.pop(context_key, None) is not None:
+            self._save()
+
+    def _save(self) -> None:
+        if self._path is None:
+            return
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            # A new file replaces the old one, so that a crash leaves one of them whole.
+            fresh = self._path.with_name(self._path.name + ".new")
+            fresh.write_bytes(msgspec.json.format(msgspec.json.encode(self._sessions)))
+            fresh.replace(self._path)
+        except OSError as error:
+            log.warning("sessions.write_failed", path=str(self._path), reason=str(error))
+
+
+def _read_sessions(path: Path) -> dict[str, str]:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, str])
+    except FileNotFoundError:
+        return {}
+    except (OSError, msgspec.DecodeError, RecursionError) as error:
+        log.warning("sessions.read_failed", path=str(path), reason=str(error))
+        return {}

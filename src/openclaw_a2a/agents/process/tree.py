@@ -1,239 +1,205 @@
-"""Which processes belong to a program we started, wherever they have moved since."""
+"""The processes that belong to a program we started, wherever they have moved, and how they end."""
 
 import contextlib
 import os
 import signal
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import anyio
 import anyio.to_thread
-import msgspec
+import psutil
 
-_PROC = "/proc"
-_PIECE_BYTES = 65_536
-_STREAMS = (0, 1, 2)
-_SHORT_BYTES = 1024
-"""A stat file is never longer, so it is read in one go."""
+TAG_VARIABLE = "A2A_PROCESS_MARK"
+"""Inherited by everything a program starts, so that all of it can be found again."""
 
-
-class ProcessInfo(msgspec.Struct, frozen=True):
-    """A process at one moment; `started` tells it from a later one with the same id."""
-
-    pid: int
-    parent: int
-    session: int
-    started: int
-    is_zombie: bool
+_STANDARD_STREAMS = (0, 1, 2)
+_FIRST_POLL_S = 0.002
+_SLOWEST_POLL_S = 0.05
+_KILL_TIMEOUT_S = 5.0
 
 
 class ProcessSet:
-    """Some processes, as they were when they were last looked at."""
+    """Processes as they were when they were last looked at.
+
+    A `psutil.Process` is compared and signalled by its id and its start time, so a later process
+    with the same id is never taken for a member.
+    """
 
     def __init__(self) -> None:
-        self._known: dict[int, ProcessInfo] = {}
+        self._members: set[psutil.Process] = set()
 
     def scan(self) -> None:
-        """Look for members again."""
+        """Find the members again. Looks at every process, so it belongs in a worker thread."""
         self.refresh()
 
     def refresh(self) -> None:
-        """Look only at the members known so far."""
-        seen = (read_process(pid) for pid in self._known)
-        self._known = {one.pid: one for one in seen if one is not None and self._is_known(one)}
+        """Forget members that are gone; cheaper than a scan."""
+        self._members = {member for member in self._members if member.is_running()}
 
     @property
-    def alive(self) -> tuple[int, ...]:
-        """The members that still run."""
-        return tuple(one.pid for one in self._known.values() if not one.is_zombie)
+    def alive(self) -> list[int]:
+        """The ids of the members that still run. Zombies do not."""
+        return sorted(member.pid for member in self._members if not is_zombie(member))
 
     def send(self, signal_number: signal.Signals) -> None:
         """Signal every member."""
-        for pid in self.alive:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal_number)
+        for member in self._members:
+            with contextlib.suppress(psutil.Error):
+                member.send_signal(signal_number)
 
     def reap_zombies(self) -> None:
-        """Collect ended members that became our children: we may be process 1."""
-        for one in self._known.values():
-            if one.is_zombie and one.parent == os.getpid():
-                with contextlib.suppress(ChildProcessError):
-                    os.waitpid(one.pid, os.WNOHANG)
-
-    def _is_known(self, process: ProcessInfo) -> bool:
-        known = self._known.get(process.pid)
-        return known is not None and known.started == process.started
+        """Collect ended members that became our children: we may be process 1 of a container."""
+        for member in self._members:
+            with contextlib.suppress(psutil.Error, ChildProcessError):
+                if is_zombie(member) and member.ppid() == os.getpid():
+                    os.waitpid(member.pid, os.WNOHANG)
 
 
 class ProcessTree(ProcessSet):
     """A program and its descendants.
 
-    A descendant is known by its parent, by the session the program was started in, by the mark in
-    the environment it inherited, or by one of the program's own `pipes`, when that is its input,
-    output or error stream. So it is found as long as it kept one of the four. Where there is no
-    /proc only the program's own process group is known.
+    A descendant is recognised by its parent, by the session the program was started in, by the tag
+    in its inherited environment or, on Linux, by one of the program's own `pipes` when that is its
+    input, output or error stream. So it is found as long as it kept one of the four.
     """
 
-    def __init__(self, root: int, mark: str, *, pipes: frozenset[str] = frozenset()) -> None:
+    def __init__(self, root: int, tag: str, *, pipes: frozenset[str] = frozenset()) -> None:
         super().__init__()
-        self.root = root
-        self._mark = mark.encode()
+        self._root = psutil.Process(root)
+        self._tag = tag
         self._pipes = pipes
-        root_process = read_process(root)
-        self._started = root_process.started if root_process is not None else 0
 
     def scan(self) -> None:
-        """Look for members again. Reads all of /proc, so call it in a worker thread."""
-        own = os.getpid()  # holds the other ends of the pipes
-        processes = {
-            one.pid: one
-            for one in list_processes()
-            if one.started >= self._started and one.pid != own
-        }
-        session = self.root if self._owns(processes.get(self.root)) else None
+        """Find the members again. Looks at every process, so it belongs in a worker thread."""
+        own = os.getpid()  # we hold the other ends of the pipes
+        others = [process for process in list_processes() if process.pid != own]
+        # A collected program's id may be somebody else's session by now.
+        session = self._root.pid if self._root.is_running() else -1
         found = [
-            pid
-            for pid, one in processes.items()
-            if one.session == session or self._is_known(one) or self._has_sign(pid)
+            process
+            for process in others
+            if process in self._members or read_session(process) == session or self._owns(process)
         ]
-        self._known = with_descendants(found, processes)
+        self._members = with_descendants(found, others)
 
     def send(self, signal_number: signal.Signals) -> None:
-        """Signal every member."""
-        if self._owns(read_process(self.root)):
+        """Signal every member, and the whole process group of the program."""
+        # The group catches a process that was started after the scan. Its id is safe to use only
+        # while the program is not collected; after that it may belong to somebody else.
+        if self._root.is_running():
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.root, signal_number)
+                os.killpg(self._root.pid, signal_number)
         super().send(signal_number)
 
     def reap_zombies(self) -> None:
-        """Collect ended members, never the root, that became our children: we may be process 1."""
-        self._known.pop(self.root, None)
+        """Collect ended members, but never the program itself: `Popen` wants its exit code."""
+        self._members.discard(self._root)
         super().reap_zombies()
 
-    def _has_sign(self, pid: int) -> bool:
-        return self._mark in read_environment(pid) or not self._pipes.isdisjoint(read_pipes(pid))
-
-    def _owns(self, root: ProcessInfo | None) -> bool:
-        """False when the root was collected and somebody else has its process id now."""
-        return root is None or root.started == self._started
+    def _owns(self, process: psutil.Process) -> bool:
+        tags = read_tags(process)
+        return self._tag in tags or not self._pipes.isdisjoint(read_pipes(process))
 
 
-def with_descendants(
-    pids: Iterable[int], processes: Mapping[int, ProcessInfo]
-) -> dict[int, ProcessInfo]:
-    """These processes and all that descend from them."""
-    children: dict[int, list[int]] = {}
-    for one in processes.values():
-        children.setdefault(one.parent, []).append(one.pid)
-    members: dict[int, ProcessInfo] = {}
-    waiting = list(pids)
-    while waiting:
-        pid = waiting.pop()
-        if pid not in members:
-            members[pid] = processes[pid]
-            waiting += children.get(pid, ())
-    return members
-
-
-def list_processes() -> list[ProcessInfo]:
-    """All processes that can be seen; none where there is no /proc."""
-    try:
-        names = os.listdir(_PROC)  # noqa: PTH208 - paths of hundreds of processes are not needed
-    except FileNotFoundError:
-        return []
-    found = (read_process(int(name)) for name in names if name.isdigit())
-    return [one for one in found if one is not None]
-
-
-def read_process(pid: int) -> ProcessInfo | None:
-    """One process; None when there is none with this id."""
-    content = _read(pid, "stat")
-    # The program's name stands in brackets and may itself hold anything, also brackets.
-    fields = content.rpartition(b")")[2].split()
-    if len(fields) < 20:
-        return None
-    return ProcessInfo(
-        pid=pid,
-        parent=int(fields[1]),
-        session=int(fields[3]),
-        started=int(fields[19]),
-        is_zombie=fields[0] in (b"Z", b"X"),
-    )
-
-
-def read_environment(pid: int) -> bytes:
-    """The variables a process was started with; empty when they cannot be seen."""
-    return _read(pid, "environ")
-
-
-def read_pipes(pid: int) -> frozenset[str]:
-    """The pipes that are a process's input, output or error stream; none when not to be seen."""
-    streams: set[str] = set()
-    for number in _STREAMS:
-        with contextlib.suppress(OSError):
-            streams.add(str(Path(f"{_PROC}/{pid}/fd/{number}").readlink()))
-    return frozenset(stream for stream in streams if stream.startswith("pipe:"))
-
-
-def pipe_name(descriptor: int) -> str:
-    """What `read_pipes` calls the pipe that we have here."""
-    return f"pipe:[{os.fstat(descriptor).st_ino}]"
-
-
-def _read(pid: int, name: str) -> bytes:
-    """The file's content; empty when the process ended meanwhile or belongs to somebody else."""
-    # Plain descriptors: this is done for every process there is, and costs a third of a file.
-    try:
-        descriptor = os.open(f"{_PROC}/{pid}/{name}", os.O_RDONLY)
-    except OSError:
-        return b""
-    try:
-        return _read_all(descriptor)
-    except OSError:
-        return b""
-    finally:
-        os.close(descriptor)
-
-
-def _read_all(descriptor: int) -> bytes:
-    content = piece = os.read(descriptor, _PIECE_BYTES)
-    while len(piece) > _SHORT_BYTES and (piece := os.read(descriptor, _PIECE_BYTES)):
-        content += piece
-    return content
-
-
-_FIRST_LOOK_S = 0.002
-_SLOWEST_LOOK_S = 0.05
-_KILL_S = 5.0
-
-
-async def stop(members: ProcessSet, *, grace_s: float, is_running: Callable[[], bool]) -> bool:
+async def stop_processes(
+    members: ProcessSet, *, grace_s: float, is_running: Callable[[], bool]
+) -> bool:
     """Send SIGTERM, then, `grace_s` later, SIGKILL; False: something still runs after that."""
     members.send(signal.SIGTERM)
-    members.send(signal.SIGCONT)  # a stopped process could not act on it
-    await scan(members)
-    await _die_within(grace_s, members, is_running)
-    await scan(members)
-    deadline = anyio.current_time() + _KILL_S
+    members.send(signal.SIGCONT)  # a stopped process could not act on SIGTERM
+    await scan_in_thread(members)
+    await _wait_ended(grace_s, members, is_running)
+    await scan_in_thread(members)
+    deadline = anyio.current_time() + _KILL_TIMEOUT_S
     while is_running():
         if anyio.current_time() > deadline:
             return False
         members.send(signal.SIGKILL)
-        await _die_within(_SLOWEST_LOOK_S, members, is_running)
-        await scan(members)
+        await _wait_ended(_SLOWEST_POLL_S, members, is_running)
+        # A member may have started another process between the scan and its own end.
+        await scan_in_thread(members)
     return True
 
 
-async def scan(members: ProcessSet) -> None:
-    """Look for members again, beside everything else that goes on."""
+async def scan_in_thread(members: ProcessSet) -> None:
+    """Scan without blocking the event loop."""
     # A limiter of its own: ending a program must not wait for a free worker thread.
     await anyio.to_thread.run_sync(members.scan, limiter=anyio.CapacityLimiter(1))
 
 
-async def _die_within(seconds: float, members: ProcessSet, is_running: Callable[[], bool]) -> None:
-    pause_s = _FIRST_LOOK_S
+async def _wait_ended(seconds: float, members: ProcessSet, is_running: Callable[[], bool]) -> None:
+    pause_s = _FIRST_POLL_S
     with anyio.move_on_after(seconds):
         while is_running():
             await anyio.sleep(pause_s)
-            pause_s = min(pause_s * 2, _SLOWEST_LOOK_S)
+            pause_s = min(pause_s * 2, _SLOWEST_POLL_S)
             members.refresh()
+
+
+# -------------------------------------------------------------------- facts about processes
+
+
+def list_processes() -> list[psutil.Process]:
+    """All processes that can be seen."""
+    found: list[psutil.Process] = []
+    for pid in psutil.pids():
+        with contextlib.suppress(psutil.Error):
+            found.append(psutil.Process(pid))
+    return found
+
+
+def with_descendants(
+    processes: Iterable[psutil.Process], others: Iterable[psutil.Process]
+) -> set[psutil.Process]:
+    """These processes and those of the `others` that descend from them."""
+    children: dict[int, list[psutil.Process]] = {}
+    for process in others:
+        with contextlib.suppress(psutil.Error):
+            children.setdefault(process.ppid(), []).append(process)
+    members: set[psutil.Process] = set()
+    waiting = list(processes)
+    while waiting:
+        process = waiting.pop()
+        if process not in members:
+            members.add(process)
+            waiting += children.get(process.pid, ())
+    return members
+
+
+def is_zombie(process: psutil.Process) -> bool:
+    """True when the process has ended; it may still have to be collected by its parent."""
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return True
+
+
+def read_session(process: psutil.Process) -> int | None:
+    """The session of a process; None when it cannot be seen."""
+    try:
+        return os.getsid(process.pid)
+    except OSError:
+        return None
+
+
+def read_tags(process: psutil.Process) -> list[str]:
+    """The tags of the programs that a process belongs to, the outermost first."""
+    try:
+        return process.environ().get(TAG_VARIABLE, "").split(":")
+    except (psutil.Error, OSError):
+        return []
+
+
+def read_pipes(process: psutil.Process) -> frozenset[str]:
+    """The pipes that are a process's input, output or error stream; empty except on Linux."""
+    streams: set[str] = set()
+    for number in _STANDARD_STREAMS:
+        with contextlib.suppress(OSError):
+            streams.add(str(Path(f"/proc/{process.pid}/fd/{number}").readlink()))
+    return frozenset(stream for stream in streams if stream.startswith("pipe:"))
+
+
+def pipe_name(descriptor: int) -> str:
+    """What `read_pipes` calls the pipe behind this descriptor of ours."""
+    return f"pipe:[{os.fstat(descriptor).st_ino}]"

@@ -274,7 +274,9 @@ class ActiveRun:
     def _new_transcript(self) -> Transcript:
         record, engine, active = self.record, self._engine, self.active_task
         context = EventContext(record.task_id, record.context_id, engine.clock.now, engine.new_id)
-        return transcript_type(engine.agents, record.binding.agent_id)(
+        agent_id = record.binding.agent_id
+        kind = self._rules.transcript_type or transcript_type(engine.agents, agent_id)
+        return kind(
             context,
             modes=output_modes(record.options.accepted_output_modes or self._rules.output_modes),
             is_task=active is not None,
@@ -539,7 +541,7 @@ class ActiveRun:
 def transcript_type(agents: AgentLookup, agent_id: AgentId) -> type[Transcript]:
     """The transcript class for an agent: its own `transcript_type` if it names one."""
     try:
-        return getattr(agents.find(agent_id), "transcript_type", Transcript)
+        return getattr(agents.find(agent_id), "transcript_type", None) or Transcript
     except AgentUnavailable:
         return Transcript
 

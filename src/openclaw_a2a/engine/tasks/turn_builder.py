@@ -6,6 +6,7 @@ from datetime import datetime
 import msgspec
 
 from openclaw_a2a.engine.transcript.content import has_content
+from openclaw_a2a.engine.transcript.transcript import Transcript
 from openclaw_a2a.model.ids import LOCAL_PEER, AccountId, AgentId, ContextId, Json, PeerName
 from openclaw_a2a.model.message import Message
 from openclaw_a2a.model.records import RunRecord
@@ -32,6 +33,8 @@ class AccountRules(msgspec.Struct, frozen=True):
     """Peers that may decide approvals, which otherwise only the operator may."""
     accepts_empty: bool = False
     """True when the agent also gets messages without content."""
+    transcript_type: type[Transcript] | None = None
+    """How runs are shown, whatever the agent; None: as the agent says."""
 
 
 def has_usable_content(message: Message) -> bool:
