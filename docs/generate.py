@@ -194,7 +194,7 @@ PARTS: dict[str, Callable[[], str]] = {
         "AgentAdapter", "AdapterMetadata", "RequestContext", "CancelledByAdapter"
     ),
     "library.programs": lambda: library_part("ProgramAdapter"),
-    "library.openclaw": lambda: library_part("OpenClawAgentAdapter", "OpenClawKeywords"),
+    "library.openclaw": lambda: library_part("OpenClawAgentAdapter", "OpenClawAdapterOptions"),
     "library.remote": lambda: library_part("RemoteAgents", "RemoteAgentFailed"),
     "library.values": lambda: library_part("Part", "Message", "Task"),
     "errors.caller": lambda: errors_part(CallerError),
