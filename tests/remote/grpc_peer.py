@@ -27,20 +27,20 @@ async def greet(peer: "GrpcPeer", context: Context) -> JsonObject:
 
 @dataclass
 class GrpcPeer:
-    """What it heard, and who went away. `url` is where its card is."""
+    """What it received, and who went away. `url` is where its card is."""
 
     answer: Answer
     events: Events | None
     url: str = ""
     port: int = 0
-    heard: list[list[tuple[str, str]]] = field(default_factory=list[list[tuple[str, str]]])
-    has_heard: asyncio.Event = field(default_factory=asyncio.Event)
+    requests: list[list[tuple[str, str]]] = field(default_factory=list[list[tuple[str, str]]])
+    has_request: asyncio.Event = field(default_factory=asyncio.Event)
     gone: asyncio.Event = field(default_factory=asyncio.Event)
 
     def hear(self, context: Context) -> None:
         pairs = context.invocation_metadata()
-        self.heard.append([(key, value) for key, value in pairs if key != "user-agent"])
-        self.has_heard.set()
+        self.requests.append([(key, value) for key, value in pairs if key != "user-agent"])
+        self.has_request.set()
 
     async def told(self, context: Context) -> JsonObject:
         self.hear(context)

@@ -39,7 +39,7 @@ class Plain(BaseHTTPRequestHandler):
                 "messageId": "m",
                 "role": "ROLE_AGENT",
                 "contextId": "c",
-                "parts": [{"text": f"heard {said['messageId']}"}],
+                "parts": [{"text": f"received {said['messageId']}"}],
             }
             self._answer({**answer, "result": {"message": message}})
         else:

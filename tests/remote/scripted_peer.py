@@ -13,7 +13,7 @@ CARD = "/.well-known/agent-card.json"
 
 
 @dataclass
-class Heard:
+class PeerRequest:
     """A request as the peer got it."""
 
     method: str
@@ -27,18 +27,18 @@ class Heard:
         return json.loads(self.body)
 
 
-Wire = asyncio.StreamWriter
-Answer = Callable[["Heard", Wire], Awaitable[None]]
+PeerWriter = asyncio.StreamWriter
+Answer = Callable[["PeerRequest", PeerWriter], Awaitable[None]]
 
 
 @dataclass
 class ScriptedPeer:
-    """Serves a card, and one answer for everything else. What it heard is in `heard`."""
+    """Serves a card, and one answer for everything else. Its requests are in `requests`."""
 
     card: Json = None
     answer: Answer | None = None
     card_answer: Answer | None = None
-    heard: list[Heard] = field(default_factory=list[Heard])
+    requests: list[PeerRequest] = field(default_factory=list[PeerRequest])
     gone: asyncio.Event = field(default_factory=asyncio.Event)
     port: int = 0
     scheme: str = "http"
@@ -48,20 +48,20 @@ class ScriptedPeer:
         return f"{self.scheme}://127.0.0.1:{self.port}/"
 
     @property
-    def calls(self) -> list[Heard]:
+    def calls(self) -> list[PeerRequest]:
         """What came besides requests for the card."""
-        return [one for one in self.heard if one.path != CARD]
+        return [one for one in self.requests if one.path != CARD]
 
     @property
     def card_requests(self) -> int:
-        return len(self.heard) - len(self.calls)
+        return len(self.requests) - len(self.calls)
 
-    async def serve(self, reader: asyncio.StreamReader, writer: Wire) -> None:
+    async def serve(self, reader: asyncio.StreamReader, writer: PeerWriter) -> None:
         """One connection, one request."""
         try:
-            heard = await _read(reader)
-            self.heard.append(heard)
-            await self._answer(heard, writer)
+            received = await _read(reader)
+            self.requests.append(received)
+            await self._answer(received, writer)
         except (ConnectionError, asyncio.IncompleteReadError):
             self.gone.set()
         finally:
@@ -69,23 +69,23 @@ class ScriptedPeer:
             with suppress(ConnectionError, ssl.SSLError):
                 await writer.wait_closed()
 
-    async def _answer(self, heard: Heard, writer: Wire) -> None:
-        if heard.path == CARD and self.card_answer is None:
-            await say(self.card or card_of(self.url))(heard, writer)
+    async def _answer(self, received: PeerRequest, writer: PeerWriter) -> None:
+        if received.path == CARD and self.card_answer is None:
+            await respond(self.card or card_of(self.url))(received, writer)
             return
-        answer = self.card_answer if heard.path == CARD else self.answer
-        assert answer is not None, f"nobody said how to answer {heard.path}"
-        await answer(heard, writer)
+        answer = self.card_answer if received.path == CARD else self.answer
+        assert answer is not None, f"nobody said how to answer {received.path}"
+        await answer(received, writer)
 
 
-async def _read(reader: asyncio.StreamReader) -> Heard:
+async def _read(reader: asyncio.StreamReader) -> PeerRequest:
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
     first, *lines = head.strip().split("\r\n")
     method, path, _ = first.split(" ", 2)
     pairs = [line.split(":", 1) for line in lines]
     headers = {name.lower(): value.strip() for name, value in pairs}
     body = await reader.readexactly(int(headers.get("content-length", "0")))
-    return Heard(method, path, headers, body, reader)
+    return PeerRequest(method, path, headers, body, reader)
 
 
 @asynccontextmanager
@@ -100,7 +100,7 @@ async def scripted(
     peer = ScriptedPeer(card, answer, card_answer, scheme="https" if tls else "http")
     at_work: set[asyncio.Task[None]] = set()
 
-    def take(reader: asyncio.StreamReader, writer: Wire) -> None:
+    def take(reader: asyncio.StreamReader, writer: PeerWriter) -> None:
         task = asyncio.get_running_loop().create_task(peer.serve(reader, writer))
         at_work.add(task)
         task.add_done_callback(at_work.discard)
@@ -136,13 +136,13 @@ def card_of(
 # -------------------------------------------------------------------- answers
 
 
-def say(
+def respond(
     body: Json, *, status: str = "200 OK", kind: str = "application/json", **headers: str
 ) -> Answer:
     """Answer with this; objects become JSON."""
     content = body.encode() if isinstance(body, str) else json.dumps(body).encode()
 
-    async def answer(heard: Heard, writer: Wire) -> None:
+    async def answer(received: PeerRequest, writer: PeerWriter) -> None:
         extra = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
         writer.write(
             f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\n{extra}Connection: close\r\n"
@@ -157,19 +157,21 @@ def say(
 def result(value: Json) -> Answer:
     """Answer a JSON-RPC call with a result."""
 
-    async def answer(heard: Heard, writer: Wire) -> None:
-        reply = {"jsonrpc": "2.0", "id": heard.json["id"], "result": value}
-        await say(reply)(heard, writer)
+    async def answer(received: PeerRequest, writer: PeerWriter) -> None:
+        reply = {"jsonrpc": "2.0", "id": received.json["id"], "result": value}
+        await respond(reply)(received, writer)
 
     return answer
 
 
-def refusal(code: int, message: str, data: Json = None) -> Answer:
+def rpc_error(code: int, message: str, data: Json = None) -> Answer:
     """Answer a JSON-RPC call with an error."""
 
-    async def answer(heard: Heard, writer: Wire) -> None:
+    async def answer(received: PeerRequest, writer: PeerWriter) -> None:
         error = {"code": code, "message": message, **({} if data is None else {"data": data})}
-        await say({"jsonrpc": "2.0", "id": heard.json["id"], "error": error})(heard, writer)
+        await respond({"jsonrpc": "2.0", "id": received.json["id"], "error": error})(
+            received, writer
+        )
 
     return answer
 
@@ -177,8 +179,8 @@ def refusal(code: int, message: str, data: Json = None) -> Answer:
 def by_method(**answers: Answer) -> Answer:
     """Answer a JSON-RPC call by its method."""
 
-    async def answer(heard: Heard, writer: Wire) -> None:
-        await answers[heard.json["method"]](heard, writer)
+    async def answer(received: PeerRequest, writer: PeerWriter) -> None:
+        await answers[received.json["method"]](received, writer)
 
     return answer
 
@@ -187,9 +189,9 @@ def in_turn(*answers: Answer) -> Answer:
     """The first answer for the first call, and so on; the last one for all others."""
     waiting = list(answers)
 
-    async def answer(heard: Heard, writer: Wire) -> None:
+    async def answer(received: PeerRequest, writer: PeerWriter) -> None:
         chosen = waiting.pop(0) if len(waiting) > 1 else waiting[0]
-        await chosen(heard, writer)
+        await chosen(received, writer)
 
     return answer
 
@@ -197,35 +199,35 @@ def in_turn(*answers: Answer) -> Answer:
 def stream(*results: Json, after: bytes = b"", stays: bool = False) -> Answer:
     """Answer with a stream of JSON-RPC results, then these bytes, then stay or go."""
 
-    async def answer(heard: Heard, writer: Wire) -> None:
+    async def answer(received: PeerRequest, writer: PeerWriter) -> None:
         writer.write(
             b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
         )
         for one in results:
-            reply = {"jsonrpc": "2.0", "id": heard.json["id"], "result": one}
+            reply = {"jsonrpc": "2.0", "id": received.json["id"], "result": one}
             writer.write(f"data: {json.dumps(reply)}\n\n".encode())
         writer.write(after)
         await writer.drain()
         if stays:
-            await stay_silent(heard, writer)
+            await stay_silent(received, writer)
 
     return answer
 
 
-async def stay_silent(heard: Heard, writer: Wire) -> None:
+async def stay_silent(received: PeerRequest, writer: PeerWriter) -> None:
     """Say nothing until the other side has gone."""
-    await heard.reader.read()
+    await received.reader.read()
     raise ConnectionResetError
 
 
-async def hang_up(heard: Heard, writer: Wire) -> None:
+async def hang_up(received: PeerRequest, writer: PeerWriter) -> None:
     """Take the request and close the connection."""
 
 
 def endless(prefix: bytes) -> Answer:
     """An answer that never stops coming."""
 
-    async def answer(heard: Heard, writer: Wire) -> None:
+    async def answer(received: PeerRequest, writer: PeerWriter) -> None:
         writer.write(prefix)
         while True:
             writer.write(b"x" * 65536)

@@ -11,6 +11,7 @@ from threading import Event, Thread
 import msgspec
 import pytest
 from anyio import fail_after
+from tests.remote.tool_harness import open_tool
 
 from openclaw_a2a import RemoteAgents
 from openclaw_a2a.app.gateway import SystemClock
@@ -58,7 +59,7 @@ from openclaw_a2a.model.turn import Binding, Peer, Provenance, Scope, Turn
 from openclaw_a2a.ports import Agent, Store
 from openclaw_a2a.remote.agent_adapter.agent import RemoteTargetAgent
 from openclaw_a2a.remote.agent_adapter.event_translator import RemoteEventTranslator
-from openclaw_a2a.remote.agent_adapter.run import KIND, RemoteTimeouts
+from openclaw_a2a.remote.agent_adapter.run import CHECKPOINT_KIND, RemoteTimeouts
 from openclaw_a2a.store import create_store
 
 pytestmark = pytest.mark.timeout(60)
@@ -107,11 +108,16 @@ async def store() -> AsyncGenerator[Store]:
 
 @asynccontextmanager
 async def target(url: str, store: Store) -> AsyncGenerator[RemoteTargetAgent]:
-    """The agent behind an address, as one life of a gateway has it."""
-    async with RemoteAgents(section(url)) as remote:
-        clock, host_id = SystemClock(), "this-gateway"
+    """The agent behind an address, as one gateway process has it."""
+    clock = SystemClock()
+    async with open_tool(section(url), now=clock.now, limit=8 * 1024 * 1024) as harness:
         yield RemoteTargetAgent(
-            "ops", remote, store=store.records, clock=clock, host_id=host_id, patience=QUICK
+            "ops",
+            harness.tool,
+            records=store.records,
+            clock=clock,
+            host_id="this-gateway",
+            timeouts=QUICK,
         )
 
 
@@ -167,15 +173,15 @@ async def test_a_run_is_found_again_by_its_note_and_goes_on(asker: str, store: S
                     if isinstance(event, TextDelta):
                         break
                 agent.detach()
-    note = await store.records.read_record(KIND, run_id)
+    note = await store.records.read_record(CHECKPOINT_KIND, run_id)
     assert note is not None
     async with target(asker, store) as agent, RemoteAgents(section(asker)) as remote:
         known = msgspec.json.decode(note.body)
         assert await state_of(remote, known) == "working"
         with fail_after(20):
             async with aclosing(agent.run(turn_of("hold", run_id=run_id, attempt=2))) as events:
-                heard = [await anext(events)]
-                assert text_in(heard) == "holding"
+                received = [await anext(events)]
+                assert text_in(received) == "holding"
         assert await state_of(remote, known) == "canceled"
 
 
@@ -194,10 +200,10 @@ async def test_without_a_note_the_same_message_is_sent_again(asker: str, store: 
     run_id = str(uuid.uuid4())
     async with target(asker, store) as agent:
         await told(agent, turn_of("count", run_id=run_id))
-        first = await store.records.read_record(KIND, run_id)
-        await store.records.delete_record(KIND, run_id)
+        first = await store.records.read_record(CHECKPOINT_KIND, run_id)
+        await store.records.delete_record(CHECKPOINT_KIND, run_id)
         again = await told(agent, turn_of("count", run_id=run_id, attempt=2))
-        second = await store.records.read_record(KIND, run_id)
+        second = await store.records.read_record(CHECKPOINT_KIND, run_id)
     assert text_in(again) == "one two three"
     assert first is not None
     assert second is not None
@@ -223,8 +229,8 @@ async def test_nobody_at_the_address_is_unavailable(store: Store) -> None:
 
 
 async def test_an_alias_that_is_not_configured_is_unavailable(store: Store) -> None:
-    async with RemoteAgents(section(NOBODY)) as remote:
-        agent = RemoteTargetAgent("gone", remote, store=store.records, clock=SystemClock())
+    async with open_tool(section(NOBODY)) as harness:
+        agent = RemoteTargetAgent("gone", harness.tool, records=store.records, clock=SystemClock())
         with pytest.raises(AgentUnavailable, match="must be one of"):
             await told(agent, turn_of("count"))
 
@@ -302,7 +308,7 @@ async def test_a_canceled_task_is_canceled_at_the_remote_agent_first(
             task = await office.until(says("holding"))
             assert (await office.cancel(task.id)).status.state is TaskState.CANCELED
             await ended
-        (note,) = await store.records.list_records(KIND)
+        (note,) = await store.records.list_records(CHECKPOINT_KIND)
         assert await state_of(remote, msgspec.json.decode(note.body)) == "canceled"
 
 
@@ -433,7 +439,7 @@ async def test_a_direct_answer_is_an_answer(
     plain_peer: tuple[str, list[str]], store: Store
 ) -> None:
     async with target(plain_peer[0], store) as agent:
-        assert await told(agent, turn_of("x", run_id="run-1")) == [Reply.of_text("heard run-1")]
+        assert await told(agent, turn_of("x", run_id="run-1")) == [Reply.of_text("received run-1")]
 
 
 async def test_the_message_goes_out_under_the_runs_id_with_the_chain(store: Store) -> None:
@@ -501,7 +507,7 @@ async def test_a_peer_that_stays_away_is_given_up(store: Store) -> None:
         async with target(peer.url, store) as agent:
             with pytest.raises(AgentUnavailable):
                 await told(agent, turn_of("count", run_id="run-1"))
-    assert await store.records.read_record(KIND, "run-1") is not None
+    assert await store.records.read_record(CHECKPOINT_KIND, "run-1") is not None
 
 
 async def test_a_task_that_the_peer_has_forgotten_fails(store: Store) -> None:
@@ -530,11 +536,11 @@ async def test_a_task_that_ends_badly_fails_after_what_it_had_said(
     ended = {"task": task(state, "half", "sorry")}
     with scripted(Scripted(streams=False, answer=lambda _, __: ended)) as peer:
         async with target(peer.url, store) as agent:
-            heard: list[AgentEvent] = []
+            received: list[AgentEvent] = []
             with pytest.raises(AgentFailed, match=pattern):
                 async for event in agent.run(turn_of("x")):
-                    heard.append(event)
-    assert text_in(heard) == "half"
+                    received.append(event)
+    assert text_in(received) == "half"
 
 
 async def test_a_task_that_wants_credentials_pauses(store: Store) -> None:
@@ -698,39 +704,39 @@ def text(words: str) -> JsonObject:
 
 
 def test_pieces_of_an_artifact_are_one_message_and_another_artifact_the_next() -> None:
-    telling = RemoteEventTranslator()
-    assert telling.take(artifact("a", text("x"))) == [TextDelta("x")]
-    assert telling.take(artifact("a", text("y"), append=True)) == [TextDelta("y")]
-    assert telling.take(artifact("b", text("z"))) == [MessageEnd(), TextDelta("z")]
+    translator = RemoteEventTranslator()
+    assert translator.translate(artifact("a", text("x"))) == [TextDelta("x")]
+    assert translator.translate(artifact("a", text("y"), append=True)) == [TextDelta("y")]
+    assert translator.translate(artifact("b", text("z"))) == [MessageEnd(), TextDelta("z")]
 
 
 def test_what_is_said_again_as_a_whole_is_said_once() -> None:
-    telling = RemoteEventTranslator()
-    telling.take(artifact("a", text("x")))
-    assert telling.take(artifact("a", text("xy"))) == [TextDelta("y")]
-    assert telling.take(artifact("a", text("xy"))) == []
-    assert telling.take(artifact("a", text("other"))) == [Reply.of_text("other")]
+    translator = RemoteEventTranslator()
+    translator.translate(artifact("a", text("x")))
+    assert translator.translate(artifact("a", text("xy"))) == [TextDelta("y")]
+    assert translator.translate(artifact("a", text("xy"))) == []
+    assert translator.translate(artifact("a", text("other"))) == [Reply.of_text("other")]
 
 
 def test_data_and_files_come_along() -> None:
-    telling = RemoteEventTranslator()
+    translator = RemoteEventTranslator()
     data: JsonObject = {"kind": "data", "data": {"n": 1}}
     file: JsonObject = {"kind": "file", "file": {"uri": "http://x/y", "mimeType": "text/csv"}}
     parts = (Part.of_text("x"), Part.of_data({"n": 1}))
-    assert telling.take(artifact("a", text("x"), data)) == [Reply(parts)]
+    assert translator.translate(artifact("a", text("x"), data)) == [Reply(parts)]
     linked = Part.of_url("http://x/y", media_type="text/csv")
-    assert telling.take(artifact("a", file, append=True)) == [PartDelta(linked)]
+    assert translator.translate(artifact("a", file, append=True)) == [PartDelta(linked)]
     message: JsonObject = {"kind": "message", "role": "agent", "parts": [text("bye")]}
-    assert telling.take(message) == [MessageEnd(), Reply.of_text("bye")]
+    assert translator.translate(message) == [MessageEnd(), Reply.of_text("bye")]
 
 
 def test_tools_of_the_remote_agent_are_notes_and_their_results_are_marked() -> None:
-    telling = RemoteEventTranslator()
+    translator = RemoteEventTranslator()
     started = artifact("t", text("Started: search"), source="tool")
-    assert telling.take(started) == [Note("Started: search")]
-    assert telling.take(started) == []
+    assert translator.translate(started) == [Note("Started: search")]
+    assert translator.translate(started) == []
     ended = artifact("t", text("Completed: search"), source="tool")
-    assert telling.take(ended) == [Note("Completed: search")]
+    assert translator.translate(ended) == [Note("Completed: search")]
     found = artifact("r", text("3 hits"), source="tool-result-1")
-    assert telling.take(found) == [ToolReply((Part.of_text("3 hits"),))]
-    assert not telling.has_spoken
+    assert translator.translate(found) == [ToolReply((Part.of_text("3 hits"),))]
+    assert not translator.has_reply

@@ -5,62 +5,62 @@ import asyncio
 import pytest
 from tests.remote.scripted_peer import (
     Answer,
-    Heard,
-    Wire,
+    PeerRequest,
+    PeerWriter,
     card_of,
     hang_up,
     in_turn,
     message,
-    refusal,
+    respond,
     result,
-    say,
+    rpc_error,
     scripted,
     stay_silent,
     stream,
     task,
 )
-from tests.remote.tool_harness import desk_with, one_target, target
+from tests.remote.tool_harness import one_target, open_tool, target
 
 from openclaw_a2a.remote.transport.client_pool import SingleFlight
 
 
 @pytest.mark.requirement("remote.list.age")
 async def test_a_card_is_listed_again_only_when_it_is_old() -> None:
-    async with scripted(result(message())) as peer, desk_with(one_target(peer.url)) as desk:
-        await desk.ask("list_targets")
-        desk.wait(300)
-        await desk.ask("list_targets")
+    async with scripted(result(message())) as peer, open_tool(one_target(peer.url)) as harness:
+        await harness.execute("list_targets")
+        harness.advance(300)
+        await harness.execute("list_targets")
         assert peer.card_requests == 1
-        desk.wait(1)
-        await desk.ask("list_targets")
+        harness.advance(1)
+        await harness.execute("list_targets")
         assert peer.card_requests == 2
 
 
 @pytest.mark.requirement("remote.list.recorded", "remote.client.kept")
 async def test_a_client_needs_its_card_once_and_records_it() -> None:
-    async with scripted(result(message())) as peer, desk_with(one_target(peer.url)) as desk:
-        await desk.send("hi")
-        desk.wait(3600)
-        await desk.send("hi")
+    async with scripted(result(message())) as peer, open_tool(one_target(peer.url)) as harness:
+        await harness.send("hi")
+        harness.advance(3600)
+        await harness.send("hi")
         assert peer.card_requests == 1
-        desk.wait(-3600)
-        listed = await desk.ask("list_targets")
+        harness.advance(-3600)
+        listed = await harness.execute("list_targets")
         assert peer.card_requests == 1, "the card of the client is the newest there is"
         assert listed["summary"]["targets"][0]["target_name"] == "Scripted"
 
 
 @pytest.mark.requirement("remote.list.failed", "remote.list.age")
 async def test_a_refresh_that_fails_keeps_the_card_and_tells_why() -> None:
-    async with scripted(result(message())) as peer, desk_with(one_target(peer.url)) as desk:
-        await desk.ask("list_targets")
-        peer.card_answer = say("", status="500 Oh No")
-        desk.wait(301)
-        [entry] = (await desk.ask("list_targets"))["summary"]["targets"]
+    async with scripted(result(message())) as peer, open_tool(one_target(peer.url)) as harness:
+        await harness.execute("list_targets")
+        peer.card_answer = respond("", status="500 Oh No")
+        harness.advance(301)
+        [entry] = (await harness.execute("list_targets"))["summary"]["targets"]
         assert entry["target_name"] == "Scripted"
         assert entry["last_refresh_error"]["details"]["httpStatus"] == 500
         assert entry["last_refreshed_at"] == "2026-01-01T00:05:01.000Z"
         peer.card_answer = None
-        [entry] = (await desk.ask("list_targets"))["summary"]["targets"]
+        [entry] = (await harness.execute("list_targets"))["summary"]["targets"]
         assert "last_refresh_error" not in entry
 
 
@@ -76,8 +76,8 @@ async def test_what_is_listed_has_the_shape_of_the_contract() -> None:
         peer.card = card_of(peer.url, skills=[skill, 7, {}], capabilities=capabilities)
         peer.card["supportedInterfaces"] += [more, more, {"url": " ", "protocolBinding": "GRPC"}]
         config = one_target(peer.url, tags=["t"], examples=["e"], description=" Mine ")
-        async with desk_with(config) as desk:
-            listed = await desk.ask("list_targets")
+        async with open_tool(config) as harness:
+            listed = await harness.execute("list_targets")
             interfaces = [{"transport": "http+json", "url": f"{peer.url}rest"}]
             skill_shown = {
                 "id": "s",
@@ -136,15 +136,15 @@ async def test_what_is_listed_has_the_shape_of_the_contract() -> None:
                 }
             ]
             listed["summary"]["targets"][0]["peer_card"]["skills"].clear()
-            again = await desk.ask("list_targets")
+            again = await harness.execute("list_targets")
             assert again["summary"]["targets"][0]["peer_card"]["skills"]
 
 
 @pytest.mark.requirement("remote.list.shared")
 async def test_several_who_want_one_card_share_one_request() -> None:
-    async with scripted(result(message())) as peer, desk_with(one_target(peer.url)) as desk:
+    async with scripted(result(message())) as peer, open_tool(one_target(peer.url)) as harness:
         answers = await asyncio.gather(
-            *[desk.send("hi") for _ in range(5)], desk.ask("list_targets")
+            *[harness.send("hi") for _ in range(5)], harness.execute("list_targets")
         )
         assert all(answer["ok"] for answer in answers)
         assert peer.card_requests == 1
@@ -153,18 +153,18 @@ async def test_several_who_want_one_card_share_one_request() -> None:
 async def test_others_get_the_card_when_the_one_who_asked_first_goes() -> None:
     asked, may_answer = asyncio.Event(), asyncio.Event()
 
-    async def slowly(heard: Heard, writer: Wire) -> None:
+    async def slowly(received: PeerRequest, writer: PeerWriter) -> None:
         asked.set()
         await may_answer.wait()
-        await say(card_of(peer.url))(heard, writer)
+        await respond(card_of(peer.url))(received, writer)
 
     async with (
         scripted(result(message()), card_answer=slowly) as peer,
-        desk_with(one_target(peer.url)) as desk,
+        open_tool(one_target(peer.url)) as harness,
     ):
-        first = asyncio.create_task(desk.send("hi"))
+        first = asyncio.create_task(harness.send("hi"))
         await asyncio.wait_for(asked.wait(), 5)
-        second = asyncio.create_task(desk.send("hi"))
+        second = asyncio.create_task(harness.send("hi"))
         await asyncio.sleep(0)
         first.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -185,13 +185,13 @@ async def test_work_that_nobody_waits_for_any_more_is_ended() -> None:
             is_ended.set()
         return 1
 
-    waiters = [asyncio.create_task(flights.join("k", work)) for _ in range(3)]
+    waiters = [asyncio.create_task(flights.run("k", work)) for _ in range(3)]
     await asyncio.sleep(0)
     for waiter in waiters:
         waiter.cancel()
     await asyncio.gather(*waiters, return_exceptions=True)
     assert is_ended.is_set()
-    assert await flights.join("k", lambda: _value(2)) == 2
+    assert await flights.run("k", lambda: _value(2)) == 2
 
 
 async def _value(value: int) -> int:
@@ -205,10 +205,10 @@ async def test_a_failed_flight_fails_for_all_and_the_next_one_starts_anew() -> N
         raise ValueError
 
     results = await asyncio.gather(
-        flights.join("k", fail), flights.join("k", fail), return_exceptions=True
+        flights.run("k", fail), flights.run("k", fail), return_exceptions=True
     )
     assert [type(one) for one in results] == [ValueError, ValueError]
-    assert await flights.join("k", lambda: _value(3)) == 3
+    assert await flights.run("k", lambda: _value(3)) == 3
 
 
 # -------------------------------------------------------------------- transports
@@ -234,14 +234,14 @@ async def test_the_transport_is_chosen_by_our_preference_then_by_the_card(
 ) -> None:
     async with scripted() as peer:
         is_rest = path.endswith(":send")
-        peer.answer = say(message()) if is_rest else result(message())
+        peer.answer = respond(message()) if is_rest else result(message())
         faces = [
             _face(f"{peer.url}{index}", binding, version)
             for index, (binding, version) in enumerate(offered)
         ]
         peer.card = card_of(peer.url, supportedInterfaces=faces)
-        async with desk_with(one_target(peer.url, preferredTransports=preferred)) as desk:
-            assert (await desk.send("hi"))["ok"]
+        async with open_tool(one_target(peer.url, preferredTransports=preferred)) as harness:
+            assert (await harness.send("hi"))["ok"]
         assert peer.calls[0].path == path
 
 
@@ -251,19 +251,19 @@ async def _fall_back(answer: Answer, *, allowed: bool, **request: bool) -> tuple
         faces = [_face("http://127.0.0.1:1/", "JSONRPC"), _face(f"{peer.url}rest", "HTTP+JSON")]
         peer.card = card_of(peer.url, supportedInterfaces=faces)
         config = one_target(peer.url, policy={"transportFallback": allowed})
-        async with desk_with(config) as desk:
-            told = await desk.send("hi", **request)
+        async with open_tool(config) as harness:
+            told = await harness.send("hi", **request)
             return told["ok"], len(peer.calls)
 
 
 @pytest.mark.requirement("remote.client.no-second")
 async def test_the_next_interface_is_tried_only_when_the_policy_allows_it() -> None:
-    assert await _fall_back(say(message()), allowed=True) == (True, 1)
-    assert await _fall_back(say(message()), allowed=False) == (False, 0)
+    assert await _fall_back(respond(message()), allowed=True) == (True, 1)
+    assert await _fall_back(respond(message()), allowed=False) == (False, 0)
 
 
 async def test_a_stream_falls_back_too() -> None:
-    answer = say(
+    answer = respond(
         'data: {"message": {"messageId": "m", "role": "ROLE_AGENT"}}\n\n',
         kind="text/event-stream",
     )
@@ -275,8 +275,8 @@ async def test_nothing_falls_back_once_something_was_sent() -> None:
         faces = [_face(f"{peer.url}rpc", "JSONRPC"), _face(f"{peer.url}rest", "HTTP+JSON")]
         peer.card = card_of(peer.url, supportedInterfaces=faces)
         config = one_target(peer.url, policy={"transportFallback": True})
-        async with desk_with(config) as desk:
-            await desk.fail_send()
+        async with open_tool(config) as harness:
+            await harness.fail_send()
         assert [one.path for one in peer.calls] == ["/rpc"]
 
 
@@ -285,115 +285,117 @@ async def test_nothing_falls_back_once_something_was_sent() -> None:
 
 @pytest.mark.requirement("remote.health.repeat")
 async def test_only_what_is_safe_is_repeated() -> None:
-    async with scripted(hang_up) as peer, desk_with(one_target(peer.url)) as desk:
-        await desk.fail_send()
+    async with scripted(hang_up) as peer, open_tool(one_target(peer.url)) as harness:
+        await harness.fail_send()
         assert len(peer.calls) == 1, "the peer may have taken the message"
-        await desk.fail("cancel", task_id="t-1")
+        await harness.fail("cancel", task_id="t-1")
         assert len(peer.calls) == 2
         peer.answer = in_turn(hang_up, hang_up, result(task("WORKING")["task"]))
-        assert (await desk.ask("status", task_id="t-1"))["ok"]
+        assert (await harness.execute("status", task_id="t-1"))["ok"]
         assert len(peer.calls) == 5
 
 
 async def test_a_refusal_is_not_repeated() -> None:
-    async with scripted(refusal(-32603, "no")) as peer, desk_with(one_target(peer.url)) as desk:
-        await desk.fail("status", task_id="t-1")
+    async with (
+        scripted(rpc_error(-32603, "no")) as peer,
+        open_tool(one_target(peer.url)) as harness,
+    ):
+        await harness.fail("status", task_id="t-1")
         assert len(peer.calls) == 1
 
 
 @pytest.mark.requirement("remote.health.breaker", "remote.diagnose.every")
 async def test_a_peer_that_fails_again_and_again_is_left_alone_for_a_while() -> None:
-    async with scripted(hang_up) as peer, desk_with(one_target(peer.url)) as desk:
+    async with scripted(hang_up) as peer, open_tool(one_target(peer.url)) as harness:
         for _ in range(5):
-            await desk.fail_send()
-        asked = len(peer.heard)
-        error = await desk.fail_send()
-        assert len(peer.heard) == asked, "it was not asked"
+            await harness.fail_send()
+        asked = len(peer.requests)
+        error = await harness.fail_send()
+        assert len(peer.requests) == asked, "it was not asked"
         assert error["code"] == "A2A_SDK_ERROR"
         assert error["details"]["errorName"] == "CircuitOpen"
         assert error["details"]["retry_at"] == "2026-01-01T00:00:05Z"
-        assert desk.agent.resting()["peer"]["retry_at"] == "2026-01-01T00:00:05Z"
         assert error["details"]["hint"]
         assert error["details"]["capability_diagnostics"]
-        desk.wait(5)
+        harness.advance(5)
         peer.answer = result(message())
-        assert (await desk.send("hi"))["ok"]
-        assert (await desk.send("hi"))["ok"]
-        assert desk.agent.resting() == {}
+        assert (await harness.send("hi"))["ok"]
+        assert (await harness.send("hi"))["ok"]
 
 
 @pytest.mark.requirement("remote.health.breaker")
 async def test_one_try_decides_whether_the_peer_is_left_alone_longer() -> None:
-    async with scripted(hang_up) as peer, desk_with(one_target(peer.url)) as desk:
+    async with scripted(hang_up) as peer, open_tool(one_target(peer.url)) as harness:
         for _ in range(5):
-            await desk.fail_send()
-        desk.wait(5)
-        await desk.fail_send()
-        error = await desk.fail_send()
+            await harness.fail_send()
+        harness.advance(5)
+        await harness.fail_send()
+        error = await harness.fail_send()
         assert error["details"]["retry_at"] == "2026-01-01T00:00:15Z"
 
 
 async def test_a_peer_that_was_away_for_days_is_asked_again() -> None:
-    async with scripted(hang_up) as peer, desk_with(one_target(peer.url)) as desk:
+    async with scripted(hang_up) as peer, open_tool(one_target(peer.url)) as harness:
         for _ in range(70):
-            error = await desk.fail_send()
+            error = await harness.fail_send()
             assert error["code"] == "A2A_SDK_ERROR"
-            desk.wait(120)
+            harness.advance(120)
         peer.answer = result(message())
-        assert (await desk.send("hi"))["ok"]
+        assert (await harness.send("hi"))["ok"]
 
 
 async def test_calls_that_fail_together_do_not_make_the_pause_longer() -> None:
-    async with scripted(hang_up) as peer, desk_with(one_target(peer.url)) as desk:
-        await asyncio.gather(*[desk.fail_send() for _ in range(40)])
-        assert desk.agent.resting()["peer"]["retry_at"] == "2026-01-01T00:00:05Z"
+    async with scripted(hang_up) as peer, open_tool(one_target(peer.url)) as harness:
+        await asyncio.gather(*[harness.fail_send() for _ in range(40)])
+        error = await harness.fail_send()
+        assert error["details"]["retry_at"] == "2026-01-01T00:00:05Z"
 
 
 async def test_other_targets_do_not_suffer() -> None:
     async with scripted(hang_up) as bad, scripted(result(message())) as good:
         config = one_target(bad.url)
         config["targets"].append(target(good.url, "good"))
-        async with desk_with(config) as desk:
+        async with open_tool(config) as harness:
             for _ in range(6):
-                await desk.fail_send()
-            assert (await desk.send("hi", target_alias="good"))["ok"]
+                await harness.fail_send()
+            assert (await harness.send("hi", target_alias="good"))["ok"]
 
 
 async def test_a_deadline_or_a_caller_who_goes_away_leaves_no_closed_circuit() -> None:
-    async with scripted(hang_up) as peer, desk_with(one_target(peer.url)) as desk:
+    async with scripted(hang_up) as peer, open_tool(one_target(peer.url)) as harness:
         for _ in range(5):
-            await desk.fail_send()
-        desk.wait(5)
+            await harness.fail_send()
+        harness.advance(5)
         peer.answer = stay_silent
-        error = await desk.fail_send(timeout_ms=200)
+        error = await harness.fail_send(timeout_ms=200)
         assert error["message"] == "request timed out"
         peer.answer = result(message())
-        assert (await desk.send("hi"))["ok"], "the next one may try"
+        assert (await harness.send("hi"))["ok"], "the next one may try"
 
 
 async def test_too_large_an_answer_is_not_the_network() -> None:
     large = result(message("x" * 5000))
-    async with scripted(large) as peer, desk_with(one_target(peer.url), limit=4096) as desk:
+    async with scripted(large) as peer, open_tool(one_target(peer.url), limit=4096) as harness:
         for _ in range(7):
-            error = await desk.fail("status", task_id="t-1")
+            error = await harness.fail("status", task_id="t-1")
             assert error["details"].get("errorName") != "CircuitOpen"
         assert len(peer.calls) == 7
 
 
 async def test_a_peer_that_moved_is_found_again_by_its_card() -> None:
-    async with scripted(result(message())) as peer, desk_with(one_target(peer.url)) as desk:
+    async with scripted(result(message())) as peer, open_tool(one_target(peer.url)) as harness:
         peer.card = card_of(peer.url, supportedInterfaces=[_face("http://127.0.0.1:1/", "JSONRPC")])
-        await desk.fail_send()
+        await harness.fail_send()
         peer.card = None
-        assert (await desk.send("hi"))["ok"]
+        assert (await harness.send("hi"))["ok"]
 
 
 @pytest.mark.requirement("remote.summary.kind")
 async def test_a_stream_of_a_message_is_an_answer() -> None:
-    async with scripted(stream(message("one"))) as peer, desk_with(one_target(peer.url)) as desk:
-        told = await desk.send("hi", follow_updates=True)
+    async with scripted(stream(message("one"))) as peer, open_tool(one_target(peer.url)) as harness:
+        told = await harness.send("hi", follow_updates=True)
         assert told["summary"]["response_kind"] == "message"
         assert told["summary"]["message_text"] == "one"
         peer.answer = stream(message("one"), message("two"))
-        told = await desk.send("hi", follow_updates=True)
+        told = await harness.send("hi", follow_updates=True)
         assert "response_kind" not in told["summary"]

@@ -12,9 +12,9 @@ from openclaw_a2a.remote.config import (
     ContinuationTargets,
     OutboundConfig,
     Transport,
+    config_schema,
     parse_config,
 )
-from openclaw_a2a.remote.request.schema import config_schema
 
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),

@@ -8,22 +8,22 @@ import pytest
 from tests.captured_logs import capture_logs
 from tests.remote.scripted_peer import (
     Answer,
-    Heard,
-    Wire,
+    PeerRequest,
+    PeerWriter,
     artifact_update,
     by_method,
     card_of,
     hang_up,
     message,
-    refusal,
+    respond,
     result,
-    say,
+    rpc_error,
     scripted,
     stay_silent,
     stream,
     task,
 )
-from tests.remote.tool_harness import desk_with, one_target, target
+from tests.remote.tool_harness import one_target, open_tool, target
 
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.store import create_store
@@ -58,14 +58,14 @@ async def test_a_handle_remembers_that_its_peer_does_not_stream(tmp_path: Path) 
     await store.open()
     async with scripted(result(task("WORKING"))) as peer:
         peer.card = card_of(peer.url, capabilities={"streaming": False})
-        async with desk_with(one_target(peer.url), store=store) as desk:
-            handle = (await desk.send("hi"))["summary"]["continuation"]["task"]["task_handle"]
-        heard = len(peer.heard)
-        async with desk_with(one_target(peer.url), store=store) as desk:
-            error = await desk.fail("watch", task_handle=handle)
+        async with open_tool(one_target(peer.url), store=store) as harness:
+            handle = (await harness.send("hi"))["summary"]["continuation"]["task"]["task_handle"]
+        received = len(peer.requests)
+        async with open_tool(one_target(peer.url), store=store) as harness:
+            error = await harness.fail("watch", task_handle=handle)
         assert error["details"]["suggested_action"] == "status"
         assert error["details"]["streaming_supported"] is False
-        assert len(peer.heard) == heard, "not even its card was asked for"
+        assert len(peer.requests) == received, "not even its card was asked for"
     await store.close()
 
 
@@ -77,10 +77,10 @@ async def test_an_operation_that_is_refused_over_rest_is_told_like_any() -> None
         "domain": "a2a-protocol.org",
     }
     body = {"error": {"code": 400, "message": "no", "details": [why]}}
-    async with scripted(say(body, status="400 Bad Request")) as peer:
+    async with scripted(respond(body, status="400 Bad Request")) as peer:
         peer.card = card_of(peer.url, binding="HTTP+JSON", capabilities={})
-        async with desk_with(one_target(peer.url)) as desk:
-            error = await desk.fail("watch", task_id="t-1")
+        async with open_tool(one_target(peer.url)) as harness:
+            error = await harness.fail("watch", task_id="t-1")
     assert error["code"] == "A2A_SDK_ERROR"
     assert "action=status" in error["message"]
     assert error["details"] == {
@@ -94,12 +94,12 @@ async def test_an_operation_that_is_refused_over_rest_is_told_like_any() -> None
 @pytest.mark.requirement("remote.stream.broken", "remote.required.not-lost")
 async def test_a_watch_that_breaks_tells_how_far_it_got() -> None:
     answer = stream(task("WORKING"), artifact_update("half"), after=b"data: {]\n\n")
-    async with scripted(answer) as peer, desk_with(one_target(peer.url)) as desk:
-        error = await desk.fail("watch", task_id="t-1")
+    async with scripted(answer) as peer, open_tool(one_target(peer.url)) as harness:
+        error = await harness.fail("watch", task_id="t-1")
         assert error["details"]["partial_event_count"] == 2
-        assert error["details"]["latest_event_summary"] == desk.updates[-1]["summary"]
+        assert error["details"]["latest_event_summary"] == harness.updates[-1]["summary"]
         peer.answer = by_method(SendMessage=result(task("SUBMITTED")), SubscribeToTask=answer)
-        error = await desk.fail_send(task_requirement="required", follow_updates=True)
+        error = await harness.fail_send(task_requirement="required", follow_updates=True)
         assert error["details"]["partial_event_count"] == 3
         assert error["details"]["latest_event_summary"]["message_text"] == "half"
         assert error["details"]["task_id"] == "t-1"
@@ -115,14 +115,14 @@ async def test_a_watch_that_breaks_tells_how_far_it_got() -> None:
 async def test_an_expired_handle_goes_when_another_is_dealt_with(by: str) -> None:
     async with scripted(result(task("WORKING"))) as peer:
         config = {**one_target(peer.url), "taskHandles": {"ttlMs": 1000}}
-        async with desk_with(config) as desk:
-            first = (await desk.send("hi"))["summary"]["continuation"]["task"]["task_handle"]
-            desk.wait(1)
+        async with open_tool(config) as harness:
+            first = (await harness.send("hi"))["summary"]["continuation"]["task"]["task_handle"]
+            harness.advance(1)
             if by == "making":
-                assert (await desk.send("hi"))["ok"]
+                assert (await harness.send("hi"))["ok"]
             else:
-                await desk.fail("status", task_handle="rah_another")
-            error = await desk.fail("status", task_handle=first)
+                await harness.fail("status", task_handle="rah_another")
+            error = await harness.fail("status", task_handle=first)
     assert error["code"] == "UNKNOWN_TASK_HANDLE"
 
 
@@ -130,13 +130,13 @@ async def test_an_expired_handle_goes_when_another_is_dealt_with(by: str) -> Non
 async def test_a_question_that_fails_does_not_lengthen_the_life_of_a_handle() -> None:
     async with scripted(result(task("WORKING"))) as peer:
         config = {**one_target(peer.url), "taskHandles": {"ttlMs": 1000}}
-        async with desk_with(config) as desk:
-            handle = (await desk.send("hi"))["summary"]["continuation"]["task"]["task_handle"]
-            desk.wait(0.6)
-            peer.answer = refusal(-32603, "no")
-            assert (await desk.fail("status", task_handle=handle))["code"] == "A2A_SDK_ERROR"
-            desk.wait(0.6)
-            error = await desk.fail("status", task_handle=handle)
+        async with open_tool(config) as harness:
+            handle = (await harness.send("hi"))["summary"]["continuation"]["task"]["task_handle"]
+            harness.advance(0.6)
+            peer.answer = rpc_error(-32603, "no")
+            assert (await harness.fail("status", task_handle=handle))["code"] == "A2A_SDK_ERROR"
+            harness.advance(0.6)
+            error = await harness.fail("status", task_handle=handle)
     assert error["code"] == "EXPIRED_TASK_HANDLE"
 
 
@@ -150,8 +150,11 @@ async def test_whatever_breaks_is_an_internal_error_without_a_stack() -> None:
 
     parts = [{"kind": "text", "text": "hi"}]
     request = {"action": "send", "parts": parts, "follow_updates": True}
-    async with scripted(stream(task("WORKING"))) as peer, desk_with(one_target(peer.url)) as desk:
-        told = await desk.agent.execute(request, break_down)
+    async with (
+        scripted(stream(task("WORKING"))) as peer,
+        open_tool(one_target(peer.url)) as harness,
+    ):
+        told = await harness.tool.execute(request, break_down)
     assert (told["ok"], told["action"]) == (False, "send")
     assert told["error"]["code"] == "INTERNAL_ERROR"
     assert "secret place" not in json.dumps(told)
@@ -163,10 +166,10 @@ async def test_whatever_breaks_is_an_internal_error_without_a_stack() -> None:
 @pytest.mark.parametrize("data", ["x" * 5000, "", 0, False, 1.5], ids=lambda one: repr(one)[:9])
 async def test_simple_data_of_an_error_is_told_as_it_is(data: Json) -> None:
     async with (
-        scripted(refusal(-32603, "no", data)) as peer,
-        desk_with(one_target(peer.url)) as desk,
+        scripted(rpc_error(-32603, "no", data)) as peer,
+        open_tool(one_target(peer.url)) as harness,
     ):
-        error = await desk.fail("status", task_id="t-1")
+        error = await harness.fail("status", task_id="t-1")
     assert error["details"]["rpcData"] == data
 
 
@@ -177,14 +180,14 @@ HALF = "half \ud800 a letter"
 @pytest.mark.parametrize(
     ("binding", "answer"),
     [
-        ("JSONRPC", refusal(-32603, HALF, HALF)),
-        ("JSONRPC", refusal(-32603, HALF, {HALF: HALF})),
-        ("JSONRPC", say({"error": {"message": HALF}}, status="500 No")),
+        ("JSONRPC", rpc_error(-32603, HALF, HALF)),
+        ("JSONRPC", rpc_error(-32603, HALF, {HALF: HALF})),
+        ("JSONRPC", respond({"error": {"message": HALF}}, status="500 No")),
         ("JSONRPC", result(message(HALF))),
-        ("JSONRPC", refusal(-32603, "too much", 10**400)),
-        ("JSONRPC", refusal(-(10**400), "too little", -(10**400))),
-        ("HTTP+JSON", say({"error": {"message": HALF}}, status="500 No")),
-        ("HTTP+JSON", say({"error": {"code": 404, "message": HALF}}, status="404 No")),
+        ("JSONRPC", rpc_error(-32603, "too much", 10**400)),
+        ("JSONRPC", rpc_error(-(10**400), "too little", -(10**400))),
+        ("HTTP+JSON", respond({"error": {"message": HALF}}, status="500 No")),
+        ("HTTP+JSON", respond({"error": {"code": 404, "message": HALF}}, status="404 No")),
     ],
 )
 async def test_strange_letters_and_numbers_of_a_peer_break_no_envelope(
@@ -192,8 +195,8 @@ async def test_strange_letters_and_numbers_of_a_peer_break_no_envelope(
 ) -> None:
     async with scripted(answer) as peer:
         peer.card = card_of(peer.url, binding=binding)
-        async with desk_with(one_target(peer.url)) as desk:
-            for error in (await desk.fail("status", task_id="t-1"), await desk.fail_send()):
+        async with open_tool(one_target(peer.url)) as harness:
+            for error in (await harness.fail("status", task_id="t-1"), await harness.fail_send()):
                 assert error["code"] == "A2A_SDK_ERROR"
                 assert msgspec.json.decode(msgspec.json.encode(error)) == error
 
@@ -208,13 +211,13 @@ async def test_what_goes_wrong_is_logged_under_its_name() -> None:
             config["targets"] += [target(silent.url, "silent"), target(GONE, "gone")]
             config["targets"] += [target("${NOT_SET}", "unset")]
             config["defaults"]["timeoutMs"] = 500
-            async with desk_with(config) as desk:
-                await desk.fail("send")
-                await desk.fail_send()
-                await desk.fail_send(follow_updates=True)
+            async with open_tool(config) as harness:
+                await harness.fail("send")
+                await harness.fail_send()
+                await harness.fail_send(follow_updates=True)
                 for action in ("watch", "status", "cancel"):
-                    await desk.fail(action, task_id="t-1", timeout_ms=5000)
-                await desk.ask("list_targets")
+                    await harness.fail(action, task_id="t-1", timeout_ms=5000)
+                await harness.execute("list_targets")
     events = [line["event"].removeprefix("a2a.remote_agent.") for line in logs]
     for name in ("send", "send_stream", "watch", "status", "cancel"):
         assert events.count(f"{name}.error") == 1, name
@@ -228,9 +231,9 @@ async def test_what_goes_wrong_is_logged_under_its_name() -> None:
 @pytest.mark.requirement("remote.log.clients")
 async def test_a_client_that_is_there_already_is_logged_as_found() -> None:
     with capture_logs() as logs:
-        async with scripted(result(message())) as peer, desk_with(one_target(peer.url)) as desk:
-            await desk.send("hi")
-            await desk.send("hi")
+        async with scripted(result(message())) as peer, open_tool(one_target(peer.url)) as harness:
+            await harness.send("hi")
+            await harness.send("hi")
     pool = "a2a.remote_agent.client_pool."
     found = [one["event"].removeprefix(pool) for one in logs if one["event"].startswith(pool)]
     assert found == ["cache_miss", "resolve_card", "cache_hit"]
@@ -248,8 +251,8 @@ async def test_every_known_extension_has_its_type(where: str) -> None:
         return {"kind": "file", "uri": f"https://x.example/a.{extension}?b=c.zip#d.zip"}
 
     parts = [file(extension) for extension in TYPES]
-    async with desk_with(one_target(GONE)) as desk:
-        error = await desk.fail("send", parts=parts)
+    async with open_tool(one_target(GONE)) as harness:
+        error = await harness.fail("send", parts=parts)
     told = error["details"]["capability_diagnostics"]
     assert told["requested_input_modes"] == list(dict.fromkeys(TYPES.values()))
     assert told["unknown_file_attachments"] == []
@@ -268,8 +271,8 @@ async def test_what_is_said_goes_before_what_names_suggest() -> None:
         {"kind": "file", "uri": "https://x.example/a.png", "name": "b"},
         {"kind": "file", "uri": "https://x.example/a", "name": "b.zip"},
     ]
-    async with desk_with(one_target(GONE)) as desk:
-        error = await desk.fail("send", parts=parts, accepted_output_modes=["X/y", "x/Y", " "])
+    async with open_tool(one_target(GONE)) as harness:
+        error = await harness.fail("send", parts=parts, accepted_output_modes=["X/y", "x/Y", " "])
     assert error["details"]["capability_diagnostics"] == {
         "requested_input_modes": ["a/b", "text/csv", "image/png", "unknown"],
         "advertised_input_modes": [],
@@ -291,30 +294,30 @@ async def test_a_token_in_a_refused_card_is_in_no_log_and_in_no_list() -> None:
     config = one_target("${WHERE}", auth={"type": "bearer", "token": token})
     with capture_logs() as logs:
         async with (
-            scripted(card_answer=say(body, status="401 No")) as peer,
-            desk_with(config, environment={"WHERE": peer.url}) as desk,
+            scripted(card_answer=respond(body, status="401 No")) as peer,
+            open_tool(config, environment={"WHERE": peer.url}) as harness,
         ):
-            listed = await desk.ask("list_targets")
-            await desk.fail_send()
+            listed = await harness.execute("list_targets")
+            await harness.fail_send()
     [entry] = listed["summary"]["targets"]
     assert "[hidden] is not welcome" in entry["last_refresh_error"]["message"]
-    assert token not in json.dumps([logs, desk.answers], default=repr)
+    assert token not in json.dumps([logs, harness.envelopes], default=repr)
 
 
 @pytest.mark.requirement("remote.extension.secrets")
 async def test_a_token_in_a_broken_answer_is_not_told_while_the_peer_rests() -> None:
     token = "tok-9e8d7c6b5a4f"
 
-    async def babble(heard: Heard, writer: Wire) -> None:
+    async def babble(received: PeerRequest, writer: PeerWriter) -> None:
         writer.write(f"HTTP/1.1 200 OK\r\n{token} is no header\r\n\r\n".encode())
         await writer.drain()
 
     async with scripted(babble) as peer:
         config = one_target(peer.url, auth={"type": "bearer", "token": token})
         config["targets"].append(target(peer.url, "open", cardPath="/.well-known/agent-card.json"))
-        async with desk_with(config) as desk:
+        async with open_tool(config) as harness:
             for _ in range(5):
-                await desk.fail_send()
-            rested = [desk.agent.resting(), await desk.fail_send(target_alias="open")]
-    assert rested[1]["details"]["errorName"] == "CircuitOpen"
-    assert token not in json.dumps([rested, desk.answers])
+                await harness.fail_send()
+            error = await harness.fail_send(target_alias="open")
+    assert error["details"]["errorName"] == "CircuitOpen"
+    assert token not in json.dumps(harness.envelopes)

@@ -3,11 +3,10 @@
 import jsonschema_rs
 import pytest
 from tests.remote.scripted_peer import message, result, scripted, task
-from tests.remote.tool_harness import desk_with, one_target, target
+from tests.remote.tool_harness import one_target, open_tool, target
 
 from openclaw_a2a.model.ids import Json, JsonObject
-from openclaw_a2a.remote.config import parse_config
-from openclaw_a2a.remote.request.schema import config_schema
+from openclaw_a2a.remote.config import config_schema, parse_config
 
 TEXT = [{"kind": "text", "text": "hi"}]
 CARD = "/.well-known/agent-card.json"
@@ -39,24 +38,24 @@ PUBLISHED = {
 async def test_the_description_tells_whom_one_may_call(is_free: bool) -> None:
     policy = {"allowTargetUrlOverride": is_free}
     plain = {"targets": [target("http://a", "ops"), target("http://b", "lab")], "policy": policy}
-    async with desk_with(plain) as desk:
-        words = desk.agent.description
+    async with open_tool(plain) as harness:
+        words = harness.tool.description
     assert "ops, lab" in words and "none is the default" in words
     assert ("not allowed" in words) is not is_free
     plain["targets"][1]["default"] = True
-    async with desk_with(plain) as desk:
-        assert "the default is lab" in desk.agent.description
+    async with open_tool(plain) as harness:
+        assert "the default is lab" in harness.tool.description
 
 
 @pytest.mark.requirement("remote.describe.nothing")
 async def test_the_description_without_targets_says_what_to_do() -> None:
-    async with desk_with({}) as desk:
-        words = desk.agent.description
+    async with open_tool({}) as harness:
+        words = harness.tool.description
     assert "No targets" in words
     assert "outbound.targets" in words and "allowTargetUrlOverride" in words
-    async with desk_with({"policy": {"allowTargetUrlOverride": True}}) as desk:
-        assert "No targets" in desk.agent.description
-        assert "target_url" in desk.agent.description
+    async with open_tool({"policy": {"allowTargetUrlOverride": True}}) as harness:
+        assert "No targets" in harness.tool.description
+        assert "target_url" in harness.tool.description
 
 
 # -------------------------------------------------------------------- 2 configuration
@@ -144,13 +143,13 @@ def test_the_lists_of_a_target_are_cleaned() -> None:
 async def test_a_handle_that_is_to_live_for_ever_does() -> None:
     async with scripted(result(task("WORKING"))) as peer:
         config = {**one_target(peer.url), "taskHandles": {"ttlMs": NEVER_MS}}
-        async with desk_with(config) as desk:
-            started = await desk.send("hi")
+        async with open_tool(config) as harness:
+            started = await harness.send("hi")
             assert started["ok"], started
-            desk.wait(50 * 365 * 86_400)
+            harness.advance(50 * 365 * 86_400)
             peer.answer = result(task("WORKING")["task"])
             handle = started["summary"]["continuation"]["task"]["task_handle"]
-            assert (await desk.ask("status", task_handle=handle))["ok"]
+            assert (await harness.execute("status", task_handle=handle))["ok"]
 
 
 @pytest.mark.requirement("remote.wire.deadline")
@@ -159,10 +158,10 @@ async def test_any_deadline_that_the_schema_takes_is_kept(limit: float) -> None:
     async with scripted(result(message())) as peer:
         config = one_target(peer.url)
         config["defaults"]["timeoutMs"] = limit
-        async with desk_with(config) as desk:
-            assert (await desk.ask("list_targets"))["ok"]
-            assert (await desk.send("hi"))["ok"]
-            assert (await desk.send("hi", timeout_ms=limit))["ok"]
+        async with open_tool(config) as harness:
+            assert (await harness.execute("list_targets"))["ok"]
+            assert (await harness.send("hi"))["ok"]
+            assert (await harness.send("hi", timeout_ms=limit))["ok"]
 
 
 # -------------------------------------------------------------------- 2 policy
@@ -174,12 +173,12 @@ async def test_what_is_the_same_address_is_a_matter_of_policy(normalizes: bool) 
     async with scripted(result(message())) as peer:
         written = f" {peer.url.rstrip('/')} "
         config = one_target(written, policy={"normalizeBaseUrl": normalizes})
-        async with desk_with(config) as desk:
-            exact = await desk.send("hi", target_url=written.strip())
+        async with open_tool(config) as harness:
+            exact = await harness.send("hi", target_url=written.strip())
             assert exact["summary"]["target_alias"] == "peer"
             shown = peer.url if normalizes else written.strip()
             assert exact["summary"]["target_url"] == shown
-            other = await desk.send("hi", target_url=peer.url)
+            other = await harness.send("hi", target_url=peer.url)
             assert other["ok"] is normalizes
             named = {
                 "target_url": peer.url,
@@ -187,7 +186,7 @@ async def test_what_is_the_same_address_is_a_matter_of_policy(normalizes: bool) 
                 "preferred_transports": ["JSONRPC", "HTTP+JSON"],
             }
             going_on = {"target": named, "conversation": {"context_id": "c-1"}}
-            assert (await desk.send("hi", continuation=going_on))["ok"] is normalizes
+            assert (await harness.send("hi", continuation=going_on))["ok"] is normalizes
 
 
 # -------------------------------------------------------------------- 3.1, 3.2 fields
@@ -240,8 +239,8 @@ GOOD: JsonObject = {
 async def test_every_action_takes_its_own_fields(action: str, name: str) -> None:
     needed = {"send": {"parts": TEXT}, "list_targets": {}}.get(action, {"task_handle": "rah_gone"})
     needed = {} if name == "continuation" and action != "send" else needed
-    async with desk_with(one_target("http://127.0.0.1:1/")) as desk:
-        told = await desk.ask(action, **{**needed, name: GOOD[name]})
+    async with open_tool(one_target("http://127.0.0.1:1/")) as harness:
+        told = await harness.execute(action, **{**needed, name: GOOD[name]})
     refused = not told["ok"] and told["error"]["code"] == "VALIDATION_ERROR"
     assert refused is (name not in TAKES[action]), told
 
@@ -285,8 +284,8 @@ BAD_PUSHES: list[JsonObject] = [
     ("name", "value"), BAD_FIELDS + [(PUSH, one) for one in BAD_PUSHES], ids=repr
 )
 async def test_a_value_out_of_bounds_is_refused_where_it_is(name: str, value: Json) -> None:
-    async with desk_with(one_target("http://127.0.0.1:1/")) as desk:
-        error = await desk.fail("send", **{"parts": TEXT, name: value})
+    async with open_tool(one_target("http://127.0.0.1:1/")) as harness:
+        error = await harness.fail("send", **{"parts": TEXT, name: value})
     assert error["code"] == "VALIDATION_ERROR"
     errors = error["details"]["errors"]
     assert any(one["instancePath"].startswith(f"/{name}") for one in errors)
@@ -336,17 +335,17 @@ BAD_CONTINUATIONS: list[tuple[JsonObject, str, str]] = [
 async def test_a_continuation_that_is_not_whole_is_refused_where_it_lacks(
     continuation: JsonObject, place: str, keyword: str
 ) -> None:
-    async with desk_with({}) as desk:
-        error = await desk.fail("send", parts=TEXT, continuation=continuation)
+    async with open_tool({}) as harness:
+        error = await harness.fail("send", parts=TEXT, continuation=continuation)
     found = [(one["instancePath"], one["keyword"]) for one in error["details"]["errors"]]
     assert found == [(place, keyword)]
 
 
 @pytest.mark.requirement("remote.validate.stages")
 async def test_what_goes_together_is_looked_at_only_when_the_schema_is_content() -> None:
-    async with desk_with({}) as desk:
-        first = await desk.fail("send", blocking=True, follow_updates=True, timeout_ms=0)
-        second = await desk.fail("send", blocking=True, follow_updates=True, timeout_ms=1)
+    async with open_tool({}) as harness:
+        first = await harness.fail("send", blocking=True, follow_updates=True, timeout_ms=0)
+        second = await harness.fail("send", blocking=True, follow_updates=True, timeout_ms=1)
     assert [one["instancePath"] for one in first["details"]["errors"]] == ["/timeout_ms"]
     told = [(one["instancePath"], one["keyword"]) for one in second["details"]["errors"]]
     assert told == [("", "required"), ("/blocking", "not"), ("", "anyOf")]
@@ -358,8 +357,8 @@ async def test_a_context_beside_a_continuation_is_wrong_twice_where_it_is_not_ta
     action: str,
 ) -> None:
     going_on = {"target": WHOLE, "task": {"task_id": "t"}}
-    async with desk_with({}) as desk:
-        error = await desk.fail(action, continuation=going_on, context_id="c")
+    async with open_tool({}) as harness:
+        error = await harness.fail(action, continuation=going_on, context_id="c")
     told = [(one["instancePath"], one["params"]) for one in error["details"]["errors"]]
     named = {"property": "context_id", "action": action}
     assert told == [("", named), ("/context_id", named)]
@@ -367,8 +366,8 @@ async def test_a_context_beside_a_continuation_is_wrong_twice_where_it_is_not_ta
 
 @pytest.mark.requirement("remote.validate.nobody")
 async def test_a_context_alone_names_nobody_to_send_to() -> None:
-    async with desk_with({"targets": [target("http://127.0.0.1:1/")]}) as desk:
-        error = await desk.fail_send(context_id="c-1")
+    async with open_tool({"targets": [target("http://127.0.0.1:1/")]}) as harness:
+        error = await harness.fail_send(context_id="c-1")
     [told] = error["details"]["errors"]
     assert (told["keyword"], told["schemaPath"]) == ("anyOf", "#/runtime/anyOf")
     assert "default target" in told["message"]

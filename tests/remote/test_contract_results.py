@@ -8,20 +8,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.remote.scripted_peer import (
     Answer,
-    Heard,
-    Wire,
+    PeerRequest,
+    PeerWriter,
     artifact_update,
     card_of,
     message,
+    respond,
     result,
-    say,
     scripted,
     status_of,
     status_update,
     stream,
     task,
 )
-from tests.remote.tool_harness import desk_with, one_target, target
+from tests.remote.tool_harness import one_target, open_tool, target
 
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.remote.transport.agent_card import read_card
@@ -52,8 +52,8 @@ async def test_a_direct_answer_reads_as_in_the_example() -> None:
     answer = message("All green.", messageId="m-2", contextId="c-9")
     async with scripted(result(answer)) as peer:
         peer.card = card_of(peer.url, name="Ops Bot")
-        async with desk_with({"targets": [target(peer.url, "ops", default=True)]}) as desk:
-            told = await desk.send("hi")
+        async with open_tool({"targets": [target(peer.url, "ops", default=True)]}) as harness:
+            told = await harness.send("hi")
     transports = ["JSONRPC", "HTTP+JSON"]
     assert told == {
         "ok": True,
@@ -92,8 +92,8 @@ async def test_a_paused_task_reads_as_in_the_example_and_goes_back_as_it_is() ->
     async with scripted(result(paused)) as peer:
         policy = {"allowTargetUrlOverride": True, "allowPrivateTargets": True}
         defaults = {"preferredTransports": ["JSONRPC"]}
-        async with desk_with({"policy": policy, "defaults": defaults}) as desk:
-            told = await desk.send("hi", target_url=peer.url)
+        async with open_tool({"policy": policy, "defaults": defaults}) as harness:
+            told = await harness.send("hi", target_url=peer.url)
             kept = json.loads(json.dumps(going_on(told)))
             handle = kept["task"].pop("task_handle")
             assert told["summary"]["response_kind"] == "task"
@@ -116,7 +116,7 @@ async def test_a_paused_task_reads_as_in_the_example_and_goes_back_as_it_is() ->
                 "conversation": {"context_id": "c-1", "can_send": True},
             }
             kept["task"]["task_handle"] = handle
-            again = await desk.send("yes", continuation=kept)
+            again = await harness.send("yes", continuation=kept)
             assert going_on(again) == kept
 
 
@@ -152,8 +152,8 @@ async def test_every_event_is_an_update_with_all_that_is_known_by_then(
         if action == "send":
             parts = [{"kind": "text", "text": "hi"}]
             about = {"parts": parts, "follow_updates": True}
-        async with desk_with(one_target(peer.url)) as desk:
-            told = await desk.ask(action, **about)
+        async with open_tool(one_target(peer.url)) as harness:
+            told = await harness.execute(action, **about)
     events = told["raw"]["events"]
     assert told["raw"] == {"events": events, "finalEvent": events[-1]}
     seen = [(one["kind"], one.get("status", {}).get("state")) for one in events]
@@ -164,15 +164,15 @@ async def test_every_event_is_an_update_with_all_that_is_known_by_then(
         ("status-update", "completed"),
     ]
     assert events[-1]["final"] is True
-    assert [one["raw"] for one in desk.updates] == events
-    texts = [one["summary"].get("message_text") for one in desk.updates]
+    assert [one["raw"] for one in harness.updates] == events
+    texts = [one["summary"].get("message_text") for one in harness.updates]
     assert texts == [None, "tea", "tea", "tea"]
-    for update in desk.updates:
+    for update in harness.updates:
         assert set(update) == {"ok", "operation", "action", "phase", "summary", "raw"}
         assert (update["ok"], update["action"], update["phase"]) == (True, action, "update")
         assert set(update["summary"]) <= SUMMARY
         assert None not in update["summary"].values()
-    assert told["summary"] == desk.updates[-1]["summary"]
+    assert told["summary"] == harness.updates[-1]["summary"]
 
 
 # -------------------------------------------------------------------- 4.2 summaries
@@ -183,16 +183,16 @@ async def test_a_message_speaks_for_a_task_that_says_nothing_itself() -> None:
     ours = {"messageId": "m-1", "role": "ROLE_USER", "parts": [{"text": "mine"}]}
     asked = task("WORKING", history=[ours])
     events = [asked, message("said"), {"message": ours}, status_update("COMPLETED")]
-    async with scripted(stream(*events)) as peer, desk_with(one_target(peer.url)) as desk:
-        told = await desk.send("hi", follow_updates=True)
+    async with scripted(stream(*events)) as peer, open_tool(one_target(peer.url)) as harness:
+        told = await harness.send("hi", follow_updates=True)
         assert told["summary"]["message_text"] == "said"
         assert told["summary"]["response_kind"] == "task"
         answer = {**ours, "role": "ROLE_AGENT", "parts": [{"text": "answered"}]}
         peer.answer = stream(task("WORKING", history=[answer, ours]), *events[1:])
-        told = await desk.send("hi", follow_updates=True)
+        told = await harness.send("hi", follow_updates=True)
         assert told["summary"]["message_text"] == "answered", "the history goes first"
         peer.answer = result(task("WORKING", history=[ours]))
-        assert "message_text" not in (await desk.send("hi"))["summary"]
+        assert "message_text" not in (await harness.send("hi"))["summary"]
 
 
 @pytest.mark.requirement("remote.summary.artifacts", "remote.summary.artifacts-text")
@@ -201,9 +201,9 @@ async def test_artifacts_that_are_named_alike_are_all_told(name: JsonObject) -> 
     artifacts = [{**name, "parts": [{"text": text}]} for text in ("one", "two")]
     more = {"taskId": "t-1", "artifact": {**name, "parts": [{"text": "!"}]}, "append": True}
     events = [task("WORKING", artifacts=artifacts), {"artifactUpdate": more}]
-    async with scripted(stream(*events)) as peer, desk_with(one_target(peer.url)) as desk:
-        told = await desk.send("hi", follow_updates=True)
-    [first, _] = [update["summary"] for update in desk.updates]
+    async with scripted(stream(*events)) as peer, open_tool(one_target(peer.url)) as harness:
+        told = await harness.send("hi", follow_updates=True)
+    [first, _] = [update["summary"] for update in harness.updates]
     assert first["message_text"] == "one\n\ntwo"
     assert first["artifacts"] == told["raw"]["events"][0]["artifacts"]
     assert told["summary"]["message_text"] == "one\n\ntwo!"
@@ -215,8 +215,8 @@ async def test_artifacts_that_are_named_alike_are_all_told(name: JsonObject) -> 
 @pytest.mark.requirement("remote.go-on.named")
 async def test_a_message_that_names_its_task_goes_on_with_it() -> None:
     async with scripted(result(message(taskId="t-5"))) as peer:
-        async with desk_with(one_target(peer.url)) as desk:
-            told = await desk.send("hi")
+        async with open_tool(one_target(peer.url)) as harness:
+            told = await harness.send("hi")
         known = going_on(told)["task"]
     assert told["summary"]["response_kind"] == "message"
     assert known["task_id"] == "t-5"
@@ -229,15 +229,15 @@ async def test_a_message_that_names_its_task_goes_on_with_it() -> None:
 async def test_a_message_within_a_task_keeps_it_under_its_handle() -> None:
     async with (
         scripted(result(task("INPUT_REQUIRED"))) as peer,
-        desk_with(one_target(peer.url)) as desk,
+        open_tool(one_target(peer.url)) as harness,
     ):
-        first = going_on(await desk.send("hi"))["task"]
+        first = going_on(await harness.send("hi"))["task"]
         peer.answer = result(message("noted"))
         for naming in ({"task_handle": first["task_handle"]}, {"task_id": "t-1"}):
-            told = await desk.send("more", **naming)
+            told = await harness.send("more", **naming)
             assert told["summary"]["response_kind"] == "message"
             assert going_on(told)["task"]["task_id"] == "t-1"
-        by_handle = await desk.send("more", task_handle=first["task_handle"])
+        by_handle = await harness.send("more", task_handle=first["task_handle"])
         assert going_on(by_handle)["task"]["task_handle"] == first["task_handle"]
 
 
@@ -245,14 +245,14 @@ async def test_a_message_within_a_task_keeps_it_under_its_handle() -> None:
 async def test_any_other_message_leaves_a_conversation_or_nothing() -> None:
     async with (
         scripted(result(message(contextId="c-1"))) as peer,
-        desk_with(one_target(peer.url)) as desk,
+        open_tool(one_target(peer.url)) as harness,
     ):
-        assert set(going_on(await desk.send("hi"))) == {"target", "conversation"}
+        assert set(going_on(await harness.send("hi"))) == {"target", "conversation"}
         peer.answer = result(message())
-        assert "continuation" not in (await desk.send("hi"))["summary"]
-        known = await desk.send("hi", context_id="c-2")
+        assert "continuation" not in (await harness.send("hi"))["summary"]
+        known = await harness.send("hi", context_id="c-2")
         assert going_on(known)["conversation"] == {"context_id": "c-2", "can_send": True}
-        assert desk.agent.followed() == [], "no handle without a task"
+        assert harness.tool.handles.all == (), "no handle without a task"
 
 
 # -------------------------------------------------------------------- 4.5 list_targets
@@ -263,9 +263,9 @@ async def test_cards_are_fetched_at_the_same_time() -> None:
     everybody = asyncio.Barrier(3)
 
     def together(name: str) -> Answer:
-        async def answer(heard: Heard, writer: Wire) -> None:
+        async def answer(received: PeerRequest, writer: PeerWriter) -> None:
             await everybody.wait()
-            await say(card_of("http://127.0.0.1/", name=name))(heard, writer)
+            await respond(card_of("http://127.0.0.1/", name=name))(received, writer)
 
         return answer
 
@@ -275,17 +275,17 @@ async def test_cards_are_fetched_at_the_same_time() -> None:
         scripted(card_answer=together("three")) as three,
     ):
         targets = [target(peer.url, str(n)) for n, peer in enumerate((three, one, two))]
-        async with desk_with({"targets": targets}) as desk, asyncio.timeout(20):
-            listed = await desk.ask("list_targets")
+        async with open_tool({"targets": targets}) as harness, asyncio.timeout(20):
+            listed = await harness.execute("list_targets")
     names = [entry["target_name"] for entry in listed["summary"]["targets"]]
     assert names == ["three", "one", "two"]
 
 
 @pytest.mark.requirement("remote.list.copies", "remote.list.failed")
 async def test_who_changes_what_was_listed_of_an_error_changes_nothing_else() -> None:
-    failing = say("", status="500 Oh No")
-    async with scripted(card_answer=failing) as peer, desk_with(one_target(peer.url)) as desk:
-        listed = await desk.ask("list_targets")
+    failing = respond("", status="500 Oh No")
+    async with scripted(card_answer=failing) as peer, open_tool(one_target(peer.url)) as harness:
+        listed = await harness.execute("list_targets")
     [entry], [raw] = listed["summary"]["targets"], listed["raw"]
     assert set(entry["last_refresh_error"]) == {"code", "message", "details"}
     assert entry["last_refresh_error"] == raw["card"]["lastRefreshError"]

@@ -5,18 +5,18 @@ import uuid
 import pytest
 from tests.remote.scripted_peer import (
     Answer,
-    Heard,
+    PeerRequest,
+    PeerWriter,
     ScriptedPeer,
-    Wire,
     card_of,
     message,
+    respond,
     result,
-    say,
     scripted,
     stream,
     task,
 )
-from tests.remote.tool_harness import desk_with, one_target, target
+from tests.remote.tool_harness import one_target, open_tool, target
 
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.remote.config import parse_config
@@ -42,25 +42,28 @@ async def test_a_live_handle_vouches_for_a_target_that_has_moved_away() -> None:
     async with scripted(result(task("WORKING"))) as first, scripted(WORKING) as second:
         environment = {"WHERE": first.url}
         config = one_target("${WHERE}", policy={"allowPrivateTargets": True})
-        async with desk_with(config, environment=environment) as desk:
-            kept = (await desk.send("hi"))["summary"]["continuation"]
+        async with open_tool(config, environment=environment) as harness:
+            kept = (await harness.send("hi"))["summary"]["continuation"]
             environment["WHERE"] = second.url
             first.answer = WORKING
             asked = len(first.calls)
             by_id = {**kept, "task": {"task_id": "t-1"}}
-            assert (await desk.ask("status", continuation=by_id))["ok"], "the handle is live"
+            assert (await harness.execute("status", continuation=by_id))["ok"], "the handle is live"
             assert (len(first.calls), second.calls) == (asked + 1, [])
-            desk.wait(2 * 86_400)
-            error = await desk.fail("status", continuation=by_id)
+            harness.advance(2 * 86_400)
+            error = await harness.fail("status", continuation=by_id)
             assert error["details"]["reason"] == "raw_url_disallowed_by_policy"
 
 
 @pytest.mark.requirement("remote.continuation.of-handle")
 async def test_the_context_of_a_live_handle_is_used_when_the_continuation_has_none() -> None:
-    async with scripted(result(task("WORKING"))) as peer, desk_with(one_target(peer.url)) as desk:
-        kept = (await desk.send("hi"))["summary"]["continuation"]
+    async with (
+        scripted(result(task("WORKING"))) as peer,
+        open_tool(one_target(peer.url)) as harness,
+    ):
+        kept = (await harness.send("hi"))["summary"]["continuation"]
         del kept["conversation"]
-        assert (await desk.send("more", continuation=kept))["ok"]
+        assert (await harness.send("more", continuation=kept))["ok"]
         said = peer.calls[-1].json["params"]["message"]
         assert (said["taskId"], said["contextId"]) == ("t-1", "c-1")
 
@@ -68,16 +71,16 @@ async def test_the_context_of_a_live_handle_is_used_when_the_continuation_has_no
 @pytest.mark.requirement("remote.continuation.without-handle", "remote.continuation.stale")
 @pytest.mark.parametrize("handle", [{}, {"task_handle": "rah_gone"}], ids=["none", "unknown"])
 async def test_without_a_live_handle_target_and_ids_are_enough(handle: JsonObject) -> None:
-    async with scripted(WORKING) as peer, desk_with(one_target(peer.url)) as desk:
+    async with scripted(WORKING) as peer, open_tool(one_target(peer.url)) as harness:
         going_on = {"target": named(peer.url), "task": {"task_id": "t-1", **handle}}
         for action in ("status", "cancel"):
-            told = await desk.ask(action, continuation=going_on)
+            told = await harness.execute(action, continuation=going_on)
             assert told["ok"], told
             fresh = told["summary"]["continuation"]["task"]["task_handle"]
             assert fresh.startswith("rah_") and fresh != handle.get("task_handle")
         peer.answer = result(task("WORKING"))
         both = {**going_on, "conversation": {"context_id": "c-7", "can_send": True}}
-        assert (await desk.send("more", continuation=both))["ok"]
+        assert (await harness.send("more", continuation=both))["ok"]
         said = peer.calls[-1].json["params"]["message"]
         assert (said["taskId"], said["contextId"]) == ("t-1", "c-7")
 
@@ -96,36 +99,38 @@ async def test_an_address_of_other_letters_is_told_in_a_form_that_comes_back(
 ) -> None:
     async with scripted() as peer:
         peer.answer = _card_at("agent-card.json", card_of(peer.url), result(task("WORKING")))
-        async with desk_with(one_target(peer.url + written)) as desk:
-            told = await desk.send("hi")
+        async with open_tool(one_target(peer.url + written)) as harness:
+            told = await harness.send("hi")
             kept = told["summary"]["continuation"]
             assert kept["target"]["target_url"] == peer.url + shown
-            assert (await desk.send("more", continuation=kept))["ok"]
-            assert (await desk.send("more", target_url=peer.url + shown))["ok"]
+            assert (await harness.send("more", continuation=kept))["ok"]
+            assert (await harness.send("more", target_url=peer.url + shown))["ok"]
 
 
 @pytest.mark.requirement("remote.policy.same-url")
 def test_a_name_of_other_letters_is_the_same_in_both_its_spellings() -> None:
-    book = TargetDirectory(parse_config({"targets": [target("https://Bücher.example:443")]}), {})
-    [found] = book.with_url("https://xn--bcher-kva.example/")
+    directory = TargetDirectory(
+        parse_config({"targets": [target("https://Bücher.example:443")]}), {}
+    )
+    [found] = directory.configured_at("https://xn--bcher-kva.example/")
     assert found.base_url == "https://xn--bcher-kva.example/"
-    assert book.with_url("https://buecher.example/") == []
-    assert book.with_url("https://b\u200d.example/") == [], "no name at all"
+    assert directory.configured_at("https://buecher.example/") == []
+    assert directory.configured_at("https://b\u200d.example/") == [], "no name at all"
 
 
 # -------------------------------------------------------------------- 3.5 wire
 
 
 async def _follow_up(version: str, binding: str, requests: list[tuple[str, JsonObject]]) -> list:
-    """What a peer heard of requests about a task: method, path and body."""
+    """What a peer received of requests about a task: method, path and body."""
     async with scripted() as peer:
         peer.card = card_of(peer.url, version=version, binding=binding)
         is_rest = binding != "JSONRPC"
         known = OLD_TASK if version == "0.3" and not is_rest else task("WORKING")["task"]
-        async with desk_with(one_target(peer.url)) as desk:
+        async with open_tool(one_target(peer.url)) as harness:
             for action, more in requests:
-                peer.answer = say(known) if is_rest else result(known)
-                await desk.ask(action, task_id="t-1", **more)
+                peer.answer = respond(known) if is_rest else result(known)
+                await harness.execute(action, task_id="t-1", **more)
         return [(one.method, one.path, one.json if one.body else None) for one in peer.calls]
 
 
@@ -139,18 +144,18 @@ async def _follow_up(version: str, binding: str, requests: list[tuple[str, JsonO
 )
 async def test_a_task_is_named_and_nothing_else_is_said(version: str, methods: list[str]) -> None:
     requests = [("status", {"history_length": 0}), ("status", {}), ("cancel", {}), ("watch", {})]
-    heard = [body for _, _, body in await _follow_up(version, "JSONRPC", requests)]
-    assert [body["method"] for body in heard] == methods
+    received = [body for _, _, body in await _follow_up(version, "JSONRPC", requests)]
+    assert [body["method"] for body in received] == methods
     plain = {"id": "t-1"}
-    assert [body["params"] for body in heard] == [{**plain, "historyLength": 0}] + [plain] * 3
+    assert [body["params"] for body in received] == [{**plain, "historyLength": 0}] + [plain] * 3
 
 
 @pytest.mark.requirement("remote.wire.task")
 @pytest.mark.parametrize(("version", "root"), [("1.0", "/rpc"), ("0.3", "/rpc/v1")])
 async def test_over_rest_a_task_is_in_the_address(version: str, root: str) -> None:
     requests = [("status", {"history_length": 2}), ("status", {}), ("cancel", {})]
-    heard = await _follow_up(version, "HTTP+JSON", requests)
-    assert [(method, path) for method, path, _ in heard] == [
+    received = await _follow_up(version, "HTTP+JSON", requests)
+    assert [(method, path) for method, path, _ in received] == [
         ("GET", f"{root}/tasks/t-1?historyLength=2"),
         ("GET", f"{root}/tasks/t-1"),
         ("POST", f"{root}/tasks/t-1:cancel"),
@@ -159,8 +164,8 @@ async def test_over_rest_a_task_is_in_the_address(version: str, root: str) -> No
 
 @pytest.mark.requirement("remote.request.fields", "remote.wire.task")
 async def test_a_whole_number_is_one_however_it_is_spelled() -> None:
-    heard = await _follow_up("1.0", "JSONRPC", [("status", {"history_length": 3.0})])
-    assert [body["params"] for _, _, body in heard] == [{"id": "t-1", "historyLength": 3}]
+    received = await _follow_up("1.0", "JSONRPC", [("status", {"history_length": 3.0})])
+    assert [body["params"] for _, _, body in received] == [{"id": "t-1", "historyLength": 3}]
 
 
 @pytest.mark.requirement("remote.register.never-raises")
@@ -168,12 +173,12 @@ async def test_a_whole_number_is_one_however_it_is_spelled() -> None:
     "number", [10**400, float("inf"), float("nan")], ids=["huge", "infinite", "no number"]
 )
 async def test_a_number_that_the_wire_cannot_carry_is_blamed_on_the_request(number: float) -> None:
-    async with scripted(result(message())) as peer, desk_with(one_target(peer.url)) as desk:
+    async with scripted(result(message())) as peer, open_tool(one_target(peer.url)) as harness:
         for request in (
             {"parts": [{"kind": "data", "data": {"deep": [number]}}]},
             {"parts": [{"kind": "text", "text": "hi"}], "metadata": {"n": number}},
         ):
-            error = await desk.fail("send", **request)
+            error = await harness.fail("send", **request)
             assert error["details"]["errorName"] == "InvalidRequest"
             assert "nothing was sent" in error["details"]["hint"]
         assert peer.calls == []
@@ -186,8 +191,8 @@ async def test_a_number_that_the_wire_cannot_carry_is_blamed_on_the_request(numb
     ids=["a number as name", "a set", "half a letter", "bytes"],
 )
 async def test_what_is_no_json_is_a_wrong_request_too(request_: Json) -> None:
-    async with desk_with({}) as desk:
-        told = await desk.agent.execute(request_)
+    async with open_tool({}) as harness:
+        told = await harness.tool.execute(request_)
     assert told["error"]["code"] == "VALIDATION_ERROR"
     [error] = told["error"]["details"]["errors"]
     assert set(error) == {"instancePath", "schemaPath", "keyword", "params", "message"}
@@ -204,12 +209,12 @@ async def test_service_parameters_go_along_with_every_action(action: str) -> Non
         about: JsonObject = {"task_id": "t-1"}
         if action == "send":
             about = {"parts": [{"kind": "text", "text": "hi"}]}
-        async with desk_with(config) as desk:
-            told = await desk.ask(action, service_parameters={"X-Two": "mine"}, **about)
+        async with open_tool(config) as harness:
+            told = await harness.execute(action, service_parameters={"X-Two": "mine"}, **about)
             assert told["ok"], told
-            assert len(peer.heard) == 2
-            for heard in peer.heard:
-                assert (heard.headers["x-one"], heard.headers["x-two"]) == ("1", "mine")
+            assert len(peer.requests) == 2
+            for received in peer.requests:
+                assert (received.headers["x-one"], received.headers["x-two"]) == ("1", "mine")
 
 
 @pytest.mark.requirement("remote.wire.modes", "remote.diagnose.sent-anyway")
@@ -217,8 +222,8 @@ async def test_what_the_card_does_not_offer_is_sent_all_the_same() -> None:
     async with scripted(stream(message("seen"))) as peer:
         policy = {"acceptedOutputModes": ["video/mp4"]}
         parts = [{"kind": "file", "bytes": "aGk=", "mime_type": "image/png"}]
-        async with desk_with(one_target(peer.url, policy=policy)) as desk:
-            told = await desk.ask("send", parts=parts, follow_updates=True)
+        async with open_tool(one_target(peer.url, policy=policy)) as harness:
+            told = await harness.execute("send", parts=parts, follow_updates=True)
         assert told["summary"]["message_text"] == "seen"
         said = peer.calls[0].json["params"]
         assert said["configuration"]["acceptedOutputModes"] == ["video/mp4"]
@@ -230,8 +235,8 @@ async def test_a_file_has_all_that_was_said_about_it() -> None:
     parts = [{**file, "metadata": {"n": 1}}, {**file, "bytes": "aGk="}]
     async with scripted(result(OLD_TASK)) as peer:
         peer.card = card_of(peer.url, version="0.3")
-        async with desk_with(one_target(peer.url)) as desk:
-            assert (await desk.ask("send", parts=parts))["ok"]
+        async with open_tool(one_target(peer.url)) as harness:
+            assert (await harness.execute("send", parts=parts))["ok"]
         shown = {"uri": "https://x.example/a", "name": "a.txt", "mimeType": "text/x"}
         assert peer.calls[0].json["params"]["message"]["parts"] == [
             {"kind": "file", "file": shown, "metadata": {"n": 1}},
@@ -241,8 +246,11 @@ async def test_a_file_has_all_that_was_said_about_it() -> None:
 
 @pytest.mark.requirement("remote.request.message-id", "remote.handle.name")
 async def test_what_the_tool_names_itself_is_named_by_uuids() -> None:
-    async with scripted(result(task("WORKING"))) as peer, desk_with(one_target(peer.url)) as desk:
-        told = await desk.send("hi")
+    async with (
+        scripted(result(task("WORKING"))) as peer,
+        open_tool(one_target(peer.url)) as harness,
+    ):
+        told = await harness.send("hi")
         message_id = peer.calls[0].json["params"]["message"]["messageId"]
         assert str(uuid.UUID(message_id)) == message_id
         prefix, _, rest = told["summary"]["continuation"]["task"]["task_handle"].partition("_")
@@ -261,10 +269,10 @@ async def test_an_alias_wins_over_an_address_and_both_over_the_default() -> None
     ):
         config = one_target(one.url)
         config["targets"] += [target(two.url, "two"), target(three.url, "three")]
-        async with desk_with(config) as desk:
+        async with open_tool(config) as harness:
 
             async def asked(**request: str) -> str:
-                return (await desk.send("hi", **request))["summary"]["message_text"]
+                return (await harness.send("hi", **request))["summary"]["message_text"]
 
             assert await asked() == "one"
             assert await asked(target_url=three.url) == "three"
@@ -273,19 +281,19 @@ async def test_an_alias_wins_over_an_address_and_both_over_the_default() -> None
 
 @pytest.mark.requirement("remote.resolve.same-url")
 async def test_the_address_of_a_target_means_all_of_that_target() -> None:
-    async with scripted(say(message())) as peer:
-        peer.answer = _card_at("/my-card", _rest_beside(peer), say(message()))
+    async with scripted(respond(message())) as peer:
+        peer.answer = _card_at("/my-card", _rest_beside(peer), respond(message()))
         config = one_target(peer.url, cardPath="/my-card", preferredTransports=["HTTP+JSON"])
-        async with desk_with(config) as desk:
-            told = await desk.send("hi", target_url=peer.url.rstrip("/"))
+        async with open_tool(config) as harness:
+            told = await harness.send("hi", target_url=peer.url.rstrip("/"))
         assert told["summary"]["target_alias"] == "peer"
         assert told["summary"]["target_name"] == "Scripted"
-        assert [one.path for one in peer.heard] == ["/my-card", "/rest/message:send"]
+        assert [one.path for one in peer.requests] == ["/my-card", "/rest/message:send"]
 
 
 def _card_at(path: str, card: JsonObject, other: Answer) -> Answer:
-    async def answer(heard: Heard, writer: Wire) -> None:
-        await (say(card) if path in heard.path else other)(heard, writer)
+    async def answer(received: PeerRequest, writer: PeerWriter) -> None:
+        await (respond(card) if path in received.path else other)(received, writer)
 
     return answer
 
@@ -293,9 +301,9 @@ def _card_at(path: str, card: JsonObject, other: Answer) -> Answer:
 @pytest.mark.requirement("remote.resolve.unknown-alias", "remote.resolve.disallowed")
 def test_who_asks_past_the_checks_gets_the_same_reasons() -> None:
     config = parse_config({"targets": [target("http://a.example", "a")]})
-    book = TargetDirectory(config, {})
+    directory = TargetDirectory(config, {})
     with pytest.raises(RemoteFailure) as unknown:
-        book.named("b")
+        directory.by_alias("b")
     assert unknown.value.code is ErrorCode.TARGET_RESOLUTION
     assert unknown.value.details == {
         "reason": "unknown_alias",
@@ -304,7 +312,7 @@ def test_who_asks_past_the_checks_gets_the_same_reasons() -> None:
         "availableAliases": ["a"],
     }
     with pytest.raises(RemoteFailure) as closed:
-        book.at_url("HTTP://B.example:80")
+        directory.by_url("HTTP://B.example:80")
     assert closed.value.code is ErrorCode.TARGET_RESOLUTION
     assert closed.value.details.pop("hint")
     assert closed.value.details == {
@@ -334,11 +342,11 @@ async def test_transports_in_another_order_are_another_client() -> None:
         reverse = ["HTTP+JSON", "JSONRPC"]
         config["targets"].append(target(peer.url, "rest", preferredTransports=reverse))
         config["targets"].append(target(peer.url, "same"))
-        async with desk_with(config) as desk:
-            for alias, answer in (("peer", result), ("rest", say), ("same", result)):
+        async with open_tool(config) as harness:
+            for alias, answer in (("peer", result), ("rest", respond), ("same", result)):
                 peer.answer = answer(message())
                 for _ in range(2):
-                    assert (await desk.send("hi", target_alias=alias))["ok"]
+                    assert (await harness.send("hi", target_alias=alias))["ok"]
         paths = ["/rpc"] * 2 + ["/rest/message:send"] * 2 + ["/rpc"] * 2
         assert [one.path for one in peer.calls] == paths
         assert peer.card_requests == 2
@@ -348,8 +356,8 @@ async def test_transports_in_another_order_are_another_client() -> None:
 async def test_without_a_common_transport_those_there_are_are_named() -> None:
     async with scripted() as peer:
         peer.card = card_of(peer.url, binding="SOAP")
-        async with desk_with(one_target(peer.url)) as desk:
-            error = await desk.fail_send()
+        async with open_tool(one_target(peer.url)) as harness:
+            error = await harness.fail_send()
     assert error["code"] == "A2A_SDK_ERROR"
     assert "SOAP" in error["message"]
     assert error["details"]["available"] == ["SOAP"]
@@ -362,13 +370,13 @@ async def test_a_literal_is_never_sent_for_a_variable_that_is_not_set(where: str
         config = one_target("${NOT_SET}" if where == "address" else peer.url)
         if where == "parameter":
             config["defaults"]["serviceParameters"] = {"x-key": "a ${NOT_SET}"}
-        async with desk_with(config) as desk:
-            error = await desk.fail_send()
-            listed = await desk.ask("list_targets")
+        async with open_tool(config) as harness:
+            error = await harness.fail_send()
+            listed = await harness.execute("list_targets")
     assert error["code"] == "TARGET_RESOLUTION_ERROR"
     assert error["details"]["suggested_action"] == "list_targets"
     assert error["details"]["reason"]
     assert "NOT_SET" in error["message"]
     [entry] = listed["summary"]["targets"]
     assert entry["last_refresh_error"]["code"] == "TARGET_RESOLUTION_ERROR"
-    assert peer.heard == []
+    assert peer.requests == []

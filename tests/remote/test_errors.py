@@ -7,15 +7,15 @@ from tests.remote.scripted_peer import (
     card_of,
     hang_up,
     message,
-    refusal,
+    respond,
     result,
-    say,
+    rpc_error,
     scripted,
     status_update,
     stream,
     task,
 )
-from tests.remote.tool_harness import desk_with, one_target, target
+from tests.remote.tool_harness import one_target, open_tool, target
 
 from openclaw_a2a.model.ids import JsonObject
 
@@ -41,11 +41,11 @@ async def test_a_handle_that_disagrees_with_the_request_is_a_validation_error() 
     async with scripted(result(task("WORKING"))) as peer, scripted() as other:
         config = one_target(peer.url)
         config["targets"].append(target(other.url, "other"))
-        async with desk_with(config) as desk:
-            started = await desk.send("hi")
+        async with open_tool(config) as harness:
+            started = await harness.send("hi")
             handle = started["summary"]["continuation"]["task"]["task_handle"]
 
-            error = await desk.fail("status", task_handle=handle, task_id="t-2")
+            error = await harness.fail("status", task_handle=handle, task_id="t-2")
             assert error["code"] == "VALIDATION_ERROR"
             assert "t-1" in error["message"] and "t-2" in error["message"]
             assert error["details"] == {
@@ -54,7 +54,7 @@ async def test_a_handle_that_disagrees_with_the_request_is_a_validation_error() 
                 "explicit_task_id": "t-2",
             }
 
-            error = await desk.fail("status", task_handle=handle, target_alias="other")
+            error = await harness.fail("status", task_handle=handle, target_alias="other")
             transports = ["JSONRPC", "HTTP+JSON"]
             assert error["code"] == "VALIDATION_ERROR"
             assert error["details"] == {
@@ -73,7 +73,7 @@ async def test_a_handle_that_disagrees_with_the_request_is_a_validation_error() 
                 },
             }
 
-            error = await desk.fail_send(task_handle=handle, context_id="c-2")
+            error = await harness.fail_send(task_handle=handle, context_id="c-2")
             assert error["code"] == "VALIDATION_ERROR"
             details = error["details"]
             assert details["task_handle"] == handle
@@ -84,15 +84,18 @@ async def test_a_handle_that_disagrees_with_the_request_is_a_validation_error() 
 
 @pytest.mark.requirement("remote.continuation.agrees")
 async def test_a_continuation_that_disagrees_with_its_live_handle_is_refused() -> None:
-    async with scripted(result(task("WORKING"))) as peer, desk_with(one_target(peer.url)) as desk:
-        started = await desk.send("hi")
+    async with (
+        scripted(result(task("WORKING"))) as peer,
+        open_tool(one_target(peer.url)) as harness,
+    ):
+        started = await harness.send("hi")
         kept = started["summary"]["continuation"]
         for wrong in (
             {**kept, "task": {**kept["task"], "task_id": "t-2"}},
             {**kept, "conversation": {"context_id": "c-2"}},
             {**kept, "target": {**kept["target"], "card_path": "/other"}},
         ):
-            error = await desk.fail("status", continuation=wrong)
+            error = await harness.fail("status", continuation=wrong)
             assert error["code"] == "VALIDATION_ERROR"
             assert error["details"]["task_handle"] == kept["task"]["task_handle"]
 
@@ -108,8 +111,8 @@ async def test_an_address_that_two_targets_share_is_ambiguous() -> None:
             target("HTTP://127.0.0.1:9", "two"),
         ]
     }
-    async with desk_with(config) as desk:
-        error = await desk.fail_send(target_url="http://127.0.0.1:9")
+    async with open_tool(config) as harness:
+        error = await harness.fail_send(target_url="http://127.0.0.1:9")
         assert error["code"] == "TARGET_RESOLUTION_ERROR"
         assert error["details"]["reason"] == "ambiguous_normalized_url_matches"
         assert error["details"]["normalizedBaseUrl"] == "http://127.0.0.1:9/"
@@ -131,8 +134,8 @@ async def test_a_continuation_may_not_name_any_address() -> None:
             },
             "conversation": {"context_id": "c-1"},
         }
-        async with desk_with({"targets": []}) as desk:
-            error = await desk.fail_send(continuation=continuation)
+        async with open_tool({"targets": []}) as harness:
+            error = await harness.fail_send(continuation=continuation)
             assert error["code"] == "TARGET_RESOLUTION_ERROR"
             hint = error["details"].pop("hint")
             assert hint
@@ -145,27 +148,27 @@ async def test_a_continuation_may_not_name_any_address() -> None:
                 "configuredAliases": [],
             }
         for policy in ({"continuationTargets": "trusted"}, {"allowTargetUrlOverride": True}):
-            async with desk_with({"policy": {**policy, "allowPrivateTargets": True}}) as desk:
-                assert (await desk.send("hi", continuation=continuation))["ok"]
-        async with desk_with(one_target(peer.url)) as desk:
-            assert (await desk.send("hi", continuation=continuation))["ok"]
+            async with open_tool({"policy": {**policy, "allowPrivateTargets": True}}) as harness:
+                assert (await harness.send("hi", continuation=continuation))["ok"]
+        async with open_tool(one_target(peer.url)) as harness:
+            assert (await harness.send("hi", continuation=continuation))["ok"]
 
 
 async def test_a_live_handle_vouches_for_its_target_in_continuations() -> None:
     async with scripted(result(task("WORKING"))) as peer:
-        async with desk_with({"policy": ANYWHERE}) as desk:
-            first = await desk.send("hi", target_url=peer.url)
+        async with open_tool({"policy": ANYWHERE}) as harness:
+            first = await harness.send("hi", target_url=peer.url)
             kept = first["summary"]["continuation"]
             assert "target_alias" not in kept["target"]
-        async with desk_with({}) as desk:
-            error = await desk.fail("status", continuation=kept)
+        async with open_tool({}) as harness:
+            error = await harness.fail("status", continuation=kept)
             assert error["details"]["reason"] == "raw_url_disallowed_by_policy"
 
 
 @pytest.mark.requirement("remote.resolve.unknown-url")
 async def test_an_address_that_is_none_is_unknown() -> None:
-    async with desk_with({"policy": {"allowTargetUrlOverride": True}}) as desk:
-        error = await desk.fail_send(target_url="http://user:secret@127.0.0.1/")
+    async with open_tool({"policy": {"allowTargetUrlOverride": True}}) as harness:
+        error = await harness.fail_send(target_url="http://user:secret@127.0.0.1/")
         assert error["code"] == "TARGET_RESOLUTION_ERROR"
         assert error["details"]["reason"] == "unknown_raw_url"
         assert error["details"]["inputBaseUrl"]
@@ -176,12 +179,12 @@ async def test_an_address_that_is_none_is_unknown() -> None:
 async def test_a_variable_that_is_not_set_fails_the_call_and_is_never_sent() -> None:
     async with scripted(result(message())) as peer:
         config = one_target(peer.url, auth={"type": "bearer", "token": "${PEER_TOKEN}"})
-        async with desk_with(config) as desk:
-            error = await desk.fail_send()
+        async with open_tool(config) as harness:
+            error = await harness.fail_send()
             assert error["code"] == "TARGET_RESOLUTION_ERROR"
             assert error["details"]["variable"] == "PEER_TOKEN"
             assert error["details"]["capability_diagnostics"]["advertised_input_modes"] == []
-            assert peer.heard == []
+            assert peer.requests == []
 
 
 # -------------------------------------------------------------------- 5 task_requirement, streams
@@ -190,9 +193,9 @@ async def test_a_variable_that_is_not_set_fails_the_call_and_is_never_sent() -> 
 @pytest.mark.requirement("remote.required.message", "remote.diagnose.every")
 async def test_a_message_is_no_answer_when_a_task_is_required() -> None:
     answer = result(message(contextId="c-9"))
-    async with scripted(answer) as peer, desk_with(one_target(peer.url)) as desk:
+    async with scripted(answer) as peer, open_tool(one_target(peer.url)) as harness:
         for follow in (False, True):
-            error = await desk.fail_send(
+            error = await harness.fail_send(
                 task_requirement="required", follow_updates=follow, message_id="m-1"
             )
             assert error["code"] == "TASK_REQUIRED_BUT_MESSAGE_RETURNED"
@@ -202,7 +205,7 @@ async def test_a_message_is_no_answer_when_a_task_is_required() -> None:
                 "context_id": "c-9",
                 "capability_diagnostics": NO_MODES,
             }
-            assert desk.updates == []
+            assert harness.updates == []
             sent = peer.calls[-1].json["params"]
             assert sent["configuration"] == {"returnImmediately": True}
 
@@ -210,10 +213,10 @@ async def test_a_message_is_no_answer_when_a_task_is_required() -> None:
 @pytest.mark.requirement("remote.required.ended")
 async def test_a_required_task_that_has_ended_is_followed_no_further() -> None:
     answer = result(task("COMPLETED", text="done"))
-    async with scripted(answer) as peer, desk_with(one_target(peer.url)) as desk:
-        told = await desk.send("hi", task_requirement="required", follow_updates=True)
+    async with scripted(answer) as peer, open_tool(one_target(peer.url)) as harness:
+        told = await harness.send("hi", task_requirement="required", follow_updates=True)
         assert told["ok"]
-        assert len(told["raw"]["events"]) == len(desk.updates) == 1
+        assert len(told["raw"]["events"]) == len(harness.updates) == 1
         assert [one.json["method"] for one in peer.calls] == ["SendMessage"]
 
 
@@ -223,11 +226,11 @@ async def test_the_first_task_of_a_subscription_is_dropped_when_it_says_nothing_
         SendMessage=result(task("WORKING")),
         SubscribeToTask=stream(task("WORKING"), artifact_update("tea"), status_update("COMPLETED")),
     )
-    async with scripted(answer) as peer, desk_with(one_target(peer.url)) as desk:
-        told = await desk.send("hi", task_requirement="required", follow_updates=True)
+    async with scripted(answer) as peer, open_tool(one_target(peer.url)) as harness:
+        told = await harness.send("hi", task_requirement="required", follow_updates=True)
         kinds = [event["kind"] for event in told["raw"]["events"]]
         assert kinds == ["task", "artifact-update", "status-update"]
-        assert [update["raw"]["kind"] for update in desk.updates] == kinds
+        assert [update["raw"]["kind"] for update in harness.updates] == kinds
 
 
 @pytest.mark.requirement("remote.required.once")
@@ -236,8 +239,8 @@ async def test_the_first_task_of_a_subscription_stays_when_it_is_news() -> None:
         SendMessage=result(task("SUBMITTED")),
         SubscribeToTask=stream(task("WORKING"), status_update("COMPLETED")),
     )
-    async with scripted(answer) as peer, desk_with(one_target(peer.url)) as desk:
-        told = await desk.send("hi", task_requirement="required", follow_updates=True)
+    async with scripted(answer) as peer, open_tool(one_target(peer.url)) as harness:
+        told = await harness.send("hi", task_requirement="required", follow_updates=True)
         assert [event["kind"] for event in told["raw"]["events"]] == [
             "task",
             "task",
@@ -248,7 +251,13 @@ async def test_the_first_task_of_a_subscription_stays_when_it_is_news() -> None:
 @pytest.mark.requirement("remote.required.not-lost")
 @pytest.mark.parametrize(
     "subscription",
-    [refusal(-32603, "no"), stream(), stream(task("WORKING")), hang_up, refusal(-32004, "never")],
+    [
+        rpc_error(-32603, "no"),
+        stream(),
+        stream(task("WORKING")),
+        hang_up,
+        rpc_error(-32004, "never"),
+    ],
     ids=["refused", "empty", "nothing new", "hangs up", "unsupported"],
 )
 async def test_a_created_task_that_cannot_be_followed_is_not_lost(subscription: object) -> None:
@@ -257,8 +266,8 @@ async def test_a_created_task_that_cannot_be_followed_is_not_lost(subscription: 
         SubscribeToTask=subscription,  # type: ignore[arg-type] # one of the answers above
         GetTask=result(task("WORKING")["task"]),
     )
-    async with scripted(answer) as peer, desk_with(one_target(peer.url)) as desk:
-        error = await desk.fail_send(task_requirement="required", follow_updates=True)
+    async with scripted(answer) as peer, open_tool(one_target(peer.url)) as harness:
+        error = await harness.fail_send(task_requirement="required", follow_updates=True)
         assert error["code"] == "A2A_SDK_ERROR"
         details = error["details"]
         assert (details["task_id"], details["context_id"]) == ("t-1", "c-1")
@@ -266,17 +275,17 @@ async def test_a_created_task_that_cannot_be_followed_is_not_lost(subscription: 
         assert details["partial_event_count"] == 1
         assert details["latest_event_summary"]["continuation"]["task"]["task_id"] == "t-1"
         assert details["capability_diagnostics"] == NO_MODES
-        assert (await desk.ask("status", task_handle=details["task_handle"]))["ok"]
+        assert (await harness.execute("status", task_handle=details["task_handle"]))["ok"]
 
 
 async def test_a_created_task_that_ended_before_it_could_be_followed_is_a_success() -> None:
     answer = by_method(
         SendMessage=result(task("WORKING")),
-        SubscribeToTask=refusal(-32602, "the task is over"),
+        SubscribeToTask=rpc_error(-32602, "the task is over"),
         GetTask=result(task("COMPLETED", text="tea")["task"]),
     )
-    async with scripted(answer) as peer, desk_with(one_target(peer.url)) as desk:
-        told = await desk.send("hi", task_requirement="required", follow_updates=True)
+    async with scripted(answer) as peer, open_tool(one_target(peer.url)) as harness:
+        told = await harness.send("hi", task_requirement="required", follow_updates=True)
         assert told["ok"], told
         assert told["summary"]["message_text"] == "tea"
         assert [event["kind"] for event in told["raw"]["events"]] == ["task", "task"]
@@ -286,14 +295,14 @@ async def test_a_created_task_that_ended_before_it_could_be_followed_is_a_succes
 async def test_a_peer_that_does_not_stream_is_not_asked_to() -> None:
     async with scripted(result(task("WORKING"))) as peer:
         peer.card = card_of(peer.url, capabilities={"streaming": False})
-        async with desk_with(one_target(peer.url)) as desk:
-            started = await desk.send("hi", follow_updates=True)
+        async with open_tool(one_target(peer.url)) as harness:
+            started = await harness.send("hi", follow_updates=True)
             assert started["ok"], started
             assert started["raw"]["finalEvent"] == started["raw"]["events"][0]
-            assert len(desk.updates) == 1
+            assert len(harness.updates) == 1
             known = started["summary"]["continuation"]["task"]
             assert known["can_watch"] is False
-            error = await desk.fail("watch", task_handle=known["task_handle"])
+            error = await harness.fail("watch", task_handle=known["task_handle"])
             assert error["code"] == "A2A_SDK_ERROR"
             assert "action=status" in error["message"]
             assert error["details"] == {
@@ -308,9 +317,9 @@ async def test_a_peer_that_does_not_stream_is_not_asked_to() -> None:
 
 @pytest.mark.requirement("remote.watch.unsupported")
 async def test_an_operation_that_the_peer_does_not_support_is_told_like_that_too() -> None:
-    answer = by_method(SubscribeToTask=refusal(-32004, "no streams here"))
-    async with scripted(answer) as peer, desk_with(one_target(peer.url)) as desk:
-        error = await desk.fail("watch", task_id="t-1")
+    answer = by_method(SubscribeToTask=rpc_error(-32004, "no streams here"))
+    async with scripted(answer) as peer, open_tool(one_target(peer.url)) as harness:
+        error = await harness.fail("watch", task_id="t-1")
         assert "action=status" in error["message"]
         assert error["details"]["suggested_action"] == "status"
         assert error["details"]["streaming_supported"] is True
@@ -318,8 +327,8 @@ async def test_an_operation_that_the_peer_does_not_support_is_told_like_that_too
 
 @pytest.mark.requirement("remote.watch.empty")
 async def test_a_watch_without_events_is_an_error() -> None:
-    async with scripted(stream()) as peer, desk_with(one_target(peer.url)) as desk:
-        error = await desk.fail("watch", task_id="t-1")
+    async with scripted(stream()) as peer, open_tool(one_target(peer.url)) as harness:
+        error = await harness.fail("watch", task_id="t-1")
         assert error["code"] == "A2A_SDK_ERROR"
         assert "ended without events" in error["message"]
 
@@ -336,8 +345,8 @@ async def test_a_watch_without_events_is_an_error() -> None:
 async def test_unknown_and_expired_handles_say_how_to_go_on() -> None:
     async with scripted(result(task("WORKING"))) as peer:
         config = {**one_target(peer.url), "taskHandles": {"ttlMs": 1000}}
-        async with desk_with(config) as desk:
-            error = await desk.fail("status", task_handle="rah_nobody")
+        async with open_tool(config) as harness:
+            error = await harness.fail("status", task_handle="rah_nobody")
             assert error["code"] == "UNKNOWN_TASK_HANDLE"
             assert error["details"]["retryHint"]
             assert {**error["details"], "retryHint": ""} == {
@@ -346,16 +355,16 @@ async def test_unknown_and_expired_handles_say_how_to_go_on() -> None:
                 "restartInvalidatesHandles": True,
                 "suggested_action": "send",
             }
-            started = await desk.send("hi")
+            started = await harness.send("hi")
             kept = started["summary"]["continuation"]
             handle = kept["task"]["task_handle"]
-            desk.wait(1)
-            error = await desk.fail("status", task_handle=handle)
+            harness.advance(1)
+            error = await harness.fail("status", task_handle=handle)
             assert error["code"] == "EXPIRED_TASK_HANDLE"
             details = error["details"]
             assert details["taskHandle"] == handle
             assert details["restartInvalidatesHandles"] is True
-            assert details["expiresAt"] == round(desk.time.timestamp() * 1000)
+            assert details["expiresAt"] == round(harness.time.timestamp() * 1000)
             assert (details["task_id"], details["context_id"]) == ("t-1", "c-1")
             assert details["continuation"] == {
                 "target": kept["target"],
@@ -364,14 +373,16 @@ async def test_unknown_and_expired_handles_say_how_to_go_on() -> None:
             }
             assert details["suggested_actions"] == ["status", "send"]
             assert details["retryHint"] and details["hint"]
-            assert (await desk.fail("status", task_handle=handle))["code"] == "UNKNOWN_TASK_HANDLE"
+            assert (await harness.fail("status", task_handle=handle))[
+                "code"
+            ] == "UNKNOWN_TASK_HANDLE"
 
             peer.answer = result(task("WORKING")["task"])
-            again = await desk.ask("status", continuation=details["continuation"])
+            again = await harness.execute("status", continuation=details["continuation"])
             assert again["ok"], again
             fresh = again["summary"]["continuation"]["task"]["task_handle"]
             assert fresh.startswith("rah_") and fresh != handle
-            by_stale = await desk.ask("status", continuation=kept)
+            by_stale = await harness.execute("status", continuation=kept)
             assert by_stale["summary"]["continuation"]["task"]["task_handle"] != handle
 
 
@@ -400,11 +411,11 @@ async def test_unknown_and_expired_handles_say_how_to_go_on() -> None:
 async def test_what_a_peer_says_in_an_error_is_outlined(
     code: int, name: str, data: object, shown: object
 ) -> None:
-    async with scripted(refusal(code, "sorry", data)) as peer:
+    async with scripted(rpc_error(code, "sorry", data)) as peer:
         for version in ("1.0", "0.3"):
             peer.card = card_of(peer.url, version=version)
-            async with desk_with(one_target(peer.url)) as desk:
-                error = await desk.fail("status", task_id="t-1")
+            async with open_tool(one_target(peer.url)) as harness:
+                error = await harness.fail("status", task_id="t-1")
                 assert error["code"] == "A2A_SDK_ERROR"
                 assert "sorry" in error["message"]
                 details = error["details"]
@@ -421,10 +432,10 @@ async def test_an_error_over_rest_has_its_code_and_status() -> None:
         "metadata": {"taskId": "t-1"},
     }
     body = {"error": {"code": 404, "message": "no such task", "details": [info]}}
-    async with scripted(say(body, status="404 Not Found")) as peer:
+    async with scripted(respond(body, status="404 Not Found")) as peer:
         peer.card = card_of(peer.url, binding="HTTP+JSON")
-        async with desk_with(one_target(peer.url)) as desk:
-            error = await desk.fail("status", task_id="t-1")
+        async with open_tool(one_target(peer.url)) as harness:
+            error = await harness.fail("status", task_id="t-1")
             assert error["message"] == "no such task"
             details = error["details"]
             assert (details["rpcCode"], details["httpStatus"]) == (-32001, 404)
@@ -438,10 +449,10 @@ async def test_an_error_over_rest_has_its_code_and_status() -> None:
     "remote.diagnose.clean",
 )
 async def test_a_failed_send_says_what_was_asked_and_what_is_offered() -> None:
-    async with scripted(refusal(-32005, "not this")) as peer:
+    async with scripted(rpc_error(-32005, "not this")) as peer:
         skill = {"id": "s", "name": "S", "inputModes": ["Image/PNG"], "outputModes": ["text/csv"]}
         peer.card = card_of(peer.url, skills=[skill])
-        async with desk_with(one_target(peer.url)) as desk:
+        async with open_tool(one_target(peer.url)) as harness:
             parts = [
                 {"kind": "text", "text": "look"},
                 {"kind": "file", "uri": "https://x.example/a.PNG?size=1"},
@@ -449,7 +460,7 @@ async def test_a_failed_send_says_what_was_asked_and_what_is_offered() -> None:
                 {"kind": "file", "bytes": "aGk="},
                 {"kind": "data", "data": {"a": 1}},
             ]
-            error = await desk.fail(
+            error = await harness.fail(
                 "send", parts=parts, accepted_output_modes=["text/csv", " Audio/WAV "]
             )
             assert error["details"]["rpcCode"] == -32005
@@ -472,9 +483,12 @@ async def test_a_failed_send_says_what_was_asked_and_what_is_offered() -> None:
 
 @pytest.mark.requirement("remote.diagnose.sends-only")
 async def test_other_actions_than_send_have_no_diagnostics() -> None:
-    async with scripted(refusal(-32603, "no")) as peer, desk_with(one_target(peer.url)) as desk:
+    async with (
+        scripted(rpc_error(-32603, "no")) as peer,
+        open_tool(one_target(peer.url)) as harness,
+    ):
         for action in ("status", "cancel", "watch"):
-            error = await desk.fail(action, task_id="t-1")
+            error = await harness.fail(action, task_id="t-1")
             assert "capability_diagnostics" not in error["details"]
 
 
@@ -483,8 +497,8 @@ async def test_other_actions_than_send_have_no_diagnostics() -> None:
 )
 @pytest.mark.parametrize("request_", [None, 7, "send", [], {}, {"action": 7}, {"action": "fly"}])
 async def test_what_is_no_request_is_a_validation_error(request_: object) -> None:
-    async with desk_with({}) as desk:
-        envelope = await desk.agent.execute(request_)
+    async with open_tool({}) as harness:
+        envelope = await harness.tool.execute(request_)
         assert envelope["ok"] is False
         assert envelope["operation"] == "remote_agent"
         assert envelope["action"] == ("fly" if request_ == {"action": "fly"} else "unknown")

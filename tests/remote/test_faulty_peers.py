@@ -14,15 +14,15 @@ from tests.remote.scripted_peer import (
     endless,
     hang_up,
     message,
-    refusal,
+    respond,
     result,
-    say,
+    rpc_error,
     scripted,
     stay_silent,
     stream,
     task,
 )
-from tests.remote.tool_harness import desk_with, one_target, target
+from tests.remote.tool_harness import one_target, open_tool, target
 
 from openclaw_a2a.model.ids import JsonObject
 
@@ -30,14 +30,14 @@ LIMIT = 64 * 1024
 HTML = "<!doctype html><title>Welcome</title>"
 EVENTS = "text/event-stream"
 HEAD = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: "
-REDIRECT = say("", status="302 Found", Location="/again")
+REDIRECT = respond("", status="302 Found", Location="/again")
 
 
 async def fail_within(answer: Answer, *, deadline_ms: int = 2000, **request: object) -> JsonObject:
     """The error of a send to a peer that answers like this; it comes in time."""
-    async with scripted(answer) as peer, desk_with(one_target(peer.url), limit=LIMIT) as desk:
+    async with scripted(answer) as peer, open_tool(one_target(peer.url), limit=LIMIT) as harness:
         begun = time.monotonic()
-        error = await desk.fail_send("hi", timeout_ms=deadline_ms, **request)
+        error = await harness.fail_send("hi", timeout_ms=deadline_ms, **request)
         assert time.monotonic() - begun < deadline_ms / 1000 + 1
     assert error["code"] == "A2A_SDK_ERROR", error
     assert error["details"]["hint"], error
@@ -55,25 +55,25 @@ async def fail_within(answer: Answer, *, deadline_ms: int = 2000, **request: obj
 @pytest.mark.parametrize(
     ("answer", "name"),
     [
-        (say(HTML, kind="text/html"), None),
-        (say("{]"), None),
-        (say("", kind="image/png"), None),
-        (say([1, 2]), None),
-        (say({"jsonrpc": "2.0", "id": 1, "result": 7}), None),
-        (say({"jsonrpc": "2.0", "id": 1, "result": {}}), None),
-        (say({"jsonrpc": "2.0", "id": 1, "error": "no"}), None),
-        (say({"hello": "world"}), None),
-        (say("{}", Content_Encoding="gzip"), None),
+        (respond(HTML, kind="text/html"), None),
+        (respond("{]"), None),
+        (respond("", kind="image/png"), None),
+        (respond([1, 2]), None),
+        (respond({"jsonrpc": "2.0", "id": 1, "result": 7}), None),
+        (respond({"jsonrpc": "2.0", "id": 1, "result": {}}), None),
+        (respond({"jsonrpc": "2.0", "id": 1, "error": "no"}), None),
+        (respond({"hello": "world"}), None),
+        (respond("{}", Content_Encoding="gzip"), None),
         (hang_up, None),
-        (say("", status="500 Oh No"), None),
-        (say("", status="503 Later"), None),
-        (say(HTML, status="404 Not Found", kind="text/html"), None),
+        (respond("", status="500 Oh No"), None),
+        (respond("", status="503 Later"), None),
+        (respond(HTML, status="404 Not Found", kind="text/html"), None),
         (REDIRECT, None),
-        (refusal(-32601, "what?"), "MethodNotFoundError"),
-        (refusal(-32009, "1.0? never heard"), "VersionNotSupportedError"),
+        (rpc_error(-32601, "what?"), "MethodNotFoundError"),
+        (rpc_error(-32009, "1.0? never received"), "VersionNotSupportedError"),
         (endless(HEAD + b"application/json\r\n\r\n"), None),
         (endless(HEAD + b"text/event-stream\r\n\r\ndata: "), None),
-        (say("", Content_Length="209715200"), None),
+        (respond("", Content_Length="209715200"), None),
     ],
     ids=[
         "html",
@@ -108,18 +108,18 @@ async def test_a_broken_answer_is_an_envelope_with_a_hint(
 async def test_a_peer_that_is_down_is_told_apart_and_reached_again_later() -> None:
     async with scripted(result(message())) as peer:
         gone = peer.url
-    async with desk_with(one_target(gone)) as desk:
-        error = await desk.fail_send()
+    async with open_tool(one_target(gone)) as harness:
+        error = await harness.fail_send()
         assert "cannot be reached" in error["details"]["hint"]
         assert error["details"]["errorName"] == "ConnectError"
-        listed = await desk.ask("list_targets")
+        listed = await harness.execute("list_targets")
         assert listed["summary"]["targets"][0]["last_refresh_error"]["code"] == "A2A_SDK_ERROR"
 
 
 @pytest.mark.requirement("remote.error.time-out", "remote.wire.deadline", "remote.trouble.slow")
 async def test_a_silent_peer_ends_with_the_deadline_and_the_connection_is_closed() -> None:
-    async with scripted(stay_silent) as peer, desk_with(one_target(peer.url)) as desk:
-        error = await desk.fail_send(timeout_ms=300)
+    async with scripted(stay_silent) as peer, open_tool(one_target(peer.url)) as harness:
+        error = await harness.fail_send(timeout_ms=300)
         assert error["message"] == "request timed out"
         assert "timeout_ms" in error["details"]["hint"]
         assert "defaults.timeoutMs" in error["details"]["hint"]
@@ -130,9 +130,9 @@ async def test_a_silent_peer_ends_with_the_deadline_and_the_connection_is_closed
 async def test_the_deadline_covers_the_card_too() -> None:
     async with (
         scripted(card_answer=stay_silent) as peer,
-        desk_with(one_target(peer.url)) as desk,
+        open_tool(one_target(peer.url)) as harness,
     ):
-        error = await desk.fail_send(timeout_ms=300)
+        error = await harness.fail_send(timeout_ms=300)
         assert error["message"] == "request timed out"
         await asyncio.wait_for(peer.gone.wait(), 5)
 
@@ -140,8 +140,8 @@ async def test_the_deadline_covers_the_card_too() -> None:
 @pytest.mark.requirement("remote.wire.deadline", "remote.stream.broken", "remote.trouble.slow")
 async def test_a_stream_that_never_ends_ends_with_the_deadline() -> None:
     answer = stream(task("WORKING"), stays=True)
-    async with scripted(answer) as peer, desk_with(one_target(peer.url)) as desk:
-        error = await desk.fail_send(timeout_ms=500, follow_updates=True)
+    async with scripted(answer) as peer, open_tool(one_target(peer.url)) as harness:
+        error = await harness.fail_send(timeout_ms=500, follow_updates=True)
         assert error["message"] == "request timed out"
         assert error["details"]["partial_event_count"] == 1
         summary = error["details"]["latest_event_summary"]
@@ -152,8 +152,8 @@ async def test_a_stream_that_never_ends_ends_with_the_deadline() -> None:
 @pytest.mark.requirement("remote.stream.closed", "remote.trouble.half")
 async def test_half_an_event_is_left_out_and_what_came_before_it_counts() -> None:
     answer = stream(task("WORKING"), after=b'data: {"jsonrpc": "2.0", "res')
-    async with scripted(answer) as peer, desk_with(one_target(peer.url)) as desk:
-        told = await desk.send("hi", follow_updates=True)
+    async with scripted(answer) as peer, open_tool(one_target(peer.url)) as harness:
+        told = await harness.send("hi", follow_updates=True)
         assert told["ok"], told
         assert [event["kind"] for event in told["raw"]["events"]] == ["task"]
 
@@ -182,9 +182,9 @@ async def test_a_stream_that_is_too_long_is_cut_off() -> None:
 @pytest.mark.requirement("remote.wire.abort")
 async def test_the_caller_going_away_ends_the_connection() -> None:
     answer = stream(task("WORKING"), stays=True)
-    async with scripted(answer) as peer, desk_with(one_target(peer.url)) as desk:
-        sending = asyncio.create_task(desk.send("hi", follow_updates=True))
-        await asyncio.wait_for(desk.has_update.wait(), 5)
+    async with scripted(answer) as peer, open_tool(one_target(peer.url)) as harness:
+        sending = asyncio.create_task(harness.send("hi", follow_updates=True))
+        await asyncio.wait_for(harness.has_update.wait(), 5)
         sending.cancel()
         with pytest.raises(asyncio.CancelledError):
             await sending
@@ -193,8 +193,8 @@ async def test_the_caller_going_away_ends_the_connection() -> None:
 
 async def test_a_peer_that_keeps_the_stream_of_an_ended_task_open_is_not_waited_for() -> None:
     answer = stream(task("WORKING"), task("COMPLETED", text="done"), stays=True)
-    async with scripted(answer) as peer, desk_with(one_target(peer.url)) as desk:
-        told = await desk.send("hi", follow_updates=True, timeout_ms=5000)
+    async with scripted(answer) as peer, open_tool(one_target(peer.url)) as harness:
+        told = await harness.send("hi", follow_updates=True, timeout_ms=5000)
         assert told["ok"], told
         assert told["summary"]["message_text"] == "done"
         await asyncio.wait_for(peer.gone.wait(), 5)
@@ -202,7 +202,7 @@ async def test_a_peer_that_keeps_the_stream_of_an_ended_task_open_is_not_waited_
 
 @pytest.mark.requirement("remote.trouble.challenge")
 async def test_a_challenge_is_shown_with_what_to_do() -> None:
-    answer = say("", status="401 Unauthorized", WWW_Authenticate='Bearer realm="peer"')
+    answer = respond("", status="401 Unauthorized", WWW_Authenticate='Bearer realm="peer"')
     error = await fail_within(answer)
     details = error["details"]
     assert details["httpStatus"] == 401
@@ -212,11 +212,11 @@ async def test_a_challenge_is_shown_with_what_to_do() -> None:
 
 @pytest.mark.requirement("remote.trouble.redirect")
 async def test_a_redirect_of_the_card_is_not_followed_however_often() -> None:
-    async with scripted(card_answer=REDIRECT) as peer, desk_with(one_target(peer.url)) as desk:
-        error = await desk.fail_send()
+    async with scripted(card_answer=REDIRECT) as peer, open_tool(one_target(peer.url)) as harness:
+        error = await harness.fail_send()
         assert error["details"]["httpStatus"] == 302
         assert "redirect" in error["details"]["hint"]
-        assert len(peer.heard) == 1
+        assert len(peer.requests) == 1
 
 
 @pytest.fixture(scope="session")
@@ -238,11 +238,11 @@ async def test_a_certificate_that_nobody_vouches_for_is_refused(
 ) -> None:
     async with (
         scripted(result(message()), tls=strange_certificate) as peer,
-        desk_with(one_target(peer.url)) as desk,
+        open_tool(one_target(peer.url)) as harness,
     ):
-        error = await desk.fail_send()
+        error = await harness.fail_send()
         assert "certificate" in error["details"]["hint"]
-        assert peer.heard == []
+        assert peer.requests == []
 
 
 @pytest.mark.requirement("remote.trouble.elsewhere")
@@ -261,8 +261,8 @@ async def test_a_certificate_that_nobody_vouches_for_is_refused(
 async def test_a_card_that_points_elsewhere_is_not_followed(elsewhere: str) -> None:
     interface = {"url": elsewhere, "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}
     card = card_of("x", supportedInterfaces=[interface])
-    async with scripted(card=card) as peer, desk_with(one_target(peer.url)) as desk:
-        error = await desk.fail_send()
+    async with scripted(card=card) as peer, open_tool(one_target(peer.url)) as harness:
+        error = await harness.fail_send()
         assert error["details"]["errorName"] == "CardPointsElsewhere"
         assert "baseUrl" in error["details"]["hint"]
         assert peer.calls == []
@@ -272,8 +272,8 @@ async def test_another_host_that_the_operator_allows_is_used() -> None:
     async with scripted(result(message())) as peer:
         peer.card = card_of("http://elsewhere.invalid/")
         allowed = one_target(peer.url, allowedHosts=["Elsewhere.invalid"])
-        async with desk_with(allowed) as desk:
-            error = await desk.fail_send()
+        async with open_tool(allowed) as harness:
+            error = await harness.fail_send()
             assert error["details"]["cause"]["name"] == "ConnectError", "it was tried"
 
 
@@ -281,8 +281,8 @@ async def test_another_host_that_the_operator_allows_is_used() -> None:
 async def test_the_names_of_this_machine_are_one_host(name: str) -> None:
     async with scripted(result(message())) as peer:
         peer.card = card_of(peer.url.replace("127.0.0.1", name))
-        async with desk_with(one_target(peer.url)) as desk:
-            assert (await desk.send("hi"))["ok"]
+        async with open_tool(one_target(peer.url)) as harness:
+            assert (await harness.send("hi"))["ok"]
 
 
 async def test_an_interface_nearby_is_preferred_to_one_elsewhere() -> None:
@@ -290,25 +290,25 @@ async def test_an_interface_nearby_is_preferred_to_one_elsewhere() -> None:
         near = card_of(peer.url)["supportedInterfaces"]
         far = {"url": "http://10.0.0.1/", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}
         peer.card = card_of(peer.url, supportedInterfaces=[far, *near])
-        async with desk_with(one_target(peer.url)) as desk:
-            assert (await desk.send("hi"))["ok"]
+        async with open_tool(one_target(peer.url)) as harness:
+            assert (await harness.send("hi"))["ok"]
 
 
 @pytest.mark.parametrize("version", ["2.0", "banana"])
 async def test_a_version_that_we_do_not_speak_is_not_tried(version: str) -> None:
     async with scripted() as peer:
         peer.card = card_of(peer.url, version=version)
-        async with desk_with(one_target(peer.url)) as desk:
-            error = await desk.fail_send()
+        async with open_tool(one_target(peer.url)) as harness:
+            error = await harness.fail_send()
             assert error["details"]["errorName"] == "NoTransport"
             assert version in error["message"]
 
 
 @pytest.mark.requirement("remote.trouble.version")
 async def test_a_card_that_lies_about_the_version_is_told_to_lie() -> None:
-    answer = by_method(SendMessage=refusal(-32601, "Method not found"))
-    async with scripted(answer) as peer, desk_with(one_target(peer.url)) as desk:
-        error = await desk.fail_send()
+    answer = by_method(SendMessage=rpc_error(-32601, "Method not found"))
+    async with scripted(answer) as peer, open_tool(one_target(peer.url)) as harness:
+        error = await harness.fail_send()
         assert error["details"]["rpcCode"] == -32601
         assert "version" in error["details"]["hint"]
 
@@ -318,10 +318,10 @@ async def test_a_card_that_lies_about_the_version_is_told_to_lie() -> None:
 )
 async def test_what_is_no_card_is_no_card(body: str) -> None:
     async with (
-        scripted(card_answer=say(body, kind="text/html")) as peer,
-        desk_with(one_target(peer.url)) as desk,
+        scripted(card_answer=respond(body, kind="text/html")) as peer,
+        open_tool(one_target(peer.url)) as harness,
     ):
-        error = await desk.fail_send()
+        error = await harness.fail_send()
         assert error["code"] == "A2A_SDK_ERROR"
         assert error["details"]["hint"]
 
@@ -331,7 +331,7 @@ async def test_one_bad_target_breaks_no_list() -> None:
     async with (
         scripted(result(message())) as good,
         scripted(card_answer=stay_silent) as silent,
-        scripted(card_answer=say(HTML, kind="text/html")) as page,
+        scripted(card_answer=respond(HTML, kind="text/html")) as page,
         scripted(card_answer=endless(HEAD + b"application/json\r\n\r\n")) as large,
     ):
         config = {
@@ -348,8 +348,8 @@ async def test_one_bad_target_breaks_no_list() -> None:
                 target("http://user:hunter2secret@127.0.0.1:1/", "named"),
             ],
         }
-        async with desk_with(config, limit=LIMIT) as desk:
-            listed = await desk.ask("list_targets")
+        async with open_tool(config, limit=LIMIT) as harness:
+            listed = await harness.execute("list_targets")
             assert listed["ok"]
             entries = {one["target_alias"]: one for one in listed["summary"]["targets"]}
             assert list(entries) == [one["alias"] for one in config["targets"]]
@@ -361,4 +361,4 @@ async def test_one_bad_target_breaks_no_list() -> None:
                 assert entry["last_refreshed_at"]
                 assert entry["peer_card"]["skills"] == []
             assert "hunter2secret" not in repr(listed)
-            assert (await desk.send("hi", target_alias="good"))["ok"]
+            assert (await harness.send("hi", target_alias="good"))["ok"]

@@ -12,7 +12,7 @@ import pytest
 from tests.remote.certificates import make_certificate
 from tests.remote.grpc_peer import Cable, Context, GrpcPeer, cable_to, carded, grpc_peer, working
 from tests.remote.scripted_peer import artifact_update, message, scripted, status_update, task
-from tests.remote.tool_harness import desk_with, one_target
+from tests.remote.tool_harness import one_target, open_tool
 
 from openclaw_a2a.model.ids import JsonObject
 
@@ -72,14 +72,14 @@ async def to_loopback(host: str, port: int) -> list[str]:
 async def test_a_refusal_is_told_with_its_status_and_not_repeated(
     status: grpc.StatusCode, hint: str
 ) -> None:
-    async with grpc_peer(refuses(status, "because")) as peer, desk_with(grpc_target(peer.url)) as d:
+    async with grpc_peer(refuses(status, "because")) as peer, open_tool(grpc_target(peer.url)) as d:
         error = await d.fail_send()
     assert error["code"] == "A2A_SDK_ERROR"
     assert error["message"] == f"the peer answered with gRPC status {status.name}: because"
     assert error["details"]["errorName"]
     assert error["details"]["grpcStatus"] == status.name
     assert hint in error["details"]["hint"]
-    assert len(peer.heard) == 1
+    assert len(peer.requests) == 1
     is_unknown = status is grpc.StatusCode.UNIMPLEMENTED
     assert error["details"].get("rpcCode") == (-32601 if is_unknown else None)
 
@@ -89,8 +89,8 @@ async def test_a_refused_stream_is_told_like_any_refusal() -> None:
         yield task("WORKING")
         await context.abort(grpc.StatusCode.CANCELLED, "enough")
 
-    async with grpc_peer(events=events) as peer, desk_with(grpc_target(peer.url)) as desk:
-        error = await desk.fail_send(follow_updates=True)
+    async with grpc_peer(events=events) as peer, open_tool(grpc_target(peer.url)) as harness:
+        error = await harness.fail_send(follow_updates=True)
     assert error["details"]["grpcStatus"] == "CANCELLED"
     assert error["details"]["partial_event_count"] == 1
 
@@ -99,8 +99,8 @@ async def test_a_token_that_a_refusal_repeats_is_hidden() -> None:
     answer = refuses(grpc.StatusCode.UNAUTHENTICATED, f"{TOKEN} is not welcome")
     async with grpc_peer(answer) as peer:
         config = grpc_target(peer.url, auth={"type": "bearer", "token": TOKEN})
-        async with desk_with(config) as desk:
-            error = await desk.fail_send()
+        async with open_tool(config) as harness:
+            error = await harness.fail_send()
     assert "[hidden] is not welcome" in error["message"]
     assert TOKEN not in json.dumps(error)
 
@@ -112,11 +112,11 @@ async def test_credentials_and_service_parameters_travel_as_metadata() -> None:
     async with grpc_peer() as peer:
         config = grpc_target(peer.url, auth={"type": "bearer", "token": TOKEN})
         config["defaults"]["serviceParameters"] = {"X-Team": "blue", "A2A-Version": "7"}
-        async with desk_with(config) as desk:
-            told = await desk.send("hi", service_parameters={"X-Trace": "t-1"})
+        async with open_tool(config) as harness:
+            told = await harness.send("hi", service_parameters={"X-Trace": "t-1"})
     assert told["ok"], told
-    assert TOKEN not in json.dumps(desk.answers)
-    assert sorted(peer.heard[0]) == [
+    assert TOKEN not in json.dumps(harness.envelopes)
+    assert sorted(peer.requests[0]) == [
         ("a2a-version", "1.0"),
         ("authorization", f"Bearer {TOKEN}"),
         ("x-team", "blue"),
@@ -130,11 +130,11 @@ async def test_credentials_and_service_parameters_travel_as_metadata() -> None:
 async def test_a_service_parameter_that_grpc_cannot_carry_is_named_and_nothing_is_sent(
     parameters: dict[str, str],
 ) -> None:
-    async with grpc_peer() as peer, desk_with(grpc_target(peer.url)) as desk:
-        error = await desk.fail_send(service_parameters=parameters)
+    async with grpc_peer() as peer, open_tool(grpc_target(peer.url)) as harness:
+        error = await harness.fail_send(service_parameters=parameters)
     assert error["details"]["errorName"] == "InvalidServiceParameter"
     assert next(iter(parameters)) in error["message"]
-    assert peer.heard == []
+    assert peer.requests == []
 
 
 # -------------------------------------------------------------------- a peer that is not there
@@ -144,9 +144,9 @@ async def test_a_peer_that_takes_no_connection_is_tried_again_and_told_as_unreac
     async with (
         cable_to(None) as cable,
         carded(f"127.0.0.1:{cable.port}") as url,
-        desk_with(grpc_target(url)) as desk,
+        open_tool(grpc_target(url)) as harness,
     ):
-        error = await desk.fail_send()
+        error = await harness.fail_send()
     assert error["code"] == "A2A_SDK_ERROR"
     assert error["details"]["errorName"] == "ConnectError"
     assert "cannot be reached" in error["details"]["hint"]
@@ -154,11 +154,11 @@ async def test_a_peer_that_takes_no_connection_is_tried_again_and_told_as_unreac
 
 
 async def test_a_peer_that_stays_away_is_left_alone_after_a_while() -> None:
-    async with carded("127.0.0.1:1") as url, desk_with(grpc_target(url)) as desk:
+    async with carded("127.0.0.1:1") as url, open_tool(grpc_target(url)) as harness:
         for _ in range(5):
-            error = await desk.fail("watch", task_id="t-1")
+            error = await harness.fail("watch", task_id="t-1")
             assert error["details"]["errorName"] == "ConnectError"
-        error = await desk.fail("watch", task_id="t-1")
+        error = await harness.fail("watch", task_id="t-1")
     assert error["details"]["errorName"] == "CircuitOpen"
 
 
@@ -170,13 +170,13 @@ async def test_the_next_interface_is_tried_when_the_policy_allows_it() -> None:
         ]
         async with scripted(card={"supportedInterfaces": faces}) as card:
             config = grpc_target(card.url, policy={"transportFallback": True})
-            async with desk_with(config) as desk:
-                told = await desk.send("hi")
+            async with open_tool(config) as harness:
+                told = await harness.send("hi")
     assert told["ok"], told
 
 
 async def _cut_once(peer: GrpcPeer, cable: Cable) -> None:
-    await peer.has_heard.wait()
+    await peer.has_request.wait()
     cable.cut()
 
 
@@ -185,29 +185,31 @@ async def test_a_send_is_not_repeated_after_the_peer_may_have_taken_it() -> None
         grpc_peer(hold) as peer,
         cable_to(peer.port) as cable,
         carded(f"127.0.0.1:{cable.port}") as url,
-        desk_with(grpc_target(url)) as desk,
+        open_tool(grpc_target(url)) as harness,
         asyncio.timeout(PATIENCE_S),
     ):
-        error, _ = await asyncio.gather(desk.fail_send(), _cut_once(peer, cable))
+        error, _ = await asyncio.gather(harness.fail_send(), _cut_once(peer, cable))
     assert error["details"]["grpcStatus"] == "UNAVAILABLE"
     assert "connection broke" in error["details"]["hint"]
-    assert len(peer.heard) == 1
+    assert len(peer.requests) == 1
 
 
 async def test_a_question_is_asked_again_after_the_connection_broke() -> None:
     async def answer(peer: GrpcPeer, context: Context) -> JsonObject:
-        return await (hold if len(peer.heard) == 1 else working)(peer, context)
+        return await (hold if len(peer.requests) == 1 else working)(peer, context)
 
     async with (
         grpc_peer(answer) as peer,
         cable_to(peer.port) as cable,
         carded(f"127.0.0.1:{cable.port}") as url,
-        desk_with(grpc_target(url)) as desk,
+        open_tool(grpc_target(url)) as harness,
         asyncio.timeout(PATIENCE_S),
     ):
-        told, _ = await asyncio.gather(desk.ask("status", task_id="t-1"), _cut_once(peer, cable))
+        told, _ = await asyncio.gather(
+            harness.execute("status", task_id="t-1"), _cut_once(peer, cable)
+        )
     assert told["ok"], told
-    assert len(peer.heard) == 2
+    assert len(peer.requests) == 2
 
 
 # -------------------------------------------------------------------- deadlines and going away
@@ -216,10 +218,10 @@ async def test_a_question_is_asked_again_after_the_connection_broke() -> None:
 async def test_a_deadline_is_kept_and_the_peer_learns_of_it() -> None:
     async with (
         grpc_peer(hold) as peer,
-        desk_with(grpc_target(peer.url)) as desk,
+        open_tool(grpc_target(peer.url)) as harness,
         asyncio.timeout(PATIENCE_S),
     ):
-        error = await desk.fail_send(timeout_ms=300)
+        error = await harness.fail_send(timeout_ms=300)
         await peer.gone.wait()
     assert error["message"] == "request timed out"
 
@@ -227,8 +229,8 @@ async def test_a_deadline_is_kept_and_the_peer_learns_of_it() -> None:
 async def test_a_peer_that_accepts_and_says_nothing_is_given_up_at_the_deadline() -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:
         port = mute.getsockname()[1]
-        async with carded(f"127.0.0.1:{port}") as url, desk_with(grpc_target(url)) as desk:
-            error = await desk.fail_send(timeout_ms=300)
+        async with carded(f"127.0.0.1:{port}") as url, open_tool(grpc_target(url)) as harness:
+            error = await harness.fail_send(timeout_ms=300)
     assert error["message"] == "request timed out"
 
 
@@ -240,11 +242,11 @@ async def test_a_caller_who_goes_away_takes_the_call_along(follows: bool) -> Non
 
     async with (
         grpc_peer(hold, events=events) as peer,
-        desk_with(grpc_target(peer.url)) as desk,
+        open_tool(grpc_target(peer.url)) as harness,
         asyncio.timeout(PATIENCE_S),
     ):
-        call = asyncio.create_task(desk.send("hi", follow_updates=follows))
-        await (desk.has_update if follows else peer.has_heard).wait()
+        call = asyncio.create_task(harness.send("hi", follow_updates=follows))
+        await (harness.has_update if follows else peer.has_request).wait()
         call.cancel()
         await peer.gone.wait()
         [outcome] = await asyncio.gather(call, return_exceptions=True)
@@ -259,10 +261,10 @@ async def test_a_stream_that_stays_open_after_its_end_is_closed_by_us() -> None:
 
     async with (
         grpc_peer(events=events) as peer,
-        desk_with(grpc_target(peer.url)) as desk,
+        open_tool(grpc_target(peer.url)) as harness,
         asyncio.timeout(PATIENCE_S),
     ):
-        told = await desk.send("hi", follow_updates=True)
+        told = await harness.send("hi", follow_updates=True)
         await peer.gone.wait()
     assert told["ok"], told
 
@@ -278,12 +280,12 @@ async def test_trouble_of_one_call_breaks_off_no_other() -> None:
     answer = refuses(grpc.StatusCode.UNAVAILABLE, "closed for lunch")
     async with (
         grpc_peer(answer, events=events) as peer,
-        desk_with(grpc_target(peer.url)) as desk,
+        open_tool(grpc_target(peer.url)) as harness,
         asyncio.timeout(PATIENCE_S),
     ):
-        follower = asyncio.create_task(desk.send("hi", follow_updates=True))
-        await desk.has_update.wait()
-        other = await desk.agent.execute(
+        follower = asyncio.create_task(harness.send("hi", follow_updates=True))
+        await harness.has_update.wait()
+        other = await harness.tool.execute(
             {"action": "send", "parts": [{"kind": "text", "text": "x"}], "timeout_ms": 2000}
         )
         assert other["error"]["details"]["grpcStatus"] == "UNAVAILABLE"
@@ -300,10 +302,10 @@ async def test_an_answer_that_is_too_large_is_not_read() -> None:
     async def answer(peer: GrpcPeer, context: Context) -> JsonObject:
         return message("x" * 20_000)
 
-    async with grpc_peer(answer) as peer, desk_with(grpc_target(peer.url), limit=10_000) as desk:
-        error = await desk.fail_send()
+    async with grpc_peer(answer) as peer, open_tool(grpc_target(peer.url), limit=10_000) as harness:
+        error = await harness.fail_send()
     assert "larger than we read" in error["details"]["hint"]
-    assert len(peer.heard) == 1
+    assert len(peer.requests) == 1
 
 
 async def test_a_stream_is_read_only_so_far_in_all() -> None:
@@ -314,10 +316,10 @@ async def test_a_stream_is_read_only_so_far_in_all() -> None:
 
     async with (
         grpc_peer(events=events) as peer,
-        desk_with(grpc_target(peer.url), limit=10_000) as desk,
+        open_tool(grpc_target(peer.url), limit=10_000) as harness,
         asyncio.timeout(PATIENCE_S),
     ):
-        error = await desk.fail_send(follow_updates=True)
+        error = await harness.fail_send(follow_updates=True)
         await peer.gone.wait()
     assert "larger than we read" in error["details"]["hint"]
     assert error["details"]["partial_event_count"] < 11
@@ -330,9 +332,9 @@ async def test_packed_answers_are_not_unpacked() -> None:
 
     async with (
         grpc_peer(answer, compression=grpc.Compression.Gzip) as peer,
-        desk_with(grpc_target(peer.url), limit=10_000) as desk,
+        open_tool(grpc_target(peer.url), limit=10_000) as harness,
     ):
-        error = await desk.fail_send()
+        error = await harness.fail_send()
     assert error["details"]["errorName"] == "AnswerUnreadable"
 
 
@@ -358,9 +360,9 @@ async def test_a_secure_address_is_spoken_to_securely_under_its_name(
     address = f"{scheme}://{NAME}:{{port}}"
     async with (
         grpc_peer(certificate=certificate, address=address) as peer,
-        desk_with(secure_target(peer.url), resolve=to_loopback) as desk,
+        open_tool(secure_target(peer.url), resolve=to_loopback) as harness,
     ):
-        told = await desk.send("hi")
+        told = await harness.send("hi")
     assert told["ok"], told
 
 
@@ -379,11 +381,11 @@ async def test_what_is_not_as_safe_as_its_address_says_is_not_spoken_to(
     served = certificate if is_secure else None
     async with (
         grpc_peer(certificate=served, address=address) as peer,
-        desk_with(secure_target(peer.url), resolve=to_loopback) as desk,
+        open_tool(secure_target(peer.url), resolve=to_loopback) as harness,
     ):
-        error = await desk.fail("watch", task_id="t-1")
+        error = await harness.fail("watch", task_id="t-1")
     assert error["details"]["errorName"] == "ConnectError"
-    assert peer.heard == []
+    assert peer.requests == []
 
 
 async def test_a_certificate_that_nobody_vouches_for_is_refused(tmp_path: Path) -> None:
@@ -391,11 +393,11 @@ async def test_a_certificate_that_nobody_vouches_for_is_refused(tmp_path: Path) 
     address = f"grpcs://{NAME}:{{port}}"
     async with (
         grpc_peer(certificate=certificate, address=address) as peer,
-        desk_with(secure_target(peer.url), resolve=to_loopback) as desk,
+        open_tool(secure_target(peer.url), resolve=to_loopback) as harness,
     ):
-        error = await desk.fail("watch", task_id="t-1")
+        error = await harness.fail("watch", task_id="t-1")
     assert "certificate is not trusted" in error["message"]
-    assert peer.heard == []
+    assert peer.requests == []
 
 
 async def test_an_address_that_a_caller_named_is_spoken_to_where_it_was_checked(
@@ -415,8 +417,8 @@ async def test_an_address_that_a_caller_named_is_spoken_to_where_it_was_checked(
         grpc_peer(certificate=certificate) as peer,
         # An address without a scheme is as safe as the card's own.
         carded(f"{NAME}:{peer.port}", tls=context) as url,
-        desk_with({"policy": policy, "defaults": defaults}, resolve=resolve) as desk,
+        open_tool({"policy": policy, "defaults": defaults}, resolve=resolve) as harness,
     ):
-        told = await desk.send("hi", target_url=url.replace("127.0.0.1", NAME))
+        told = await harness.send("hi", target_url=url.replace("127.0.0.1", NAME))
     assert told["ok"], told
     assert asked[-1] == (NAME, peer.port)

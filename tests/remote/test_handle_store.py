@@ -17,13 +17,13 @@ from tests.remote.scripted_peer import (
     stream,
     task,
 )
-from tests.remote.tool_harness import desk_with, one_target
+from tests.remote.tool_harness import one_target, open_tool
 from tests.store.flat_store import FlatStore
 
 from openclaw_a2a.model.errors import StoreUnavailable
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.ports import Record, Store
-from openclaw_a2a.remote.handles.handle_store import KIND
+from openclaw_a2a.remote.handles.handle_store import RECORD_KIND
 from openclaw_a2a.store import create_store
 from openclaw_a2a.store.memory.store import MemoryStore
 
@@ -79,37 +79,31 @@ async def test_a_handle_is_good_after_a_restart_and_a_watch_goes_on(
     place: Place, peer: ScriptedPeer
 ) -> None:
     config = one_target(peer.url)
-    async with desk_with(config, store=place.store) as desk:
-        handle = handle_of(await desk.send("hi"))
+    async with open_tool(config, store=place.store) as harness:
+        handle = handle_of(await harness.send("hi"))
     store = await place.restart()
-    async with desk_with(config, store=store) as desk:
-        await desk.agent.open()
-        [known] = desk.agent.followed()
-        assert known == {
-            "task_handle": handle,
-            "target_alias": "peer",
-            "target_url": peer.url,
-            "task_id": "t-1",
-            "context_id": "c-1",
-            "status": "working",
-            "created_at": "2026-01-01T00:00:00.000Z",
-            "updated_at": "2026-01-01T00:00:00.000Z",
-            "expires_at": "2026-01-02T00:00:00.000Z",
-        }
-        desk.wait(60)
-        watched = await desk.ask("watch", task_handle=handle)
+    async with open_tool(config, store=store) as harness:
+        await harness.tool.open()
+        started_at = harness.time
+        [known] = harness.tool.handles.all
+        assert (known.name, known.target.alias, known.target.base_url) == (handle, "peer", peer.url)
+        assert (known.task_id, known.context_id) == ("t-1", "c-1")
+        assert (known.last_known.state, known.last_known.text) == ("working", None)
+        assert (known.created_at, known.updated_at) == (started_at, started_at)
+        assert known.expires_at == started_at + timedelta(days=1)
+        harness.advance(60)
+        watched = await harness.execute("watch", task_handle=handle)
         assert watched["summary"]["message_text"] == "ab"
         assert handle_of(watched) == handle
-        [known] = desk.agent.followed()
-        assert (known["status"], known["message_text"]) == ("completed", "ab")
-        assert known["updated_at"] == "2026-01-01T00:01:00.000Z"
-        assert known["created_at"] == "2026-01-01T00:00:00.000Z"
+        [known] = harness.tool.handles.all
+        assert (known.last_known.state, known.last_known.text) == ("completed", "ab")
+        assert (known.created_at, known.updated_at) == (started_at, harness.time)
 
 
 @pytest.mark.requirement("remote.durable.handle")
 async def test_errors_tell_the_truth_about_restarts(place: Place, peer: ScriptedPeer) -> None:
-    async with desk_with(one_target(peer.url), store=place.store) as desk:
-        error = await desk.fail("status", task_handle="rah_nobody")
+    async with open_tool(one_target(peer.url), store=place.store) as harness:
+        error = await harness.fail("status", task_handle="rah_nobody")
         is_durable = place.store.is_durable
         assert error["details"]["restartInvalidatesHandles"] is not is_durable
 
@@ -117,9 +111,9 @@ async def test_errors_tell_the_truth_about_restarts(place: Place, peer: Scripted
 async def test_what_was_answered_is_already_kept_when_we_die_at_once(
     place: Place, peer: ScriptedPeer
 ) -> None:
-    async with desk_with(one_target(peer.url), store=place.store) as desk:
-        handle = handle_of(await desk.send("hi"))
-        [record] = await place.store.records.list_records(KIND)
+    async with open_tool(one_target(peer.url), store=place.store) as harness:
+        handle = handle_of(await harness.send("hi"))
+        [record] = await place.store.records.list_records(RECORD_KIND)
         assert record.id == handle
 
 
@@ -128,11 +122,11 @@ async def test_a_task_is_kept_as_soon_as_the_peer_names_it(
     place: Place, peer: ScriptedPeer
 ) -> None:
     peer.answer = stream(task("WORKING"), stays=True)
-    async with desk_with(one_target(peer.url), store=place.store) as desk:
-        sending = asyncio.create_task(desk.send("hi", follow_updates=True))
-        await asyncio.wait_for(desk.has_update.wait(), 5)
+    async with open_tool(one_target(peer.url), store=place.store) as harness:
+        sending = asyncio.create_task(harness.send("hi", follow_updates=True))
+        await asyncio.wait_for(harness.has_update.wait(), 5)
         async with asyncio.timeout(5):
-            while not await place.store.records.list_records(KIND):  # noqa: ASYNC110 - the store's own thread
+            while not await place.store.records.list_records(RECORD_KIND):  # noqa: ASYNC110 - the store's own thread
                 await asyncio.sleep(0.01)
         sending.cancel()
         await asyncio.gather(sending, return_exceptions=True)
@@ -140,55 +134,55 @@ async def test_a_task_is_kept_as_soon_as_the_peer_names_it(
 
 async def test_no_credentials_are_kept(place: Place, peer: ScriptedPeer) -> None:
     config = one_target(peer.url, auth={"type": "bearer", "token": "tok-secret-1"})
-    async with desk_with(config, store=place.store) as desk:
-        handle = handle_of(await desk.send("hi"))
-    [record] = await place.store.records.list_records(KIND)
+    async with open_tool(config, store=place.store) as harness:
+        handle = handle_of(await harness.send("hi"))
+    [record] = await place.store.records.list_records(RECORD_KIND)
     assert b"tok-secret-1" not in record.body
     store = await place.restart()
-    async with desk_with(config, store=store) as desk:
-        assert (await desk.ask("status", task_handle=handle))["ok"]
+    async with open_tool(config, store=store) as harness:
+        assert (await harness.execute("status", task_handle=handle))["ok"]
         assert peer.calls[-1].headers["authorization"] == "Bearer tok-secret-1"
 
 
 async def test_a_target_that_is_gone_takes_its_handles_along(
     place: Place, peer: ScriptedPeer
 ) -> None:
-    async with desk_with(one_target(peer.url), store=place.store) as desk:
-        handle = handle_of(await desk.send("hi"))
-    asked = len(peer.heard)
-    async with desk_with(one_target("http://127.0.0.1:1/"), store=place.store) as desk:
-        error = await desk.fail("status", task_handle=handle)
+    async with open_tool(one_target(peer.url), store=place.store) as harness:
+        handle = handle_of(await harness.send("hi"))
+    asked = len(peer.requests)
+    async with open_tool(one_target("http://127.0.0.1:1/"), store=place.store) as harness:
+        error = await harness.fail("status", task_handle=handle)
         assert error["code"] == "UNKNOWN_TASK_HANDLE"
-    assert await place.store.records.list_records(KIND) == []
-    assert len(peer.heard) == asked
+    assert await place.store.records.list_records(RECORD_KIND) == []
+    assert len(peer.requests) == asked
 
 
 async def test_only_so_many_are_kept_and_none_past_its_time(
     place: Place, peer: ScriptedPeer
 ) -> None:
     config = {**one_target(peer.url), "taskHandles": {"maxEntries": 2, "ttlMs": 60_000}}
-    async with desk_with(config, store=place.store) as desk:
-        handles = [handle_of(await desk.send("hi")) for _ in range(3)]
-    kept = [record.id for record in await place.store.records.list_records(KIND)]
+    async with open_tool(config, store=place.store) as harness:
+        handles = [handle_of(await harness.send("hi")) for _ in range(3)]
+    kept = [record.id for record in await place.store.records.list_records(RECORD_KIND)]
     assert kept == handles[1:]
     fewer = {**config, "taskHandles": {"maxEntries": 1, "ttlMs": 60_000}}
-    async with desk_with(fewer, store=place.store) as desk:
-        await desk.agent.open()
-        assert [one["task_handle"] for one in desk.agent.followed()] == handles[2:]
-        desk.wait(60)
-        assert desk.agent.followed() == []
-    assert await place.store.records.list_records(KIND) == []
+    async with open_tool(fewer, store=place.store) as harness:
+        await harness.tool.open()
+        assert [one.name for one in harness.tool.handles.all] == handles[2:]
+        harness.advance(60)
+        assert harness.tool.handles.all == ()
+    assert await place.store.records.list_records(RECORD_KIND) == []
 
 
 @pytest.mark.parametrize("body", [b"", b"{]", b"7", b"{}", b'{"baseUrl": 7}'])
 async def test_a_record_that_cannot_be_read_is_forgotten(
     place: Place, peer: ScriptedPeer, body: bytes
 ) -> None:
-    async with desk_with(one_target(peer.url), store=place.store) as desk:
-        until = desk.time + timedelta(days=1)
-        await place.store.records.put_record(Record(KIND, "rah_bad", body, until))
-        handle = handle_of(await desk.send("hi"))
-        assert [one["task_handle"] for one in desk.agent.followed()] == [handle]
+    async with open_tool(one_target(peer.url), store=place.store) as harness:
+        until = harness.time + timedelta(days=1)
+        await place.store.records.put_record(Record(RECORD_KIND, "rah_bad", body, until))
+        handle = handle_of(await harness.send("hi"))
+        assert [one.name for one in harness.tool.handles.all] == [handle]
 
 
 async def test_a_talkative_task_is_not_written_down_with_every_word(peer: ScriptedPeer) -> None:
@@ -202,11 +196,11 @@ async def test_a_talkative_task_is_not_written_down_with_every_word(peer: Script
     store = CountingStore(MemoryStore())
     pieces = [artifact_update(str(n), append=n > 0) for n in range(200)]
     peer.answer = stream(task("WORKING"), *pieces, status_update("COMPLETED"))
-    async with desk_with(one_target(peer.url), store=store) as desk:
-        told = await desk.send("hi", follow_updates=True)
+    async with open_tool(one_target(peer.url), store=store) as harness:
+        told = await harness.send("hi", follow_updates=True)
         assert len(told["raw"]["events"]) == 202
         assert store.puts <= 4
-        [record] = await store.records.list_records(KIND)
+        [record] = await store.records.list_records(RECORD_KIND)
         assert json.loads(record.body)["heard"]["state"] == "completed"
 
 
@@ -220,6 +214,6 @@ async def test_a_store_that_fails_does_not_fail_the_call(peer: ScriptedPeer) -> 
         async def list_records(self, kind: str) -> list[Record]:
             raise StoreUnavailable("the disk is gone")
 
-    async with desk_with(one_target(peer.url), store=BrokenStore(MemoryStore())) as desk:
-        handle = handle_of(await desk.send("hi"))
-        assert (await desk.ask("status", task_handle=handle))["ok"]
+    async with open_tool(one_target(peer.url), store=BrokenStore(MemoryStore())) as harness:
+        handle = handle_of(await harness.send("hi"))
+        assert (await harness.execute("status", task_handle=handle))["ok"]

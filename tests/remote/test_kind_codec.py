@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.remote.errors import RemoteFailure
-from openclaw_a2a.remote.result.kind_codec import discriminated
-from openclaw_a2a.remote.result.progress import Progress
+from openclaw_a2a.remote.result.kind_codec import decode_answer
+from openclaw_a2a.remote.result.result_builder import EventAccumulator
 
 
 def read(told: JsonObject) -> JsonObject:
-    return discriminated(ParseDict(told, pb.StreamResponse()))
+    return decode_answer(ParseDict(told, pb.StreamResponse()))
 
 
 @pytest.mark.requirement("remote.envelope.kinds")
@@ -172,12 +172,12 @@ _EVENTS = st.one_of(
 
 @given(st.lists(_EVENTS, max_size=6))
 def test_any_events_fold_into_a_summary(events: list[JsonObject]) -> None:
-    progress = Progress()
+    received = EventAccumulator()
     for event in events:
         try:
-            progress.take(read(event))
+            received.add(read(event))
         except RemoteFailure:
             continue
-    assert progress.message_text is None or isinstance(progress.message_text, str)
-    assert isinstance(progress.artifacts, list)
-    assert progress.state != "unknown"
+    assert received.message_text is None or isinstance(received.message_text, str)
+    assert isinstance(received.artifacts, list)
+    assert received.state != "unknown"

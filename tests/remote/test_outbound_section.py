@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from openclaw_a2a.app import build_app
 from openclaw_a2a.model.errors import SettingsInvalid
-from openclaw_a2a.remote.config_section import read_outbound
+from openclaw_a2a.remote.config import read_outbound
 from openclaw_a2a.settings import load_settings
 
 ANYTHING = st.recursive(

@@ -8,7 +8,7 @@ import pytest
 from tests.remote.certificates import make_certificate
 from tests.remote.grpc_peer import cable_to
 from tests.remote.scripted_peer import CARD, card_of, message, result, scripted, task
-from tests.remote.tool_harness import desk_with, one_target, target
+from tests.remote.tool_harness import one_target, open_tool, target
 
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.net.safe_resolver import ResolveHost
@@ -63,7 +63,7 @@ class Book:
 
 
 def free_desk(resolve: ResolveHost, *, policy: JsonObject | None = None):
-    return desk_with({"policy": policy or FREE}, resolve=resolve)
+    return open_tool({"policy": policy or FREE}, resolve=resolve)
 
 
 def going_on(url: str, **more: Json) -> JsonObject:
@@ -85,9 +85,9 @@ def assert_refused(error: JsonObject, host: str | None = None) -> None:
 @pytest.mark.parametrize("url", PRIVATE)
 async def test_an_address_that_looks_private_is_refused_before_it_is_looked_up(url: str) -> None:
     book = Book("127.0.0.1")
-    async with free_desk(book) as desk:
-        assert_refused(await desk.fail_send(target_url=url))
-        assert_refused(await desk.fail("status", continuation=going_on(url)))
+    async with free_desk(book) as harness:
+        assert_refused(await harness.fail_send(target_url=url))
+        assert_refused(await harness.fail("status", continuation=going_on(url)))
     assert book.asked == []
 
 
@@ -95,19 +95,20 @@ async def test_an_address_that_looks_private_is_refused_before_it_is_looked_up(u
 async def test_a_name_that_leads_into_the_network_is_refused_without_any_connection(
     addresses: list[str],
 ) -> None:
-    async with scripted(result(message())) as peer, free_desk(Book(*addresses)) as desk:
+    async with scripted(result(message())) as peer, free_desk(Book(*addresses)) as harness:
         url = f"http://{NAME}:{peer.port}/"
-        assert_refused(await desk.fail_send(target_url=url), NAME)
-        assert_refused(await desk.fail("status", continuation=going_on(url)), NAME)
-        assert_refused(await desk.fail("watch", task_id="t-1", target_url=url), NAME)
-        assert_refused(await desk.fail("cancel", task_id="t-1", target_url=url), NAME)
-        assert desk.agent.resting() == {}
-    assert peer.heard == []
+        assert_refused(await harness.fail_send(target_url=url), NAME)
+        assert_refused(await harness.fail("status", continuation=going_on(url)), NAME)
+        assert_refused(await harness.fail("watch", task_id="t-1", target_url=url), NAME)
+        assert_refused(await harness.fail("cancel", task_id="t-1", target_url=url), NAME)
+        for _ in range(5):  # a refusal is not a failure of the peer: its circuit stays closed
+            assert_refused(await harness.fail_send(target_url=url), NAME)
+    assert peer.requests == []
 
 
 async def test_a_continuation_that_is_trusted_is_checked_all_the_same() -> None:
-    async with desk_with({"policy": {"continuationTargets": "trusted"}}) as desk:
-        error = await desk.fail("status", continuation=going_on("http://127.0.0.1:1/"))
+    async with open_tool({"policy": {"continuationTargets": "trusted"}}) as harness:
+        error = await harness.fail("status", continuation=going_on("http://127.0.0.1:1/"))
     assert_refused(error, "127.0.0.1")
 
 
@@ -122,9 +123,9 @@ async def test_a_name_that_moves_into_the_network_after_its_card_was_read_is_ref
         TargetConnections(Policy(), resolve=Book("127.0.0.1")) as network,
     ):
         url = f"http://{NAME}:{cable.port}/"
-        named = Target(TargetIdentity(url, CARD, (Transport.JSONRPC,)), is_callers=True)
+        named = Target(TargetIdentity(url, CARD, (Transport.JSONRPC,)), is_caller_named=True)
         face = Interface(transport, url, version)
-        peer = RemoteClient.of_card(EMPTY_CARD, face, network.connector_for(named))
+        peer = RemoteClient(EMPTY_CARD, face, network.connector_for(named))
         with pytest.raises(RemoteFailure) as caught:
             await peer.get("t-1", None, {})
         with pytest.raises(RemoteFailure) as caught_in_stream:
@@ -137,24 +138,24 @@ async def test_a_name_that_moves_into_the_network_after_its_card_was_read_is_ref
 async def test_what_the_operator_configured_may_be_anywhere() -> None:
     async with scripted(result(task("WORKING"))) as peer:
         config = one_target(peer.url, policy=FREE)
-        async with desk_with(config) as desk:
-            assert (await desk.send("hi"))["ok"]
-            assert (await desk.send("hi", target_url=peer.url.rstrip("/")))["ok"]
-            assert (await desk.send("hi", continuation=going_on(peer.url)))["ok"]
-            error = await desk.fail_send(target_url=f"{peer.url}elsewhere")
+        async with open_tool(config) as harness:
+            assert (await harness.send("hi"))["ok"]
+            assert (await harness.send("hi", target_url=peer.url.rstrip("/")))["ok"]
+            assert (await harness.send("hi", continuation=going_on(peer.url)))["ok"]
+            error = await harness.fail_send(target_url=f"{peer.url}elsewhere")
     assert_refused(error, "127.0.0.1")
 
 
 async def test_with_the_setting_any_address_may_be_named() -> None:
-    async with scripted(result(message())) as peer, free_desk(Book(), policy=ANYWHERE) as desk:
-        assert (await desk.send("hi", target_url=peer.url))["ok"]
+    async with scripted(result(message())) as peer, free_desk(Book(), policy=ANYWHERE) as harness:
+        assert (await harness.send("hi", target_url=peer.url))["ok"]
 
 
 @pytest.mark.parametrize("value", ["yes", 1, None, {}])
 async def test_a_setting_that_cannot_be_read_allows_nothing(value: Json) -> None:
     policy = {**FREE, "allowPrivateTargets": value}
-    async with free_desk(Book(), policy=policy) as desk:
-        assert_refused(await desk.fail_send(target_url="http://127.0.0.1:1/"))
+    async with free_desk(Book(), policy=policy) as harness:
+        assert_refused(await harness.fail_send(target_url="http://127.0.0.1:1/"))
 
 
 async def test_a_name_keeps_its_name_at_the_address_that_was_checked(
@@ -170,12 +171,12 @@ async def test_a_name_keeps_its_name_at_the_address_that_was_checked(
     async with scripted(result(message()), tls=context) as peer:
         url = f"https://{NAME}:{peer.port}/"
         peer.card = card_of(url)
-        async with free_desk(book, policy=ANYWHERE) as desk:
-            told = await desk.send("hi", target_url=url)
+        async with free_desk(book, policy=ANYWHERE) as harness:
+            told = await harness.send("hi", target_url=url)
             other = f"https://other.example.com:{peer.port}/"
-            wrong = await desk.fail("watch", task_id="t-1", target_url=other)
+            wrong = await harness.fail("watch", task_id="t-1", target_url=other)
     assert told["ok"], told
-    assert [one.headers["host"] for one in peer.heard] == [f"{NAME}:{peer.port}"] * 2
+    assert [one.headers["host"] for one in peer.requests] == [f"{NAME}:{peer.port}"] * 2
     assert asked_for == [NAME, NAME, "other.example.com"]
     assert "certificate" in wrong["details"]["hint"]
     assert book.asked == [(NAME, peer.port), (NAME, peer.port), ("other.example.com", peer.port)]
@@ -185,8 +186,8 @@ async def test_a_name_that_nobody_knows_is_a_peer_that_cannot_be_reached() -> No
     async def unknown(host: str, port: int) -> list[str]:
         raise OSError(2, "no such name")
 
-    async with free_desk(unknown) as desk:
-        error = await desk.fail("watch", task_id="t-1", target_url=f"http://{NAME}/")
+    async with free_desk(unknown) as harness:
+        error = await harness.fail("watch", task_id="t-1", target_url=f"http://{NAME}/")
     assert error["code"] == "A2A_SDK_ERROR"
     assert f"{NAME} is not known" in error["message"]
     assert "cannot be reached" in error["details"]["hint"]
@@ -202,15 +203,15 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
 
 async def test_a_handle_obeys_the_rule_that_holds_after_a_restart(store: Store) -> None:
     async with scripted(result(task("WORKING"))) as peer:
-        async with desk_with({"policy": ANYWHERE}, store=store) as desk:
-            told = await desk.send("hi", target_url=peer.url)
+        async with open_tool({"policy": ANYWHERE}, store=store) as harness:
+            told = await harness.send("hi", target_url=peer.url)
             kept = told["summary"]["continuation"]
-        handle, heard = kept["task"]["task_handle"], len(peer.heard)
-        async with desk_with({"policy": FREE}, store=store) as desk:
-            assert_refused(await desk.fail("status", task_handle=handle), "127.0.0.1")
-            assert_refused(await desk.fail("status", continuation=kept), "127.0.0.1")
-        assert len(peer.heard) == heard
+        handle, received = kept["task"]["task_handle"], len(peer.requests)
+        async with open_tool({"policy": FREE}, store=store) as harness:
+            assert_refused(await harness.fail("status", task_handle=handle), "127.0.0.1")
+            assert_refused(await harness.fail("status", continuation=kept), "127.0.0.1")
+        assert len(peer.requests) == received
         peer.answer = result(task("WORKING")["task"])
         configured = {"policy": FREE, "targets": [target(peer.url)]}
-        async with desk_with(configured, store=store) as desk:
-            assert (await desk.ask("status", task_handle=handle))["ok"]
+        async with open_tool(configured, store=store) as harness:
+            assert (await harness.execute("status", task_handle=handle))["ok"]

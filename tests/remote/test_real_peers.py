@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.remote.tool_harness import Desk, desk_with, one_target
+from tests.remote.tool_harness import ToolHarness, one_target, open_tool
 
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.ports import Store
@@ -53,31 +53,31 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
 
 
 @pytest.fixture
-async def desk(peer: tuple[str, JsonObject], store: Store) -> AsyncIterator[Desk]:
-    async with desk_with(peer[1], store=store) as desk:
-        yield desk
+async def harness(peer: tuple[str, JsonObject], store: Store) -> AsyncIterator[ToolHarness]:
+    async with open_tool(peer[1], store=store) as harness:
+        yield harness
 
 
-async def reach(desk: Desk, handle: str, *states: str) -> JsonObject:
+async def reach(harness: ToolHarness, handle: str, *states: str) -> JsonObject:
     """Ask until the task is in one of the states."""
     async with asyncio.timeout(20):
         while True:
-            asked = await desk.ask("status", task_handle=handle)
+            asked = await harness.execute("status", task_handle=handle)
             assert asked["ok"], asked
             if asked["summary"]["continuation"]["task"]["status"] in states:
                 return asked
             await asyncio.sleep(0.02)  # the peer is another process
 
 
-async def begin(desk: Desk, text: str) -> str:
+async def begin(harness: ToolHarness, text: str) -> str:
     """Start a task and come back at once; its handle."""
-    started = await desk.send(text, task_requirement="required")
+    started = await harness.send(text, task_requirement="required")
     assert started["ok"], started
     return started["summary"]["continuation"]["task"]["task_handle"]
 
 
-async def test_the_card_is_listed(desk: Desk, peer: tuple[str, JsonObject]) -> None:
-    listed = await desk.ask("list_targets")
+async def test_the_card_is_listed(harness: ToolHarness, peer: tuple[str, JsonObject]) -> None:
+    listed = await harness.execute("list_targets")
     [entry] = listed["summary"]["targets"]
     assert entry["target_name"] == NAMES[peer[0]]
     assert entry["streaming_supported"] is True
@@ -87,13 +87,13 @@ async def test_the_card_is_listed(desk: Desk, peer: tuple[str, JsonObject]) -> N
 
 
 @pytest.mark.requirement("remote.extension.versions")
-async def test_a_message_is_answered_with_a_message(desk: Desk) -> None:
-    answer = await desk.send("hello")
+async def test_a_message_is_answered_with_a_message(harness: ToolHarness) -> None:
+    answer = await harness.send("hello")
     assert answer["ok"], answer
     summary = answer["summary"]
     assert (summary["response_kind"], summary["message_text"]) == ("message", "hello back")
     assert "task" not in summary["continuation"]
-    again = await desk.send("hello", continuation=summary["continuation"])
+    again = await harness.send("hello", continuation=summary["continuation"])
     assert again["ok"], again
     assert again["raw"]["contextId"] == answer["raw"]["contextId"]
 
@@ -104,27 +104,29 @@ async def test_a_message_is_answered_with_a_message(desk: Desk) -> None:
     ids=lambda pair: f"{pair[0]} over {pair[1]}",
     indirect=True,
 )
-async def test_a_message_is_an_error_where_a_task_is_required(desk: Desk) -> None:
-    required = await desk.fail_send("hello", task_requirement="required")
+async def test_a_message_is_an_error_where_a_task_is_required(harness: ToolHarness) -> None:
+    required = await harness.fail_send("hello", task_requirement="required")
     assert required["code"] == "TASK_REQUIRED_BUT_MESSAGE_RETURNED"
 
 
 @pytest.mark.requirement("remote.envelope.raw")
-async def test_a_task_is_sent_asked_for_and_not_cancelled_when_it_is_over(desk: Desk) -> None:
-    answer = await desk.send("task:tea")
+async def test_a_task_is_sent_asked_for_and_not_cancelled_when_it_is_over(
+    harness: ToolHarness,
+) -> None:
+    answer = await harness.send("task:tea")
     assert answer["ok"], answer
     summary = answer["summary"]
     assert (summary["response_kind"], summary["message_text"]) == ("task", "tea")
     task = summary["continuation"]["task"]
     assert task["status"] == "completed"
     assert not task["can_cancel"] and not task["can_watch"] and not task["can_resume_send"]
-    asked = await desk.ask("status", task_handle=task["task_handle"])
+    asked = await harness.execute("status", task_handle=task["task_handle"])
     assert asked["raw"]["id"] == task["task_id"]
     assert asked["raw"]["kind"] == "task"
     assert asked["summary"]["message_text"] == "tea"
-    by_id = await desk.ask("status", task_id=task["task_id"], history_length=0)
+    by_id = await harness.execute("status", task_id=task["task_id"], history_length=0)
     assert by_id["ok"], by_id
-    missing = await desk.fail("status", task_id="no such task/../?x=1#y")
+    missing = await harness.fail("status", task_id="no such task/../?x=1#y")
     assert missing["code"] == "A2A_SDK_ERROR"
 
 
@@ -134,24 +136,26 @@ async def test_a_task_is_sent_asked_for_and_not_cancelled_when_it_is_over(desk: 
     ids=lambda pair: f"{pair[0]} over {pair[1]}",
     indirect=True,
 )
-async def test_an_error_of_the_protocol_is_told_by_its_name_and_number(desk: Desk) -> None:
-    missing = await desk.fail("status", task_id="no-such-task")
+async def test_an_error_of_the_protocol_is_told_by_its_name_and_number(
+    harness: ToolHarness,
+) -> None:
+    missing = await harness.fail("status", task_id="no-such-task")
     assert missing["details"]["errorName"] == "TaskNotFoundError"
     assert missing["details"]["rpcCode"] == -32001
-    done = await desk.send("task:tea")
+    done = await harness.send("task:tea")
     handle = done["summary"]["continuation"]["task"]["task_handle"]
-    late = await desk.fail("cancel", task_handle=handle)
+    late = await harness.fail("cancel", task_handle=handle)
     assert late["details"]["errorName"] == "TaskNotCancelableError"
     assert late["details"]["rpcCode"] == -32002
 
 
 @pytest.mark.requirement("remote.stream.updates")
-async def test_a_stream_is_followed_to_its_end(desk: Desk) -> None:
-    answer = await desk.send("chunks:5", follow_updates=True)
+async def test_a_stream_is_followed_to_its_end(harness: ToolHarness) -> None:
+    answer = await harness.send("chunks:5", follow_updates=True)
     assert answer["ok"], answer
     events = answer["raw"]["events"]
-    assert [update["raw"] for update in desk.updates] == events
-    assert all(update["phase"] == "update" for update in desk.updates)
+    assert [update["raw"] for update in harness.updates] == events
+    assert all(update["phase"] == "update" for update in harness.updates)
     assert answer["raw"]["finalEvent"] == events[-1]
     assert events[-1]["kind"] in ("status-update", "task")
     assert events[-1]["status"]["state"] == "completed"
@@ -159,8 +163,8 @@ async def test_a_stream_is_followed_to_its_end(desk: Desk) -> None:
     assert len(answer["summary"]["artifacts"]) == 1
 
 
-async def test_a_required_task_is_followed_from_its_first_event(desk: Desk) -> None:
-    answer = await desk.send("task:tea", task_requirement="required", follow_updates=True)
+async def test_a_required_task_is_followed_from_its_first_event(harness: ToolHarness) -> None:
+    answer = await harness.send("task:tea", task_requirement="required", follow_updates=True)
     assert answer["ok"], answer
     events = answer["raw"]["events"]
     assert events[0]["kind"] == "task"
@@ -169,19 +173,19 @@ async def test_a_required_task_is_followed_from_its_first_event(desk: Desk) -> N
 
 
 async def test_a_paused_task_is_resumed_after_a_restart_of_ours(
-    desk: Desk, peer: tuple[str, JsonObject], store: Store
+    harness: ToolHarness, peer: tuple[str, JsonObject], store: Store
 ) -> None:
-    asked = await desk.send("ask")
+    asked = await harness.send("ask")
     assert asked["ok"], asked
     task = asked["summary"]["continuation"]["task"]
     assert (task["status"], task["can_send"]) == ("input-required", True)
     assert asked["summary"]["message_text"] == "which colour?"
-    await desk.agent.close()
-    async with desk_with(peer[1], store=store) as later:
-        await later.agent.open()
-        [known] = later.agent.followed()
-        assert known["status"] == "input-required"
-        assert known["message_text"] == "which colour?"
+    await harness.tool.close()
+    async with open_tool(peer[1], store=store) as later:
+        await later.tool.open()
+        [known] = later.tool.handles.all
+        assert known.last_known.state == "input-required"
+        assert known.last_known.text == "which colour?"
         answer = await later.send("blue", task_handle=task["task_handle"])
         assert answer["ok"], answer
         resumed = answer["summary"]["continuation"]["task"]
@@ -189,18 +193,18 @@ async def test_a_paused_task_is_resumed_after_a_restart_of_ours(
         assert resumed["task_handle"] == task["task_handle"]
         assert resumed["status"] == "completed"
         assert answer["summary"]["message_text"] == "blue"
-        assert later.agent.followed()[0]["status"] == "completed"
+        assert later.tool.handles.all[0].last_known.state == "completed"
 
 
 @pytest.mark.requirement("remote.continuation.unchanged")
 async def test_a_paused_task_is_resumed_by_a_continuation_without_any_memory(
-    desk: Desk, peer: tuple[str, JsonObject]
+    harness: ToolHarness, peer: tuple[str, JsonObject]
 ) -> None:
-    asked = await desk.send("ask", follow_updates=True)
+    asked = await harness.send("ask", follow_updates=True)
     assert asked["ok"], asked
     continuation = asked["summary"]["continuation"]
     assert continuation["task"]["status"] == "input-required"
-    async with desk_with(peer[1]) as later:
+    async with open_tool(peer[1]) as later:
         answer = await later.send("green", continuation=continuation, follow_updates=True)
         assert answer["ok"], answer
         resumed = answer["summary"]["continuation"]["task"]
@@ -211,12 +215,12 @@ async def test_a_paused_task_is_resumed_by_a_continuation_without_any_memory(
 
 @pytest.mark.requirement("remote.durable.watch")
 async def test_a_task_is_watched_to_its_end_after_a_restart_of_ours(
-    desk: Desk, peer: tuple[str, JsonObject], store: Store
+    harness: ToolHarness, peer: tuple[str, JsonObject], store: Store
 ) -> None:
-    handle = await begin(desk, "slow")
-    await desk.agent.close()
-    async with desk_with(peer[1], store=store) as later:
-        watched = await later.ask("watch", task_handle=handle)
+    handle = await begin(harness, "slow")
+    await harness.tool.close()
+    async with open_tool(peer[1], store=store) as later:
+        watched = await later.execute("watch", task_handle=handle)
         assert watched["ok"], watched
         assert watched["summary"]["continuation"]["task"]["status"] == "completed"
         assert watched["summary"]["message_text"] == "at last"
@@ -230,13 +234,13 @@ async def test_a_task_is_watched_to_its_end_after_a_restart_of_ours(
     indirect=True,
 )
 async def test_a_task_is_cancelled_while_it_is_watched(
-    desk: Desk, peer: tuple[str, JsonObject], store: Store
+    harness: ToolHarness, peer: tuple[str, JsonObject], store: Store
 ) -> None:
-    handle = await begin(desk, "hold")
-    async with desk_with(peer[1], store=store) as other, asyncio.timeout(20):
-        watching = asyncio.create_task(other.ask("watch", task_handle=handle))
+    handle = await begin(harness, "hold")
+    async with open_tool(peer[1], store=store) as other, asyncio.timeout(20):
+        watching = asyncio.create_task(other.execute("watch", task_handle=handle))
         await other.has_update.wait()
-        canceled = await desk.ask("cancel", task_handle=handle)
+        canceled = await harness.execute("cancel", task_handle=handle)
         assert canceled["ok"], canceled
         assert canceled["raw"]["status"]["state"] == "canceled"
         watched = await watching
@@ -246,15 +250,15 @@ async def test_a_task_is_cancelled_while_it_is_watched(
 
 
 async def test_a_deadline_ends_a_watch_and_tells_how_far_it_got(
-    desk: Desk, peer: tuple[str, JsonObject]
+    harness: ToolHarness, peer: tuple[str, JsonObject]
 ) -> None:
-    handle = await begin(desk, "hold")
-    await reach(desk, handle, "working")
-    error = await desk.fail("watch", task_handle=handle, timeout_ms=700)
+    handle = await begin(harness, "hold")
+    await reach(harness, handle, "working")
+    error = await harness.fail("watch", task_handle=handle, timeout_ms=700)
     assert (error["code"], error["message"]) == ("A2A_SDK_ERROR", "request timed out")
     assert "timeout_ms" in error["details"]["hint"]
     if peer[0] not in TELLS_NO_SNAPSHOT:
         assert error["details"]["partial_event_count"] == 1
         latest = error["details"]["latest_event_summary"]
         assert latest["continuation"]["task"]["status"] == "working"
-    await desk.ask("cancel", task_handle=handle)
+    await harness.execute("cancel", task_handle=handle)

@@ -1,4 +1,4 @@
-"""Two stages of checks, each telling all its errors in the style of JSON Schema validators."""
+"""Two stages of checks, each translator all its errors in the style of JSON Schema validators."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from openclaw_a2a.remote.config import parse_config
 from openclaw_a2a.remote.errors import ErrorCode, RemoteFailure
 from openclaw_a2a.remote.request.request_validation import (
-    ALLOWED,
+    ALLOWED_FIELDS,
     RequestValidator,
     requested_action,
 )
@@ -146,9 +146,9 @@ def test_all_errors_of_the_first_stage_come_together() -> None:
 
 
 @pytest.mark.requirement("remote.request.allowed", "remote.validate.not-allowed")
-@pytest.mark.parametrize("action", sorted(ALLOWED))
+@pytest.mark.parametrize("action", sorted(ALLOWED_FIELDS))
 def test_a_field_of_another_action_is_refused_by_name(action: str) -> None:
-    every = set().union(*ALLOWED.values()) - {"action", "continuation"}
+    every = set().union(*ALLOWED_FIELDS.values()) - {"action", "continuation"}
     samples: dict[str, object] = {
         "parts": TEXT,
         "reference_task_ids": ["a"],
@@ -165,7 +165,7 @@ def test_a_field_of_another_action_is_refused_by_name(action: str) -> None:
         "target_url": "https://ops.example",
         "task_handle": "rah_1",
     }
-    for name in sorted(every - ALLOWED[action]):
+    for name in sorted(every - ALLOWED_FIELDS[action]):
         found = errors({"action": action, name: samples.get(name, "x")})
         (error,) = [one for one in found if one["params"] == {"property": name, "action": action}]
         assert (error["instancePath"], error["keyword"]) == ("", "not")
@@ -323,7 +323,7 @@ _JSON = st.recursive(
     ),
     max_leaves=10,
 )
-_FIELDS = sorted(set().union(*ALLOWED.values()))
+_FIELDS = sorted(set().union(*ALLOWED_FIELDS.values()))
 
 
 @given(st.dictionaries(st.sampled_from(_FIELDS), _JSON, max_size=6) | _JSON)

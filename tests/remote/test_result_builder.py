@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openclaw_a2a.model.ids import JsonObject
-from openclaw_a2a.remote.result.progress import TERMINAL, Progress, continuation_task
+from openclaw_a2a.remote.result.remote_result import TERMINAL_STATES
+from openclaw_a2a.remote.result.result_builder import EventAccumulator, continuation_task
 
 
 def message(text: str, role: str = "agent", **more: object) -> JsonObject:
@@ -35,33 +36,33 @@ def update(artifact_: JsonObject, *, append: bool = False) -> JsonObject:
     return {**event, "artifact": artifact_, "append": append}
 
 
-def after(*events: JsonObject) -> Progress:
-    progress = Progress()
+def after(*events: JsonObject) -> EventAccumulator:
+    received = EventAccumulator()
     for event in events:
-        progress.take(event)
-    return progress
+        received.add(event)
+    return received
 
 
 @pytest.mark.requirement("remote.summary.message", "remote.summary.kind")
 def test_one_message_is_a_message_with_its_parts_as_paragraphs() -> None:
-    progress = after(message("one|two", contextId="c-9"))
-    assert progress.response_kind == "message"
-    assert progress.message_text == "one\n\ntwo"
-    assert (progress.context_id, progress.task_id) == ("c-9", None)
+    received = after(message("one|two", contextId="c-9"))
+    assert received.response_kind == "message"
+    assert received.message_text == "one\n\ntwo"
+    assert (received.context_id, received.task_id) == ("c-9", None)
 
 
 @pytest.mark.requirement("remote.summary.kind", "remote.summary.other-text")
 def test_several_messages_have_no_kind_and_the_last_one_speaks() -> None:
-    progress = after(message("one"), message("two"))
-    assert progress.response_kind is None
-    assert progress.message_text == "two"
+    received = after(message("one"), message("two"))
+    assert received.response_kind is None
+    assert received.message_text == "two"
 
 
 @pytest.mark.requirement("remote.summary.artifacts-text")
 def test_the_texts_of_artifacts_come_in_order() -> None:
-    progress = after(task("completed", artifacts=[artifact("a", "one"), artifact("b", "two")]))
-    assert progress.response_kind == "task"
-    assert progress.message_text == "one\n\ntwo"
+    received = after(task("completed", artifacts=[artifact("a", "one"), artifact("b", "two")]))
+    assert received.response_kind == "task"
+    assert received.message_text == "one\n\ntwo"
 
 
 @pytest.mark.requirement("remote.summary.attention")
@@ -69,8 +70,8 @@ def test_the_texts_of_artifacts_come_in_order() -> None:
     "state", ["input-required", "auth-required", "failed", "rejected", "canceled"]
 )
 def test_a_status_that_wants_attention_comes_first(state: str) -> None:
-    progress = after(update(artifact("a", "so far")), status(state, "Look!"))
-    assert progress.message_text == "Look!\n\nso far"
+    received = after(update(artifact("a", "so far")), status(state, "Look!"))
+    assert received.message_text == "Look!\n\nso far"
 
 
 @pytest.mark.requirement("remote.summary.other-text")
@@ -87,40 +88,40 @@ def test_without_artifact_and_status_the_last_agent_message_of_the_history_speak
 
 @pytest.mark.requirement("remote.summary.not-ours")
 def test_the_users_own_words_are_never_told() -> None:
-    progress = after(
+    received = after(
         task("working", history=[message("secret", "user")]), status("working", "mine", "user")
     )
-    assert not progress.message_text
+    assert not received.message_text
 
 
 @pytest.mark.requirement("remote.summary.pieces")
 def test_appended_pieces_join_and_take_over_names() -> None:
-    progress = after(
+    received = after(
         update(artifact("a", "one ")),
         update(artifact("a", "two", name="Report"), append=True),
         update(artifact("b", "other"), append=True),
     )
-    assert progress.message_text == "one two\n\nother"
-    assert progress.artifacts[0]["name"] == "Report"
-    assert len(progress.artifacts[0]["parts"]) == 2
+    assert received.message_text == "one two\n\nother"
+    assert received.artifacts[0]["name"] == "Report"
+    assert len(received.artifacts[0]["parts"]) == 2
 
 
 @pytest.mark.requirement("remote.summary.pieces")
 def test_a_task_event_replaces_what_was_gathered() -> None:
-    progress = after(
+    received = after(
         update(artifact("a", "old")), task("completed", artifacts=[artifact("b", "new")])
     )
-    assert [one["artifactId"] for one in progress.artifacts] == ["b"]
+    assert [one["artifactId"] for one in received.artifacts] == ["b"]
 
 
 @pytest.mark.requirement("remote.summary.artifacts")
 def test_read_outs_and_events_are_not_shared() -> None:
     event = update(artifact("a", "one"))
     kept = copy.deepcopy(event)
-    progress = after(event, update(artifact("a", "two"), append=True))
-    progress.artifacts[0]["parts"].clear()
+    received = after(event, update(artifact("a", "two"), append=True))
+    received.artifacts[0]["parts"].clear()
     assert event == kept
-    assert progress.message_text == "onetwo"
+    assert received.message_text == "onetwo"
 
 
 @pytest.mark.requirement("remote.go-on.open", "remote.go-on.no-stream")
@@ -137,7 +138,7 @@ def test_an_open_task_can_be_gone_on_with(state: str | None) -> None:
 
 
 @pytest.mark.requirement("remote.go-on.ended")
-@pytest.mark.parametrize("state", sorted(TERMINAL))
+@pytest.mark.parametrize("state", sorted(TERMINAL_STATES))
 def test_an_ended_task_can_only_be_asked_for(state: str) -> None:
     told = continuation_task("t", "rah_1", state=state, streams=True)
     assert told["can_status"] is True
@@ -162,9 +163,9 @@ _EVENT = st.one_of(
 
 @given(st.lists(_EVENT, max_size=12))
 def test_any_order_of_events_is_folded(events: list[JsonObject]) -> None:
-    progress = after(*events)
-    assert progress.events == events
-    for one in progress.artifacts:
+    received = after(*events)
+    assert received.events == events
+    for one in received.artifacts:
         streamed: list[str] = []
         for event in events:
             if (

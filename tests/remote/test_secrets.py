@@ -6,36 +6,36 @@ import logging
 import pytest
 from tests.captured_logs import capture_logs
 from tests.remote.scripted_peer import (
-    Heard,
-    Wire,
+    PeerRequest,
+    PeerWriter,
     card_of,
     hang_up,
     message,
-    refusal,
+    respond,
     result,
-    say,
+    rpc_error,
     scripted,
     stream,
     task,
 )
-from tests.remote.tool_harness import desk_with, one_target
+from tests.remote.tool_harness import one_target, open_tool
 
 TOKEN = "tok-4f9a8b7c6d5e"
 FROM_ENVIRONMENT = "env-1a2b3c4d5e6f"
 
 
-async def echo(heard: Heard, writer: Wire) -> None:
+async def echo(received: PeerRequest, writer: PeerWriter) -> None:
     """Repeat the credentials that came with a request wherever an answer has room for them."""
     names = ("authorization", "x-api-key", "x-trace")
-    said = " ".join(heard.headers.get(name, "") for name in names)
-    method = heard.json["method"]
+    said = " ".join(received.headers.get(name, "") for name in names)
+    method = received.json["method"]
     if "Stream" in method or "Subscribe" in method:
         events = [task("WORKING", text=said, metadata={said: said}), message(said)]
-        await stream(*events, task("FAILED", text=said))(heard, writer)
+        await stream(*events, task("FAILED", text=said))(received, writer)
     elif method == "GetTask":
-        await refusal(-32603, said, {said: said})(heard, writer)
+        await rpc_error(-32603, said, {said: said})(received, writer)
     else:
-        await result(task("WORKING", text=said, metadata={"said": [said]}))(heard, writer)
+        await result(task("WORKING", text=said, metadata={"said": [said]}))(received, writer)
 
 
 @pytest.mark.requirement("remote.extension.secrets")
@@ -49,26 +49,30 @@ async def test_secrets_are_in_no_envelope_and_in_no_log(
         config["defaults"]["serviceParameters"] = {"x-trace": "id-${TRACE}"}
         environment = {"TOKEN": TOKEN, "TRACE": FROM_ENVIRONMENT}
         with capture_logs() as logs:
-            async with desk_with(config, environment=environment) as desk:
-                started = await desk.send("hi")
+            async with open_tool(config, environment=environment) as harness:
+                started = await harness.send("hi")
                 assert started["ok"]
                 handle = started["summary"]["continuation"]["task"]["task_handle"]
-                await desk.send("hi", follow_updates=True)
-                await desk.ask("watch", task_handle=handle)
-                await desk.ask("status", task_handle=handle)
+                await harness.send("hi", follow_updates=True)
+                await harness.execute("watch", task_handle=handle)
+                await harness.execute("status", task_handle=handle)
                 peer.card = card_of(peer.url, description=f"{TOKEN} is your token")
-                desk.wait(301)
-                await desk.ask("list_targets")
-                refused = say(f"no {TOKEN}", status="401 No", WWW_Authenticate=f"Bearer {TOKEN}")
-                for bad in (refused, hang_up, say(f"<{TOKEN}>", kind="text/html")):
+                harness.advance(301)
+                await harness.execute("list_targets")
+                refused = respond(
+                    f"no {TOKEN}", status="401 No", WWW_Authenticate=f"Bearer {TOKEN}"
+                )
+                for bad in (refused, hang_up, respond(f"<{TOKEN}>", kind="text/html")):
                     peer.answer = bad
-                    await desk.ask("status", task_handle=handle)
-                peer.card_answer = say(f"no {TOKEN}", status="500 No")
-                desk.wait(301)
-                await desk.ask("list_targets")
-                followed = desk.agent.followed()
-                everything = json.dumps([desk.answers, followed, logs], default=repr)
-        assert any(TOKEN in json.dumps(heard.headers) for heard in peer.heard), "it was sent"
+                    await harness.execute("status", task_handle=handle)
+                peer.card_answer = respond(f"no {TOKEN}", status="500 No")
+                harness.advance(301)
+                await harness.execute("list_targets")
+                handles = harness.tool.handles.all
+                everything = json.dumps([harness.envelopes, handles, logs], default=repr)
+        assert any(TOKEN in json.dumps(received.headers) for received in peer.requests), (
+            "it was sent"
+        )
         everything += caplog.text
         assert TOKEN not in everything
         assert FROM_ENVIRONMENT not in everything
@@ -92,25 +96,25 @@ async def test_a_password_in_an_address_is_repeated_nowhere(policy: dict[str, bo
     }
     continuation = {"target": named, "conversation": {"context_id": "c-1"}}
     with capture_logs() as logs:
-        async with desk_with(one_target("http://127.0.0.1:1/", policy=policy)) as desk:
-            await desk.fail_send(target_url=address)
-            await desk.fail_send(continuation=continuation)
-    assert "pass-1a2b3c" not in json.dumps([desk.answers, logs], default=repr)
+        async with open_tool(one_target("http://127.0.0.1:1/", policy=policy)) as harness:
+            await harness.fail_send(target_url=address)
+            await harness.fail_send(continuation=continuation)
+    assert "pass-1a2b3c" not in json.dumps([harness.envelopes, logs], default=repr)
 
 
 async def test_short_values_hide_nothing_of_the_answer() -> None:
     async with scripted(result(message("a b c"))) as peer:
         config = one_target(peer.url, auth={"type": "bearer", "token": "b"})
-        async with desk_with(config) as desk:
-            assert (await desk.send("hi"))["summary"]["message_text"] == "a b c"
+        async with open_tool(config) as harness:
+            assert (await harness.send("hi"))["summary"]["message_text"] == "a b c"
 
 
 @pytest.mark.requirement("remote.trouble.redirect")
 async def test_a_redirect_takes_no_credentials_along() -> None:
     async with scripted(result(message())) as other:
-        moved = say("", status="307 Moved", Location=other.url)
+        moved = respond("", status="307 Moved", Location=other.url)
         async with scripted(moved) as peer:
             config = one_target(peer.url, auth={"type": "bearer", "token": TOKEN})
-            async with desk_with(config) as desk:
-                await desk.fail_send()
-        assert other.heard == []
+            async with open_tool(config) as harness:
+                await harness.fail_send()
+        assert other.requests == []

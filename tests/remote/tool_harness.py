@@ -1,8 +1,8 @@
-"""A desk with the tool on it, for tests: its clock, its store, and what it told meanwhile."""
+"""The tool `remote_agent` with a test clock, and a record of everything it returned."""
 
 import asyncio
 import uuid
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
@@ -11,55 +11,57 @@ from openclaw_a2a.net.safe_resolver import ResolveHost
 from openclaw_a2a.ports import Store
 from openclaw_a2a.remote.config import parse_config
 from openclaw_a2a.remote.handles.handle_store import RecordHandleStore
+from openclaw_a2a.remote.result.result_builder import StreamUpdate
 from openclaw_a2a.remote.tool import RemoteAgentTool
 from openclaw_a2a.remote.transport.http_transport import TargetConnections
 
 
-class Desk:
-    """The tool with a configuration, and everything it has said."""
+class ToolHarness:
+    """The tool with a configuration, and every envelope it has given."""
 
     def __init__(
         self,
-        network: TargetConnections,
+        connections: TargetConnections,
         config: Json,
         *,
         environment: Mapping[str, str],
         store: Store | None,
+        now: Callable[[], datetime] | None,
     ) -> None:
         self.time = datetime(2026, 1, 1, tzinfo=UTC)
         self.updates: list[JsonObject] = []
-        self.answers: list[JsonObject] = []
+        self.envelopes: list[JsonObject] = []
         self.has_update = asyncio.Event()
-        self.agent = RemoteAgentTool(
+        self.tool = RemoteAgentTool(
             parse_config(config),
-            network,
-            now=lambda: self.time,
+            connections,
+            now=now or (lambda: self.time),
             new_id=lambda: str(uuid.uuid4()),
             environment=environment,
-            keeper=None if store is None else RecordHandleStore(store),
+            handle_store=None if store is None else RecordHandleStore(store),
         )
 
-    def wait(self, seconds: float) -> None:
+    def advance(self, seconds: float) -> None:
         self.time += timedelta(seconds=seconds)
 
-    async def ask(self, action: str, **request: Json) -> JsonObject:
+    async def execute(self, action: str, **request: Json) -> JsonObject:
         """The envelope of a request; its updates are in `updates`."""
         self.updates = []
         self.has_update.clear()
-        envelope = await self.agent.execute({"action": action, **request}, self._hear)
-        self.answers += [*self.updates, envelope]
+        envelope = await self.tool.execute({"action": action, **request}, self._on_update)
+        self.envelopes += [*self.updates, envelope]
         return envelope
 
-    def _hear(self, update: JsonObject) -> None:
-        self.updates.append(update)
+    async def _on_update(self, update: StreamUpdate) -> None:
+        self.updates.append(update.envelope())
         self.has_update.set()
 
     async def send(self, text: str, **request: Json) -> JsonObject:
-        return await self.ask("send", parts=[{"kind": "text", "text": text}], **request)
+        return await self.execute("send", parts=[{"kind": "text", "text": text}], **request)
 
     async def fail(self, action: str, **request: Json) -> JsonObject:
         """The error of a request that fails."""
-        envelope = await self.ask(action, **request)
+        envelope = await self.execute(action, **request)
         assert envelope["ok"] is False, envelope
         return envelope["error"]
 
@@ -68,22 +70,25 @@ class Desk:
 
 
 @asynccontextmanager
-async def desk_with(
+async def open_tool(
     config: Json,
     *,
     environment: Mapping[str, str] | None = None,
     store: Store | None = None,
     limit: int = 1024 * 1024,
     resolve: ResolveHost | None = None,
-) -> AsyncGenerator[Desk]:
-    """A desk, as long as the context lasts."""
+    now: Callable[[], datetime] | None = None,
+) -> AsyncGenerator[ToolHarness]:
+    """The tool, as long as the context lasts; its clock stands still unless `now` is given."""
     policy = parse_config(config).policy
-    async with TargetConnections(policy, limit=limit, resolve=resolve) as network:
-        desk = Desk(network, config, environment=environment or {}, store=store)
+    async with TargetConnections(policy, limit=limit, resolve=resolve) as connections:
+        harness = ToolHarness(
+            connections, config, environment=environment or {}, store=store, now=now
+        )
         try:
-            yield desk
+            yield harness
         finally:
-            await desk.agent.close()
+            await harness.tool.close()
 
 
 def target(url: str, alias: str = "peer", **more: Json) -> JsonObject:

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from tests.remote.scripted_peer import card_of, message, result, scripted
-from tests.remote.tool_harness import desk_with, one_target
+from tests.remote.tool_harness import one_target, open_tool
 
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.remote.errors import RemoteFailure
@@ -18,7 +18,7 @@ LAX = {"enforceSupportedTransports": False}
 async def configured() -> JsonObject:
     """A target that prefers gRPC."""
     try:
-        async with desk_with(one_target("http://127.0.0.1:1/", preferredTransports=["GRPC"])):
+        async with open_tool(one_target("http://127.0.0.1:1/", preferredTransports=["GRPC"])):
             return {}
     except RemoteFailure as failure:
         return failure.as_object()
@@ -31,9 +31,9 @@ async def continued() -> JsonObject:
         "card_path": "/.well-known/agent-card.json",
         "preferred_transports": ["GRPC", "JSONRPC"],
     }
-    async with desk_with(one_target("http://127.0.0.1:1/")) as desk:
+    async with open_tool(one_target("http://127.0.0.1:1/")) as harness:
         continuation = {"target": there, "task": {"task_id": "t-1"}}
-        return await desk.fail("status", continuation=continuation)
+        return await harness.fail("status", continuation=continuation)
 
 
 async def sent(*more: JsonObject) -> JsonObject:
@@ -42,8 +42,8 @@ async def sent(*more: JsonObject) -> JsonObject:
         others = card_of(peer.url)["supportedInterfaces"] if more else []
         peer.card = card_of(peer.url, supportedInterfaces=[GRPC, *others])
         config = one_target(peer.url, policy=LAX, preferredTransports=["GRPC", "JSONRPC"])
-        async with desk_with(config) as desk:
-            return await desk.send("hi")
+        async with open_tool(config) as harness:
+            return await harness.send("hi")
 
 
 async def tell() -> JsonObject:

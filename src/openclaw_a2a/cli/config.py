@@ -102,7 +102,7 @@ def _outbound_findings(settings: Settings) -> _Findings:
     """What is wrong with the outbound section, and what of it is not used as it is."""
     if not settings.outbound:
         return _Findings()
-    from openclaw_a2a.remote.config_section import read_outbound
+    from openclaw_a2a.remote.config import read_outbound
 
     try:
         return _Findings(warnings=read_outbound(settings.outbound).warnings)

@@ -97,7 +97,7 @@ async def _through_gateway(
 async def _in_process(parts: AsyncExitStack, settings: Settings) -> "ToolRegistry":
     from openclaw_a2a.app.gateway import SystemClock
     from openclaw_a2a.app.wiring.tools import ToolDependencies, open_tool_set
-    from openclaw_a2a.remote.config_section import read_outbound
+    from openclaw_a2a.remote.config import read_outbound
 
     config = read_outbound(settings.outbound).config
     opening = open_tool_set(settings, config, ToolDependencies(SystemClock()))

@@ -72,7 +72,7 @@ def list_(*, config: ConfigFlag = None, as_json: JsonFlag = False) -> int:
     if as_json:
         show_json(envelope)
         return DONE
-    targets = [RemoteTarget.of(one) for one in envelope["summary"]["targets"]]
+    targets = [RemoteTarget.from_entry(one) for one in envelope["summary"]["targets"]]
     if targets:
         _show_targets(targets)
     else:

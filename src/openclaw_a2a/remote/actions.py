@@ -1,164 +1,148 @@
-"""What the tool does with a remote agent: send, follow, ask for and cancel work."""
+"""One request to a remote agent: send, watch, status or cancel, within its deadline."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
-from typing import cast
 
 import msgspec
 
 from openclaw_a2a.log import get_logger
+from openclaw_a2a.model.backoff import Backoff
 from openclaw_a2a.model.ids import JsonObject
-from openclaw_a2a.remote.config import MOST_MS, OutboundConfig
-from openclaw_a2a.remote.credentials import hide, secrets_of
+from openclaw_a2a.net.retry import retry
+from openclaw_a2a.remote.config import MAX_TIMEOUT_MS, OutboundConfig
+from openclaw_a2a.remote.credentials import find_secrets
 from openclaw_a2a.remote.errors import ErrorCode, RemoteFailure
 from openclaw_a2a.remote.handles.handles import TaskHandles
 from openclaw_a2a.remote.request.request_builder import (
-    extended,
-    headers,
-    send_request,
-    service_parameters,
+    add_extensions,
+    build_headers,
+    build_message_request,
+    merge_service_parameters,
 )
 from openclaw_a2a.remote.request.target_resolution import ResolvedTarget, TargetResolver
-from openclaw_a2a.remote.result.progress import TERMINAL
-from openclaw_a2a.remote.result.result_builder import ResultBuilder
+from openclaw_a2a.remote.result.remote_result import TERMINAL_STATES
+from openclaw_a2a.remote.result.result_builder import OnUpdate, ResultBuilder, StreamUpdate
 from openclaw_a2a.remote.transport.client import RemoteClient
 from openclaw_a2a.remote.transport.client_pool import ClientPool
 from openclaw_a2a.remote.transport.peer_errors import (
     UNSUPPORTED_OPERATION,
-    is_network_trouble,
+    is_network_failure,
     is_unreachable,
 )
 
 log = get_logger(__name__)
 
-OnUpdate = Callable[[JsonObject, JsonObject], None]
-"""Called with the summary so far and the event that changed it."""
-
-_PAUSES_S = (0.2, 1.0)
-_SAME_TASK = ("id", "contextId", "status", "history", "artifacts")
+_ATTEMPTS = 3
+_BACKOFF = Backoff(first_s=0.2, factor=5.0, max_s=1.0, jitter=0.0)
+_TASK_KEYS = ("id", "contextId", "status", "history", "artifacts")
 _TIMEOUT_HINT = (
     "raise timeout_ms for this call, or defaults.timeoutMs in the configuration; "
     "work that the peer has begun goes on"
 )
 
 
-class Outcome(msgspec.Struct, frozen=True):
-    """What a successful request gives: the summary and the peer's own words."""
+class ActionContext(msgspec.Struct, frozen=True):
+    """What all calls of one tool share."""
+
+    config: OutboundConfig
+    resolver: TargetResolver
+    pool: ClientPool
+    handles: TaskHandles
+    environment: Mapping[str, str]
+
+
+class ActionResult(msgspec.Struct, frozen=True):
+    """What a successful request gives: the summary, and the peer's own objects."""
 
     summary: JsonObject
     raw: JsonObject
 
 
-class Actions:
-    """The four actions that talk to a peer."""
+class ActionCall:
+    """One validated request from its target to its result."""
 
     def __init__(
-        self,
-        config: OutboundConfig,
-        resolver: TargetResolver,
-        *,
-        catalog: ClientPool,
-        handles: TaskHandles,
-        environment: Mapping[str, str],
+        self, context: ActionContext, request: JsonObject, on_update: OnUpdate | None
     ) -> None:
-        self.config = config
-        self.catalog = catalog
-        self.environment = environment
-        self._handles = handles
-        self._resolver = resolver
-
-    async def perform(self, request: JsonObject, on_update: OnUpdate | None) -> Outcome:
-        """Do what a checked request asks. Raises: RemoteFailure."""
-        subject = self._resolver.subject(request)
-        told = ResultBuilder(subject, self.catalog, self._handles)
-        return await _Call(self, request, told=told, on_update=on_update).perform()
-
-
-class _Call:
-    """One request in progress."""
-
-    def __init__(
-        self,
-        actions: Actions,
-        request: JsonObject,
-        *,
-        told: ResultBuilder,
-        on_update: OnUpdate | None,
-    ) -> None:
-        self._actions = actions
+        """Raises RemoteFailure when the request names no target that may be used."""
+        self._config = context.config
+        self._pool = context.pool
+        self._environment = context.environment
         self._request = request
-        self._told = told
         self._on_update = on_update
+        self._resolved: ResolvedTarget = context.resolver.resolve(request)
+        self._result = ResultBuilder(self._resolved, context.pool, context.handles)
         self._headers: dict[str, str] = {}
 
-    async def perform(self) -> Outcome:
-        """Do it within its deadline; secrets are in no outcome, good or bad."""
+    async def run(self) -> ActionResult:
+        """Carry the request out. Raises: RemoteFailure, with how far the work got."""
         try:
-            self._sign()
-            outcome = await self._in_time()
+            self._prepare_headers()
+            return await self._run_within_deadline()
         except RemoteFailure as failure:
-            raise self._explained(failure) from failure
-        except Exception as error:  # whatever it is, the caller learns how far the work got
+            raise self._explain(failure) from failure
+        except Exception as error:  # the caller learns how far the work got, whatever failed
             log.exception("a2a.remote_agent.internal_error", action=self._request["action"])
-            raise self._explained(RemoteFailure.of_bug(error)) from error
-        return outcome
+            raise self._explain(RemoteFailure.from_bug(error)) from error
 
-    def _explained(self, failure: RemoteFailure) -> RemoteFailure:
-        policy, secrets = self._actions.config.policy, self._told.secrets
-        told = self._told.explained(failure, self._request, policy)
-        return RemoteFailure(told.code, hide(told.message, secrets), hide(told.details, secrets))
+    def _explain(self, failure: RemoteFailure) -> RemoteFailure:
+        return self._result.explain(failure, self._request, self._config.policy)
 
-    def _sign(self) -> None:
-        configured = self._actions.config.defaults.service_parameters
-        parameters = service_parameters(configured, self._request)
-        auth, environment = self._subject.target.auth, self._actions.environment
-        self._told.secrets = secrets_of(auth, parameters, environment)
-        self._headers = headers(parameters, auth, environment)
+    def _prepare_headers(self) -> None:
+        configured = self._config.defaults.service_parameters
+        parameters = merge_service_parameters(configured, self._request)
+        auth = self._resolved.target.auth
+        self._result.secrets = find_secrets(auth, parameters, self._environment)
+        self._headers = build_headers(parameters, auth, self._environment)
 
-    async def _in_time(self) -> Outcome:
-        takes: dict[str, Callable[[], Awaitable[Outcome]]] = {
+    async def _run_within_deadline(self) -> ActionResult:
+        actions: dict[str, Callable[[], Awaitable[ActionResult]]] = {
             "send": self._send,
             "watch": self._watch,
             "status": self._status,
             "cancel": self._cancel,
         }
-        limit = self._request.get("timeout_ms", self._actions.config.defaults.timeout_ms)
-        health, url = self._actions.catalog.health, self._subject.target.base_url
-        watching = health.watching(url, self._told.secrets)
+        timeout_ms = self._request.get("timeout_ms", self._config.defaults.timeout_ms)
+        target = self._resolved.target
+        breaker = self._pool.breaker.guard(target.base_url, self._result.secrets)
         try:
-            async with asyncio.timeout(min(limit, MOST_MS) / 1000), watching:
-                return await takes[self._request["action"]]()
+            async with asyncio.timeout(min(timeout_ms, MAX_TIMEOUT_MS) / 1000), breaker:
+                return await actions[self._request["action"]]()
         except TimeoutError:
-            hint: JsonObject = {"hint": _TIMEOUT_HINT}
-            raise RemoteFailure(ErrorCode.PEER, "request timed out", hint) from None
+            raise RemoteFailure(
+                ErrorCode.PEER, "request timed out", {"hint": _TIMEOUT_HINT}
+            ) from None
         except RemoteFailure as failure:
-            if is_network_trouble(failure):
-                await self._actions.catalog.forget_peers(self._subject.target)
+            if is_network_failure(failure):
+                # The peer may have moved: the next call reads its card again.
+                await self._pool.drop_clients(target)
             raise
 
     # ---------------------------------------------------------------- the four actions
 
-    async def _send(self) -> Outcome:
-        is_required = self._request.get("task_requirement") == "required"
+    async def _send(self) -> ActionResult:
+        needs_task = self._request.get("task_requirement") == "required"
         if self._request.get("follow_updates") is not True:
-            answer = await self._send_plain(is_required)
-            return Outcome(self._told.summary(), answer)
-        if is_required:
-            return await self._send_and_follow()
-        await self._peers()
-        if self._told.streaming_supported is False:
-            self._tell(await self._send_plain(is_required))
-            return self._streamed()
-        outgoing = self._outgoing()
-        return await self._follow(lambda peer: peer.stream(*self._said_to(peer, outgoing)))
+            answer = await self._send_blocking(needs_task=needs_task)
+            return ActionResult(self._result.summary(), answer)
+        if needs_task:
+            return await self._send_and_subscribe()
+        await self._clients()  # reads the card, which says whether the peer streams
+        if self._result.streaming_supported is False:
+            await self._emit(await self._send_blocking(needs_task=False))
+            return self._stream_result()
+        message = self._build_message()
+        return await self._follow(lambda client: client.stream(*self._extend(client, message)))
 
-    async def _send_plain(self, is_required: bool) -> JsonObject:
-        outgoing = self._outgoing()
-        answer = await self._ask(
-            is_unreachable, lambda peer: peer.send(*self._said_to(peer, outgoing))
+    async def _send_blocking(self, *, needs_task: bool) -> JsonObject:
+        message = self._build_message()
+        answer = self._result.add(
+            await self._request_with_retry(
+                is_unreachable, lambda client: client.send(*self._extend(client, message))
+            )
         )
-        if is_required and answer["kind"] == "message":
+        if needs_task and answer["kind"] == "message":
             details: JsonObject = {"response_kind": "message"}
             if answer.get("messageId"):
                 details["message_id"] = answer["messageId"]
@@ -169,109 +153,108 @@ class _Call:
             )
         return answer
 
-    async def _send_and_follow(self) -> Outcome:
-        task = await self._send_plain(is_required=True)
-        self._tell(task)
-        if self._told.progress.is_terminal:
-            return self._streamed()
+    async def _send_and_subscribe(self) -> ActionResult:
+        task = await self._send_blocking(needs_task=True)
+        await self._emit(task)
+        if self._result.received.is_terminal:
+            return self._stream_result()
         task_id: str = task["id"]
-        self._told.created_task = task_id
-        if self._told.streaming_supported is False:
-            raise self._told.cannot_be_watched(task_id)
+        self._result.created_task = task_id
+        if self._result.streaming_supported is False:
+            raise self._result.watch_unsupported(task_id)
         try:
             return await self._follow(
-                lambda peer: _without_first(peer.subscribe(task_id, self._headers), task), least=2
+                lambda client: _skip_known_task(client.subscribe(task_id, self._headers), task),
+                min_events=2,
             )
         except RemoteFailure:
-            ended = await self._ended_meanwhile(task_id)
+            ended = await self._read_ended_task(task_id)
             if ended is None:
                 raise
             return ended
 
-    async def _ended_meanwhile(self, task_id: str) -> Outcome | None:
-        """What came of a task that had ended before it could be followed."""
-        if len(self._told.progress.events) > 1:
+    async def _read_ended_task(self, task_id: str) -> ActionResult | None:
+        """The result of a task that ended before it could be subscribed to."""
+        if len(self._result.received.events) > 1:
             return None
         try:
-            task = await self._answer(
-                is_network_trouble, lambda peer: peer.get(task_id, None, self._headers)
+            task = await self._request_with_retry(
+                is_network_failure, lambda client: client.get(task_id, None, self._headers)
             )
         except RemoteFailure:
             return None
-        if task["status"]["state"] not in TERMINAL:
+        if task["status"]["state"] not in TERMINAL_STATES:
             return None
-        self._tell(self._told.take(task))
-        return self._streamed()
+        await self._emit(self._result.add(task))
+        return self._stream_result()
 
-    async def _watch(self) -> Outcome:
-        task_id = self._task_id()
-        if self._told.streaming_supported is not False:
-            await self._peers()
-        if self._told.streaming_supported is False:
-            raise self._told.cannot_be_watched(task_id)
+    async def _watch(self) -> ActionResult:
+        task_id = self._require_task_id()
+        if self._result.streaming_supported is not False:
+            await self._clients()
+        if self._result.streaming_supported is False:
+            raise self._result.watch_unsupported(task_id)
         try:
-            return await self._follow(lambda peer: peer.subscribe(task_id, self._headers))
+            return await self._follow(lambda client: client.subscribe(task_id, self._headers))
         except RemoteFailure as failure:
             if failure.details.get("rpcCode") == UNSUPPORTED_OPERATION:
-                raise self._told.cannot_be_watched(task_id) from failure
+                raise self._result.watch_unsupported(task_id) from failure
             raise
 
-    async def _status(self) -> Outcome:
-        task_id, length = self._task_id(), self._request.get("history_length")
-        task = await self._ask(
-            is_network_trouble, lambda peer: peer.get(task_id, length, self._headers)
+    async def _status(self) -> ActionResult:
+        task_id, length = self._require_task_id(), self._request.get("history_length")
+        task = self._result.add(
+            await self._request_with_retry(
+                is_network_failure, lambda client: client.get(task_id, length, self._headers)
+            )
         )
-        return Outcome(self._told.summary(), task)
+        return ActionResult(self._result.summary(), task)
 
-    async def _cancel(self) -> Outcome:
-        task_id = self._task_id()
-        task = await self._ask(is_unreachable, lambda peer: peer.cancel(task_id, self._headers))
-        return Outcome(self._told.summary(), task)
+    async def _cancel(self) -> ActionResult:
+        task_id = self._require_task_id()
+        task = self._result.add(
+            await self._request_with_retry(
+                is_unreachable, lambda client: client.cancel(task_id, self._headers)
+            )
+        )
+        return ActionResult(self._result.summary(), task)
 
-    # ---------------------------------------------------------------- asking and following
+    # ---------------------------------------------------------------- requests and streams
 
-    async def _ask(
+    async def _request_with_retry(
         self,
-        is_safe: Callable[[RemoteFailure], bool],
-        ask: Callable[[RemoteClient], Awaitable[JsonObject]],
+        is_safe: Callable[[Exception], bool],
+        request: Callable[[RemoteClient], Awaitable[JsonObject]],
     ) -> JsonObject:
-        """Ask, and ask again after failures that are safe to repeat; what was told is taken."""
-        return self._told.take(await self._answer(is_safe, ask))
+        return await retry(
+            lambda: self._request_once(request),
+            attempts=_ATTEMPTS,
+            backoff=_BACKOFF,
+            is_safe=is_safe,
+        )
 
-    async def _answer(
-        self,
-        is_safe: Callable[[RemoteFailure], bool],
-        ask: Callable[[RemoteClient], Awaitable[JsonObject]],
+    async def _request_once(
+        self, request: Callable[[RemoteClient], Awaitable[JsonObject]]
     ) -> JsonObject:
-        for pause in _PAUSES_S:
+        """Use the preferred interface; the next one only when nothing was sent."""
+        *others, last = await self._clients()
+        for client in others:
             try:
-                return await self._ask_each(ask)
-            except RemoteFailure as failure:
-                if not is_safe(failure):
-                    raise
-            await asyncio.sleep(pause)
-        return await self._ask_each(ask)
-
-    async def _ask_each(self, ask: Callable[[RemoteClient], Awaitable[JsonObject]]) -> JsonObject:
-        """Ask at the chosen interface; at the next one only when nothing was sent."""
-        *others, last = await self._peers()
-        for peer in others:
-            try:
-                return await ask(peer)
+                return await request(client)
             except RemoteFailure as failure:
                 if not is_unreachable(failure):
                     raise
-        return await ask(last)
+        return await request(last)
 
     async def _follow(
-        self, begin: Callable[[RemoteClient], AsyncIterator[JsonObject]], least: int = 1
-    ) -> Outcome:
-        async with aclosing(self._events(begin)) as events:
+        self, start: Callable[[RemoteClient], AsyncGenerator[JsonObject]], *, min_events: int = 1
+    ) -> ActionResult:
+        async with aclosing(self._events(start)) as events:
             async for event in events:
-                self._tell(self._told.take(event))
+                await self._emit(self._result.add(event))
                 if _is_last(event):
                     break  # nothing can follow, even when the peer keeps the stream open
-        if len(self._told.progress.events) < least:
+        if len(self._result.received.events) < min_events:
             raise RemoteFailure(
                 ErrorCode.PEER,
                 "the stream ended without events",
@@ -280,83 +263,74 @@ class _Call:
                     "hint": "the work may go on; ask with action=status when the task is known",
                 },
             )
-        return self._streamed()
+        return self._stream_result()
 
     async def _events(
-        self, begin: Callable[[RemoteClient], AsyncIterator[JsonObject]]
+        self, start: Callable[[RemoteClient], AsyncGenerator[JsonObject]]
     ) -> AsyncGenerator[JsonObject]:
-        *others, last = await self._peers()
-        for peer in others:
+        *others, last = await self._clients()
+        for client in others:
             try:
-                async for event in _closing(begin(peer)):
-                    yield event
+                async with aclosing(start(client)) as events:
+                    async for event in events:
+                        yield event
             except RemoteFailure as failure:
                 if not is_unreachable(failure):
                     raise
             else:
                 return
-        async for event in _closing(begin(last)):
-            yield event
+        async with aclosing(start(last)) as events:
+            async for event in events:
+                yield event
 
-    def _streamed(self) -> Outcome:
-        events = self._told.progress.events
-        return Outcome(self._told.summary(), {"events": events, "finalEvent": events[-1]})
-
-    def _tell(self, event: JsonObject) -> None:
+    async def _emit(self, event: JsonObject) -> None:
         if self._on_update is not None:
-            self._on_update(self._told.summary(), event)
+            await self._on_update(StreamUpdate(self._request["action"], event, self._result))
 
-    # ---------------------------------------------------------------- building blocks
+    def _stream_result(self) -> ActionResult:
+        events = self._result.received.events
+        return ActionResult(self._result.summary(), {"events": events, "finalEvent": events[-1]})
 
-    @property
-    def _subject(self) -> ResolvedTarget:
-        return self._told.subject
-
-    async def _peers(self) -> tuple[RemoteClient, ...]:
+    async def _clients(self) -> tuple[RemoteClient, ...]:
         """The clients to try, in order."""
-        peers = await self._actions.catalog.peers(self._subject.target, self._headers)
-        return peers if self._actions.config.policy.transport_fallback else peers[:1]
+        clients = await self._pool.clients(self._resolved.target, self._headers)
+        return clients if self._config.policy.transport_fallback else clients[:1]
 
-    def _outgoing(self) -> JsonObject:
-        return send_request(
+    def _build_message(self) -> JsonObject:
+        return build_message_request(
             self._request,
-            self._actions.config.policy,
-            task_id=self._subject.task_id,
-            context_id=self._subject.context_id,
+            self._config.policy,
+            task_id=self._resolved.task_id,
+            context_id=self._resolved.context_id,
         )
 
-    def _said_to(
-        self, peer: RemoteClient, outgoing: JsonObject
+    def _extend(
+        self, client: RemoteClient, message: JsonObject
     ) -> tuple[JsonObject, dict[str, str]]:
-        return extended(self._request, outgoing, self._headers, peer.card.extensions)
+        return add_extensions(self._request, message, self._headers, client.card.extensions)
 
-    def _task_id(self) -> str:
-        task_id = self._subject.task_id
+    def _require_task_id(self) -> str:
+        task_id = self._resolved.task_id
         if task_id is None:
             raise RemoteFailure(ErrorCode.VALIDATION, "the request names no task")
         return task_id
 
 
 def _is_last(event: JsonObject) -> bool:
-    is_about_state = event["kind"] in ("task", "status-update")
-    return is_about_state and event["status"]["state"] in TERMINAL
+    has_status = event["kind"] in ("task", "status-update")
+    return has_status and event["status"]["state"] in TERMINAL_STATES
 
 
-async def _closing(events: AsyncIterator[JsonObject]) -> AsyncGenerator[JsonObject]:
-    async with aclosing(cast("AsyncGenerator[JsonObject]", events)):
-        async for event in events:
-            yield event
-
-
-async def _without_first(
-    events: AsyncIterator[JsonObject], known: JsonObject
+async def _skip_known_task(
+    events: AsyncGenerator[JsonObject], known: JsonObject
 ) -> AsyncGenerator[JsonObject]:
-    """The events of a subscription without a first task that says only what is known."""
+    """The events of a subscription, without a first task that says only what is known."""
     is_first = True
-    async for event in _closing(events):
-        is_known = event["kind"] == "task" and all(
-            event.get(key) == known.get(key) for key in _SAME_TASK
-        )
-        if not (is_first and is_known):
-            yield event
-        is_first = False
+    async with aclosing(events):
+        async for event in events:
+            is_known = event["kind"] == "task" and all(
+                event.get(key) == known.get(key) for key in _TASK_KEYS
+            )
+            if not (is_first and is_known):
+                yield event
+            is_first = False

@@ -1,23 +1,31 @@
-"""The `outbound` section: targets, defaults and policy, read forgivingly except for targets."""
+"""The section `outbound` of the settings: targets, defaults and policy.
 
-from collections.abc import Iterable
+Wrong values fall back to their defaults, except in targets: a target that cannot be read is an
+error, because messages and credentials could go to the wrong place.
+"""
+
+from collections.abc import Iterable, Sequence
 from enum import Enum
-from typing import TypeGuard, TypeVar
+from typing import TypeVar
 
 import msgspec
 
+from openclaw_a2a.model.errors import Problem, SettingsInvalid
 from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.model.validation import ProblemCollector, is_list, is_object
 
+TOOL_NAME = "remote_agent"
+SECTION = "outbound"
 ERROR_PREFIX = "Invalid openclaw-a2a-outbound config:"
 CARD_PATH = "/.well-known/agent-card.json"
-MOST_MS = 100 * 365 * 24 * 3600 * 1000
-"""For ever, as far as clocks and calendars are concerned."""
+MAX_TIMEOUT_MS = 100 * 365 * 24 * 3600 * 1000
+"""A hundred years: more than clocks and calendars can add."""
 
 _T = TypeVar("_T")
 
 
 class Transport(Enum):
-    """The ways of speaking A2A, as cards name them."""
+    """The transports of A2A, as cards name them."""
 
     JSONRPC = "JSONRPC"
     HTTP_JSON = "HTTP+JSON"
@@ -28,7 +36,7 @@ DEFAULT_TRANSPORTS = (Transport.JSONRPC, Transport.HTTP_JSON)
 
 
 class Auth(msgspec.Struct, frozen=True):
-    """How we show who we are to a target; the token may be a reference to an environment value."""
+    """The credentials for a target; the token may refer to environment variables."""
 
     kind: str
     token: str
@@ -39,7 +47,7 @@ class Auth(msgspec.Struct, frozen=True):
 
 
 class TargetConfig(msgspec.Struct, frozen=True):
-    """A remote agent the operator named."""
+    """A remote agent that the operator configured."""
 
     alias: str
     base_url: str
@@ -51,11 +59,11 @@ class TargetConfig(msgspec.Struct, frozen=True):
     is_default: bool = False
     auth: Auth | None = None
     allowed_hosts: tuple[str, ...] = ()
-    """Other hosts than its own that its card may send us to."""
+    """Hosts besides its own that its card may name as interfaces."""
 
 
 class Defaults(msgspec.Struct, frozen=True):
-    """What holds when a target or a call says nothing else."""
+    """Values for targets and calls that set none."""
 
     timeout_ms: int = 120_000
     card_path: str = CARD_PATH
@@ -85,7 +93,7 @@ class Policy(msgspec.Struct, frozen=True):
     enforce_supported_transports: bool = True
     allow_target_url_override: bool = False
     allow_private_targets: bool = False
-    """Whether addresses that only a caller named may be in the operator's own network."""
+    """Whether an address that only a caller named may be in the operator's own network."""
     continuation_targets: ContinuationTargets = ContinuationTargets.CONFIGURED
     transport_fallback: bool = False
     max_result_bytes: int = 262_144
@@ -107,49 +115,48 @@ class OutboundConfig(msgspec.Struct, frozen=True):
 
     @property
     def default_target(self) -> TargetConfig | None:
-        """The target that is meant when a request names none."""
+        """The target of requests that name none."""
         return next((target for target in self.targets if target.is_default), None)
 
 
-def parse_config(value: Json) -> OutboundConfig:
-    """The configuration in a JSON value; wrong values become their defaults.
+class InvalidTargets(TypeError, ValueError):
+    """The targets cannot be read; `problems` has every reason."""
 
-    Raises:
-        TypeError, ValueError: the targets cannot be read; the text begins with `PREFIX`.
-    """
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(problems)
+        reasons = "; ".join(f"{one.path} {one.message}".strip() for one in problems)
+        super().__init__(f"{ERROR_PREFIX} {reasons}")
+
+
+def parse_config(value: Json) -> OutboundConfig:
+    """The configuration in a JSON value. Raises: InvalidTargets."""
     section = _object(value)
-    defaults = _defaults(_object(section.get("defaults")))
+    defaults = _parse_defaults(_object(section.get("defaults")))
+    handles = _object(section.get("taskHandles"))
     return OutboundConfig(
         enabled=_flag(section.get("enabled"), default=False),
         defaults=defaults,
-        targets=_targets(section.get("targets", []), defaults),
-        task_handles=_handles(_object(section.get("taskHandles"))),
-        policy=_policy(_object(section.get("policy"))),
+        targets=_parse_targets(section.get("targets", []), defaults),
+        task_handles=HandleLimits(
+            ttl_ms=min(_count(handles.get("ttlMs"), default=86_400_000), MAX_TIMEOUT_MS),
+            max_entries=_count(handles.get("maxEntries"), default=1000),
+        ),
+        policy=_parse_policy(_object(section.get("policy"))),
     )
 
 
-def _defaults(values: JsonObject) -> Defaults:
+def _parse_defaults(values: JsonObject) -> Defaults:
+    parameters = _object(values.get("serviceParameters"))
     return Defaults(
-        timeout_ms=min(_count(values.get("timeoutMs"), default=120_000), MOST_MS),
+        timeout_ms=min(_count(values.get("timeoutMs"), default=120_000), MAX_TIMEOUT_MS),
         card_path=_text(values.get("cardPath")) or CARD_PATH,
         preferred_transports=_transports(values.get("preferredTransports"), DEFAULT_TRANSPORTS),
-        service_parameters={
-            name: text
-            for name, text in _object(values.get("serviceParameters")).items()
-            if isinstance(text, str)
-        },
+        service_parameters={k: text for k, text in parameters.items() if isinstance(text, str)},
     )
 
 
-def _handles(values: JsonObject) -> HandleLimits:
-    return HandleLimits(
-        ttl_ms=min(_count(values.get("ttlMs"), default=86_400_000), MOST_MS),
-        max_entries=_count(values.get("maxEntries"), default=1000),
-    )
-
-
-def _policy(values: JsonObject) -> Policy:
-    plain = Policy()
+def _parse_policy(values: JsonObject) -> Policy:
+    default = Policy()
     return Policy(
         accepted_output_modes=_texts(values.get("acceptedOutputModes")),
         normalize_base_url=_flag(values.get("normalizeBaseUrl"), default=True),
@@ -157,33 +164,43 @@ def _policy(values: JsonObject) -> Policy:
         allow_target_url_override=_flag(values.get("allowTargetUrlOverride"), default=False),
         allow_private_targets=_flag(values.get("allowPrivateTargets"), default=False),
         continuation_targets=_member(
-            values.get("continuationTargets"), ContinuationTargets, plain.continuation_targets
+            values.get("continuationTargets"), ContinuationTargets, default.continuation_targets
         ),
         transport_fallback=_flag(values.get("transportFallback"), default=False),
-        max_result_bytes=_count(values.get("maxResultBytes"), default=plain.max_result_bytes),
+        max_result_bytes=_count(values.get("maxResultBytes"), default=default.max_result_bytes),
     )
 
 
-def _targets(value: Json, defaults: Defaults) -> tuple[TargetConfig, ...]:
-    if not _is_list(value):
-        raise TypeError(f"{ERROR_PREFIX} targets must be a list")
-    targets = tuple(_target(entry, f"targets[{i}]", defaults) for i, entry in enumerate(value))
-    _check_aliases(targets)
-    _check_default(targets)
+def _parse_targets(value: Json, defaults: Defaults) -> tuple[TargetConfig, ...]:
+    found = ProblemCollector()
+    if not is_list(value):
+        found.problem("targets", "must be a list")
+        raise InvalidTargets(found.problems)
+    read = [_parse_target(one, f"targets[{i}]", defaults, found) for i, one in enumerate(value)]
+    targets = tuple(target for target in read if target is not None)
+    aliases = [target.alias for target in targets]
+    for alias in dict.fromkeys(one for one in aliases if aliases.count(one) > 1):
+        found.problem("", f'duplicate alias "{alias}" in targets')
+    marked = [f'"{target.alias}"' for target in targets if target.is_default]
+    if len(marked) > 1:
+        found.problem("", f"multiple default entries in targets: {', '.join(marked)}")
+    if found.problems:
+        raise InvalidTargets(found.problems)
     return targets
 
 
-def _target(entry: Json, path: str, defaults: Defaults) -> TargetConfig:
-    if not _is_object(entry):
-        raise TypeError(f"{ERROR_PREFIX} {path} must be an object")
-    alias, base_url = _text(entry.get("alias")), _text(entry.get("baseUrl"))
-    if alias is None:
-        raise ValueError(f"{ERROR_PREFIX} {path}.alias must be a string that is not blank")
-    if base_url is None:
-        raise ValueError(f"{ERROR_PREFIX} {path}.baseUrl must be a string that is not blank")
+def _parse_target(
+    entry: Json, path: str, defaults: Defaults, found: ProblemCollector
+) -> TargetConfig | None:
+    if not is_object(entry):
+        found.problem(path, "must be an object")
+        return None
+    for key in ("alias", "baseUrl"):
+        if _text(entry.get(key)) is None:
+            found.problem(f"{path}.{key}", "must be a string that is not blank")
     return TargetConfig(
-        alias=alias,
-        base_url=base_url,
+        alias=_text(entry.get("alias")) or path,
+        base_url=_text(entry.get("baseUrl")) or "",
         description=_text(entry.get("description")),
         tags=_texts(entry.get("tags")),
         card_path=_text(entry.get("cardPath")) or defaults.card_path,
@@ -192,51 +209,28 @@ def _target(entry: Json, path: str, defaults: Defaults) -> TargetConfig:
         ),
         examples=_texts(entry.get("examples")),
         is_default=entry.get("default") is True,
-        auth=_auth(entry.get("auth"), path),
+        auth=_parse_auth(entry.get("auth"), f"{path}.auth", found),
         allowed_hosts=tuple(host.lower() for host in _texts(entry.get("allowedHosts"))),
     )
 
 
-def _auth(value: Json, path: str) -> Auth | None:
-    """How to sign in is never guessed: what cannot be read is an error."""
+def _parse_auth(value: Json, path: str, found: ProblemCollector) -> Auth | None:
+    """Credentials are never guessed: what cannot be read is an error."""
     if value is None:
         return None
-    if not _is_object(value):
-        raise TypeError(f"{ERROR_PREFIX} {path}.auth must be an object")
+    if not is_object(value):
+        found.problem(path, "must be an object")
+        return None
     kind, token = value.get("type"), _text(value.get("token"))
     if kind not in ("bearer", "apiKey"):
-        raise ValueError(f"{ERROR_PREFIX} {path}.auth.type must be bearer or apiKey")
+        found.problem(f"{path}.type", "must be bearer or apiKey")
     if token is None:
-        raise ValueError(f"{ERROR_PREFIX} {path}.auth.token must be a string that is not blank")
-    return Auth(kind, token)
-
-
-def _check_aliases(targets: tuple[TargetConfig, ...]) -> None:
-    seen: set[str] = set()
-    for target in targets:
-        if target.alias in seen:
-            raise ValueError(f'{ERROR_PREFIX} duplicate alias "{target.alias}" in targets')
-        seen.add(target.alias)
-
-
-def _check_default(targets: tuple[TargetConfig, ...]) -> None:
-    aliases = [f'"{target.alias}"' for target in targets if target.is_default]
-    if len(aliases) > 1:
-        raise ValueError(
-            f"{ERROR_PREFIX} multiple default entries in targets: {', '.join(aliases)}"
-        )
-
-
-def _is_object(value: Json) -> TypeGuard[JsonObject]:
-    return isinstance(value, dict)
-
-
-def _is_list(value: Json) -> TypeGuard[list[Json]]:
-    return isinstance(value, list)
+        found.problem(f"{path}.token", "must be a string that is not blank")
+    return Auth(str(kind), token or "")
 
 
 def _object(value: Json) -> JsonObject:
-    return value if _is_object(value) else {}
+    return value if is_object(value) else {}
 
 
 def _flag(value: Json, *, default: bool) -> bool:
@@ -255,12 +249,12 @@ def _text(value: Json) -> str | None:
 
 
 def _texts(value: Json) -> tuple[str, ...]:
-    found = map(_text, value) if _is_list(value) else ()
+    found = map(_text, value) if is_list(value) else ()
     return _unique(text for text in found if text is not None)
 
 
 def _transports(value: Json, default: tuple[Transport, ...]) -> tuple[Transport, ...]:
-    named: Iterable[Json] = value if _is_list(value) else ()
+    named: Iterable[Json] = value if is_list(value) else ()
     found: list[Transport | None] = [_member(one, Transport, None) for one in named]
     return _unique(one for one in found if one is not None) or default
 
@@ -272,3 +266,125 @@ def _member(value: Json, kind: type[Enum], default: Json) -> Json:
 
 def _unique(values: Iterable[_T]) -> tuple[_T, ...]:
     return tuple(dict.fromkeys(values))
+
+
+# -------------------------------------------------------------------- the section in the settings
+
+
+class OutboundSection(msgspec.Struct, frozen=True):
+    """The section as it is used, and what in it is ignored or not used as written."""
+
+    config: OutboundConfig
+    warnings: tuple[Problem, ...]
+
+
+def read_outbound(section: JsonObject) -> OutboundSection:
+    """The section. Raises: SettingsInvalid (its targets cannot be read)."""
+    if not section:
+        return OutboundSection(OutboundConfig(), ())
+    try:
+        config = parse_config(section)
+    except InvalidTargets as error:
+        problems = tuple(
+            Problem(SECTION, f"{one.path} {one.message}".strip(), "targets")
+            for one in error.problems
+        )
+        reason = "; ".join(one.message for one in problems)
+        raise SettingsInvalid(f"{SECTION}: {reason}", problems=problems) from None
+    return OutboundSection(config, tuple(_find_warnings(section)))
+
+
+def _find_warnings(section: JsonObject) -> Iterable[Problem]:
+    """What the published schema does not allow; without the values, which may be secret."""
+    import jsonschema_rs
+
+    validator = jsonschema_rs.Draft202012Validator(config_schema(), mask="the value")
+    for error in validator.iter_errors(section):
+        path = SECTION
+        for step in error.instance_path:
+            path += f"[{step}]" if isinstance(step, int) else f".{step}"
+        if error.kind.name == "additionalProperties":
+            for name in getattr(error.kind, "unexpected", ()):
+                yield Problem(f"{path}.{name}", "is not a setting and is not read", "unknown-key")
+        else:
+            yield Problem(path, f"is not used as it is: {error.message}", error.kind.name)
+
+
+# -------------------------------------------------------------------- the published schema
+
+TEXT_SCHEMA: JsonObject = {"type": "string", "minLength": 1}
+FLAG_SCHEMA: JsonObject = {"type": "boolean"}
+COUNT_SCHEMA: JsonObject = {"type": "integer", "minimum": 1}
+TEXT_MAP_SCHEMA: JsonObject = {"type": "object", "additionalProperties": {"type": "string"}}
+TRANSPORT_SCHEMA: JsonObject = {"enum": [transport.value for transport in Transport]}
+
+
+def closed_schema(properties: JsonObject, required: Sequence[str] = (), **more: Json) -> JsonObject:
+    """The schema of an object that takes no other members."""
+    schema: JsonObject = {"type": "object", "additionalProperties": False, **more}
+    if required:
+        schema["required"] = list(required)
+    return {**schema, "properties": properties}
+
+
+def config_schema() -> JsonObject:
+    """The published schema of the configuration, with its defaults."""
+    transports: JsonObject = {
+        "type": "array",
+        "items": TRANSPORT_SCHEMA,
+        "default": [one.value for one in DEFAULT_TRANSPORTS],
+    }
+    texts: JsonObject = {"type": "array", "items": {"type": "string"}, "default": []}
+    auth = closed_schema(
+        {"type": {"enum": ["bearer", "apiKey"]}, "token": TEXT_SCHEMA}, ["type", "token"]
+    )
+    target = closed_schema(
+        {
+            "alias": TEXT_SCHEMA,
+            "baseUrl": TEXT_SCHEMA,
+            "description": {"type": "string"},
+            "tags": texts,
+            "cardPath": {"type": "string", "default": CARD_PATH},
+            "preferredTransports": transports,
+            "examples": texts,
+            "default": {**FLAG_SCHEMA, "default": False},
+            "auth": auth,
+            "allowedHosts": texts,
+        },
+        ["alias", "baseUrl"],
+    )
+    return closed_schema(
+        {
+            "enabled": {**FLAG_SCHEMA, "default": False},
+            "defaults": closed_schema(
+                {
+                    "timeoutMs": {**COUNT_SCHEMA, "default": 120_000},
+                    "cardPath": {"type": "string", "default": CARD_PATH},
+                    "preferredTransports": transports,
+                    "serviceParameters": {**TEXT_MAP_SCHEMA, "default": {}},
+                }
+            ),
+            "targets": {"type": "array", "items": target, "default": []},
+            "taskHandles": closed_schema(
+                {
+                    "ttlMs": {**COUNT_SCHEMA, "default": 86_400_000},
+                    "maxEntries": {**COUNT_SCHEMA, "default": 1000},
+                }
+            ),
+            "policy": closed_schema(
+                {
+                    "acceptedOutputModes": texts,
+                    "normalizeBaseUrl": {**FLAG_SCHEMA, "default": True},
+                    "enforceSupportedTransports": {**FLAG_SCHEMA, "default": True},
+                    "allowTargetUrlOverride": {**FLAG_SCHEMA, "default": False},
+                    "allowPrivateTargets": {**FLAG_SCHEMA, "default": False},
+                    "continuationTargets": {
+                        "enum": ["configured", "trusted"],
+                        "default": "configured",
+                    },
+                    "transportFallback": {**FLAG_SCHEMA, "default": False},
+                    "maxResultBytes": {**COUNT_SCHEMA, "default": 262_144},
+                }
+            ),
+        }
+    )

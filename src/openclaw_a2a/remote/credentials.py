@@ -1,4 +1,7 @@
-"""Values of the environment in the configuration: `${NAME}`, read when a call is made."""
+"""Secrets of targets: `${NAME}` in the configuration is filled in, and kept out of all output.
+
+The environment is read when a call is made, so that a changed value needs no new configuration.
+"""
 
 import re
 from collections.abc import Mapping
@@ -12,12 +15,12 @@ _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 def has_variables(text: str) -> bool:
-    """True when the text takes values from the environment."""
+    """True when the text refers to environment variables."""
     return _VARIABLE.search(text) is not None
 
 
 def substitute(text: str, environment: Mapping[str, str]) -> str:
-    """The text with `${NAME}` replaced; a variable that is not set fails the call."""
+    """The text with `${NAME}` replaced. Raises: RemoteFailure (a variable is not set)."""
 
     def value(match: re.Match[str]) -> str:
         name = match[1]
@@ -37,33 +40,35 @@ def substitute(text: str, environment: Mapping[str, str]) -> str:
     return _VARIABLE.sub(value, text)
 
 
-HIDDEN = "[hidden]"
-_LEAST = 6
-"""Shorter values hide nothing, and would be found everywhere."""
+REDACTED = "[hidden]"
+_MIN_SECRET_CHARS = 6
+"""Shorter values are no secrets, and would be found in any text."""
 
 
-def secrets_of(
+def find_secrets(
     auth: Auth | None, parameters: Mapping[str, str], environment: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """What must not be shown: credentials, and headers that come from the environment."""
+    """What must not be shown: the credentials, and headers with values from the environment."""
     found = [substitute(auth.token, environment)] if auth else []
     found += [
         substitute(value, environment) for value in parameters.values() if has_variables(value)
     ]
-    return tuple(sorted({one for one in found if len(one) >= _LEAST}, key=len, reverse=True))
+    return tuple(
+        sorted({one for one in found if len(one) >= _MIN_SECRET_CHARS}, key=len, reverse=True)
+    )
 
 
-def hide(value: Json, secrets: tuple[str, ...]) -> Json:
-    """The value with every secret in its texts hidden."""
+def redact(value: Json, secrets: tuple[str, ...]) -> Json:
+    """The value with every secret in its texts replaced."""
     if not secrets:
         return value
     if isinstance(value, str):
         for secret in secrets:
-            value = value.replace(secret, HIDDEN)
+            value = value.replace(secret, REDACTED)
         return value
     if isinstance(value, dict):
         members = cast("JsonObject", value)
-        return {hide(key, secrets): hide(member, secrets) for key, member in members.items()}
+        return {redact(key, secrets): redact(member, secrets) for key, member in members.items()}
     if isinstance(value, list):
-        return [hide(item, secrets) for item in cast("list[Json]", value)]
+        return [redact(item, secrets) for item in cast("list[Json]", value)]
     return value

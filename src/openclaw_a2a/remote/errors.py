@@ -1,4 +1,4 @@
-"""Why a `remote_agent` request did not succeed: the codes callers can rely on."""
+"""The failures of the tool `remote_agent`, with the codes that callers can rely on."""
 
 from enum import Enum
 
@@ -19,7 +19,7 @@ class ErrorCode(Enum):
 
 
 class RemoteFailure(Exception):
-    """A request that did not succeed; it becomes a failure envelope and is never raised further."""
+    """A request that failed. The tool turns it into a failure envelope."""
 
     def __init__(self, code: ErrorCode, message: str, details: JsonObject | None = None) -> None:
         super().__init__(message)
@@ -27,18 +27,12 @@ class RemoteFailure(Exception):
         self.message = message
         self.details: JsonObject = details or {}
 
-    def with_details(self, more: JsonObject) -> "RemoteFailure":
-        """The same failure with more details; what is known already stays."""
-        return RemoteFailure(self.code, self.message, {**more, **self.details})
-
     @classmethod
-    def of_bug(cls, error: Exception) -> "RemoteFailure":
-        """The failure for what should not have happened."""
-        return cls(
-            ErrorCode.INTERNAL,
-            f"the tool broke: {type(error).__name__}",
-            {"errorName": type(error).__name__, "hint": "the gateway's log says where"},
-        )
+    def from_bug(cls, error: Exception) -> "RemoteFailure":
+        """The failure for an error that nothing expected."""
+        name = type(error).__name__
+        hint = "the gateway's log says where"
+        return cls(ErrorCode.INTERNAL, f"the tool broke: {name}", {"errorName": name, "hint": hint})
 
     def as_object(self) -> JsonObject:
         """The `error` member of the envelope."""

@@ -1,24 +1,24 @@
-"""Looks at one target: what its card says, how it is spoken to, and whether it lets us in."""
+"""Checks one target: its card, the interface that is used, and whether it accepts us."""
 
 from collections.abc import Mapping
-from typing import TypeGuard, cast
+from typing import cast
 
 import httpx
 import msgspec
 
 from openclaw_a2a.model.ids import Json, JsonObject
-from openclaw_a2a.remote.errors import ErrorCode, RemoteFailure
+from openclaw_a2a.model.validation import is_object
 from openclaw_a2a.remote.targets import Target
 from openclaw_a2a.remote.transport.agent_card import read_card
-from openclaw_a2a.remote.transport.interface_selection import usable_interfaces
-from openclaw_a2a.remote.transport.peer_errors import as_failure
+from openclaw_a2a.remote.transport.client_pool import fetch_card
+from openclaw_a2a.remote.transport.interface_selection import select_interfaces
 
 
 class TargetCheck(msgspec.Struct, frozen=True):
-    """What was found at a target.
+    """The result of a check.
 
-    `auth_wanted` is what the card asks callers for, `auth_given` the kind the settings have.
-    `is_let_in` is None when that could not be told; `trouble` then says why.
+    `auth_wanted` is what the card requires of callers, `auth_given` the kind that is configured.
+    `is_let_in` is None when that could not be found out; `trouble` then says why.
     """
 
     url: str
@@ -39,10 +39,10 @@ class TargetCheck(msgspec.Struct, frozen=True):
 async def check_target(
     target: Target, client: httpx.AsyncClient, headers: Mapping[str, str]
 ) -> TargetCheck:
-    """What the target's card says. Raises: RemoteFailure."""
-    members = await _fetch(client, target.card_url, headers)
+    """The check as far as the card goes. Raises: RemoteFailure."""
+    members = await fetch_card(client, target.card_url, headers)
     card = read_card(members)
-    interface = usable_interfaces(card, target)[0]
+    interface = select_interfaces(card, target)[0]
     return TargetCheck(
         url=target.base_url,
         card_url=target.card_url,
@@ -59,7 +59,7 @@ async def check_target(
 
 
 def with_access(check: TargetCheck, envelope: JsonObject) -> TargetCheck:
-    """The check with what came of asking for a task that does not exist."""
+    """The check with the answer to a request for a task that does not exist."""
     error = _object(envelope.get("error"))
     details = _object(error.get("details"))
     if envelope.get("ok") is True or details.get("rpcCode") == _TASK_NOT_FOUND:
@@ -74,7 +74,7 @@ _REFUSED = frozenset({401, 403, "UNAUTHENTICATED", "PERMISSION_DENIED"})
 
 
 def auth_wanted(card: JsonObject) -> tuple[str, ...]:
-    """What a card of either generation asks callers for, each in a few words."""
+    """What a card of either protocol version requires of callers, in a few words each."""
     schemes = _object(card.get("securitySchemes"))
     wanted: dict[str, None] = {}
     for requirement in [
@@ -82,16 +82,14 @@ def auth_wanted(card: JsonObject) -> tuple[str, ...]:
         *_objects(card.get("security")),
     ]:
         names = _object(requirement.get("schemes")) or requirement
-        words = [
-            _described(name, _object(schemes.get(name))) for name in names if name != "schemes"
-        ]
+        words = [_describe(name, _object(schemes.get(name))) for name in names if name != "schemes"]
         if words:
             wanted[" and ".join(words)] = None
     return tuple(wanted)
 
 
-def _described(name: str, scheme: JsonObject) -> str:
-    """A scheme of 0.3 says its type; one of 1.0 is the only member of its object."""
+def _describe(name: str, scheme: JsonObject) -> str:
+    """A scheme of 0.3 has a type; a scheme of 1.0 is the only member of its object."""
     if "type" in scheme:
         kind, inner = str(scheme["type"]), scheme
     else:
@@ -104,28 +102,10 @@ def _described(name: str, scheme: JsonObject) -> str:
     return {"oauth2": "OAuth 2", "openIdConnect": "OpenID Connect"}.get(kind, kind)
 
 
-async def _fetch(client: httpx.AsyncClient, address: str, headers: Mapping[str, str]) -> JsonObject:
-    try:
-        response = await client.get(address, headers=dict(headers))
-        response.raise_for_status()
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise as_failure(error) from error
-    try:
-        return msgspec.json.decode(response.content, type=JsonObject)
-    except ValueError:
-        kind = response.headers.get("content-type", "of no content type")
-        reason = f"there is no agent card at {address}: what is there is {kind} and no JSON object"
-        raise RemoteFailure(ErrorCode.PEER, reason, {"errorName": "NoCard"}) from None
-
-
 def _object(value: Json) -> JsonObject:
-    return value if _is_object(value) else {}
+    return value if is_object(value) else {}
 
 
 def _objects(value: Json) -> list[JsonObject]:
     items = cast("list[Json]", value) if isinstance(value, list) else []
-    return [one for one in items if _is_object(one)]
-
-
-def _is_object(value: Json) -> TypeGuard[JsonObject]:
-    return isinstance(value, dict)
+    return [one for one in items if is_object(one)]

@@ -1,10 +1,9 @@
-"""Which remote agent is meant: by alias, by address, or by default."""
+"""The targets that requests may name: by alias, by address, or by default."""
 
 import re
 from collections.abc import Mapping
 from urllib.parse import quote, urlsplit, urlunsplit
 
-import httpx
 import msgspec
 
 from openclaw_a2a.model.ids import JsonObject
@@ -13,16 +12,15 @@ from openclaw_a2a.remote.config import Auth, OutboundConfig, TargetConfig, Trans
 from openclaw_a2a.remote.credentials import substitute
 from openclaw_a2a.remote.errors import ErrorCode, RemoteFailure
 
-_USER = re.compile(r"//[^/?#]*@")
-"""What stands before the host of an address and may be a secret."""
+_USERINFO = re.compile(r"//[^/?#]*@")
+"""The user name and password before the host of an address."""
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
-_PLAIN = "%/?:@!$&'()*+,;=~"
-"""Signs that stand for themselves in an address."""
+_UNQUOTED = "%/?:@!$&'()*+,;=~"
 
 
 class TargetIdentity(msgspec.Struct, frozen=True):
-    """What makes two targets the same: address, card path and transports in order."""
+    """Two targets are the same when address, card path and order of transports are."""
 
     base_url: str
     card_path: str
@@ -30,22 +28,22 @@ class TargetIdentity(msgspec.Struct, frozen=True):
 
 
 class Target(msgspec.Struct, frozen=True):
-    """A remote agent to talk to."""
+    """A remote agent that requests can be sent to."""
 
     identity: TargetIdentity
     alias: str | None = None
     description: str | None = None
     auth: Auth | None = None
     allowed_hosts: tuple[str, ...] = ()
-    is_callers: bool = False
-    """True when only a caller named its address: then it is checked where that leads."""
+    is_caller_named: bool = False
+    """True when the operator did not configure the address: every connection is checked then."""
 
     @property
     def card_url(self) -> str:
-        """Where its card is: under its address, whatever the card path looks like."""
-        place = urlsplit(self.identity.base_url)
-        path = f"{place.path.rstrip('/')}/{self.identity.card_path.lstrip('/')}"
-        return urlunsplit((place.scheme, place.netloc, path, place.query, ""))
+        """The address of its card, below its own address."""
+        base = urlsplit(self.identity.base_url)
+        path = f"{base.path.rstrip('/')}/{self.identity.card_path.lstrip('/')}"
+        return urlunsplit((base.scheme, base.netloc, path, base.query, ""))
 
     @property
     def base_url(self) -> str:
@@ -53,18 +51,18 @@ class Target(msgspec.Struct, frozen=True):
         return self.identity.base_url
 
     def as_object(self) -> JsonObject:
-        """As error details show it; never with its secrets."""
+        """The target in error details, without its secrets."""
         identity = self.identity
-        shown: JsonObject = {
+        details: JsonObject = {
             "baseUrl": identity.base_url,
             "cardPath": identity.card_path,
             "preferredTransports": [one.value for one in identity.preferred_transports],
         }
-        return {**shown, "alias": self.alias} if self.alias else shown
+        return {**details, "alias": self.alias} if self.alias else details
 
 
 class TargetDirectory:
-    """The configured targets, and the rules for all others."""
+    """Finds configured targets, and decides about all other addresses."""
 
     def __init__(self, config: OutboundConfig, environment: Mapping[str, str]) -> None:
         self._config = config
@@ -72,26 +70,26 @@ class TargetDirectory:
 
     @property
     def configured(self) -> tuple[Target, ...]:
-        """All of them, with addresses as the environment completes them now."""
-        return tuple(self._of_config(one, self._shown(one)) for one in self._config.targets)
+        """All configured targets, with the environment as it is now."""
+        return tuple(self._build(one, self._display_url(one)) for one in self._config.targets)
 
     @property
     def default(self) -> Target | None:
-        """The one that is meant when a request names none. Raises: RemoteFailure."""
+        """The target of requests that name none. Raises: RemoteFailure."""
         default = self._config.default_target
-        return None if default is None else self.named(default.alias)
+        return None if default is None else self.by_alias(default.alias)
 
     def normalize(self, url: str) -> str:
-        """The address as it is compared everywhere. Raises: ValueError."""
-        if _USER.search(url):
+        """The address in the form in which addresses are compared. Raises: ValueError."""
+        if _USERINFO.search(url):
             raise ValueError("an address must not hold a user name or a password")
         return normalize_url(url) if self._config.policy.normalize_base_url else url.strip()
 
-    def named(self, alias: str) -> Target:
+    def by_alias(self, alias: str) -> Target:
         """The target with this alias. Raises: RemoteFailure."""
         for config in self._config.targets:
             if config.alias == alias:
-                return self._of_config(config, self._address(config))
+                return self._build(config, self._resolve_url(config))
         raise _unresolved(
             "unknown_alias",
             f'there is no target "{alias}"; list_targets shows those there are',
@@ -99,7 +97,7 @@ class TargetDirectory:
             availableAliases=list(self._config.aliases),
         )
 
-    def with_url(self, url: str) -> list[Target]:
+    def configured_at(self, url: str) -> list[Target]:
         """The configured targets at this address."""
         try:
             wanted = self.normalize(url)
@@ -107,12 +105,12 @@ class TargetDirectory:
             return []
         return [target for target in self.configured if target.base_url == wanted]
 
-    def at_url(self, url: str) -> Target:
+    def by_url(self, url: str) -> Target:
         """The target at this address, configured or (when allowed) any. Raises: RemoteFailure."""
-        found = self.with_url(url)
+        found = self.configured_at(url)
         if len(found) == 1:
             return found[0]
-        normalized = self._normalized(url)
+        normalized = self._normalize_or_fail(url)
         if found:
             raise _unresolved(
                 "ambiguous_normalized_url_matches",
@@ -122,38 +120,38 @@ class TargetDirectory:
                 hint="use target_alias",
             )
         if not self._config.policy.allow_target_url_override:
-            raise self.not_allowed(url, normalized)
+            raise self.url_not_allowed(url, normalized)
         defaults = self._config.defaults
-        return self.named_by_caller(
+        return self.allow_caller_named(
             Target(TargetIdentity(normalized, defaults.card_path, defaults.preferred_transports))
         )
 
-    def named_by_caller(self, target: Target) -> Target:
-        """A target whose address is no configured one's. Raises: RemoteFailure (not public)."""
+    def allow_caller_named(self, target: Target) -> Target:
+        """The target, when a caller may name its address. Raises: RemoteFailure (it is private)."""
         reason = url_rejection_reason(target.base_url)
         if reason is not None and not self._config.policy.allow_private_targets:
             host = urlsplit(target.base_url).hostname or ""
-            raise not_public(host, f"{target.base_url} {reason}, which is not allowed")
-        return msgspec.structs.replace(target, is_callers=True)
+            raise private_address_error(host, f"{target.base_url} {reason}, which is not allowed")
+        return msgspec.structs.replace(target, is_caller_named=True)
 
-    def not_allowed(self, url: str, normalized: str) -> RemoteFailure:
-        """The failure for an address that is no configured target's."""
-        shown = _without_user(normalized)
+    def url_not_allowed(self, url: str, normalized: str) -> RemoteFailure:
+        """The failure for an address that is not configured."""
+        shown = _without_userinfo(normalized)
         return _unresolved(
             "raw_url_disallowed_by_policy",
-            f"{shown} is no configured target, and the policy allows no other",
-            inputBaseUrl=_without_user(url),
+            f"{shown} is not a configured target, and the policy allows no other",
+            inputBaseUrl=_without_userinfo(url),
             normalizedBaseUrl=shown,
             allowTargetUrlOverride=False,
             configuredAliases=list(self._config.aliases),
             hint="use target_alias, or set outbound.policy.allowTargetUrlOverride",
         )
 
-    def _normalized(self, url: str) -> str:
+    def _normalize_or_fail(self, url: str) -> str:
         try:
             return self.normalize(url)
         except ValueError:
-            shown = _without_user(url)
+            shown = _without_userinfo(url)
             raise _unresolved(
                 "unknown_raw_url",
                 f"{shown} is not an address of a remote agent, or has a user name before its host",
@@ -161,13 +159,13 @@ class TargetDirectory:
                 normalizedBaseUrl=shown.strip(),
             ) from None
 
-    def _address(self, config: TargetConfig) -> str:
-        """Where the target is now. Raises: RemoteFailure."""
+    def _resolve_url(self, config: TargetConfig) -> str:
+        """The address with the values of the environment. Raises: RemoteFailure."""
         address = substitute(config.base_url, self._environment)
         try:
             return self.normalize(address)
         except ValueError as error:
-            shown = _without_user(config.base_url)
+            shown = _without_userinfo(config.base_url)
             raise _unresolved(
                 "unknown_raw_url",
                 f'the target "{config.alias}" has an address that cannot be used: {error}',
@@ -176,20 +174,20 @@ class TargetDirectory:
                 hint="use an http or https address, and auth for credentials",
             ) from None
 
-    def _shown(self, config: TargetConfig) -> str:
-        """Where the target is, as far as that can be said."""
+    def _display_url(self, config: TargetConfig) -> str:
+        """The address, as configured when it cannot be resolved."""
         try:
-            return self._address(config)
+            return self._resolve_url(config)
         except RemoteFailure:
-            return _without_user(config.base_url)
+            return _without_userinfo(config.base_url)
 
-    def _of_config(self, config: TargetConfig, address: str) -> Target:
-        identity = TargetIdentity(address, config.card_path, config.preferred_transports)
+    def _build(self, config: TargetConfig, url: str) -> Target:
+        identity = TargetIdentity(url, config.card_path, config.preferred_transports)
         return Target(identity, config.alias, config.description, config.auth, config.allowed_hosts)
 
 
-def not_public(host: str, message: str) -> RemoteFailure:
-    """The failure for an address in the operator's own network that only a caller named."""
+def private_address_error(host: str, message: str) -> RemoteFailure:
+    """The failure for a private address that only a caller named."""
     return _unresolved(
         "private_address_disallowed_by_policy",
         message,
@@ -201,35 +199,37 @@ def not_public(host: str, message: str) -> RemoteFailure:
 
 
 def normalize_url(url: str) -> str:
-    """The address with a lower-case host, no default port, and a path, in plain letters.
+    """The address with a lower-case ASCII host, no default port, and a path.
 
     Raises:
-        ValueError: it is no http(s) address.
+        ValueError: it is not an http or https address.
     """
     parts = urlsplit(url.strip())
-    scheme, host = parts.scheme.lower(), _plain_host((parts.hostname or "").lower())
+    scheme, host = parts.scheme.lower(), _ascii_host((parts.hostname or "").lower())
     if scheme not in _DEFAULT_PORTS or not host:
-        raise ValueError("it is no http or https address")
+        raise ValueError("it is not an http or https address")
     place = f"[{host}]" if ":" in host else host
     if parts.port is not None and parts.port != _DEFAULT_PORTS[scheme]:
         place = f"{place}:{parts.port}"
     path, query, fragment = (
-        quote(part, safe=_PLAIN) for part in (parts.path or "/", parts.query, parts.fragment)
+        quote(part, safe=_UNQUOTED) for part in (parts.path or "/", parts.query, parts.fragment)
     )
     return urlunsplit((scheme, place, path, query, fragment))
 
 
-def _plain_host(host: str) -> str:
+def _ascii_host(host: str) -> str:
     if host.isascii():
         return host
+    import httpx2  # slow to load, and hardly ever needed here
+
     try:
-        return httpx.URL(f"http://{host}/").raw_host.decode("ascii")
-    except httpx.InvalidURL as error:
+        return httpx2.URL(f"http://{host}/").raw_host.decode("ascii")
+    except httpx2.InvalidURL as error:
         raise ValueError(str(error)) from None
 
 
-def _without_user(url: str) -> str:
-    return _USER.sub("//", url)
+def _without_userinfo(url: str) -> str:
+    return _USERINFO.sub("//", url)
 
 
 def _unresolved(reason: str, message: str, **details: object) -> RemoteFailure:

@@ -1,4 +1,4 @@
-"""The tool `remote_agent`: every request in, one envelope out, never an exception."""
+"""The tool `remote_agent`: any request in, one envelope out, never an exception."""
 
 import asyncio
 import copy
@@ -10,30 +10,31 @@ from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import GatewayError
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.time_format import format_timestamp
-from openclaw_a2a.remote.actions import Actions, OnUpdate
+from openclaw_a2a.remote.actions import ActionCall, ActionContext
 from openclaw_a2a.remote.config import OutboundConfig, TargetConfig
-from openclaw_a2a.remote.credentials import hide, secrets_of
+from openclaw_a2a.remote.credentials import find_secrets, redact
 from openclaw_a2a.remote.errors import ErrorCode, RemoteFailure
 from openclaw_a2a.remote.handles.handles import HandleStore, NullHandleStore, TaskHandles
 from openclaw_a2a.remote.request.request_builder import (
     EXTENSION_METADATA,
     MESSAGE_METADATA,
-    headers,
+    build_headers,
 )
 from openclaw_a2a.remote.request.request_validation import RequestValidator, requested_action
-from openclaw_a2a.remote.request.target_resolution import TargetResolver, check_supported
+from openclaw_a2a.remote.request.target_resolution import TargetResolver
+from openclaw_a2a.remote.result.result_builder import OnUpdate, failure_envelope, success_envelope
 from openclaw_a2a.remote.targets import Target, TargetDirectory
 from openclaw_a2a.remote.transport.client_pool import CardRecord, ClientPool
 from openclaw_a2a.remote.transport.http_transport import TargetConnections
+from openclaw_a2a.remote.transport.interface_selection import check_supported
 
 log = get_logger(__name__)
 
-TOOL_NAME = "remote_agent"
 TOOL_LABEL = "Remote Agent"
 _NO_ENVIRONMENT: Mapping[str, str] = MappingProxyType({})
 _SENTENCE = (
     "Find remote A2A agents, send them work and follow it. Keep summary.continuation of an answer "
-    "and pass it back unchanged to go on."
+    "and pass it back unchanged to continue."
 )
 
 
@@ -43,34 +44,31 @@ class RemoteAgentTool:
     def __init__(
         self,
         config: OutboundConfig,
-        network: TargetConnections,
+        connections: TargetConnections,
         *,
         now: Callable[[], datetime],
         new_id: Callable[[], str],
         environment: Mapping[str, str] = _NO_ENVIRONMENT,
-        keeper: HandleStore | None = None,
+        handle_store: HandleStore | None = None,
     ) -> None:
         """Raises RemoteFailure when a target wants a transport that this build does not speak."""
+        if config.policy.enforce_supported_transports:
+            for target in config.targets:
+                check_supported(target.preferred_transports)
         self._config = config
         self._new_id = new_id
         self._environment = environment
         self._targets = TargetDirectory(config, environment)
-        if config.policy.enforce_supported_transports:
-            for target in config.targets:
-                check_supported(target.preferred_transports)
         self._validator = RequestValidator(config, self._targets)
-        self._keeper = keeper or NullHandleStore()
-        self._opening: asyncio.Task[None] | None = None
-        self.handles = TaskHandles(config.task_handles, now=now, new_id=new_id, keeper=self._keeper)
-        self._catalog = ClientPool(network, now=now)
-        self._resolver = TargetResolver(config, self._targets, self.handles)
-        self._actions = Actions(
-            config,
-            self._resolver,
-            catalog=self._catalog,
-            handles=self.handles,
-            environment=environment,
+        self._handle_store = handle_store or NullHandleStore()
+        self._loading = asyncio.Lock()
+        self._is_loaded = False
+        self.handles = TaskHandles(
+            config.task_handles, now=now, new_id=new_id, store=self._handle_store
         )
+        self._pool = ClientPool(connections, now=now)
+        self._resolver = TargetResolver(config, self._targets, self.handles)
+        self._context = ActionContext(config, self._resolver, self._pool, self.handles, environment)
 
     @property
     def schema(self) -> JsonObject:
@@ -79,139 +77,110 @@ class RemoteAgentTool:
 
     @property
     def description(self) -> str:
-        """What the tool is for and which targets there are, for whoever may call it."""
+        """What the tool does and which targets there are, for the models that may call it."""
         return f"{_SENTENCE} {_targets_sentence(self._config)}"
 
     async def open(self) -> None:
-        """Take up the remote tasks that were followed before; the first request does it too."""
-        if self._opening is None:
-            self._opening = asyncio.ensure_future(self._load())
-        await asyncio.shield(self._opening)
+        """Load the handles of earlier remote tasks; the first request does it, too."""
+        async with self._loading:
+            if self._is_loaded:
+                return
+            try:
+                self.handles.load(await self._handle_store.load(self._resolver.restore_target))
+            except GatewayError as error:
+                log.warning("remote.handles_not_loaded", reason=str(error))
+            self._is_loaded = True
 
     async def close(self) -> None:
-        """Have everything written down and let go of the peers."""
-        if self._opening is not None:
-            await asyncio.wait({self._opening})
-        await self._keeper.settle()
-        await self._catalog.close()
-
-    def followed(self) -> list[JsonObject]:
-        """The remote tasks that are known here, the one heard of last first."""
-        return [handle.as_object() for handle in self.handles.all]
-
-    def resting(self) -> dict[str, JsonObject]:
-        """The targets that are left alone after failures, by alias: until when, and why."""
-        health = self._catalog.health
-        shown = {one.alias or "": health.shown(one.base_url) for one in self._targets.configured}
-        return {alias: state for alias, state in shown.items() if state is not None}
+        """Wait until all handles are written, and close the clients."""
+        await self._handle_store.flush()
+        await self._pool.close()
 
     async def execute(
         self,
         request: Json,
-        on_update: Callable[[JsonObject], None] | None = None,
+        on_update: OnUpdate | None = None,
         *,
-        said_with: JsonObject | None = None,
-        by_extension: Mapping[str, JsonObject] | None = None,
+        message_metadata: JsonObject | None = None,
+        extension_metadata: Mapping[str, JsonObject] | None = None,
     ) -> JsonObject:
-        """Do what a request asks; the envelope of its result. Updates come meanwhile.
+        """Carry out a request; the envelope of its result. Events of a stream go to `on_update`.
 
-        `said_with` goes along with a message that is sent, as its metadata; `by_extension`, by
-        the URI of an extension, only to peers that declare it, which is activated then.
+        `message_metadata` is sent as the metadata of a message. `extension_metadata`, by the URI of
+        an extension, is sent only to peers that declare the extension, which activates it.
         """
-        action = requested_action(request)
-        try:
-            envelope = await self._checked(
-                request, on_update, {MESSAGE_METADATA: said_with, EXTENSION_METADATA: by_extension}
-            )
-            await self._keeper.settle()
-        except RemoteFailure as failure:
-            _log(_event_name(request), action, failure)
-            await self._keeper.settle()
-            return _failed(action, failure)
-        except Exception as error:  # one broad catch: the tool answers, whatever happens
-            log.exception("a2a.remote_agent.internal_error", action=action)
-            return _failed(action, RemoteFailure.of_bug(error))
+        metadata = {MESSAGE_METADATA: message_metadata, EXTENSION_METADATA: extension_metadata}
+        envelope = await self._run(request, metadata, on_update)
+        # An answer is given only after the handles in it are stored.
+        await self._handle_store.flush()
         return envelope
 
     def refuse(self, request: Json, reason: str, hint: str) -> JsonObject:
         """The envelope for a request that must not be carried out, whatever it says."""
         failure = RemoteFailure(ErrorCode.VALIDATION, reason, {"hint": hint})
-        _log("a2a.remote_agent.refused", requested_action(request), failure)
-        return _failed(requested_action(request), failure)
+        return _fail("a2a.remote_agent.refused", requested_action(request), failure)
 
-    async def _checked(
-        self,
-        request: Json,
-        on_update: Callable[[JsonObject], None] | None,
-        said: JsonObject,
+    async def _run(
+        self, request: Json, metadata: JsonObject, on_update: OnUpdate | None
     ) -> JsonObject:
-        await self.open()
+        action, error_event = requested_action(request), "a2a.remote_agent.validation_error"
         try:
+            await self.open()
             checked = self._validator.check(request)
+            error_event = _error_event(checked)
+            if action == "list_targets":
+                return await self._list_targets()
+            given = {key: value for key, value in metadata.items() if value}
+            if action == "send":
+                given = {"message_id": self._new_id(), **given}
+            result = await ActionCall(self._context, {**given, **checked}, on_update).run()
+            return success_envelope(action, result.summary, result.raw)
         except RemoteFailure as failure:
-            _log("a2a.remote_agent.validation_error", requested_action(request), failure)
-            return _failed(requested_action(request), failure)
-        added = {name: value for name, value in said.items() if value}
-        return await self._perform({**checked, **added}, on_update)
-
-    async def _load(self) -> None:
-        try:
-            self.handles.load(await self._keeper.load(self._resolver.revive))
-        except GatewayError as error:
-            log.warning("remote-tasks-not-loaded", reason=str(error))
-
-    async def _perform(
-        self, request: JsonObject, on_update: Callable[[JsonObject], None] | None
-    ) -> JsonObject:
-        action = request["action"]
-        if action == "list_targets":
-            return await self._list_targets()
-        if action == "send" and "message_id" not in request:
-            request = {**request, "message_id": self._new_id()}
-
-        tell = None if on_update is None else _updates(action, on_update)
-        outcome = await self._actions.perform(request, tell)
-        return _succeeded(action, outcome.summary, outcome.raw)
+            return _fail(error_event, action, failure)
+        except Exception as error:  # the tool answers, whatever happens
+            log.exception("a2a.remote_agent.internal_error", action=action)
+            return failure_envelope(action, RemoteFailure.from_bug(error))
 
     # ---------------------------------------------------------------- list_targets
 
     async def _list_targets(self) -> JsonObject:
         targets = self._targets.configured
-        await asyncio.gather(*[self._refresh(target) for target in targets])
-        shown = [self._entry(target) for target in targets]
+        await asyncio.gather(*[self._refresh_card(target) for target in targets])
+        entries = [self._entry(target) for target in targets]
         raw = [self._raw_entry(target) for target in targets]
-        listed = _succeeded("list_targets", {"targets": shown}, raw)
-        return hide(listed, tuple(secret for one in targets for secret in self._secrets(one)))
+        envelope = success_envelope("list_targets", {"targets": entries}, raw)
+        secrets = tuple(secret for target in targets for secret in self._secrets(target))
+        return redact(envelope, secrets)
 
     def _secrets(self, target: Target) -> tuple[str, ...]:
         parameters = self._config.defaults.service_parameters
         try:
-            return secrets_of(target.auth, parameters, self._environment)
+            return find_secrets(target.auth, parameters, self._environment)
         except RemoteFailure:
             return ()
 
-    async def _refresh(self, target: Target) -> None:
-        limit = self._config.defaults.timeout_ms / 1000
+    async def _refresh_card(self, target: Target) -> None:
         try:
-            self._targets.named(target.alias or "")
-            sent = headers(self._config.defaults.service_parameters, target.auth, self._environment)
-            async with asyncio.timeout(limit):
-                await self._catalog.refresh(target, sent)
+            self._targets.by_alias(target.alias or "")  # fails when its address cannot be used
+            parameters = self._config.defaults.service_parameters
+            headers = build_headers(parameters, target.auth, self._environment)
+            async with asyncio.timeout(self._config.defaults.timeout_ms / 1000):
+                await self._pool.refresh_card(target, headers)
         except TimeoutError:
             hint = "raise defaults.timeoutMs (or timeout_ms of a call), or check the peer"
             failure = RemoteFailure(ErrorCode.PEER, "request timed out", {"hint": hint})
-            self._note_old_card(target, failure)
+            self._record_failure(target, failure)
         except RemoteFailure as failure:
-            self._note_old_card(target, failure)
+            self._record_failure(target, failure)
 
-    def _note_old_card(self, target: Target, failure: RemoteFailure) -> None:
-        self._catalog.note_failure(target, failure)
-        reason: str = hide(failure.message, self._secrets(target))
+    def _record_failure(self, target: Target, failure: RemoteFailure) -> None:
+        self._pool.record_failure(target, failure)
+        reason: str = redact(failure.message, self._secrets(target))
         event = "a2a.remote_agent.target_card.refresh_error"
         log.warning(event, target=target.base_url, reason=reason)
 
     def _entry(self, target: Target) -> JsonObject:
-        record, config = self._catalog.record(target), self._config_of(target)
+        record, config = self._pool.record(target), self._config_for(target)
         entry: JsonObject = {
             "target_alias": target.alias,
             "target_url": target.base_url,
@@ -222,13 +191,13 @@ class RemoteAgentTool:
             "description": config.description or record.card.description,
             "streaming_supported": record.card.streaming_supported,
             "peer_card": record.card.summary(),
-            "last_refreshed_at": _refreshed(record),
+            "last_refreshed_at": _refreshed_at(record),
             "last_refresh_error": copy.deepcopy(record.error),
         }
         return {key: value for key, value in entry.items() if value is not None}
 
     def _raw_entry(self, target: Target) -> JsonObject:
-        record, config = self._catalog.record(target), self._config_of(target)
+        record, config = self._pool.record(target), self._config_for(target)
         shown: JsonObject = {
             **target.as_object(),
             "displayName": record.card.name,
@@ -237,7 +206,7 @@ class RemoteAgentTool:
         }
         card = {
             **record.card.raw(),
-            "lastRefreshedAt": _refreshed(record),
+            "lastRefreshedAt": _refreshed_at(record),
             "lastRefreshError": copy.deepcopy(record.error),
         }
         entry: JsonObject = {
@@ -250,37 +219,23 @@ class RemoteAgentTool:
         }
         return {key: value for key, value in entry.items() if value is not None}
 
-    def _config_of(self, target: Target) -> TargetConfig:
+    def _config_for(self, target: Target) -> TargetConfig:
         return next(one for one in self._config.targets if one.alias == target.alias)
 
 
-def _updates(action: str, on_update: Callable[[JsonObject], None]) -> OnUpdate:
-    def tell(summary: JsonObject, event: JsonObject) -> None:
-        on_update({**_succeeded(action, summary, event), "phase": "update"})
-
-    return tell
-
-
-def _event_name(request: JsonObject) -> str:
-    """Where a checked request failed, as logs name it."""
+def _error_event(request: JsonObject) -> str:
+    """The log event of a failed request, as the contract of the tool names it."""
     action: str = request["action"]
     is_streamed = action == "send" and request.get("follow_updates") is True
     return f"a2a.remote_agent.{'send_stream' if is_streamed else action}.error"
 
 
-def _log(event: str, action: str, failure: RemoteFailure) -> None:
+def _fail(event: str, action: str, failure: RemoteFailure) -> JsonObject:
     log.info(event, action=action, code=failure.code.value, reason=failure.message)
+    return failure_envelope(action, failure)
 
 
-def _succeeded(action: str, summary: JsonObject, raw: Json) -> JsonObject:
-    return {"ok": True, "operation": TOOL_NAME, "action": action, "summary": summary, "raw": raw}
-
-
-def _failed(action: str, failure: RemoteFailure) -> JsonObject:
-    return {"ok": False, "operation": TOOL_NAME, "action": action, "error": failure.as_object()}
-
-
-def _refreshed(record: CardRecord) -> str | None:
+def _refreshed_at(record: CardRecord) -> str | None:
     return None if record.refreshed_at is None else format_timestamp(record.refreshed_at)
 
 

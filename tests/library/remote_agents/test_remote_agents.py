@@ -166,7 +166,7 @@ async def test_an_agent_that_cannot_stream_answers_in_one_piece(plain_peer) -> N
     url, asked = plain_peer
     async with RemoteAgents({}, may_use_any_url=True) as remote:
         updates = [one async for one in remote.stream(url, "x", message_id="mine")]
-    assert [one.text for one in updates] == ["heard mine"]
+    assert [one.text for one in updates] == ["received mine"]
     assert asked.count("SendMessage") == 1
 
 

@@ -118,16 +118,16 @@ class CallsWiring:
         """Let remote targets be called as if they were agents of ours."""
         engine = self._engine
         # Before the engine gives a run up that it wants to stop, the remote task is asked to.
-        patience = RemoteTimeouts(stop_s=0.8 * engine.limits.cancel_s)
+        timeouts = RemoteTimeouts(stop_s=0.8 * engine.limits.cancel_s)
         for alias in aliases:
             name = AgentId(f"{TARGET}{alias}")
             agent = RemoteTargetAgent(
                 alias,
                 remote,
-                store=engine.store.records,
+                records=engine.store.records,
                 clock=engine.clock,
                 host_id=self.host_id,
-                patience=patience,
+                timeouts=timeouts,
             )
             self._agents.add_internal(name, agent)
             self.directory.add(name)

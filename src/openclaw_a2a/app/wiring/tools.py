@@ -27,8 +27,7 @@ from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import GatewayError, GatewayFault, Problem, SettingsInvalid
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.ports import Clock
-from openclaw_a2a.remote.config import OutboundConfig
-from openclaw_a2a.remote.config_section import SECTION, read_outbound
+from openclaw_a2a.remote.config import SECTION, TOOL_NAME, OutboundConfig, read_outbound
 from openclaw_a2a.remote.errors import RemoteFailure
 from openclaw_a2a.remote.handles.handle_store import RecordHandleStore
 from openclaw_a2a.remote.handles.handles import HandleStore
@@ -43,6 +42,7 @@ from openclaw_a2a.tools.progress_stream import stop
 from openclaw_a2a.tools.registry import OnUpdate, Tool, ToolRegistry
 
 if TYPE_CHECKING:
+    from openclaw_a2a.remote.result.result_builder import StreamUpdate
     from openclaw_a2a.remote.tool import RemoteAgentTool
     from openclaw_a2a.remote.transport.http_transport import TargetConnections
 
@@ -97,7 +97,7 @@ async def open_tool_set(
     results = ResultStore(
         settings.data / FOLDER,
         limit=config.policy.max_result_bytes,
-        keep=timedelta(milliseconds=config.task_handles.ttl_ms),
+        ttl=timedelta(milliseconds=config.task_handles.ttl_ms),
         now=around.clock.now,
     )
     if not config.enabled:
@@ -134,7 +134,7 @@ def _build(
             now=around.clock.now,
             new_id=new_id,
             environment=process_environment(around.environment),
-            keeper=around.keeper,
+            handle_store=around.keeper,
         )
     except RemoteFailure as failure:
         problem = Problem(f"{SECTION}.targets", failure.message, "unsupported")
@@ -143,14 +143,18 @@ def _build(
 
 def _tool(agent: "RemoteAgentTool", results: ResultStore, chains: Chains | None) -> Tool:
     from openclaw_a2a.remote.request.request_validation import requested_action
-    from openclaw_a2a.remote.tool import TOOL_LABEL, TOOL_NAME
+    from openclaw_a2a.remote.tool import TOOL_LABEL
 
     async def run(arguments: Json, caller: ToolCaller, tell: OnUpdate) -> JsonObject:
         reason = None if chains is None else chains.too_far(caller)
         if reason is not None and requested_action(arguments) == "send":
             return agent.refuse(arguments, reason, _TOO_FAR)
         said_with = None if chains is None else chains.said_with(caller)
-        envelope = await agent.execute(arguments, tell, said_with=said_with)
+
+        async def on_update(update: "StreamUpdate") -> None:
+            tell(update.envelope())
+
+        envelope = await agent.execute(arguments, on_update, message_metadata=said_with)
         try:
             return await asyncio.to_thread(results.truncate, envelope, caller.name)
         except OSError as error:  # the answer is too large for a model, but it is there

@@ -1,4 +1,4 @@
-"""What a remote agent tells about its task, as the events of an agent of ours."""
+"""Translates the events of a remote task into the events of an agent."""
 
 from typing import cast
 
@@ -13,104 +13,115 @@ from openclaw_a2a.model.agent_event import (
 )
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.message import Part
-from openclaw_a2a.remote.result.progress import PAUSED, TERMINAL, text_of
+from openclaw_a2a.remote.result.remote_result import PAUSED_STATES, TERMINAL_STATES
+from openclaw_a2a.remote.result.result_builder import text_of
 
 _TOOL = "tool"
 _TOOL_RESULT = "tool-result-"
 
 
-class _Said:
-    """What was said of an artifact so far."""
+class _SentArtifact:
+    """What was passed on of an artifact so far."""
 
     def __init__(self) -> None:
-        self.text = ""
-        self.others = 0
+        self.chunks: list[str] = []
+        """Joined only to compare with a whole artifact: joining per chunk would be quadratic."""
+        self.other_parts = 0
+
+    @property
+    def text(self) -> str:
+        if len(self.chunks) > 1:
+            self.chunks = ["".join(self.chunks)]
+        return self.chunks[0] if self.chunks else ""
 
 
 class RemoteEventTranslator:
-    """The story of one run: however often it is told what the task is like, nothing is said twice.
+    """Translates the events of one run. Nothing is passed on twice, even if the peer repeats it.
 
     Each artifact is a message of its own. What a tool of the remote agent does is a note.
     """
 
     def __init__(self) -> None:
-        self.has_spoken = False
-        """True when there is something that answers."""
-        self.last_words = ""
-        """What the remote agent said with its last status."""
-        self._said: dict[str, _Said] = {}
+        self.has_reply = False
+        """True when something was passed on that answers the message."""
+        self.status_text = ""
+        """The text of the last status."""
+        self._sent: dict[str, _SentArtifact] = {}
         self._open: str | None = None
         """The artifact whose message is still growing."""
 
-    def take(self, event: JsonObject) -> list[AgentEvent]:
-        """What is to be said because of something that the peer told."""
+    def translate(self, event: JsonObject) -> list[AgentEvent]:
+        """The agent events for an event, message or task of the peer."""
         kind: str = event["kind"]
         if kind == "message":
             return self._reply("", event["parts"])
         if kind == "artifact-update":
-            return self._take_artifact(event["artifact"], is_more=event.get("append") is True)
+            return self._artifact(event["artifact"], is_append=event.get("append") is True)
         if kind == "status-update":
-            return self._take_status(event["status"])
-        events = self._take_status(event["status"])
+            return self._status(event["status"])
+        events = self._status(event["status"])
         for artifact in event.get("artifacts", ()):
-            events += self._take_artifact(artifact, is_more=False)
+            events += self._artifact(artifact, is_append=False)
         return events
 
-    def _take_status(self, status: JsonObject) -> list[AgentEvent]:
+    def _status(self, status: JsonObject) -> list[AgentEvent]:
         message: JsonObject = status.get("message") or {}
-        words = text_of(message) if message.get("role") == "agent" else ""
-        is_news = bool(words.strip()) and words != self.last_words
-        self.last_words = words
-        is_at_work = status["state"] not in TERMINAL | PAUSED
-        return [Note(words)] if is_news and is_at_work else []
+        text = text_of(message) if message.get("role") == "agent" else ""
+        is_new = bool(text.strip()) and text != self.status_text
+        self.status_text = text
+        is_working = status["state"] not in TERMINAL_STATES | PAUSED_STATES
+        return [Note(text)] if is_new and is_working else []
 
-    def _take_artifact(self, artifact: JsonObject, *, is_more: bool) -> list[AgentEvent]:
+    def _artifact(self, artifact: JsonObject, *, is_append: bool) -> list[AgentEvent]:
         artifact_id: str = artifact["artifactId"]
-        known = self._said.setdefault(artifact_id, _Said())
+        sent = self._sent.setdefault(artifact_id, _SentArtifact())
         parts: list[JsonObject] = artifact["parts"]
         text, others = text_of(artifact), [one for one in parts if one["kind"] != "text"]
         metadata: JsonObject = artifact.get("metadata") or {}
         source: Json = metadata.get("source")
-        if not is_more:
-            if not text.startswith(known.text) or len(others) < known.others:
-                known.text, known.others = text, len(others)
-                return self._of_tool(parts, source) or self._reply(artifact_id, parts)
-            text, others = text[len(known.text) :], others[known.others :]
-        is_new = not known.text and not known.others
-        known.text += text
-        known.others += len(others)
+        if not is_append:
+            if not text.startswith(sent.text) or len(others) < sent.other_parts:
+                # Another text than before: it replaces what was sent.
+                sent.chunks = [text] if text else []
+                sent.other_parts = len(others)
+                return self._tool_events(parts, source) or self._reply(artifact_id, parts)
+            text, others = text[len(sent.text) :], others[sent.other_parts :]
+        is_new = not sent.chunks and not sent.other_parts
+        if text:
+            sent.chunks.append(text)
+        sent.other_parts += len(others)
         if not text and not others:
             return []
-        if of_tool := self._of_tool(parts, source):
-            return of_tool
+        if tool_events := self._tool_events(parts, source):
+            return tool_events
         if is_new and others:
             return self._reply(artifact_id, parts)
-        return self._grow(artifact_id, text, others)
+        return self._append(artifact_id, text, others)
 
-    def _of_tool(self, parts: list[JsonObject], source: Json) -> list[AgentEvent]:
-        """What belongs to a tool of the remote agent, as gateways of our kind mark it."""
+    def _tool_events(self, parts: list[JsonObject], source: Json) -> list[AgentEvent]:
+        """What belongs to a tool of the remote agent; gateways of our kind mark it."""
         if source == _TOOL:
             return [Note(text_of({"parts": parts}))]
         if isinstance(source, str) and source.startswith(_TOOL_RESULT):
             return [ToolReply(_parts(parts))]
         return []
 
-    def _grow(self, artifact_id: str, text: str, others: list[JsonObject]) -> list[AgentEvent]:
-        events = self._turn_to(artifact_id)
+    def _append(self, artifact_id: str, text: str, others: list[JsonObject]) -> list[AgentEvent]:
+        events = self._switch_to(artifact_id)
         self._open = artifact_id
         if text:
             events.append(TextDelta(text))
         return [*events, *[PartDelta(part) for part in _parts(others)]]
 
     def _reply(self, artifact_id: str, parts: list[JsonObject]) -> list[AgentEvent]:
-        """A message that is there as a whole; it takes the place of its own beginning."""
-        events = self._turn_to(artifact_id)
+        """A whole message; it replaces its own beginning."""
+        events = self._switch_to(artifact_id)
         self._open = None
         return [*events, Reply(_parts(parts))]
 
-    def _turn_to(self, artifact_id: str) -> list[AgentEvent]:
-        """End the message that was growing, when another one comes."""
-        self.has_spoken = True
+    def _switch_to(self, artifact_id: str) -> list[AgentEvent]:
+        """End the message that was growing when another one begins."""
+        self.has_reply = True
         return [MessageEnd()] if self._open not in (None, artifact_id) else []
 
 

@@ -1,15 +1,27 @@
-"""Ending a task at a remote agent: it has ended when the remote agent says so."""
+"""One run at a remote agent: sends the message and follows the task until it ends or pauses.
+
+A background job makes the requests, one after the other, and puts agent events into a bounded
+buffer; `next` takes them out. The job is a task of its own because a cancelled `next` must not
+break off the stream: a peer may refuse to cancel its task, and then the run goes on.
+
+Invariant: a task that the peer has named is in `_continuation`, and the checkpoint that names it is
+in the store, before an event of that task is in the buffer. After a crash the run therefore finds
+every task whose events anybody has seen.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
+from enum import Enum, auto
 from typing import Protocol
 
 import anyio
 import msgspec
 
 from openclaw_a2a.calls.loop_guard import chain_metadata
+from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.model.agent_event import AgentEvent, InputRequired, Reply, Stopped
+from openclaw_a2a.model.backoff import Backoff
 from openclaw_a2a.model.errors import AgentError, AgentFailed, AgentUnavailable
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.message import Message
@@ -17,13 +29,26 @@ from openclaw_a2a.model.turn import Turn
 from openclaw_a2a.planning.step_message import EXTENSION_URIS, TASK_KEYS
 from openclaw_a2a.ports import Clock, Record, RecordStore
 from openclaw_a2a.remote.agent_adapter.event_translator import RemoteEventTranslator
-from openclaw_a2a.remote.result.progress import PAUSED
-from openclaw_a2a.remote.result.remote_result import RemoteResult, continuation_of_failure
+from openclaw_a2a.remote.result.remote_result import (
+    PAUSED_STATES,
+    RemoteResult,
+    continuation_of_failure,
+    is_streaming_refused,
+)
+from openclaw_a2a.remote.result.result_builder import OnUpdate, StreamUpdate
+
+CHECKPOINT_KIND = "target-run"
+"""The kind of the records that say which remote task belongs to a run."""
 
 CANCELED = "canceled"
+_CHECKPOINT_TTL = timedelta(days=7)
+_MAX_BUFFERED = 64
+_PEER_ERROR = "A2A_SDK_ERROR"
 _TASK_NOT_FOUND = -32001
-_REQUEST_S = 10.0
-_BREATH_S = 0.2
+_STATUS_S = 30.0
+_CANCEL_REQUEST_S = 10.0
+_CANCEL_POLL_S = 0.2
+_POLL_BACKOFF = Backoff(first_s=0.2, max_s=5.0, jitter=0.0)
 
 
 class ToolExecutor(Protocol):
@@ -32,84 +57,21 @@ class ToolExecutor(Protocol):
     async def execute(
         self,
         request: Json,
-        on_update: Callable[[JsonObject], None] | None = None,
+        on_update: OnUpdate | None = None,
         *,
-        said_with: JsonObject | None = None,
-        by_extension: Mapping[str, JsonObject] | None = None,
+        message_metadata: JsonObject | None = None,
+        extension_metadata: Mapping[str, JsonObject] | None = None,
     ) -> JsonObject:
-        """Do what a request asks; the envelope of its result."""
+        """Carry out a request; the envelope of its result."""
         ...
 
 
-async def end_task(
-    remote: ToolExecutor,
-    continuation: JsonObject,
-    *,
-    within_s: float,
-    sleep: Callable[[float], Awaitable[None]],
-) -> str | None:
-    """Have a task canceled; the state it ended in, or None when its agent lets it go on.
-
-    Raises: AgentUnavailable (nobody can be told).
-    """
-    give_up_at = anyio.current_time() + within_s
-    action = "cancel"
-    while True:
-        left = max(1.0, min(_REQUEST_S, give_up_at - anyio.current_time()))
-        request: JsonObject = {"action": action, "continuation": continuation}
-        envelope = await remote.execute({**request, "timeout_ms": round(left * 1000)})
-        result = RemoteResult.from_envelope(envelope)
-        if result.task is not None and result.task.is_over:
-            return result.task.state
-        if result.details.get("rpcCode") == _TASK_NOT_FOUND:
-            return CANCELED  # nobody works on what nobody knows
-        is_refused = is_answered(result)
-        if is_refused and action == "status":
-            return None
-        if anyio.current_time() >= give_up_at:
-            return _not_ended(result)
-        if is_refused:
-            action = "status"  # it may have ended before it could be canceled
-            give_up_at = anyio.current_time()
-            continue
-        if result.ok:
-            action = "status"  # it was told, and takes its time
-        await sleep(_BREATH_S)
-
-
-def is_answered(result: RemoteResult) -> bool:
-    """True when a request failed because the peer said no, and not on the way."""
-    status = result.details.get("httpStatus", 0)
-    return "rpcCode" in result.details or (400 <= status < 500 and status != 429)
-
-
-def _not_ended(result: RemoteResult) -> None:
-    """It goes on, as far as is known. Raises: AgentUnavailable when that is not known."""
-    if not result.ok:
-        raise AgentUnavailable(
-            f"the remote task could not be canceled and may go on: {result.message}"
-        )
-
-
-KIND = "target-run"
-"""The kind of records that say which remote task a run of ours has become."""
-
-_KEEP = timedelta(days=7)
-_CANNOT_STREAM = frozenset({-32004, -32601})
-"""What peers answer that cannot stream: the operation is not supported, or not known."""
-
-_PEER = "A2A_SDK_ERROR"
-_STATUS_S = 30.0
-_FIRST_PAUSE_S = 0.2
-_LONGEST_PAUSE_S = 5.0
-
-
 class RemoteTimeouts(msgspec.Struct, frozen=True):
-    """How long things may take.
+    """Time limits of a run.
 
-    answer_s  one request that is answered piece by piece; then the task is asked for again
-    lost_s    a peer that is away while it works for us
-    stop_s    the end of a task that is canceled
+    answer_s  one streamed request; after it the task is asked for again
+    lost_s    how long a peer may be unreachable while it works for us
+    stop_s    ending a task that is canceled
     """
 
     answer_s: float = 600.0
@@ -117,302 +79,371 @@ class RemoteTimeouts(msgspec.Struct, frozen=True):
     stop_s: float = 15.0
 
 
-class Road(msgspec.Struct, frozen=True):
-    """The way to one remote agent, and where runs are noted."""
+class RunContext(msgspec.Struct, frozen=True):
+    """What all runs at one target share."""
 
     alias: str
     remote: ToolExecutor
-    store: RecordStore
+    records: RecordStore
     clock: Clock
-    patience: RemoteTimeouts
+    timeouts: RemoteTimeouts
+    supervisor: Supervisor
     host_id: str = ""
 
 
-class RemoteRun:
-    """A run from its first request to its end; `next` may be broken off and called again."""
+class _Step(Enum):
+    """The next request of a run."""
 
-    def __init__(self, road: Road, turn: Turn) -> None:
+    SEND = auto()
+    SEND_WITHOUT_STREAM = auto()
+    STATUS = auto()
+    WATCH = auto()
+
+
+_ACTIONS = {
+    _Step.SEND: "send",
+    _Step.SEND_WITHOUT_STREAM: "send",
+    _Step.STATUS: "status",
+    _Step.WATCH: "watch",
+}
+
+
+class RemoteRun:
+    """A run from its first request to its end. `next` may be cancelled and called again."""
+
+    def __init__(self, context: RunContext, turn: Turn) -> None:
         self.is_over = False
         self.is_stopped = False
         """True when the remote task was canceled for us."""
-        self.refusals = 0
-        """How often the peer did not cancel its task when that was wanted."""
-        self._road = road
+        self.refused_cancels = 0
+        self._context = context
         self._turn = turn
-        self._telling = RemoteEventTranslator()
-        self._continuation = continuation_of(turn.resume)
-        self._is_heard = self._is_noted = False
-        """True when the remote task is known of this very run, and when that is written down."""
+        self._translator = RemoteEventTranslator()
+        self._continuation = read_resume_token(turn.resume)
+        self._is_checkpointed = False
+        self._job: asyncio.Task[None] | None = None
+        # Guards the four below. Notified when there are events, room, a task, or an end.
+        self._changed = asyncio.Condition()
+        self._buffer: list[AgentEvent] = []
+        self._is_settled = False
+        self._failure: Exception | None = None
         self._is_stopping = False
-        self._ready: list[AgentEvent] = []
-        self._is_ended = False
-        self._failure: AgentError | None = None
-        # Without a bound: the tool keeps all events of a request, and an answer has its own bound.
-        self._updates: asyncio.Queue[JsonObject | None] = asyncio.Queue()
-        self._work: asyncio.Future[JsonObject] | None = None
-        self._action = ""
         self._can_watch = True
-        self._tries = 0
+        self._polls = 0
         self._lost_at: float | None = None
 
-    # ---------------------------------------------------------------- for the agent
+    # ---------------------------------------------------------------- the reader's side
 
     async def next(self) -> Sequence[AgentEvent]:
-        """What there is to tell next; maybe nothing yet. Raises: AgentFailed, AgentUnavailable."""
-        if self._work is None:
-            await self._begin()
-        if not self._ready and not self._is_settled:
-            self._take(await self._updates.get())
-        await self._note()
-        if self._failure is not None and not self._ready:
+        """The next events; empty at the end. Raises: AgentFailed, AgentUnavailable."""
+        self._start()
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._buffer or self._is_settled)
+            events, self._buffer = self._buffer, []
+            self._changed.notify_all()
+        # What came before a failure is shown before it.
+        if not events and self._failure is not None:
             raise self._failure
-        ready, self._ready = self._ready, []
-        self.is_over = self._is_ended
-        return ready
+        self.is_over = self._is_settled and self._failure is None
+        return events
 
     async def stop(self) -> None:
-        """Have the remote task ended; `is_stopped` says whether that is so.
+        """Cancel the remote task; `is_stopped` says whether that succeeded.
 
-        Raises: AgentFailed, AgentUnavailable (it is not known whether it has ended).
+        Raises: AgentFailed, AgentUnavailable (whether the task has ended is not known).
         """
-        self._is_stopping = True
-        if self._work is None:
-            await self._recall()
+        async with self._changed:
+            self._is_stopping = True  # lifts the bound: while we wait here nobody reads the buffer
+            self._changed.notify_all()
+        if self._job is None:
+            await self._load_checkpoint()
             if self._turn.attempt == 1 and not self._has_task:
                 self.is_stopped = True  # nothing was sent
                 return
             if not self._has_task:
-                self._send(is_followed=True)  # the same message again tells its task
-        await self._until_named()
+                self._start()  # sends the same message again, and so learns its task
+        await self._wait_task_known()
         if not self._is_settled and self._continuation is not None:
-            road = self._road
-            state = await end_task(
-                road.remote,
+            context = self._context
+            state = await cancel_remote_task(
+                context.remote,
                 self._continuation,
-                within_s=road.patience.stop_s,
-                sleep=road.clock.sleep,
+                within_s=context.timeouts.stop_s,
+                sleep=context.clock.sleep,
             )
             self.is_stopped = state == CANCELED
 
     async def close(self) -> None:
-        """Listen no longer; the remote task is left as it is."""
-        if self._work is not None:
-            self._work.cancel()
-            await asyncio.wait({self._work})
+        """Stop listening; the remote task is left as it is."""
+        if self._job is not None:
+            self._job.cancel()
+            await asyncio.wait({self._job})
 
-    @property
-    def _is_settled(self) -> bool:
-        return self._is_ended or self._failure is not None
+    async def _wait_task_known(self) -> None:
+        """Wait until the peer has named the task: without its id it cannot be canceled."""
+        try:
+            async with asyncio.timeout(self._context.timeouts.stop_s), self._changed:
+                await self._changed.wait_for(lambda: self._has_task or self._is_settled)
+        except TimeoutError:
+            raise AgentFailed(
+                f"The remote agent {self._context.alias} did not say which task it works on, "
+                "so the task could not be canceled and may go on."
+            ) from None
 
     @property
     def _has_task(self) -> bool:
         return self._continuation is not None and "task" in self._continuation
 
-    async def _until_named(self) -> None:
-        """Wait until the task is known, without which nobody can be told to end it."""
+    # ---------------------------------------------------------------- the job
+
+    def _start(self) -> None:
+        if self._job is None:
+            name = f"remote-run {self._turn.run_id}"
+            self._job = self._context.supervisor.start(name, self._work())
+
+    async def _work(self) -> None:
         try:
-            async with asyncio.timeout(self._road.patience.stop_s):
-                while not self._has_task and not self._is_settled:
-                    self._take(await self._updates.get())
-        except TimeoutError:
-            raise AgentFailed(
-                f"The remote agent {self._road.alias} did not say which task it works on, "
-                "so it could not be told to stop and may go on."
-            ) from None
+            await self._load_checkpoint()
+            step: _Step | None = _Step.STATUS if self._is_checkpointed else _Step.SEND
+            while step is not None:
+                step = await self._take_step(step)
+        except Exception as error:  # the reader raises it
+            await self._settle(failure=error)
 
-    # ---------------------------------------------------------------- what is remembered
+    async def _take_step(self, step: _Step) -> _Step | None:
+        """Make one request; the step after it, None at the end of the run."""
+        result = RemoteResult.from_envelope(await self._request(step))
+        if self._is_settled:
+            return None
+        if not result.ok:
+            return await self._after_failure(step, result)
+        self._lost_at = None
+        if "events" not in result.raw:  # the events of a stream were received one by one
+            await self._receive(result.raw, result.continuation)
+        if self._is_settled:
+            return None
+        return await self._after_answer(step, result)
 
-    async def _begin(self) -> None:
-        await self._recall()
-        if self._is_noted:
-            self._ask("status")
-        else:
-            self._send(is_followed=True)
-
-    async def _recall(self) -> None:
-        """Find out what an earlier life of the gateway had come to."""
-        if self._turn.attempt == 1 or self._is_noted:
-            return
-        record = await self._road.store.read_record(KIND, self._turn.run_id)
-        if record is not None:
-            self._continuation = msgspec.json.decode(record.body)
-            self._is_heard = self._is_noted = True
-
-    async def _note(self) -> None:
-        """Write down which task it is, so that another life of the gateway goes on with it."""
-        if not self._is_heard or self._is_noted:
-            return
-        body = msgspec.json.encode(self._continuation)
-        expires_at = self._road.clock.now() + _KEEP
-        await self._road.store.put_record(Record(KIND, self._turn.run_id, body, expires_at))
-        self._is_noted = True
-
-    # ---------------------------------------------------------------- asking
-
-    def _send(self, *, is_followed: bool) -> None:
-        turn = self._turn
-        request: JsonObject = {
-            "parts": [{"kind": "text", "text": turn.message.text}],
-            "message_id": turn.run_id,
-        }
-        if self._continuation is None:
-            request["target_alias"] = self._road.alias
-        if is_followed:
+    async def _request(self, step: _Step) -> JsonObject:
+        timeouts, turn = self._context.timeouts, self._turn
+        is_status = step is _Step.STATUS
+        limit_s = min(_STATUS_S, timeouts.answer_s) if is_status else timeouts.answer_s
+        request: JsonObject = {"action": _ACTIONS[step], "timeout_ms": round(limit_s * 1000)}
+        if request["action"] == "send":
+            # The run id as message id: sending it again gives the same task, not a second one.
+            request["message_id"] = turn.run_id
+            request["parts"] = [{"kind": "text", "text": turn.message.text}]
+        if step is _Step.SEND:
             request["follow_updates"] = True
-        self._ask("send", request)
-
-    def _ask(self, action: str, more: JsonObject | None = None, *, pause_s: float = 0.0) -> None:
-        self._action = action
-        longest_s = self._road.patience.answer_s
-        limit_s = min(_STATUS_S, longest_s) if action == "status" else longest_s
-        request: JsonObject = {"action": action, "timeout_ms": round(limit_s * 1000)}
-        request |= more or {}
         if self._continuation is not None:
             request["continuation"] = self._continuation
-        self._work = asyncio.ensure_future(self._perform(request, pause_s))
-        self._work.add_done_callback(lambda _: self._updates.put_nowait(None))
-
-    async def _perform(self, request: JsonObject, pause_s: float) -> JsonObject:
-        if pause_s:
-            await self._road.clock.sleep(pause_s)
-        provenance = self._turn.provenance
-        chain = () if provenance is None else provenance.chain
-        said_with = chain_metadata(chain, self._road.host_id)
-        return await self._road.remote.execute(
+        else:
+            request["target_alias"] = self._context.alias
+        chain = () if turn.provenance is None else turn.provenance.chain
+        return await self._context.remote.execute(
             request,
-            self._updates.put_nowait,
-            said_with=said_with,
-            by_extension=_step_metadata(self._turn.message),
+            self._on_update,
+            message_metadata=chain_metadata(chain, self._context.host_id),
+            extension_metadata=_step_metadata(turn.message),
         )
 
-    def _ask_again(self, action: str = "status") -> None:
-        """Ask after a while, which is longer each time that there is nothing new."""
-        pause_s = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(self._tries, 10))
-        self._tries += 1
-        self._ask(action, pause_s=pause_s)
+    async def _on_update(self, update: StreamUpdate) -> None:
+        # Chunks of text say nothing new about the task, and there are many of them.
+        is_chunk = self._is_checkpointed and update.event["kind"] == "artifact-update"
+        await self._receive(update.event, None if is_chunk else update.continuation())
+        event = update.event
+        is_status = event["kind"] == "status-update" and not self._is_settled
+        if is_status and event["status"]["state"] in PAUSED_STATES:
+            # Now and not at the end of the stream: a peer may keep it open while the task pauses.
+            await self._pause(self._translator.status_text or update.text())
 
-    # ---------------------------------------------------------------- what is heard
-
-    def _take(self, update: JsonObject | None) -> None:
-        """An update, or (None) the end of what was asked."""
-        if update is not None:
-            self._hear(RemoteResult.from_envelope(update))
-            return
-        if self._work is None:
-            return
-        result = RemoteResult.from_envelope(self._work.result())
-        if not result.ok:
-            self._take_failure(result)
-            return
-        self._lost_at = None
-        if "events" not in result.raw:
-            self._hear(result)
-        if not self._is_settled:
-            self._take_end(result)
-
-    def _hear(self, result: RemoteResult) -> None:
+    async def _receive(self, event: JsonObject, continuation: JsonObject | None) -> None:
         if self._is_settled:
             return
-        if result.task is not None:
-            self._continuation = result.continuation
-            self._is_heard = True
-        events = self._telling.take(result.raw)
-        self._ready += events
-        self._tries = 0 if events else self._tries
-        is_status = result.raw["kind"] == "status-update"
-        if is_status and result.raw["status"]["state"] in PAUSED:
-            self._pause(result)  # also when the peer keeps the stream open
+        if continuation is not None and "task" in continuation:
+            await self._set_task(continuation)
+        events = self._translator.translate(event)
+        if events:
+            self._polls = 0
+        await self._put(events)
 
-    def _take_end(self, result: RemoteResult) -> None:
+    async def _put(self, events: Sequence[AgentEvent]) -> None:
+        if not events:
+            return
+        async with self._changed:
+            self._buffer += events
+            self._changed.notify_all()
+            await self._changed.wait_for(
+                lambda: len(self._buffer) < _MAX_BUFFERED or self._is_stopping
+            )
+
+    async def _settle(
+        self, events: Sequence[AgentEvent] = (), *, failure: Exception | None = None
+    ) -> None:
+        async with self._changed:
+            self._buffer += events
+            self._failure = failure
+            self._is_settled = True
+            self._changed.notify_all()
+
+    # ---------------------------------------------------------------- the checkpoint
+
+    async def _load_checkpoint(self) -> None:
+        """Find the task that the run had before the gateway was restarted."""
+        if self._turn.attempt == 1 or self._is_checkpointed:
+            return
+        record = await self._context.records.read_record(CHECKPOINT_KIND, self._turn.run_id)
+        if record is not None:
+            self._continuation = msgspec.json.decode(record.body)
+            self._is_checkpointed = True
+
+    async def _set_task(self, continuation: JsonObject) -> None:
+        self._continuation = continuation
+        if not self._is_checkpointed:
+            body = msgspec.json.encode(continuation)
+            expires_at = self._context.clock.now() + _CHECKPOINT_TTL
+            await self._context.records.put_record(
+                Record(CHECKPOINT_KIND, self._turn.run_id, body, expires_at)
+            )
+            self._is_checkpointed = True
+        async with self._changed:
+            self._changed.notify_all()
+
+    # ---------------------------------------------------------------- what comes next
+
+    async def _after_answer(self, step: _Step, result: RemoteResult) -> _Step | None:
         task = result.task
         if task is None or result.envelope["summary"].get("response_kind") != "task":
-            self._end(result, "completed")
+            await self._end(result, "completed")
         elif task.is_over:
-            self._end(result, task.state)
+            await self._end(result, task.state)
         elif task.is_waiting:
-            self._pause(result)
-        elif self._action == "status" and self._can_watch:
-            self._ask("watch")
+            await self._pause(self._translator.status_text or result.text)
+        elif step is _Step.STATUS and self._can_watch:
+            return _Step.WATCH
         else:
-            self._ask_again()
+            return await self._back_off()
+        return None
 
-    def _take_failure(self, result: RemoteResult) -> None:
+    async def _after_failure(self, step: _Step, result: RemoteResult) -> _Step | None:
         known = continuation_of_failure(result.details)
         if known is not None and "task" in known:
-            self._continuation, self._is_heard = known, True
-        if self._action == "send" and _was_not_sent(result):
-            self._send(is_followed=False)
-        elif self._action == "watch" and _cannot_be_watched(result):
+            await self._set_task(known)
+        if step is _Step.SEND and is_streaming_refused(result.details):
+            return _Step.SEND_WITHOUT_STREAM
+        if step is _Step.WATCH and _is_watch_refused(result):
             self._can_watch = False
-            self._ask_again()
-        elif self._has_task and self._may_come_back(result):
-            self._ask_again()
-        else:
-            self._failure = self._as_error(result)
+            return await self._back_off()
+        if self._has_task and self._may_recover(result):
+            return await self._back_off()
+        await self._settle(failure=self._as_error(result))
+        return None
 
-    def _may_come_back(self, result: RemoteResult) -> bool:
-        """True when the connection broke and the peer is not away for too long."""
+    async def _back_off(self) -> _Step:
+        self._polls += 1
+        await self._context.clock.sleep(_POLL_BACKOFF.delay_s(self._polls))
+        return _Step.STATUS
+
+    def _may_recover(self, result: RemoteResult) -> bool:
+        """True when the connection broke and the peer is not unreachable for too long."""
         if "partial_event_count" in result.details:
             return True
-        if result.code != _PEER or is_answered(result):
+        if result.code != _PEER_ERROR or is_peer_answer(result):
             return False
         now = anyio.current_time()
         self._lost_at = self._lost_at or now
-        return now < self._lost_at + self._road.patience.lost_s
+        return now < self._lost_at + self._context.timeouts.lost_s
 
-    # ---------------------------------------------------------------- the end
-
-    def _end(self, result: RemoteResult, state: str | None) -> None:
+    async def _end(self, result: RemoteResult, state: str | None) -> None:
+        translator = self._translator
         if state == "completed":
-            self._is_ended = True
-            words = result.text or self._telling.last_words
-            if words.strip() and not self._telling.has_spoken:
-                self._ready.append(Reply.of_text(words))
+            text = result.text or translator.status_text
+            is_unsaid = bool(text.strip()) and not translator.has_reply
+            await self._settle([Reply.of_text(text)] if is_unsaid else [])
         elif state == CANCELED and self._is_stopping:
-            self._is_ended = True
-            self._ready.append(Stopped())
+            await self._settle([Stopped()])
         else:
-            words = self._telling.last_words or "it did not say why"
-            what = {"rejected": "rejected the task", CANCELED: "canceled the task"}
-            did = what.get(state or "", "failed")
-            self._failure = AgentFailed(f"The remote agent {self._road.alias} {did}: {words}")
+            verb = {"rejected": "rejected the task", CANCELED: "canceled the task"}
+            reason = translator.status_text or "it gave no reason"
+            did = verb.get(state or "", "failed")
+            await self._settle(
+                failure=AgentFailed(f"The remote agent {self._context.alias} {did}: {reason}")
+            )
 
-    def _pause(self, result: RemoteResult) -> None:
-        self._is_ended = True
-        words = self._telling.last_words or result.text
-        prompt = words.strip() or f"The remote agent {self._road.alias} waits for an answer."
-        self._ready.append(InputRequired(prompt, {"continuation": result.continuation}))
+    async def _pause(self, text: str) -> None:
+        prompt = text.strip() or f"The remote agent {self._context.alias} waits for an answer."
+        await self._settle([InputRequired(prompt, {"continuation": self._continuation})])
 
     def _as_error(self, result: RemoteResult) -> AgentError:
         reasons = "; ".join(result.problems) or str(result.details.get("hint", ""))
-        why = f"{result.message} ({reasons})" if reasons else result.message
-        text = f"The remote agent {self._road.alias} did not do it: {why}"
-        return AgentFailed(text) if is_answered(result) else AgentUnavailable(text)
+        reason = f"{result.message} ({reasons})" if reasons else result.message
+        text = f"The remote agent {self._context.alias} did not do it: {reason}"
+        return AgentFailed(text) if is_peer_answer(result) else AgentUnavailable(text)
 
 
-def continuation_of(resume: Json) -> JsonObject | None:
-    """How to go on with the remote task that waits; None when the token names none."""
+async def cancel_remote_task(
+    remote: ToolExecutor,
+    continuation: JsonObject,
+    *,
+    within_s: float,
+    sleep: Callable[[float], Awaitable[None]],
+) -> str | None:
+    """Cancel a task and wait for its end; its terminal state, None when the peer refuses.
+
+    Raises: AgentUnavailable (the peer cannot be reached).
+    """
+    deadline = anyio.current_time() + within_s
+    action = "cancel"
+    while True:
+        left_s = max(1.0, min(_CANCEL_REQUEST_S, deadline - anyio.current_time()))
+        request: JsonObject = {"action": action, "continuation": continuation}
+        envelope = await remote.execute({**request, "timeout_ms": round(left_s * 1000)})
+        result = RemoteResult.from_envelope(envelope)
+        if result.task is not None and result.task.is_over:
+            return result.task.state
+        if result.details.get("rpcCode") == _TASK_NOT_FOUND:
+            return CANCELED  # nobody works on a task that the peer does not know
+        is_refused = is_peer_answer(result)
+        if is_refused and action == "status":
+            return None
+        if anyio.current_time() >= deadline:
+            if result.ok:
+                return None
+            raise AgentUnavailable(
+                f"the remote task could not be canceled and may go on: {result.message}"
+            )
+        if is_refused:
+            action = "status"  # it may have ended before it could be canceled
+            deadline = anyio.current_time()
+            continue
+        if result.ok:
+            action = "status"  # canceled, but the task has not ended yet
+        await sleep(_CANCEL_POLL_S)
+
+
+def is_peer_answer(result: RemoteResult) -> bool:
+    """True when a request failed because the peer refused it, not on the way there."""
+    status = result.details.get("httpStatus", 0)
+    return "rpcCode" in result.details or (400 <= status < 500 and status != 429)
+
+
+def read_resume_token(resume: Json) -> JsonObject | None:
+    """The continuation of the remote task that waits; None when the token has none."""
     try:
-        return msgspec.convert(resume, _Token).continuation
+        return msgspec.convert(resume, _ResumeToken).continuation
     except msgspec.ValidationError:
         return None
 
 
-class _Token(msgspec.Struct, frozen=True):
+class _ResumeToken(msgspec.Struct, frozen=True):
     continuation: JsonObject
 
 
-def _cannot_be_watched(result: RemoteResult) -> bool:
-    return is_answered(result) or result.details.get("suggested_action") == "status"
-
-
-def _was_not_sent(result: RemoteResult) -> bool:
-    """True when the peer took nothing because it cannot stream."""
-    is_refused = result.details.get("rpcCode") in _CANNOT_STREAM
-    return is_refused and not {"task_id", "partial_event_count"} & result.details.keys()
+def _is_watch_refused(result: RemoteResult) -> bool:
+    return is_peer_answer(result) or result.details.get("suggested_action") == "status"
 
 
 def _step_metadata(message: Message) -> dict[str, JsonObject]:
-    """What a step of a plan says of itself, to those who know about plans."""
+    """The metadata of a plan step, for peers that declare the extension."""
     keys = {key: value for key, value in (message.metadata or {}).items() if key in TASK_KEYS}
     return dict.fromkeys(sorted(EXTENSION_URIS), keys) if keys else {}

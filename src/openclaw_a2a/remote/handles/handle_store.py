@@ -1,4 +1,8 @@
-"""A task handle as it is kept beyond a process: never with the credentials of its target."""
+"""Stores task handles, so that remote tasks are found again after a restart.
+
+In the records of the gateway's store, or in a folder of small files for commands and scripts. The
+credentials of a target are never stored: they are those of the configuration at loading.
+"""
 
 import asyncio
 import contextlib
@@ -10,17 +14,24 @@ from pathlib import Path
 
 import msgspec
 
+from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.ids import Json
 from openclaw_a2a.ports import Record, Store
 from openclaw_a2a.remote.config import Transport
-from openclaw_a2a.remote.handles.handles import Progression, Revive, TaskHandle
+from openclaw_a2a.remote.handles.handles import LastKnownState, RestoreTarget, TaskHandle
 from openclaw_a2a.remote.targets import Target, TargetIdentity
 
+log = get_logger(__name__)
 
-class KeptHandle(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """What is written down of a handle."""
+RECORD_KIND = "remote-task"
+TEXT_INTERVAL = timedelta(seconds=2)
+"""A handle of which only the text changed is written no more often than this."""
 
+_FLUSH_S = 10.0
+
+
+class _StoredHandle(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     name: str
     base_url: str
     card_path: str
@@ -31,16 +42,16 @@ class KeptHandle(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
     expires_at: datetime
     alias: str | None = None
     context_id: str | None = None
-    heard: Progression = Progression()
+    last_known: LastKnownState = msgspec.field(name="heard", default=LastKnownState())
 
 
-_decoder = msgspec.json.Decoder(KeptHandle)
+_decoder = msgspec.json.Decoder(_StoredHandle)
 
 
 def encode_handle(handle: TaskHandle) -> bytes:
     """The handle for a file or a record."""
     identity = handle.target.identity
-    kept = KeptHandle(
+    stored = _StoredHandle(
         name=handle.name,
         base_url=identity.base_url,
         card_path=identity.card_path,
@@ -51,179 +62,171 @@ def encode_handle(handle: TaskHandle) -> bytes:
         expires_at=handle.expires_at,
         alias=handle.target.alias,
         context_id=handle.context_id,
-        heard=handle.heard,
+        last_known=handle.last_known,
     )
-    return msgspec.json.encode(kept)
+    return msgspec.json.encode(stored)
 
 
-def decode_handle(body: bytes, revive: Revive) -> TaskHandle | None:
-    """The handle with today's credentials; None when its target may not be used any more.
-
-    Raises: msgspec.DecodeError.
-    """
-    kept = _decoder.decode(body)
-    identity = TargetIdentity(kept.base_url, kept.card_path, kept.preferred_transports)
-    target = revive(Target(identity, kept.alias))
+def decode_handle(body: bytes, restore: RestoreTarget) -> TaskHandle | None:
+    """The handle; None when its target may not be used any more. Raises: msgspec.DecodeError."""
+    stored = _decoder.decode(body)
+    identity = TargetIdentity(stored.base_url, stored.card_path, stored.preferred_transports)
+    target = restore(Target(identity, stored.alias))
     if target is None:
         return None
     return TaskHandle(
-        name=kept.name,
+        name=stored.name,
         target=target,
-        task_id=kept.task_id,
-        context_id=kept.context_id,
-        created_at=kept.created_at,
-        updated_at=kept.updated_at,
-        expires_at=kept.expires_at,
-        heard=kept.heard,
+        task_id=stored.task_id,
+        context_id=stored.context_id,
+        created_at=stored.created_at,
+        updated_at=stored.updated_at,
+        expires_at=stored.expires_at,
+        last_known=stored.last_known,
     )
 
 
-log = get_logger(__name__)
-
-KIND = "remote-task"
-QUIET = timedelta(seconds=2)
-"""A task that only talks is written down no more often than this."""
-
-SETTLE_S = 10.0
-
-
 class RecordHandleStore:
-    """Handles as records of a store. Writes are in order; `settle` waits for them."""
+    """Handles as records of a store. Writes are made in the order of the calls."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._kept: dict[str, TaskHandle] = {}
-        self._held: dict[str, TaskHandle] = {}
-        self._writing: set[asyncio.Future[Json]] = set()
+        self._written: dict[str, TaskHandle] = {}
+        self._held_back: dict[str, TaskHandle] = {}
+        self._writes: set[asyncio.Task[None]] = set()
+        self._supervisor = Supervisor("remote-handles")
 
     @property
     def is_durable(self) -> bool:
         """True when the store survives this process."""
         return self._store.is_durable
 
-    def keep(self, handle: TaskHandle) -> None:
-        """Have the handle written down; soon, or (when only its words changed) a little later."""
-        known = self._kept.get(handle.name)
-        if known is not None and _says_the_same(known, handle):
-            self._held[handle.name] = handle
+    def save(self, handle: TaskHandle) -> None:
+        """Write the handle, at once or (when only its text changed) with the next flush."""
+        written = self._written.get(handle.name)
+        if written is not None and _only_text_changed(written, handle):
+            self._held_back[handle.name] = handle
         else:
             self._write(handle)
 
-    def drop(self, name: str) -> None:
-        """Have the handle forgotten."""
-        self._held.pop(name, None)
-        self._kept.pop(name, None)
-        self._follow(self._store.records.delete_record(KIND, name))
+    def delete(self, name: str) -> None:
+        """Delete the handle."""
+        self._held_back.pop(name, None)
+        self._written.pop(name, None)
+        self._start(self._store.records.delete_record(RECORD_KIND, name))
 
-    async def settle(self) -> None:
-        """Wait until everything said so far is written; what cannot be written is logged."""
-        for handle in list(self._held.values()):
+    async def flush(self) -> None:
+        """Wait until everything is written; what cannot be written is logged."""
+        for handle in list(self._held_back.values()):
             self._write(handle)
-        if self._writing:
-            await asyncio.wait(set(self._writing), timeout=SETTLE_S)
+        if self._writes:
+            await asyncio.wait(set(self._writes), timeout=_FLUSH_S)
 
-    async def load(self, revive: Revive) -> list[TaskHandle]:
-        """What was kept before, least recently used first.
+    async def load(self, restore: RestoreTarget) -> list[TaskHandle]:
+        """The stored handles, least recently used first.
 
-        Handles whose target may not be used any more are forgotten. Those that cannot be read,
-        which another version may have written, are left alone until their time is over.
+        Handles whose target may not be used any more are deleted. Those that cannot be read, which
+        another version may have written, are left alone until they expire.
         """
         handles: list[TaskHandle] = []
-        for record in await self._store.records.list_records(KIND):
+        for record in await self._store.records.list_records(RECORD_KIND):
             try:
-                handle = decode_handle(record.body, revive)
+                handle = decode_handle(record.body, restore)
             except msgspec.DecodeError as error:
-                log.warning("remote-task-unreadable", handle=record.id, reason=str(error))
+                log.warning("remote.handle_unreadable", handle=record.id, reason=str(error))
                 continue
             if handle is None:
-                self.drop(record.id)
+                self.delete(record.id)
             else:
-                self._kept[handle.name] = handle
+                self._written[handle.name] = handle
                 handles.append(handle)
         return handles
 
     def _write(self, handle: TaskHandle) -> None:
-        self._held.pop(handle.name, None)
-        self._kept[handle.name] = handle
-        record = Record(KIND, handle.name, encode_handle(handle), handle.expires_at)
-        self._follow(self._store.records.put_record(record))
+        self._held_back.pop(handle.name, None)
+        self._written[handle.name] = handle
+        body = encode_handle(handle)
+        record = Record(RECORD_KIND, handle.name, body, handle.expires_at)
+        self._start(self._store.records.put_record(record))
 
-    def _follow(self, write: Awaitable[Json]) -> None:
-        written = asyncio.ensure_future(write)
-        self._writing.add(written)
-        written.add_done_callback(self._written)
-
-    def _written(self, write: "asyncio.Future[Json]") -> None:
-        self._writing.discard(write)
-        error = None if write.cancelled() else write.exception()
-        if error is not None:
-            log.warning("remote-task-not-kept", reason=str(error))
+    def _start(self, write: Awaitable[Json]) -> None:
+        # Not awaited: a store that is slow or fails must not hold up the answer of a peer.
+        task = self._supervisor.start("store-handle", _logged(write))
+        self._writes.add(task)
+        task.add_done_callback(self._writes.discard)
 
 
-def _says_the_same(known: TaskHandle, handle: TaskHandle) -> bool:
-    same = (known.target.identity, known.task_id, known.context_id, known.heard.state) == (
-        handle.target.identity,
-        handle.task_id,
-        handle.context_id,
-        handle.heard.state,
+async def _logged(write: Awaitable[Json]) -> None:
+    try:
+        await write
+    except Exception as error:  # the call goes on; only a restart would lose this handle
+        log.warning("remote.handle_not_stored", reason=str(error))
+
+
+def _only_text_changed(written: TaskHandle, handle: TaskHandle) -> bool:
+    same = (
+        written.target.identity == handle.target.identity
+        and written.task_id == handle.task_id
+        and written.context_id == handle.context_id
+        and written.last_known.state == handle.last_known.state
     )
-    return same and handle.updated_at - known.updated_at < QUIET
+    return same and handle.updated_at - written.updated_at < TEXT_INTERVAL
 
 
 class FolderHandleStore:
     """One file for each handle, so that two processes never overwrite each other's.
 
-    What cannot be written is not kept, and `is_durable` says so from then on.
+    A handle that cannot be written is not stored, and `is_durable` is false from then on.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._states: dict[str, str | None] = {}
-        self._held: dict[str, TaskHandle] = {}
+        self._written_states: dict[str, str | None] = {}
+        self._held_back: dict[str, TaskHandle] = {}
         self.is_durable = True
 
-    def keep(self, handle: TaskHandle) -> None:
-        """Write its file; when only its words changed, not before `settle`."""
-        is_known = self._states.get(handle.name, "new") == handle.heard.state
-        self._held[handle.name] = handle
+    def save(self, handle: TaskHandle) -> None:
+        """Write its file, at once or (when its state is the same) with the next flush."""
+        is_known = self._written_states.get(handle.name, "new") == handle.last_known.state
+        self._held_back[handle.name] = handle
         if not is_known:
-            self._write_held()
+            self._write_all()
 
-    def drop(self, name: str) -> None:
+    def delete(self, name: str) -> None:
         """Delete its file."""
-        self._held.pop(name, None)
+        self._held_back.pop(name, None)
         with contextlib.suppress(OSError):
-            self._file(name).unlink()
+            self._path(name).unlink()
 
-    async def settle(self) -> None:
+    async def flush(self) -> None:
         """Write what is not written yet."""
-        self._write_held()
+        self._write_all()
 
-    def _write_held(self) -> None:
-        for name, handle in self._held.items():
-            try:
-                write_private_file(self._file(name), encode_handle(handle))
-            except OSError:
-                self.is_durable = False
-            self._states[name] = handle.heard.state
-        self._held = {}
-
-    async def load(self, revive: Revive) -> list[TaskHandle]:
-        """What the folder holds, least recently used first; credentials are those of today."""
+    async def load(self, restore: RestoreTarget) -> list[TaskHandle]:
+        """The handles in the folder, least recently used first."""
         found: list[tuple[float, TaskHandle]] = []
         for path in self._folder.glob("rah_*.json"):
             with contextlib.suppress(OSError, msgspec.MsgspecError):
-                handle = decode_handle(path.read_bytes(), revive)
+                handle = decode_handle(path.read_bytes(), restore)
                 if handle is not None and handle.name == path.stem:
                     found.append((path.stat().st_mtime, handle))
         return [handle for _, handle in sorted(found, key=lambda one: one[0])]
 
-    def _file(self, name: str) -> Path:
+    def _write_all(self) -> None:
+        for name, handle in self._held_back.items():
+            try:
+                write_private_file(self._path(name), encode_handle(handle))
+            except OSError:
+                self.is_durable = False
+            self._written_states[name] = handle.last_known.state
+        self._held_back = {}
+
+    def _path(self, name: str) -> Path:
         return self._folder / f"{name}.json"
 
 
 def write_private_file(path: Path, body: bytes) -> None:
-    """Replace a file as a whole; nobody but its owner can read it. Raises: OSError."""
+    """Replace a file as a whole; only its owner can read it. Raises: OSError."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -1,4 +1,4 @@
-"""Task handles: short names for remote tasks, so that a caller need not carry target and id."""
+"""Task handles: short names for remote tasks, in place of a target and a task id."""
 
 from collections import OrderedDict
 from collections.abc import Callable
@@ -8,17 +8,16 @@ from typing import Protocol
 import msgspec
 
 from openclaw_a2a.model.ids import JsonObject
-from openclaw_a2a.model.time_format import format_timestamp
 from openclaw_a2a.remote.config import HandleLimits
 from openclaw_a2a.remote.errors import ErrorCode, RemoteFailure
 from openclaw_a2a.remote.targets import Target
 
 HANDLE_PREFIX = "rah_"
-_RETRY = "start again with action=send, or use a stored continuation"
+_RETRY_HINT = "start again with action=send, or use a stored continuation"
 
 
-class Progression(msgspec.Struct, frozen=True):
-    """What was last heard of a remote task."""
+class LastKnownState(msgspec.Struct, frozen=True):
+    """What the peer last said about a task."""
 
     state: str | None = None
     text: str | None = None
@@ -26,7 +25,7 @@ class Progression(msgspec.Struct, frozen=True):
 
 
 class TaskHandle(msgspec.Struct, frozen=True):
-    """A remote task under its handle: whose it is, until when it is known, how far it is."""
+    """A remote task, its target, and how long the handle is valid."""
 
     name: str
     target: Target
@@ -35,77 +34,61 @@ class TaskHandle(msgspec.Struct, frozen=True):
     created_at: datetime
     updated_at: datetime
     expires_at: datetime
-    heard: Progression = Progression()
-
-    def as_object(self) -> JsonObject:
-        """For people who look at what is being followed."""
-        shown: JsonObject = {
-            "task_handle": self.name,
-            "target_alias": self.target.alias,
-            "target_url": self.target.base_url,
-            "task_id": self.task_id,
-            "context_id": self.context_id,
-            "status": self.heard.state,
-            "message_text": self.heard.text,
-            "created_at": format_timestamp(self.created_at),
-            "updated_at": format_timestamp(self.updated_at),
-            "expires_at": format_timestamp(self.expires_at),
-        }
-        return {key: value for key, value in shown.items() if value is not None}
+    last_known: LastKnownState = LastKnownState()
 
 
-Revive = Callable[[Target], Target | None]
+RestoreTarget = Callable[[Target], Target | None]
 
 
 class HandleStore(Protocol):
-    """Where handles live beyond this object; `is_durable` is false when they die with us."""
+    """Keeps handles for the next process."""
 
     @property
     def is_durable(self) -> bool:
-        """True when kept handles survive a restart."""
+        """True when stored handles survive a restart."""
         ...
 
-    def keep(self, handle: TaskHandle) -> None:
-        """Remember it, soon."""
+    def save(self, handle: TaskHandle) -> None:
+        """Store the handle, at once or with the next flush."""
         ...
 
-    def drop(self, name: str) -> None:
-        """Forget it, soon."""
+    def delete(self, name: str) -> None:
+        """Delete the handle."""
         ...
 
-    async def settle(self) -> None:
-        """Wait until everything said so far is kept, as far as that is possible."""
+    async def flush(self) -> None:
+        """Wait until everything is stored, as far as that is possible."""
         ...
 
-    async def load(self, revive: Revive) -> list[TaskHandle]:
-        """What was kept before, least recently used first.
+    async def load(self, restore: RestoreTarget) -> list[TaskHandle]:
+        """The stored handles, least recently used first.
 
-        `revive` finds the target as it is configured now; None when it may not be used any more.
+        `restore` gives the target as configured now; None when it may not be used any more.
         """
         ...
 
 
 class NullHandleStore:
-    """Keeps nothing."""
+    """Stores nothing: handles end with the process."""
 
     is_durable = False
 
-    def keep(self, handle: TaskHandle) -> None:
-        """Nothing is kept."""
+    def save(self, handle: TaskHandle) -> None:
+        """Does nothing."""
 
-    def drop(self, name: str) -> None:
-        """Nothing was kept."""
+    def delete(self, name: str) -> None:
+        """Does nothing."""
 
-    async def settle(self) -> None:
-        """Nothing is under way."""
+    async def flush(self) -> None:
+        """Does nothing."""
 
-    async def load(self, revive: Revive) -> list[TaskHandle]:
-        """Nothing was kept."""
+    async def load(self, restore: RestoreTarget) -> list[TaskHandle]:
+        """Nothing was stored."""
         return []
 
 
 class TaskHandles:
-    """The handles that are alive, least recently used first."""
+    """The live handles, least recently used first, within the limits of the configuration."""
 
     def __init__(
         self,
@@ -113,24 +96,24 @@ class TaskHandles:
         *,
         now: Callable[[], datetime],
         new_id: Callable[[], str],
-        keeper: HandleStore | None = None,
+        store: HandleStore | None = None,
     ) -> None:
         self._limits = limits
         self._now = now
         self._new_id = new_id
-        self._keeper = keeper or NullHandleStore()
+        self._store = store or NullHandleStore()
         self._live: OrderedDict[str, TaskHandle] = OrderedDict()
 
     def load(self, handles: list[TaskHandle]) -> None:
-        """Take over what was kept before, least recently used first; what is newer here stays."""
-        kept = OrderedDict((handle.name, handle) for handle in handles)
-        self._live = OrderedDict({**kept, **self._live})
+        """Add stored handles, least recently used first; handles that are here already win."""
+        stored = OrderedDict((handle.name, handle) for handle in handles)
+        self._live = OrderedDict({**stored, **self._live})
         self._prune()
-        self._make_room()
+        self._evict()
 
     @property
     def all(self) -> tuple[TaskHandle, ...]:
-        """The handles that are alive, most recently used first."""
+        """The live handles, most recently used first."""
         self._prune()
         return tuple(reversed(self._live.values()))
 
@@ -140,10 +123,10 @@ class TaskHandles:
         task_id: str,
         *,
         context_id: str | None = None,
-        heard: Progression | None = None,
+        last_known: LastKnownState | None = None,
         name: str | None = None,
     ) -> TaskHandle:
-        """The handle of a task: a new one, or the one under `name` brought up to date."""
+        """The handle of a task: a new one, or the live one called `name`, refreshed."""
         self._prune()
         known = self._live.get(name) if name else None
         now = self._now()
@@ -155,12 +138,12 @@ class TaskHandles:
             created_at=known.created_at if known else now,
             updated_at=now,
             expires_at=now + timedelta(milliseconds=self._limits.ttl_ms),
-            heard=heard or (known.heard if known else Progression()),
+            last_known=last_known or (known.last_known if known else LastKnownState()),
         )
         self._live[handle.name] = handle
         self._live.move_to_end(handle.name)
-        self._keeper.keep(handle)
-        self._make_room()
+        self._store.save(handle)
+        self._evict()
         return handle
 
     def find(self, name: str) -> TaskHandle:
@@ -175,36 +158,36 @@ class TaskHandles:
         self._live.move_to_end(name)
         return handle
 
-    def peek(self, name: str) -> TaskHandle | None:
-        """The live handle, when there is one."""
+    def find_or_none(self, name: str) -> TaskHandle | None:
+        """The live handle; None when there is none."""
         try:
             return self.find(name)
         except RemoteFailure:
             return None
 
-    def names_target(self, target: Target) -> bool:
-        """True when a live handle was given out for this very target."""
+    def has_target(self, target: Target) -> bool:
+        """True when a live handle was issued for this target."""
         self._prune()
         return any(one.target.identity == target.identity for one in self._live.values())
 
     def _prune(self) -> None:
         now = self._now()
         for name in [name for name, one in self._live.items() if one.expires_at <= now]:
-            self._forget(name)
+            self._remove(name)
 
-    def _make_room(self) -> None:
+    def _evict(self) -> None:
         while len(self._live) > self._limits.max_entries:
-            self._forget(next(iter(self._live)))
+            self._remove(next(iter(self._live)))
 
-    def _forget(self, name: str) -> None:
+    def _remove(self, name: str) -> None:
         del self._live[name]
-        self._keeper.drop(name)
+        self._store.delete(name)
 
     def _unknown(self, name: str) -> RemoteFailure:
         details: JsonObject = {
             "taskHandle": name,
-            "retryHint": _RETRY,
-            "restartInvalidatesHandles": not self._keeper.is_durable,
+            "retryHint": _RETRY_HINT,
+            "restartInvalidatesHandles": not self._store.is_durable,
             "suggested_action": "send",
         }
         return RemoteFailure(
@@ -219,8 +202,8 @@ class TaskHandles:
         }
         details: JsonObject = {
             "taskHandle": handle.name,
-            "retryHint": _RETRY,
-            "restartInvalidatesHandles": not self._keeper.is_durable,
+            "retryHint": _RETRY_HINT,
+            "restartInvalidatesHandles": not self._store.is_durable,
             "expiresAt": round(handle.expires_at.timestamp() * 1000),
             "task_id": handle.task_id,
             "continuation": continuation,

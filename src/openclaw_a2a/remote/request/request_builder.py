@@ -1,4 +1,4 @@
-"""From a checked request to what goes on the wire (1.0 spelling)."""
+"""Builds the A2A request (in the form of 1.0) and the headers for a validated request."""
 
 import re
 from collections.abc import Mapping
@@ -9,22 +9,22 @@ from openclaw_a2a.remote.credentials import has_variables, substitute
 from openclaw_a2a.remote.errors import ErrorCode, RemoteFailure
 
 MESSAGE_METADATA = "message_metadata"
-"""What the gateway itself says with a message; no caller can give it."""
+"""Metadata from the gateway itself; callers cannot give it."""
 
 EXTENSION_METADATA = "extension_metadata"
-"""By the URI of an extension, what it says only to peers that declare it."""
+"""Metadata by extension URI, for peers that declare the extension."""
 
 _EXTENSIONS_HEADER = "a2a-extensions"
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
 _BASE64 = re.compile(r"[A-Za-z0-9+/_\s-]*=?=?\s*")
-_MOST_REASON = 300
-_NOT_OURS = frozenset(
+_MAX_REASON_CHARS = 300
+_RESERVED_HEADERS = frozenset(
     {"host", "content-length", "transfer-encoding", "connection", "accept-encoding", "upgrade"}
 )
 
-_NOT_FROM_CALLERS = (
+_VARIABLE_HINT = (
     "a call cannot use values of the environment; only the configuration can, in "
     "outbound.defaults.serviceParameters"
 )
@@ -37,10 +37,10 @@ def output_modes(request: JsonObject, policy: Policy) -> list[str]:
     return list(policy.accepted_output_modes)
 
 
-def send_request(
+def build_message_request(
     request: JsonObject, policy: Policy, *, task_id: str | None, context_id: str | None
 ) -> JsonObject:
-    """The SendMessageRequest for a send; `message_id` is in the request by now."""
+    """The SendMessageRequest for a send whose `message_id` is set."""
     message: JsonObject = {
         "messageId": request["message_id"],
         "role": "ROLE_USER",
@@ -56,49 +56,51 @@ def send_request(
         configuration["returnImmediately"] = True
     _put(configuration, "historyLength", request.get("history_length"))
     if "push_notification_config" in request:
-        configuration["taskPushNotificationConfig"] = _push(request["push_notification_config"])
+        configuration["taskPushNotificationConfig"] = _push_config(
+            request["push_notification_config"]
+        )
     # Sent also when it is empty: over some transports of 0.3 its absence means not to wait.
     outgoing: JsonObject = {"message": message, "configuration": configuration}
     _put(outgoing, "metadata", request.get("metadata"))
     return outgoing
 
 
-def extended(
+def add_extensions(
     request: JsonObject, outgoing: JsonObject, headers: dict[str, str], declared: frozenset[str]
 ) -> tuple[JsonObject, dict[str, str]]:
-    """A send and its headers, with what is said to a peer that declares these extensions."""
-    said: dict[str, JsonObject] = request.get(EXTENSION_METADATA, {})
-    uris = [uri for uri in said if uri in declared]
+    """The send and its headers, with the metadata for the extensions that a peer declares."""
+    metadata: dict[str, JsonObject] = request.get(EXTENSION_METADATA, {})
+    uris = [uri for uri in metadata if uri in declared]
     if not uris:
         return outgoing, headers
     message: JsonObject = {**outgoing["message"]}
     for uri in uris:
-        message["metadata"] = {**message.get("metadata", {}), **said[uri]}
+        message["metadata"] = {**message.get("metadata", {}), **metadata[uri]}
     named = [uri.strip() for uri in headers.get(_EXTENSIONS_HEADER, "").split(",")]
     activated = ", ".join(dict.fromkeys([*filter(None, named), *uris]))
     return {**outgoing, "message": message}, {**headers, _EXTENSIONS_HEADER: activated}
 
 
-def service_parameters(configured: Mapping[str, str], request: JsonObject) -> dict[str, str]:
-    """The service parameters of a call: the configured ones, with its own over them.
+def merge_service_parameters(configured: Mapping[str, str], request: JsonObject) -> dict[str, str]:
+    """The configured service parameters, overridden by those of the call. Raises: RemoteFailure.
 
-    The environment is the operator's: what a caller wrote names no value of it, or a model could
-    have any of them sent away. Raises: RemoteFailure.
+    Parameters of a call may not refer to environment variables: a model could send any of the
+    operator's secrets to a peer of its choice.
     """
     own: dict[str, str] = request.get("service_parameters", {})
     for name, value in own.items():
         if has_variables(value):
-            raise no_header(name, _NOT_FROM_CALLERS)
+            raise invalid_header(name, _VARIABLE_HINT)
     return {**configured, **own}
 
 
-def headers(
+def build_headers(
     parameters: Mapping[str, str], auth: Auth | None, environment: Mapping[str, str]
 ) -> dict[str, str]:
-    """The request headers: service parameters, and who we are. Raises: RemoteFailure.
+    """The request headers: service parameters and credentials. Raises: RemoteFailure.
 
-    Their names are in lower case, so that none is sent twice in two spellings; who we are is
-    never left to a parameter.
+    Names are in lower case, so that none is sent twice in two spellings. Credentials win over a
+    parameter of the same name.
     """
     sent: dict[str, str] = {}
     for name, value in parameters.items():
@@ -113,17 +115,17 @@ def headers(
 
 
 def _check_header(name: str, value: str) -> None:
-    is_name = _HEADER_NAME.fullmatch(name) is not None and name not in _NOT_OURS
+    is_name = _HEADER_NAME.fullmatch(name) is not None and name not in _RESERVED_HEADERS
     if is_name and _HEADER_VALUE.fullmatch(value) is not None:
         return
-    raise no_header(
+    raise invalid_header(
         name,
         "a service parameter is one line of plain characters, and no header that HTTP itself uses",
     )
 
 
-def no_header(name: str, hint: str) -> RemoteFailure:
-    """The failure for a service parameter that has no form on the wire."""
+def invalid_header(name: str, hint: str) -> RemoteFailure:
+    """The failure for a service parameter that cannot be a header."""
     return RemoteFailure(
         ErrorCode.PEER,
         f'"{name[:60]}" cannot be sent as a header with the value it has',
@@ -132,34 +134,34 @@ def no_header(name: str, hint: str) -> RemoteFailure:
 
 
 def _part(part: JsonObject) -> JsonObject:
-    shown: JsonObject = {}
+    built: JsonObject = {}
     if part["kind"] == "text":
-        shown["text"] = part["text"]
+        built["text"] = part["text"]
     elif part["kind"] == "data":
-        shown["data"] = part["data"]
+        built["data"] = part["data"]
     else:
         if "uri" in part:
-            shown["url"] = part["uri"]
+            built["url"] = part["uri"]
         else:
-            shown["raw"] = _base64(part["bytes"])
-        _put(shown, "filename", part.get("name"))
-        _put(shown, "mediaType", part.get("mime_type"))
-    _put(shown, "metadata", part.get("metadata"))
-    return shown
+            built["raw"] = _base64(part["bytes"])
+        _put(built, "filename", part.get("name"))
+        _put(built, "mediaType", part.get("mime_type"))
+    _put(built, "metadata", part.get("metadata"))
+    return built
 
 
 def _base64(text: str) -> str:
-    """The text, when it is base64: what is not would arrive as other bytes than were meant."""
+    """The text when it is base64: anything else would arrive as other bytes."""
     if _BASE64.fullmatch(text) is None:
-        raise unsendable("the bytes of a file are not base64")
+        raise invalid_request("the bytes of a file are not base64")
     return text
 
 
-def unsendable(reason: str) -> RemoteFailure:
-    """The failure for a request that has no form on the wire."""
+def invalid_request(reason: str) -> RemoteFailure:
+    """The failure for a request that A2A cannot express."""
     return RemoteFailure(
         ErrorCode.PEER,
-        f"the request cannot be sent as it is: {reason[:_MOST_REASON]}",
+        f"the request cannot be sent as it is: {reason[:_MAX_REASON_CHARS]}",
         {
             "errorName": "InvalidRequest",
             "hint": "correct the request: bytes of files are base64, numbers are not too large; "
@@ -168,15 +170,15 @@ def unsendable(reason: str) -> RemoteFailure:
     )
 
 
-def _push(config: JsonObject) -> JsonObject:
-    shown: JsonObject = {"url": config["url"]}
-    _put(shown, "id", config.get("id"))
-    _put(shown, "token", config.get("token"))
+def _push_config(config: JsonObject) -> JsonObject:
+    built: JsonObject = {"url": config["url"]}
+    _put(built, "id", config.get("id"))
+    _put(built, "token", config.get("token"))
     authentication = config.get("authentication")
     if authentication is not None:
-        shown["authentication"] = {"scheme": authentication["schemes"][0]}
-        _put(shown["authentication"], "credentials", authentication.get("credentials"))
-    return shown
+        built["authentication"] = {"scheme": authentication["schemes"][0]}
+        _put(built["authentication"], "credentials", authentication.get("credentials"))
+    return built
 
 
 def _put(holder: JsonObject, key: str, value: Json) -> None:

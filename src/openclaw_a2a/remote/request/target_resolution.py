@@ -1,4 +1,4 @@
-"""From a checked request to the remote agent, task and conversation that it means."""
+"""Resolves the target, task and context of a validated request."""
 
 import msgspec
 
@@ -7,11 +7,11 @@ from openclaw_a2a.remote.config import ContinuationTargets, OutboundConfig, Tran
 from openclaw_a2a.remote.errors import ErrorCode, RemoteFailure
 from openclaw_a2a.remote.handles.handles import TaskHandle, TaskHandles
 from openclaw_a2a.remote.targets import Target, TargetDirectory, TargetIdentity
-from openclaw_a2a.remote.transport.client import SUPPORTED, how_to_add
+from openclaw_a2a.remote.transport.interface_selection import check_supported
 
 
 class ResolvedTarget(msgspec.Struct, frozen=True):
-    """What a request is about."""
+    """The target of a request, and the task and context in it."""
 
     target: Target
     task_id: str | None = None
@@ -20,7 +20,7 @@ class ResolvedTarget(msgspec.Struct, frozen=True):
 
 
 class TargetResolver:
-    """Finds the subject of requests."""
+    """Resolves requests by handle, continuation, alias, address or default."""
 
     def __init__(
         self, config: OutboundConfig, targets: TargetDirectory, handles: TaskHandles
@@ -29,33 +29,33 @@ class TargetResolver:
         self._targets = targets
         self._handles = handles
 
-    def subject(self, request: JsonObject) -> ResolvedTarget:
-        """What the request is about. Raises: RemoteFailure."""
+    def resolve(self, request: JsonObject) -> ResolvedTarget:
+        """The target of the request. Raises: RemoteFailure."""
         if "continuation" in request:
-            return self._of_continuation(request["continuation"])
+            return self._resolve_continuation(request["continuation"])
         if "task_handle" in request:
-            return self._of_handle(request)
+            return self._resolve_handle(request)
         return ResolvedTarget(
             self._named_target(request), request.get("task_id"), request.get("context_id")
         )
 
-    def revive(self, kept: Target) -> Target | None:
-        """The target of a kept handle as it is configured now; None when it may not be used."""
+    def restore_target(self, kept: Target) -> Target | None:
+        """The target of a stored handle as configured now; None when it is not allowed any more."""
         same = [one for one in self._targets.configured if one.identity == kept.identity]
         if same:
             return next((one for one in same if one.alias == kept.alias), same[0])
-        if not self._is_free:
+        if not self._allows_any_url:
             return None
-        is_callers = not self._targets.with_url(kept.base_url)
-        return msgspec.structs.replace(kept, is_callers=is_callers)
+        is_caller_named = not self._targets.configured_at(kept.base_url)
+        return msgspec.structs.replace(kept, is_caller_named=is_caller_named)
 
     # ---------------------------------------------------------------- flat requests
 
     def _named_target(self, request: JsonObject) -> Target:
         if "target_alias" in request:
-            return self._targets.named(request["target_alias"])
+            return self._targets.by_alias(request["target_alias"])
         if "target_url" in request:
-            return self._targets.at_url(request["target_url"])
+            return self._targets.by_url(request["target_url"])
         default = self._targets.default
         if default is None:
             raise RemoteFailure(
@@ -65,7 +65,7 @@ class TargetResolver:
             )
         return default
 
-    def _of_handle(self, request: JsonObject) -> ResolvedTarget:
+    def _resolve_handle(self, request: JsonObject) -> ResolvedTarget:
         handle = self._handles.find(request["task_handle"])
         self._check_task(handle, request.get("task_id"))
         if "target_alias" in request or "target_url" in request:
@@ -78,13 +78,13 @@ class TargetResolver:
 
     # ---------------------------------------------------------------- continuations
 
-    def _of_continuation(self, continuation: JsonObject) -> ResolvedTarget:
+    def _resolve_continuation(self, continuation: JsonObject) -> ResolvedTarget:
         target = self._continuation_target(continuation["target"])
         task: JsonObject = continuation.get("task", {})
         conversation: JsonObject = continuation.get("conversation", {})
         context_id = conversation.get("context_id")
         name = task.get("task_handle")
-        handle = self._handles.peek(name) if name else None
+        handle = self._handles.find_or_none(name) if name else None
         if handle is None:
             return ResolvedTarget(target, task.get("task_id"), context_id)
         self._check_task(handle, task["task_id"])
@@ -101,9 +101,9 @@ class TargetResolver:
         try:
             normalized = self._targets.normalize(url)
         except ValueError:
-            raise self._targets.not_allowed(url, url) from None
+            raise self._targets.url_not_allowed(url, url) from None
         identity = TargetIdentity(normalized, named["card_path"], transports)
-        configured = self._targets.with_url(url)
+        configured = self._targets.configured_at(url)
         alias = named.get("target_alias")
         same = [one for one in configured if one.identity == identity]
         if same:
@@ -114,12 +114,12 @@ class TargetResolver:
         target = Target(identity, alias, auth=auth, allowed_hosts=hosts)
         if configured:
             return target
-        if self._is_free or self._handles.names_target(target):
-            return self._targets.named_by_caller(target)
-        raise self._targets.not_allowed(url, normalized)
+        if self._allows_any_url or self._handles.has_target(target):
+            return self._targets.allow_caller_named(target)
+        raise self._targets.url_not_allowed(url, normalized)
 
     @property
-    def _is_free(self) -> bool:
+    def _allows_any_url(self) -> bool:
         """True when continuations may name any address."""
         policy = self._config.policy
         is_trusted = policy.continuation_targets is ContinuationTargets.TRUSTED
@@ -129,7 +129,7 @@ class TargetResolver:
         if self._config.policy.enforce_supported_transports:
             check_supported(transports)
 
-    # ---------------------------------------------------------------- what must agree
+    # ---------------------------------------------------------------- handle and request must agree
 
     def _check_task(self, handle: TaskHandle, task_id: str | None) -> None:
         if task_id is not None and task_id != handle.task_id:
@@ -166,15 +166,3 @@ class TargetResolver:
                     "explicit_context_id": context_id,
                 },
             )
-
-
-def check_supported(transports: tuple[Transport, ...]) -> None:
-    """Raises RemoteFailure when a transport is named that this build does not speak."""
-    unsupported = [one.value for one in transports if one not in SUPPORTED]
-    if unsupported:
-        names = ", ".join(unsupported)
-        raise RemoteFailure(
-            ErrorCode.PEER,
-            f"this installation does not speak {names}{how_to_add(unsupported)}",
-            {"unsupported": unsupported, "supported": [one.value for one in SUPPORTED]},
-        )

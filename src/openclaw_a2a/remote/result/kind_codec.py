@@ -1,6 +1,8 @@
-"""What peers tell, from the official client's messages to the form whose `kind` says what it is.
+"""Decodes the answers of the official client into the discriminated JSON form.
 
-Peers differ in how much they leave out, so only what a caller cannot do without is demanded.
+In that form `kind` says what an object is, and states are lower-case words, whatever protocol
+version the peer speaks. Peers differ in what they leave out: only what a caller cannot do without
+is required.
 """
 
 from collections.abc import Callable
@@ -11,113 +13,110 @@ from google.protobuf.message import Message as Proto
 
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.remote.errors import ErrorCode, RemoteFailure
-from openclaw_a2a.remote.result.progress import TERMINAL
+from openclaw_a2a.remote.result.remote_result import TERMINAL_STATES
 
-_EXACT = 2**53
+_MAX_EXACT_FLOAT = 2**53
 
 
-def discriminated(answer: Proto) -> JsonObject:
-    """The message, task or event in an answer.
-
-    Raises: RemoteFailure when it is nothing of the protocol.
-    """
-    told: JsonObject = _whole_numbers(MessageToDict(answer))
-    for member, spell in _SPELLINGS.items():
-        if member in told:
-            return spell(told[member])
+def decode_answer(answer: Proto) -> JsonObject:
+    """The message, task or event in an answer. Raises: RemoteFailure (there is none)."""
+    members: JsonObject = _whole_numbers(MessageToDict(answer))
+    for member, decode in _DECODERS.items():
+        if member in members:
+            return decode(members[member])
     raise _unreadable("it holds neither a message nor a task")
 
 
-def spell_task(task: JsonObject) -> JsonObject:
+def decode_task(task: JsonObject) -> JsonObject:
     """A task. Raises: RemoteFailure when it has no id."""
     if not task.get("id"):
         raise _unreadable("its task has no id")
-    spelled: JsonObject = {"kind": "task", "id": task["id"]}
-    _copy(task, spelled, "contextId")
-    spelled["status"] = _status(task.get("status", {}))
+    decoded: JsonObject = {"kind": "task", "id": task["id"]}
+    _copy(task, decoded, "contextId")
+    decoded["status"] = _status(task.get("status", {}))
     if "artifacts" in task:
-        spelled["artifacts"] = [_artifact(one) for one in task["artifacts"]]
+        decoded["artifacts"] = [_artifact(one) for one in task["artifacts"]]
     if "history" in task:
-        # Whose words they are is not said: nobody may take them for the agent's.
-        spelled["history"] = [_message(one, role="user") for one in task["history"]]
-    return _copy(task, spelled, "metadata")
+        # A message without a role must not pass for one of the agent.
+        decoded["history"] = [_message(one, role="user") for one in task["history"]]
+    return _copy(task, decoded, "metadata")
 
 
-def _spell_message(message: JsonObject) -> JsonObject:
+def _decode_message(message: JsonObject) -> JsonObject:
     return _message(message, role="agent")
 
 
-def _spell_status(event: JsonObject) -> JsonObject:
+def _decode_status(event: JsonObject) -> JsonObject:
     status = _status(event.get("status", {}))
-    spelled: JsonObject = {"kind": "status-update", "taskId": event.get("taskId", "")}
-    _copy(event, spelled, "contextId")
-    spelled["status"] = status
-    spelled["final"] = status["state"] in TERMINAL
-    return _copy(event, spelled, "metadata")
+    decoded: JsonObject = {"kind": "status-update", "taskId": event.get("taskId", "")}
+    _copy(event, decoded, "contextId")
+    decoded["status"] = status
+    decoded["final"] = status["state"] in TERMINAL_STATES
+    return _copy(event, decoded, "metadata")
 
 
-def _spell_artifact(event: JsonObject) -> JsonObject:
-    spelled: JsonObject = {"kind": "artifact-update", "taskId": event.get("taskId", "")}
-    _copy(event, spelled, "contextId")
-    spelled["artifact"] = _artifact(event.get("artifact", {}))
-    spelled["append"] = event.get("append", False)
-    spelled["lastChunk"] = event.get("lastChunk", False)
-    return _copy(event, spelled, "metadata")
+def _decode_artifact(event: JsonObject) -> JsonObject:
+    decoded: JsonObject = {"kind": "artifact-update", "taskId": event.get("taskId", "")}
+    _copy(event, decoded, "contextId")
+    decoded["artifact"] = _artifact(event.get("artifact", {}))
+    decoded["append"] = event.get("append", False)
+    decoded["lastChunk"] = event.get("lastChunk", False)
+    return _copy(event, decoded, "metadata")
 
 
-_SPELLINGS: dict[str, Callable[[JsonObject], JsonObject]] = {
-    "task": spell_task,
-    "message": _spell_message,
-    "statusUpdate": _spell_status,
-    "artifactUpdate": _spell_artifact,
+_DECODERS: dict[str, Callable[[JsonObject], JsonObject]] = {
+    "task": decode_task,
+    "message": _decode_message,
+    "statusUpdate": _decode_status,
+    "artifactUpdate": _decode_artifact,
 }
 
 
 def _status(status: JsonObject) -> JsonObject:
     name: str = status.get("state", "TASK_STATE_UNSPECIFIED")
-    word = name.removeprefix("TASK_STATE_").lower().replace("_", "-")
-    spelled: JsonObject = {"state": "unknown" if word == "unspecified" else word}
+    state = name.removeprefix("TASK_STATE_").lower().replace("_", "-")
+    decoded: JsonObject = {"state": "unknown" if state == "unspecified" else state}
     if "message" in status:
-        spelled["message"] = _message(status["message"], role="agent")
-    return _copy(status, spelled, "timestamp")
+        decoded["message"] = _message(status["message"], role="agent")
+    return _copy(status, decoded, "timestamp")
 
 
 def _message(message: JsonObject, *, role: str) -> JsonObject:
-    """A message; `role` is whose it is when it does not say."""
+    """A message; `role` is the default for one without a role."""
     named: str = message.get("role", "")
-    said = {"ROLE_USER": "user", "ROLE_AGENT": "agent"}.get(named, role)
-    spelled: JsonObject = {
+    known_role = {"ROLE_USER": "user", "ROLE_AGENT": "agent"}.get(named, role)
+    decoded: JsonObject = {
         "kind": "message",
         "messageId": message.get("messageId", ""),
-        "role": said,
+        "role": known_role,
         "parts": [_part(one) for one in message.get("parts", ())],
     }
     keys = ("contextId", "taskId", "referenceTaskIds", "metadata", "extensions")
-    return _copy(message, spelled, *keys)
+    return _copy(message, decoded, *keys)
 
 
 def _artifact(artifact: JsonObject) -> JsonObject:
-    spelled: JsonObject = {
+    decoded: JsonObject = {
         "artifactId": artifact.get("artifactId", ""),
         "parts": [_part(one) for one in artifact.get("parts", ())],
     }
-    return _copy(artifact, spelled, "name", "description", "metadata", "extensions")
+    return _copy(artifact, decoded, "name", "description", "metadata", "extensions")
 
 
 def _part(part: JsonObject) -> JsonObject:
-    spelled: JsonObject
+    decoded: JsonObject
     if "url" in part or "raw" in part:
         file: JsonObject = {"uri": part["url"]} if "url" in part else {"bytes": part["raw"]}
         if part.get("filename"):
             file["name"] = part["filename"]
         if part.get("mediaType"):
             file["mimeType"] = part["mediaType"]
-        spelled = {"kind": "file", "file": file}
+        decoded = {"kind": "file", "file": file}
     elif "data" in part:
-        spelled = {"kind": "data", "data": part["data"]}
+        decoded = {"kind": "data", "data": part["data"]}
     else:
-        spelled = {"kind": "text", "text": part.get("text", "")}
-    return _copy(part, spelled, "metadata")
+        decoded = {"kind": "text", "text": part.get("text", "")}
+    return _copy(part, decoded, "metadata")
 
 
 def _copy(source: JsonObject, target: JsonObject, *keys: str) -> JsonObject:
@@ -126,9 +125,9 @@ def _copy(source: JsonObject, target: JsonObject, *keys: str) -> JsonObject:
 
 
 def _whole_numbers(value: Json) -> Json:
-    """The value with whole numbers as such: the client's library makes floats of them all."""
+    """The value with whole numbers as integers: protobuf makes floats of all of them."""
     if isinstance(value, float):
-        return int(value) if value.is_integer() and abs(value) < _EXACT else value
+        return int(value) if value.is_integer() and abs(value) < _MAX_EXACT_FLOAT else value
     if isinstance(value, dict):
         members = cast("JsonObject", value)
         return {key: _whole_numbers(member) for key, member in members.items()}

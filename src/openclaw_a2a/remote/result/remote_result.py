@@ -1,17 +1,16 @@
-"""What scripts get back from remote agents: small frozen results, and one exception."""
-
-from typing import TypeGuard
+"""Results of remote agents for Python code: frozen structs, and one exception."""
 
 import msgspec
 
 from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.model.validation import is_object
 
-_ENDED = frozenset({"completed", "failed", "canceled", "rejected"})
-_WAITING = frozenset({"input-required", "auth-required"})
+TERMINAL_STATES = frozenset({"completed", "failed", "canceled", "rejected"})
+PAUSED_STATES = frozenset({"input-required", "auth-required"})
 
 
 class RemoteTask(msgspec.Struct, frozen=True):
-    """A task at a remote agent. `handle` names it together with its agent."""
+    """A task at a remote agent. `handle` stands for the task and its target."""
 
     id: str
     handle: str | None = None
@@ -19,20 +18,20 @@ class RemoteTask(msgspec.Struct, frozen=True):
 
     @property
     def is_over(self) -> bool:
-        """True when it has ended, well or badly."""
-        return self.state in _ENDED
+        """True when the task has ended, in whatever state."""
+        return self.state in TERMINAL_STATES
 
     @property
     def is_waiting(self) -> bool:
-        """True when it waits for its caller."""
-        return self.state in _WAITING
+        """True when the task waits for input from its caller."""
+        return self.state in PAUSED_STATES
 
 
 class RemoteResult(msgspec.Struct, frozen=True):
-    """What a remote agent answered, or how far it has come.
+    """The answer of a remote agent, or as much of it as there is by now.
 
-    `continuation` goes back unchanged to go on; `raw` is what the agent said, `envelope` all that
-    the tool gave. When `ok` is false, `code`, `message` and `details` say why.
+    Pass `continuation` back unchanged to continue. `raw` has the objects of the agent, `envelope`
+    the whole result of the tool. When `ok` is false, `code`, `message` and `details` say why.
     """
 
     ok: bool
@@ -46,7 +45,7 @@ class RemoteResult(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_envelope(cls, envelope: JsonObject) -> "RemoteResult":
-        """The result that an envelope of the tool tells."""
+        """The result in an envelope of the tool."""
         summary = _object(envelope.get("summary"))
         continuation = summary.get("continuation")
         known = _object(continuation)
@@ -63,27 +62,27 @@ class RemoteResult(msgspec.Struct, frozen=True):
 
     @property
     def code(self) -> str:
-        """Why it failed; empty when it did not."""
+        """The error code; empty when the request succeeded."""
         return _object(self.envelope.get("error")).get("code", "")
 
     @property
     def message(self) -> str:
-        """Why it failed, in a sentence; empty when it did not."""
+        """The reason of a failure in a sentence; empty when the request succeeded."""
         return _object(self.envelope.get("error")).get("message", "")
 
     @property
     def details(self) -> JsonObject:
-        """What is known of a failure."""
+        """The details of a failure."""
         return _object(_object(self.envelope.get("error")).get("details"))
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What is wrong with a request that is not valid, a sentence each."""
+        """Everything that is wrong with an invalid request, a sentence each."""
         return tuple(_problem(error) for error in self.details.get("errors", ()))
 
 
 class RemoteAgentFailed(Exception):
-    """A remote agent could not be asked, or did not do it; `code` and `details` say why.
+    """A request to a remote agent failed; `code` and `details` say why.
 
     `continuation` is set when a task is known that may go on.
     """
@@ -99,18 +98,28 @@ class RemoteAgentFailed(Exception):
 
     @property
     def continuation(self) -> JsonObject | None:
-        """How to go on with what had come before it failed."""
+        """How to continue the work that was done before the failure."""
         return continuation_of_failure(self.details)
 
 
+_STREAMING_REFUSED = frozenset({-32004, -32601})
+"""JSON-RPC codes of peers that cannot stream: unsupported operation, unknown method."""
+
+
+def is_streaming_refused(details: JsonObject) -> bool:
+    """True when a streamed send failed before anything was accepted: the peer cannot stream."""
+    is_refused = details.get("rpcCode") in _STREAMING_REFUSED
+    return is_refused and not {"task_id", "partial_event_count"} & details.keys()
+
+
 def continuation_of_failure(details: JsonObject) -> JsonObject | None:
-    """The continuation of what had come before a failure, when anything had."""
+    """The continuation of the work that was done before a failure, if there was any."""
     known = _object(details.get("latest_event_summary")).get("continuation")
-    return known if _is_object(known) else details.get("continuation")
+    return known if is_object(known) else details.get("continuation")
 
 
 class RemoteTarget(msgspec.Struct, frozen=True):
-    """A configured target. `trouble` says why its card could not be read; empty when it could."""
+    """A configured target. `trouble` says why its card could not be read; it is empty otherwise."""
 
     alias: str
     url: str
@@ -123,8 +132,8 @@ class RemoteTarget(msgspec.Struct, frozen=True):
     entry: JsonObject = {}
 
     @classmethod
-    def of(cls, entry: JsonObject) -> "RemoteTarget":
-        """The target that an entry of `list_targets` tells."""
+    def from_entry(cls, entry: JsonObject) -> "RemoteTarget":
+        """The target in an entry of `list_targets`."""
         skills = _object(entry.get("peer_card")).get("skills", [])
         return cls(
             alias=entry["target_alias"],
@@ -151,8 +160,4 @@ def _task(task: JsonObject) -> RemoteTask | None:
 
 
 def _object(value: Json) -> JsonObject:
-    return value if _is_object(value) else {}
-
-
-def _is_object(value: Json) -> TypeGuard[JsonObject]:
-    return isinstance(value, dict)
+    return value if is_object(value) else {}

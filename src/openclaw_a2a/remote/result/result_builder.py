@@ -1,22 +1,328 @@
-"""Which media types a send asked for and which the peer's card offers, to explain failures."""
+"""Builds the results of one request: folds the peer's events into summaries and failures.
 
-from collections.abc import Iterable
+Everything here is in the discriminated JSON form of `kind_codec`: `kind` says what an object is,
+states are lower-case words.
+"""
+
+import copy
+from collections.abc import Awaitable, Callable, Iterable
+from itertools import chain
 from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from openclaw_a2a.model.ids import JsonObject
-from openclaw_a2a.remote.config import Policy
-from openclaw_a2a.remote.credentials import hide
+from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.remote.config import TOOL_NAME, Policy
+from openclaw_a2a.remote.credentials import redact
 from openclaw_a2a.remote.errors import ErrorCode, RemoteFailure
-from openclaw_a2a.remote.handles.handles import Progression, TaskHandles, continuation_target
+from openclaw_a2a.remote.handles.handles import (
+    LastKnownState,
+    TaskHandles,
+    continuation_target,
+)
 from openclaw_a2a.remote.request.request_builder import output_modes
 from openclaw_a2a.remote.request.target_resolution import ResolvedTarget
-from openclaw_a2a.remote.result.progress import Progress, continuation_task
+from openclaw_a2a.remote.result.remote_result import PAUSED_STATES, TERMINAL_STATES
 from openclaw_a2a.remote.transport.agent_card import PeerCard
-from openclaw_a2a.remote.transport.client_pool import ClientPool
 
-UNKNOWN = "unknown"
-_TYPES = {
+if TYPE_CHECKING:  # the official client takes long to load
+    from openclaw_a2a.remote.transport.client_pool import ClientPool
+
+_STATUS_FIRST = PAUSED_STATES | {"failed", "rejected", "canceled"}
+_BLANK_LINE = "\n\n"
+_REPLACED_BY_APPEND = ("name", "description", "metadata", "extensions")
+_HANDLE_TEXT_CHARS = 200
+
+
+class EventAccumulator:
+    """The events of one request and what they add up to. Adding an event costs O(event)."""
+
+    def __init__(self) -> None:
+        self.events: list[JsonObject] = []
+        self.task_id: str | None = None
+        self.context_id: str | None = None
+        self.state: str | None = None
+        self._is_task = False
+        self._messages = 0
+        self._last_message: JsonObject | None = None
+        self._artifacts: list[JsonObject] = []
+        # The newest artifact with an id: peers may give several artifacts the same id, or none.
+        self._index: dict[str, int] = {}
+        self._status_message: JsonObject | None = None
+        self._history: list[JsonObject] = []
+
+    def add(self, event: JsonObject) -> None:
+        """Add one event, message or task."""
+        self.events.append(event)
+        add = {
+            "task": self._add_task,
+            "message": self._add_message,
+            "status-update": self._add_status,
+            "artifact-update": self._add_artifact,
+        }.get(event.get("kind", ""))
+        if add is not None:
+            add(event)
+
+    @property
+    def is_terminal(self) -> bool:
+        """True when the task has ended."""
+        return self.state in TERMINAL_STATES
+
+    @property
+    def response_kind(self) -> str | None:
+        """`task` or `message`; None for several messages and nothing else."""
+        if self._is_task:
+            return "task"
+        return "message" if self._messages == 1 else None
+
+    @property
+    def artifacts(self) -> list[JsonObject]:
+        """Copies of the artifacts as they are now; their parts never change and are shared."""
+        return [
+            {**one, "parts": list(one["parts"])} if "parts" in one else dict(one)
+            for one in self._artifacts
+        ]
+
+    def first_text(self, chars: int) -> str | None:
+        """The first characters of the text, without building all of it."""
+        status = text_of(self._status_message)
+        if not self._is_task or not self._artifacts or (status and self.state in _STATUS_FIRST):
+            return (self.message_text or "")[:chars] or None
+        text = ""
+        for part in chain.from_iterable(one.get("parts", ()) for one in self._artifacts):
+            text += part["text"] if part.get("kind") == "text" else ""
+            if len(text) >= chars:
+                break
+        return text[:chars] or (self.message_text or "")[:chars] or None
+
+    @property
+    def message_text(self) -> str | None:
+        """The whole text; None when there is none. Costs O(answer)."""
+        if not self._is_task:
+            return text_of(self._last_message) if self._last_message else None
+        body = _BLANK_LINE.join(filter(None, map(text_of, self._artifacts)))
+        status = text_of(self._status_message)
+        if body and status and self.state in _STATUS_FIRST:
+            return f"{status}{_BLANK_LINE}{body}"
+        return body or status or self._last_agent_text()
+
+    def _last_agent_text(self) -> str | None:
+        for message in reversed(self._history):
+            if message.get("role") == "agent" and (text := text_of(message)):
+                return text
+        return text_of(self._last_message)
+
+    def _add_task(self, task: JsonObject) -> None:
+        self._set_task(task.get("id"), task.get("contextId"))
+        self._set_status(task.get("status") or {})
+        self._history = list(task.get("history") or ())
+        self._artifacts = copy.deepcopy(list(task.get("artifacts") or ()))
+        self._index = {one["artifactId"]: index for index, one in enumerate(self._artifacts)}
+
+    def _add_message(self, message: JsonObject) -> None:
+        self._messages += 1
+        if message.get("role") == "agent":
+            self._last_message = message
+        self.context_id = message.get("contextId") or self.context_id
+        self.task_id = message.get("taskId") or self.task_id
+
+    def _add_status(self, event: JsonObject) -> None:
+        self._set_task(event.get("taskId"), event.get("contextId"))
+        self._set_status(event.get("status") or {})
+
+    def _add_artifact(self, event: JsonObject) -> None:
+        self._set_task(event.get("taskId"), event.get("contextId"))
+        artifact: JsonObject = copy.deepcopy(event.get("artifact", {}))
+        artifact_id: str = artifact.get("artifactId", "")
+        index = self._index.get(artifact_id)
+        if index is None:
+            self._index[artifact_id] = len(self._artifacts)
+            self._artifacts.append(artifact)
+        elif event.get("append") is True:
+            known = self._artifacts[index]
+            known.setdefault("parts", []).extend(artifact.get("parts", ()))
+            known.update({key: artifact[key] for key in _REPLACED_BY_APPEND if key in artifact})
+        else:
+            self._artifacts[index] = artifact
+
+    def _set_status(self, status: JsonObject) -> None:
+        state = status.get("state")
+        self.state = self.state if state in (None, "", "unknown") else state
+        message = status.get("message")
+        is_from_user = message is not None and message.get("role") == "user"
+        self._status_message = None if is_from_user else message
+
+    def _set_task(self, task_id: str | None, context_id: str | None) -> None:
+        self._is_task = True
+        self.task_id = task_id or self.task_id
+        self.context_id = context_id or self.context_id
+
+
+def text_of(holder: JsonObject | None) -> str:
+    """The text parts of a message or an artifact.
+
+    Parts of an artifact are chunks of one text; parts of a message are paragraphs.
+    """
+    if holder is None:
+        return ""
+    texts = [part["text"] for part in holder.get("parts") or () if part.get("kind") == "text"]
+    separator = "" if "artifactId" in holder else _BLANK_LINE
+    return separator.join(texts)
+
+
+class ResultBuilder:
+    """Builds the summaries and failures of one request.
+
+    The task of the request gets its handle as soon as the peer names it, so that a caller who goes
+    away can come back to it.
+    """
+
+    def __init__(self, resolved: ResolvedTarget, pool: "ClientPool", handles: TaskHandles) -> None:
+        self.resolved = resolved
+        self.received = EventAccumulator()
+        self.secrets: tuple[str, ...] = ()
+        self.created_task: str | None = None
+        """The task that this request created in order to follow it."""
+        self._pool = pool
+        self._handles = handles
+        self._handle_name = resolved.handle.name if resolved.handle else None
+        self._noted: tuple[str | None, ...] = ()
+
+    def add(self, event: JsonObject) -> JsonObject:
+        """Add an event of the peer; returns it without our secrets."""
+        event = redact(event, self.secrets)
+        received = self.received
+        received.add(event)
+        noted = (received.task_id, received.context_id, received.state)
+        # Not for every chunk of text: updating a handle looks at all of them.
+        if received.task_id is not None and noted != self._noted:
+            self._noted = noted
+            self._issue_handle(received.task_id)
+        return event
+
+    @property
+    def streaming_supported(self) -> bool | None:
+        """Whether the peer streams: by its card, else by what the handle remembers."""
+        known = self._card.streaming_supported
+        if known is None and self.resolved.handle is not None:
+            return self.resolved.handle.last_known.streaming_supported
+        return known
+
+    def summary(self) -> JsonObject:
+        """The summary of everything received so far. Costs O(answer)."""
+        target, received = self.resolved.target, self.received
+        summary: JsonObject = {
+            "target_alias": target.alias,
+            "target_name": redact(self._card.name, self.secrets),
+            "target_url": target.base_url,
+            "streaming_supported": self.streaming_supported,
+            "response_kind": received.response_kind,
+            "message_text": received.message_text or None,
+            "artifacts": received.artifacts or None,
+            "continuation": self.continuation(),
+        }
+        return {key: value for key, value in summary.items() if value is not None}
+
+    def continuation(self) -> JsonObject | None:
+        """How to continue the task or the conversation; None when neither is known."""
+        received, resolved = self.received, self.resolved
+        task_id = received.task_id or resolved.task_id
+        context_id = received.context_id or resolved.context_id
+        if task_id is None and context_id is None:
+            return None
+        continuation: JsonObject = {"target": continuation_target(resolved.target)}
+        if task_id is not None:
+            continuation["task"] = continuation_task(
+                task_id,
+                self._issue_handle(task_id),
+                state=received.state,
+                streams=self.streaming_supported is not False,
+            )
+        if context_id is not None:
+            continuation["conversation"] = {"context_id": context_id, "can_send": True}
+        return continuation
+
+    def explain(self, failure: RemoteFailure, request: JsonObject, policy: Policy) -> RemoteFailure:
+        """The failure with everything that helps to continue, without our secrets."""
+        details: JsonObject = {}
+        received = self.received
+        if self.created_task is not None:
+            details["task_id"] = self.created_task
+            details["task_handle"] = self._issue_handle(self.created_task)
+            details["suggested_action"] = "status"
+            if received.context_id:
+                details["context_id"] = received.context_id
+        if received.events and failure.code is not ErrorCode.TASK_REQUIRED:
+            details["partial_event_count"] = len(received.events)
+            details["latest_event_summary"] = self.summary()
+        if request["action"] == "send":
+            record = self._pool.record(self.resolved.target)
+            card = record.card.summary() if record.refreshed_at else None
+            modes = output_modes(request, policy)
+            details["capability_diagnostics"] = diagnose_modes(request["parts"], modes, card)
+        details |= failure.details
+        secrets = self.secrets
+        return RemoteFailure(
+            failure.code, redact(failure.message, secrets), redact(details, secrets)
+        )
+
+    def watch_unsupported(self, task_id: str) -> RemoteFailure:
+        """The failure for a peer that does not stream."""
+        target = self.resolved.target
+        details: JsonObject = {
+            "task_id": task_id,
+            "target_url": target.base_url,
+            "target_alias": target.alias,
+            "streaming_supported": self.streaming_supported,
+            "suggested_action": "status",
+        }
+        return RemoteFailure(
+            ErrorCode.PEER,
+            "this peer cannot be watched; use action=status instead",
+            {key: value for key, value in details.items() if value is not None},
+        )
+
+    @property
+    def _card(self) -> PeerCard:
+        return self._pool.record(self.resolved.target).card
+
+    def _issue_handle(self, task_id: str) -> str:
+        known = self.resolved.handle.last_known if self.resolved.handle else LastKnownState()
+        handle = self._handles.issue(
+            self.resolved.target,
+            task_id,
+            context_id=self.received.context_id or self.resolved.context_id,
+            last_known=LastKnownState(
+                state=self.received.state or known.state,
+                text=self.received.first_text(_HANDLE_TEXT_CHARS) or known.text,
+                streaming_supported=self.streaming_supported,
+            ),
+            name=self._handle_name,
+        )
+        self._handle_name = handle.name
+        return handle.name
+
+
+def continuation_task(task_id: str, handle: str, *, state: str | None, streams: bool) -> JsonObject:
+    """The `task` member of a continuation; `streams` is false only when the card says so."""
+    is_open = state not in TERMINAL_STATES
+    task: JsonObject = {"task_id": task_id, "task_handle": handle}
+    if state is not None:
+        task["status"] = state
+    return {
+        **task,
+        "can_resume_send": is_open,
+        "can_send": is_open,
+        "can_status": True,
+        "can_cancel": is_open,
+        "can_watch": is_open and streams,
+    }
+
+
+# -------------------------------------------------------------------- capability diagnostics
+
+_UNKNOWN = "unknown"
+_MEDIA_TYPES = {
     "csv": "text/csv",
     "gif": "image/gif",
     "jpeg": "image/jpeg",
@@ -34,15 +340,15 @@ _TYPES = {
     "webm": "video/webm",
     "webp": "image/webp",
 }
+"""By file extension, as the contract of the tool lists them."""
 
 
-def diagnose(
-    parts: list[JsonObject], output_modes: Iterable[str], card: JsonObject | None
+def diagnose_modes(
+    parts: list[JsonObject], accepted: Iterable[str], card: JsonObject | None
 ) -> JsonObject:
-    """What was asked and what is offered; `card` is the normalised card, None when unknown."""
+    """Which media types a send asked for and which the peer's card (None: unknown) offers."""
     inputs = [_input_mode(part) for part in parts]
-    requested_inputs = _clean(inputs)
-    requested_outputs = _clean(output_modes)
+    requested_inputs, requested_outputs = _unique(inputs), _unique(accepted)
     offered_inputs = _offered(card, "default_input_modes", "input_modes")
     offered_outputs = _offered(card, "default_output_modes", "output_modes")
     return {
@@ -52,7 +358,7 @@ def diagnose(
         "requested_output_modes": requested_outputs,
         "advertised_output_modes": offered_outputs,
         "unsupported_output_modes": _missing(requested_outputs, offered_outputs),
-        "unknown_file_attachments": [index for index, mode in enumerate(inputs) if mode == UNKNOWN],
+        "unknown_file_attachments": [i for i, mode in enumerate(inputs) if mode == _UNKNOWN],
     }
 
 
@@ -62,10 +368,10 @@ def _input_mode(part: JsonObject) -> str:
     if part["kind"] == "data":
         return "application/json"
     given = (part.get("mime_type") or "").strip()
-    return given or _by_name(part.get("name")) or _by_name(_path(part.get("uri"))) or UNKNOWN
+    return given or _by_name(part.get("name")) or _by_name(_url_path(part.get("uri"))) or _UNKNOWN
 
 
-def _path(uri: str | None) -> str | None:
+def _url_path(uri: str | None) -> str | None:
     try:
         return urlsplit(uri).path if uri else None
     except ValueError:
@@ -74,150 +380,68 @@ def _path(uri: str | None) -> str | None:
 
 def _by_name(name: str | None) -> str | None:
     extension = PurePosixPath(name or "").suffix.lower().removeprefix(".")
-    return _TYPES.get(extension)
+    return _MEDIA_TYPES.get(extension)
 
 
-def _offered(card: JsonObject | None, defaults: str, of_skills: str) -> list[str]:
+def _offered(card: JsonObject | None, default_key: str, skill_key: str) -> list[str]:
     if card is None:
         return []
-    modes = list(card.get(defaults) or ())
+    modes = list(card.get(default_key) or ())
     for skill in card.get("skills") or ():
-        modes += skill.get(of_skills) or ()
-    return _clean(modes)
+        modes += skill.get(skill_key) or ()
+    return _unique(modes)
 
 
 def _missing(requested: list[str], offered: list[str]) -> list[str]:
-    return [mode for mode in requested if mode not in offered and mode != UNKNOWN]
+    return [mode for mode in requested if mode not in offered and mode != _UNKNOWN]
 
 
-def _clean(modes: Iterable[str]) -> list[str]:
+def _unique(modes: Iterable[str]) -> list[str]:
     cleaned = (mode.strip().lower() for mode in modes)
     return list(dict.fromkeys(mode for mode in cleaned if mode))
 
 
-_MOST_NOTED = 200
-"""So much of a task's text is kept with its handle."""
+# -------------------------------------------------------------------- envelopes
 
 
-class ResultBuilder:
-    """The story of one request; the task it is about is known under its handle at once."""
+class StreamUpdate:
+    """One event of a followed request.
 
-    def __init__(self, subject: ResolvedTarget, catalog: ClientPool, handles: TaskHandles) -> None:
-        self.subject = subject
-        self.progress = Progress()
-        self.secrets: tuple[str, ...] = ()
-        self.created_task: str | None = None
-        """The task that this request made and then wanted to follow."""
-        self._catalog = catalog
-        self._handles = handles
-        self._handle_name = subject.handle.name if subject.handle else None
+    Holds only the event: the envelope, which has the whole answer so far, is built when asked for.
+    Building it for every event of a long answer would take time and memory in O(answer squared).
+    """
 
-    def take(self, told: JsonObject) -> JsonObject:
-        """One more thing the peer told; it comes back without our secrets."""
-        event: JsonObject = hide(told, self.secrets)
-        self.progress.take(event)
-        if self.progress.task_id is not None:
-            self._handle(self.progress.task_id)
-        return event
+    __slots__ = ("_action", "_result", "event")
 
-    @property
-    def streaming_supported(self) -> bool | None:
-        """Whether the peer streams: by its card, else by what the handle remembers."""
-        known = self._card.streaming_supported
-        if known is None and self.subject.handle is not None:
-            return self.subject.handle.heard.streaming_supported
-        return known
+    def __init__(self, action: str, event: JsonObject, result: ResultBuilder) -> None:
+        self.event = event
+        self._action = action
+        self._result = result
 
-    def summary(self) -> JsonObject:
-        """The summary as it is now."""
-        target, progress = self.subject.target, self.progress
-        shown: JsonObject = {
-            "target_alias": target.alias,
-            "target_name": hide(self._card.name, self.secrets),
-            "target_url": target.base_url,
-            "streaming_supported": self.streaming_supported,
-            "response_kind": progress.response_kind,
-            "message_text": progress.message_text or None,
-            "artifacts": progress.artifacts or None,
-            "continuation": self._continuation(),
-        }
-        return {key: value for key, value in shown.items() if value is not None}
+    def continuation(self) -> JsonObject | None:
+        """How to continue from here."""
+        return self._result.continuation()
 
-    def explained(
-        self, failure: RemoteFailure, request: JsonObject, policy: Policy
-    ) -> RemoteFailure:
-        """The failure with everything that helps to go on."""
-        more: JsonObject = {}
-        progress = self.progress
-        if self.created_task is not None:
-            more["task_id"] = self.created_task
-            more["task_handle"] = self._handle(self.created_task)
-            more["suggested_action"] = "status"
-            if progress.context_id:
-                more["context_id"] = progress.context_id
-        if progress.events and failure.code is not ErrorCode.TASK_REQUIRED:
-            more["partial_event_count"] = len(progress.events)
-            more["latest_event_summary"] = self.summary()
-        if request["action"] == "send":
-            more["capability_diagnostics"] = self._diagnostics(request, policy)
-        return failure.with_details(more)
+    def text(self) -> str:
+        """The whole text received by now."""
+        return self._result.received.message_text or ""
 
-    def cannot_be_watched(self, task_id: str) -> RemoteFailure:
-        """The failure for a peer that does not stream."""
-        target = self.subject.target
-        details: JsonObject = {
-            "task_id": task_id,
-            "target_url": target.base_url,
-            "target_alias": target.alias,
-            "streaming_supported": self.streaming_supported,
-            "suggested_action": "status",
-        }
-        return RemoteFailure(
-            ErrorCode.PEER,
-            "this peer cannot be watched; use action=status instead",
-            {key: value for key, value in details.items() if value is not None},
-        )
+    def envelope(self) -> JsonObject:
+        """The update as callers of the tool get it, with everything received by now."""
+        envelope = success_envelope(self._action, self._result.summary(), self.event)
+        return {**envelope, "phase": "update"}
 
-    @property
-    def _card(self) -> PeerCard:
-        return self._catalog.record(self.subject.target).card
 
-    def _handle(self, task_id: str) -> str:
-        known = self.subject.handle.heard if self.subject.handle else Progression()
-        heard = Progression(
-            state=self.progress.state or known.state,
-            text=self.progress.beginning(_MOST_NOTED) or known.text,
-            streaming_supported=self.streaming_supported,
-        )
-        handle = self._handles.issue(
-            self.subject.target,
-            task_id,
-            context_id=self.progress.context_id or self.subject.context_id,
-            heard=heard,
-            name=self._handle_name,
-        )
-        self._handle_name = handle.name
-        return handle.name
+OnUpdate = Callable[[StreamUpdate], Awaitable[None]]
+"""Called with each event of a stream. The peer's next event is read only after it returns, so a
+slow reader slows the peer down instead of filling a queue."""
 
-    def _continuation(self) -> JsonObject | None:
-        progress, subject = self.progress, self.subject
-        task_id = progress.task_id or subject.task_id
-        context_id = progress.context_id or subject.context_id
-        if task_id is None and context_id is None:
-            return None
-        continuation: JsonObject = {"target": continuation_target(subject.target)}
-        if task_id is not None:
-            continuation["task"] = continuation_task(
-                task_id,
-                self._handle(task_id),
-                state=progress.state,
-                streams=self.streaming_supported is not False,
-            )
-        if context_id is not None:
-            continuation["conversation"] = {"context_id": context_id, "can_send": True}
-        return continuation
 
-    def _diagnostics(self, request: JsonObject, policy: Policy) -> JsonObject:
-        record = self._catalog.record(self.subject.target)
-        card = record.card.summary() if record.refreshed_at else None
-        return diagnose(request["parts"], output_modes(request, policy), card)
+def success_envelope(action: str, summary: JsonObject, raw: Json) -> JsonObject:
+    """The envelope of a request that succeeded."""
+    return {"ok": True, "operation": TOOL_NAME, "action": action, "summary": summary, "raw": raw}
+
+
+def failure_envelope(action: str, failure: RemoteFailure) -> JsonObject:
+    """The envelope of a request that failed."""
+    return {"ok": False, "operation": TOOL_NAME, "action": action, "error": failure.as_object()}

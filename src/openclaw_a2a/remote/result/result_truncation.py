@@ -1,4 +1,4 @@
-"""Results that are too large for a model: cut, with the rest kept in files for a while."""
+"""Truncates results that are too large for a model; the full text stays readable in files."""
 
 import contextlib
 import hashlib
@@ -15,62 +15,62 @@ from openclaw_a2a.model.ids import Json, JsonObject
 
 _REF = re.compile(r"res_[A-Za-z0-9_-]{20,64}")
 _CONTENTS = ("text", "bytes")
-_LEAST = 256
-"""Texts that are shorter are never cut."""
+_MIN_CUT_CHARS = 256
+"""Shorter texts are never cut."""
 
-_SET_ASIDE = (("raw",), ("summary", "artifacts"), ("error", "details"))
-"""What goes as a whole when cutting texts was not enough, in this order."""
+_REPLACEABLE = (("raw",), ("summary", "artifacts"), ("error", "details"))
+"""Members that are replaced by a reference when cutting texts was not enough, in this order."""
 
 
 class Excerpt(msgspec.Struct, frozen=True):
-    """Some bytes of a kept result, and how many there are in all."""
+    """Some bytes of a stored text, and its total size."""
 
     content: bytes
     total: int
 
 
 class ResultStore:
-    """The files of one folder; each belongs to who asked for it and goes after its time."""
+    """Stored texts in one folder; only their owner can read them, and they expire."""
 
     def __init__(
-        self, folder: Path, *, limit: int, keep: timedelta, now: Callable[[], datetime]
+        self, folder: Path, *, limit: int, ttl: timedelta, now: Callable[[], datetime]
     ) -> None:
         self._folder = folder
         self._limit = limit
-        self._keep = keep
+        self._ttl = ttl
         self._now = now
 
     def truncate(self, envelope: JsonObject, owner: str) -> JsonObject:
-        """The envelope within the limit: the longest texts are cut and say where the rest is."""
+        """The envelope within the limit: long texts are cut and refer to the full text."""
         size = len(msgspec.json.encode(envelope))
         if size <= self._limit:
             return envelope
-        room = max(_LEAST, self._limit // (2 * max(1, _count_long(envelope))))
+        room = max(_MIN_CUT_CHARS, self._limit // (2 * max(1, _count_long(envelope))))
         cut = cast("JsonObject", _Cutter(self, owner, room).cut(envelope))
-        for path in _SET_ASIDE:
+        for path in _REPLACEABLE:
             if self._is_too_large(cut):
-                self._set_aside(path, envelope, cut, owner)
+                self._replace_member(path, envelope, cut, owner)
         return cut
 
     def _is_too_large(self, cut: JsonObject) -> bool:
-        # What is said of the rest may go over the limit by a little.
+        # References to full texts may go a little over the limit.
         return len(msgspec.json.encode(cut)) > self._limit * 1.5
 
-    def _set_aside(
+    def _replace_member(
         self, path: tuple[str, ...], whole: JsonObject, cut: JsonObject, owner: str
     ) -> None:
-        """Keep a member that no cutting of texts makes small, and show where all of it is."""
+        """Replace a member that has no long texts to cut by a reference to its JSON."""
         *parents, name = path
         for parent in parents:
             whole, cut = whole.get(parent, {}), cut.get(parent, {})
         if name not in whole:
             return
         text = msgspec.json.encode(whole[name]).decode()
-        shown = {"artifact_ref": _reference(self.keep(text, owner), text, start=0)}
+        shown = {"artifact_ref": _reference(self.store(text, owner), text, start=0)}
         cut[name] = [shown] if isinstance(whole[name], list) else shown
 
-    def keep(self, text: str, owner: str) -> str:
-        """Keep a text; the reference under which its owner finds it."""
+    def store(self, text: str, owner: str) -> str:
+        """Store a text; the reference with which its owner reads it."""
         reference = f"res_{secrets.token_urlsafe(24)}"
         folder = self._folder_of(owner)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -78,7 +78,7 @@ class ResultStore:
         return reference
 
     def read(self, reference: str, owner: str, *, start: int, count: int) -> Excerpt | None:
-        """Some bytes of a kept text; None when this owner has none under the reference."""
+        """Some bytes of a stored text; None when this owner has no text with the reference."""
         if not _REF.fullmatch(reference):
             return None
         path = self._folder_of(owner) / reference
@@ -91,28 +91,28 @@ class ResultStore:
             return None
 
     def delete_expired(self) -> int:
-        """Delete what is past its time; how many files went."""
-        before = (self._now() - self._keep).timestamp()
-        gone = 0
+        """Delete expired texts; how many there were."""
+        before = (self._now() - self._ttl).timestamp()
+        deleted = 0
         for path in self._folder.glob("*/res_*"):
             with contextlib.suppress(FileNotFoundError):
                 if path.stat().st_mtime < before:
                     path.unlink()
-                    gone += 1
-        return gone
+                    deleted += 1
+        return deleted
 
     def _folder_of(self, owner: str) -> Path:
         return self._folder / hashlib.sha256(owner.encode()).hexdigest()[:16]
 
 
 class _Cutter:
-    """Cuts every long text of one envelope; the same text is kept once."""
+    """Cuts every long text of one envelope; equal texts are stored once."""
 
     def __init__(self, results: ResultStore, owner: str, room: int) -> None:
         self._results = results
         self._owner = owner
         self._room = room
-        self._kept: dict[str, str] = {}
+        self._stored: dict[str, str] = {}
 
     def cut(self, value: Json) -> Json:
         if isinstance(value, dict):
@@ -136,18 +136,18 @@ class _Cutter:
         begin = _beginning(text, self._room)
         if key == "bytes":
             return begin[: len(begin) - len(begin) % 4]
-        told = self._reference(text)
-        return f"{begin}\n[cut here: {told['total_bytes']} bytes in all; {told['read']}]"
+        reference = self._reference(text)
+        return f"{begin}\n[cut here: {reference['total_bytes']} bytes in all; {reference['read']}]"
 
     def _reference(self, text: str) -> JsonObject:
-        if text not in self._kept:
-            self._kept[text] = self._results.keep(text, self._owner)
+        if text not in self._stored:
+            self._stored[text] = self._results.store(text, self._owner)
         shown = len(_beginning(text, self._room).encode("utf-8", "replace"))
-        return _reference(self._kept[text], text, start=shown)
+        return _reference(self._stored[text], text, start=shown)
 
 
 def _beginning(text: str, room: int) -> str:
-    """As much of a text as takes so much room in JSON, where some characters take six times it."""
+    """The beginning of a text that takes at most `room` bytes as JSON, with its escapes."""
     begin = text[:room]
     while len(msgspec.json.encode(begin)) > room + 2:
         begin = begin[: len(begin) // 2]
@@ -164,7 +164,7 @@ def _reference(name: str, text: str, *, start: int) -> JsonObject:
 
 def _count_long(value: Json) -> int:
     if isinstance(value, str):
-        return int(len(value) > _LEAST)
+        return int(len(value) > _MIN_CUT_CHARS)
     if isinstance(value, dict):
         return sum(map(_count_long, cast("JsonObject", value).values()))
     if isinstance(value, list):

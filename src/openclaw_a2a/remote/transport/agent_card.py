@@ -1,13 +1,14 @@
-"""What is known of a peer's card: normalised, and in the shapes that results show."""
+"""The agent card of a peer: normalised, and in the forms that results show."""
 
 import copy
 from collections.abc import Callable, Iterable
 from enum import Enum
-from typing import TypeGuard, cast
+from typing import cast
 
 import msgspec
 
 from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.model.validation import is_object
 from openclaw_a2a.remote.config import Transport
 
 _FLAGS = {
@@ -18,14 +19,14 @@ _FLAGS = {
 
 
 class Generation(Enum):
-    """The protocol generations we speak, as the version header names them."""
+    """The protocol versions that we speak, as the version header names them."""
 
     V0_3 = "0.3"
     V1_0 = "1.0"
 
 
 class Interface(msgspec.Struct, frozen=True):
-    """An address at which a peer speaks one transport in one protocol version."""
+    """An address of a peer, with its transport and protocol version."""
 
     transport: str
     url: str
@@ -33,12 +34,12 @@ class Interface(msgspec.Struct, frozen=True):
     tenant: str = ""
 
     def speaks(self, transport: Transport) -> bool:
-        """True for this transport; cards differ in how they spell it."""
+        """True for this transport; cards differ in upper and lower case."""
         return self.transport.upper() == transport.value
 
     @property
     def generation(self) -> Generation | None:
-        """What is spoken there; None when it is something we do not speak."""
+        """The protocol version there; None when we do not speak it."""
         if self.version.startswith("0."):
             return Generation.V0_3
         is_current = self.version in ("", "1") or self.version.startswith("1.")
@@ -46,7 +47,7 @@ class Interface(msgspec.Struct, frozen=True):
 
 
 class Skill(msgspec.Struct, frozen=True):
-    """Something a peer says it can do."""
+    """A skill of a peer."""
 
     id: str
     name: str
@@ -58,12 +59,12 @@ class Skill(msgspec.Struct, frozen=True):
 
 
 class PeerCard(msgspec.Struct, frozen=True):
-    """A card, cleaned: no blank strings, no duplicates, nothing of the wrong type."""
+    """A card without blank strings, duplicates and values of the wrong type."""
 
     name: str | None = None
     description: str | None = None
     interfaces: tuple[Interface, ...] = ()
-    """In the card's order; the first is the one it prefers."""
+    """In the order of the card, which is its order of preference."""
     capabilities: dict[str, Json] = msgspec.field(default_factory=dict)
     input_modes: tuple[str, ...] = ()
     output_modes: tuple[str, ...] = ()
@@ -116,13 +117,13 @@ EMPTY_CARD = PeerCard()
 
 
 def read_card(value: JsonObject) -> PeerCard:
-    """A card of either protocol generation, cleaned."""
+    """The card in a JSON object of either protocol version."""
     capabilities = value.get("capabilities")
     return PeerCard(
         name=_text(value.get("name")),
         description=_text(value.get("description")),
         interfaces=_interfaces(value),
-        capabilities=_capabilities(capabilities if _is_object(capabilities) else {}),
+        capabilities=_capabilities(capabilities if is_object(capabilities) else {}),
         input_modes=_texts(value.get("defaultInputModes")),
         output_modes=_texts(value.get("defaultOutputModes")),
         skills=tuple(_skills(value.get("skills"))),
@@ -130,7 +131,7 @@ def read_card(value: JsonObject) -> PeerCard:
 
 
 def _interfaces(card: JsonObject) -> tuple[Interface, ...]:
-    """1.0 lists them all; 0.3 has one at the top and the others beside it."""
+    """1.0 has one list; 0.3 has the preferred one at the top level and a list of others."""
     found = [
         _interface(one, "protocolBinding") for one in _objects(card.get("supportedInterfaces"))
     ]
@@ -177,7 +178,7 @@ def _skills(value: Json) -> Iterable[Skill]:
         )
 
 
-def _skill(skill: Skill, spell: Callable[[str], str]) -> JsonObject:
+def _skill(skill: Skill, rename: Callable[[str], str]) -> JsonObject:
     shown: JsonObject = {
         "id": skill.id,
         "name": skill.name,
@@ -186,9 +187,9 @@ def _skill(skill: Skill, spell: Callable[[str], str]) -> JsonObject:
         "examples": list(skill.examples),
     }
     if skill.input_modes:
-        shown[spell("input_modes")] = list(skill.input_modes)
+        shown[rename("input_modes")] = list(skill.input_modes)
     if skill.output_modes:
-        shown[spell("output_modes")] = list(skill.output_modes)
+        shown[rename("output_modes")] = list(skill.output_modes)
     return shown
 
 
@@ -202,12 +203,8 @@ def _addresses(interfaces: Iterable[Interface]) -> list[JsonObject]:
     return [{"transport": transport, "url": url} for transport, url in pairs]
 
 
-def _is_object(value: Json) -> TypeGuard[JsonObject]:
-    return isinstance(value, dict)
-
-
 def _objects(value: Json) -> list[JsonObject]:
-    return [one for one in _list(value) if _is_object(one)]
+    return [one for one in _list(value) if is_object(one)]
 
 
 def _text(value: Json) -> str | None:

@@ -1,106 +1,99 @@
-"""How healthy peers are: after several failures in a row nobody asks for a while."""
+"""One circuit breaker per peer: after several failures in a row it is not asked for a while.
+
+A circuit is CLOSED while requests pass, OPEN until `retry_at`, and then HALF_OPEN while one request
+tries the peer. That request decides: an answer closes the circuit, a failure opens it for longer.
+"""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
+from enum import Enum, auto
 
 import msgspec
 
-from openclaw_a2a.model.ids import JsonObject
-from openclaw_a2a.remote.credentials import hide
+from openclaw_a2a.model.backoff import Backoff
+from openclaw_a2a.remote.credentials import redact
 from openclaw_a2a.remote.errors import ErrorCode, RemoteFailure
-from openclaw_a2a.remote.transport.peer_errors import is_network_trouble
+from openclaw_a2a.remote.transport.peer_errors import is_network_failure
 
-FAILURES = 5
-"""So many failures in a row open the circuit."""
-
-FIRST_PAUSE = timedelta(seconds=5)
-LONGEST_PAUSE = timedelta(minutes=2)
-_MOST_DOUBLINGS = 10
+FAILURES_TO_OPEN = 5
+_BACKOFF = Backoff(first_s=5.0, max_s=120.0, jitter=0.0)
 
 
-class _State(msgspec.Struct, frozen=True):
+class _State(Enum):
+    CLOSED = auto()
+    OPEN = auto()
+    HALF_OPEN = auto()
+
+
+class _Circuit(msgspec.Struct, frozen=True):
+    state: _State = _State.CLOSED
     failures: int = 0
-    closed_until: datetime | None = None
-    is_trying: bool = False
+    retry_at: str = ""
+    opens_until: datetime | None = None
     reason: str = ""
 
 
 class CircuitBreaker:
-    """One circuit breaker for each address."""
+    """The circuits of all peers, by address. A peer without an entry is CLOSED."""
 
     def __init__(self, now: Callable[[], datetime]) -> None:
         self._now = now
-        self._states: dict[str, _State] = {}
+        self._circuits: dict[str, _Circuit] = {}
 
-    def check(self, url: str) -> None:
-        """Raises RemoteFailure while the peer is left alone; then lets one caller try."""
-        state = self._states.get(url)
-        if state is None or state.closed_until is None:
+    @asynccontextmanager
+    async def guard(self, url: str, secrets: tuple[str, ...] = ()) -> AsyncGenerator[None]:
+        """Around a request to the peer: counts failures on the way there; any answer is a success.
+
+        `secrets` are kept out of the recorded reason. Raises: RemoteFailure (the circuit is open).
+        """
+        self._enter(url)
+        try:
+            yield
+        except RemoteFailure as failure:
+            if is_network_failure(failure):
+                self._record_failure(url, redact(failure.message, secrets))
+            else:
+                self._circuits.pop(url, None)
+            raise
+        except BaseException:
+            self._abandon_trial(url)
+            raise
+        self._circuits.pop(url, None)
+
+    def _enter(self, url: str) -> None:
+        circuit = self._circuits.get(url)
+        if circuit is None or circuit.opens_until is None:
             return
-        if self._now() >= state.closed_until and not state.is_trying:
-            self._states[url] = msgspec.structs.replace(state, is_trying=True)
+        if circuit.state is _State.OPEN and self._now() >= circuit.opens_until:
+            self._circuits[url] = msgspec.structs.replace(circuit, state=_State.HALF_OPEN)
             return
         raise RemoteFailure(
             ErrorCode.PEER,
-            f"{url} failed {state.failures} times in a row and is not asked before "
-            f"{_instant(state.closed_until)}; the last time: {state.reason}",
+            f"{url} failed {circuit.failures} times in a row and is not asked before "
+            f"{circuit.retry_at}; the last time: {circuit.reason}",
             {
                 "errorName": "CircuitOpen",
-                "retry_at": _instant(state.closed_until),
+                "retry_at": circuit.retry_at,
                 "hint": "wait until retry_at, or check the peer",
             },
         )
 
-    @asynccontextmanager
-    async def watching(self, url: str, secrets: tuple[str, ...] = ()) -> AsyncGenerator[None]:
-        """Around a call to the peer: learns from how it went, never the call's secrets.
+    def _record_failure(self, url: str, reason: str) -> None:
+        circuit = self._circuits.get(url, _Circuit())
+        if circuit.state is _State.OPEN:
+            return  # a request from before the circuit opened: it must not open for longer
+        failures = circuit.failures + 1
+        if failures < FAILURES_TO_OPEN:
+            self._circuits[url] = _Circuit(failures=failures, reason=reason)
+            return
+        pause_s = _BACKOFF.delay_s(failures - FAILURES_TO_OPEN + 1)
+        until = self._now() + timedelta(seconds=pause_s)
+        retry_at = until.isoformat(timespec="seconds").replace("+00:00", "Z")
+        self._circuits[url] = _Circuit(_State.OPEN, failures, retry_at, until, reason)
 
-        Raises: RemoteFailure.
-        """
-        self.check(url)
-        try:
-            yield
-        except RemoteFailure as failure:
-            if is_network_trouble(failure):
-                self.failed(url, hide(failure.message, secrets))
-            else:
-                self.succeeded(url)
-            raise
-        except BaseException:
-            self.trying_ended(url)
-            raise
-        self.succeeded(url)
-
-    def succeeded(self, url: str) -> None:
-        """The peer answered, whatever it said."""
-        self._states.pop(url, None)
-
-    def failed(self, url: str, reason: str) -> None:
-        """The peer could not be reached."""
-        state = self._states.get(url, _State())
-        if state.closed_until is not None and not state.is_trying:
-            return  # it was asked before the circuit opened: that failure is counted already
-        failures = state.failures + 1
-        until = None
-        if failures >= FAILURES:
-            doublings = min(failures - FAILURES, _MOST_DOUBLINGS)
-            until = self._now() + min(FIRST_PAUSE * 2**doublings, LONGEST_PAUSE)
-        self._states[url] = _State(failures, until, reason=reason)
-
-    def trying_ended(self, url: str) -> None:
-        """The one who tried went away without an answer: the next may try."""
-        state = self._states.get(url)
-        if state is not None and state.is_trying:
-            self._states[url] = msgspec.structs.replace(state, is_trying=False)
-
-    def shown(self, url: str) -> JsonObject | None:
-        """Why the peer is left alone and until when; None when it is asked."""
-        state = self._states.get(url)
-        if state is None or state.closed_until is None:
-            return None
-        return {"retry_at": _instant(state.closed_until), "reason": state.reason}
-
-
-def _instant(moment: datetime) -> str:
-    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
+    def _abandon_trial(self, url: str) -> None:
+        """The request that tried the peer ended without an answer: the next one may try."""
+        circuit = self._circuits.get(url)
+        if circuit is not None and circuit.state is _State.HALF_OPEN:
+            self._circuits[url] = msgspec.structs.replace(circuit, state=_State.OPEN)

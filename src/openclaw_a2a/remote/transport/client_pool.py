@@ -1,4 +1,4 @@
-"""Work that several callers want at the same time and that is done once."""
+"""The clients of all targets, made from their cards and shared by all calls."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Hashable, Mapping
@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 import httpx
 import msgspec
 
+from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.remote.errors import ErrorCode, RemoteFailure
@@ -16,62 +17,20 @@ from openclaw_a2a.remote.transport.agent_card import EMPTY_CARD, PeerCard, read_
 from openclaw_a2a.remote.transport.circuit_breaker import CircuitBreaker
 from openclaw_a2a.remote.transport.client import RemoteClient
 from openclaw_a2a.remote.transport.http_transport import TargetConnections
-from openclaw_a2a.remote.transport.interface_selection import usable_interfaces
-from openclaw_a2a.remote.transport.peer_errors import as_failure
-
-Result = TypeVar("Result")
-
-
-class _Flight(Generic[Result]):
-    def __init__(self, task: "asyncio.Task[Result]") -> None:
-        self.task = task
-        self.waiters = 0
-
-
-class SingleFlight(Generic[Result]):
-    """What is under way, by what it is about.
-
-    Whoever goes away leaves the others their result; when the last one goes, the work ends.
-    """
-
-    def __init__(self) -> None:
-        self._flights: dict[Hashable, _Flight[Result]] = {}
-
-    async def join(self, key: Hashable, start: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
-        """The result of the work under this key, which is started when it is not under way."""
-        flight = self._flights.get(key)
-        if flight is None:
-            flight = self._flights[key] = _Flight(asyncio.ensure_future(start()))
-        flight.waiters += 1
-        try:
-            return await asyncio.shield(flight.task)
-        finally:
-            flight.waiters -= 1
-            if flight.waiters == 0:
-                await self._end(key, flight)
-
-    async def _end(self, key: Hashable, flight: _Flight[Result]) -> None:
-        # Gone before it has ended, so that nobody joins what is being ended.
-        if self._flights.get(key) is flight:
-            del self._flights[key]
-        if not flight.task.done():
-            flight.task.cancel()
-            await asyncio.wait({flight.task})
-
+from openclaw_a2a.remote.transport.interface_selection import select_interfaces
+from openclaw_a2a.remote.transport.peer_errors import to_failure
 
 log = get_logger(__name__)
 
-_card_decoder = msgspec.json.Decoder(JsonObject)
+CARD_MAX_AGE = timedelta(minutes=5)
+"""An older card is fetched again when targets are listed."""
 
-CARD_AGE = timedelta(minutes=5)
-"""A card older than this is fetched again when targets are listed."""
-
-MOST_PEERS = 1000
-"""So many clients are kept; the oldest goes first."""
+MAX_TARGETS = 1000
+"""So many cards and clients are kept; the oldest go first."""
 
 
 class CardRecord(msgspec.Struct, frozen=True):
-    """The newest card of a peer and how its last fetch went."""
+    """The last card of a peer and how its last fetch went."""
 
     card: PeerCard = EMPTY_CARD
     refreshed_at: datetime | None = None
@@ -81,111 +40,152 @@ class CardRecord(msgspec.Struct, frozen=True):
         """True when it should be fetched again."""
         if self.refreshed_at is None or self.error is not None:
             return True
-        return now - self.refreshed_at > CARD_AGE
+        return now - self.refreshed_at > CARD_MAX_AGE
 
 
 class ClientPool:
-    """Cards by address and clients by identity, shared by all calls."""
+    """Cards by address, clients by target identity, and the circuit breaker of all peers."""
 
-    def __init__(self, network: TargetConnections, *, now: Callable[[], datetime]) -> None:
-        self._network = network
+    def __init__(self, connections: TargetConnections, *, now: Callable[[], datetime]) -> None:
+        self._connections = connections
         self._now = now
         self._records: dict[str, CardRecord] = {}
-        self._peers: dict[TargetIdentity, tuple[RemoteClient, ...]] = {}
+        self._clients: dict[TargetIdentity, tuple[RemoteClient, ...]] = {}
         self._fetching: SingleFlight[PeerCard] = SingleFlight()
-        self.health = CircuitBreaker(now)
+        self.breaker = CircuitBreaker(now)
 
     def record(self, target: Target) -> CardRecord:
         """What is known of the target's card."""
         return self._records.get(target.card_url, CardRecord())
 
-    async def peers(self, target: Target, headers: Mapping[str, str]) -> tuple[RemoteClient, ...]:
-        """The clients of a target, the chosen one first; made on first use.
+    async def clients(self, target: Target, headers: Mapping[str, str]) -> tuple[RemoteClient, ...]:
+        """The clients of a target, the preferred one first; made on first use.
 
         Raises: RemoteFailure.
         """
-        known = self._peers.get(target.identity)
+        known = self._clients.get(target.identity)
         if known is not None:
             log.debug("a2a.remote_agent.client_pool.cache_hit", target=target.base_url)
             return known
         log.debug("a2a.remote_agent.client_pool.cache_miss", target=target.base_url)
-        card = await self._fetch(target, headers)
-        reach = self._network.connector_for(target)
-        peers = tuple(
-            RemoteClient.of_card(card, one, reach) for one in usable_interfaces(card, target)
-        )
-        while len(self._peers) >= MOST_PEERS:
-            await self._let_go(next(iter(self._peers)))
-        return self._peers.setdefault(target.identity, peers)
+        card = await self._fetch_card(target, headers)
+        connector = self._connections.connector_for(target)
+        interfaces = select_interfaces(card, target)
+        clients = tuple(RemoteClient(card, one, connector) for one in interfaces)
+        while len(self._clients) >= MAX_TARGETS:
+            await self._close_clients(next(iter(self._clients)))
+        # Another call may have been faster: its clients are in use already.
+        return self._clients.setdefault(target.identity, clients)
 
-    async def refresh(self, target: Target, headers: Mapping[str, str]) -> None:
+    async def refresh_card(self, target: Target, headers: Mapping[str, str]) -> None:
         """Fetch the card again when it is old. Raises: RemoteFailure."""
         known = self.record(target)
         if not known.is_stale(self._now()):
             return
-        card = await self._fetch(target, headers)
+        card = await self._fetch_card(target, headers)
         if card.interfaces != known.card.interfaces:
-            await self.forget_peers(target)
+            await self.drop_clients(target)
 
-    def note_failure(self, target: Target, failure: RemoteFailure) -> None:
-        """The card could not be fetched; what was known of it stays."""
+    def record_failure(self, target: Target, failure: RemoteFailure) -> None:
+        """The card could not be fetched; the last one is kept."""
         known = self.record(target).card
-        self._keep(target, CardRecord(known, self._now(), failure.as_object()))
+        self._set_record(target, CardRecord(known, self._now(), failure.as_object()))
 
-    async def forget_peers(self, target: Target) -> None:
-        """The next call begins with the card: the peer may have moved."""
-        for identity in [one for one in self._peers if one.base_url == target.base_url]:
-            await self._let_go(identity)
+    async def drop_clients(self, target: Target) -> None:
+        """Close the clients of a target, so that the next call reads its card again."""
+        for identity in [one for one in self._clients if one.base_url == target.base_url]:
+            await self._close_clients(identity)
 
     async def close(self) -> None:
-        """Let go of every client."""
-        for identity in list(self._peers):
-            await self._let_go(identity)
+        """Close every client."""
+        for identity in list(self._clients):
+            await self._close_clients(identity)
 
-    async def _let_go(self, identity: TargetIdentity) -> None:
-        for peer in self._peers.pop(identity, ()):
-            await peer.close()
+    async def _close_clients(self, identity: TargetIdentity) -> None:
+        for client in self._clients.pop(identity, ()):
+            await client.close()
 
-    async def _fetch(self, target: Target, headers: Mapping[str, str]) -> PeerCard:
-        """Fetch a card; everybody who asks for it in the same way shares one request."""
-        key = (target.card_url, target.is_callers, frozenset(headers.items()))
-        return await self._fetching.join(key, lambda: self._load(target, dict(headers)))
+    async def _fetch_card(self, target: Target, headers: Mapping[str, str]) -> PeerCard:
+        """Fetch a card; calls that want it with the same headers share one request."""
+        key = (target.card_url, target.is_caller_named, frozenset(headers.items()))
+        return await self._fetching.run(key, lambda: self._load_card(target, headers))
 
-    async def _load(self, target: Target, headers: dict[str, str]) -> PeerCard:
+    async def _load_card(self, target: Target, headers: Mapping[str, str]) -> PeerCard:
         log.debug("a2a.remote_agent.client_pool.resolve_card", target=target.base_url)
+        client = self._connections.connector_for(target).client
         try:
-            card = read_card(await self._get(target, headers))
+            card = read_card(await fetch_card(client, target.card_url, headers))
         except RemoteFailure as failure:
-            self.note_failure(target, failure)
+            self.record_failure(target, failure)
             raise
-        self._keep(target, CardRecord(card, self._now()))
+        self._set_record(target, CardRecord(card, self._now()))
         return card
 
-    def _keep(self, target: Target, record: CardRecord) -> None:
+    def _set_record(self, target: Target, record: CardRecord) -> None:
         self._records.pop(target.card_url, None)
         self._records[target.card_url] = record
-        while len(self._records) > MOST_PEERS:
+        while len(self._records) > MAX_TARGETS:
             del self._records[next(iter(self._records))]
 
-    async def _get(self, target: Target, headers: dict[str, str]) -> JsonObject:
-        address = target.card_url
-        try:
-            response = await self._network.connector_for(target).client.get(
-                address, headers=headers
-            )
-            response.raise_for_status()
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise as_failure(error) from error
-        try:
-            return _card_decoder.decode(response.content)
-        except ValueError as error:
-            kind = response.headers.get("content-type", "of no content type")
-            raise _no_card(address, f"what is there is {kind} and no JSON object") from error
+
+_decoder = msgspec.json.Decoder(JsonObject)
 
 
-def _no_card(address: str, reason: str) -> RemoteFailure:
-    return RemoteFailure(
-        ErrorCode.PEER,
-        f"there is no agent card at {address}: {reason}",
-        {"errorName": "NoCard", "hint": "check the target's baseUrl and cardPath"},
-    )
+async def fetch_card(client: httpx.AsyncClient, url: str, headers: Mapping[str, str]) -> JsonObject:
+    """The JSON object of a card. Raises: RemoteFailure."""
+    try:
+        response = await client.get(url, headers=dict(headers))
+        response.raise_for_status()
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise to_failure(error) from error
+    try:
+        return _decoder.decode(response.content)
+    except ValueError as error:
+        kind = response.headers.get("content-type", "of no content type")
+        raise RemoteFailure(
+            ErrorCode.PEER,
+            f"there is no agent card at {url}: what is there is {kind} and not a JSON object",
+            {"errorName": "NoCard", "hint": "check the target's baseUrl and cardPath"},
+        ) from error
+
+
+_Result = TypeVar("_Result")
+
+
+class _Flight(Generic[_Result]):
+    def __init__(self, task: "asyncio.Task[_Result]") -> None:
+        self.task = task
+        self.waiters = 0
+
+
+class SingleFlight(Generic[_Result]):
+    """Runs work once for all callers that want it at the same time.
+
+    A caller that is cancelled leaves the result to the others; with the last caller the work ends.
+    """
+
+    def __init__(self) -> None:
+        self._flights: dict[Hashable, _Flight[_Result]] = {}
+        self._supervisor = Supervisor("single-flight")
+
+    async def run(self, key: Hashable, work: Callable[[], Coroutine[Any, Any, _Result]]) -> _Result:
+        """The result of the work with this key, which is started unless it runs already."""
+        flight = self._flights.get(key)
+        if flight is None:
+            flight = _Flight(self._supervisor.start(f"flight {key}", work()))
+            self._flights[key] = flight
+        flight.waiters += 1
+        try:
+            return await asyncio.shield(flight.task)
+        finally:
+            flight.waiters -= 1
+            if flight.waiters == 0:
+                await self._end(key, flight)
+
+    async def _end(self, key: Hashable, flight: _Flight[_Result]) -> None:
+        # Removed before it has ended, so that nobody joins work that is being cancelled.
+        if self._flights.get(key) is flight:
+            del self._flights[key]
+        if not flight.task.done():
+            flight.task.cancel()
+            await asyncio.wait({flight.task})

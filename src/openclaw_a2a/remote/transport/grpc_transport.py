@@ -1,4 +1,4 @@
-"""Connections to peers over gRPC with the official client, for installations that have grpc."""
+"""Connections to peers over gRPC, for installations with the extra `grpc`."""
 
 import asyncio
 import importlib
@@ -13,117 +13,115 @@ from a2a.client.transports.base import ClientTransport
 from a2a.types import a2a_pb2 as pb
 
 from openclaw_a2a.model.ids import Json
-from openclaw_a2a.remote.request.request_builder import no_header
+from openclaw_a2a.remote.request.request_builder import invalid_header
 from openclaw_a2a.remote.transport.agent_card import Generation
 from openclaw_a2a.remote.transport.http_transport import CONNECT_S, Connector
 
 _SECURE = ("https", "grpcs")
-_KEY = re.compile(r"(?!grpc-)[0-9a-z_.-]+(?<!-bin)")
-_VALUE = re.compile(r"[\x20-\x7e]*")
-_NOT_METADATA = (
+_METADATA_KEY = re.compile(r"(?!grpc-)[0-9a-z_.-]+(?<!-bin)")
+_METADATA_VALUE = re.compile(r"[\x20-\x7e]*")
+_METADATA_HINT = (
     "over gRPC, names of service parameters are letters, digits, dots, - and _ (neither grpc-... "
     "nor ...-bin), and values are plain characters without tabs"
 )
-_OPTIONS = (
+_CHANNEL_OPTIONS = (
     ("grpc.enable_http_proxy", 0),
     ("grpc.service_config_disable_resolution", 1),
-    # Only we know whether a request may be sent again.
+    # Whether a request is safe to repeat is decided in `actions`.
     ("grpc.enable_retries", 0),
-    # A connection that failed is made anew at once, and belongs to one name.
+    # Without waiting after a failed connection, and without sharing one between names.
     ("grpc.use_local_subchannel_pool", 1),
-    # Packed answers are not asked for: a few bytes of them can become very many.
+    # A few compressed bytes can become very many.
     ("grpc.compression_enabled_algorithms_bitset", 1),
     ("grpc.per_message_decompression", 0),
 )
 
 
 class _RequestChannel:
-    """A channel for one request: streams that nobody reads to their end are ended with it."""
+    """A channel for one request: cancels the streams that were not read to their end."""
 
     def __init__(self, channel: Json) -> None:
         self._channel = channel
         self._streams: list[Json] = []
 
     def unary_unary(self, *names: Json, **options: Json) -> Json:
-        """How the official client makes plain calls."""
+        """The method with which the official client makes plain calls."""
         return self._channel.unary_unary(*names, **options)
 
     def unary_stream(self, *names: Json, **options: Json) -> Json:
-        """How the official client begins streams."""
-        begin = self._channel.unary_stream(*names, **options)
+        """The method with which the official client starts streams."""
+        start = self._channel.unary_stream(*names, **options)
 
-        def begin_and_keep(*request: Json, **more: Json) -> Json:
-            self._streams.append(begin(*request, **more))
+        def start_stream(*request: Json, **more: Json) -> Json:
+            self._streams.append(start(*request, **more))
             return self._streams[-1]
 
-        return begin_and_keep
+        return start_stream
 
-    def end(self) -> None:
-        """Tell the peer that nobody listens any more."""
+    def cancel_streams(self) -> None:
+        """Tell the peer that nobody reads any more."""
         for stream in self._streams:
             stream.cancel()
 
 
-class _Connection:
-    """A channel that is connected, and how many requests use it."""
+class _OpenChannel:
+    """A connected channel, and how many requests use it."""
 
     def __init__(self, channel: Json, generation: Generation) -> None:
         self.channel = channel
         self._generation = generation
         self._users = 0
-        self._is_wanted = True
+        self._is_current = True
 
     @asynccontextmanager
     async def used(self) -> AsyncGenerator[ClientTransport]:
-        """The official client, for one request.
-
-        The channel stays open meanwhile: its closing would break off what is under way.
-        """
+        """The official transport for one request, during which the channel stays open."""
         self._users += 1
         calls = _RequestChannel(self.channel)
         try:
-            yield _client(calls, self._generation)
+            yield _official_transport(calls, self._generation)
         finally:
-            calls.end()
+            calls.cancel_streams()
             self._users -= 1
             await self._close_when_unused()
 
     async def retire(self) -> None:
-        """Close it as soon as nobody uses it."""
-        self._is_wanted = False
+        """Close it as soon as no request uses it."""
+        self._is_current = False
         await self._close_when_unused()
 
     async def _close_when_unused(self) -> None:
-        if not self._is_wanted and self._users == 0:
+        if not self._is_current and self._users == 0:
             await self.channel.close()
 
 
-class GrpcLine:
-    """The way to one address, which may or may not have a scheme.
+class GrpcConnection:
+    """The connection to one address, with or without a scheme.
 
-    A request is made only on a connection that stands: what fails before that was never sent.
+    A request is made only on a connected channel: what fails before that was never sent, and is
+    safe to repeat.
     """
 
-    def __init__(self, url: str, generation: Generation, reach: Connector) -> None:
-        self._place = urlsplit(url if "://" in url else f"//{url}")
+    def __init__(self, url: str, generation: Generation, connector: Connector) -> None:
+        self._address = urlsplit(url if "://" in url else f"//{url}")
         self._generation = generation
-        self._reach = reach
+        self._connector = connector
         self._connecting = asyncio.Lock()
-        self._connection: _Connection | None = None
+        self._connection: _OpenChannel | None = None
 
     @asynccontextmanager
     async def use(self) -> AsyncGenerator[ClientTransport]:
-        """The official client, connected. Raises: httpx.ConnectError, RemoteFailure."""
+        """The official transport, connected. Raises: httpx.ConnectError, RemoteFailure."""
         async with (await self._connected()).used() as transport:
             yield transport
 
     async def close(self) -> None:
-        """Let go of the connection once nobody uses it."""
+        """Close the channel once no request uses it."""
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.retire()
 
-    async def _connected(self) -> _Connection:
+    async def _connected(self) -> _OpenChannel:
         async with self._connecting:
             known = self._connection
             if known is not None and known.channel.get_state().name == "READY":
@@ -132,39 +130,39 @@ class GrpcLine:
             self._connection = await self._connect()
             return self._connection
 
-    async def _connect(self) -> _Connection:
-        place = self._place
-        host, port = place.hostname or "", place.port or (443 if self._is_secure else 80)
-        addresses = await self._reach.find(host, port)
+    async def _connect(self) -> _OpenChannel:
+        url = self._address
+        host, port = url.hostname or "", url.port or (443 if self._is_secure else 80)
+        addresses = await self._connector.find(host, port)
         for address in addresses:
             channel = self._channel(address, port)
-            if await _stands(channel, within_s=CONNECT_S / len(addresses)):
-                return _Connection(channel, self._generation)
+            if await _wait_connected(channel, within_s=CONNECT_S / len(addresses)):
+                return _OpenChannel(channel, self._generation)
         about = " or its certificate is not trusted" if self._is_secure else ""
         raise httpx.ConnectError(f"{host}:{port} takes no connection over gRPC{about}")
 
     @property
     def _is_secure(self) -> bool:
-        return self._place.scheme in _SECURE
+        return self._address.scheme in _SECURE
 
     def _channel(self, address: str, port: int) -> Json:
-        """A channel to an address, for the name that the address was found for."""
+        """A channel to an IP address, for the name that the address was found for."""
         grpc: Json = importlib.import_module("grpc")  # it has no types of its own
         options = [
-            *_OPTIONS,
-            ("grpc.max_receive_message_length", self._reach.max_response_bytes),
-            ("grpc.default_authority", _authority(self._place)),
+            *_CHANNEL_OPTIONS,
+            ("grpc.max_receive_message_length", self._connector.max_response_bytes),
+            ("grpc.default_authority", _authority(self._address)),
         ]
         there = f"ipv6:[{address}]:{port}" if ":" in address else f"ipv4:{address}:{port}"
         if not self._is_secure:
             return grpc.aio.insecure_channel(there, options=options)
-        options.append(("grpc.ssl_target_name_override", self._place.hostname or ""))
-        credentials = grpc.ssl_channel_credentials(_roots(self._reach.tls))
+        options.append(("grpc.ssl_target_name_override", self._address.hostname or ""))
+        credentials = grpc.ssl_channel_credentials(_root_certificates(self._connector.tls))
         return grpc.aio.secure_channel(there, credentials, options=options)
 
 
-def _client(channel: Json, generation: Generation) -> ClientTransport:
-    # Imported here because most installations do without it.
+def _official_transport(channel: Json, generation: Generation) -> ClientTransport:
+    # Imported here because most installations have no grpc.
     from a2a.client.transports.grpc import GrpcTransport
     from a2a.compat.v0_3.grpc_transport import CompatGrpcTransport
 
@@ -172,37 +170,37 @@ def _client(channel: Json, generation: Generation) -> ClientTransport:
     return kind(channel, pb.AgentCard(capabilities=pb.AgentCapabilities(streaming=True)))
 
 
-def metadata(headers: Mapping[str, str]) -> dict[str, str]:
-    """Headers as gRPC sends them. Raises: RemoteFailure."""
+def grpc_metadata(headers: Mapping[str, str]) -> dict[str, str]:
+    """The headers as metadata of gRPC. Raises: RemoteFailure."""
     for name, value in headers.items():
-        if _KEY.fullmatch(name) is None or _VALUE.fullmatch(value) is None:
-            raise no_header(name, _NOT_METADATA)
+        if _METADATA_KEY.fullmatch(name) is None or _METADATA_VALUE.fullmatch(value) is None:
+            raise invalid_header(name, _METADATA_HINT)
     return dict(headers)
 
 
-async def _stands(channel: Json, *, within_s: float) -> bool:
+async def _wait_connected(channel: Json, *, within_s: float) -> bool:
     """True once the channel is connected; otherwise it is closed."""
-    stands = False
+    is_connected = False
     try:
         async with asyncio.timeout(within_s):
             state = channel.get_state(try_to_connect=True)
             while state.name in ("IDLE", "CONNECTING"):
                 await channel.wait_for_state_change(state)
                 state = channel.get_state(try_to_connect=True)
-            stands = state.name == "READY"
+            is_connected = state.name == "READY"
     except TimeoutError:
         pass
     finally:
-        if not stands:
+        if not is_connected:
             await channel.close()
-    return stands
+    return is_connected
 
 
-def _authority(place: SplitResult) -> str:
-    return place.netloc.rpartition("@")[2]
+def _authority(address: SplitResult) -> str:
+    return address.netloc.rpartition("@")[2]
 
 
-def _roots(trusted: ssl.SSLContext) -> bytes:
-    """Whom we trust over HTTP, as gRPC wants to be told."""
-    certificates = trusted.get_ca_certs(binary_form=True)
+def _root_certificates(tls: ssl.SSLContext) -> bytes:
+    """The certificates that HTTP trusts, in the form of gRPC."""
+    certificates = tls.get_ca_certs(binary_form=True)
     return "".join(map(ssl.DER_cert_to_PEM_cert, certificates)).encode("ascii")

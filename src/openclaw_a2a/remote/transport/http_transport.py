@@ -29,7 +29,7 @@ from openclaw_a2a.net.safe_resolver import (
     find_addresses,
 )
 from openclaw_a2a.remote.config import Policy
-from openclaw_a2a.remote.targets import Target, not_public
+from openclaw_a2a.remote.targets import Target, private_address_error
 
 _PARALLEL_LOOKUPS = 8
 
@@ -77,7 +77,7 @@ class TargetConnections:
 
     def connector_for(self, target: Target) -> Connector:
         """How to connect to this target."""
-        return self._named_by_caller if target.is_callers else self._configured
+        return self._named_by_caller if target.is_caller_named else self._configured
 
     async def close(self) -> None:
         """Close all connections."""
@@ -172,4 +172,4 @@ async def _find(host: str, port: int, *, resolve: ResolveHost, allow_private: bo
     except HostNotFound as error:
         raise httpx.ConnectError(str(error)) from error
     except AddressNotAllowed as error:
-        raise not_public(host, str(error)) from error
+        raise private_address_error(host, str(error)) from error

@@ -1,6 +1,7 @@
-"""Which of the addresses on a peer's card are used, and in which order."""
+"""Selects the interfaces of a peer's card that are used, in the order of preference."""
 
-from collections.abc import Iterator
+import importlib.util
+from collections.abc import Iterable, Iterator
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
@@ -10,32 +11,57 @@ from openclaw_a2a.remote.config import Transport
 from openclaw_a2a.remote.errors import ErrorCode, RemoteFailure
 from openclaw_a2a.remote.targets import Target
 from openclaw_a2a.remote.transport.agent_card import Interface, PeerCard
-from openclaw_a2a.remote.transport.client import SUPPORTED, how_to_add
+
+_HAS_GRPC = importlib.util.find_spec("grpc") is not None
+SUPPORTED_TRANSPORTS = (
+    Transport.JSONRPC,
+    Transport.HTTP_JSON,
+    *((Transport.GRPC,) if _HAS_GRPC else ()),
+)
+"""The transports this build speaks."""
 
 
-def usable_interfaces(card: PeerCard, target: Target) -> tuple[Interface, ...]:
+def check_supported(transports: tuple[Transport, ...]) -> None:
+    """Raises RemoteFailure when this build does not speak one of the transports."""
+    unsupported = [one.value for one in transports if one not in SUPPORTED_TRANSPORTS]
+    if unsupported:
+        names = ", ".join(unsupported)
+        supported = [one.value for one in SUPPORTED_TRANSPORTS]
+        raise RemoteFailure(
+            ErrorCode.PEER,
+            f"this installation does not speak {names}{_install_hint(unsupported)}",
+            {"unsupported": unsupported, "supported": supported},
+        )
+
+
+def _install_hint(transports: Iterable[str]) -> str:
+    is_missing = not _HAS_GRPC and Transport.GRPC.value in transports
+    return "; install openclaw-a2a[grpc] to have gRPC" if is_missing else ""
+
+
+def select_interfaces(card: PeerCard, target: Target) -> tuple[Interface, ...]:
     """The interfaces to use: by our preference, then in the card's order. Raises: RemoteFailure.
 
-    Addresses on other hosts are left out: who writes a card decides neither where our requests
-    and credentials go, nor which machines of our network are asked.
+    Interfaces on other hosts are left out: the author of a card must not decide where our messages
+    and credentials go, nor which machines of our network are connected to.
     """
-    spoken = _in_order(card, target.identity.preferred_transports)
+    spoken = _order(card, target.identity.preferred_transports)
     if not spoken:
         raise _no_transport(card)
-    near = tuple(_as_safe(one, target) for one in spoken if _is_near(one, target))
-    if not near:
-        raise _elsewhere(spoken[0], target)
-    return near
+    allowed = tuple(_secured(one, target) for one in spoken if _is_allowed(one, target))
+    if not allowed:
+        raise _points_elsewhere(spoken[0], target)
+    return allowed
 
 
-def _in_order(card: PeerCard, preferred: tuple[Transport, ...]) -> list[Interface]:
+def _order(card: PeerCard, preferred: tuple[Transport, ...]) -> list[Interface]:
     found: dict[tuple[str, str], Interface] = {}
-    for one in _walk(card, preferred):
+    for one in _by_preference(card, preferred):
         found.setdefault((one.transport.upper(), one.url), one)
     return list(found.values())
 
 
-def _walk(card: PeerCard, preferred: tuple[Transport, ...]) -> Iterator[Interface]:
+def _by_preference(card: PeerCard, preferred: tuple[Transport, ...]) -> Iterator[Interface]:
     spoken = [one for one in card.interfaces if _is_spoken(one)]
     for transport in preferred:
         matching = [one for one in spoken if one.speaks(transport)]
@@ -45,30 +71,29 @@ def _walk(card: PeerCard, preferred: tuple[Transport, ...]) -> Iterator[Interfac
 
 def _is_spoken(interface: Interface) -> bool:
     is_known = interface.generation is not None
-    return is_known and any(interface.speaks(transport) for transport in SUPPORTED)
+    return is_known and any(interface.speaks(transport) for transport in SUPPORTED_TRANSPORTS)
 
 
-def _is_near(interface: Interface, target: Target) -> bool:
-    here, there = urlsplit(target.base_url), _place(interface.url)
-    if there is None:
+def _is_allowed(interface: Interface, target: Target) -> bool:
+    base, found = urlsplit(target.base_url), _scheme_and_host(interface.url)
+    if found is None:
         return False
-    scheme, host = there
-    own = here.hostname or ""
-    is_own = host == own or (_is_this_machine(own) and _is_this_machine(host))
-    is_known = is_own or host in target.allowed_hosts
-    is_as_safe = here.scheme != "https" or scheme in ("https", "grpcs", "")
-    return is_known and is_as_safe
+    scheme, host = found
+    own = base.hostname or ""
+    is_own = host == own or (_is_local(own) and _is_local(host))
+    is_as_secure = base.scheme != "https" or scheme in ("https", "grpcs", "")
+    return (is_own or host in target.allowed_hosts) and is_as_secure
 
 
-def _as_safe(interface: Interface, target: Target) -> Interface:
-    """An address without a scheme is spoken to as safely as the target's own."""
+def _secured(interface: Interface, target: Target) -> Interface:
+    """An address without a scheme uses TLS when the target's own address does."""
     if "://" in interface.url or not target.base_url.startswith("https:"):
         return interface
     return msgspec.structs.replace(interface, url=f"grpcs://{interface.url}")
 
 
-def _is_this_machine(host: str) -> bool:
-    """True for the names under which programs on this machine speak of themselves."""
+def _is_local(host: str) -> bool:
+    """True for loopback addresses and the names of this machine."""
     try:
         address = ip_address(host)
     except ValueError:
@@ -76,8 +101,8 @@ def _is_this_machine(host: str) -> bool:
     return address.is_loopback or address.is_unspecified
 
 
-def _place(url: str) -> tuple[str, str] | None:
-    """Scheme and host of an address; gRPC has addresses without a scheme."""
+def _scheme_and_host(url: str) -> tuple[str, str] | None:
+    """The scheme and host of an address; addresses of gRPC may have no scheme."""
     try:
         parts = urlsplit(url if "://" in url else f"//{url}")
         host = parts.hostname
@@ -95,20 +120,20 @@ def _no_transport(card: PeerCard) -> RemoteFailure:
         {
             "errorName": "NoTransport",
             "available": list(dict.fromkeys(one.transport for one in card.interfaces)),
-            "supported": [one.value for one in SUPPORTED],
+            "supported": [one.value for one in SUPPORTED_TRANSPORTS],
             "hint": "the peer must offer one of the supported transports in version 0.3 or 1.0"
-            + how_to_add(one.transport.upper() for one in card.interfaces),
+            + _install_hint(one.transport.upper() for one in card.interfaces),
         },
     )
 
 
-def _elsewhere(interface: Interface, target: Target) -> RemoteFailure:
-    place = _place(interface.url)
-    host = place[1] if place else interface.url
+def _points_elsewhere(interface: Interface, target: Target) -> RemoteFailure:
+    found = _scheme_and_host(interface.url)
+    host = found[1] if found else interface.url
     return RemoteFailure(
         ErrorCode.PEER,
-        f"the card of {target.base_url} sends us elsewhere, to {interface.url[:200]}, "
-        "which is not followed",
+        f"the card of {target.base_url} points to another host, {interface.url[:200]}, "
+        "which is not used",
         {
             "errorName": "CardPointsElsewhere",
             "interfaceUrl": interface.url[:200],

@@ -1,4 +1,4 @@
-"""What goes wrong with peers, as failures with the details and the hint a caller can act on."""
+"""Turns errors of the official client into failures with details and a hint for the caller."""
 
 import json
 import ssl
@@ -17,18 +17,18 @@ UNSUPPORTED_OPERATION = -32004
 METHOD_NOT_FOUND = -32601
 VERSION_NOT_SUPPORTED = -32009
 _NAMES: dict[Json, str] = {code: kind.__name__ for kind, code in JSON_RPC_ERROR_CODE_MAP.items()}
-_NOT_A2A = (
+_NOT_A2A_HINT = (
     "the answer is not what A2A peers send: check that the target's baseUrl "
     "is the address of an A2A agent"
 )
-_WANTS_CREDENTIALS = "the peer wants credentials: set auth on this target in the configuration"
-_TOO_BUSY = "the peer has too much to do: try again later"
-_TOO_LARGE = "the answer is larger than we read: ask for less, or for a link to the file"
-_TRY_LATER = "the peer answered with an error: try again later or look at its log"
-_BROKEN = "the connection broke: the work may go on; ask with action=status"
-_MOST_KEYS = 20
-_MOST_TEXT = 500
-_OURS = (
+_CREDENTIALS_HINT = "the peer wants credentials: set auth on this target in the configuration"
+_BUSY_HINT = "the peer has too much to do: try again later"
+_TOO_LARGE_HINT = "the answer is larger than we read: ask for less, or for a link to the file"
+_TRY_LATER_HINT = "the peer answered with an error: try again later or look at its log"
+_BROKEN_HINT = "the connection broke: the work may go on; ask with action=status"
+_MAX_KEYS = 20
+_MAX_TEXT_CHARS = 500
+_NOT_NETWORK = (
     AnswerTooLarge,
     AnswerUnreadable,
     httpx.LocalProtocolError,
@@ -37,7 +37,7 @@ _OURS = (
 )
 
 
-class RpcRefusal(Exception):
+class JsonRpcFailure(Exception):
     """The peer answered with a JSON-RPC error."""
 
     def __init__(self, error: JsonObject) -> None:
@@ -49,57 +49,57 @@ class RpcRefusal(Exception):
         self.data = error.get("data")
 
 
-def as_failure(error: Exception) -> RemoteFailure:
-    """The failure for anything raised while talking to a peer."""
-    name = error.name if isinstance(error, RpcRefusal) else type(error).__name__
+def to_failure(error: Exception) -> RemoteFailure:
+    """The failure for any error of a request to a peer."""
+    name = error.name if isinstance(error, JsonRpcFailure) else type(error).__name__
     details: JsonObject = {"errorName": name}
     cause = error.__cause__
     if cause is not None:
-        details["cause"] = {"name": type(cause).__name__, "message": _short(_words(cause))}
+        details["cause"] = {"name": type(cause).__name__, "message": _short(_describe(cause))}
     code = _rpc_code(error)
     if code is not None:
         details["rpcCode"] = code
-    said: Json = getattr(error, "data", None)
-    if said is not None:
-        details["rpcData"] = outline(said)
+    data: Json = getattr(error, "data", None)
+    if data is not None:
+        details["rpcData"] = outline(data)
     status = _grpc_status(error)
     if status is not None:
         details["grpcStatus"] = status
-    refused = _refusal(error)
-    if refused is not None:
-        details["httpStatus"] = refused.status_code
-        if "www-authenticate" in refused.headers:
-            details["challenge"] = _short(refused.headers["www-authenticate"])
-    hint = _hint(error, code, refused)
+    response = _error_response(error)
+    if response is not None:
+        details["httpStatus"] = response.status_code
+        if "www-authenticate" in response.headers:
+            details["challenge"] = _short(response.headers["www-authenticate"])
+    hint = _hint(error, code, response)
     if hint is not None:
         details["hint"] = hint
-    return RemoteFailure(ErrorCode.PEER, _message(error, refused), details)
+    return RemoteFailure(ErrorCode.PEER, _message(error, response), details)
 
 
-def is_unreachable(failure: RemoteFailure) -> bool:
-    """True when the peer never got the request: it may be sent again."""
+def is_unreachable(failure: Exception) -> bool:
+    """True when the request was never sent: it is safe to repeat."""
     return any(
         isinstance(one, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
         for one in _causes(failure)
     )
 
 
-def is_network_trouble(failure: RemoteFailure) -> bool:
-    """True when no whole answer of the peer came, for whatever reason on the way."""
+def is_network_failure(failure: Exception) -> bool:
+    """True when the network failed before a whole answer had come."""
     causes = list(_causes(failure))
-    is_ours = any(isinstance(one, _OURS) for one in causes)
+    is_answer = any(isinstance(one, _NOT_NETWORK) for one in causes)
     is_broken = any(isinstance(one, httpx.TransportError) for one in causes)
-    return not is_ours and (is_broken or _grpc_status(failure) == "UNAVAILABLE")
+    return not is_answer and (is_broken or _grpc_status(failure) == "UNAVAILABLE")
 
 
 def outline(value: Json) -> Json:
-    """Scalars as they are; of arrays and objects only their outline."""
+    """Scalars unchanged; arrays and objects as their kind and size or keys."""
     if isinstance(value, dict):
-        keys = list(cast("JsonObject", value))[:_MOST_KEYS]
-        return {"type": "object", "keys": [_whole_letters(key) for key in keys]}
+        keys = list(cast("JsonObject", value))[:_MAX_KEYS]
+        return {"type": "object", "keys": [_valid_unicode(key) for key in keys]}
     if isinstance(value, list):
         return {"type": "array", "length": len(cast("list[Json]", value))}
-    return _whole_letters(value) if isinstance(value, str) else value
+    return _valid_unicode(value) if isinstance(value, str) else value
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
@@ -110,7 +110,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _rpc_code(error: Exception) -> int | None:
-    if isinstance(error, RpcRefusal):
+    if isinstance(error, JsonRpcFailure):
         return error.code
     code = JSON_RPC_ERROR_CODE_MAP.get(type(error)) if isinstance(error, A2AError) else None
     is_unknown = code is None and _grpc_status(error) == "UNIMPLEMENTED"
@@ -118,7 +118,7 @@ def _rpc_code(error: Exception) -> int | None:
 
 
 def _grpc_error(error: BaseException) -> Json:
-    """The error of gRPC behind another; it is told by its name, as grpc may not be installed."""
+    """The gRPC error behind another; found by its name, because grpc may not be installed."""
     return next((one for one in _causes(error) if type(one).__name__ == "AioRpcError"), None)
 
 
@@ -128,33 +128,33 @@ def _grpc_status(error: BaseException) -> str | None:
     return None if found is None else found.code().name
 
 
-def _refusal(error: BaseException) -> httpx.Response | None:
-    """The answer that refused the request with its status."""
+def _error_response(error: BaseException) -> httpx.Response | None:
+    """The response whose status made the request fail."""
     for one in _causes(error):
         if isinstance(one, httpx.HTTPStatusError):
             return one.response
     return None
 
 
-def _message(error: Exception, refused: httpx.Response | None) -> str:
+def _message(error: Exception, response: httpx.Response | None) -> str:
     is_plain = type(error) not in JSON_RPC_ERROR_CODE_MAP
-    if refused is not None and is_plain:
-        reason = _reason(refused) or refused.reason_phrase or "without a reason"
-        return f"the peer answered with HTTP status {refused.status_code}: {_short(reason)}"
+    if response is not None and is_plain:
+        reason = _reason(response) or response.reason_phrase or "without a reason"
+        return f"the peer answered with HTTP status {response.status_code}: {_short(reason)}"
     status = _grpc_error(error)
     if status is not None and is_plain:
-        return f"the peer answered with {_words(status)}"
-    return _short(_words(error)) or type(error).__name__
+        return f"the peer answered with {_describe(status)}"
+    return _short(_describe(error)) or type(error).__name__
 
 
-def _reason(refused: httpx.Response) -> str | None:
-    """What the peer says about its refusal, when it says it as A2A peers do."""
+def _reason(response: httpx.Response) -> str | None:
+    """The reason in the body of an error response, when it has the form of A2A."""
     try:
-        said: Json = json.loads(refused.content)
+        parsed: Json = json.loads(response.content)
     except (httpx.StreamError, ValueError):
         return None
-    if isinstance(said, dict):
-        body = cast("JsonObject", said)
+    if isinstance(parsed, dict):
+        body = cast("JsonObject", parsed)
         inner = body.get("error")
         holder = cast("JsonObject", inner) if isinstance(inner, dict) else body
         message = holder.get("message")
@@ -162,24 +162,24 @@ def _reason(refused: httpx.Response) -> str | None:
     return None
 
 
-def _words(error: BaseException) -> str:
-    """What an error says; of a wrong answer only where it is wrong."""
+def _describe(error: BaseException) -> str:
+    """The text of an error."""
     if isinstance(error, httpx.HTTPStatusError):
         return f"HTTP status {error.response.status_code}"
     if error is _grpc_error(error):
-        said: Json = error
-        return f"gRPC status {said.code().name}: {_short(said.details() or 'without a reason')}"
+        status: Json = error
+        return f"gRPC status {status.code().name}: {_short(status.details() or 'without a reason')}"
     return str(error) or type(error).__name__
 
 
-def _hint(error: Exception, code: int | None, refused: httpx.Response | None) -> str | None:
+def _hint(error: Exception, code: int | None, response: httpx.Response | None) -> str | None:
     if code in (METHOD_NOT_FOUND, VERSION_NOT_SUPPORTED):
         return (
             "the peer does not speak the protocol version that its card names for this address: "
             "tell its operator, or prefer another transport for this target"
         )
-    if refused is not None:
-        return _hint_of_status(refused.status_code)
+    if response is not None:
+        return _hint_of_status(response.status_code)
     status = _grpc_error(error)
     if status is not None and code is None:
         return _hint_of_grpc(status.code().name, status.details() or "")
@@ -187,45 +187,45 @@ def _hint(error: Exception, code: int | None, refused: httpx.Response | None) ->
         hint = _hint_of_cause(one)
         if hint is not None:
             return hint
-    return None if code is not None else _NOT_A2A
+    return None if code is not None else _NOT_A2A_HINT
 
 
 def _hint_of_grpc(status: str, reason: str) -> str:
     if status in ("UNAUTHENTICATED", "PERMISSION_DENIED"):
-        return _WANTS_CREDENTIALS
+        return _CREDENTIALS_HINT
     if status == "UNAVAILABLE":
-        return _BROKEN
+        return _BROKEN_HINT
     if status == "RESOURCE_EXHAUSTED":
-        return _TOO_LARGE if "larger than max" in reason else _TOO_BUSY
+        return _TOO_LARGE_HINT if "larger than max" in reason else _BUSY_HINT
     if status in ("INTERNAL", "UNKNOWN") and "deserializ" in reason:
-        return _NOT_A2A
-    return _TRY_LATER
+        return _NOT_A2A_HINT
+    return _TRY_LATER_HINT
 
 
 def _hint_of_status(status: int) -> str:
     if status in (401, 403):
-        return _WANTS_CREDENTIALS
+        return _CREDENTIALS_HINT
     if status == 404:
         return "there is nothing at this address: check the target's baseUrl and cardPath"
     if status == 429:
-        return _TOO_BUSY
+        return _BUSY_HINT
     if 300 <= status < 400:
         return "the peer redirects, which is not followed: configure its final address as baseUrl"
-    return _TRY_LATER
+    return _TRY_LATER_HINT
 
 
 def _hint_of_cause(error: BaseException) -> str | None:
     if isinstance(error, AnswerTooLarge):
-        return _TOO_LARGE
+        return _TOO_LARGE_HINT
     if isinstance(error, AnswerUnreadable | json.JSONDecodeError | ParseError | UnicodeDecodeError):
-        return _NOT_A2A
+        return _NOT_A2A_HINT
     if isinstance(error, httpx.ConnectError) and _is_about_tls(error):
         return "the secure connection failed: check the peer's certificate, and https in baseUrl"
     if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
         return "the peer cannot be reached: check that it runs, and the target's baseUrl"
     if isinstance(error, httpx.LocalProtocolError | httpx.UnsupportedProtocol):
         return "the request cannot be sent like this: check service parameters and addresses"
-    return _BROKEN if isinstance(error, httpx.TransportError) else None
+    return _BROKEN_HINT if isinstance(error, httpx.TransportError) else None
 
 
 def _is_about_tls(error: BaseException) -> bool:
@@ -238,10 +238,10 @@ def _is_about_tls(error: BaseException) -> bool:
 
 
 def _short(text: str) -> str:
-    text = _whole_letters(text)
-    return text if len(text) <= _MOST_TEXT else text[:_MOST_TEXT] + "..."
+    text = _valid_unicode(text)
+    return text if len(text) <= _MAX_TEXT_CHARS else text[:_MAX_TEXT_CHARS] + "..."
 
 
-def _whole_letters(text: str) -> str:
-    """The text without halves of letters, which JSON can name and no answer of ours could hold."""
+def _valid_unicode(text: str) -> str:
+    """The text without lone surrogates, which JSON can escape but UTF-8 cannot encode."""
     return text.encode("utf-8", "replace").decode()
