@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from openclaw_a2a.http.sse_stream import encode_frame
 from openclaw_a2a.model.errors import ParseFailed
 from openclaw_a2a.net.sse_reader import SseEvent, SseReader
-from openclaw_a2a.protocol.sse import frame
 
 lines = st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"]), max_size=10)
 
@@ -18,7 +18,7 @@ lines = st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs
 )
 def test_events_are_read_however_the_stream_is_cut(sent, line_end, data):
     stream = b"".join(
-        frame(text.encode(), sequence=number).replace(b"\n", line_end.encode())
+        encode_frame(text.encode(), sequence=number).replace(b"\n", line_end.encode())
         for text, number in sent
     )
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))

@@ -15,12 +15,11 @@ from openclaw_a2a.model.message import Message, Part, Role
 from openclaw_a2a.model.task import TaskState
 from openclaw_a2a.protocol import v03, v1
 from openclaw_a2a.protocol.requests import (
-    CardRequest,
     GetRequest,
     ListRequest,
     NewPushConfig,
+    PushConfigRequest,
     PushListRequest,
-    PushRequest,
     SendRequest,
     TaskRequest,
 )
@@ -34,14 +33,12 @@ DECODERS = [
     v1.decode_push_config,
     v1.decode_push_request,
     v1.decode_push_list,
-    v1.decode_card_request,
     v03.decode_send,
     v03.decode_get,
     v03.decode_task_request,
     v03.decode_push_config,
     v03.decode_push_request,
     v03.decode_push_list,
-    v03.decode_card_request,
 ]
 
 MEMBERS = st.sampled_from(
@@ -157,7 +154,8 @@ def test_a_full_1_0_send_is_read():
         history_length=3,
         push=NewPushConfig(
             url="https://example.com",
-            wire=ProtocolVersion.V1,
+            version=ProtocolVersion.V1,
+            url_path="configuration.taskPushNotificationConfig.url",
             token="k",
             schemes=("Bearer",),
             credentials="c",
@@ -216,7 +214,8 @@ def test_a_full_0_3_send_is_read():
         push=NewPushConfig(
             id="p",
             url="https://example.com",
-            wire=ProtocolVersion.V03,
+            version=ProtocolVersion.V03,
+            url_path="configuration.pushNotificationConfig.url",
             schemes=("Bearer", "Basic"),
             credentials="c",
         ),
@@ -447,7 +446,6 @@ def test_requests_about_tasks_are_read():
     )
     for wire in (v1, v03):
         assert wire.decode_task_request(b'{"id":"t"}') == TaskRequest(id="t")
-        assert wire.decode_card_request(b"{}") == CardRequest()
         assert problems(wire.decode_task_request, b"{}") == {"id": "is required"}
         assert problems(wire.decode_get, b'{"id":"","historyLength":-1}').keys() == {
             "id",
@@ -504,20 +502,28 @@ def test_every_problem_of_a_list_request_is_told_at_once():
 
 def test_push_requests_are_read():
     assert v1.decode_push_config(b'{"taskId":"t","url":"u","id":"p"}') == NewPushConfig(
-        id="p", url="u", task_id="t", wire=ProtocolVersion.V1
+        id="p", url="u", task_id="t", version=ProtocolVersion.V1
     )
     assert v1.decode_push_config(b'{"url":"u"}', task_id="path").task_id == "path"
     assert problems(v1.decode_push_config, b'{"url":"u"}') == {"taskId": "is required"}
-    assert v1.decode_push_request(b'{"taskId":"t","id":"p"}') == PushRequest(task_id="t", id="p")
+    assert v1.decode_push_request(b'{"taskId":"t","id":"p"}') == PushConfigRequest(
+        task_id="t", id="p"
+    )
     assert v1.decode_push_list(b'{"taskId":"t","pageSize":0}') == PushListRequest(task_id="t")
     assert v03.decode_push_config(
         b'{"taskId":"t","pushNotificationConfig":{"url":"u","token":"k"}}'
-    ) == NewPushConfig(url="u", token="k", task_id="t", wire=ProtocolVersion.V03)
-    assert v03.decode_push_request(b'{"id":"t","pushNotificationConfigId":"p"}') == PushRequest(
-        task_id="t", id="p"
+    ) == NewPushConfig(
+        url="u",
+        url_path="pushNotificationConfig.url",
+        token="k",
+        task_id="t",
+        version=ProtocolVersion.V03,
     )
-    assert v03.decode_push_request(b'{"id":"t"}') == PushRequest(task_id="t")
-    assert v03.decode_push_list(b'{"id":"t"}') == PushListRequest(task_id="t")
+    assert v03.decode_push_request(
+        b'{"id":"t","pushNotificationConfigId":"p"}'
+    ) == PushConfigRequest(task_id="t", id="p")
+    assert v03.decode_push_request(b'{"id":"t"}') == PushConfigRequest(task_id="t")
+    assert v03.decode_push_list(b'{"id":"t"}').task_id == "t"
 
 
 @pytest.mark.parametrize("hostile", ["a\r\nX-Evil: 1", "a\n", "\x00", "é", "x" * 4097])

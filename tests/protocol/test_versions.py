@@ -4,7 +4,7 @@ import pytest
 
 from openclaw_a2a.model.errors import MethodNotFound, VersionNotSupported
 from openclaw_a2a.protocol import v03, v1
-from openclaw_a2a.protocol.versions import ProtocolVersion, pick_wire
+from openclaw_a2a.protocol.versions import ProtocolVersion, version_of_method
 
 
 def test_the_generations_share_no_method():
@@ -15,29 +15,29 @@ def test_the_generations_share_no_method():
 
 @pytest.mark.parametrize("header", [None, "", "  "])
 def test_the_method_decides_when_there_is_no_header(header):
-    assert all(pick_wire(method, header) is ProtocolVersion.V1 for method in v1.METHODS)
-    assert all(pick_wire(method, header) is ProtocolVersion.V03 for method in v03.METHODS)
+    assert all(version_of_method(method, header) is ProtocolVersion.V1 for method in v1.METHODS)
+    assert all(version_of_method(method, header) is ProtocolVersion.V03 for method in v03.METHODS)
 
 
 def test_a_header_that_agrees_is_fine():
-    assert pick_wire("SendMessage", " 1.0 ") is ProtocolVersion.V1
-    assert pick_wire("message/send", "0.3") is ProtocolVersion.V03
+    assert version_of_method("SendMessage", " 1.0 ") is ProtocolVersion.V1
+    assert version_of_method("message/send", "0.3") is ProtocolVersion.V03
 
 
 @pytest.mark.parametrize("header", ["1.7", "2.0", "0.2", "1.0.0", "0.3.0", "1", "x", "1.0,0.3"])
 def test_a_version_we_do_not_speak_is_refused_before_anything_else(header):
     for method in ("SendMessage", "message/send", "unknown"):
         with pytest.raises(VersionNotSupported, match=r"1\.0 or 0\.3"):
-            pick_wire(method, header)
+            version_of_method(method, header)
 
 
 @pytest.mark.parametrize(("method", "header"), [("SendMessage", "0.3"), ("tasks/get", "1.0")])
 def test_a_header_that_contradicts_the_method_is_method_not_found(method, header):
     with pytest.raises(MethodNotFound) as caught:
-        pick_wire(method, header)
+        version_of_method(method, header)
     assert all(word in caught.value.message for word in (method, "1.0", "0.3"))
 
 
 def test_an_unknown_method_is_named():
     with pytest.raises(MethodNotFound, match="tasks/frobnicate"):
-        pick_wire("tasks/frobnicate", None)
+        version_of_method("tasks/frobnicate", None)

@@ -332,7 +332,7 @@ class Gateway:
         application = ServerApplication(doors, closed)
         router = application.router
         self.presences = application.availability
-        health = Health(self.engines.values(), self.presences.current, version=VERSION)
+        health = Health(self.engines.values(), self.presences, version=VERSION)
         router.add_route("GET", "/healthz", health.healthz)
         router.add_route("GET", "/readyz", health.readyz)
         router.add_route(ANY_METHOD, ADMIN_PREFIX + "{*}", self._open_operator_door().serve)

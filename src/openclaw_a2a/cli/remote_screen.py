@@ -13,7 +13,7 @@ from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.model.records import StreamBody
 from openclaw_a2a.model.task import StatusUpdate
 from openclaw_a2a.protocol import v03
-from openclaw_a2a.protocol.v03_schema import MessageV03, decode_message
+from openclaw_a2a.protocol.v03 import MessageV03, message_from_v03
 
 _FRAME_S = 0.1
 _MOST_LABEL = 40
@@ -49,7 +49,7 @@ def read_event(event: JsonObject) -> StreamBody | None:
         if kind == "task":
             return StreamBody(task=v03.decode_task(body))
         if kind == "message":
-            return StreamBody(message=decode_message(_message_decoder.decode(body)))
+            return StreamBody(message=message_from_v03(_message_decoder.decode(body)))
         told = v03.decode_event(body)
     except msgspec.MsgspecError:
         return None

@@ -16,7 +16,6 @@ from openclaw_a2a.http.asgi import NO_STORE, Header, HttpRequest
 from openclaw_a2a.http.deadline import WRITE_TIMEOUT_S, ClientTooSlow, Deadline, write_deadline
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import GatewayError, GatewayFault, InvalidParams, Overloaded, Problem
-from openclaw_a2a.protocol import sse
 
 log = get_logger(__name__)
 
@@ -25,7 +24,22 @@ SSE_HEADERS: list[Header] = [
     NO_STORE,
     (b"x-accel-buffering", b"no"),
 ]
-KEEP_ALIVE = sse.comment("keep-alive")
+
+
+def encode_frame(data: bytes, *, sequence: int | None = None, event: bytes | None = None) -> bytes:
+    """One event. The data must be one line, as our JSON always is."""
+    name = b"event: %b\n" % event if event is not None else b""
+    if sequence is None:
+        return b"%bdata: %b\n\n" % (name, data)
+    return b"id: %d\n%bdata: %b\n\n" % (sequence, name, data)
+
+
+def encode_comment(text: str = "") -> bytes:
+    """A line that clients ignore; it keeps an idle connection open."""
+    return b": " + " ".join(text.splitlines()).encode() + b"\n\n"
+
+
+KEEP_ALIVE = encode_comment("keep-alive")
 
 
 class StreamEvent(Protocol):

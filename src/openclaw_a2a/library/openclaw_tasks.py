@@ -146,7 +146,7 @@ class TaskService:
         if await self.get(task_id) is None:
             return False
         known = await self.find_webhook(task_id)
-        version = ProtocolVersion.V1 if known is None else known.wire
+        version = ProtocolVersion.V1 if known is None else known.version
         webhook = read_push(config, TaskId(task_id), wire=version)
         outbox = self._started().push.outbox(engine)
         await outbox.add_delivery(_delivery(webhook, TaskId(task_id)), within=1)
@@ -255,7 +255,7 @@ def _delivery_factory(webhook: NewPushConfig | None) -> Callable[[TaskId, int], 
 
 
 def _body(webhook: NewPushConfig, task: Task) -> bytes:
-    if webhook.wire is ProtocolVersion.V03:
+    if webhook.version is ProtocolVersion.V03:
         return v03.encode_task(task)
     return encode_event(StatusUpdate(task.id, task.context_id, task.status))
 

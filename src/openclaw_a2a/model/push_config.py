@@ -1,26 +1,28 @@
-"""Where and how a caller wants to be told about a task while it is not looking."""
+"""Push configurations: the webhooks of tasks."""
 
 from datetime import datetime
 from urllib.parse import urlsplit
+
+import msgspec
 
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.message import JsonStruct
 
 PUSH_KIND = "push"
-"""The kind of delivery that brings push notifications."""
+"""The kind of deliveries that are push notifications."""
 
 
 class PushConfig(JsonStruct, frozen=True):
     """A webhook of one task.
 
-    `wire` is the protocol version that made it; what is sent is spelled in that version. Token
-    and credentials are for the webhook and its owner, and nobody else ever sees them.
+    `version` is the protocol version of the request that created it; notifications are sent in
+    the same one. Token and credentials are shown to the webhook and its owner only.
     """
 
     id: str
     task_id: TaskId
     url: str
-    wire: str
+    version: str = msgspec.field(name="wire")  # its name in stored data
     created_at: datetime
     token: str | None = None
     schemes: tuple[str, ...] = ()
@@ -28,7 +30,7 @@ class PushConfig(JsonStruct, frozen=True):
 
     @property
     def host(self) -> str:
-        """The part of the address that people who run the gateway may see."""
+        """The part of the URL that the operator may see."""
         parts = urlsplit(self.url)
         return parts.netloc.rpartition("@")[2]
 

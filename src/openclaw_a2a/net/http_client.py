@@ -48,7 +48,7 @@ class HttpClient(httpx2.AsyncClient):
         `use_proxies` takes the proxies of the environment; never together with `find_addresses`,
         because a proxy would resolve the name again, elsewhere.
         """
-        transport = None if use_proxies else _transport(tls, find_addresses)
+        transport = None if use_proxies else open_transport(tls, find_addresses)
         super().__init__(
             base_url=base_url,
             headers={"Accept-Encoding": "identity", **(headers or {})},
@@ -155,9 +155,10 @@ class _CheckedTransport(httpx2.AsyncBaseTransport):
         await self._inner.aclose()
 
 
-def _transport(
-    tls: ssl.SSLContext | None, find_addresses: FindAddresses | None
+def open_transport(
+    tls: ssl.SSLContext | None = None, find_addresses: FindAddresses | None = None
 ) -> httpx2.AsyncBaseTransport:
+    """The transport of a client, for senders that need nothing but the status of a response."""
     verify = tls or httpx2.create_ssl_context()
     if find_addresses is None:
         limits = httpx2.Limits(max_connections=100)

@@ -1,1 +1,1 @@
-"""Bytes to model and back, for both protocol generations. No input, no output, no clock."""
+"""Bytes to model and back: the A2A protocol versions and their bindings, without I/O."""

@@ -1,4 +1,4 @@
-"""The one table from our errors to what each wire calls them."""
+"""Error codes: the one table from our errors to JSON-RPC codes, HTTP and gRPC statuses."""
 
 from typing import cast
 
@@ -10,13 +10,13 @@ from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.protocol.versions import ProtocolVersion
 
 A2A_DOMAIN = "a2a-protocol.org"
-"""The domain of errors that the protocol names."""
+"""The domain of errors that the protocol defines."""
 
 OUR_DOMAIN = "openclaw-a2a"
-"""The domain of errors that only this gateway has."""
+"""The domain of errors that only this gateway defines."""
 
 FAULT_MESSAGE = "The gateway failed on its side. Try again; if it stays, tell whoever runs it."
-"""All that a peer learns about a fault of ours."""
+"""The message of every fault of the gateway: peers are told no details."""
 
 _ERROR_INFO = "type.googleapis.com/google.rpc.ErrorInfo"
 _BAD_REQUEST = "type.googleapis.com/google.rpc.BadRequest"
@@ -25,12 +25,12 @@ _encode = msgspec.json.Encoder().encode
 
 
 class ErrorCodes(msgspec.Struct, frozen=True):
-    """What the wires call one of our errors.
+    """The codes of one error.
 
-    `v1` and `v03` are JSON-RPC codes, `http` is the status on HTTP+JSON and `grpc` its status
-    name, `rpc_http` the status under which a JSON-RPC answer travels: 200, unless proxies and
-    clients must act on it. `reason` is what programs should look at. `legacy` is the code that
-    an older draft had for it; the details tell it.
+    `v1` and `v03` are JSON-RPC codes. `http` is the HTTP+JSON status and `grpc` its name,
+    `rpc_http` the HTTP status of a JSON-RPC response: 200, unless proxies and clients must act on
+    it. Programs should look at `reason`. `legacy` is the code in an older draft; it is sent in
+    the details.
     """
 
     v1: int
@@ -125,14 +125,14 @@ def codes_of(error: GatewayError) -> ErrorCodes:
     return next(ERROR_TABLE[kind] for kind in type(error).__mro__ if kind in ERROR_TABLE)
 
 
-def rpc_error(error: GatewayError, wire: ProtocolVersion) -> bytes:
-    """The error object of a JSON-RPC answer.
+def rpc_error(error: GatewayError, version: ProtocolVersion) -> bytes:
+    """The error object of a JSON-RPC response.
 
-    A version we do not speak is always told in the shape of 1.0.
+    An unsupported version is always reported in the 1.0 format.
     """
     names = codes_of(error)
     body: JsonObject
-    if wire is ProtocolVersion.V1 or isinstance(error, VersionNotSupported):
+    if version is ProtocolVersion.V1 or isinstance(error, VersionNotSupported):
         body = {"code": names.v1, "message": _message(error), "data": _details(error, names)}
     else:
         body = {"code": names.v03, "message": _message(error)}
@@ -142,7 +142,7 @@ def rpc_error(error: GatewayError, wire: ProtocolVersion) -> bytes:
 
 
 def rest_error(error: GatewayError) -> tuple[int, bytes]:
-    """The status and the body of an HTTP+JSON answer."""
+    """The status and the body of an HTTP+JSON response."""
     names = codes_of(error)
     status: JsonObject = {
         "code": names.http,
@@ -154,7 +154,7 @@ def rest_error(error: GatewayError) -> tuple[int, bytes]:
 
 
 def http_status(error: GatewayError, *, for_rpc: bool) -> int:
-    """The HTTP status of the answer, on JSON-RPC or on HTTP+JSON."""
+    """The HTTP status of the response, for JSON-RPC or for HTTP+JSON."""
     names = codes_of(error)
     return names.rpc_http if for_rpc else names.http
 
@@ -194,7 +194,7 @@ def _own_details(error: GatewayError, names: ErrorCodes) -> JsonObject:
 
 
 def _as_text(value: Json) -> str:
-    """ErrorInfo has strings only: lists of strings are joined, the rest is JSON."""
+    """ErrorInfo allows strings only: lists of strings are joined, other values are JSON."""
     if isinstance(value, str):
         return value
     if isinstance(value, list) and all(isinstance(item, str) for item in cast(list[Json], value)):

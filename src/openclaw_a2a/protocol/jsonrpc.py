@@ -1,4 +1,4 @@
-"""JSON-RPC 2.0 envelopes: who asks what under which id, and the answer with that id."""
+"""JSON-RPC 2.0 envelopes: decoding requests, encoding responses."""
 
 from typing import cast
 
@@ -9,11 +9,11 @@ from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.protocol.strict_json import parse_json
 
 NO_ID = b"null"
-"""The id of an answer to a request whose own id cannot be known."""
+"""The id of a response to a request whose own id is unknown."""
 
 
 class Envelope(msgspec.Struct, frozen=True):
-    """A request: its id and params as they were written, and the method."""
+    """A request: the method, and the id and params as undecoded JSON."""
 
     id: bytes
     method: str
@@ -21,7 +21,7 @@ class Envelope(msgspec.Struct, frozen=True):
 
 
 class EnvelopeError(Exception):
-    """The body is no request; `error` says why and `id` is what to answer under."""
+    """The body is not a request: `error` says why, `id` is the id for the response."""
 
     def __init__(self, error: GatewayError, id: bytes = NO_ID) -> None:
         super().__init__(error.message)
@@ -63,12 +63,12 @@ def decode_envelope(body: bytes) -> Envelope:
 
 
 def encode_result(id: bytes, result: bytes) -> bytes:
-    """The answer that carries a result."""
+    """A response with a result."""
     return b'{"jsonrpc":"2.0","id":' + id + b',"result":' + result + b"}"
 
 
 def encode_error(id: bytes, error: bytes) -> bytes:
-    """The answer that carries an error object."""
+    """A response with an error object."""
     return b'{"jsonrpc":"2.0","id":' + id + b',"error":' + error + b"}"
 
 

@@ -1,4 +1,4 @@
-"""What a caller asks for, the same on every wire: decoders make these, the doors serve them."""
+"""Requests as the server handles them, the same for every protocol version and binding."""
 
 from datetime import datetime
 
@@ -10,17 +10,19 @@ from openclaw_a2a.model.task import TaskState
 from openclaw_a2a.protocol.versions import ProtocolVersion
 
 DEFAULT_PAGE_SIZE = 50
-"""How many tasks a page has when the caller does not say."""
-
 MAX_PAGE_SIZE = 100
-"""The most a page may have."""
 
 
 class NewPushConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Where and how a caller wants to be told about a task; `wire` is how it said so."""
+    """A push configuration as a caller sends it.
+
+    `url_path` is where the URL stands in the parameters, for error messages. `version` is the
+    protocol version of the request; notifications are sent in the same one.
+    """
 
     url: str
-    wire: ProtocolVersion
+    version: ProtocolVersion = msgspec.field(name="wire")  # stored by the library under this name
+    url_path: str = "url"
     id: str | None = None
     task_id: TaskId | None = None
     token: str | None = None
@@ -29,11 +31,11 @@ class NewPushConfig(msgspec.Struct, frozen=True, kw_only=True):
     tenant: str | None = None
 
     def __repr__(self) -> str:
-        return f"PushWish(id={self.id!r}, task_id={self.task_id!r})"  # the rest may be secret
+        return f"NewPushConfig(id={self.id!r}, task_id={self.task_id!r})"  # the rest is secret
 
 
 class SendRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A message for the agent, and how its answer is wanted."""
+    """A message for the agent, with the options of the send."""
 
     message: Message
     is_blocking: bool = True
@@ -66,13 +68,13 @@ class ListRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TaskRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One task to cancel or to follow."""
+    """One task to cancel or to subscribe to."""
 
     id: TaskId
     tenant: str | None = None
 
 
-class PushRequest(msgspec.Struct, frozen=True, kw_only=True):
+class PushConfigRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One push configuration of a task; without an id (0.3 only) the task's only one."""
 
     task_id: TaskId
@@ -81,15 +83,9 @@ class PushRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PushListRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The push configurations of a task."""
+    """A page of the push configurations of a task."""
 
     task_id: TaskId
     page_size: int = DEFAULT_PAGE_SIZE
     page_token: str = ""
-    tenant: str | None = None
-
-
-class CardRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The card for callers that are known."""
-
     tenant: str | None = None

@@ -1,4 +1,4 @@
-"""Query parameters of the HTTP+JSON binding: strings in, the same requests out."""
+"""Decodes query parameters of the HTTP+JSON binding into the same requests as JSON-RPC."""
 
 from collections.abc import Mapping
 
@@ -15,11 +15,10 @@ _MAX_DIGITS = 18
 _booleans = {"true": True, "false": False}
 
 
-def decode_get_query(params: Mapping[str, str], *, task_id: str | None = None) -> GetRequest:
+def decode_get_query(params: Mapping[str, str], *, task_id: str) -> GetRequest:
     """The query of GET /tasks/{id}; the id comes from the path. Raises: InvalidParams."""
     members = _typed(params, integers=("historyLength",))
-    if task_id is not None:
-        members["id"] = task_id
+    members["id"] = task_id
     return decode_get(_encode(members))
 
 
@@ -40,17 +39,17 @@ def decode_push_list_query(params: Mapping[str, str], *, task_id: str) -> PushLi
 
 
 def decode_plan_query(params: Mapping[str, str]) -> JsonObject:
-    """The query of a GET or DELETE of objectives and plans, as the params of their methods.
+    """The query of a GET or DELETE of objectives and plans, as the parameters of their methods.
 
     Raises: InvalidParams.
     """
-    said = {
+    given = {
         name: text
         for name, text in params.items()
         if name != "A2A-Version" and (text or name not in ("status", "pageToken"))
     }
     booleans = ("includePlans", "includeTasks", "cancel")
-    members = _typed(said, integers=("pageSize",), booleans=booleans)
+    members = _typed(given, integers=("pageSize",), booleans=booleans)
     _encode(members)
     return members
 
@@ -58,8 +57,11 @@ def decode_plan_query(params: Mapping[str, str]) -> JsonObject:
 def _typed(
     params: Mapping[str, str], *, integers: tuple[str, ...], booleans: tuple[str, ...] = ()
 ) -> JsonObject:
-    """The parameters as JSON members; text that is no number or boolean stays text, so that the
-    decoder reports it together with everything else."""
+    """The parameters as JSON members.
+
+    Text that is no number or boolean stays text, so that the decoder reports it together with
+    all other problems.
+    """
     members: JsonObject = dict(params)
     for name in integers:
         if name in members:

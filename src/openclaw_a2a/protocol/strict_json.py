@@ -1,4 +1,4 @@
-"""JSON as we accept it from peers: stricter than the standard where leniency hides attacks."""
+"""Parses JSON from peers, stricter than the standard where leniency would hide attacks."""
 
 import json
 import re
@@ -11,10 +11,10 @@ from openclaw_a2a.model.errors import ParseFailed
 from openclaw_a2a.model.ids import Json, JsonObject
 
 MAX_DEPTH = 100
-"""How deep arrays and objects may nest."""
+"""How deep arrays and objects may be nested."""
 
 MAX_DIGITS = 308
-"""Integers up to this many digits fit a double, which is what most readers have."""
+"""Integers up to this many digits fit a double, which most readers use."""
 
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
@@ -27,7 +27,7 @@ _not_brackets = bytes(byte for byte in range(256) if byte not in b"[]{}")
 
 
 def check_json(body: bytes) -> None:
-    """Make sure that the bytes are JSON as we accept it.
+    """Check that the bytes are JSON as we accept it.
 
     Raises:
         ParseFailed: not JSON, not UTF-8, nested too deep, a number out of range, or a member
@@ -50,17 +50,17 @@ def parse_json(body: bytes) -> Json:
         raise ParseFailed(f"The body is not JSON: {failure}. Send one UTF-8 JSON value.") from None
     if body.count(b"{") + body.count(b"[") > MAX_DEPTH:
         _check_depth(body)
-    if _may_hide_something(body, value):
+    if _may_have_duplicates(body, value):
         _check_members_and_numbers(body)
     return value
 
 
-def _may_hide_something(body: bytes, value: Json) -> bool:
-    """False proves that no member was given twice and no integer is over-long.
+def _may_have_duplicates(body: bytes, value: Json) -> bool:
+    """False proves that no member is duplicated and no integer is too long.
 
-    Every member has one colon, and a member given twice vanishes in the decoded value. So when
-    the value, encoded again, has as many colons as the body, nothing vanished, unless an escaped
-    colon evens the count out.
+    Every member has one colon, and of duplicate members the decoded value keeps one. So when the
+    value, encoded again, has as many colons as the body, there is no duplicate, unless an escaped
+    colon makes up for it.
     """
     return (
         _encode(value).count(b":") != body.count(b":")
@@ -70,7 +70,7 @@ def _may_hide_something(body: bytes, value: Json) -> bool:
 
 
 def _check_depth(body: bytes) -> None:
-    """Walk the brackets that are outside of strings, in time linear to the body."""
+    """Count the nesting of brackets outside of strings, in linear time."""
     outside = _string.sub(b"", body) if b"\\" in body else b"".join(body.split(b'"')[::2])
     steps = outside.translate(None, _not_brackets).translate(_steps)
     if max(accumulate(memoryview(steps).cast("b"))) > MAX_DEPTH:

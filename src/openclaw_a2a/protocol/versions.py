@@ -1,4 +1,4 @@
-"""Which protocol generation a request speaks: its method decides, its header must agree."""
+"""Which protocol version a request uses: its method decides, its header must not contradict."""
 
 from enum import Enum
 
@@ -6,13 +6,13 @@ from openclaw_a2a.model.errors import MethodNotFound, VersionNotSupported
 
 
 class ProtocolVersion(Enum):
-    """A protocol generation, by the version it is called on the wire."""
+    """A supported version of A2A, by the value of its A2A-Version header."""
 
     V1 = "1.0"
     V03 = "0.3"
 
 
-_WIRES = {wire.value: wire for wire in ProtocolVersion}
+_VERSIONS = {version.value: version for version in ProtocolVersion}
 
 METHODS_V1 = frozenset(
     {
@@ -45,41 +45,41 @@ METHODS_V03 = frozenset(
 )
 
 
-def pick_wire(method: str, header: str | None) -> ProtocolVersion:
-    """The generation of a JSON-RPC method, when the A2A-Version header does not contradict.
+def version_of_method(method: str, header: str | None) -> ProtocolVersion:
+    """The version of a JSON-RPC method, unless the A2A-Version header contradicts.
 
     Raises:
-        VersionNotSupported: the header names a version we do not speak.
-        MethodNotFound: nobody has this method, or the header's version does not.
+        VersionNotSupported: the header names a version that is not supported.
+        MethodNotFound: no version has this method, or the header's version does not.
     """
     claimed = read_version(header)
     if method in METHODS_V1:
-        wire = ProtocolVersion.V1
+        version = ProtocolVersion.V1
     elif method in METHODS_V03:
-        wire = ProtocolVersion.V03
+        version = ProtocolVersion.V03
     else:
         raise MethodNotFound(f"There is no method {method[:100]!r}. See the agent card's version.")
-    if claimed not in (None, wire):
+    if claimed not in (None, version):
         raise MethodNotFound(
-            f"The method {method!r} belongs to A2A {wire.value}, but the A2A-Version header says "
-            f"{claimed.value}. Call the method of that version or change the header."
+            f"The method {method!r} belongs to A2A {version.value}, but the A2A-Version header "
+            f"says {claimed.value}. Call the method of that version or change the header."
         )
-    return wire
+    return version
 
 
 def read_version(header: str | None) -> ProtocolVersion | None:
-    """The generation that a version header names; None when it is absent or empty.
+    """The version that a header names; None when it is absent or empty.
 
     Raises:
-        VersionNotSupported: it names a version we do not speak.
+        VersionNotSupported: it names a version that is not supported.
     """
-    version = header.strip() if header else ""
-    if not version:
+    name = header.strip() if header else ""
+    if not name:
         return None
-    wire = _WIRES.get(version)
-    if wire is None:
+    version = _VERSIONS.get(name)
+    if version is None:
         raise VersionNotSupported(
-            f"A2A version {version[:40]!r} is not spoken here. Use 1.0 or 0.3.",
-            details={"supportedVersions": list(_WIRES)},
+            f"A2A version {name[:40]!r} is not spoken here. Use 1.0 or 0.3.",
+            details={"supportedVersions": list(_VERSIONS)},
         )
-    return wire
+    return version

@@ -1,4 +1,4 @@
-"""One account's door: whose tasks, whose rules, which card, and what it may cost."""
+"""The endpoint of one account: its agent, rules, card, callers and limits."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -20,11 +20,9 @@ from openclaw_a2a.server.objectives_extension import activate_extension, is_exte
 from openclaw_a2a.server.push.configs import PushConfigService
 from openclaw_a2a.settings import Account
 
-NO_PUSH = "this agent sends no push notifications; stream or poll instead"
-
 
 class ChainLimits(msgspec.Struct, frozen=True):
-    """How far calls may have gone from agent to agent, and how chains call this gateway."""
+    """How this gateway is named in call chains, and how long they may be."""
 
     own_host: str = ""
     max_depth: int = 5
@@ -44,7 +42,11 @@ class Authenticator(Protocol):
 
 
 class AccountEndpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything a request at one account needs."""
+    """Everything that handling a request at one account needs.
+
+    `push` and `planning` are None when the gateway does not offer them. With
+    `requires_activation` the planning methods exist only in requests that activate the extension.
+    """
 
     account: Account
     engine: Engine
@@ -56,39 +58,39 @@ class AccountEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     body_deadline: Deadline
     new_id: Callable[[], str]
     push: PushConfigService | None = None
-    """Where push configurations are kept; None when none are."""
     chain_limits: ChainLimits = ChainLimits()
     planning: PlanningService | None = None
-    """Where objectives are kept; None when none are."""
     requires_activation: bool = True
-    """True when only requests that activate the extension may use the methods of planning."""
 
     def push_configs(self) -> PushConfigService:
-        """Where push configurations are kept. Raises: PushNotSupported."""
+        """The push configurations of the account. Raises: PushNotSupported."""
         if self.push is None or not self.account.push_notifications:
-            raise PushNotSupported(NO_PUSH)
+            raise PushNotSupported("this agent sends no push notifications; stream or poll instead")
         return self.push
 
-    def planning_of(self, exchange: HttpRequest) -> PlanningService | None:
-        """Where the message of this request may find an objective; None when it is a plain one."""
-        return self.planning if is_extension_activated(exchange) else None
+    def planning_of(self, request: HttpRequest) -> PlanningService | None:
+        """Where a message may belong to an objective; None unless the request activated it."""
+        return self.planning if is_extension_activated(request) else None
 
-    def message_id_maker(self, exchange: HttpRequest) -> Callable[[], str] | None:
-        """Makes the id of a message that has none; None when it must have one."""
-        return None if self.planning_of(exchange) is None else self.new_id
+    def planning_methods(self, request: HttpRequest) -> PlanningService | None:
+        """What handles planning methods; None when this request cannot use them."""
+        return self.planning_of(request) if self.requires_activation else self.planning
 
-    def planning_methods(self, exchange: HttpRequest) -> PlanningService | None:
-        """Who answers the methods of planning; None when there are none for this request."""
-        return self.planning_of(exchange) if self.requires_activation else self.planning
+    def message_id_maker(self, request: HttpRequest) -> Callable[[], str] | None:
+        """Makes a missing message id; None when the message must have one."""
+        return None if self.planning_of(request) is None else self.new_id
 
-    def admit(self, exchange: HttpRequest) -> Scope:
-        """Who asks, limited to this account. Raises: Unauthenticated, NotAllowed, Overloaded."""
+    def admit(self, request: HttpRequest) -> Scope:
+        """Authenticate and rate-limit a request.
+
+        Raises: Unauthenticated, NotAllowed, Overloaded.
+        """
         if self.planning is not None:
-            activate_extension(exchange)
-        principal = self.authenticator.identify(exchange)
+            activate_extension(request)
+        principal = self.authenticator.identify(request)
         self.rate_limit.count(principal)
         return Scope(principal, self.account.id)
 
-    async def read_body(self, exchange: HttpRequest) -> bytes:
+    async def read_body(self, request: HttpRequest) -> bytes:
         """The body of a request. Raises: BodyTooLarge, BodyTooSlow, InvalidRequest."""
-        return await exchange.read_body(self.account.max_body_bytes, self.body_deadline)
+        return await request.read_body(self.account.max_body_bytes, self.body_deadline)

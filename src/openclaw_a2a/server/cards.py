@@ -1,4 +1,4 @@
-"""Agent cards: built from an account and its agent, served clean 1.0 or hybrid, with validators."""
+"""Agent cards: built from an account and its agent, served as 1.0 or hybrid, with ETags."""
 
 from collections.abc import Callable
 
@@ -24,16 +24,16 @@ BEARER_REQUIREMENTS: tuple[JsonObject, ...] = ({"schemes": {"bearer": {"list": [
 
 
 def apply_profiles(account: Account, *profiles: AgentProfile | None) -> Account:
-    """The account in its agent's words where it has none of its own; the first profile wins."""
+    """The account, completed from the profiles where it says nothing itself; the first one wins."""
     known = [profile for profile in profiles if profile is not None]
-    words: dict[str, object] = {
+    described: dict[str, object] = {
         "label": next((one.name for one in known if one.name), account.label),
         "description": next((one.description for one in known if one.description), None)
         or account.description,
         "skills": next((one.skills for one in known if one.skills), account.skills),
     }
-    open_to_others = {key: word for key, word in words.items() if key not in account.said}
-    return msgspec.structs.replace(account, **open_to_others)
+    missing = {key: value for key, value in described.items() if key not in account.said}
+    return msgspec.structs.replace(account, **missing)
 
 
 def build_card(
@@ -85,9 +85,9 @@ def account_url(account: Account, path: str) -> str:
 
 
 class LiveCard:
-    """An account's card, ready to be served, that follows what its agent says of itself.
+    """The card of an account, kept up to date with the profile of its agent.
 
-    `build` makes the card for a profile; it is asked again only when the profile is another one.
+    `build` makes the card for a profile; it is called again only when the profile has changed.
     """
 
     def __init__(
@@ -99,34 +99,34 @@ class LiveCard:
         self._account = account
         self._build = build
         self._profile = profile
-        self._shown: AgentProfile | None = None
+        self._built_for: AgentProfile | None = None
         self._card: AgentCard | None = None
-        self._pages: dict[bool, tuple[bytes, bytes]] = {}
+        self._encoded: dict[bool, tuple[bytes, bytes]] = {}
 
     def current(self) -> AgentCard:
-        """The card as it is now."""
+        """The card for the current profile."""
         profile = self._profile()
-        if self._card is None or profile != self._shown:
-            self._shown, self._card = profile, self._build(profile)
-            self._pages = self._encode(self._card)
+        if self._card is None or profile != self._built_for:
+            self._built_for, self._card = profile, self._build(profile)
+            self._encoded = self._encode(self._card)
         return self._card
 
-    def clean(self) -> bytes:
-        """The card as it is now in the shape of 1.0."""
+    def v1_json(self) -> bytes:
+        """The current card in 1.0."""
         self.current()
-        return self._pages[True][0]
+        return self._encoded[True][0]
 
-    async def serve(self, exchange: HttpRequest) -> None:
-        """Answer with the clean card when 1.0 is asked for, else with the hybrid one."""
+    async def serve(self, request: HttpRequest) -> None:
+        """Respond with the 1.0 card when 1.0 is asked for, else with the hybrid one."""
         self.current()
-        asked = (exchange.protocol_version() or "").strip()
-        body, tag = self._pages[asked == ProtocolVersion.V1.value]
+        version = (request.protocol_version() or "").strip()
+        body, tag = self._encoded[version == ProtocolVersion.V1.value]
         headers = [(b"etag", tag), _CACHE, _VARY]
-        if _knows(exchange.header(b"if-none-match"), tag.decode()):
-            await exchange.start_response(304, headers)
-            await exchange.send({"type": "http.response.body", "body": b""})
+        if _matches(request.header(b"if-none-match"), tag.decode()):
+            await request.start_response(304, headers)
+            await request.send({"type": "http.response.body", "body": b""})
         else:
-            await exchange.respond(200, body, headers=headers)
+            await request.respond(200, body, headers=headers)
 
     def _encode(self, card: AgentCard) -> dict[bool, tuple[bytes, bytes]]:
         account = self._account
@@ -136,7 +136,7 @@ class LiveCard:
         return {True: (clean, etag(clean).encode()), False: (hybrid, etag(hybrid).encode())}
 
 
-def _knows(if_none_match: str | None, tag: str) -> bool:
+def _matches(if_none_match: str | None, tag: str) -> bool:
     if not if_none_match:
         return False
     known = [candidate.strip().removeprefix("W/") for candidate in if_none_match.split(",")]

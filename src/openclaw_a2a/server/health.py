@@ -1,11 +1,12 @@
-"""Which agents can answer now, and who they are: for the list of agents and the health page."""
+"""Availability of agents, the list of agents, and the health endpoints."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import anyio
 import msgspec
 
 from openclaw_a2a.engine.engine import Engine
+from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.http.asgi import HttpRequest
 from openclaw_a2a.model.errors import GatewayError
 from openclaw_a2a.model.ids import AccountId, AgentId
@@ -13,11 +14,11 @@ from openclaw_a2a.model.message import JsonStruct
 from openclaw_a2a.ports import Agent, SupportsAvailability
 from openclaw_a2a.server.account_endpoint import AccountEndpoint
 
-_LOOK_S = 0.01
+_POLL_S = 0.01
 
 
 class AgentAvailability(JsonStruct, frozen=True, omit_defaults=False):
-    """Whether the agent of an account can answer; `reason` says why it cannot."""
+    """Whether the agent of an account is available; `reason` says why it is not."""
 
     account: AccountId
     agent: AgentId
@@ -25,103 +26,109 @@ class AgentAvailability(JsonStruct, frozen=True, omit_defaults=False):
     is_available: bool
     reason: str | None = None
 
-
-def unavailable_reason(agent: Agent) -> str | None:
-    """Why the agent cannot answer now; None when it can, or does not know."""
-    return agent.unavailable_reason() if isinstance(agent, SupportsAvailability) else None
+    def to_json(self) -> dict[str, str | bool]:
+        """As `/agents` and `/readyz` show it."""
+        members: dict[str, str | bool] = {
+            "account": self.account,
+            "agent": self.agent,
+            "name": self.name,
+            "available": self.is_available,
+        }
+        return members if self.reason is None else {**members, "reason": self.reason}
 
 
 class Availability:
-    """The agents behind the doors, as they are when somebody asks."""
+    """The availability of every account's agent."""
 
-    def __init__(self, doors: Iterable[AccountEndpoint]) -> None:
-        self._doors = list(doors)
+    def __init__(self, endpoints: Iterable[AccountEndpoint]) -> None:
+        self._endpoints = list(endpoints)
 
     def current(self) -> list[AgentAvailability]:
-        """Every account's agent, in the order of the accounts."""
-        return [self._presence(door) for door in self._doors]
+        """The agent of each account now, in the order of the accounts."""
+        return [self._agent_availability(endpoint) for endpoint in self._endpoints]
 
     def unavailable_reasons(self) -> tuple[str, ...]:
-        """Why agents cannot answer now, each reason once."""
-        found = [unavailable_reason(_agent(door)) for door in self._doors]
-        return tuple(dict.fromkeys(trouble for trouble in found if trouble))
+        """Why agents are unavailable now, each reason once."""
+        found = [_unavailable_reason(_agent(endpoint)) for endpoint in self._endpoints]
+        return tuple(dict.fromkeys(reason for reason in found if reason))
 
     async def wait_settled(self, within_s: float) -> None:
-        """Give agents that may be in trouble a moment to notice it."""
-        agents = [_agent(door) for door in self._doors]
+        """Wait shortly, so that agents can notice that they are unavailable."""
+        agents = [_agent(endpoint) for endpoint in self._endpoints]
         if not any(isinstance(agent, SupportsAvailability) for agent in agents):
             return
-        for _ in range(round(within_s / _LOOK_S)):
-            if any(unavailable_reason(agent) for agent in agents):
+        for _ in range(round(within_s / _POLL_S)):
+            if any(_unavailable_reason(agent) for agent in agents):
                 return
-            await anyio.sleep(_LOOK_S)
+            await anyio.sleep(_POLL_S)
 
-    async def list_agents(self, exchange: HttpRequest) -> None:
-        """Answer with the public cards, and beside them who can answer now."""
-        cards = b",".join(door.card.clean() for door in self._doors)
-        states = msgspec.json.encode([availability_json(one) for one in self.current()])
-        await exchange.respond(200, b'{"agents":[' + cards + b'],"states":' + states + b"}")
+    async def list_agents(self, request: HttpRequest) -> None:
+        """GET /agents: the public cards, and the availability of the agents."""
+        cards = b",".join(endpoint.card.v1_json() for endpoint in self._endpoints)
+        states = msgspec.json.encode([one.to_json() for one in self.current()])
+        await request.respond(200, b'{"agents":[' + cards + b'],"states":' + states + b"}")
 
-    def _presence(self, door: AccountEndpoint) -> AgentAvailability:
-        account = door.account
-        trouble = unavailable_reason(_agent(door))
-        # Reasons name addresses of this machine; whoever needs a token here is not told them.
-        reason = "it is not available" if trouble and door.authenticator.needs_token else trouble
-        name = door.card.current().name
-        return AgentAvailability(
-            account.id, account.default_agent_id, name, trouble is None, reason
-        )
-
-
-def _agent(door: AccountEndpoint) -> Agent:
-    return door.engine.agents.find(door.account.default_agent_id)
+    def _agent_availability(self, endpoint: AccountEndpoint) -> AgentAvailability:
+        account = endpoint.account
+        reason = _unavailable_reason(_agent(endpoint))
+        is_available = reason is None
+        # Reasons name addresses of this machine; they are not shown where callers need a token.
+        if reason and endpoint.authenticator.needs_token:
+            reason = "it is not available"
+        name = endpoint.card.current().name
+        return AgentAvailability(account.id, account.default_agent_id, name, is_available, reason)
 
 
-def availability_json(presence: AgentAvailability) -> dict[str, str | bool]:
-    """A presence as the pages show it."""
-    members: dict[str, str | bool] = {
-        "account": presence.account,
-        "agent": presence.agent,
-        "name": presence.name,
-        "available": presence.is_available,
-    }
-    return members if presence.reason is None else {**members, "reason": presence.reason}
+def _agent(endpoint: AccountEndpoint) -> Agent:
+    return endpoint.engine.agents.find(endpoint.account.default_agent_id)
+
+
+def _unavailable_reason(agent: Agent) -> str | None:
+    """Why the agent is unavailable; None when it is available, or does not know."""
+    return agent.unavailable_reason() if isinstance(agent, SupportsAvailability) else None
 
 
 class Health:
-    """The two health pages."""
+    """`/healthz`: the process answers. `/readyz`: it can do its work."""
 
     def __init__(
         self,
         engines: Iterable[Engine],
-        presences: Callable[[], list[AgentAvailability]],
+        availability: Availability,
         *,
         version: str,
+        supervisors: Iterable[Supervisor] = (),
     ) -> None:
+        """`supervisors` are those of background loops outside the engines."""
         self._engines = list(engines)
-        self._presences = presences
+        self._supervisors = [*(engine.supervisor for engine in self._engines), *supervisors]
+        self._availability = availability
         self._version = version
 
-    async def healthz(self, exchange: HttpRequest) -> None:
-        """The process answers."""
-        await exchange.respond(200, msgspec.json.encode({"status": "ok", "version": self._version}))
+    async def healthz(self, request: HttpRequest) -> None:
+        """Always ok."""
+        await request.respond(200, msgspec.json.encode({"status": "ok", "version": self._version}))
 
-    async def readyz(self, exchange: HttpRequest) -> None:
-        """Messages can be taken in: the store writes, and the gateway is not stopping.
+    async def readyz(self, request: HttpRequest) -> None:
+        """Ready when messages can be accepted and every background loop runs.
 
-        Agents that cannot answer are named and do not count: the others can, and so can they again.
+        Unavailable agents are listed and do not make the gateway unready: the other agents can
+        answer, and these may come back.
         """
-        reasons = [reason for engine in self._engines for reason in await _reasons(engine)]
-        status = 503 if reasons else 200
-        agents = [availability_json(one) for one in self._presences()]
+        reasons: list[str] = []
+        for engine in self._engines:
+            if engine.is_draining:
+                reasons.append("the gateway is stopping")
+            try:
+                await engine.store.check()
+            except GatewayError as error:
+                reasons.append(error.message)
+        for supervisor in self._supervisors:
+            # The error itself stays in the log: this page is readable without a token.
+            reasons += [
+                f"the background loop {name} has died; see the log and restart the gateway"
+                for name in supervisor.dead_loops
+            ]
+        agents = [one.to_json() for one in self._availability.current()]
         body = {"ready": not reasons, "reasons": reasons, "agents": agents}
-        await exchange.respond(status, msgspec.json.encode(body))
-
-
-async def _reasons(engine: Engine) -> list[str]:
-    reasons = ["the gateway is stopping"] if engine.is_draining else []
-    try:
-        await engine.store.check()
-    except GatewayError as error:
-        reasons.append(error.message)
-    return reasons
+        await request.respond(503 if reasons else 200, msgspec.json.encode(body))

@@ -1,12 +1,13 @@
-"""What can be done at a door, whatever the wire: send, stream, get, cancel, subscribe, push."""
+"""The operations on tasks, the same for every protocol version and binding."""
 
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
 from openclaw_a2a.calls.loop_guard import METADATA_KEY, chain_violation, read_chain
-from openclaw_a2a.engine.tasks import cancel, queries
+from openclaw_a2a.engine.tasks import queries
+from openclaw_a2a.engine.tasks.cancel import cancel_task
 from openclaw_a2a.engine.tasks.result import DirectAnswer, DuplicateRun, Rejected, TaskCreated
 from openclaw_a2a.engine.tasks.run import ActiveRun
 from openclaw_a2a.engine.tasks.submit import (
@@ -22,271 +23,251 @@ from openclaw_a2a.model.delivery import Delivery
 from openclaw_a2a.model.errors import InvalidParams, Problem, TaskTerminal
 from openclaw_a2a.model.ids import ContextId, MessageId, TaskId
 from openclaw_a2a.model.message import Message, Part, Role
-from openclaw_a2a.model.push_config import PushConfig
 from openclaw_a2a.model.records import encode_json
 from openclaw_a2a.model.states import is_terminal
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.planning.message_routing import RoutedMessage
 from openclaw_a2a.planning.service import PlanningService
 from openclaw_a2a.protocol import v1
-from openclaw_a2a.protocol.requests import (
-    GetRequest,
-    NewPushConfig,
-    PushListRequest,
-    PushRequest,
-    SendRequest,
-    TaskRequest,
-)
-from openclaw_a2a.protocol.versions import ProtocolVersion
+from openclaw_a2a.protocol.requests import NewPushConfig, SendRequest
 from openclaw_a2a.server.account_endpoint import AccountEndpoint
-from openclaw_a2a.server.push.configs import PushPage
-
-INLINE_PUSH = {
-    ProtocolVersion.V1: "configuration.taskPushNotificationConfig.url",
-    ProtocolVersion.V03: "configuration.pushNotificationConfig.url",
-}
 
 
-def check_request(door: AccountEndpoint, request: SendRequest) -> None:
-    """Refuse what this agent does not offer."""
-    check_tenant(request.tenant)
-    _check_chain(door, request.message)
-    if request.push is not None:
-        door.push_configs().check(request.push, INLINE_PUSH[request.push.wire])
+class SendResultCodec(Protocol):
+    """Encodes the result of a send: the module of a protocol version."""
+
+    def encode_sent_task(self, task: bytes, history_length: int | None, /) -> bytes:
+        """A stored task as the result of a send."""
+        ...
+
+    def encode_sent_message(self, message: bytes, /) -> bytes:
+        """A stored message as the result of a send."""
+        ...
 
 
-def _check_chain(door: AccountEndpoint, message: Message) -> None:
-    """Refuse a message that went through this agent before, or through too many."""
-    if not message.metadata or METADATA_KEY not in message.metadata:
-        return
-    chain = read_chain(message.metadata, door.chain_limits.own_host)
-    reason = chain_violation(chain, door.rules.agent_id, max_depth=door.chain_limits.max_depth)
-    if reason is not None:
-        path = f"message.metadata[{METADATA_KEY!r}]"
-        raise InvalidParams(f"{path}: {reason}", problems=(Problem(path, reason),))
+def encode_send_result(
+    codec: SendResultCodec, result: bytes | DirectAnswer, history_length: int | None
+) -> bytes:
+    """The result of `send` in a protocol version."""
+    if isinstance(result, DirectAnswer):
+        return codec.encode_sent_message(result.message)
+    return codec.encode_sent_task(result, history_length)
 
 
 def check_tenant(tenant: str | None) -> None:
-    """No interface of ours names a tenant, so a caller that does means somebody else."""
+    """Refuse a tenant: no interface on our cards names one. Raises: InvalidParams."""
     if tenant:
         problem = Problem("tenant", "is not known here; this agent has no tenants")
         raise InvalidParams(f"tenant {tenant[:80]!r} {problem.message}", problems=(problem,))
 
 
 async def send(
-    door: AccountEndpoint,
+    endpoint: AccountEndpoint,
     scope: Scope,
     request: SendRequest,
     *,
     planning: PlanningService | None = None,
 ) -> bytes | DirectAnswer:
-    """Send a message; the task in its stored spelling, or a direct answer.
+    """Send a message; returns the stored task, or a direct answer.
 
     With `planning` the message may belong to an objective.
     """
-    check_request(door, request)
-    if not (door.rules.accepts_empty or has_usable_content(request.message)):
-        return await _nothing_usable(door, scope, request.message)
-    run = await _submit(door, scope, request, planning)
+    _check_send(endpoint, request)
+    if not (endpoint.rules.accepts_empty or has_usable_content(request.message)):
+        return await _answer_empty_message(endpoint, scope, request.message)
+    run = await _submit(endpoint, scope, request, planning)
     if not request.is_blocking:
-        first = await wait_created(door.engine, run)
-        return first if isinstance(first, DirectAnswer) else encode_json(first.task)
-    outcome = await wait_finished(door.engine, run)
-    if isinstance(outcome, DirectAnswer):
-        return outcome
-    if outcome.error is not None:
-        raise outcome.error
-    return outcome.task
+        created = await wait_created(endpoint.engine, run)
+        return created if isinstance(created, DirectAnswer) else encode_json(created.task)
+    result = await wait_finished(endpoint.engine, run)
+    if isinstance(result, DirectAnswer):
+        return result
+    if result.error is not None:
+        raise result.error
+    return result.task
 
 
 async def send_streaming(
-    door: AccountEndpoint,
+    endpoint: AccountEndpoint,
     scope: Scope,
     request: SendRequest,
     *,
     cursor: int | None,
     planning: PlanningService | None = None,
 ) -> EventStream | PendingStream:
-    """Send a message and follow what comes of it. The message is taken in when this returns.
+    """Send a message and stream its task. The message is accepted when this returns.
 
-    A client that lost its stream may simply repeat the request: with a cursor it goes on there.
+    A client that lost its stream may repeat the request: with a cursor it continues there.
     """
-    check_request(door, request)
-    if not (door.rules.accepts_empty or has_usable_content(request.message)):
-        return _whole(await _nothing_usable(door, scope, request.message))
-    run = await _submit(door, scope, request, planning)
+    _check_send(endpoint, request)
+    if not (endpoint.rules.accepts_empty or has_usable_content(request.message)):
+        return _message_stream(await _answer_empty_message(endpoint, scope, request.message))
+    run = await _submit(endpoint, scope, request, planning)
 
-    async def coming() -> EventStream:
-        first = await wait_created(door.engine, run)
-        if isinstance(first, DirectAnswer):
-            return _whole(first)
-        is_repeated = isinstance(run.created.peek(), Rejected)
-        if is_repeated and cursor is not None:
-            following = await queries.subscribe(door.engine, scope, first.task.id, cursor=cursor)
-            return EventStream(None, 0, following.subscription)
-        return _following(door, first, request.history_length)
+    async def wait_first_event() -> EventStream:
+        created = await wait_created(endpoint.engine, run)
+        if isinstance(created, DirectAnswer):
+            return _message_stream(created)
+        is_duplicate = isinstance(run.created.peek(), Rejected)
+        if is_duplicate and cursor is not None:
+            task_id = created.task.id
+            missed = await queries.subscribe(endpoint.engine, scope, task_id, cursor=cursor)
+            return EventStream(None, 0, missed.subscription)
+        return _task_stream(endpoint, created, request.history_length)
 
-    return coming()
-
-
-async def get(door: AccountEndpoint, scope: Scope, request: GetRequest) -> bytes:
-    """A task as it is now, in its stored spelling."""
-    check_tenant(request.tenant)
-    return queries.task_json(await queries.get_task(door.engine, scope, request.id))
+    return wait_first_event()
 
 
-async def cancel_task(door: AccountEndpoint, scope: Scope, request: TaskRequest) -> bytes:
-    """Stop a task; how it ended."""
-    check_tenant(request.tenant)
-    return await cancel.cancel_task(door.engine, scope, request.id)
+async def get(endpoint: AccountEndpoint, scope: Scope, task_id: TaskId) -> bytes:
+    """The stored task. Raises: TaskNotFound."""
+    return queries.task_json(await queries.get_task(endpoint.engine, scope, task_id))
+
+
+async def cancel(endpoint: AccountEndpoint, scope: Scope, task_id: TaskId) -> bytes:
+    """Cancel a task; returns it as stored. Raises: TaskNotFound, TaskNotCancelable."""
+    return await cancel_task(endpoint.engine, scope, task_id)
 
 
 async def subscribe(
-    door: AccountEndpoint,
+    endpoint: AccountEndpoint,
     scope: Scope,
-    request: TaskRequest,
+    task_id: TaskId,
     *,
     cursor: int | None,
-    allow_ended: bool,
+    allow_finished: bool,
 ) -> EventStream:
-    """Follow a task that exists.
+    """Stream a task that exists.
 
-    With a cursor even an ended task streams what was missed; without one it is refused unless
-    the wire wants its snapshot.
+    With a cursor even a finished task streams the missed events; without one it is refused unless
+    `allow_finished`. Raises: TaskNotFound, TaskTerminal, InvalidParams (the cursor).
     """
-    check_tenant(request.tenant)
-    following = await queries.subscribe(door.engine, scope, request.id, cursor=cursor)
-    if following.snapshot is None:
-        return EventStream(None, 0, following.subscription)
-    if is_terminal(following.head.state) and not allow_ended:
-        raise TaskTerminal(f"task {request.id} has ended; get it instead of subscribing to it")
-    return EventStream(
-        v1.wrap_task(following.snapshot), following.head.sequence, following.subscription
-    )
+    found = await queries.subscribe(endpoint.engine, scope, task_id, cursor=cursor)
+    if found.snapshot is None:
+        return EventStream(None, 0, found.subscription)
+    if is_terminal(found.head.state) and not allow_finished:
+        raise TaskTerminal(f"task {task_id} has ended; get it instead of subscribing to it")
+    return EventStream(v1.wrap_task(found.snapshot), found.head.sequence, found.subscription)
 
 
-async def delete_task(door: AccountEndpoint, scope: Scope, task_id: TaskId) -> None:
-    """Forget an ended task. Raises: TaskNotFound, InvalidParams (it has not ended)."""
-    if not await door.engine.store.tasks.delete_task(scope, task_id):
-        await queries.get_task(door.engine, scope, task_id)
+async def delete(endpoint: AccountEndpoint, scope: Scope, task_id: TaskId) -> None:
+    """Delete a finished task. Raises: TaskNotFound, InvalidParams (it has not ended)."""
+    if not await endpoint.engine.store.tasks.delete_task(scope, task_id):
+        await queries.get_task(endpoint.engine, scope, task_id)
         problem = Problem("id", "has not ended; cancel it first")
         raise InvalidParams(f"task {task_id} {problem.message}", problems=(problem,))
 
 
-async def create_push(
-    door: AccountEndpoint, scope: Scope, wish: NewPushConfig, *, path: str = "url"
-) -> PushConfig:
-    """Make a push configuration; `path` is where its address stands in the request."""
-    desk = door.push_configs()
-    check_tenant(wish.tenant)
-    desk.check(wish, path)
-    return await desk.create(scope, wish.task_id or TaskId(""), wish)
+# ------------------------------------------------------------------------------- checks of a send
 
 
-async def find_push(door: AccountEndpoint, scope: Scope, request: PushRequest) -> PushConfig:
-    """One push configuration."""
-    desk = door.push_configs()
-    check_tenant(request.tenant)
-    return await desk.find(scope, request)
+def _check_send(endpoint: AccountEndpoint, request: SendRequest) -> None:
+    """Raises: InvalidParams (a call loop, a bad webhook URL), PushNotSupported."""
+    metadata = request.message.metadata
+    if metadata and METADATA_KEY in metadata:
+        limits = endpoint.chain_limits
+        chain = read_chain(metadata, limits.own_host)
+        reason = chain_violation(chain, endpoint.rules.agent_id, max_depth=limits.max_depth)
+        if reason is not None:
+            path = f"message.metadata[{METADATA_KEY!r}]"
+            raise InvalidParams(f"{path}: {reason}", problems=(Problem(path, reason),))
+    if request.push is not None:
+        endpoint.push_configs().check_url(request.push)
 
 
-async def list_push(door: AccountEndpoint, scope: Scope, request: PushListRequest) -> PushPage:
-    """A page of a task's push configurations."""
-    desk = door.push_configs()
-    check_tenant(request.tenant)
-    return await desk.page(scope, request)
+async def _answer_empty_message(
+    endpoint: AccountEndpoint, scope: Scope, message: Message
+) -> DirectAnswer:
+    """The answer to a message without usable content. Raises: TaskNotFound."""
+    context_id = message.context_id
+    if message.task_id is not None:
+        stored = await queries.get_task(endpoint.engine, scope, message.task_id)
+        context_id = context_id or stored.head.context_id
+    context_id = context_id or ContextId(endpoint.new_id())
+    parts = (Part(text=NO_USABLE_PART),)
+    answer = Message(MessageId(endpoint.new_id()), Role.AGENT, parts, context_id)
+    return DirectAnswer(encode_json(answer))
 
 
-async def remove_push(door: AccountEndpoint, scope: Scope, request: PushRequest) -> None:
-    """Remove a push configuration; one that is not there is removed already."""
-    desk = door.push_configs()
-    check_tenant(request.tenant)
-    await desk.remove(scope, request)
+# ------------------------------------------------------------------------- submitting to the engine
 
 
 def _submit(
-    door: AccountEndpoint, scope: Scope, request: SendRequest, planning: PlanningService | None
+    endpoint: AccountEndpoint, scope: Scope, request: SendRequest, planning: PlanningService | None
 ) -> Coroutine[Any, Any, ActiveRun | DuplicateRun]:
-    send = SubmitRequest(scope, request.message, request.is_blocking, request.accepted_output_modes)
+    submission = SubmitRequest(
+        scope, request.message, request.is_blocking, request.accepted_output_modes
+    )
     if planning is not None:
-        return _submit_planned(door, send, request.push, planning)
+        return _submit_to_objective(endpoint, submission, request.push, planning)
     if request.push is not None:
-        return _submit_followed(door, send, request.push)
-    return submit(door.engine, send, door.rules)
+        return _submit_with_push(endpoint, submission, request.push)
+    return submit(endpoint.engine, submission, endpoint.rules)
 
 
-async def _submit_planned(
-    door: AccountEndpoint,
-    send: SubmitRequest,
-    wish: NewPushConfig | None,
+async def _submit_to_objective(
+    endpoint: AccountEndpoint,
+    submission: SubmitRequest,
+    push: NewPushConfig | None,
     planning: PlanningService,
 ) -> ActiveRun | DuplicateRun:
-    """Take the message in where it belongs: into an objective, or nowhere in particular."""
-    known = await find_duplicate(door.engine, send, door.rules)
-    if known is None:
-        routed = await planning.route_message(send.message, send.scope, door.rules)
+    """Submit a message that may belong to an objective."""
+    duplicate = await find_duplicate(endpoint.engine, submission, endpoint.rules)
+    if duplicate is None:
+        routed = await planning.route_message(submission.message, submission.scope, endpoint.rules)
         if routed is not None:
-            send = _inside(send, routed)
-    if wish is not None:
-        return await _submit_followed(door, send, wish)
-    return known or await submit(door.engine, send, door.rules)
+            submission = _routed_submission(submission, routed)
+    if push is not None:
+        return await _submit_with_push(endpoint, submission, push)
+    return duplicate or await submit(endpoint.engine, submission, endpoint.rules)
 
 
-def _inside(send: SubmitRequest, routed: RoutedMessage) -> SubmitRequest:
+def _routed_submission(submission: SubmitRequest, routed: RoutedMessage) -> SubmitRequest:
     return msgspec.structs.replace(
-        send,
+        submission,
         message=routed.message,
-        original_message=send.message,
+        original_message=submission.message,
         internal_origin=routed.origin,
         make_delivery=routed.make_delivery,
     )
 
 
-async def _submit_followed(
-    door: AccountEndpoint, send: SubmitRequest, wish: NewPushConfig
+async def _submit_with_push(
+    endpoint: AccountEndpoint, submission: SubmitRequest, push: NewPushConfig
 ) -> ActiveRun | DuplicateRun:
-    """Take the message in, together with the wish to be told about its task."""
-    desk, followed = door.push_configs(), list[TaskId]()
-    if send.message.task_id is not None:
-        await desk.check_room(send.scope, send.message.task_id, wish)
+    """Submit a message together with a push configuration for its task.
 
-    def follow(task_id: TaskId, cursor: int) -> Delivery:
-        followed.append(task_id)
-        return desk.delivery(wish, task_id, cursor)
+    The configuration is written in the transaction that accepts the message, so a crash in
+    between cannot lose it. Two cases remain for afterwards: the objective's delivery has taken
+    that place, or the message is a duplicate, perhaps of one without a configuration.
+    """
+    configs, delivered = endpoint.push_configs(), list[TaskId]()
+    if submission.message.task_id is not None:
+        await configs.check_count(submission.scope, submission.message.task_id, push)
 
-    if (
-        send.make_delivery is None
-    ):  # else somebody else is told with the task, and this one after it
-        send = msgspec.structs.replace(send, make_delivery=follow)
-    run = await submit(door.engine, send, door.rules)
-    if not followed:  # or the message was taken before, perhaps without the wish
-        first = await wait_created(door.engine, run)
-        if isinstance(first, TaskCreated):
-            await desk.create(send.scope, first.task.id, wish)
+    def make_delivery(task_id: TaskId, cursor: int) -> Delivery:
+        delivered.append(task_id)
+        return configs.make_delivery(push, task_id, cursor)
+
+    if submission.make_delivery is None:
+        submission = msgspec.structs.replace(submission, make_delivery=make_delivery)
+    run = await submit(endpoint.engine, submission, endpoint.rules)
+    if not delivered:
+        created = await wait_created(endpoint.engine, run)
+        if isinstance(created, TaskCreated):
+            await configs.create(submission.scope, created.task.id, push)
     return run
 
 
-def _whole(answer: DirectAnswer) -> EventStream:
+# ---------------------------------------------------------------------------------------- streams
+
+
+def _message_stream(answer: DirectAnswer) -> EventStream:
     return EventStream(v1.wrap_message(answer.message), 0, None)
 
 
-def _following(
-    door: AccountEndpoint, first: TaskCreated, history_length: int | None
+def _task_stream(
+    endpoint: AccountEndpoint, created: TaskCreated, history_length: int | None
 ) -> EventStream:
-    follower = queries.subscribe_from(door.engine, first.task.id, first.sequence)
-    whole = encode_json(first.task)
-    task = v1.trim_task(whole, history_length=history_length, with_artifacts=None)
-    return EventStream(v1.wrap_task(task), first.sequence, follower)
-
-
-async def _nothing_usable(door: AccountEndpoint, scope: Scope, message: Message) -> DirectAnswer:
-    """The answer to a message that says nothing. Raises: TaskNotFound."""
-    context_id = message.context_id
-    if message.task_id is not None:
-        stored = await queries.get_task(door.engine, scope, message.task_id)
-        context_id = context_id or stored.head.context_id
-    context_id = context_id or ContextId(door.new_id())
-    parts = (Part(text=NO_USABLE_PART),)
-    return DirectAnswer(
-        encode_json(Message(MessageId(door.new_id()), Role.AGENT, parts, context_id))
-    )
+    subscription = queries.subscribe_from(endpoint.engine, created.task.id, created.sequence)
+    task = v1.trim_task(encode_json(created.task), history_length=history_length)
+    return EventStream(v1.wrap_task(task), created.sequence, subscription)

@@ -1,4 +1,4 @@
-"""A caller's tasks page by page, however large they are."""
+"""Pages of a caller's tasks, limited in number and in size."""
 
 import asyncio
 import base64
@@ -12,45 +12,43 @@ from openclaw_a2a.model.errors import InvalidParams, Problem
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.records import StoredTask
 from openclaw_a2a.model.turn import Scope
-from openclaw_a2a.ports import TaskKey, TaskQuery
+from openclaw_a2a.ports import TaskKey, TaskQuery, TaskStore
 from openclaw_a2a.protocol import v1
 from openclaw_a2a.protocol.requests import ListRequest
-from openclaw_a2a.server.account_endpoint import AccountEndpoint
-from openclaw_a2a.server.operations import check_tenant
 
 PAGE_BYTES = 8 * 1024 * 1024
-"""How large the tasks of a page may be together; one task is always there."""
+"""How large the tasks of a page may be together; a page has at least one task."""
 
 READ_BYTES = 8 * PAGE_BYTES
-"""How much is read for one page, when most of it is left out of the answer."""
+"""How much may be read for one page, when most of it is left out of the response."""
 
-_FIRST_LOOK = 8
+_FIRST_READ = 8
 _LARGE_BYTES = 256 * 1024
 
 _TOKEN = tuple[Annotated[datetime, msgspec.Meta(tz=True)], str]
-"""The place in the list that a page token names."""
+"""The position in the list that a page token stands for."""
 
 
-async def list_tasks(door: AccountEndpoint, scope: Scope, request: ListRequest) -> bytes:
-    """A page of the caller's tasks, as the 1.0 answer.
+async def list_tasks(tasks: TaskStore, scope: Scope, request: ListRequest) -> bytes:
+    """A page of the caller's tasks, as the result of ListTasks.
 
-    A page ends early when its tasks are large; its token goes on from there.
+    A page ends early when its tasks are large; its token continues from there. The first read is
+    small: it tells how large the tasks are, so that not much more is read than fits the page.
     """
-    check_tenant(request.tenant)
     query = TaskQuery(
         scope=scope,
-        limit=min(request.page_size, _FIRST_LOOK),
+        limit=min(request.page_size, _FIRST_READ),
         context_id=request.context_id,
         state=request.state,
         status_since=request.status_since,
         after=_read_token(request.page_token),
     )
     page = _Page(request)
-    found = await door.engine.store.tasks.list_tasks(query)
+    found = await tasks.list_tasks(query)
     total, is_full = found.total, await page.add(found.tasks)
     while found.has_more and not is_full:
         query = msgspec.structs.replace(query, after=page.last, limit=page.next_limit())
-        found = await door.engine.store.tasks.list_tasks(query)
+        found = await tasks.list_tasks(query)
         is_full = await page.add(found.tasks)
     token = _write_token(page.last) if page.last and (page.is_cut or found.has_more) else ""
     return v1.encode_task_list(page.tasks, token, page_size=request.page_size, total=total)
@@ -66,37 +64,37 @@ class _Page:
         self.tasks: list[bytes] = []
         self.last: TaskKey | None = None
         self.is_cut = False
-        """True when a task that was found is left for the next page."""
+        """True when a task that was read is left for the next page."""
 
     async def add(self, found: tuple[StoredTask, ...]) -> bool:
-        """Add tasks until the page is full; True when it is. Others get their turn in between."""
+        """Add tasks until the page is full; True when it is."""
         for stored in found:
-            whole = queries.task_json(stored)
-            self.is_cut = not self._take(stored, whole)
+            task = queries.task_json(stored)
+            self.is_cut = not self._add_task(stored, task)
             if self.is_cut:
                 return True
-            if len(whole) > _LARGE_BYTES:
-                await asyncio.sleep(0)
+            if len(task) > _LARGE_BYTES:
+                await asyncio.sleep(0)  # let other requests run between large tasks
         return len(self.tasks) >= self._request.page_size
 
     def next_limit(self) -> int:
-        """How many tasks to look at next, so that not much more is read than is shown."""
+        """How many tasks to read next, so that not much more is read than fits the page."""
         average = self._read_size // len(self.tasks) + 1 if self.tasks else 1
         room = max(1, (READ_BYTES - self._read_size) // average)
         return min(room, self._request.page_size - len(self.tasks))
 
-    def _take(self, stored: StoredTask, whole: bytes) -> bool:
-        self._read_size += len(whole)
+    def _add_task(self, stored: StoredTask, task: bytes) -> bool:
+        self._read_size += len(task)
         if self.tasks and self._read_size > READ_BYTES:
             return False
         request = self._request
-        task = v1.trim_task(
-            whole, history_length=request.history_length, with_artifacts=request.include_artifacts
+        trimmed = v1.trim_task(
+            task, history_length=request.history_length, with_artifacts=request.include_artifacts
         )
-        self._size += len(task)
+        self._size += len(trimmed)
         if self.tasks and self._size > PAGE_BYTES:
             return False
-        self.tasks.append(task)
+        self.tasks.append(trimmed)
         self.last = TaskKey(stored.head.status_at, stored.head.id)
         return True
 

@@ -7,6 +7,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from openclaw_a2a.auth.tool_tokens import ToolAuthenticator, ToolCaller
+from openclaw_a2a.http.sse_stream import encode_comment, encode_frame
 from openclaw_a2a.model.errors import (
     Draining,
     GatewayError,
@@ -20,7 +21,6 @@ from openclaw_a2a.model.errors import (
 )
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.protocol.errors import FAULT_MESSAGE, http_status
-from openclaw_a2a.protocol.sse import comment, frame
 from openclaw_a2a.tools.progress_stream import run_and_show, stop
 from openclaw_a2a.tools.registry import Tool, ToolRegistry, ignore_update
 
@@ -194,7 +194,7 @@ class ToolEndpoints:
             answer = await run_and_show(tool, arguments, visit.caller, line.show)
         finally:
             await stop(beating)
-        await line.send(frame(msgspec.json.encode(answer), event=b"result"), is_last=True)
+        await line.send(encode_frame(msgspec.json.encode(answer), event=b"result"), is_last=True)
         tool.told(answer)
 
 
@@ -208,12 +208,12 @@ class _Line:
     async def show(self, update: JsonObject) -> None:
         body = msgspec.json.encode(update)
         if len(body) <= _MOST_UPDATE_BYTES:  # the result has it all
-            await self.send(frame(body, event=b"update"))
+            await self.send(encode_frame(body, event=b"update"))
 
     async def beat(self, pause_s: float) -> None:
         while True:
             await asyncio.sleep(pause_s)
-            await self.send(comment())
+            await self.send(encode_comment())
 
     async def send(self, chunk: bytes, *, is_last: bool = False) -> None:
         message: Message = {"type": "http.response.body", "body": chunk, "more_body": not is_last}

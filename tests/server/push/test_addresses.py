@@ -24,7 +24,7 @@ from tests.server.push.webhook_receiver import WebhookReceiver
 
 from openclaw_a2a.model.agent_event import Reply
 from openclaw_a2a.model.url_policy import is_public_address
-from openclaw_a2a.server.push.configs import why_not_a_webhook
+from openclaw_a2a.server.push.configs import webhook_rejection_reason
 from openclaw_a2a.server.push.sender import WebhookOptions, WebhookSender
 
 CREATE = "CreateTaskPushNotificationConfig"
@@ -99,7 +99,7 @@ async def test_a_private_address_is_refused_when_it_is_registered(serve: Serve, 
 @pytest.mark.parametrize("url", BAD_URLS)
 @pytest.mark.parametrize("allow_private", [True, False])
 def test_what_is_no_plain_web_address_is_refused(url: str, allow_private: bool) -> None:
-    assert why_not_a_webhook(url, allow_private=allow_private)
+    assert webhook_rejection_reason(url, allow_private=allow_private)
 
 
 @pytest.mark.parametrize(
@@ -112,12 +112,12 @@ def test_what_is_no_plain_web_address_is_refused(url: str, allow_private: bool) 
     ],
 )
 def test_a_public_web_address_may_be_a_webhook(url: str) -> None:
-    assert why_not_a_webhook(url, allow_private=False) is None
+    assert webhook_rejection_reason(url, allow_private=False) is None
 
 
 def test_private_addresses_may_be_allowed() -> None:
     for url in PRIVATE_URLS:
-        assert why_not_a_webhook(url, allow_private=True) is None
+        assert webhook_rejection_reason(url, allow_private=True) is None
 
 
 @pytest.mark.requirement("wire.push.private-addresses")

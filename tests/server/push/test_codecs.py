@@ -31,7 +31,7 @@ def configs(draw: st.DrawFn) -> PushConfig:
         id=draw(IDS),
         task_id=TaskId(draw(IDS)),
         url=draw(st.from_regex(r"\Ahttps://[a-z]{1,9}\.example/[a-z?=&]{0,20}\Z")),
-        wire=draw(st.sampled_from([wire.value for wire in ProtocolVersion])),
+        version=draw(st.sampled_from([version.value for version in ProtocolVersion])),
         created_at=draw(st.datetimes(timezones=st.just(UTC))),
         token=draw(HEADERS | st.none()),
         schemes=schemes,
@@ -39,10 +39,16 @@ def configs(draw: st.DrawFn) -> PushConfig:
     )
 
 
-def as_wish(config: PushConfig, wire: ProtocolVersion, schemes: tuple[str, ...]) -> NewPushConfig:
+def as_sent(
+    config: PushConfig,
+    version: ProtocolVersion,
+    schemes: tuple[str, ...],
+    url_path: str = "url",
+) -> NewPushConfig:
     return NewPushConfig(
         url=config.url,
-        wire=wire,
+        url_path=url_path,
+        version=version,
         id=config.id,
         task_id=config.task_id,
         token=config.token,
@@ -52,35 +58,37 @@ def as_wish(config: PushConfig, wire: ProtocolVersion, schemes: tuple[str, ...])
 
 
 @given(configs())
-def test_what_1_0_is_shown_it_may_send_again(config: PushConfig) -> None:
+def test_an_encoded_1_0_configuration_can_be_sent_back(config: PushConfig) -> None:
     body = v1.encode_push_config(config)
     json_format.ParseDict(json.loads(body), v1_types.TaskPushNotificationConfig())
-    assert v1.decode_push_config(body) == as_wish(config, ProtocolVersion.V1, config.schemes[:1])
+    assert v1.decode_push_config(body) == as_sent(config, ProtocolVersion.V1, config.schemes[:1])
     page = json.loads(v1.encode_push_list([config, config], "next"))
     json_format.ParseDict(page, v1_types.ListTaskPushNotificationConfigsResponse())
     assert page == {"configs": [json.loads(body)] * 2, "nextPageToken": "next"}
 
 
 @given(configs())
-def test_what_0_3_is_shown_it_may_send_again(config: PushConfig) -> None:
+def test_an_encoded_0_3_configuration_can_be_sent_back(config: PushConfig) -> None:
     body = v03.encode_push_config(config)
     v03_types.TaskPushNotificationConfig.model_validate_json(body)
-    assert v03.decode_push_config(body) == as_wish(config, ProtocolVersion.V03, config.schemes)
-    assert json.loads(v03.encode_push_list([config])) == [json.loads(body)]
+    assert v03.decode_push_config(body) == as_sent(
+        config, ProtocolVersion.V03, config.schemes, "pushNotificationConfig.url"
+    )
+    assert json.loads(v03.encode_push_list([config], "")) == [json.loads(body)]
 
 
 @given(configs())
-def test_a_stored_configuration_is_the_same_again_and_hides_its_secrets(
+def test_a_stored_configuration_round_trips_and_its_repr_hides_secrets(
     config: PushConfig,
 ) -> None:
     stored = encode_json(config)
     assert msgspec.json.decode(stored, type=PushConfig) == config
     secret = msgspec.structs.replace(config, token="SECRET-1", credentials="SECRET-2")
     assert "SECRET" not in repr(secret)
-    assert "SECRET" not in repr(as_wish(secret, ProtocolVersion.V1, ()))
+    assert "SECRET" not in repr(as_sent(secret, ProtocolVersion.V1, ()))
 
 
-def test_the_host_is_all_that_others_see() -> None:
+def test_the_operator_sees_only_the_host() -> None:
     moment = datetime(2026, 11, 15, tzinfo=UTC)
     config = PushConfig(
         "c", TaskId("t"), "https://hooks.example.com:8443/secret?key=secret", "1.0", moment
@@ -92,7 +100,7 @@ def test_the_host_is_all_that_others_see() -> None:
 @pytest.mark.parametrize(
     "text", [" a", "a ", " ", "a\nb", "a\r\nX-Evil: 1", "ä", "a\x7f", "a" * 4097]
 )
-def test_what_no_header_can_carry_is_refused(text: str) -> None:
+def test_a_value_that_cannot_be_a_header_is_refused(text: str) -> None:
     where = {"taskId": "t", "url": "https://hooks.example.com/"}
     token, credentials = {"token": text}, {"scheme": "Bearer", "credentials": text}
     nested = {"schemes": ["Bearer"], "credentials": text}

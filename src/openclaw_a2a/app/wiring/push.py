@@ -1,4 +1,4 @@
-"""Joins push notifications: one outbox for each engine, which other kinds of deliveries share."""
+"""Wires push notifications: one outbox for each engine, which other kinds of deliveries share."""
 
 import random
 from contextlib import AsyncExitStack
@@ -16,7 +16,7 @@ from openclaw_a2a.settings import PushSettings
 
 
 class PushWiring:
-    """The outboxes of a gateway, and the desks at which callers ask for notifications."""
+    """The outboxes of a gateway, and the push configurations of each engine."""
 
     def __init__(
         self,
@@ -31,8 +31,8 @@ class PushWiring:
         self._stop_grace_s = min(stop_s, STOP_GRACE_S)
         self._agent_name = f"openclaw-a2a/{version}"
         self._resolve = resolve or HostResolver(settings.parallel)
-        self._posters: dict[Engine, WebhookSender] = {}
-        self._rounds: dict[Engine, dict[str, DeliveryChannel]] = {}
+        self._senders: dict[Engine, WebhookSender] = {}
+        self._channels: dict[Engine, dict[str, DeliveryChannel]] = {}
         self.outboxes: dict[Engine, Outbox] = {}
 
     def outbox(self, engine: Engine) -> Outbox:
@@ -41,14 +41,14 @@ class PushWiring:
             self.outboxes[engine] = self._make_outbox(engine)
         return self.outboxes[engine]
 
-    def add_channel(self, engine: Engine, kind: str, own: DeliveryChannel) -> Outbox:
-        """Have deliveries of another kind brought as well; to be said before the start."""
+    def add_channel(self, engine: Engine, kind: str, channel: DeliveryChannel) -> Outbox:
+        """Add deliveries of another kind to an engine's outbox, before it is started."""
         outbox = self.outbox(engine)
-        self._rounds[engine][kind] = own
+        self._channels[engine][kind] = channel
         return outbox
 
     def config_service(self, engine: Engine) -> PushConfigService:
-        """The desk for the tasks of an engine."""
+        """The push configurations of an engine's tasks."""
         return PushConfigService(
             store=engine.store,
             outbox=self.outbox(engine),
@@ -58,7 +58,7 @@ class PushWiring:
         )
 
     def trusted_sender(self, engine: Engine) -> WebhookSender:
-        """Posts to addresses that the operator has chosen, wherever they are."""
+        """A sender for webhooks that the operator has configured: private addresses are allowed."""
         settings = self._settings
         rules = WebhookOptions(
             settings.timeout_seconds, allow_private=True, agent_name=self._agent_name
@@ -66,14 +66,14 @@ class PushWiring:
         return WebhookSender(rules, resolve=self._resolve, now=engine.clock.now)
 
     def start(self, engine: Engine, parts: AsyncExitStack) -> None:
-        """Begin to deliver; `parts` stop it again."""
+        """Start an engine's outbox; `parts` stops it again."""
         if engine in self.outboxes:
-            parts.push_async_callback(self._posters[engine].close)
+            parts.push_async_callback(self._senders[engine].close)
             parts.push_async_callback(self.outboxes[engine].stop)
             self.outboxes[engine].start()
 
     def list_outboxes(self) -> list[tuple[DeliveryStore, Outbox]]:
-        """The outboxes, each with the store whose deliveries it brings."""
+        """The outboxes, each with the store of its deliveries."""
         return [(engine.store.deliveries, outbox) for engine, outbox in self.outboxes.items()]
 
     def _make_outbox(self, engine: Engine) -> Outbox:
@@ -84,7 +84,7 @@ class PushWiring:
             agent_name=self._agent_name,
         )
         poster = WebhookSender(post_rules, resolve=self._resolve, now=engine.clock.now)
-        self._posters[engine] = poster
+        self._senders[engine] = poster
         rules = DeliveryPolicy(
             max_attempts=settings.attempts,
             backoff=Backoff(settings.backoff_seconds, settings.most_backoff_seconds),
@@ -92,7 +92,7 @@ class PushWiring:
             max_parallel=settings.parallel,
         )
         own = DeliveryChannel(PushSender(engine.store.tasks, poster), rules)
-        self._rounds[engine] = {PUSH_KIND: own}
+        self._channels[engine] = {PUSH_KIND: own}
         return Outbox(
-            engine, self._rounds[engine], roll=random.random, stop_grace_s=self._stop_grace_s
+            engine, self._channels[engine], roll=random.random, stop_grace_s=self._stop_grace_s
         )

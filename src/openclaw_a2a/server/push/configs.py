@@ -1,7 +1,8 @@
-"""Which addresses callers may name as webhooks, as far as their text tells.
+"""Push configurations of a caller's tasks: create, find, list, delete.
 
-A caller names the address that this gateway will connect to, from inside the operator's network;
-`net/safe_resolver.py` checks where it leads when it is called.
+A configuration is stored as a delivery of the outbox. A caller names a URL that this gateway will
+connect to, from inside the operator's network: what its text tells is checked here, where it leads
+is checked by `net/safe_resolver.py` for every connection.
 """
 
 import re
@@ -25,14 +26,15 @@ from openclaw_a2a.model.records import encode_json
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.model.url_policy import url_rejection_reason
 from openclaw_a2a.ports import Store
-from openclaw_a2a.protocol.requests import NewPushConfig, PushListRequest, PushRequest
+from openclaw_a2a.protocol.requests import NewPushConfig, PushConfigRequest, PushListRequest
 
-_CHARACTERS = re.compile(r"[!-\[\]-~]+")
+_URL_CHARACTERS = re.compile(r"[!-\[\]-~]+")
+_decoder = msgspec.json.Decoder(PushConfig)
 
 
-def why_not_a_webhook(url: str, *, allow_private: bool) -> str | None:
-    """Why an address cannot be a webhook; None when it may be one, as far as its text tells."""
-    if not _CHARACTERS.fullmatch(url):
+def webhook_rejection_reason(url: str, *, allow_private: bool) -> str | None:
+    """Why a URL cannot be a webhook, as far as its text tells; None when it may be one."""
+    if not _URL_CHARACTERS.fullmatch(url):
         return "must be an address in ASCII without spaces and backslashes"
     try:
         parts = urlsplit(url)
@@ -47,18 +49,15 @@ def why_not_a_webhook(url: str, *, allow_private: bool) -> str | None:
     return reason and f"{reason}; a webhook must be at a public address"
 
 
-_decoder = msgspec.json.Decoder(PushConfig)
-
-
 class PushPage(msgspec.Struct, frozen=True):
-    """Some configurations of a task, and where the next page begins ("" after the last)."""
+    """Some configurations of a task, and the token of the next page ("" after the last)."""
 
     configs: tuple[PushConfig, ...]
     next_page_token: str
 
 
 class PushConfigService(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that is done with push configurations, for the tasks of one store."""
+    """The push configurations of the tasks in one store."""
 
     store: Store
     outbox: Outbox
@@ -66,33 +65,33 @@ class PushConfigService(msgspec.Struct, frozen=True, kw_only=True):
     per_task: int
     allow_private: bool
 
-    def check(self, wish: NewPushConfig, path: str) -> None:
-        """Refuse an address that cannot be a webhook. Raises: InvalidParams."""
-        reason = why_not_a_webhook(wish.url, allow_private=self.allow_private)
+    def check_url(self, new: NewPushConfig) -> None:
+        """Refuse a URL that cannot be a webhook. Raises: InvalidParams."""
+        reason = webhook_rejection_reason(new.url, allow_private=self.allow_private)
         if reason is not None:
-            problem = Problem(path, reason, "webhook")
-            raise InvalidParams(f"{path} {reason}", problems=(problem,))
+            problem = Problem(new.url_path, reason, "webhook")
+            raise InvalidParams(f"{new.url_path} {reason}", problems=(problem,))
 
-    async def check_room(self, scope: Scope, task_id: TaskId, wish: NewPushConfig) -> None:
+    async def check_count(self, scope: Scope, task_id: TaskId, new: NewPushConfig) -> None:
         """Refuse one more configuration than a task may have. Raises: InvalidParams."""
         if await self.store.tasks.read_task(scope, task_id) is None:
-            return  # whoever goes on with the task says so
-        others = [one for one in await self._configs(task_id) if one.id != (wish.id or task_id)]
+            return  # continuing the task fails with TaskNotFound
+        others = [one for one in await self._configs(task_id) if one.id != (new.id or task_id)]
         if len(others) >= self.per_task:
             raise self._too_many(task_id)
 
-    def delivery(self, wish: NewPushConfig, task_id: TaskId, cursor: int) -> Delivery:
-        """The delivery that a wish stands for, from a cursor on."""
+    def make_delivery(self, new: NewPushConfig, task_id: TaskId, cursor: int) -> Delivery:
+        """The delivery that stores a configuration; events after the cursor are sent."""
         now = self.now()
         config = PushConfig(
-            id=wish.id or task_id,
+            id=new.id or task_id,
             task_id=task_id,
-            url=wish.url,
-            wire=wish.wire.value,
+            url=new.url,
+            version=new.version.value,
             created_at=now,
-            token=wish.token,
-            schemes=wish.schemes,
-            credentials=wish.credentials,
+            token=new.token,
+            schemes=new.schemes,
+            credentials=new.credentials,
         )
         return Delivery(
             id=delivery_id(PUSH_KIND, task_id, config.id),
@@ -105,16 +104,18 @@ class PushConfigService(msgspec.Struct, frozen=True, kw_only=True):
             updated_at=now,
         )
 
-    async def create(self, scope: Scope, task_id: TaskId, wish: NewPushConfig) -> PushConfig:
-        """Make a configuration, or put another in the place of the one with its id.
+    async def create(self, scope: Scope, task_id: TaskId | None, new: NewPushConfig) -> PushConfig:
+        """Create a configuration, or replace the one with its id.
 
-        The webhook is told of the task as it is now, and of everything that follows. The same
-        configuration again changes nothing, unless it had been given up.
+        The webhook is sent the task as it is now, then what follows. The same configuration again
+        changes nothing, unless its deliveries had been given up.
 
-        Raises: TaskNotFound, InvalidParams (too many of them).
+        Raises: TaskNotFound, InvalidParams (the URL, or too many configurations).
         """
+        self.check_url(new)
+        task_id = task_id or TaskId("")
         await self._check_task(scope, task_id)
-        delivery = self.delivery(wish, task_id, -1)
+        delivery = self.make_delivery(new, task_id, -1)
         config = _decoder.decode(delivery.body)
         known = await self.store.deliveries.read_delivery(delivery.id)
         if known is not None and known.state is not DeliveryState.DEAD:
@@ -125,7 +126,7 @@ class PushConfigService(msgspec.Struct, frozen=True, kw_only=True):
             raise self._too_many(task_id)
         return config
 
-    async def find(self, scope: Scope, request: PushRequest) -> PushConfig:
+    async def find(self, scope: Scope, request: PushConfigRequest) -> PushConfig:
         """One configuration; without an id the task's own, or its only one.
 
         Raises: TaskNotFound, PushConfigNotFound.
@@ -143,7 +144,7 @@ class PushConfigService(msgspec.Struct, frozen=True, kw_only=True):
             "it has"
         )
 
-    async def page(self, scope: Scope, request: PushListRequest) -> PushPage:
+    async def list_page(self, scope: Scope, request: PushListRequest) -> PushPage:
         """Some of the task's configurations, oldest first. Raises: TaskNotFound, InvalidParams."""
         await self._check_task(scope, request.task_id)
         configs = await self._configs(request.task_id)
@@ -154,12 +155,12 @@ class PushConfigService(msgspec.Struct, frozen=True, kw_only=True):
                 problem = Problem("pageToken", "is not one of ours, or of another task")
                 raise InvalidParams(f"pageToken {problem.message}", problems=(problem,))
             start = ids.index(request.page_token) + 1
-        shown = configs[start : start + request.page_size]
-        has_more = start + len(shown) < len(configs)
-        return PushPage(tuple(shown), shown[-1].id if has_more else "")
+        page = configs[start : start + request.page_size]
+        has_more = start + len(page) < len(configs)
+        return PushPage(tuple(page), page[-1].id if has_more else "")
 
-    async def remove(self, scope: Scope, request: PushRequest) -> None:
-        """Remove a configuration, if it is there. Raises: TaskNotFound."""
+    async def delete(self, scope: Scope, request: PushConfigRequest) -> None:
+        """Delete a configuration, if it exists. Raises: TaskNotFound."""
         await self._check_task(scope, request.task_id)
         try:
             config = await self.find(scope, request)

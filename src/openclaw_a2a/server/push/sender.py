@@ -1,10 +1,11 @@
-"""Posts push notifications to webhooks: one request each, to an address that was checked."""
+"""Sends push notifications: one POST each, to an address that was checked when connecting."""
 
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 import msgspec
@@ -25,10 +26,9 @@ from openclaw_a2a.server.push.payload import PushPayload, next_payload
 if TYPE_CHECKING:
     import httpx2
 
-_MOST_READ = 16 * 1024
-_POLITE_S = 1.0
+_MAX_READ_BYTES = 16 * 1024
+_READ_TIMEOUT_S = 1.0
 _GONE = 410
-_DEFAULT_PORTS = {"http": 80, "https": 443}
 _decoder = msgspec.json.Decoder(PushConfig)
 
 
@@ -41,108 +41,76 @@ class WebhookOptions(msgspec.Struct, frozen=True):
 
 
 class WebhookSender:
-    """Makes the requests. Connections are not kept: each one is checked when it is made."""
+    """Posts to webhooks. Only the status of a response counts; redirects are not followed."""
 
     def __init__(
-        self, rules: WebhookOptions, *, resolve: ResolveHost, now: Callable[[], datetime]
+        self, options: WebhookOptions, *, resolve: ResolveHost, now: Callable[[], datetime]
     ) -> None:
-        self._rules = rules
-        self._resolve = resolve
+        self._options = options
+        self._find_addresses = partial(
+            find_addresses, resolve=resolve, allow_private=options.allow_private
+        )
         self._now = now
-        self._transport: httpx2.AsyncHTTPTransport | None = None
+        self._transport: httpx2.AsyncBaseTransport | None = None
 
     async def close(self) -> None:
-        """Let go of everything."""
+        """Close all connections."""
         if self._transport is not None:
             await self._transport.aclose()
 
     async def post(self, url: str, body: bytes, headers: dict[str, str]) -> DeliveryFailed | None:
-        """Post once; None when it was taken, otherwise why not."""
-        import httpx2  # loaded with the first notification: a gateway without any starts faster
+        """Post once; None when the webhook accepted it, otherwise why not."""
+        import httpx2  # imported with the first notification: a gateway without any starts faster
 
+        limit = self._options.timeout_s
         try:
-            address = httpx2.URL(url)
+            request = httpx2.Request(
+                "POST",
+                url,
+                headers={"User-Agent": self._options.agent_name, **headers},
+                content=body,
+                extensions={"timeout": httpx2.Timeout(limit).as_dict()},
+            )
         except httpx2.InvalidURL as error:
             return DeliveryFailed(f"the address cannot be used: {error}", is_final=True)
-        host, port = address.raw_host.decode("ascii"), address.port
+        host = request.url.raw_host.decode("ascii")
         try:
-            found = await find_addresses(
-                host,
-                port or _DEFAULT_PORTS.get(address.scheme, 0),
-                resolve=self._resolve,
-                allow_private=self._rules.allow_private,
-            )
-        except HostNotFound as error:
-            return DeliveryFailed(str(error))
+            response = await self._open_transport().handle_async_request(request)
+            await _read_briefly(response)
         except AddressNotAllowed as error:
             return DeliveryFailed(str(error), is_final=True)
-        named = {"Host": address.netloc.decode("ascii"), "User-Agent": self._rules.agent_name}
-        request = httpx2.Request("POST", address, headers={**named, **headers}, content=body)
-        return await self._send_to(found, request)
+        except HostNotFound as error:
+            return DeliveryFailed(str(error))
+        except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+            return DeliveryFailed(f"{host} cannot be reached: {str(error) or 'no answer'}")
+        except httpx2.TimeoutException:
+            return DeliveryFailed(f"{host} did not answer within {limit:g} s")
+        except httpx2.TransportError as error:
+            return DeliveryFailed(f"the connection to {host} broke: {type(error).__name__}")
+        return None if response.is_success else self._failure(response)
 
-    async def _send_to(self, found: list[str], request: "httpx2.Request") -> DeliveryFailed | None:
-        """Send to the first of these addresses that can be reached."""
-        import httpx2
-
-        host = request.url.raw_host.decode("ascii")
-        limit, reason = self._rules.timeout_s, ""
-        wait = httpx2.Timeout(limit, connect=limit / len(found))
-        request.extensions |= {"timeout": wait.as_dict(), "sni_hostname": host}
-        for ip in found:
-            request.url = request.url.copy_with(host=ip)
-            try:
-                return await self._send(request)
-            except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
-                reason = f"{host} cannot be reached: {str(error) or 'no answer'}"
-            except httpx2.TimeoutException:
-                return DeliveryFailed(f"{host} did not answer within {limit:g} s")
-            except httpx2.TransportError as error:
-                return DeliveryFailed(f"the connection to {host} broke: {type(error).__name__}")
-        return DeliveryFailed(reason)
-
-    async def _send(self, request: "httpx2.Request") -> DeliveryFailed | None:
-        import httpx2
-
-        response = await self._opened().handle_async_request(request)
-        try:
-            # The receiver has said what counts; how the rest of its answer ends does not matter.
-            with suppress(TimeoutError, httpx2.TransportError):
-                async with asyncio.timeout(_POLITE_S):
-                    await _read_a_little(response)
-        finally:
-            await response.aclose()
-        if 200 <= response.status_code < 300:
-            return None
-        return self._refusal(response)
-
-    def _opened(self) -> "httpx2.AsyncHTTPTransport":
-        import httpx2
-
+    def _open_transport(self) -> "httpx2.AsyncBaseTransport":
         if self._transport is None:
-            # A proxy would look the name up again, elsewhere: what was checked must be called.
-            # Kept connections would be shared by all names at one address.
-            self._transport = httpx2.AsyncHTTPTransport(
-                verify=httpx2.create_ssl_context(),
-                trust_env=False,
-                limits=httpx2.Limits(max_connections=None, max_keepalive_connections=0),
-            )
+            from openclaw_a2a.net.http_client import open_transport
+
+            self._transport = open_transport(find_addresses=self._find_addresses)
         return self._transport
 
-    def _refusal(self, response: "httpx2.Response") -> DeliveryFailed:
+    def _failure(self, response: "httpx2.Response") -> DeliveryFailed:
         status = response.status_code
         reason = f"it answered {status}"
-        if 300 <= status < 400:
+        if response.is_redirect or 300 <= status < 400:
             reason += "; redirects are not followed"
         wait_s = retry_after_s(response.headers.get("retry-after"), self._now())
         return DeliveryFailed(reason, wait_s, is_final=status == _GONE)
 
 
 class PushSender:
-    """Brings what happens to a task to a webhook."""
+    """Sends the events of a task to a webhook, for the outbox."""
 
-    def __init__(self, store: TaskStore, poster: WebhookSender) -> None:
-        self._store = store
-        self._poster = poster
+    def __init__(self, tasks: TaskStore, webhooks: WebhookSender) -> None:
+        self._tasks = tasks
+        self._webhooks = webhooks
 
     def receiver(self, delivery: Delivery) -> str:
         """The webhook's host."""
@@ -151,15 +119,15 @@ class PushSender:
     async def send(self, delivery: Delivery) -> Delivered | DeliveryFailed | None:
         """Post the next notification, if there is one."""
         config = _decoder.decode(delivery.body)
-        notice = await next_payload(self._store, ProtocolVersion(config.wire), delivery)
-        if not isinstance(notice, PushPayload):
-            return notice
-        missed = await self._poster.post(config.url, notice.body, _headers(config))
-        return missed or notice.brings_to
+        payload = await next_payload(self._tasks, ProtocolVersion(config.version), delivery)
+        if not isinstance(payload, PushPayload):
+            return payload
+        failure = await self._webhooks.post(config.url, payload.body, _headers(config))
+        return failure or payload.delivered
 
 
 def retry_after_s(header: str | None, now: datetime) -> float | None:
-    """How long a receiver wants to be left alone; None when it does not say."""
+    """How long a Retry-After header asks to wait; None without one."""
     text = (header or "").strip()
     if text.isascii() and text.isdigit():
         return float(text[:12])
@@ -173,7 +141,7 @@ def retry_after_s(header: str | None, now: datetime) -> float | None:
 
 
 def _headers(config: PushConfig) -> dict[str, str]:
-    media_type = A2A_JSON if config.wire == ProtocolVersion.V1.value else JSON
+    media_type = A2A_JSON if config.version == ProtocolVersion.V1.value else JSON
     headers = {"Content-Type": media_type.decode("ascii")}
     if config.token:
         headers["X-A2A-Notification-Token"] = config.token
@@ -182,10 +150,20 @@ def _headers(config: PushConfig) -> dict[str, str]:
     return headers
 
 
-async def _read_a_little(response: "httpx2.Response") -> None:
-    """Let the receiver finish its answer, which nobody needs, unless it is long."""
+async def _read_briefly(response: "httpx2.Response") -> None:
+    """Let the webhook finish a short response, whose content is not used, and close it.
+
+    Its status has arrived: how the rest ends, and how large it is, does not matter.
+    """
+    import httpx2
+
     size = 0
-    async for chunk in cast("httpx2.AsyncByteStream", response.stream):
-        size += len(chunk)
-        if size > _MOST_READ:
-            return
+    try:
+        with suppress(TimeoutError, httpx2.TransportError):
+            async with asyncio.timeout(_READ_TIMEOUT_S):
+                async for chunk in cast("httpx2.AsyncByteStream", response.stream):
+                    size += len(chunk)
+                    if size > _MAX_READ_BYTES:
+                        return
+    finally:
+        await response.aclose()

@@ -1,4 +1,4 @@
-"""The params of A2A 1.0 methods as types: what must be there, and within which bounds."""
+"""The parameters of A2A 1.0 methods as types, with their bounds."""
 
 from datetime import datetime
 from typing import Annotated, Literal
@@ -31,11 +31,11 @@ _PageSize = Annotated[int, Meta(ge=1, le=MAX_PAGE_SIZE)] | None
 
 
 class Params(msgspec.Struct, frozen=True, rename="camel"):
-    """Root of all params: camelCase, unknown members ignored."""
+    """Base of all parameters: camelCase, unknown members are ignored."""
 
 
 class Authentication(Params, frozen=True):
-    """How a webhook wants to be authenticated to."""
+    """The credentials that a webhook expects."""
 
     scheme: SchemeName
     credentials: HeaderText | None = None
@@ -53,13 +53,13 @@ class PushParams(Params, frozen=True):
 
 
 class InlinePush(PushParams, frozen=True):
-    """A push configuration inside a send; without an address it is ignored."""
+    """A push configuration inside a send; without a URL it is ignored."""
 
     url: InlineWebAddress = ""
 
 
 class Configuration(Params, frozen=True):
-    """How the answer to a send is wanted."""
+    """Options of a send."""
 
     accepted_output_modes: Strings = None
     task_push_notification_config: InlinePush | None = None
@@ -90,7 +90,7 @@ class SendParams(Params, frozen=True):
 
 
 class UnnamedMessageParams(MessageParams, frozen=True, kw_only=True):
-    """A message from a caller who may leave its id to us."""
+    """A message whose id may be missing; the gateway then makes one."""
 
     message_id: PossibleMessageId = MessageId("")
 
@@ -141,13 +141,7 @@ class PushListParams(Params, frozen=True):
     """ListTaskPushNotificationConfigs."""
 
     task_id: RequiredTaskId
-    # Zero is ProtoJSON's way of not saying, for a member that is not marked optional.
+    # ProtoJSON writes an absent number that is not marked optional as zero.
     page_size: Annotated[int, Meta(ge=0, le=MAX_PAGE_SIZE)] | None = None
     page_token: str | None = None
-    tenant: str | None = None
-
-
-class CardParams(Params, frozen=True):
-    """GetExtendedAgentCard."""
-
     tenant: str | None = None

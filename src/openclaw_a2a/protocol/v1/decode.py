@@ -1,0 +1,208 @@
+"""Decodes the parameters of A2A 1.0 methods into requests."""
+
+from collections.abc import Callable, Iterator
+from typing import cast
+
+import msgspec
+from msgspec import UNSET
+
+from openclaw_a2a.model.errors import Problem
+from openclaw_a2a.model.ids import Json, JsonObject, MessageId, TaskId
+from openclaw_a2a.model.message import Message, Part, Role
+from openclaw_a2a.model.task import TaskState
+from openclaw_a2a.model.validation import invalid_params
+from openclaw_a2a.protocol.common_fields import NOT_BASE64, standard_base64
+from openclaw_a2a.protocol.requests import (
+    DEFAULT_PAGE_SIZE,
+    GetRequest,
+    ListRequest,
+    NewPushConfig,
+    PushConfigRequest,
+    PushListRequest,
+    SendRequest,
+    TaskRequest,
+)
+from openclaw_a2a.protocol.v1.schema import (
+    Configuration,
+    GetParams,
+    ListParams,
+    PushItemParams,
+    PushListParams,
+    PushParams,
+    SendParams,
+    TaskParams,
+    UnnamedSendParams,
+)
+from openclaw_a2a.protocol.validation import ParamsDecoder
+from openclaw_a2a.protocol.versions import ProtocolVersion
+
+_CONTENTS = ("text", "raw", "url", "data")
+_ONE_CONTENT = "must have exactly one of text, raw, url and data"
+
+
+def decode_send(params: bytes, *, make_message_id: Callable[[], str] | None = None) -> SendRequest:
+    """The parameters of SendMessage and SendStreamingMessage.
+
+    A missing message id is made by `make_message_id`; without it, it is a problem.
+
+    Raises:
+        InvalidParams: with every problem.
+        ParseFailed: they are not JSON.
+    """
+    decoder = _unnamed_send if make_message_id else _send
+    given = decoder.decode(params)
+    message = given.message
+    parts = _normalize_parts(message.parts)
+    if parts is None:
+        raise decoder.error(params)
+    message_id = message.message_id
+    if make_message_id is not None and not message_id.strip():
+        message_id = MessageId(make_message_id())
+    configuration = given.configuration or _no_configuration
+    push = configuration.task_push_notification_config
+    return SendRequest(
+        message=Message(
+            message_id,
+            Role.USER,
+            parts,
+            message.context_id or None,
+            message.task_id or None,
+            message.metadata,
+            message.extensions or (),
+            message.reference_task_ids or (),
+        ),
+        is_blocking=not configuration.return_immediately,
+        accepted_output_modes=configuration.accepted_output_modes or (),
+        history_length=configuration.history_length,
+        push=_push_config(push, "configuration.taskPushNotificationConfig.url")
+        if push and push.url
+        else None,
+        metadata=given.metadata,
+        tenant=given.tenant or None,
+    )
+
+
+def decode_get(params: bytes) -> GetRequest:
+    """The parameters of GetTask. Raises: InvalidParams, ParseFailed."""
+    given = _get.decode(params)
+    return GetRequest(id=given.id, history_length=given.history_length, tenant=given.tenant or None)
+
+
+def decode_list(params: bytes) -> ListRequest:
+    """The parameters of ListTasks. Raises: InvalidParams, ParseFailed."""
+    given = _list.decode(params)
+    return ListRequest(
+        context_id=given.context_id or None,
+        state=None if given.status is TaskState.UNSPECIFIED else given.status,
+        page_size=given.page_size or DEFAULT_PAGE_SIZE,
+        page_token=given.page_token or "",
+        history_length=given.history_length,
+        status_since=given.status_timestamp_after,
+        include_artifacts=bool(given.include_artifacts),
+        tenant=given.tenant or None,
+    )
+
+
+def decode_task_request(params: bytes) -> TaskRequest:
+    """The parameters of CancelTask and SubscribeToTask. Raises: InvalidParams, ParseFailed."""
+    given = _task.decode(params)
+    return TaskRequest(id=given.id, tenant=given.tenant or None)
+
+
+def decode_push_config(params: bytes, *, task_id: TaskId | None = None) -> NewPushConfig:
+    """The parameters of CreateTaskPushNotificationConfig; `task_id` is the one in the path.
+
+    Raises: InvalidParams, ParseFailed.
+    """
+    config = _push_config(_push.decode(params), "url")
+    if not (task_id or config.task_id):
+        raise invalid_params([Problem("taskId", "is required", "required")])
+    return msgspec.structs.replace(config, task_id=task_id or config.task_id)
+
+
+def decode_push_request(params: bytes) -> PushConfigRequest:
+    """The parameters that name one push configuration. Raises: InvalidParams, ParseFailed."""
+    given = _push_item.decode(params)
+    return PushConfigRequest(task_id=given.task_id, id=given.id, tenant=given.tenant or None)
+
+
+def decode_push_list(params: bytes) -> PushListRequest:
+    """The parameters of ListTaskPushNotificationConfigs. Raises: InvalidParams, ParseFailed."""
+    given = _push_list.decode(params)
+    return PushListRequest(
+        task_id=given.task_id,
+        page_size=given.page_size or DEFAULT_PAGE_SIZE,
+        page_token=given.page_token or "",
+        tenant=given.tenant or None,
+    )
+
+
+def _push_config(push: PushParams, url_path: str) -> NewPushConfig:
+    authentication = push.authentication
+    return NewPushConfig(
+        id=push.id or None,
+        url=push.url,
+        url_path=url_path,
+        version=ProtocolVersion.V1,
+        token=push.token or None,
+        schemes=(authentication.scheme,) if authentication else (),
+        credentials=authentication.credentials if authentication else None,
+        task_id=push.task_id or None,
+        tenant=push.tenant or None,
+    )
+
+
+def _normalize_parts(parts: tuple[Part, ...]) -> tuple[Part, ...] | None:
+    """The parts in their normal form; None when a part breaks a rule."""
+    is_normal = True
+    for part in parts:
+        count = (part.text is not None) + (part.raw is not None) + (part.url is not None)
+        if part.data is not UNSET:
+            count += part.data is not None or not count
+            is_normal = is_normal and part.data is not None
+        if count != 1:
+            return None
+        is_normal = is_normal and part.raw is None
+    if is_normal:
+        return parts
+    normal = tuple(_normalize_part(part) for part in parts)
+    return None if None in normal else cast(tuple[Part, ...], normal)
+
+
+def _normalize_part(part: Part) -> Part | None:
+    """File content as standard base64, and no null beside other content."""
+    raw = part.raw
+    if raw is not None and (raw := standard_base64(raw)) is None:
+        return None
+    has_other = part.text is not None or raw is not None or part.url is not None
+    data = UNSET if part.data is None and has_other else part.data
+    return msgspec.structs.replace(part, raw=raw, data=data)
+
+
+def _part_problems(params: JsonObject) -> Iterator[Problem]:
+    """The rules for parts that their type cannot express, on input of any shape."""
+    message: Json = params.get("message")
+    parts: Json = cast(JsonObject, message).get("parts") if isinstance(message, dict) else None
+    for index, part in enumerate(cast(list[Json], parts) if isinstance(parts, list) else []):
+        if not isinstance(part, dict):
+            continue
+        members = cast(JsonObject, part)
+        path = f"message.parts[{index}]"
+        # A null is an absent member; alone, a null for data is a value.
+        present = sum(members.get(name) is not None for name in _CONTENTS)
+        if present > 1 or (present == 0 and "data" not in members):
+            yield Problem(path, _ONE_CONTENT, "oneof")
+        raw: Json = members.get("raw")
+        if isinstance(raw, str) and standard_base64(raw) is None:
+            yield Problem(f"{path}.raw", NOT_BASE64, "base64")
+
+
+_no_configuration = Configuration()
+_send = ParamsDecoder(SendParams, _part_problems)
+_unnamed_send = ParamsDecoder(UnnamedSendParams, _part_problems)
+_get = ParamsDecoder(GetParams)
+_list = ParamsDecoder(ListParams)
+_task = ParamsDecoder(TaskParams)
+_push = ParamsDecoder(PushParams)
+_push_item = ParamsDecoder(PushItemParams)
+_push_list = ParamsDecoder(PushListParams)
