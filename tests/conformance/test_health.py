@@ -1,7 +1,10 @@
 """Is it alive, is it ready, and what happens when it stops."""
 
+import asyncio
+
 import anyio
 import pytest
+from tests.captured_logs import capture_logs
 from tests.conformance.asgi_client import AsgiClient
 from tests.conformance.conftest import Serve, Start, peers
 from tests.conformance.protocol_clients import V1Client, encode_call, v1_message
@@ -30,6 +33,25 @@ async def test_health_needs_no_token(start: Start) -> None:
     door = await start(_agent(), settings=peers("alice"))
     assert (await door.get("/healthz")).status == 200
     assert (await door.get("/readyz")).status == 200
+
+
+@pytest.mark.requirement("door.readyz")
+async def test_a_gateway_with_a_dead_background_loop_is_alive_and_not_ready(serve: Serve) -> None:
+    async def fail() -> None:
+        raise ValueError("the reason is for the log")
+
+    async with serve(_agent()) as gateway:
+        door = AsgiClient(gateway.asgi)
+        (engine,) = gateway.engines.values()
+        with capture_logs() as logs:
+            await asyncio.wait({engine.supervisor.run_loop("leases", fail())})
+            await anyio.wait_all_tasks_blocked()
+        assert "supervisor.loop_died" in [entry["event"] for entry in logs]
+        ready = await door.get("/readyz")
+        assert ready.status == 503
+        assert "leases" in ready.json["reasons"][0]
+        assert b"the reason is for the log" not in ready.body
+        assert (await door.get("/healthz")).status == 200
 
 
 @pytest.mark.requirement("door.drain", "door.readyz")
