@@ -173,7 +173,7 @@ async def _get(call: JsonRpcCall) -> None:
 async def _list(call: JsonRpcCall) -> None:
     request = v1.decode_list(call.envelope.params)
     check_tenant(request.tenant)
-    await call.respond(await list_tasks(call.endpoint.engine, call.scope, request))
+    await call.respond(await list_tasks(call.endpoint.engine.store.tasks, call.scope, request))
 
 
 async def _cancel(call: JsonRpcCall) -> None:

@@ -110,7 +110,9 @@ async def _decode_send(request: RestRequest) -> SendRequest:
 async def _list(request: RestRequest) -> None:
     query = decode_list_query(request.http.query())
     check_tenant(query.tenant)
-    await request.respond(await list_tasks(request.endpoint.engine, request.scope, query))
+    await request.respond(
+        await list_tasks(request.endpoint.engine.store.tasks, request.scope, query)
+    )
 
 
 async def _get(request: RestRequest) -> None:
