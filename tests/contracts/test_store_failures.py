@@ -5,6 +5,7 @@ import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import anyio
 import msgspec
 import pytest
 from tests.contracts.store_samples import ALICE, Draft, Shelf, direct, make_message, moment, picture
@@ -92,3 +93,23 @@ async def test_what_was_built_on_a_lost_write_is_refused_with_it(durable: Shelf)
         await store.tasks.submit(again.submission())
         await store.tasks.commit(again.status(TaskState.WORKING, at=1))
         assert picture(await store.tasks.read_task(ALICE, TaskId("t-x"))) == again.task
+
+
+async def test_a_dead_writer_is_reported_and_nobody_waits_for_it(durable: Shelf) -> None:
+    """Issue 11: a store whose writer thread is dead looked healthy, and its writes hung."""
+    store = durable.store
+    await store.tasks.submit(direct("t-1"))
+    with anyio.fail_after(10):
+        with pytest.raises(StoreUnavailable):
+            await store.writer.write(_exit, None)  # pyright: ignore[reportAttributeAccessIssue] - not part of the port
+        with pytest.raises(StoreUnavailable, match="has died"):
+            await store.check()
+        with pytest.raises(StoreUnavailable, match="has died"):
+            await store.tasks.submit(direct("t-2"))
+        store = await durable.reopen()
+        claimed = await store.tasks.claim_runs(OwnerId("b"), lease_until=moment(9), expired_at=None)
+    assert [run.task_id for run in claimed] == ["t-1"]
+
+
+def _exit(*_: object) -> None:
+    raise SystemExit

@@ -27,7 +27,7 @@ from openclaw_a2a.model.errors import CorruptRecord, StoreUnavailable
 from openclaw_a2a.model.ids import LOCAL_PEER, AccountId, OwnerId, TaskId
 from openclaw_a2a.model.task import TaskState
 from openclaw_a2a.model.turn import Scope
-from openclaw_a2a.ports import Commit, Duplicate, TaskQuery
+from openclaw_a2a.ports import Commit, Duplicate, Submission, TaskQuery
 from openclaw_a2a.store.json_file.store import JsonFileStore
 
 Json = Any
@@ -357,6 +357,47 @@ async def test_a_paused_tasks_token_survives_a_crash_after_a_late_artifact(folde
     (folder.path / ".gateway.jsonl").write_bytes(log)
     store = await folder.opened()
     assert await store.tasks.read_resume_token(TaskId("t-1")) == b"token"
+    assert picture(await store.tasks.read_task(ALICE, TaskId("t-1"))) == draft.task
+
+
+def resumed(draft: Draft) -> Submission:
+    """The message that answers a pause, with the change it makes."""
+    draft.run = make_run("answer")
+    run = msgspec.structs.replace(draft.run, task_id=draft.task.id)
+    change = msgspec.structs.replace(draft.status(TaskState.SUBMITTED, at=2), run_id=None)
+    return Submission(run, b"hash of the answer", moment(2), change)
+
+
+@pytest.mark.parametrize("damage", ["deleted", "damaged", "a directory"])
+async def test_a_paused_task_continues_after_its_record_file_was_lost(
+    folder: Folder, damage: str
+) -> None:
+    """Issue 11: reading the lost file ended the writer thread, and every later write hung."""
+    store, draft = await folder.opened(), Draft()
+    await store.tasks.submit(draft.submission())
+    await store.tasks.commit(draft.chunk("before the pause"))
+    await store.tasks.commit(draft.paused(b"token", at=1))
+    file = folder.file("t-1")
+    if damage == "damaged":
+        file.write_bytes(b'{"schemaVersion":')
+    else:
+        file.unlink()
+    if damage == "a directory":
+        file.mkdir()
+    with anyio.fail_after(10):
+        await store.tasks.submit(resumed(draft))
+        await store.tasks.commit(draft.chunk("after it"))
+        await store.tasks.submit(direct("t-2"))
+    assert picture(await store.tasks.read_task(ALICE, TaskId("t-1"))) == draft.task
+    if damage == "a directory":
+        with pytest.raises(StoreUnavailable):
+            await store.check()
+        file.rmdir()
+    await store.check()
+    [entry, *_] = folder.read()["journal"]
+    assert entry["event"]["artifact"]["parts"][0]["text"] == "before the pause"
+    await store.close()
+    store = await folder.opened()
     assert picture(await store.tasks.read_task(ALICE, TaskId("t-1"))) == draft.task
 
 

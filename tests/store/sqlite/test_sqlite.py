@@ -8,7 +8,9 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import closing
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import anyio
 import msgspec
@@ -102,6 +104,39 @@ async def test_a_write_that_cannot_be_spoils_nothing_for_others(store: SqliteSto
     await store.check()
     claimed = await store.tasks.claim_runs(OwnerId("b"), lease_until=moment(9), expired_at=None)
     assert [run.task_id for run in claimed] == ["t-1", "t-2"]
+
+
+class FailingConnection(sqlite3.Connection):
+    """A connection whose disk fails at some statements."""
+
+    failing: frozenset[str] = frozenset()
+
+    def execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
+        if statement in self.failing:
+            raise sqlite3.OperationalError("disk I/O error")
+        return super().execute(statement, *values)
+
+
+async def test_a_rollback_that_fails_too_fails_its_group_only(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Issue 11: the error of the rollback ended the writer thread, and every later write hung."""
+    monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=FailingConnection))
+    store = SqliteStore(path)
+    await store.open()
+    await store.tasks.submit(direct("t-1"))
+    monkeypatch.setattr(FailingConnection, "failing", frozenset({"COMMIT", "ROLLBACK"}))
+    with anyio.fail_after(10), pytest.raises(StoreUnavailable, match="disk I/O error"):
+        await store.tasks.submit(direct("t-2"))
+    with anyio.fail_after(10), pytest.raises(StoreUnavailable):
+        await store.check()
+    monkeypatch.setattr(FailingConnection, "failing", frozenset())
+    with anyio.fail_after(10):
+        await store.check()
+        assert isinstance(await store.tasks.submit(direct("t-3")), Accepted)
+        claimed = await store.tasks.claim_runs(OwnerId("b"), lease_until=moment(9), expired_at=None)
+    assert [run.task_id for run in claimed] == ["t-1", "t-3"]
+    await store.close()
 
 
 async def test_events_of_one_task_in_one_group_become_one_row_of_the_task(

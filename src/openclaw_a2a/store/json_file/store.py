@@ -58,7 +58,7 @@ class JsonFileStore:
         self._folder = RecordFolder(path)
         self._lock = WriterLock(path)
         self._files = RecordWriter(self._folder, self._lock)
-        self._writer: GroupWriter[RecordWriter] = GroupWriter(
+        self.writer: GroupWriter[RecordWriter] = GroupWriter(
             str(path), lambda group: self._files.write_group(group)
         )
         self._durable = self._accepted = MemoryState()
@@ -69,7 +69,7 @@ class JsonFileStore:
         self.deliveries = StateDeliveryStore(self._durable, self._write)
         self.records = StateRecordStore(self._durable, self._write)
         logs_path = None if logs_directory is None else Path(logs_directory).expanduser()
-        self.logs = JsonLogStore(LogFolders(path.parent, logs_path), self._writer)
+        self.logs = JsonLogStore(LogFolders(path.parent, logs_path), self.writer)
 
     async def open(self) -> None:
         """Lock the directory and load every record. Raises: StoreLocked, StoreUnavailable.
@@ -93,17 +93,17 @@ class JsonFileStore:
         self._durable = state
         self.tasks.state = self.deliveries.state = self.records.state = state
         self._reset_accepted()
-        self._writer.start()
+        self.writer.start()
 
     async def close(self) -> None:
         """Finish the accepted writes, compact the log and release the directory."""
-        if self._writer.is_running:
-            await self._writer.stop()
+        if self.writer.is_running:
+            await self.writer.stop()
             await anyio.to_thread.run_sync(self._close_files, compact_log(self._durable))
 
     async def check(self) -> None:
         """Raises StoreUnavailable if writes cannot succeed."""
-        self._writer.check()
+        self.writer.check()
         if self._files.failure is not None:
             await self._written(None, None)
         if self._files.failure is not None:
@@ -151,7 +151,7 @@ class JsonFileStore:
         """The result (or the error) when the command and all before it are durable."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         change = Change(self._epoch, command, row)
-        written = self._writer.write(_on_disk, change)
+        written = self.writer.write(_on_disk, change)
         written.add_done_callback(lambda done: self._finish(change, done, (future, result)))
         return future
 
@@ -190,7 +190,7 @@ class JsonFileStore:
         self._is_compacting = True
         compacted = compact_log(self._accepted)
         self._log_limit = max(self._log_limit, 2 * len(compacted))
-        written = self._writer.write(_on_disk, Change(self._epoch, compacted=compacted))
+        written = self.writer.write(_on_disk, Change(self._epoch, compacted=compacted))
         written.add_done_callback(self._compacted)
 
     def _compacted(self, _: "asyncio.Future[None]") -> None:
