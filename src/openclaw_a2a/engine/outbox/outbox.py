@@ -119,7 +119,7 @@ class Outbox:
         """
         is_stored = await self._store.put_delivery(delivery, within=within)
         if is_stored:
-            self._reset(delivery.id)
+            self._reset(delivery)
             self.check_task(delivery.task_id)
         return is_stored
 
@@ -143,7 +143,7 @@ class Outbox:
         )
         if not await self._store.update_delivery(fresh):
             raise _not_found(delivery_id)
-        self._reset(delivery_id)
+        self._reset(fresh)
         self.check_task(delivery.task_id)
         return fresh
 
@@ -202,10 +202,11 @@ class Outbox:
         else:
             self._apply(tracked, Signal.DEFER, due_at=delivery.next_at)
 
-    def _reset(self, delivery_id: DeliveryId) -> None:
-        tracked = self._tracked.get(delivery_id)
+    def _reset(self, delivery: Delivery) -> None:
+        tracked = self._tracked.get(delivery.id)
         if tracked is not None:
             tracked.cached = None
+            tracked.receiver = tracked.channel.receiver(delivery)
             self._apply(tracked, Signal.RESET)
 
     # ---------------------------------------------------------------- the state machine

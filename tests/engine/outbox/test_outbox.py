@@ -1,0 +1,147 @@
+"""The outbox over an engine: a wake-up is never lost, and no commit goes unnoticed."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.engine.conftest import OpenHarness
+from tests.engine.controlled_agent import ControlledAgent, ScriptedAgent
+from tests.engine.harness import ALICE, HYBRID, Harness, in_time
+from tests.engine.outbox.outbox_harness import KIND, OutboxHarness
+
+from openclaw_a2a.engine.maintenance import renew_leases
+from openclaw_a2a.engine.outbox.delivery_channel import DeliveryChannel, DeliveryPolicy
+from openclaw_a2a.engine.outbox.delivery_tracking import Phase
+from openclaw_a2a.engine.outbox.outbox import Outbox
+from openclaw_a2a.engine.tasks.submit import SubmitRequest, submit, wait_finished
+from openclaw_a2a.model.agent_event import Reply
+from openclaw_a2a.model.delivery import Delivery, DeliveryId
+from openclaw_a2a.model.errors import StoreUnavailable
+from openclaw_a2a.model.ids import MessageId, TaskId
+from openclaw_a2a.model.message import Message, Part, Role
+from openclaw_a2a.model.task import TaskState
+from openclaw_a2a.ports import Delivered, TaskStore
+
+SENT = Delivered(1)
+
+
+@pytest.fixture
+async def rig(tmp_path: Path) -> AsyncIterator[OutboxHarness]:
+    harness = Harness("memory", tmp_path, ScriptedAgent(Reply.of_text("hi")))
+    await harness.open()
+    task = await harness.ended(await harness.send())
+    yield OutboxHarness(harness, task.id)
+    await harness.close()
+
+
+async def test_a_wakeup_during_an_attempt_is_followed_by_another_attempt(
+    rig: OutboxHarness,
+) -> None:
+    await rig.put_row()
+    await rig.check()
+    await rig.start()
+    await rig.check()
+    await rig.end(SENT)
+    assert rig.phase is Phase.QUEUED
+    await rig.start()
+    assert len(rig.sender.attempts) == 2
+
+
+async def test_a_result_that_could_not_be_saved_is_saved_later_and_not_sent_again(
+    rig: OutboxHarness,
+) -> None:
+    await rig.put_row()
+    await rig.check()
+    await rig.start()
+    save = rig.outbox._store.update_delivery
+
+    def refuse(_delivery: Delivery) -> "asyncio.Future[bool]":
+        raise StoreUnavailable("the disk is full")
+
+    rig.outbox._store.update_delivery = refuse  # pyright: ignore[reportAttributeAccessIssue] - a fault
+    await rig.end(SENT)
+    assert rig.phase is Phase.SCHEDULED
+    rig.outbox._store.update_delivery = save  # pyright: ignore[reportAttributeAccessIssue] - mended
+    rig.harness.clock.advance(2)
+    rig.outbox._fire_timers()
+    rig.outbox._start_attempts()
+    assert rig.tracked is not None and rig.tracked.attempt is not None
+    await asyncio.wait({rig.tracked.attempt})
+    assert len(rig.sender.attempts) == 1, "the receiver has it already"
+    row = await rig.harness.store.deliveries.read_delivery(rig.row.id)
+    assert row.cursor == 1
+    assert rig.phase is Phase.QUEUED, "what came since then has not been sent"
+
+
+async def test_a_delivery_that_is_added_again_during_an_attempt_has_no_second_one_beside_it(
+    rig: OutboxHarness,
+) -> None:
+    await rig.put_row()
+    await rig.check()
+    await rig.start()
+    await rig.outbox.remove_delivery(rig.row)
+    assert await rig.outbox.add_delivery(rig.row, within=9)
+    await rig.outbox._check_tasks()
+    rig.outbox._start_attempts()
+    await asyncio.sleep(0)
+    assert len(rig.sender.attempts) == 1
+    await rig.end(SENT)
+    await rig.start()
+    assert len(rig.sender.attempts) == 2
+
+
+class RecordingSender:
+    """Records in which state each attempt finds the task."""
+
+    def __init__(self, tasks: TaskStore) -> None:
+        self._tasks = tasks
+        self.states: list[TaskState | None] = []
+        self.has_failed = asyncio.Event()
+
+    def receiver(self, delivery: Delivery) -> str:
+        return delivery.kind
+
+    async def send(self, delivery: Delivery) -> Delivered | None:
+        stored = await self._tasks.read_task(None, delivery.task_id)
+        self.states.append(None if stored is None else stored.head.state)
+        if stored is None:
+            return None
+        if stored.head.state is TaskState.FAILED:
+            self.has_failed.set()
+        return Delivered(stored.head.sequence, is_over=stored.head.state is TaskState.FAILED)
+
+
+@pytest.mark.requirement("promise.push.durable")
+async def test_recovery_of_a_failed_direct_answer_wakes_its_subscribers(
+    open_harness: OpenHarness,
+) -> None:
+    """The store refuses the end of a direct run; maintenance makes a failed task of it later."""
+    agent = ControlledAgent()
+    harness = await open_harness(agent)
+    engine = harness.engine
+    sender = RecordingSender(harness.store.tasks)
+    channels = {KIND: DeliveryChannel(sender, DeliveryPolicy())}
+    outbox = Outbox(engine, channels, roll=lambda: 0.0)
+    outbox.start()
+    now = harness.clock.now()
+
+    def make_delivery(task_id: TaskId, cursor: int) -> Delivery:
+        return Delivery(DeliveryId("d"), KIND, task_id, b"", cursor, now, now, now)
+
+    message = Message(MessageId("m"), Role.USER, (Part.of_text("hello"),))
+    request = SubmitRequest(ALICE, message, make_delivery=make_delivery)
+    sent = await submit(engine, request, HYBRID)
+    run = await agent.next_run()
+    await harness.store_is_quiet()
+    harness.store.refuse("finish_run")
+    run.end(Reply.of_text("hi"))
+    with pytest.raises(StoreUnavailable):
+        await in_time(wait_finished(engine, sent))
+    harness.store.refuse()
+    loop = engine.supervisor.run_loop("leases", renew_leases(engine))
+    await harness.clock.one_round(harness.limits.lease_s / 3 + 1)
+    await in_time(sender.has_failed.wait())
+    assert sender.states[-1] is TaskState.FAILED
+    loop.cancel()
+    await outbox.stop()
