@@ -1,5 +1,6 @@
 """The stored form: JSON in the 1.0 spelling, encoded once and served as stored."""
 
+from collections.abc import Callable
 from datetime import datetime
 
 import msgspec
@@ -9,7 +10,6 @@ from openclaw_a2a.model.message import JsonStruct, Message
 from openclaw_a2a.model.task import ArtifactUpdate, Event, StatusUpdate, Task, TaskState
 from openclaw_a2a.model.turn import Binding, Provenance, Scope
 
-_encoder = msgspec.json.Encoder()
 _task_decoder = msgspec.json.Decoder(Task)
 
 
@@ -92,16 +92,17 @@ class RunRecord(msgspec.Struct, frozen=True, gc=False):
     resume: bytes | None = None
 
 
+encode_json: Callable[[JsonStruct], bytes] = msgspec.json.Encoder().encode
+"""The stored bytes of any struct: the encoder itself, without a Python function around it."""
+
+STATUS_UPDATE, ARTIFACT_UPDATE = b'{"statusUpdate":', b'{"artifactUpdate":'
+"""The beginning of a stored event: its stored bytes are the 1.0 stream response that holds it."""
+
+
 def encode_event(event: Event) -> bytes:
-    """The event's stored bytes: the 1.0 stream response that holds it."""
-    if isinstance(event, StatusUpdate):
-        return b'{"statusUpdate":' + _encoder.encode(event) + b"}"
-    return b'{"artifactUpdate":' + _encoder.encode(event) + b"}"
-
-
-def encode_json(record: JsonStruct) -> bytes:
-    """Any record's stored bytes."""
-    return _encoder.encode(record)
+    """The stored bytes of an event."""
+    prefix = STATUS_UPDATE if isinstance(event, StatusUpdate) else ARTIFACT_UPDATE
+    return prefix + encode_json(event) + b"}"
 
 
 def decode_event(body: bytes) -> Event:

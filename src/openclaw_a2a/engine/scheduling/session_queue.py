@@ -84,7 +84,9 @@ class SessionQueues:
             return slot
         self._queues[session_key] = [slot]
         if may_run:
-            self._start(slot)
+            self.running += 1
+            self._running_by_peer[peer] += 1
+            slot.has_turn = True
         else:
             self._count_waiting(peer, 1)
             self._ready.append(slot)
@@ -123,12 +125,9 @@ class SessionQueues:
             if self._has_run_slot(slot.peer):
                 self._ready.remove(slot)
                 self._count_waiting(slot.peer, -1)
-                self._start(slot)
-
-    def _start(self, slot: QueueSlot) -> None:
-        self.running += 1
-        self._running_by_peer[slot.peer] += 1
-        slot.grant()
+                self.running += 1
+                self._running_by_peer[slot.peer] += 1
+                slot.grant()
 
     def _count_waiting(self, peer: PeerName, step: int) -> None:
         self.waiting += step

@@ -18,10 +18,11 @@ from openclaw_a2a.engine.tasks.projection import TaskProjection
 from openclaw_a2a.model.errors import AgentFailed, GatewayFault, IllegalTransition
 from openclaw_a2a.model.message import Message
 from openclaw_a2a.model.records import (
+    ARTIFACT_UPDATE,
+    STATUS_UPDATE,
     Entry,
     RunRecord,
     TaskHead,
-    encode_event,
     encode_json,
 )
 from openclaw_a2a.model.states import ACTIVE, ALLOWED
@@ -208,14 +209,18 @@ class Journal:
     async def settle(self, limit: int = 0) -> None:
         """Wait until at most `limit` events are not durable yet. Raises what the store raised."""
         while self.in_flight > limit and self.failure is None:
-            await self._wait_commit()
+            waiter: asyncio.Future[None] = self._loop.create_future()
+            self._settle_waiters.append(waiter)
+            await waiter
         if self.failure is not None:
             raise self.failure
 
     async def wait_durable(self, sequence: int) -> None:
         """Wait until this event is durable. Raises what the store raised."""
         while self.feed.sequence < sequence and self.failure is None:
-            await self._wait_commit()
+            waiter: asyncio.Future[None] = self._loop.create_future()
+            self._settle_waiters.append(waiter)
+            await waiter
         if self.failure is not None:
             raise self.failure
 
@@ -243,23 +248,19 @@ class Journal:
 
     # ---------------------------------------------------------------- details
 
-    async def _wait_commit(self) -> None:
-        waiter: asyncio.Future[None] = self._loop.create_future()
-        self._settle_waiters.append(waiter)
-        await waiter
-
     def _add_message(self, message: Message) -> None:
         self.projection.add_message(message)
         self._message = message
 
     def _record(self, event: Event, *, counts: bool = True) -> None:
         """Number and encode one event; `counts` towards the size of the run."""
+        is_status = isinstance(event, StatusUpdate)
         try:
-            body = encode_event(event)
+            body = (STATUS_UPDATE if is_status else ARTIFACT_UPDATE) + encode_json(event) + b"}"
         except UNWRITABLE as error:
             raise AgentFailed(f"The agent sent what cannot be written: {error}.") from None
         state = None
-        if isinstance(event, StatusUpdate):
+        if is_status:
             status = event.status
             state = status.state
             if state not in ALLOWED[self.state]:

@@ -27,9 +27,11 @@ class TaskProjection:
         for message in task.history:
             self._message_ids.add(message.message_id)
             self._history.append(message)
-        self._artifacts: dict[ArtifactId, _GrowingArtifact] = {}
+        self._artifacts: dict[ArtifactId, Artifact] = {}
         for artifact in task.artifacts:
-            self._artifacts[artifact.artifact_id] = _GrowingArtifact(artifact)
+            self._artifacts[artifact.artifact_id] = artifact
+        self._grown_parts: dict[ArtifactId, list[Part]] = {}
+        """The parts of artifacts that grow, as lists: appending to a tuple would copy them all."""
         self.open_artifacts: dict[ArtifactId, None] = {}
         """Artifacts without a last chunk yet, in order."""
 
@@ -45,8 +47,10 @@ class TaskProjection:
         """Fold one event in."""
         if isinstance(event, StatusUpdate):
             self.status = event.status
-            if event.status.message is not None:
-                self.add_message(event.status.message)
+            message = event.status.message
+            if message is not None and message.message_id not in self._message_ids:
+                self._message_ids.add(message.message_id)
+                self._history.append(message)
         else:
             self._apply_artifact(event)
 
@@ -70,10 +74,16 @@ class TaskProjection:
         """True when the task has an artifact."""
         return bool(self._artifacts)
 
-    def artifacts(self, prefix: str) -> list[Artifact]:
+    def artifacts(self, prefix: str = "") -> list[Artifact]:
         """The artifacts whose id starts with `prefix`, in order."""
-        growing = self._artifacts.items()
-        return [one.artifact() for artifact_id, one in growing if artifact_id.startswith(prefix)]
+        found: list[Artifact] = []
+        for artifact_id, artifact in self._artifacts.items():
+            if artifact_id.startswith(prefix):
+                parts = self._grown_parts.get(artifact_id)
+                if parts is not None:
+                    artifact = msgspec.structs.replace(artifact, parts=tuple(parts))
+                found.append(artifact)
+        return found
 
     def has_artifact(self, artifact_id: ArtifactId) -> bool:
         """True when the task has this artifact."""
@@ -85,49 +95,27 @@ class TaskProjection:
 
     def task(self) -> Task:
         """The task, frozen."""
-        artifacts = self._artifacts and [one.artifact() for one in self._artifacts.values()]
         return msgspec.structs.replace(
             self._task,
             status=self.status,
-            artifacts=tuple(artifacts),
+            artifacts=tuple(self.artifacts()) if self._artifacts else (),
             history=tuple(self._history),
         )
 
     def _apply_artifact(self, event: ArtifactUpdate) -> None:
-        artifact = event.artifact
-        known = self._artifacts.get(artifact.artifact_id)
-        if known is None:
-            self._artifacts[artifact.artifact_id] = _GrowingArtifact(artifact)
-        elif event.append:
-            known.grow(artifact)
+        new = event.artifact
+        artifact_id = new.artifact_id
+        known = self._artifacts.get(artifact_id)
+        if known is None or not event.append:
+            self._artifacts[artifact_id] = new
+            if known is not None:
+                self._grown_parts.pop(artifact_id, None)
         else:
-            known.replace(artifact)
+            self._grown_parts.setdefault(artifact_id, list(known.parts)).extend(new.parts)
+            # Its parts are in the list from now on; only the other members are merged.
+            known, new = (msgspec.structs.replace(one, parts=()) for one in (known, new))
+            self._artifacts[artifact_id] = continue_artifact(known, new)
         if event.last_chunk:
-            self.open_artifacts.pop(artifact.artifact_id, None)
+            self.open_artifacts.pop(artifact_id, None)
         else:
-            self.open_artifacts[artifact.artifact_id] = None
-
-
-class _GrowingArtifact:
-    """An artifact whose parts are a list once it grows, so that appending does not copy them."""
-
-    __slots__ = ("_head", "_parts")
-
-    def __init__(self, artifact: Artifact) -> None:
-        self._head = artifact
-        self._parts: list[Part] | None = None
-
-    def replace(self, artifact: Artifact) -> None:
-        self._head, self._parts = artifact, None
-
-    def grow(self, more: Artifact) -> None:
-        if self._parts is None:
-            self._parts = list(self._head.parts)
-            self._head = msgspec.structs.replace(self._head, parts=())
-        self._parts.extend(more.parts)
-        self._head = continue_artifact(self._head, msgspec.structs.replace(more, parts=()))
-
-    def artifact(self) -> Artifact:
-        if self._parts is None:
-            return self._head
-        return msgspec.structs.replace(self._head, parts=tuple(self._parts))
+            self.open_artifacts[artifact_id] = None

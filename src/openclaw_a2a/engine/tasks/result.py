@@ -49,7 +49,7 @@ class Promise(Generic[Value]):
             else:
                 async with asyncio.timeout(timeout_s):
                     await waiter
-        return self.peek()
+        return self._value  # pyright: ignore[reportReturnType] - None only when Value allows it
 
     def peek(self) -> Value:
         """The value, which must be set."""

@@ -268,7 +268,8 @@ class ActiveRun:
         if self.active_task is None:
             self.record = msgspec.structs.replace(self.record, is_started=True)
         transcript = self._transcript = self._transcript or self._new_transcript()
-        await self._promote(transcript)
+        if self.active_task is None:
+            await self._promote(transcript)
         await self._end_task(transcript, self._last_events(transcript))
 
     def _new_transcript(self) -> Transcript:
@@ -297,7 +298,8 @@ class ActiveRun:
         if transcript.is_paused and not self.is_cancel_requested:
             await self._end_task(transcript, self._pause_events, self._resume)
         elif not await self._answer_directly(transcript):
-            await self._promote(transcript)
+            if self.active_task is None:
+                await self._promote(transcript)
             await self._end_task(transcript, self._last_events(transcript))
 
     async def _ask_agent(self, transcript: Transcript) -> str | None:
@@ -423,6 +425,8 @@ class ActiveRun:
         if active is not None and active.journal.failure is not None:
             self._interrupt()
             return
+        if self._transcript is None or not self._transcript.pending_size:
+            return
         try:
             self._flush_text()
         except AgentFailed as error:
@@ -480,12 +484,11 @@ class ActiveRun:
             return None
 
     async def _promote(self, transcript: Transcript) -> None:
-        """Make sure that there is a task to end."""
-        if self.active_task is None:
-            try:
-                await self._become_task(transcript, transcript.promote())
-            except AgentFailed as error:  # what was staged cannot be written
-                transcript.failure = error.message
+        """Become a task only to end as one."""
+        try:
+            await self._become_task(transcript, transcript.promote())
+        except AgentFailed as error:  # what was staged cannot be written
+            transcript.failure = error.message
 
     def _last_events(self, transcript: Transcript) -> Sequence[Event]:
         active = self.active_task

@@ -99,7 +99,7 @@ async def submit(
     if duplicate is not None:
         return duplicate
     if message.task_id is None:
-        pending = _find_pending(engine, request, body_hash)
+        pending = _find_pending(engine, request, body_hash) if engine.pending_submissions else None
         return pending or _start_task(engine, request, rules, body_hash)
     async with engine.task_lock(message.task_id):
         while (

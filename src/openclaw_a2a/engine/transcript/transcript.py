@@ -261,12 +261,13 @@ class Transcript:
         sendable = self._modes.filter(event.parts)
         if sendable:
             self._tool_results += 1
+            self._artifact_events += 1
             name = f"tool-result-{self._tool_results}"
             artifact = Artifact(
                 ArtifactId(f"tool-result-{self._tool_results:04}"),
                 sendable,
                 name=name,
-                metadata=self._artifact_metadata(name),
+                metadata={"sequence": self._artifact_events, "source": name},
             )
             events.append(self._artifact(artifact, last_chunk=True))
         return events
@@ -335,7 +336,9 @@ class Transcript:
         return [*self._finish_current(), self.status_text(TaskState.INPUT_REQUIRED, sentence)]
 
     def _last_parts(self) -> tuple[Part, ...]:
-        for message in reversed(self._messages()):
+        if self._current is not None and self._current.has_content:
+            return self._current.final_parts()
+        for message in reversed(self._closed):
             if message.has_content:
                 return message.final_parts()
         return (Part(text=NO_REPLY),)
@@ -356,17 +359,12 @@ class Transcript:
         append: bool,
         last_chunk: bool = False,
     ) -> ArtifactUpdate:
-        artifact = Artifact(
-            message.artifact_id,
-            parts,
-            name=None if append else message.name,
-            metadata=self._artifact_metadata(message.name),
-        )
-        return self._artifact(artifact, append=append, last_chunk=last_chunk)
-
-    def _artifact_metadata(self, source: str) -> JsonObject:
         self._artifact_events += 1
-        return {"sequence": self._artifact_events, "source": source}
+        metadata = {"sequence": self._artifact_events, "source": message.name}
+        name = None if append else message.name
+        artifact = Artifact(message.artifact_id, parts, name=name, metadata=metadata)
+        context = self._context
+        return ArtifactUpdate(context.task_id, context.context_id, artifact, append, last_chunk)
 
     def _tool_artifact(self, event: ToolProgress) -> ArtifactUpdate:
         self._artifact_events += 1
