@@ -1,4 +1,4 @@
-"""A plain client of our HTTP door: JSON-RPC of either generation, and streams as they come."""
+"""A plain client of our A2A endpoints: JSON-RPC of both versions, and streams."""
 
 import asyncio
 import json
@@ -13,7 +13,7 @@ from openclaw_a2a.net.sse_reader import SseReader
 
 Json = Any
 
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 ENDED = ("TASK_STATE_COMPLETED", "TASK_STATE_FAILED", "TASK_STATE_CANCELED", "TASK_STATE_REJECTED")
 
 _numbers = count(1)
@@ -89,7 +89,7 @@ class DoorClient:
 
     async def events(self, text: str, **members: Json) -> list[Json]:
         """All events of a SendStreamingMessage that ends by itself."""
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             stream = self.stream("SendStreamingMessage", message(text, **members))
             return [event async for _, event in stream]
 
@@ -100,7 +100,7 @@ class DoorClient:
 
     async def wait_status(self, task_id: str, is_wanted: Callable[[Json], bool]) -> Json:
         """The task once it, or a status of it, is as wanted."""
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             while not is_wanted(task := await self.get(task_id)):
                 await self._follow(task_id, is_wanted)
         return task

@@ -1,4 +1,4 @@
-"""A bare client of OpenClaw's WebSocket, apart from ours, to look at things from the other side."""
+"""A minimal client of OpenClaw's WebSocket, independent of ours, to observe OpenClaw directly."""
 
 import asyncio
 import json
@@ -11,7 +11,7 @@ import websockets
 
 Json = Any
 
-PATIENCE_S = 120.0
+TIMEOUT_S = 120.0
 SCOPES = ("operator.read", "operator.write")
 ALL_SCOPES = (*SCOPES, "operator.approvals", "operator.questions", "operator.admin")
 CAPS = ("tool-events", "approvals")
@@ -49,7 +49,7 @@ class BareClient:
 
     async def wait_event(self, name: str, **members: Json) -> Json:
         """The payload of the first event, also an earlier one, with these members."""
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             while True:
                 for event in self.events:
                     payload: Json = event.get("payload") or {}
@@ -87,7 +87,7 @@ class BareClient:
             del self._waiting[number]
 
     async def _next(self, answers: asyncio.Queue[Json]) -> Json:
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             frame = await answers.get()
         if not frame["ok"]:
             raise Refused(frame["error"])

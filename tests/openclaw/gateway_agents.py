@@ -1,4 +1,4 @@
-"""Agents of a real OpenClaw asked without the engine."""
+"""Agents of a real OpenClaw, run without the engine."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -15,7 +15,7 @@ from openclaw_a2a.model.ids import RunId
 from openclaw_a2a.model.turn import Turn
 
 Json = Any
-PATIENCE_S = 200.0
+TIMEOUT_S = 200.0
 
 
 @asynccontextmanager
@@ -38,7 +38,7 @@ def a_turn(text: str, context: str, *, run: str = "", **more: Json) -> Turn:
 
 async def told(agent: OpenClawGatewayAgent, turn: Turn) -> list[AgentEvent]:
     """All that the agent tells in a turn."""
-    with anyio.fail_after(PATIENCE_S):
+    with anyio.fail_after(TIMEOUT_S):
         return [event async for event in agent.run(turn)]
 
 

@@ -1,4 +1,4 @@
-"""A link of ours to a real OpenClaw, without a gateway of ours around it."""
+"""A connection of ours to a real OpenClaw, without our gateway."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -16,12 +16,12 @@ CONNECT_S = 60.0
 
 
 @asynccontextmanager
-async def linked(openclaw: OpenClaw) -> AsyncGenerator[GatewayConnection]:
-    """The link, connected."""
+async def open_connection_to(openclaw: OpenClaw) -> AsyncGenerator[GatewayConnection]:
+    """The connection, connected."""
     site = GatewaySite(openclaw.ws_url, "env:TOKEN_OF_THE_LINK")
-    link = acquire_connection(site, environ={"TOKEN_OF_THE_LINK": openclaw.token})
+    connection = acquire_connection(site, environ={"TOKEN_OF_THE_LINK": openclaw.token})
     try:
-        await link.wait_connected(CONNECT_S)
-        yield link
+        await connection.wait_connected(CONNECT_S)
+        yield connection
     finally:
-        await release_connection(link)
+        await release_connection(connection)

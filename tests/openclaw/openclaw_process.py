@@ -1,4 +1,4 @@
-"""A real OpenClaw gateway and its model, each a process of its own, for tests and measurements."""
+"""A real OpenClaw gateway and its model, each in its own process, for tests and benchmarks."""
 
 import json
 import os

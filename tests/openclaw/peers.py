@@ -1,4 +1,4 @@
-"""Settings that make known callers, and the tokens they show."""
+"""Settings with configured peers, and their tokens."""
 
 import hashlib
 from typing import Any

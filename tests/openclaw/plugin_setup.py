@@ -1,4 +1,4 @@
-"""OpenClaw with our plugin, as `connect openclaw` put it there, and everything it can reach."""
+"""OpenClaw with our plugin, as `connect openclaw` installs it, and everything it can reach."""
 
 import json
 import os

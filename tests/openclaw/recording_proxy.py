@@ -1,4 +1,4 @@
-"""Between our gateway and OpenClaw: sees what is asked there, and loses what a test wants lost."""
+"""A proxy between our gateway and OpenClaw: records requests, and drops frames on demand."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Talking to a real OpenClaw through our HTTP door: memory, lanes, streams, cancel, cards."""
+"""A real OpenClaw through our A2A endpoints: sessions, queues, streams, cancel, cards."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ from tests.openclaw.peers import peers, token_of
 Json = Any
 
 
-async def test_a_context_goes_on_with_its_conversation_and_no_other_knows_it(
+async def test_a_context_continues_its_own_conversation_only(
     ours: Json, door: OpenDoor, marker: str
 ) -> None:
     client = await door(ours)
@@ -28,7 +28,7 @@ async def test_a_context_goes_on_with_its_conversation_and_no_other_knows_it(
 
 
 @pytest.mark.parametrize(("one", "other"), [("Case", "case"), ("a/b", "a:b")])
-async def test_contexts_that_look_alike_share_nothing(
+async def test_similar_context_ids_share_nothing(
     ours: Json, door: OpenDoor, marker: str, one: str, other: str
 ) -> None:
     client = await door(ours)
@@ -37,7 +37,7 @@ async def test_contexts_that_look_alike_share_nothing(
     assert _remembered(seen) == ["history"]
 
 
-async def test_callers_who_name_the_same_context_share_nothing(
+async def test_callers_with_the_same_context_id_share_nothing(
     ours_for: OursFor, openclaw: OpenClaw, door: OpenDoor, marker: str
 ) -> None:
     ours = ours_for(openclaw, settings=peers(alice=False, bob=False))
@@ -47,7 +47,7 @@ async def test_callers_who_name_the_same_context_share_nothing(
     assert _remembered(seen) == ["history"]
 
 
-async def test_six_sessions_are_answered_at_the_same_time_each_with_its_own_words(
+async def test_six_concurrent_sessions_each_get_their_own_answer(
     ours: Json, door: OpenDoor, model: FakeModel, marker: str
 ) -> None:
     client = await door(ours)
@@ -102,7 +102,7 @@ async def test_a_long_answer_arrives_whole(ours: Json, door: OpenDoor) -> None:
     assert text_of(task) == " ".join(f"w{number + 1}" for number in range(2000))
 
 
-async def test_two_messages_of_one_turn_and_the_tool_between_them_are_told_apart(
+async def test_two_messages_of_one_turn_and_the_tool_call_between_them_are_separate(
     ours: Json, door: OpenDoor, openclaw: OpenClaw, marker: str
 ) -> None:
     (openclaw.workspace("main") / f"{marker}.txt").write_text("from the file", encoding="utf-8")
@@ -118,7 +118,7 @@ async def test_two_messages_of_one_turn_and_the_tool_between_them_are_told_apart
     assert [one["metadata"]["toolName"] for one in tools] == ["read"]
 
 
-async def test_cancel_reaches_the_model_and_the_session_goes_on(
+async def test_cancel_reaches_the_model_and_the_session_stays_usable(
     ours: Json, door: OpenDoor, model: FakeModel, marker: str
 ) -> None:
     client = await door(ours)
@@ -133,7 +133,7 @@ async def test_cancel_reaches_the_model_and_the_session_goes_on(
     assert text_of(after) == f"echo: next {marker}"
 
 
-async def test_a_turn_tells_what_it_used(ours: Json, door: OpenDoor, marker: str) -> None:
+async def test_a_turn_reports_its_usage(ours: Json, door: OpenDoor, marker: str) -> None:
     client = await door(ours)
     last = (await client.events(f"count me {marker}"))[-1]["statusUpdate"]
     assert last["status"]["state"] == "TASK_STATE_COMPLETED"
@@ -156,7 +156,7 @@ async def test_each_agent_has_its_own_card_and_its_own_sessions(
     assert [session.split(":")[1] for session in sessions] == ["main", "helper"]
 
 
-async def test_text_that_looks_like_a_command_of_the_host_is_only_text(
+async def test_text_that_looks_like_a_host_command_is_only_text(
     ours: Json, door: OpenDoor, model: FakeModel, marker: str
 ) -> None:
     client = await door(ours)
@@ -181,7 +181,7 @@ async def test_queued_tasks_can_be_canceled_and_the_rest_is_answered_in_order(
     assert [one["last_user"][-1] for one in model.requests(marker)] == ["0", "1", "2", "3"]
 
 
-async def test_a_full_session_says_so_and_loses_nothing(
+async def test_a_full_session_queue_is_reported_and_loses_nothing(
     ours: Json, door: OpenDoor, model: FakeModel, marker: str
 ) -> None:
     client = await door(ours)
@@ -207,7 +207,7 @@ async def test_a_request_that_the_provider_refuses_fails_with_its_reason(
     assert "provider" in status_text(task).lower()
 
 
-async def test_a_provider_in_trouble_shows_as_work_and_not_as_silence(
+async def test_a_retrying_provider_shows_as_a_working_status(
     ours: Json, door: OpenDoor, model: FakeModel, marker: str
 ) -> None:
     client = await door(ours)

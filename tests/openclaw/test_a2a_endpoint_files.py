@@ -1,4 +1,4 @@
-"""Files to and from a real OpenClaw through our HTTP door, and a webhook that is told of a turn."""
+"""Files to and from a real OpenClaw through our A2A endpoints, and a webhook."""
 
 import base64
 import struct
@@ -94,7 +94,7 @@ async def test_a_file_outside_the_workspace_is_refused(
     assert openclaw.token not in str(task)
 
 
-async def test_a_webhook_is_told_how_a_turn_ended(
+async def test_a_webhook_gets_the_end_of_a_turn(
     ours_for: OursFor, door: OpenDoor, openclaw: OpenClaw, receiver: Receiver, marker: str
 ) -> None:
     client = await door(ours_for(openclaw, settings={"push": {"allowPrivate": True}}))

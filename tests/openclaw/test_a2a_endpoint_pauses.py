@@ -44,14 +44,16 @@ async def test_a_question_pauses_the_task_and_the_next_message_answers_it(
     assert "Blue" in text_of(answered)
 
 
-async def test_an_answer_in_own_words_is_taken_too(ours: Json, door: OpenDoor, marker: str) -> None:
+async def test_a_free_text_answer_is_accepted(ours: Json, door: OpenDoor, marker: str) -> None:
     client = await door(ours)
     asked = await client.send(question(marker), contextId=marker)
     answered = await client.send("rather violet", contextId=marker, taskId=asked["id"])
     assert "rather violet" in text_of(answered)
 
 
-async def test_a_question_outlives_our_process(ours: Json, door: OpenDoor, marker: str) -> None:
+async def test_a_question_survives_a_restart_of_our_process(
+    ours: Json, door: OpenDoor, marker: str
+) -> None:
     asked = await (await door(ours)).send(question(marker), contextId=marker)
     ours.kill()
     ours.start()
@@ -95,7 +97,7 @@ async def test_the_operator_decides_about_a_command(
     assert _approvals(ours, "list", "--json")["approvals"] == []
 
 
-async def test_a_pending_approval_is_found_again_after_our_process_died(
+async def test_a_pending_approval_is_found_after_a_restart_of_our_process(
     ours: Json, door: OpenDoor, openclaw: OpenClaw, marker: str
 ) -> None:
     made = openclaw.workspace("main") / f"{marker}.made"

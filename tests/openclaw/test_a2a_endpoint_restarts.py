@@ -1,4 +1,4 @@
-"""Our process and OpenClaw are killed in the middle of turns; every turn is answered, once."""
+"""Our process and OpenClaw are killed in the middle of turns; every turn is answered once."""
 
 from contextlib import aclosing
 from typing import Any
@@ -14,7 +14,7 @@ HALF = "w1 w2 w3"
 WHOLE = "w1 w2 w3 w4 w5 w6"
 
 
-async def test_a_turn_goes_on_when_our_process_is_killed_and_started_again(
+async def test_a_turn_continues_after_our_process_was_killed_and_restarted(
     ours: Json, door: OpenDoor, model: FakeModel, marker: str
 ) -> None:
     task_id, last = await _until_half(await door(ours), marker)
@@ -45,7 +45,7 @@ async def test_an_answer_that_came_while_our_process_was_dead_is_not_lost(
     assert len(model.requests(f"halt:{marker}")) == 1
 
 
-async def test_a_turn_goes_on_after_our_process_was_asked_to_stop(
+async def test_a_turn_continues_after_our_process_was_stopped(
     ours_for: OursFor, openclaw: OpenClaw, door: OpenDoor, model: FakeModel, marker: str
 ) -> None:
     ours = ours_for(openclaw, settings={"server": {"stopSeconds": 0}})
@@ -105,7 +105,7 @@ async def test_a_turn_is_done_once_when_both_are_killed_and_ours_is_back_first(
     assert len(done) == 1, [one["last_user"] for one in done]
 
 
-async def test_a_gateway_that_is_down_is_told_and_used_again_when_it_is_up(
+async def test_a_gateway_that_is_down_is_reported_and_used_again_when_it_is_up(
     ours_for: OursFor, killable_openclaw: OpenClaw, door: OpenDoor, marker: str
 ) -> None:
     killable_openclaw.kill()

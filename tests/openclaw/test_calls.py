@@ -1,4 +1,4 @@
-"""Agents of a real OpenClaw call each other: what comes of it comes back to the caller, once."""
+"""Agents of a real OpenClaw call each other; each outcome returns to its caller once."""
 
 import asyncio
 import json
@@ -143,7 +143,7 @@ async def test_answers_of_a_cascade_come_back_one_by_one(
     assert bed.shown(inner)["chain"] == ["main", "helper"]
 
 
-async def test_a_cascade_may_not_come_back_to_who_began_it(
+async def test_a_chain_of_calls_may_not_return_to_its_first_caller(
     bed: Calling, client: BareClient, key: str
 ) -> None:
     direct = await turn(client, key, call_words("helper", call_words("main")))
@@ -175,7 +175,7 @@ async def test_three_agents_debate_while_their_caller_waits(
 
 
 @pytest.mark.requirement("calls.debate.restart")
-async def test_a_debate_goes_on_after_our_gateway_died(
+async def test_a_debate_continues_after_a_crash_of_our_gateway(
     bed: Calling, client: BareClient, key: str, marker: str
 ) -> None:
     call = await turn(client, key, debate_words(f"hold:{marker}", wait=False))
@@ -193,7 +193,7 @@ async def test_a_debate_goes_on_after_our_gateway_died(
     assert asked == ["propose", "critique", "refine", "resolve"]
 
 
-async def test_a_caller_is_told_once_that_it_took_too_long_and_may_ask_for_a_late_answer(
+async def test_a_caller_gets_one_timeout_and_may_read_the_late_answer(
     bed: Calling, client: BareClient, key: str, marker: str
 ) -> None:
     call = await turn(client, key, call_words("helper", f"hold:{marker}", timeoutSeconds=1))

@@ -1,4 +1,4 @@
-"""`up` without any configuration offers the agents of the real OpenClaw that is on the machine."""
+"""`up` without any configuration serves the agents of the OpenClaw on the machine."""
 
 import json
 import os
@@ -62,7 +62,7 @@ def test_up_without_settings_offers_both_agents_and_they_answer(
     assert openclaw.token not in ours.output()
 
 
-def test_doctor_finds_everything_in_order_and_agents_answer(run, tmp_path: Path) -> None:
+def test_doctor_finds_no_problem_and_agents_answer(run, tmp_path: Path) -> None:
     done = run("doctor", "--json", "--ask", OPENCLAW_A2A_SERVER__PORT="0")
     findings = {one["check"]: one for one in json.loads(done.stdout)["findings"]}
     assert {one["verdict"] for one in findings.values()} == {"ok"}, findings
@@ -86,7 +86,7 @@ def test_connect_writes_the_section_and_leaves_openclaws_config_alone(
     assert Path(openclaw.config).read_bytes() == before
 
 
-def test_agents_are_unavailable_while_openclaw_is_away_and_come_back(
+def test_agents_are_unavailable_while_openclaw_is_down(
     start_gateway, killable_openclaw: OpenClaw
 ) -> None:
     killable_openclaw.kill()

@@ -1,4 +1,4 @@
-"""The bed itself: OpenClaw and its model do what the other tests rely on."""
+"""The fixtures themselves: OpenClaw and its model behave as the other tests expect."""
 
 import subprocess
 import sys
@@ -11,7 +11,7 @@ from tests.openclaw.conftest import Bare
 from tests.openclaw.openclaw_process import FakeModel, OpenClaw
 
 
-def test_a_second_install_takes_no_time() -> None:
+def test_a_second_install_is_cached() -> None:
     began = time.monotonic()
     subprocess.run([sys.executable, Path(__file__).with_name("install.py")], check=True)
     assert time.monotonic() - began < 2
@@ -29,7 +29,7 @@ async def test_both_agents_answer_over_the_websocket(bare: Bare, marker: str) ->
             assert [one["text"] for one in ended["result"]["payloads"]] == [f"echo: hi {marker}"]
 
 
-async def test_the_model_tells_who_asked_what_and_how_it_ended(
+async def test_the_model_reads_the_call_outcome_with_its_caller(
     bare: Bare, model: FakeModel, marker: str
 ) -> None:
     async with bare() as client:

@@ -1,4 +1,4 @@
-"""Commands of a real OpenClaw's agent that somebody has to allow."""
+"""Commands of a real OpenClaw's agent that need an approval."""
 
 import json
 from contextlib import aclosing
@@ -63,7 +63,7 @@ async def test_a_peer_with_the_right_allows_a_command(openclaw: OpenClaw, marker
     assert texts(events) == [f"The tool said: {marker}"]
 
 
-async def test_a_peer_without_the_right_changes_nothing(openclaw: OpenClaw, marker: str) -> None:
+async def test_a_peer_that_may_not_approve_changes_nothing(openclaw: OpenClaw, marker: str) -> None:
     async with asking(openclaw) as agent:
         asked = a_turn(run(f"echo {marker}"), marker, run="1", may_approve=True)
         pause = pause_of(await told(agent, asked))

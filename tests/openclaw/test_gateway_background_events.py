@@ -1,4 +1,4 @@
-"""What is said and decided in our sessions of a real OpenClaw outside turns of ours."""
+"""Replies and decisions in our sessions of a real OpenClaw outside our turns."""
 
 import json
 from collections.abc import AsyncGenerator, Sequence
@@ -12,7 +12,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream
 from tests.openclaw.a2a_client import DoorClient
 from tests.openclaw.bare_client import BareClient
 from tests.openclaw.conftest import Bare, OpenDoor
-from tests.openclaw.gateway_connection import linked
+from tests.openclaw.gateway_connection import open_connection_to
 from tests.openclaw.openclaw_process import FakeModel, OpenClaw
 
 from openclaw_a2a.agents.openclaw_gateway.background_events import BackgroundWatcher
@@ -48,7 +48,7 @@ class Watching:
 
 @asynccontextmanager
 async def watching(
-    link: GatewayConnection, openclaw: OpenClaw, recent: Sequence[RecentTask] = ()
+    connection: GatewayConnection, openclaw: OpenClaw, recent: Sequence[RecentTask] = ()
 ) -> AsyncGenerator[Watching]:
     """A watch that listens already."""
     is_connected = anyio.Event()
@@ -57,7 +57,9 @@ async def watching(
         is_connected.set()
 
     workspace = str(openclaw.workspace("main"))
-    watch = BackgroundWatcher(link, "main", workspace=lambda: workspace, on_connected=connected)
+    watch = BackgroundWatcher(
+        connection, "main", workspace=lambda: workspace, on_connected=connected
+    )
     send, receive = anyio.create_memory_object_stream[BackgroundEvent](100)
 
     async def listen() -> None:
@@ -90,10 +92,14 @@ def texts(reply: BackgroundReply) -> list[str | None]:
     return [part.text for part in reply.parts]
 
 
-async def test_another_ones_turn_in_our_session_is_told_live(
+async def test_a_foreign_turn_in_our_session_is_reported_live(
     bare: Bare, openclaw: OpenClaw, marker: str
 ) -> None:
-    async with linked(openclaw) as link, bare() as other, watching(link, openclaw) as watch:
+    async with (
+        open_connection_to(openclaw) as connection,
+        bare() as other,
+        watching(connection, openclaw) as watch,
+    ):
         await own_turn(other, marker)
         await other.agent("main", session_of(marker), f"news of {marker}")
         reply = await watch.reply()
@@ -101,30 +107,30 @@ async def test_another_ones_turn_in_our_session_is_told_live(
     assert texts(reply) == [f"echo: news of {marker}"]
 
 
-async def test_what_was_missed_is_told_under_the_same_id_as_live(
+async def test_missed_replies_have_the_same_id_as_live_ones(
     bare: Bare, openclaw: OpenClaw, marker: str
 ) -> None:
     session = session_of(marker)
-    async with linked(openclaw) as link, bare() as other:
-        async with watching(link, openclaw) as watch:
+    async with open_connection_to(openclaw) as connection, bare() as other:
+        async with watching(connection, openclaw) as watch:
             await own_turn(other, marker)
             await other.agent("main", session, f"one {marker}")
             live = await watch.reply()
         await other.agent("main", session, f"two {marker}")
-        async with watching(link, openclaw, [recent(marker)]) as watch:
+        async with watching(connection, openclaw, [recent(marker)]) as watch:
             again, missed = await watch.reply(), await watch.reply()
     assert again == live
     assert texts(missed) == [f"echo: two {marker}"]
 
 
-async def test_what_came_before_our_last_turn_is_not_late(
+async def test_replies_before_our_last_turn_are_not_background_replies(
     bare: Bare, openclaw: OpenClaw, marker: str
 ) -> None:
     session = session_of(marker)
-    async with linked(openclaw) as link, bare() as other:
+    async with open_connection_to(openclaw) as connection, bare() as other:
         await other.agent("main", session, f"early {marker}")
         await own_turn(other, marker)
-        async with watching(link, openclaw, [recent(marker)]) as watch:
+        async with watching(connection, openclaw, [recent(marker)]) as watch:
             await other.call("chat.inject", {"sessionKey": session, "message": f"late {marker}"})
             reply = await watch.reply()
     assert texts(reply) == [f"late {marker}"]
@@ -142,14 +148,14 @@ async def test_a_cron_job_speaks_in_our_session(
         "payload": {"kind": "agentTurn", "message": f"parrot:reminder {marker}"},
         "delivery": {"mode": "none"},
     }
-    async with linked(openclaw) as link, bare() as other:
+    async with open_connection_to(openclaw) as connection, bare() as other:
         await own_turn(other, marker)
-        async with watching(link, openclaw) as watch:
+        async with watching(connection, openclaw) as watch:
             at = datetime.now(UTC) + timedelta(seconds=2)
             schedule = {"kind": "at", "at": at.isoformat()}
             await other.call("cron.add", {**job, "schedule": schedule})
             reply = await watch.reply()
-        async with watching(link, openclaw, [recent(marker)]) as watch:
+        async with watching(connection, openclaw, [recent(marker)]) as watch:
             again = await watch.reply()
             await other.call("chat.inject", {"sessionKey": session, "message": "the end"})
             last = await watch.reply()
@@ -158,12 +164,16 @@ async def test_a_cron_job_speaks_in_our_session(
     assert texts(last) == ["the end"]
 
 
-async def test_media_and_errors_of_a_late_reply_are_told_beside_it(
+async def test_media_and_errors_of_a_background_reply_are_in_its_data_part(
     bare: Bare, openclaw: OpenClaw, marker: str
 ) -> None:
     session = session_of(marker)
     (openclaw.workspace("main") / f"{marker}.txt").write_text("x", encoding="utf-8")
-    async with linked(openclaw) as link, bare() as other, watching(link, openclaw) as watch:
+    async with (
+        open_connection_to(openclaw) as connection,
+        bare() as other,
+        watching(connection, openclaw) as watch,
+    ):
         await own_turn(other, marker)
         media = f"MEDIA:{openclaw.workspace('main')}/{marker}.txt\nMEDIA:/etc/hostname"
         await other.agent("main", session, f"parrot:[[audio_as_voice]] see\n{media}")
@@ -203,26 +213,28 @@ async def answer(client: BareClient, pause: Pause) -> None:
 async def test_a_question_that_is_answered_elsewhere_ends_the_pause(
     bare: Bare, openclaw: OpenClaw, marker: str
 ) -> None:
-    async with linked(openclaw) as link, bare() as other:
+    async with open_connection_to(openclaw) as connection, bare() as other:
         pause = await paused_run(other, marker)
         paused = recent(marker, resume=pause.resume)
-        async with watching(link, openclaw, [paused]) as watch:
+        async with watching(connection, openclaw, [paused]) as watch:
             await answer(other, pause)
             over = await watch.next()
     reason = "The agent's question was answered at OpenClaw."
     assert over == PauseResolved(paused.task_id, reason, pause.resume)
 
 
-async def test_a_question_that_was_answered_while_we_were_away_ends_the_pause(
+async def test_a_question_answered_while_disconnected_resolves_the_pause(
     bare: Bare, openclaw: OpenClaw, marker: str
 ) -> None:
-    async with linked(openclaw) as link, bare() as other:
+    async with open_connection_to(openclaw) as connection, bare() as other:
         pause = await paused_run(other, marker)
         await other.call("question.resolve", {"id": pause.id, "cancel": True})
-        async with watching(link, openclaw, [recent(marker, resume=pause.resume)]) as watch:
+        async with watching(connection, openclaw, [recent(marker, resume=pause.resume)]) as watch:
             over = await watch.next()
         forgotten = Pause("approval", "nobody-knows", "a2a-x")
-        async with watching(link, openclaw, [recent(marker, resume=forgotten.resume)]) as watch:
+        async with watching(
+            connection, openclaw, [recent(marker, resume=forgotten.resume)]
+        ) as watch:
             gone = await watch.next()
     assert isinstance(over, PauseResolved)
     assert over.reason == "The agent's question was withdrawn."
@@ -230,14 +242,14 @@ async def test_a_question_that_was_answered_while_we_were_away_ends_the_pause(
     assert gone.reason == "The approval does not wait for an answer any more."
 
 
-async def test_an_answer_by_our_own_turn_is_not_told(
+async def test_an_answer_of_our_own_turn_is_not_a_background_event(
     bare: Bare, openclaw: OpenClaw, marker: str
 ) -> None:
-    async with linked(openclaw) as link, bare() as other:
+    async with open_connection_to(openclaw) as connection, bare() as other:
         pause = await paused_run(other, marker)
         paused = recent(marker, resume=pause.resume)
-        async with watching(link, openclaw, [paused]) as watch:
-            link.runs.remove_pause(paused.task_id)
+        async with watching(connection, openclaw, [paused]) as watch:
+            connection.runs.remove_pause(paused.task_id)
             await answer(other, pause)
             await other.call("agent.wait", {"runId": pause.run_id, "timeoutMs": 30_000})
             params = {"sessionKey": session_of(marker), "message": "first news"}
@@ -247,11 +259,14 @@ async def test_an_answer_by_our_own_turn_is_not_told(
     assert texts(first) == ["first news"]
 
 
-async def test_going_on_with_our_turn_after_a_crash_is_no_late_reply(
+async def test_a_recovery_of_our_turn_after_a_crash_is_not_a_background_reply(
     bare: Bare, killable_openclaw: OpenClaw, model: FakeModel, marker: str
 ) -> None:
     session = session_of(marker)
-    async with linked(killable_openclaw) as link, watching(link, killable_openclaw) as watch:
+    async with (
+        open_connection_to(killable_openclaw) as connection,
+        watching(connection, killable_openclaw) as watch,
+    ):
         async with bare(killable_openclaw) as other:
             await own_turn(other, marker)
             params = {"agentId": "main", "sessionKey": session, "message": f"hold:{marker} x"}
@@ -268,7 +283,7 @@ async def test_going_on_with_our_turn_after_a_crash_is_no_late_reply(
     assert texts(reply) == [f"echo: news of {marker}"]
 
 
-async def test_a_late_reply_reaches_its_task_through_our_gateway(
+async def test_a_background_reply_reaches_its_task(
     ours: Json, door: OpenDoor, bare: Bare, marker: str
 ) -> None:
     client = await door(ours)

@@ -1,4 +1,4 @@
-"""The HTTP road to a real OpenClaw: streaming, cancelling, and saying what is wrong."""
+"""The HTTP fallback with a real OpenClaw: streaming, cancelling, and errors."""
 
 import base64
 from collections.abc import AsyncIterator
@@ -87,7 +87,7 @@ async def test_cancelling_the_wait_for_an_answer_stops_the_model(
     await anyio.to_thread.run_sync(lambda: model.wait_for(marker, outcome="client-gone"))
 
 
-async def test_a_run_that_takes_too_long_is_stopped(
+async def test_a_run_past_its_deadline_is_stopped(
     openclaw: OpenClaw, model: FakeModel, marker: str
 ) -> None:
     road = road_to(openclaw, timeout_s=5)
@@ -96,7 +96,7 @@ async def test_a_run_that_takes_too_long_is_stopped(
     await anyio.to_thread.run_sync(lambda: model.wait_for(marker, outcome="client-gone"))
 
 
-async def test_a_failure_of_the_model_is_told(openclaw: OpenClaw, marker: str) -> None:
+async def test_a_failure_of_the_model_is_reported(openclaw: OpenClaw, marker: str) -> None:
     with pytest.raises(AgentFailed, match="OpenClaw failed"):
         await all_of(road_to(openclaw).run(question(marker, "fail:400")))
 
@@ -116,7 +116,7 @@ async def test_an_unknown_agent_is_named(openclaw: OpenClaw, marker: str) -> Non
         await all_of(road_to(openclaw).run(question(marker, "hi", agent="nobody")))
 
 
-async def test_a_wrong_token_is_told_with_the_fix(openclaw: OpenClaw, marker: str) -> None:
+async def test_a_wrong_token_is_reported_with_the_fix(openclaw: OpenClaw, marker: str) -> None:
     road = road_to(openclaw, token="wrong")
     assert not await road.is_open()
     with pytest.raises(AgentUnavailable, match=r"gateway\.auth\.token"):
@@ -125,11 +125,11 @@ async def test_a_wrong_token_is_told_with_the_fix(openclaw: OpenClaw, marker: st
         await list_agents_over_http(GatewayAddress(openclaw.ws_url, "wrong"))
 
 
-async def test_the_road_is_open_where_openclaw_listens(openclaw: OpenClaw) -> None:
+async def test_the_http_api_is_open_where_openclaw_listens(openclaw: OpenClaw) -> None:
     assert await road_to(openclaw).is_open()
 
 
-async def test_a_gateway_that_is_not_there_is_told(free_tcp_port: int, marker: str) -> None:
+async def test_a_missing_gateway_is_reported(free_tcp_port: int, marker: str) -> None:
     address = GatewayAddress(f"ws://127.0.0.1:{free_tcp_port}", "x")
     road = HttpFallback(address, timeout_s=20)
     assert not await road.is_open()

@@ -1,4 +1,4 @@
-"""Files to and from a real OpenClaw: what it takes, and what it gives out of a workspace."""
+"""Files to and from a real OpenClaw: what it accepts, and what it returns of a workspace."""
 
 import struct
 import zlib
@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.openclaw.bare_client import BareClient
 from tests.openclaw.conftest import Bare
-from tests.openclaw.gateway_connection import linked
+from tests.openclaw.gateway_connection import open_connection_to
 from tests.openclaw.openclaw_process import FakeModel, OpenClaw
 from tests.openclaw.turns import turn_of
 
@@ -66,7 +66,7 @@ async def test_images_reach_the_model_in_their_order(
     bare: Bare, openclaw: OpenClaw, model: FakeModel, marker: str
 ) -> None:
     image = Part.of_bytes(png(), media_type="image/png", filename="dot.png")
-    async with linked(openclaw) as link, bare() as client:
+    async with open_connection_to(openclaw) as link, bare() as client:
         attached = build_attachments(turn_with(image, image), link.limits)
         session = f"agent:main:a2a:local:{marker}"
         await client.agent("main", session, f"see {marker}", attachments=list(attached.images))
@@ -90,7 +90,7 @@ async def test_every_kind_of_file_in_the_workspace_is_fetched(
         path.write_bytes(content)
     session = f"agent:main:a2a:local:{marker}"
     lines = [f"MEDIA:./{marker}/note.txt", *(f"MEDIA:{workspace / name}" for name in files)]
-    async with linked(openclaw) as link, bare() as client:
+    async with open_connection_to(openclaw) as link, bare() as client:
         payload = await references_of(client, session, "\n".join(["Here:", *lines]))
         parts = await fetch_media(link, await shelf_of(link, session), payload["mediaUrls"])
     assert payload["text"] == "Here:"
@@ -114,7 +114,7 @@ async def test_what_is_outside_the_workspace_stays_there(
     session = f"agent:main:a2a:local:{marker}"
     written = [str(secret), "/etc/hostname", f"./{marker}.txt", "./nosuch.png"]
     text = "\n".join(["No.", *(f"MEDIA:{reference}" for reference in written)])
-    async with linked(openclaw) as link, bare() as client:
+    async with open_connection_to(openclaw) as link, bare() as client:
         payload = await references_of(client, session, text)
         shelf = await shelf_of(link, session)
         more = [f"./../{openclaw.config.name}", "~/.bashrc", f"{shelf.workspace}/../x"]
@@ -154,7 +154,7 @@ async def test_a_file_that_is_too_large_is_left_out(
     for name in ("text.txt", "other.pdf"):
         (openclaw.workspace("main") / f"{marker}-{name}").write_bytes(b"x" * (MAX_FILE_BYTES + 1))
     session = f"agent:main:a2a:local:{marker}"
-    async with linked(openclaw) as link, bare() as client:
+    async with open_connection_to(openclaw) as link, bare() as client:
         await client.agent("main", session, "hello")
         shelf = await shelf_of(link, session)
         parts = await fetch_media(link, shelf, [f"{marker}-text.txt", f"{marker}-other.pdf"])
@@ -162,8 +162,10 @@ async def test_a_file_that_is_too_large_is_left_out(
     assert [too_large in (part.text or "") for part in parts] == [True, True]
 
 
-async def test_the_agents_of_a_gateway_are_listed_over_both_roads(openclaw: OpenClaw) -> None:
-    async with linked(openclaw) as link:
+async def test_the_agents_of_a_gateway_are_listed_over_websocket_and_http(
+    openclaw: OpenClaw,
+) -> None:
+    async with open_connection_to(openclaw) as link:
         roster = OpenClawAgents()
         await roster.refresh(link)
         over_http = await list_agents_over_http(link.address)
@@ -175,8 +177,8 @@ async def test_the_agents_of_a_gateway_are_listed_over_both_roads(openclaw: Open
     assert agent.profile.name == "Main"
 
 
-async def test_a_link_in_an_answer_becomes_a_part_with_that_link(openclaw: OpenClaw) -> None:
-    async with linked(openclaw) as link:
+async def test_a_link_in_an_answer_becomes_a_url_part(openclaw: OpenClaw) -> None:
+    async with open_connection_to(openclaw) as link:
         (part,) = await fetch_media(
             link, SessionRef("main", "x"), ["https://example.com/a.PNG?x=1"]
         )

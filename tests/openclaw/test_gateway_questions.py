@@ -44,7 +44,9 @@ async def test_several_questions_are_answered_together(openclaw: OpenClaw, marke
     assert "Color: Red\nSize: something" in texts(answer)[0]
 
 
-async def test_another_process_of_ours_gives_the_answer(openclaw: OpenClaw, marker: str) -> None:
+async def test_another_process_of_ours_answers_the_question(
+    openclaw: OpenClaw, marker: str
+) -> None:
     async with asking(openclaw) as agent:
         pause = pause_of(await told(agent, a_turn(ask(COLOR), marker, run="1")))
     async with asking(openclaw) as agent:
@@ -52,7 +54,7 @@ async def test_another_process_of_ours_gives_the_answer(openclaw: OpenClaw, mark
     assert "Color: Red" in texts(answer)[0]
 
 
-async def test_an_answer_after_somebody_elses_is_a_turn_of_its_own(
+async def test_an_answer_after_a_foreign_one_starts_a_new_run(
     openclaw: OpenClaw, bare: Bare, marker: str
 ) -> None:
     async with asking(openclaw) as agent:

@@ -1,9 +1,9 @@
-"""A real OpenClaw's runs are found again: after our end, after its own, and without its socket."""
+"""Runs of a real OpenClaw are rejoined after restarts of either side and lost connections."""
 
 from contextlib import aclosing
 
 import anyio
-from tests.openclaw.gateway_agents import PATIENCE_S, a_turn, asking, texts, told
+from tests.openclaw.gateway_agents import TIMEOUT_S, a_turn, asking, texts, told
 from tests.openclaw.openclaw_process import FakeModel, OpenClaw
 
 from openclaw_a2a.model.agent_event import AgentEvent, Note, TextDelta
@@ -24,14 +24,14 @@ async def _until_half(openclaw: OpenClaw, turn: Turn) -> None:
                         break
 
 
-async def test_another_process_of_ours_goes_on_in_the_middle_of_an_answer(
+async def test_another_process_of_ours_continues_in_the_middle_of_an_answer(
     openclaw: OpenClaw, model: FakeModel, marker: str
 ) -> None:
     turn = a_turn(f"long:6@1 halt:{marker}", marker)
     await _until_half(openclaw, turn)
     heard: list[AgentEvent] = []
     async with asking(openclaw) as agent:
-        with anyio.fail_after(PATIENCE_S):
+        with anyio.fail_after(TIMEOUT_S):
             async with anyio.create_task_group() as group:
 
                 async def listen() -> None:
@@ -44,7 +44,7 @@ async def test_another_process_of_ours_goes_on_in_the_middle_of_an_answer(
     assert len(model.requests(f"halt:{marker}")) == 1
 
 
-async def test_an_answer_that_came_meanwhile_is_told_with_its_tools(
+async def test_an_answer_that_ended_meanwhile_is_emitted_with_its_tool_calls(
     openclaw: OpenClaw, model: FakeModel, marker: str
 ) -> None:
     text = f"say:[First.] tool:agents_list {{}} {marker}"
@@ -78,7 +78,7 @@ async def test_a_turn_is_done_once_when_openclaw_is_killed_in_the_middle(
             async for event in agent.run(a_turn(f"hold:{marker}", marker)):
                 heard.append(event)
 
-        with anyio.fail_after(PATIENCE_S):
+        with anyio.fail_after(TIMEOUT_S):
             async with anyio.create_task_group() as group:
                 group.start_soon(listen)
                 await anyio.to_thread.run_sync(

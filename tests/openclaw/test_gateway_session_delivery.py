@@ -1,4 +1,4 @@
-"""Notes for sessions of a real OpenClaw: they come up there once, busy or not, killed or not."""
+"""Messages delivered into sessions of a real OpenClaw are processed once, whatever happens."""
 
 import json
 from collections.abc import AsyncGenerator, Callable
@@ -9,7 +9,7 @@ import anyio.to_thread
 import msgspec
 from tests.openclaw.bare_client import BareClient
 from tests.openclaw.conftest import Bare
-from tests.openclaw.gateway_agents import PATIENCE_S, a_turn, asking, texts, told
+from tests.openclaw.gateway_agents import TIMEOUT_S, a_turn, asking, texts, told
 from tests.openclaw.openclaw_process import FakeModel, OpenClaw
 
 from openclaw_a2a.agents.openclaw_gateway import OpenClawGatewayAgent
@@ -64,11 +64,11 @@ async def occupy(client: BareClient, model: FakeModel, marker: str) -> None:
 
 
 async def seen(agent: OpenClawGatewayAgent, note: SessionMessage) -> bool:
-    with anyio.fail_after(PATIENCE_S):
+    with anyio.fail_after(TIMEOUT_S):
         return await agent.wait_processed(note)
 
 
-async def test_an_idle_session_takes_a_note_as_a_turn_and_only_once(
+async def test_an_idle_session_processes_a_message_once(
     openclaw: OpenClaw, model: FakeModel, bare: Bare, marker: str
 ) -> None:
     note = note_for(marker)
@@ -91,7 +91,7 @@ async def test_an_idle_session_takes_a_note_as_a_turn_and_only_once(
     assert asked["last_user"] == note.text
 
 
-async def test_a_busy_session_takes_a_note_when_its_turn_has_ended(
+async def test_a_busy_session_processes_a_delivered_message_after_its_turn(
     openclaw: OpenClaw, model: FakeModel, bare: Bare, marker: str
 ) -> None:
     note = note_for(marker)
@@ -109,7 +109,7 @@ async def test_a_busy_session_takes_a_note_when_its_turn_has_ended(
     assert noted["last_user"] == note.text
 
 
-async def test_a_main_session_that_nobody_used_takes_a_note(
+async def test_an_unused_main_session_accepts_a_message(
     openclaw: OpenClaw, model: FakeModel, marker: str
 ) -> None:
     note = note_for(marker, "agent:helper:main")
@@ -133,12 +133,14 @@ async def test_a_session_that_was_deleted_is_gone(
     assert model.requests(f"answer-{marker}") == []
 
 
-async def test_a_note_that_never_came_is_not_seen(openclaw: OpenClaw, marker: str) -> None:
+async def test_a_message_that_was_never_delivered_is_not_processed(
+    openclaw: OpenClaw, marker: str
+) -> None:
     async with asking(openclaw) as agent:
         assert not await seen(agent, note_for(marker))
 
 
-async def test_a_note_whose_turn_a_crash_interrupted_does_not_come_twice(
+async def test_a_message_whose_turn_was_interrupted_by_a_crash_is_not_delivered_twice(
     killable_openclaw: OpenClaw, model: FakeModel, bare: Bare, marker: str
 ) -> None:
     note = note_for(marker, words=f"hold:{marker}")
@@ -157,7 +159,7 @@ async def test_a_note_whose_turn_a_crash_interrupted_does_not_come_twice(
     assert len(model.requests(f'"output": "answer-{marker}"')) == 1
 
 
-async def test_a_note_that_waited_when_openclaw_crashed_is_missed_and_comes_once(
+async def test_a_message_queued_during_a_crash_is_reported_lost_and_delivered_once(
     killable_openclaw: OpenClaw, model: FakeModel, bare: Bare, marker: str
 ) -> None:
     note = note_for(marker)
@@ -178,7 +180,7 @@ async def test_a_note_that_waited_when_openclaw_crashed_is_missed_and_comes_once
     assert len(model.requests(f'"output": "answer-{marker}"')) == 1
 
 
-async def test_what_is_said_to_a_note_in_a_session_of_ours_is_a_late_reply(
+async def test_the_reply_to_a_delivered_message_in_our_session_is_a_background_reply(
     openclaw: OpenClaw, marker: str
 ) -> None:
     """And what is said in our own turns is none."""
@@ -194,7 +196,7 @@ async def test_what_is_said_to_a_note_in_a_session_of_ours_is_a_late_reply(
                 if len(late) == 2:
                     return
 
-        with anyio.fail_after(PATIENCE_S):
+        with anyio.fail_after(TIMEOUT_S):
             async with anyio.create_task_group() as group:
                 group.start_soon(listen)
                 await told(agent, turn)
@@ -210,7 +212,7 @@ async def test_what_is_said_to_a_note_in_a_session_of_ours_is_a_late_reply(
     assert [f"answer-{marker}-b" in text for text in said] == [False, True]
 
 
-async def test_a_call_says_which_agent_asks_and_reaches_the_model_as_it_is(
+async def test_a_call_names_its_caller_and_reaches_the_model_unchanged(
     openclaw: OpenClaw, model: FakeModel, bare: Bare, marker: str
 ) -> None:
     caller = SessionKey("agent:helper:main")
@@ -227,7 +229,7 @@ async def test_a_call_says_which_agent_asks_and_reaches_the_model_as_it_is(
     assert asked["last_user"] == text
 
 
-async def test_an_archived_session_takes_no_note_and_says_why(
+async def test_an_archived_session_refuses_a_message_with_the_reason(
     openclaw: OpenClaw, bare: Bare, marker: str
 ) -> None:
     note = note_for(marker)

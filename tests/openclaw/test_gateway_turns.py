@@ -1,4 +1,4 @@
-"""Turns with a real OpenClaw, as its agent tells them to the engine."""
+"""Turns with a real OpenClaw, as events for the engine."""
 
 from contextlib import aclosing
 
@@ -12,7 +12,7 @@ from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable
 from openclaw_a2a.model.message import Part
 
 
-async def test_a_conversation_goes_on_and_its_words_come_in_order(
+async def test_a_conversation_continues_and_its_text_arrives_in_order(
     openclaw: OpenClaw, marker: str
 ) -> None:
     async with asking(openclaw) as agent:
@@ -24,7 +24,7 @@ async def test_a_conversation_goes_on_and_its_words_come_in_order(
     assert "long:20@10" in texts(again)[0]
 
 
-async def test_a_turn_tells_its_model_and_what_it_used(openclaw: OpenClaw, marker: str) -> None:
+async def test_a_turn_reports_its_model_and_usage(openclaw: OpenClaw, marker: str) -> None:
     async with asking(openclaw) as agent:
         events = await told(agent, a_turn("hello", marker))
     (report,) = [event for event in events if isinstance(event, Report)]
@@ -34,7 +34,7 @@ async def test_a_turn_tells_its_model_and_what_it_used(openclaw: OpenClaw, marke
     assert facts["runId"] == f"a2a-run-{marker}"
 
 
-async def test_two_messages_and_the_tool_between_them_are_told_in_order(
+async def test_two_messages_and_the_tool_call_between_them_are_emitted_in_order(
     openclaw: OpenClaw, marker: str
 ) -> None:
     async with asking(openclaw) as agent:
@@ -65,7 +65,7 @@ async def test_closing_a_turn_stops_the_model(
         assert texts(await told(agent, a_turn("hello again", marker, run="2")))[-1]
 
 
-async def test_a_turn_is_stopped_before_openclaw_has_taken_it(
+async def test_a_turn_is_stopped_before_openclaw_has_accepted_it(
     openclaw: OpenClaw, model: FakeModel, marker: str
 ) -> None:
     async with asking(openclaw) as agent:
@@ -99,7 +99,7 @@ async def test_contexts_run_at_the_same_time(
 
 
 @pytest.mark.parametrize("text", ["/new", "/reset hello", "/status", " /new x"])
-async def test_what_looks_like_a_command_reaches_the_model_as_text(
+async def test_text_that_looks_like_a_command_reaches_the_model_as_text(
     openclaw: OpenClaw, model: FakeModel, marker: str, text: str
 ) -> None:
     async with asking(openclaw) as agent:
@@ -121,7 +121,7 @@ async def test_structured_notes_reach_the_model_after_the_text(
     assert asked["last_user"].startswith(f"hello {marker}")
 
 
-async def test_a_provider_that_fails_for_a_while_is_told_and_one_that_refuses_fails(
+async def test_a_provider_that_fails_temporarily_is_reported_and_one_that_refuses_fails(
     openclaw: OpenClaw, marker: str
 ) -> None:
     async with asking(openclaw) as agent:
@@ -131,7 +131,7 @@ async def test_a_provider_that_fails_for_a_while_is_told_and_one_that_refuses_fa
             await told(agent, a_turn("fail:400", f"{marker}-b", run="2"))
 
 
-async def test_an_unknown_agent_and_a_wrong_token_say_what_to_do(
+async def test_an_unknown_agent_and_a_wrong_token_are_reported_with_the_fix(
     openclaw: OpenClaw, marker: str
 ) -> None:
     async with asking(openclaw, agent_id="nosuch") as agent:

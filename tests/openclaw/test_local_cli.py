@@ -67,7 +67,7 @@ def turn_of(text: str) -> Turn:
     )
 
 
-async def test_two_contexts_wait_in_line_and_conversations_go_on(idle_openclaw, marker):
+async def test_two_contexts_are_queued_and_their_conversations_continue(idle_openclaw, marker):
     options = {"openclaw_path": idle_openclaw.program, "env_vars": idle_openclaw.env}
     async with OpenClawAgentAdapter(agent_id="main", timeout=TURN_S, **options) as adapter:
         tasks = [

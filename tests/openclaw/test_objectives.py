@@ -9,7 +9,7 @@ from tests.openclaw.conftest import OursFor
 from tests.openclaw.openclaw_process import FakeModel, OpenClaw
 
 Json = Any
-PATIENCE_S = 110
+TIMEOUT_S = 110
 URI = "https://github.com/zeroasterisk/a2a-opt/v1"
 APPROVAL = {
     "id": "flight",
@@ -42,7 +42,7 @@ class Trip:
 
     async def until(self, **wanted: Json) -> Json:
         """The objective once these of its members are so."""
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             while True:
                 found = (await self.call("objectives/get", id=self.id))["objective"]
                 if all(found.get(key) == value for key, value in wanted.items()):

@@ -1,4 +1,4 @@
-"""Agents of a real OpenClaw call remote agents with the plugin that `connect` put there."""
+"""Agents of a real OpenClaw call remote agents with the plugin that `connect` installed."""
 
 import asyncio
 import json
@@ -53,7 +53,7 @@ async def transcript(client: BareClient, key: str) -> list[Json]:
     return (await client.call("chat.history", {"sessionKey": key}))["messages"]
 
 
-def test_connect_leaves_nothing_to_do_and_openclaw_nothing_to_complain(bed: Plugged) -> None:
+def test_connect_completes_the_setup_without_complaints_of_openclaw(bed: Plugged) -> None:
     again = json.loads(bed.run("connect", "openclaw", "--json").stdout)
     assert [step["name"] for step in again["steps"] if not step["isDone"]] == []
     assert again["done"] == []
@@ -66,7 +66,7 @@ def test_connect_leaves_nothing_to_do_and_openclaw_nothing_to_complain(bed: Plug
     assert "allow" not in json.loads(config)["plugins"]
 
 
-def test_doctor_sees_that_the_plugin_is_let_in(bed: Plugged) -> None:
+def test_doctor_reports_that_the_plugin_has_access(bed: Plugged) -> None:
     findings = json.loads(bed.run("doctor", "--json").stdout)["findings"]
     [plugin] = [one for one in findings if one["check"] == "plugin"]
     assert plugin["verdict"] == "ok", plugin
@@ -98,7 +98,7 @@ async def test_the_answer_of_a_remote_agent_comes_in_the_turn(
     assert [one["isError"] for one in results] == [False]
 
 
-async def test_the_model_is_told_which_targets_there_are(
+async def test_the_model_sees_the_configured_targets(
     bed: Plugged, client: BareClient, marker: str
 ) -> None:
     envelope = await turn(client, session(marker), words(action="list_targets"))
@@ -131,7 +131,7 @@ async def test_wrong_arguments_come_back_with_every_problem(
     assert result["isError"] is True
 
 
-async def test_updates_are_seen_and_an_abort_ends_the_call(
+async def test_progress_is_reported_and_an_abort_ends_the_call(
     bed: Plugged, client: BareClient, marker: str
 ) -> None:
     key, run = session(marker), f"run-{marker}"
@@ -158,7 +158,7 @@ def updates(client: BareClient, key: str) -> list[Json]:
 
 
 @pytest.mark.requirement("remote.tool.rounds", "remote.durable.resume")
-async def test_a_question_is_answered_in_a_later_turn_after_our_gateway_was_restarted(
+async def test_a_question_is_answered_after_a_restart_of_our_gateway(
     bed: Plugged, client: BareClient, marker: str
 ) -> None:
     key = session(marker)
@@ -178,7 +178,7 @@ async def test_a_question_is_answered_in_a_later_turn_after_our_gateway_was_rest
     assert after["status"] == "completed"
 
 
-async def test_without_our_gateway_the_turn_goes_on_with_a_hint(
+async def test_without_our_gateway_the_turn_continues_with_a_hint(
     bed: Plugged, client: BareClient, marker: str
 ) -> None:
     bed.ours.stop()
@@ -193,7 +193,7 @@ async def test_without_our_gateway_the_turn_goes_on_with_a_hint(
 
 
 @pytest.mark.requirement("remote.tool.rounds")
-async def test_openclaws_agent_asks_openclaws_other_agent_all_the_way_round(
+async def test_an_agent_of_openclaw_calls_another_agent_of_openclaw_end_to_end(
     bed: Plugged, client: BareClient, marker: str
 ) -> None:
     key = session(marker)

@@ -1,4 +1,4 @@
-"""What the README shows about OpenClaw really happens."""
+"""What the README shows about OpenClaw works."""
 
 import os
 import re
@@ -21,7 +21,7 @@ def shown() -> str:
     return block
 
 
-def test_up_offers_openclaws_agents_as_the_readme_shows(
+def test_up_serves_openclaws_agents_as_in_the_readme(
     start_gateway: Any, openclaw: OpenClaw
 ) -> None:
     ours = start_gateway(env={"OPENCLAW_CONFIG_PATH": str(openclaw.config), "PATH": os.defpath})

@@ -1,4 +1,4 @@
-"""Turns for tests that ask OpenClaw without the engine."""
+"""Turns for tests that use OpenClaw without the engine."""
 
 from datetime import UTC, datetime
 

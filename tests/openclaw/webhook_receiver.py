@@ -1,4 +1,4 @@
-"""A webhook of the test's own, on loopback."""
+"""A webhook receiver on loopback."""
 
 import asyncio
 import json
@@ -9,7 +9,7 @@ from typing import Any
 
 Json = Any
 
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Receiver:
 
     async def wait_for(self, is_wanted: Callable[[Told], bool]) -> Told:
         """The first request, also an earlier one, that is wanted."""
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             while True:
                 for one in self.told:
                     if is_wanted(one):

@@ -1,4 +1,4 @@
-"""Loading settings from a file of the test's own, away from the machine's settings."""
+"""Loads settings from a file of the test, isolated from the machine's settings."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The accounts of the channel: defaults, what is forgiven, and what is not."""
+"""The accounts of the channel: defaults, warnings and problems."""
 
 from pathlib import Path
 
@@ -64,7 +64,7 @@ def test_an_empty_account_has_the_defaults_of_the_contract(account) -> None:
 @pytest.mark.requirement(
     "inbound.account.label", "inbound.account.session-store", "inbound.account.trimmed"
 )
-def test_what_is_given_is_used_and_trimmed(account) -> None:
+def test_given_values_are_used_and_trimmed(account) -> None:
     found, warnings = account(
         label=" Me ",
         description=" Mine ",
@@ -89,7 +89,7 @@ def test_what_is_given_is_used_and_trimmed(account) -> None:
 
 @pytest.mark.requirement("inbound.account.none-configured", "inbound.account.default-choice")
 @pytest.mark.parametrize("values", [None, {}, {"channels": {"a2a": {"security": {}}}}])
-def test_without_accounts_there_is_one_that_always_makes_tasks(load, values) -> None:
+def test_without_accounts_there_is_one_task_generating_default(load, values) -> None:
     settings = load(values).settings
     assert [account.id for account in settings.accounts] == ["default"]
     assert settings.default_account.agent_style is AgentStyle.TASK_GENERATING
@@ -125,7 +125,7 @@ def test_a_value_of_the_wrong_type_gives_the_default_and_a_warning(account, key,
 
 
 @pytest.mark.requirement("inbound.account.trimmed")
-def test_blank_strings_and_empty_lists_give_the_default(account) -> None:
+def test_blank_strings_and_empty_lists_mean_the_default(account) -> None:
     default, _ = account()
     found, _ = account(
         label="  ",
@@ -139,7 +139,7 @@ def test_blank_strings_and_empty_lists_give_the_default(account) -> None:
 
 
 @pytest.mark.requirement("inbound.account.output-modes")
-def test_an_output_mode_that_is_no_string_is_left_out_with_a_warning(account) -> None:
+def test_an_output_mode_that_is_not_a_string_is_left_out_with_a_warning(account) -> None:
     found, warnings = account(defaultOutputModes=["a/b", 3])
     assert found.default_output_modes == ("a/b",)
     assert set(warnings) == {"defaultOutputModes[1]"}
@@ -153,7 +153,7 @@ def test_a_public_address_that_is_none_counts_as_absent(account) -> None:
 
 
 @pytest.mark.requirement("inbound.account.needs-public-url")
-def test_an_account_without_any_public_address_does_not_run_and_says_why(load) -> None:
+def test_an_account_without_a_public_url_is_off_with_a_reason(load) -> None:
     own = {"publicBaseUrl": "https://a.example"}
     accounts = {"default": {}, "own": own}
     values = {"server": {"publicBaseUrl": ""}, "channels": {"a2a": {"accounts": accounts}}}
@@ -170,7 +170,7 @@ def test_paths_get_their_leading_slash(account) -> None:
     assert found.agent_card_alias is None
 
 
-def test_a_path_that_no_route_can_have_gives_the_default_and_a_warning(account) -> None:
+def test_an_invalid_url_path_gives_the_default_and_a_warning(account) -> None:
     found, warnings = account(jsonRpcPath="/a?b")
     assert found.json_rpc_path == "/a2a/jsonrpc"
     assert set(warnings) == {"jsonRpcPath"}
@@ -252,7 +252,7 @@ def test_a_choice_that_is_not_listed_is_an_error_with_the_list(
 @pytest.mark.parametrize(
     ("mode", "named"), [("plain", "plain"), ("text/", "text/"), ("a b/c", "a b/c"), (3, "number")]
 )
-def test_an_input_mode_that_is_no_media_type_is_an_error(account_problems, mode, named) -> None:
+def test_an_invalid_input_mode_is_an_error(account_problems, mode, named) -> None:
     found = account_problems(defaultInputModes=["text/plain", mode])
     assert named in found["defaultInputModes[1]"]
 

@@ -1,4 +1,4 @@
-"""What the settings say about calls between agents: who may, how long, what for, and to where."""
+"""Settings of calls between agents: permissions, timeouts, skills and webhooks."""
 
 import json
 
@@ -47,13 +47,13 @@ def sentences(problems: dict[str, Problem]) -> dict[str, str]:
 
 
 @pytest.mark.requirement("calls.policy.default")
-def test_calls_are_off_and_nobody_takes_part_unless_the_settings_say_so(load) -> None:
+def test_calls_are_disabled_by_default(load) -> None:
     assert load().settings.tools.agent_to_agent == AgentToAgentSettings(
         enabled=False, allow=(), max_depth=5, max_ping_pong_turns=5
     )
 
 
-def test_who_may_call_is_read_without_a_warning(load) -> None:
+def test_allowed_agents_are_read_without_a_warning(load) -> None:
     section = {"enabled": True, "allow": ["main", "helper-*"], "maxDepth": 20}
     loaded = load({"tools": {"agentToAgent": {**section, "maxPingPongTurns": 0}}})
     assert loaded.settings.tools.agent_to_agent == AgentToAgentSettings(
@@ -62,7 +62,7 @@ def test_who_may_call_is_read_without_a_warning(load) -> None:
     assert loaded.warnings == ()
 
 
-def test_calls_that_are_on_for_nobody_are_a_warning_that_says_what_to_write(load) -> None:
+def test_enabled_calls_without_allowed_agents_are_a_warning_with_the_fix(load) -> None:
     [warning] = load({"tools": {"agentToAgent": {"enabled": True}}}).warnings
     assert warning.path == "tools.agentToAgent.allow"
     assert "every call is forbidden" in warning.message
@@ -79,7 +79,7 @@ def test_calls_can_be_turned_on_from_the_environment(load) -> None:
     assert (found.enabled, found.allow) == (True, ("*",))
 
 
-def test_everything_wrong_with_who_may_call_is_told_at_once(problems) -> None:
+def test_all_problems_of_agent_to_agent_are_reported_at_once(problems) -> None:
     section = {"enabled": "yes", "allow": "*", "maxDepth": 0, "maxPingPongTurns": 21, "alow": []}
     found = problems({"tools": {"agentToAgent": section, "mcp": 1}})
     assert sentences(found) == {
@@ -102,13 +102,13 @@ def test_everything_wrong_with_who_may_call_is_told_at_once(problems) -> None:
         ({"agentToAgent": {"allow": ["b*", "c"]}}, ("b*", "c")),
     ],
 )
-def test_an_agent_that_may_reach_nobody_is_not_one_without_a_limit(load, tools, reaches) -> None:
+def test_an_agent_with_an_empty_allow_list_is_not_unlimited(load, tools, reaches) -> None:
     agent = {"adapter": "echo", "cwd": "x"} | ({} if tools is None else {"tools": tools})
     found = load({"agents": {"a": agent}}).settings.agents["a"]
     assert (found.allowed_targets, found.options) == (reaches, {"cwd": "x"})
 
 
-def test_a_limit_that_is_misspelt_is_no_limit_left_out(problems) -> None:
+def test_a_misspelt_limit_is_a_problem_and_not_a_missing_limit(problems) -> None:
     agents = {
         "a": {"adapter": "echo", "tools": {"agentToAgent": {"alow": []}}},
         "b": {"adapter": "echo", "tools": {"agentoAgent": {"allow": []}}},
@@ -127,7 +127,7 @@ def test_a_limit_that_is_misspelt_is_no_limit_left_out(problems) -> None:
 
 
 @pytest.mark.requirement("calls.skills.members")
-def test_a_skill_is_read_whole_and_is_no_option_of_the_adapter(load) -> None:
+def test_a_skill_is_read_completely_and_is_not_an_adapter_option(load) -> None:
     agent = load(with_skills(RESEARCH, {"name": " webSearch_2 "})).settings.agents["main"]
     [research, search] = agent.skills
     assert agent.options == {}
@@ -146,13 +146,13 @@ def test_a_skill_is_read_whole_and_is_no_option_of_the_adapter(load) -> None:
     assert research.modes == ("execute", "critique")
 
 
-def test_skills_are_shown_as_they_were_written(load) -> None:
+def test_skills_are_described_as_written(load) -> None:
     shown = effective_settings(load(with_skills(RESEARCH)).settings)["agents"]["main"]["skills"]
     assert json.loads(json.dumps(shown)) == [RESEARCH]
 
 
 @pytest.mark.requirement("calls.skills.members")
-def test_everything_wrong_with_skills_is_told_at_once_with_its_path(problems) -> None:
+def test_all_problems_of_skills_are_reported_at_once(problems) -> None:
     found = problems(
         with_skills(
             {**RESEARCH, "timeout": 3},
@@ -201,14 +201,14 @@ def test_everything_wrong_with_skills_is_told_at_once_with_its_path(problems) ->
         (["string"], "", "must be an object"),
     ],
 )
-def test_a_wrong_parameter_is_told_where_it_stands(problems, parameter, path, words) -> None:
+def test_a_wrong_parameter_is_reported_with_its_path(problems, parameter, path, words) -> None:
     found = problems(with_parameter(parameter))
     assert list(found) == [f"agents.main.skills[0].input.p{path}"]
     assert words in found[f"agents.main.skills[0].input.p{path}"].message
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity"])
-def test_a_number_that_is_none_is_no_bound_and_no_timeout(problems, number: str) -> None:
+def test_nan_and_infinity_are_not_valid_numbers(problems, number: str) -> None:
     parameter = f'{{type: "number", maximum: {number}}}'
     skill = f'{{name: "s", timeoutSeconds: {number}, input: {{p: {parameter}}}}}'
     found = problems(text=f'{{agents: {{main: {{adapter: "echo", skills: [{skill}]}}}}}}')
@@ -295,5 +295,5 @@ def test_the_times_and_names_of_answers_are_checked_together(problems) -> None:
     }
 
 
-def test_the_largest_input_of_a_call_fits_through_the_door(load) -> None:
+def test_the_largest_input_of_a_call_fits_into_the_body_limit(load) -> None:
     assert load().settings.tools.body_bytes == 4 * 1024 * 1024

@@ -1,4 +1,4 @@
-"""What people and editors are shown of the settings."""
+"""The settings as shown to people and editors."""
 
 import json
 
@@ -27,7 +27,7 @@ EXAMPLE = """{
 }"""
 
 
-def test_every_setting_says_where_it_came_from(load) -> None:
+def test_every_setting_has_its_origin(load) -> None:
     loaded = load(
         {"log": {"level": "debug"}, "agents": {"x": {"adapter": "echo", "deep": {"a": [1]}}}},
         environ={"OPENCLAW_A2A_LIMITS__RUNS": "5"},
@@ -61,13 +61,13 @@ def test_options_that_look_like_secrets_are_hidden_and_references_are_not(load) 
     assert loaded.settings.agents["main"].options == options
 
 
-def test_what_is_shown_loads_again_as_the_same_settings(load) -> None:
+def test_the_described_settings_load_as_the_same_settings(load) -> None:
     loaded = load(text=EXAMPLE)
     again = load(effective_settings(loaded.settings))
     assert again.settings == loaded.settings
 
 
-def test_the_schema_takes_the_example_and_refuses_what_loading_refuses() -> None:
+def test_the_schema_accepts_the_example_and_refuses_what_loading_refuses() -> None:
     schema = jsonschema_rs.validator_for(settings_schema())
     assert schema.is_valid(pyjson5.decode(EXAMPLE))
     for wrong in (
@@ -107,5 +107,5 @@ def test_every_key_of_the_schema_is_a_setting(load) -> None:
 
 
 @pytest.mark.parametrize("key", ["outbound", "tools", "responseRouting", "opt"])
-def test_parts_that_others_read_are_in_the_schema(key: str) -> None:
+def test_sections_read_by_other_packages_are_in_the_schema(key: str) -> None:
     assert key in settings_schema()["properties"]

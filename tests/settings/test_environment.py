@@ -1,4 +1,4 @@
-"""Settings from environment variables, and what commands take from there."""
+"""Settings from environment variables, and what commands read from them."""
 
 import pytest
 
@@ -11,7 +11,7 @@ def test_a_key_is_found_in_any_spelling(load, name: str) -> None:
     assert load(environ=environ).settings.server.public_base_url == "https://a.example"
 
 
-def test_values_are_json5_where_the_setting_is_no_string(load) -> None:
+def test_values_are_json5_where_the_setting_is_not_a_string(load) -> None:
     environ = {
         "OPENCLAW_A2A_LIMITS__JOIN_DELTAS": "false",
         "OPENCLAW_A2A_LIMITS__RUN_SECONDS": "1e2",
@@ -42,7 +42,7 @@ def test_an_unknown_key_below_a_section_is_a_problem(problems) -> None:
     assert "did you mean port?" in found["server.prt"].message
 
 
-def test_a_variable_that_sets_nothing_is_a_warning(load) -> None:
+def test_a_variable_that_is_not_a_setting_is_a_warning(load) -> None:
     (warning,) = load(environ={"OPENCLAW_A2A_SEVER": "1"}).warnings
     assert warning.path == "OPENCLAW_A2A_SEVER"
     assert "OPENCLAW_A2A_SERVER" in warning.message
@@ -61,7 +61,7 @@ def test_a_variable_without_its_section_names_the_whole_one(load, name: str, mea
     assert f"did you mean {meant}?" in warning.message
 
 
-def test_a_variable_that_is_used_as_a_reference_is_no_warning(load) -> None:
+def test_a_variable_used_as_a_reference_gives_no_warning(load) -> None:
     peers = {"alice": {"tokens": ["env:OPENCLAW_A2A_ALICE"]}}
     values = {"channels": {"a2a": {"security": {"peers": peers}}}}
     assert load(values, environ={"OPENCLAW_A2A_ALICE": "x" * 20}).warnings == ()

@@ -1,4 +1,4 @@
-"""One Settings from four sources, with every problem told at once."""
+"""One Settings from four sources, with all problems reported at once."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ JSON = st.recursive(
 )
 
 
-def test_nothing_given_is_a_working_gateway_on_loopback(load, home: Path) -> None:
+def test_without_settings_the_gateway_works_on_loopback(load, home: Path) -> None:
     loaded: LoadedSettings = load()
     settings = loaded.settings
     assert (settings.server.host, settings.server.port) == ("127.0.0.1", 9900)
@@ -63,7 +63,7 @@ def test_a_file_may_have_comments_and_trailing_commas(load) -> None:
     assert load(text=text).settings.server.port == 9901
 
 
-def test_every_problem_is_told_at_once_with_its_path(problems) -> None:
+def test_every_problem_is_reported_at_once_with_its_path(problems) -> None:
     found = problems(
         {
             "sever": {},
@@ -112,7 +112,7 @@ def test_an_unknown_key_names_the_nearest_one(problems, path: str, nearest: str)
     assert f"did you mean {nearest}?" in found[path].message
 
 
-def test_a_key_near_to_nothing_lists_what_there_is(problems) -> None:
+def test_an_unknown_key_without_a_similar_one_lists_the_known_keys(problems) -> None:
     found = problems(overrides={"lease.xyzzy": 1})
     assert "known here: seconds" in found["lease.xyzzy"].message
 
@@ -133,7 +133,7 @@ def test_broken_json_is_placed_by_line_and_column(problems, text: str, place: st
     assert place in problem.message
 
 
-def test_a_file_that_is_no_object_or_not_there_is_a_problem(problems, home: Path) -> None:
+def test_a_file_that_is_missing_or_not_an_object_is_a_problem(problems, home: Path) -> None:
     assert next(iter(problems([1]).values())).keyword == "type"
     with pytest.raises(SettingsInvalid, match=r"nowhere\.json5: cannot be read"):
         load_settings(home / "nowhere.json5", environ={})
@@ -142,14 +142,14 @@ def test_a_file_that_is_no_object_or_not_there_is_a_problem(problems, home: Path
         load_settings(home / "latin.json5", environ={})
 
 
-def test_a_problem_says_which_variable_or_flag_it_came_from(problems) -> None:
+def test_a_problem_names_its_variable_or_flag(problems) -> None:
     environ = {"OPENCLAW_A2A_SERVER__PORT": "many"}
     found = problems(environ=environ, overrides={"log.level": "loud"})
     assert found["server.port"].message.endswith("(from environment OPENCLAW_A2A_SERVER__PORT)")
     assert found["log.level"].message.endswith("(from flag)")
 
 
-def test_a_problem_says_which_file_and_line_it_came_from(problems) -> None:
+def test_a_problem_names_its_file_and_line(problems) -> None:
     found = problems(text="{\n  log: { level: 'loud' },\n  agents: { a: {}, b: {adapter: ''} } }")
     assert found["log.level"].message.endswith("(in given.json5, line 2)")
     assert found["agents.a.adapter"].message.endswith("(in given.json5)")
@@ -184,7 +184,7 @@ def test_the_public_address_is_made_of_host_and_port(load, host: str, address: s
     assert load(values, environ={"T": "x" * 20}).settings.server.public_base_url == address
 
 
-def test_addresses_follow_the_port_that_was_really_taken(load) -> None:
+def test_urls_use_the_actual_port(load) -> None:
     own = {"own": {"publicBaseUrl": "https://a.example/x/"}, "default": {}}
     loaded: LoadedSettings = load({"server": {"port": 0}, "channels": {"a2a": {"accounts": own}}})
     bound = loaded.with_port(1234)
@@ -237,7 +237,7 @@ def test_the_outbound_section_is_kept_as_it_was_written(load) -> None:
     assert loaded.warnings == ()
 
 
-def test_tools_are_offered_both_ways_unless_the_settings_say_otherwise(load, problems) -> None:
+def test_tools_are_offered_over_http_and_mcp_by_default(load, problems) -> None:
     assert load().settings.tools == ToolSettings()
     assert load({"tools": {"mcp": False}}).settings.tools == ToolSettings(mcp=False)
     assert set(problems({"tools": {"htp": True, "perTokenCalls": 0, "agentToAgent": 1}})) == {

@@ -1,4 +1,4 @@
-"""OpenClaw's agents among the settings: what is offered, where, and who wins."""
+"""OpenClaw's agents as defaults: which are added, where, and what wins."""
 
 import json
 from pathlib import Path
@@ -58,9 +58,7 @@ def test_every_agent_of_openclaw_gets_an_account_of_its_own(offered, openclaw: P
     assert loaded.openclaw.config_path == openclaw
 
 
-def test_what_is_shown_says_where_it_comes_from_and_hides_the_token(
-    offered, openclaw: Path
-) -> None:
+def test_described_settings_have_their_origin_and_hide_the_token(offered, openclaw: Path) -> None:
     loaded = offered()
     rows = {row.path: row for row in describe_settings(loaded.settings, loaded.origins)}
     for path in ("agents.main.adapter", "channels.a2a.accounts.helper.defaultAgentId"):
@@ -99,7 +97,7 @@ def test_some_agents_can_be_chosen(offered, problems, home: Path) -> None:
     assert "main, helper" in found["openclaw.expose[0]"].message
 
 
-def test_written_accounts_get_the_agents_they_name_and_no_others(offered) -> None:
+def test_configured_accounts_get_the_agents_they_name_and_no_others(offered) -> None:
     accounts = {"door": {"label": "Front", "defaultAgentId": "helper"}}
     loaded = offered({"channels": {"a2a": {"accounts": accounts}}})
     assert accounts_of(loaded) == {"door": "helper"}
@@ -146,14 +144,14 @@ def test_another_config_address_and_token_can_be_named(load, home: Path) -> None
     assert options["token"] == f"file:{home}/tok"
 
 
-def test_the_token_of_the_config_is_not_shown_to_another_machine(offered) -> None:
+def test_the_token_of_the_config_is_not_sent_to_another_machine(offered) -> None:
     near = offered({"openclaw": {"url": "ws://localhost:9"}}).settings.agents["main"].options
     far = offered({"openclaw": {"url": "wss://far.example"}}).settings.agents["main"].options
     assert near["token"].startswith("openclaw-config:")
     assert "token" not in far
 
 
-def test_without_a_config_the_settings_can_say_all(load, problems) -> None:
+def test_without_a_config_the_settings_can_name_everything(load, problems) -> None:
     section = {"url": "ws://127.0.0.1:1", "token": "env:T", "expose": ["main", "Other One"]}
     loaded = load({"openclaw": section})
     assert adapters_of(loaded).keys() == {"main", "other-one"}
@@ -182,7 +180,7 @@ def test_a_wrong_section_is_a_problem_with_its_path(problems, section, path: str
     assert path in problems({"openclaw": section})
 
 
-def test_a_section_that_finds_nothing_is_a_problem_and_a_missing_one_is_not(load, problems) -> None:
+def test_an_openclaw_section_without_an_installation_is_a_problem(load, problems) -> None:
     assert adapters_of(load()) == {"main": "echo"}
     assert "install OpenClaw" in problems({"openclaw": {}})["openclaw.configPath"].message
 

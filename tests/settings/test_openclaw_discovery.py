@@ -1,4 +1,4 @@
-"""Finding OpenClaw's config and reading it as OpenClaw does, whatever it holds."""
+"""Finding OpenClaw's config and reading it as OpenClaw does, whatever it contains."""
 
 import json
 import os
@@ -34,13 +34,13 @@ def token_of(found: OpenClawInstallation, **environ: str) -> str:
     return resolve_token(found.token, environ=environ)
 
 
-def test_without_a_config_nothing_is_found(home: Path) -> None:
+def test_without_a_config_no_installation_is_found(home: Path) -> None:
     assert find_openclaw(environ={"HOME": str(home)}) is None
     assert find_openclaw(environ={}) is None
     assert find_openclaw(environ={"OPENCLAW_CONFIG_PATH": str(home / "no.json")}) is None
 
 
-def test_the_config_is_looked_for_where_openclaw_looks(home: Path) -> None:
+def test_the_config_is_searched_where_openclaw_searches(home: Path) -> None:
     usual = write(home / ".openclaw" / "openclaw.json", {})
     profile = write(home / ".openclaw-work" / "openclaw.json", {})
     state = write(home / "state" / "openclaw.json", {})
@@ -57,7 +57,7 @@ def test_the_config_is_looked_for_where_openclaw_looks(home: Path) -> None:
     assert found_in(home, **both).config_path == given_path
 
 
-def test_a_config_of_today_gives_address_token_and_agents(home: Path) -> None:
+def test_a_current_config_gives_url_token_and_agents(home: Path) -> None:
     text = """{
       // as people write it
       gateway: {port: 19001, bind: "lan", auth: {mode: "token", token: "TOKEN"}},
@@ -166,7 +166,7 @@ def test_a_token_in_a_secrets_file_is_found(home: Path) -> None:
         (None, "openclaw doctor --generate-gateway-token"),
     ],
 )
-def test_a_token_that_cannot_be_read_is_a_warning_that_says_what_to_do(
+def test_an_unreadable_token_is_a_warning_with_the_fix(
     home: Path, token: object, word: str
 ) -> None:
     path = write(home / ".openclaw" / "openclaw.json", {"gateway": {"auth": {"token": token}}})
@@ -201,7 +201,7 @@ def test_the_token_is_read_when_it_is_used(home: Path) -> None:
     assert token_of(found) == "the-next-one"
 
 
-def test_nothing_that_is_found_holds_the_token(home: Path) -> None:
+def test_the_discovered_installation_does_not_contain_the_token(home: Path) -> None:
     write(home / ".openclaw" / "openclaw.json", {"gateway": GATEWAY})
     assert TOKEN not in repr(found_in(home))
 
@@ -236,7 +236,7 @@ def test_includes_are_merged_in_order_below_what_stands_beside_them(home: Path) 
     assert token_of(found) == TOKEN
 
 
-def test_includes_that_are_missing_circular_or_outside_are_left_out_and_told(home: Path) -> None:
+def test_missing_circular_and_outside_includes_are_left_out_with_warnings(home: Path) -> None:
     folder = home / ".openclaw"
     write(home / "secret.json", {"entries": {"stolen": {}}})
     (folder / "x").mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""What the settings say about objectives and plans: whether, how many, where, and who plans."""
+"""Settings of objectives and plans."""
 
 from pathlib import Path
 
@@ -14,9 +14,7 @@ def said(found: dict) -> dict[str, str]:
     return {path: one.message.partition(" (in ")[0] for path, one in found.items()}
 
 
-def test_planning_is_off_and_asks_for_activation_unless_the_settings_say_otherwise(
-    load, home: Path
-) -> None:
+def test_planning_is_disabled_and_requires_activation_by_default(load, home: Path) -> None:
     assert load().settings.opt == PlanningSettings(
         enabled=False,
         require_activation=True,
@@ -66,7 +64,7 @@ def test_planning_can_be_turned_on_from_the_environment(load) -> None:
     assert (found.enabled, found.max_tasks_per_plan) == (True, 5)
 
 
-def test_everything_wrong_is_told_at_once(problems) -> None:
+def test_all_problems_are_reported_at_once(problems) -> None:
     section = {
         "enabled": "yes",
         "requireActivation": 1,
@@ -93,7 +91,7 @@ def test_everything_wrong_is_told_at_once(problems) -> None:
     }
 
 
-def test_a_planner_that_is_nearly_an_agent_is_told_which_was_meant(problems) -> None:
+def test_a_misspelt_planner_is_reported_with_the_nearest_agent(problems) -> None:
     found = said(problems({**TWO_AGENTS, "opt": {"planner": "thinkr"}}))
     assert found == {"opt.planner": "there is no agent thinkr; did you mean thinker?"}
 
@@ -103,7 +101,7 @@ def test_an_agent_that_stands_in_may_plan(load) -> None:
 
 
 @pytest.mark.parametrize("value", [1, "on", [], None])
-def test_a_section_that_is_no_object_is_a_problem(problems, value: object) -> None:
+def test_a_section_that_is_not_an_object_is_a_problem(problems, value: object) -> None:
     assert set(problems({"opt": value})) == {"opt"}
 
 
@@ -119,7 +117,7 @@ def test_the_folder_moves_with_the_data_and_starts_at_the_file(load, home: Path)
     assert load({"opt": {"directory": "mine"}}).settings.opt.directory == str(home / "mine")
 
 
-def test_objectives_do_not_lie_where_tasks_lie(load, problems) -> None:
+def test_objectives_and_tasks_need_different_folders(load, problems) -> None:
     store = {"store": {"kind": "json-file", "path": "~/both"}}
     found = problems({**store, "opt": {"enabled": True, "directory": "~/both"}})
     assert set(found) == {"opt.directory"}
@@ -135,7 +133,7 @@ def test_tools_without_planning_are_a_warning_that_names_the_setting(load) -> No
     )
 
 
-def test_what_is_in_force_is_shown(load, home: Path) -> None:
+def test_effective_values_are_described(load, home: Path) -> None:
     shown = effective_settings(load({"opt": {"enabled": True}}).settings)["opt"]
     assert shown["enabled"] is True
     assert shown["directory"] == str(home / ".openclaw-a2a" / "objectives")

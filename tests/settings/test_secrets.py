@@ -37,7 +37,7 @@ def test_several_tokens_are_valid_at_once(load) -> None:
     assert [secret.source for secret in peers["alice"].tokens] == ["env:OLD", "env:NEW"]
 
 
-def test_a_token_written_out_is_an_error_that_says_what_to_write(problems) -> None:
+def test_a_literal_token_is_an_error_with_the_fix(problems) -> None:
     found = problems(with_peers({"alice": {"tokens": [TOKEN, f"sha256:{TOKEN}", "env:", 3]}}))
     assert set(found) == {f"{PEERS}.alice.tokens[{index}]" for index in range(4)}
     message = found[f"{PEERS}.alice.tokens[0]"].message
@@ -45,7 +45,7 @@ def test_a_token_written_out_is_an_error_that_says_what_to_write(problems) -> No
     assert TOKEN not in str(found)
 
 
-def test_references_to_nothing_are_errors_that_name_them(problems, home: Path) -> None:
+def test_unresolvable_references_are_errors_that_name_them(problems, home: Path) -> None:
     (home / "empty").write_text(" \n", encoding="utf-8")
     (home / "binary").write_bytes(b"\xff\xfe")
     tokens = ["env:MISSING", "file:/no/such", "file:empty", "file:.", "file:\0", "file:binary"]

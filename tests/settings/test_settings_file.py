@@ -1,4 +1,4 @@
-"""Targets are added to and taken out of a settings file that a person wrote."""
+"""Targets are added to and removed from a settings file that a person wrote."""
 
 from pathlib import Path
 
@@ -64,7 +64,7 @@ def test_a_target_joins_the_list_and_every_comment_stays_where_it_was(tmp_path: 
         "{ data: '/* no comment', outbound: { targets: [ ] /* } */ } }",
     ],
 )
-def test_whatever_is_in_the_file_is_still_in_it(tmp_path: Path, text: str) -> None:
+def test_all_other_content_of_the_file_stays(tmp_path: Path, text: str) -> None:
     after = added(tmp_path, text)
     before = pyjson5.decode(text)
     known = before.get("outbound", {}).get("targets", [])
@@ -73,7 +73,7 @@ def test_whatever_is_in_the_file_is_still_in_it(tmp_path: Path, text: str) -> No
     assert after.count("\r") == text.count("\r")
 
 
-def test_a_file_is_made_when_there_is_none(tmp_path: Path) -> None:
+def test_a_missing_file_is_created(tmp_path: Path) -> None:
     path = tmp_path / "new" / "openclaw-a2a.json5"
     plan_target_addition(path, OPS).write()
     assert pyjson5.decode(path.read_text()) == {"outbound": {"targets": [OPS]}}
@@ -97,7 +97,7 @@ def test_what_cannot_be_changed_safely_is_left_alone(tmp_path: Path, text: str) 
     assert 'baseUrl: "https://ops.example"' in plan.text
 
 
-def test_a_target_goes_and_takes_only_its_own_line_along(tmp_path: Path) -> None:
+def test_removing_a_target_removes_only_its_line(tmp_path: Path) -> None:
     path = file_with(tmp_path, added(tmp_path, WRITTEN))
     plan = plan_target_removal(path, "ops")
     assert plan is not None

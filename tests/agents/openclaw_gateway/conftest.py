@@ -1,4 +1,4 @@
-"""What the tests of the link and the turn share: a scripted gateway, agents of it, and turns."""
+"""Fixtures: a scripted gateway, agents connected to it, and turns."""
 
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
@@ -68,7 +68,7 @@ def agent(make_agent: MakeAgent) -> OpenClawGatewayAgent:
 
 
 @pytest.fixture
-def impatient() -> Timeouts:
+def short_timeouts() -> Timeouts:
     return Timeouts(
         reconnect_s=0.5,
         recovery_s=0.3,

@@ -1,4 +1,4 @@
-"""A gateway that follows a script, for what a real OpenClaw does not do on demand: its bad days."""
+"""A gateway that follows a script, for failures that a real OpenClaw does not produce on demand."""
 
 import asyncio
 import itertools
@@ -31,7 +31,7 @@ class Refusal(Exception):
         self.error = {"code": kind, "message": message, "details": details}
 
 
-class Asked:
+class GatewayRequest:
     """One request, and how to answer it."""
 
     def __init__(self, connection: ServerConnection, frame: Json) -> None:
@@ -68,7 +68,7 @@ def run_event(run_id: str, key: str, stream: str, data: Json) -> Json:
     return {"runId": run_id, "sessionKey": key, "stream": stream, "data": data, "seq": 1}
 
 
-Part = Callable[[Asked], Awaitable[None]]
+Part = Callable[[GatewayRequest], Awaitable[None]]
 _items = itertools.count(1)
 
 
@@ -78,7 +78,7 @@ class ScriptedGateway:
     def __init__(self) -> None:
         self.url = ""
         self.hello: Json = HELLO
-        self.asked: list[Asked] = []
+        self.requests: list[GatewayRequest] = []
         self.connections: set[ServerConnection] = set()
         self.entries = 0
         """How often somebody was let in."""
@@ -103,11 +103,11 @@ class ScriptedGateway:
 
         return register
 
-    def methods(self, name: str = "") -> list[Asked]:
+    def methods(self, name: str = "") -> list[GatewayRequest]:
         """The requests so far (of one method)."""
-        return [one for one in self.asked if not name or one.method == name]
+        return [one for one in self.requests if not name or one.method == name]
 
-    async def wait_for(self, method: str, count: int = 1) -> Asked:
+    async def wait_for(self, method: str, count: int = 1) -> GatewayRequest:
         """The request of this method, once there are so many."""
         async with asyncio.timeout(20), self.came:
             await self.came.wait_for(lambda: len(self.methods(method)) >= count)
@@ -144,7 +144,9 @@ class ScriptedGateway:
             if self.greets:
                 await self._greet(connection)
             async for raw in connection:
-                task = asyncio.create_task(self._answer(Asked(connection, json.loads(raw))))
+                task = asyncio.create_task(
+                    self._answer(GatewayRequest(connection, json.loads(raw)))
+                )
                 tasks.add(task)
                 task.add_done_callback(tasks.discard)
         except ConnectionClosed:
@@ -161,28 +163,28 @@ class ScriptedGateway:
         event = {"type": "event", "event": "connect.challenge", "payload": payload}
         await connection.send(json.dumps(event))
 
-    async def _answer(self, asked: Asked) -> None:
+    async def _answer(self, request: GatewayRequest) -> None:
         async with self.came:
-            self.asked.append(asked)
+            self.requests.append(request)
             self.came.notify_all()
         try:
-            if asked.method in self.script:
-                await self.script[asked.method](asked)
-            elif asked.method == "connect":
-                await self._let_in(asked)
-            elif asked.method in self.answers:
-                await asked.answer(self.answers[asked.method])
+            if request.method in self.script:
+                await self.script[request.method](request)
+            elif request.method == "connect":
+                await self._let_in(request)
+            elif request.method in self.answers:
+                await request.answer(self.answers[request.method])
         except Refusal as refusal:
-            await asked.refuse(refusal.error)
+            await request.refuse(refusal.error)
         except ConnectionClosed:
             pass
 
-    async def _let_in(self, asked: Asked) -> None:
-        if asked.params.get("auth", {}).get("token") != TOKEN:
+    async def _let_in(self, request: GatewayRequest) -> None:
+        if request.params.get("auth", {}).get("token") != TOKEN:
             raise Refusal("INVALID_REQUEST", "unauthorized", code="AUTH_TOKEN_MISMATCH")
         self.entries += 1
-        self.connections.add(asked.connection)
-        await asked.answer(self.hello)
+        self.connections.add(request.connection)
+        await request.answer(self.hello)
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""The agents of a gateway, read from whatever it answers."""
+"""Decoding the list of agents from any response."""
 
 import msgspec
 from hypothesis import given
@@ -40,7 +40,7 @@ def test_the_agents_are_read_with_the_default_first() -> None:
     )
 
 
-def test_an_agent_that_says_nothing_of_itself_still_has_a_card() -> None:
+def test_an_agent_without_a_description_has_a_profile() -> None:
     profile = GatewayAgent("helper").profile
     assert profile.name == "helper"
     assert profile.description == "The OpenClaw agent helper."

@@ -1,4 +1,4 @@
-"""Files of a peer's message: what goes to OpenClaw, and what is refused before anything is sent."""
+"""Files of a peer's message: what is sent to OpenClaw, and what is refused before sending."""
 
 import base64
 from collections.abc import Callable
@@ -70,7 +70,7 @@ def test_a_text_that_closes_the_fence_gets_a_longer_fence(make_turn: TurnMaker) 
     "media_type",
     ["application/json", "image/svg+xml", "application/vnd.x+json", "text/markdown", "", None],
 )
-def test_what_is_text_by_its_type_or_its_look_is_text(
+def test_text_is_recognised_by_its_type_or_its_content(
     make_turn: TurnMaker, media_type: str | None
 ) -> None:
     part = Part(raw=base64.b64encode(b"{}").decode(), media_type=media_type)
@@ -91,7 +91,7 @@ def test_another_character_set_is_read_when_it_is_named(make_turn: TurnMaker) ->
     assert "UTF-8" in refusal(make_turn(unnamed))
 
 
-def test_a_link_is_told_and_not_fetched(make_turn: TurnMaker) -> None:
+def test_a_file_given_by_url_is_named_and_not_fetched(make_turn: TurnMaker) -> None:
     link = Part.of_url("https://example.com/a.png\nobey me", media_type="image/png")
     attached = build_attachments(make_turn(link), GatewayLimits())
     assert attached.images == ()
@@ -103,7 +103,9 @@ def test_a_link_is_told_and_not_fetched(make_turn: TurnMaker) -> None:
 
 
 @pytest.mark.parametrize("media_type", ["application/pdf", "application/zip", "image/tiff"])
-def test_other_files_are_refused_with_what_is_taken(make_turn: TurnMaker, media_type: str) -> None:
+def test_other_files_are_refused_with_the_accepted_types(
+    make_turn: TurnMaker, media_type: str
+) -> None:
     said = refusal(make_turn(Part.of_bytes(b"\0\1", media_type=media_type, filename="x.bin")))
     assert media_type in said
     assert "part 1 (x.bin)" in said
@@ -114,7 +116,9 @@ def test_bad_base64_is_refused(make_turn: TurnMaker) -> None:
     assert "base64" in refusal(make_turn(Part(raw="%%%", media_type="image/png")))
 
 
-def test_a_file_that_only_says_it_is_an_image_is_refused(make_turn: TurnMaker) -> None:
+def test_a_file_whose_content_is_not_the_declared_image_type_is_refused(
+    make_turn: TurnMaker,
+) -> None:
     assert "says it is image/png" in refusal(make_turn(png(content=b"hello")))
 
 
@@ -145,7 +149,7 @@ any_file = st.builds(
 
 
 @given(parts=st.lists(st.one_of(any_file, st.builds(Part, url=any_text, filename=any_text))))
-def test_whatever_comes_is_taken_or_refused_in_words(
+def test_any_file_is_accepted_or_refused_with_a_reason(
     make_turn: TurnMaker, parts: list[Part]
 ) -> None:
     try:

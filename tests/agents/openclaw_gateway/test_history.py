@@ -1,4 +1,4 @@
-"""Which messages of a session are late replies, read from whatever its history looks like."""
+"""Background replies in a session's history, and the session keys at OpenClaw."""
 
 from typing import Any
 
@@ -25,11 +25,11 @@ from openclaw_a2a.model.session_keys import session_key
 Json = Any
 
 
-def asked(run_id: str, **more: Json) -> Json:
+def input_entry(run_id: str, **more: Json) -> Json:
     return {"role": "user", "content": "do it", "idempotencyKey": f"{run_id}:user", **more}
 
 
-def said(run_id: str, text: str = "done", **more: Json) -> Json:
+def reply_entry(run_id: str, text: str = "done", **more: Json) -> Json:
     content = [{"type": "text", "text": text}]
     mark = {"id": f"id-of-{text}", "runId": run_id, "recordTimestampMs": 5}
     return {"role": "assistant", "content": content, "__openclaw": mark, **more}
@@ -51,73 +51,91 @@ def texts(found: tuple[ForeignReply, ...] | None) -> list[str] | None:
     return None if found is None else [reply.entry.text for reply in found]
 
 
-def test_what_another_run_said_after_ours_is_late() -> None:
+def test_a_reply_of_another_run_after_ours_is_a_background_reply() -> None:
     found = replies(
-        asked("x"), said("x", "early"), asked("a2a-1"), said("a2a-1"), said("y", "late")
+        input_entry("x"),
+        reply_entry("x", "early"),
+        input_entry("a2a-1"),
+        reply_entry("a2a-1"),
+        reply_entry("y", "late"),
     )
     assert texts(found.later) == ["late"]
     assert texts(found.all) == ["early", "late"]
     assert texts(found.of_run("y")) == ["late"]
 
 
-def test_without_an_entry_of_ours_nothing_is_known_to_be_later() -> None:
-    assert replies(asked("x"), said("x")).later is None
+def test_without_an_entry_of_ours_no_reply_counts_as_later() -> None:
+    assert replies(input_entry("x"), reply_entry("x")).later is None
 
 
 def test_an_injected_message_is_found_by_the_name_of_its_event() -> None:
     mark = {"id": "m-1"}
-    injected = said("", "hello", provider="openclaw") | {"__openclaw": mark}
-    found = replies(asked("a2a-1"), said("a2a-1"), injected)
+    injected = reply_entry("", "hello", provider="openclaw") | {"__openclaw": mark}
+    found = replies(input_entry("a2a-1"), reply_entry("a2a-1"), injected)
     assert texts(found.later) == ["hello"]
     assert texts(found.of_run("inject-m-1")) == ["hello"]
 
 
-def test_what_a_cron_job_asks_is_no_reply() -> None:
-    question = asked("c") | CRON | {"__openclaw": {"id": "q"}}
-    assert texts(replies(asked("a2a-1"), question, said("c2", "the news")).later) == ["the news"]
+def test_the_input_of_a_cron_job_is_not_a_reply() -> None:
+    question = input_entry("c") | CRON | {"__openclaw": {"id": "q"}}
+    assert texts(replies(input_entry("a2a-1"), question, reply_entry("c2", "the news")).later) == [
+        "the news"
+    ]
 
 
-def test_going_on_with_our_own_interrupted_turn_is_no_late_reply() -> None:
-    found = replies(asked("a2a-1"), asked("r", **RESUMED), said("r", "resumed"))
+def test_a_recovery_of_our_turn_is_not_a_background_reply() -> None:
+    found = replies(input_entry("a2a-1"), input_entry("r", **RESUMED), reply_entry("r", "resumed"))
     assert texts(found.all) == []
-    twice = replies(asked("a2a-1"), asked("r", **RESUMED), asked("s", **RESUMED), said("s"))
+    twice = replies(
+        input_entry("a2a-1"),
+        input_entry("r", **RESUMED),
+        input_entry("s", **RESUMED),
+        reply_entry("s"),
+    )
     assert texts(twice.all) == []
 
 
-def test_going_on_with_somebody_elses_turn_is_a_late_reply() -> None:
-    found = replies(said("a2a-1"), asked("x"), asked("r", **RESUMED), said("r", "resumed"))
+def test_a_recovery_of_a_foreign_turn_is_a_background_reply() -> None:
+    found = replies(
+        reply_entry("a2a-1"),
+        input_entry("x"),
+        input_entry("r", **RESUMED),
+        reply_entry("r", "resumed"),
+    )
     assert texts(found.later) == ["resumed"]
 
 
-def test_going_on_with_a_turn_that_is_not_shown_is_taken_for_ours() -> None:
-    assert texts(replies(asked("r", **RESUMED), said("r", "resumed")).all) == []
+def test_a_recovery_of_a_turn_that_is_not_shown_counts_as_ours() -> None:
+    assert texts(replies(input_entry("r", **RESUMED), reply_entry("r", "resumed")).all) == []
 
 
 def test_a_run_that_a_turn_adopted_is_ours() -> None:
-    book = RunRegistry()
-    book.adopt("r")
-    entries = entries_of({"messages": [asked("a2a-1"), said("r", "resumed")]})
-    assert find_foreign_replies(entries, book.is_ours).all == ()
+    registry = RunRegistry()
+    registry.adopt("r")
+    entries = entries_of({"messages": [input_entry("a2a-1"), reply_entry("r", "resumed")]})
+    assert find_foreign_replies(entries, registry.is_ours).all == ()
 
 
 def test_steps_and_stopped_messages_are_no_replies() -> None:
     call = {"type": "toolCall", "id": "c", "name": "exec", "arguments": {}}
-    step = said("x", "let me see", stopReason="toolUse")
-    calling = said("x") | {"content": [{"type": "text", "text": "so"}, call]}
+    step = reply_entry("x", "let me see", stopReason="toolUse")
+    calling = reply_entry("x") | {"content": [{"type": "text", "text": "so"}, call]}
     result = {"role": "toolResult", "content": [{"type": "text", "text": "out"}]}
-    stopped = said("x", "half", openclawAbort={"aborted": True})
-    found = replies(asked("a2a-1"), asked("x"), step, calling, result, stopped)
+    stopped = reply_entry("x", "half", openclawAbort={"aborted": True})
+    found = replies(input_entry("a2a-1"), input_entry("x"), step, calling, result, stopped)
     assert texts(found.all) == []
 
 
-def test_thoughts_are_not_told() -> None:
+def test_thinking_blocks_are_left_out() -> None:
     content = [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "yes"}]
-    assert texts(replies(said("x") | {"content": content}).all) == ["yes"]
+    assert texts(replies(reply_entry("x") | {"content": content}).all) == ["yes"]
 
 
-def test_a_late_reply_has_its_text_and_whatever_else_it_brings() -> None:
+def test_a_background_reply_has_its_text_and_a_data_part_with_the_rest() -> None:
     delivery = {"audioAsVoice": True, "replyToId": "abc", "channelData": {"k": 1}}
-    message = said("x", "look\nMEDIA:/w/a.png\nMEDIA:/etc/hostname", openclawDelivery=delivery)
+    message = reply_entry(
+        "x", "look\nMEDIA:/w/a.png\nMEDIA:/etc/hostname", openclawDelivery=delivery
+    )
     (reply,) = replies(message | {"stopReason": "error"}).all
     text, extras = background_reply_parts(reply.entry, "/w")
     assert (
@@ -134,10 +152,10 @@ def test_a_late_reply_has_its_text_and_whatever_else_it_brings() -> None:
     )
 
 
-def test_files_that_openclaw_keeps_or_lost_are_told() -> None:
+def test_files_that_openclaw_keeps_or_lost_are_named() -> None:
     kept = {"type": "attachment", "attachment": {"url": "/api/chat/media/outgoing/x/full"}}
     lost = {"type": "attachment_error", "attachment": {"label": "i.svg"}}
-    (reply,) = replies(said("x") | {"content": [kept, lost]}).all
+    (reply,) = replies(reply_entry("x") | {"content": [kept, lost]}).all
     text, extras = background_reply_parts(reply.entry, "/w")
     assert text.text == "[The file i.svg is left out: OpenClaw could not deliver it.]"
     assert extras.data == {"mediaUrls": ["/api/chat/media/outgoing/x/full"]}
@@ -178,7 +196,7 @@ json_values = st.recursive(
 
 
 @given(messages=st.lists(json_values, max_size=6))
-def test_any_history_is_read_and_told_within_the_rules(messages: list[Json]) -> None:
+def test_any_history_gives_valid_background_replies(messages: list[Json]) -> None:
     found = find_foreign_replies(entries_of({"messages": messages}), RunRegistry().is_ours)
     for reply in (*found.all, *(found.later or ())):
         parts = background_reply_parts(reply.entry, "/w")
@@ -211,17 +229,17 @@ def test_a_session_is_found_back_from_its_name_at_openclaw(
 @pytest.mark.parametrize(
     "name", ["agent:main:main", "agent:helper:a2a:p:c", "agent:main:via-x:cron:1", "", "a2a:p:c"]
 )
-def test_sessions_of_others_are_not_ours(name: str) -> None:
+def test_foreign_sessions_are_not_ours(name: str) -> None:
     assert find_our_session(name, "main") is None
 
 
-def test_the_book_tells_what_tasks_wait_for() -> None:
-    book = RunRegistry()
+def test_the_registry_lists_the_pauses_of_tasks() -> None:
+    registry = RunRegistry()
     pause = Pause("question", "ask_1", "a2a-1")
-    book.add_pause(TaskId("t"), pause.resume)
-    book.add_pause(TaskId("u"), {"something": "else"})
-    assert list(book.list_pauses()) == [("t", pause)]
+    registry.add_pause(TaskId("t"), pause.resume)
+    registry.add_pause(TaskId("u"), {"something": "else"})
+    assert list(registry.list_pauses()) == [("t", pause)]
     assert Pause.from_resume(msgspec.json.decode(msgspec.json.encode(pause.resume))) == pause
-    book.remove_pause(TaskId("t"))
-    assert book.find_resume(TaskId("t")) is None
-    assert list(book.list_pauses()) == []
+    registry.remove_pause(TaskId("t"))
+    assert registry.find_resume(TaskId("t")) is None
+    assert list(registry.list_pauses()) == []

@@ -1,4 +1,4 @@
-"""The HTTP road when what answers is broken, foreign or hostile."""
+"""The HTTP fallback with a server that is broken, foreign or hostile."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -42,7 +42,7 @@ async def ask(answer: bytes) -> list[AgentEvent]:
             return [event async for event in road.run(QUESTION)]
 
 
-def said(events: list[AgentEvent]) -> str:
+def text_data(events: list[AgentEvent]) -> str:
     return "".join(event.text for event in events if isinstance(event, TextDelta))
 
 
@@ -50,16 +50,16 @@ def chunk(text: str) -> bytes:
     return b'data: {"choices":[{"delta":{"content":"' + text.encode() + b'"}}]}\n\n'
 
 
-async def test_what_is_no_event_is_skipped() -> None:
+async def test_frames_that_are_no_event_are_skipped() -> None:
     noise = b': comment\nevent: x\ndata: {"choices":[{"delta":{}}]}\ndata: nonsense\ndata: [1]\n\n'
-    assert said(await ask(STREAM + noise + chunk("a") + noise + chunk("b") + DONE)) == "ab"
+    assert text_data(await ask(STREAM + noise + chunk("a") + noise + chunk("b") + DONE)) == "ab"
 
 
 async def test_nothing_after_the_end_counts() -> None:
-    assert said(await ask(STREAM + chunk("a") + DONE + chunk("b"))) == "a"
+    assert text_data(await ask(STREAM + chunk("a") + DONE + chunk("b"))) == "a"
 
 
-async def test_an_answer_that_breaks_off_is_no_answer() -> None:
+async def test_an_answer_that_breaks_off_is_an_error() -> None:
     with pytest.raises(AgentUnavailable, match="before the answer was complete"):
         await ask(STREAM + chunk("a") + b'data: {"cho')
 
@@ -81,7 +81,7 @@ async def test_an_error_in_the_middle_fails_the_run() -> None:
         ("503 Busy", b'{"error":"x"}', AgentFailed, "503"),
     ],
 )
-async def test_refusals_are_told_in_words(
+async def test_http_errors_are_reported_with_the_fix(
     status: str, body: bytes, kind: type[AgentError], words: str
 ) -> None:
     head = f"HTTP/1.1 {status}\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
@@ -90,7 +90,7 @@ async def test_refusals_are_told_in_words(
     assert words in caught.value.message
 
 
-async def test_what_speaks_no_http_is_told() -> None:
+async def test_a_server_that_does_not_speak_http_is_reported() -> None:
     with pytest.raises(AgentUnavailable, match="openclaw gateway run"):
         await ask(b"SSH-2.0-OpenSSH\r\n")
 
@@ -105,10 +105,10 @@ async def test_a_list_of_models_may_be_anything() -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(body=st.lists(st.one_of(st.binary(max_size=40), st.just(chunk("a")), st.just(DONE))))
-async def test_any_stream_ends_in_an_answer_or_in_words(body: list[bytes]) -> None:
+async def test_any_stream_ends_in_an_answer_or_an_agent_error(body: list[bytes]) -> None:
     try:
         events = await ask(STREAM + b"".join(body))
     except AgentError as error:
         assert error.message
     else:
-        assert set(said(events)) <= {"a"}
+        assert set(text_data(events)) <= {"a"}

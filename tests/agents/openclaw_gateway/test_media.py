@@ -1,4 +1,4 @@
-"""References to files in an agent's answer: which are followed, and where to."""
+"""References to files in an agent's answer: which are fetched, and from where."""
 
 import posixpath
 
@@ -22,9 +22,7 @@ SPACE = "/srv/claw/workspace"
         ("charts\\out.png", "charts/out.png"),
     ],
 )
-def test_what_lies_in_the_workspace_is_asked_for_by_its_place_there(
-    reference: str, path: str
-) -> None:
+def test_workspace_files_are_requested_by_their_relative_path(reference: str, path: str) -> None:
     assert workspace_path(reference, SPACE) == path
 
 
@@ -74,7 +72,7 @@ hostile = st.lists(
 
 @given(reference=st.one_of(st.text(), hostile), workspace=st.sampled_from([SPACE, "", "C:\\w"]))
 @example(reference=f"{SPACE}/..//etc", workspace=SPACE)
-def test_no_path_outside_the_workspace_is_ever_asked_for(reference: str, workspace: str) -> None:
+def test_no_path_outside_the_workspace_is_ever_requested(reference: str, workspace: str) -> None:
     path = workspace_path(reference, workspace)
     if path is None:
         return
@@ -113,11 +111,11 @@ def test_other_text_stays_as_it_is(text: str) -> None:
 @given(text=st.text(alphabet='MEDIA:medi ./x`~\n"', max_size=80))
 def test_any_text_is_cut_without_losing_its_other_lines(text: str) -> None:
     kept, references = split_media(text)
-    assert len(said(kept)) + len(references) == len(said(text))
+    assert len(text_data(kept)) + len(references) == len(text_data(text))
     assert all(references)
 
 
-def said(text: str) -> list[str]:
+def text_data(text: str) -> list[str]:
     return [line for line in text.split("\n") if line.strip()]
 
 

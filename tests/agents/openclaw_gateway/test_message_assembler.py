@@ -1,4 +1,4 @@
-"""A run's messages are told once each, however they are heard of."""
+"""Each message of a run is emitted once, from live chunks or from the history."""
 
 import json
 
@@ -15,7 +15,7 @@ def piece(text: str, delta: str, *, item: str = "u:1", replace: bool = False) ->
 
 
 @given(st.lists(st.text(min_size=1, max_size=5), min_size=1, max_size=8), st.data())
-def test_a_message_joined_in_the_middle_and_with_gaps_is_told_whole(
+def test_a_message_joined_in_the_middle_and_with_gaps_is_emitted_completely(
     words: list[str], data: st.DataObject
 ) -> None:
     """The pieces that are missed are in the text of the next one."""
@@ -40,7 +40,7 @@ def test_the_next_item_is_another_message() -> None:
     assert spoken.add_chunk(other) is not None
 
 
-def test_a_message_that_starts_over_is_told_whole_at_its_end() -> None:
+def test_a_message_that_starts_over_is_emitted_as_a_whole_at_its_end() -> None:
     spoken = MessageAssembler()
     spoken.add_chunk(piece("draft", "draft"))
     assert spoken.add_chunk(piece("", "", replace=True)) is None
@@ -48,7 +48,7 @@ def test_a_message_that_starts_over_is_told_whole_at_its_end() -> None:
     assert spoken.end() == FinishedMessage("better", is_streamed=False)
 
 
-def test_a_message_that_comes_back_to_what_was_told_goes_on_from_there() -> None:
+def test_a_message_that_returns_to_the_emitted_text_continues_from_there() -> None:
     spoken = MessageAssembler()
     spoken.add_chunk(piece("draft", "draft"))
     spoken.add_chunk(piece("", "", replace=True))
@@ -57,24 +57,24 @@ def test_a_message_that_comes_back_to_what_was_told_goes_on_from_there() -> None
     assert delta.text == " two"
 
 
-def test_the_last_message_is_not_told_again() -> None:
+def test_the_final_message_is_not_emitted_again() -> None:
     spoken = MessageAssembler()
     spoken.add_chunk(piece("all of it", "all of it"))
     assert spoken.finish("all of it\n") == FinishedMessage("all of it", is_streamed=True)
     assert spoken.finish("all of it") is None
 
 
-def test_a_last_message_that_was_not_heard_is_told() -> None:
+def test_a_final_message_that_was_not_streamed_is_emitted() -> None:
     assert MessageAssembler().finish("whole") == FinishedMessage("whole", is_streamed=False)
 
 
-def test_a_last_message_that_differs_replaces_what_was_heard() -> None:
+def test_a_different_final_text_replaces_the_streamed_one() -> None:
     spoken = MessageAssembler()
     spoken.add_chunk(piece("raw words", "raw words"))
     assert spoken.finish("clean words") == FinishedMessage("clean words", is_streamed=False)
 
 
-def test_files_come_with_a_message_that_was_told_already() -> None:
+def test_files_are_added_to_a_message_that_was_emitted_before() -> None:
     spoken = MessageAssembler()
     spoken.add_chunk(piece("look", "look"))
     spoken.end()
@@ -83,7 +83,7 @@ def test_files_come_with_a_message_that_was_told_already() -> None:
     )
 
 
-def test_pieces_of_a_message_told_from_the_history_are_not_told_again() -> None:
+def test_late_chunks_of_a_message_from_the_history_are_ignored() -> None:
     spoken = MessageAssembler()
     assert spoken.finish("The whole message.") is not None
     assert spoken.add_chunk(piece("The whole", "The whole")) is None
@@ -91,7 +91,7 @@ def test_pieces_of_a_message_told_from_the_history_are_not_told_again() -> None:
     assert not spoken.is_open
 
 
-def test_a_new_message_that_begins_like_an_old_one_is_told_whole() -> None:
+def test_a_message_with_the_same_beginning_as_an_earlier_one_is_emitted_completely() -> None:
     spoken = MessageAssembler()
     spoken.finish("The end.")
     assert spoken.add_chunk(piece("The", "The", item="u:2")) is None

@@ -3,7 +3,7 @@
 import pytest
 from tests.agents.openclaw_gateway.conftest import Json, MakeAgent, make_turn_for, run_turn
 from tests.agents.openclaw_gateway.scripted_gateway import (
-    Asked,
+    GatewayRequest,
     Refusal,
     ScriptedGateway,
     assistant_entry,
@@ -63,8 +63,8 @@ def last(events: list[AgentEvent]) -> InputRequired:
 
 def over(*messages: Json) -> Json:
     """The history of a run that has ended."""
-    asked = assistant_entry(RUN, text_block("I must ask."), CALL)
-    return {"messages": [user_entry(RUN), asked, RESULT, *messages]}
+    request = assistant_entry(RUN, text_block("I must ask."), CALL)
+    return {"messages": [user_entry(RUN), request, RESULT, *messages]}
 
 
 def ended(gateway: ScriptedGateway, text: str) -> None:
@@ -78,17 +78,17 @@ def asking(gateway: ScriptedGateway) -> ScriptedGateway:
     """A gateway whose agent asks a question."""
 
     @gateway.on("agent")
-    async def ask(asked: Asked) -> None:
+    async def ask(request: GatewayRequest) -> None:
         text = {"text": "I must ask.", "delta": "I must ask.", "itemId": "u:1"}
-        await asked.agent("assistant", text)
-        await asked.agent("tool", {"phase": "start", **TOOL})
+        await request.agent("assistant", text)
+        await request.agent("tool", {"phase": "start", **TOOL})
         gateway.answers["question.list"] = {"questions": [QUESTION]}
-        await asked.event("question.requested", QUESTION)
+        await request.event("question.requested", QUESTION)
 
     @gateway.on("question.resolve")
-    async def resolve(asked: Asked) -> None:
+    async def resolve(request: GatewayRequest) -> None:
         gateway.answers["question.list"] = {"questions": []}
-        await asked.answer({"status": "answered"})
+        await request.answer({"status": "answered"})
         ended(gateway, "So be it.")
 
     return gateway
@@ -99,21 +99,21 @@ def guarded(gateway: ScriptedGateway) -> ScriptedGateway:
     """A gateway whose agent wants to run a command."""
 
     @gateway.on("agent")
-    async def ask(asked: Asked) -> None:
-        await asked.agent("tool", {"phase": "start", **TOOL})
+    async def ask(request: GatewayRequest) -> None:
+        await request.agent("tool", {"phase": "start", **TOOL})
         gateway.answers["exec.approval.list"] = [COMMAND]
-        await asked.event("exec.approval.requested", COMMAND)
+        await request.event("exec.approval.requested", COMMAND)
 
     @gateway.on("approval.resolve")
-    async def resolve(asked: Asked) -> None:
-        decision = asked.params["decision"]
+    async def resolve(request: GatewayRequest) -> None:
+        decision = request.params["decision"]
         gateway.answers["exec.approval.list"] = []
         ended(gateway, f"It was {decision}.")
         status = "denied" if decision == "deny" else "allowed"
-        await asked.answer({"applied": True, "approval": {"status": status}})
+        await request.answer({"applied": True, "approval": {"status": status}})
         for run in gateway.methods("agent"):
             resolved = {"decision": decision, "resolvedBy": "somebody", **COMMAND}
-            await asked.event("exec.approval.resolved", resolved)
+            await request.event("exec.approval.resolved", resolved)
             await run.end(f"It was {decision}.")
 
     return gateway
@@ -122,7 +122,7 @@ def guarded(gateway: ScriptedGateway) -> ScriptedGateway:
 # -------------------------------------------------------------------- questions
 
 
-async def test_a_question_pauses_the_task_and_the_next_message_goes_on_with_its_run(
+async def test_a_question_pauses_the_task_and_the_next_message_continues_its_run(
     asking: ScriptedGateway, agent: OpenClawGatewayAgent
 ) -> None:
     pause = last(await run_turn(agent, make_turn_for()))
@@ -135,7 +135,7 @@ async def test_a_question_pauses_the_task_and_the_next_message_goes_on_with_its_
     assert len(asking.methods("agent")) == 1
 
 
-async def test_what_was_told_before_the_pause_is_not_told_again(
+async def test_output_before_the_pause_is_not_emitted_again(
     asking: ScriptedGateway, agent: OpenClawGatewayAgent
 ) -> None:
     pause = last(await run_turn(agent, make_turn_for()))
@@ -143,7 +143,7 @@ async def test_what_was_told_before_the_pause_is_not_told_again(
     assert not any(isinstance(event, Reply) and "ask" in str(event) for event in events)
 
 
-async def test_a_question_that_was_asked_while_nobody_listened_is_found(
+async def test_a_question_asked_while_disconnected_is_found(
     gateway: ScriptedGateway, agent: OpenClawGatewayAgent
 ) -> None:
     gateway.answers["chat.history"] = {
@@ -153,21 +153,21 @@ async def test_a_question_that_was_asked_while_nobody_listened_is_found(
     gateway.answers["question.list"] = {"questions": [{**QUESTION, "runId": "other"}, QUESTION]}
 
     @gateway.on("agent.wait")
-    async def wait(asked: Asked) -> None:
-        if asked.params["timeoutMs"] == 1:
-            await asked.answer({"status": "timeout"})
+    async def wait(request: GatewayRequest) -> None:
+        if request.params["timeoutMs"] == 1:
+            await request.answer({"status": "timeout"})
 
     events = await run_turn(agent, make_turn_for(attempt=2))
     assert last(events).resume["id"] == "ask-1"
 
 
-async def test_an_answer_that_is_not_taken_asks_again(
+async def test_a_refused_answer_asks_again(
     asking: ScriptedGateway, agent: OpenClawGatewayAgent
 ) -> None:
     pause = last(await run_turn(agent, make_turn_for()))
 
     @asking.on("question.resolve")
-    async def refuse(asked: Asked) -> None:
+    async def refuse(request: GatewayRequest) -> None:
         raise Refusal("INVALID_REQUEST", "too long", reason="QUESTION_INVALID_ANSWER")
 
     again = last(await run_turn(agent, make_turn_for("blue", run="r2", resume=pause.resume)))
@@ -183,8 +183,8 @@ async def test_an_answer_to_a_question_that_is_over_becomes_a_turn_of_its_own(
     ended(asking, "I chose myself.")
 
     @asking.on("agent")
-    async def answer(asked: Asked) -> None:
-        await asked.end(f"echo: {asked.params['message']}")
+    async def answer(request: GatewayRequest) -> None:
+        await request.end(f"echo: {request.params['message']}")
 
     events = await run_turn(agent, make_turn_for("blue", run="r2", resume=pause.resume))
     assert any("was over before" in note.text for note in events if isinstance(note, Note))
@@ -193,7 +193,7 @@ async def test_an_answer_to_a_question_that_is_over_becomes_a_turn_of_its_own(
     assert asking.methods("agent")[1].params["idempotencyKey"] == "a2a-r2"
 
 
-async def test_a_pause_that_somebody_else_ended_goes_on_without_words_of_the_peer(
+async def test_a_pause_resolved_elsewhere_continues_without_a_message(
     asking: ScriptedGateway, agent: OpenClawGatewayAgent
 ) -> None:
     pause = last(await run_turn(agent, make_turn_for()))
@@ -208,21 +208,21 @@ async def test_a_pause_that_somebody_else_ended_goes_on_without_words_of_the_pee
     assert len(asking.methods("agent")) == 1
 
 
-async def test_a_run_that_is_gone_with_its_pause_takes_the_words_as_a_new_turn(
+async def test_the_answer_to_a_pause_whose_run_is_gone_starts_a_new_run(
     asking: ScriptedGateway, agent: OpenClawGatewayAgent
 ) -> None:
     pause = last(await run_turn(agent, make_turn_for()))
     asking.answers["question.list"] = {"questions": []}
 
     @asking.on("agent")
-    async def answer(asked: Asked) -> None:
-        await asked.end("fresh")
+    async def answer(request: GatewayRequest) -> None:
+        await request.end("fresh")
 
     events = await run_turn(agent, make_turn_for("blue", run="r2", resume=pause.resume))
     assert Reply.of_text("fresh") in events
 
 
-async def test_a_gone_run_without_words_fails(
+async def test_an_unknown_run_without_a_message_fails(
     asking: ScriptedGateway, agent: OpenClawGatewayAgent
 ) -> None:
     pause = last(await run_turn(agent, make_turn_for()))
@@ -233,7 +233,7 @@ async def test_a_gone_run_without_words_fails(
     assert isinstance(events[-1], Failed)
 
 
-async def test_a_restart_of_ours_after_the_answer_goes_on_and_says_nothing_of_it(
+async def test_a_restart_after_the_answer_continues_without_a_note(
     asking: ScriptedGateway, agent: OpenClawGatewayAgent
 ) -> None:
     pause = last(await run_turn(agent, make_turn_for()))
@@ -250,8 +250,8 @@ async def test_a_token_that_is_not_ours_begins_a_new_turn(
     gateway: ScriptedGateway, agent: OpenClawGatewayAgent, resume: Json
 ) -> None:
     @gateway.on("agent")
-    async def answer(asked: Asked) -> None:
-        await asked.end("new")
+    async def answer(request: GatewayRequest) -> None:
+        await request.end("new")
 
     assert (await run_turn(agent, make_turn_for(resume=resume)))[0] == Reply.of_text("new")
 
@@ -263,19 +263,19 @@ async def test_cancelling_a_paused_task_stops_the_run_that_waits(
     pause = last(await run_turn(agent, turn))
 
     @asking.on("chat.abort")
-    async def abort(asked: Asked) -> None:
-        await asked.answer({"aborted": True})
+    async def abort(request: GatewayRequest) -> None:
+        await request.answer({"aborted": True})
         settled = {"phase": "error", "executionSettled": True}
-        await asked.event("agent", run_event(RUN, KEY, "lifecycle", settled))
+        await request.event("agent", run_event(RUN, KEY, "lifecycle", settled))
 
     await agent.cancel_pause(turn.binding, pause.resume)
     assert asking.methods("chat.abort")[0].params == {"sessionKey": KEY, "runId": RUN}
 
 
 async def test_a_pause_that_cannot_be_ended_is_not_cancelled(
-    asking: ScriptedGateway, make_agent: MakeAgent, impatient: Timeouts
+    asking: ScriptedGateway, make_agent: MakeAgent, short_timeouts: Timeouts
 ) -> None:
-    agent = make_agent(timeouts=impatient, connect_seconds=1)
+    agent = make_agent(timeouts=short_timeouts, connect_seconds=1)
     turn = make_turn_for()
     pause = last(await run_turn(agent, turn))
     asking.answers["chat.history"] = {
@@ -289,7 +289,7 @@ async def test_a_pause_that_cannot_be_ended_is_not_cancelled(
 # -------------------------------------------------------------------- approvals
 
 
-async def test_the_operator_decides_by_default_and_the_task_says_what_it_waits_for(
+async def test_the_operator_decides_by_default_and_the_status_names_the_command(
     guarded: ScriptedGateway, agent: OpenClawGatewayAgent
 ) -> None:
     heard: list[AgentEvent] = []
@@ -305,7 +305,7 @@ async def test_the_operator_decides_by_default_and_the_task_says_what_it_waits_f
     assert guarded.methods("approval.resolve")[0].params["decision"] == "allow-once"
 
 
-async def test_a_peer_with_the_right_is_asked_until_its_words_are_clear(
+async def test_a_peer_that_may_approve_is_asked_until_its_answer_is_clear(
     guarded: ScriptedGateway, agent: OpenClawGatewayAgent
 ) -> None:
     pause = last(await run_turn(agent, make_turn_for(may_approve=True)))
@@ -326,7 +326,7 @@ async def test_a_peer_with_the_right_is_asked_until_its_words_are_clear(
     assert Reply.of_text("It was deny.") in events
 
 
-async def test_a_peer_without_the_right_changes_nothing(
+async def test_a_peer_that_may_not_approve_changes_nothing(
     guarded: ScriptedGateway, agent: OpenClawGatewayAgent
 ) -> None:
     pause = last(await run_turn(agent, make_turn_for(may_approve=True)))
@@ -344,15 +344,15 @@ async def test_a_peer_without_the_right_changes_nothing(
     assert heard
 
 
-async def test_decisions_that_come_too_late_or_for_nothing_are_told(
+async def test_decisions_on_unknown_or_resolved_approvals_are_errors(
     gateway: ScriptedGateway, agent: OpenClawGatewayAgent
 ) -> None:
     @gateway.on("approval.resolve")
-    async def resolve(asked: Asked) -> None:
-        if asked.params["id"] == "unknown":
+    async def resolve(request: GatewayRequest) -> None:
+        if request.params["id"] == "unknown":
             raise Refusal("INVALID_REQUEST", "approval not found", reason="APPROVAL_NOT_FOUND")
         record = {"status": "expired", "reason": "timeout"}
-        await asked.answer({"applied": False, "approval": record})
+        await request.answer({"applied": False, "approval": record})
 
     with pytest.raises(ApprovalNotFound, match="approvals list"):
         await agent.decide("unknown", allow=True)
@@ -360,7 +360,7 @@ async def test_decisions_that_come_too_late_or_for_nothing_are_told(
         await agent.decide("old", allow=True)
 
 
-async def test_an_approval_that_waited_while_nobody_listened_is_told(
+async def test_an_approval_requested_while_disconnected_is_reported(
     gateway: ScriptedGateway, agent: OpenClawGatewayAgent
 ) -> None:
     gateway.answers["exec.approval.list"] = [COMMAND]
@@ -370,17 +370,17 @@ async def test_an_approval_that_waited_while_nobody_listened_is_told(
     }
 
     @gateway.on("agent.wait")
-    async def wait(asked: Asked) -> None:
-        if asked.params["timeoutMs"] == 1:
-            await asked.answer({"status": "timeout"})
+    async def wait(request: GatewayRequest) -> None:
+        if request.params["timeoutMs"] == 1:
+            await request.answer({"status": "timeout"})
             return
         # The event may come after all; what was told is not told twice.
-        await asked.event("exec.approval.requested", COMMAND)
+        await request.event("exec.approval.requested", COMMAND)
         text = {"text": "Done.", "delta": "Done.", "itemId": "u:1"}
-        await asked.event("agent", run_event(RUN, KEY, "assistant", text))
+        await request.event("agent", run_event(RUN, KEY, "assistant", text))
         gateway.script.pop("agent.wait")
         ended(gateway, "Done.")
-        await asked.answer({"status": "ok"})
+        await request.answer({"status": "ok"})
 
     events = await run_turn(agent, make_turn_for(attempt=2))
     waits = [one for one in events if isinstance(one, Note) and "Waits for" in one.text]

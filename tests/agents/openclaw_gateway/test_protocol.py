@@ -1,4 +1,4 @@
-"""What comes from a gateway is read without trusting it."""
+"""Frames of a gateway are decoded as untrusted input."""
 
 import json
 
@@ -78,7 +78,7 @@ def test_anything_in_a_frame_is_read_or_left(value: object) -> None:
 
 
 @given(NEARLY, NEARLY)
-def test_whatever_a_run_says_can_be_told(first: object, second: object) -> None:
+def test_any_run_output_can_be_assembled(first: object, second: object) -> None:
     spoken, tools = MessageAssembler(), ToolCallTracker()
     for value in (first, second):
         raw = Raw(msgspec.json.encode(value))
@@ -93,7 +93,7 @@ def test_whatever_a_run_says_can_be_told(first: object, second: object) -> None:
 
 
 @given(NEARLY, st.text(max_size=40))
-def test_whatever_a_question_is_it_can_be_asked_and_answered(value: object, text: str) -> None:
+def test_any_question_can_be_rendered_and_answered(value: object, text: str) -> None:
     request = decode_as(QuestionRequest, msgspec.json.encode(value))
     if request is not None:
         question_prompt(request)
@@ -101,7 +101,7 @@ def test_whatever_a_question_is_it_can_be_asked_and_answered(value: object, text
         assert set(answers) == {one.question_id for one in request.questions}
 
 
-def test_deep_nesting_is_no_frame() -> None:
+def test_deep_nesting_is_not_a_frame() -> None:
     raw = '{"type":"event","payload":' + "[" * 100_000 + "]" * 100_000 + "}"
     frame = decode_frame(raw)
     assert frame is None or decode_as(object, frame.payload) is None

@@ -1,4 +1,4 @@
-"""A turn with a gateway that has good and bad days; the real ones are in tests/openclaw."""
+"""Turns with a scripted gateway; turns with a real OpenClaw are in tests/openclaw."""
 
 import asyncio
 
@@ -6,7 +6,7 @@ import anyio
 import pytest
 from tests.agents.openclaw_gateway.conftest import Json, MakeAgent, make_turn_for, run_turn
 from tests.agents.openclaw_gateway.scripted_gateway import (
-    Asked,
+    GatewayRequest,
     Refusal,
     ScriptedGateway,
     assistant_entry,
@@ -45,7 +45,7 @@ def notes_of(events: list[AgentEvent]) -> list[str]:
     return [event.text for event in events if isinstance(event, Note)]
 
 
-def said(text: str, delta: str, item: str = "u:1") -> Json:
+def text_data(text: str, delta: str, item: str = "u:1") -> Json:
     return {"text": text, "delta": delta, "itemId": item}
 
 
@@ -55,24 +55,24 @@ def live(*messages: Json) -> Json:
     return {"messages": [user_entry(RUN), *messages], "sessionInfo": state}
 
 
-async def test_a_turn_is_sent_once_and_told_as_it_comes(
+async def test_a_turn_is_sent_once_and_its_answer_is_streamed(
     gateway: ScriptedGateway, agent: OpenClawGatewayAgent
 ) -> None:
     @gateway.on("agent")
-    async def answer(asked: Asked) -> None:
-        await asked.answer(ACCEPTED)
-        await asked.agent("assistant", said("Hel", "Hel"))
-        await asked.agent("thinking", {"text": "hm"})
-        await asked.agent("assistant", said("Hello", "lo"))
-        await asked.end("Hello")
+    async def answer(request: GatewayRequest) -> None:
+        await request.answer(ACCEPTED)
+        await request.agent("assistant", text_data("Hel", "Hel"))
+        await request.agent("thinking", {"text": "hm"})
+        await request.agent("assistant", text_data("Hello", "lo"))
+        await request.end("Hello")
 
     events = await run_turn(agent, make_turn_for("hi"))
     assert events[:3] == [TextDelta("Hel"), TextDelta("lo"), MessageEnd()]
     facts = events[3]
     assert isinstance(facts, Report)
     assert facts.metadata["openclaw"] == {"runId": RUN, "model": "m", "usage": {"total": 3}}
-    (asked,) = gateway.methods("agent")
-    assert asked.params == {
+    (request,) = gateway.methods("agent")
+    assert request.params == {
         "agentId": "main",
         "sessionKey": KEY,
         "message": "hi",
@@ -82,8 +82,8 @@ async def test_a_turn_is_sent_once_and_told_as_it_comes(
 
 async def test_options_go_with_every_turn(gateway: ScriptedGateway, make_agent: MakeAgent) -> None:
     @gateway.on("agent")
-    async def answer(asked: Asked) -> None:
-        await asked.end("ok")
+    async def answer(request: GatewayRequest) -> None:
+        await request.end("ok")
 
     agent = make_agent(thinking="low", timeout_seconds=7, extra_system_prompt="Be kind.")
     await run_turn(agent, make_turn_for())
@@ -92,18 +92,18 @@ async def test_options_go_with_every_turn(gateway: ScriptedGateway, make_agent: 
     assert params["extraSystemPrompt"] == "Be kind."
 
 
-async def test_messages_and_tools_of_one_turn_are_told_apart(
+async def test_messages_and_tool_calls_of_one_turn_are_separate_events(
     gateway: ScriptedGateway, agent: OpenClawGatewayAgent
 ) -> None:
     @gateway.on("agent")
-    async def answer(asked: Asked) -> None:
+    async def answer(request: GatewayRequest) -> None:
         call = {"name": "look", "toolCallId": "c1"}
-        await asked.agent("assistant", said("First", "First"))
-        await asked.agent("item", {"kind": "tool", "phase": "start", **call})
-        await asked.agent("tool", {"phase": "start", "args": {"x": 1}, **call})
-        await asked.agent("tool", {"phase": "result", "result": {"y": 2}, **call})
-        await asked.agent("assistant", said("Second", "Second", "u:2"))
-        await asked.end("Second")
+        await request.agent("assistant", text_data("First", "First"))
+        await request.agent("item", {"kind": "tool", "phase": "start", **call})
+        await request.agent("tool", {"phase": "start", "args": {"x": 1}, **call})
+        await request.agent("tool", {"phase": "result", "result": {"y": 2}, **call})
+        await request.agent("assistant", text_data("Second", "Second", "u:2"))
+        await request.end("Second")
 
     events = await run_turn(agent, make_turn_for())
     assert events[:-1] == [
@@ -116,22 +116,22 @@ async def test_messages_and_tools_of_one_turn_are_told_apart(
     ]
 
 
-async def test_a_short_message_before_a_tool_is_told_too(
+async def test_a_short_message_before_a_tool_call_is_emitted(
     gateway: ScriptedGateway, agent: OpenClawGatewayAgent
 ) -> None:
     """OpenClaw tells one that came in one piece only as the preamble of the tool call."""
 
     @gateway.on("agent")
-    async def answer(asked: Asked) -> None:
+    async def answer(request: GatewayRequest) -> None:
         preamble = {"kind": "preamble", "progressText": "First.", "itemId": "commentary-0"}
-        await asked.agent("item", {**preamble, "phase": "update"})
-        await asked.agent("item", {**preamble, "phase": "end"})
-        await asked.agent("assistant", said("First.", "First."))  # late, or not at all
-        await asked.agent("assistant", said("Second", "Second", "u:2"))
-        await asked.agent("item", {**preamble, "phase": "end", "progressText": "Second and more"})
-        await asked.agent("assistant", said("Third, a long one", "Third, a long one", "u:3"))
-        await asked.agent("item", {**preamble, "phase": "end", "progressText": "Third, a"})
-        await asked.end("Last")
+        await request.agent("item", {**preamble, "phase": "update"})
+        await request.agent("item", {**preamble, "phase": "end"})
+        await request.agent("assistant", text_data("First.", "First."))  # late, or not at all
+        await request.agent("assistant", text_data("Second", "Second", "u:2"))
+        await request.agent("item", {**preamble, "phase": "end", "progressText": "Second and more"})
+        await request.agent("assistant", text_data("Third, a long one", "Third, a long one", "u:3"))
+        await request.agent("item", {**preamble, "phase": "end", "progressText": "Third, a"})
+        await request.end("Last")
 
     events = await run_turn(agent, make_turn_for())
     assert events[:-1] == [
@@ -144,47 +144,51 @@ async def test_a_short_message_before_a_tool_is_told_too(
     ]
 
 
-async def test_events_of_other_runs_in_the_session_are_not_told(
+async def test_events_of_other_runs_in_the_session_are_ignored(
     gateway: ScriptedGateway, agent: OpenClawGatewayAgent
 ) -> None:
     @gateway.on("agent")
-    async def answer(asked: Asked) -> None:
-        await asked.event("agent", run_event("cron-7", KEY, "assistant", said("Psst", "Psst")))
-        await asked.event("agent", run_event("a2a-other", KEY, "assistant", said("No", "No")))
-        await asked.end("mine")
+    async def answer(request: GatewayRequest) -> None:
+        await request.event(
+            "agent", run_event("cron-7", KEY, "assistant", text_data("Psst", "Psst"))
+        )
+        await request.event(
+            "agent", run_event("a2a-other", KEY, "assistant", text_data("No", "No"))
+        )
+        await request.end("mine")
 
     events = await run_turn(agent, make_turn_for())
     assert events[0] == Reply.of_text("mine")
 
 
-async def test_attempts_at_a_failing_provider_are_told(
+async def test_retries_of_a_failing_provider_become_notes(
     gateway: ScriptedGateway, agent: OpenClawGatewayAgent
 ) -> None:
     @gateway.on("agent")
-    async def answer(asked: Asked) -> None:
-        await asked.agent("run_status", {"phase": "starting_model"})
-        await asked.agent("run_status", {"phase": "retrying", "message": "Retrying in 2s (1/8)."})
-        await asked.refuse({"code": "UNAVAILABLE", "message": "The provider failed."})
+    async def answer(request: GatewayRequest) -> None:
+        await request.agent("run_status", {"phase": "starting_model"})
+        await request.agent("run_status", {"phase": "retrying", "message": "Retrying in 2s (1/8)."})
+        await request.refuse({"code": "UNAVAILABLE", "message": "The provider failed."})
 
-    heard: list[AgentEvent] = []
+    events: list[AgentEvent] = []
     with pytest.raises(AgentFailed, match="The provider failed"):
         async for event in agent.run(make_turn_for()):
-            heard.append(event)
-    assert heard == [Note("Retrying in 2s (1/8).")]
+            events.append(event)
+    assert events == [Note("Retrying in 2s (1/8).")]
 
 
-async def test_an_unknown_agent_is_told_with_the_fix(
+async def test_an_unknown_agent_is_reported_with_the_fix(
     gateway: ScriptedGateway, agent: OpenClawGatewayAgent
 ) -> None:
     @gateway.on("agent")
-    async def refuse(asked: Asked) -> None:
+    async def refuse(request: GatewayRequest) -> None:
         raise Refusal("INVALID_REQUEST", 'invalid agent params: unknown agent id "main"')
 
     with pytest.raises(AgentUnavailable, match="openclaw agents list"):
         await run_turn(agent, make_turn_for())
 
 
-async def test_an_agent_that_openclaw_does_not_have_is_in_trouble(
+async def test_an_agent_that_openclaw_does_not_have_is_unavailable(
     gateway: ScriptedGateway, make_agent: MakeAgent
 ) -> None:
     agent = make_agent(agent_id="ghost")
@@ -198,8 +202,8 @@ async def test_the_only_agent_needs_no_name(
     gateway: ScriptedGateway, make_agent: MakeAgent
 ) -> None:
     @gateway.on("agent")
-    async def answer(asked: Asked) -> None:
-        await asked.end("ok")
+    async def answer(request: GatewayRequest) -> None:
+        await request.end("ok")
 
     await run_turn(make_agent(agent_id=""), make_turn_for())
     assert gateway.methods("agent")[0].params["agentId"] == "main"
@@ -220,8 +224,8 @@ async def test_a_run_that_did_not_end_well_fails_with_its_reason(
     gateway: ScriptedGateway, agent: OpenClawGatewayAgent, outcome: Json, reason: str
 ) -> None:
     @gateway.on("agent")
-    async def answer(asked: Asked) -> None:
-        await asked.answer(outcome)
+    async def answer(request: GatewayRequest) -> None:
+        await request.answer(outcome)
 
     events = await run_turn(agent, make_turn_for())
     assert isinstance(events[-1], Failed)
@@ -232,27 +236,27 @@ async def test_an_answer_that_is_only_an_error_fails(
     gateway: ScriptedGateway, agent: OpenClawGatewayAgent
 ) -> None:
     @gateway.on("agent")
-    async def answer(asked: Asked) -> None:
+    async def answer(request: GatewayRequest) -> None:
         payloads = [{"text": "It broke.", "isError": True}]
-        await asked.answer({"status": "ok", "result": {"payloads": payloads}})
+        await request.answer({"status": "ok", "result": {"payloads": payloads}})
 
     assert (await run_turn(agent, make_turn_for()))[-1] == Failed("It broke.")
 
 
-async def test_200_turns_of_one_session_are_each_answered_with_their_own_words(
+async def test_200_concurrent_turns_of_one_session_each_get_their_own_answer(
     gateway: ScriptedGateway, agent: OpenClawGatewayAgent
 ) -> None:
     all_are_there = asyncio.Event()
 
     @gateway.on("agent")
-    async def answer(asked: Asked) -> None:
-        await asked.answer(ACCEPTED)
+    async def answer(request: GatewayRequest) -> None:
+        await request.answer(ACCEPTED)
         if len(gateway.methods("agent")) == 200:
             all_are_there.set()
         await all_are_there.wait()
-        text = f"to {asked.params['message']}"
-        await asked.agent("assistant", said(text, text))
-        await asked.end(text)
+        text = f"to {request.params['message']}"
+        await request.agent("assistant", text_data(text, text))
+        await request.end(text)
 
     texts: dict[int, str] = {}
 
@@ -269,37 +273,39 @@ async def test_200_turns_of_one_session_are_each_answered_with_their_own_words(
 # -------------------------------------------------------------------- broken connections
 
 
-async def test_a_turn_goes_on_when_the_connection_broke_and_is_sent_once(
+async def test_a_turn_continues_after_a_lost_connection_and_is_sent_once(
     gateway: ScriptedGateway, agent: OpenClawGatewayAgent
 ) -> None:
     may_end = asyncio.Event()
 
     @gateway.on("agent")
-    async def answer(asked: Asked) -> None:
-        await asked.answer(ACCEPTED)
-        await asked.agent("assistant", said("one", "one"))
+    async def answer(request: GatewayRequest) -> None:
+        await request.answer(ACCEPTED)
+        await request.agent("assistant", text_data("one", "one"))
         gateway.drop()
 
     @gateway.on("agent.wait")
-    async def wait(asked: Asked) -> None:
-        if not may_end.is_set() and asked.params["timeoutMs"] > 1:
-            await asked.event("agent", run_event(RUN, KEY, "assistant", said("one two", " two")))
+    async def wait(request: GatewayRequest) -> None:
+        if not may_end.is_set() and request.params["timeoutMs"] > 1:
+            await request.event(
+                "agent", run_event(RUN, KEY, "assistant", text_data("one two", " two"))
+            )
             await may_end.wait()
         if not may_end.is_set():
-            await asked.answer({"status": "timeout"})
+            await request.answer({"status": "timeout"})
             return
-        await asked.answer({"status": "ok", "terminalReply": {"text": "one two three"}})
+        await request.answer({"status": "ok", "terminalReply": {"text": "one two three"}})
 
     gateway.answers["chat.history"] = live()
-    heard: list[AgentEvent] = []
+    events: list[AgentEvent] = []
     with anyio.fail_after(20):
         async for event in agent.run(make_turn_for()):
-            heard.append(event)
-            if text_of(heard) == "one two":
+            events.append(event)
+            if text_of(events) == "one two":
                 done = [text_block("one two three")]
                 gateway.answers["chat.history"] = live(assistant_entry(RUN, *done))
                 may_end.set()
-    assert heard[:-1] == [
+    assert events[:-1] == [
         TextDelta("one"),
         Note(CONNECTION_LOST),
         TextDelta(" two"),
@@ -308,12 +314,12 @@ async def test_a_turn_goes_on_when_the_connection_broke_and_is_sent_once(
     assert len(gateway.methods("agent")) == 1
 
 
-async def test_what_ended_while_nobody_listened_is_told_in_order(
+async def test_messages_that_ended_while_disconnected_are_emitted_in_order(
     gateway: ScriptedGateway, agent: OpenClawGatewayAgent
 ) -> None:
     @gateway.on("agent")
-    async def answer(asked: Asked) -> None:
-        await asked.agent("assistant", said("Fir", "Fir"))
+    async def answer(request: GatewayRequest) -> None:
+        await request.agent("assistant", text_data("Fir", "Fir"))
         gateway.drop()
 
     call = {"type": "toolCall", "id": "c1", "name": "look", "arguments": {"x": 1}}
@@ -347,15 +353,15 @@ async def test_what_ended_while_nobody_listened_is_told_in_order(
     ]
 
 
-async def test_a_message_that_was_never_taken_is_sent_again_under_its_name(
+async def test_a_message_that_was_never_accepted_is_sent_again_under_its_run_id(
     gateway: ScriptedGateway, agent: OpenClawGatewayAgent
 ) -> None:
     @gateway.on("agent")
-    async def answer(asked: Asked) -> None:
+    async def answer(request: GatewayRequest) -> None:
         if len(gateway.methods("agent")) == 1:
             gateway.drop()
         else:
-            await asked.end("done")
+            await request.end("done")
 
     events = await run_turn(agent, make_turn_for())
     assert Reply.of_text("done") in events
@@ -363,7 +369,7 @@ async def test_a_message_that_was_never_taken_is_sent_again_under_its_name(
     assert first.params == second.params
 
 
-async def test_a_run_that_is_under_way_already_is_followed_and_not_begun(
+async def test_an_active_run_is_followed_and_not_started_again(
     gateway: ScriptedGateway, agent: OpenClawGatewayAgent
 ) -> None:
     """Our own restart: the engine asks for the same run once more."""
@@ -379,8 +385,8 @@ async def test_a_run_that_our_restart_cut_off_before_it_was_sent_is_sent(
     gateway: ScriptedGateway, agent: OpenClawGatewayAgent
 ) -> None:
     @gateway.on("agent")
-    async def answer(asked: Asked) -> None:
-        await asked.end("done")
+    async def answer(request: GatewayRequest) -> None:
+        await request.end("done")
 
     assert (await run_turn(agent, make_turn_for(attempt=2)))[0] == Reply.of_text("done")
 
@@ -389,8 +395,8 @@ async def test_a_run_that_the_gateway_still_has_in_its_queue_is_waited_for(
     gateway: ScriptedGateway, agent: OpenClawGatewayAgent
 ) -> None:
     @gateway.on("agent")
-    async def answer(asked: Asked) -> None:
-        await asked.answer({"status": "in_flight", "runId": RUN})
+    async def answer(request: GatewayRequest) -> None:
+        await request.answer({"status": "in_flight", "runId": RUN})
         gateway.answers["agent.wait"] = {"status": "ok", "terminalReply": {"text": "late"}}
 
     assert (await run_turn(agent, make_turn_for(attempt=2)))[0] == Reply.of_text("late")
@@ -409,26 +415,26 @@ async def test_a_failed_run_is_found_with_its_reason(
     assert "no credit" in events[-1].reason
 
 
-async def test_a_restarted_gateway_is_followed_into_the_run_under_which_it_goes_on(
+async def test_the_run_resumed_by_a_restarted_gateway_is_followed(
     gateway: ScriptedGateway, agent: OpenClawGatewayAgent
 ) -> None:
     other = "recovery-1"
 
     @gateway.on("agent")
-    async def answer(asked: Asked) -> None:
-        await asked.answer(ACCEPTED)
-        await asked.agent("assistant", said("half", "half"))
+    async def answer(request: GatewayRequest) -> None:
+        await request.answer(ACCEPTED)
+        await request.agent("assistant", text_data("half", "half"))
         gateway.answers["chat.history"] = {"messages": [user_entry(RUN)]}
         gateway.restart()
 
     @gateway.on("agent.wait")
-    async def wait(asked: Asked) -> None:
-        if asked.params["runId"] == other:
-            await asked.answer({"status": "ok", "terminalReply": {"text": "whole"}})
+    async def wait(request: GatewayRequest) -> None:
+        if request.params["runId"] == other:
+            await request.answer({"status": "ok", "terminalReply": {"text": "whole"}})
             return
-        await asked.answer({"status": "timeout"})
-        if asked.params["timeoutMs"] > 1:
-            await asked.event("agent", run_event(other, KEY, "lifecycle", {"phase": "start"}))
+        await request.answer({"status": "timeout"})
+        if request.params["timeoutMs"] > 1:
+            await request.event("agent", run_event(other, KEY, "lifecycle", {"phase": "start"}))
 
     events = await run_turn(agent, make_turn_for())
     assert text_of(events) == "half"
@@ -437,40 +443,42 @@ async def test_a_restarted_gateway_is_followed_into_the_run_under_which_it_goes_
     assert len(gateway.methods("agent")) == 1
 
 
-async def test_another_run_of_the_same_gateway_is_never_taken_for_ours(
-    gateway: ScriptedGateway, make_agent: MakeAgent, impatient: Timeouts
+async def test_a_foreign_run_of_the_same_gateway_process_is_never_adopted(
+    gateway: ScriptedGateway, make_agent: MakeAgent, short_timeouts: Timeouts
 ) -> None:
     """Between two of its steps a run may not show; only a restart moves it to another name."""
-    agent = make_agent(timeouts=impatient)
+    agent = make_agent(timeouts=short_timeouts)
     glances: list[int] = []
 
     @gateway.on("agent")
-    async def answer(asked: Asked) -> None:
+    async def answer(request: GatewayRequest) -> None:
         state = {"hasActiveRun": True, "activeRunIds": ["cron-7"]}
         gateway.answers["chat.history"] = {"messages": [user_entry(RUN)], "sessionInfo": state}
         gateway.drop()
 
     @gateway.on("agent.wait")
-    async def wait(asked: Asked) -> None:
-        assert asked.params["runId"] == RUN
+    async def wait(request: GatewayRequest) -> None:
+        assert request.params["runId"] == RUN
         glances.append(1)
-        await asked.event("agent", run_event("cron-7", KEY, "assistant", said("Psst", "Psst")))
+        await request.event(
+            "agent", run_event("cron-7", KEY, "assistant", text_data("Psst", "Psst"))
+        )
         if len(glances) < 4:
-            await asked.answer({"status": "timeout"})
+            await request.answer({"status": "timeout"})
         else:
-            await asked.answer({"status": "ok", "terminalReply": {"text": "mine"}})
+            await request.answer({"status": "ok", "terminalReply": {"text": "mine"}})
 
     events = await run_turn(agent, make_turn_for())
     assert events[:-1] == [Note(CONNECTION_LOST), Reply.of_text("mine")]
 
 
-async def test_a_restarted_gateway_that_never_goes_on_fails_the_turn(
-    gateway: ScriptedGateway, make_agent: MakeAgent, impatient: Timeouts
+async def test_a_restarted_gateway_that_never_resumes_fails_the_turn(
+    gateway: ScriptedGateway, make_agent: MakeAgent, short_timeouts: Timeouts
 ) -> None:
-    agent = make_agent(timeouts=impatient)
+    agent = make_agent(timeouts=short_timeouts)
 
     @gateway.on("agent")
-    async def answer(asked: Asked) -> None:
+    async def answer(request: GatewayRequest) -> None:
         gateway.answers["chat.history"] = {"messages": [user_entry(RUN)]}
         gateway.restart()
 
@@ -480,12 +488,12 @@ async def test_a_restarted_gateway_that_never_goes_on_fails_the_turn(
 
 
 async def test_a_gateway_that_does_not_come_back_fails_the_turn(
-    gateway: ScriptedGateway, make_agent: MakeAgent, impatient: Timeouts
+    gateway: ScriptedGateway, make_agent: MakeAgent, short_timeouts: Timeouts
 ) -> None:
-    agent = make_agent(timeouts=impatient)
+    agent = make_agent(timeouts=short_timeouts)
 
     @gateway.on("agent")
-    async def answer(asked: Asked) -> None:
+    async def answer(request: GatewayRequest) -> None:
         gateway.greets = False
         gateway.drop()
 
@@ -493,15 +501,15 @@ async def test_a_gateway_that_does_not_come_back_fails_the_turn(
         await run_turn(agent, make_turn_for())
 
 
-async def test_a_message_that_nobody_answers_is_looked_for(
-    gateway: ScriptedGateway, make_agent: MakeAgent, impatient: Timeouts
+async def test_a_run_without_events_is_looked_up(
+    gateway: ScriptedGateway, make_agent: MakeAgent, short_timeouts: Timeouts
 ) -> None:
-    agent = make_agent(timeouts=impatient)
+    agent = make_agent(timeouts=short_timeouts)
 
     @gateway.on("agent")
-    async def answer(asked: Asked) -> None:
+    async def answer(request: GatewayRequest) -> None:
         if len(gateway.methods("agent")) == 2:
-            await asked.end("at last")
+            await request.end("at last")
 
     assert Reply.of_text("at last") in await run_turn(agent, make_turn_for())
 
@@ -512,23 +520,23 @@ async def test_a_turn_that_misses_events_catches_up(
     told_all = asyncio.Event()
 
     @gateway.on("agent")
-    async def answer(asked: Asked) -> None:
-        await asked.agent("assistant", said("begun", "begun"))
+    async def answer(request: GatewayRequest) -> None:
+        await request.agent("assistant", text_data("begun", "begun"))
         for number in range(5000):
-            await asked.agent("assistant", said(f"lost {number}", "lost", f"u:{number + 2}"))
+            await request.agent("assistant", text_data(f"lost {number}", "lost", f"u:{number + 2}"))
         done = [assistant_entry(RUN, text_block(one)) for one in ("begun", "middle", "end")]
         gateway.answers["chat.history"] = {"messages": [user_entry(RUN), *done]}
         gateway.answers["agent.wait"] = {"status": "ok", "terminalReply": {"text": "end"}}
         told_all.set()
 
-    heard: list[AgentEvent] = []
+    events: list[AgentEvent] = []
     with anyio.fail_after(30):
         async for event in agent.run(make_turn_for()):
-            heard.append(event)
+            events.append(event)
             await told_all.wait()
             await agent.approvals()  # answered after all of those events
-    texts = [event.parts[0].text for event in heard if isinstance(event, Reply)]
-    assert heard[0] == TextDelta("begun")
+    texts = [event.parts[0].text for event in events if isinstance(event, Reply)]
+    assert events[0] == TextDelta("begun")
     assert texts[-2:] == ["middle", "end"]
 
 
@@ -541,14 +549,14 @@ async def test_closing_the_turn_ends_the_run_before_it_returns(
     steps: list[str] = []
 
     @gateway.on("agent")
-    async def answer(asked: Asked) -> None:
-        await asked.answer(ACCEPTED)
-        await asked.agent("assistant", said("one", "one"))
+    async def answer(request: GatewayRequest) -> None:
+        await request.answer(ACCEPTED)
+        await request.agent("assistant", text_data("one", "one"))
 
     @gateway.on("chat.abort")
-    async def abort(asked: Asked) -> None:
-        assert asked.params == {"sessionKey": KEY, "runId": RUN}
-        await asked.answer({"aborted": True})
+    async def abort(request: GatewayRequest) -> None:
+        assert request.params == {"sessionKey": KEY, "runId": RUN}
+        await request.answer({"aborted": True})
         steps.append("ended")
         run = gateway.methods("agent")[0]
         await run.answer({"status": "timeout", "summary": "aborted", "stopReason": "rpc"})
@@ -563,12 +571,12 @@ async def test_a_turn_is_stopped_before_it_was_accepted(
     gateway: ScriptedGateway, agent: OpenClawGatewayAgent
 ) -> None:
     @gateway.on("agent")
-    async def silent(asked: Asked) -> None:
+    async def silent(request: GatewayRequest) -> None:
         pass
 
     @gateway.on("chat.abort")
-    async def abort(asked: Asked) -> None:
-        await asked.answer({"aborted": True})
+    async def abort(request: GatewayRequest) -> None:
+        await request.answer({"aborted": True})
         await gateway.methods("agent")[0].answer({"status": "timeout", "stopReason": "rpc"})
 
     async with anyio.create_task_group() as group:
@@ -584,17 +592,17 @@ async def test_a_turn_is_stopped_although_the_connection_is_lost_meanwhile(
     gateway.answers["chat.history"] = live()
 
     @gateway.on("agent")
-    async def answer(asked: Asked) -> None:
-        await asked.answer(ACCEPTED)
+    async def answer(request: GatewayRequest) -> None:
+        await request.answer(ACCEPTED)
 
     @gateway.on("chat.abort")
-    async def abort(asked: Asked) -> None:
+    async def abort(request: GatewayRequest) -> None:
         if len(gateway.methods("chat.abort")) == 1:
             gateway.drop()
             return
-        await asked.answer({"aborted": True})
+        await request.answer({"aborted": True})
         settled = {"phase": "error", "aborted": True, "executionSettled": True}
-        await asked.event("agent", run_event(RUN, KEY, "lifecycle", settled))
+        await request.event("agent", run_event(RUN, KEY, "lifecycle", settled))
 
     async with anyio.create_task_group() as group:
         group.start_soon(run_turn, agent, make_turn_for())
@@ -603,16 +611,16 @@ async def test_a_turn_is_stopped_although_the_connection_is_lost_meanwhile(
     assert len(gateway.methods("chat.abort")) == 2
 
 
-async def test_a_run_that_does_not_stop_is_no_stopped_one(
-    gateway: ScriptedGateway, make_agent: MakeAgent, impatient: Timeouts
+async def test_a_run_that_does_not_end_is_not_reported_as_stopped(
+    gateway: ScriptedGateway, make_agent: MakeAgent, short_timeouts: Timeouts
 ) -> None:
-    agent = make_agent(timeouts=impatient)
+    agent = make_agent(timeouts=short_timeouts)
     gateway.answers["chat.history"] = live()
 
     @gateway.on("agent")
-    async def answer(asked: Asked) -> None:
-        await asked.answer(ACCEPTED)
-        await asked.agent("assistant", said("one", "one"))
+    async def answer(request: GatewayRequest) -> None:
+        await request.answer(ACCEPTED)
+        await request.agent("assistant", text_data("one", "one"))
 
     events = agent.run(make_turn_for())
     await anext(events)
@@ -624,8 +632,8 @@ async def test_a_stopping_gateway_leaves_its_runs_alone(
     gateway: ScriptedGateway, agent: OpenClawGatewayAgent
 ) -> None:
     @gateway.on("agent")
-    async def answer(asked: Asked) -> None:
-        await asked.agent("assistant", said("one", "one"))
+    async def answer(request: GatewayRequest) -> None:
+        await request.agent("assistant", text_data("one", "one"))
 
     events = agent.run(make_turn_for())
     await anext(events)
@@ -638,9 +646,9 @@ async def test_files_of_an_answer_come_with_it(
     gateway: ScriptedGateway, agent: OpenClawGatewayAgent
 ) -> None:
     @gateway.on("agent")
-    async def answer(asked: Asked) -> None:
+    async def answer(request: GatewayRequest) -> None:
         payloads = [{"text": "Look.", "mediaUrls": ["https://example.org/a.png"]}]
-        await asked.answer({"status": "ok", "result": {"payloads": payloads}})
+        await request.answer({"status": "ok", "result": {"payloads": payloads}})
 
     events = await run_turn(agent, make_turn_for())
     linked = Part.of_url("https://example.org/a.png", media_type="image/png")

@@ -1,4 +1,4 @@
-"""What is found again after a break, whole and once, however little the gateway shows of it."""
+"""Runs rejoined after an interruption: complete, once, with little help of the gateway."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -9,7 +9,7 @@ import anyio
 import pytest
 from tests.agents.openclaw_gateway.conftest import Json, MakeAgent, make_turn_for, run_turn
 from tests.agents.openclaw_gateway.scripted_gateway import (
-    Asked,
+    GatewayRequest,
     Refusal,
     ScriptedGateway,
     assistant_entry,
@@ -56,15 +56,15 @@ def cut(entry: Json, message_id: str = "m1") -> Json:
 
 def gives_out(gateway: ScriptedGateway, entry: Json) -> None:
     @gateway.on("chat.message.get")
-    async def give(asked: Asked) -> None:
-        assert asked.params == {"sessionKey": KEY, "messageId": "m1"}
-        await asked.answer({"ok": True, "message": entry})
+    async def give(request: GatewayRequest) -> None:
+        assert request.params == {"sessionKey": KEY, "messageId": "m1"}
+        await request.answer({"ok": True, "message": entry})
 
 
 # -------------------------------------------------------------------- answers
 
 
-async def test_a_long_answer_is_found_whole_and_told_once(
+async def test_a_truncated_answer_is_loaded_in_full_and_emitted_once(
     gateway: ScriptedGateway, agent: OpenClawGatewayAgent
 ) -> None:
     entry = assistant_entry(RUN, text_block(LONG))
@@ -75,7 +75,7 @@ async def test_a_long_answer_is_found_whole_and_told_once(
     assert (await run_turn(agent, make_turn_for(attempt=2)))[:-1] == [Reply.of_text(LONG)]
 
 
-async def test_a_long_answer_that_is_not_given_out_is_told_as_far_as_it_is_known(
+async def test_a_truncated_answer_that_cannot_be_loaded_is_emitted_as_shown(
     gateway: ScriptedGateway, agent: OpenClawGatewayAgent
 ) -> None:
     shown = cut(assistant_entry(RUN, text_block(LONG)))
@@ -87,25 +87,25 @@ async def test_a_long_answer_that_is_not_given_out_is_told_as_far_as_it_is_known
     ]
 
 
-async def test_a_message_that_broke_off_is_not_taken_for_the_answer(
-    gateway: ScriptedGateway, make_agent: MakeAgent, impatient: Timeouts
+async def test_an_incomplete_message_is_not_the_answer(
+    gateway: ScriptedGateway, make_agent: MakeAgent, short_timeouts: Timeouts
 ) -> None:
     broken = {**assistant_entry(RUN), "stopReason": "error"}
     gateway.answers["chat.history"] = {"messages": [user_entry(RUN), broken]}
-    events = await run_turn(make_agent(timeouts=impatient), make_turn_for(attempt=2))
+    events = await run_turn(make_agent(timeouts=short_timeouts), make_turn_for(attempt=2))
     assert events[-1] == Failed(NOT_RECOVERED)
 
 
-async def test_a_history_that_cannot_be_shown_now_is_asked_for_again(
-    gateway: ScriptedGateway, make_agent: MakeAgent, impatient: Timeouts
+async def test_a_temporarily_refused_history_is_read_again(
+    gateway: ScriptedGateway, make_agent: MakeAgent, short_timeouts: Timeouts
 ) -> None:
     @gateway.on("chat.history")
-    async def show(asked: Asked) -> None:
+    async def show(request: GatewayRequest) -> None:
         if len(gateway.methods("chat.history")) == 1:
             error = {"code": "UNAVAILABLE", "message": "session changed", "retryable": True}
-            await asked.refuse(error)
+            await request.refuse(error)
             return
-        await asked.answer({"messages": [assistant_entry(RUN, text_block("here"))]})
+        await request.answer({"messages": [assistant_entry(RUN, text_block("here"))]})
 
     patient = Timeouts(reconnect_s=20)
     events = await run_turn(make_agent(timeouts=patient), make_turn_for(attempt=2))
@@ -113,21 +113,21 @@ async def test_a_history_that_cannot_be_shown_now_is_asked_for_again(
     assert gateway.methods("chat.abort") == []
 
 
-async def test_who_may_not_see_what_waits_still_follows_the_run(
+async def test_a_run_is_followed_without_the_scope_to_list_approvals(
     gateway: ScriptedGateway, agent: OpenClawGatewayAgent
 ) -> None:
     gateway.answers["chat.history"] = live()
 
     @gateway.on("exec.approval.list")
-    async def refuse(asked: Asked) -> None:
+    async def refuse(request: GatewayRequest) -> None:
         raise Refusal("FORBIDDEN", "missing scope", code="MISSING_SCOPE")
 
     @gateway.on("agent.wait")
-    async def wait(asked: Asked) -> None:
-        if asked.params["timeoutMs"] > 1:
+    async def wait(request: GatewayRequest) -> None:
+        if request.params["timeoutMs"] > 1:
             done = assistant_entry(RUN, text_block("done"))
             gateway.answers["chat.history"] = {"messages": [user_entry(RUN), done]}
-        await asked.answer({"status": "timeout"})
+        await request.answer({"status": "timeout"})
 
     assert (await run_turn(agent, make_turn_for(attempt=2)))[0] == Reply.of_text("done")
     assert gateway.methods("chat.abort") == []
@@ -137,11 +137,11 @@ async def test_who_may_not_see_what_waits_still_follows_the_run(
 
 
 async def test_a_long_run_whose_message_is_out_of_sight_is_not_sent_again(
-    gateway: ScriptedGateway, make_agent: MakeAgent, impatient: Timeouts
+    gateway: ScriptedGateway, make_agent: MakeAgent, short_timeouts: Timeouts
 ) -> None:
     call: Json = {"type": "toolCall", "id": "c1", "name": "look", "arguments": {}}
     gateway.answers["chat.history"] = {"messages": [assistant_entry(RUN, call)]}
-    events = await run_turn(make_agent(timeouts=impatient), make_turn_for(attempt=2))
+    events = await run_turn(make_agent(timeouts=short_timeouts), make_turn_for(attempt=2))
     assert events[-1] == Failed(NOT_RECOVERED)
     assert gateway.methods("agent") == []
 
@@ -152,17 +152,17 @@ async def test_a_gateway_that_does_not_name_its_process_is_followed_into_its_rec
     gateway.hello = {**gateway.hello, "server": {"version": "2026.8.1"}}
 
     @gateway.on("agent")
-    async def answer(asked: Asked) -> None:
+    async def answer(request: GatewayRequest) -> None:
         state = {"hasActiveRun": True, "activeRunIds": ["recovery-1"]}
         gateway.answers["chat.history"] = {"messages": [user_entry(RUN)], "sessionInfo": state}
         gateway.drop()
 
     @gateway.on("agent.wait")
-    async def wait(asked: Asked) -> None:
-        if asked.params["runId"] == "recovery-1":
-            await asked.answer({"status": "ok", "terminalReply": {"text": "whole"}})
+    async def wait(request: GatewayRequest) -> None:
+        if request.params["runId"] == "recovery-1":
+            await request.answer({"status": "ok", "terminalReply": {"text": "whole"}})
         else:
-            await asked.answer({"status": "timeout"})
+            await request.answer({"status": "timeout"})
 
     assert Reply.of_text("whole") in await run_turn(agent, make_turn_for())
 
@@ -170,23 +170,23 @@ async def test_a_gateway_that_does_not_name_its_process_is_followed_into_its_rec
 @pytest.mark.parametrize(
     "begun", [{"attempt": 2}, {"resume": {"kind": "question", "id": "q", "runId": RUN}}]
 )
-async def test_what_was_begun_is_never_begun_anew_over_http(
-    make_agent: MakeAgent, impatient: Timeouts, begun: Json
+async def test_a_started_run_is_never_started_again_over_http(
+    make_agent: MakeAgent, short_timeouts: Timeouts, begun: Json
 ) -> None:
-    asked: list[bytes] = []
+    received: list[bytes] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        asked.append(await reader.readline())
+        received.append(await reader.readline())
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}")
         writer.close()
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
         url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        agent = make_agent(url=url, road="auto", connect_seconds=0.1, timeouts=impatient)
+        agent = make_agent(url=url, road="auto", connect_seconds=0.1, timeouts=short_timeouts)
         with pytest.raises(AgentUnavailable, match="no OpenClaw gateway"):
             await run_turn(agent, make_turn_for(**begun))
         await agent.close()
-    assert not any(b"/v1/" in line for line in asked)
+    assert not any(b"/v1/" in line for line in received)
 
 
 # -------------------------------------------------------------------- answers of the peer
@@ -204,24 +204,24 @@ RESUME: Json = {"kind": "question", "id": "ask-1", "runId": RUN, "openCalls": []
 
 @pytest.mark.parametrize("method", ["question.list", "question.resolve"])
 @pytest.mark.parametrize("is_taken", [True, False])
-async def test_an_answer_is_given_although_the_connection_breaks_over_it(
+async def test_an_answer_is_delivered_although_the_connection_breaks(
     gateway: ScriptedGateway, agent: OpenClawGatewayAgent, method: str, is_taken: bool
 ) -> None:
     listed = {"questions": [QUESTION]}
     gateway.answers |= {"question.list": listed, "question.resolve": {"status": "answered"}}
 
     @gateway.on(method)
-    async def break_off(asked: Asked) -> None:
+    async def break_off(request: GatewayRequest) -> None:
         if len(gateway.methods(method)) > 1:
-            await asked.answer(gateway.answers[method])
+            await request.answer(gateway.answers[method])
             return
         if method == "question.resolve" and is_taken:
             gateway.answers["question.list"] = {"questions": []}
         gateway.drop()
 
     @gateway.on("agent.wait")
-    async def end(asked: Asked) -> None:
-        await asked.answer({"status": "ok", "terminalReply": {"text": "So be it."}})
+    async def end(request: GatewayRequest) -> None:
+        await request.answer({"status": "ok", "terminalReply": {"text": "So be it."}})
 
     events = await run_turn(agent, make_turn_for("blue", run="r2", resume=RESUME))
     assert events[:-1] == [Reply.of_text("So be it.")]
@@ -240,33 +240,37 @@ async def test_a_run_that_is_forgotten_after_its_answer_has_failed(
 # -------------------------------------------------------------------- stopping
 
 
-async def test_a_message_that_openclaw_has_not_begun_with_is_no_stopped_one(
-    gateway: ScriptedGateway, make_agent: MakeAgent, impatient: Timeouts
+async def test_a_message_in_transit_does_not_count_as_stopped(
+    gateway: ScriptedGateway, make_agent: MakeAgent, short_timeouts: Timeouts
 ) -> None:
     """A cold OpenClaw shows nothing of a message that it has taken."""
 
     @gateway.on("agent")
-    async def accept(asked: Asked) -> None:
-        await asked.answer({"status": "accepted", "runId": RUN})
-        await asked.agent("assistant", {"text": "x", "delta": "x", "itemId": "u:1"})
+    async def accept(request: GatewayRequest) -> None:
+        await request.answer({"status": "accepted", "runId": RUN})
+        await request.agent("assistant", {"text": "x", "delta": "x", "itemId": "u:1"})
 
-    events = cast("AsyncGenerator[object]", make_agent(timeouts=impatient).run(make_turn_for()))
+    events = cast(
+        "AsyncGenerator[object]", make_agent(timeouts=short_timeouts).run(make_turn_for())
+    )
     assert await anext(events) == TextDelta("x")
     with pytest.raises(AgentFailed, match="did not confirm"):
         await events.aclose()
     assert len(gateway.methods("chat.abort")) > 1
 
 
-async def test_stopping_ours_stops_nobody_elses_run(
-    gateway: ScriptedGateway, make_agent: MakeAgent, impatient: Timeouts
+async def test_stopping_our_run_does_not_stop_a_foreign_run(
+    gateway: ScriptedGateway, make_agent: MakeAgent, short_timeouts: Timeouts
 ) -> None:
     @gateway.on("agent")
-    async def accept(asked: Asked) -> None:
+    async def accept(request: GatewayRequest) -> None:
         state = {"hasActiveRun": True, "activeRunIds": ["cron-7"]}
         gateway.answers["chat.history"] = {"messages": [user_entry(RUN)], "sessionInfo": state}
-        await asked.agent("assistant", {"text": "x", "delta": "x", "itemId": "u:1"})
+        await request.agent("assistant", {"text": "x", "delta": "x", "itemId": "u:1"})
 
-    events = cast("AsyncGenerator[object]", make_agent(timeouts=impatient).run(make_turn_for()))
+    events = cast(
+        "AsyncGenerator[object]", make_agent(timeouts=short_timeouts).run(make_turn_for())
+    )
     await anext(events)
     with pytest.raises(AgentFailed, match="did not confirm"):
         await events.aclose()
@@ -288,11 +292,11 @@ async def test_a_turn_that_is_stopped_before_its_run_is_found_stops_that_run(
     agent = make_agent(timeouts=Timeouts(abort_retry_s=0.1))
 
     @gateway.on(silent)
-    async def say_nothing(asked: Asked) -> None:
+    async def say_nothing(request: GatewayRequest) -> None:
         gateway.script.pop(silent)
         if silent == "connect":
             error = {"code": "UNAVAILABLE", "message": "starting", "retryable": True}
-            await asked.refuse(error)
+            await request.refuse(error)
 
     async with anyio.create_task_group() as group:
         group.start_soon(run_turn, agent, make_turn_for(**begun))
@@ -305,7 +309,7 @@ async def test_a_turn_that_is_stopped_before_its_run_is_found_stops_that_run(
 # -------------------------------------------------------------------- late replies
 
 
-async def test_a_long_late_reply_is_told_whole(
+async def test_a_truncated_background_reply_is_loaded_in_full(
     gateway: ScriptedGateway, agent: OpenClawGatewayAgent
 ) -> None:
     entry = assistant_entry("cron-7", text_block(LONG))
@@ -323,7 +327,7 @@ async def test_a_long_late_reply_is_told_whole(
 # -------------------------------------------------------------------- addresses
 
 
-async def test_an_address_that_is_none_is_told(make_agent: MakeAgent) -> None:
+async def test_an_invalid_url_is_reported(make_agent: MakeAgent) -> None:
     agent = make_agent(url="ws://a..b:1", road="websocket", connect_seconds=2)
     with pytest.raises(AgentUnavailable, match=r"ws://a\.\.b:1 cannot be reached"):
         await run_turn(agent, make_turn_for())
@@ -332,24 +336,24 @@ async def test_an_address_that_is_none_is_told(make_agent: MakeAgent) -> None:
 # -------------------------------------------------------------------- pauses over a restart
 
 
-async def test_a_pause_that_a_restart_of_openclaw_ended_goes_on_with_its_recovery(
+async def test_a_pause_ended_by_a_restart_of_openclaw_continues_in_the_resumed_run(
     gateway: ScriptedGateway, agent: OpenClawGatewayAgent
 ) -> None:
     @gateway.on("agent")
-    async def ask(asked: Asked) -> None:
-        await asked.event("question.requested", QUESTION)
+    async def ask(request: GatewayRequest) -> None:
+        await request.event("question.requested", QUESTION)
 
     @gateway.on("agent.wait")
-    async def wait(asked: Asked) -> None:
-        is_other = asked.params["runId"] == "recovery-1"
+    async def wait(request: GatewayRequest) -> None:
+        is_other = request.params["runId"] == "recovery-1"
         reply = {"status": "ok", "terminalReply": {"text": "I went on."}}
-        await asked.answer(reply if is_other else {"status": "timeout"})
-        if asked.params["timeoutMs"] > 1:
+        await request.answer(reply if is_other else {"status": "timeout"})
+        if request.params["timeoutMs"] > 1:
             begun = run_event("recovery-1", KEY, "lifecycle", {"phase": "start"})
-            await asked.event("agent", begun)
+            await request.event("agent", begun)
 
     @gateway.on("question.get")
-    async def get(asked: Asked) -> None:
+    async def get(request: GatewayRequest) -> None:
         raise Refusal("INVALID_REQUEST", "no such question", reason="QUESTION_NOT_FOUND")
 
     (pause,) = await run_turn(agent, make_turn_for())

@@ -1,4 +1,4 @@
-"""The state machine of a followed run: its table, its invariant, and the states of real courses."""
+"""The state machine of a followed run: table, invariant, and the states of whole runs."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.agents.openclaw_gateway.conftest import ENVIRON, Json
 from tests.agents.openclaw_gateway.scripted_gateway import (
-    Asked,
+    GatewayRequest,
     ScriptedGateway,
     assistant_entry,
     run_event,
@@ -161,9 +161,9 @@ def history(*messages: Json, active: list[str] | None = None) -> Json:
 
 async def test_a_run_that_ends_on_its_connection(gateway: ScriptedGateway) -> None:
     @gateway.on("agent")
-    async def answer(asked: Asked) -> None:
-        await asked.answer({"status": "accepted"})
-        await asked.end("done")
+    async def answer(request: GatewayRequest) -> None:
+        await request.answer({"status": "accepted"})
+        await request.end("done")
 
     async with following(gateway) as follower:
         assert follower.state is RunState.NEW
@@ -189,7 +189,9 @@ async def test_a_lost_connection_detaches_until_the_lookup(gateway: ScriptedGate
     assert len(gateway.methods("agent")) == 1
 
 
-async def test_a_gateway_that_stays_away_is_given_up(gateway: ScriptedGateway) -> None:
+async def test_a_run_is_abandoned_when_the_gateway_stays_unreachable(
+    gateway: ScriptedGateway,
+) -> None:
     gateway.answers["agent"] = {"status": "accepted"}
     async with following(gateway) as follower:
         await follower.begin()
@@ -241,9 +243,9 @@ async def test_a_resumed_run_is_adopted(gateway: ScriptedGateway) -> None:
 
 async def test_a_run_that_waits_for_its_caller_is_paused(gateway: ScriptedGateway) -> None:
     question = {"questionId": "q", "question": "Which?"}
-    asked = {"id": "ask-1", "questions": [question], "runId": RUN, "status": "pending"}
+    request = {"id": "ask-1", "questions": [question], "runId": RUN, "status": "pending"}
     gateway.answers["chat.history"] = history(user_entry(RUN), active=[RUN])
-    gateway.answers["question.list"] = {"questions": [asked]}
+    gateway.answers["question.list"] = {"questions": [request]}
     async with following(gateway) as follower:
         events = await follower.join()
         assert isinstance(events[-1], InputRequired)
@@ -275,10 +277,10 @@ async def test_an_aborted_run_is_stopped_once_its_end_is_confirmed(
     gateway.answers["agent"] = {"status": "accepted"}
 
     @gateway.on("chat.abort")
-    async def abort(asked: Asked) -> None:
-        await asked.answer({"ok": True, "aborted": True})
+    async def abort(request: GatewayRequest) -> None:
+        await request.answer({"ok": True, "aborted": True})
         data = {"phase": "end", "executionSettled": True}
-        await asked.event("agent", run_event(RUN, KEY, "lifecycle", data))
+        await request.event("agent", run_event(RUN, KEY, "lifecycle", data))
 
     async with following(gateway) as follower:
         await follower.begin()
@@ -287,7 +289,7 @@ async def test_an_aborted_run_is_stopped_once_its_end_is_confirmed(
         assert_invariant(follower)
 
 
-async def test_what_was_missed_is_emitted_although_the_connection_breaks_over_the_next_request(
+async def test_missed_events_are_emitted_although_the_next_request_fails(
     gateway: ScriptedGateway,
 ) -> None:
     """The events were counted as emitted and thrown away with the failed lookup."""
@@ -295,12 +297,12 @@ async def test_what_was_missed_is_emitted_although_the_connection_breaks_over_th
     gateway.answers["chat.history"] = history(user_entry(RUN), first, active=[RUN])
 
     @gateway.on("question.list")
-    async def break_off(asked: Asked) -> None:
+    async def break_off(request: GatewayRequest) -> None:
         if len(gateway.methods("question.list")) == 1:
             gateway.answers["chat.history"] = history(user_entry(RUN), first)
             gateway.drop()
         else:
-            await asked.answer({"questions": []})
+            await request.answer({"questions": []})
 
     async with following(gateway, msgspec.structs.replace(FAST, reconnect_s=20)) as follower:
         events = [*await follower.join()]

@@ -1,4 +1,4 @@
-"""Notes for sessions on OpenClaw's bad days: each is given once, and none is lost unnoticed."""
+"""Messages delivered into sessions of a failing gateway: once each, and losses are detected."""
 
 from collections.abc import AsyncGenerator
 from datetime import UTC, datetime
@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from tests.agents.openclaw_gateway.conftest import Json, MakeAgent, make_turn_for, run_turn
 from tests.agents.openclaw_gateway.scripted_gateway import (
-    Asked,
+    GatewayRequest,
     Refusal,
     ScriptedGateway,
     assistant_entry,
@@ -68,7 +68,7 @@ def pending(**states: str) -> Json:
     return {"messages": [], "pendingInputs": {"items": items}}
 
 
-async def test_the_agent_is_a_sink(agent: OpenClawGatewayAgent) -> None:
+async def test_the_agent_is_a_session_inbox(agent: OpenClawGatewayAgent) -> None:
     assert isinstance(agent, SessionInbox)
 
 
@@ -86,14 +86,14 @@ async def test_the_agent_is_a_sink(agent: OpenClawGatewayAgent) -> None:
         ("", False),
     ],
 )
-async def test_a_session_is_held_by_the_agent_that_its_key_names(
+async def test_a_session_belongs_to_the_agent_that_its_key_names(
     make_agent: MakeAgent, key: str, is_held: bool
 ) -> None:
     assert make_agent(agent_id="Main").owns_session(SessionKey(key)) is is_held
     assert not make_agent(agent_id="Main", road="http").owns_session(SessionKey(key))
 
 
-async def test_the_only_agent_of_openclaw_holds_its_sessions_once_it_is_known(
+async def test_the_only_agent_of_openclaw_owns_its_sessions_once_it_is_known(
     gateway: ScriptedGateway, make_agent: MakeAgent
 ) -> None:
     agent = make_agent(agent_id="", road="websocket")
@@ -111,12 +111,12 @@ async def test_the_only_agent_of_openclaw_holds_its_sessions_once_it_is_known(
 
 
 @pytest.mark.requirement("calls.routing.source", "calls.host.no-announce")
-async def test_a_note_is_given_as_a_turn_of_the_session(
+async def test_a_message_is_delivered_as_a_turn_of_the_session(
     gateway: ScriptedGateway, agent: OpenClawGatewayAgent
 ) -> None:
     assert await agent.deliver(NOTE) == MessageAccepted()
-    (asked,) = gateway.methods("agent")
-    assert asked.params == {
+    (request,) = gateway.methods("agent")
+    assert request.params == {
         "agentId": "main",
         "sessionKey": KEY,
         "message": NOTE.text,
@@ -142,17 +142,17 @@ async def test_a_note_is_given_as_a_turn_of_the_session(
         (None, {"deliver": False}),
     ],
 )
-async def test_what_the_agent_says_to_a_note_goes_to_the_chat_of_its_session(
+async def test_the_reply_to_a_delivered_message_goes_to_the_chat_of_its_session(
     gateway: ScriptedGateway, agent: OpenClawGatewayAgent, context: Json, sent: Json
 ) -> None:
     gateway.answers["sessions.describe"] = {"session": {"deliveryContext": context}}
     assert await agent.deliver(NOTE) == MessageAccepted()
-    (asked,) = gateway.methods("agent")
-    found = {name: asked.params.get(name) for name in (*sent, "deliver", "channel")}
+    (request,) = gateway.methods("agent")
+    found = {name: request.params.get(name) for name in (*sent, "deliver", "channel")}
     assert found == {"channel": None, **sent}
 
 
-async def test_a_note_is_never_a_command(
+async def test_a_delivered_message_is_never_a_command(
     gateway: ScriptedGateway, agent: OpenClawGatewayAgent
 ) -> None:
     await agent.deliver(msgspec.structs.replace(NOTE, text="/new"))
@@ -160,7 +160,7 @@ async def test_a_note_is_never_a_command(
 
 
 @pytest.mark.parametrize("status", ["accepted", "in_flight", "ok", "timeout"])
-async def test_whatever_openclaw_says_of_a_note_that_it_has_it_is_taken(
+async def test_any_success_response_means_that_the_message_is_accepted(
     gateway: ScriptedGateway, agent: OpenClawGatewayAgent, status: str
 ) -> None:
     gateway.answers["agent"] = {"status": status, "runId": RUN}
@@ -185,22 +185,22 @@ async def test_a_main_session_is_there_before_it_was_used(
     assert await agent.deliver(note) == MessageAccepted()
 
 
-async def test_an_openclaw_that_does_not_describe_sessions_gets_the_note(
+async def test_an_openclaw_without_session_descriptions_gets_the_message(
     gateway: ScriptedGateway, agent: OpenClawGatewayAgent
 ) -> None:
     @gateway.on("sessions.describe")
-    async def refuse(asked: Asked) -> None:
+    async def refuse(request: GatewayRequest) -> None:
         raise Refusal("INVALID_REQUEST", "unknown method: sessions.describe")
 
     assert await agent.deliver(NOTE) == MessageAccepted()
 
 
 @pytest.mark.parametrize("method", ["sessions.describe", "agent"])
-async def test_a_connection_that_breaks_is_no_reason_to_give_up(
+async def test_a_lost_connection_is_reported_as_a_failed_delivery(
     gateway: ScriptedGateway, agent: OpenClawGatewayAgent, method: str
 ) -> None:
     @gateway.on(method)
-    async def break_off(asked: Asked) -> None:
+    async def break_off(request: GatewayRequest) -> None:
         gateway.drop()
 
     missed = await agent.deliver(NOTE)
@@ -209,11 +209,11 @@ async def test_a_connection_that_breaks_is_no_reason_to_give_up(
     assert "OpenClaw" in missed.reason
 
 
-async def test_a_refused_note_comes_again_later_and_says_why(
+async def test_a_refused_delivery_fails_with_the_reason(
     gateway: ScriptedGateway, agent: OpenClawGatewayAgent
 ) -> None:
     @gateway.on("agent")
-    async def refuse(asked: Asked) -> None:
+    async def refuse(request: GatewayRequest) -> None:
         raise Refusal("INVALID_REQUEST", "the session is archived")
 
     missed = await agent.deliver(NOTE)
@@ -222,7 +222,7 @@ async def test_a_refused_note_comes_again_later_and_says_why(
     assert "the session is archived" in missed.reason
 
 
-async def test_an_openclaw_that_is_away_gets_the_note_later(make_agent: MakeAgent) -> None:
+async def test_delivery_to_an_unreachable_openclaw_fails_for_now(make_agent: MakeAgent) -> None:
     agent = make_agent(url="ws://127.0.0.1:9", connect_seconds=0.1)
     missed = await agent.deliver(NOTE)
     assert isinstance(missed, DeliveryFailed)
@@ -245,7 +245,7 @@ async def test_an_openclaw_that_is_away_gets_the_note_later(make_agent: MakeAgen
         {"messages": [], "sessionInfo": {"hasActiveRun": True, "activeRunIds": [RUN]}},
     ],
 )
-async def test_a_note_that_the_session_has_is_not_given_again(
+async def test_a_message_that_was_accepted_is_not_delivered_again(
     gateway: ScriptedGateway, agent: OpenClawGatewayAgent, history: Json
 ) -> None:
     gateway.answers["chat.history"] = history
@@ -264,16 +264,16 @@ async def test_a_note_that_the_session_has_is_not_given_again(
         ),
     ],
 )
-async def test_a_note_that_was_lost_is_given_under_a_name_that_openclaw_takes(
+async def test_a_lost_message_is_delivered_again_under_a_new_run_id(
     gateway: ScriptedGateway, agent: OpenClawGatewayAgent, history: Json, run_id: str
 ) -> None:
     gateway.answers["chat.history"] = history
     assert await agent.deliver(REPEATED) == MessageAccepted()
-    (asked,) = gateway.methods("agent")
-    assert asked.params["idempotencyKey"] == run_id
+    (request,) = gateway.methods("agent")
+    assert request.params["idempotencyKey"] == run_id
 
 
-async def test_a_note_is_not_given_blindly_when_the_history_cannot_be_read(
+async def test_a_repeated_delivery_needs_the_history(
     gateway: ScriptedGateway, agent: OpenClawGatewayAgent
 ) -> None:
     gateway.answers["chat.history"] = {"messages": "none"}
@@ -293,7 +293,7 @@ async def seen(agent: OpenClawGatewayAgent) -> bool:
     "outcome",
     [{"status": "ok"}, {"status": "error", "error": "aborted", "stopReason": "rpc"}],
 )
-async def test_a_note_is_seen_when_its_turn_has_ended(
+async def test_a_message_is_processed_when_its_turn_has_ended(
     gateway: ScriptedGateway, agent: OpenClawGatewayAgent, outcome: Json
 ) -> None:
     gateway.answers["agent.wait"] = outcome
@@ -301,7 +301,7 @@ async def test_a_note_is_seen_when_its_turn_has_ended(
     assert gateway.methods("agent.wait")[0].params["runId"] == RUN
 
 
-async def test_a_note_whose_turn_failed_is_in_the_transcript_all_the_same(
+async def test_a_message_whose_turn_failed_counts_as_processed(
     gateway: ScriptedGateway, agent: OpenClawGatewayAgent
 ) -> None:
     gateway.answers["agent.wait"] = {"status": "error", "error": "the provider failed"}
@@ -312,43 +312,43 @@ async def test_a_note_whose_turn_failed_is_in_the_transcript_all_the_same(
 @pytest.mark.parametrize(
     "history", [{"messages": []}, pending(session_note_n1="interrupted"), {"messages": "odd"}]
 )
-async def test_a_note_that_openclaw_lost_is_told(
-    gateway: ScriptedGateway, make_agent: MakeAgent, impatient: Timeouts, history: Json
+async def test_a_lost_message_is_reported_as_not_processed(
+    gateway: ScriptedGateway, make_agent: MakeAgent, short_timeouts: Timeouts, history: Json
 ) -> None:
     gateway.answers["chat.history"] = history
-    assert not await seen(make_agent(timeouts=impatient))
+    assert not await seen(make_agent(timeouts=short_timeouts))
 
 
-async def test_a_note_is_waited_for_while_its_session_is_busy(
-    gateway: ScriptedGateway, make_agent: MakeAgent, impatient: Timeouts
+async def test_a_queued_message_is_waited_for(
+    gateway: ScriptedGateway, make_agent: MakeAgent, short_timeouts: Timeouts
 ) -> None:
     gateway.answers["chat.history"] = pending(session_note_n1="queued")
 
     @gateway.on("agent.wait")
-    async def wait(asked: Asked) -> None:
+    async def wait(request: GatewayRequest) -> None:
         has_ended = len(gateway.methods("agent.wait")) == 3
-        await asked.answer({"status": "ok" if has_ended else "timeout"})
+        await request.answer({"status": "ok" if has_ended else "timeout"})
 
-    assert await seen(make_agent(timeouts=impatient))
+    assert await seen(make_agent(timeouts=short_timeouts))
     waits = [one.params["timeoutMs"] for one in gateway.methods("agent.wait")]
     assert waits == [50, 200, 200]
 
 
-async def test_a_note_is_followed_over_a_lost_connection(
+async def test_a_delivered_message_is_followed_over_a_lost_connection(
     gateway: ScriptedGateway, agent: OpenClawGatewayAgent
 ) -> None:
     @gateway.on("agent.wait")
-    async def wait(asked: Asked) -> None:
+    async def wait(request: GatewayRequest) -> None:
         if len(gateway.methods("agent.wait")) == 1:
             gateway.restart()
             return
-        await asked.answer({"status": "ok"})
+        await request.answer({"status": "ok"})
 
     assert await seen(agent)
 
 
-async def test_a_note_is_seen_when_openclaw_has_gone_on_with_its_turn_after_a_restart(
-    gateway: ScriptedGateway, make_agent: MakeAgent, impatient: Timeouts
+async def test_a_message_is_processed_when_its_turn_was_resumed_after_a_restart(
+    gateway: ScriptedGateway, make_agent: MakeAgent, short_timeouts: Timeouts
 ) -> None:
     recovery: Json = {
         **user_entry("recovery-1", "[System] go on"),
@@ -358,61 +358,61 @@ async def test_a_note_is_seen_when_openclaw_has_gone_on_with_its_turn_after_a_re
     gateway.answers["chat.history"] = {"messages": [user_entry(RUN), recovery]}
 
     @gateway.on("agent.wait")
-    async def wait(asked: Asked) -> None:
+    async def wait(request: GatewayRequest) -> None:
         if len(gateway.methods("agent.wait")) == 2:
             gateway.answers["chat.history"] = {"messages": [user_entry(RUN), recovery, later]}
-        await asked.answer({"status": "timeout"})
+        await request.answer({"status": "timeout"})
 
-    assert await seen(make_agent(timeouts=impatient))
+    assert await seen(make_agent(timeouts=short_timeouts))
     assert len(gateway.methods("chat.history")) == 2
 
 
-async def test_a_note_with_which_openclaw_does_not_go_on_is_seen_in_the_next_turn(
-    gateway: ScriptedGateway, make_agent: MakeAgent, impatient: Timeouts
+async def test_a_message_whose_turn_is_not_resumed_counts_as_processed(
+    gateway: ScriptedGateway, make_agent: MakeAgent, short_timeouts: Timeouts
 ) -> None:
     gateway.answers["chat.history"] = {"messages": [user_entry(AGAIN)]}
-    assert await seen(make_agent(timeouts=impatient))
+    assert await seen(make_agent(timeouts=short_timeouts))
     assert gateway.methods("agent.wait")[-1].params["runId"] == AGAIN
 
 
-async def test_an_openclaw_that_stays_away_leaves_a_note_unseen(
-    make_agent: MakeAgent, impatient: Timeouts
+async def test_a_message_is_not_processed_while_openclaw_is_unreachable(
+    make_agent: MakeAgent, short_timeouts: Timeouts
 ) -> None:
-    agent = make_agent(url="ws://127.0.0.1:9", connect_seconds=0.1, timeouts=impatient)
+    agent = make_agent(url="ws://127.0.0.1:9", connect_seconds=0.1, timeouts=short_timeouts)
     assert not await seen(agent)
 
 
-async def test_an_openclaw_that_never_shows_its_history_leaves_a_note_unseen(
-    gateway: ScriptedGateway, make_agent: MakeAgent, impatient: Timeouts
+async def test_a_message_is_not_processed_while_the_history_cannot_be_read(
+    gateway: ScriptedGateway, make_agent: MakeAgent, short_timeouts: Timeouts
 ) -> None:
     @gateway.on("chat.history")
-    async def refuse(asked: Asked) -> None:
-        await asked.refuse({"code": "UNAVAILABLE", "message": "busy", "retryable": True})
+    async def refuse(request: GatewayRequest) -> None:
+        await request.refuse({"code": "UNAVAILABLE", "message": "busy", "retryable": True})
 
-    assert not await seen(make_agent(timeouts=impatient))
+    assert not await seen(make_agent(timeouts=short_timeouts))
 
 
 # -------------------------------------------------------------------- turns beside notes
 
 
-async def test_a_notes_turn_is_not_taken_for_the_recovery_of_ours(
-    gateway: ScriptedGateway, make_agent: MakeAgent, impatient: Timeouts
+async def test_the_run_of_a_delivered_message_is_not_adopted_as_a_recovery(
+    gateway: ScriptedGateway, make_agent: MakeAgent, short_timeouts: Timeouts
 ) -> None:
     answered = assistant_entry(RUN, text_block("to the note"))
     state = {"hasActiveRun": True, "activeRunIds": [RUN]}
 
     @gateway.on("agent")
-    async def take(asked: Asked) -> None:
+    async def take(request: GatewayRequest) -> None:
         messages = [user_entry("a2a-r1"), user_entry(RUN), answered]
         gateway.answers["chat.history"] = {"messages": messages, "sessionInfo": state}
         gateway.restart()
 
-    events = await run_turn(make_agent(timeouts=impatient), make_turn_for())
+    events = await run_turn(make_agent(timeouts=short_timeouts), make_turn_for())
     assert isinstance(events[-1], Failed)
     assert not any(isinstance(event, Reply) for event in events)
 
 
-async def test_what_the_agent_says_to_a_note_is_a_late_reply_in_a_session_of_ours_only(
+async def test_the_reply_to_a_delivered_message_is_a_background_reply_only_in_our_sessions(
     gateway: ScriptedGateway, agent: OpenClawGatewayAgent
 ) -> None:
     """In the main session somebody else talks; what they are told is nothing for a task."""
@@ -439,17 +439,17 @@ ASKER = Provenance("agent_call", SessionKey("agent:bob:main"), "research", "exec
 
 
 @pytest.mark.requirement("calls.invocation.no-channel")
-async def test_a_call_names_who_asks_and_is_told_as_it_is(
+async def test_a_call_names_its_caller_and_is_sent_without_a_fence(
     gateway: ScriptedGateway, agent: OpenClawGatewayAgent
 ) -> None:
     gateway.answers["agent"] = {"status": "ok", "result": {"payloads": [{"text": "hi"}]}}
     await run_turn(
         agent, make_turn_for('{"kind":"skill_invocation"}', provenance=ASKER, untrusted=("x",))
     )
-    (asked,) = gateway.methods("agent")
-    assert asked.params["message"] == '{"kind":"skill_invocation"}'
-    assert asked.params["deliver"] is False
-    assert asked.params["inputProvenance"] == {
+    (request,) = gateway.methods("agent")
+    assert request.params["message"] == '{"kind":"skill_invocation"}'
+    assert request.params["deliver"] is False
+    assert request.params["inputProvenance"] == {
         "kind": "inter_session",
         "sourceSessionKey": "agent:bob:main",
         "sourceTool": "agent_call",
@@ -462,16 +462,16 @@ async def test_the_answer_to_a_call_is_announced_where_the_agent_is_read(
     gateway: ScriptedGateway, agent: OpenClawGatewayAgent
 ) -> None:
     @gateway.on("sessions.describe")
-    async def describe(asked: Asked) -> None:
-        is_main = asked.params["key"] == "agent:main:main"
-        await asked.answer({"session": {"deliveryContext": ROUTE} if is_main else None})
+    async def describe(request: GatewayRequest) -> None:
+        is_main = request.params["key"] == "agent:main:main"
+        await request.answer({"session": {"deliveryContext": ROUTE} if is_main else None})
 
     gateway.answers["agent"] = {"status": "ok", "result": {"payloads": [{"text": "hi"}]}}
     asker = msgspec.structs.replace(ASKER, may_announce=True)
     await run_turn(agent, make_turn_for("{}", provenance=asker))
-    (asked,) = gateway.methods("agent")
+    (request,) = gateway.methods("agent")
     wanted = {"deliver": True, "bestEffortDeliver": True, "channel": "telegram", "to": "7"}
-    assert wanted.items() <= asked.params.items()
+    assert wanted.items() <= request.params.items()
 
 
 async def test_an_agent_that_is_read_nowhere_announces_by_openclaws_own_choice(
@@ -481,6 +481,6 @@ async def test_an_agent_that_is_read_nowhere_announces_by_openclaws_own_choice(
     gateway.answers["agent"] = {"status": "ok", "result": {"payloads": [{"text": "hi"}]}}
     asker = msgspec.structs.replace(ASKER, may_announce=True)
     await run_turn(agent, make_turn_for("{}", provenance=asker))
-    (asked,) = gateway.methods("agent")
-    assert asked.params["deliver"] is True
-    assert "channel" not in asked.params
+    (request,) = gateway.methods("agent")
+    assert request.params["deliver"] is True
+    assert "channel" not in request.params
