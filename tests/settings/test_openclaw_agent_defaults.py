@@ -105,7 +105,7 @@ def test_configured_accounts_get_the_agents_they_name_and_no_others(offered) -> 
     loaded = offered({"channels": {"a2a": {"accounts": {"default": {"label": "Front"}}}}})
     assert accounts_of(loaded) == {"default": "main"}
     assert adapters_of(loaded) == {"main": "openclaw-gateway"}
-    assert loaded.settings.default_account.said == ("label",)
+    assert loaded.settings.default_account.customized == ("label",)
 
 
 def test_with_a_section_agents_that_no_account_names_get_one(offered) -> None:

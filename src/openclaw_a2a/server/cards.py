@@ -32,7 +32,7 @@ def apply_profiles(account: Account, *profiles: AgentProfile | None) -> Account:
         or account.description,
         "skills": next((one.skills for one in known if one.skills), account.skills),
     }
-    missing = {key: value for key, value in described.items() if key not in account.said}
+    missing = {key: value for key, value in described.items() if key not in account.customized}
     return msgspec.structs.replace(account, **missing)
 
 

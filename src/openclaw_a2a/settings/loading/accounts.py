@@ -239,7 +239,7 @@ class AccountReader:
             task_store=self._task_store(inherited.folder),
             session_store=take.text("sessionStore"),
             not_running_reason=self._not_running_reason(address, enabled=enabled),
-            said=tuple(key for key, is_own in customized.items() if is_own),
+            customized=tuple(key for key, is_own in customized.items() if is_own),
         )
 
     def _not_running_reason(self, address: str | None, *, enabled: bool) -> str | None:

@@ -1,4 +1,4 @@
-"""The keys of the settings file, as people write them: the source of the schema."""
+"""The keys of the settings file; the JSON Schema is generated from these structs."""
 
 from typing import Annotated, Literal
 
@@ -43,7 +43,7 @@ class StoreKeys(Section, frozen=True):
 
 
 class ReachKeys(Section, frozen=True):
-    """Whom one agent may call."""
+    """Which agents one agent may call."""
 
     allow: Annotated[
         tuple[Text, ...] | None,
@@ -88,7 +88,7 @@ class OpenClawKeys(Section, frozen=True):
 
 
 class SkillKeys(Section, frozen=True):
-    """Something the agent can do, as its card says it."""
+    """A skill of the agent on its card."""
 
     id: str
     name: str
@@ -98,7 +98,7 @@ class SkillKeys(Section, frozen=True):
 
 
 class AccountKeys(Section, frozen=True):
-    """One door of the channel."""
+    """One account of the channel: an agent with its own URLs."""
 
     enabled: bool = True
     label: Annotated[str, Meta(description="Name on the card; left out: the account's id.")] = ""
@@ -110,16 +110,16 @@ class AccountKeys(Section, frozen=True):
     session_store: Annotated[str, Meta(description="Session store named to the agent.")] = ""
     protocol_version: Annotated[str, Meta(description="protocolVersion on the 0.3 card.")] = "0.3.0"
     agent_card_path: Annotated[str, Meta(description="Path of the card.")] = ""
-    json_rpc_path: Annotated[str, Meta(description="Path of the JSON-RPC door.")] = ""
+    json_rpc_path: Annotated[str, Meta(description="Path of the JSON-RPC endpoint.")] = ""
     max_body_bytes: Annotated[int, Meta(ge=1, description="Largest request body.")] = 1_048_576
     default_input_modes: Annotated[
-        tuple[str, ...], Meta(description="Media types taken; type/* is allowed.")
+        tuple[str, ...], Meta(description="Accepted media types; type/* is allowed.")
     ] = TEXT_MODES
     default_output_modes: Annotated[tuple[str, ...], Meta(description="Media types given.")] = (
         TEXT_MODES
     )
     push_notifications: Annotated[
-        bool, Meta(description="Callers may have webhooks told about their tasks.")
+        bool, Meta(description="Callers may register webhooks for their tasks.")
     ] = True
     agent_style: AgentStyle = AgentStyle.HYBRID
     origin_routing_policy: OriginRoutingPolicy = OriginRoutingPolicy.SUPPRESS_GENERIC_FOLLOWUP
@@ -191,7 +191,7 @@ def names_of(kind: type[msgspec.Struct]) -> tuple[str, ...]:
 
 
 def member_kind(kind: Json, key: str) -> Json:
-    """The type of the value under `key` of a value of type `kind`; None when anything goes."""
+    """The type of the member `key` of a value of type `kind`; None when it has any type."""
     origin = getattr(kind, "__origin__", None)
     if origin is dict:
         return kind.__args__[1]

@@ -1,4 +1,4 @@
-"""Secrets: known by where they come from and by their digest, never by their text."""
+"""The effective settings as frozen structs: every key with its type, limits and default."""
 
 import hashlib
 import hmac
@@ -40,7 +40,7 @@ class Secret:
         return self._digest
 
     def matches(self, token: str) -> bool:
-        """True when this is the token; takes the same time for every wrong one."""
+        """True when this is the token; compared in constant time."""
         given = hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
         return hmac.compare_digest(self._digest, given)
 
@@ -81,7 +81,9 @@ class ServerSettings(Section, frozen=True):
         str,
         Meta(description="Address that callers use; left out: host and port; empty: none."),
     ] = ""
-    stop_seconds: Annotated[Wait, Meta(description="How long runs may go on after a stop.")] = 10.0
+    stop_seconds: Annotated[Wait, Meta(description="How long runs may continue after a stop.")] = (
+        10.0
+    )
     heartbeat_seconds: Annotated[Seconds, Meta(description="Pause between stream comments.")] = 15.0
     body_seconds: Annotated[Seconds, Meta(description="Time a request's body has to arrive.")] = (
         30.0
@@ -106,13 +108,13 @@ class StoreSettings(Section, frozen=True):
 
 
 class AgentSettings(Section, frozen=True):
-    """One agent: who answers, and that adapter's own options as they were written.
+    """One agent: its adapter, and the adapter's options as written.
 
-    A token among the options is a reference; the adapter reads it with `read_token` when it needs
-    it, so that nothing here is secret. `profile` is what a config that was found says about the
-    agent. `is_stand_in` is true for the agent that answers because nobody named one. `skills` is
-    what other agents may call it for; none: anything. `reaches` are patterns of the agents that it
-    may call itself; None: all that take part in calls.
+    A token among the options is a reference that the adapter resolves when it needs it, so nothing
+    here is secret. `profile` is what OpenClaw's config says about the agent. `is_placeholder` is
+    true for the echo agent of settings without agents. `skills` are what other agents may call it
+    for; without any they may send anything. `allowed_targets` are patterns of the agents that it
+    may call; None: all agents that take part in calls.
     """
 
     adapter: str
@@ -124,7 +126,7 @@ class AgentSettings(Section, frozen=True):
 
 
 class Limits(Section, frozen=True):
-    """How much is taken at once; past each of these the answer is a clear error."""
+    """Upper bounds; a request beyond one of them gets a specific error."""
 
     runs: Annotated[Count, Meta(description="Runs at the same time.")] = 64
     queue: Annotated[Count, Meta(description="Runs that wait for their turn.")] = 1000
@@ -151,7 +153,9 @@ class Limits(Section, frozen=True):
 class RetentionSettings(Section, frozen=True):
     """What is forgotten, and when."""
 
-    ended_seconds: Annotated[Seconds, Meta(description="Age at which ended tasks go.")] = 2_592_000
+    ended_seconds: Annotated[Seconds, Meta(description="Age at which ended tasks are deleted.")] = (
+        2_592_000
+    )
     keep_ended: Annotated[int, Meta(ge=0, le=_MOST, description="Most ended tasks kept.")] = (
         1_000_000
     )
@@ -159,7 +163,8 @@ class RetentionSettings(Section, frozen=True):
         86_400
     )
     objective_seconds: Annotated[
-        Seconds, Meta(description="Age at which ended objectives go, from their last change.")
+        Seconds,
+        Meta(description="Age since their last change at which ended objectives are deleted."),
     ] = 7_776_000
     sweep_seconds: Annotated[Seconds, Meta(description="Pause between two sweeps.")] = 60.0
 
@@ -171,7 +176,7 @@ class LeaseSettings(Section, frozen=True):
 
 
 class PushSettings(Section, frozen=True):
-    """How push notifications are brought to their webhooks."""
+    """How push notifications are delivered to webhooks."""
 
     allow_private: Annotated[
         bool, Meta(description="Webhooks may be at private addresses, such as this machine.")
@@ -185,7 +190,7 @@ class PushSettings(Section, frozen=True):
 
 
 class AgentToAgentSettings(Section, frozen=True):
-    """Which agents may call each other, and how far calls may go on from agent to agent."""
+    """Which agents may call each other, and how long chains of calls may be."""
 
     enabled: Annotated[bool, Meta(description="Offer the tools with which agents call others.")] = (
         False
@@ -290,19 +295,19 @@ class AgentStyle(Enum):
 
 
 class OriginRoutingPolicy(Enum):
-    """Whether the agent is told where the message came from."""
+    """Whether the prompt of the agent names the origin of the message."""
 
     SUPPRESS_GENERIC_FOLLOWUP = "suppress-generic-followup"
     LEGACY_ORIGIN_ROUTING = "legacy-origin-routing"
 
 
 class Account(Section, frozen=True):
-    """One door of the channel, complete: what was left out is filled in.
+    """One account of the channel, with defaults for what was left out.
 
     `task_store` is None when the account uses the gateway's store. `agent_card_alias` is a second
     address of the card. `not_running_reason` says why the account is off; None: it runs.
-    `said` has those of label, description and skills that are not the usual ones: where its
-    account says nothing an agent may speak for itself.
+    `customized` names those of label, description and skills that were set: for the others the
+    card uses what the agent says about itself.
     """
 
     id: AccountId
@@ -326,7 +331,7 @@ class Account(Section, frozen=True):
     agent_card_alias: str | None = None
     session_store: str | None = None
     not_running_reason: str | None = None
-    said: tuple[str, ...] = ()
+    customized: tuple[str, ...] = ()
 
     @property
     def is_running(self) -> bool:
