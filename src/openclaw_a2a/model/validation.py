@@ -182,8 +182,18 @@ class SchemaValidator:
         # Imported with the first invalid value: valid ones never need it.
         import jsonschema_rs
 
-        schema = msgspec.json.schema(self._type)
-        return jsonschema_rs.validator_for(schema, validate_formats=True)
+        return jsonschema_rs.validator_for(self._schema, validate_formats=True)
+
+    @cached_property
+    def _schema(self) -> JsonObject:
+        return msgspec.json.schema(self._type)
+
+    def _members(self, schema_path: list[str | int]) -> list[str]:
+        """The members that the object type at a place of the schema has."""
+        schema: Any = self._schema
+        for step in schema_path:
+            schema = schema[step]
+        return list(schema["properties"])
 
     def _problems_of(self, error: Any, root: str) -> Iterator[Problem]:
         kind, steps = error.kind, list(error.instance_path)
@@ -193,6 +203,10 @@ class SchemaValidator:
                 yield from self._problems_of(inner, root)
         elif kind.name == "required":
             yield Problem(path_of([*steps, kind.property]), "is required", "required")
+        elif kind.name == "additionalProperties":
+            message = f"is not known; there are {', '.join(self._members(error.schema_path[:-1]))}"
+            for name in kind.unexpected:
+                yield Problem(path_of([*steps, str(name)[:100]]), message, "unknown")
         else:
             yield Problem(path_of(steps) or root, self._message(error), kind.name)
 

@@ -1,14 +1,16 @@
-"""The params of the methods, read from JSON: everything that is wrong with them is told at once."""
+"""The params of the planning methods, validated; an error lists every problem at once."""
 
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Annotated, Any, TypeVar, cast, get_args, get_type_hints
+from functools import cache
+from typing import Annotated, TypeVar, cast
 
 import msgspec
 from msgspec import Meta
 
-from openclaw_a2a.model.errors import InvalidParams, MethodNotFound, Problem
+from openclaw_a2a.model.errors import MethodNotFound, Problem
 from openclaw_a2a.model.ids import Json, JsonObject, TaskId
+from openclaw_a2a.model.validation import SchemaValidator, invalid_params
 from openclaw_a2a.planning.model import (
     MESSAGE_KEY,
     ObjectiveId,
@@ -19,94 +21,64 @@ from openclaw_a2a.planning.model import (
     PlanTaskStatus,
 )
 
-_MOST_PROBLEMS = 100
-_LONGEST_ID = 256
+_ID = Meta(min_length=1, max_length=256)
+_NOT_BLANK = r"^[\s\S]{0,999}?\S"
 
-# The words beside each type are what callers read when they send something else.
-_ID = Meta(min_length=1, max_length=_LONGEST_ID, description="must be an id, as a string")
-_OBJECT = Meta(description="must be an object")
-_MOMENT = Meta(tz=True, description="must be an updatedAt as it was read, with its time zone")
-_FLAG = Meta(description="must be true or false")
-_ITEMS = Meta(description="must be a list of tasks")
-
-_Name = Annotated[
-    str,
-    Meta(
-        pattern=r"^[\s\S]{0,999}?\S",
-        max_length=1000,
-        description="must be a string of 1 to 1000 characters, not only blanks",
-    ),
-]
-_Text = Annotated[str, Meta(description="must be a string")]
-_Metadata = Annotated[JsonObject, _OBJECT]
-_Flag = Annotated[bool, _FLAG]
-_ReadAt = Annotated[datetime, _MOMENT]
-"""Only when it was not updated since; `updatedAt` is later after each change."""
-_PlanIds = Annotated[
-    tuple[Annotated[PlanId, _ID], ...], Meta(description="must be a list of ids of plans")
-]
-_TaskIds = Annotated[
-    tuple[Annotated[PlanTaskId, _ID], ...],
-    Meta(description="must be a list of ids of tasks, or of task-<i> for entries of this request"),
-]
-
-
-def _one_of(statuses: type[ObjectiveStatus | PlanStatus | PlanTaskStatus]) -> Meta:
-    return Meta(description=f"must be one of {', '.join(one.value for one in statuses)}")
-
-
-_ObjectiveStatus = Annotated[ObjectiveStatus, _one_of(ObjectiveStatus)]
-_PlanStatus = Annotated[PlanStatus, _one_of(PlanStatus)]
-_TaskStatus = Annotated[PlanTaskStatus, _one_of(PlanTaskStatus)]
+_Name = Annotated[str, Meta(pattern=_NOT_BLANK, max_length=1000)]
+_ReadAt = Annotated[datetime, Meta(tz=True)]
+"""The `updatedAt` that the caller has read: the change is made only if it is still the same."""
+_PlanIds = tuple[Annotated[PlanId, _ID], ...]
+_TaskIds = tuple[Annotated[PlanTaskId, _ID], ...]
+"""Ids of tasks, or `task-<i>` for entry i of the same request."""
 
 
 class Params(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Root of all params: camelCase, unknown members refused, null as if left out."""
+    """Base of all params: camelCase names, unknown members rejected, null read as left out."""
 
 
 class TaskEntry(Params, frozen=True):
-    """A task that a plan is to have."""
+    """A task to add to a plan."""
 
     name: _Name
-    description: _Text | None = None
+    description: str | None = None
     dependencies: _TaskIds | None = None
-    metadata: _Metadata | None = None
+    metadata: JsonObject | None = None
 
 
 class TaskEdit(Params, frozen=True):
-    """What is to change about a task of a plan."""
+    """A change of a task of a plan."""
 
     id: Annotated[PlanTaskId, _ID]
     name: _Name | None = None
-    description: _Text | None = None
-    status: _TaskStatus | None = None
+    description: str | None = None
+    status: PlanTaskStatus | None = None
     dependencies: _TaskIds | None = None
     a2a_task_id: Annotated[TaskId, _ID] | None = None
-    metadata: _Metadata | None = None
+    metadata: JsonObject | None = None
 
 
 class CreateObjective(Params, frozen=True):
     """objectives/create."""
 
     name: _Name
-    description: _Text | None = None
-    metadata: _Metadata | None = None
+    description: str | None = None
+    metadata: JsonObject | None = None
 
 
 class GetObjective(Params, frozen=True):
     """objectives/get."""
 
     id: Annotated[ObjectiveId, _ID]
-    include_plans: _Flag = True
-    include_tasks: _Flag = True
+    include_plans: bool = True
+    include_tasks: bool = True
 
 
 class ListObjectives(Params, frozen=True):
     """objectives/list."""
 
-    status: _ObjectiveStatus | None = None
-    page_size: Annotated[int, Meta(ge=1, le=100, description="must be an integer, 1 to 100")] = 10
-    page_token: _Text | None = None
+    status: ObjectiveStatus | None = None
+    page_size: Annotated[int, Meta(ge=1, le=100)] = 10
+    page_token: str | None = None
 
 
 class UpdateObjective(Params, frozen=True):
@@ -114,9 +86,9 @@ class UpdateObjective(Params, frozen=True):
 
     id: Annotated[ObjectiveId, _ID]
     name: _Name | None = None
-    description: _Text | None = None
-    status: _ObjectiveStatus | None = None
-    metadata: _Metadata | None = None
+    description: str | None = None
+    status: ObjectiveStatus | None = None
+    metadata: JsonObject | None = None
     if_updated_at: _ReadAt | None = None
 
 
@@ -130,7 +102,7 @@ class DeleteObjective(Params, frozen=True):
     """objectives/delete."""
 
     id: Annotated[ObjectiveId, _ID]
-    cancel: _Flag = False
+    cancel: bool = False
 
 
 class CreatePlan(Params, frozen=True):
@@ -138,17 +110,17 @@ class CreatePlan(Params, frozen=True):
 
     objective_id: Annotated[ObjectiveId, _ID]
     name: _Name
-    description: _Text | None = None
-    tasks: Annotated[tuple[TaskEntry, ...], _ITEMS] | None = None
+    description: str | None = None
+    tasks: tuple[TaskEntry, ...] | None = None
     dependencies: _PlanIds | None = None
-    metadata: _Metadata | None = None
+    metadata: JsonObject | None = None
 
 
 class GetPlan(Params, frozen=True):
     """plans/get."""
 
     id: Annotated[PlanId, _ID]
-    include_tasks: _Flag = True
+    include_tasks: bool = True
 
 
 class UpdatePlan(Params, frozen=True):
@@ -156,10 +128,10 @@ class UpdatePlan(Params, frozen=True):
 
     id: Annotated[PlanId, _ID]
     name: _Name | None = None
-    description: _Text | None = None
-    status: _PlanStatus | None = None
-    tasks: Annotated[tuple[TaskEdit, ...], _ITEMS] | None = None
-    metadata: _Metadata | None = None
+    description: str | None = None
+    status: PlanStatus | None = None
+    tasks: tuple[TaskEdit, ...] | None = None
+    metadata: JsonObject | None = None
     if_updated_at: _ReadAt | None = None
 
 
@@ -167,9 +139,7 @@ class AddTasks(Params, frozen=True):
     """plans/addTasks."""
 
     id: Annotated[PlanId, _ID]
-    tasks: Annotated[
-        tuple[TaskEntry, ...], Meta(min_length=1, description="must be a list of at least one task")
-    ]
+    tasks: Annotated[tuple[TaskEntry, ...], Meta(min_length=1)]
     if_updated_at: _ReadAt | None = None
 
 
@@ -185,18 +155,13 @@ METHODS: dict[str, type[Params]] = {
     "plans/update": UpdatePlan,
     "plans/addTasks": AddTasks,
 }
-"""The methods and the params they take."""
+"""The methods and their params; those for execution take only an id."""
 
-_ITEM_TYPES: dict[type[Params], type[Params]] = {
-    CreatePlan: TaskEntry,
-    AddTasks: TaskEntry,
-    UpdatePlan: TaskEdit,
-}
 _P = TypeVar("_P", bound=Params)
 
 
 def parse_params(method: str, value: Json) -> Params:
-    """The params of a method of this extension, from any JSON value; null is no params.
+    """The params of a method, from any JSON value; null is read as no params.
 
     Raises:
         MethodNotFound: there is no such method.
@@ -210,29 +175,37 @@ def parse_params(method: str, value: Json) -> Params:
 
 
 def parse_as(kind: type[_P], value: Json, *, method: str) -> _P:
-    """The params as the type that is known already.
+    """The params as a known type.
 
     Raises:
-        InvalidParams: as `read_params`.
+        InvalidParams: as `parse_params`.
     """
-    tree = _without_nulls(_plain(value, method))
-    problems = list(_problems(kind, tree, ""))
-    if problems:
-        raise _refusal(method, problems)
-    return msgspec.convert(tree, kind)
-
-
-def _plain(value: Json, method: str) -> Json:
-    """The value as it would come back from a journal, so that both are one and the same."""
+    subject = f"The parameters of {method}"
     try:
-        return msgspec.json.decode(msgspec.json.encode({} if value is None else value))
+        # As they will come back from the log, so that both are the same.
+        text = msgspec.json.encode({} if value is None else value)
+        tree = _without_nulls(msgspec.json.decode(text))
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
         problem = Problem("params", f"must be plain JSON ({error})")
-        raise _refusal(method, [problem]) from None
+        raise invalid_params([problem], subject=subject) from None
+    problems = list(_task_problems(tree))
+    try:
+        params = msgspec.convert(tree, kind)
+    except (msgspec.ValidationError, RecursionError) as error:
+        problems += _validator(kind).problems(tree) or [Problem("params", str(error))]
+        raise invalid_params(problems, subject=subject) from None
+    if problems:
+        raise invalid_params(problems, subject=subject)
+    return params
+
+
+@cache
+def _validator(kind: type[Params]) -> SchemaValidator:
+    return SchemaValidator(kind, pattern_messages={_NOT_BLANK: "must not be only blanks"})
 
 
 def _without_nulls(tree: Json) -> Json:
-    """Members that are null are as good as left out; what is inside metadata is the caller's."""
+    """Drop members that are null, except inside metadata, which is the caller's."""
     if not isinstance(tree, dict):
         return tree
     members = {name: one for name, one in cast(JsonObject, tree).items() if one is not None}
@@ -241,81 +214,20 @@ def _without_nulls(tree: Json) -> Json:
     return members
 
 
-def _problems(kind: type[Params], tree: Json, path: str) -> Iterator[Problem]:
-    if not isinstance(tree, dict):
-        yield Problem(path.rstrip(".") or "params", "must be an object", "type")
-        return
-    members = cast(JsonObject, tree)
-    fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
-    for name in members.keys() - fields.keys():
-        known = ", ".join(fields)
-        yield Problem(path + name[:100], f"is not known; there are {known}", "unknown")
-    for name, field in fields.items():
-        if name not in members:
-            if field.required:
-                yield Problem(path + name, "is required", "required")
-        elif name == "tasks" and kind in _ITEM_TYPES:
-            yield from _task_problems(kind, members[name], path + name)
-        elif not _fits(members[name], field.type):
-            yield Problem(path + name, _words(kind, field.name), "type")
-
-
-def _task_problems(kind: type[Params], tree: Json, path: str) -> Iterator[Problem]:
-    if not isinstance(tree, list) or not (tree or kind is not AddTasks):
-        yield Problem(path, _words(kind, "tasks"), "type")
-        return
-    seen: set[Json] = set()
-    for index, item in enumerate(cast(list[Json], tree)):
-        here = f"{path}[{index}]."
-        yield from _problems(_ITEM_TYPES[kind], item, here)
-        if kind is UpdatePlan and isinstance(item, dict):
-            yield from _edit_problems(cast(JsonObject, item), seen, here)
-        elif isinstance(item, dict):
-            yield from _entry_problems(cast(JsonObject, item), here)
-
-
-def _entry_problems(entry: JsonObject, path: str) -> Iterator[Problem]:
-    """What the types of an entry do not say."""
-    metadata: Json = entry.get("metadata")
-    if isinstance(metadata, dict) and MESSAGE_KEY in metadata:
-        why = "is written by the gateway alone, when a message makes the step"
-        yield Problem(f"{path}metadata[{MESSAGE_KEY!r}]", why, "reserved")
-
-
-def _edit_problems(edit: JsonObject, seen: set[Json], path: str) -> Iterator[Problem]:
-    """What the types of an edit do not say."""
-    task_id = edit.get("id")
-    if isinstance(task_id, str):
-        if task_id in seen:
-            yield Problem(f"{path}id", "is listed twice", "unique")
-        seen.add(task_id)
-    if edit.get("status") == PlanTaskStatus.PENDING.value and "a2aTaskId" in edit:
-        yield Problem(f"{path}status", "must not be pending together with a2aTaskId", "status")
-
-
-def _fits(value: Json, kind: Any) -> bool:
-    try:
-        msgspec.convert(value, kind)
-    except (msgspec.ValidationError, RecursionError):
-        return False
-    return True
-
-
-def _words(kind: type[Params], name: str) -> str:
-    """The words beside the type of a member."""
-    hint = get_type_hints(kind, include_extras=True)[name]
-    for one in (hint, *get_args(hint)):
-        for meta in getattr(one, "__metadata__", ()):
-            if isinstance(meta, Meta) and meta.description:
-                return meta.description
-    return "is not valid"
-
-
-def _refusal(method: str, problems: list[Problem]) -> InvalidParams:
-    found = sorted(problems, key=lambda problem: (problem.path, problem.message))
-    listed = found[:_MOST_PROBLEMS]
-    first = "; ".join(f"{problem.path} {problem.message}" for problem in listed[:5])
-    more = f"; and {len(found) - 5} more" if len(found) > 5 else ""
-    return InvalidParams(
-        f"The parameters of {method} are not valid: {first}{more}.", problems=tuple(listed)
-    )
+def _task_problems(tree: Json) -> Iterator[Problem]:
+    """Problems of tasks to add or change that their types do not express."""
+    tasks: Json = cast(JsonObject, tree).get("tasks") if isinstance(tree, dict) else None
+    seen: set[str] = set()
+    for index, task in enumerate(cast(list[Json], tasks) if isinstance(tasks, list) else ()):
+        members = cast(JsonObject, task) if isinstance(task, dict) else {}
+        task_id, metadata = members.get("id"), members.get("metadata")
+        if isinstance(task_id, str):
+            if task_id in seen:
+                yield Problem(f"tasks[{index}].id", "is listed twice", "unique")
+            seen.add(task_id)
+        elif isinstance(metadata, dict) and MESSAGE_KEY in metadata:
+            path = f"tasks[{index}].metadata[{MESSAGE_KEY!r}]"
+            yield Problem(path, "is written by the gateway only, for the step of a message")
+        if members.get("status") == PlanTaskStatus.PENDING.value and "a2aTaskId" in members:
+            path = f"tasks[{index}].status"
+            yield Problem(path, "must not be pending together with a2aTaskId", "status")

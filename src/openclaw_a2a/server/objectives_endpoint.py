@@ -5,6 +5,7 @@ from typing import cast
 import msgspec
 
 from openclaw_a2a.http.asgi import HttpRequest
+from openclaw_a2a.http.router import Router
 from openclaw_a2a.http.sse_stream import EventStream, FrameEncoder, encode_frame, last_event_id
 from openclaw_a2a.model.errors import (
     GatewayError,
@@ -118,29 +119,27 @@ def require_object(method: str, params: Json) -> JsonObject:
 REST_ROOTS = frozenset({"objectives", "plans"})
 """The first segments of the paths that are served here."""
 
-_COLLECTION_METHODS = {
-    ("POST", "objectives"): "objectives/create",
-    ("GET", "objectives"): "objectives/list",
-}
-_ITEM_METHODS = {
-    ("GET", "objectives"): "objectives/get",
-    ("PATCH", "objectives"): "objectives/update",
-    ("DELETE", "objectives"): "objectives/delete",
-    ("GET", "plans"): "plans/get",
-    ("PATCH", "plans"): "plans/update",
-}
-_CUSTOM_METHODS = {
-    ("GET", "objectives"): frozenset({"subscribe"}),
-    ("POST", "objectives"): frozenset({"replan", "run", "pause", "resume"}),
-    ("POST", "plans"): frozenset({"addTasks", "run", "pause", "resume"}),
-}
-
-
-class RestRoute(msgspec.Struct, frozen=True):
-    """The method that a path stands for, and the params in the path."""
-
-    method: str
-    path_params: dict[str, str] = {}
+_ROUTES = Router[str]()
+for _method, _pattern, _planning_method in (
+    ("POST", "objectives", "objectives/create"),
+    ("GET", "objectives", "objectives/list"),
+    ("GET", "objectives/{}", "objectives/get"),
+    ("PATCH", "objectives/{}", "objectives/update"),
+    ("DELETE", "objectives/{}", "objectives/delete"),
+    ("GET", "objectives/{}:subscribe", SUBSCRIBE),
+    ("POST", "objectives/{}:replan", "objectives/replan"),
+    ("POST", "objectives/{}:run", "objectives/run"),
+    ("POST", "objectives/{}:pause", "objectives/pause"),
+    ("POST", "objectives/{}:resume", "objectives/resume"),
+    ("POST", "objectives/{}/plans", "plans/create"),
+    ("GET", "plans/{}", "plans/get"),
+    ("PATCH", "plans/{}", "plans/update"),
+    ("POST", "plans/{}:addTasks", "plans/addTasks"),
+    ("POST", "plans/{}:run", "plans/run"),
+    ("POST", "plans/{}:pause", "plans/pause"),
+    ("POST", "plans/{}:resume", "plans/resume"),
+):
+    _ROUTES.add_route(_method, _pattern, _planning_method)
 
 
 async def serve_rest(request: RestRequest, segments: list[str]) -> None:
@@ -149,47 +148,31 @@ async def serve_rest(request: RestRequest, segments: list[str]) -> None:
     Raises: RouteNotFound, InvalidParams, Overloaded, and what the planning service raises.
     """
     planning = request.endpoint.planning_methods(request.http)
-    route = _find_route(request.http.method, segments)
-    if planning is None or route is None or route.method not in {*planning.METHODS, SUBSCRIBE}:
-        address = f"{request.http.method} {'/'.join(segments)}"
+    path = "/".join(segments)
+    route = _ROUTES.find(request.http.method, path)
+    if planning is None or route is None:
         raise RouteNotFound(
-            f"there is no {address[:200]} here; see the agent card for what it offers, and "
-            "activate the extension with the header A2A-Extensions"
+            f"there is no {request.http.method} {path[:200]} here; see the agent card for what it "
+            "offers, and activate the extension with the header A2A-Extensions"
         )
-    params: JsonObject = {**await _read_params(request, route), **route.path_params}
-    if route.method == SUBSCRIBE:
+    method, ids = route
+    params = await _read_params(request, method, has_id=bool(ids))
+    for item_id in ids:
+        params["objectiveId" if method == "plans/create" else "id"] = item_id
+    if method == SUBSCRIBE:
         call = PlanningRequest(request.http, request.endpoint, request.scope, planning)
         await call.stream(params, REST_FRAMES)
         return
-    result = await planning.call(route.method, params, request.scope)
+    result = await planning.call(method, params, request.scope)
     await request.respond(msgspec.json.encode(result))
 
 
-async def _read_params(request: RestRequest, route: RestRoute) -> JsonObject:
-    """The params besides those in the path: from the query for GET and DELETE, else the body."""
+async def _read_params(request: RestRequest, method: str, *, has_id: bool) -> JsonObject:
+    """The params besides the id in the path: from the query for GET and DELETE, else the body."""
     http = request.http
     if http.method in ("GET", "DELETE"):
         await request.skip_body()
         return decode_plan_query(http.query())
-    if route.path_params and not http.has_body():
+    if has_id and not http.has_body():
         return {}
-    return require_object(route.method, msgspec.json.decode(await request.read_body()))
-
-
-def _find_route(method: str, segments: list[str]) -> RestRoute | None:
-    match segments:
-        case [root]:
-            return _route(_COLLECTION_METHODS.get((method, root)))
-        case ["objectives", str(objective_id), "plans"] if method == "POST" and objective_id:
-            return RestRoute("plans/create", {"objectiveId": objective_id})
-        case [root, str(name)] if name:
-            item_id, _, verb = name.rpartition(":")
-            if item_id and verb in _CUSTOM_METHODS.get((method, root), ()):
-                return RestRoute(f"{root}/{verb}", {"id": item_id})
-            return _route(_ITEM_METHODS.get((method, root)), id=name)
-        case _:
-            return None
-
-
-def _route(method: str | None, **path_params: str) -> RestRoute | None:
-    return None if method is None else RestRoute(method, path_params)
+    return require_object(method, msgspec.json.decode(await request.read_body()))

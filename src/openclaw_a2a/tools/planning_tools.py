@@ -1,7 +1,7 @@
-"""The tools with which agents plan, as the table of tools knows them."""
+"""The tools for planning: their schemas, and the planning method that each call stands for."""
 
 from collections.abc import Callable
-from typing import Protocol, TypeGuard
+from typing import TypeGuard
 
 from openclaw_a2a.auth.tool_tokens import ToolCaller
 from openclaw_a2a.log import get_logger
@@ -9,15 +9,16 @@ from openclaw_a2a.model.call import Caller
 from openclaw_a2a.model.errors import GatewayError, GatewayFault, InvalidParams, Problem
 from openclaw_a2a.model.ids import AccountId, Json, JsonObject, PeerName
 from openclaw_a2a.model.turn import Scope
+from openclaw_a2a.planning.service import PlanningService
 from openclaw_a2a.tools.registry import OnUpdate, Tool
 
 log = get_logger(__name__)
 
 Request = tuple[str, Json]
-"""A method of planning, and its params."""
+"""A planning method and its params."""
 
-Ask = Callable[[Json], Request]
-"""What planning is asked when a tool is called with these arguments."""
+ToRequest = Callable[[Json], Request]
+"""From the arguments of a tool call to the request."""
 
 _OBJECTIVE_ACTIONS = ("run", "pause", "resume", "replan")
 _PLAN_ACTIONS = ("run", "pause", "resume")
@@ -170,87 +171,79 @@ _STATUS: JsonObject = {
 }
 
 
-class ServesPlanning(Protocol):
-    """Who keeps objectives and plans."""
-
-    async def call(self, method: str, params: Json, scope: Scope) -> JsonObject:
-        """The result of a method, for whoever asks. Raises: GatewayError."""
-        ...
-
-
 def planning_tools(
-    planning: ServesPlanning, whose: Callable[[ToolCaller], Caller], *, account: AccountId
+    planning: PlanningService, resolve_caller: Callable[[ToolCaller], Caller], *, account: AccountId
 ) -> list[Tool]:
-    """The five tools. `whose` tells who a caller is among agents."""
+    """The five tools. `resolve_caller` says which agent or token calls."""
 
-    def made(name: str, description: str, schema: JsonObject, ask: Ask) -> Tool:
-        async def run(arguments: Json, caller: ToolCaller, _tell: OnUpdate) -> JsonObject:
+    def build(name: str, description: str, schema: JsonObject, to_request: ToRequest) -> Tool:
+        async def run(arguments: Json, caller: ToolCaller, _on_update: OnUpdate) -> JsonObject:
             try:
-                scope = caller_scope(whose(caller), account)
-                return {"status": "ok", **await planning.call(*ask(arguments), scope)}
+                scope = caller_scope(resolve_caller(caller), account)
+                return {"status": "ok", **await planning.call(*to_request(arguments), scope)}
             except GatewayError as error:
                 if isinstance(error, GatewayFault):
-                    log.exception("plan-tool-broken", tool=name, reason=error.message)
+                    log.exception("planning.tool_failed", tool=name, reason=error.message)
                 return {"status": "error", "code": error.code, "error": error.message}
 
         return Tool(name, name.replace("_", " ").title(), description, schema, run)
 
-    return [made(*words) for words in _TOOLS]
+    return [build(*definition) for definition in _TOOLS]
 
 
 def caller_scope(caller: Caller, account: AccountId) -> Scope:
-    """To whom the objectives of a caller belong: to an agent in all its sessions, or to a token."""
+    """The owner of a caller's objectives: the agent in all its sessions, or the token."""
     name = caller.name if caller.session_key is None else f"agent:{caller.agent_id}"
     return Scope(PeerName(name), account)
 
 
-def _update_objective(asked: Json) -> Request:
-    if _has(asked, "action"):
-        return f"objectives/{_action(asked, _OBJECTIVE_ACTIONS)}", {"id": asked.get("id")}
-    return "objectives/update", asked
+def _update_objective(arguments: Json) -> Request:
+    if _has(arguments, "action"):
+        return f"objectives/{_action(arguments, _OBJECTIVE_ACTIONS)}", {"id": arguments.get("id")}
+    return "objectives/update", arguments
 
 
-def _update_plan(asked: Json) -> Request:
-    if _has(asked, "action"):
-        return f"plans/{_action(asked, _PLAN_ACTIONS)}", {"id": asked.get("id")}
-    if _has(asked, "addTasks"):
-        _check_alone(asked, "addTasks")
-        return "plans/addTasks", {"id": asked.get("id"), "tasks": asked["addTasks"]}
-    return "plans/update", asked
+def _update_plan(arguments: Json) -> Request:
+    if _has(arguments, "action"):
+        return f"plans/{_action(arguments, _PLAN_ACTIONS)}", {"id": arguments.get("id")}
+    if _has(arguments, "addTasks"):
+        _check_alone(arguments, "addTasks")
+        return "plans/addTasks", {"id": arguments.get("id"), "tasks": arguments["addTasks"]}
+    return "plans/update", arguments
 
 
-def _ask_status(asked: Json) -> Request:
-    return "objectives/get" if _has(asked, "id") else "objectives/list", asked
+def _status_request(arguments: Json) -> Request:
+    return "objectives/get" if _has(arguments, "id") else "objectives/list", arguments
 
 
-def _action(asked: JsonObject, known: tuple[str, ...]) -> str:
-    """The action that is asked for. Raises: InvalidParams."""
-    _check_alone(asked, "action")
-    if asked["action"] not in known:
-        raise _wrong("action", f"must be one of {', '.join(known)}")
-    return str(asked["action"])
+def _action(arguments: JsonObject, known: tuple[str, ...]) -> str:
+    """The action of a call. Raises: InvalidParams."""
+    _check_alone(arguments, "action")
+    if arguments["action"] not in known:
+        raise _invalid("action", f"must be one of {', '.join(known)}")
+    return str(arguments["action"])
 
 
-def _check_alone(asked: JsonObject, name: str) -> None:
-    others = sorted(asked.keys() - {"id", name})
+def _check_alone(arguments: JsonObject, name: str) -> None:
+    others = sorted(arguments.keys() - {"id", name})
     if others:
-        raise _wrong(name, f"goes alone with id; leave out {', '.join(others)[:200]}")
+        raise _invalid(name, f"goes alone with id; leave out {', '.join(others)[:200]}")
 
 
-def _has(asked: Json, name: str) -> TypeGuard[JsonObject]:
-    return isinstance(asked, dict) and name in asked
+def _has(arguments: Json, name: str) -> TypeGuard[JsonObject]:
+    return isinstance(arguments, dict) and name in arguments
 
 
-def _wrong(name: str, reason: str) -> InvalidParams:
+def _invalid(name: str, reason: str) -> InvalidParams:
     return InvalidParams(f"{name}: {reason}", problems=(Problem(name, reason),))
 
 
-_TOOLS: tuple[tuple[str, str, JsonObject, Ask], ...] = (
+_TOOLS: tuple[tuple[str, str, JsonObject, ToRequest], ...] = (
     (
         "objective_create",
         "Begin an objective: a goal that takes several steps. Then give it plans with plan_create.",
         _CREATE_OBJECTIVE,
-        lambda asked: ("objectives/create", asked),
+        lambda arguments: ("objectives/create", arguments),
     ),
     (
         "objective_update",
@@ -262,7 +255,7 @@ _TOOLS: tuple[tuple[str, str, JsonObject, Ask], ...] = (
         "plan_create",
         "Add a plan with its steps to an objective.",
         _CREATE_PLAN,
-        lambda asked: ("plans/create", asked),
+        lambda arguments: ("plans/create", arguments),
     ),
     (
         "plan_update",
@@ -274,6 +267,6 @@ _TOOLS: tuple[tuple[str, str, JsonObject, Ask], ...] = (
         "objective_status",
         "See how far an objective is and what it waits for, or list your objectives.",
         _STATUS,
-        _ask_status,
+        _status_request,
     ),
 )
