@@ -97,6 +97,15 @@ class Member:
     def host_session_key(self, session_key: str) -> str:
         return session_key
 
+    @property
+    def host(self) -> str:
+        return "host"
+
+    async def locate_session(self, session_key: str) -> Json:
+        from openclaw_a2a.ports import SessionPresence
+
+        return SessionPresence.IDLE
+
     async def deliver(self, note: Json) -> Json:
         from openclaw_a2a.ports import MessageAccepted
 

@@ -17,7 +17,7 @@ from tests.conformance.conftest import make_gateway
 from openclaw_a2a.app import Gateway
 from openclaw_a2a.auth.tool_tokens import TOOL_TOKENS_FILE, TokenKind, ToolTokens
 from openclaw_a2a.model.agent_event import AgentEvent, Reply
-from openclaw_a2a.model.errors import AgentFailed
+from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable
 from openclaw_a2a.model.ids import SessionKey
 from openclaw_a2a.model.turn import Turn
 from openclaw_a2a.ports import (
@@ -27,6 +27,7 @@ from openclaw_a2a.ports import (
     Recovery,
     SessionGone,
     SessionMessage,
+    SessionPresence,
 )
 
 Json = Any
@@ -38,61 +39,72 @@ def main_session(name: str) -> str:
     return f"agent:{name}:main"
 
 
-class Host:
+class SessionHost:
     """Holds the sessions of agents. It takes every note once, by its id."""
 
-    def __init__(self) -> None:
-        self.notes: list[SessionMessage] = []
-        self.tries: list[SessionMessage] = []
+    def __init__(self, name: str = "host") -> None:
+        self.name = name
+        self.accepted: list[SessionMessage] = []
+        self.attempts: list[SessionMessage] = []
         """What was brought, also in vain and again."""
         self.gone: set[str] = set()
-        self.is_away = False
-        self.forgets_replies = False
+        self.active: set[str] = set()
+        self.is_unavailable = False
+        self.loses_replies = False
         """True: the note is taken, and the connection breaks before that is told."""
         self.slow = ""
         """Of sessions whose keys begin so the host says only when `go` is set that it has notes."""
         self.go = asyncio.Event()
-        self.dealt_with = asyncio.Event()
+        self.processed = asyncio.Event()
         """Set while sessions deal with notes at once."""
-        self.dealt_with.set()
+        self.processed.set()
         self._news = asyncio.Event()
 
-    def told(self, session_key: str) -> list[Json]:
+    def messages(self, session_key: str) -> list[Json]:
         """The messages in a session, in order."""
-        return [json.loads(note.text) for note in self.notes if note.session_key == session_key]
+        return [json.loads(note.text) for note in self.accepted if note.session_key == session_key]
 
-    async def until(self, condition: Callable[[], bool]) -> None:
+    async def wait_until(self, condition: Callable[[], bool]) -> None:
         """Wait until something is so, looked at whenever a note was brought."""
         with anyio.fail_after(TIMEOUT_S):
             while not condition():
                 self._news.clear()
                 await self._news.wait()
 
-    async def next_told(self, session_key: str, count: int = 1) -> list[Json]:
+    async def wait_messages(self, session_key: str, count: int = 1) -> list[Json]:
         """The messages in a session, once there are so many."""
-        await self.until(lambda: len(self.told(session_key)) >= count)
-        return self.told(session_key)
+        await self.wait_until(lambda: len(self.messages(session_key)) >= count)
+        return self.messages(session_key)
 
-    async def take(self, note: SessionMessage) -> MessageAccepted | SessionGone | DeliveryFailed:
-        self.tries.append(note)
+    def locate(self, session_key: SessionKey) -> SessionPresence:
+        """Every session that is not gone is here."""
+        if self.is_unavailable:
+            raise AgentUnavailable("the host is down")
+        if session_key in self.gone:
+            return SessionPresence.ABSENT
+        is_active = session_key in self.active
+        return SessionPresence.ACTIVE if is_active else SessionPresence.IDLE
+
+    async def accept(self, note: SessionMessage) -> MessageAccepted | SessionGone | DeliveryFailed:
+        self.attempts.append(note)
         self._news.set()
-        if self.is_away:
+        if self.is_unavailable:
             return DeliveryFailed("the host is away")
         if note.session_key in self.gone:
             return SessionGone("the session was deleted")
-        if all(known.id != note.id for known in self.notes):
-            self.notes.append(note)
+        if all(known.id != note.id for known in self.accepted):
+            self.accepted.append(note)
         if self.slow and note.session_key.startswith(self.slow):
             await self.go.wait()
-        return DeliveryFailed("the connection broke") if self.forgets_replies else MessageAccepted()
+        return DeliveryFailed("the connection broke") if self.loses_replies else MessageAccepted()
 
 
-class Member:
+class ScriptedAgent:
     """An agent that answers skills as the test says, and whose sessions are in the host."""
 
-    def __init__(self, host: Host, name: str, recovery: Recovery = Recovery.REPEAT) -> None:
+    def __init__(self, host: SessionHost, name: str, recovery: Recovery = Recovery.REPEAT) -> None:
         self.recovery = recovery
-        self.asked: list[Json] = []
+        self.invocations: list[Json] = []
         """The invocations it got."""
         self.turns: list[Turn] = []
         self.answer: Answer = _done
@@ -102,7 +114,7 @@ class Member:
     async def run(self, turn: Turn) -> AsyncGenerator[AgentEvent]:
         invocation = json.loads(turn.body)
         self.turns.append(turn)
-        self.asked.append(invocation)
+        self.invocations.append(invocation)
         text = await self.answer(invocation)
         if text:
             yield Reply.of_text(text)
@@ -116,19 +128,26 @@ class Member:
     def host_session_key(self, session_key: SessionKey) -> SessionKey | None:
         return session_key
 
+    @property
+    def host(self) -> str:
+        return self._host.name
+
+    async def locate_session(self, session_key: SessionKey) -> SessionPresence:
+        return self._host.locate(session_key)
+
     async def deliver(self, note: SessionMessage) -> MessageAccepted | SessionGone | DeliveryFailed:
-        return await self._host.take(note)
+        return await self._host.accept(note)
 
     async def wait_processed(self, note: SessionMessage) -> bool:
-        await self._host.dealt_with.wait()
-        return any(known.id == note.id for known in self._host.notes)
+        await self._host.processed.wait()
+        return any(known.id == note.id for known in self._host.accepted)
 
 
 async def _done(_invocation: Json) -> str:
     return '{"output": "done", "confidence": 0.9}'
 
 
-def says(text: str) -> Answer:
+def answers(text: str) -> Answer:
     """An agent that says this, whatever it is asked."""
 
     async def answer(_invocation: Json) -> str:
@@ -137,7 +156,7 @@ def says(text: str) -> Answer:
     return answer
 
 
-def fails(reason: str) -> Answer:
+def fails_with(reason: str) -> Answer:
     """An agent that fails."""
 
     async def answer(_invocation: Json) -> str:
@@ -146,7 +165,7 @@ def fails(reason: str) -> Answer:
     return answer
 
 
-class Held:
+class HeldAnswer:
     """An answer that comes when the test lets it."""
 
     def __init__(self, text: str = '{"output": "at last"}') -> None:
@@ -164,10 +183,10 @@ class CallGateway:
     """One gateway at a time over one folder, with agents a, b, c and d that may call each other."""
 
     def __init__(self, folder: Path, kind: str = "sqlite") -> None:
-        self.host = Host()
+        self.host = SessionHost()
         self.folder = folder
         self.kind = kind
-        self.members = {name: Member(self.host, name) for name in "abcd"}
+        self.agents = {name: ScriptedAgent(self.host, name) for name in "abcd"}
         self.gateway: Gateway | None = None
         self._tokens: dict[tuple[str, TokenKind], str] = {}
         self._running = AsyncExitStack()
@@ -177,7 +196,7 @@ class CallGateway:
     ) -> None:
         """Start the gateway."""
         self.gateway = make_gateway(
-            self.members,
+            self.agents,
             data=self.folder,
             settings={
                 "store.kind": self.kind,
@@ -206,7 +225,7 @@ class CallGateway:
             self._tokens[name, kind] = tokens.create(name, kind)
         return self._tokens[name, kind]
 
-    def door(self, caller: str, session: str | None = None) -> AsgiClient:
+    def client(self, caller: str, session: str | None = None) -> AsgiClient:
         """Where an agent calls tools, in a session of its host."""
         headers = {
             "authorization": f"Bearer {self.token('host', TokenKind.HOST)}",
@@ -215,7 +234,7 @@ class CallGateway:
         }
         return self._door(headers)
 
-    def program(self, name: str) -> AsgiClient:
+    def program_client(self, name: str) -> AsgiClient:
         """Where a program calls tools that has no session."""
         return self._door({"authorization": f"Bearer {self.token(name, TokenKind.TOOL)}"})
 
@@ -223,16 +242,16 @@ class CallGateway:
         assert self.gateway is not None
         return AsgiClient(self.gateway.asgi, headers)
 
-    async def use(self, door: AsgiClient, tool: str, arguments: Json) -> Json:
+    async def call_tool(self, door: AsgiClient, tool: str, arguments: Json) -> Json:
         """Call a tool; its result."""
-        answer = await door.request(posted(tool, arguments))
+        answer = await door.request(tool_request(tool, arguments))
         assert answer.status == 200, answer.body
         return answer.json
 
     async def call(self, caller: str, agent: str, skill: str = "work", **more: Json) -> Json:
         """An agent calls another one from its main session."""
         arguments = {"agent": agent, "skill": skill, "input": {}, **more}
-        return await self.use(self.door(caller), "agent_call", arguments)
+        return await self.call_tool(self.client(caller), "agent_call", arguments)
 
     async def poll(
         self, caller: str, call: Json, until: Callable[[Json], bool] = lambda _: True
@@ -241,25 +260,29 @@ class CallGateway:
         arguments = {"correlationId": call["correlationId"]}
         with anyio.fail_after(TIMEOUT_S):
             while True:
-                polled = await self.use(self.door(caller), "agent_poll", arguments)
+                polled = await self.call_tool(self.client(caller), "agent_poll", arguments)
                 if until(polled):
                     return polled
 
-    async def shown(self, call: Json) -> Json:
+    async def describe(self, call: Json) -> Json:
         """What the operator sees of a call."""
+        path = f"/operator/calls/{call['correlationId']}"
+        return (await self.operator_client().get(path)).json
+
+    def operator_client(self) -> AsgiClient:
+        """The operator's client."""
         token = (self.folder / "operator.token").read_text("ascii").strip()
-        door = self._door({"authorization": f"Bearer {token}"})
-        return (await door.get(f"/operator/calls/{call['correlationId']}")).json
+        return self._door({"authorization": f"Bearer {token}"})
 
     @asynccontextmanager
-    async def calling(self, caller: str, agent: str, **more: Json) -> AsyncGenerator[Json]:
+    async def waiting_call(self, caller: str, agent: str, **more: Json) -> AsyncGenerator[Json]:
         """A call whose caller hangs up when the block is left."""
-        asked = posted("agent_call", {"agent": agent, "skill": "work", "input": {}, **more})
-        async with self.door(caller).open(asked) as exchange:
+        asked = tool_request("agent_call", {"agent": agent, "skill": "work", "input": {}, **more})
+        async with self.client(caller).open(asked) as exchange:
             yield exchange
 
 
-def posted(tool: str, arguments: Json) -> Request:
+def tool_request(tool: str, arguments: Json) -> Request:
     """The request that calls a tool."""
     body = json.dumps(arguments).encode()
     headers = {"content-type": "application/json", "content-length": str(len(body))}

@@ -21,6 +21,7 @@ from openclaw_a2a.ports import (
     Recovery,
     SessionGone,
     SessionMessage,
+    SessionPresence,
 )
 from openclaw_a2a.settings import Settings, load_settings
 
@@ -56,6 +57,13 @@ class Worker:
 
     def host_session_key(self, session_key: SessionKey) -> SessionKey | None:
         return session_key
+
+    @property
+    def host(self) -> str:
+        return "host"
+
+    async def locate_session(self, session_key: SessionKey) -> SessionPresence:
+        return SessionPresence.IDLE
 
     async def deliver(self, note: SessionMessage) -> MessageAccepted | SessionGone | DeliveryFailed:
         try:

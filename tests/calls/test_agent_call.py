@@ -4,17 +4,17 @@ import json
 
 import anyio
 import pytest
-from tests.calls.call_gateway import CallGateway, Held, fails, main_session, says
+from tests.calls.call_gateway import CallGateway, HeldAnswer, answers, fails_with, main_session
 
 A = main_session("a")
 
 
 @pytest.mark.requirement("calls.routing.response", "calls.routing.source", "calls.result.accepted")
 async def test_the_answer_comes_into_the_session_that_called(village: CallGateway) -> None:
-    village.members["b"].answer = says('{"output": {"answer": 42}, "confidence": 0.9}')
+    village.agents["b"].answer = answers('{"output": {"answer": 42}, "confidence": 0.9}')
     accepted = await village.call("a", "b", "research", input={"q": "tides"})
     assert accepted["status"] == "pending"
-    [told] = await village.host.next_told(A)
+    [told] = await village.host.wait_messages(A)
     assert told == {
         "kind": "skill_response",
         "correlationId": accepted["correlationId"],
@@ -25,7 +25,7 @@ async def test_the_answer_comes_into_the_session_that_called(village: CallGatewa
         "assumptions": [],
         "caveats": [],
     }
-    [note] = village.host.notes
+    [note] = village.host.accepted
     assert (note.id, note.source_tool) == (accepted["correlationId"], "agent_call")
 
 
@@ -36,9 +36,9 @@ async def test_the_answer_comes_into_the_session_that_called(village: CallGatewa
 )
 async def test_the_callee_is_asked_in_a_session_of_its_own(village: CallGateway) -> None:
     accepted = await village.call("a", "b", "research", input={"q": "tides"})
-    await village.host.next_told(A)
-    [turn] = village.members["b"].turns
-    assert village.members["b"].asked == [
+    await village.host.wait_messages(A)
+    [turn] = village.agents["b"].turns
+    assert village.agents["b"].invocations == [
         {
             "kind": "skill_invocation",
             "skill": "research",
@@ -57,8 +57,8 @@ async def test_the_callee_is_asked_in_a_session_of_its_own(village: CallGateway)
 @pytest.mark.requirement("calls.names.main-session")
 async def test_the_main_session_of_the_callee_can_be_asked_for(village: CallGateway) -> None:
     await village.call("a", "b", session="main")
-    await village.host.next_told(A)
-    [turn] = village.members["b"].turns
+    await village.host.wait_messages(A)
+    [turn] = village.agents["b"].turns
     assert turn.session_key == "agent:b:main"
 
 
@@ -67,36 +67,36 @@ async def test_who_waits_has_the_answer_and_gets_no_message(village: CallGateway
     answer = await village.call("a", "b", wait=True)
     assert (answer["status"], answer["output"]) == ("completed", "done")
     second = await village.call("a", "b", timeoutSeconds=20)
-    [told] = await village.host.next_told(A)
+    [told] = await village.host.wait_messages(A)
     assert told["correlationId"] == second["correlationId"]
 
 
 @pytest.mark.requirement("calls.state.hung-up")
 async def test_an_answer_goes_to_the_session_of_a_caller_who_hung_up(village: CallGateway) -> None:
-    held = Held()
-    village.members["b"].answer = held
-    async with village.calling("a", "b", wait=True):
+    held = HeldAnswer()
+    village.agents["b"].answer = held
+    async with village.waiting_call("a", "b", wait=True):
         await held.asked.wait()
     held.go.set()
-    [told] = await village.host.next_told(A)
+    [told] = await village.host.wait_messages(A)
     assert told["output"] == "at last"
 
 
 @pytest.mark.requirement("calls.routing.error", "calls.result.waited-error")
 async def test_a_failure_is_told_as_an_error(village: CallGateway) -> None:
-    village.members["b"].answer = fails("out of paper")
+    village.agents["b"].answer = fails_with("out of paper")
     waited = await village.call("a", "b", wait=True)
     assert waited["status"] == "error"
     assert "out of paper" in waited["error"]
     await village.call("a", "b")
-    [told] = await village.host.next_told(A)
+    [told] = await village.host.wait_messages(A)
     assert (told["kind"], told["status"]) == ("skill_response", "error")
     assert "out of paper" in told["error"]
 
 
 @pytest.mark.requirement("calls.reading.empty")
 async def test_silence_is_an_error(village: CallGateway) -> None:
-    village.members["b"].answer = says("")
+    village.agents["b"].answer = answers("")
     waited = await village.call("a", "b", wait=True)
     assert waited["status"] == "error"
 
@@ -105,25 +105,25 @@ async def test_silence_is_an_error(village: CallGateway) -> None:
 async def test_the_timeout_is_told_once_and_a_later_answer_only_to_who_asks(
     village: CallGateway,
 ) -> None:
-    held = Held()
-    village.members["b"].answer = held
+    held = HeldAnswer()
+    village.agents["b"].answer = held
     call = await village.call("a", "b", timeout=50)
-    [told] = await village.host.next_told(A)
+    [told] = await village.host.wait_messages(A)
     assert (told["kind"], told["status"]) == ("skill_timeout", "timeout")
     assert "50" in told["message"]
     assert (await village.poll("a", call))["status"] == "timeout"
     held.go.set()
     late = await village.poll("a", call, lambda polled: polled["status"] != "timeout")
     assert (late["status"], late["output"], late["late"]) == ("completed", "at last", True)
-    assert len(village.host.notes) == 1
+    assert len(village.host.accepted) == 1
 
 
 @pytest.mark.requirement("calls.result.waited-long")
 async def test_who_waits_too_long_is_told_later(village: CallGateway) -> None:
-    village.members["b"].answer = Held()
+    village.agents["b"].answer = HeldAnswer()
     waited = await village.call("a", "b", wait=True, timeout=50)
     assert waited["status"] == "pending"
-    [told] = await village.host.next_told(A)
+    [told] = await village.host.wait_messages(A)
     assert told["kind"] == "skill_timeout"
 
 
@@ -132,8 +132,8 @@ async def test_without_a_timeout_nothing_is_brought(village: CallGateway) -> Non
     call = await village.call("a", "b", timeoutSeconds=0)
     assert call["status"] == "working"
     other = await village.call("a", "b")
-    await village.host.next_told(A)
-    assert [note.id for note in village.host.notes] == [other["correlationId"]]
+    await village.host.wait_messages(A)
+    assert [note.id for note in village.host.accepted] == [other["correlationId"]]
     assert (await village.poll("a", call))["output"] == "done"
 
 
@@ -145,58 +145,58 @@ async def test_a_timeout_above_the_most_is_cut_and_told(village: CallGateway) ->
 
 @pytest.mark.requirement("calls.host-down.retried")
 async def test_a_host_that_is_away_gets_it_when_it_is_back(village: CallGateway) -> None:
-    village.host.is_away = True
+    village.host.is_unavailable = True
     await village.call("a", "b")
-    await village.host.until(lambda: len(village.host.tries) >= 2)
-    village.host.is_away = False
-    assert len(await village.host.next_told(A)) == 1
+    await village.host.wait_until(lambda: len(village.host.attempts) >= 2)
+    village.host.is_unavailable = False
+    assert len(await village.host.wait_messages(A)) == 1
 
 
 async def test_a_try_whose_end_nobody_saw_is_repeated_and_changes_nothing(
     village: CallGateway,
 ) -> None:
-    village.host.forgets_replies = True
+    village.host.loses_replies = True
     await village.call("a", "b")
-    await village.host.until(lambda: len(village.host.tries) >= 2)
-    village.host.forgets_replies = False
-    count = len(village.host.tries)
-    await village.host.until(lambda: len(village.host.tries) > count)
-    assert len(village.host.notes) == 1
-    assert not village.host.tries[-1].is_first_attempt
+    await village.host.wait_until(lambda: len(village.host.attempts) >= 2)
+    village.host.loses_replies = False
+    count = len(village.host.attempts)
+    await village.host.wait_until(lambda: len(village.host.attempts) > count)
+    assert len(village.host.accepted) == 1
+    assert not village.host.attempts[-1].is_first_attempt
 
 
 async def test_a_session_that_is_gone_discards_the_answer(village: CallGateway) -> None:
     village.host.gone.add(A)
     call = await village.call("a", "b")
-    await village.host.until(lambda: bool(village.host.tries))
+    await village.host.wait_until(lambda: bool(village.host.attempts))
     polled = await village.poll("a", call, lambda polled: "discarded" in polled["times"])
     assert polled["output"] == "done"
-    assert len(village.host.tries) == 1
+    assert len(village.host.attempts) == 1
 
 
 @pytest.mark.requirement("calls.state.apart")
 async def test_calls_that_overlap_come_back_each_to_its_own_session(village: CallGateway) -> None:
-    first, second = Held('{"output": 1}'), Held('{"output": 2}')
+    first, second = HeldAnswer('{"output": 1}'), HeldAnswer('{"output": 2}')
 
     async def answer(invocation: dict[str, object]) -> str:
         return await (first if invocation["skill"] == "one" else second)(invocation)
 
-    village.members["b"].answer = answer
+    village.agents["b"].answer = answer
     await village.call("a", "b", "one")
     await village.call("c", "b", "two")
     second.go.set()
-    [told] = await village.host.next_told(main_session("c"))
+    [told] = await village.host.wait_messages(main_session("c"))
     assert told["output"] == 2
-    assert village.host.told(A) == []
+    assert village.host.messages(A) == []
     first.go.set()
-    [told] = await village.host.next_told(A)
+    [told] = await village.host.wait_messages(A)
     assert told["output"] == 1
 
 
 @pytest.mark.requirement("calls.times.apart")
 async def test_what_a_call_went_through_is_told_with_its_times(village: CallGateway) -> None:
     call = await village.call("a", "b")
-    await village.host.next_told(A)
+    await village.host.wait_messages(A)
     polled = await village.poll("a", call, lambda polled: "seen" in polled["times"])
     times = polled["times"]
     order = ["accepted", "running", "answered", "delivered", "seen"]
@@ -209,29 +209,31 @@ async def test_what_a_call_went_through_is_told_with_its_times(village: CallGate
 
 @pytest.mark.requirement("calls.inbox.polled", "calls.poll.by-task")
 async def test_a_program_finds_its_answer_in_its_inbox(village: CallGateway) -> None:
-    program = village.program("script")
-    call = await village.use(program, "agent_call", {"agent": "b", "skill": "work", "input": {}})
+    program = village.program_client("script")
+    call = await village.call_tool(
+        program, "agent_call", {"agent": "b", "skill": "work", "input": {}}
+    )
     assert call["status"] == "pending"
     with anyio.fail_after(5):
         while True:
-            polled = await village.use(program, "agent_poll", {"taskId": call["taskId"]})
+            polled = await village.call_tool(program, "agent_poll", {"taskId": call["taskId"]})
             if polled["status"] != "working":
                 break
     assert polled["output"] == "done"
     assert (
         "seen"
-        in (await village.use(program, "agent_poll", {"correlationId": call["correlationId"]}))[
-            "times"
-        ]
+        in (
+            await village.call_tool(program, "agent_poll", {"correlationId": call["correlationId"]})
+        )["times"]
     )
 
 
 @pytest.mark.requirement("calls.poll.own")
 async def test_only_the_caller_may_ask(village: CallGateway) -> None:
     call = await village.call("a", "b")
-    for door in (village.door("c"), village.program("script")):
+    for door in (village.client("c"), village.program_client("script")):
         arguments = {"correlationId": call["correlationId"]}
-        assert (await village.use(door, "agent_poll", arguments))["status"] == "error"
+        assert (await village.call_tool(door, "agent_poll", arguments))["status"] == "error"
 
 
 # -------------------------------------------------------------------- who may not, and what not
@@ -265,17 +267,17 @@ async def test_only_the_caller_may_ask(village: CallGateway) -> None:
 async def test_a_wrong_call_is_refused_with_the_reason(
     village: CallGateway, arguments: dict[str, object], words: str
 ) -> None:
-    result = await village.use(
-        village.door("a"), "agent_call", {"agent": "b", "skill": "work", "input": {}, **arguments}
+    result = await village.call_tool(
+        village.client("a"), "agent_call", {"agent": "b", "skill": "work", "input": {}, **arguments}
     )
     assert result["status"] == "error"
     assert words in result["error"]
-    assert village.members["b"].asked == []
+    assert village.agents["b"].invocations == []
 
 
 @pytest.mark.requirement("calls.request.required")
 async def test_everything_that_is_wrong_is_told_at_once(village: CallGateway) -> None:
-    result = await village.use(village.door("a"), "agent_call", {"agent": "/", "mode": 3})
+    result = await village.call_tool(village.client("a"), "agent_call", {"agent": "/", "mode": 3})
     for word in ("agent", "skill", "input", "mode"):
         assert word in result["error"]
 
@@ -292,9 +294,9 @@ async def test_what_a_caller_claims_about_itself_is_ignored(village: CallGateway
     forged = {"returnTo": main_session("c"), "correlationId": "mine", "chain": ["x"]}
     call = await village.call("a", "b", **forged)
     assert call["correlationId"] != "mine"
-    [told] = await village.host.next_told(A)
+    [told] = await village.host.wait_messages(A)
     assert told["correlationId"] == call["correlationId"]
-    assert village.members["b"].asked[0]["returnTo"] == A
+    assert village.agents["b"].invocations[0]["returnTo"] == A
 
 
 @pytest.mark.requirement("calls.audit.written", "calls.audit.no-input")
@@ -313,10 +315,10 @@ async def test_refusals_and_calls_are_in_the_audit_log_without_their_input(
 
 @pytest.mark.requirement("calls.host-down.lost")
 async def test_what_the_host_took_and_lost_is_brought_again(village: CallGateway) -> None:
-    village.host.dealt_with.clear()
+    village.host.processed.clear()
     await village.call("a", "b")
-    await village.host.next_told(A)
-    village.host.notes.clear()  # it was killed before the session's turn came
-    village.host.dealt_with.set()
-    await village.host.next_told(A)
-    assert [note.is_first_attempt for note in village.host.tries] == [True, False]
+    await village.host.wait_messages(A)
+    village.host.accepted.clear()  # it was killed before the session's turn came
+    village.host.processed.set()
+    await village.host.wait_messages(A)
+    assert [note.is_first_attempt for note in village.host.attempts] == [True, False]

@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 from tests.calls.call_gateway import (
     CallGateway,
-    Held,
+    HeldAnswer,
     Json,
-    Member,
+    ScriptedAgent,
+    answers,
     call_gateway_in,
-    fails,
+    fails_with,
     main_session,
-    says,
 )
 
-from openclaw_a2a.calls.outcome import read_answer
-from openclaw_a2a.calls.policy import CallPolicy, refuse
+from openclaw_a2a.calls.outcome import parse_answer
+from openclaw_a2a.calls.policy import CallPolicy, check_policy
 from openclaw_a2a.model.agent_event import AgentEvent, Reply
 from openclaw_a2a.model.ids import AgentId
 from openclaw_a2a.model.turn import Turn
@@ -50,11 +50,11 @@ async def test_an_input_counts_in_bytes_and_one_more_is_too_many(village: CallGa
     room = MOST_BYTES - empty
     exact = {"x": "é" * (room // 2) + "y" * (room % 2)}
     assert (await village.call("a", "b", input=exact, wait=True))["status"] == "completed"
-    assert village.members["b"].asked[0]["input"] == exact
+    assert village.agents["b"].invocations[0]["input"] == exact
     refused = await village.call("a", "b", input={"x": exact["x"] + "y"}, wait=True)
     assert refused["status"] == "error"
     assert f"{MOST_BYTES + 1} bytes" in refused["error"]
-    assert len(village.members["b"].asked) == 1
+    assert len(village.agents["b"].invocations) == 1
 
 
 @pytest.mark.requirement("calls.request.timeout-units", "calls.settings.default-time")
@@ -67,7 +67,7 @@ async def test_the_callee_is_told_how_long_it_has(
 ) -> None:
     await town.open({"responseRouting.defaultTimeoutMs": 9000})
     await town.call("a", "b", wait=True, **given)
-    assert town.members["b"].asked[0]["timeout"] == milliseconds
+    assert town.agents["b"].invocations[0]["timeout"] == milliseconds
 
 
 @pytest.mark.requirement("calls.settings.clamped")
@@ -75,7 +75,7 @@ async def test_the_most_time_is_that_of_the_settings(town: CallGateway) -> None:
     await town.open({"responseRouting.maxTimeoutMs": 9000, "responseRouting.defaultTimeoutMs": 1})
     call = await town.call("a", "b", timeout=9001, wait=True)
     assert (call["status"], call["timeoutMs"]) == ("completed", 9000)
-    assert town.members["b"].asked[0]["timeout"] == 9000
+    assert town.agents["b"].invocations[0]["timeout"] == 9000
     assert "timeoutMs" not in await town.call("a", "b", timeout=9000)
 
 
@@ -120,10 +120,12 @@ async def asked_within_a_call_of_b(village: CallGateway, given: Json) -> Json:
     async def answer(invocation: Json) -> str:
         session = f"agent:a:call:{invocation['correlationId']}"
         arguments: Json = {"agent": "b", "skill": "find", "input": {}, **given}
-        refused.append(await village.use(village.door("a", session), "agent_call", arguments))
+        refused.append(
+            await village.call_tool(village.client("a", session), "agent_call", arguments)
+        )
         return "done"
 
-    village.members["a"].answer = answer
+    village.agents["a"].answer = answer
     await village.call("b", "a", wait=True)
     [told] = refused
     return told
@@ -145,16 +147,28 @@ A_ID, B_ID = AgentId("a"), AgentId("b")
     [
         (CallPolicy(), A_ID, "self-call"),
         (CallPolicy(allow=("*",)), B_ID, "enabled"),
-        (CallPolicy(enabled=True, reaches={A_ID: ()}), B_ID, "no agent may take part"),
-        (CallPolicy(enabled=True, allow=("c",), reaches={A_ID: ()}), B_ID, "agent a may not call"),
-        (CallPolicy(enabled=True, allow=("a",), reaches={A_ID: ()}), B_ID, "agent b may not be"),
-        (CallPolicy(enabled=True, allow=("*",), reaches={A_ID: ()}), B_ID, "agents.a.tools"),
+        (CallPolicy(enabled=True, allowed_targets={A_ID: ()}), B_ID, "no agent may take part"),
+        (
+            CallPolicy(enabled=True, allow=("c",), allowed_targets={A_ID: ()}),
+            B_ID,
+            "agent a may not call",
+        ),
+        (
+            CallPolicy(enabled=True, allow=("a",), allowed_targets={A_ID: ()}),
+            B_ID,
+            "agent b may not be",
+        ),
+        (
+            CallPolicy(enabled=True, allow=("*",), allowed_targets={A_ID: ()}),
+            B_ID,
+            "agents.a.tools",
+        ),
     ],
 )
 def test_each_reason_is_told_before_the_next(
     policy: CallPolicy, target: AgentId, word: str
 ) -> None:
-    refusal = refuse(policy, A_ID, target)
+    refusal = check_policy(policy, A_ID, target)
     assert refusal is not None
     assert word in refusal.reason
 
@@ -179,7 +193,9 @@ async def test_everything_that_is_refused_is_in_the_audit_log(town: CallGateway)
         {"agent": "b", "skill": "find", "input": {"q": "tides"}},
     ]
     calls: Json = [{"skill": "find", "input": {}, **one} for one in given]
-    result = await town.use(town.door("a"), "agent_call_batch", {"calls": calls, "concurrency": 1})
+    result = await town.call_tool(
+        town.client("a"), "agent_call_batch", {"calls": calls, "concurrency": 1}
+    )
     assert result["completedCount"] == 1
     lines = audited(town)
     assert [(one["event"], one["requester"], one["target"], one["skill"]) for one in lines] == [
@@ -199,7 +215,7 @@ async def test_everything_that_is_refused_is_in_the_audit_log(town: CallGateway)
 @pytest.mark.requirement("calls.invocation.provenance", "calls.request.mode")
 async def test_a_turn_carries_where_its_question_comes_from(village: CallGateway) -> None:
     call = await village.call("a", "b", "judge", mode="critique", wait=True)
-    [turn], [asked] = village.members["b"].turns, village.members["b"].asked
+    [turn], [asked] = village.agents["b"].turns, village.agents["b"].invocations
     source = turn.provenance
     assert source is not None
     assert (source.tool, source.session_key, source.chain) == ("agent_call", A, ("a",))
@@ -215,7 +231,7 @@ async def test_only_with_dual_delivery_a_callee_may_announce_its_answer(
 ) -> None:
     await town.open({"responseRouting.dualDelivery": is_dual})
     await town.call("a", "b", wait=True)
-    [turn] = town.members["b"].turns
+    [turn] = town.agents["b"].turns
     assert turn.provenance is not None
     assert turn.provenance.may_announce is is_dual
 
@@ -235,10 +251,10 @@ async def test_the_answer_goes_to_the_session_that_called_and_to_no_other_of_the
 ) -> None:
     chat = "agent:a:telegram:7"
     arguments: Json = {"agent": "b", "skill": "work", "input": {}, "returnTo": A, "sessionKey": A}
-    await village.use(village.door("a", chat), "agent_call", arguments)
-    await village.host.next_told(chat)
-    assert village.members["b"].asked[0]["returnTo"] == chat
-    assert village.host.told(A) == []
+    await village.call_tool(village.client("a", chat), "agent_call", arguments)
+    await village.host.wait_messages(chat)
+    assert village.agents["b"].invocations[0]["returnTo"] == chat
+    assert village.host.messages(A) == []
 
 
 # -------------------------------------------------------------------- results and messages
@@ -251,11 +267,11 @@ ANSWER = {"output": {"x": 1}, "confidence": 0.9, "assumptions": ["sun"], "caveat
 async def test_an_answer_is_told_whole_to_who_waits_who_asks_and_who_is_told(
     village: CallGateway,
 ) -> None:
-    village.members["b"].answer = says(json.dumps(ANSWER))
+    village.agents["b"].answer = answers(json.dumps(ANSWER))
     waited = await village.call("a", "b", wait=True)
     assert waited.keys() == {"status", "taskId", "correlationId", *ANSWER}
     call = await village.call("a", "b")
-    [told] = await village.host.next_told(A)
+    [told] = await village.host.wait_messages(A)
     polled = await village.poll("a", call)
     assert polled.keys() == {"status", "taskId", "correlationId", "times", *ANSWER}
     for one in (waited, told, polled):
@@ -268,13 +284,13 @@ async def test_an_answer_is_told_whole_to_who_waits_who_asks_and_who_is_told(
 async def test_who_asks_hears_that_it_is_worked_on_and_then_why_it_failed(
     village: CallGateway,
 ) -> None:
-    held = Held()
+    held = HeldAnswer()
 
     async def answer(invocation: Json) -> str:
         await held(invocation)
-        return await fails("out of paper")(invocation)
+        return await fails_with("out of paper")(invocation)
 
-    village.members["b"].answer = answer
+    village.agents["b"].answer = answer
     call = await village.call("a", "b")
     assert (await village.poll("a", call))["status"] == "working"
     held.go.set()
@@ -288,12 +304,12 @@ async def test_who_asks_hears_that_it_is_worked_on_and_then_why_it_failed(
 async def test_an_error_tells_no_session_of_anybody(village: CallGateway) -> None:
     async def answer(invocation: Json) -> str:
         own = f"agent:b:call:{invocation['correlationId']}"
-        return await fails(f"{own} asked Agent:c:telegram:direct:7. Both broke.")(invocation)
+        return await fails_with(f"{own} asked Agent:c:telegram:direct:7. Both broke.")(invocation)
 
-    village.members["b"].answer = answer
+    village.agents["b"].answer = answer
     waited = await village.call("a", "b", wait=True)
     call = await village.call("a", "b")
-    [told] = await village.host.next_told(A)
+    [told] = await village.host.wait_messages(A)
     for one in (waited, told, await village.poll("a", call)):
         assert one["status"] == "error"
         assert "agent:b asked agent:c. Both broke." in one["error"]
@@ -301,9 +317,9 @@ async def test_an_error_tells_no_session_of_anybody(village: CallGateway) -> Non
 
 @pytest.mark.requirement("calls.routing.in-time", "calls.routing.timeout")
 async def test_a_timeout_is_told_right_after_the_deadline(village: CallGateway) -> None:
-    village.members["b"].answer = Held()
+    village.agents["b"].answer = HeldAnswer()
     call = await village.call("a", "b", timeout=300)
-    [told] = await village.host.next_told(A)
+    [told] = await village.host.wait_messages(A)
     assert told.keys() == {"kind", "correlationId", "taskId", "status", "message"}
     assert "300 ms" in told["message"]
     polled = await village.poll("a", call, lambda polled: "delivered" in polled["times"])
@@ -320,7 +336,7 @@ async def test_an_outcome_is_brought_in_less_than_half_a_second(village: CallGat
     delays: list[timedelta] = []
     for count in range(1, 51):
         call = await village.call("a", "b")
-        await village.host.next_told(A, count)
+        await village.host.wait_messages(A, count)
         polled = await village.poll("a", call, lambda polled: "delivered" in polled["times"])
         times = {name: datetime.fromisoformat(one) for name, one in polled["times"].items()}
         delays.append(times["delivered"] - times["answered"])
@@ -334,15 +350,15 @@ async def test_calls_in_one_session_have_each_the_answer_of_its_own_run(
     async def answer(invocation: Json) -> str:
         return json.dumps({"output": invocation["skill"]})
 
-    village.members["b"].answer = answer
+    village.agents["b"].answer = answer
     skills = ["one", "two", "three"]
     calls = [await village.call("a", "b", skill, session="main") for skill in skills]
-    told = await village.host.next_told(A, 3)
+    told = await village.host.wait_messages(A, 3)
     outputs = {one["correlationId"]: one["output"] for one in told}
     assert [outputs[call["correlationId"]] for call in calls] == skills
 
 
-class Talker(Member):
+class Talker(ScriptedAgent):
     """An agent that says two things."""
 
     async def run(self, turn: Turn) -> AsyncGenerator[AgentEvent]:
@@ -355,12 +371,12 @@ class Talker(Member):
 async def test_of_a_callee_that_answers_twice_the_last_counts_and_comes_once(
     town: CallGateway,
 ) -> None:
-    town.members["b"] = Talker(town.host, "b")
+    town.agents["b"] = Talker(town.host, "b")
     await town.open()
     await town.call("a", "b")
-    await town.host.next_told(A)
+    await town.host.wait_messages(A)
     await town.call("a", "c")
-    first, second = await town.host.next_told(A, 2)
+    first, second = await town.host.wait_messages(A, 2)
     assert (first["output"], second["output"]) == ("the last word", "done")
 
 
@@ -376,7 +392,7 @@ async def test_of_a_callee_that_answers_twice_the_last_counts_and_comes_once(
     ],
 )
 def test_a_piece_of_broken_json_is_no_answer(text: str) -> None:
-    reading = read_answer(text)
+    reading = parse_answer(text)
     assert reading is not None
     assert (reading.output, reading.confidence) == (text, 0.3)
 
@@ -392,6 +408,6 @@ def test_a_piece_of_broken_json_is_no_answer(text: str) -> None:
     ],
 )
 def test_after_what_is_no_json_the_first_object_counts(text: str) -> None:
-    reading = read_answer(text)
+    reading = parse_answer(text)
     assert reading is not None
     assert (reading.output, reading.confidence) == (7, 0.5)

@@ -10,13 +10,13 @@ import anyio
 import pytest
 from tests.calls.call_gateway import (
     CallGateway,
-    Held,
+    HeldAnswer,
     Json,
-    Member,
+    ScriptedAgent,
+    answers,
     call_gateway_in,
-    fails,
+    fails_with,
     main_session,
-    says,
 )
 from tests.calls.test_retention import ManualClock
 from tests.captured_logs import capture_logs
@@ -90,35 +90,35 @@ async def test_an_outcome_for_nobody_is_discarded_and_logged(village: CallGatewa
     village.host.gone.add(A)
     with capture_logs() as logs:
         call = await village.call("a", "b")
-        await village.host.until(lambda: bool(village.host.tries))
+        await village.host.wait_until(lambda: bool(village.host.attempts))
         shown: Json = {"status": "pending"}
         with anyio.fail_after(TIMEOUT_S):
             while shown["status"] != "discarded":
-                shown = await village.shown(call)
+                shown = await village.describe(call)
     assert shown["reason"] == "the session was deleted"
     assert "discarded" in shown["times"]
-    [logged] = [one for one in logs if one["event"] == "call-discarded"]
+    [logged] = [one for one in logs if one["event"] == "calls.discarded"]
     assert (logged["call_id"], logged["log_level"]) == (call["correlationId"], "warning")
-    assert village.host.notes == []
+    assert village.host.accepted == []
 
 
 @pytest.mark.requirement("calls.state.words", "calls.times.shown")
 async def test_each_status_of_a_call_is_shown_by_its_word(village: CallGateway) -> None:
-    held = Held()
-    village.members["b"].answer = held
-    village.members["c"].answer = fails("out of paper")
+    held = HeldAnswer()
+    village.agents["b"].answer = held
+    village.agents["c"].answer = fails_with("out of paper")
     pending = await village.call("a", "b")
     timeout = await village.call("a", "b", timeout=50)
     error = await village.call("a", "c")
     completed = await village.call("a", "d")
-    await village.host.next_told(A, 3)
+    await village.host.wait_messages(A, 3)
     words = {"pending": pending, "timeout": timeout, "error": error, "completed": completed}
     for word, call in words.items():
-        shown = await village.shown(call)
+        shown = await village.describe(call)
         assert shown["status"] == word
         assert ("answered" in shown["times"]) == (word in ("error", "completed"))
     held.go.set()
-    await village.host.next_told(A, 4)
+    await village.host.wait_messages(A, 4)
 
 
 @pytest.mark.requirement("calls.poll.unknown", "calls.poll.own", "calls.poll.by-task")
@@ -127,21 +127,21 @@ async def test_a_call_of_somebody_else_looks_like_one_that_is_not_there(
 ) -> None:
     call = await village.call("a", "b")
     unknown = {"correlationId": str(uuid.uuid4())}
-    nothing = await village.use(village.door("c"), "agent_poll", unknown)
+    nothing = await village.call_tool(village.client("c"), "agent_poll", unknown)
     assert nothing["status"] == "error"
     for name in ("correlationId", "taskId"):
         asked = {name: call[name]}
-        assert await village.use(village.door("c"), "agent_poll", asked) == nothing
-        assert await village.use(village.program("a"), "agent_poll", asked) == nothing
-        other = village.door("a", "agent:a:telegram:7")
-        found = await village.use(other, "agent_poll", asked)
+        assert await village.call_tool(village.client("c"), "agent_poll", asked) == nothing
+        assert await village.call_tool(village.program_client("a"), "agent_poll", asked) == nothing
+        other = village.client("a", "agent:a:telegram:7")
+        found = await village.call_tool(other, "agent_poll", asked)
         assert found["correlationId"] == call["correlationId"]
 
 
 @pytest.mark.requirement("calls.poll.unknown")
 @pytest.mark.parametrize("asked", [{}, {"correlationId": 4}, {"taskId": None}, [], "x", None])
 async def test_a_poll_that_names_no_call_is_an_error(village: CallGateway, asked: Json) -> None:
-    result = await village.use(village.door("a"), "agent_poll", asked)
+    result = await village.call_tool(village.client("a"), "agent_poll", asked)
     assert result["status"] == "error"
     assert "correlationId or the taskId" in result["error"]
 
@@ -153,18 +153,22 @@ async def test_a_poll_that_names_no_call_is_an_error(village: CallGateway, asked
 async def test_an_agent_that_declares_nothing_takes_any_skill(village: CallGateway) -> None:
     for skill in ("dance", "Sing-2", "x" * 128):
         assert (await village.call("a", "b", skill, wait=True))["status"] == "completed"
-    assert [one["skill"] for one in village.members["b"].asked] == ["dance", "Sing-2", "x" * 128]
+    assert [one["skill"] for one in village.agents["b"].invocations] == [
+        "dance",
+        "Sing-2",
+        "x" * 128,
+    ]
 
 
 @pytest.mark.requirement("calls.skills.ping", "calls.skills.no-run")
 async def test_a_ping_has_five_seconds_and_asks_nobody(village: CallGateway) -> None:
-    village.members["b"].answer = fails("not to be asked")
+    village.agents["b"].answer = fails_with("not to be asked")
     call = await village.call("a", "b", "ping")
-    [told] = await village.host.next_told(A)
+    [told] = await village.host.wait_messages(A)
     assert told["output"].keys() == {"status", "timestamp"}
     assert told["output"]["status"] == "pong"
-    assert (await village.shown(call))["timeoutMs"] == 5000
-    assert village.members["b"].turns == []
+    assert (await village.describe(call))["timeoutMs"] == 5000
+    assert village.agents["b"].turns == []
     nobody = await village.call("a", "nobody", "ping")
     assert (nobody["status"], "correlationId" in nobody) == ("error", False)
 
@@ -175,13 +179,13 @@ async def test_calls_in_answer_to_answers_end_where_the_settings_say(
     town: CallGateway, turns: int
 ) -> None:
     await town.open({"tools.agentToAgent.maxPingPongTurns": turns})
-    town.host.dealt_with.clear()  # the caller's turn goes on: it calls in answer to the answer
+    town.host.processed.clear()  # the caller's turn goes on: it calls in answer to the answer
     for count in range(1, turns + 2):
         assert (await town.call("a", "b"))["status"] == "pending"
-        await town.host.next_told(A, count)
+        await town.host.wait_messages(A, count)
     refused = await town.call("a", "b")
     assert (refused["status"], refused["error"].partition(":")[0]) == ("error", "loop")
-    town.host.dealt_with.set()
+    town.host.processed.set()
 
 
 # -------------------------------------------------------------------- many calls
@@ -190,35 +194,35 @@ async def test_calls_in_answer_to_answers_end_where_the_settings_say(
 @pytest.mark.requirement("calls.batch.aggregate", "calls.batch.counts", "calls.batch.errors")
 async def test_the_aggregate_is_the_mean_of_what_was_completed(village: CallGateway) -> None:
     for name, confidence in (("b", 0.9), ("c", 0.4)):
-        village.members[name].answer = says(json.dumps({"output": 1, "confidence": confidence}))
-    village.members["d"].answer = fails("out of paper")
+        village.agents[name].answer = answers(json.dumps({"output": 1, "confidence": confidence}))
+    village.agents["d"].answer = fails_with("out of paper")
     calls: Json = [{"agent": one, "skill": "work", "input": {}} for one in ("d", "b", "d", "c")]
-    result = await village.use(village.door("a"), "agent_call_batch", {"calls": calls})
+    result = await village.call_tool(village.client("a"), "agent_call_batch", {"calls": calls})
     assert result["aggregateConfidence"] == pytest.approx(0.65)
     counts = (result["completedCount"], result["errorCount"], result["totalCount"])
     assert counts == (2, 2, 4)
     assert "out of paper" in result["results"][2]["error"]
-    failed = await village.use(village.door("a"), "agent_call_batch", {"calls": [calls[0]]})
+    failed = await village.call_tool(village.client("a"), "agent_call_batch", {"calls": [calls[0]]})
     assert (failed["aggregateConfidence"], failed["errorCount"]) == (0, 1)
 
 
 @pytest.mark.requirement("calls.batch.at-once", "calls.batch.bounds")
 async def test_five_calls_of_a_batch_are_under_way_at_once(village: CallGateway) -> None:
-    held = Held()
-    village.members["b"].answer = held
+    held = HeldAnswer()
+    village.agents["b"].answer = held
     call: Json = {"agent": "b", "skill": "work", "input": {}}
     results: list[Json] = []
 
     async def ask() -> None:
         arguments = {"calls": [call] * 50}
-        results.append(await village.use(village.door("a"), "agent_call_batch", arguments))
+        results.append(await village.call_tool(village.client("a"), "agent_call_batch", arguments))
 
     async with anyio.create_task_group() as asking:
         asking.start_soon(ask)
         with anyio.fail_after(TIMEOUT_S):
-            while len(village.members["b"].asked) < 5:
+            while len(village.agents["b"].invocations) < 5:
                 await anyio.wait_all_tasks_blocked()
-        assert len(village.members["b"].asked) == 5
+        assert len(village.agents["b"].invocations) == 5
         held.go.set()
     assert results[0]["completedCount"] == 50
 
@@ -229,7 +233,7 @@ async def test_a_batch_with_an_odd_concurrency_is_refused(
     village: CallGateway, count: Json
 ) -> None:
     arguments: Json = {"calls": [], "concurrency": count}
-    result = await village.use(village.door("a"), "agent_call_batch", arguments)
+    result = await village.call_tool(village.client("a"), "agent_call_batch", arguments)
     assert result["status"] == "error"
     assert "concurrency" in result["error"]
 
@@ -255,14 +259,14 @@ DEBATE: Json = {
 async def test_a_debate_with_one_who_may_not_take_part_asks_nobody(
     town: CallGateway, role: str, agent: str, status: str, word: str
 ) -> None:
-    town.members["x"] = Member(town.host, "x")
+    town.agents["x"] = ScriptedAgent(town.host, "x")
     await town.open({"tools.agentToAgent.allow": ["a", "b", "c", "d"]})
     wrong = {"agent": f"agent:{agent}:main", "skill": "work"}
     others = [*DEBATE["critics"], wrong] if role == "critics" else wrong
-    refused = await town.use(town.door("a"), "debate_call", {**DEBATE, role: others})
+    refused = await town.call_tool(town.client("a"), "debate_call", {**DEBATE, role: others})
     assert refused["status"] == status
     assert word in refused["error"]
-    assert [one for member in town.members.values() for one in member.turns] == []
+    assert [one for member in town.agents.values() for one in member.turns] == []
 
 
 @pytest.mark.requirement("calls.debate.own-calls", "calls.debate.later", "calls.debate.critics")
@@ -270,17 +274,17 @@ async def test_each_step_of_a_debate_is_a_call_whose_answer_goes_to_the_debate(
     village: CallGateway,
 ) -> None:
     for name in "bcd":
-        village.members[name].answer = says('{"output": "well", "confidence": 0.6}')
+        village.agents[name].answer = answers('{"output": "well", "confidence": 0.6}')
     request = {**DEBATE, "wait": False, "timeoutSeconds": 7}
-    call = await village.use(village.door("a"), "debate_call", request)
+    call = await village.call_tool(village.client("a"), "debate_call", request)
     assert call["status"] == "pending"
-    [told] = await village.host.next_told(A)
+    [told] = await village.host.wait_messages(A)
     assert (told["kind"], told["correlationId"]) == ("skill_response", call["correlationId"])
     assert told["output"].keys() == {
         *("status", "conclusion", "confidence", "confidenceHistory", "rounds", "assumptions")
     }
     assert told["output"]["status"] == "unresolved"
-    asked = [one for name in "bcd" for one in village.members[name].asked]
+    asked = [one for name in "bcd" for one in village.agents[name].invocations]
     assert len({one["correlationId"] for one in asked} | {call["correlationId"]}) == 6
     assert {one["returnTo"] for one in asked} == {f"agent:a:debate:{call['correlationId']}"}
     assert {one["timeout"] for one in asked} == {7000}
@@ -291,18 +295,18 @@ async def test_each_step_of_a_debate_is_a_call_whose_answer_goes_to_the_debate(
         "resolve": "execute",
         "critique": "critique",
     }
-    parts = (await village.shown(call))["parts"]
+    parts = (await village.describe(call))["parts"]
     assert sorted(one["correlationId"] for one in parts) == sorted(
         one["correlationId"] for one in asked
     )
-    assert len(village.host.tries) == 1
+    assert len(village.host.attempts) == 1
 
 
 @pytest.mark.requirement("calls.debate.failed-critic", "calls.debate.own-calls")
 async def test_a_critic_that_is_silent_has_failed_at_its_own_deadline(village: CallGateway) -> None:
-    village.members["c"].answer = Held()
-    village.members["b"].answer = says('{"output": "well", "confidence": 0.6}')
-    result = await village.use(village.door("a"), "debate_call", {**DEBATE, "timeout": 300})
+    village.agents["c"].answer = HeldAnswer()
+    village.agents["b"].answer = answers('{"output": "well", "confidence": 0.6}')
+    result = await village.call_tool(village.client("a"), "debate_call", {**DEBATE, "timeout": 300})
     critiques = result["rounds"][0]["critiques"]
     assert [(one["agent"], one["confidence"]) for one in critiques] == [("c", 0), ("d", 0.9)]
     assert "300 ms" in critiques[0]["flaws"][0]
@@ -312,10 +316,10 @@ async def test_a_critic_that_is_silent_has_failed_at_its_own_deadline(village: C
 async def test_a_debate_whose_critics_all_fail_is_told_as_an_error_with_its_rounds(
     village: CallGateway,
 ) -> None:
-    village.members["b"].answer = says('{"output": "well", "confidence": 0.6}')
+    village.agents["b"].answer = answers('{"output": "well", "confidence": 0.6}')
     for name in "cd":
-        village.members[name].answer = fails("out of paper")
-    result = await village.use(village.door("a"), "debate_call", DEBATE)
+        village.agents[name].answer = fails_with("out of paper")
+    result = await village.call_tool(village.client("a"), "debate_call", DEBATE)
     assert result["status"] == "error"
     assert "out of paper" in result["error"]
     assert len(result["rounds"]) == 1

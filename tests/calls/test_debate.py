@@ -8,20 +8,20 @@ from itertools import cycle
 
 import msgspec
 import pytest
-from anyio import fail_after
+from anyio import create_task_group, fail_after
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.calls.turns import turn_of
 
-from openclaw_a2a.calls.debate.agent import DebateAgent, Step, StepResult, hold_debate
+from openclaw_a2a.calls.debate.agent import Debate, DebateAgent, DebateStep, StepResult
 from openclaw_a2a.calls.debate.request import (
-    INPUT_SCHEMA,
+    DEBATE_SCHEMA,
     DebateRequest,
-    longest_ms,
-    read_debate,
+    max_duration_ms,
+    parse_debate,
 )
-from openclaw_a2a.calls.identifiers import BadCall
-from openclaw_a2a.calls.outcome import read_answer
+from openclaw_a2a.calls.outcome import parse_answer
+from openclaw_a2a.calls.request import InvalidCallRequest
 from openclaw_a2a.model.agent_event import Note, Reply
 from openclaw_a2a.model.call import CallId
 from openclaw_a2a.model.errors import AgentFailed, StoreUnavailable
@@ -40,13 +40,12 @@ Script = dict[str, StepResult]
 
 
 def read(**changes: Json) -> DebateRequest:
-    return read_debate({**INPUT, **changes}, default_ms=60_000)
+    return parse_debate({**INPUT, **changes}, default_ms=60_000)
 
 
 def problems_of(given: Json) -> str:
-    with pytest.raises(BadCall) as caught:
-        read_debate(given, default_ms=60_000)
-    assert str(caught.value) == "; ".join(caught.value.problems)
+    with pytest.raises(InvalidCallRequest) as caught:
+        parse_debate(given, default_ms=60_000)
     return str(caught.value)
 
 
@@ -59,11 +58,11 @@ class Hall:
 
     def __init__(self, script: Script | None = None) -> None:
         self.script = script or {}
-        self.steps: list[Step] = []
+        self.steps: list[DebateStep] = []
         self.told: list[JsonObject] = []
         self.at_once = self.most_at_once = 0
 
-    async def ask(self, step: Step) -> StepResult:
+    async def ask(self, step: DebateStep) -> StepResult:
         self.steps.append(step)
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
@@ -74,9 +73,12 @@ class Hall:
         return self.script.get(step.name, standard)
 
     async def hold(self, request: DebateRequest) -> JsonObject:
-        return await hold_debate(request, self.ask, self.told.append)
+        debate = Debate(request, self.ask)
+        async for progress in debate.run():
+            self.told.append(progress)
+        return debate.result
 
-    def step(self, name: str) -> Step:
+    def step(self, name: str) -> DebateStep:
         return next(step for step in self.steps if step.name == name)
 
     @property
@@ -178,10 +180,10 @@ def test_whatever_is_no_debate_is_refused_in_words(value: Json) -> None:
 
 
 def test_every_member_of_the_input_is_in_the_schema_for_models() -> None:
-    known = INPUT_SCHEMA["properties"]
+    known = DEBATE_SCHEMA["properties"]
     fields = {field.encode_name for field in msgspec.structs.fields(DebateRequest)}
     assert fields - {"timeoutMs"} <= set(known)
-    assert set(INPUT_SCHEMA["required"]) <= set(known)
+    assert set(DEBATE_SCHEMA["required"]) <= set(known)
 
 
 # ------------------------------------------------------------------ the rules, one by one
@@ -191,7 +193,9 @@ def test_every_member_of_the_input_is_in_the_schema_for_models() -> None:
 async def test_the_proposer_works_on_the_input() -> None:
     hall = Hall()
     await hall.hold(read(timeout=77))
-    assert hall.steps[0] == Step("propose", AgentId("pro"), "plan", "execute", {"q": "when?"}, 77)
+    assert hall.steps[0] == DebateStep(
+        "propose", AgentId("pro"), "plan", "execute", {"q": "when?"}, 77
+    )
 
 
 @pytest.mark.requirement("calls.debate.sure")
@@ -397,13 +401,14 @@ async def test_who_watches_hears_each_step_forward() -> None:
 async def test_an_error_of_ours_is_the_debates_own_and_ends_the_others() -> None:
     hall = Hall()
 
-    async def ask(step: Step) -> StepResult:
+    async def ask(step: DebateStep) -> StepResult:
         if step.name == "round-1/critic-2":
             raise StoreUnavailable("the disk is full")
         return await hall.ask(step)
 
     with pytest.raises(StoreUnavailable):
-        await hold_debate(read(), ask, hall.told.append)
+        async for _ in Debate(read(), ask).run():
+            pass
 
 
 # ------------------------------------------------------------------ the rules, all together
@@ -458,7 +463,7 @@ async def test_any_debate_ends_as_the_rules_say_and_is_the_same_when_held_again(
 
 def test_a_debate_has_time_for_every_answer_at_its_last_moment() -> None:
     seven = read(critics=[{"agent": "x"}] * 7, rounds=2, timeout=1000)
-    assert longest_ms(seven) >= (1 + 2 * (3 + 1) + 1) * 1000
+    assert max_duration_ms(seven) >= (1 + 2 * (3 + 1) + 1) * 1000
 
 
 # ------------------------------------------------------------------ debates as tasks
@@ -471,7 +476,7 @@ def debate_turn(text: str, call_id: str = "d-1") -> Turn:
 
 
 def asking(hall: Hall, asked: list[CallId]) -> DebateAgent:
-    async def ask_for(call_id: CallId, step: Step) -> StepResult:
+    async def ask_for(call_id: CallId, step: DebateStep) -> StepResult:
         asked.append(call_id)
         return await hall.ask(step)
 
@@ -487,7 +492,7 @@ async def test_a_debate_is_a_task_that_tells_how_far_it_is_and_answers_with_the_
     assert all(isinstance(note, Note) and note.text.endswith(".") for note in notes)
     assert set(asked) == {"d-1"}
     assert isinstance(last, Reply)
-    answer = read_answer(last.parts[0].text or "")
+    answer = parse_answer(last.parts[0].text or "")
     assert answer is not None
     assert (answer.confidence, answer.assumptions) == (0.9, ("moon",))
     assert answer.output["status"] == "resolved"
@@ -498,7 +503,7 @@ async def test_a_debate_is_a_task_that_tells_how_far_it_is_and_answers_with_the_
 async def test_a_debate_that_is_broken_off_leaves_nobody_at_work() -> None:
     begun, ended = asyncio.Event(), list[str]()
 
-    async def ask_for(_: CallId, step: Step) -> StepResult:
+    async def ask_for(_: CallId, step: DebateStep) -> StepResult:
         if step.name == "propose":
             return said("noon", 0.5)
         try:
@@ -511,12 +516,15 @@ async def test_a_debate_that_is_broken_off_leaves_nobody_at_work() -> None:
     with fail_after(5):
         async with aclosing(DebateAgent(ask_for).run(debate_turn(text))) as events:
             await anext(events)
-            await begun.wait()
+            async with create_task_group() as group:
+                group.start_soon(anext, events)
+                await begun.wait()
+                group.cancel_scope.cancel()
     assert sorted(ended) == ["round-1/critic-1", "round-1/critic-2"]
 
 
 async def test_a_debate_fails_with_the_error_of_ours() -> None:
-    async def ask_for(_: CallId, _step: Step) -> StepResult:
+    async def ask_for(_: CallId, _step: DebateStep) -> StepResult:
         raise StoreUnavailable("the disk is full")
 
     text = msgspec.json.encode(read()).decode()

@@ -5,7 +5,7 @@ from typing import Any
 import anyio
 import msgspec
 from anyio.lowlevel import checkpoint
-from tests.calls.call_gateway import CallGateway, Held
+from tests.calls.call_gateway import CallGateway, HeldAnswer
 from tests.conformance.asgi_client import TIMEOUT_S
 
 from openclaw_a2a.model.call import CALL_KIND, Call, CallStatus
@@ -17,11 +17,11 @@ PLACES = 64
 
 async def place(village: CallGateway, session: str, **more: Json) -> Json:
     arguments: Json = {"agent": "b", "skill": "work", "input": {}, **more}
-    return await village.use(village.door("a", session), "agent_call", arguments)
+    return await village.call_tool(village.client("a", session), "agent_call", arguments)
 
 
 async def answered_together(village: CallGateway, session: str, count: int) -> list[Json]:
-    village.members["b"].answer = held = Held('{"output": "done"}')
+    village.agents["b"].answer = held = HeldAnswer('{"output": "done"}')
     calls = [await place(village, session) for _ in range(count)]
     held.go.set()
     return calls
@@ -49,15 +49,17 @@ async def test_calls_are_settled_at_their_deadlines_however_slow_the_host_is(
 ) -> None:
     host = village.host
     host.slow = "agent:a:"
-    village.members["b"].answer = Held()
+    village.agents["b"].answer = HeldAnswer()
     for number in range(MANY):
         await place(village, f"agent:a:s{number}", timeout=50)
     await until_settled(village, CallStatus.TIMEOUT, MANY)
-    await host.until(lambda: len(host.tries) == PLACES)
+    await host.wait_until(lambda: len(host.attempts) == PLACES)
     host.go.set()
-    await host.until(lambda: len(host.notes) == MANY)
-    assert len(host.tries) == MANY, "each is brought once"
-    assert {host.told(f"agent:a:s{number}")[0]["status"] for number in range(MANY)} == {"timeout"}
+    await host.wait_until(lambda: len(host.accepted) == MANY)
+    assert len(host.attempts) == MANY, "each is brought once"
+    assert {host.messages(f"agent:a:s{number}")[0]["status"] for number in range(MANY)} == {
+        "timeout"
+    }
 
 
 async def test_a_session_with_much_to_hear_in_a_slow_host_holds_up_no_other(
@@ -67,13 +69,13 @@ async def test_a_session_with_much_to_hear_in_a_slow_host_holds_up_no_other(
     host.slow = "agent:a:slow"
     await answered_together(village, "agent:a:slow", MANY)
     await until_settled(village, CallStatus.COMPLETED, MANY)
-    await host.next_told("agent:a:slow")
+    await host.wait_messages("agent:a:slow")
     await place(village, "agent:a:quick")
-    await host.next_told("agent:a:quick")
-    assert len(host.told("agent:a:slow")) == 1
+    await host.wait_messages("agent:a:quick")
+    assert len(host.messages("agent:a:slow")) == 1
     host.go.set()
-    await host.next_told("agent:a:slow", MANY)
-    assert len(host.tries) == MANY + 1, "each is brought once"
+    await host.wait_messages("agent:a:slow", MANY)
+    assert len(host.attempts) == MANY + 1, "each is brought once"
 
 
 async def test_an_answer_is_asked_for_while_it_waits_for_its_turn_and_not_told_again(
@@ -83,10 +85,10 @@ async def test_an_answer_is_asked_for_while_it_waits_for_its_turn_and_not_told_a
     host.slow = "agent:a:slow"
     calls = await answered_together(village, "agent:a:slow", 2)
     await until_settled(village, CallStatus.COMPLETED, len(calls))
-    [told] = await host.next_told("agent:a:slow")
+    [told] = await host.wait_messages("agent:a:slow")
     [waiting] = [call for call in calls if call["correlationId"] != told["correlationId"]]
     assert (await village.poll("a", waiting))["output"] == "done"
     host.go.set()
     for call in calls:
         await village.poll("a", call, lambda polled: "seen" in polled["times"])
-    assert len(host.tries) == 1
+    assert len(host.attempts) == 1

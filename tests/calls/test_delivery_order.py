@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from tests.calls.call_gateway import (
     CallGateway,
-    Host,
     Json,
-    Member,
+    ScriptedAgent,
+    SessionHost,
+    answers,
     call_gateway_in,
     main_session,
-    says,
 )
 
-from openclaw_a2a.calls.repository import MOST_SETTLED, CallRepository
+from openclaw_a2a.calls.repository import MAX_SETTLED, CallRepository
 from openclaw_a2a.model.call import Call, Caller, CallId, CallStatus, OutcomeRoute
 from openclaw_a2a.model.ids import AgentId, SessionKey, TaskId
 from openclaw_a2a.ports import DeliveryFailed, MessageAccepted, SessionGone, SessionMessage
@@ -27,7 +27,7 @@ A = main_session("a")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-class Picky(Host):
+class Picky(SessionHost):
     """A host that does not want some notes, and thinks about the first of all if told to."""
 
     def __init__(self) -> None:
@@ -35,15 +35,15 @@ class Picky(Host):
         self.unwanted: set[int] = set()
         self.thought: asyncio.Event | None = None
 
-    async def take(self, note: SessionMessage) -> MessageAccepted | SessionGone | DeliveryFailed:
+    async def accept(self, note: SessionMessage) -> MessageAccepted | SessionGone | DeliveryFailed:
         output = json.loads(note.text)["output"]
         if output == 0 and self.thought is not None:
             await self.thought.wait()
         if output in self.unwanted:
-            self.tries.append(note)
+            self.attempts.append(note)
             self._news.set()
             return DeliveryFailed("it is too long", is_refused=True)
-        return await super().take(note)
+        return await super().accept(note)
 
 
 @pytest.fixture(params=["sqlite", "json-file", "memory"])
@@ -54,20 +54,20 @@ async def town(
     monkeypatch.chdir(tmp_path)
     async with call_gateway_in(tmp_path, request.param) as one:
         one.host = Picky()
-        one.members = {name: Member(one.host, name) for name in one.members}
+        one.agents = {name: ScriptedAgent(one.host, name) for name in one.agents}
         yield one
 
 
 async def answered(town: CallGateway, *outputs: int) -> None:
     """Calls that are settled one after the other."""
     for output in outputs:
-        town.members["b"].answer = says(json.dumps({"output": output}))
+        town.agents["b"].answer = answers(json.dumps({"output": output}))
         call = await town.call("a", "b")
         await settled(town, call)
 
 
 async def settled(town: CallGateway, call: Json) -> None:
-    while (await town.shown(call))["status"] == "pending":
+    while (await town.describe(call))["status"] == "pending":
         pass
 
 
@@ -82,7 +82,7 @@ async def test_a_slow_host_gets_outcomes_in_the_order_of_completion(town: CallGa
     town.host.thought = asyncio.Event()
     await answered(town, 0, 1, 2, 3)
     town.host.thought.set()
-    assert outputs(await town.host.next_told(A, 4)) == [0, 1, 2, 3]
+    assert outputs(await town.host.wait_messages(A, 4)) == [0, 1, 2, 3]
 
 
 @pytest.mark.requirement("calls.routing.order")
@@ -91,14 +91,14 @@ async def test_a_host_that_was_away_gets_outcomes_in_the_order_of_completion(
     town: CallGateway, is_restarted: bool
 ) -> None:
     await town.open()
-    town.host.is_away = True
+    town.host.is_unavailable = True
     await answered(town, *range(6))
     if is_restarted and town.kind != "memory":
         await town.close()
-        town.host.is_away = False
+        town.host.is_unavailable = False
         await town.open()
-    town.host.is_away = False
-    assert outputs(await town.host.next_told(A, 6)) == list(range(6))
+    town.host.is_unavailable = False
+    assert outputs(await town.host.wait_messages(A, 6)) == list(range(6))
 
 
 async def test_an_outcome_that_a_host_refuses_holds_up_no_others(town: CallGateway) -> None:
@@ -106,22 +106,22 @@ async def test_an_outcome_that_a_host_refuses_holds_up_no_others(town: CallGatew
     assert isinstance(town.host, Picky)
     town.host.unwanted = {1}
     await answered(town, 0, 1, 2, 3)
-    assert outputs(await town.host.next_told(A, 3)) == [0, 2, 3]
+    assert outputs(await town.host.wait_messages(A, 3)) == [0, 2, 3]
     town.host.unwanted = set()
-    assert outputs(await town.host.next_told(A, 4)) == [0, 2, 3, 1]
+    assert outputs(await town.host.wait_messages(A, 4)) == [0, 2, 3, 1]
 
 
 async def test_who_asks_for_the_first_outcome_lets_the_others_come(town: CallGateway) -> None:
     await town.open()
-    town.host.is_away = True
-    town.members["b"].answer = says('{"output": 0}')
+    town.host.is_unavailable = True
+    town.agents["b"].answer = answers('{"output": 0}')
     first = await town.call("a", "b")
     await settled(town, first)
     await answered(town, 1)
-    await town.host.until(lambda: bool(town.host.tries))
-    town.host.is_away = False
+    await town.host.wait_until(lambda: bool(town.host.attempts))
+    town.host.is_unavailable = False
     assert (await town.poll("a", first))["output"] == 0
-    told = await town.host.next_told(A)
+    told = await town.host.wait_messages(A)
     assert outputs(told)[-1] == 1
 
 
@@ -132,7 +132,7 @@ async def test_sessions_do_not_wait_for_each_other(town: CallGateway) -> None:
     await answered(town, 0)
     call = await town.call("c", "b")
     await settled(town, call)
-    assert len(await town.host.next_told(main_session("c"))) == 1
+    assert len(await town.host.wait_messages(main_session("c"))) == 1
 
 
 def over(number: int) -> Call:
@@ -161,8 +161,8 @@ async def test_the_oldest_outcomes_go_when_there_are_too_many(count: int, left: 
     store = create_store("memory", path=None)
     await store.open()
     book = CallRepository(store.records, lambda: NOW)
-    for number in range(MOST_SETTLED + count):
+    for number in range(MAX_SETTLED + count):
         book.add(over(number))
-    await book.sweep()
+    await book.purge()
     kept = [int(call.id) for call in book]
-    assert kept == list(range(MOST_SETTLED + count - left, MOST_SETTLED + count))
+    assert kept == list(range(MAX_SETTLED + count - left, MAX_SETTLED + count))

@@ -17,7 +17,7 @@ def passes_on(village: CallGateway, name: str, to: str) -> Answer:
     async def answer(invocation: Json) -> str:
         session = f"agent:{name}:call:{invocation['correlationId']}"
         arguments = {"agent": to, "skill": "work", "input": {}, "wait": True}
-        result = await village.use(village.door(name, session), "agent_call", arguments)
+        result = await village.call_tool(village.client(name, session), "agent_call", arguments)
         return json.dumps({"output": result})
 
     return answer
@@ -25,12 +25,12 @@ def passes_on(village: CallGateway, name: str, to: str) -> Answer:
 
 @pytest.mark.requirement("calls.state.hops", "calls.loop.chain")
 async def test_each_call_of_a_cascade_has_an_id_of_its_own(village: CallGateway) -> None:
-    village.members["b"].answer = passes_on(village, "b", "c")
+    village.agents["b"].answer = passes_on(village, "b", "c")
     answer = await village.call("a", "b", wait=True)
     inner = answer["output"]
     assert (inner["status"], inner["output"]) == ("completed", "done")
     assert inner["correlationId"] != answer["correlationId"]
-    [turn] = village.members["c"].turns
+    [turn] = village.agents["c"].turns
     assert turn.provenance is not None
     assert turn.provenance.chain == ("a", "b")
     assert turn.provenance.session_key == f"agent:b:call:{answer['correlationId']}"
@@ -39,45 +39,45 @@ async def test_each_call_of_a_cascade_has_an_id_of_its_own(village: CallGateway)
 @pytest.mark.requirement("calls.loop.loop")
 async def test_a_triangle_ends_where_it_began(village: CallGateway) -> None:
     for name, to in (("b", "c"), ("c", "a")):
-        village.members[name].answer = passes_on(village, name, to)
+        village.agents[name].answer = passes_on(village, name, to)
     answer = await village.call("a", "b", wait=True)
     refused = answer["output"]["output"]
     assert refused["status"] == "error"
     assert "loop" in refused["error"]
-    assert village.members["a"].asked == []
+    assert village.agents["a"].invocations == []
 
 
 @pytest.mark.requirement("calls.loop.depth")
 async def test_a_chain_ends_at_the_depth_of_the_settings(village: CallGateway) -> None:
     await village.reopen({"tools.agentToAgent.maxDepth": 2})
     for name, to in (("b", "c"), ("c", "d")):
-        village.members[name].answer = passes_on(village, name, to)
+        village.agents[name].answer = passes_on(village, name, to)
     answer = await village.call("a", "b", wait=True)
     refused = answer["output"]["output"]
     assert "depth" in refused["error"]
-    assert village.members["d"].asked == []
+    assert village.agents["d"].invocations == []
 
 
 @pytest.mark.requirement("calls.loop.ping-pong")
 async def test_two_sessions_that_answer_each_other_for_ever_are_stopped(
     village: CallGateway,
 ) -> None:
-    village.host.dealt_with.clear()  # the caller's turn goes on: it calls in answer to the answer
+    village.host.processed.clear()  # the caller's turn goes on: it calls in answer to the answer
     for count in range(1, 7):
         assert (await village.call("a", "b"))["status"] == "pending"
-        await village.host.next_told(A, count)
+        await village.host.wait_messages(A, count)
     refused = await village.call("a", "b")
     assert refused["status"] == "error"
     assert "loop" in refused["error"]
     assert (await village.call("a", "c"))["status"] == "pending"
-    village.host.dealt_with.set()
+    village.host.processed.set()
 
 
 async def test_calls_that_nobody_led_to_are_not_counted(village: CallGateway) -> None:
     for count in range(1, 10):
         call = await village.call("a", "b")
         assert call["status"] == "pending"
-        await village.host.next_told(A, count)
+        await village.host.wait_messages(A, count)
         await village.poll("a", call, lambda polled: "seen" in polled["times"])
 
 
@@ -110,7 +110,7 @@ async def test_who_may_not_call_is_told_which_setting_says_so(
 @pytest.mark.requirement("calls.policy.disabled")
 async def test_without_the_setting_there_are_no_such_tools(village: CallGateway) -> None:
     await village.reopen({"tools.agentToAgent.enabled": False})
-    answer = await village.door("a").get("/tools")
+    answer = await village.client("a").get("/tools")
     assert answer.json == {"tools": []}
 
 
@@ -137,8 +137,8 @@ async def test_an_agent_that_declares_skills_is_called_for_those_only(village: C
     assert "q" in wrong["error"]
     assert "limit" in wrong["error"]
     assert (await village.call("a", "b", "research", input={"q": "tides", "x": 1}))["status"]
-    await village.host.next_told(A)
-    assert village.members["b"].asked[0]["timeout"] == 7000
+    await village.host.wait_messages(A)
+    assert village.agents["b"].invocations[0]["timeout"] == 7000
 
 
 @pytest.mark.requirement("calls.skills.no-run", "calls.skills.list")
@@ -149,7 +149,7 @@ async def test_the_gateway_answers_what_every_agent_can(village: CallGateway) ->
     listed = await village.call("a", "b", "list_skills", wait=True)
     names = [skill["name"] for skill in listed["output"]["skills"]]
     assert names == ["research", "ping", "list_skills"]
-    assert village.members["b"].asked == []
+    assert village.agents["b"].invocations == []
 
 
 @pytest.mark.requirement("calls.settings.off")
@@ -158,14 +158,16 @@ async def test_routing_that_is_off_brings_nothing(village: CallGateway) -> None:
     call = await village.call("a", "b")
     assert call["status"] == "working"
     await village.poll("a", call, lambda polled: polled["status"] == "completed")
-    assert village.host.tries == []
+    assert village.host.attempts == []
 
 
 # -------------------------------------------------------------------- many calls at once
 
 
 async def batch(village: CallGateway, calls: list[Json], **more: Json) -> Json:
-    return await village.use(village.door("a"), "agent_call_batch", {"calls": calls, **more})
+    return await village.call_tool(
+        village.client("a"), "agent_call_batch", {"calls": calls, **more}
+    )
 
 
 @pytest.mark.requirement("calls.batch.order", "calls.batch.counts", "calls.batch.errors")
@@ -183,7 +185,7 @@ async def test_a_batch_answers_in_the_order_it_was_asked(village: CallGateway) -
     assert result["aggregateConfidence"] == pytest.approx(0.9)
     counts = (result["completedCount"], result["errorCount"], result["totalCount"])
     assert counts == (2, 2, 4)
-    assert village.host.tries == []
+    assert village.host.attempts == []
 
 
 @pytest.mark.requirement("calls.batch.empty")
@@ -215,11 +217,11 @@ async def test_no_more_calls_of_a_batch_run_at_once_than_asked_for(village: Call
         nonlocal most
         running.add(invocation["correlationId"])
         most = max(most, len(running))
-        await village.use(village.program("other"), "agent_poll", {"taskId": "x"})
+        await village.call_tool(village.program_client("other"), "agent_poll", {"taskId": "x"})
         running.discard(invocation["correlationId"])
         return "done"
 
-    village.members["b"].answer = answer
+    village.agents["b"].answer = answer
     calls = [{"agent": "b", "skill": "work", "input": {}}] * 12
     result = await batch(village, calls, concurrency=3)
     assert result["completedCount"] == 12

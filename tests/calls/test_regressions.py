@@ -11,13 +11,13 @@ import pytest
 from anyio.lowlevel import checkpoint
 from tests.calls.call_gateway import (
     CallGateway,
-    Held,
-    Host,
+    HeldAnswer,
     Json,
-    Member,
+    ScriptedAgent,
+    SessionHost,
+    answers,
     call_gateway_in,
     main_session,
-    says,
 )
 from tests.conformance.asgi_client import AsgiClient, Request
 
@@ -59,8 +59,8 @@ def audit_of(village: CallGateway) -> list[Json]:
 @pytest.mark.requirement("calls.audit.written", "calls.audit.no-input")
 async def test_every_step_of_a_debate_is_in_the_audit_log(village: CallGateway) -> None:
     for name in "bcd":
-        village.members[name].answer = says('{"output": "well", "confidence": 0.6}')
-    await village.use(village.door("a"), "debate_call", DEBATE)
+        village.agents[name].answer = answers('{"output": "well", "confidence": 0.6}')
+    await village.call_tool(village.client("a"), "debate_call", DEBATE)
     found = [(one["event"], one["requester"], one["skill"]) for one in audit_of(village)]
     steps = ("debate", "propose", "critique", "refine", "resolve")
     assert found == [("call", "a", skill) for skill in steps]
@@ -100,7 +100,7 @@ async def test_the_audit_log_tells_that_an_input_did_not_fit_without_telling_the
 async def test_the_audit_log_tells_whom_an_unusable_call_was_for(
     village: CallGateway, request_: Json, target: str, skill: str
 ) -> None:
-    await village.use(village.door("a"), "agent_call", request_)
+    await village.call_tool(village.client("a"), "agent_call", request_)
     [line] = audit_of(village)
     assert (line["event"], line["target"], line["skill"]) == ("call-invalid", target, skill)
 
@@ -114,9 +114,9 @@ async def test_an_agent_without_a_session_has_a_clean_name_too(village: CallGate
     assert village.gateway is not None
     door = AsgiClient(village.gateway.asgi, headers)
     arguments: Json = {"agent": "b", "skill": "work", "input": {}, "wait": True}
-    answer = await village.use(door, "agent_call", arguments)
+    answer = await village.call_tool(door, "agent_call", arguments)
     assert answer["status"] == "completed"
-    assert village.members["b"].asked[0]["returnTo"] == "agent:lab-a-7:inbox"
+    assert village.agents["b"].invocations[0]["returnTo"] == "agent:lab-a-7:inbox"
 
 
 # -------------------------------------------------------------------- restarts
@@ -125,13 +125,13 @@ async def test_an_agent_without_a_session_has_a_clean_name_too(village: CallGate
 async def test_a_callee_that_must_not_be_asked_again_is_to_be_called_again(
     town: CallGateway,
 ) -> None:
-    held = Held()
-    town.members["b"].answer, town.members["b"].recovery = held, Recovery.FAIL
+    held = HeldAnswer()
+    town.agents["b"].answer, town.agents["b"].recovery = held, Recovery.FAIL
     await town.open()
     await town.call("a", "b")
     await held.asked.wait()
     await town.reopen()
-    [told] = await town.host.next_told(A)
+    [told] = await town.host.wait_messages(A)
     assert "call it again" in told["error"]
     assert "message" not in told["error"]
 
@@ -139,17 +139,17 @@ async def test_a_callee_that_must_not_be_asked_again_is_to_be_called_again(
 # -------------------------------------------------------------------- callees that ask back
 
 
-class Asking(Member):
+class Asking(ScriptedAgent):
     """An agent that asks back whatever it is asked, and waits until its pause is ended."""
 
-    def __init__(self, host: Host, name: str, *, is_stubborn: bool = False) -> None:
+    def __init__(self, host: SessionHost, name: str, *, is_stubborn: bool = False) -> None:
         super().__init__(host, name)
         self.ended: list[Json] = []
         self._is_stubborn = is_stubborn
 
     async def run(self, turn: Turn) -> AsyncGenerator[AgentEvent]:
-        self.asked.append(json.loads(turn.body))
-        await self.answer(self.asked[-1])
+        self.invocations.append(json.loads(turn.body))
+        await self.answer(self.invocations[-1])
         yield InputRequired("Which sea?", {"question": 7})
 
     async def cancel_pause(self, binding: Binding, resume: Json) -> None:
@@ -171,10 +171,10 @@ async def state_of(village: CallGateway, call: Json) -> TaskState:
 async def test_who_calls_a_callee_that_asks_back_is_told_the_question(
     town: CallGateway, is_stubborn: bool
 ) -> None:
-    b = town.members["b"] = Asking(town.host, "b", is_stubborn=is_stubborn)
+    b = town.agents["b"] = Asking(town.host, "b", is_stubborn=is_stubborn)
     await town.open()
     call = await town.call("a", "b")
-    [told] = await town.host.next_told(A)
+    [told] = await town.host.wait_messages(A)
     assert (told["kind"], told["status"]) == ("skill_response", "error")
     assert told["error"] == (
         "the callee asks: Which sea? A call cannot answer; call again with more input"
@@ -187,7 +187,7 @@ async def test_who_calls_a_callee_that_asks_back_is_told_the_question(
 async def test_who_waits_for_a_callee_that_asks_back_is_told_the_question(
     town: CallGateway,
 ) -> None:
-    town.members["b"] = Asking(town.host, "b")
+    town.agents["b"] = Asking(town.host, "b")
     await town.open()
     waited = await town.call("a", "b", wait=True)
     assert waited["status"] == "error"
@@ -195,7 +195,7 @@ async def test_who_waits_for_a_callee_that_asks_back_is_told_the_question(
 
 
 async def test_a_question_without_a_deadline_ends_too(town: CallGateway) -> None:
-    town.members["b"] = Asking(town.host, "b")
+    town.agents["b"] = Asking(town.host, "b")
     await town.open()
     call = await town.call("a", "b", timeoutSeconds=0)
     polled = await town.poll("a", call, lambda polled: polled["status"] != "working")
@@ -203,22 +203,22 @@ async def test_a_question_without_a_deadline_ends_too(town: CallGateway) -> None
 
 
 async def test_a_question_after_the_timeout_ends_too(town: CallGateway) -> None:
-    b = town.members["b"] = Asking(town.host, "b")
-    held = b.answer = Held()
+    b = town.agents["b"] = Asking(town.host, "b")
+    held = b.answer = HeldAnswer()
     await town.open()
     call = await town.call("a", "b", timeout=50)
-    [told] = await town.host.next_told(A)
+    [told] = await town.host.wait_messages(A)
     assert told["kind"] == "skill_timeout"
     held.go.set()
     late = await town.poll("a", call, lambda polled: polled["status"] != "timeout")
     assert (late["status"], late["late"]) == ("error", True)
     assert await state_of(town, call) is TaskState.FAILED
-    assert len(town.host.tries) == 1
+    assert len(town.host.attempts) == 1
 
 
 async def test_a_question_that_a_crash_left_ends_at_the_next_start(town: CallGateway) -> None:
-    b = town.members["b"] = Asking(town.host, "b")
-    b.answer = held = Held()
+    b = town.agents["b"] = Asking(town.host, "b")
+    b.answer = held = HeldAnswer()
     await town.open()
     assert town.gateway is not None
     [engine] = town.gateway.engines.values()
@@ -230,7 +230,7 @@ async def test_a_question_that_a_crash_left_ends_at_the_next_start(town: CallGat
         while await state_of(town, call) is not TaskState.INPUT_REQUIRED:
             await checkpoint()
     await town.reopen()
-    [told] = await town.host.next_told(A)
+    [told] = await town.host.wait_messages(A)
     assert "Which sea?" in told["error"]
     assert b.ended == [{"question": 7}]
 
@@ -240,29 +240,29 @@ def _forget(_name: str, job: Coroutine[Any, Any, None]) -> None:
 
 
 async def test_a_debater_that_asks_back_has_failed_with_its_question(town: CallGateway) -> None:
-    town.members["c"] = Asking(town.host, "c")
+    town.agents["c"] = Asking(town.host, "c")
     await town.open()
-    result = await town.use(town.door("a"), "debate_call", DEBATE)
+    result = await town.call_tool(town.client("a"), "debate_call", DEBATE)
     assert "Which sea?" in json.dumps(result)
 
 
 async def test_a_callee_that_waits_for_the_operator_stays_pending(town: CallGateway) -> None:
     decided = asyncio.Event()
 
-    class Approving(Member):
+    class Approving(ScriptedAgent):
         async def run(self, turn: Turn) -> AsyncGenerator[AgentEvent]:
             yield Note("Waits for the operator to allow: rm -r /tmp/x")
-            self.asked.append(json.loads(turn.body))
+            self.invocations.append(json.loads(turn.body))
             await decided.wait()
             yield Reply.of_text("removed")
 
-    b = town.members["b"] = Approving(town.host, "b")
+    b = town.agents["b"] = Approving(town.host, "b")
     await town.open()
     call = await town.call("a", "b")
-    await town.poll("a", call, lambda _: bool(b.asked))
+    await town.poll("a", call, lambda _: bool(b.invocations))
     assert (await town.poll("a", call))["status"] == "working"
     decided.set()
-    [told] = await town.host.next_told(A)
+    [told] = await town.host.wait_messages(A)
     assert told["output"] == "removed"
 
 
@@ -270,7 +270,7 @@ async def test_a_callee_that_waits_for_the_operator_stays_pending(town: CallGate
 
 
 async def test_an_answer_that_is_not_taken_is_shown_with_its_reason(village: CallGateway) -> None:
-    village.host.is_away = True
+    village.host.is_unavailable = True
     call = await village.call("a", "b")
     operator = (village.folder / "operator.token").read_text("ascii").strip()
     assert village.gateway is not None
@@ -285,8 +285,8 @@ async def test_an_answer_that_is_not_taken_is_shown_with_its_reason(village: Cal
     assert shown["delivery"]["nextAt"].endswith("Z")
     [delivery] = (await door.request(Request("GET", "/operator/deliveries"))).json["deliveries"]
     assert delivery["to"] == f"{A} (call {call['correlationId'][:8]})"
-    village.host.is_away = False
-    await village.host.next_told(A)
+    village.host.is_unavailable = False
+    await village.host.wait_messages(A)
     with anyio.fail_after(10):
         while "delivery" in shown:
             shown = (await door.request(page)).json
@@ -300,17 +300,17 @@ async def test_routing_that_is_off_still_lets_callers_wait(village: CallGateway)
     waited = await village.call("a", "b", wait=True)
     assert (waited["status"], waited["output"]) == ("completed", "done")
     calls = [{"agent": "b", "skill": "work", "input": {}}]
-    batch = await village.use(village.door("a"), "agent_call_batch", {"calls": calls})
+    batch = await village.call_tool(village.client("a"), "agent_call_batch", {"calls": calls})
     assert batch["completedCount"] == 1
     silent = await village.call("a", "b", timeout=50)
     assert silent["status"] == "working"
-    assert village.host.tries == []
+    assert village.host.attempts == []
 
 
 async def test_a_debate_with_numbers_that_are_none_tells_its_own_result(
     village: CallGateway,
 ) -> None:
-    village.members["b"].answer = says('{"output": {"x": 1e999}, "confidence": 0.5}')
+    village.agents["b"].answer = answers('{"output": {"x": 1e999}, "confidence": 0.5}')
     request = {
         "topic": "tides",
         "proposer": {"agent": "b", "skill": "plan"},
@@ -318,7 +318,7 @@ async def test_a_debate_with_numbers_that_are_none_tells_its_own_result(
         "resolver": {"agent": "d", "skill": "decide"},
         "input": {},
     }
-    result = await village.use(village.door("a"), "debate_call", request)
+    result = await village.call_tool(village.client("a"), "debate_call", request)
     assert result["status"] == "resolved"
     assert "rounds" in result
 
@@ -327,7 +327,7 @@ async def test_a_discarded_call_is_not_delivered_by_asking_for_it(village: CallG
     village.host.gone.add("agent:a:main")
     call = await village.call("a", "b")
     # Who asks before the host was tried takes the answer, and nothing is left to discard.
-    await village.host.until(lambda: bool(village.host.tries))
+    await village.host.wait_until(lambda: bool(village.host.attempts))
     await village.poll("a", call, lambda polled: "discarded" in polled["times"])
     times = (await village.poll("a", call))["times"]
     assert "delivered" not in times
@@ -335,10 +335,10 @@ async def test_a_discarded_call_is_not_delivered_by_asking_for_it(village: CallG
 
 @pytest.mark.parametrize("name", ["x" * 64, "-x-"])
 async def test_the_session_of_a_call_has_the_callees_own_id(town: CallGateway, name: str) -> None:
-    town.members[name] = Member(town.host, name)
+    town.agents[name] = ScriptedAgent(town.host, name)
     await town.open()
     call = await town.call("a", name, wait=True)
-    assert town.members[name].turns[0].session_key == f"agent:{name}:call:{call['correlationId']}"
+    assert town.agents[name].turns[0].session_key == f"agent:{name}:call:{call['correlationId']}"
 
 
 async def test_a_declared_time_above_the_most_is_told_as_cut(town: CallGateway) -> None:
@@ -351,24 +351,24 @@ async def test_a_debates_time_above_the_most_is_told_as_cut(
     village: CallGateway, wait: bool
 ) -> None:
     asked = {**DEBATE, "timeoutSeconds": 900, "wait": wait}
-    result = await village.use(village.door("a"), "debate_call", asked)
+    result = await village.call_tool(village.client("a"), "debate_call", asked)
     assert result["timeoutMs"] == 300_000
 
 
 async def test_a_debate_does_not_take_the_places_of_those_it_asks(town: CallGateway) -> None:
     await town.open({"limits.perPeerRuns": 1})
-    result = await town.use(town.door("a"), "debate_call", {**DEBATE, "timeout": 30_000})
+    result = await town.call_tool(town.client("a"), "debate_call", {**DEBATE, "timeout": 30_000})
     assert result["status"] == "resolved"
 
 
 async def test_a_critic_for_whom_there_is_no_room_is_a_failed_critic(town: CallGateway) -> None:
     await town.open({"limits.perPeerRuns": 1, "limits.perPeerQueue": 1})
-    town.members["b"].answer = says('{"output": "well", "confidence": 0.6}')
+    town.agents["b"].answer = answers('{"output": "well", "confidence": 0.6}')
     for name in "cd":
-        town.members[name].answer = Held()
+        town.agents[name].answer = HeldAnswer()
     critics = [{"agent": name} for name in "cdc"]
     asked = {**DEBATE, "critics": critics, "timeout": 1000}
-    result = await town.use(town.door("a"), "debate_call", asked)
+    result = await town.call_tool(town.client("a"), "debate_call", asked)
     flaws = [flaw for one in result["rounds"][0]["critiques"] for flaw in one["flaws"]]
     assert len(flaws) == 3
     assert "runs waiting" in flaws[-1]

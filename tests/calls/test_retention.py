@@ -7,7 +7,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from tests.calls.call_gateway import CallGateway, call_gateway_in, main_session, says
+from tests.calls.call_gateway import CallGateway, answers, call_gateway_in, main_session
 from tests.conformance.asgi_client import TIMEOUT_S, AsgiClient
 from tests.conformance.manual_clock import ManualClock
 from tests.conformance.protocol_clients import V1Client
@@ -56,10 +56,10 @@ async def test_an_answer_outlives_retention_until_its_callers_host_is_back(
 ) -> None:
     clock = ManualClock()
     await town.open(SETTINGS, clock)
-    town.host.is_away = True
-    town.members["b"].answer = says(json.dumps(ANSWER))
+    town.host.is_unavailable = True
+    town.agents["b"].answer = answers(json.dumps(ANSWER))
     call = await town.call("a", "b", timeoutSeconds=30)
-    await town.host.until(lambda: bool(town.host.tries))
+    await town.host.wait_until(lambda: bool(town.host.attempts))
     unfinished = await store_of(town).deliveries.list_unfinished_deliveries(
         after=DeliveryId(""), limit=9
     )
@@ -70,12 +70,12 @@ async def test_an_answer_outlives_retention_until_its_callers_host_is_back(
         await town.close()
         await town.open(SETTINGS, clock)
         await sweep(town, clock)
-    town.host.is_away = False
-    [told] = await town.host.next_told(A)
+    town.host.is_unavailable = False
+    [told] = await town.host.wait_messages(A)
     assert (told["kind"], told["correlationId"]) == ("skill_response", call["correlationId"])
     assert {name: told[name] for name in ANSWER} == ANSWER
     with anyio.fail_after(TIMEOUT_S):
         while await store_of(town).tasks.read_task(None, delivery.task_id) is not None:
             await sweep(town, clock)  # once it is brought nothing keeps the task
     assert await store_of(town).deliveries.read_delivery(delivery.id) is None
-    assert len(town.host.told(A)) == 1
+    assert len(town.host.messages(A)) == 1

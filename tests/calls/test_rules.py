@@ -7,19 +7,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openclaw_a2a.calls.builtin_skills import describe_skills, input_problems
-from openclaw_a2a.calls.identifiers import BadName, agent_of, read_agent, read_skill
+from openclaw_a2a.calls.builtin_skills import describe_skills
+from openclaw_a2a.calls.identifiers import (
+    InvalidName,
+    parse_agent_id,
+    parse_skill_name,
+    session_agent,
+)
 from openclaw_a2a.calls.loop_guard import (
-    HOSTS_KEY,
-    METADATA_KEY,
     chain_metadata,
     chain_violation,
     read_chain,
 )
-from openclaw_a2a.calls.outcome import clamp_confidence, read_answer
-from openclaw_a2a.calls.policy import CallPolicy, refuse
+from openclaw_a2a.calls.outcome import clamp_confidence, parse_answer
+from openclaw_a2a.calls.policy import CallPolicy, check_policy, input_problems
 from openclaw_a2a.model.ids import AgentId, SessionKey
 from openclaw_a2a.model.skill import Skill
+from openclaw_a2a.model.turn import CHAIN_HOSTS_KEY, CHAIN_KEY
 
 A, B, C = AgentId("a"), AgentId("b"), AgentId("c")
 
@@ -29,8 +33,8 @@ A, B, C = AgentId("a"), AgentId("b"), AgentId("c")
 
 @pytest.mark.requirement("calls.names.agent-id")
 def test_an_agent_id_is_trimmed_and_lowered() -> None:
-    assert read_agent("  Metis ") == "metis"
-    assert read_agent("target:ops") == "target:ops"
+    assert parse_agent_id("  Metis ") == "metis"
+    assert parse_agent_id("target:ops") == "target:ops"
 
 
 @pytest.mark.requirement("calls.names.agent-id")
@@ -38,20 +42,20 @@ def test_an_agent_id_is_trimmed_and_lowered() -> None:
     "name", ["", " ", "a b", "../x", "a/b", "a\\b", "a\0", "x" * 65, "é", 5, None]
 )
 def test_other_agent_ids_are_refused(name: object) -> None:
-    with pytest.raises(BadName):
-        read_agent(name)
+    with pytest.raises(InvalidName):
+        parse_agent_id(name)
 
 
 @pytest.mark.requirement("calls.names.skill")
 def test_a_skill_keeps_its_case() -> None:
-    assert read_skill(" webSearch_2 ") == "webSearch_2"
+    assert parse_skill_name(" webSearch_2 ") == "webSearch_2"
 
 
 @pytest.mark.requirement("calls.names.skill")
 @pytest.mark.parametrize("name", ["", "a b", "a.b", "..", "x" * 129, 5, None])
 def test_other_skill_names_are_refused(name: object) -> None:
-    with pytest.raises(BadName):
-        read_skill(name)
+    with pytest.raises(InvalidName):
+        parse_skill_name(name)
 
 
 @pytest.mark.requirement("calls.names.session-key")
@@ -66,7 +70,7 @@ def test_other_skill_names_are_refused(name: object) -> None:
     ],
 )
 def test_the_agent_of_a_session_is_in_its_key(key: str, agent: str | None) -> None:
-    assert agent_of(SessionKey(key)) == agent
+    assert session_agent(SessionKey(key)) == agent
 
 
 # ------------------------------------------------------------------ policy
@@ -87,26 +91,26 @@ def test_the_agent_of_a_session_is_in_its_key(key: str, agent: str | None) -> No
         (CallPolicy(enabled=True), A, B, "forbidden"),
         (CallPolicy(enabled=True, allow=("b",)), A, B, "forbidden"),
         (CallPolicy(enabled=True, allow=("a",)), A, B, "forbidden"),
-        (CallPolicy(enabled=True, allow=("*",), reaches={A: ()}), A, B, "forbidden"),
-        (CallPolicy(enabled=True, allow=("*",), reaches={A: ("c",)}), A, B, "forbidden"),
+        (CallPolicy(enabled=True, allow=("*",), allowed_targets={A: ()}), A, B, "forbidden"),
+        (CallPolicy(enabled=True, allow=("*",), allowed_targets={A: ("c",)}), A, B, "forbidden"),
         (CallPolicy(enabled=True, allow=("A", "B")), A, B, None),
-        (CallPolicy(enabled=True, allow=("*",), reaches={A: ("b*",)}), A, B, None),
-        (CallPolicy(enabled=True, allow=("*",), reaches={B: ()}), A, B, None),
+        (CallPolicy(enabled=True, allow=("*",), allowed_targets={A: ("b*",)}), A, B, None),
+        (CallPolicy(enabled=True, allow=("*",), allowed_targets={B: ()}), A, B, None),
     ],
 )
 def test_who_may_call_whom(
     policy: CallPolicy, caller: AgentId, target: AgentId, status: str | None
 ) -> None:
-    refusal = refuse(policy, caller, target)
+    refusal = check_policy(policy, caller, target)
     assert (refusal.status if refusal else None) == status
 
 
 @pytest.mark.requirement("calls.policy.patterns")
 def test_only_the_star_is_special_in_patterns() -> None:
     policy = CallPolicy(enabled=True, allow=("a", "team-*-x", "[b]", "?"))
-    assert refuse(policy, A, AgentId("team-1-x")) is None
-    assert refuse(policy, A, AgentId("team-1-y")) is not None
-    assert refuse(policy, A, B) is not None
+    assert check_policy(policy, A, AgentId("team-1-x")) is None
+    assert check_policy(policy, A, AgentId("team-1-y")) is not None
+    assert check_policy(policy, A, B) is not None
 
 
 # ------------------------------------------------------------------ chain
@@ -126,7 +130,7 @@ JUNK = st.recursive(st.none() | st.text() | st.integers(), lambda inner: st.list
 
 @given(JUNK, JUNK)
 def test_any_metadata_is_read_as_a_chain(names: object, hosts: object) -> None:
-    chain = read_chain({METADATA_KEY: names, HOSTS_KEY: hosts}, "here")
+    chain = read_chain({CHAIN_KEY: names, CHAIN_HOSTS_KEY: hosts}, "here")
     assert all(isinstance(name, str) and name for name in chain)
     assert len(chain) <= 64
 
@@ -141,7 +145,7 @@ def test_a_chain_goes_to_another_gateway_and_comes_back_as_it_was() -> None:
 
 
 def test_a_chain_that_tells_no_gateways_is_taken_at_its_word() -> None:
-    chain = read_chain({METADATA_KEY: [A, B]}, "here")
+    chain = read_chain({CHAIN_KEY: [A, B]}, "here")
     assert "loop" in (chain_violation(chain, B, max_depth=5) or "")
 
 
@@ -172,14 +176,14 @@ def test_a_chain_that_tells_no_gateways_is_taken_at_its_word() -> None:
 def test_an_answer_is_read_as_far_as_it_can_be(
     text: str, output: object, confidence: float
 ) -> None:
-    reading = read_answer(text)
+    reading = parse_answer(text)
     assert reading is not None
     assert (reading.output, reading.confidence) == (output, confidence)
 
 
 @pytest.mark.requirement("calls.reading.lists")
 def test_assumptions_and_caveats_may_be_one_text_or_several() -> None:
-    reading = read_answer('{"output": {"caveats": ["a", 1]}, "assumptions": "one"}')
+    reading = parse_answer('{"output": {"caveats": ["a", 1]}, "assumptions": "one"}')
     assert reading is not None
     assert (reading.assumptions, reading.caveats) == (("one",), ("a", "1"))
 
@@ -187,7 +191,7 @@ def test_assumptions_and_caveats_may_be_one_text_or_several() -> None:
 @pytest.mark.requirement("calls.reading.empty")
 @pytest.mark.parametrize("text", ["", "  \n "])
 def test_nothing_is_no_answer(text: str) -> None:
-    assert read_answer(text) is None
+    assert parse_answer(text) is None
 
 
 @pytest.mark.requirement("calls.confidence.clamped")
@@ -211,7 +215,7 @@ def test_confidence_is_a_number_between_nothing_and_certainty(
 
 @given(st.text() | st.text(alphabet='{}[]":,a1 '))
 def test_any_text_is_read_without_harm(text: str) -> None:
-    reading = read_answer(text)
+    reading = parse_answer(text)
     assert (reading is None) == (not text.strip())
 
 
@@ -223,7 +227,7 @@ def test_any_text_is_read_without_harm(text: str) -> None:
 def test_the_first_object_is_found_whatever_stands_around_it(
     output: dict[str, object], noise: str
 ) -> None:
-    reading = read_answer(f"{noise}{json.dumps({'output': output})}{noise}")
+    reading = parse_answer(f"{noise}{json.dumps({'output': output})}{noise}")
     assert reading is not None
     assert reading.output == output
 
@@ -278,7 +282,7 @@ def test_every_agent_can_be_pinged_and_asked_for_its_skills() -> None:
 def test_numbers_and_characters_that_nobody_can_write_down_do_no_harm(
     text: str, output: object, confidence: float
 ) -> None:
-    answer = read_answer(text)
+    answer = parse_answer(text)
     assert answer is not None
     assert answer.confidence == confidence
     assert output is None or answer.output == output

@@ -32,12 +32,14 @@ async def test_a_caller_is_found_by_the_name_its_host_has_for_its_session(
         names["via"] = "agent:b:via-b:"
         session = f"agent:b:via-b:call:{invocation['correlationId']}"
         arguments: Json = {"agent": "c", "skill": "work", "input": {}, "wait": True}
-        return json.dumps(await village.use(village.door("b", session), "agent_call", arguments))
+        return json.dumps(
+            await village.call_tool(village.client("b", session), "agent_call", arguments)
+        )
 
-    monkeypatch.setattr(village.members["b"], "host_session_key", there)
-    village.members["b"].answer = calls_on
+    monkeypatch.setattr(village.agents["b"], "host_session_key", there)
+    village.agents["b"].answer = calls_on
     await village.call("a", "b", wait=True)
-    [turn] = village.members["c"].turns
+    [turn] = village.agents["c"].turns
     assert turn.provenance is not None
     assert turn.provenance.chain == ("a", "b")
 
@@ -63,14 +65,14 @@ def test_the_answer_is_that_of_asking_every_run(steps: list[tuple[str, int, str]
 
     index = RunIndex(runs, there)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop_guard, "_SPARE", 4)
+        patch.setattr(loop_guard, "_MAX_STALE_RUNS", 4)
         for number, (step, one, agent) in enumerate(steps):
             take_step(runs, step, RunId(f"{number}"), (one, agent))
             if step == "learn":
                 known.add("late")
             if step == "look":
                 for key in (SessionKey(f"s{one}"), SessionKey(f"{agent}:s{one}")):
-                    found = index.run_in(key)
+                    found = index.find_run(key)
                     every = [run.record for run in runs.values() if is_in(run, key, there)]
                     assert (found in every) if every else found is None
 
@@ -97,7 +99,7 @@ def make_run(run_id: RunId, session: str, agent: str, *, is_started: bool) -> Ac
     return cast("ActiveRun", SimpleNamespace(record=record))
 
 
-def is_in(run: ActiveRun, key: SessionKey, there: loop_guard.HostSession) -> bool:
+def is_in(run: ActiveRun, key: SessionKey, there: loop_guard.HostSessionKey) -> bool:
     own = run.record.binding.session_key
     at_home = there(run.record.binding.agent_id, own) or own
     return run.record.is_started and key in (own, at_home)

@@ -18,8 +18,8 @@ from hypothesis.stateful import (
     invariant,
     rule,
 )
-from tests.calls.call_gateway import Host, Json, Member, main_session, posted
-from tests.calls.unreliable_store import BRINGING, MortalStore
+from tests.calls.call_gateway import Json, ScriptedAgent, SessionHost, main_session, tool_request
+from tests.calls.unreliable_store import DELIVERY_WRITES, UnreliableStore
 from tests.conformance.asgi_client import ActiveRequest, AsgiClient
 from tests.engine.harness import ManualClock, yield_to_others
 
@@ -70,7 +70,7 @@ class MortalGateway(Gateway):
         return self.own_store
 
 
-class StrictHost(Host):
+class StrictHost(SessionHost):
     """Takes whatever calls itself fresh, and sees that this and all else is true."""
 
     def __init__(self) -> None:
@@ -78,19 +78,19 @@ class StrictHost(Host):
         self.outcomes: dict[str, Json] = {}
         self.problems: list[str] = []
 
-    async def take(self, note: SessionMessage) -> MessageAccepted | SessionGone | DeliveryFailed:
+    async def accept(self, note: SessionMessage) -> MessageAccepted | SessionGone | DeliveryFailed:
         told = json.loads(note.text)
         if self.outcomes.setdefault(note.id, told) != told:
             self.problems.append(f"two outcomes: {self.outcomes[note.id]} and {told}")
-        if note.is_first_attempt and any(known.id == note.id for known in self.tries):
+        if note.is_first_attempt and any(known.id == note.id for known in self.attempts):
             self.problems.append(f"{note.id} was brought before and is called fresh")
-        return await super().take(note)
+        return await super().accept(note)
 
 
-class Callee(Member):
+class Callee(ScriptedAgent):
     """Answers each call when the test says so."""
 
-    def __init__(self, host: Host, name: str) -> None:
+    def __init__(self, host: SessionHost, name: str) -> None:
         super().__init__(host, name)
         self.working: dict[str, asyncio.Future[str]] = {}
         self.answer = self._answer_later
@@ -114,7 +114,7 @@ class Waiting:
         self.task: asyncio.Task[None] | None = None
 
     async def call(self, door: AsgiClient, request: Json) -> None:
-        async with door.open(posted("agent_call", request)) as exchange:
+        async with door.open(tool_request("agent_call", request)) as exchange:
             self.exchange = exchange
             chunk = await exchange.next_chunk()
             self.heard = None if chunk is None else json.loads(chunk)
@@ -175,8 +175,8 @@ class CallMachine(RuleBasedStateMachine):
     async def _start(self) -> None:
         if self.kind != "memory":
             self.disk = self._disk()
-        self.store = MortalStore(self.disk)
-        agents = {AgentId("a"): Member(self.host, "a"), AgentId("b"): self.callee}
+        self.store = UnreliableStore(self.disk)
+        agents = {AgentId("a"): ScriptedAgent(self.host, "a"), AgentId("b"): self.callee}
         overrides = {
             "data": str(self.folder),
             "store.kind": "memory",
@@ -258,7 +258,7 @@ class CallMachine(RuleBasedStateMachine):
     async def _call(self, seconds: int, is_program: bool) -> None:
         request: Json = {"agent": "b", "skill": "work", "input": {}, "timeoutSeconds": seconds}
         door = self._door(is_program=is_program)
-        answer = (await door.request(posted("agent_call", request))).json
+        answer = (await door.request(tool_request("agent_call", request))).json
         if "correlationId" in answer:
             assert answer["status"] == ("pending" if seconds else "working")
             self.accepted[answer["correlationId"]] = {"s": seconds, "program": is_program}
@@ -269,10 +269,10 @@ class CallMachine(RuleBasedStateMachine):
 
     async def _call_and_wait(self, seconds: int) -> None:
         request: Json = {"agent": "b", "skill": "work", "input": {}, "timeoutSeconds": seconds}
-        line, count = Waiting(), len(self.callee.asked)
+        line, count = Waiting(), len(self.callee.invocations)
         line.task = asyncio.ensure_future(line.call(self._door(), {**request, "wait": True}))
         self.lines.append(line)
-        while len(self.callee.asked) == count and not line.is_over:
+        while len(self.callee.invocations) == count and not line.is_over:
             await yield_to_others()
 
     @rule(number=numbers)
@@ -292,7 +292,7 @@ class CallMachine(RuleBasedStateMachine):
 
     async def _poll(self, call_id: str) -> None:
         door = self._door(is_program=self.accepted[call_id]["program"])
-        answer = await door.request(posted("agent_poll", {"correlationId": call_id}))
+        answer = await door.request(tool_request("agent_poll", {"correlationId": call_id}))
         polled = answer.json
         if answer.status != 200 or "times" not in polled:
             return  # the disk is full, or the call is forgotten
@@ -341,25 +341,25 @@ class CallMachine(RuleBasedStateMachine):
     async def _turn(self, what: str) -> None:
         host = self.host
         if what == "away":
-            host.is_away = not host.is_away
+            host.is_unavailable = not host.is_unavailable
         elif what == "forgetful":
-            host.forgets_replies = not host.forgets_replies
+            host.loses_replies = not host.loses_replies
         elif what == "gone":
             host.gone = set() if host.gone else {A}
             self.was_gone = True
         elif what == "full":
-            self.store.failing = () if self.store.failing else BRINGING
-        elif host.dealt_with.is_set():
-            host.dealt_with.clear()
+            self.store.failing = () if self.store.failing else DELIVERY_WRITES
+        elif host.processed.is_set():
+            host.processed.clear()
         else:
-            host.dealt_with.set()
+            host.processed.set()
 
     @rule()
     def host_loses_what_waits(self) -> None:
-        if self.host.dealt_with.is_set():
+        if self.host.processed.is_set():
             return
         waiting = {call_id for call_id, one in self.records.items() if one["seenAt"] is None}
-        self.host.notes = [note for note in self.host.notes if note.id not in waiting]
+        self.host.accepted = [note for note in self.host.accepted if note.id not in waiting]
 
     # ---------------------------------------------------------------- the process
 
@@ -403,11 +403,11 @@ class CallMachine(RuleBasedStateMachine):
         if not hasattr(self, "gateway"):
             return
         assert self.host.problems == []
-        brought = Counter(note.id for note in self.host.notes)
+        brought = Counter(note.id for note in self.host.accepted)
         assert all(count == 1 for count in brought.values())
         silent = {one for one, how in self.accepted.items() if how["program"] or not how["s"]}
-        assert not silent & {note.id for note in self.host.tries}
-        both = self.heard.keys() & {note.id for note in self.host.tries}
+        assert not silent & {note.id for note in self.host.attempts}
+        both = self.heard.keys() & {note.id for note in self.host.attempts}
         assert both <= self.unnoted, "told to who waited, and told again"
         for call_id in both:
             assert self.heard[call_id]["status"] == self.host.outcomes[call_id]["status"]
@@ -425,9 +425,9 @@ class CallMachine(RuleBasedStateMachine):
     async def _finish(self) -> None:
         """All days are good now: whatever was accepted has its one outcome in the end."""
         self.store.failing, self.store.left = (), None
-        self.host.is_away = self.host.forgets_replies = False
+        self.host.is_unavailable = self.host.loses_replies = False
         self.host.gone = set()
-        self.host.dealt_with.set()
+        self.host.processed.set()
         for _ in range(8):
             for waiting in list(self.callee.working.values()):
                 if not waiting.done():
@@ -442,7 +442,7 @@ class CallMachine(RuleBasedStateMachine):
             self._check_kept(json.loads(kept.body))
 
     def _check_told(self, call_id: str, record: Json) -> None:
-        is_told = call_id in {note.id for note in self.host.notes}
+        is_told = call_id in {note.id for note in self.host.accepted}
         if record["route"] in ("none", "inbox"):
             assert not is_told
             return

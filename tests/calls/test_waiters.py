@@ -7,7 +7,14 @@ from collections.abc import Awaitable, Callable
 import anyio
 import pytest
 from anyio.lowlevel import checkpoint
-from tests.calls.call_gateway import CallGateway, Held, Json, main_session, posted, says
+from tests.calls.call_gateway import (
+    CallGateway,
+    HeldAnswer,
+    Json,
+    answers,
+    main_session,
+    tool_request,
+)
 
 from openclaw_a2a.ports import Recovery, Store
 
@@ -50,10 +57,10 @@ async def test_who_hangs_up_while_the_answer_is_being_noted_is_told_in_its_sessi
         return True
 
     turnstile = Turnstile(store_of(village), "update_record", always)
-    async with village.calling("a", "b", wait=True):
+    async with village.waiting_call("a", "b", wait=True):
         await turnstile.has_come.wait()
     turnstile.go.set()
-    [told] = await village.host.next_told(A)
+    [told] = await village.host.wait_messages(A)
     assert told["output"] == "done"
 
 
@@ -61,9 +68,9 @@ async def test_who_hangs_up_while_the_answer_is_being_noted_is_told_in_its_sessi
 async def test_who_hangs_up_when_the_answer_is_there_but_not_written_out_is_told_in_its_session(
     village: CallGateway,
 ) -> None:
-    held = Held()
-    village.members["b"].answer = held
-    async with village.calling("a", "b", wait=True) as exchange:
+    held = HeldAnswer()
+    village.agents["b"].answer = held
+    async with village.waiting_call("a", "b", wait=True) as exchange:
         await held.asked.wait()
         store = store_of(village)
 
@@ -76,44 +83,44 @@ async def test_who_hangs_up_when_the_answer_is_there_but_not_written_out_is_told
         exchange.disconnect()
         await exchange.wait_ended()
         turnstile.go.set()
-    [told] = await village.host.next_told(A)
+    [told] = await village.host.wait_messages(A)
     assert told["output"] == "at last"
 
 
 async def test_a_batch_that_is_broken_off_is_told_in_the_session_as_far_as_it_was_answered(
     village: CallGateway,
 ) -> None:
-    slow = Held()
-    village.members["c"].answer = slow
+    slow = HeldAnswer()
+    village.agents["c"].answer = slow
     calls: list[Json] = [{"agent": one, "skill": "work", "input": {}} for one in ("b", "c", "d")]
-    asked = posted("agent_call_batch", {"calls": calls})
-    async with village.door("a").open(asked):
+    asked = tool_request("agent_call_batch", {"calls": calls})
+    async with village.client("a").open(asked):
         await slow.asked.wait()
         with anyio.fail_after(10):
             while await settled_in(store_of(village)) < 2:
                 await checkpoint()
-    await village.host.next_told(A, 2)
+    await village.host.wait_messages(A, 2)
     slow.go.set()
-    told = await village.host.next_told(A, 3)
+    told = await village.host.wait_messages(A, 3)
     assert len({one["correlationId"] for one in told}) == 3
 
 
 async def test_a_timeout_that_a_batch_tells_is_not_told_again(village: CallGateway) -> None:
-    village.members["b"].answer = Held()
+    village.agents["b"].answer = HeldAnswer()
     calls: list[Json] = [{"agent": "b", "skill": "work", "input": {}, "timeout": 50}]
-    result = await village.use(village.door("a"), "agent_call_batch", {"calls": calls})
+    result = await village.call_tool(village.client("a"), "agent_call_batch", {"calls": calls})
     assert result["results"][0]["status"] == "timeout"
-    village.members["b"].answer = says("later")
+    village.agents["b"].answer = answers("later")
     other = await village.call("a", "b")
-    [told] = await village.host.next_told(A)
+    [told] = await village.host.wait_messages(A)
     assert told["correlationId"] == other["correlationId"]
 
 
 async def test_who_asks_while_it_waits_hears_it_both_ways_and_gets_no_message(
     village: CallGateway,
 ) -> None:
-    held = Held()
-    village.members["b"].answer = held
+    held = HeldAnswer()
+    village.agents["b"].answer = held
     answers: list[object] = []
     async with anyio.create_task_group() as both:
 
@@ -122,18 +129,18 @@ async def test_who_asks_while_it_waits_hears_it_both_ways_and_gets_no_message(
 
         both.start_soon(wait)
         await held.asked.wait()
-        call = village.members["b"].asked[0]
+        call = village.agents["b"].invocations[0]
         polled = await village.poll("a", call, lambda polled: polled["status"] != "working")
         assert polled["status"] == "timeout"
     assert len(answers) == 1
 
 
 async def test_who_waits_and_who_asks_for_the_same_call_never_hang(village: CallGateway) -> None:
-    village.members["b"].recovery = Recovery.REATTACH  # not asked before the call is accepted
+    village.agents["b"].recovery = Recovery.REATTACH  # not asked before the call is accepted
     with anyio.fail_after(10):
         for _ in range(20):
-            held = Held()
-            village.members["b"].answer = held
+            held = HeldAnswer()
+            village.agents["b"].answer = held
             async with anyio.create_task_group() as both:
 
                 async def wait() -> None:
@@ -142,19 +149,19 @@ async def test_who_waits_and_who_asks_for_the_same_call_never_hang(village: Call
 
                 both.start_soon(wait)
                 await held.asked.wait()
-                call = village.members["b"].asked[-1]
+                call = village.agents["b"].invocations[-1]
                 held.go.set()
                 await village.poll("a", call, lambda polled: polled["status"] != "working")
-    assert village.host.notes == []
+    assert village.host.accepted == []
 
 
 async def test_a_call_that_a_stopping_gateway_leaves_unanswered_is_pending(
     village: CallGateway,
 ) -> None:
-    held = Held()
-    village.members["b"].answer = held
-    village.members["b"].recovery = Recovery.REATTACH  # not asked before the call is accepted
-    async with village.calling("a", "b", wait=True) as exchange:
+    held = HeldAnswer()
+    village.agents["b"].answer = held
+    village.agents["b"].recovery = Recovery.REATTACH  # not asked before the call is accepted
+    async with village.waiting_call("a", "b", wait=True) as exchange:
         await held.asked.wait()
         await village.close()
         chunk = await exchange.next_chunk()
@@ -162,5 +169,5 @@ async def test_a_call_that_a_stopping_gateway_leaves_unanswered_is_pending(
     assert json.loads(chunk)["status"] == "pending"
     held.go.set()
     await village.open()
-    [told] = await village.host.next_told(A)
+    [told] = await village.host.wait_messages(A)
     assert told["output"] == "at last"

@@ -26,7 +26,7 @@ async def test_the_answer_is_posted_with_its_token_and_again_after_a_failure(
     webhook = {"url": receiver.url(), "token": f"file:{village.folder / 'hook-token'}"}
     await village.reopen({"responseRouting.webhooks": {"script": webhook}})
     receiver.answers.append(BUSY)
-    call = await village.use(village.program("script"), "agent_call", CALL)
+    call = await village.call_tool(village.program_client("script"), "agent_call", CALL)
     first, second = await receiver.wait_posts(2)
     assert first.json == second.json
     assert (second.json["kind"], second.json["correlationId"]) == (
@@ -41,11 +41,11 @@ async def test_callers_without_a_webhook_find_their_answers_in_the_inbox(
     village: CallGateway, receiver: WebhookReceiver
 ) -> None:
     await village.reopen({"responseRouting.webhooks": {"script": {"url": receiver.url()}}})
-    quiet = await village.use(village.program("quiet"), "agent_call", CALL)
-    told = await village.use(village.program("script"), "agent_call", CALL)
+    quiet = await village.call_tool(village.program_client("quiet"), "agent_call", CALL)
+    told = await village.call_tool(village.program_client("script"), "agent_call", CALL)
     [post] = await receiver.wait_posts(1)
     assert post.json["correlationId"] == told["correlationId"]
     asked = {"correlationId": quiet["correlationId"]}
-    found = await village.use(village.program("quiet"), "agent_poll", asked)
+    found = await village.call_tool(village.program_client("quiet"), "agent_poll", asked)
     assert found["output"] == "done"
     assert len(receiver.posts) == 1

@@ -9,11 +9,11 @@ from tests.store.flat_store import FlatStore
 from openclaw_a2a.model.errors import StoreUnavailable
 from openclaw_a2a.ports import Store
 
-BRINGING = ("update_record", "update_delivery")
-WRITES = (*BRINGING, "submit", "commit", "start_run", "delete_record")
+DELIVERY_WRITES = ("update_record", "update_delivery")
+WRITES = (*DELIVERY_WRITES, "submit", "commit", "start_run", "delete_record")
 
 
-class MortalStore(FlatStore):
+class UnreliableStore(FlatStore):
     """A store that fails at times, and dies with its process: then nothing reaches it any more.
 
     `left` counts the writes until then; the last one may still land, and nobody hears of it.

@@ -15,7 +15,6 @@ from tests.remote.tool_harness import open_tool
 
 from openclaw_a2a import RemoteAgents
 from openclaw_a2a.app.gateway import SystemClock
-from openclaw_a2a.calls.loop_guard import HOSTS_KEY, METADATA_KEY
 from openclaw_a2a.engine.engine import Engine, EngineLimits
 from openclaw_a2a.engine.recovery import recover_runs
 from openclaw_a2a.engine.scheduling.session_queue import QueueLimits, SessionQueues
@@ -55,7 +54,15 @@ from openclaw_a2a.model.ids import (
 from openclaw_a2a.model.message import Message, Part, Role
 from openclaw_a2a.model.records import decode_task
 from openclaw_a2a.model.task import Task, TaskState
-from openclaw_a2a.model.turn import Binding, Peer, Provenance, Scope, Turn
+from openclaw_a2a.model.turn import (
+    CHAIN_HOSTS_KEY,
+    CHAIN_KEY,
+    Binding,
+    Peer,
+    Provenance,
+    Scope,
+    Turn,
+)
 from openclaw_a2a.ports import Agent, Store
 from openclaw_a2a.remote.agent_adapter.agent import RemoteTargetAgent
 from openclaw_a2a.remote.agent_adapter.event_translator import RemoteEventTranslator
@@ -451,8 +458,8 @@ async def test_the_message_goes_out_under_the_runs_id_with_the_chain(store: Stor
     assert params["message"]["messageId"] == "run-1"
     assert params["message"]["parts"] == [{"text": "hello"}]
     assert params["message"]["metadata"] == {
-        METADATA_KEY: ["a", "b"],
-        HOSTS_KEY: ["this-gateway", "this-gateway"],
+        CHAIN_KEY: ["a", "b"],
+        CHAIN_HOSTS_KEY: ["this-gateway", "this-gateway"],
     }
 
 

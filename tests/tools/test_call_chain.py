@@ -7,7 +7,7 @@ import pytest
 from tests.tools.tool_gateway import ToolGateway
 
 from openclaw_a2a.auth.tool_tokens import TokenKind
-from openclaw_a2a.calls.loop_guard import HOSTS_KEY, METADATA_KEY
+from openclaw_a2a.model.turn import CHAIN_HOSTS_KEY, CHAIN_KEY
 
 Json = Any
 HELLO = [{"kind": "text", "text": "hello"}]
@@ -46,8 +46,8 @@ async def test_an_agent_cannot_call_itself_by_way_of_the_network(served: ToolGat
 async def test_a_message_tells_which_agents_it_came_through(served: ToolGateway) -> None:
     sent = await send(agent_in(served, "agent:other:main"), task_requirement="required")
     metadata = (await received(served, sent))["metadata"]
-    assert metadata[METADATA_KEY] == ["other"]
-    assert len(metadata[HOSTS_KEY]) == 1
+    assert metadata[CHAIN_KEY] == ["other"]
+    assert len(metadata[CHAIN_HOSTS_KEY]) == 1
 
 
 async def test_a_program_that_calls_is_not_named(served: ToolGateway) -> None:
@@ -56,11 +56,11 @@ async def test_a_program_that_calls_is_not_named(served: ToolGateway) -> None:
 
 
 async def test_a_caller_cannot_say_which_chain_it_is(served: ToolGateway) -> None:
-    forged = {METADATA_KEY: ["somebody"]}
+    forged = {CHAIN_KEY: ["somebody"]}
     sent = await send(
         agent_in(served, "agent:other:main"), task_requirement="required", metadata=forged
     )
-    assert (await received(served, sent))["metadata"][METADATA_KEY] == ["other"]
+    assert (await received(served, sent))["metadata"][CHAIN_KEY] == ["other"]
 
 
 async def arrive(served: ToolGateway, metadata: Json) -> Json:
@@ -84,7 +84,7 @@ async def arrive(served: ToolGateway, metadata: Json) -> Json:
 async def test_a_message_that_has_gone_round_is_refused(
     served: ToolGateway, names: list[str], word: str
 ) -> None:
-    refused = await arrive(served, {METADATA_KEY: names})
+    refused = await arrive(served, {CHAIN_KEY: names})
     assert refused["error"]["code"] == -32602
     assert word in refused["error"]["message"]
 
@@ -92,10 +92,10 @@ async def test_a_message_that_has_gone_round_is_refused(
 @pytest.mark.parametrize(
     "metadata",
     [
-        {METADATA_KEY: ["a", "b", "c", "d", "e"]},
-        {METADATA_KEY: ["main"], HOSTS_KEY: ["somewhere-else"]},
-        {METADATA_KEY: "main"},
-        {METADATA_KEY: [1, None, {}]},
+        {CHAIN_KEY: ["a", "b", "c", "d", "e"]},
+        {CHAIN_KEY: ["main"], CHAIN_HOSTS_KEY: ["somewhere-else"]},
+        {CHAIN_KEY: "main"},
+        {CHAIN_KEY: [1, None, {}]},
     ],
 )
 async def test_a_message_that_has_not_gone_round_is_answered(

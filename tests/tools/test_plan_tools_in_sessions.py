@@ -25,52 +25,56 @@ async def offered(door: AsgiClient) -> set[str]:
 
 async def test_the_tools_are_offered_only_where_the_settings_say_so(village: CallGateway) -> None:
     await village.open({"opt.enabled": True})
-    assert not {"objective_create", "plan_create"} & await offered(village.door("a"))
+    assert not {"objective_create", "plan_create"} & await offered(village.client("a"))
     await village.reopen(ON)
     assert {
         *("objective_create", "objective_update", "plan_create", "plan_update"),
         "objective_status",
-    } < await offered(village.door("a"))
+    } < await offered(village.client("a"))
 
 
 async def test_an_agent_sees_its_objectives_in_every_session_and_others_do_not(
     village: CallGateway,
 ) -> None:
     await village.open(ON)
-    made = await village.use(village.door("a"), "objective_create", {"name": "Party"})
+    made = await village.call_tool(village.client("a"), "objective_create", {"name": "Party"})
     asked = {"id": made["objective"]["id"]}
-    elsewhere = village.door("a", "agent:a:another")
-    assert (await village.use(elsewhere, "objective_status", asked))["objective"]["id"] == asked[
+    elsewhere = village.client("a", "agent:a:another")
+    assert (await village.call_tool(elsewhere, "objective_status", asked))["objective"][
         "id"
-    ]
-    for other in (village.door("b"), village.program("script"), village.program("a")):
-        found = await village.use(other, "objective_status", asked)
+    ] == asked["id"]
+    for other in (
+        village.client("b"),
+        village.program_client("script"),
+        village.program_client("a"),
+    ):
+        found = await village.call_tool(other, "objective_status", asked)
         assert (found["status"], found["code"]) == ("error", "plan-item-not-found")
-        assert (await village.use(other, "objective_status", {}))["objectives"] == []
+        assert (await village.call_tool(other, "objective_status", {}))["objectives"] == []
 
 
 @pytest.mark.requirement("opt.tool.five")
 async def test_an_agent_plans_has_it_carried_out_and_sees_the_end(village: CallGateway) -> None:
     echoes = {f"agents.{name}.adapter": "echo" for name in ("x", "y")}
     await village.open({**ON, **echoes})
-    door = village.door("a")
-    made = await village.use(door, "objective_create", {"name": "Party"})
+    door = village.client("a")
+    made = await village.call_tool(door, "objective_create", {"name": "Party"})
     objective_id = made["objective"]["id"]
     steps = [
         {"name": "List venues", "metadata": {"agent": "x"}},
         {"name": "Book one", "dependencies": ["task-0"], "metadata": {"agent": "y"}},
     ]
-    plan = await village.use(
+    plan = await village.call_tool(
         door, "plan_create", {"objectiveId": objective_id, "name": "Venue", "tasks": steps}
     )
     more = {"id": plan["plan"]["id"], "addTasks": [{"name": "Pay", "metadata": {"agent": "x"}}]}
-    assert len((await village.use(door, "plan_update", more))["plan"]["tasks"]) == 3
-    begun = await village.use(door, "objective_update", {"id": objective_id, "action": "run"})
+    assert len((await village.call_tool(door, "plan_update", more))["plan"]["tasks"]) == 3
+    begun = await village.call_tool(door, "objective_update", {"id": objective_id, "action": "run"})
     assert begun["status"] == "ok"
     assert begun["objective"]["id"] == objective_id
     with anyio.fail_after(TIMEOUT_S):
         while True:
-            shown = await village.use(door, "objective_status", {"id": objective_id})
+            shown = await village.call_tool(door, "objective_status", {"id": objective_id})
             if shown["objective"]["status"] == "completed":
                 break
     assert shown["objective"]["progress"]["percent"] == 100
@@ -80,8 +84,8 @@ async def test_what_makes_no_sense_is_told_in_words_a_model_can_act_on(
     village: CallGateway,
 ) -> None:
     await village.open(ON)
-    door = village.door("a")
-    made = await village.use(door, "objective_create", {"name": "Party"})
+    door = village.client("a")
+    made = await village.call_tool(door, "objective_create", {"name": "Party"})
     circle = [
         {"name": "a", "dependencies": ["task-1"]},
         {"name": "b", "dependencies": ["task-0"]},
@@ -104,6 +108,6 @@ async def test_what_makes_no_sense_is_told_in_words_a_model_can_act_on(
         ),
     ]
     for tool, arguments, code, word in wrong:
-        answer = await village.use(door, tool, arguments)
+        answer = await village.call_tool(door, tool, arguments)
         assert (answer["status"], answer["code"]) == ("error", code)
         assert word in answer["error"]

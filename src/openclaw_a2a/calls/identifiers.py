@@ -1,7 +1,6 @@
-"""Names in calls, cleaned and checked: agents, skills and sessions."""
+"""Identifiers in calls: agents, skills, remote targets and sessions."""
 
 import re
-from collections.abc import Sequence
 
 from openclaw_a2a.model.ids import AgentId, Json, SessionKey
 
@@ -9,62 +8,53 @@ _AGENT = re.compile(r"[a-z0-9_-]{1,64}")
 _SKILL = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 _SESSION = re.compile(r"agent:([a-z0-9_-]+)(?::[a-z0-9_.-]+)+")
 _SESSION_IN_TEXT = re.compile(r"\bagent:([a-z0-9_-]+)(?::[a-z0-9_.-]*[a-z0-9_-])+", re.IGNORECASE)
-TARGET = "target:"
-"""How the agent of a call begins when it is a remote one, by its alias."""
+TARGET_PREFIX = "target:"
+"""Prefix of the agent id of a remote target, before its alias."""
 
 
-class BadName(ValueError):
-    """A name that cannot be used; its text says why."""
+class InvalidName(ValueError):
+    """A name that cannot be used; the text says why, to follow the name of the field."""
 
 
-class BadCall(ValueError):
-    """The input of a call that cannot be used; `problems` says everything that is wrong with it."""
-
-    def __init__(self, problems: Sequence[str]) -> None:
-        super().__init__("; ".join(problems))
-        self.problems = tuple(problems)
-
-
-def read_agent(value: Json) -> AgentId:
-    """The id of an agent. Raises: BadName."""
+def parse_agent_id(value: Json) -> AgentId:
+    """Parse the id of an agent or remote target. Raises: InvalidName."""
     if not isinstance(value, str):
-        raise BadName("agent must be a string")
+        raise InvalidName("must be a string")
     name = value.strip()
-    if name.startswith(TARGET):
-        return AgentId(TARGET + read_alias(name.removeprefix(TARGET)))
+    if name.startswith(TARGET_PREFIX):
+        return AgentId(TARGET_PREFIX + _parse_alias(name.removeprefix(TARGET_PREFIX)))
     if not _AGENT.fullmatch(name.lower()):
-        raise BadName(f"agent {_shown(name)} is no agent id: 1 to 64 of a-z 0-9 _ -")
+        raise InvalidName(f"{_quoted(name)} is no agent id: 1 to 64 of a-z 0-9 _ -")
     return AgentId(name.lower())
 
 
-def read_alias(value: str) -> str:
-    """The alias of a remote target. Raises: BadName."""
+def _parse_alias(value: str) -> str:
     alias = value.strip()
     if not alias or len(alias) > 128 or any(sign in alias for sign in ("..", "/", "\\", "\0")):
-        raise BadName(f"{_shown(value)} is no alias of a remote target")
+        raise InvalidName(f"{_quoted(value)} is no alias of a remote target")
     return alias
 
 
-def read_skill(value: Json) -> str:
-    """The name of a skill. Raises: BadName."""
+def parse_skill_name(value: Json) -> str:
+    """Parse the name of a skill. Raises: InvalidName."""
     if not isinstance(value, str):
-        raise BadName("skill must be a string")
+        raise InvalidName("must be a string")
     name = value.strip()
     if not _SKILL.fullmatch(name):
-        raise BadName(f"skill {_shown(name)} is no skill name: 1 to 128 of a-z A-Z 0-9 _ -")
+        raise InvalidName(f"{_quoted(name)} is no skill name: 1 to 128 of a-z A-Z 0-9 _ -")
     return name
 
 
-def agent_of(session_key: SessionKey) -> AgentId | None:
-    """The agent a session belongs to; None when the text is no session key."""
+def session_agent(session_key: SessionKey) -> AgentId | None:
+    """The agent that a session belongs to; None when the text is no session key."""
     match = _SESSION.fullmatch(session_key)
     return AgentId(match[1]) if match else None
 
 
-def without_sessions(text: str) -> str:
-    """The text with agents in the place of their sessions, whose keys name people and channels."""
+def redact_session_keys(text: str) -> str:
+    """Replace session keys, which name people and channels, by their agents."""
     return _SESSION_IN_TEXT.sub(r"agent:\1", text)
 
 
-def _shown(text: str) -> str:
+def _quoted(text: str) -> str:
     return repr(text[:80])

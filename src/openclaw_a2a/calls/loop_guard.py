@@ -1,9 +1,13 @@
-"""The chain of agents that a call came through, so that calls cannot go round in circles."""
+"""Keeps calls from going in circles: by the chain of agents, and by answers that cause calls.
+
+The chain of a caller is that of the run which is active in its session. An agent that calls again
+because an answer arrived is in no chain, since its earlier turn has ended; the lineage of answers
+counts these calls.
+"""
 
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from itertools import takewhile
-from typing import cast
 
 import msgspec
 
@@ -12,41 +16,54 @@ from openclaw_a2a.engine.tasks.run import ActiveRun
 from openclaw_a2a.model.call import Call, Caller, CallId
 from openclaw_a2a.model.ids import AgentId, Json, JsonObject, RunId, SessionKey
 from openclaw_a2a.model.records import RunRecord
-from openclaw_a2a.model.turn import CHAIN_HOSTS_KEY as HOSTS_KEY
-from openclaw_a2a.model.turn import CHAIN_KEY as METADATA_KEY
+from openclaw_a2a.model.turn import CHAIN_HOSTS_KEY, CHAIN_KEY
+from openclaw_a2a.model.validation import is_list
 
-_MOST_KEPT = 64
-_MOST_NAME = 200
+_MAX_CHAIN = 64
+_MAX_NAME = 200
+_MAX_LINEAGE = 256
 _AT = "@"
 
+HostSessionKey = Callable[[AgentId, SessionKey], SessionKey | None]
+"""The key under which an agent's host knows a session of ours; None before that is known."""
 
-def read_chain(metadata: Mapping[str, Json] | None, own_host: str) -> tuple[AgentId, ...]:
-    """The chain that came with a message; what is no chain is an empty one.
+_MAX_STALE_RUNS = 256
 
-    Agents of other gateways are `<id>@<gateway>`. Where nothing is said about gateways, an id
-    counts as one of ours.
+
+class LoopLimits(msgspec.Struct, frozen=True):
+    """How far calls may go."""
+
+    max_depth: int = 5
+    max_ping_pong_turns: int = 5
+
+
+class CallOrigin(msgspec.Struct, frozen=True):
+    """How a caller came to call.
+
+    `chain` has the agents from the first caller to this one. `lineage` has the agents whose
+    answers led it here, the oldest first.
     """
-    given = metadata or {}
-    names = _texts(given.get(METADATA_KEY))
-    hosts = _texts(given.get(HOSTS_KEY))
-    if len(hosts) != len(names):
-        return tuple(AgentId(name) for name in names)
-    return tuple(_qualified(*pair, own_host) for pair in zip(names, hosts, strict=True))
+
+    chain: tuple[AgentId, ...]
+    lineage: tuple[AgentId, ...] = ()
 
 
-def chain_metadata(chain: Sequence[AgentId], own_host: str) -> JsonObject:
-    """The chain as it travels with a message to another gateway."""
-    if not chain:
-        return {}
-    parts = [one.partition(_AT) for one in chain]
-    return {
-        METADATA_KEY: [name for name, _, _ in parts],
-        HOSTS_KEY: [host or own_host for _, _, host in parts],
-    }
+def loop_violation(origin: CallOrigin, target: AgentId, limits: LoopLimits) -> str | None:
+    """Why the target must not be called; None when it may."""
+    reason = chain_violation(origin.chain, target, max_depth=limits.max_depth)
+    if reason is not None:
+        return reason
+    turns = origin.lineage.count(target)
+    if turns > limits.max_ping_pong_turns or len(origin.lineage) >= _MAX_LINEAGE:
+        return (
+            f"loop: {origin.chain[-1]} has called {target} {turns} times in answer to answers; "
+            f"{limits.max_ping_pong_turns} are allowed (tools.agentToAgent.maxPingPongTurns)"
+        )
+    return None
 
 
 def chain_violation(chain: Sequence[AgentId], target: AgentId, *, max_depth: int) -> str | None:
-    """Why the chain must not go on to the target; None when it may."""
+    """Why the chain must not continue to the target; None when it may."""
     path = " -> ".join([*chain, target])
     if target in chain:
         return f"loop: {target} is in the chain of calls already ({path})"
@@ -55,148 +72,142 @@ def chain_violation(chain: Sequence[AgentId], target: AgentId, *, max_depth: int
     return None
 
 
+# -------------------------------------------------------------------- chains between gateways
+
+
+def read_chain(metadata: Mapping[str, Json] | None, own_host: str) -> tuple[AgentId, ...]:
+    """The chain in a message's metadata; empty when there is none that can be read.
+
+    Agents of other gateways are `<id>@<gateway>`. Without a list of gateways all ids count as
+    ours.
+    """
+    given = metadata or {}
+    names = _texts(given.get(CHAIN_KEY))
+    hosts = _texts(given.get(CHAIN_HOSTS_KEY))
+    if len(hosts) != len(names):
+        return tuple(AgentId(name) for name in names)
+    return tuple(_qualified(*pair, own_host) for pair in zip(names, hosts, strict=True))
+
+
+def chain_metadata(chain: Sequence[AgentId], own_host: str) -> JsonObject:
+    """The chain as metadata of a message to another gateway."""
+    if not chain:
+        return {}
+    parts = [one.partition(_AT) for one in chain]
+    return {
+        CHAIN_KEY: [name for name, _, _ in parts],
+        CHAIN_HOSTS_KEY: [host or own_host for _, _, host in parts],
+    }
+
+
 def _qualified(name: str, host: str, own_host: str) -> AgentId:
     plain = name.replace(_AT, "-")
     return AgentId(plain if host == own_host else f"{plain}{_AT}{host}")
 
 
 def _texts(value: Json) -> list[str]:
-    items = cast("list[Json]", value) if isinstance(value, list) else []
-    texts = [item for item in items if isinstance(item, str) and 0 < len(item) <= _MOST_NAME]
-    return texts[:_MOST_KEPT]
+    items = value if is_list(value) else []
+    texts = [item for item in items if isinstance(item, str) and 0 < len(item) <= _MAX_NAME]
+    return texts[:_MAX_CHAIN]
 
 
-HostSession = Callable[[AgentId, SessionKey], SessionKey | None]
-"""How an agent's host calls a session of ours; None before that is known."""
-
-_SPARE = 256
-"""So many runs that are over may be remembered before they are cleared away."""
-
-
-class RunIndex:
-    """The sessions in which the runs of one engine are."""
-
-    def __init__(self, runs: dict[RunId, ActiveRun], host_session: HostSession) -> None:
-        """`runs` are those that live, the newest at the end."""
-        self._runs = runs
-        self._host_session = host_session
-        self._known: dict[RunId, ActiveRun] = {}
-        self._in_session: dict[SessionKey, deque[ActiveRun]] = {}
-        self._unplaced: list[ActiveRun] = []
-        """Runs of which nobody can say yet how their host calls their session."""
-
-    def run_in(self, session_key: SessionKey) -> RunRecord | None:
-        """The run that is under way in a session, by our name for it or by its host's."""
-        self._catch_up()
-        runs = self._in_session.get(session_key, deque())
-        while runs and not self._is_alive(runs[0]):
-            runs.popleft()
-        started = (run.record for run in runs if self._is_alive(run) and run.record.is_started)
-        return next(started, None)
-
-    def _catch_up(self) -> None:
-        """Take up the runs that came since the last time: they are at the end."""
-        if len(self._known) > 2 * len(self._runs) + _SPARE:
-            self._known, self._in_session, self._unplaced = {}, {}, []
-        came = [*takewhile(self._is_new, reversed(self._runs.values()))][::-1]
-        for run in came:
-            self._known[run.record.id] = run
-            self._note(run, run.record.binding.session_key)
-        unplaced, self._unplaced = self._unplaced, []
-        for run in (*unplaced, *came):
-            self._place(run)
-
-    def _place(self, run: ActiveRun) -> None:
-        binding = run.record.binding
-        there = self._host_session(binding.agent_id, binding.session_key)
-        if there is None and self._is_alive(run):
-            self._unplaced.append(run)
-        elif there is not None and there != binding.session_key:
-            self._note(run, there)
-
-    def _note(self, run: ActiveRun, session_key: SessionKey) -> None:
-        self._in_session.setdefault(session_key, deque()).append(run)
-
-    def _is_new(self, run: ActiveRun) -> bool:
-        return self._known.get(run.record.id) is not run
-
-    def _is_alive(self, run: ActiveRun) -> bool:
-        return self._runs.get(run.record.id) is run
-
-
-_LONGEST = 256
-
-
-class Past(msgspec.Struct, frozen=True):
-    """The agents from the first caller to this one, and those whose answers led it here."""
-
-    chain: tuple[AgentId, ...]
-    lineage: tuple[AgentId, ...] = ()
-
-
-class GuardRules(msgspec.Struct, frozen=True):
-    """How far calls may go."""
-
-    max_depth: int = 5
-    max_ping_pong_turns: int = 5
-
-
-def why_not_on(past: Past, target: AgentId, rules: GuardRules) -> str | None:
-    """Why calls must not go on to the target; None when they may."""
-    reason = chain_violation(past.chain, target, max_depth=rules.max_depth)
-    if reason is not None:
-        return reason
-    turns = past.lineage.count(target)
-    if turns > rules.max_ping_pong_turns or len(past.lineage) >= _LONGEST:
-        return (
-            f"loop: {past.chain[-1]} has called {target} {turns} times in answer to answers; "
-            f"{rules.max_ping_pong_turns} are allowed (tools.agentToAgent.maxPingPongTurns)"
-        )
-    return None
+# -------------------------------------------------------------------- the origin of a caller
 
 
 class CallHistory:
-    """Knows the past of callers from what is under way in their sessions."""
+    """Finds the origin of callers from what is active in their sessions."""
 
     def __init__(
         self,
-        runs: Collection[RunIndex],
-        book: CallRepository,
+        runs: "Collection[RunIndex]",
+        calls: CallRepository,
         *,
-        dealing: Set[CallId],
+        in_sessions: Set[CallId],
         own_host: str,
     ) -> None:
-        """`dealing` are the calls whose outcomes their callers are dealing with."""
+        """`in_sessions` has the calls whose outcomes their callers are working on."""
         self._runs = runs
-        self._book = book
-        self._dealing = dealing
+        self._calls = calls
+        self._in_sessions = in_sessions
         self._own_host = own_host
 
-    def past(self, caller: Caller) -> Past:
-        """How this caller came to where it is."""
+    def origin_of(self, caller: Caller) -> CallOrigin:
+        """How this caller came to call."""
         if caller.session_key is None:
-            return Past((caller.agent_id,))
-        run = self._run_in(caller.session_key)
+            return CallOrigin((caller.agent_id,))
+        run = self._find_run(caller.session_key)
         if run is not None:
-            return Past((*self._chain_of(run), caller.agent_id))
-        answered = self._answered_in(caller.session_key)
+            return CallOrigin((*self._chain_of(run), caller.agent_id))
+        answered = self._find_answered(caller.session_key)
         if answered is not None:
-            return Past(answered.chain, (*answered.lineage, answered.callee))
-        return Past((caller.agent_id,))
+            return CallOrigin(answered.chain, (*answered.lineage, answered.callee))
+        return CallOrigin((caller.agent_id,))
 
-    def _run_in(self, session_key: SessionKey) -> RunRecord | None:
-        """The run that is under way in a session, as far as it is one of ours."""
-        found = (one.run_in(session_key) for one in self._runs)
+    def _find_run(self, session_key: SessionKey) -> RunRecord | None:
+        found = (one.find_run(session_key) for one in self._runs)
         return next((run for run in found if run is not None), None)
 
-    def _answered_in(self, session_key: SessionKey) -> Call | None:
-        """The call whose answer the session is dealing with; of several the longest story."""
-        calls = [call for one in self._dealing if (call := self._book.find(one)) is not None]
-        found = [call for call in calls if call.caller.session_key == session_key]
-        return max(found, key=lambda call: len(call.lineage), default=None)
+    def _find_answered(self, session_key: SessionKey) -> Call | None:
+        """The call whose outcome the session works on; of several the one with most history."""
+        calls = (self._calls.find(call_id) for call_id in self._in_sessions)
+        own = [call for call in calls if call and call.caller.session_key == session_key]
+        return max(own, key=lambda call: len(call.lineage), default=None)
 
     def _chain_of(self, run: RunRecord) -> tuple[AgentId, ...]:
-        """The agents that a run came through, before its own."""
+        """The agents before a run's own."""
         if run.options.provenance is not None:
             return run.options.provenance.chain
         return read_chain(run.message.metadata, self._own_host)
+
+
+class RunIndex:
+    """Index of an engine's active runs by session key, by our keys and by the hosts' keys.
+
+    It is brought up to date on lookup, so that runs of agents that never call cost nothing.
+    """
+
+    def __init__(self, runs: dict[RunId, ActiveRun], host_session_key: HostSessionKey) -> None:
+        """`runs` are the active ones, the newest last."""
+        self._runs = runs
+        self._host_session_key = host_session_key
+        self._indexed: dict[RunId, ActiveRun] = {}
+        self._by_session: dict[SessionKey, deque[ActiveRun]] = {}
+        self._without_host_key: list[ActiveRun] = []
+
+    def find_run(self, session_key: SessionKey) -> RunRecord | None:
+        """The started run in a session."""
+        self._update()
+        runs = self._by_session.get(session_key, deque())
+        while runs and not self._is_active(runs[0]):
+            runs.popleft()
+        started = (run.record for run in runs if self._is_active(run) and run.record.is_started)
+        return next(started, None)
+
+    def _update(self) -> None:
+        """Index the runs that are new since the last lookup: they are the last ones."""
+        if len(self._indexed) > 2 * len(self._runs) + _MAX_STALE_RUNS:
+            self._indexed, self._by_session, self._without_host_key = {}, {}, []
+        new = [*takewhile(self._is_new, reversed(self._runs.values()))][::-1]
+        for run in new:
+            self._indexed[run.record.id] = run
+            self._add(run, run.record.binding.session_key)
+        unknown, self._without_host_key = self._without_host_key, []
+        for run in (*unknown, *new):
+            self._add_host_key(run)
+
+    def _add_host_key(self, run: ActiveRun) -> None:
+        binding = run.record.binding
+        host_key = self._host_session_key(binding.agent_id, binding.session_key)
+        if host_key is None and self._is_active(run):
+            self._without_host_key.append(run)
+        elif host_key is not None and host_key != binding.session_key:
+            self._add(run, host_key)
+
+    def _add(self, run: ActiveRun, session_key: SessionKey) -> None:
+        self._by_session.setdefault(session_key, deque()).append(run)
+
+    def _is_new(self, run: ActiveRun) -> bool:
+        return self._indexed.get(run.record.id) is not run
+
+    def _is_active(self, run: ActiveRun) -> bool:
+        return self._runs.get(run.record.id) is run

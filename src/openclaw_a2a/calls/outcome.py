@@ -1,4 +1,4 @@
-"""What an agent answered to a call: output, confidence, assumptions and caveats."""
+"""The outcome of a call, read from the callee's task: an answer, an error or a timeout."""
 
 import json
 import math
@@ -8,7 +8,7 @@ from typing import cast
 
 import msgspec
 
-from openclaw_a2a.calls.identifiers import without_sessions
+from openclaw_a2a.calls.identifiers import redact_session_keys
 from openclaw_a2a.engine.tasks.projection import TaskProjection
 from openclaw_a2a.engine.transcript.task_text import find_json_objects, last_agent_text, status_text
 from openclaw_a2a.model.call import Call, CallStatus
@@ -17,54 +17,47 @@ from openclaw_a2a.model.records import StoredTask
 from openclaw_a2a.model.states import is_terminal
 from openclaw_a2a.model.task import TaskState
 
-PLAIN = 0.5
-"""The confidence of an answer that tells none."""
+DEFAULT_CONFIDENCE = 0.5
+"""The confidence of an answer that states none."""
 
-BROKEN = 0.3
-"""The confidence of an answer that looks like JSON and is none."""
+BROKEN_JSON_CONFIDENCE = 0.3
+"""The confidence of an answer whose JSON cannot be parsed."""
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """An answer, taken apart."""
+    """The parsed answer of a callee."""
 
     output: Json
-    confidence: float = PLAIN
+    confidence: float = DEFAULT_CONFIDENCE
     assumptions: tuple[str, ...] = ()
     caveats: tuple[str, ...] = ()
 
 
-def read_answer(text: str) -> Answer | None:
-    """The answer in an agent's last text; None when there is none."""
+def parse_answer(text: str) -> Answer | None:
+    """Parse the last text of an agent; None when it is empty."""
     if not text.strip():
         return None
     found = next(find_json_objects(text), None)
     if found is None:
-        return Answer(text, BROKEN if "{" in text else PLAIN)
-    output = _output(found)
+        return Answer(text, BROKEN_JSON_CONFIDENCE if "{" in text else DEFAULT_CONFIDENCE)
+    output = next((found[key] for key in ("output", "result") if key in found), found)
     return Answer(
         output=output,
-        confidence=clamp_confidence(_fact(found, output, "confidence")),
-        assumptions=_texts(_fact(found, output, "assumptions")),
-        caveats=_texts(_fact(found, output, "caveats")),
+        confidence=clamp_confidence(_field(found, output, "confidence")),
+        assumptions=_texts(_field(found, output, "assumptions")),
+        caveats=_texts(_field(found, output, "caveats")),
     )
 
 
 def clamp_confidence(value: Json) -> float:
-    """The value within 0 and 1; what is no number is undecided."""
+    """The value limited to 0..1; 0.5 when it is no number."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or (isinstance(value, float) and not math.isfinite(value)):
-        return PLAIN
+        return DEFAULT_CONFIDENCE
     return float(min(1, max(0, value)))
 
 
-def _output(found: JsonObject) -> Json:
-    for key in ("output", "result"):
-        if key in found:
-            return found[key]
-    return found
-
-
-def _fact(found: JsonObject, output: Json, key: str) -> Json:
+def _field(found: JsonObject, output: Json, key: str) -> Json:
     if key in found:
         return found[key]
     return cast("JsonObject", output).get(key) if isinstance(output, dict) else None
@@ -77,79 +70,75 @@ def _texts(value: Json) -> tuple[str, ...]:
     return tuple(item if isinstance(item, str) else json.dumps(item) for item in items)
 
 
-NOTHING_SAID = "the callee ended without an answer"
+EMPTY_ANSWER = "the callee ended without an answer"
 NO_TASK = "the callee's task is gone"
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """How the callee's task ended: an answer, or the reason why there is none."""
+    """How the callee's task ended: with an answer, or with an error."""
 
     answer: Answer | None = None
     error: str = ""
 
     @property
     def status(self) -> CallStatus:
-        """The status of a call that is settled by it."""
+        """The status that a call is settled with."""
         return CallStatus.ERROR if self.answer is None else CallStatus.COMPLETED
 
 
-class Work:
-    """The callee's task, as far as it is known."""
+class CalleeTask:
+    """What is known of the callee's task."""
 
     def __init__(self, stored: StoredTask | None, *, is_running: bool = False) -> None:
-        """`is_running`: it is at work here and now, so nobody needs to look how it is stored."""
+        """`is_running`: a run of this process is active, so that the task was not read."""
         self.stored = stored
         self._is_running = is_running
 
     @property
     def is_ended(self) -> bool:
-        """True when its end is stored, or when it is gone."""
+        """True when its end is stored, or when it is purged."""
         if self._is_running:
             return False
         return self.stored is None or is_terminal(self.stored.head.state)
 
     @property
     def ended_at(self) -> datetime | None:
-        """When its end was committed; None when it was not, or is not known any more."""
+        """When its end was committed; None when it is not, or the task is purged."""
         return self.stored.head.status_at if self.stored is not None and self.is_ended else None
 
     @cached_property
     def outcome(self) -> Outcome:
-        """How it ended, once it has."""
-        return outcome_of(self.stored)
+        """The outcome; only of a task that has ended."""
+        return read_outcome(self.stored)
 
 
-def decide(call: Call, work: Work, now: datetime) -> CallStatus | None:
-    """How a pending call is settled by what is known now; None when it stays pending.
+def decide_status(call: Call, task: CalleeTask, now: datetime) -> CallStatus | None:
+    """How a pending call is settled now; None when it stays pending.
 
-    What counts is when the callee's end was committed, not when somebody looks: the answer wins
-    when it was there by the deadline, whoever was away meanwhile.
+    The time at which the callee's end was committed counts, not the present: a gateway that was
+    down over the deadline does not turn an answer that was in time into a timeout.
     """
-    deadline, ended_at = call.deadline, work.ended_at
-    if work.is_ended and (ended_at is None or deadline is None or ended_at <= deadline):
-        return work.outcome.status
+    deadline, ended_at = call.deadline, task.ended_at
+    if task.is_ended and (ended_at is None or deadline is None or ended_at <= deadline):
+        return task.outcome.status
     return CallStatus.TIMEOUT if deadline is not None and now >= deadline else None
 
 
-def outcome_of(stored: StoredTask | None) -> Outcome:
-    """How a task that has ended ended."""
+def read_outcome(stored: StoredTask | None) -> Outcome:
+    """The outcome of a task that has ended or is purged."""
     if stored is None:
         return Outcome(error=NO_TASK)
     task = TaskProjection.from_stored(stored).task()
     if task.status.state is not TaskState.COMPLETED:
-        words = without_sessions(status_text(task))
-        return Outcome(error=words or _plain(task.status.state))
-    answer = read_answer(last_agent_text(task))
-    return Outcome(error=NOTHING_SAID) if answer is None else Outcome(answer)
+        reason = redact_session_keys(status_text(task))
+        state = task.status.state.value.removeprefix("TASK_STATE_").lower().replace("_", " ")
+        return Outcome(error=reason or f"the callee's task was {state}")
+    answer = parse_answer(last_agent_text(task))
+    return Outcome(error=EMPTY_ANSWER) if answer is None else Outcome(answer)
 
 
-def why_unanswered(question: str) -> str:
-    """What a caller is told whose callee asks back."""
+def question_error(question: str) -> str:
+    """The error of a call whose callee asks for input."""
     asked = question.rstrip()
     stop = "" if asked.endswith((".", "?", "!", ":")) else "."
     return f"the callee asks: {asked}{stop} A call cannot answer; call again with more input"
-
-
-def _plain(state: TaskState) -> str:
-    word = state.value.removeprefix("TASK_STATE_").lower().replace("_", " ")
-    return f"the callee's task was {word}"

@@ -1,4 +1,8 @@
-"""Learns what became of outcomes that hosts have taken: seen by their callers, or lost."""
+"""Settles calls and delivers each outcome to its caller once.
+
+The outbox wakes `OutcomeDelivery.send` when the callee's task ends, at the deadline, and when an
+attempt is due again. `calls/delivery_state.py` says which step is possible when.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator, Iterable
@@ -7,9 +11,11 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from openclaw_a2a.calls.outcome import Work, decide, why_unanswered
-from openclaw_a2a.calls.payloads import told
+from openclaw_a2a.calls.delivery_state import DeliveryEvent, DeliveryState, DeliveryStates
+from openclaw_a2a.calls.outcome import CalleeTask, decide_status, question_error
+from openclaw_a2a.calls.payloads import outcome_message
 from openclaw_a2a.calls.repository import CallRepository, settled_at
+from openclaw_a2a.calls.session_hosts import SessionHosts
 from openclaw_a2a.calls.waiters import Waiters, WaitingCaller
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.scheduling.fair_queue import FairSemaphore
@@ -32,178 +38,55 @@ from openclaw_a2a.ports import (
 log = get_logger(__name__)
 
 SOURCE_TOOL = "agent_call"
-_BEFORE_AGAIN_S = 1.0
-"""A host that takes a note and loses it over and over is not kept busy with it."""
+_CLAIM_RECHECK = timedelta(milliseconds=20)
+_ORDER_RECHECK = timedelta(minutes=1)
+"""An outcome behind another is woken when that one is delivered; this is the fallback."""
+_ORDER_LIMIT = timedelta(days=1)
+"""An outcome that is undelivered for this long no longer holds up later ones."""
+_SEND_TIMEOUT_S = 30.0
+_MAX_SENDING = 64
+_RETRY_S = 1.0
 
-FindSink = Callable[[SessionKey], SessionInbox | None]
+PostWebhook = Callable[[Call, JsonObject], Awaitable[DeliveryFailed | None]]
+"""Posts an outcome to the webhook of a caller without a session; None when it was accepted."""
 
-
-class ReceiptTracker:
-    """Follows notes in the sessions of callers, each until it was dealt with."""
-
-    def __init__(
-        self,
-        engine: Engine,
-        book: CallRepository,
-        *,
-        find_sink: FindSink,
-        look_at: Callable[[TaskId], None],
-    ) -> None:
-        """`look_at` has the outbox look at the deliveries of a task again."""
-        self._book = book
-        self._store = engine.store.tasks
-        self._now = engine.clock.now
-        self._clock = engine.clock
-        self._supervisor = engine.supervisor
-        self._find_sink = find_sink
-        self._look_at = look_at
-        self.dealing: set[CallId] = set()
-        """Calls whose outcome was brought, and whose callers are dealing with it."""
-
-    def sink_of(self, call: Call) -> SessionInbox | None:
-        """Who puts notes into the session that called."""
-        session_key = call.caller.session_key
-        return None if session_key is None else self._find_sink(session_key)
-
-    def watch(self, call: Call) -> None:
-        """Learn when a call that was brought has been dealt with."""
-        sink = self.sink_of(call)
-        if sink is not None:
-            self._supervisor.spawn(
-                "call-receipt", self._see(call.id, sink, note_of(call, "", is_fresh=False))
-            )
-
-    async def _see(self, call_id: CallId, sink: SessionInbox, note: SessionMessage) -> None:
-        self.dealing.add(call_id)
-        try:
-            is_seen = await self._learn(sink, note)
-            while not await self._note(call_id, is_seen=is_seen):
-                await self._clock.sleep(_BEFORE_AGAIN_S)
-        except BaseException:
-            self.dealing.discard(call_id)
-            raise
-
-    async def _learn(self, sink: SessionInbox, note: SessionMessage) -> bool:
-        try:
-            return await sink.wait_processed(note)
-        except AgentError as error:
-            log.warning("note-not-followed", note_id=note.id, reason=error.message)
-            return False
-
-    async def _note(self, call_id: CallId, *, is_seen: bool) -> bool:
-        """Note that a call was seen, or lost by its host; False when that was not possible."""
-        try:
-            edit = self.seen if is_seen else await self._when_lost(call_id)
-            changed = await self._book.change(call_id, edit)
-        except GatewayError as error:
-            log.warning("call-not-noted", call_id=call_id, reason=error.message)
-            return False
-        self.dealing.discard(call_id)  # at once: lost, it may be brought again by somebody else
-        if changed is not None and not is_seen:
-            await self._clock.sleep(_BEFORE_AGAIN_S)
-            self._look_at(changed.task_id)
-        return True
-
-    async def _when_lost(self, call_id: CallId) -> Callable[[Call], Call | None]:
-        """What is noted of a lost outcome: it is brought again, as long as the answer is there."""
-        call = self._book.find(call_id)
-        if call is None or await self._store.read_task(None, call.task_id) is not None:
-            return _lost
-        return self._gone
-
-    def _gone(self, call: Call) -> Call | None:
-        if _lost(call) is None:
-            return None
-        reason = "its host lost it, and the callee's task is forgotten by now"
-        log.warning("call-discarded", call_id=call.id, callee=call.callee, reason=reason)
-        return discarded(call, self._now(), reason)
-
-    def seen(self, call: Call) -> Call | None:
-        """The call once its caller has seen what came of it."""
-        if call.seen_at is not None:
-            return None
-        now = self._now()
-        if call.discarded_at is not None:  # it was never brought: its caller came for it
-            return msgspec.structs.replace(call, seen_at=now)
-        return msgspec.structs.replace(call, seen_at=now, delivered_at=call.delivered_at or now)
-
-
-def discarded(call: Call, now: datetime, reason: str) -> Call:
-    """The call when its outcome is not brought at all."""
-    return msgspec.structs.replace(
-        call, status=CallStatus.DISCARDED, discarded_at=now, reason=reason
-    )
-
-
-def note_of(call: Call, text: str, *, is_fresh: bool) -> SessionMessage:
-    """What is put into the session that called."""
-    own = call.caller.session_key or call.return_to
-    return SessionMessage(
-        call.id, own, text, SOURCE_TOOL, call.session_key, is_first_attempt=is_fresh
-    )
-
-
-def _lost(call: Call) -> Call | None:
-    """The call when its host lost what it had taken: it is brought again."""
-    if call.delivered_at is None or call.seen_at is not None:
-        return None
-    return msgspec.structs.replace(call, delivered_at=None)
-
-
-_A_MOMENT = timedelta(milliseconds=20)
-_QUESTION_RETRY_S = 1.0
-"""So long after it failed the end of a question is tried again."""
-_BEHIND = timedelta(minutes=1)
-"""Who waits for another outcome is woken when that is brought; at the latest it looks then."""
-_IN_ORDER = timedelta(days=1)
-"""An outcome that could not be brought for so long holds up no others."""
-_TELLING_S = 30.0
-_TOLD_AT_ONCE = 64
-"""Calls are settled as their time comes; so many callers are told at the same time."""
-PostInbox = Callable[[Call, JsonObject], Awaitable[DeliveryFailed | None]]
-"""Tells a caller without a session that its outcome lies ready; None when it was told."""
+SendResult = DeliveryFailed | SessionGone | MessageAccepted
 
 
 class OutcomeDelivery:
-    """Brings the outcomes of calls."""
+    """Delivers the outcomes of calls. It is the outbox's sender for deliveries of calls."""
 
     def __init__(
         self,
         engine: Engine,
-        book: CallRepository,
+        calls: CallRepository,
         *,
-        find_sink: FindSink,
-        post: PostInbox | None,
-        look_at: Callable[[TaskId], None],
+        hosts: SessionHosts,
+        post_webhook: PostWebhook | None,
+        wake: Callable[[TaskId], None],
     ) -> None:
-        """`look_at` has the outbox look at the deliveries of a task again."""
+        """`wake` has the outbox check the deliveries of a task now."""
         self._engine = engine
-        self._store = engine.store.tasks
-        self._book = book
-        self._find_sink = find_sink
-        self._post = post
-        self._now = engine.clock.now
-        self._supervisor = engine.supervisor
-        self._look_at = look_at
+        self._calls = calls
+        self._hosts = hosts
+        self._post_webhook = post_webhook
+        self._wake = wake
         self._clock = engine.clock
-        self._lines = Waiters(engine.clock.now)
-        self._turns = FairSemaphore(_TOLD_AT_ONCE)
-        self.seeing = ReceiptTracker(engine, book, find_sink=find_sink, look_at=look_at)
-        """What becomes of outcomes that were brought."""
-        self._aside: set[CallId] = set()
-        """Calls whose outcomes a host refuses: others need not wait for them."""
-        book.on_brought = self._wake_next
-        self._under_way: set[CallId] = set()
-        """Calls whose outcome is being brought right now."""
-        self._asking: set[TaskId] = set()
-        """Tasks whose questions are being ended."""
-        self._taken: list[CallId] = []
-        """Calls whose outcome is being taken by who asked for it."""
-        self._fresh: set[CallId] = set()
-        """Calls whose outcome was decided in this life and never brought by anybody."""
+        self._now = engine.clock.now
+        self._waiters = Waiters(engine.clock.now)
+        self._slots = FairSemaphore(_MAX_SENDING)
+        self._open_questions: set[TaskId] = set()
+        self.states = DeliveryStates()
+        calls.on_delivered = self._wake_next
 
-    def follow(self, call_id: CallId) -> Callable[[TaskId, int], Delivery]:
-        """What makes the delivery of a call for its task."""
+    # ---------------------------------------------------------------- acceptance
+
+    def can_reach(self, caller: Caller) -> bool:
+        """True when the caller has a session that can receive messages."""
+        return caller.session_key is not None and self._hosts.has_inboxes
+
+    def make_delivery(self, call_id: CallId) -> Callable[[TaskId, int], Delivery]:
+        """The factory of a call's delivery, which is stored together with the callee's task."""
 
         def make(task_id: TaskId, cursor: int) -> Delivery:
             now = self._now()
@@ -212,270 +95,410 @@ class OutcomeDelivery:
 
         return make
 
-    def can_reach(self, caller: Caller) -> bool:
-        """True when the caller has a session that something can be put into."""
-        return caller.session_key is not None and self._find_sink(caller.session_key) is not None
+    def resume(self) -> None:
+        """Continue with what the previous process left."""
+        for call in self._calls:
+            if call.is_unprocessed:
+                self._watch_receipt(call)
+            elif call.is_undelivered:
+                self._wake(call.task_id)
 
-    # ---------------------------------------------------------------- as the outbox knows it
+    # ---------------------------------------------------------------- called by the outbox
 
     def receiver(self, delivery: Delivery) -> str:
-        """The session that is to be told."""
-        call = self._book.find(_call_id(delivery))
+        """The session or program that the outcome is for."""
+        call = self._calls.find(_call_id(delivery))
         return "" if call is None else _receiver(call)
 
     async def send(self, delivery: Delivery) -> Delivered | DeliveryFailed | None:
-        """Settle the call if its time has come, and bring what came of it."""
-        call = self._book.find(_call_id(delivery))
-        work = await self._work_on(delivery.task_id, call)
-        self._answer_nothing(work.stored)
-        if call is None:  # it was forgotten, and with it whom to tell
-            return self._looked(delivery, work)
-        call = await self.settle(call, work) or self._book.find(call.id) or call
+        """Settle the call if that is possible now, and deliver its outcome."""
+        call = self._calls.find(_call_id(delivery))
+        task = await self._read_callee_task(delivery.task_id, call)
+        self._end_question(task.stored)
+        if call is None:  # purged, and with it the receiver
+            self.states.forget(_call_id(delivery))
+            return _finished(delivery, task)
+        call = await self.settle(call, task) or self._calls.find(call.id) or call
         if not call.is_settled:
-            return Delivered(delivery.cursor, is_sent=False, next_check_at=call.deadline)
+            return Delivered(delivery.cursor, is_sent=False, next_check_at=self._due_at(call))
         if call.is_undelivered:
-            result = await self._bring_outcome(call, work, is_again=delivery.attempts > 0)
+            result = await self._deliver(call, task, is_retry=delivery.attempts > 0)
             if isinstance(result, DeliveryFailed):
                 return result
             if result is not None:
                 return Delivered(delivery.cursor, is_sent=False, next_check_at=result)
-        self._fresh.discard(call.id)
-        return self._looked(delivery, work)
+        return _finished(delivery, task)
 
-    def _looked(self, delivery: Delivery, work: Work) -> Delivered:
-        """Nothing is to be brought now, and nothing ever once the task has ended."""
-        if not work.is_ended or work.stored is None:  # it is looked at again when it ends
-            return Delivered(delivery.cursor, is_sent=False, is_over=work.is_ended)
-        cursor = work.stored.head.sequence
-        return Delivered(cursor, is_sent=cursor != delivery.cursor, is_over=True)
+    def _due_at(self, call: Call) -> datetime | None:
+        """When a call that is not settled has to be checked again."""
+        is_claimed = self.states.state_of(call) is DeliveryState.CLAIMED
+        return self._now() + _CLAIM_RECHECK if is_claimed else call.deadline
 
-    async def _work_on(self, task_id: TaskId, call: Call | None) -> Work:
-        """The callee's task; it is not read where that could tell nothing but that it runs."""
-        live = self._engine.active_tasks.get(task_id)
+    async def _read_callee_task(self, task_id: TaskId, call: Call | None) -> CalleeTask:
+        """The callee's task; it is not read while all it can tell is that it runs."""
+        active = self._engine.active_tasks.get(task_id)
         needs_answer = call is None or call.status not in (CallStatus.PENDING, CallStatus.TIMEOUT)
-        if needs_answer or live is None or not live.is_running:
-            return Work(await self._store.read_task(None, task_id))
-        return Work(None, is_running=True)
-
-    async def _bring_outcome(
-        self, call: Call, work: Work, *, is_again: bool
-    ) -> DeliveryFailed | datetime | None:
-        """Bring an outcome, once; why that failed, or when to look whether it is needed."""
-        if self._is_behind(call):
-            return self._now() + _BEHIND
-        try:
-            async with self._turns.slot(_receiver(call), is_retry=is_again):
-                again_at = await self._yield_to_caller(call.id)
-                known = self._book.find(call.id)
-                if again_at is not None or known is None or not known.is_undelivered:
-                    return again_at
-                if self._is_behind(known):  # it may have come to its session only now
-                    return self._now() + _BEHIND
-                self._under_way.add(call.id)
-                result = await self._tell_in_time(known, work)
-            await asyncio.sleep(0)  # who is to be told comes before what is to be written down
-            return await self._note_result(known, result)
-        finally:
-            self._under_way.discard(call.id)
-
-    def _is_behind(self, call: Call) -> bool:
-        """True when another outcome comes first into the same session: the one that was first."""
-        session_key = call.caller.session_key
-        if call.route is not OutcomeRoute.SESSION or session_key is None:
-            return False
-        first = self._first_for(session_key)
-        return first is not None and settled_at(first) < settled_at(call)
-
-    def _first_for(self, session_key: SessionKey) -> Call | None:
-        since = self._now() - _IN_ORDER
-        return self._book.first_for(session_key, since=since, besides=self._aside)
-
-    def _wake_next(self, session_key: SessionKey) -> None:
-        first = self._first_for(session_key)
-        if first is not None:
-            self._look_at(first.task_id)
-
-    async def _yield_to_caller(self, call_id: CallId) -> datetime | None:
-        """When to look again, as long as the caller itself may hear or take the outcome."""
-        if call_id in self._taken:
-            return self._now() + _A_MOMENT
-        call = self._book.find(call_id)
-        if call is None or call.route is not OutcomeRoute.WAITED or not call.is_undelivered:
-            return None
-        told_by = self._lines.told_by(call.id)
-        if self._lines.is_told(call.id):
-            await self._book.change(call.id, self.seeing.seen)
-        elif told_by is not None and told_by > self._now():
-            return told_by
-        else:  # it hung up, or it lost an earlier life of this gateway
-            await self._book.change(call.id, self._unwaited)
-            if told_by is not None:
-                self._fresh.discard(call.id)  # it may have heard it in its last moment
-        self._lines.forget(call.id)
-        return None
-
-    # ---------------------------------------------------------------- questions
-
-    def _answer_nothing(self, stored: StoredTask | None) -> None:
-        """A callee that asks back waits for nobody: its task ends with the question."""
-        if stored is not None and needs_input(stored) and stored.head.id not in self._asking:
-            self._asking.add(stored.head.id)
-            self._supervisor.spawn("call-question", self._end_question(stored.head.id))
-
-    async def _end_question(self, task_id: TaskId) -> None:
-        try:
-            await fail_paused_task(self._engine, task_id, why_unanswered)
-        except GatewayError as error:
-            log.warning("question-not-ended", task_id=task_id, reason=error.message)
-            await self._clock.sleep(_QUESTION_RETRY_S)
-        finally:
-            self._asking.discard(task_id)
-            self._look_at(task_id)
+        if needs_answer or active is None or not active.is_running:
+            return CalleeTask(await self._engine.store.tasks.read_task(None, task_id))
+        return CalleeTask(None, is_running=True)
 
     # ---------------------------------------------------------------- settling
 
-    async def settle(self, call: Call, work: Work) -> Call | None:
-        """Decide the outcome of a call, if it can be decided now; the call as it is then."""
-        decided = None if call.is_settled else decide(call, work, self._now())
-        if decided is None:
+    async def settle(self, call: Call, task: CalleeTask) -> Call | None:
+        """Decide the outcome if that is possible now; the call as it is then."""
+        decided = None if call.is_settled else decide_status(call, task, self._now())
+        if decided is None or self.states.state_of(call) is DeliveryState.CLAIMED:
             return None
-        changed = await self._book.change(call.id, lambda known: self._settled(known, decided))
+        # Answer, deadline and poll may come at once, also in two replicas: the record's version
+        # decides which one settles the call.
+        changed = await self._calls.update(call.id, lambda known: self._settled(known, decided))
         if changed is not None:
-            self._fresh.add(call.id)
-            log.info("call-settled", call_id=call.id, callee=call.callee, status=decided.value)
-        settled = changed or self._book.find(call.id)
+            self._note_settled(changed)
+            log.info("calls.settled", call_id=call.id, callee=call.callee, status=decided.value)
+        settled = changed or self._calls.find(call.id)
         if settled is not None:
-            self._lines.answer(settled)
+            self._waiters.resolve(settled)
         return settled
 
     def _settled(self, call: Call, status: CallStatus) -> Call | None:
         if call.is_settled:
             return None
         now, route = self._now(), call.route
-        if route is not OutcomeRoute.NONE and self._lines.wants(call.id, status):
+        if route is not OutcomeRoute.NONE and self._waiters.find(call.id, status) is not None:
             route = OutcomeRoute.WAITED
         changed = msgspec.structs.replace(call, status=status, settled_at=now, route=route)
-        if route is OutcomeRoute.INBOX and self._post is None:
-            return msgspec.structs.replace(changed, delivered_at=now)
+        if route is OutcomeRoute.INBOX and self._post_webhook is None:
+            return msgspec.structs.replace(changed, delivered_at=now)  # it is there to be polled
         return changed
 
-    async def take(self, call: Call, work: Work) -> Call:
-        """The caller has asked for the outcome itself: then it needs no message any more."""
-        decided = decide(call, work, self._now())
+    def _note_settled(self, call: Call) -> None:
+        if call.route is OutcomeRoute.WAITED:
+            waiter = self._waiters.find(call.id, call.status)
+            self.states.settle(call, DeliveryEvent.SETTLED_FOR_WAITER, waiter)
+        elif call.is_undelivered:
+            self.states.settle(call, DeliveryEvent.SETTLED, None)
+        else:
+            self.states.settle(call, DeliveryEvent.SETTLED_UNROUTED, None)
+
+    # ---------------------------------------------------------------- a callee that asks back
+
+    def _end_question(self, stored: StoredTask | None) -> None:
+        """Nobody can answer the callee of a call: its task fails with its question."""
+        if stored is None or not needs_input(stored) or stored.head.id in self._open_questions:
+            return
+        self._open_questions.add(stored.head.id)
+        # Not awaited: it waits for the end of the run that asked, and that may wait for us.
+        self._engine.supervisor.spawn("calls-end-question", self._fail_question(stored.head.id))
+
+    async def _fail_question(self, task_id: TaskId) -> None:
+        try:
+            await fail_paused_task(self._engine, task_id, question_error)
+        except GatewayError as error:
+            log.warning("calls.question_not_ended", task_id=task_id, reason=error.message)
+            await self._clock.sleep(_RETRY_S)
+        finally:
+            self._open_questions.discard(task_id)
+            self._wake(task_id)
+
+    # ---------------------------------------------------------------- callers that poll
+
+    async def claim(self, call: Call, task: CalleeTask) -> Call:
+        """Record that the caller gets the outcome by polling; no message is sent afterwards.
+
+        Raises: StoreUnavailable (the caller has the outcome, and a message may still follow).
+        """
+        decided = decide_status(call, task, self._now())
 
         def edit(known: Call) -> Call | None:
-            settled = known if decided is None else self._settled(known, decided) or known
-            is_shown = work.is_ended or settled.status is CallStatus.TIMEOUT
-            is_late = call.id in self._under_way or not settled.is_settled
-            return None if is_late or not is_shown else self.seeing.seen(settled)
+            settled = (self._settled(known, decided) if decided else None) or known
+            is_final = task.is_ended or settled.status is CallStatus.TIMEOUT
+            return self._seen(settled) if settled.is_settled and is_final else None
 
-        self._taken.append(call.id)
-        try:
-            await self._book.change(call.id, edit)
-        finally:
-            self._taken.remove(call.id)
-        taken = self._book.find(call.id) or call
-        if taken.is_settled:
-            self._lines.answer(taken)  # who waits for it at the same time hears it as well
-        return taken
+        known = self._calls.find(call.id) or call
+        if self.states.start_claim(known):
+            try:
+                await self._record(call.id, DeliveryEvent.CLAIM_RECORDED, edit)
+            finally:
+                # Also when the caller disconnects: the outcome must not stay claimed for ever.
+                self.states.abort_claim(self._calls.find(call.id) or known)
+        else:
+            await self._record(call.id, DeliveryEvent.POLLED, edit)
+        claimed = self._calls.find(call.id) or call
+        if claimed.is_settled:
+            self._waiters.resolve(claimed)
+        return claimed
 
-    def _unwaited(self, call: Call) -> Call:
-        """The call as if nobody had waited for it."""
-        route = OutcomeRoute.SESSION if self.can_reach(call.caller) else OutcomeRoute.INBOX
-        brought_at = call.settled_at if route is OutcomeRoute.INBOX and self._post is None else None
-        return msgspec.structs.replace(call, route=route, delivered_at=brought_at)
+    # ---------------------------------------------------------------- callers that wait
 
     @contextmanager
-    def line(self, *, takes_timeouts: bool = False) -> Generator[WaitingCaller]:
-        """A line for one tool; `takes_timeouts`: its result tells these, too.
+    def open_waiter(self, *, accepts_timeouts: bool = False) -> Generator[WaitingCaller]:
+        """A waiting caller for one tool; `accepts_timeouts`: its result reports timeouts too.
 
-        Whoever leaves it by an exception has heard nothing of what was answered on it.
+        When the block ends with an exception, what it was offered is sent instead.
         """
-        with self._lines.open(takes_timeouts=takes_timeouts) as line:
+        with self._waiters.open(accepts_timeouts=accepts_timeouts) as waiter:
             try:
-                yield line
+                yield waiter
             except BaseException:
-                self._look_at_all(list(line.answered))
+                self._wake_all(list(waiter.offered))
                 raise
 
-    async def wait(self, line: WaitingCaller, call: Call) -> Call | None:
-        """Stay on the line until the call is settled; None when the gateway stops before.
+    async def wait(self, waiter: WaitingCaller, call: Call) -> Call | None:
+        """Wait until the call is settled; None when the gateway stops before.
 
-        While somebody does, an answer goes to them and to nobody else, unless they leave before
-        it was written out to them (`note_told`).
+        Meanwhile an outcome is offered to the waiting caller only. It is delivered when the result
+        is written (`mark_written`), and sent when the caller disconnects before.
         """
-        known = self._book.find(call.id) or call
-        return known if known.is_settled else await self._lines.wait(line, call.id)
+        known = self._calls.find(call.id) or call
+        return known if known.is_settled else await self._waiters.wait(waiter, call.id)
 
-    def note_told(self, call_ids: Iterable[CallId]) -> None:
-        """The outcomes of these calls were written out to who waited for them."""
-        self._look_at_all(self._lines.note_told(call_ids))
+    def mark_written(self, call_ids: Iterable[CallId]) -> None:
+        """Results with the outcomes of these calls were written to the callers' connections."""
+        for call in filter(None, map(self._calls.find, call_ids)):
+            if self.states.mark_written(call):
+                self._wake(call.task_id)
 
-    def _look_at_all(self, call_ids: Iterable[CallId]) -> None:
-        for call in filter(None, map(self._book.find, call_ids)):
-            self._look_at(call.task_id)
+    def release_waiters(self) -> None:
+        """Stop all waiting: the gateway stops, and what comes later is sent after its restart."""
+        self._waiters.close()
 
-    def hang_up(self) -> None:
-        """The gateway stops: nobody waits any longer, and what comes is brought later."""
-        self._lines.cut()
-
-    # ---------------------------------------------------------------- bringing
-
-    async def _tell_in_time(
-        self, call: Call, work: Work
-    ) -> DeliveryFailed | SessionGone | MessageAccepted:
-        try:
-            async with asyncio.timeout(_TELLING_S):
-                return await self._tell(call, work)
-        except TimeoutError:
-            return DeliveryFailed(f"it took longer than {_TELLING_S:g} s")
-        except AgentError as error:
-            return DeliveryFailed(error.message, is_refused=isinstance(error, AgentFailed))
-
-    async def _tell(self, call: Call, work: Work) -> DeliveryFailed | SessionGone | MessageAccepted:
-        message = told(call, work)
-        if call.route is OutcomeRoute.INBOX:
-            missed = None if self._post is None else await self._post(call, message)
-            return missed or MessageAccepted()
-        sink = self.seeing.sink_of(call)
-        if sink is None:
-            return DeliveryFailed("no agent of this gateway reaches the caller's session")
-        note = note_of(call, msgspec.json.encode(message).decode(), is_fresh=call.id in self._fresh)
-        self._fresh.discard(call.id)
-        self.seeing.dealing.add(call.id)  # before it is there: the session may call at once
-        return await sink.deliver(note)
-
-    async def _note_result(
-        self, call: Call, result: DeliveryFailed | SessionGone | MessageAccepted
-    ) -> DeliveryFailed | None:
-        """Keep what came of a try; why it failed, if it did."""
-        if not isinstance(result, MessageAccepted):
-            self.seeing.dealing.discard(call.id)
-        if isinstance(result, DeliveryFailed):
-            self._set_aside(call, result)
-            return result
-        self._aside.discard(call.id)
-        if isinstance(result, SessionGone):
-            reason = result.reason
-            await self._book.change(call.id, lambda known: discarded(known, self._now(), reason))
-            log.warning("call-discarded", call_id=call.id, callee=call.callee, reason=reason)
-            return None
-        await self._book.change(call.id, self._brought)
-        if call.route is not OutcomeRoute.INBOX:
-            self.seeing.watch(call)
+    async def _resolve_offer(self, call: Call) -> datetime | None:
+        """Record what became of an outcome that was offered; when to check again if it is open."""
+        state = self.states.state_of(call)
+        if state is DeliveryState.CLAIMED:
+            return self._now() + _CLAIM_RECHECK
+        if state is DeliveryState.WRITTEN:
+            await self._record(call.id, DeliveryEvent.RESULT_RECORDED, self._seen)
+        elif state is DeliveryState.OFFERED:
+            waiter = self.states.waiter_of(call)  # None: it waited at a previous process
+            deadline = self._now() if waiter is None else self._waiters.written_by(waiter)
+            if deadline > self._now():
+                return deadline
+            await self._record(call.id, DeliveryEvent.WAITER_LOST, self._unwaited)
+            if waiter is not None:
+                self.states.mark_sent(call)  # it may have read the result in its last moment
         return None
 
-    def _set_aside(self, call: Call, missed: DeliveryFailed) -> None:
-        """Let others go before an outcome that its host would not have."""
-        session_key = call.caller.session_key
-        if missed.is_refused and session_key is not None:
-            self._aside.add(call.id)
-            self._wake_next(session_key)
+    # ---------------------------------------------------------------- sending
 
-    def _brought(self, call: Call) -> Call | None:
-        if call.delivered_at is not None:
+    async def _deliver(
+        self, call: Call, task: CalleeTask, *, is_retry: bool
+    ) -> DeliveryFailed | datetime | None:
+        """Send an outcome; why the attempt failed, or when to check again whether to send it."""
+        if self._is_behind(call):
+            return self._now() + _ORDER_RECHECK
+        async with self._slots.slot(_receiver(call), is_retry=is_retry):
+            recheck_at = await self._resolve_offer(self._calls.find(call.id) or call)
+            known = self._calls.find(call.id)
+            if recheck_at is not None or known is None or not known.is_undelivered:
+                return recheck_at
+            if self._is_behind(known):  # a waiter that was lost joins its session's queue here
+                return self._now() + _ORDER_RECHECK
+            # No await since the checks: a poll or a second attempt cannot come in between.
+            if not self.states.advance(known, DeliveryEvent.ATTEMPT_STARTED):
+                return self._now() + _CLAIM_RECHECK
+            try:
+                known, result = await self._send(known, task)
+            except BaseException:
+                self.states.end_attempt(known)
+                raise
+        try:
+            await asyncio.sleep(0)  # the next attempt starts before this one's result is written
+            return await self._record_result(known, result)
+        finally:
+            self.states.end_attempt(known)  # the store failed: the attempt counts as failed
+
+    async def _send(self, call: Call, task: CalleeTask) -> tuple[Call, SendResult]:
+        """Make one attempt; what came of it, and the call with the host it was sent to."""
+        try:
+            async with asyncio.timeout(_SEND_TIMEOUT_S):
+                message = outcome_message(call, task)
+                if call.route is OutcomeRoute.INBOX:
+                    return call, await self._send_to_webhook(call, message)
+                inbox = await self._hosts.locate_inbox(call)
+                if isinstance(inbox, SessionGone | DeliveryFailed):
+                    return call, inbox
+                call = msgspec.structs.replace(call, host=self._hosts.host_of(inbox))
+                return call, await self._send_to_session(call, inbox, message)
+        except TimeoutError:
+            return call, DeliveryFailed(f"it took longer than {_SEND_TIMEOUT_S:g} s")
+        except AgentError as error:
+            return call, DeliveryFailed(error.message, is_refused=isinstance(error, AgentFailed))
+
+    async def _send_to_webhook(self, call: Call, message: JsonObject) -> SendResult:
+        failed = None if self._post_webhook is None else await self._post_webhook(call, message)
+        return failed or MessageAccepted()
+
+    async def _send_to_session(
+        self, call: Call, inbox: SessionInbox, message: JsonObject
+    ) -> SendResult:
+        text = msgspec.json.encode(message).decode()
+        is_first = self.states.start_sending(call)
+        return await inbox.deliver(_session_message(call, text, is_first_attempt=is_first))
+
+    async def _record_result(self, call: Call, result: SendResult) -> DeliveryFailed | None:
+        if isinstance(result, DeliveryFailed):
+            self.states.end_attempt(call, was_refused=result.is_refused)
+            if result.is_refused and call.caller.session_key is not None:
+                self._wake_next(call.caller.session_key)
+            return result
+        if isinstance(result, SessionGone):
+            await self._discard(call, DeliveryEvent.SESSION_GONE, result.reason)
             return None
-        return msgspec.structs.replace(call, delivered_at=self._now(), reason=None)
+
+        def edit(known: Call) -> Call:
+            now = self._now()
+            return msgspec.structs.replace(known, delivered_at=now, reason=None, host=call.host)
+
+        if call.route is OutcomeRoute.INBOX:
+            await self._record(call.id, DeliveryEvent.ACCEPTED_BY_WEBHOOK, edit)
+        else:
+            await self._record(call.id, DeliveryEvent.ACCEPTED_BY_HOST, edit)
+            self._watch_receipt(call)
+        return None
+
+    # ---------------------------------------------------------------- order within a session
+
+    def _is_behind(self, call: Call) -> bool:
+        """True when an earlier outcome has to reach the same session first."""
+        session_key = call.caller.session_key
+        if call.route is not OutcomeRoute.SESSION or session_key is None:
+            return False
+        first = self._first_undelivered(session_key)
+        return first is not None and settled_at(first) < settled_at(call)
+
+    def _first_undelivered(self, session_key: SessionKey) -> Call | None:
+        since = self._now() - _ORDER_LIMIT
+        return self._calls.first_undelivered(session_key, since=since, skip=self.states.was_refused)
+
+    def _wake_next(self, session_key: SessionKey) -> None:
+        first = self._first_undelivered(session_key)
+        if first is not None:
+            self._wake(first.task_id)
+
+    def _wake_all(self, call_ids: Iterable[CallId]) -> None:
+        for call in filter(None, map(self._calls.find, call_ids)):
+            self._wake(call.task_id)
+
+    # ---------------------------------------------------------------- receipts
+
+    def _watch_receipt(self, call: Call) -> None:
+        """Follow a delivered outcome until the caller's agent has processed it."""
+        inbox = self._hosts.find_inbox(call)
+        if inbox is not None:
+            self.states.enter(call, DeliveryState.PROCESSING)
+            self._engine.supervisor.spawn("calls-receipt", self._follow_receipt(call, inbox))
+
+    async def _follow_receipt(self, call: Call, inbox: SessionInbox) -> None:
+        try:
+            is_processed = await self._wait_processed(call, inbox)
+            while not await self._record_receipt(call.id, is_processed=is_processed):
+                await self._clock.sleep(_RETRY_S)
+        except BaseException:
+            self.states.forget(call.id)
+            raise
+
+    async def _wait_processed(self, call: Call, inbox: SessionInbox) -> bool:
+        message = _session_message(call, "", is_first_attempt=False)
+        try:
+            return await inbox.wait_processed(message)
+        except AgentError as error:
+            log.warning("calls.receipt_not_followed", call_id=call.id, reason=error.message)
+            return False
+
+    async def _record_receipt(self, call_id: CallId, *, is_processed: bool) -> bool:
+        """Record that an outcome was processed, or lost by its host; False when that failed."""
+        try:
+            if is_processed:
+                await self._record(call_id, DeliveryEvent.PROCESSED, self._seen)
+                lost = None
+            else:
+                lost = await self._record_loss(call_id)
+        except GatewayError as error:
+            log.warning("calls.receipt_not_recorded", call_id=call_id, reason=error.message)
+            return False
+        # At once: a lost outcome may be sent again by another replica, or by a poll's wake-up.
+        self.states.forget(call_id)
+        if lost is not None:
+            await self._clock.sleep(_RETRY_S)  # a host that keeps losing it is not kept busy
+            self._wake(lost.task_id)
+        return True
+
+    async def _record_loss(self, call_id: CallId) -> Call | None:
+        """A lost outcome is sent again, as long as the callee's answer can be read."""
+        call = self._calls.find(call_id)
+        if call is None:
+            return None
+        if await self._engine.store.tasks.read_task(None, call.task_id) is not None:
+            return await self._record(call_id, DeliveryEvent.LOST_BY_HOST, _undelivered)
+        reason = "its host lost it, and the callee's task is purged"
+        await self._discard(call, DeliveryEvent.LOST_WITH_ANSWER, reason)
+        return None
+
+    # ---------------------------------------------------------------- recording steps
+
+    async def _record(
+        self, call_id: CallId, event: DeliveryEvent, edit: Callable[[Call], Call | None]
+    ) -> Call | None:
+        """Commit a step and then take it; None when it does not apply (any more).
+
+        Raises: StoreUnavailable (the state is as before).
+        """
+        target: DeliveryState | None = None
+
+        def guarded(known: Call) -> Call | None:
+            nonlocal target
+            target = self.states.next_state(known, event)
+            return None if target is None else edit(known)
+
+        changed = await self._calls.update(call_id, guarded)
+        if changed is not None and target is not None:
+            self.states.enter(changed, target)
+        return changed
+
+    async def _discard(self, call: Call, event: DeliveryEvent, reason: str) -> None:
+        def edit(known: Call) -> Call:
+            return msgspec.structs.replace(
+                known, status=CallStatus.DISCARDED, discarded_at=self._now(), reason=reason
+            )
+
+        if await self._record(call.id, event, edit) is not None:
+            log.warning("calls.discarded", call_id=call.id, callee=call.callee, reason=reason)
+
+    def _seen(self, call: Call) -> Call | None:
+        """The call once its caller has the outcome."""
+        if call.seen_at is not None:
+            return None
+        now = self._now()
+        if call.discarded_at is not None:  # never delivered: the caller polled it
+            return msgspec.structs.replace(call, seen_at=now)
+        return msgspec.structs.replace(call, seen_at=now, delivered_at=call.delivered_at or now)
+
+    def _unwaited(self, call: Call) -> Call:
+        """The call as if its caller had not waited."""
+        route = OutcomeRoute.SESSION if self.can_reach(call.caller) else OutcomeRoute.INBOX
+        is_ready = route is OutcomeRoute.INBOX and self._post_webhook is None
+        delivered_at = call.settled_at if is_ready else None
+        return msgspec.structs.replace(call, route=route, delivered_at=delivered_at)
+
+
+def _undelivered(call: Call) -> Call:
+    return msgspec.structs.replace(call, delivered_at=None)
+
+
+def _finished(delivery: Delivery, task: CalleeTask) -> Delivered:
+    """Nothing is to be sent now, and nothing ever once the callee's task has ended."""
+    if not task.is_ended or task.stored is None:
+        return Delivered(delivery.cursor, is_sent=False, is_over=task.is_ended)
+    cursor = task.stored.head.sequence
+    return Delivered(cursor, is_sent=cursor != delivery.cursor, is_over=True)
+
+
+def _session_message(call: Call, text: str, *, is_first_attempt: bool) -> SessionMessage:
+    receiver = call.caller.session_key or call.return_to
+    return SessionMessage(
+        call.id, receiver, text, SOURCE_TOOL, call.session_key, is_first_attempt=is_first_attempt
+    )
 
 
 def _receiver(call: Call) -> str:

@@ -1,10 +1,10 @@
-"""How callers and people are told what became of a call."""
+"""JSON payloads of calls: messages to callers, tool results and what the operator sees."""
 
 from collections.abc import Sequence
 from datetime import datetime
 
 from openclaw_a2a.calls.debate.agent import StepResult
-from openclaw_a2a.calls.outcome import Outcome, Work
+from openclaw_a2a.calls.outcome import CalleeTask, Outcome
 from openclaw_a2a.model.call import Call, CallStatus
 from openclaw_a2a.model.delivery import Delivery, DeliveryState
 from openclaw_a2a.model.ids import JsonObject
@@ -14,8 +14,8 @@ from openclaw_a2a.model.task import StatusUpdate, TaskState
 from openclaw_a2a.model.time_format import format_timestamp
 
 
-def told(call: Call, work: Work) -> JsonObject:
-    """The message into the caller's session: a response, an error or the timeout."""
+def outcome_message(call: Call, task: CalleeTask) -> JsonObject:
+    """The message to the caller's session or webhook: a response, an error or a timeout."""
     if call.status is CallStatus.TIMEOUT:
         asked = f"{call.callee_name} to {call.skill}"
         return {
@@ -30,13 +30,13 @@ def told(call: Call, work: Work) -> JsonObject:
         "kind": "skill_response",
         "correlationId": call.id,
         "taskId": call.task_id,
-        "status": work.outcome.status.value,
+        "status": task.outcome.status.value,
     }
-    return {**head, **details(work.outcome)}
+    return {**head, **outcome_fields(task.outcome)}
 
 
-def details(outcome: Outcome) -> JsonObject:
-    """The answer's members, or the error's."""
+def outcome_fields(outcome: Outcome) -> JsonObject:
+    """The fields of the answer, or the error."""
     answer = outcome.answer
     if answer is None:
         return {"error": outcome.error}
@@ -48,67 +48,69 @@ def details(outcome: Outcome) -> JsonObject:
     }
 
 
-def ids(call: Call) -> JsonObject:
-    """By what a call is known."""
+def call_ids(call: Call) -> JsonObject:
+    """The ids of a call."""
     return {"taskId": call.task_id, "correlationId": call.id}
 
 
-def polled(call: Call, outcome: Outcome | None) -> JsonObject:
-    """What a caller is told who asks. An answer that came too late is told as one."""
+def poll_result(call: Call, outcome: Outcome | None) -> JsonObject:
+    """The result of `agent_poll`. An answer that came after the timeout is marked as late."""
     if outcome is None:
         is_late = call.status in (CallStatus.TIMEOUT, CallStatus.DISCARDED)
         return {"status": "timeout"} if is_late else {"status": "working"}
-    shown: JsonObject = {"status": outcome.status.value, **details(outcome)}
+    shown: JsonObject = {"status": outcome.status.value, **outcome_fields(outcome)}
     return {**shown, "late": True} if call.status is CallStatus.TIMEOUT else shown
 
 
-def as_answer(call: Call, outcome: Outcome) -> StepResult:
-    """What a debate learns from one of its calls."""
+def step_result(call: Call, outcome: Outcome) -> StepResult:
+    """The result of a debate's step, from its call."""
     if call.status is CallStatus.TIMEOUT:
         return StepResult("timeout", error=f"no answer within {call.timeout_ms} ms")
-    reading = outcome.answer
-    if reading is None:
+    answer = outcome.answer
+    if answer is None:
         return StepResult("error", error=outcome.error)
     return StepResult(
         "completed",
-        output=reading.output,
-        confidence=reading.confidence,
-        assumptions=reading.assumptions,
-        caveats=reading.caveats,
+        output=answer.output,
+        confidence=answer.confidence,
+        assumptions=answer.assumptions,
+        caveats=answer.caveats,
     )
 
 
-def summed_up(results: Sequence[JsonObject]) -> JsonObject:
-    """The result of many calls."""
-    sure: list[float] = [one["confidence"] for one in results if one["status"] == "completed"]
+def batch_result(results: Sequence[JsonObject]) -> JsonObject:
+    """The result of `agent_call_batch`."""
+    completed = [one for one in results if one["status"] == "completed"]
+    confidences: list[float] = [one["confidence"] for one in completed]
     return {
         "results": list(results),
-        "aggregateConfidence": sum(sure) / len(sure) if sure else 0,
-        "completedCount": len(sure),
-        "errorCount": len(results) - len(sure),
+        "aggregateConfidence": sum(confidences) / len(completed) if completed else 0,
+        "completedCount": len(completed),
+        "errorCount": len(results) - len(completed),
         "totalCount": len(results),
     }
 
 
-def times(call: Call, stored: StoredTask | None, begun: Sequence[Entry]) -> JsonObject:
-    """When a call came to which state, as far as it did. `begun` are its task's first events."""
-    moments = {
+def call_timestamps(
+    call: Call, stored: StoredTask | None, first_events: Sequence[Entry]
+) -> JsonObject:
+    """When a call reached each state. `first_events` are those of the callee's task."""
+    is_ended = stored is not None and is_terminal(stored.head.state)
+    times = {
         "accepted": call.accepted_at,
-        "running": _running_at(begun),
-        "answered": _ended_at(stored),
+        "running": _running_at(first_events),
+        "answered": stored.head.status_at if stored is not None and is_ended else None,
         "timedOut": call.settled_at if call.status is CallStatus.TIMEOUT else None,
         "delivered": call.delivered_at,
         "seen": call.seen_at,
         "discarded": call.discarded_at,
         "deadline": call.deadline,
     }
-    return {
-        name: format_timestamp(moment) for name, moment in moments.items() if moment is not None
-    }
+    return {name: format_timestamp(time) for name, time in times.items() if time is not None}
 
 
-def in_trouble(delivery: Delivery) -> JsonObject:
-    """How often an outcome was brought in vain, why, and when it is tried again."""
+def delivery_problem(delivery: Delivery) -> JsonObject:
+    """Why an outcome is not delivered after several attempts, and when the next one is."""
     is_waiting = delivery.state is DeliveryState.WAITING
     return {
         "attempts": delivery.attempts,
@@ -117,14 +119,9 @@ def in_trouble(delivery: Delivery) -> JsonObject:
     }
 
 
-def _running_at(begun: Sequence[Entry]) -> datetime | None:
-    for entry in begun:
+def _running_at(first_events: Sequence[Entry]) -> datetime | None:
+    for entry in first_events:
         event = entry.event
         if entry.state is TaskState.WORKING and isinstance(event, StatusUpdate):
             return event.status.timestamp
     return None
-
-
-def _ended_at(stored: StoredTask | None) -> datetime | None:
-    is_ended = stored is not None and is_terminal(stored.head.state)
-    return stored.head.status_at if stored is not None and is_ended else None

@@ -1,33 +1,140 @@
-"""Who may call whom."""
+"""Whether a call may be made: who may call whom, which skills there are, what fits them."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 
+import jsonschema_rs
 import msgspec
 
+from openclaw_a2a.calls.identifiers import TARGET_PREFIX
+from openclaw_a2a.calls.loop_guard import CallOrigin, LoopLimits, loop_violation
+from openclaw_a2a.model.call import Caller
 from openclaw_a2a.model.glob import matches_any
-from openclaw_a2a.model.ids import AgentId
+from openclaw_a2a.model.ids import AgentId, JsonObject
+from openclaw_a2a.model.skill import BUILT_IN, Skill
 
 
 class CallPolicy(msgspec.Struct, frozen=True):
-    """Which agents take part in calls; `reaches` limits single callers further."""
+    """Which agents take part in calls; `allowed_targets` limits single callers further."""
 
     enabled: bool = False
     allow: tuple[str, ...] = ()
-    reaches: Mapping[AgentId, tuple[str, ...]] = {}
+    allowed_targets: Mapping[AgentId, tuple[str, ...]] = {}
+
+
+class RoutingRules(msgspec.Struct, frozen=True):
+    """How outcomes are delivered. `is_enabled` False: they have to be polled."""
+
+    is_enabled: bool = True
+    default_ms: int = 60_000
+    max_ms: int = 300_000
+    dual_delivery: bool = False
+
+
+class CallRules(msgspec.Struct, frozen=True):
+    """The settings of calls."""
+
+    policy: CallPolicy = CallPolicy()
+    limits: LoopLimits = LoopLimits()
+    routing: RoutingRules = RoutingRules()
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """Why a call may not be made: its status for the caller, and a sentence.
+    """Why a call may not be made.
 
-    `noted` is what may be written down of it, where the sentence tells of the input.
+    `audit_reason` is what the audit log may hold of it when `reason` quotes the input.
     """
 
     status: str
     reason: str
-    noted: str = ""
+    audit_reason: str = ""
 
 
-def refuse(policy: CallPolicy, caller: AgentId, target: AgentId) -> Refusal | None:
+class AgentDirectory:
+    """The agents that can be called, remote targets among them, and the skills they declare."""
+
+    def __init__(
+        self, agents: Collection[AgentId], skills: Mapping[AgentId, tuple[Skill, ...]]
+    ) -> None:
+        self._names = set(agents)
+        self._skills = skills
+
+    def add(self, agent_id: AgentId) -> None:
+        """Add an agent that declares no skills."""
+        self._names.add(agent_id)
+
+    def skills(self, agent_id: AgentId) -> tuple[Skill, ...] | None:
+        """The declared skills of an agent; None when there is no such agent."""
+        return self._skills.get(agent_id, ()) if agent_id in self._names else None
+
+    def find_skill(self, agent_id: AgentId, name: str) -> Skill | None:
+        """A declared skill of an agent."""
+        return next((skill for skill in self.skills(agent_id) or () if skill.name == name), None)
+
+    def names(self) -> list[AgentId]:
+        """The ids of all agents."""
+        return sorted(self._names)
+
+
+class CallChecker:
+    """Checks calls in the order of the contract: policy, agent, skill, input, loops."""
+
+    def __init__(self, rules: CallRules, directory: AgentDirectory) -> None:
+        self._rules = rules
+        self._directory = directory
+
+    def check(
+        self,
+        caller: Caller,
+        origin: CallOrigin,
+        callee: AgentId,
+        skill: str,
+        given: JsonObject | None,
+    ) -> Refusal | None:
+        """Why a call may not be made; None when it may. Without an input that is not checked."""
+        policy = self._policy_for(caller)
+        refusal = check_policy(policy, caller.agent_id, callee)
+        if refusal is not None:
+            return refusal
+        if self._directory.skills(callee) is None:
+            return Refusal("error", self._unknown_agent(policy, caller, callee))
+        refusal = self._check_skill(callee, skill, given)
+        if refusal is not None:
+            return refusal
+        reason = loop_violation(origin, callee, self._rules.limits)
+        return None if reason is None else Refusal("error", reason)
+
+    def _policy_for(self, caller: Caller) -> CallPolicy:
+        """The operator's own calls need an entry for the callee only."""
+        policy = self._rules.policy
+        if not caller.is_operator or not policy.allow:
+            return policy
+        return msgspec.structs.replace(policy, allow=(*policy.allow, caller.agent_id))
+
+    def _unknown_agent(self, policy: CallPolicy, caller: Caller, callee: AgentId) -> str:
+        if callee.startswith(TARGET_PREFIX):
+            return f"there is no remote target {callee.removeprefix(TARGET_PREFIX)!r}"
+        names = self._directory.names()
+        allowed = [one for one in names if not check_policy(policy, caller.agent_id, one)]
+        known = ", ".join(allowed) or "none"
+        return f"there is no agent {callee}; agents that can be called: {known}"
+
+    def _check_skill(self, callee: AgentId, name: str, given: JsonObject | None) -> Refusal | None:
+        """An agent that declares no skills accepts any."""
+        skills = self._directory.skills(callee)
+        if not skills or name in BUILT_IN:
+            return None
+        skill = self._directory.find_skill(callee, name)
+        if skill is None:
+            known = [*(one.name for one in skills), *BUILT_IN]
+            return Refusal("error", f"{callee} has no skill {name}; it has {', '.join(known)}")
+        problems = [] if given is None else input_problems(skill, given)
+        if not problems:
+            return None
+        reason = f"the input does not fit {name}"
+        return Refusal("error", f"{reason}: {'; '.join(problems)}", reason)
+
+
+def check_policy(policy: CallPolicy, caller: AgentId, target: AgentId) -> Refusal | None:
     """Why this caller may not call this target; None when it may."""
     if caller == target:
         return Refusal("error", f"self-call: agent {caller} cannot call itself")
@@ -39,8 +146,20 @@ def refuse(policy: CallPolicy, caller: AgentId, target: AgentId) -> Refusal | No
         if not matches_any(policy.allow, agent_id):
             reason = f"agent {agent_id} may not {role} (tools.agentToAgent.allow)"
             return Refusal("forbidden", reason)
-    reach = policy.reaches.get(caller)
-    if reach is not None and not matches_any(reach, target):
-        where = f"agents.{caller}.tools.agentToAgent.allow"
-        return Refusal("forbidden", f"agent {caller} may not call {target} ({where})")
+    allowed = policy.allowed_targets.get(caller)
+    if allowed is not None and not matches_any(allowed, target):
+        setting = f"agents.{caller}.tools.agentToAgent.allow"
+        return Refusal("forbidden", f"agent {caller} may not call {target} ({setting})")
     return None
+
+
+def input_problems(skill: Skill, given: JsonObject) -> list[str]:
+    """All reasons why an input does not fit the declared schema of a skill."""
+    errors = jsonschema_rs.Draft202012Validator(skill.input_schema()).iter_errors(given)
+    return list(_sentences(errors))
+
+
+def _sentences(errors: Iterator[jsonschema_rs.ValidationError]) -> Iterator[str]:
+    for error in errors:
+        path = ".".join(map(str, error.instance_path))
+        yield f"{path}: {error.message}" if path else error.message

@@ -1,7 +1,7 @@
-"""The calls that are known: each change is durable before it is believed, and made by one only."""
+"""Calls of one store: a write-through cache with optimistic locking on the record's version."""
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 
 import msgspec
@@ -14,17 +14,17 @@ from openclaw_a2a.ports import Record, RecordStore
 
 log = get_logger(__name__)
 
-MOST_SETTLED = 10_000
-_SHORTEST_KEEP = timedelta(seconds=60)
-_LONGEST_KEEP = timedelta(hours=1)
-_UNDELIVERED_KEEP = timedelta(days=30)
-"""An outcome that cannot be brought waits so long for its caller's host."""
+MAX_SETTLED = 10_000
+_MIN_RETENTION = timedelta(seconds=60)
+_MAX_RETENTION = timedelta(hours=1)
+_UNDELIVERED_RETENTION = timedelta(days=30)
+"""How long an outcome waits for a host that does not accept it."""
 
 _decoder = msgspec.json.Decoder(Call)
 
 
 class CallRepository:
-    """The calls of one store. Those that are over are forgotten after a while."""
+    """Finds and updates calls. Those that are delivered are purged after a while."""
 
     def __init__(self, store: RecordStore, now: Callable[[], datetime]) -> None:
         self._store = store
@@ -32,11 +32,10 @@ class CallRepository:
         self._calls: dict[CallId, Call] = {}
         self._by_task: dict[TaskId, CallId] = {}
         self._settled: dict[CallId, asyncio.Event] = {}
-        """Rung when a call is settled, for those that somebody awaits."""
         self._queues: dict[SessionKey, dict[CallId, Call]] = {}
-        """By session, the calls whose outcomes are still to be put into it."""
-        self.on_brought: Callable[[SessionKey], None] = lambda _: None
-        """Called when an outcome need not be put into a session any more."""
+        """By session, the calls whose outcomes have still to be sent to it."""
+        self.on_delivered: Callable[[SessionKey], None] = lambda _: None
+        """Called when an outcome has left the queue of its session."""
 
     def __len__(self) -> int:
         return len(self._calls)
@@ -46,111 +45,109 @@ class CallRepository:
         return iter(list(self._calls.values()))
 
     async def load(self) -> None:
-        """Read the calls that an earlier life left."""
+        """Read the calls that are stored."""
         found: list[Call] = []
         for record in await self._store.list_records(CALL_KIND):
             try:
                 found.append(_decoder.decode(record.body))
             except msgspec.MsgspecError as error:
-                log.warning("call-not-read", call_id=record.id, reason=str(error))
+                log.warning("calls.record_unreadable", call_id=record.id, reason=str(error))
         for call in sorted(found, key=lambda call: call.accepted_at):
-            self._keep(call)
+            self.add(call)
 
     def find(self, call_id: CallId) -> Call | None:
         """The call with this id."""
         return self._calls.get(call_id)
 
-    def of_task(self, task_id: TaskId) -> Call | None:
-        """The call whose callee works on this task."""
+    def find_by_task(self, task_id: TaskId) -> Call | None:
+        """The call that the callee works on in this task."""
         call_id = self._by_task.get(task_id)
         return None if call_id is None else self._calls.get(call_id)
 
-    def record_of(self, call: Call) -> Record:
-        """The call in its stored form."""
+    def to_record(self, call: Call) -> Record:
+        """The stored form of a call."""
         return Record(CALL_KIND, call.id, encode_json(call), expires_at(call), call.version)
 
     def add(self, call: Call) -> None:
-        """Take up a call that is being kept together with its task."""
-        self._keep(call)
-
-    def forget(self, call: Call) -> None:
-        """The call was not kept after all."""
-        self._drop(call)
-
-    async def change(self, call_id: CallId, edit: Callable[[Call], Call | None]) -> Call | None:
-        """Change a call; as it is then, or None when `edit` sees nothing to change.
-
-        `edit` may be asked again, when another was faster. Raises: StoreUnavailable.
-        """
-        while (known := self._calls.get(call_id)) is not None:
-            edited = edit(known)
-            if edited is None:
-                return None
-            changed = msgspec.structs.replace(edited, version=known.version + 1)
-            if await self._store.update_record(self.record_of(changed)):
-                self._keep(changed)
-                return changed
-            await self._read_again(call_id)
-        return None
-
-    def first_for(
-        self, session_key: SessionKey, *, since: datetime, besides: Collection[CallId]
-    ) -> Call | None:
-        """Of the calls settled since, the first whose outcome is to be put into a session."""
-        queue = self._queues.get(session_key, {})
-        waiting = (call for call in queue.values() if call.id not in besides)
-        recent = (call for call in waiting if settled_at(call) >= since)
-        return min(recent, key=settled_at, default=None)
-
-    async def wait(self, call_id: CallId) -> Call | None:
-        """The call once it is settled; None when it is not known any more."""
-        while (call := self._calls.get(call_id)) is not None and not call.is_settled:
-            await self._settled.setdefault(call_id, asyncio.Event()).wait()
-        return call
-
-    async def sweep(self) -> None:
-        """Forget what is over for long enough, and the oldest when there is too much of it."""
-        now = self._now()
-        over = [call for call in self if self._is_over(call)]
-        gone: list[Call] = []
-        left: list[Call] = []
-        for call in over:
-            is_old = call.parent is not None or expires_at(call) <= now
-            (gone if is_old else left).append(call)
-        if (excess := len(left) - MOST_SETTLED) > 0:
-            left.sort(key=settled_at)
-            gone += left[: max(excess, MOST_SETTLED // 10)]
-        for call in gone:
-            self._drop(call)
-        # Together, so that the store writes them in one go.
-        await asyncio.gather(*(self._store.delete_record(CALL_KIND, call.id) for call in gone))
-
-    def _is_over(self, call: Call) -> bool:
-        """True when nobody needs the call for something that is under way."""
-        if call.parent is not None and call.parent in self._calls:
-            return False  # a debate that is held again after a restart looks for its answers
-        return call.is_settled and not call.is_undelivered and not _is_unseen(call)
-
-    async def _read_again(self, call_id: CallId) -> None:
-        """Another changed the call: what it made of it is the truth."""
-        record = await self._store.read_record(CALL_KIND, call_id)
-        if record is None:
-            self._drop(self._calls[call_id])
-        else:
-            self._keep(_decoder.decode(record.body))
-
-    def _keep(self, call: Call) -> None:
+        """Cache a call that is stored, or being stored together with its task."""
         known = self._calls.get(call.id)
         if known is not None and known.version > call.version:
-            return  # a later change was noted meanwhile
+            return  # a later change came first
         self._calls[call.id] = call
         self._by_task[call.task_id] = call.id
         self._queue(call)
         if call.is_settled and (settled := self._settled.pop(call.id, None)) is not None:
             settled.set()
 
+    def remove(self, call: Call) -> None:
+        """Drop a call from the cache: its record is deleted, or was never stored."""
+        self._calls.pop(call.id, None)
+        self._by_task.pop(call.task_id, None)
+        if call.caller.session_key is not None:
+            self._unqueue(call.id, call.caller.session_key)
+        if (settled := self._settled.pop(call.id, None)) is not None:
+            settled.set()
+
+    async def update(self, call_id: CallId, edit: Callable[[Call], Call | None]) -> Call | None:
+        """Change a call; the changed call, or None when `edit` has nothing to change.
+
+        `edit` runs again when another replica changed the record first. Raises: StoreUnavailable.
+        """
+        while (known := self._calls.get(call_id)) is not None:
+            edited = edit(known)
+            if edited is None:
+                return None
+            changed = msgspec.structs.replace(edited, version=known.version + 1)
+            if await self._store.update_record(self.to_record(changed)):
+                self.add(changed)
+                return changed
+            await self._reload(call_id)
+        return None
+
+    def first_undelivered(
+        self, session_key: SessionKey, *, since: datetime, skip: Callable[[Call], bool]
+    ) -> Call | None:
+        """The first of a session's undelivered outcomes that were settled since then."""
+        queue = self._queues.get(session_key, {}).values()
+        recent = (call for call in queue if settled_at(call) >= since and not skip(call))
+        return min(recent, key=settled_at, default=None)
+
+    async def wait_settled(self, call_id: CallId) -> Call | None:
+        """The call once it is settled; None when it is removed before."""
+        while (call := self._calls.get(call_id)) is not None and not call.is_settled:
+            await self._settled.setdefault(call_id, asyncio.Event()).wait()
+        return call
+
+    async def purge(self) -> None:
+        """Delete calls that are delivered for long enough, and the oldest above the limit."""
+        now = self._now()
+        finished = [call for call in self if self._is_finished(call)]
+        expired: list[Call] = []
+        kept: list[Call] = []
+        for call in finished:
+            is_expired = call.parent is not None or expires_at(call) <= now
+            (expired if is_expired else kept).append(call)
+        if (excess := len(kept) - MAX_SETTLED) > 0:
+            kept.sort(key=settled_at)
+            expired += kept[: max(excess, MAX_SETTLED // 10)]
+        for call in expired:
+            self.remove(call)
+        # Together, so that the store deletes them in one transaction.
+        await asyncio.gather(*(self._store.delete_record(CALL_KIND, call.id) for call in expired))
+
+    def _is_finished(self, call: Call) -> bool:
+        if call.parent is not None and call.parent in self._calls:
+            return False  # a debate that runs again after a restart looks for its answers
+        return call.is_settled and not call.is_undelivered and not call.is_unprocessed
+
+    async def _reload(self, call_id: CallId) -> None:
+        record = await self._store.read_record(CALL_KIND, call_id)
+        if record is None:
+            self.remove(self._calls[call_id])
+        else:
+            self.add(_decoder.decode(record.body))
+
     def _queue(self, call: Call) -> None:
-        """Have the call wait for its session, or wait no more."""
         session_key = call.caller.session_key
         if session_key is None:
             return
@@ -164,32 +161,18 @@ class CallRepository:
         if queue.pop(call_id, None) is not None:
             if not queue:
                 del self._queues[session_key]
-            self.on_brought(session_key)
-
-    def _drop(self, call: Call) -> None:
-        self._calls.pop(call.id, None)
-        self._by_task.pop(call.task_id, None)
-        if call.caller.session_key is not None:
-            self._unqueue(call.id, call.caller.session_key)
-        if (settled := self._settled.pop(call.id, None)) is not None:
-            settled.set()
+            self.on_delivered(session_key)
 
 
 def expires_at(call: Call) -> datetime:
-    """Until when a call is kept."""
-    is_needed = call.is_undelivered or _is_unseen(call) or call.parent is not None
+    """Until when the record of a call is kept."""
+    is_needed = call.is_undelivered or call.is_unprocessed or call.parent is not None
     if call.settled_at is None or is_needed:
-        return (call.deadline or call.accepted_at) + _UNDELIVERED_KEEP
+        return (call.deadline or call.accepted_at) + _UNDELIVERED_RETENTION
     timeout = timedelta(milliseconds=call.timeout_ms)
-    return call.settled_at + min(max(timeout, _SHORTEST_KEEP), _LONGEST_KEEP)
-
-
-def _is_unseen(call: Call) -> bool:
-    """True when its caller's host has the outcome and may yet lose it: then it is brought again."""
-    is_brought = call.route is OutcomeRoute.SESSION and call.delivered_at is not None
-    return is_brought and call.seen_at is None and call.discarded_at is None
+    return call.settled_at + min(max(timeout, _MIN_RETENTION), _MAX_RETENTION)
 
 
 def settled_at(call: Call) -> datetime:
-    """When a call was settled, by which outcomes are told one after the other."""
+    """When a call was settled, which is the order in which a session gets outcomes."""
     return call.settled_at or call.accepted_at

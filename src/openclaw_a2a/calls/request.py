@@ -1,4 +1,7 @@
-"""What callers ask for, read and checked: everything that is wrong is told at once."""
+"""Parses the arguments of the call tools and reports all their problems at once.
+
+The JSON Schemas of the tools are here too: they describe to models what is parsed.
+"""
 
 import json
 import math
@@ -7,19 +10,28 @@ from typing import TypeVar, cast
 
 import msgspec
 
-from openclaw_a2a.calls.identifiers import BadCall, BadName, read_agent, read_skill
+from openclaw_a2a.calls.identifiers import InvalidName, parse_agent_id, parse_skill_name
+from openclaw_a2a.model.errors import Problem
 from openclaw_a2a.model.ids import AgentId, Json, JsonObject
+from openclaw_a2a.model.validation import ProblemCollector, is_list, is_object, join_path, one_of
 
-MOST_INPUT = 1_048_576
+MAX_INPUT_BYTES = 1_048_576
 MODES = ("execute", "critique")
-MAIN = "main"
-_MOST_CALLS = 50
-_USUAL_AT_ONCE = 5
+MAIN_SESSION = "main"
+_MAX_CALLS = 50
+_DEFAULT_CONCURRENCY = 5
 _T = TypeVar("_T")
 
 
+class InvalidCallRequest(ValueError):
+    """Arguments of a tool that cannot be used; the text names every problem."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        super().__init__("; ".join(f"{one.path} {one.message}".strip() for one in problems))
+
+
 class CallRequest(msgspec.Struct, frozen=True):
-    """A call, as the caller wants it. `timeout_ms` None: the callee's or the usual one."""
+    """The arguments of `agent_call`. `timeout_ms` None: that of the skill, or the default."""
 
     agent: AgentId
     skill: str
@@ -27,175 +39,175 @@ class CallRequest(msgspec.Struct, frozen=True):
     mode: str = MODES[0]
     timeout_ms: int | None = None
     wait: bool = False
-    is_main: bool = False
-    """True when the callee is to be asked in its main session."""
+    in_main_session: bool = False
 
 
 class BatchRequest(msgspec.Struct, frozen=True):
-    """Many calls; each is read on its own, so that a wrong one does not spoil the others."""
+    """The arguments of `agent_call_batch`; each call is parsed on its own and fails on its own."""
 
     calls: tuple[Json, ...]
-    at_once: int = _USUAL_AT_ONCE
+    concurrency: int = _DEFAULT_CONCURRENCY
 
 
 class Fields:
-    """Reads the members of a request and collects what is wrong with them.
+    """Reads the fields of an object. Each problem is collected, and a default takes its place."""
 
-    `place` is where they stand in the request; whoever reads members of members hands on the
-    list of problems.
-    """
-
-    def __init__(self, value: Json, place: str = "", problems: list[str] | None = None) -> None:
-        self.problems: list[str] = [] if problems is None else problems
-        self._place = f"{place}." if place else ""
-        self._given = cast("JsonObject", value) if isinstance(value, dict) else {}
-        if not isinstance(value, dict):
-            self._wrong(f"{place or 'the input'} must be an object")
+    def __init__(
+        self, value: Json, path: str = "", collector: ProblemCollector | None = None
+    ) -> None:
+        self._path = path
+        self._collector = collector or ProblemCollector()
+        self._fields: JsonObject = value if is_object(value) else {}
+        if not is_object(value):
+            self._collector.problem(path or "the input", "must be an object")
 
     def __contains__(self, name: str) -> bool:
-        return self._given.get(name) is not None
-
-    def raw(self, name: str) -> Json:
-        """The member as it came."""
-        return self._given.get(name)
+        return self._fields.get(name) is not None
 
     def inner(self, name: str) -> "Fields":
-        """The members of a member."""
-        return Fields(self._given.get(name), f"{self._place}{name}", self.problems)
+        """The fields of an object in a field."""
+        return Fields(self._fields.get(name), join_path(self._path, name), self._collector)
 
-    def name(self, name: str, read: Callable[[Json], _T], default: _T) -> _T:
-        """A member that is a name of some kind."""
+    def items(self, name: str, least: int, most: int) -> "list[Fields]":
+        """The fields of the objects in a list."""
+        return [
+            Fields(item, f"{join_path(self._path, name)}[{index}]", self._collector)
+            for index, item in enumerate(self.list(name, least, most))
+        ]
+
+    def name(self, name: str, parse: Callable[[Json], _T], default: _T) -> _T:
+        """An identifier."""
         try:
-            return read(self._given.get(name))
-        except BadName as error:
-            return self._wrong(f"{self._place}{error}", default)
+            return parse(self._fields.get(name))
+        except InvalidName as error:
+            return self.reject(name, str(error), default)
 
     def text(self, name: str) -> str:
-        """A member that must say something."""
-        value = self._given.get(name)
+        """A text that is not empty."""
+        value = self._fields.get(name)
         if not isinstance(value, str) or not value.strip():
-            return self._wrong(f"{self._place}{name} must be a text that is not empty", "")
+            return self.reject(name, "must be a text that is not empty", "")
         try:
             value.encode()
         except ValueError:
-            return self._wrong(f"{self._place}{name} has characters that cannot be written", "")
+            return self.reject(name, "has characters that cannot be written", "")
         return value.strip()
 
     def list(self, name: str, least: int, most: int) -> list[Json]:
-        """A member that is a list of a bounded length."""
-        value = self._given.get(name)
-        items = cast("list[Json]", value) if isinstance(value, list) else None
+        """A list of limited length."""
+        value = self._fields.get(name)
+        items: list[Json] | None = value if is_list(value) else None
         if items is None or not least <= len(items) <= most:
             found = "" if items is None else f", not {len(items)}"
-            return self._wrong(f"{name} must be a list of {least} to {most}{found}", [])
+            return self.reject(name, f"must be a list of {least} to {most}{found}", [])
         return items
 
     def object(self, name: str) -> JsonObject:
-        """A member that must be an object, small enough to be passed on."""
-        value = self._given.get(name)
-        if not isinstance(value, dict):
-            return self._wrong(f"{name} must be an object", {})
-        found = cast("JsonObject", value)
+        """An object of limited size."""
+        value = self._fields.get(name)
+        if not is_object(value):
+            return self.reject(name, "must be an object", {})
         try:
-            text = json.dumps(found, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+            text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
             size = len(text.encode())
         except (ValueError, RecursionError):
-            return self._wrong(f"{name} cannot be written as JSON", {})
-        if size > MOST_INPUT:
-            return self._wrong(f"{name} has {size} bytes as JSON; the most are {MOST_INPUT}", {})
-        return found
+            return self.reject(name, "cannot be written as JSON", {})
+        if size > MAX_INPUT_BYTES:
+            reason = f"has {size} bytes as JSON; the most are {MAX_INPUT_BYTES}"
+            return self.reject(name, reason, {})
+        return value
 
     def flag(self, name: str, *, default: bool = False) -> bool:
-        """A member that is true or false."""
-        value = self._given.get(name)
+        """True or false."""
+        value = self._fields.get(name)
         if value is None or isinstance(value, bool):
             return default if value is None else value
-        return self._wrong(f"{name} must be true or false", default)
+        return self.reject(name, "must be true or false", default)
 
     def choice(self, name: str, choices: tuple[str, ...]) -> str:
-        """A member that is one of some words; the first of them when it is not given."""
-        value = self._given.get(name)
+        """One of some words; the first of them by default."""
+        value = self._fields.get(name)
         if value is None or value in choices:
             return choices[0] if value is None else cast("str", value)
-        return self._wrong(f"{name} must be one of {', '.join(choices)}", choices[0])
+        return self.reject(name, one_of(choices), choices[0])
 
     def number(self, name: str, least: float, most: float, *, default: float) -> float:
-        """A member that is a number within bounds."""
-        value = self._given.get(name)
+        """A number within bounds."""
+        value = self._fields.get(name)
         if value is None:
             return default
-        if not is_number(value) or not least <= value <= most:
-            where = f"{self._place}{name}"
-            return self._wrong(f"{where} must be a number from {least:g} to {most:g}", default)
+        if not _is_number(value) or not least <= value <= most:
+            return self.reject(name, f"must be a number from {least:g} to {most:g}", default)
         return value
 
     def count(self, name: str, least: int, most: int, *, default: int) -> int:
-        """A member that is a whole number within bounds."""
+        """A whole number within bounds."""
         value = self.number(name, least, most, default=default)
         if value != int(value):
-            return self._wrong(f"{name} must be a whole number from {least} to {most}", default)
+            return self.reject(name, f"must be a whole number from {least} to {most}", default)
         return int(value)
 
     def timeout_ms(self) -> int | None:
-        """How long the caller wants to wait for the answer; None when it does not say."""
+        """The timeout, in seconds or milliseconds; None when there is none."""
         if "timeout" in self and "timeoutSeconds" in self:
-            return self._wrong("give timeoutSeconds or timeout (in ms), not both", None)
+            return self.reject("", "give timeoutSeconds or timeout (in ms), not both", None)
         for name, factor in (("timeoutSeconds", 1000), ("timeout", 1)):
-            value = self._given.get(name)
+            value = self._fields.get(name)
             if value is None:
                 continue
-            if not is_number(value) or value < 0:
-                return self._wrong(f"{name} must be a number that is not negative", None)
-            # Whoever asks for less than a millisecond wants an answer, not none.
+            if not _is_number(value) or value < 0:
+                return self.reject(name, "must be a number that is not negative", None)
+            # Rounded up: 0 would mean that no answer is wanted.
             return math.ceil(min(value * factor, 1e12))
         return None
 
+    def reject(self, name: str, problem: str, default: _T) -> _T:
+        """Collect a problem and continue with a default, so that further problems are found."""
+        self._collector.problem(join_path(self._path, name) if name else "", problem)
+        return default
+
     def check(self) -> None:
-        """Raises BadCall when something was wrong."""
-        if self.problems:
-            raise BadCall(self.problems)
-
-    def _wrong(self, problem: str, instead: _T = None) -> _T:
-        """Note a problem and go on, so that the next ones are found too."""
-        self.problems.append(problem)
-        return instead
+        """Raises InvalidCallRequest when there were problems."""
+        if self._collector.problems:
+            raise InvalidCallRequest(self._collector.problems)
 
 
-def is_number(value: Json) -> bool:
+def _is_number(value: Json) -> bool:
     """True for finite numbers; true and false are none."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     return isinstance(value, int) or math.isfinite(value)
 
 
-def read_call(value: Json) -> CallRequest:
-    """The call in the arguments of `agent_call`. Raises: BadCall."""
+def parse_call(value: Json) -> CallRequest:
+    """Parse the arguments of `agent_call`. Raises: InvalidCallRequest."""
     fields = Fields(value)
     request = CallRequest(
-        agent=fields.name("agent", read_agent, AgentId("")),
-        skill=fields.name("skill", read_skill, ""),
+        agent=fields.name("agent", parse_agent_id, AgentId("")),
+        skill=fields.name("skill", parse_skill_name, ""),
         input=fields.object("input"),
         mode=fields.choice("mode", MODES),
         timeout_ms=fields.timeout_ms(),
         wait=fields.flag("wait"),
-        is_main=fields.choice("session", ("own", MAIN)) == MAIN,
+        in_main_session=fields.choice("session", ("own", MAIN_SESSION)) == MAIN_SESSION,
     )
     fields.check()
     return request
 
 
 def readable_names(value: Json) -> tuple[str, str]:
-    """The agent and the skill that an unusable request names, each empty when it cannot be read."""
+    """The agent and the skill that an invalid request names, each empty when it is invalid too."""
     fields = Fields(value)
-    return fields.name("agent", read_agent, AgentId("")), fields.name("skill", read_skill, "")
+    agent = fields.name("agent", parse_agent_id, AgentId(""))
+    return agent, fields.name("skill", parse_skill_name, "")
 
 
-def read_batch(value: Json) -> BatchRequest:
-    """The calls in the arguments of `agent_call_batch`. Raises: BadCall."""
+def parse_batch(value: Json) -> BatchRequest:
+    """Parse the arguments of `agent_call_batch`. Raises: InvalidCallRequest."""
     fields = Fields(value)
     request = BatchRequest(
-        calls=tuple(fields.list("calls", 0, _MOST_CALLS)),
-        at_once=fields.count("concurrency", 1, _MOST_CALLS, default=_USUAL_AT_ONCE),
+        calls=tuple(fields.list("calls", 0, _MAX_CALLS)),
+        concurrency=fields.count("concurrency", 1, _MAX_CALLS, default=_DEFAULT_CONCURRENCY),
     )
     fields.check()
     return request
@@ -210,14 +222,14 @@ CALL_SCHEMA: JsonObject = {
         },
         "skill": {
             "type": "string",
-            "description": "Which skill; list_skills tells which there are.",
+            "description": "Which skill; list_skills lists them.",
         },
         "input": {"type": "object", "description": "What the skill works on, up to 1 MiB."},
         "mode": {"type": "string", "enum": list(MODES), "default": MODES[0]},
         "timeoutSeconds": {
             "type": "number",
             "minimum": 0,
-            "description": "Seconds until a timeout is told; 0: no answer is brought, ask for it.",
+            "description": "Seconds until it times out; 0: no deadline and no message, poll it.",
         },
         "timeout": {
             "type": "number",
@@ -231,13 +243,13 @@ CALL_SCHEMA: JsonObject = {
         },
         "session": {
             "type": "string",
-            "enum": [MAIN],
-            "description": "main: ask in the agent's main session instead of one of its own.",
+            "enum": [MAIN_SESSION],
+            "description": "main: run in the agent's main session instead of one of its own.",
         },
     },
     "required": ["agent", "skill", "input"],
 }
-"""What `agent_call` takes."""
+"""The arguments of `agent_call`."""
 
 BATCH_SCHEMA: JsonObject = {
     "type": "object",
@@ -253,18 +265,18 @@ BATCH_SCHEMA: JsonObject = {
             "minimum": 1,
             "maximum": 50,
             "default": 5,
-            "description": "How many are under way at once.",
+            "description": "How many run at the same time.",
         },
     },
     "required": ["calls"],
 }
-"""What `agent_call_batch` takes."""
+"""The arguments of `agent_call_batch`."""
 
 POLL_SCHEMA: JsonObject = {
     "type": "object",
     "properties": {
-        "correlationId": {"type": "string", "description": "As the call was answered with."},
+        "correlationId": {"type": "string", "description": "From the result of the call."},
         "taskId": {"type": "string", "description": "Or the id of the task."},
     },
 }
-"""What `agent_poll` takes."""
+"""The arguments of `agent_poll`."""

@@ -1,108 +1,86 @@
-"""Callers who stay on the line: the calls they wait for, and whether they have heard the answers.
+"""Callers blocked on `wait: true`, and how long the writing of their results may take.
 
-An answer is theirs once it was written out to them. Until then nothing is noted as delivered, so
-that whoever hangs up, or loses the gateway, is told in another way.
+An outcome belongs to a waiting caller once the tool's result was written to its connection. Until
+then the call stays undelivered, so that a caller that disconnects, or a gateway that dies, loses
+nothing: the outcome is sent to the caller instead.
 """
 
 import asyncio
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 
-from openclaw_a2a.model.call import Call, CallId, CallStatus, OutcomeRoute
+from openclaw_a2a.model.call import Call, CallId, CallStatus
 
-_TELLING = timedelta(seconds=30)
-"""An answer that was not written out so long after its tool had ended never will be."""
+_WRITE_TIMEOUT = timedelta(seconds=30)
+"""A result that is not written this long after its tool returned never will be."""
 
 
 class WaitingCaller:
-    """One caller for the time of one tool, whose result tells the outcomes of its calls."""
+    """One tool invocation that blocks until its calls are settled."""
 
-    def __init__(self, *, takes_timeouts: bool) -> None:
-        self.takes_timeouts = takes_timeouts
-        """True when the result tells timeouts as well; otherwise these come later."""
-        self.answered: set[CallId] = set()
-        self.told_by: datetime | None = None
-        """When the result must have been written out; None while the tool is at work."""
+    def __init__(self, *, accepts_timeouts: bool) -> None:
+        self.accepts_timeouts = accepts_timeouts
+        """True when the tool's result reports timeouts too; otherwise these are sent later."""
+        self.offered: set[CallId] = set()
+        """Calls whose outcome is part of the result, which is not written yet."""
+        self.write_deadline: datetime | None = None
+        """When the result must have been written; None while the tool runs."""
 
 
 class Waiters:
-    """All callers on the line."""
+    """All waiting callers."""
 
     def __init__(self, now: Callable[[], datetime]) -> None:
         self._now = now
         self._waiting: dict[CallId, tuple[WaitingCaller, asyncio.Future[Call | None]]] = {}
-        self._answered: dict[CallId, WaitingCaller] = {}
-        """Calls whose outcome was given to somebody who has not been told yet."""
-        self._told: set[CallId] = set()
-        self._are_cut = False
+        self._is_closed = False
 
     @contextmanager
-    def open(self, *, takes_timeouts: bool = False) -> Generator[WaitingCaller]:
-        """A line for one tool. Whoever leaves it by an exception has heard nothing."""
-        line = WaitingCaller(takes_timeouts=takes_timeouts)
-        try:
-            yield line
-        except BaseException:
-            line.told_by = self._now()
-            raise
-        line.told_by = self._now() + _TELLING
+    def open(self, *, accepts_timeouts: bool = False) -> Generator[WaitingCaller]:
+        """A waiting caller for one tool invocation.
 
-    async def wait(self, line: WaitingCaller, call_id: CallId) -> Call | None:
-        """The call when it is settled; None when the gateway stops before."""
-        if self._are_cut:
-            return None
-        waiter: asyncio.Future[Call | None] = asyncio.get_running_loop().create_future()
-        self._waiting[call_id] = line, waiter
+        When the block ends with an exception no result is written.
+        """
+        waiter = WaitingCaller(accepts_timeouts=accepts_timeouts)
         try:
-            return await waiter
+            yield waiter
+        except BaseException:
+            waiter.write_deadline = self._now()
+            raise
+        waiter.write_deadline = self._now() + _WRITE_TIMEOUT
+
+    async def wait(self, waiter: WaitingCaller, call_id: CallId) -> Call | None:
+        """Wait until the call is settled; None when the gateway stops before."""
+        if self._is_closed:
+            return None
+        settled: asyncio.Future[Call | None] = asyncio.get_running_loop().create_future()
+        self._waiting[call_id] = waiter, settled
+        try:
+            return await settled
         finally:
             self._waiting.pop(call_id, None)
 
-    def wants(self, call_id: CallId, status: CallStatus) -> bool:
-        """True when somebody on the line is to hear of this outcome, and nobody else."""
-        line, waiter = self._waiting.get(call_id, (None, None))
-        if line is None or waiter is None or waiter.done():
-            return False
-        return line.takes_timeouts or status is not CallStatus.TIMEOUT
-
-    def answer(self, call: Call) -> None:
-        """Give a settled call to who waits for it."""
-        line, waiter = self._waiting.get(call.id, (None, None))
-        if line is None or waiter is None or waiter.done():
-            return
-        if call.route is OutcomeRoute.WAITED and call.is_undelivered:
-            self._answered[call.id] = line
-            line.answered.add(call.id)
-        waiter.set_result(call)
-
-    def note_told(self, call_ids: Iterable[CallId]) -> list[CallId]:
-        """These outcomes were written out; those of them that somebody waited for."""
-        told = [one for one in call_ids if one in self._answered]
-        self._told.update(told)
-        return told
-
-    def is_told(self, call_id: CallId) -> bool:
-        """True when the caller has heard the outcome."""
-        return call_id in self._told
-
-    def told_by(self, call_id: CallId) -> datetime | None:
-        """Until when whoever got the outcome may yet hear it; None when nobody got it."""
-        line = self._answered.get(call_id)
-        if line is None:
+    def find(self, call_id: CallId, status: CallStatus) -> WaitingCaller | None:
+        """The waiting caller whose result will report this outcome."""
+        waiter, settled = self._waiting.get(call_id, (None, None))
+        if waiter is None or settled is None or settled.done():
             return None
-        return self._now() + _TELLING if line.told_by is None else line.told_by
+        return waiter if waiter.accepts_timeouts or status is not CallStatus.TIMEOUT else None
 
-    def forget(self, call_id: CallId) -> None:
-        """Nothing more is to be known of a call."""
-        self._told.discard(call_id)
-        line = self._answered.pop(call_id, None)
-        if line is not None:
-            line.answered.discard(call_id)
+    def resolve(self, call: Call) -> None:
+        """Wake the caller that waits for a call which is settled now."""
+        _, settled = self._waiting.get(call.id, (None, None))
+        if settled is not None and not settled.done():
+            settled.set_result(call)
 
-    def cut(self) -> None:
-        """The gateway stops: nobody waits any longer."""
-        self._are_cut = True
-        for _, waiter in list(self._waiting.values()):
-            if not waiter.done():
-                waiter.set_result(None)
+    def written_by(self, waiter: WaitingCaller) -> datetime:
+        """When the waiter's result is written at the latest, or lost."""
+        return waiter.write_deadline or self._now() + _WRITE_TIMEOUT
+
+    def close(self) -> None:
+        """Release everybody: the gateway stops, and what comes later is sent after its restart."""
+        self._is_closed = True
+        for _, settled in list(self._waiting.values()):
+            if not settled.done():
+                settled.set_result(None)

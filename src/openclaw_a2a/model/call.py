@@ -1,4 +1,4 @@
-"""A call of one agent to another: what is kept of it from its acceptance to its delivery."""
+"""The stored record of a call of one agent to another."""
 
 from datetime import datetime, timedelta
 from enum import Enum
@@ -8,22 +8,22 @@ from openclaw_a2a.model.ids import AgentId, SessionKey, TaskId
 from openclaw_a2a.model.message import JsonStruct
 
 CALL_KIND = "call"
-"""The kind of records and deliveries that belong to calls."""
+"""The kind of the records and deliveries of calls."""
 
 GATEWAY = "gateway:"
-"""How the agents begin that the gateway itself is."""
+"""Prefix of the ids of agents that the gateway itself implements."""
 
 CallId = NewType("CallId", str)
 
 
 class CallStatus(Enum):
-    """What became of a call.
+    """The outcome of a call.
 
     PENDING     no outcome yet
     COMPLETED   the callee answered in time
-    ERROR       the callee failed, or answered nothing
-    TIMEOUT     the deadline came first; a later answer is kept for who asks for it
-    DISCARDED   there was an outcome, and nobody to bring it to
+    ERROR       the callee failed, or ended without an answer
+    TIMEOUT     the deadline came first; a later answer can be polled
+    DISCARDED   there was an outcome, and its receiver no longer exists
     """
 
     PENDING = "pending"
@@ -36,10 +36,10 @@ class CallStatus(Enum):
 class OutcomeRoute(Enum):
     """How the outcome reaches the caller.
 
-    SESSION     a message in the session that called
-    INBOX       it lies ready until the caller asks for it
-    WAITED      the caller waited for it and has it already
-    NONE        it is not brought at all: the caller did not want that, or it belongs to a debate
+    SESSION     as a message in the session that called
+    INBOX       stored until the caller polls it, and posted to the caller's webhook if it has one
+    WAITED      as the result of the tool, for a caller that waits
+    NONE        not at all: the call has no timeout, or is a step of a debate
     """
 
     SESSION = "session"
@@ -49,7 +49,10 @@ class OutcomeRoute(Enum):
 
 
 class Caller(JsonStruct, frozen=True):
-    """Who calls. `name` is the token's; the session comes from the agent's host, if from anyone."""
+    """The agent or program that calls.
+
+    `name` is that of its tool token. `session_key` comes from the agent's host, never from a model.
+    """
 
     agent_id: AgentId
     name: str
@@ -57,17 +60,12 @@ class Caller(JsonStruct, frozen=True):
     is_operator: bool = False
 
     def is_same(self, other: "Caller") -> bool:
-        """True when both are one and the same caller, in whichever of its sessions."""
+        """True for the same caller, in whichever of its sessions."""
         return self.agent_id == other.agent_id and self.name == other.name
 
 
 class Call(JsonStruct, frozen=True, omit_defaults=False):
-    """A call. Its answer is not here: it is read from the callee's task.
-
-    `chain` are the agents it came through, the caller last. `lineage` are those whose answers
-    led the caller to it, one after the other. `timeout_ms` 0 means that there is no deadline and
-    nothing is brought.
-    """
+    """A call of one agent to another. Its answer is read from the callee's task."""
 
     id: CallId
     task_id: TaskId
@@ -76,14 +74,18 @@ class Call(JsonStruct, frozen=True, omit_defaults=False):
     skill: str
     mode: str
     session_key: SessionKey
-    """The callee's session in which it is carried out."""
+    """The session in which the callee works on it."""
     return_to: SessionKey
     timeout_ms: int
+    """0: there is no deadline, and the outcome is not delivered."""
     accepted_at: datetime
     route: OutcomeRoute
     chain: tuple[AgentId, ...] = ()
+    """The agents that led to this call, the caller last."""
     lineage: tuple[AgentId, ...] = ()
+    """The agents whose answers led the caller to this call, the oldest first."""
     parent: CallId | None = None
+    """The debate that this call is a step of."""
     status: CallStatus = CallStatus.PENDING
     settled_at: datetime | None = None
     delivered_at: datetime | None = None
@@ -91,26 +93,34 @@ class Call(JsonStruct, frozen=True, omit_defaults=False):
     discarded_at: datetime | None = None
     reason: str | None = None
     version: int = 0
+    host: str | None = None
+    """The host of the caller's session; None when there is only one, or it is not known."""
 
     @property
     def deadline(self) -> datetime | None:
-        """When the caller is told that it took too long."""
+        """When the call times out."""
         if not self.timeout_ms:
             return None
         return self.accepted_at + timedelta(milliseconds=self.timeout_ms)
 
     @property
     def callee_name(self) -> str:
-        """The callee as people know it: what the gateway does itself has a plain name."""
+        """The callee as users know it: agents inside the gateway lose their prefix."""
         return self.callee.removeprefix(GATEWAY)
 
     @property
     def is_settled(self) -> bool:
-        """True when its outcome is decided."""
+        """True when the outcome is decided."""
         return self.status is not CallStatus.PENDING
 
     @property
     def is_undelivered(self) -> bool:
-        """True when its outcome is decided and still to be brought."""
-        is_brought = self.delivered_at is not None or self.discarded_at is not None
-        return self.is_settled and not is_brought and self.route is not OutcomeRoute.NONE
+        """True when the outcome is decided and has still to be delivered."""
+        is_delivered = self.delivered_at is not None or self.discarded_at is not None
+        return self.is_settled and not is_delivered and self.route is not OutcomeRoute.NONE
+
+    @property
+    def is_unprocessed(self) -> bool:
+        """True when the caller's host has the outcome and may still lose it."""
+        is_delivered = self.route is OutcomeRoute.SESSION and self.delivered_at is not None
+        return is_delivered and self.seen_at is None and self.discarded_at is None

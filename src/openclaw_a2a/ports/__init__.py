@@ -28,6 +28,7 @@ from openclaw_a2a.ports.session_inbox import (
     SessionGone,
     SessionInbox,
     SessionMessage,
+    SessionPresence,
 )
 from openclaw_a2a.ports.store import Store
 from openclaw_a2a.ports.task_store import (
@@ -73,6 +74,7 @@ __all__ = [
     "SessionGone",
     "SessionInbox",
     "SessionMessage",
+    "SessionPresence",
     "Store",
     "StoredLog",
     "Submission",

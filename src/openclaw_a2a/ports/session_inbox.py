@@ -1,5 +1,6 @@
-"""What is needed from a host whose sessions can be spoken to."""
+"""The port to a host (an OpenClaw) whose sessions can receive messages."""
 
+from enum import Enum
 from typing import Protocol, runtime_checkable
 
 import msgspec
@@ -9,10 +10,10 @@ from openclaw_a2a.ports.sender import DeliveryFailed
 
 
 class SessionMessage(msgspec.Struct, frozen=True):
-    """A message for somebody's own session, from another agent by way of the gateway.
+    """A message for an agent's own session.
 
-    `id` is the same in every try. `is_fresh`: no earlier try, of this life or another, can have
-    brought it.
+    `id` is the same in every attempt. `is_first_attempt`: no earlier attempt, of this process or
+    a previous one, can have delivered it.
     """
 
     id: str
@@ -24,36 +25,53 @@ class SessionMessage(msgspec.Struct, frozen=True):
 
 
 class MessageAccepted(msgspec.Struct, frozen=True):
-    """The host has the note and will bring it up in the session."""
+    """The host has the message and will process it in the session."""
 
 
 class SessionGone(msgspec.Struct, frozen=True):
-    """There is no such session any more, and why we think so."""
+    """The host has no such session (any more)."""
 
     reason: str
 
 
+class SessionPresence(Enum):
+    """What a host knows of a session: nothing, that it exists, or that a run is active in it."""
+
+    ABSENT = "absent"
+    IDLE = "idle"
+    ACTIVE = "active"
+
+
 @runtime_checkable
 class SessionInbox(Protocol):
-    """An agent in a host whose sessions can be spoken to."""
+    """An agent in a host whose sessions can receive messages."""
+
+    @property
+    def host(self) -> str:
+        """The identity of the host, the same for all agents in it."""
+        ...
 
     def owns_session(self, session_key: SessionKey) -> bool:
-        """True when the session is one of this agent's in its host, as its key tells."""
+        """True when the session's key names this agent in its host."""
         ...
 
     def host_session_key(self, session_key: SessionKey) -> SessionKey | None:
-        """How the host calls a session of ours with this agent; None before that is known."""
+        """The host's key for a session of ours with this agent; None before that is known."""
+        ...
+
+    async def locate_session(self, session_key: SessionKey) -> SessionPresence:
+        """Whether this host has the session. Raises: AgentUnavailable."""
         ...
 
     async def deliver(
-        self, note: SessionMessage
+        self, message: SessionMessage
     ) -> "MessageAccepted | SessionGone | DeliveryFailed":
-        """Put a note into a session, once: a repeated try changes nothing.
+        """Put a message into a session, once: a repeated attempt changes nothing.
 
-        A busy session gets it when its turn ends. It comes back as soon as the host has the note.
+        Returns when the host has the message; a busy session processes it after its turn.
         """
         ...
 
-    async def wait_processed(self, note: SessionMessage) -> bool:
-        """Wait until the session's agent has dealt with a note; False: the host lost it."""
+    async def wait_processed(self, message: SessionMessage) -> bool:
+        """Wait until the session's agent has processed a message; False: the host lost it."""
         ...

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from openclaw_a2a.calls.loop_guard import METADATA_KEY, chain_violation, read_chain
+from openclaw_a2a.calls.loop_guard import chain_violation, read_chain
 from openclaw_a2a.engine.tasks import queries
 from openclaw_a2a.engine.tasks.cancel import cancel_task
 from openclaw_a2a.engine.tasks.result import DirectAnswer, DuplicateRun, Rejected, TaskCreated
@@ -25,7 +25,7 @@ from openclaw_a2a.model.ids import ContextId, MessageId, TaskId
 from openclaw_a2a.model.message import Message, Part, Role
 from openclaw_a2a.model.records import encode_json
 from openclaw_a2a.model.states import is_terminal
-from openclaw_a2a.model.turn import Scope
+from openclaw_a2a.model.turn import CHAIN_KEY, Scope
 from openclaw_a2a.planning.message_routing import RoutedMessage
 from openclaw_a2a.planning.service import PlanningService
 from openclaw_a2a.protocol import v1
@@ -163,12 +163,12 @@ async def delete(endpoint: AccountEndpoint, scope: Scope, task_id: TaskId) -> No
 def _check_send(endpoint: AccountEndpoint, request: SendRequest) -> None:
     """Raises: InvalidParams (a call loop, a bad webhook URL), PushNotSupported."""
     metadata = request.message.metadata
-    if metadata and METADATA_KEY in metadata:
+    if metadata and CHAIN_KEY in metadata:
         limits = endpoint.chain_limits
         chain = read_chain(metadata, limits.own_host)
         reason = chain_violation(chain, endpoint.rules.agent_id, max_depth=limits.max_depth)
         if reason is not None:
-            path = f"message.metadata[{METADATA_KEY!r}]"
+            path = f"message.metadata[{CHAIN_KEY!r}]"
             raise InvalidParams(f"{path}: {reason}", problems=(Problem(path, reason),))
     if request.push is not None:
         endpoint.push_configs().check_url(request.push)

@@ -21,7 +21,7 @@ from openclaw_a2a.model.errors import (
 )
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.protocol.errors import FAULT_MESSAGE, http_status
-from openclaw_a2a.tools.progress_stream import run_and_show, stop
+from openclaw_a2a.tools.progress_stream import cancel_and_wait, run_with_progress
 from openclaw_a2a.tools.registry import Tool, ToolRegistry, ignore_update
 
 _NO_TOOLS = "none; see outbound.enabled and tools.agentToAgent.enabled in the settings"
@@ -191,9 +191,9 @@ class ToolEndpoints:
         line = _Line(visit)
         beating = asyncio.ensure_future(line.beat(self._heartbeat_s))
         try:
-            answer = await run_and_show(tool, arguments, visit.caller, line.show)
+            answer = await run_with_progress(tool, arguments, visit.caller, line.show)
         finally:
-            await stop(beating)
+            await cancel_and_wait(beating)
         await line.send(encode_frame(msgspec.json.encode(answer), event=b"result"), is_last=True)
         tool.told(answer)
 
@@ -221,7 +221,7 @@ class _Line:
             await self._visit.send(message)
 
 
-async def refuse(exchange: Exchange, error: GatewayError) -> None:
+async def respond_error(exchange: Exchange, error: GatewayError) -> None:
     """Answer with an error of the door."""
     headers: list[tuple[bytes, bytes]] = [_PRIVATE]
     if isinstance(error, Unauthenticated):
@@ -251,7 +251,7 @@ async def _unless_gone(work: Awaitable[_T], visit: ToolRequest) -> _T | None:
         await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
         return working.result() if working.done() else None
     finally:
-        await stop(working, leaving)
+        await cancel_and_wait(working, leaving)
 
 
 async def _until_gone(visit: ToolRequest) -> None:

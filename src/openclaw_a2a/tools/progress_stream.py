@@ -12,7 +12,9 @@ _STOP_S = 5.0
 Show = Callable[[JsonObject], Awaitable[None]]
 
 
-async def run_and_show(tool: Tool, arguments: Json, caller: ToolCaller, show: Show) -> JsonObject:
+async def run_with_progress(
+    tool: Tool, arguments: Json, caller: ToolCaller, show: Show
+) -> JsonObject:
     """The tool's answer, after every update was shown.
 
     Whoever is slow to be shown updates misses some of them, and never holds up the tool.
@@ -32,10 +34,10 @@ async def run_and_show(tool: Tool, arguments: Json, caller: ToolCaller, show: Sh
         await showing
         return answer
     finally:
-        await stop(showing)
+        await cancel_and_wait(showing)
 
 
-async def stop(*tasks: "asyncio.Future[Json]") -> None:
+async def cancel_and_wait(*tasks: "asyncio.Future[Json]") -> None:
     """End tasks, and wait until they have ended; how they ended is nobody's concern any more."""
     for task in tasks:
         task.cancel()

@@ -1,144 +1,113 @@
 """The operator lists calls between agents and looks at each of them."""
 
-from datetime import UTC, datetime, timedelta
+from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.calls.call_gateway import CallGateway, HeldAnswer, answers, call_gateway_in
 from tests.conformance.asgi_client import AsgiClient, Response
 
 from openclaw_a2a.auth.admin_token import AdminAuthenticator
 from openclaw_a2a.http.asgi import HttpRequest
 from openclaw_a2a.http.deadline import body_deadline
-from openclaw_a2a.model.call import Call, Caller, CallId, CallStatus, OutcomeRoute
-from openclaw_a2a.model.ids import AgentId, JsonObject, SessionKey, TaskId
-from openclaw_a2a.server.admin.calls import CallsAdmin, ShowsCalls
+from openclaw_a2a.server.admin.calls import CallsAdmin
 from openclaw_a2a.server.admin.endpoint import AdminEndpoint
 
+Json = Any
 TOKEN = "the-operator's-own-token-of-forty-letters"
-NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
 
 
-def call(
-    number: int, status: str = "completed", *, caller: str = "main", callee: str = "b"
-) -> Call:
-    return Call(
-        id=CallId(f"call-{number}"),
-        task_id=TaskId(f"task-{number}"),
-        caller=Caller(AgentId(caller), "host"),
-        callee=AgentId(callee),
-        skill="find",
-        mode="execute",
-        return_to=SessionKey(f"agent:{caller}:main"),
-        session_key=SessionKey(f"agent:{callee}:call:{number}"),
-        timeout_ms=60_000,
-        accepted_at=NOON + timedelta(seconds=number),
-        route=OutcomeRoute.SESSION,
-        status=CallStatus(status),
-    )
+@pytest.fixture
+async def gateway(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[CallGateway]:
+    """A gateway with agents a, b, c and d that call each other."""
+    monkeypatch.chdir(tmp_path)
+    async with call_gateway_in(tmp_path, "memory") as one:
+        await one.open()
+        yield one
 
 
-class Desk:
-    """Knows the calls it was given, the oldest first."""
-
-    def __init__(self, *calls: Call) -> None:
-        self._calls = calls
-
-    def listed(self, *, limit: int) -> list[Call]:
-        return list(self._calls)[::-1][:limit]
-
-    def find(self, call_id: CallId) -> Call | None:
-        return next((one for one in self._calls if one.id == call_id), None)
-
-    async def shown(self, call: Call) -> JsonObject:
-        return {
-            "correlationId": call.id,
-            "agent": call.callee,
-            "status": call.status.value,
-            "output": {"long": "x" * 10_000},
-            "confidence": 0.9,
-            "parts": [{"correlationId": "part-1"}],
-        }
+async def get(gateway: CallGateway, path: str) -> Response:
+    return await gateway.operator_client().get(path)
 
 
-class Pages:
-    """The pages behind the operator's door."""
-
-    def __init__(self, desk: ShowsCalls | None) -> None:
-        door = AdminEndpoint(
-            AdminAuthenticator(TOKEN, own_hosts=["127.0.0.1"]), body_deadline=body_deadline(5)
-        )
-        CallsAdmin(lambda: desk).add_to(door)
-
-        async def app(scope: Any, receive: Any, send: Any) -> None:
-            await door.serve(HttpRequest(scope, receive, send))
-
-        self._door = AsgiClient(app)
-
-    async def get(self, path: str) -> Response:
-        return await self._door.get(path, authorization=f"Bearer {TOKEN}")
-
-    async def listed(self, query: str = "") -> list[str]:
-        answer = await self.get(f"/operator/calls{query}")
-        assert answer.status == 200
-        return [one["correlationId"] for one in answer.json["calls"]]
+async def listed(gateway: CallGateway, query: str = "") -> list[str]:
+    response = await get(gateway, f"/operator/calls{query}")
+    assert response.status == 200
+    return [one["correlationId"] for one in response.json["calls"]]
 
 
-async def test_the_newest_calls_come_first_and_without_their_answers() -> None:
-    pages = Pages(Desk(*map(call, range(25))))
-    assert (await pages.listed())[:2] == ["call-24", "call-23"]
-    answer = await pages.get("/operator/calls?limit=1")
-    assert answer.json == {
-        "calls": [
-            {
-                "correlationId": "call-24",
-                "agent": "b",
-                "status": "completed",
-                "confidence": 0.9,
-            }
-        ],
-        "totalSize": 25,
+async def test_the_newest_calls_come_first_and_without_their_answers(gateway: CallGateway) -> None:
+    calls = [await gateway.call("a", "b", wait=True) for _ in range(25)]
+    newest = [one["correlationId"] for one in reversed(calls)]
+    assert await listed(gateway) == newest[:20]
+    response = await get(gateway, "/operator/calls?limit=1")
+    [shown] = response.json["calls"]
+    assert response.json["totalSize"] == 25
+    assert (shown["correlationId"], shown["agent"]) == (newest[0], "b")
+    assert (shown["status"], shown["confidence"]) == ("completed", 0.9)
+    assert not {"output", "assumptions", "caveats", "parts"} & shown.keys()
+
+
+async def test_calls_are_filtered_by_status_and_by_either_agent(gateway: CallGateway) -> None:
+    gateway.agents["b"].answer = HeldAnswer()
+    requests = [("a", "b"), ("a", "c"), ("c", "b"), ("a", "d")]
+    made = [await gateway.call(*one, wait=one[1] != "b") for one in requests]
+    ids = [one["correlationId"] for one in made]
+    assert await listed(gateway, "?status=pending") == [ids[2], ids[0]]
+    assert await listed(gateway, "?agent=c") == [ids[2], ids[1]]
+    assert await listed(gateway, "?agent=c&status=pending") == [ids[2]]
+    assert await listed(gateway, "?agent=nobody") == []
+
+
+async def test_one_call_is_shown_whole(gateway: CallGateway) -> None:
+    gateway.agents["b"].answer = answers('{"output": {"long": "%s"}}' % ("x" * 10_000))
+    made = await gateway.call("a", "b", wait=True)
+    shown = await gateway.describe(made)
+    assert shown["output"] == {"long": "x" * 10_000}
+
+
+async def test_a_debate_is_shown_with_its_steps(gateway: CallGateway) -> None:
+    debate: Json = {
+        "topic": "tides",
+        "proposer": {"agent": "b", "skill": "propose"},
+        "critics": [{"agent": "c"}],
+        "resolver": {"agent": "d", "skill": "resolve"},
+        "input": {},
     }
-
-
-async def test_calls_are_chosen_by_status_and_by_either_agent() -> None:
-    desk = Desk(
-        call(1, "pending"),
-        call(2, callee="c"),
-        call(3, "pending", caller="c"),
-        call(4, "timeout"),
-    )
-    pages = Pages(desk)
-    assert await pages.listed("?status=pending") == ["call-3", "call-1"]
-    assert await pages.listed("?agent=c") == ["call-3", "call-2"]
-    assert await pages.listed("?agent=c&status=pending") == ["call-3"]
-    assert await pages.listed("?agent=nobody") == []
-
-
-async def test_one_call_is_shown_whole() -> None:
-    answer = await Pages(Desk(call(1), call(2))).get("/operator/calls/call-1")
-    assert answer.status == 200
-    assert answer.json["output"] == {"long": "x" * 10_000}
-    assert answer.json["parts"] == [{"correlationId": "part-1"}]
+    made = await gateway.call_tool(gateway.client("a"), "debate_call", debate)
+    shown = await gateway.describe(made)
+    assert {one["agent"] for one in shown["parts"]} == {"b", "c", "d"}
+    assert await listed(gateway) == [made["correlationId"]]
 
 
 @pytest.mark.parametrize("wanted", ["call-2", "call", "%00", "x" * 5000])
-async def test_a_call_that_does_not_exist_is_told(wanted: str) -> None:
-    answer = await Pages(Desk(call(1))).get(f"/operator/calls/{wanted}")
-    assert (answer.status, answer.json["error"]["code"]) == (404, "call-not-found")
-    assert len(answer.body) < 500
+async def test_a_call_that_does_not_exist_is_not_found(gateway: CallGateway, wanted: str) -> None:
+    response = await get(gateway, f"/operator/calls/{wanted}")
+    assert (response.status, response.json["error"]["code"]) == (404, "call-not-found")
+    assert len(response.body) < 500
 
 
 @pytest.mark.parametrize(
     "query", ["limit=0", "limit=1001", "limit=-1", "limit=x", "limit=", "limit=٣", "status=happy"]
 )
-async def test_a_question_that_makes_no_sense_is_refused_with_what_would(query: str) -> None:
-    answer = await Pages(Desk()).get(f"/operator/calls?{query}")
-    assert (answer.status, answer.json["error"]["code"]) == (400, "invalid-params")
-    assert "must be" in answer.json["error"]["message"]
+async def test_an_invalid_query_is_refused_with_the_valid_values(
+    gateway: CallGateway, query: str
+) -> None:
+    response = await get(gateway, f"/operator/calls?{query}")
+    assert (response.status, response.json["error"]["code"]) == (400, "invalid-params")
+    assert "must be" in response.json["error"]["message"]
 
 
 @pytest.mark.parametrize("path", ["/operator/calls", "/operator/calls/call-1"])
 async def test_while_calls_are_off_the_setting_is_named(path: str) -> None:
-    answer = await Pages(None).get(path)
-    assert answer.json["error"]["code"] == "unsupported-operation"
-    assert "tools.agentToAgent.enabled" in answer.json["error"]["message"]
+    authenticator = AdminAuthenticator(TOKEN, own_hosts=["127.0.0.1"])
+    endpoint = AdminEndpoint(authenticator, body_deadline=body_deadline(5))
+    CallsAdmin(lambda: None).add_to(endpoint)
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await endpoint.serve(HttpRequest(scope, receive, send))
+
+    response = await AsgiClient(app).get(path, authorization=f"Bearer {TOKEN}")
+    assert response.json["error"]["code"] == "unsupported-operation"
+    assert "tools.agentToAgent.enabled" in response.json["error"]["message"]

@@ -53,6 +53,7 @@ from openclaw_a2a.ports import (
     Recovery,
     SessionGone,
     SessionMessage,
+    SessionPresence,
 )
 
 _AGENT_ID_RETRY_S: Final = 15.0
@@ -293,6 +294,15 @@ class OpenClawGatewayAgent:
         """OpenClaw's key of one of our sessions; None before the agent's id is known."""
         known = self._known_agent_id()
         return SessionKey(openclaw_session_key(session_key, known)) if known else None
+
+    @property
+    def host(self) -> str:
+        """The address of the OpenClaw that this agent is in."""
+        return self._options.socket_url
+
+    async def locate_session(self, session_key: SessionKey) -> SessionPresence:
+        """Whether this OpenClaw has the session. Raises: AgentUnavailable, AgentFailed."""
+        return await self._delivery.locate_session(session_key)
 
     async def deliver(
         self, message: SessionMessage

@@ -20,6 +20,7 @@ from openclaw_a2a.agents.openclaw_gateway.sessions import (
     SessionInfo,
     announce_params,
     describe_session,
+    locate_session,
     session_agent_id,
 )
 from openclaw_a2a.agents.openclaw_gateway.subscription import (
@@ -30,7 +31,13 @@ from openclaw_a2a.agents.openclaw_gateway.subscription import (
 from openclaw_a2a.model.errors import AgentError, AgentFailed, AgentUnavailable
 from openclaw_a2a.model.ids import JsonObject, SessionKey
 from openclaw_a2a.model.turn import Provenance
-from openclaw_a2a.ports import DeliveryFailed, MessageAccepted, SessionGone, SessionMessage
+from openclaw_a2a.ports import (
+    DeliveryFailed,
+    MessageAccepted,
+    SessionGone,
+    SessionMessage,
+    SessionPresence,
+)
 
 _ACCEPT_TIMEOUT_S: Final = 30.0
 _RESPONSE_GRACE_S: Final = 30.0
@@ -69,6 +76,12 @@ class SessionDelivery:
         self._connection = connection
         self._connect_timeout_s = connect_timeout_s
         self._timeouts = timeouts
+
+    async def locate_session(self, session_key: SessionKey) -> SessionPresence:
+        """Whether this OpenClaw has the session. Raises: AgentUnavailable, AgentFailed."""
+        connection = self._connection()
+        await connection.wait_connected(self._connect_timeout_s)
+        return await locate_session(connection, session_key.lower())
 
     async def deliver(
         self, message: SessionMessage

@@ -5,11 +5,13 @@ from typing import Final
 
 from msgspec import Raw
 
+from openclaw_a2a.agents.openclaw_gateway.agent_directory import list_agents
 from openclaw_a2a.agents.openclaw_gateway.connection import GatewayConnection
 from openclaw_a2a.agents.openclaw_gateway.protocol import Wire, decode_as
 from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable
 from openclaw_a2a.model.ids import AgentId, JsonObject, SessionKey
 from openclaw_a2a.model.session_keys import main_session_key
+from openclaw_a2a.ports import SessionPresence
 
 _TIMEOUT_S: Final = 20.0
 _NULL: Final = Raw(b"null")
@@ -114,6 +116,26 @@ async def describe_session(connection: GatewayConnection, session_key: str) -> S
     if response.session is None and is_main_session(session_key):
         return SessionInfo()
     return response.session
+
+
+async def locate_session(connection: GatewayConnection, session_key: str) -> SessionPresence:
+    """Whether this OpenClaw has the session, and whether a run is active in it.
+
+    A main session exists as soon as its agent does. Raises: AgentUnavailable, AgentFailed.
+    """
+    params: JsonObject = {"key": session_key}
+    with suppress(AgentFailed):  # an OpenClaw without `sessions.describe`
+        response = await connection.read(
+            _DescribeResponse, "sessions.describe", params, timeout_s=_TIMEOUT_S
+        )
+        if response.session is not None:
+            is_active = response.session.has_active_run
+            return SessionPresence.ACTIVE if is_active else SessionPresence.IDLE
+        if not is_main_session(session_key):
+            return SessionPresence.ABSENT
+    agents = {agent.id.lower() for agent in await list_agents(connection)}
+    is_here = session_agent_id(session_key) in agents
+    return SessionPresence.IDLE if is_here else SessionPresence.ABSENT
 
 
 async def announce_params(connection: GatewayConnection, session_key: str) -> JsonObject:

@@ -4,11 +4,10 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from openclaw_a2a.app.wiring.call_tools import CallerChains, CallerResolver, call_tools
 from openclaw_a2a.app.wiring.calls import CallsWiring
 from openclaw_a2a.app.wiring.planning import PlanningWiring
 from openclaw_a2a.auth.admin_token import ensure_admin_token
@@ -34,11 +33,12 @@ from openclaw_a2a.remote.handles.handles import HandleStore
 from openclaw_a2a.remote.result.result_truncation import ResultStore
 from openclaw_a2a.settings import Settings, StoreSettings
 from openclaw_a2a.settings.loading.environment import process_environment
-from openclaw_a2a.tools.http import RESULTS, TOOLS, ToolEndpoints, ToolRequest, refuse
+from openclaw_a2a.tools.call_tools import CallerChains
+from openclaw_a2a.tools.http import RESULTS, TOOLS, ToolEndpoints, ToolRequest, respond_error
 from openclaw_a2a.tools.mcp.http import PATH as MCP
 from openclaw_a2a.tools.mcp.http import McpEndpoint
 from openclaw_a2a.tools.planning_tools import planning_tools
-from openclaw_a2a.tools.progress_stream import stop
+from openclaw_a2a.tools.progress_stream import cancel_and_wait
 from openclaw_a2a.tools.registry import OnUpdate, Tool, ToolRegistry
 
 if TYPE_CHECKING:
@@ -63,21 +63,9 @@ class ToolSet(msgspec.Struct, frozen=True):
     remote: "RemoteAgentTool | None" = None
     """What calls remote agents, when that is on."""
 
-    def beside(self, tools: Iterable[Tool]) -> "ToolSet":
+    def with_tools(self, tools: Iterable[Tool]) -> "ToolSet":
         """The same, with more tools."""
         return msgspec.structs.replace(self, registry=ToolRegistry([*self.registry, *tools]))
-
-
-class Chains(Protocol):
-    """Knows through which agents somebody came to call a tool."""
-
-    def said_with(self, caller: ToolCaller) -> JsonObject:
-        """What goes along with a message to a remote agent."""
-        ...
-
-    def too_far(self, caller: ToolCaller) -> str | None:
-        """Why it must not go on from here; None when it may."""
-        ...
 
 
 class ToolDependencies(msgspec.Struct, frozen=True):
@@ -86,7 +74,7 @@ class ToolDependencies(msgspec.Struct, frozen=True):
     clock: Clock
     environment: Mapping[str, str] | None = None
     keeper: HandleStore | None = None
-    chains: "Chains | None" = None
+    chains: CallerChains | None = None
 
 
 @asynccontextmanager
@@ -119,7 +107,7 @@ async def open_tool_set(
             finally:
                 await agent.close()
     finally:
-        await stop(sweeping)
+        await cancel_and_wait(sweeping)
 
 
 def _build(
@@ -141,20 +129,20 @@ def _build(
         raise SettingsInvalid(f"{problem.path}: {problem.message}", problems=(problem,)) from None
 
 
-def _tool(agent: "RemoteAgentTool", results: ResultStore, chains: Chains | None) -> Tool:
+def _tool(agent: "RemoteAgentTool", results: ResultStore, chains: CallerChains | None) -> Tool:
     from openclaw_a2a.remote.request.request_validation import requested_action
     from openclaw_a2a.remote.tool import TOOL_LABEL
 
     async def run(arguments: Json, caller: ToolCaller, tell: OnUpdate) -> JsonObject:
-        reason = None if chains is None else chains.too_far(caller)
+        reason = None if chains is None else chains.depth_violation(caller)
         if reason is not None and requested_action(arguments) == "send":
             return agent.refuse(arguments, reason, _TOO_FAR)
-        said_with = None if chains is None else chains.said_with(caller)
+        metadata = None if chains is None else chains.message_metadata(caller)
 
         async def on_update(update: "StreamUpdate") -> None:
             tell(update.envelope())
 
-        envelope = await agent.execute(arguments, on_update, message_metadata=said_with)
+        envelope = await agent.execute(arguments, on_update, message_metadata=metadata)
         try:
             return await asyncio.to_thread(results.truncate, envelope, caller.name)
         except OSError as error:  # the answer is too large for a model, but it is there
@@ -211,17 +199,17 @@ class ToolsWiring:
             log.warning("setting-warning", path=warning.path, reason=warning.message)
         engine = engines.get(self._settings.store) or next(iter(engines.values()), None)
         keeper = None if engine is None else RecordHandleStore(engine.store)
-        chains = None if calls is None else CallerChains(calls)
+        chains = None if calls is None else calls.chains
         around = ToolDependencies(self._clock, self._environment, keeper, chains)
         offer = await parts.enter_async_context(open_tool_set(self._settings, self._config, around))
         if calls is not None and offer.remote is not None:
             calls.add_targets(offer.remote, self._config.aliases)
         if calls is not None and wanted.agent_to_agent.enabled:
-            offer = offer.beside(call_tools(calls))
+            offer = offer.with_tools(calls.tools())
         if calls is not None and plans is not None and self._settings.opt.tools:
             account = self._settings.default_account.id
-            offer = offer.beside(
-                planning_tools(plans.service, CallerResolver(calls), account=account)
+            offer = offer.with_tools(
+                planning_tools(plans.service, calls.resolve_caller, account=account)
             )
         self._offer = offer
 
@@ -317,7 +305,7 @@ class ToolDoor:
                     log.exception("tool-door-broken", path=exchange.path, reason=error.message)
                 if exchange.has_started:
                     raise
-                await refuse(exchange, error)
+                await respond_error(exchange, error)
 
         return answer
 

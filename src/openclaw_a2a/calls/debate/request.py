@@ -1,31 +1,35 @@
-"""What a debate is about and who takes part: the input of `debate_call`, read and checked."""
+"""Parses the arguments of `debate_call`, and describes them to models."""
 
-from openclaw_a2a.calls.identifiers import BadName, agent_of, read_agent, read_skill
+from openclaw_a2a.calls.identifiers import (
+    InvalidName,
+    parse_agent_id,
+    parse_skill_name,
+    session_agent,
+)
 from openclaw_a2a.calls.request import Fields
 from openclaw_a2a.model.ids import AgentId, Json, JsonObject, SessionKey
 from openclaw_a2a.model.message import JsonStruct
 
-MOST_CRITICS = 10
-MOST_ROUNDS = 5
-AT_ONCE = 3
-"""So many critics work at the same time."""
+MAX_CRITICS = 10
+MAX_ROUNDS = 5
+MAX_PARALLEL_CRITICS = 3
 
 CRITIQUE = "critique"
 _SLACK_MS = 2_000
-"""A call that takes too long is told to have done so within this time."""
+"""A call that times out is settled within this time after its deadline."""
 
 _SESSION = "agent:"
 
 
 class Participant(JsonStruct, frozen=True):
-    """Somebody who takes part, and what it is asked to do."""
+    """An agent, and the skill that it is called for."""
 
     agent: AgentId
     skill: str
 
 
 class Critic(JsonStruct, frozen=True):
-    """Somebody who looks for flaws, perhaps from one point of view."""
+    """An agent that looks for flaws, perhaps from one point of view."""
 
     agent: AgentId
     skill: str = CRITIQUE
@@ -34,9 +38,9 @@ class Critic(JsonStruct, frozen=True):
 
 
 class DebateRequest(JsonStruct, frozen=True):
-    """A debate to be held. As JSON it is what the debate's own task is asked.
+    """The arguments of `debate_call`. As JSON it is the text of the debate's own task.
 
-    `timeout_ms` is how long each participant has for one answer.
+    `timeout_ms` is the timeout of each answer.
     """
 
     topic: str
@@ -51,36 +55,32 @@ class DebateRequest(JsonStruct, frozen=True):
 
     @property
     def participants(self) -> tuple[Participant, ...]:
-        """Everybody who may be asked, each with the skill that its caller named."""
+        """All agents that may be called, each with the skill that the request names."""
         critics = [Participant(one.agent, one.skill) for one in self.critics]
         return (self.proposer, *critics, self.resolver)
 
 
-def longest_ms(request: DebateRequest) -> int:
-    """How long the debate takes at most, when every answer comes at the last moment."""
-    waves = -(-len(request.critics) // AT_ONCE)
+def max_duration_ms(request: DebateRequest) -> int:
+    """How long the debate takes when every answer comes at its deadline."""
+    waves = -(-len(request.critics) // MAX_PARALLEL_CRITICS)
     answers = 1 + request.rounds * (waves + 1) + 1
     return answers * (request.timeout_ms + _SLACK_MS)
 
 
-def read_debate(given: Json, *, default_ms: int) -> DebateRequest:
-    """The debate that an input of the tool asks for. Raises: BadCall with all problems."""
+def parse_debate(given: Json, *, default_ms: int) -> DebateRequest:
+    """Parse the arguments. Raises: InvalidCallRequest."""
     fields = Fields(given)
     timeout_ms = fields.timeout_ms()
     if timeout_ms == 0:
-        fields.problems.append(
-            "timeoutSeconds (or timeout) must be above 0: a debate waits for answers"
-        )
-    critics = enumerate(fields.list("critics", 1, MOST_CRITICS))
+        reason = "timeoutSeconds (or timeout) must be above 0: a debate waits for answers"
+        fields.reject("", reason, None)
     request = DebateRequest(
         topic=fields.text("topic"),
         proposer=_participant(fields.inner("proposer")),
-        critics=tuple(
-            _critic(Fields(one, f"critics[{place}]", fields.problems)) for place, one in critics
-        ),
+        critics=tuple(_critic(one) for one in fields.items("critics", 1, MAX_CRITICS)),
         resolver=_participant(fields.inner("resolver")),
         input=fields.object("input"),
-        rounds=fields.count("rounds", 1, MOST_ROUNDS, default=2),
+        rounds=fields.count("rounds", 1, MAX_ROUNDS, default=2),
         min_confidence=fields.number("minConfidence", 0, 1, default=0.85),
         timeout_ms=default_ms if timeout_ms is None else timeout_ms,
         wait=fields.flag("wait", default=True),
@@ -91,7 +91,7 @@ def read_debate(given: Json, *, default_ms: int) -> DebateRequest:
 
 def _participant(fields: Fields) -> Participant:
     return Participant(
-        fields.name("agent", _agent_id, AgentId("")), fields.name("skill", read_skill, "")
+        fields.name("agent", _agent_id, AgentId("")), fields.name("skill", parse_skill_name, "")
     )
 
 
@@ -99,24 +99,24 @@ def _critic(fields: Fields) -> Critic:
     is_weighed = "weight" in fields
     return Critic(
         agent=fields.name("agent", _agent_id, AgentId("")),
-        skill=fields.name("skill", read_skill, "") if "skill" in fields else CRITIQUE,
+        skill=fields.name("skill", parse_skill_name, "") if "skill" in fields else CRITIQUE,
         perspective=fields.text("perspective") if "perspective" in fields else None,
         weight=fields.number("weight", 0, 1, default=0.0) if is_weighed else None,
     )
 
 
 def _agent_id(value: Json) -> AgentId:
-    """The agent by its id or by one of its sessions. Raises: BadName."""
+    """Parse an agent id, or the session key of an agent. Raises: InvalidName."""
     if not isinstance(value, str) or not value.strip().lower().startswith(_SESSION):
-        return read_agent(value)
+        return parse_agent_id(value)
     key = value.strip().lower()
-    agent_id = agent_of(SessionKey(key))
+    agent_id = session_agent(SessionKey(key))
     if agent_id is None:
-        raise BadName(f"agent {key[:80]!r} is no session key: agent:<id>:<label>")
-    return read_agent(agent_id)
+        raise InvalidName(f"{key[:80]!r} is no session key: agent:<id>:<label>")
+    return parse_agent_id(agent_id)
 
 
-# -------------------------------------------------------------------- the schema for models
+# -------------------------------------------------------------------- JSON Schema
 
 _AGENT: JsonObject = {"type": "string", "description": "Agent id, or the key of its session."}
 _SKILL: JsonObject = {"type": "string", "description": "What it is asked to do."}
@@ -132,7 +132,7 @@ def _participant_schema(description: str) -> JsonObject:
     }
 
 
-INPUT_SCHEMA: JsonObject = {
+DEBATE_SCHEMA: JsonObject = {
     "type": "object",
     "properties": {
         "topic": {"type": "string", "description": "What is debated."},
@@ -140,7 +140,7 @@ INPUT_SCHEMA: JsonObject = {
         "critics": {
             "type": "array",
             "minItems": 1,
-            "maxItems": MOST_CRITICS,
+            "maxItems": MAX_CRITICS,
             "description": "Look for flaws in the proposal.",
             "items": {
                 "type": "object",
@@ -164,7 +164,7 @@ INPUT_SCHEMA: JsonObject = {
         "rounds": {
             "type": "integer",
             "minimum": 1,
-            "maximum": MOST_ROUNDS,
+            "maximum": MAX_ROUNDS,
             "default": 2,
             "description": "Rounds of critique and refinement, at most.",
         },
@@ -191,4 +191,4 @@ INPUT_SCHEMA: JsonObject = {
     },
     "required": ["topic", "proposer", "critics", "resolver", "input"],
 }
-"""What `debate_call` takes, for whoever calls it."""
+"""The JSON Schema of the arguments of `debate_call`."""

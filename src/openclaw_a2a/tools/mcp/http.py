@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from openclaw_a2a.auth.tool_tokens import ToolAuthenticator
 from openclaw_a2a.model.errors import Draining
 from openclaw_a2a.tools.http import Exchange, Message, ToolRequest
-from openclaw_a2a.tools.progress_stream import stop
+from openclaw_a2a.tools.progress_stream import cancel_and_wait
 from openclaw_a2a.tools.registry import ToolRegistry
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class McpEndpoint:
         """End every session; nobody is served any more."""
         self._is_closed = True
         if self._serving is not None:
-            await stop(self._serving)
+            await cancel_and_wait(self._serving)
 
     def _open(self) -> "asyncio.Future[McpSessions]":
         if self._is_closed:

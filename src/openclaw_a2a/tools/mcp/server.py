@@ -19,7 +19,7 @@ from openclaw_a2a.auth.tool_tokens import ToolCaller
 from openclaw_a2a.model.errors import Overloaded
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.tools.http import Message
-from openclaw_a2a.tools.progress_stream import run_and_show
+from openclaw_a2a.tools.progress_stream import run_with_progress
 from openclaw_a2a.tools.registry import Tool, ToolRegistry
 
 _PROGRESS_S = 30.0
@@ -80,7 +80,7 @@ async def _run(tool: Tool, arguments: Json, context: Context, caller: ToolCaller
         async with asyncio.timeout(_PROGRESS_S):
             await context.session.report_progress(number, message=_progress_text(update))
 
-    return await run_and_show(tool, arguments, caller, show)
+    return await run_with_progress(tool, arguments, caller, show)
 
 
 def _progress_text(update: JsonObject) -> str:

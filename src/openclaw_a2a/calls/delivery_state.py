@@ -1,0 +1,245 @@
+"""State machine of one outcome on its way to the caller.
+
+The stored `Call` is the truth, and `DeliveryStates` adds what only this process knows. Invariant:
+
+- A stored call is PENDING, OFFERED, QUEUED, PROCESSING or DONE (`stored_state`). After a crash
+  every delivery continues from there.
+- WRITTEN, CLAIMED and SENDING exist in memory only and refine a stored state (`_REFINES`). An
+  entry that does not refine the stored state is stale, because another replica was faster, and is
+  ignored.
+- Only SENDING talks to the caller's host, and only the end of the attempt leaves SENDING. So an
+  outcome is either sent, or handed to a caller that waits or polls, never both.
+- A durable step is committed first and taken here afterwards (`OutcomeDelivery`). A crash between
+  the two repeats the step; the caller's host recognises a repeated message by its id.
+"""
+
+from collections.abc import Mapping, Set
+from enum import Enum
+
+from openclaw_a2a.calls.waiters import WaitingCaller
+from openclaw_a2a.model.call import Call, CallId, OutcomeRoute
+
+
+class DeliveryState(Enum):
+    """Where an outcome is.
+
+    PENDING     the call has no outcome yet
+    OFFERED     part of the result of a caller that waits; the result is not written yet
+    WRITTEN     that result is written, which is not recorded yet
+    CLAIMED     an `agent_poll` reports it, which is not recorded yet
+    QUEUED      waits to be sent to the caller's session or webhook
+    SENDING     an attempt to send it is under way
+    PROCESSING  the caller's host has it; the caller's agent has not finished its turn about it
+    DONE        the caller has it, or nobody will ever get it
+    """
+
+    PENDING = "pending"
+    OFFERED = "offered"
+    WRITTEN = "written"
+    CLAIMED = "claimed"
+    QUEUED = "queued"
+    SENDING = "sending"
+    PROCESSING = "processing"
+    DONE = "done"
+
+
+class DeliveryEvent(Enum):
+    """What happens to an outcome on its way."""
+
+    SETTLED = "settled"
+    SETTLED_FOR_WAITER = "settled-for-waiter"
+    SETTLED_UNROUTED = "settled-unrouted"
+    RESULT_WRITTEN = "result-written"
+    RESULT_RECORDED = "result-recorded"
+    WAITER_LOST = "waiter-lost"
+    CLAIM_STARTED = "claim-started"
+    CLAIM_RECORDED = "claim-recorded"
+    POLLED = "polled"
+    ATTEMPT_STARTED = "attempt-started"
+    ATTEMPT_FAILED = "attempt-failed"
+    ACCEPTED_BY_HOST = "accepted-by-host"
+    ACCEPTED_BY_WEBHOOK = "accepted-by-webhook"
+    SESSION_GONE = "session-gone"
+    PROCESSED = "processed"
+    LOST_BY_HOST = "lost-by-host"
+    LOST_WITH_ANSWER = "lost-with-answer"
+
+
+_S, _E = DeliveryState, DeliveryEvent
+
+TRANSITIONS: Mapping[tuple[DeliveryState, DeliveryEvent], DeliveryState] = {
+    # The callee's task ended, or the deadline passed.
+    (_S.PENDING, _E.SETTLED): _S.QUEUED,
+    (_S.PENDING, _E.SETTLED_FOR_WAITER): _S.OFFERED,
+    (_S.PENDING, _E.SETTLED_UNROUTED): _S.DONE,
+    # The caller waits: it has the outcome when the result is written to its connection.
+    (_S.OFFERED, _E.RESULT_WRITTEN): _S.WRITTEN,
+    (_S.OFFERED, _E.WAITER_LOST): _S.QUEUED,
+    (_S.WRITTEN, _E.RESULT_RECORDED): _S.DONE,
+    # The caller polls: no attempt may start while that is being recorded.
+    (_S.PENDING, _E.CLAIM_STARTED): _S.CLAIMED,
+    (_S.OFFERED, _E.CLAIM_STARTED): _S.CLAIMED,
+    (_S.QUEUED, _E.CLAIM_STARTED): _S.CLAIMED,
+    (_S.CLAIMED, _E.RESULT_WRITTEN): _S.CLAIMED,
+    (_S.CLAIMED, _E.CLAIM_RECORDED): _S.DONE,
+    (_S.PROCESSING, _E.POLLED): _S.DONE,
+    (_S.DONE, _E.POLLED): _S.DONE,
+    # The outcome is sent.
+    (_S.QUEUED, _E.ATTEMPT_STARTED): _S.SENDING,
+    (_S.SENDING, _E.ATTEMPT_FAILED): _S.QUEUED,
+    (_S.SENDING, _E.ACCEPTED_BY_HOST): _S.PROCESSING,
+    (_S.SENDING, _E.ACCEPTED_BY_WEBHOOK): _S.DONE,
+    (_S.SENDING, _E.SESSION_GONE): _S.DONE,
+    # The caller's agent works on it, or its host restarted and lost it.
+    (_S.PROCESSING, _E.PROCESSED): _S.DONE,
+    (_S.PROCESSING, _E.LOST_BY_HOST): _S.QUEUED,
+    (_S.PROCESSING, _E.LOST_WITH_ANSWER): _S.DONE,
+}
+
+_REFINES: Mapping[DeliveryState, Set[DeliveryState]] = {
+    _S.WRITTEN: {_S.OFFERED},
+    _S.CLAIMED: {_S.PENDING, _S.OFFERED, _S.QUEUED},
+    _S.SENDING: {_S.QUEUED},
+}
+
+
+def stored_state(call: Call) -> DeliveryState:
+    """The state that the stored call alone tells, as after a restart."""
+    if not call.is_settled:
+        return _S.PENDING
+    if call.is_undelivered:
+        return _S.OFFERED if call.route is OutcomeRoute.WAITED else _S.QUEUED
+    return _S.PROCESSING if call.is_unprocessed else _S.DONE
+
+
+class _Entry:
+    __slots__ = ("before_claim", "is_unsent", "state", "waiter", "was_refused")
+
+    def __init__(self, state: DeliveryState) -> None:
+        self.state = state
+        self.before_claim = state
+        self.is_unsent = False
+        self.was_refused = False
+        self.waiter: WaitingCaller | None = None
+
+
+class DeliveryStates:
+    """The only owner of delivery state in memory."""
+
+    def __init__(self) -> None:
+        self._entries: dict[CallId, _Entry] = {}
+        self._in_sessions: set[CallId] = set()
+
+    @property
+    def in_sessions(self) -> Set[CallId]:
+        """Calls whose outcome the caller's session may be working on right now."""
+        return self._in_sessions
+
+    def state_of(self, call: Call) -> DeliveryState:
+        """The state of a call's outcome."""
+        stored, entry = stored_state(call), self._entries.get(call.id)
+        if entry is not None and stored in _REFINES.get(entry.state, ()):
+            return entry.state
+        return stored
+
+    def next_state(self, call: Call, event: DeliveryEvent) -> DeliveryState | None:
+        """Where an event leads; None when it changes nothing in the present state."""
+        return TRANSITIONS.get((self.state_of(call), event))
+
+    def advance(self, call: Call, event: DeliveryEvent) -> bool:
+        """Take a step that needs no commit; False when the event does not apply now."""
+        state = self.next_state(call, event)
+        if state is not None:
+            self.enter(call, state)
+        return state is not None
+
+    def enter(self, call: Call, state: DeliveryState) -> None:
+        """Take a step that is committed."""
+        if state in (_S.PENDING, _S.DONE) or stored_state(call) is _S.DONE:
+            self.forget(call.id)
+            return
+        entry = self._entries.get(call.id)
+        if entry is None:
+            entry = self._entries[call.id] = _Entry(state)
+        entry.state = state
+        is_sending = state is _S.SENDING and call.route is OutcomeRoute.SESSION
+        # From before the message is sent: the session's agent may call others at once.
+        if is_sending or state is _S.PROCESSING:
+            self._in_sessions.add(call.id)
+        else:
+            self._in_sessions.discard(call.id)
+
+    def forget(self, call_id: CallId) -> None:
+        """Go back to what is stored."""
+        entry = self._entries.pop(call_id, None)
+        self._in_sessions.discard(call_id)
+        if entry is not None and entry.waiter is not None:
+            entry.waiter.offered.discard(call_id)
+
+    # ---------------------------------------------------------------- waiting callers
+
+    def settle(self, call: Call, event: DeliveryEvent, waiter: WaitingCaller | None) -> None:
+        """This process has committed the outcome, so nobody can have sent it before."""
+        self.enter(call, TRANSITIONS[_S.PENDING, event])
+        entry = self._entries.get(call.id)
+        if entry is not None:
+            entry.is_unsent = True
+            entry.waiter = waiter
+            if waiter is not None:
+                waiter.offered.add(call.id)
+
+    def waiter_of(self, call: Call) -> WaitingCaller | None:
+        """The caller whose result holds the outcome; None after a restart."""
+        entry = self._entries.get(call.id)
+        return None if entry is None else entry.waiter
+
+    def mark_written(self, call: Call) -> bool:
+        """The result with this outcome is written; False when it was not offered."""
+        entry = self._entries.get(call.id)
+        if entry is None or entry.waiter is None:
+            return False
+        if entry.state is _S.CLAIMED and entry.before_claim is _S.OFFERED:
+            entry.before_claim = _S.WRITTEN
+        return self.advance(call, _E.RESULT_WRITTEN)
+
+    # ---------------------------------------------------------------- polls
+
+    def start_claim(self, call: Call) -> bool:
+        """Keep the outcome from being sent while a poll is recorded; False when it is too late."""
+        before = self.state_of(call)
+        if not self.advance(call, _E.CLAIM_STARTED):
+            return False
+        self._entries[call.id].before_claim = before
+        return True
+
+    def abort_claim(self, call: Call) -> None:
+        """The poll could not be recorded, if it still is not."""
+        entry = self._entries.get(call.id)
+        if entry is not None and entry.state is _S.CLAIMED:
+            self.enter(call, entry.before_claim)
+
+    # ---------------------------------------------------------------- attempts
+
+    def start_sending(self, call: Call) -> bool:
+        """Mark the outcome as sent from now on; True when no earlier attempt can have sent it."""
+        entry = self._entries[call.id]
+        is_first, entry.is_unsent = entry.is_unsent, False
+        return is_first
+
+    def mark_sent(self, call: Call) -> None:
+        """The caller may have the outcome already, so that no attempt is the first."""
+        entry = self._entries.get(call.id)
+        if entry is not None:
+            entry.is_unsent = False
+
+    def end_attempt(self, call: Call, *, was_refused: bool = False) -> None:
+        """The attempt failed, if it still runs; later outcomes may overtake a refused one."""
+        entry = self._entries.get(call.id)
+        if entry is not None and entry.state is _S.SENDING:
+            entry.was_refused |= was_refused
+            self.enter(call, TRANSITIONS[_S.SENDING, _E.ATTEMPT_FAILED])
+
+    def was_refused(self, call: Call) -> bool:
+        """True when the host refused this outcome before, so that others need not wait for it."""
+        entry = self._entries.get(call.id)
+        return entry is not None and entry.was_refused

@@ -1,0 +1,106 @@
+"""The tools of calls between agents, and who calls them."""
+
+import re
+from collections.abc import Awaitable, Callable
+
+from openclaw_a2a.auth.tool_tokens import OPERATOR_NAME, ToolCaller
+from openclaw_a2a.calls.debate.request import DEBATE_SCHEMA
+from openclaw_a2a.calls.identifiers import session_agent
+from openclaw_a2a.calls.loop_guard import CallHistory, chain_metadata, chain_violation
+from openclaw_a2a.calls.request import BATCH_SCHEMA, CALL_SCHEMA, POLL_SCHEMA
+from openclaw_a2a.calls.service import CallService
+from openclaw_a2a.calls.session_hosts import SessionHosts
+from openclaw_a2a.model.call import Caller
+from openclaw_a2a.model.errors import GatewayError
+from openclaw_a2a.model.ids import AgentId, Json, JsonObject, SessionKey
+from openclaw_a2a.tools.registry import OnUpdate, Tool, ignore_update
+
+_UNSAFE = re.compile(r"[^a-z0-9_-]+")
+_MAX_NAME = 64
+
+_CALL = (
+    "Call a skill of another agent. The answer comes into this session as a skill_response "
+    "message when it is there; wait: true waits for it."
+)
+_BATCH = "Call skills of several agents at once and wait for all answers."
+_DEBATE = (
+    "Let agents debate a question: one proposes, critics look for flaws, one draws the conclusion."
+)
+_POLL = "Ask what became of a call, by its correlationId or taskId."
+
+RunCallTool = Callable[[Json, Caller], Awaitable[JsonObject]]
+
+
+def call_tools(service: CallService, resolve_caller: "CallerResolver") -> list[Tool]:
+    """`agent_call`, `agent_call_batch`, `debate_call` and `agent_poll`."""
+
+    def tool(name: str, label: str, text: str, schema: JsonObject, run: RunCallTool) -> Tool:
+        async def run_tool(arguments: Json, caller: ToolCaller, _tell: OnUpdate) -> JsonObject:
+            try:
+                return await run(arguments, resolve_caller(caller))
+            except GatewayError as error:
+                return {"status": "error", "error": error.message}
+
+        # A poll records its outcome itself, before it answers.
+        on_written = ignore_update if run == service.agent_poll else service.mark_written
+        return Tool(name, label, text, schema, run_tool, on_written)
+
+    return [
+        tool("agent_call", "Agent Call", _CALL, CALL_SCHEMA, service.agent_call),
+        tool("agent_call_batch", "Agent Calls", _BATCH, BATCH_SCHEMA, service.agent_call_batch),
+        tool("debate_call", "Debate", _DEBATE, DEBATE_SCHEMA, service.debate_call),
+        tool("agent_poll", "Agent Poll", _POLL, POLL_SCHEMA, service.agent_poll),
+    ]
+
+
+class CallerResolver:
+    """Resolves the caller of a tool to the caller of an agent."""
+
+    def __init__(self, hosts: SessionHosts) -> None:
+        self._hosts = hosts
+
+    def __call__(self, caller: ToolCaller) -> Caller:
+        """The caller, under the id that agents of this gateway have."""
+        if caller.name == OPERATOR_NAME:
+            return Caller(AgentId(OPERATOR_NAME), caller.name, is_operator=True)
+        if caller.session_key is None:
+            return Caller(_clean_id(caller.agent_id or caller.name), caller.name)
+        session_key = SessionKey(caller.session_key.lower())
+        own = self._hosts.find_agent(session_key)
+        named = caller.agent_id or session_agent(session_key) or caller.name
+        return Caller(own or _clean_id(named), caller.name, session_key)
+
+
+class CallerChains:
+    """The chains of tool callers, for messages to remote agents."""
+
+    def __init__(
+        self,
+        history: CallHistory,
+        resolve_caller: CallerResolver,
+        *,
+        host_id: str,
+        max_depth: int,
+    ) -> None:
+        self._history = history
+        self._resolve_caller = resolve_caller
+        self._host_id = host_id
+        self._max_depth = max_depth
+
+    def message_metadata(self, caller: ToolCaller) -> JsonObject:
+        """The chain of an agent; that of a program is empty, as its name is private."""
+        if caller.session_key is None:
+            return {}
+        return chain_metadata(self._chain(caller), self._host_id)
+
+    def depth_violation(self, caller: ToolCaller) -> str | None:
+        """Why the chain must not continue to a remote agent; None when it may."""
+        target = AgentId("a remote agent")
+        return chain_violation(self._chain(caller), target, max_depth=self._max_depth)
+
+    def _chain(self, caller: ToolCaller) -> tuple[AgentId, ...]:
+        return self._history.origin_of(self._resolve_caller(caller)).chain
+
+
+def _clean_id(name: str) -> AgentId:
+    return AgentId(_UNSAFE.sub("-", name.lower()).strip("-")[:_MAX_NAME] or "caller")
