@@ -1,13 +1,13 @@
-"""The words a program can say when it answers in JSON lines.
+"""The lines of a program that answers in JSON lines (`output: "jsonl"`).
 
 "text" or {"delta": "text"}                   more text of the current assistant message
 {"messageEnd": true}                          the current assistant message is over
 {"reply": "text"}                             the current assistant message, whole
 {"reply": {"parts": [...]}}                   the same, with A2A 1.0 parts
-{"tool": {"phase", "name", "callId", ...}}    a tool call started, moved on or ended
-{"note": "text"}                              what is going on
+{"tool": {"phase", "name", "callId", ...}}    a tool call started, made progress or ended
+{"note": "text"}                              progress, for the caller to see
 {"inputRequired": "prompt", "resume": ...}    wait for the caller; the program must end now
-{"error": "text"}                             give up; the program must end now
+{"error": "text"}                             the turn failed; the program must end now
 {"report": {...}}                             facts about the run
 """
 
@@ -38,7 +38,7 @@ _QUOTED = 200
 
 
 class ToolLine(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """What a program says about a tool call."""
+    """The state of a tool call."""
 
     phase: ToolPhase
     name: str
@@ -48,13 +48,13 @@ class ToolLine(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
 
 
 class ReplyLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A reply that is more than one text."""
+    """A reply with parts."""
 
     parts: tuple[Part, ...]
 
 
 class OutputLine(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """One line: exactly one of these (`resume` goes with `inputRequired`)."""
+    """One line: exactly one of these members (`resume` only with `inputRequired`)."""
 
     delta: str | UnsetType = UNSET
     message_end: Literal[True] | UnsetType = UNSET
@@ -68,10 +68,10 @@ class OutputLine(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fie
 
 
 def parse_line(line: str) -> AgentEvent:
-    """What the line says. Raises: AgentFailed, quoting the line, when that is nothing we know."""
+    """The event of a line. Raises: AgentFailed, quoting the line, when it is invalid."""
     try:
-        words = _DECODER.decode(line)
-        return TextDelta(words) if isinstance(words, str) else _read_row(words)
+        content = _DECODER.decode(line)
+        return TextDelta(content) if isinstance(content, str) else _line_event(content)
     except (ValueError, RecursionError) as error:
         raise AgentFailed(
             f"The program wrote a line that cannot be read ({str(error)[:_QUOTED]}):"
@@ -82,23 +82,23 @@ def parse_line(line: str) -> AgentEvent:
 _DECODER = msgspec.json.Decoder(str | OutputLine)
 
 
-def _read_row(row: OutputLine) -> AgentEvent:
-    said = [field.name for field in _FIELDS if getattr(row, field.name) is not UNSET]
-    words = [name for name in said if name != "resume"]
-    if len(words) != 1:
+def _line_event(line: OutputLine) -> AgentEvent:
+    members = [field.name for field in _FIELDS if getattr(line, field.name) is not UNSET]
+    kinds = [name for name in members if name != "resume"]
+    if len(kinds) != 1:
         known = ", ".join(field.encode_name for field in _FIELDS)
         raise ValueError(f"it must hold exactly one of {known}")
-    if "resume" in said and words[0] != "input_required":
+    if "resume" in members and kinds[0] != "input_required":
         raise ValueError("resume goes with inputRequired only")
-    return _EVENTS[words[0]](row)
+    return _EVENTS[kinds[0]](line)
 
 
-def _read_reply(row: OutputLine) -> Reply:
-    if not isinstance(row.reply, ReplyLine):
-        return Reply.of_text(str(row.reply))
-    for part in row.reply.parts:
+def _reply_event(line: OutputLine) -> Reply:
+    if not isinstance(line.reply, ReplyLine):
+        return Reply.of_text(str(line.reply))
+    for part in line.reply.parts:
         _check_part(part)
-    return Reply(row.reply.parts)
+    return Reply(line.reply.parts)
 
 
 def _check_part(part: Part) -> None:
@@ -110,25 +110,25 @@ def _check_part(part: Part) -> None:
         base64.b64decode(part.raw, validate=True)
 
 
-def _read_tool(row: OutputLine) -> ToolProgress:
-    tool = cast("ToolLine", row.tool)
+def _tool_event(line: OutputLine) -> ToolProgress:
+    tool = cast("ToolLine", line.tool)
     return ToolProgress(tool.phase, tool.name, tool.call_id, tool.payload, tool.is_error)
 
 
-def _read_input_required(row: OutputLine) -> InputRequired:
-    resume = None if row.resume is UNSET else row.resume
-    return InputRequired(str(row.input_required), resume)
+def _input_required_event(line: OutputLine) -> InputRequired:
+    resume = None if line.resume is UNSET else line.resume
+    return InputRequired(str(line.input_required), resume)
 
 
 _FIELDS = msgspec.structs.fields(OutputLine)
 
 _EVENTS: dict[str, Callable[[OutputLine], AgentEvent]] = {
-    "delta": lambda row: TextDelta(str(row.delta)),
-    "message_end": lambda _row: MessageEnd(),
-    "reply": _read_reply,
-    "tool": _read_tool,
-    "note": lambda row: Note(str(row.note)),
-    "input_required": _read_input_required,
-    "error": lambda row: Failed(str(row.error)),
-    "report": lambda row: Report(cast("JsonObject", row.report)),
+    "delta": lambda line: TextDelta(str(line.delta)),
+    "message_end": lambda _line: MessageEnd(),
+    "reply": _reply_event,
+    "tool": _tool_event,
+    "note": lambda line: Note(str(line.note)),
+    "input_required": _input_required_event,
+    "error": lambda line: Failed(str(line.error)),
+    "report": lambda line: Report(cast("JsonObject", line.report)),
 }
