@@ -31,7 +31,7 @@ from openclaw_a2a.agents.openclaw_cli.options import (
     Thinking,
 )
 from openclaw_a2a.agents.openclaw_cli.runner import OpenClawRunner
-from openclaw_a2a.agents.process.child import ProcessTimedOut
+from openclaw_a2a.agents.process.child import TIMED_OUT
 from openclaw_a2a.engine.id_generator import new_id
 from openclaw_a2a.engine.transcript.single_artifact import SingleArtifactTranscript
 from openclaw_a2a.engine.transcript.transcript import Transcript
@@ -352,7 +352,7 @@ def _python_error(error: AgentError) -> Exception:
     """The error as users of the library expect it."""
     if isinstance(error.__cause__, FileNotFoundError):
         return FileNotFoundError(error.message)
-    if isinstance(error, ProcessTimedOut):
+    if TIMED_OUT in error.details:
         return OpenClawTimeout(error.message)
     return RuntimeError(error.message)
 

@@ -82,8 +82,8 @@ class OpenClawRunner:
 
         Requests of one session run one at a time.
 
-        Raises: AgentUnavailable (it cannot be started), ProcessTimedOut, AgentFailed (it failed,
-        or wrote what cannot be read).
+        Raises: AgentUnavailable (it cannot be started), AgentFailed (it failed, wrote what cannot
+        be read, or took too long; then the details have `TIMED_OUT`).
         """
         session_queue = queue_for(f"{id(self)} {request.session}", width=EXCLUSIVE)
         async with session_queue.slot(), aclosing(self._run(request)) as events:
@@ -247,7 +247,7 @@ class _Budget:
         return CommandOutput(exit_code, output, child.error_tail(self._limits.max_bytes).encode())
 
     async def pause(self) -> None:
-        """Wait before the next attempt. Raises: ProcessTimedOut when there is no time for it."""
+        """Wait before the next attempt. Raises: AgentFailed (no time is left)."""
         self._pauses += 1
         delay_s = _BUSY_BACKOFF.delay_s(self._pauses)
         if self._left_s <= delay_s:

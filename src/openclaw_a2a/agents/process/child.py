@@ -26,6 +26,9 @@ from openclaw_a2a.agents.process.tree import (
 from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.model.errors import AgentError, AgentFailed, AgentUnavailable
 
+TIMED_OUT = "timedOutAfterSeconds"
+"""In the details of the error of a program that took too long."""
+
 _EXIT_POLL_S = 0.02
 _COLLECT_TIMEOUT_S = 0.5
 _Result = TypeVar("_Result")
@@ -198,10 +201,6 @@ class ProcessLimits(msgspec.Struct, frozen=True):
     size_hint: str = ""
 
 
-class ProcessTimedOut(AgentFailed):
-    """The program did not finish in its time, and was ended."""
-
-
 class LimitedProcess:
     """A running program that is read within its limits. `left_s`: what is left of the timeout."""
 
@@ -238,7 +237,7 @@ class LimitedProcess:
         return bytes(output)
 
     async def exit_code(self) -> int:
-        """How it ended; negative: by that signal. Raises: ProcessTimedOut."""
+        """How it ended; negative: by that signal. Raises: AgentFailed (it took too long)."""
         return await self._in_time(self._child.wait())
 
     def failure(self, exit_code: int) -> AgentFailed:
@@ -255,11 +254,12 @@ class LimitedProcess:
             raise timed_out(self._limits) from None
 
 
-def timed_out(limits: ProcessLimits) -> ProcessTimedOut:
+def timed_out(limits: ProcessLimits) -> AgentFailed:
     """The error for a program that took too long."""
-    return ProcessTimedOut(
+    return AgentFailed(
         f"{limits.program} did not finish within {limits.timeout_s:g} seconds and was"
-        f" ended; ask for less, or raise {limits.timeout_hint}."
+        f" ended; ask for less, or raise {limits.timeout_hint}.",
+        details={TIMED_OUT: limits.timeout_s},
     )
 
 
