@@ -12,7 +12,7 @@ from openclaw_a2a.model.errors import AgentFailed, InvalidRequest
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.model.message import JsonStruct
 from openclaw_a2a.model.task import Task
-from openclaw_a2a.settings import normalize_url, read_command_environment, server_address
+from openclaw_a2a.settings import normalize_base_url, read_command_environment, server_address
 
 if TYPE_CHECKING:
     from openclaw_a2a.cli.client import Client
@@ -58,7 +58,7 @@ def connect(connection: Connection) -> Generator["Client"]:
 
 def clean_address(text: str) -> str:
     """The address that people mean. Raises: InvalidRequest."""
-    address = normalize_url(text if "://" in text else f"http://{text}")
+    address = normalize_base_url(text if "://" in text else f"http://{text}")
     if address is None:
         raise InvalidRequest(
             f"{text} is no address",

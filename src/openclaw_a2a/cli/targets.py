@@ -13,7 +13,7 @@ from openclaw_a2a.cli.flags import ConfigFlag, JsonFlag
 from openclaw_a2a.cli.output import say, show, show_json, show_table
 from openclaw_a2a.model.errors import InvalidRequest
 from openclaw_a2a.model.ids import JsonObject
-from openclaw_a2a.settings.loading.load import OutboundSection, read_outbound_section
+from openclaw_a2a.settings.loading.load import OutboundSettings, read_outbound_section
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -203,7 +203,7 @@ def _target(alias: str, address: str, options: TargetOptions) -> JsonObject:
     return {key: value for key, value in target.items() if value is not None}
 
 
-def _check(section: OutboundSection, target: JsonObject) -> None:
+def _check(section: OutboundSettings, target: JsonObject) -> None:
     """Refuse what the section could not be read with. Raises: InvalidRequest, SettingsInvalid."""
     from openclaw_a2a.remote.config import ERROR_PREFIX, parse_config
     from openclaw_a2a.remote.credentials import has_variables
@@ -220,11 +220,11 @@ def _check(section: OutboundSection, target: JsonObject) -> None:
         raise _misuse(str(error).removeprefix(ERROR_PREFIX).strip()) from None
 
 
-def _file(section: OutboundSection, config: "Path | None") -> "Path | None":
+def _file(section: OutboundSettings, config: "Path | None") -> "Path | None":
     return config.expanduser().absolute() if config else section.path
 
 
-def _not_there(section: OutboundSection, alias: str) -> InvalidRequest:
+def _not_there(section: OutboundSettings, alias: str) -> InvalidRequest:
     if section.origin.startswith("environment"):
         return _misuse(f"the targets are set by the {section.origin}, not by a file")
     place = f"{section.path} has" if section.path else "there is no settings file with"

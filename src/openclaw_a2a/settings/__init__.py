@@ -16,7 +16,7 @@ from openclaw_a2a.settings.loading.load import (
     local_gateway,
     server_address,
 )
-from openclaw_a2a.settings.paths import base_url, is_loopback, normalize_url
+from openclaw_a2a.settings.paths import base_url, is_loopback, normalize_base_url
 from openclaw_a2a.settings.schema.sections import (
     Account,
     AgentSettings,
@@ -73,7 +73,7 @@ __all__ = [
     "is_loopback",
     "load_settings",
     "local_gateway",
-    "normalize_url",
+    "normalize_base_url",
     "read_command_environment",
     "server_address",
     "settings_schema",

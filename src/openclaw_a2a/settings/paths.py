@@ -43,7 +43,7 @@ def base_url(host: str, port: int) -> str:
     return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"
 
 
-def normalize_url(text: str) -> str | None:
+def normalize_base_url(text: str) -> str | None:
     """The http(s) URL without a trailing slash; None when it is not one."""
     address = text.strip().rstrip("/")
     try:

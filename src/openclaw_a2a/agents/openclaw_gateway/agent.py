@@ -8,6 +8,7 @@ from typing import ClassVar, Final, Self, cast
 import anyio
 import msgspec
 
+from openclaw_a2a.agents.adapter import EventAgent
 from openclaw_a2a.agents.openclaw_gateway.agent_directory import (
     OpenClawAgents,
     list_agents_over_http,
@@ -61,7 +62,7 @@ _BEFORE_HTTP_S: Final = 2.0
 _HTTP_TIMEOUT_S: Final = 600.0
 
 
-class OpenClawGatewayAgent:
+class OpenClawGatewayAgent(EventAgent):
     """Answers turns with runs inside OpenClaw, and rejoins them after any interruption.
 
     The run id is `a2a-` and the engine's run id: it is known before OpenClaw sees the message, so
@@ -77,7 +78,6 @@ class OpenClawGatewayAgent:
         environ: Mapping[str, str] | None = None,
         timeouts: Timeouts | None = None,
     ) -> None:
-        self.recovery = Recovery.FAIL if options.road == "http" else Recovery.REATTACH
         self._options = options
         self._environ = environ
         self._timeouts = timeouts or Timeouts()
@@ -102,6 +102,11 @@ class OpenClawGatewayAgent:
     ) -> Self:
         """The agent for these options."""
         return cls(options, environ=environment)
+
+    @property
+    def recovery(self) -> Recovery:
+        """Runs are rejoined after a restart; over HTTP they have failed."""
+        return Recovery.FAIL if self._options.road == "http" else Recovery.REATTACH
 
     # ---------------------------------------------------------------- turns
 

@@ -20,7 +20,7 @@ _DENY: Final = frozenset(
 _PUNCTUATION: Final = " \t\r\n.!,;:\"'`"
 
 
-class Command(Wire, frozen=True):
+class ApprovalCommand(Wire, frozen=True):
     """The command, its directory, and the run that wants it."""
 
     command: str = ""
@@ -35,7 +35,7 @@ class ApprovalRequest(Wire, frozen=True):
     """A command that waits for a decision."""
 
     id: str = ""
-    request: Command = Command()
+    request: ApprovalCommand = ApprovalCommand()
     created_at_ms: float = 0
     expires_at_ms: float = 0
 
@@ -99,7 +99,7 @@ def parse_decision(text: str) -> Literal["allow", "deny"] | None:
     return "deny" if words in _DENY else None
 
 
-def approval_prompt(approval: ApprovalRequest) -> str:
+def approval_question(approval: ApprovalRequest) -> str:
     """The question to a peer who may decide."""
     lines = [f"The agent wants to run a command: {approval.request.command}"]
     if approval.request.cwd:

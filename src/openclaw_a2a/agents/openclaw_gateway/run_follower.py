@@ -27,7 +27,7 @@ import anyio
 from openclaw_a2a.agents.openclaw_gateway.approvals import (
     ApprovalRequest,
     ApprovalResolved,
-    approval_prompt,
+    approval_question,
     list_pending_approvals,
     operator_note,
 )
@@ -437,7 +437,7 @@ class RunFollower:
         if approval.id in self._noted:
             return ()
         if self._request.may_approve:
-            return await self._pause("approval", approval.id, approval_prompt(approval))
+            return await self._pause("approval", approval.id, approval_question(approval))
         self._noted.add(approval.id)
         return (Note(operator_note(approval)),)
 

@@ -8,7 +8,7 @@ import msgspec
 
 from openclaw_a2a.agents.openclaw_gateway.approvals import (
     ApprovalRequest,
-    approval_prompt,
+    approval_question,
     list_pending_approvals,
     operator_note,
     parse_decision,
@@ -198,7 +198,7 @@ class GatewayTurn:
             return self._leave_to_operator(approval)
         decision = None if self._is_from_engine else parse_decision(self._turn.body)
         if decision is None:
-            return self._ask_again(approval_prompt(approval))
+            return self._ask_again(approval_question(approval))
         deciding = resolve_approval(self._connection, pause.id, allow=decision == "allow")
         try:
             await self._record_attempt(deciding)

@@ -22,7 +22,7 @@ from openclaw_a2a.model.validation import (
     one_of,
     values_of,
 )
-from openclaw_a2a.settings.paths import expand_path, is_absolute, normalize_url
+from openclaw_a2a.settings.paths import expand_path, is_absolute, normalize_base_url
 from openclaw_a2a.settings.schema.file_schema import (
     ACCOUNT_ID,
     TEXT_MODES,
@@ -261,7 +261,7 @@ class AccountReader:
 
     def _public_base_url(self) -> str | None:
         text = self._forgiving.text("publicBaseUrl")
-        address = normalize_url(text) if text else None
+        address = normalize_base_url(text) if text else None
         if text and address is None:
             path = join_path(self._path, "publicBaseUrl")
             self._collector.warning(

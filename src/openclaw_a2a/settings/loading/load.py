@@ -32,7 +32,7 @@ from openclaw_a2a.settings.loading.peers import TokenReader, read_peers
 from openclaw_a2a.settings.loading.sources import Layers, read_layers, settings_invalid
 from openclaw_a2a.settings.openclaw.agent_defaults import AgentDefaults, add_openclaw_agents
 from openclaw_a2a.settings.openclaw.discovery import OpenClawInstallation
-from openclaw_a2a.settings.paths import base_url, expand_path, is_loopback, normalize_url
+from openclaw_a2a.settings.paths import base_url, expand_path, is_loopback, normalize_base_url
 from openclaw_a2a.settings.schema.file_schema import (
     ChannelKeys,
     ChannelsKeys,
@@ -168,7 +168,7 @@ def local_gateway(
     return LocalGateway(base_url(server.host, server.port), data)
 
 
-class OutboundSection(msgspec.Struct, frozen=True):
+class OutboundSettings(msgspec.Struct, frozen=True):
     """The merged `outbound` section.
 
     `origin` is the source of `outbound.targets` (`file NAME` or `environment NAME`), or empty.
@@ -184,14 +184,14 @@ class OutboundSection(msgspec.Struct, frozen=True):
 
 def read_outbound_section(
     path: Path | None = None, *, environ: Mapping[str, str] | None = None
-) -> OutboundSection:
+) -> OutboundSettings:
     """The section. Reads nothing else but `data`. Raises: SettingsInvalid."""
     reader = _SettingsReader.open(path, {}, environ)
     values, data = reader.read_object("outbound"), reader.read_data_folder()
     reader.raise_problems()
     layers = reader.layers
     origin = layers.origins.get("outbound.targets", "")
-    return OutboundSection(values, origin, layers.path, data, reader.environ)
+    return OutboundSettings(values, origin, layers.path, data, reader.environ)
 
 
 def _relevant_warnings(collector: ProblemCollector, values: JsonObject) -> tuple[Problem, ...]:
@@ -331,7 +331,7 @@ class _SettingsReader:
         """The server section, with its public URL."""
         server = self._section(ServerSettings, "server")
         section = self.layers.values.get("server")
-        address = normalize_url(server.public_base_url)
+        address = normalize_base_url(server.public_base_url)
         if not is_object(section) or section.get("publicBaseUrl") is None:
             address = base_url(server.host, server.port)
         elif address is None and server.public_base_url.strip():
