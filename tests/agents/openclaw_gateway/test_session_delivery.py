@@ -26,6 +26,7 @@ from openclaw_a2a.model.agent_event import (
     RecentTask,
     Reply,
 )
+from openclaw_a2a.model.errors import AgentUnavailable
 from openclaw_a2a.model.ids import SessionKey, TaskId
 from openclaw_a2a.model.message import Part
 from openclaw_a2a.model.turn import Provenance
@@ -35,6 +36,7 @@ from openclaw_a2a.ports import (
     SessionGone,
     SessionInbox,
     SessionMessage,
+    SessionPresence,
 )
 
 KEY = SessionKey("agent:main:telegram:direct:7")
@@ -91,6 +93,54 @@ async def test_a_session_belongs_to_the_agent_that_its_key_names(
 ) -> None:
     assert make_agent(agent_id="Main").owns_session(SessionKey(key)) is is_held
     assert not make_agent(agent_id="Main", road="http").owns_session(SessionKey(key))
+
+
+@pytest.mark.parametrize(
+    ("key", "described", "presence"),
+    [
+        (KEY, {"session": {"key": KEY, "hasActiveRun": True}}, SessionPresence.ACTIVE),
+        (KEY, {"session": {"key": KEY, "hasActiveRun": False}}, SessionPresence.IDLE),
+        (KEY, {"session": None}, SessionPresence.ABSENT),
+        (SessionKey("agent:main:main"), {"session": None}, SessionPresence.IDLE),
+        (SessionKey("agent:elsewhere:main"), {"session": None}, SessionPresence.ABSENT),
+    ],
+)
+async def test_a_session_is_located_only_where_openclaw_has_it(
+    gateway: ScriptedGateway,
+    agent: OpenClawGatewayAgent,
+    key: SessionKey,
+    described: Json,
+    presence: SessionPresence,
+) -> None:
+    gateway.answers["sessions.describe"] = described
+    assert await agent.locate_session(key) is presence
+
+
+async def test_without_session_descriptions_a_session_is_located_by_its_agent(
+    gateway: ScriptedGateway, agent: OpenClawGatewayAgent
+) -> None:
+    @gateway.on("sessions.describe")
+    async def refuse(request: GatewayRequest) -> None:
+        raise Refusal("INVALID_REQUEST", "unknown method")
+
+    assert await agent.locate_session(KEY) is SessionPresence.IDLE
+    elsewhere = SessionKey("agent:elsewhere:telegram:direct:7")
+    assert await agent.locate_session(elsewhere) is SessionPresence.ABSENT
+
+
+async def test_an_unreachable_openclaw_does_not_say_that_a_session_is_absent(
+    make_agent: MakeAgent, free_tcp_port: int
+) -> None:
+    agent = make_agent(url=f"ws://127.0.0.1:{free_tcp_port}", connect_seconds=0.2)
+    with pytest.raises(AgentUnavailable):
+        await agent.locate_session(KEY)
+
+
+async def test_agents_of_one_openclaw_have_the_same_host(make_agent: MakeAgent) -> None:
+    one = make_agent(url="http://Localhost:18789/", agent_id="main")
+    other = make_agent(url="ws://localhost:18789", agent_id="helper")
+    assert one.host == other.host
+    assert one.host != make_agent(url="ws://localhost:18790").host
 
 
 async def test_the_only_agent_of_openclaw_owns_its_sessions_once_it_is_known(

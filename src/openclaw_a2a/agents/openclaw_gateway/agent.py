@@ -302,11 +302,13 @@ class OpenClawGatewayAgent(EventAgent):
 
     @property
     def host(self) -> str:
-        """The address of the OpenClaw that this agent is in."""
-        return self._options.socket_url
+        """The address of the OpenClaw that this agent is in; the same for all agents in it."""
+        return self._options.socket_url.rstrip("/").lower()
 
     async def locate_session(self, session_key: SessionKey) -> SessionPresence:
         """Whether this OpenClaw has the session. Raises: AgentUnavailable, AgentFailed."""
+        if self._options.road == "http":  # HTTP has no way into a session
+            return SessionPresence.ABSENT
         return await self._delivery.locate_session(session_key)
 
     async def deliver(
