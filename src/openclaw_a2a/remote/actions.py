@@ -76,14 +76,35 @@ class ActionCall:
         self._headers: dict[str, str] = {}
 
     async def run(self) -> ActionResult:
-        """Carry the request out. Raises: RemoteFailure, with how far the work got."""
+        """Carry the request out within its deadline.
+
+        Raises: RemoteFailure, with how far the work got and without our secrets.
+        """
+        actions: dict[str, Callable[[], Awaitable[ActionResult]]] = {
+            "send": self._send,
+            "watch": self._watch,
+            "status": self._status,
+            "cancel": self._cancel,
+        }
+        action: str = self._request["action"]
+        timeout_ms = self._request.get("timeout_ms", self._config.defaults.timeout_ms)
+        target = self._resolved.target
         try:
             self._prepare_headers()
-            return await self._run_within_deadline()
+            guard = self._pool.breaker.guard(target.base_url, self._result.secrets)
+            async with asyncio.timeout(min(timeout_ms, MAX_TIMEOUT_MS) / 1000), guard:
+                return await actions[action]()
         except RemoteFailure as failure:
+            if is_network_failure(failure):
+                # The peer may have moved: the next call reads its card again.
+                await self._pool.drop_clients(target)
             raise self._explain(failure) from failure
+        except TimeoutError as error:
+            details: JsonObject = {"hint": _TIMEOUT_HINT}
+            failure = RemoteFailure(ErrorCode.PEER, "request timed out", details)
+            raise self._explain(failure) from error
         except Exception as error:  # the caller learns how far the work got, whatever failed
-            log.exception("a2a.remote_agent.internal_error", action=self._request["action"])
+            log.exception("a2a.remote_agent.internal_error", action=action)
             raise self._explain(RemoteFailure.from_bug(error)) from error
 
     def _explain(self, failure: RemoteFailure) -> RemoteFailure:
@@ -95,29 +116,6 @@ class ActionCall:
         auth = self._resolved.target.auth
         self._result.secrets = find_secrets(auth, parameters, self._environment)
         self._headers = build_headers(parameters, auth, self._environment)
-
-    async def _run_within_deadline(self) -> ActionResult:
-        actions: dict[str, Callable[[], Awaitable[ActionResult]]] = {
-            "send": self._send,
-            "watch": self._watch,
-            "status": self._status,
-            "cancel": self._cancel,
-        }
-        timeout_ms = self._request.get("timeout_ms", self._config.defaults.timeout_ms)
-        target = self._resolved.target
-        breaker = self._pool.breaker.guard(target.base_url, self._result.secrets)
-        try:
-            async with asyncio.timeout(min(timeout_ms, MAX_TIMEOUT_MS) / 1000), breaker:
-                return await actions[self._request["action"]]()
-        except TimeoutError:
-            raise RemoteFailure(
-                ErrorCode.PEER, "request timed out", {"hint": _TIMEOUT_HINT}
-            ) from None
-        except RemoteFailure as failure:
-            if is_network_failure(failure):
-                # The peer may have moved: the next call reads its card again.
-                await self._pool.drop_clients(target)
-            raise
 
     # ---------------------------------------------------------------- the four actions
 
@@ -221,12 +219,12 @@ class ActionCall:
 
     # ---------------------------------------------------------------- requests and streams
 
-    async def _request_with_retry(
+    def _request_with_retry(
         self,
         is_safe: Callable[[Exception], bool],
         request: Callable[[RemoteClient], Awaitable[JsonObject]],
-    ) -> JsonObject:
-        return await retry(
+    ) -> Awaitable[JsonObject]:
+        return retry(
             lambda: self._request_once(request),
             attempts=_ATTEMPTS,
             backoff=_BACKOFF,

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from urllib.parse import quote, urlsplit, urlunsplit
 
 import msgspec
@@ -9,7 +10,7 @@ import msgspec
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.model.url_policy import url_rejection_reason
 from openclaw_a2a.remote.config import Auth, OutboundConfig, TargetConfig, Transport
-from openclaw_a2a.remote.credentials import substitute
+from openclaw_a2a.remote.credentials import has_variables, substitute
 from openclaw_a2a.remote.errors import ErrorCode, RemoteFailure
 
 _USERINFO = re.compile(r"//[^/?#]*@")
@@ -67,17 +68,31 @@ class TargetDirectory:
     def __init__(self, config: OutboundConfig, environment: Mapping[str, str]) -> None:
         self._config = config
         self._environment = environment
+        self._default = config.default_target
+        self._fixed: dict[str, Target] = {}
+        for one in config.targets:
+            # An address with variables is resolved for every request, any other only once.
+            if not has_variables(one.base_url):
+                with suppress(RemoteFailure):  # each request reports it
+                    self._fixed[one.alias] = self._build(one, self._resolve_url(one))
+
+    @property
+    def has_default(self) -> bool:
+        """True when requests need not name a target."""
+        return self._default is not None
 
     @property
     def configured(self) -> tuple[Target, ...]:
         """All configured targets, with the environment as it is now."""
-        return tuple(self._build(one, self._display_url(one)) for one in self._config.targets)
+        return tuple(
+            self._fixed.get(one.alias) or self._build(one, self._display_url(one))
+            for one in self._config.targets
+        )
 
     @property
     def default(self) -> Target | None:
         """The target of requests that name none. Raises: RemoteFailure."""
-        default = self._config.default_target
-        return None if default is None else self.by_alias(default.alias)
+        return None if self._default is None else self.by_alias(self._default.alias)
 
     def normalize(self, url: str) -> str:
         """The address in the form in which addresses are compared. Raises: ValueError."""
@@ -87,6 +102,8 @@ class TargetDirectory:
 
     def by_alias(self, alias: str) -> Target:
         """The target with this alias. Raises: RemoteFailure."""
+        if alias in self._fixed:
+            return self._fixed[alias]
         for config in self._config.targets:
             if config.alias == alias:
                 return self._build(config, self._resolve_url(config))

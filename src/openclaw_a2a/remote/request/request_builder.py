@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 
-from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.remote.config import Auth, Policy
 from openclaw_a2a.remote.credentials import has_variables, substitute
 from openclaw_a2a.remote.errors import ErrorCode, RemoteFailure
@@ -41,27 +41,28 @@ def build_message_request(
     request: JsonObject, policy: Policy, *, task_id: str | None, context_id: str | None
 ) -> JsonObject:
     """The SendMessageRequest for a send whose `message_id` is set."""
-    message: JsonObject = {
+    message = {
         "messageId": request["message_id"],
         "role": "ROLE_USER",
         "parts": [_part(part) for part in request["parts"]],
+        "taskId": task_id,
+        "contextId": context_id,
+        "referenceTaskIds": request.get("reference_task_ids"),
+        "metadata": request.get(MESSAGE_METADATA),
     }
-    _put(message, "taskId", task_id)
-    _put(message, "contextId", context_id)
-    _put(message, "referenceTaskIds", request.get("reference_task_ids"))
-    _put(message, "metadata", request.get(MESSAGE_METADATA))
-    configuration: JsonObject = {}
-    _put(configuration, "acceptedOutputModes", output_modes(request, policy) or None)
-    if request.get("task_requirement") == "required" or request.get("blocking") is False:
-        configuration["returnImmediately"] = True
-    _put(configuration, "historyLength", request.get("history_length"))
-    if "push_notification_config" in request:
-        configuration["taskPushNotificationConfig"] = _push_config(
-            request["push_notification_config"]
-        )
+    is_required = request.get("task_requirement") == "required"
+    push = request.get("push_notification_config")
+    configuration = {
+        "acceptedOutputModes": output_modes(request, policy) or None,
+        "returnImmediately": True if is_required or request.get("blocking") is False else None,
+        "historyLength": request.get("history_length"),
+        "taskPushNotificationConfig": None if push is None else _push_config(push),
+    }
+    outgoing: JsonObject = {"message": _given(message)}
     # Sent also when it is empty: over some transports of 0.3 its absence means not to wait.
-    outgoing: JsonObject = {"message": message, "configuration": configuration}
-    _put(outgoing, "metadata", request.get("metadata"))
+    outgoing["configuration"] = _given(configuration)
+    if "metadata" in request:
+        outgoing["metadata"] = request["metadata"]
     return outgoing
 
 
@@ -134,7 +135,7 @@ def invalid_header(name: str, hint: str) -> RemoteFailure:
 
 
 def _part(part: JsonObject) -> JsonObject:
-    built: JsonObject = {}
+    built: JsonObject = {"metadata": part.get("metadata")}
     if part["kind"] == "text":
         built["text"] = part["text"]
     elif part["kind"] == "data":
@@ -144,10 +145,9 @@ def _part(part: JsonObject) -> JsonObject:
             built["url"] = part["uri"]
         else:
             built["raw"] = _base64(part["bytes"])
-        _put(built, "filename", part.get("name"))
-        _put(built, "mediaType", part.get("mime_type"))
-    _put(built, "metadata", part.get("metadata"))
-    return built
+        built["filename"] = part.get("name")
+        built["mediaType"] = part.get("mime_type")
+    return _given(built)
 
 
 def _base64(text: str) -> str:
@@ -171,16 +171,14 @@ def invalid_request(reason: str) -> RemoteFailure:
 
 
 def _push_config(config: JsonObject) -> JsonObject:
-    built: JsonObject = {"url": config["url"]}
-    _put(built, "id", config.get("id"))
-    _put(built, "token", config.get("token"))
+    built: JsonObject = {"url": config["url"], "id": config.get("id"), "token": config.get("token")}
     authentication = config.get("authentication")
     if authentication is not None:
-        built["authentication"] = {"scheme": authentication["schemes"][0]}
-        _put(built["authentication"], "credentials", authentication.get("credentials"))
-    return built
+        credentials = authentication.get("credentials")
+        scheme = authentication["schemes"][0]
+        built["authentication"] = _given({"scheme": scheme, "credentials": credentials})
+    return _given(built)
 
 
-def _put(holder: JsonObject, key: str, value: Json) -> None:
-    if value is not None:
-        holder[key] = value
+def _given(members: JsonObject) -> JsonObject:
+    return {key: value for key, value in members.items() if value is not None}

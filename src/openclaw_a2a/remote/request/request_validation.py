@@ -245,8 +245,7 @@ class _Rules:
             yield _rule_error("anyOf", message)
 
     def _has_target(self) -> bool:
-        has_default = self._config.default_target is not None
-        return has_default or not _TARGETING.isdisjoint(self._request)
+        return self._targets.has_default or not _TARGETING.isdisjoint(self._request)
 
     def _check_target(self) -> Iterator[JsonObject]:
         alias, url = self._request.get("target_alias"), self._request.get("target_url")

@@ -20,7 +20,7 @@ _MAX_EXACT_FLOAT = 2**53
 
 def decode_answer(answer: Proto) -> JsonObject:
     """The message, task or event in an answer. Raises: RemoteFailure (there is none)."""
-    members: JsonObject = _whole_numbers(MessageToDict(answer))
+    members: JsonObject = MessageToDict(answer)
     for member, decode in _DECODERS.items():
         if member in members:
             return decode(members[member])
@@ -113,19 +113,21 @@ def _part(part: JsonObject) -> JsonObject:
             file["mimeType"] = part["mediaType"]
         decoded = {"kind": "file", "file": file}
     elif "data" in part:
-        decoded = {"kind": "data", "data": part["data"]}
+        decoded = {"kind": "data", "data": _whole_numbers(part["data"])}
     else:
         decoded = {"kind": "text", "text": part.get("text", "")}
     return _copy(part, decoded, "metadata")
 
 
 def _copy(source: JsonObject, target: JsonObject, *keys: str) -> JsonObject:
-    target.update((key, source[key]) for key in keys if source.get(key))
+    for key in keys:
+        if source.get(key):
+            target[key] = _whole_numbers(source[key]) if key == "metadata" else source[key]
     return target
 
 
 def _whole_numbers(value: Json) -> Json:
-    """The value with whole numbers as integers: protobuf makes floats of all of them."""
+    """Free-form JSON with whole numbers as integers: protobuf makes floats of all of them."""
     if isinstance(value, float):
         return int(value) if value.is_integer() and abs(value) < _MAX_EXACT_FLOAT else value
     if isinstance(value, dict):

@@ -186,18 +186,17 @@ class ResultBuilder:
         self._pool = pool
         self._handles = handles
         self._handle_name = resolved.handle.name if resolved.handle else None
-        self._noted: tuple[str | None, ...] = ()
+        self._handled: tuple[str | int | None, ...] = ()
 
     def add(self, event: JsonObject) -> JsonObject:
         """Add an event of the peer; returns it without our secrets."""
         event = redact(event, self.secrets)
-        received = self.received
-        received.add(event)
-        noted = (received.task_id, received.context_id, received.state)
+        known = (self.received.task_id, self.received.context_id, self.received.state)
+        self.received.add(event)
+        task_id = self.received.task_id
         # Not for every chunk of text: updating a handle looks at all of them.
-        if received.task_id is not None and noted != self._noted:
-            self._noted = noted
-            self._issue_handle(received.task_id)
+        if task_id and known != (task_id, self.received.context_id, self.received.state):
+            self._issue_handle(task_id)
         return event
 
     @property
@@ -211,20 +210,24 @@ class ResultBuilder:
     def summary(self) -> JsonObject:
         """The summary of everything received so far. Costs O(answer)."""
         target, received = self.resolved.target, self.received
+        streams = self.streaming_supported
         summary: JsonObject = {
             "target_alias": target.alias,
             "target_name": redact(self._card.name, self.secrets),
             "target_url": target.base_url,
-            "streaming_supported": self.streaming_supported,
+            "streaming_supported": streams,
             "response_kind": received.response_kind,
             "message_text": received.message_text or None,
             "artifacts": received.artifacts or None,
-            "continuation": self.continuation(),
+            "continuation": self._continuation(streams=streams),
         }
         return {key: value for key, value in summary.items() if value is not None}
 
     def continuation(self) -> JsonObject | None:
         """How to continue the task or the conversation; None when neither is known."""
+        return self._continuation(streams=self.streaming_supported)
+
+    def _continuation(self, *, streams: bool | None) -> JsonObject | None:
         received, resolved = self.received, self.resolved
         task_id = received.task_id or resolved.task_id
         context_id = received.context_id or resolved.context_id
@@ -236,7 +239,7 @@ class ResultBuilder:
                 task_id,
                 self._issue_handle(task_id),
                 state=received.state,
-                streams=self.streaming_supported is not False,
+                streams=streams is not False,
             )
         if context_id is not None:
             continuation["conversation"] = {"context_id": context_id, "can_send": True}
@@ -287,6 +290,10 @@ class ResultBuilder:
         return self._pool.record(self.resolved.target).card
 
     def _issue_handle(self, task_id: str) -> str:
+        version = (task_id, len(self.received.events))
+        if version == self._handled and self._handle_name is not None:
+            return self._handle_name  # nothing was received since the last time
+        self._handled = version
         known = self.resolved.handle.last_known if self.resolved.handle else LastKnownState()
         handle = self._handles.issue(
             self.resolved.target,

@@ -108,10 +108,10 @@ class RemoteClient:
                 kind(connector.client, shown, interface.url, is_shared_httpx=True)
             )
 
-    async def send(self, request: JsonObject, headers: Mapping[str, str]) -> JsonObject:
+    def send(self, request: JsonObject, headers: Mapping[str, str]) -> Awaitable[JsonObject]:
         """Send a message; the Message or Task that the peer answers with."""
         message = _build_message(request)
-        return await self._call(headers, lambda one, call: one.send_message(message, context=call))
+        return self._call(headers, lambda one, call: one.send_message(message, context=call))
 
     def stream(self, request: JsonObject, headers: Mapping[str, str]) -> AsyncGenerator[JsonObject]:
         """Send a message and follow the answer."""
@@ -125,9 +125,9 @@ class RemoteClient:
         request = pb.SubscribeToTaskRequest(id=self._task_id(task_id))
         return self._stream(headers, lambda one, call: one.subscribe(request, context=call))
 
-    async def get(
+    def get(
         self, task_id: str, history_length: int | None, headers: Mapping[str, str]
-    ) -> JsonObject:
+    ) -> Awaitable[JsonObject]:
         """The task as it is now."""
         try:
             # To JSON, 3.0 is a whole number too.
@@ -135,12 +135,12 @@ class RemoteClient:
             request = pb.GetTaskRequest(id=self._task_id(task_id), history_length=length)
         except ValueError as error:
             raise invalid_request(str(error)) from error
-        return await self._call(headers, lambda one, call: one.get_task(request, context=call))
+        return self._call(headers, lambda one, call: one.get_task(request, context=call))
 
-    async def cancel(self, task_id: str, headers: Mapping[str, str]) -> JsonObject:
+    def cancel(self, task_id: str, headers: Mapping[str, str]) -> Awaitable[JsonObject]:
         """Cancel a task; the task as it is after that."""
         request = pb.CancelTaskRequest(id=self._task_id(task_id))
-        return await self._call(headers, lambda one, call: one.cancel_task(request, context=call))
+        return self._call(headers, lambda one, call: one.cancel_task(request, context=call))
 
     async def close(self) -> None:
         """Close connections that nobody else uses."""

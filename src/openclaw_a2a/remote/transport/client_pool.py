@@ -43,20 +43,23 @@ class CardRecord(msgspec.Struct, frozen=True):
         return now - self.refreshed_at > CARD_MAX_AGE
 
 
+_NO_RECORD = CardRecord()
+
+
 class ClientPool:
     """Cards by address, clients by target identity, and the circuit breaker of all peers."""
 
     def __init__(self, connections: TargetConnections, *, now: Callable[[], datetime]) -> None:
         self._connections = connections
         self._now = now
-        self._records: dict[str, CardRecord] = {}
+        self._records: dict[tuple[str, str], CardRecord] = {}
         self._clients: dict[TargetIdentity, tuple[RemoteClient, ...]] = {}
         self._fetching: SingleFlight[PeerCard] = SingleFlight()
         self.breaker = CircuitBreaker(now)
 
     def record(self, target: Target) -> CardRecord:
         """What is known of the target's card."""
-        return self._records.get(target.card_url, CardRecord())
+        return self._records.get(_record_key(target), _NO_RECORD)
 
     async def clients(self, target: Target, headers: Mapping[str, str]) -> tuple[RemoteClient, ...]:
         """The clients of a target, the preferred one first; made on first use.
@@ -122,10 +125,15 @@ class ClientPool:
         return card
 
     def _set_record(self, target: Target, record: CardRecord) -> None:
-        self._records.pop(target.card_url, None)
-        self._records[target.card_url] = record
+        key = _record_key(target)
+        self._records.pop(key, None)
+        self._records[key] = record
         while len(self._records) > MAX_TARGETS:
             del self._records[next(iter(self._records))]
+
+
+def _record_key(target: Target) -> tuple[str, str]:
+    return target.identity.base_url, target.identity.card_path
 
 
 _decoder = msgspec.json.Decoder(JsonObject)
