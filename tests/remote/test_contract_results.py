@@ -24,7 +24,7 @@ from tests.remote.scripted_peer import (
 from tests.remote.tool_harness import one_target, open_tool, target
 
 from openclaw_a2a.model.ids import JsonObject
-from openclaw_a2a.remote.transport.agent_card import read_card
+from openclaw_a2a.remote.transport.agent_card import parse_peer_card
 
 CARD = "/.well-known/agent-card.json"
 SUMMARY = {
@@ -308,7 +308,7 @@ _MEMBERS = [
 @pytest.mark.requirement("remote.list.clean")
 @given(st.dictionaries(st.sampled_from(_MEMBERS), _JSON))
 def test_any_card_is_cleaned(card: JsonObject) -> None:
-    read = read_card(card)
+    read = parse_peer_card(card)
     shown = read.summary()
     assert json.loads(json.dumps([shown, read.raw()])) == [shown, read.raw()]
     flags = {k: v for k, v in shown["capabilities"].items() if k != "extensions"}

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.remote.errors import RemoteFailure
-from openclaw_a2a.remote.result.kind_codec import decode_answer
+from openclaw_a2a.remote.result.kind_codec import decode_peer_answer
 from openclaw_a2a.remote.result.result_builder import EventAccumulator
 
 
 def read(told: JsonObject) -> JsonObject:
-    return decode_answer(ParseDict(told, pb.StreamResponse()))
+    return decode_peer_answer(ParseDict(told, pb.StreamResponse()))
 
 
 @pytest.mark.requirement("remote.envelope.kinds")

@@ -207,13 +207,13 @@ def _check(section: OutboundSettings, target: JsonObject) -> None:
     """Refuse what the section could not be read with. Raises: InvalidRequest, SettingsInvalid."""
     from openclaw_a2a.remote.config import ERROR_PREFIX, parse_config
     from openclaw_a2a.remote.credentials import has_variables
-    from openclaw_a2a.remote.targets import normalize_url
+    from openclaw_a2a.remote.targets import normalize_target_url
 
     if section.origin.startswith("environment"):
         raise _misuse(f"the targets are set by the {section.origin}, and a file would not be heard")
     try:
         if not has_variables(target["baseUrl"]):
-            normalize_url(target["baseUrl"])
+            normalize_target_url(target["baseUrl"])
         known = parse_config(section.values).targets and section.values["targets"]
         parse_config({**section.values, "targets": [*known, target]})
     except (TypeError, ValueError) as error:

@@ -27,7 +27,7 @@ from openclaw_a2a.remote.result.remote_result import (
     RemoteTarget,
     is_streaming_refused,
 )
-from openclaw_a2a.remote.result.result_builder import OnUpdate, StreamUpdate, failure_envelope
+from openclaw_a2a.remote.result.result_builder import OnStreamUpdate, StreamUpdate, failure_envelope
 from openclaw_a2a.remote.target_check import TargetCheck, check_target, with_access
 from openclaw_a2a.remote.targets import TargetDirectory
 from openclaw_a2a.remote.tool import RemoteAgentTool
@@ -293,7 +293,7 @@ class RemoteAgents:
             raise RemoteAgentFailed(result)
         return result
 
-    async def _follow(self, request: JsonObject, on_update: OnUpdate) -> JsonObject:
+    async def _follow(self, request: JsonObject, on_update: OnStreamUpdate) -> JsonObject:
         tool = self._opened_tool
         if request["action"] == "send":
             request = {"message_id": str(uuid4()), **request}
@@ -346,7 +346,7 @@ class RemoteAgents:
             raise RemoteFailure(ErrorCode.PEER, "request timed out") from None
 
 
-def _build_envelopes(on_update: OnEnvelope) -> OnUpdate:
+def _build_envelopes(on_update: OnEnvelope) -> OnStreamUpdate:
     async def build(update: StreamUpdate) -> None:
         on_update(update.envelope())
 

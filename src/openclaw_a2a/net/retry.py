@@ -6,17 +6,17 @@ from typing import TypeVar
 
 from openclaw_a2a.model.backoff import Backoff
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 async def retry(
-    request: Callable[[], Awaitable[T]],
+    request: Callable[[], Awaitable[_T]],
     *,
     attempts: int,
     backoff: Backoff,
     is_safe: Callable[[Exception], bool],
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-) -> T:
+) -> _T:
     """The first answer, or the error of the last attempt.
 
     `is_safe` decides whether a failed request may be made again: only the caller knows whether the

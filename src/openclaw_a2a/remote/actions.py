@@ -22,7 +22,7 @@ from openclaw_a2a.remote.request.request_builder import (
 )
 from openclaw_a2a.remote.request.target_resolution import ResolvedTarget, TargetResolver
 from openclaw_a2a.remote.result.remote_result import TERMINAL_STATES
-from openclaw_a2a.remote.result.result_builder import OnUpdate, ResultBuilder, StreamUpdate
+from openclaw_a2a.remote.result.result_builder import OnStreamUpdate, ResultBuilder, StreamUpdate
 from openclaw_a2a.remote.transport.client import RemoteClient
 from openclaw_a2a.remote.transport.client_pool import ClientPool
 from openclaw_a2a.remote.transport.peer_errors import (
@@ -63,7 +63,7 @@ class ActionCall:
     """One validated request from its target to its result."""
 
     def __init__(
-        self, context: ActionContext, request: JsonObject, on_update: OnUpdate | None
+        self, context: ActionContext, request: JsonObject, on_update: OnStreamUpdate | None
     ) -> None:
         """Raises RemoteFailure when the request names no target that may be used."""
         self._config = context.config

@@ -271,17 +271,17 @@ def _unique(values: Iterable[_T]) -> tuple[_T, ...]:
 # -------------------------------------------------------------------- the section in the settings
 
 
-class OutboundSection(msgspec.Struct, frozen=True):
+class ParsedOutbound(msgspec.Struct, frozen=True):
     """The section as it is used, and what in it is ignored or not used as written."""
 
     config: OutboundConfig
     warnings: tuple[Problem, ...]
 
 
-def read_outbound(section: JsonObject) -> OutboundSection:
+def read_outbound(section: JsonObject) -> ParsedOutbound:
     """The section. Raises: SettingsInvalid (its targets cannot be read)."""
     if not section:
-        return OutboundSection(OutboundConfig(), ())
+        return ParsedOutbound(OutboundConfig(), ())
     try:
         config = parse_config(section)
     except InvalidTargets as error:
@@ -291,7 +291,7 @@ def read_outbound(section: JsonObject) -> OutboundSection:
         )
         reason = "; ".join(one.message for one in problems)
         raise SettingsInvalid(f"{SECTION}: {reason}", problems=problems) from None
-    return OutboundSection(config, tuple(_find_warnings(section)))
+    return ParsedOutbound(config, tuple(_find_warnings(section)))
 
 
 def _find_warnings(section: JsonObject) -> Iterable[Problem]:

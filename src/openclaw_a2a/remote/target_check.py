@@ -9,7 +9,7 @@ import msgspec
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.validation import is_object
 from openclaw_a2a.remote.targets import Target
-from openclaw_a2a.remote.transport.agent_card import read_card
+from openclaw_a2a.remote.transport.agent_card import parse_peer_card
 from openclaw_a2a.remote.transport.client_pool import fetch_card
 from openclaw_a2a.remote.transport.interface_selection import select_interfaces
 
@@ -41,7 +41,7 @@ async def check_target(
 ) -> TargetCheck:
     """The check as far as the card goes. Raises: RemoteFailure."""
     members = await fetch_card(client, target.card_url, headers)
-    card = read_card(members)
+    card = parse_peer_card(members)
     interface = select_interfaces(card, target)[0]
     return TargetCheck(
         url=target.base_url,

@@ -98,7 +98,7 @@ class TargetDirectory:
         """The address in the form in which addresses are compared. Raises: ValueError."""
         if _USERINFO.search(url):
             raise ValueError("an address must not hold a user name or a password")
-        return normalize_url(url) if self._config.policy.normalize_base_url else url.strip()
+        return normalize_target_url(url) if self._config.policy.normalize_base_url else url.strip()
 
     def by_alias(self, alias: str) -> Target:
         """The target with this alias. Raises: RemoteFailure."""
@@ -215,7 +215,7 @@ def private_address_error(host: str, message: str) -> RemoteFailure:
     )
 
 
-def normalize_url(url: str) -> str:
+def normalize_target_url(url: str) -> str:
     """The address with a lower-case ASCII host, no default port, and a path.
 
     Raises:

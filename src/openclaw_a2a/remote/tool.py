@@ -22,7 +22,11 @@ from openclaw_a2a.remote.request.request_builder import (
 )
 from openclaw_a2a.remote.request.request_validation import RequestValidator, requested_action
 from openclaw_a2a.remote.request.target_resolution import TargetResolver
-from openclaw_a2a.remote.result.result_builder import OnUpdate, failure_envelope, success_envelope
+from openclaw_a2a.remote.result.result_builder import (
+    OnStreamUpdate,
+    failure_envelope,
+    success_envelope,
+)
 from openclaw_a2a.remote.targets import Target, TargetDirectory
 from openclaw_a2a.remote.transport.client_pool import CardRecord, ClientPool
 from openclaw_a2a.remote.transport.http_transport import TargetConnections
@@ -99,7 +103,7 @@ class RemoteAgentTool:
     async def execute(
         self,
         request: Json,
-        on_update: OnUpdate | None = None,
+        on_update: OnStreamUpdate | None = None,
         *,
         message_metadata: JsonObject | None = None,
         extension_metadata: Mapping[str, JsonObject] | None = None,
@@ -121,7 +125,7 @@ class RemoteAgentTool:
         return _fail("a2a.remote_agent.refused", requested_action(request), failure)
 
     async def _run(
-        self, request: Json, metadata: JsonObject, on_update: OnUpdate | None
+        self, request: Json, metadata: JsonObject, on_update: OnStreamUpdate | None
     ) -> JsonObject:
         action, error_event = requested_action(request), "a2a.remote_agent.validation_error"
         try:

@@ -35,12 +35,12 @@ from openclaw_a2a.remote.result.remote_result import (
     continuation_of_failure,
     is_streaming_refused,
 )
-from openclaw_a2a.remote.result.result_builder import OnUpdate, StreamUpdate
+from openclaw_a2a.remote.result.result_builder import OnStreamUpdate, StreamUpdate
 
 CHECKPOINT_KIND = "target-run"
 """The kind of the records that say which remote task belongs to a run."""
 
-CANCELED = "canceled"
+_CANCELED = "canceled"
 _CHECKPOINT_TTL = timedelta(days=7)
 _MAX_BUFFERED = 64
 _PEER_ERROR = "A2A_SDK_ERROR"
@@ -57,7 +57,7 @@ class ToolExecutor(Protocol):
     async def execute(
         self,
         request: Json,
-        on_update: OnUpdate | None = None,
+        on_update: OnStreamUpdate | None = None,
         *,
         message_metadata: JsonObject | None = None,
         extension_metadata: Mapping[str, JsonObject] | None = None,
@@ -171,7 +171,7 @@ class RemoteRun:
                 within_s=context.timeouts.stop_s,
                 sleep=context.clock.sleep,
             )
-            self.is_stopped = state == CANCELED
+            self.is_stopped = state == _CANCELED
 
     async def close(self) -> None:
         """Stop listening; the remote task is left as it is."""
@@ -360,10 +360,10 @@ class RemoteRun:
             text = result.text or translator.status_text
             is_unsaid = bool(text.strip()) and not translator.has_reply
             await self._settle([Reply.of_text(text)] if is_unsaid else [])
-        elif state == CANCELED and self._is_stopping:
+        elif state == _CANCELED and self._is_stopping:
             await self._settle([Stopped()])
         else:
-            verb = {"rejected": "rejected the task", CANCELED: "canceled the task"}
+            verb = {"rejected": "rejected the task", _CANCELED: "canceled the task"}
             reason = translator.status_text or "it gave no reason"
             did = verb.get(state or "", "failed")
             await self._settle(
@@ -402,7 +402,7 @@ async def cancel_remote_task(
         if result.task is not None and result.task.is_over:
             return result.task.state
         if result.details.get("rpcCode") == _TASK_NOT_FOUND:
-            return CANCELED  # nobody works on a task that the peer does not know
+            return _CANCELED  # nobody works on a task that the peer does not know
         is_refused = is_peer_answer(result)
         if is_refused and action == "status":
             return None

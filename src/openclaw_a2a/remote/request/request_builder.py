@@ -30,7 +30,7 @@ _VARIABLE_HINT = (
 )
 
 
-def output_modes(request: JsonObject, policy: Policy) -> list[str]:
+def accepted_modes(request: JsonObject, policy: Policy) -> list[str]:
     """The output modes this send accepts; empty means no preference."""
     if "accepted_output_modes" in request:
         return list(request["accepted_output_modes"])
@@ -53,7 +53,7 @@ def build_message_request(
     is_required = request.get("task_requirement") == "required"
     push = request.get("push_notification_config")
     configuration = {
-        "acceptedOutputModes": output_modes(request, policy) or None,
+        "acceptedOutputModes": accepted_modes(request, policy) or None,
         "returnImmediately": True if is_required or request.get("blocking") is False else None,
         "historyLength": request.get("history_length"),
         "taskPushNotificationConfig": None if push is None else _push_config(push),

@@ -18,7 +18,7 @@ from openclaw_a2a.remote.result.remote_result import TERMINAL_STATES
 _MAX_EXACT_FLOAT = 2**53
 
 
-def decode_answer(answer: Proto) -> JsonObject:
+def decode_peer_answer(answer: Proto) -> JsonObject:
     """The message, task or event in an answer. Raises: RemoteFailure (there is none)."""
     members: JsonObject = MessageToDict(answer)
     for member, decode in _DECODERS.items():
@@ -27,7 +27,7 @@ def decode_answer(answer: Proto) -> JsonObject:
     raise _unreadable("it holds neither a message nor a task")
 
 
-def decode_task(task: JsonObject) -> JsonObject:
+def decode_peer_task(task: JsonObject) -> JsonObject:
     """A task. Raises: RemoteFailure when it has no id."""
     if not task.get("id"):
         raise _unreadable("its task has no id")
@@ -65,7 +65,7 @@ def _decode_artifact(event: JsonObject) -> JsonObject:
 
 
 _DECODERS: dict[str, Callable[[JsonObject], JsonObject]] = {
-    "task": decode_task,
+    "task": decode_peer_task,
     "message": _decode_message,
     "statusUpdate": _decode_status,
     "artifactUpdate": _decode_artifact,

@@ -20,7 +20,7 @@ from openclaw_a2a.remote.handles.handles import (
     TaskHandles,
     continuation_target,
 )
-from openclaw_a2a.remote.request.request_builder import output_modes
+from openclaw_a2a.remote.request.request_builder import accepted_modes
 from openclaw_a2a.remote.request.target_resolution import ResolvedTarget
 from openclaw_a2a.remote.result.remote_result import PAUSED_STATES, TERMINAL_STATES
 from openclaw_a2a.remote.transport.agent_card import PeerCard
@@ -261,7 +261,7 @@ class ResultBuilder:
         if request["action"] == "send":
             record = self._pool.record(self.resolved.target)
             card = record.card.summary() if record.refreshed_at else None
-            modes = output_modes(request, policy)
+            modes = accepted_modes(request, policy)
             details["capability_diagnostics"] = diagnose_modes(request["parts"], modes, card)
         details |= failure.details
         secrets = self.secrets
@@ -439,7 +439,7 @@ class StreamUpdate:
         return {**envelope, "phase": "update"}
 
 
-OnUpdate = Callable[[StreamUpdate], Awaitable[None]]
+OnStreamUpdate = Callable[[StreamUpdate], Awaitable[None]]
 """Called with each event of a stream. The peer's next event is read only after it returns, so a
 slow reader slows the peer down instead of filling a queue."""
 

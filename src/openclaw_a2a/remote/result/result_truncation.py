@@ -22,7 +22,7 @@ _REPLACEABLE = (("raw",), ("summary", "artifacts"), ("error", "details"))
 """Members that are replaced by a reference when cutting texts was not enough, in this order."""
 
 
-class Excerpt(msgspec.Struct, frozen=True):
+class ResultExcerpt(msgspec.Struct, frozen=True):
     """Some bytes of a stored text, and its total size."""
 
     content: bytes
@@ -77,7 +77,7 @@ class ResultStore:
         (folder / reference).write_bytes(text.encode("utf-8", "replace"))
         return reference
 
-    def read(self, reference: str, owner: str, *, start: int, count: int) -> Excerpt | None:
+    def read(self, reference: str, owner: str, *, start: int, count: int) -> ResultExcerpt | None:
         """Some bytes of a stored text; None when this owner has no text with the reference."""
         if not _REF.fullmatch(reference):
             return None
@@ -86,7 +86,7 @@ class ResultStore:
             with path.open("rb") as stream:
                 total = path.stat().st_size
                 stream.seek(min(start, total))
-                return Excerpt(stream.read(count), total)
+                return ResultExcerpt(stream.read(count), total)
         except FileNotFoundError:
             return None
 

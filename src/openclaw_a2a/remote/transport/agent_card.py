@@ -46,7 +46,7 @@ class Interface(msgspec.Struct, frozen=True):
         return Generation.V1_0 if is_current else None
 
 
-class Skill(msgspec.Struct, frozen=True):
+class PeerSkill(msgspec.Struct, frozen=True):
     """A skill of a peer."""
 
     id: str
@@ -68,7 +68,7 @@ class PeerCard(msgspec.Struct, frozen=True):
     capabilities: dict[str, Json] = msgspec.field(default_factory=dict)
     input_modes: tuple[str, ...] = ()
     output_modes: tuple[str, ...] = ()
-    skills: tuple[Skill, ...] = ()
+    skills: tuple[PeerSkill, ...] = ()
 
     @property
     def streaming_supported(self) -> bool | None:
@@ -116,7 +116,7 @@ EMPTY_CARD = PeerCard()
 """Nothing is known of the peer."""
 
 
-def read_card(value: JsonObject) -> PeerCard:
+def parse_peer_card(value: JsonObject) -> PeerCard:
     """The card in a JSON object of either protocol version."""
     capabilities = value.get("capabilities")
     return PeerCard(
@@ -161,13 +161,13 @@ def _capabilities(value: JsonObject) -> JsonObject:
     return {**known, "extensions": extensions} if extensions else known
 
 
-def _skills(value: Json) -> Iterable[Skill]:
+def _skills(value: Json) -> Iterable[PeerSkill]:
     for one in _objects(value):
         skill_id = _text(one.get("id"))
         name = _text(one.get("name")) or skill_id
         if skill_id is None or name is None:
             continue
-        yield Skill(
+        yield PeerSkill(
             id=skill_id,
             name=name,
             description=_text(one.get("description")) or name,
@@ -178,7 +178,7 @@ def _skills(value: Json) -> Iterable[Skill]:
         )
 
 
-def _skill(skill: Skill, rename: Callable[[str], str]) -> JsonObject:
+def _skill(skill: PeerSkill, rename: Callable[[str], str]) -> JsonObject:
     shown: JsonObject = {
         "id": skill.id,
         "name": skill.name,

@@ -23,7 +23,7 @@ from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.remote.config import Transport
 from openclaw_a2a.remote.errors import RemoteFailure
 from openclaw_a2a.remote.request.request_builder import invalid_request
-from openclaw_a2a.remote.result.kind_codec import decode_answer
+from openclaw_a2a.remote.result.kind_codec import decode_peer_answer
 from openclaw_a2a.remote.transport.agent_card import Generation, Interface, PeerCard
 from openclaw_a2a.remote.transport.grpc_transport import GrpcConnection, grpc_metadata
 from openclaw_a2a.remote.transport.http_transport import AnswerTooLarge, AnswerUnreadable, Connector
@@ -195,7 +195,9 @@ class RemoteClient:
 def _decode(answer: _Answer) -> JsonObject:
     if answer is None:  # gRPC could not parse it
         raise AnswerUnreadable("the answer cannot be read")
-    return decode_answer(pb.StreamResponse(task=answer) if isinstance(answer, pb.Task) else answer)
+    return decode_peer_answer(
+        pb.StreamResponse(task=answer) if isinstance(answer, pb.Task) else answer
+    )
 
 
 def _build_message(request: JsonObject) -> pb.SendMessageRequest:

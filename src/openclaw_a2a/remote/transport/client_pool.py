@@ -13,7 +13,7 @@ from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.remote.errors import ErrorCode, RemoteFailure
 from openclaw_a2a.remote.targets import Target, TargetIdentity
-from openclaw_a2a.remote.transport.agent_card import EMPTY_CARD, PeerCard, read_card
+from openclaw_a2a.remote.transport.agent_card import EMPTY_CARD, PeerCard, parse_peer_card
 from openclaw_a2a.remote.transport.circuit_breaker import CircuitBreaker
 from openclaw_a2a.remote.transport.client import RemoteClient
 from openclaw_a2a.remote.transport.http_transport import TargetConnections
@@ -117,7 +117,7 @@ class ClientPool:
         log.debug("a2a.remote_agent.client_pool.resolve_card", target=target.base_url)
         client = self._connections.connector_for(target).client
         try:
-            card = read_card(await fetch_card(client, target.card_url, headers))
+            card = parse_peer_card(await fetch_card(client, target.card_url, headers))
         except RemoteFailure as failure:
             self.record_failure(target, failure)
             raise
