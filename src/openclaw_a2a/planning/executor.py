@@ -20,7 +20,7 @@ from openclaw_a2a.engine.tasks.turn_builder import AccountRules
 from openclaw_a2a.engine.transcript.task_text import last_agent_text
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.agent_event import AgentEvent, Note
-from openclaw_a2a.model.errors import AgentFailed, GatewayError, PlanItemNotFound
+from openclaw_a2a.model.errors import AgentFailed, GatewayError
 from openclaw_a2a.model.ids import AccountId, AgentId, TaskId
 from openclaw_a2a.model.states import is_terminal
 from openclaw_a2a.model.turn import Scope, Turn
@@ -118,8 +118,6 @@ class StepExecutor:
     async def _process(self, objective_id: ObjectiveId) -> None:
         try:
             await self._advance(objective_id)
-        except PlanItemNotFound:
-            pass  # it was deleted
         except Exception:  # one objective must not stop the others
             log.exception("planning.advance_failed", objective_id=objective_id)
             self._queue.add_later(objective_id, _RETRY_S)
@@ -129,8 +127,8 @@ class StepExecutor:
 
     async def _advance(self, objective_id: ObjectiveId) -> None:
         """Start what can start in an objective now."""
-        state = await self._repository.find(objective_id)
-        if state.is_archived or not state.execution:
+        state = self._repository.find_open(objective_id)
+        if state is None or not state.execution:
             return
         if not state.plans and state.is_running(state.id) and self._policy.planner is not None:
             account = self.account_rules(state)
@@ -138,11 +136,11 @@ class StepExecutor:
                 self._queue.add_later(objective_id, _RETRY_S)
             return
         tried: set[PlanTaskId] = set()
-        while (task := self._next_step(state, tried)) is not None:
+        while state is not None and (task := self._next_step(state, tried)) is not None:
             tried.add(task.id)
             if not await self._start_step(state, task):
                 self._queue.add_later(objective_id, _RETRY_S)
-            state = await self._repository.find(objective_id)
+            state = self._repository.find_open(objective_id)
 
     def _next_step(self, state: ObjectiveState, tried: set[PlanTaskId]) -> PlanTask | None:
         """A step to start now, besides those that were tried already."""

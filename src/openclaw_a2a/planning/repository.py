@@ -176,8 +176,12 @@ class ObjectiveRepository:
         """The objectives that are not archived, oldest first."""
         return sorted(self._open.values(), key=lambda one: one.objective.created_at)
 
+    def find_open(self, objective_id: ObjectiveId) -> ObjectiveState | None:
+        """An objective that is not archived."""
+        return self._open.get(objective_id)
+
     async def find(self, objective_id: ObjectiveId) -> ObjectiveState:
-        """An objective. Raises: PlanItemNotFound."""
+        """An objective, archived or not. Raises: PlanItemNotFound."""
         state = self._open.get(objective_id) or await self._read(objective_id)
         if state is None:
             raise not_found("objective", objective_id)
@@ -324,7 +328,11 @@ class ObjectiveRepository:
                 bodies = [encode_line(operation) for operation in change.operations]
                 if await self._append(change, bodies, after=state.seq):
                     return change
-                self._open.pop(objective_id, None)  # another process wrote to the log: read it
+                # Another process wrote to the log.
+                self._open.pop(objective_id, None)
+                newest = await self.find(objective_id)
+                if not newest.is_archived:
+                    self._open[objective_id] = newest
         raise StoreUnavailable(
             f"objective {objective_id} was changed by another process {_ATTEMPTS} times in a row; "
             "try again"

@@ -138,43 +138,26 @@ def _roll_up_plan(builder: ChangeBuilder, plan: Plan) -> bool:
 
 
 def _plan_target(state: ObjectiveState, plan: Plan) -> PlanStatus:
+    """The status that a plan should have."""
     if plan.status in PLAN_DONE or plan.id in state.held:
         return plan.status
-    statuses = [state.tasks[task_id].status for task_id in state.task_ids[plan.id]]
-    if any(status in TASK_FAILED for status in statuses):
+    statuses = {state.tasks[task_id].status for task_id in state.task_ids[plan.id]}
+    if statuses & TASK_FAILED:
         return PlanStatus.FAILED
     if state.unfinished_dependencies(plan):
         return PlanStatus.FAILED if plan.status is PlanStatus.FAILED else PlanStatus.BLOCKED
     if not statuses:
         return PlanStatus.PENDING if plan.status is PlanStatus.BLOCKED else plan.status
-    if _waits_for_other_plans(state, plan):
-        return PlanStatus.BLOCKED
-    return _status_from_tasks(plan.status, statuses)
-
-
-def _waits_for_other_plans(state: ObjectiveState, plan: Plan) -> bool:
-    """True when tasks are pending, nothing runs, and all of them wait for tasks of other plans."""
-    tasks = state.tasks_of(plan.id)
-    is_idle = {task.status for task in tasks} <= {
-        PlanTaskStatus.PENDING,
-        PlanTaskStatus.COMPLETED,
-    }
-    has_pending = any(task.status is PlanTaskStatus.PENDING for task in tasks)
-    return is_idle and has_pending and not any(state.is_ready(task) for task in tasks)
-
-
-def _status_from_tasks(status: PlanStatus, tasks: list[PlanTaskStatus]) -> PlanStatus:
-    """The status of a plan that waits for no other plan, and none of whose tasks failed."""
-    if all(task is PlanTaskStatus.COMPLETED for task in tasks):
+    if statuses == {PlanTaskStatus.COMPLETED}:
         return PlanStatus.COMPLETED
-    if any(task in TASK_ACTIVE for task in tasks):
+    if statuses & TASK_ACTIVE:
         return PlanStatus.WORKING
-    if any(task in TASK_WAITING for task in tasks):
-        return PlanStatus.BLOCKED
-    if status in (PlanStatus.BLOCKED, PlanStatus.FAILED):
-        has_started = PlanTaskStatus.COMPLETED in tasks
+    if statuses & TASK_WAITING or not state.has_ready_task(plan.id):
+        return PlanStatus.BLOCKED  # by a question, or by tasks of other plans
+    if plan.status in (PlanStatus.BLOCKED, PlanStatus.FAILED):
+        has_started = PlanTaskStatus.COMPLETED in statuses
         return PlanStatus.WORKING if has_started else PlanStatus.PENDING
-    return status
+    return plan.status
 
 
 def _roll_up_objective(builder: ChangeBuilder) -> None:

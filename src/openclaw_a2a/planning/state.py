@@ -1,6 +1,7 @@
 """The state of one objective with its plans and tasks, and how operations change it."""
 
 from collections.abc import Callable, Iterable
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -24,6 +25,8 @@ from openclaw_a2a.planning.model import (
 )
 from openclaw_a2a.planning.operations import Operation, decode_line
 from openclaw_a2a.planning.transitions import PLAN_DONE
+
+_COMPLETED = PlanTaskStatus.COMPLETED
 
 
 class ObjectiveState(msgspec.Struct, frozen=True):
@@ -76,8 +79,8 @@ class ObjectiveState(msgspec.Struct, frozen=True):
 
     def tasks_of(self, plan_id: PlanId) -> list[PlanTask]:
         """The tasks of a plan, by their index."""
-        steps = [self.tasks[task_id] for task_id in self.task_ids[plan_id]]
-        return sorted(steps, key=lambda task: task.task_index)
+        tasks = [self.tasks[task_id] for task_id in self.task_ids[plan_id]]
+        return sorted(tasks, key=attrgetter("task_index"))
 
     def linked_to(self, a2a_task_id: TaskId) -> list[PlanTask]:
         """The plan tasks that the A2A task works on."""
@@ -100,10 +103,15 @@ class ObjectiveState(msgspec.Struct, frozen=True):
 
     def is_ready(self, task: PlanTask) -> bool:
         """True when the task is pending and everything it depends on is completed."""
-        return task.status is PlanTaskStatus.PENDING and all(
-            needed in self.tasks and self.tasks[needed].status is PlanTaskStatus.COMPLETED
-            for needed in task.dependencies
-        )
+        if task.status is not PlanTaskStatus.PENDING:
+            return False
+        needed = [self.tasks.get(task_id) for task_id in task.dependencies]
+        # A log of another program may name tasks that do not exist; those are never completed.
+        return not [one for one in needed if one is None or one.status is not _COMPLETED]
+
+    def has_ready_task(self, plan_id: PlanId) -> bool:
+        """True when a task of a plan is ready."""
+        return any(map(self.is_ready, map(self.tasks.__getitem__, self.task_ids[plan_id])))
 
     def is_running(self, item_id: str) -> bool:
         """True when a plan, or the objective itself, is executed; a paused objective pauses all."""
