@@ -253,8 +253,7 @@ async def test_unknown_plan_id_reads_no_archived_log(bench: Bench) -> None:
         await bench.create_archived()
     bench.open()
     await bench.repository.load()
-    with pytest.raises(PlanItemNotFound):
-        await bench.repository.find_plan(PlanId("plan-unknown"))
+    assert await bench.repository.get_by_plan(PlanId("plan-unknown")) is None
     assert bench.logs.reads == 0
 
 
@@ -263,7 +262,9 @@ async def test_plan_of_an_archived_objective_is_found_after_a_restart(bench: Ben
     await bench.create_archived()
     bench.open()
     await bench.repository.load()
-    assert (await bench.repository.find_plan(plan_id)).id == objective_id
+    state = await bench.repository.get_by_plan(plan_id)
+    assert state is not None
+    assert state.id == objective_id
     assert bench.logs.reads == 1
 
 
@@ -310,8 +311,7 @@ async def test_deleted_objective_leaves_no_summary(bench: Bench) -> None:
     objective_id, plan_id = await bench.create_archived()
     await bench.repository.delete(objective_id, no_check)
     assert await bench.store.records.list_records(SUMMARY_KIND) == []
-    with pytest.raises(PlanItemNotFound):
-        await bench.repository.find_plan(plan_id)
+    assert await bench.repository.get_by_plan(plan_id) is None
 
 
 async def test_summary_without_its_log_is_removed(bench: Bench) -> None:

@@ -188,8 +188,8 @@ class SchemaValidator:
     def _schema(self) -> JsonObject:
         return msgspec.json.schema(self._type)
 
-    def _members(self, schema_path: list[str | int]) -> list[str]:
-        """The members that the object type at a place of the schema has."""
+    def _known_members(self, schema_path: list[str | int]) -> list[str]:
+        """The members of the object type at a place of the schema."""
         schema: Any = self._schema
         for step in schema_path:
             schema = schema[step]
@@ -204,9 +204,10 @@ class SchemaValidator:
         elif kind.name == "required":
             yield Problem(path_of([*steps, kind.property]), "is required", "required")
         elif kind.name == "additionalProperties":
-            message = f"is not known; there are {', '.join(self._members(error.schema_path[:-1]))}"
+            known = ", ".join(self._known_members(error.schema_path[:-1]))
             for name in kind.unexpected:
-                yield Problem(path_of([*steps, str(name)[:100]]), message, "unknown")
+                path = path_of([*steps, str(name)[:100]])
+                yield Problem(path, f"is not known; there are {known}", "unknown")
         else:
             yield Problem(path_of(steps) or root, self._message(error), kind.name)
 

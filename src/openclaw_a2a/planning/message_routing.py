@@ -13,7 +13,6 @@ from openclaw_a2a.model.errors import (
     GatewayError,
     InvalidParams,
     MessageIdConflict,
-    PlanItemNotFound,
     Problem,
     StatusChangeNotAllowed,
 )
@@ -126,24 +125,16 @@ class MessageRouter:
         known = _owned_by(scope, await self._find(metadata.message.context_id))
         if known is not None or plan is None:
             return known
-        by_objective = _owned_by(scope, await self._find(plan.get("objectiveId")))
-        return by_objective or _owned_by(scope, await self._find_by_plan(plan.get("id")))
+        known = _owned_by(scope, await self._find(plan.get("objectiveId")))
+        plan_id: Json = plan.get("id")
+        if known is not None or not isinstance(plan_id, str):
+            return known
+        return _owned_by(scope, await self._repository.get_by_plan(PlanId(plan_id)))
 
     async def _find(self, objective_id: Json) -> ObjectiveState | None:
         if not isinstance(objective_id, str) or not objective_id.startswith(OBJECTIVE_PREFIX):
             return None
-        try:
-            return await self._repository.find(ObjectiveId(objective_id))
-        except PlanItemNotFound:
-            return None
-
-    async def _find_by_plan(self, plan_id: Json) -> ObjectiveState | None:
-        if not isinstance(plan_id, str):
-            return None
-        try:
-            return await self._repository.find_plan(PlanId(plan_id))
-        except PlanItemNotFound:
-            return None
+        return await self._repository.get(ObjectiveId(objective_id))
 
     async def _create_objective(self, metadata: "ObjectiveMetadata") -> ObjectiveState:
         objective_id = await self._choose_objective_id(metadata)

@@ -180,21 +180,23 @@ class ObjectiveRepository:
         """An objective that is not archived."""
         return self._open.get(objective_id)
 
-    async def find(self, objective_id: ObjectiveId) -> ObjectiveState:
-        """An objective, archived or not. Raises: PlanItemNotFound."""
-        state = self._open.get(objective_id) or await self._read(objective_id)
-        if state is None:
-            raise not_found("objective", objective_id)
-        return state
+    async def get(self, objective_id: ObjectiveId) -> ObjectiveState | None:
+        """An objective, archived or not."""
+        return self._open.get(objective_id) or await self._read(objective_id)
 
-    async def find_plan(self, plan_id: PlanId) -> ObjectiveState:
-        """The objective that a plan belongs to. Raises: PlanItemNotFound."""
+    async def get_by_plan(self, plan_id: PlanId) -> ObjectiveState | None:
+        """The objective that a plan belongs to."""
         objective_id = self._index.find_plan(plan_id)
         if objective_id is None:
             objective_id = (await self.load_index()).find_plan(plan_id)
-        if objective_id is None:
-            raise not_found("plan", plan_id)
-        return await self.find(objective_id)
+        return None if objective_id is None else await self.get(objective_id)
+
+    async def find(self, objective_id: ObjectiveId) -> ObjectiveState:
+        """An objective, archived or not. Raises: PlanItemNotFound."""
+        state = await self.get(objective_id)
+        if state is None:
+            raise not_found("objective", objective_id)
+        return state
 
     async def load_index(self) -> ObjectiveIndex:
         """The index of all objectives, completed with the archived ones on first use."""
@@ -302,7 +304,7 @@ class ObjectiveRepository:
     async def release_plan_id(self, plan_id: PlanId, objective_id: ObjectiveId) -> None:
         """Release a reserved plan id, unless the plan was created."""
         async with self._lock(objective_id):
-            state = self._open.get(objective_id) or await self._read(objective_id)
+            state = await self.get(objective_id)
             if state is None or plan_id not in state.plans:
                 self._index.release_plan(plan_id, objective_id)
 

@@ -283,14 +283,14 @@ class PlanningService:
         return self._objective(change.state)
 
     async def _find(self, objective_id: ObjectiveId, scope: Scope) -> ObjectiveState:
-        state = await self._repository.find(objective_id)
-        if state.owner not in (None, scope):
+        state = await self._repository.get(objective_id)
+        if state is None or state.owner not in (None, scope):
             raise not_found("objective", objective_id)
         return state
 
     async def _find_plan(self, plan_id: PlanId, scope: Scope) -> ObjectiveState:
-        state = await self._repository.find_plan(plan_id)
-        if state.owner not in (None, scope):
+        state = await self._repository.get_by_plan(plan_id)
+        if state is None or state.owner not in (None, scope):
             raise not_found("plan", plan_id)
         return state
 

@@ -9,6 +9,7 @@ from openclaw_a2a.model.call import Caller
 from openclaw_a2a.model.errors import GatewayError, GatewayFault, InvalidParams, Problem
 from openclaw_a2a.model.ids import AccountId, Json, JsonObject, PeerName
 from openclaw_a2a.model.turn import Scope
+from openclaw_a2a.planning.model import ObjectiveStatus, PlanStatus
 from openclaw_a2a.planning.service import PlanningService
 from openclaw_a2a.tools.registry import OnUpdate, Tool
 
@@ -23,152 +24,126 @@ ToRequest = Callable[[Json], Request]
 _OBJECTIVE_ACTIONS = ("run", "pause", "resume", "replan")
 _PLAN_ACTIONS = ("run", "pause", "resume")
 
-_ID: JsonObject = {"type": "string"}
-_NAME: JsonObject = {"type": "string", "description": "A few words."}
-_TEXT: JsonObject = {"type": "string", "description": "What is wanted, in full."}
-_METADATA: JsonObject = {"type": "object", "description": "Notes of your own; replaces the old."}
-_READ_AT: JsonObject = {
-    "type": "string",
-    "description": "Its updatedAt as you read it: the change is refused when it was changed since.",
-}
-_STEP_METADATA: JsonObject = {
-    "type": "object",
-    "properties": {
-        "agent": {
-            "type": "string",
-            "description": "Who does it: id of an agent, or target:<alias> for a remote one.",
-        },
-        "retries": {
-            "type": "integer",
-            "minimum": 0,
-            "description": "How often it is tried again when it fails.",
-        },
-        "backoffSeconds": {
-            "type": "number",
-            "minimum": 0,
-            "description": "Pause before the first of these; it doubles with each.",
-        },
-    },
-}
-_STEPS: JsonObject = {
-    "type": "array",
-    "items": {
-        "type": "object",
-        "properties": {
-            "name": _NAME,
-            "description": {"type": "string", "description": "What its agent is asked to do."},
-            "dependencies": {
-                "type": "array",
-                "items": {"type": "string"},
-                "description": "Steps that must be completed first; task-0 is the first of this "
-                "list, other values are ids. Their results are passed in.",
-            },
-            "metadata": _STEP_METADATA,
-        },
-        "required": ["name"],
-    },
-    "description": "The steps in their order; those that do not depend on each other run at once.",
-}
-_STEP_CHANGES: JsonObject = {
-    "type": "array",
-    "items": {
-        "type": "object",
-        "properties": {
-            "id": _ID,
-            "name": _NAME,
-            "description": _TEXT,
-            "status": {
-                "type": "string",
-                "enum": ["pending", "working", "completed", "failed", "canceled"],
-            },
-            "dependencies": {"type": "array", "items": {"type": "string"}},
-            "metadata": _STEP_METADATA,
-        },
-        "required": ["id"],
-    },
-    "description": "Changes of steps that the plan has already; the others stay as they are.",
-}
 
-_CREATE_OBJECTIVE: JsonObject = {
-    "type": "object",
-    "properties": {"name": _NAME, "description": _TEXT, "metadata": _METADATA},
-    "required": ["name"],
-}
-_UPDATE_OBJECTIVE: JsonObject = {
-    "type": "object",
-    "properties": {
-        "id": _ID,
-        "name": _NAME,
-        "description": _TEXT,
-        "status": {
-            "type": "string",
-            "enum": [
-                *("submitted", "planning", "working", "blocked"),
-                *("completed", "failed", "canceled"),
-            ],
-            "description": "canceled stops what runs.",
-        },
-        "metadata": _METADATA,
-        "ifUpdatedAt": _READ_AT,
-        "action": {
-            "type": "string",
-            "enum": list(_OBJECTIVE_ACTIONS),
-            "description": "Alone with id. run: have the steps done; pause, resume: begin no more "
-            "steps, go on; replan: stop and plan again.",
-        },
+def _text(description: str) -> JsonObject:
+    return {"type": "string", "description": description}
+
+
+def _list(items: JsonObject, description: str = "") -> JsonObject:
+    return {
+        "type": "array",
+        "items": items,
+        **({"description": description} if description else {}),
+    }
+
+
+def _object(required: tuple[str, ...], /, **properties: JsonObject) -> JsonObject:
+    schema: JsonObject = {"type": "object", "properties": properties}
+    return {**schema, "required": list(required)} if required else schema
+
+
+_ID: JsonObject = {"type": "string"}
+_NAME = _text("A few words.")
+_TEXT = _text("What is wanted, in full.")
+_METADATA: JsonObject = {"type": "object", "description": "Notes of your own; replaces the old."}
+_READ_AT = _text("Its updatedAt as you read it: the change is refused when it was changed since.")
+_STEP_METADATA = _object(
+    (),
+    agent=_text("Who does it: id of an agent, or target:<alias> for a remote one."),
+    retries={
+        "type": "integer",
+        "minimum": 0,
+        "description": "How often it is tried again when it fails.",
     },
-    "required": ["id"],
-}
-_CREATE_PLAN: JsonObject = {
-    "type": "object",
-    "properties": {
-        "objectiveId": _ID,
-        "name": _NAME,
-        "description": _TEXT,
-        "tasks": _STEPS,
-        "dependencies": {
-            "type": "array",
-            "items": {"type": "string"},
-            "description": "Ids of plans that must be completed first.",
-        },
-        "metadata": _METADATA,
+    backoffSeconds={
+        "type": "number",
+        "minimum": 0,
+        "description": "Pause before the first of these; it doubles with each.",
     },
-    "required": ["objectiveId", "name"],
-}
-_UPDATE_PLAN: JsonObject = {
-    "type": "object",
-    "properties": {
-        "id": _ID,
-        "name": _NAME,
-        "description": _TEXT,
-        "status": {
-            "type": "string",
-            "enum": ["pending", "working", "blocked", "completed", "failed", "skipped"],
-        },
-        "tasks": _STEP_CHANGES,
-        "metadata": _METADATA,
-        "ifUpdatedAt": _READ_AT,
-        "addTasks": {**_STEPS, "description": "Alone with id: more steps, after the others."},
-        "action": {
-            "type": "string",
-            "enum": list(_PLAN_ACTIONS),
-            "description": "Alone with id. run: have the steps done; pause, resume: begin no more "
-            "steps, go on.",
-        },
+)
+_STEPS = _list(
+    _object(
+        ("name",),
+        name=_NAME,
+        description=_text("What its agent is asked to do."),
+        dependencies=_list(
+            _ID,
+            "Steps that must be completed first; task-0 is the first of this list, other values "
+            "are ids. Their results are passed in.",
+        ),
+        metadata=_STEP_METADATA,
+    ),
+    "The steps in their order; those that do not depend on each other run at once.",
+)
+_STEP_STATUSES = ["pending", "working", "completed", "failed", "canceled"]
+_STEP_CHANGES = _list(
+    _object(
+        ("id",),
+        id=_ID,
+        name=_NAME,
+        description=_TEXT,
+        status={"type": "string", "enum": _STEP_STATUSES},
+        dependencies=_list(_ID),
+        metadata=_STEP_METADATA,
+    ),
+    "Changes of steps that the plan has already; the others stay as they are.",
+)
+
+_CREATE_OBJECTIVE = _object(("name",), name=_NAME, description=_TEXT, metadata=_METADATA)
+_UPDATE_OBJECTIVE = _object(
+    ("id",),
+    id=_ID,
+    name=_NAME,
+    description=_TEXT,
+    status={
+        "type": "string",
+        "enum": [status.value for status in ObjectiveStatus],
+        "description": "canceled stops what runs.",
     },
-    "required": ["id"],
-}
-_STATUS: JsonObject = {
-    "type": "object",
-    "properties": {
-        "id": {"type": "string", "description": "Left out: a list of your objectives."},
-        "includePlans": {"type": "boolean", "default": True},
-        "includeTasks": {"type": "boolean", "default": True},
-        "status": {"type": "string", "description": "For the list: only those with this status."},
-        "pageSize": {"type": "integer", "minimum": 1, "maximum": 100, "default": 10},
-        "pageToken": {"type": "string"},
+    metadata=_METADATA,
+    ifUpdatedAt=_READ_AT,
+    action={
+        "type": "string",
+        "enum": list(_OBJECTIVE_ACTIONS),
+        "description": "Alone with id. run: have the steps done; pause, resume: begin no more "
+        "steps, go on; replan: stop and plan again.",
     },
-}
+)
+_CREATE_PLAN = _object(
+    ("objectiveId", "name"),
+    objectiveId=_ID,
+    name=_NAME,
+    description=_TEXT,
+    tasks=_STEPS,
+    dependencies=_list(_ID, "Ids of plans that must be completed first."),
+    metadata=_METADATA,
+)
+_UPDATE_PLAN = _object(
+    ("id",),
+    id=_ID,
+    name=_NAME,
+    description=_TEXT,
+    status={"type": "string", "enum": [status.value for status in PlanStatus]},
+    tasks=_STEP_CHANGES,
+    metadata=_METADATA,
+    ifUpdatedAt=_READ_AT,
+    addTasks={**_STEPS, "description": "Alone with id: more steps, after the others."},
+    action={
+        "type": "string",
+        "enum": list(_PLAN_ACTIONS),
+        "description": "Alone with id. run: have the steps done; pause, resume: begin no more "
+        "steps, go on.",
+    },
+)
+_STATUS = _object(
+    (),
+    id=_text("Left out: a list of your objectives."),
+    includePlans={"type": "boolean", "default": True},
+    includeTasks={"type": "boolean", "default": True},
+    status=_text("For the list: only those with this status."),
+    pageSize={"type": "integer", "minimum": 1, "maximum": 100, "default": 10},
+    pageToken={"type": "string"},
+)
 
 
 def planning_tools(
