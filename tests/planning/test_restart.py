@@ -250,7 +250,7 @@ async def test_a_plan_is_finished_when_the_gateway_ends_between_any_two_writes(
             error.add_note(f"the end came after {writes} writes")
             raise
         writes += 1
-    assert writes > 10
+    assert writes > 7, "it was cut off at too few places"
 
 
 @pytest.mark.requirement("opt.bad.kill", "opt.run.cancel")
