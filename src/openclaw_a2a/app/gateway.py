@@ -28,7 +28,7 @@ from openclaw_a2a.engine.outbox.delivery_channel import DeliveryChannel
 from openclaw_a2a.engine.recovery import fail_orphaned_tasks, recover_runs
 from openclaw_a2a.engine.scheduling.session_queue import QueueLimits, SessionQueues
 from openclaw_a2a.engine.tasks.turn_builder import AccountRules
-from openclaw_a2a.http.asgi import HttpRequest, Receive, Scope, Send
+from openclaw_a2a.http.asgi import AsgiScope, HttpRequest, Receive, Send
 from openclaw_a2a.http.deadline import body_deadline
 from openclaw_a2a.http.rate_limit import RateLimit
 from openclaw_a2a.http.router import ANY_METHOD
@@ -175,7 +175,7 @@ class Gateway:
         reply = queued_replies.QueuedReply(to, thread_id, payload, account_id, session_key)
         return await queued_replies.deliver_queued_reply(self.engines.values(), reply)
 
-    async def asgi(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def asgi(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         """The ASGI application."""
         if self._application is not None:
             await self._application(scope, receive, send)

@@ -19,10 +19,10 @@ from openclaw_a2a.model.errors import (
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.protocol.errors import FAULT_MESSAGE, http_status
 
-Message = MutableMapping[str, Any]
-Scope = Message
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
+AsgiMessage = MutableMapping[str, Any]
+AsgiScope = AsgiMessage
+Receive = Callable[[], Awaitable[AsgiMessage]]
+Send = Callable[[AsgiMessage], Awaitable[None]]
 Header = tuple[bytes, bytes]
 
 JSON = b"application/json"
@@ -47,7 +47,7 @@ class HttpRequest:
         "send",
     )
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __init__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         self.scope = scope
         self.receive = receive
         self.send = send

@@ -8,7 +8,7 @@ from typing import Self
 
 from openclaw_a2a.agents.adapter import AgentAdapter
 from openclaw_a2a.app.gateway import Gateway
-from openclaw_a2a.http.asgi import Receive, Scope, Send
+from openclaw_a2a.http.asgi import AsgiScope, Receive, Send
 from openclaw_a2a.library.agent_card import build_agent_card, read_card
 from openclaw_a2a.library.authentication import CallerFunction, Tokens
 from openclaw_a2a.library.embedded_gateway import ServedAgent
@@ -72,7 +72,7 @@ class AdapterApp:
         self._gateway: Gateway | None = None
         self._starting = asyncio.Lock()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         """Answer one request, or follow the lifespan of the server."""
         if scope["type"] == "lifespan":
             await self._follow_lifespan(receive, send)

@@ -7,7 +7,7 @@ from typing import cast
 
 from openclaw_a2a.auth.loopback import allowed_hosts, check_host_and_origin
 from openclaw_a2a.auth.peers import PeerAuthenticator
-from openclaw_a2a.http.asgi import HttpRequest, Scope
+from openclaw_a2a.http.asgi import AsgiScope, HttpRequest
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import Unauthenticated
 from openclaw_a2a.model.ids import LOCAL_PEER, Json, PeerName
@@ -67,7 +67,7 @@ def token_authenticator(tokens: Tokens) -> PeerAuthenticator:
     return PeerAuthenticator(peers, own_hosts=())
 
 
-async def identify_caller(function: CallerFunction, scope: Scope) -> None:
+async def identify_caller(function: CallerFunction, scope: AsgiScope) -> None:
     """Put the caller that the function returns into the scope; an exception refuses the request."""
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
     try:
@@ -101,7 +101,7 @@ def _token_list(tokens: str | Iterable[str]) -> list[str]:
     return [token.strip() for token in cast("list[str]", held) if token.strip()]
 
 
-def _is_on_loopback(scope: Scope) -> bool:
+def _is_on_loopback(scope: AsgiScope) -> bool:
     """True when the request came in at an address that only this machine reaches."""
     server = cast("tuple[str, int | None] | None", scope.get("server"))
     try:

@@ -13,7 +13,7 @@ from openclaw_a2a.engine.outbox.delivery_channel import DeliveryChannel
 from openclaw_a2a.engine.tasks.turn_builder import AccountRules
 from openclaw_a2a.engine.transcript.single_artifact import SingleArtifactTranscript
 from openclaw_a2a.engine.transcript.transcript import Transcript
-from openclaw_a2a.http.asgi import Receive, Scope, Send
+from openclaw_a2a.http.asgi import AsgiScope, Receive, Send
 from openclaw_a2a.library.agent_card import StaticCard
 from openclaw_a2a.library.authentication import (
     CallerFunction,
@@ -100,7 +100,7 @@ class ServedAgent(msgspec.Struct, frozen=True, kw_only=True):
         return build_app(settings, agents={AGENT: self.agent}, embedding=embedding)
 
     async def serve_request(
-        self, gateway: Gateway, scope: Scope, receive: Receive, send: Send
+        self, gateway: Gateway, scope: AsgiScope, receive: Receive, send: Send
     ) -> None:
         """Answer one request below the path that the application is mounted at."""
         mount = cast("str", scope.get("root_path") or "")

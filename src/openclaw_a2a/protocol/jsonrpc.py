@@ -6,7 +6,7 @@ import msgspec
 
 from openclaw_a2a.model.errors import GatewayError, InvalidRequest, ParseFailed
 from openclaw_a2a.model.ids import Json, JsonObject
-from openclaw_a2a.protocol.strict_json import parse_json
+from openclaw_a2a.protocol.validation import parse_json
 
 NO_ID = b"null"
 """The id of a response to a request whose own id is unknown."""

@@ -16,7 +16,11 @@ from openclaw_a2a.model.ids import PeerName
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.planning.service import PlanningService
 from openclaw_a2a.server.cards import LiveCard
-from openclaw_a2a.server.objectives_extension import activate_extension, is_extension_activated
+from openclaw_a2a.server.objectives_extension import (
+    EXTENSION_HEADERS,
+    activate_extension,
+    is_extension_activated,
+)
 from openclaw_a2a.server.push.configs import PushConfigService
 from openclaw_a2a.settings import Account
 
@@ -70,6 +74,8 @@ class AccountEndpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     def planning_of(self, request: HttpRequest) -> PlanningService | None:
         """Where a message may belong to an objective; None unless the request activated it."""
+        if self.planning is None or not request.response_headers:
+            return None
         return self.planning if is_extension_activated(request) else None
 
     def planning_methods(self, request: HttpRequest) -> PlanningService | None:
@@ -85,7 +91,7 @@ class AccountEndpoint(msgspec.Struct, frozen=True, kw_only=True):
 
         Raises: Unauthenticated, NotAllowed, Overloaded.
         """
-        if self.planning is not None:
+        if self.planning is not None and not EXTENSION_HEADERS.isdisjoint(request.headers):
             activate_extension(request)
         principal = self.authenticator.identify(request)
         self.rate_limit.count(principal)

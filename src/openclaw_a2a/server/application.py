@@ -6,7 +6,7 @@ from functools import partial
 
 import msgspec
 
-from openclaw_a2a.http.asgi import Handler, HttpRequest, Receive, Scope, Send
+from openclaw_a2a.http.asgi import AsgiScope, Handler, HttpRequest, Receive, Send
 from openclaw_a2a.http.router import ANY_METHOD, Router
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.ids import JsonObject
@@ -38,7 +38,7 @@ class ServerApplication:
             self._add_endpoint(endpoint)
         self.router.add_route("GET", "/agents", self.availability.list_agents)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         """Respond to one request."""
         if scope["type"] != "http":
             return

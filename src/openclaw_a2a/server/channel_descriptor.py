@@ -1,4 +1,4 @@
-"""The channel as a host of agents sees it: what it is, and that it delivers nothing outwards."""
+"""The inbound channel as a host describes it: its ids and capabilities; it sends nothing itself."""
 
 from typing import Literal, NoReturn
 
@@ -8,7 +8,7 @@ from openclaw_a2a.model.message import JsonStruct
 
 
 class ChannelCapabilities(JsonStruct, frozen=True, omit_defaults=False):
-    """What can be done on the channel."""
+    """The capabilities of the channel."""
 
     chat_types: tuple[str, ...] = ("direct",)
     reply: bool = False
@@ -16,13 +16,13 @@ class ChannelCapabilities(JsonStruct, frozen=True, omit_defaults=False):
 
 
 class QueuedReplyMode(JsonStruct, frozen=True, omit_defaults=False):
-    """How later replies reach the channel: handed over with the task they belong to."""
+    """How later replies reach the channel: with the id of the task they belong to."""
 
     mode: Literal["protocol"] = "protocol"
 
 
 class ChannelDescriptor(JsonStruct, frozen=True, omit_defaults=False):
-    """The channel's names and abilities."""
+    """The ids and capabilities of the channel."""
 
     id: str = "a2a"
     plugin_id: str = "openclaw-a2a-inbound"
@@ -37,23 +37,23 @@ CHANNEL = ChannelDescriptor()
 
 
 class OutboundRefusal:
-    """The channel's way outwards: there is none, and every call says so.
+    """Outbound delivery of the channel: not supported.
 
-    Peers are called with the tool `remote_agent`, which knows whom it may call.
+    Remote agents are called with the tool `remote_agent`, which has its own target policy.
     """
 
     delivery_mode: Literal["direct"] = "direct"
 
     async def send_text(self, to: str, text: str, **more: Json) -> NoReturn:
-        """Refused. Raises: UnsupportedOperation."""
+        """Not supported. Raises: UnsupportedOperation."""
         raise _unsupported(to)
 
     async def send_media(self, to: str, media_url: str, **more: Json) -> NoReturn:
-        """Refused. Raises: UnsupportedOperation."""
+        """Not supported. Raises: UnsupportedOperation."""
         raise _unsupported(to)
 
     async def send_payload(self, to: str, payload: Json, **more: Json) -> NoReturn:
-        """Refused. Raises: UnsupportedOperation."""
+        """Not supported. Raises: UnsupportedOperation."""
         raise _unsupported(to)
 
 

@@ -79,7 +79,7 @@ async def serve(http: HttpRequest, *, endpoint: AccountEndpoint) -> None:
         http.require_json()
         envelope = decode_envelope(await endpoint.read_body(http))
         request_id = envelope.id
-        if endpoint.planning is not None:
+        if envelope.method not in _METHODS and endpoint.planning is not None:
             planning_call = objectives_endpoint.find_rpc_call(http, endpoint, scope, envelope)
             if planning_call is not None:
                 version = planning_call.version

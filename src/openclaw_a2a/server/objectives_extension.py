@@ -5,12 +5,12 @@ from openclaw_a2a.model.card import AgentExtension
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.planning.step_message import EXTENSION_URI, EXTENSION_URIS
 
-_HEADERS = (b"a2a-extensions", b"x-a2a-extensions")
+EXTENSION_HEADERS = frozenset({b"a2a-extensions", b"x-a2a-extensions"})
 
 
 def activate_extension(request: HttpRequest) -> None:
     """Echo the URIs of the extension that a request activates, in the same headers."""
-    for name in _HEADERS:
+    for name in sorted(EXTENSION_HEADERS):
         activated = [
             uri for uri in dict.fromkeys(request.header_items(name)) if uri in EXTENSION_URIS
         ]
@@ -20,7 +20,7 @@ def activate_extension(request: HttpRequest) -> None:
 
 def is_extension_activated(request: HttpRequest) -> bool:
     """True when the request activates the extension."""
-    return any(name in _HEADERS for name, _ in request.response_headers)
+    return any(name in EXTENSION_HEADERS for name, _ in request.response_headers)
 
 
 def objectives_extension(*, max_plans: int, max_tasks: int, is_persistent: bool) -> AgentExtension:

@@ -6,7 +6,7 @@ from openclaw_a2a.model.errors import GatewayError
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.protocol import errors
-from openclaw_a2a.protocol.strict_json import check_json
+from openclaw_a2a.protocol.validation import check_json
 from openclaw_a2a.server.account_endpoint import AccountEndpoint
 
 

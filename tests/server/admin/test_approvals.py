@@ -60,7 +60,7 @@ async def test_an_agent_that_is_down_hides_no_other(open_as_operator: OpenGatewa
 
 async def test_an_agent_that_does_not_answer_hides_no_other() -> None:
     agents = {AgentId("slow"): AskingAgent(hangs=True), AgentId("main"): AskingAgent(approval("a"))}
-    pages = ApprovalsAdmin(lambda: agents, answer_s=0.01)
+    pages = ApprovalsAdmin(lambda: agents, timeout_s=0.01)
     async with asyncio.timeout(5):
         listed = await pages.list(AdminRequest((), {}, {}))
     assert [one.id for one in listed.approvals] == ["a"]

@@ -59,11 +59,10 @@ class PushWiring:
 
     def trusted_sender(self, engine: Engine) -> WebhookSender:
         """A sender for webhooks that the operator has configured: private addresses are allowed."""
-        settings = self._settings
-        rules = WebhookOptions(
-            settings.timeout_seconds, allow_private=True, agent_name=self._agent_name
+        options = WebhookOptions(
+            self._settings.timeout_seconds, allow_private=True, agent_name=self._agent_name
         )
-        return WebhookSender(rules, resolve=self._resolve, now=engine.clock.now)
+        return WebhookSender(options, resolve=self._resolve, now=engine.clock.now)
 
     def start(self, engine: Engine, parts: AsyncExitStack) -> None:
         """Start an engine's outbox; `parts` stops it again."""
@@ -78,21 +77,21 @@ class PushWiring:
 
     def _make_outbox(self, engine: Engine) -> Outbox:
         settings = self._settings
-        post_rules = WebhookOptions(
+        options = WebhookOptions(
             timeout_s=settings.timeout_seconds,
             allow_private=settings.allow_private,
             agent_name=self._agent_name,
         )
-        poster = WebhookSender(post_rules, resolve=self._resolve, now=engine.clock.now)
-        self._senders[engine] = poster
-        rules = DeliveryPolicy(
+        sender = WebhookSender(options, resolve=self._resolve, now=engine.clock.now)
+        self._senders[engine] = sender
+        policy = DeliveryPolicy(
             max_attempts=settings.attempts,
             backoff=Backoff(settings.backoff_seconds, settings.most_backoff_seconds),
             attempt_timeout_s=settings.timeout_seconds,
             max_parallel=settings.parallel,
         )
-        own = DeliveryChannel(PushSender(engine.store.tasks, poster), rules)
-        self._channels[engine] = {PUSH_KIND: own}
+        channel = DeliveryChannel(PushSender(engine.store.tasks, sender), policy)
+        self._channels[engine] = {PUSH_KIND: channel}
         return Outbox(
             engine, self._channels[engine], roll=random.random, stop_grace_s=self._stop_grace_s
         )

@@ -40,7 +40,9 @@ def encode_task_result(task: bytes, history_length: int | None = None) -> bytes:
 
 def encode_sent_task(task: bytes, history_length: int | None) -> bytes:
     """A stored task as the result of a send."""
-    return wrap_task(trim_task(task, history_length=history_length))
+    if history_length is not None:
+        task = trim_task(task, history_length=history_length)
+    return b'{"task":' + task + b"}"
 
 
 def encode_sent_message(message: bytes) -> bytes:

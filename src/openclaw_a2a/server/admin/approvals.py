@@ -1,4 +1,4 @@
-"""The operator's page of commands that wait for a decision, of all agents that ask for one."""
+"""Admin routes for approvals: the commands of agents that wait for the operator's decision."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -21,54 +21,54 @@ from openclaw_a2a.server.admin.endpoint import AdminEndpoint, AdminRequest
 log = get_logger(__name__)
 
 _Result = TypeVar("_Result")
-Asking = Callable[[], Mapping[AgentId, SupportsApprovals]]
-"""The agents that ask for decisions, at this moment."""
+FindAgents = Callable[[], Mapping[AgentId, SupportsApprovals]]
+"""The agents that support approvals now."""
 
 
 class WaitingApproval(Approval, frozen=True, kw_only=True):
-    """An approval, and the agent that waits for it."""
+    """An approval and the agent that waits for it."""
 
     agent: AgentId
 
 
 class AgentProblem(JsonStruct, frozen=True):
-    """An agent that could not be asked, and why."""
+    """An agent that did not answer, and why."""
 
     agent: AgentId
     reason: str
 
 
 class ApprovalList(JsonStruct, frozen=True, omit_defaults=False):
-    """What waits, the oldest first, and the agents that could not be asked."""
+    """The waiting approvals, oldest first, and the agents that did not answer."""
 
     approvals: tuple[WaitingApproval, ...]
     troubles: tuple[AgentProblem, ...] = ()
 
 
 class ApprovalsAdmin:
-    """Lists what waits and takes decisions. One agent in trouble hides no other."""
+    """Lists and decides approvals. A failing agent does not hide those of the others."""
 
-    def __init__(self, asking: Asking, *, answer_s: float = 10.0) -> None:
-        self._asking = asking
-        self._answer_s = answer_s
+    def __init__(self, find_agents: FindAgents, *, timeout_s: float = 10.0) -> None:
+        self._find_agents = find_agents
+        self._timeout_s = timeout_s
 
-    def add_to(self, door: AdminEndpoint) -> None:
-        """Open the pages."""
-        door.add_route("GET", "/operator/approvals", self.list)
-        door.add_route("POST", "/operator/approvals/{}", self.decide)
+    def add_to(self, endpoint: AdminEndpoint) -> None:
+        """Add the routes."""
+        endpoint.add_route("GET", "/operator/approvals", self.list)
+        endpoint.add_route("POST", "/operator/approvals/{}", self.decide)
 
     async def list(self, _: AdminRequest) -> ApprovalList:
-        """Everything that waits."""
-        agents = self._asking()
-        answers = await asyncio.gather(*[self._waiting_at(*one) for one in agents.items()])
+        """All approvals that wait."""
+        agents = self._find_agents()
+        answers = await asyncio.gather(*[self._list_agent(*one) for one in agents.items()])
         waiting: dict[str, WaitingApproval] = {}
         for approvals in answers:
             if not isinstance(approvals, AgentProblem):
-                # Agents behind one host may all tell of the same approval.
+                # Agents behind one OpenClaw all list the same approvals.
                 waiting |= {one.id: one for one in approvals if one.id not in waiting}
         in_order = sorted(waiting.values(), key=lambda one: (one.asked_at, one.id))
-        troubles = tuple(one for one in answers if isinstance(one, AgentProblem))
-        return ApprovalList(tuple(in_order), troubles)
+        problems = tuple(one for one in answers if isinstance(one, AgentProblem))
+        return ApprovalList(tuple(in_order), problems)
 
     async def decide(self, request: AdminRequest) -> JsonObject:
         """Allow or deny one command, once.
@@ -76,44 +76,44 @@ class ApprovalsAdmin:
         Raises: InvalidParams, ApprovalNotFound, ApprovalOver, AgentUnavailable.
         """
         [approval_id], allow = request.segments, _read_decision(request)
-        troubles: list[str] = []
-        for agent_id, agent in self._asking().items():
+        unavailable: list[str] = []
+        for agent_id, agent in self._find_agents().items():
             try:
-                await self._in_time(agent_id, agent.decide(approval_id, allow=allow))
+                await self._with_timeout(agent_id, agent.decide(approval_id, allow=allow))
             except ApprovalNotFound:
                 continue
             except AgentUnavailable as error:
-                troubles.append(f"{agent_id}: {error.message}")
+                unavailable.append(f"{agent_id}: {error.message}")
                 continue
-            log.info("approval-decided", approval_id=approval_id, agent_id=agent_id, allow=allow)
+            log.info("approvals.decided", approval_id=approval_id, agent_id=agent_id, allow=allow)
             return {"id": approval_id, "agent": agent_id, "allowed": allow}
-        if troubles:
+        if unavailable:
             raise AgentUnavailable(
-                f"approval {approval_id[:80]} is at no agent that answers; {'; '.join(troubles)}"
+                f"approval {approval_id[:80]} is at no agent that answers; {'; '.join(unavailable)}"
             )
         raise ApprovalNotFound(
             f"nobody waits for a decision on {approval_id[:80]}; list the approvals there are"
         )
 
-    async def _waiting_at(
+    async def _list_agent(
         self, agent_id: AgentId, agent: SupportsApprovals
     ) -> tuple[WaitingApproval, ...] | AgentProblem:
         try:
-            found = await self._in_time(agent_id, agent.approvals())
+            found = await self._with_timeout(agent_id, agent.approvals())
         except GatewayError as error:
             return AgentProblem(agent_id, error.message)
-        except Exception as error:  # one broad catch: whatever is wrong with it hides no other
-            log.exception("approvals-not-listed", agent_id=agent_id)
+        except Exception as error:  # whatever fails in one agent must not hide the others
+            log.exception("approvals.agent_failed", agent_id=agent_id)
             return AgentProblem(agent_id, f"it failed: {type(error).__name__}")
         return tuple(_with_agent(one, agent_id) for one in found)
 
-    async def _in_time(self, agent_id: AgentId, work: Awaitable[_Result]) -> _Result:
+    async def _with_timeout(self, agent_id: AgentId, work: Awaitable[_Result]) -> _Result:
         try:
-            async with asyncio.timeout(self._answer_s):
+            async with asyncio.timeout(self._timeout_s):
                 return await work
         except TimeoutError:
             raise AgentUnavailable(
-                f"agent {agent_id} did not answer within {self._answer_s:g} s; "
+                f"agent {agent_id} did not answer within {self._timeout_s:g} s; "
                 "list the approvals to see what is decided"
             ) from None
 

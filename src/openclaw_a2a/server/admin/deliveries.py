@@ -1,4 +1,4 @@
-"""The operator's pages of deliveries in trouble: which wait, which were given up, and why."""
+"""Admin routes for failing deliveries: which wait for a retry, which were given up, and why."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from openclaw_a2a.engine.outbox.outbox import Outbox
     from openclaw_a2a.ports import DeliveryStore
 
-MOST = 1000
-"""How many deliveries in each state are looked at."""
+MAX_LISTED = 1000
+"""How many deliveries in each state are listed."""
 
 _SHORT_ID = 8
 FindCall = Callable[[CallId], Call | None]
@@ -29,7 +29,7 @@ _decoder = msgspec.json.Decoder(PushConfig)
 
 
 class DeliveryView(JsonStruct, frozen=True, omit_defaults=False):
-    """A delivery as the operator sees it: without tokens, credentials and the full address."""
+    """A delivery as the operator sees it: without tokens, credentials and the full URL."""
 
     id: DeliveryId
     kind: str
@@ -43,18 +43,18 @@ class DeliveryView(JsonStruct, frozen=True, omit_defaults=False):
 
 
 class DeliveryList(JsonStruct, frozen=True, omit_defaults=False):
-    """The deliveries in trouble; those that wait come first, the soonest before the others."""
+    """The failing deliveries; those that wait for a retry first, the soonest before the others."""
 
     deliveries: tuple[DeliveryView, ...]
     is_cut: bool = False
-    """True when there are more."""
+    """True when the list is incomplete."""
 
 
 class DeliveriesAdmin:
-    """Lists deliveries in trouble, and has them tried again.
+    """Lists failing deliveries, and retries them.
 
-    `outboxes` gives the stores of the gateway, each with what brings its deliveries; `find_call`
-    the call whose outcome is to be brought.
+    `outboxes` returns the outboxes of the gateway, each with its store; `find_call` the call whose
+    outcome a delivery carries.
     """
 
     def __init__(
@@ -63,38 +63,38 @@ class DeliveriesAdmin:
         self._outboxes = outboxes
         self._find_call = find_call
 
-    def add_to(self, door: AdminEndpoint) -> None:
-        """Open the pages."""
-        door.add_route("GET", "/operator/deliveries", self.list)
-        door.add_route("POST", "/operator/deliveries/{}/redeliver", self.redeliver)
+    def add_to(self, endpoint: AdminEndpoint) -> None:
+        """Add the routes."""
+        endpoint.add_route("GET", "/operator/deliveries", self.list)
+        endpoint.add_route("POST", "/operator/deliveries/{}/redeliver", self.redeliver)
 
     async def list(self, _: AdminRequest) -> DeliveryList:
-        """Everything in trouble."""
+        """All failing deliveries."""
         found = [
-            await store.list_deliveries(state, after=DeliveryId(""), limit=MOST)
+            await store.list_deliveries(state, after=DeliveryId(""), limit=MAX_LISTED)
             for store, _ in self._outboxes()
             for state in (DeliveryState.WAITING, DeliveryState.DEAD)
         ]
-        shown = [self._shown(one) for one in chain.from_iterable(found)]
-        shown.sort(key=lambda one: (one.state is DeliveryState.DEAD, one.next_at or one.updated_at))
-        return DeliveryList(tuple(shown), any(len(page) == MOST for page in found))
+        views = [self._view(one) for one in chain.from_iterable(found)]
+        views.sort(key=lambda one: (one.state is DeliveryState.DEAD, one.next_at or one.updated_at))
+        return DeliveryList(tuple(views), any(len(page) == MAX_LISTED for page in found))
 
     async def redeliver(self, request: AdminRequest) -> DeliveryView:
-        """Try one again, now. Raises: DeliveryNotFound."""
+        """Retry one now. Raises: DeliveryNotFound."""
         [wanted] = request.segments
         for store, outbox in self._outboxes():
             if await store.read_delivery(DeliveryId(wanted)) is not None:
-                return self._shown(await outbox.redeliver(DeliveryId(wanted)))
+                return self._view(await outbox.redeliver(DeliveryId(wanted)))
         raise DeliveryNotFound(
             f"there is no delivery {wanted[:80]}; list the deliveries to see those in trouble"
         )
 
-    def _shown(self, delivery: Delivery) -> DeliveryView:
-        return show_delivery(delivery, self._find_call)
+    def _view(self, delivery: Delivery) -> DeliveryView:
+        return view_delivery(delivery, self._find_call)
 
 
-def show_delivery(delivery: Delivery, find_call: FindCall) -> DeliveryView:
-    """What the operator may see of a delivery."""
+def view_delivery(delivery: Delivery, find_call: FindCall) -> DeliveryView:
+    """The delivery without what the operator may not see."""
     is_waiting = delivery.state is DeliveryState.WAITING
     return DeliveryView(
         id=delivery.id,
@@ -110,7 +110,7 @@ def show_delivery(delivery: Delivery, find_call: FindCall) -> DeliveryView:
 
 
 def _receiver(delivery: Delivery, find_call: FindCall) -> str:
-    """Whom a delivery is for, as far as the operator may see it."""
+    """The receiver of a delivery, as far as the operator may see it."""
     if delivery.kind == PUSH_KIND:
         return _decoder.decode(delivery.body).host
     if delivery.kind != CALL:

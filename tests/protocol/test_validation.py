@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openclaw_a2a.model.errors import ParseFailed
-from openclaw_a2a.protocol.strict_json import check_json, parse_json
+from openclaw_a2a.protocol.validation import check_json, parse_json
 
 keys = st.sampled_from(["a", "b", ":", "a:b", '"', "\\", "é", "\n"])
 values = st.recursive(
