@@ -1,23 +1,28 @@
-"""What an agent tells while it works: the vocabulary between agents and the engine.
+"""The events of agents: during a run, and outside runs.
 
-An agent yields these in the order things happen and then simply ends. Ending without `Failed`
-and without `InputRequired` means success; raising means failure.
+During a run an agent yields these in the order things happen. Ending without `Failed` and without
+`InputRequired` means success; raising means failure.
 
-    Started           the agent has begun (optional; the first other event implies it)
+    Started           the agent has started (optional; any other event implies it)
     TextDelta         more text of the current assistant message
     TextPreview       the current assistant message so far, or the next piece of it (some hosts mix
                       both): text that starts with what is known replaces it, else it is added
     PartDelta         more content of the current assistant message that is no text
     Block             a finished block of the current assistant message
     Reply             the current assistant message, whole; the next text begins another one
-    MessageEnd        the current assistant message is over as streamed; the next text is another
-    ToolReply         content that a tool wants shown
-    ToolProgress      a tool call started, moved on or ended
-    Note              a sentence on what is going on; the task stays `working`
-    InputRequired     the agent waits for its caller; the run ends here, the task stays open
-    Failed            the agent gives up
-    Stopped           the work was stopped from elsewhere; the task ends as canceled
+    MessageEnd        the current assistant message is complete as streamed
+    ToolReply         content of a tool for the caller
+    ToolProgress      a tool call started, progressed or ended
+    Note              a progress sentence; the task stays `working`
+    InputRequired     the agent needs input of its caller; the run ends, the task pauses
+    Failed            the agent failed
+    Stopped           the work was stopped outside this gateway; the task ends as canceled
     Report            facts about the run (usage, model) for the task's last status
+
+Outside runs (`SupportsBackgroundEvents`):
+
+    BackgroundReply   a message that appeared in a session after its run had ended
+    PauseResolved     what a paused task waited for was decided elsewhere; the task can continue
 """
 
 from datetime import datetime
@@ -28,7 +33,7 @@ from openclaw_a2a.model.message import JsonStruct, Part
 
 
 class Started(JsonStruct, frozen=True):
-    """The agent has begun."""
+    """The agent has started."""
 
 
 class TextDelta(JsonStruct, frozen=True):
@@ -67,17 +72,17 @@ class Reply(JsonStruct, frozen=True):
 
 
 class MessageEnd(JsonStruct, frozen=True):
-    """The current assistant message is over as it was streamed."""
+    """The current assistant message is complete as it was streamed."""
 
 
 class ToolReply(JsonStruct, frozen=True):
-    """Content that a tool wants shown."""
+    """Content of a tool for the caller."""
 
     parts: tuple[Part, ...]
 
 
 class ToolPhase(Enum):
-    """How far a tool call is."""
+    """The progress of a tool call."""
 
     START = "start"
     UPDATE = "update"
@@ -85,7 +90,7 @@ class ToolPhase(Enum):
 
 
 class ToolProgress(JsonStruct, frozen=True):
-    """A tool call started, moved on or ended."""
+    """A tool call started, progressed or ended."""
 
     phase: ToolPhase
     tool_name: str
@@ -95,26 +100,26 @@ class ToolProgress(JsonStruct, frozen=True):
 
 
 class Note(JsonStruct, frozen=True):
-    """A sentence on what is going on."""
+    """A progress sentence."""
 
     text: str
 
 
 class InputRequired(JsonStruct, frozen=True):
-    """The agent waits for its caller. `resume` comes back with the turn that answers."""
+    """The agent needs input. `resume` comes back with the turn that answers."""
 
     prompt: str
     resume: Json = None
 
 
 class Failed(JsonStruct, frozen=True):
-    """The agent gives up, and says why."""
+    """The agent failed for a reason."""
 
     reason: str
 
 
 class Stopped(JsonStruct, frozen=True):
-    """The work was stopped from elsewhere; nothing more is said."""
+    """The work was stopped outside this gateway."""
 
 
 class Report(JsonStruct, frozen=True):
@@ -144,7 +149,7 @@ AgentEvent = (
 class BackgroundReply(JsonStruct, frozen=True):
     """A message that appeared in a session after its run had ended.
 
-    `reply_id` is the same whenever the same message is told again.
+    `reply_id` is the same whenever the same message is sent again.
     """
 
     session_key: SessionKey
@@ -153,7 +158,7 @@ class BackgroundReply(JsonStruct, frozen=True):
 
 
 class PauseResolved(JsonStruct, frozen=True):
-    """Somebody else decided what a paused task waited for.
+    """What a paused task waited for was decided elsewhere.
 
     `reason` is one sentence for the task's history; `resume` is the token the task paused with.
     """
@@ -167,7 +172,7 @@ BackgroundEvent = BackgroundReply | PauseResolved
 
 
 class RecentTask(JsonStruct, frozen=True):
-    """A task an agent worked on lately, with what it left when it paused."""
+    """A recent task of an agent, with the token of its pause."""
 
     task_id: TaskId
     session_key: SessionKey
@@ -177,7 +182,7 @@ class RecentTask(JsonStruct, frozen=True):
 
 
 class Approval(JsonStruct, frozen=True):
-    """A command that waits for a decision. `task_id` is None when it belongs to no task of ours."""
+    """A command that waits for a decision. `task_id` is None when no task of ours made it."""
 
     id: str
     command: str

@@ -77,7 +77,7 @@ class AgentCard(JsonStruct, frozen=True):
 
 
 class AgentProfile(JsonStruct, frozen=True):
-    """What an agent says about itself; empty where it says nothing."""
+    """The name, description and skills of an agent as it states them; empty where it does not."""
 
     name: str = ""
     description: str = ""

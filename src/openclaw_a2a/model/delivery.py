@@ -1,4 +1,4 @@
-"""What is to be brought to somebody outside, and how far it has been brought."""
+"""Durable deliveries: what a receiver outside gets of a task, and how far it has got."""
 
 import hashlib
 from datetime import datetime
@@ -13,11 +13,11 @@ DeliveryId = NewType("DeliveryId", str)
 
 
 class DeliveryState(Enum):
-    """Where a delivery stands.
+    """The stored state of a delivery.
 
-    IDLE        no try has failed; what the task says beyond the cursor is brought at once
-    WAITING     a try failed; the next one is at `next_at`
-    DEAD        given up; `reason` says why, and nothing happens before somebody asks for it
+    IDLE        no attempt has failed; events after the cursor are sent at once
+    WAITING     an attempt failed; the next one is at `next_at`
+    DEAD        given up for `reason`; only a redelivery by hand continues it
     """
 
     IDLE = "idle"
@@ -26,11 +26,11 @@ class DeliveryState(Enum):
 
 
 class Delivery(msgspec.Struct, frozen=True, gc=False):
-    """One receiver of what happens to a task, or of one thing that became of it.
+    """One receiver of the events of a task, or of its outcome.
 
-    `kind` says who brings it and what `body` holds. `cursor` is how far it has been brought, for
-    a follower of a task the sequence of the last event (-1: not even that the task exists).
-    `attempts` counts the tries of what comes next.
+    `kind` selects the sender and the format of `body`. `cursor` is the sequence number of the last
+    event that was sent (-1: not even that the task exists). `attempts` counts the failed attempts
+    of what comes next.
     """
 
     id: DeliveryId
@@ -47,7 +47,7 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
 
 
 def delivery_id(kind: str, task_id: TaskId, name: str) -> DeliveryId:
-    """The id of the delivery with this name among those of its kind and task: always the same."""
+    """The id of the delivery with this name for a kind and task; always the same."""
     digest = hashlib.blake2b(digest_size=12)
     for part in (kind, task_id, name):
         encoded = part.encode("utf-8", "surrogatepass")

@@ -1,7 +1,7 @@
-"""Everything that can go wrong, named once.
+"""All errors of the gateway, each with a stable code.
 
 GatewayError(message, details)          code      stable kebab-case name, searchable everywhere
-  CallerError                           what we were asked is wrong or not possible
+  CallerError                           the request is wrong or not possible
     ParseFailed                         the bytes are not JSON
     InvalidRequest                      JSON, but no request we can read
     MethodNotFound                      no such method
@@ -9,15 +9,15 @@ GatewayError(message, details)          code      stable kebab-case name, search
     PartNotAccepted                     a file part whose media type the agent does not take
     MessageIdConflict                   another body under a message id that was used before
     ContextMismatch                     contextId is not the task's
-    TaskNotFound                        unknown task, or somebody else's
+    TaskNotFound                        unknown task, or one of another caller
     TaskTerminal                        the task has ended; nothing can be added to it
     TaskNotCancelable                   the task cannot be (or refuses to be) stopped
-    TaskNotLive                         active on paper, running nowhere
+    TaskNotLive                         stored as active, but running nowhere
     TaskUnbound                         the task has no stored binding to an agent
     UnsupportedOperation                the agent does not offer this
     PushNotSupported                    push notifications are off for this agent
     PushConfigNotFound                  the task has no push configuration with this id
-    ApprovalNotFound                    no agent waits for a decision with this id
+    ApprovalNotFound                    no approval with this id is waiting
     ApprovalOver                        it was decided already, or its time is over
     DeliveryNotFound                    there is no delivery with this id
     CallNotFound                        there is no call with this id
@@ -33,8 +33,8 @@ GatewayError(message, details)          code      stable kebab-case name, search
     MediaTypeNotSupported               the request body is not JSON by its content type
     BodyTooLarge                        the request body is over the limit
     BodyTooSlow                         the request body did not arrive in time
-    Unauthenticated                     who are you?
-    NotAllowed                          we know you, and no
+    Unauthenticated                     no credentials, or unknown ones
+    NotAllowed                          a known caller without permission
     Overloaded                          a limit is reached; try again later
     Draining                            the gateway is stopping; try again later
     RouteNotFound                       no such address
@@ -52,7 +52,7 @@ GatewayError(message, details)          code      stable kebab-case name, search
     CorruptRecord                       a stored record cannot be read
     SchemaTooNew                        the store was written by a newer version
     StoreLocked                         another process uses the store
-    PortTaken                           somebody else listens where we are to listen
+    PortTaken                           another process listens on our port
     SettingsInvalid                     the configuration has problems
 """
 
@@ -71,7 +71,7 @@ class Problem(JsonStruct, frozen=True):
 
 
 class GatewayError(Exception):
-    """Root of all our errors: a stable code, a sentence for people, details for programs."""
+    """Base of all errors: a stable code, a sentence for people, details for programs."""
 
     code: ClassVar[str] = "internal-error"
 
@@ -82,7 +82,7 @@ class GatewayError(Exception):
 
 
 class CallerError(GatewayError):
-    """What we were asked is wrong or not possible."""
+    """The request is wrong or not possible."""
 
     code = "invalid-request"
 
@@ -134,7 +134,7 @@ class ContextMismatch(CallerError):
 
 
 class TaskNotFound(CallerError):
-    """Unknown task, or somebody else's."""
+    """Unknown task, or one of another caller."""
 
     code = "task-not-found"
 
@@ -152,7 +152,7 @@ class TaskNotCancelable(CallerError):
 
 
 class TaskNotLive(CallerError):
-    """The task is active on paper and running nowhere."""
+    """The task is stored as active but is running nowhere."""
 
     code = "task-not-live"
 
@@ -182,7 +182,7 @@ class PushConfigNotFound(CallerError):
 
 
 class ApprovalNotFound(CallerError):
-    """No agent waits for a decision with this id."""
+    """No approval with this id is waiting."""
 
     code = "approval-not-found"
 
@@ -284,7 +284,7 @@ class Unauthenticated(CallerError):
 
 
 class NotAllowed(CallerError):
-    """A known caller who may not do this."""
+    """A known caller without permission."""
 
     code = "not-allowed"
 
@@ -396,7 +396,7 @@ class StoreLocked(GatewayFault):
 
 
 class PortTaken(GatewayFault):
-    """Somebody else listens where the gateway is to listen."""
+    """Another process listens on the gateway's port."""
 
     code = "port-taken"
 

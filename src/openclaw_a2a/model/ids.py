@@ -1,4 +1,4 @@
-"""Names for the things that are told apart by an id, so that no bare string crosses a room."""
+"""Types for ids, so that no bare string crosses a package boundary."""
 
 from typing import Any, NewType
 

@@ -1,4 +1,4 @@
-"""Messages and their parts, in the spelling that A2A 1.0 writes as JSON."""
+"""Messages and their parts, in the JSON form of A2A 1.0."""
 
 import base64
 from enum import Enum
@@ -11,11 +11,11 @@ from openclaw_a2a.model.ids import ContextId, Json, JsonObject, MessageId, TaskI
 
 
 class JsonStruct(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", gc=False):
-    """Root of everything that is stored and shown: frozen, defaults left out, camelCase as JSON."""
+    """Base of everything that is stored or sent as JSON: frozen, camelCase, defaults left out."""
 
 
 class Role(Enum):
-    """Who speaks."""
+    """The sender of a message."""
 
     USER = "ROLE_USER"
     AGENT = "ROLE_AGENT"
@@ -71,7 +71,7 @@ class Part(JsonStruct, frozen=True):
 
     @property
     def kind(self) -> str:
-        """The 0.3 word for what this part holds: text, file or data."""
+        """The kind of content, in the words of 0.3: text, file or data."""
         if self.text is not None:
             return "text"
         return "file" if self.is_file else "data"
@@ -83,7 +83,7 @@ class Part(JsonStruct, frozen=True):
 
 
 class Message(JsonStruct, frozen=True):
-    """One utterance of a user or an agent."""
+    """One message of a user or an agent."""
 
     message_id: MessageId
     role: Role

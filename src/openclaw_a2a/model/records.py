@@ -1,4 +1,4 @@
-"""The stored form: JSON in the 1.0 spelling, encoded once and served as stored."""
+"""The stored form of tasks, events and runs: 1.0 JSON, encoded once and served as stored."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -26,8 +26,8 @@ _body_decoder = msgspec.json.Decoder(StreamBody)
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
-    """One committed event: its place in the task's order, its stored bytes, and the state it
-    sets (None for artifacts)."""
+    """One committed event: its sequence number, its stored bytes, and the state it sets (None for
+    artifacts)."""
 
     sequence: int
     body: bytes
@@ -40,7 +40,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
 
 class TaskHead(msgspec.Struct, frozen=True, gc=False):
-    """What is known of a task without its content."""
+    """A task without its content."""
 
     id: TaskId
     scope: Scope
@@ -53,7 +53,7 @@ class TaskHead(msgspec.Struct, frozen=True, gc=False):
 
 
 class StoredTask(msgspec.Struct, frozen=True, gc=False):
-    """A task as it lies in the store: head, the last snapshot, and the entries after it."""
+    """A stored task: head, the last snapshot, and the events after it."""
 
     head: TaskHead
     snapshot: bytes
@@ -61,7 +61,7 @@ class StoredTask(msgspec.Struct, frozen=True, gc=False):
 
 
 class RunOptions(JsonStruct, frozen=True):
-    """How the caller wants a run to be answered."""
+    """What the caller wants of a run."""
 
     accepted_output_modes: tuple[str, ...] = ()
     is_task: bool = False
@@ -69,10 +69,10 @@ class RunOptions(JsonStruct, frozen=True):
 
 
 class RunRecord(msgspec.Struct, frozen=True, gc=False):
-    """A run that is queued or under way; its row goes when the run ends or pauses.
+    """A run that is queued or active; its row is deleted when the run ends or pauses.
 
-    `is_started` is committed before an agent is first asked, so after a crash a run that never
-    began is told apart from one that may have had effects.
+    `is_started` is committed before the agent is first asked, so that recovery can tell a run that
+    had no effect from one that may have had some.
     """
 
     id: RunId

@@ -7,13 +7,13 @@ import re
 from openclaw_a2a.model.ids import AgentId, ContextId, PeerName, SessionKey
 
 RESERVED_PEERS = frozenset({"obj", "call", "anon"})
-"""Words that stand in the peer's place of other session keys; no peer may be called so."""
+"""Reserved in the peer's position of session keys; no peer may have such a name."""
 
 _MAX_LABEL = 60
 _CLEAN = re.compile(r"[a-z0-9_](?:[a-z0-9_.-]{0,58}[a-z0-9_])?")
 _UNSAFE = re.compile(r"[^a-z0-9_.-]+")
 _HASHED = re.compile(r"(^|\.)h-[0-9a-f]{16}$")
-"""A clean text of the form of a hashed label is hashed too, or the two could collide."""
+"""A clean text that looks like a hashed label is hashed too, or the two could collide."""
 
 
 def session_key(agent_id: AgentId, principal: PeerName, context_id: ContextId) -> SessionKey:

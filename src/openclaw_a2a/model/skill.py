@@ -1,4 +1,4 @@
-"""What an agent declares that it can be called for."""
+"""Skills that agents declare for calls between agents."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal
@@ -10,7 +10,7 @@ from openclaw_a2a.model.ids import Json, JsonObject
 
 PING, LIST_SKILLS = "ping", "list_skills"
 BUILT_IN = (PING, LIST_SKILLS)
-"""What every agent can be called for without declaring it."""
+"""Skills that every agent has without declaring them."""
 
 SKILL_NAME = r"[a-zA-Z0-9_-]{1,128}"
 
@@ -23,7 +23,7 @@ Mode = Literal["execute", "critique"]
 class Declared(
     msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True
 ):
-    """Root of what is declared: frozen, camelCase where people write it, no unknown keys."""
+    """Base of declarations: frozen, camelCase in settings, no unknown keys."""
 
 
 class Parameter(Declared, frozen=True):
@@ -59,7 +59,7 @@ class Parameter(Declared, frozen=True):
 
 
 class Skill(Declared, frozen=True):
-    """Something an agent says it can be called for."""
+    """A skill that an agent declares."""
 
     name: str
     description: str = ""
@@ -71,7 +71,7 @@ class Skill(Declared, frozen=True):
     examples: tuple[Json, ...] = ()
 
     def input_schema(self) -> JsonObject:
-        """What an input has to fit, as JSON Schema; parameters beyond it are fine."""
+        """The JSON Schema of the input; additional parameters are allowed."""
         return {"type": "object", **_members(self.input)}
 
 

@@ -7,10 +7,10 @@
 
 Rules
   1. A terminal state is never left. Exactly one terminal event exists per task.
-  2. A state may follow itself: an agent may say "working" many times.
-  3. A paused task has no live run; a message starts one and the task is `submitted` again.
-  4. Any state that is not terminal may end as `failed` or `canceled`.
-  5. After its end a task may still get artifacts that its agent sends later; no state changes.
+  2. A state may follow itself: an agent may report "working" many times.
+  3. A paused task has no active run; a message starts one and the task is `submitted` again.
+  4. Any state that is not terminal may become `failed` or `canceled`.
+  5. A terminal task may still get artifacts of late replies; its state does not change.
 """
 
 from openclaw_a2a.model.task import TaskState

@@ -10,7 +10,7 @@ from openclaw_a2a.model.message import JsonStruct, Message, Part
 
 
 class TaskState(Enum):
-    """Where a task stands."""
+    """The states of A2A."""
 
     SUBMITTED = "TASK_STATE_SUBMITTED"
     WORKING = "TASK_STATE_WORKING"
@@ -26,7 +26,7 @@ class TaskState(Enum):
 
 
 class TaskStatus(JsonStruct, frozen=True):
-    """The state of a task, since when, and what the agent said with it."""
+    """The state of a task, since when, and the message of the agent that came with it."""
 
     state: TaskState
     message: Message | None = None
@@ -45,7 +45,7 @@ class Artifact(JsonStruct, frozen=True):
 
 
 class Task(JsonStruct, frozen=True):
-    """The unit of work."""
+    """One unit of work."""
 
     id: TaskId
     context_id: ContextId
@@ -56,7 +56,7 @@ class Task(JsonStruct, frozen=True):
 
 
 class StatusUpdate(JsonStruct, frozen=True):
-    """The task's status is now this."""
+    """The task has a new status."""
 
     task_id: TaskId
     context_id: ContextId
@@ -79,7 +79,7 @@ Event = StatusUpdate | ArtifactUpdate
 
 
 def apply_event(task: Task, event: Event) -> Task:
-    """The task after the event. The rule every reader and every store agrees on.
+    """The task after the event: the rule that readers and stores agree on.
 
     A status replaces the status and its message joins the history (once per message id). An
     artifact replaces the one with its id, or with `append` adds its parts to it and merges

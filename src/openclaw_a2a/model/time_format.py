@@ -1,4 +1,4 @@
-"""Moments as they are told in JSON."""
+"""Timestamps in JSON."""
 
 from datetime import UTC, datetime
 

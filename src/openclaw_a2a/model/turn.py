@@ -1,4 +1,4 @@
-"""What an agent is asked (a turn) and where the question belongs (a binding)."""
+"""One message to an agent (a turn), and the route of a task to its agent (a binding)."""
 
 from datetime import datetime
 
@@ -18,14 +18,14 @@ from openclaw_a2a.model.task import Task
 
 
 class Scope(JsonStruct, frozen=True):
-    """Who asks, at which account's door. Every look into the store is limited to one."""
+    """A caller of an account. Every read of the store on behalf of a caller is limited to one."""
 
     principal: PeerName
     account: AccountId
 
 
 class Peer(JsonStruct, frozen=True):
-    """The other side of the conversation, and how we know who it is."""
+    """The caller of a session, and how it was identified."""
 
     id: str
     source: str
@@ -49,7 +49,7 @@ class Binding(JsonStruct, frozen=True, omit_defaults=False):
 
 
 class Provenance(JsonStruct, frozen=True):
-    """Which agent of ours asks, and through whom it came to that.
+    """The call of another agent of this gateway that made the turn.
 
     `chain` are the agents from the first caller to the last. `may_announce`: the agent's host
     also sends the answer to the agent's own channel.
@@ -65,13 +65,12 @@ class Provenance(JsonStruct, frozen=True):
 
 
 class Turn(JsonStruct, frozen=True):
-    """One question to an agent, with everything it may want to know.
+    """One message to an agent, with its context.
 
-    `body` is what the agent should answer; `untrusted` holds labelled notes about metadata and
-    structured data that came from the peer and must never be read as instructions. `resume` is
-    the token the agent itself gave when it paused the task that this message answers.
-    `may_approve` is true when this caller may decide what else only the operator decides.
-    `provenance` is there when another agent of this gateway asks.
+    `body` is the text to answer; `untrusted` holds metadata and structured data of the peer as
+    labelled notes, which are no instructions. `resume` is the token with which the agent paused
+    the task that this message answers. `may_approve`: the caller may decide approvals.
+    `provenance` is set when another agent of this gateway is the caller.
     """
 
     run_id: RunId
@@ -103,12 +102,12 @@ class Turn(JsonStruct, frozen=True):
 
     @property
     def sender(self) -> str:
-        """Who asks, as an address of this channel."""
+        """The caller, as an address of this channel."""
         return f"a2a:{self.binding.peer.id}"
 
     @property
     def recipient(self) -> str:
-        """Who is asked, as an address of this channel."""
+        """The account, as an address of this channel."""
         return f"a2a:{self.binding.account_id}"
 
     @property
@@ -118,7 +117,7 @@ class Turn(JsonStruct, frozen=True):
 
     @property
     def originating_to(self) -> str | None:
-        """Whom later replies go back to, when the account routes by origin."""
+        """The receiver of later replies, when the account routes by origin."""
         return self.sender if self.keeps_origin else None
 
     @property
@@ -133,10 +132,10 @@ class Turn(JsonStruct, frozen=True):
 
 
 CHAIN_KEY = "openclaw/v1/chain"
-"""Where the chain travels in the metadata of A2A messages: the ids of the agents, first first."""
+"""Metadata key of the call chain: the ids of the agents, from the first caller on."""
 
 CHAIN_HOSTS_KEY = "openclaw/v1/chainHosts"
-"""Beside it, on which gateway each of them lives: half the world's agents are called `main`."""
+"""Metadata key of the gateway of each agent in the chain: agent ids are not globally unique."""
 
 BETWEEN_GATEWAYS = frozenset({CHAIN_KEY, CHAIN_HOSTS_KEY})
-"""Metadata that gateways tell each other, and that says nothing to an agent."""
+"""Metadata between gateways, which agents do not get."""

@@ -1,4 +1,4 @@
-"""Which addresses are public: those of the open internet, and none of the operator's network."""
+"""Which addresses are public: those of the open internet, none of the operator's own network."""
 
 import ipaddress
 import re
@@ -7,18 +7,18 @@ from urllib.parse import urlsplit
 _NUMERIC = re.compile(r"(0x[0-9a-f]*|[0-9]+)(\.(0x[0-9a-f]*|[0-9]+))*\.?", re.IGNORECASE)
 _LOCAL_NAMES = (".localhost", ".local", ".internal", ".home.arpa")
 _EMBEDDED_V4 = (
-    ipaddress.ip_network("64:ff9b::/96"),  # translated by a gateway on the way
+    ipaddress.ip_network("64:ff9b::/96"),  # NAT64
     ipaddress.ip_network("::/96"),
 )
 _OPEN_V6 = ipaddress.ip_network("2000::/3")
-"""The only IPv6 addresses given to the open internet: what else there is leads somewhere near."""
+"""The only IPv6 range of the open internet; all others are local."""
 _PROTOCOLS_V4 = ipaddress.ip_network("192.0.0.0/24")
 
 
 def url_rejection_reason(url: str) -> str | None:
-    """Why a link must not be followed; None when its address looks public.
+    """Why a URL must not be fetched; None when its address looks public.
 
-    Names are not looked up here: whoever fetches must check the address it connects to.
+    Names are not resolved here: the client that fetches checks the address it connects to.
     """
     try:
         parts = urlsplit(url)
@@ -33,7 +33,7 @@ def url_rejection_reason(url: str) -> str | None:
 
 
 def is_public_address(address: str) -> bool:
-    """True when an IP address is one of the open internet."""
+    """True when an IP address belongs to the open internet."""
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -49,7 +49,7 @@ def is_public_address(address: str) -> bool:
 def _embedded(
     address: ipaddress.IPv4Address | ipaddress.IPv6Address,
 ) -> ipaddress.IPv4Address | None:
-    """The IPv4 address that an IPv6 address is only another spelling of, or a tunnel to."""
+    """The IPv4 address that an IPv6 address maps or tunnels to."""
     if isinstance(address, ipaddress.IPv4Address):
         return None
     tunnel = address.teredo[1] if address.teredo else None

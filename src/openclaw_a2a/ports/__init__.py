@@ -1,4 +1,4 @@
-"""What the engine needs from outside: a store, agents, hosts, couriers and a clock."""
+"""What the engine needs from outside: a store, agents, session inboxes, senders and a clock."""
 
 from openclaw_a2a.ports.agent import (
     Agent,

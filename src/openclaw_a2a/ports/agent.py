@@ -1,4 +1,4 @@
-"""What the engine needs from agents, and what some of them can do beyond that."""
+"""What the engine needs from agents, and the optional capabilities that some of them have."""
 
 from collections.abc import AsyncIterator, Sequence
 from enum import Enum
@@ -11,7 +11,7 @@ from openclaw_a2a.model.turn import Binding, Turn
 
 
 class Recovery(Enum):
-    """What may be done with a run of an agent whose gateway died in the middle of it."""
+    """What may be done with a run whose gateway died in the middle of it."""
 
     FAIL = "fail"
     REPEAT = "repeat"
@@ -19,7 +19,7 @@ class Recovery(Enum):
 
 
 class Agent(Protocol):
-    """Somebody who can answer a turn."""
+    """Answers turns."""
 
     @property
     def recovery(self) -> Recovery:
@@ -29,9 +29,9 @@ class Agent(Protocol):
     def run(self, turn: Turn) -> AsyncIterator[AgentEvent]:
         """Answer the turn.
 
-        The engine stops a run by closing the iterator (or cancelling the await inside it); what
-        was started must really have ended when that returns. With `Recovery.REATTACH`,
-        `turn.attempt > 1` means: find the run named `turn.run_id` and go on from there.
+        The engine stops a run by closing the iterator (or cancelling the await inside it); when
+        that returns, whatever the run started must have ended. With `Recovery.REATTACH`,
+        `turn.attempt > 1` means: find the run named `turn.run_id` and continue it.
         """
         ...
 
@@ -42,13 +42,13 @@ class Agent(Protocol):
 
 @runtime_checkable
 class SupportsOrphanCleanup(Protocol):
-    """An agent whose work may go on when the gateway is gone, such as a program."""
+    """An agent whose work can outlive a killed gateway, such as a program."""
 
     async def end_orphans(self, run_id: RunId) -> None:
-        """End whatever an earlier life of the gateway left running for this run.
+        """End what a killed gateway left running for this run.
 
-        Recovery asks for it before anything else happens to the run. Whoever is cancelled here is
-        out of time, and ends what is left at once.
+        Called before recovery does anything else with the run. A cancellation means that the time
+        is over: end what is left at once.
         """
         ...
 
@@ -58,7 +58,7 @@ class SupportsPauseCancel(Protocol):
     """An agent whose work waits somewhere while its task is paused."""
 
     async def cancel_pause(self, binding: Binding, resume: Json) -> None:
-        """The paused task is cancelled: end what waits, and return when it has ended.
+        """End what waits for the answer to a pause that is cancelled; return when it has ended.
 
         `resume` is the token of the pause. Raises: TaskNotCancelable (it does not end).
         """
@@ -67,42 +67,42 @@ class SupportsPauseCancel(Protocol):
 
 @runtime_checkable
 class SupportsDetach(Protocol):
-    """An agent whose runs can go on while the gateway is away."""
+    """An agent whose runs can continue while the gateway is stopped."""
 
     def detach(self) -> None:
-        """The gateway stops: runs broken off from now on are left to go on, to be found again."""
+        """The gateway stops: do not end runs that are interrupted from now on."""
         ...
 
 
 @runtime_checkable
 class SupportsBackgroundEvents(Protocol):
-    """An agent whose sessions may say something when no run of ours is under way."""
+    """An agent whose sessions can produce messages outside the runs of the engine."""
 
     def background_events(self, recent: Sequence[RecentTask]) -> AsyncIterator[BackgroundEvent]:
-        """What happens outside runs, for as long as the gateway lives.
+        """Events outside runs, until closed.
 
-        `recent` are the tasks to look after from before, newest first: what they missed comes
-        first. The same event may come again; whoever takes it tells repetitions by their ids.
+        `recent` are the stored tasks, newest first; events that they missed come first. An event
+        may be repeated: the engine recognises it by its id.
         """
         ...
 
 
 @runtime_checkable
 class SupportsApprovals(Protocol):
-    """An agent that wants a person's word before it runs certain commands."""
+    """An agent that needs the decision of a person before it runs certain commands."""
 
     async def approvals(self) -> tuple[Approval, ...]:
-        """What waits for a decision. Raises: AgentUnavailable."""
+        """The commands that wait for a decision. Raises: AgentUnavailable."""
         ...
 
     async def decide(self, approval_id: str, *, allow: bool) -> None:
-        """Decide once. Raises: ApprovalNotFound, ApprovalOver, AgentUnavailable."""
+        """Decide one. Raises: ApprovalNotFound, ApprovalOver, AgentUnavailable."""
         ...
 
 
 @runtime_checkable
 class SupportsAvailability(Protocol):
-    """An agent that can be unable to answer for a while."""
+    """An agent that can be temporarily unable to answer."""
 
     def unavailable_reason(self) -> str | None:
         """Why it cannot answer now, in one sentence with what to do; None when it can."""
@@ -114,7 +114,7 @@ class SupportsProfile(Protocol):
     """An agent that knows its own name, description and skills."""
 
     def profile(self) -> AgentProfile | None:
-        """What it says of itself, as far as that is known now."""
+        """What it says about itself, as far as that is known now."""
         ...
 
 

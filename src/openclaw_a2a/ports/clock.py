@@ -1,14 +1,14 @@
-"""Time, as the engine needs it."""
+"""The clock that the engine uses; tests pass their own."""
 
 from datetime import datetime
 from typing import Protocol
 
 
 class Clock(Protocol):
-    """Time, so that tests can have their own."""
+    """Reads the time and waits."""
 
     def now(self) -> datetime:
-        """The time of day, UTC."""
+        """The current time, UTC."""
         ...
 
     async def sleep(self, seconds: float) -> None:

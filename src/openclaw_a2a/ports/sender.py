@@ -1,4 +1,4 @@
-"""What the outbox needs from those who bring deliveries."""
+"""What the outbox needs from the senders of deliveries."""
 
 from datetime import datetime
 from typing import Protocol
@@ -9,11 +9,11 @@ from openclaw_a2a.model.delivery import Delivery
 
 
 class Delivered(msgspec.Struct, frozen=True, gc=False):
-    """A delivery went well, as far as there was something to bring.
+    """The attempt succeeded, as far as there was something to send.
 
-    `cursor` is how far it is now. `is_sent`: something was handed over, so the cursor must be
-    kept. `has_more`: there is something to bring at once. `is_over`: nothing more is expected.
-    `again_at`: by then there is something to bring, even if nothing happens to the task.
+    `cursor` is the new position. `is_sent`: something reached the receiver, so the cursor must be
+    saved. `has_more`: the next thing can be sent at once. `is_over`: nothing more will come.
+    `next_check_at`: there is something to send by then, even if the task does not change.
     """
 
     cursor: int
@@ -24,9 +24,10 @@ class Delivered(msgspec.Struct, frozen=True, gc=False):
 
 
 class DeliveryFailed(msgspec.Struct, frozen=True, gc=False):
-    """A try failed: why, when to come again if the receiver said so, and whether to give up.
+    """The attempt failed.
 
-    `is_refused`: the receiver is there and would not have this one, so that others may fare better.
+    `retry_after_s` is the wait that the receiver asked for. `is_final`: do not try again.
+    `is_refused`: the receiver works and rejected this delivery, so that others may succeed.
     """
 
     reason: str
@@ -36,12 +37,12 @@ class DeliveryFailed(msgspec.Struct, frozen=True, gc=False):
 
 
 class Sender(Protocol):
-    """Brings deliveries of one kind to their receivers."""
+    """Sends deliveries of one kind to their receivers."""
 
     def receiver(self, delivery: Delivery) -> str:
-        """Whom it goes to; one receiver never takes all the places."""
+        """The receiver, for fairness: one receiver never holds all slots."""
         ...
 
     async def send(self, delivery: Delivery) -> Delivered | DeliveryFailed | None:
-        """Bring the next thing after the cursor. None: its task is not there."""
+        """Send the next thing after the cursor. None: its task does not exist."""
         ...

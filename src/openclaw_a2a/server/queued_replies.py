@@ -1,4 +1,4 @@
-"""Takes replies that a host of agents sends after a run, and appends them to their tasks."""
+"""Accepts replies that the host of an agent delivers after a run, and appends them to tasks."""
 
 from collections.abc import Iterable, Mapping
 from typing import cast
@@ -18,11 +18,11 @@ ACCOUNT_NOT_RUNNING = "A2A_QUEUED_REPLY_ACCOUNT_NOT_RUNNING"
 TASK_NOT_FOUND = "A2A_QUEUED_REPLY_TASK_NOT_FOUND"
 
 _ADDRESS = "a2a:"
-_TRIES = 3
+_MAX_ATTEMPTS = 3
 
 
 class QueuedReply(JsonStruct, frozen=True):
-    """A reply as the host hands it over; `thread_id` is the id of its task."""
+    """A reply as the host delivers it; `thread_id` is the id of its task."""
 
     to: Json
     thread_id: Json
@@ -32,7 +32,7 @@ class QueuedReply(JsonStruct, frozen=True):
 
 
 class QueuedResult(JsonStruct, frozen=True, omit_defaults=True):
-    """What became of it: `message_id` is the artifact, `error` says why there is none."""
+    """The result: `message_id` is the artifact, `error` is why there is none."""
 
     ok: bool
     message_id: str | None = None
@@ -43,16 +43,16 @@ async def deliver_queued_reply(engines: Iterable[Engine], reply: QueuedReply) ->
     """Append one artifact to the task that the reply names, whatever the task's state."""
     task_id = reply.thread_id
     if not isinstance(task_id, str) or not task_id.strip():
-        return _refused(TASK_REQUIRED, "a queued reply must name its task as threadId")
+        return _rejected(TASK_REQUIRED, "a queued reply must name its task as threadId")
     running = {name: engine for engine in engines for name in engine.accounts}
     account = _account(reply, running)
     if account is None or (engine := running.get(account)) is None or engine.is_stopping:
-        named = account or "that it is for"
-        return _refused(ACCOUNT_NOT_RUNNING, f"the account {named[:80]} is not running here")
+        named = account or "of this reply"
+        return _rejected(ACCOUNT_NOT_RUNNING, f"the account {named[:80]} is not running here")
     try:
         return await _append(engine, account, TaskId(task_id), reply)
     except GatewayError as error:
-        log.warning("reply-not-queued", task_id=task_id, reason=error.message)
+        log.warning("background.reply_not_appended", task_id=task_id, reason=error.message)
         return QueuedResult(ok=False, error=error.message)
 
 
@@ -61,8 +61,8 @@ async def _append(
 ) -> QueuedResult:
     stored = await engine.store.tasks.read_task(None, task_id)
     if stored is None or stored.head.scope.account != account:
-        return _refused(TASK_NOT_FOUND, f"there is no task {task_id[:80]}")
-    parts = reply_parts(reply.payload)
+        return _rejected(TASK_NOT_FOUND, f"there is no task {task_id[:80]}")
+    parts = payload_parts(reply.payload)
     if not parts:
         return QueuedResult(ok=True)
     artifact = reply_artifact(
@@ -71,19 +71,19 @@ async def _append(
         session_key=_text(reply.session_key),
         to=_text(reply.to),
     )
-    for left in reversed(range(_TRIES)):
+    for attempt in range(1, _MAX_ATTEMPTS + 1):
         try:
             if await append_reply(engine, task_id, artifact):
                 return QueuedResult(ok=True, message_id=artifact.artifact_id)
             break
-        except Conflict:  # somebody else changed the task at the same moment
-            if not left:
+        except Conflict:  # the task changed between the read and the commit
+            if attempt == _MAX_ATTEMPTS:
                 raise
-    return _refused(TASK_NOT_FOUND, f"there is no task {task_id[:80]} any more")
+    return _rejected(TASK_NOT_FOUND, f"there is no task {task_id[:80]} any more")
 
 
 def _account(reply: QueuedReply, running: Mapping[AccountId, Engine]) -> AccountId | None:
-    """The account that is named, else the one addressed, else the only one there is."""
+    """The account that is named, else the one in `to`, else the only one."""
     named = _text(reply.account_id)
     if named is not None:
         return AccountId(named)
@@ -93,8 +93,8 @@ def _account(reply: QueuedReply, running: Mapping[AccountId, Engine]) -> Account
     return next(iter(running)) if len(running) == 1 else None
 
 
-def reply_parts(payload: Json) -> tuple[Part, ...]:
-    """A host's reply payload as parts: its text, and whatever else it has as one data part."""
+def payload_parts(payload: Json) -> tuple[Part, ...]:
+    """A reply payload as parts: its text, and its other members as one data part."""
     members = cast(JsonObject, payload) if isinstance(payload, Mapping) else {}
     text = _text(members.get("text")) or _text(members.get("body"))
     rest: JsonObject = {}
@@ -105,14 +105,14 @@ def reply_parts(payload: Json) -> tuple[Part, ...]:
     rest |= {name: True for name in ("isError", "audioAsVoice") if members.get(name) is True}
     if (answered := _text(members.get("replyToId"))) is not None:
         rest["replyToId"] = answered
-    words = () if text is None else (Part.of_text(replace_lone_surrogates(text)),)
-    return words + ((Part.of_data(json_safe(rest)),) if rest else ())
+    texts = () if text is None else (Part.of_text(replace_lone_surrogates(text)),)
+    return texts + ((Part.of_data(json_safe(rest)),) if rest else ())
 
 
 def _text(value: Json) -> str | None:
-    """The value when it is text that says something."""
+    """The value when it is text that is not blank."""
     return replace_lone_surrogates(value) if isinstance(value, str) and value.strip() else None
 
 
-def _refused(code: str, reason: str) -> QueuedResult:
+def _rejected(code: str, reason: str) -> QueuedResult:
     return QueuedResult(ok=False, error=f"{code}: {reason}")

@@ -17,7 +17,7 @@ from openclaw_a2a.model.agent_event import Reply
 from openclaw_a2a.model.errors import UnsupportedOperation
 from openclaw_a2a.model.message import Part
 from openclaw_a2a.server.channel_descriptor import CHANNEL, OutboundRefusal
-from openclaw_a2a.server.queued_replies import reply_parts
+from openclaw_a2a.server.queued_replies import payload_parts
 
 SAY = {"text": "later"}
 OTHER = {"channels.a2a.accounts.other": {"defaultAgentId": "main", "enabled": True}}
@@ -142,14 +142,14 @@ NAMES = ["text", "body", "mediaUrls", "channelData", "isError", "audioAsVoice", 
 
 @given(payload=st.dictionaries(st.sampled_from(NAMES), anything) | anything)
 def test_whatever_a_host_hands_over_becomes_parts_that_can_be_written(payload: Any) -> None:
-    parts = reply_parts(payload)
+    parts = payload_parts(payload)
     assert len(parts) <= 2
     assert msgspec.json.decode(msgspec.json.encode(parts), type=tuple[Part, ...])[:0] == ()
 
 
 def test_the_body_is_the_text_when_there_is_none() -> None:
-    assert reply_parts({"body": "b"}) == (Part.of_text("b"),)
-    assert reply_parts({"text": "t", "body": "b"}) == (Part.of_text("t"),)
+    assert payload_parts({"body": "b"}) == (Part.of_text("b"),)
+    assert payload_parts({"text": "t", "body": "b"}) == (Part.of_text("t"),)
 
 
 @pytest.mark.requirement("inbound.channel.descriptor")

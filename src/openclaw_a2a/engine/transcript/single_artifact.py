@@ -18,7 +18,7 @@ from openclaw_a2a.engine.transcript.transcript import (
     ArtifactCounters,
     EventContext,
     Transcript,
-    approval_prompt,
+    tool_approval_prompt,
 )
 from openclaw_a2a.model.agent_event import (
     Block,
@@ -148,7 +148,7 @@ class SingleArtifactTranscript(Transcript):
         return self._promote() + (self._chunk(parts) if parts else [])
 
     def _on_tool_progress(self, event: ToolProgress) -> list[Event]:
-        prompt = approval_prompt(event)
+        prompt = tool_approval_prompt(event)
         return self._promote() + ([] if prompt is None else self._pause(prompt, None))
 
     # ---------------------------------------------------------------- building blocks

@@ -277,7 +277,7 @@ class Transcript:
             return []
         events = self._promote() + self.flush()
         events.append(self._tool_artifact(event))
-        prompt = approval_prompt(event)
+        prompt = tool_approval_prompt(event)
         if prompt is not None:
             events += self._pause(prompt, None)
         return events
@@ -421,7 +421,7 @@ class Transcript:
     }
 
 
-def approval_prompt(event: ToolProgress) -> str | None:
+def tool_approval_prompt(event: ToolProgress) -> str | None:
     """What to ask the caller when a tool's result says that it waits for an approval."""
     if event.phase is not ToolPhase.RESULT or event.is_error or not isinstance(event.payload, dict):
         return None
