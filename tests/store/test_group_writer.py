@@ -9,12 +9,12 @@ import pytest
 from tests.captured_logs import capture_logs
 
 from openclaw_a2a.model.errors import StoreUnavailable, TaskNotFound
-from openclaw_a2a.store.group_writer import GroupWriter, Outcome, Write
+from openclaw_a2a.store.group_writer import GroupWriter, Write, WriteOutcome
 
 
-def write_group(group: Sequence[Write[None]]) -> list[Outcome]:
+def write_group(group: Sequence[Write[None]]) -> list[WriteOutcome]:
     """A group commit that knows refusals only: any other error of a write escapes from it."""
-    outcomes: list[Outcome] = []
+    outcomes: list[WriteOutcome] = []
     for write in group:
         try:
             outcomes.append((write.future, write.perform(None, write.order), None))

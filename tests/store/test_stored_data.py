@@ -28,7 +28,7 @@ from openclaw_a2a.model.agent_event import AgentEvent, Reply
 from openclaw_a2a.model.ids import SessionKey
 from openclaw_a2a.model.turn import Turn
 from openclaw_a2a.planning.step_message import EXTENSION_URI
-from openclaw_a2a.ports import MessageAccepted, Recovery, SessionMessage
+from openclaw_a2a.ports import MessageAccepted, Recovery, SessionMessage, SessionPresence
 
 Json = Any
 DATA = Path(__file__).with_name("stored_data")
@@ -40,6 +40,7 @@ class Worker:
     """An agent that does what it is told at once; it also keeps the messages to its sessions."""
 
     recovery = Recovery.REPEAT
+    host = "the only one"
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -60,6 +61,9 @@ class Worker:
 
     def host_session_key(self, session_key: SessionKey) -> SessionKey | None:
         return session_key
+
+    async def locate_session(self, _: SessionKey) -> SessionPresence:
+        return SessionPresence.IDLE
 
     async def deliver(self, message: SessionMessage) -> MessageAccepted:
         self.messages.append(message)

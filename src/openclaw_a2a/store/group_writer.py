@@ -23,7 +23,7 @@ from openclaw_a2a.store.errors import store_closed, write_failed
 log = get_logger(__name__)
 
 Transaction = TypeVar("Transaction")
-Order = TypeVar("Order")
+Argument = TypeVar("Argument")
 Result = TypeVar("Result")
 
 MAX_GROUP = 512
@@ -49,7 +49,7 @@ class Write(Generic[Transaction]):
         self.future = future
 
 
-Outcome = tuple["asyncio.Future[Any]", object, GatewayError | None]
+WriteOutcome = tuple["asyncio.Future[Any]", object, GatewayError | None]
 """The future of a write, and its result or error."""
 
 
@@ -60,7 +60,7 @@ class GroupWriter(Generic[Transaction]):
     """
 
     def __init__(
-        self, name: str, write_group: Callable[[Sequence[Write[Transaction]]], list[Outcome]]
+        self, name: str, write_group: Callable[[Sequence[Write[Transaction]]], list[WriteOutcome]]
     ) -> None:
         self._name = name
         self._write_group = write_group
@@ -99,7 +99,7 @@ class GroupWriter(Generic[Transaction]):
             raise self._dead()
 
     def write(
-        self, perform: Callable[[Transaction, Order], Result], order: Order
+        self, perform: Callable[[Transaction, Argument], Result], order: Argument
     ) -> "asyncio.Future[Result]":
         """Queue a write; the future has its result once it is durable."""
         loop = self._loop
@@ -146,7 +146,7 @@ class GroupWriter(Generic[Transaction]):
             self._is_dead = True
             loop.call_soon_threadsafe(self._fail_queued)
 
-    def _perform(self, group: Sequence[Write[Transaction]]) -> list[Outcome]:
+    def _perform(self, group: Sequence[Write[Transaction]]) -> list[WriteOutcome]:
         try:
             return self._write_group(group)
         except Exception as error:  # the edge of the thread: one bad group must not end it
@@ -186,7 +186,7 @@ def failed(error: GatewayError) -> "asyncio.Future[Any]":
     return future
 
 
-def _resolve(outcomes: list[Outcome]) -> None:
+def _resolve(outcomes: list[WriteOutcome]) -> None:
     for future, result, error in outcomes:
         if future.done():
             continue  # its caller was cancelled; the write is durable all the same

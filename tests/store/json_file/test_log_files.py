@@ -17,7 +17,7 @@ from tests.contracts.store_samples import make_lines
 from openclaw_a2a.model.errors import CorruptRecord, StoreLocked, StoreUnavailable
 from openclaw_a2a.ports import LogAppend, StoredLog
 from openclaw_a2a.store import create_store
-from openclaw_a2a.store.json_file.log_files import file_name, log_id_of, parse_log
+from openclaw_a2a.store.json_file.log_files import log_file_name, log_id_of, parse_log
 from openclaw_a2a.store.json_file.store import JsonFileStore
 
 Json = Any
@@ -324,15 +324,15 @@ async def test_a_folder_that_another_process_writes_is_read_only(place: Place) -
 
 @pytest.mark.requirement("opt.storage.file-name")
 def test_the_name_of_the_contract_is_kept() -> None:
-    assert file_name("obj-123") == NAME
+    assert log_file_name("obj-123") == NAME
     assert log_id_of(NAME) == "obj-123"
 
 
 @given(st.text(max_size=30), st.text(max_size=30))
 def test_every_id_has_a_safe_name_of_its_own(one: str, two: str) -> None:
-    name = file_name(one)
+    name = log_file_name(one)
     assert log_id_of(name) == one
-    assert (name == file_name(two)) == (one == two)
+    assert (name == log_file_name(two)) == (one == two)
     assert Path(name).name == name
     assert name.isascii()
     assert name.isprintable()
@@ -341,7 +341,7 @@ def test_every_id_has_a_safe_name_of_its_own(one: str, two: str) -> None:
 @given(st.text(max_size=30))
 def test_no_file_name_is_an_error(name: str) -> None:
     log_id = log_id_of(name)
-    assert log_id is None or file_name(log_id) == name
+    assert log_id is None or log_file_name(log_id) == name
 
 
 PIECES = st.sampled_from([b'{"seq":1}', b'{"seq":9}', b"{}", b"\t", b"\n", b"x", b"\xff", b'{"op"'])

@@ -41,7 +41,7 @@ from openclaw_a2a.store.group_writer import MAX_GROUP
 from openclaw_a2a.store.sqlite import deliveries, logs, maintenance, migrate
 from openclaw_a2a.store.sqlite.store import SqliteStore
 from openclaw_a2a.store.sqlite.tasks import bind, choose_statements
-from openclaw_a2a.store.sqlite.write_cache import MAX_TASKS
+from openclaw_a2a.store.sqlite.transaction import MAX_TASKS
 
 
 @pytest.fixture
@@ -314,12 +314,12 @@ async def test_a_file_in_use_is_not_upgraded(store: SqliteStore, path: Path) -> 
 async def test_an_upgrade_keeps_a_copy_of_what_was_there(store: SqliteStore, path: Path) -> None:
     await store.tasks.submit(Draft().submission())
     await store.close()
-    steps = migrate.load_steps()
+    steps = migrate.load_migrations()
     now = steps[-1].version
     sql = "-- Something new.\nCREATE TABLE later (a INTEGER);\n"
-    later = migrate.Step(now + 1, "later", sql)
+    later = migrate.Migration(now + 1, "later", sql)
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        migrate.upgrade_with_backup(connection, path, steps=[*steps, later])
+        migrate.upgrade_with_backup(connection, path, migrations=[*steps, later])
         assert connection.execute("SELECT count(*) FROM later").fetchone() == (0,)
     backup = path.with_name(f"state.db.backup-v{now}")
     assert rows(backup, "SELECT id FROM task") == [("t-1",)]
@@ -329,7 +329,7 @@ async def test_an_upgrade_keeps_a_copy_of_what_was_there(store: SqliteStore, pat
 async def test_a_store_of_the_first_version_gets_deliveries(path: Path) -> None:
     await anyio.Path(path.parent).mkdir(parents=True)
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        migrate.upgrade(connection, migrate.load_steps()[:1])
+        migrate.upgrade(connection, migrate.load_migrations()[:1])
     store = SqliteStore(path)
     await store.open()
     assert await store.deliveries.list_task_deliveries(TaskId("t-1")) == []
@@ -340,7 +340,7 @@ async def test_a_store_of_the_first_version_gets_deliveries(path: Path) -> None:
 async def test_a_store_from_before_versions_keeps_its_records(path: Path) -> None:
     await anyio.Path(path.parent).mkdir(parents=True)
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        migrate.upgrade(connection, migrate.load_steps()[:3])
+        migrate.upgrade(connection, migrate.load_migrations()[:3])
         for name in ("two", "one"):
             row = ("handle", name, f"body of {name}".encode(), 7_000_000)
             connection.execute(
@@ -362,7 +362,7 @@ async def test_a_store_from_before_versions_keeps_its_records(path: Path) -> Non
 async def test_a_store_from_before_logs_gets_them(path: Path) -> None:
     await anyio.Path(path.parent).mkdir(parents=True)
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        migrate.upgrade(connection, migrate.load_steps()[:4])
+        migrate.upgrade(connection, migrate.load_migrations()[:4])
     store = SqliteStore(path)
     await store.open()
     assert await store.logs.list_open_logs("objective", after="", limit=5) == []
@@ -451,11 +451,13 @@ async def test_a_step_that_fails_leaves_the_schema_as_it_was(
     store: SqliteStore, path: Path
 ) -> None:
     await store.close()
-    broken = migrate.Step(999, "0999_broken", "CREATE TABLE later (a INTEGER);\nCREATE NONSENSE;\n")
+    broken = migrate.Migration(
+        999, "0999_broken", "CREATE TABLE later (a INTEGER);\nCREATE NONSENSE;\n"
+    )
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         with pytest.raises(sqlite3.Error):
-            migrate.upgrade(connection, [*migrate.load_steps(), broken])
-        assert migrate.pending(connection) == []
+            migrate.upgrade(connection, [*migrate.load_migrations(), broken])
+        assert migrate.pending_migrations(connection) == []
         tables = connection.execute("SELECT name FROM sqlite_master WHERE name = 'later'")
         assert tables.fetchall() == []
 

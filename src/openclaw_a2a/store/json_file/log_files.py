@@ -60,7 +60,7 @@ class _LineFields(msgspec.Struct, frozen=True, gc=False):
 _decoder = msgspec.json.Decoder(_LineFields)
 
 
-def file_name(log_id: str) -> str:
+def log_file_name(log_id: str) -> str:
     """The name of a log's file.
 
     A `-` becomes `_`; anything but ASCII letters, digits and `-.~` is percent-encoded. No two ids
@@ -77,7 +77,7 @@ def log_id_of(name: str) -> str | None:
         log_id = unquote(stem.replace("_", "-"), errors="surrogatepass")
     except UnicodeDecodeError:
         return None
-    return log_id if file_name(log_id) == name else None
+    return log_id if log_file_name(log_id) == name else None
 
 
 def encode_change(change: LogAppend) -> bytes:
@@ -86,7 +86,7 @@ def encode_change(change: LogAppend) -> bytes:
     Raises:
         CorruptRecord: a line could not be read back.
     """
-    if len(file_name(change.log_id)) > _MAX_NAME:
+    if len(log_file_name(change.log_id)) > _MAX_NAME:
         raise CorruptRecord(
             f"the {change.kind} id {change.log_id[:40]!r}.. is too long for the name of a file; "
             "use a shorter one, or a store of another kind"
@@ -301,7 +301,7 @@ class LogFolder:
     def delete(self, log_id: str) -> bool:
         """Delete a log; False if there was none. Raises: StoreLocked, OSError."""
         with self._mutex:
-            name = file_name(log_id)
+            name = log_file_name(log_id)
             if not self.path.is_dir() or len(name) > _MAX_NAME:
                 return False
             self._ensure_locked()
@@ -385,14 +385,14 @@ class LogFolder:
         known = self._ends.get(log_id)
         if known is not None and known.version == version:
             return known
-        text = parse_log(_read_all(descriptor), file_name(log_id))
+        text = parse_log(_read_all(descriptor), log_file_name(log_id))
         end = _LogEnd(version, text.sequence, text.is_closed, text.size, text.ends_line)
         self._ends[log_id] = end
         return end
 
     def _text(self, log_id: str, *, only_open: bool = False) -> LogText | None:
         """The content of a log; None if it is missing, or closed and only open ones are wanted."""
-        name = file_name(log_id)
+        name = log_file_name(log_id)
         try:
             with self._mutex, self._opened(log_id, os.O_RDONLY) as descriptor:
                 if only_open and ends_closed(_read_tail(descriptor)):
@@ -422,7 +422,7 @@ class LogFolder:
 
     @contextmanager
     def _opened(self, log_id: str, flags: int) -> Generator[int]:
-        name = file_name(log_id)
+        name = log_file_name(log_id)
         if len(name) > _MAX_NAME:
             raise FileNotFoundError(name)
         descriptor = os.open(self.path / name, flags | os.O_CLOEXEC, 0o600)

@@ -112,7 +112,7 @@ class _Kind(msgspec.Struct, frozen=True):
     kind: str
 
 
-def file_name(task_id: TaskId) -> str:
+def record_file_name(task_id: TaskId) -> str:
     """The name of the task's file. An id too long for one is named by its hash."""
     encoded = task_id.encode("utf-8")
     name = base64.urlsafe_b64encode(encoded).rstrip(b"=").decode("ascii")
@@ -266,7 +266,7 @@ class RecordFolder:
 
     def file_of(self, task_id: TaskId) -> Path:
         """Where the record of a task is."""
-        return self.path / file_name(task_id)
+        return self.path / record_file_name(task_id)
 
     def put(self, file: Path, content: bytes) -> None:
         """Replace a file as a whole."""

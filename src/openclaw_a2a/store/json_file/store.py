@@ -24,7 +24,7 @@ from openclaw_a2a.store.group_writer import GroupWriter
 from openclaw_a2a.store.json_file.log_files import LogFolder, LogFolders
 from openclaw_a2a.store.json_file.record_files import RecordFolder
 from openclaw_a2a.store.json_file.wal import compact_log
-from openclaw_a2a.store.json_file.writer import Change, RecordWriter, load_folder
+from openclaw_a2a.store.json_file.writer import DiskChange, RecordWriter, load_folder
 from openclaw_a2a.store.locks import WriterLock
 from openclaw_a2a.store.memory.commands import AnyCommand, ChangeTask, Submit
 from openclaw_a2a.store.memory.state import MemoryState, TaskRow
@@ -150,14 +150,14 @@ class JsonFileStore:
     ) -> "asyncio.Future[Any]":
         """The result (or the error) when the command and all before it are durable."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        change = Change(self._epoch, command, row)
+        change = DiskChange(self._epoch, command, row)
         written = self.writer.write(_on_disk, change)
         written.add_done_callback(lambda done: self._finish(change, done, (future, result)))
         return future
 
     def _finish(
         self,
-        change: Change,
+        change: DiskChange,
         written: "asyncio.Future[None]",
         pending: "tuple[asyncio.Future[Any], object]",
     ) -> None:
@@ -190,7 +190,7 @@ class JsonFileStore:
         self._is_compacting = True
         compacted = compact_log(self._accepted)
         self._log_limit = max(self._log_limit, 2 * len(compacted))
-        written = self.writer.write(_on_disk, Change(self._epoch, compacted=compacted))
+        written = self.writer.write(_on_disk, DiskChange(self._epoch, compacted=compacted))
         written.add_done_callback(self._compacted)
 
     def _compacted(self, _: "asyncio.Future[None]") -> None:
@@ -243,7 +243,7 @@ class JsonLogStore:
             ) from error
 
 
-def _on_disk(_: RecordWriter, change: Change) -> None:
+def _on_disk(_: RecordWriter, change: DiskChange) -> None:
     """Changes are written as a group; nothing is left to do for one of them."""
 
 

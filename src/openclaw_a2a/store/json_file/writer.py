@@ -18,14 +18,14 @@ from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.states import is_active
 from openclaw_a2a.ports import Commit
 from openclaw_a2a.store.errors import write_failed
-from openclaw_a2a.store.group_writer import Outcome, Write
+from openclaw_a2a.store.group_writer import Write, WriteOutcome
 from openclaw_a2a.store.json_file.record_files import (
     LOG_NAME,
     BadRecord,
     OpenRecord,
     RecordFolder,
-    file_name,
     parse_record,
+    record_file_name,
     task_id_of,
 )
 from openclaw_a2a.store.json_file.wal import compact_log, decode_command, encode_command, replay
@@ -36,7 +36,7 @@ from openclaw_a2a.store.memory.state import MemoryState, TaskRow
 log = get_logger(__name__)
 
 
-class Change(NamedTuple):
+class DiskChange(NamedTuple):
     """A write for the disk: a command for the log, a compacted log, or nothing but a sync point.
 
     Every command was checked against a state with all earlier commands of its `epoch`, so when
@@ -64,14 +64,14 @@ class RecordWriter:
         self.failure: str | None = None
         """Why the last write to the disk failed; None if it succeeded."""
 
-    def write_group(self, group: Sequence[Write["RecordWriter"]]) -> list[Outcome]:
+    def write_group(self, group: Sequence[Write["RecordWriter"]]) -> list[WriteOutcome]:
         """Make the group durable; one outcome per write."""
-        outcomes: list[Outcome] = []
+        outcomes: list[WriteOutcome] = []
         for write_some, some in groupby(group, key=_method_for):
             outcomes += write_some(self, list(some))
         return outcomes
 
-    def write_commands(self, writes: list[Write["RecordWriter"]]) -> list[Outcome]:
+    def write_commands(self, writes: list[Write["RecordWriter"]]) -> list[WriteOutcome]:
         """Append commands to the log, then bring the record files up to date."""
         changes = [_change(write) for write in writes]
         accepted = [
@@ -90,14 +90,14 @@ class RecordWriter:
             self.save()
         return [(write.future, None, self._error_of(_change(write))) for write in writes]
 
-    def replace_log(self, writes: list[Write["RecordWriter"]]) -> list[Outcome]:
+    def replace_log(self, writes: list[Write["RecordWriter"]]) -> list[WriteOutcome]:
         """Replace the log with the last compacted one."""
         change = _change(writes[-1])
         if change.epoch > self._failed_epoch:
             self.compact(change.compacted or b"")
         return [(write.future, None, None) for write in writes]
 
-    def write_elsewhere(self, writes: list[Write["RecordWriter"]]) -> list[Outcome]:
+    def write_elsewhere(self, writes: list[Write["RecordWriter"]]) -> list[WriteOutcome]:
         """Perform writes that have files of their own (the log files)."""
         return [self._perform(write) for write in writes]
 
@@ -128,7 +128,7 @@ class RecordWriter:
         else:
             self._deleted.add(task_id)
 
-    def _perform(self, write: Write["RecordWriter"]) -> Outcome:
+    def _perform(self, write: Write["RecordWriter"]) -> WriteOutcome:
         try:
             return write.future, write.perform(self, write.order), None
         except GatewayError as error:
@@ -137,7 +137,7 @@ class RecordWriter:
             self.failure = str(error)
             return write.future, None, write_failed(str(self._folder.path), error)
 
-    def _append(self, changes: list[Change]) -> None:
+    def _append(self, changes: list[DiskChange]) -> None:
         if not self._lock.keep():
             raise OSError(f"another process took the lock {self._lock.path}")
         content = b"".join(encode_command(change.command) for change in changes if change.command)
@@ -146,7 +146,7 @@ class RecordWriter:
         if content:
             self._folder.append_to_log(content)
 
-    def _update_record(self, change: Change) -> None:
+    def _update_record(self, change: DiskChange) -> None:
         try:
             self._apply_command(change)
         except Exception:
@@ -154,7 +154,7 @@ class RecordWriter:
             # `_unsaved`, which keeps the log: the next start replays it.
             log.exception("store.record_not_updated", folder=str(self._folder.path))
 
-    def _apply_command(self, change: Change) -> None:
+    def _apply_command(self, change: DiskChange) -> None:
         command = change.command
         if isinstance(command, Purge):
             for task_id in command.tasks:
@@ -204,7 +204,7 @@ class RecordWriter:
             return  # see _update_record
         self._unsaved.discard(task_id)
 
-    def _error_of(self, change: Change) -> StoreUnavailable | None:
+    def _error_of(self, change: DiskChange) -> StoreUnavailable | None:
         if change.epoch > self._failed_epoch:
             return None
         return write_failed(str(self._folder.path), self.failure or "the disk failed")
@@ -229,7 +229,7 @@ def _load_records(folder: RecordFolder, state: MemoryState) -> None:
         try:
             content, modified_at = folder.read(file)
             row = parse_record(content, modified_at=modified_at)
-            if file_name(row.head.id) != file.name:
+            if record_file_name(row.head.id) != file.name:
                 raise BadRecord(f"the file is not named for its task {row.head.id!r}")
         except (BadRecord, OSError) as error:
             log.warning("store.record_damaged", file=str(file), reason=str(error))
@@ -255,14 +255,14 @@ def _replay_log(folder: RecordFolder, state: MemoryState) -> set[TaskId]:
     return changed
 
 
-def _change(write: Write[RecordWriter]) -> Change:
-    return cast("Change", write.order)
+def _change(write: Write[RecordWriter]) -> DiskChange:
+    return cast("DiskChange", write.order)
 
 
 def _method_for(
     write: Write[RecordWriter],
-) -> Callable[[RecordWriter, list[Write[RecordWriter]]], list[Outcome]]:
-    if not isinstance(write.order, Change):
+) -> Callable[[RecordWriter, list[Write[RecordWriter]]], list[WriteOutcome]]:
+    if not isinstance(write.order, DiskChange):
         return RecordWriter.write_elsewhere
     if write.order.compacted is None:
         return RecordWriter.write_commands

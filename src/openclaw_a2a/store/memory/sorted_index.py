@@ -12,7 +12,7 @@ from openclaw_a2a.model.task import TaskState
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import Retention, TaskKey, TaskQuery
 
-Key = tuple[datetime, TaskId]
+StatusKey = tuple[datetime, TaskId]
 """When the status was set, and the task."""
 
 _Group = tuple[Scope, TaskState | ContextId | None]
@@ -28,7 +28,7 @@ class TaskIndex:
 
     def add(self, head: TaskHead) -> None:
         """Insert a task."""
-        key: Key = (head.status_at, head.id)
+        key: StatusKey = (head.status_at, head.id)
         self._states[head.id] = head.state
         for group in _groups_of(head):
             self._groups.setdefault(group, _SortedKeys()).add(key)
@@ -37,7 +37,7 @@ class TaskIndex:
 
     def remove(self, head: TaskHead) -> None:
         """Remove a task, with the head it was added with."""
-        key: Key = (head.status_at, head.id)
+        key: StatusKey = (head.status_at, head.id)
         del self._states[head.id]
         for group in _groups_of(head):
             keys = self._groups[group]
@@ -76,7 +76,7 @@ class TaskIndex:
                 purged.append(task_id)
         return purged, TaskKey(*examined[-1]) if len(examined) == retention.limit else None
 
-    def _matching(self, query: TaskQuery, after: Key | None) -> Iterator[TaskId]:
+    def _matching(self, query: TaskQuery, after: StatusKey | None) -> Iterator[TaskId]:
         for task_id in self._keys(query).newest_first(after, query.status_since):
             if query.state is None or self._states[task_id] is query.state:
                 yield task_id
@@ -112,25 +112,25 @@ class _SortedKeys:
     __slots__ = ("_keys",)
 
     def __init__(self) -> None:
-        self._keys: list[Key] = []
+        self._keys: list[StatusKey] = []
 
     def __len__(self) -> int:
         return len(self._keys)
 
-    def add(self, key: Key) -> None:
+    def add(self, key: StatusKey) -> None:
         insort(self._keys, key)
 
-    def remove(self, key: Key) -> None:
+    def remove(self, key: StatusKey) -> None:
         del self._keys[bisect_left(self._keys, key)]
 
-    def oldest(self, count: int, after: Key | None) -> list[Key]:
+    def oldest(self, count: int, after: StatusKey | None) -> list[StatusKey]:
         start = 0 if after is None else bisect_right(self._keys, after)
         return self._keys[start : start + count]
 
     def count_before(self, time: datetime) -> int:
         return bisect_left(self._keys, (time, TaskId("")))
 
-    def newest_first(self, before: Key | None, since: datetime | None) -> Iterator[TaskId]:
+    def newest_first(self, before: StatusKey | None, since: datetime | None) -> Iterator[TaskId]:
         end = len(self._keys) if before is None else bisect_left(self._keys, before)
         start = 0 if since is None else self.count_before(since)
         return (self._keys[index][1] for index in range(end - 1, start - 1, -1))

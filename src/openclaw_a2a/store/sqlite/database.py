@@ -15,21 +15,54 @@ import anyio.to_thread
 
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import GatewayError, StoreUnavailable
+from openclaw_a2a.ports import MessageKey
 from openclaw_a2a.store.errors import store_closed, write_failed
-from openclaw_a2a.store.group_writer import GroupWriter, Outcome, Write
+from openclaw_a2a.store.group_writer import GroupWriter, Write, WriteOutcome
 from openclaw_a2a.store.locks import FileLock
-from openclaw_a2a.store.sqlite.bloom_filter import BloomFilter
 from openclaw_a2a.store.sqlite.migrate import upgrade_with_backup
-from openclaw_a2a.store.sqlite.transaction import WriteTransaction
-from openclaw_a2a.store.sqlite.write_cache import WriteCache
+from openclaw_a2a.store.sqlite.transaction import WriteCache, WriteTransaction
 
 log = get_logger(__name__)
 
 _SELECT_MESSAGE_KEYS = "SELECT principal, account, message_id FROM message"
 _PROBE = "UPDATE schema_version SET checked = checked + 1"
 
+_FILTER_BITS = 24
+_FILTER_MASK = (1 << _FILTER_BITS) - 1
+
 Values = Sequence[object] | Mapping[str, object]
 Row = tuple[Any, ...]
+
+
+class BloomFilter:
+    """A set of message keys that saves a query for every new message.
+
+    "Not in it" is certain, "in it" must be looked up. Two bits per key in two megabytes: with a
+    million messages about one new message in eighty is looked up in vain. It lives as long as the
+    store is open, so Python's own hash will do.
+    """
+
+    def __init__(self, keys: Iterable[MessageKey] = ()) -> None:
+        self._bits = bytearray(1 << (_FILTER_BITS - 3))
+        for key in keys:
+            self.add(key)
+
+    def add(self, key: MessageKey) -> None:
+        """Add a key."""
+        first, second = _bits_of(key)
+        self._bits[first >> 3] |= 1 << (first & 7)
+        self._bits[second >> 3] |= 1 << (second & 7)
+
+    def may_contain(self, key: MessageKey) -> bool:
+        """False if the key was certainly never added."""
+        first, second = _bits_of(key)
+        bits = self._bits
+        return bool(bits[first >> 3] & 1 << (first & 7) and bits[second >> 3] & 1 << (second & 7))
+
+
+def _bits_of(key: MessageKey) -> tuple[int, int]:
+    code = hash(key)
+    return code & _FILTER_MASK, code >> _FILTER_BITS & _FILTER_MASK
 
 
 class SqliteDatabase:
@@ -97,7 +130,7 @@ class SqliteDatabase:
 
     # ---------------------------------------------------------------- writes
 
-    def write_group(self, group: Sequence[Write[WriteTransaction]]) -> list[Outcome]:
+    def write_group(self, group: Sequence[Write[WriteTransaction]]) -> list[WriteOutcome]:
         """Write a group in one transaction, in the writer thread.
 
         A refusal concerns one write. If the database itself fails, the whole group fails, and the
@@ -118,7 +151,7 @@ class SqliteDatabase:
         self.transaction_count += 1
         return outcomes
 
-    def _transact(self, group: Iterable[Write[WriteTransaction]]) -> list[Outcome]:
+    def _transact(self, group: Iterable[Write[WriteTransaction]]) -> list[WriteOutcome]:
         connection = self._writing
         if connection is None:
             connection = self._writing = self._connect()
@@ -199,7 +232,7 @@ class SqliteDatabase:
         )
 
 
-def _perform(transaction: WriteTransaction, write: Write[WriteTransaction]) -> Outcome:
+def _perform(transaction: WriteTransaction, write: Write[WriteTransaction]) -> WriteOutcome:
     try:
         return write.future, write.perform(transaction, write.order), None
     except GatewayError as error:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from openclaw_a2a.ports import LogAppend, LogHead, LogLine, StoredLog
 from openclaw_a2a.store.sqlite.database import Row, SqliteDatabase
-from openclaw_a2a.store.sqlite.records import Key
+from openclaw_a2a.store.sqlite.records import RecordKey
 from openclaw_a2a.store.sqlite.row_codec import from_microseconds, to_microseconds
 from openclaw_a2a.store.sqlite.transaction import WriteTransaction
 
@@ -55,7 +55,7 @@ class SqliteLogStore:
 
     def delete_log(self, kind: str, log_id: str) -> Awaitable[bool]:
         """Delete a log; False if there was none."""
-        return self._write(_delete, Key(kind, log_id))
+        return self._write(_delete, RecordKey(kind, log_id))
 
     def _read(self, query: str, values: tuple[object, ...]) -> list[StoredLog]:
         with self._database.snapshot():
@@ -95,7 +95,7 @@ def _extend(transaction: WriteTransaction, change: LogAppend) -> int | None:
     return found[0]
 
 
-def _delete(transaction: WriteTransaction, key: Key) -> bool:
+def _delete(transaction: WriteTransaction, key: RecordKey) -> bool:
     row = transaction.connection.execute(_DELETE, key).fetchone()
     if row is None:
         return False

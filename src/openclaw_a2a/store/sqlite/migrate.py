@@ -1,4 +1,4 @@
-"""Moves the schema of a SQLite store forward, one numbered step after the other."""
+"""Migrations of a SQLite store: numbered, forward only, each in its own transaction."""
 
 import sqlite3
 from collections.abc import Generator, Sequence
@@ -12,8 +12,8 @@ from openclaw_a2a.model.errors import SchemaTooNew, StoreUnavailable
 from openclaw_a2a.store.locks import FileLock
 
 
-class Step(msgspec.Struct, frozen=True):
-    """One step: the version it leads to, its name, and the statements."""
+class Migration(msgspec.Struct, frozen=True):
+    """One step: the schema version it leads to, its name and its statements."""
 
     version: int
     name: str
@@ -21,92 +21,96 @@ class Step(msgspec.Struct, frozen=True):
 
     @property
     def summary(self) -> str:
-        """One line for people."""
+        """One line for the upgrade plan."""
         return f"{self.name}: {self.sql.splitlines()[0].lstrip('- ')}"
 
 
-def load_steps() -> list[Step]:
-    """Every step this version of the program knows, in order."""
+def load_migrations() -> list[Migration]:
+    """Every migration of this version of the program, in order."""
     folder = resources.files("openclaw_a2a.store.sqlite") / "migrations"
     names = sorted(file.name for file in folder.iterdir() if file.name.endswith(".sql"))
     return [
-        Step(int(name[:4]), name.removesuffix(".sql"), (folder / name).read_text(encoding="utf-8"))
+        Migration(
+            int(name[:4]), name.removesuffix(".sql"), (folder / name).read_text(encoding="utf-8")
+        )
         for name in names
     ]
 
 
-def pending(connection: sqlite3.Connection, steps: Sequence[Step] | None = None) -> list[Step]:
-    """The steps this database lacks.
+def pending_migrations(
+    connection: sqlite3.Connection, migrations: Sequence[Migration] | None = None
+) -> list[Migration]:
+    """The migrations this database lacks.
 
     Raises:
         SchemaTooNew: a newer version of the program has used it.
-        StoreUnavailable: it is a database of something else.
+        StoreUnavailable: it is a database of another program.
     """
-    known = load_steps() if steps is None else steps
-    version, made_by = _current(connection)
+    known = load_migrations() if migrations is None else migrations
+    version, made_by = _current_version(connection)
     if version > known[-1].version:
         raise SchemaTooNew(
             f"the store has schema {version}, made by openclaw-a2a {made_by}; this version knows "
             f"schemas up to {known[-1].version}. Upgrade openclaw-a2a, or use another store path",
             details={"schema": version, "madeBy": made_by},
         )
-    return [step for step in known if step.version > version]
+    return [migration for migration in known if migration.version > version]
 
 
-def upgrade(connection: sqlite3.Connection, steps: Sequence[Step] | None = None) -> list[Step]:
-    """Take every pending step, each in its own transaction; the steps taken."""
-    waiting = pending(connection, steps)
-    for step in waiting:
-        _take(connection, step)
-    return waiting
+def upgrade(
+    connection: sqlite3.Connection, migrations: Sequence[Migration] | None = None
+) -> list[Migration]:
+    """Apply every pending migration, each in its own transaction; those applied."""
+    pending = pending_migrations(connection, migrations)
+    for migration in pending:
+        _apply(connection, migration)
+    return pending
 
 
-def back_up(connection: sqlite3.Connection, path: Path) -> Path | None:
-    """A copy of a database that is about to be upgraded; None for one that holds nothing yet."""
-    version, _ = _current(connection)
-    if version == 0:
-        return None
-    copy = path.with_name(f"{path.name}.backup-v{version}")
-    copy.touch(mode=0o600)
-    with closing(sqlite3.connect(copy)) as target:
-        connection.backup(target)
-    return copy
+def upgrade_with_backup(
+    connection: sqlite3.Connection, path: Path, *, migrations: Sequence[Migration] | None = None
+) -> list[Migration]:
+    """Apply every pending migration, after a backup of the file."""
+    if not pending_migrations(connection, migrations):
+        return []
+    _back_up(connection, path)
+    return upgrade(connection, migrations)
 
 
 def plan_upgrade(path: str | Path) -> list[str]:
-    """What `upgrade_file` would do, one line per step; nothing is changed.
+    """What `upgrade_file` would do, one line per migration; nothing is changed.
 
     Raises:
         SchemaTooNew: a newer version of the program has used it.
-        StoreUnavailable: it is a database of something else, or none.
+        StoreUnavailable: it is a database of another program, or none.
     """
     file = Path(path).expanduser()
     if not file.exists():
-        return [step.summary for step in load_steps()]
+        return [migration.summary for migration in load_migrations()]
     with _connected(file, f"{file.resolve().as_uri()}?mode=ro", uri=True) as connection:
-        return [step.summary for step in pending(connection)]
+        return [migration.summary for migration in pending_migrations(connection)]
 
 
 def upgrade_file(path: str | Path) -> list[str]:
-    """Bring a database that nobody uses to the newest schema, after a backup; the steps taken.
+    """Upgrade a database that no gateway uses, after a backup; one line per applied migration.
 
     Raises:
         StoreLocked: a gateway uses it.
         SchemaTooNew: a newer version of the program has used it.
-        StoreUnavailable: it is a database of something else, or none.
+        StoreUnavailable: it is a database of another program, or none.
     """
     file = Path(path).expanduser()
     lock = FileLock.acquire(file)
     try:
         with _connected(file, str(file)) as connection:
-            return [step.summary for step in upgrade_with_backup(connection, file)]
+            return [migration.summary for migration in upgrade_with_backup(connection, file)]
     finally:
         lock.release()
 
 
 @contextmanager
 def _connected(file: Path, address: str, *, uri: bool = False) -> Generator[sqlite3.Connection]:
-    """A connection to the file; what SQLite finds wrong with it is told in our words."""
+    """A connection to the file. Raises: StoreUnavailable for whatever SQLite finds wrong."""
     try:
         with closing(sqlite3.connect(address, isolation_level=None, uri=uri)) as connection:
             yield connection
@@ -117,18 +121,19 @@ def _connected(file: Path, address: str, *, uri: bool = False) -> Generator[sqli
         ) from error
 
 
-def upgrade_with_backup(
-    connection: sqlite3.Connection, path: Path, *, steps: Sequence[Step] | None = None
-) -> list[Step]:
-    """Take every pending step, after a copy of what is there."""
-    if not pending(connection, steps):
-        return []
-    back_up(connection, path)
-    return upgrade(connection, steps)
+def _back_up(connection: sqlite3.Connection, path: Path) -> None:
+    """Copy a database that is about to be upgraded; a new one has nothing to copy."""
+    version, _ = _current_version(connection)
+    if version == 0:
+        return
+    copy = path.with_name(f"{path.name}.backup-v{version}")
+    copy.touch(mode=0o600)
+    with closing(sqlite3.connect(copy)) as target:
+        connection.backup(target)
 
 
-def _current(connection: sqlite3.Connection) -> tuple[int, str]:
-    """The version of the schema and which version of the program made it; 0 for an empty file."""
+def _current_version(connection: sqlite3.Connection) -> tuple[int, str]:
+    """The schema version, and the program version that made it; 0 for an empty file."""
     tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
     if "schema_version" in tables:
         query = "SELECT version, made_by FROM schema_version ORDER BY version DESC LIMIT 1"
@@ -140,17 +145,17 @@ def _current(connection: sqlite3.Connection) -> tuple[int, str]:
     return 0, "nobody"
 
 
-def _take(connection: sqlite3.Connection, step: Step) -> None:
+def _apply(connection: sqlite3.Connection, migration: Migration) -> None:
     # Imported here because it is slow to import and most starts have nothing to upgrade.
     from importlib import metadata
 
     connection.execute("BEGIN IMMEDIATE")
     try:
-        for statement in _statements(step.sql):
+        for statement in _statements(migration.sql):
             connection.execute(statement)
         connection.execute(
             "INSERT INTO schema_version (version, made_by) VALUES (?, ?)",
-            (step.version, metadata.version("openclaw-a2a")),
+            (migration.version, metadata.version("openclaw-a2a")),
         )
     except BaseException:
         connection.execute("ROLLBACK")

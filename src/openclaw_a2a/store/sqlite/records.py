@@ -20,7 +20,7 @@ _SELECT_ONE = f"{_SELECT} AND id = ?"
 _SELECT_KIND = f"{_SELECT} ORDER BY number"
 
 
-class Key(NamedTuple):
+class RecordKey(NamedTuple):
     """The key of a record or a log."""
 
     kind: str
@@ -44,7 +44,7 @@ class SqliteRecordStore:
 
     def delete_record(self, kind: str, record_id: str) -> Awaitable[bool]:
         """Delete a record; False if there was none."""
-        return self._write(_delete, Key(kind, record_id))
+        return self._write(_delete, RecordKey(kind, record_id))
 
     async def read_record(self, kind: str, record_id: str) -> Record | None:
         """One record."""
@@ -76,5 +76,5 @@ def _update(transaction: WriteTransaction, record: Record) -> bool:
     return transaction.connection.execute(_UPDATE, values + expected).rowcount > 0
 
 
-def _delete(transaction: WriteTransaction, key: Key) -> bool:
+def _delete(transaction: WriteTransaction, key: RecordKey) -> bool:
     return transaction.connection.execute(_DELETE, key).rowcount > 0

@@ -21,7 +21,6 @@ from openclaw_a2a.ports import (
     Submission,
     TaskPage,
     TaskQuery,
-    message_key,
 )
 from openclaw_a2a.store.errors import message_id_conflict
 from openclaw_a2a.store.sqlite import maintenance
@@ -35,8 +34,8 @@ from openclaw_a2a.store.sqlite.row_codec import (
     to_microseconds,
 )
 from openclaw_a2a.store.sqlite.transaction import (
-    FinishRun,
-    StartRun,
+    FinishRunWrite,
+    StartRunWrite,
     SubmitWrite,
     WriteTransaction,
 )
@@ -129,7 +128,8 @@ class SqliteTaskStore:
 
     def submit(self, submission: Submission) -> "asyncio.Future[Accepted | Duplicate]":
         """Store an incoming message once. Raises: MessageIdConflict, Conflict."""
-        key = message_key(submission.run)
+        run = submission.run
+        key = (run.scope.principal, run.scope.account, run.message.message_id)
         known = self._database.known_messages
         write = SubmitWrite(submission, key, may_be_duplicate=known.may_contain(key))
         # Added before it is stored: a second submission in the same transaction must look it up.
@@ -142,11 +142,11 @@ class SqliteTaskStore:
 
     def start_run(self, run_id: RunId, *, fence: int, attempt: int) -> Awaitable[None]:
         """Record that the agent is about to be called. Raises: LeaseLost."""
-        return self._write(WriteTransaction.start_run, StartRun(run_id, fence, attempt))
+        return self._write(WriteTransaction.start_run, StartRunWrite(run_id, fence, attempt))
 
     def finish_run(self, run_id: RunId, *, fence: int, answer: bytes) -> Awaitable[None]:
         """End a run that made no task. Raises: LeaseLost."""
-        return self._write(WriteTransaction.finish_run, FinishRun(run_id, fence, answer))
+        return self._write(WriteTransaction.finish_run, FinishRunWrite(run_id, fence, answer))
 
     async def claim_runs(
         self, owner: OwnerId, *, lease_until: datetime, expired_at: datetime | None

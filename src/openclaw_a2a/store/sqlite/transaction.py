@@ -2,27 +2,39 @@
 
 Writes on the send path change the cache and collect rows; `flush` writes the rows. A write that
 reads or changes tables itself calls `flush` first, so that it sees the earlier ones.
+
+The cache holds the live rows, so that most checks need no query. One process has the database to
+itself, so nothing changes a row behind it. A failed transaction leaves it wrong: then it is thrown
+away, and loaded again with the next one.
 """
 
 import sqlite3
 from collections import Counter
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from openclaw_a2a.model.delivery import Delivery
-from openclaw_a2a.model.ids import RunId, TaskId
-from openclaw_a2a.model.records import RunRecord
+from openclaw_a2a.model.ids import OwnerId, RunId, TaskId
+from openclaw_a2a.model.records import RunRecord, TaskHead
+from openclaw_a2a.model.turn import Binding
 from openclaw_a2a.ports import Accepted, Commit, Duplicate, MessageKey, Record, Submission
 from openclaw_a2a.store import errors
 from openclaw_a2a.store.sqlite.row_codec import (
     CODE_OF,
     TERMINAL_CODES,
+    encode_binding,
     encode_delivery,
     encode_input,
     encode_record,
     to_microseconds,
 )
-from openclaw_a2a.store.sqlite.write_cache import CachedRun, CachedTask, WriteCache
 
+MAX_TASKS = 10_000
+"""How many unfinished tasks are cached; beyond that the cache starts anew."""
+
+_SELECT_RUNS = """
+SELECT id, ticket, fence, owner, is_started, attempt, principal, account, message_id FROM run"""
+_SELECT_TASK = "SELECT number, sequence, state, binding, resume FROM task WHERE id = ?"
+_SELECT_LAST_TASK = "SELECT coalesce(max(number), 0) FROM task"
 _SELECT_MESSAGE = """
 SELECT body_hash, run, task, answer FROM message
 WHERE principal = ? AND account = ? AND message_id = ?"""
@@ -58,6 +70,102 @@ INSERT INTO tally (principal, account, state, count) VALUES (?, ?, ?, ?)
 ON CONFLICT (principal, account, state) DO UPDATE SET count = count + excluded.count"""
 
 
+class CachedRun:
+    """A run that has a row, or gets one with this transaction."""
+
+    __slots__ = ("attempt", "fence", "is_started", "message", "owner", "ticket")
+
+    def __init__(self, ticket: int, fence: int, owner: OwnerId, message: MessageKey) -> None:
+        self.ticket = ticket
+        self.fence = fence
+        self.owner = owner
+        self.message = message
+        self.is_started = False
+        self.attempt = 1
+
+
+class CachedTask:
+    """A task that has a row, or gets one with this transaction.
+
+    `head` is the newest one committed through the cache (None: only the row has it), `counted`
+    the state under which the task is counted in the tally (None: not yet).
+    """
+
+    __slots__ = ("_binding", "_binding_column", "counted", "head", "number", "resume", "sequence")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.sequence = -1
+        self.counted: int | None = None
+        self.head: TaskHead | None = None
+        self.resume: bytes | None = None
+        self._binding: Binding | None = None
+        self._binding_column: bytes | None = None
+
+    @classmethod
+    def load(cls, connection: sqlite3.Connection, task_id: TaskId) -> Self | None:
+        """Load a task from the database."""
+        row = connection.execute(_SELECT_TASK, (task_id,)).fetchone()
+        if row is None:
+            return None
+        task = cls(row[0])
+        _, task.sequence, task.counted, task._binding_column, task.resume = row
+        return task
+
+    def binding_column(self, binding: Binding | None) -> bytes | None:
+        """The column value of a binding, encoded again only if it is another object."""
+        if binding is not self._binding:
+            self._binding, self._binding_column = binding, encode_binding(binding)
+        return self._binding_column if binding is not None else None
+
+
+class WriteCache:
+    """All live runs, and the unfinished tasks that were changed last."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._tasks: dict[TaskId, CachedTask] = {}
+        self.runs: dict[RunId, CachedRun] = {}
+        self._last_task: int = connection.execute(_SELECT_LAST_TASK).fetchone()[0]
+        for row in connection.execute(_SELECT_RUNS):
+            run = CachedRun(row[1], row[2], row[3], (row[6], row[7], row[8]))
+            run.is_started, run.attempt = bool(row[4]), row[5]
+            self.runs[row[0]] = run
+        self._last_ticket = max((run.ticket for run in self.runs.values()), default=0)
+
+    def add_run(self, record: RunRecord, message: MessageKey) -> CachedRun:
+        """Add a new run, with the next ticket."""
+        self._last_ticket += 1
+        run = CachedRun(self._last_ticket, record.fence, record.owner, message)
+        run.is_started, run.attempt = record.is_started, record.attempt
+        self.runs[record.id] = run
+        return run
+
+    def find_task(self, task_id: TaskId) -> CachedTask | None:
+        """The task, if it is stored."""
+        task = self._tasks.get(task_id)
+        if task is None:
+            task = CachedTask.load(self._connection, task_id)
+            if task is not None:
+                self._tasks[task_id] = task
+        return task
+
+    def add_task(self, task_id: TaskId) -> CachedTask:
+        """Add a new task, with the next number."""
+        self._last_task += 1
+        task = self._tasks[task_id] = CachedTask(self._last_task)
+        return task
+
+    def drop_task(self, task_id: TaskId) -> None:
+        """Remove a task from the cache."""
+        self._tasks.pop(task_id, None)
+
+    def trim(self) -> None:
+        """Bound the memory. Only after a flush: everything cached must be in the database."""
+        if len(self._tasks) > MAX_TASKS:
+            self._tasks.clear()
+
+
 class SubmitWrite(NamedTuple):
     """A submission; `may_be_duplicate` is False if its message id is certainly new."""
 
@@ -66,7 +174,7 @@ class SubmitWrite(NamedTuple):
     may_be_duplicate: bool
 
 
-class StartRun(NamedTuple):
+class StartRunWrite(NamedTuple):
     """The agent is about to be called."""
 
     run_id: RunId
@@ -74,7 +182,7 @@ class StartRun(NamedTuple):
     attempt: int
 
 
-class FinishRun(NamedTuple):
+class FinishRunWrite(NamedTuple):
     """A run ended without a task."""
 
     run_id: RunId
@@ -121,7 +229,7 @@ class WriteTransaction:
         # The last check, because it writes: what is refused must leave nothing behind.
         if submission.record is not None and not self.add_record(submission.record):
             raise errors.record_exists(submission.record.kind, submission.record.id)
-        cached = self.cache.add_run(run)
+        cached = self.cache.add_run(run, key)
         self._new_runs[run.id] = run, cached
         self._messages[key] = _MessageRow(submission)
         if task is not None and task.resume is not None:
@@ -137,14 +245,14 @@ class WriteTransaction:
         """Change a task."""
         self._apply(change, self._check(change))
 
-    def start_run(self, start: StartRun) -> None:
+    def start_run(self, start: StartRunWrite) -> None:
         """Record that the agent is about to be called."""
         run = self._check_fence(start.run_id, start.fence)
         run.is_started, run.attempt = True, start.attempt
         if start.run_id not in self._new_runs:
             self._started[start.run_id] = run
 
-    def finish_run(self, finish: FinishRun) -> None:
+    def finish_run(self, finish: FinishRunWrite) -> None:
         """End a run that made no task; its answer goes into the idempotency record."""
         message = self._check_fence(finish.run_id, finish.fence).message
         self._end_run(finish.run_id)
