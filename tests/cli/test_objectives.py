@@ -130,11 +130,11 @@ def test_an_objective_is_shown_as_a_tree_by_the_beginning_of_its_id(run, plannin
         assert done.code == 0
         assert done.out.splitlines()[-6:] == [
             "",
-            "├─ ○ Venue           ░░░░░░░░░░ 0/2  pending",
-            "│  ├─ ○ List venues",
-            "│  └─ ○ Book one     after List venues",
-            "└─ ○ Food            ░░░░░░░░░░ 0/1  pending",
-            "   └─ ○ Cook",
+            "○ Venue            ░░░░░░░░░░ 0/2  pending",
+            "├── ○ List venues",
+            "└── ○ Book one     after List venues",
+            "○ Food             ░░░░░░░░░░ 0/1  pending",
+            "└── ○ Cook",
         ]
     shown = run("show", objective_id, "--json").json
     assert shown["id"] == objective_id

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from openclaw_a2a.cli.commands import build_commands
+from openclaw_a2a.cli.dispatch import build_commands
 from openclaw_a2a.cli.overview import ALIASES, COMMANDS, overview
 
 

@@ -11,7 +11,7 @@ import pytest
 from cyclopts import App, CycloptsError
 from tests.docs.pages import PAGES, ROOT, Block, blocks, commands, name_of
 
-from openclaw_a2a.cli.commands import build_commands
+from openclaw_a2a.cli.dispatch import build_commands
 from openclaw_a2a.settings import load_settings, settings_schema
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")

@@ -9,7 +9,7 @@ from pathlib import Path
 from cyclopts import App
 
 import openclaw_a2a
-from openclaw_a2a.cli.commands import build_commands
+from openclaw_a2a.cli.dispatch import build_commands
 from openclaw_a2a.cli.overview import ALIASES
 from openclaw_a2a.model.errors import GatewayError
 from openclaw_a2a.model.ids import JsonObject

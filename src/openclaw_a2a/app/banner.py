@@ -41,10 +41,10 @@ def print_banner(gateway: Gateway, found: OpenClawInstallation | None = None) ->
     if running:
         lines.append(f"Try it:  {_first_command(running[0], needs_token=not settings.is_open)}")
     lines.append("Stop it: Ctrl-C")
-    tell(*lines)
+    print_line(*lines)
 
 
-def tell(*lines: str) -> None:
+def print_line(*lines: str) -> None:
     """Lines for people, at once."""
     print("\n".join(lines), file=sys.stderr, flush=True)
 

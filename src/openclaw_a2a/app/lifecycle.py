@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import uvicorn
 
-from openclaw_a2a.app.banner import left_behind, print_banner, stopping, tell
+from openclaw_a2a.app.banner import left_behind, print_banner, print_line, stopping
 from openclaw_a2a.app.gateway import Gateway, build_app
 from openclaw_a2a.app.logging import configure_logs, is_for_people
 from openclaw_a2a.log import get_logger
@@ -56,11 +56,11 @@ class DrainingServer(uvicorn.Server):
 
     def _begin_stop(self, name: str) -> None:
         if self._draining is not None:
-            self._tell_left(self._gateway.run_count)
+            self._report_left(self._gateway.run_count)
             self.force_exit = self.should_exit = True
             return
         if self._is_for_people:
-            tell(stopping(self._gateway.run_count, self._stop_s))
+            print_line(stopping(self._gateway.run_count, self._stop_s))
         else:
             log.info("stopping", signal=name, seconds=self._stop_s)
         self._draining = self._loop.create_task(self._drain())
@@ -69,13 +69,13 @@ class DrainingServer(uvicorn.Server):
         try:
             left = await self._gateway.drain(self._stop_s)
             if not self.should_exit:
-                self._tell_left(left)
+                self._report_left(left)
         finally:
             self.should_exit = True
 
-    def _tell_left(self, left: int) -> None:
+    def _report_left(self, left: int) -> None:
         if left and self._is_for_people:
-            tell(left_behind(left))
+            print_line(left_behind(left))
         elif left:
             log.info("runs-left", count=left, note="they go on at the next start")
 

@@ -15,6 +15,6 @@ def run(arguments: list[str]) -> int:
 
         print(overview())
         return 0
-    from openclaw_a2a.cli.commands import dispatch
+    from openclaw_a2a.cli.dispatch import dispatch
 
     return dispatch(arguments)

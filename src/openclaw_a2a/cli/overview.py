@@ -1,36 +1,48 @@
-"""The table of commands, and the page that `--help` shows of it without loading any."""
+"""The table of commands, and the `--help` page made from it without loading any command."""
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "up": ("up:up", "Start the gateway and serve until it is stopped."),
-    "send": ("send:send", "Send a message to an agent and show the answer as it comes."),
+    "send": ("send:send", "Send a message to an agent and stream the answer."),
     "tasks": ("tasks:app", "List, show, watch, cancel and delete tasks (also: task)."),
-    "call": ("call:call", "Call a skill of an agent, and wait for its answer if you like."),
-    "debate": ("debate:debate", "Let agents debate a question, and follow it live."),
+    "call": (
+        "calls:call",
+        "Call a skill of an agent, and optionally wait for the answer.",
+    ),
+    "debate": ("calls:debate", "Start a debate between agents and follow it live."),
     "calls": ("calls:app", "List, show and watch calls between agents."),
     "objectives": (
         "objectives:app",
-        "List, show, watch, run and answer objectives, and move them.",
+        "List, show, watch, run, answer, export and import objectives.",
     ),
-    "approvals": ("approvals:app", "List, allow and deny commands that agents want to run."),
-    "deliveries": ("deliveries:app", "List what did not arrive where it should, and try again."),
-    "targets": ("targets:app", "List, add, remove and check the remote agents of the settings."),
+    "approvals": (
+        "approvals:app",
+        "List, allow and deny commands that agents want to run.",
+    ),
+    "deliveries": (
+        "deliveries:app",
+        "List failed deliveries and retry them.",
+    ),
+    "targets": (
+        "targets:app",
+        "List, add, remove and check the remote agents of the settings.",
+    ),
     "remote": (
-        "remote_agents:app",
-        "Send work to remote agents; watch it, ask how it is, cancel it.",
+        "remote:app",
+        "Send messages to remote agents; watch, query and cancel their tasks.",
     ),
     "card": ("card:card", "Show an agent card."),
-    "token": ("token:app", "Make, list and revoke tokens for callers of tools."),
-    "mcp": ("mcp:mcp", "Offer the tools over MCP on standard input and output."),
-    "connect": ("connect:app", "Offer the agents of the OpenClaw on this machine."),
+    "token": ("token:app", "Create, list and revoke tool tokens."),
+    "mcp": ("mcp:mcp", "Serve the tools over MCP on standard input and output."),
+    "connect": ("connect:app", "Serve the agents of the OpenClaw on this machine."),
     "doctor": (
         "doctor:doctor",
-        "Check what the gateway needs, and tell how to fix what is broken.",
+        "Check what the gateway needs, and print how to fix problems.",
     ),
     "config": ("config:app", "Check and show the settings; print their schema."),
-    "db": ("db:app", "Bring the store to the newest schema."),
-    "version": ("version:version", "Show the version and what it runs on."),
+    "db": ("db:app", "Upgrade the schema of the store."),
+    "version": ("version:version", "Show the version and its environment."),
 }
-"""Each command: where its code is, and what it does in one line."""
+"""Each command: its module and function, and what it does in one line."""
 
 ALIASES = {"tasks": "task", "objectives": "objective"}
 

@@ -19,7 +19,7 @@ from tests.ports import free_port
 from tests.tools.plugin.conftest import Machine
 
 from openclaw_a2a.auth.tool_tokens import TOOL_TOKENS_FILE, ToolTokens
-from openclaw_a2a.cli.commands import build_commands
+from openclaw_a2a.cli.dispatch import build_commands
 from openclaw_a2a.tools.openclaw_plugin import PLUGIN_FOLDER, PLUGIN_ID
 
 Json = Any

@@ -1,0 +1,287 @@
+"""A small A2A 1.0 client over JSON-RPC: one card, calls, and streams that can be resumed."""
+
+import re
+from collections.abc import Iterator
+from urllib.parse import quote, urlsplit
+
+import httpx2
+import msgspec
+
+from openclaw_a2a.model.card import AgentCard
+from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable, ParseFailed
+from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.net.sse_reader import SseReader
+
+OK = 200
+_ABSENT = msgspec.Raw()
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    result: msgspec.Raw = _ABSENT
+    error: Json = None
+
+
+class _Error(msgspec.Struct, frozen=True):
+    """An error of JSON-RPC (`data`) or of HTTP+JSON (`details`)."""
+
+    message: str = ""
+    code: int | str | None = None
+    data: Json = None
+    details: Json = None
+
+
+class _Detail(msgspec.Struct, frozen=True):
+    reason: str = ""
+    metadata: JsonObject = msgspec.field(default_factory=dict)
+
+
+_answers = msgspec.json.Decoder(_Answer)
+
+
+def read_result(status: int, body: bytes) -> bytes:
+    """The result in a JSON-RPC answer. Raises: AgentFailed."""
+    try:
+        answer = _answers.decode(body)
+    except msgspec.MsgspecError:
+        raise response_error(status, body) from None
+    if answer.error is not None or status != OK:
+        raise response_error(status, body)
+    result = bytes(answer.result)
+    if not result:
+        raise _failed("the answer has neither a result nor an error", "answer-unreadable")
+    return result
+
+
+def response_error(status: int, body: bytes) -> AgentFailed:
+    """The error in an answer, of JSON-RPC or HTTP+JSON, or the HTTP status when there is none."""
+    try:
+        error = msgspec.convert(_answers.decode(body).error, _Error)
+    except msgspec.MsgspecError:
+        error = _Error()
+    message = error.message or f"the answer is HTTP {status} and no A2A answer"
+    return _failed(message, _code(error) or _http_code(status))
+
+
+def _code(error: _Error) -> str | None:
+    """Our own code when our gateway sent it, else the reason in our spelling, else the number."""
+    for details in (error.data, error.details):
+        try:
+            known = msgspec.convert(details, tuple[_Detail, ...])
+        except msgspec.ValidationError:
+            continue
+        for detail in known:
+            if detail.reason:
+                return str(detail.metadata.get("code") or _kebab(detail.reason))
+    if isinstance(error.code, str):
+        return _kebab(error.code)
+    return f"rpc{error.code}" if error.code and error.code < 0 else None
+
+
+def _kebab(name: str) -> str:
+    return name.lower().replace("_", "-")
+
+
+def _http_code(status: int) -> str:
+    return {401: "unauthenticated", 403: "not-allowed"}.get(status, f"http-{status}")
+
+
+def _failed(message: str, code: str) -> AgentFailed:
+    return AgentFailed(message, details={"code": code})
+
+
+# Senders that leave out what is empty leave these out too.
+_MAY_BE_MISSING: JsonObject = {
+    "description": "",
+    "version": "",
+    "supportedInterfaces": [],
+    "defaultInputModes": [],
+    "defaultOutputModes": [],
+    "skills": [],
+}
+_CARD_PATHS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
+_CONNECT_S = 5.0
+_ANSWER_S = 60.0
+_RUN_S = 3700.0
+_SLOW = frozenset({"SendMessage", "CancelTask"})
+_NEVER_SENT = (
+    httpx2.ConnectError,
+    httpx2.ConnectTimeout,
+    httpx2.ProxyError,
+    httpx2.UnsupportedProtocol,
+)
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+
+_START = "Start a gateway with: openclaw-a2a up    (or give another address: --url)"
+_CHECK = "Check the address, and that the agent runs."
+_ELSEWHERE = "Whoever runs the agent can correct that; in our settings it is publicBaseUrl."
+
+
+class StreamFrame(msgspec.Struct, frozen=True):
+    """One event of a stream as it came: its place in the task's order, and its bytes."""
+
+    id: str | None
+    body: bytes
+
+
+class Client:
+    """Talks to one agent. `url` is its address, or the address of its card."""
+
+    def __init__(self, url: str, token: str | None) -> None:
+        self.url = url.rstrip("/")
+        headers = {"A2A-Version": "1.0", "User-Agent": "openclaw-a2a"}
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
+        # A proxy for the outside world must not be asked for this machine.
+        is_outside = _host(self.url) not in _LOOPBACK
+        self._http = httpx2.Client(headers=headers, trust_env=is_outside, follow_redirects=True)
+        self._card: bytes | None = None
+
+    def close(self) -> None:
+        """Let the connections go."""
+        self._http.close()
+
+    def card_bytes(self) -> bytes:
+        """The card as it was sent. Raises: AgentUnavailable, AgentFailed."""
+        if self._card is None:
+            self._card = self._fetch_card()
+        return self._card
+
+    def card(self) -> AgentCard:
+        """The card. Raises: AgentUnavailable, AgentFailed."""
+        try:
+            members = msgspec.json.decode(self.card_bytes(), type=JsonObject)
+            capabilities = {"streaming": False, **members.get("capabilities", {})}
+            whole = {**_MAY_BE_MISSING, **members, "capabilities": capabilities}
+            return msgspec.convert(whole, AgentCard)
+        except (msgspec.MsgspecError, TypeError) as error:
+            reason = f"the card of {self.url} is no A2A 1.0 card: {error}"
+            raise AgentFailed(reason, details={"code": "card-invalid"}) from None
+
+    def address(self, binding: str) -> str:
+        """Where the agent speaks this binding of A2A 1.0. Raises: AgentFailed."""
+        interfaces = self.card().supported_interfaces
+        for interface in interfaces:
+            if interface.protocol_binding == binding and _is_ours(interface.protocol_version):
+                return interface.url
+        known = [f"{one.protocol_binding} {one.protocol_version}" for one in interfaces]
+        spoken = f"it speaks {', '.join(known)}" if known else "its card names no 1.0 address"
+        raise AgentFailed(
+            f"{self.url} does not speak A2A 1.0 over {binding}; {spoken}",
+            details={"code": "binding-not-offered"},
+        )
+
+    def call(self, method: str, params: JsonObject) -> bytes:
+        """The result of a call. Raises: AgentUnavailable, AgentFailed."""
+        wait = httpx2.Timeout(_RUN_S if method in _SLOW else _ANSWER_S, connect=_CONNECT_S)
+        address = self.address("JSONRPC")
+        try:
+            answer = self._http.post(address, json=_request(method, params), timeout=wait)
+        except httpx2.TransportError as error:
+            raise self._broken(address, error) from None
+        return read_result(answer.status_code, answer.content)
+
+    def stream(
+        self, method: str, params: JsonObject, *, last_event_id: str | None = None
+    ) -> Iterator[StreamFrame]:
+        """The events of a streaming call as they come.
+
+        Raises: AgentUnavailable when the connection fails, AgentFailed when the agent says no.
+        """
+        headers = {"Accept": "text/event-stream"}
+        if last_event_id is not None:
+            headers["Last-Event-ID"] = last_event_id
+        address = self.address("JSONRPC")
+        wait = httpx2.Timeout(_ANSWER_S, connect=_CONNECT_S)
+        try:
+            with self._http.stream(
+                "POST", address, json=_request(method, params), headers=headers, timeout=wait
+            ) as answer:
+                if not _is_stream(answer):
+                    yield StreamFrame(None, read_result(answer.status_code, answer.read()))
+                    return
+                yield from _events(answer.iter_raw())
+        except httpx2.TransportError as error:
+            raise self._broken(address, error) from None
+
+    def delete_task(self, task_id: str) -> None:
+        """Forget an ended task; an addition of this gateway, not of the protocol.
+
+        Raises: AgentUnavailable, AgentFailed.
+        """
+        address = f"{self.address('HTTP+JSON').rstrip('/')}/tasks/{quote(task_id, safe='')}"
+        try:
+            answer = self._http.delete(address, timeout=_ANSWER_S)
+        except httpx2.TransportError as error:
+            raise self._broken(address, error) from None
+        if answer.status_code != OK:
+            raise response_error(answer.status_code, answer.content)
+
+    def _broken(self, address: str, error: httpx2.TransportError) -> AgentUnavailable:
+        """The error for a request that was not answered: nobody was there, or somebody left."""
+        if not isinstance(error, _NEVER_SENT):
+            message = f"the connection to {address} was lost"
+            return AgentUnavailable(message, details={"code": "connection-lost"})
+        failure = unreachable(address, error)
+        if urlsplit(address).netloc != urlsplit(self.url).netloc:
+            failure.message += f"; the card at {self.url} names {address} as its address"
+            failure.details["nextStep"] = _ELSEWHERE
+        return failure
+
+    def _fetch_card(self) -> bytes:
+        is_card = urlsplit(self.url).path.endswith(".json")
+        addresses = [self.url] if is_card else [f"{self.url}{path}" for path in _CARD_PATHS]
+        answer = None
+        for address in addresses:
+            try:
+                answer = self._http.get(address, timeout=_CONNECT_S * 2)
+            except (httpx2.TransportError, httpx2.InvalidURL) as error:
+                raise unreachable(self.url, error) from None
+            if answer.status_code == OK:
+                return answer.content
+        status = answer.status_code if answer is not None else 0
+        raise AgentFailed(
+            f"{self.url} has no agent card (HTTP {status} at {addresses[0]})",
+            details={"code": "card-not-found", "nextStep": "Check the address after --url."},
+        )
+
+
+def unreachable(address: str, error: Exception) -> AgentUnavailable:
+    """The error for an address where nothing answers."""
+    reason = re.sub(r"\[Errno -?\d+\] ", "", str(error)) or type(error).__name__
+    return AgentUnavailable(
+        f"nothing answers at {address} ({reason})",
+        details={
+            "code": "gateway-unreachable",
+            "nextStep": _START if _host(address) in _LOOPBACK else _CHECK,
+        },
+    )
+
+
+def _host(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
+
+
+def _is_ours(protocol_version: str) -> bool:
+    return protocol_version.split(".")[0] == "1"
+
+
+def _request(method: str, params: JsonObject) -> JsonObject:
+    return {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+
+
+def _is_stream(answer: httpx2.Response) -> bool:
+    return answer.headers.get("content-type", "").startswith("text/event-stream")
+
+
+def _events(chunks: Iterator[bytes]) -> Iterator[StreamFrame]:
+    reader = SseReader()
+    for chunk in chunks:
+        try:
+            events = reader.feed(chunk)
+        except ParseFailed as error:
+            raise AgentFailed(error.message, details={"code": "stream-unreadable"}) from None
+        for event in events:
+            yield StreamFrame(event.id, read_result(OK, event.data.encode()))

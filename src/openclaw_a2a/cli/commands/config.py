@@ -1,0 +1,121 @@
+"""`config`: check the settings, show what is in force, print their schema."""
+
+from collections.abc import Iterable
+from typing import Annotated
+
+import msgspec
+from cyclopts import App, Parameter
+
+from openclaw_a2a.cli.errors import DONE, USAGE_ERROR
+from openclaw_a2a.cli.flags import ConfigFlag, JsonFlag
+from openclaw_a2a.cli.render.terminal import print_data, print_json, print_message, print_table
+from openclaw_a2a.model.errors import Problem, SettingsInvalid
+from openclaw_a2a.settings import (
+    LoadedSettings,
+    Settings,
+    check_settings,
+    describe_settings,
+    effective_settings,
+    load_settings,
+    settings_schema,
+)
+
+app = App(name="config", help="Check and show the settings; print their schema.")
+
+_ORIGIN = Annotated[
+    bool, Parameter(negative=(), show_default=False, help="Say where each setting comes from.")
+]
+
+
+@app.command
+def check(*, config: ConfigFlag = None, as_json: JsonFlag = False) -> int:
+    """Check the settings and tell every problem; nothing is started."""
+    examined = check_settings(config)
+    loaded = examined.loaded
+    outbound = _outbound_findings(loaded.settings)
+    agents = agent_problems(loaded.settings, examined.problems)
+    found = (*examined.problems, *agents, *outbound.problems)
+    loaded = msgspec.structs.replace(loaded, warnings=(*loaded.warnings, *outbound.warnings))
+    error = loaded.invalid(found)
+    if as_json:
+        print_json(
+            {
+                "ok": not found,
+                "path": str(loaded.path) if loaded.path else None,
+                "problems": error.problems,
+                "warnings": loaded.warnings,
+            }
+        )
+        return USAGE_ERROR if found else DONE
+    if found:
+        error.details["nextStep"] = "Correct the settings and check again."
+        raise error
+    _show_checked(loaded)
+    return DONE
+
+
+@app.command(name="show")
+def show_settings(
+    *, origin: _ORIGIN = False, config: ConfigFlag = None, as_json: JsonFlag = False
+) -> int:
+    """Show the settings in force; secrets stay hidden."""
+    loaded = load_settings(config)
+    rows = describe_settings(loaded.settings, loaded.origins)
+    if as_json:
+        print_json(rows if origin else effective_settings(loaded.settings))
+        return DONE
+    cells = [(row.path, row.origin, _plain(row.value)) for row in rows]
+    print_table(cells if origin else [(path, value) for path, _, value in cells])
+    return DONE
+
+
+@app.command
+def schema(*, as_json: JsonFlag = True) -> int:
+    """Print the JSON Schema of the settings file, for editors (with or without --json)."""
+    print_json(settings_schema(), pretty=as_json)
+    return DONE
+
+
+def agent_problems(settings: Settings, known: Iterable[Problem] = ()) -> tuple[Problem, ...]:
+    """What is wrong with the options of the agents' adapters, besides what is known already."""
+    from openclaw_a2a.agents import build_agent
+
+    nameless = {one.path for one in known}
+    problems: list[Problem] = []
+    for agent_id, agent in settings.agents.items():
+        path = f"agents.{agent_id}"
+        if nameless & {path, f"{path}.adapter"}:
+            continue
+        try:
+            build_agent(agent.adapter, agent.options, environment=None, path=path)
+        except SettingsInvalid as error:
+            problems += error.problems
+    return tuple(problems)
+
+
+class _Findings(msgspec.Struct, frozen=True):
+    problems: tuple[Problem, ...] = ()
+    warnings: tuple[Problem, ...] = ()
+
+
+def _outbound_findings(settings: Settings) -> _Findings:
+    """What is wrong with the outbound section, and what of it is not used as it is."""
+    if not settings.outbound:
+        return _Findings()
+    from openclaw_a2a.remote.config import read_outbound
+
+    try:
+        return _Findings(warnings=read_outbound(settings.outbound).warnings)
+    except SettingsInvalid as error:
+        return _Findings(problems=error.problems)
+
+
+def _show_checked(loaded: LoadedSettings) -> None:
+    for warning in loaded.warnings:
+        print_message(f"warning {warning.path}: {warning.message}", "yellow")
+    where = loaded.path or "no settings file; defaults and environment"
+    print_data(f"The settings are right ({where}).")
+
+
+def _plain(value: object) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()

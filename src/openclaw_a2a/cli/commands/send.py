@@ -1,0 +1,203 @@
+"""`send`: a message to an agent, and the answer as it comes."""
+
+import mimetypes
+import sys
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+from cyclopts import Parameter
+
+from openclaw_a2a.cli.connection import connect, decode_response, find_task
+from openclaw_a2a.cli.errors import DONE, FAILED, INTERRUPTED, code_of
+from openclaw_a2a.cli.flags import NO_CONNECTION, Connection, JsonFlag
+from openclaw_a2a.cli.reconnect import CONNECTION_LOST, GATEWAY_GONE, RECONNECT_S, Reconnect
+from openclaw_a2a.cli.render.stream import StreamView
+from openclaw_a2a.cli.render.terminal import print_data, print_message
+from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable, InvalidRequest
+from openclaw_a2a.model.ids import ContextId, JsonObject, MessageId, TaskId
+from openclaw_a2a.model.message import Message, Part, Role
+from openclaw_a2a.model.records import StreamBody
+from openclaw_a2a.model.task import TaskState
+
+if TYPE_CHECKING:
+    from openclaw_a2a.cli.a2a_client import Client
+    from openclaw_a2a.cli.task_follower import FollowedEvent, TaskFollower
+
+_UNHAPPY = frozenset({TaskState.FAILED, TaskState.REJECTED, TaskState.CANCELED})
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Sending:
+    """What the message belongs to and how it is sent."""
+
+    no_stream: Annotated[
+        bool, Parameter(negative=(), show_default=False, help="Wait for the whole answer.")
+    ] = False
+    task: Annotated[str | None, Parameter(help="Continue this task (id or its beginning).")] = None
+    context: Annotated[str | None, Parameter(help="Continue this context.")] = None
+    file: Annotated[
+        list[Path] | None, Parameter(negative=(), help="Send this file too; may be repeated.")
+    ] = None
+
+
+NOTHING_SPECIAL = Sending()
+
+
+def send(
+    *text: str,
+    sending: Sending = NOTHING_SPECIAL,
+    as_json: JsonFlag = False,
+    connection: Connection = NO_CONNECTION,
+) -> int:
+    """Send a message to an agent and stream the answer.
+
+    With --json, one event of the stream per line (with --no-stream, the one answer).
+
+    Parameters
+    ----------
+    text
+        What to say; - reads it from standard input.
+    """
+    message = build_message(_words(text), sending.file or [], connection)
+    with connect(connection) as client:
+        task_id = TaskId(find_task(client, sending.task)) if sending.task else None
+        context_id = ContextId(sending.context) if sending.context else None
+        whole = msgspec.structs.replace(message, task_id=task_id, context_id=context_id)
+        params: JsonObject = {"message": msgspec.to_builtins(whole)}
+        if sending.no_stream or not client.card().capabilities.streaming:
+            return _send_and_wait(client, params, connection=connection, as_json=as_json)
+        return _send_and_follow(client, params, connection=connection, as_json=as_json)
+
+
+def build_message(text: str, files: list[Path], connection: Connection) -> Message:
+    """The message to send. Raises: InvalidRequest."""
+    parts = ([Part.of_text(text)] if text else []) + [_file_part(path) for path in files]
+    if not parts:
+        hello = connection.command('send "hello"')
+        raise InvalidRequest(
+            "there is nothing to send",
+            details={"code": "usage", "nextStep": f"Say something: {hello}"},
+        )
+    return Message(MessageId(str(uuid.uuid4())), Role.USER, tuple(parts))
+
+
+def exit_code_of(state: TaskState | None) -> int:
+    """0 unless the task ended badly."""
+    return FAILED if state in _UNHAPPY else DONE
+
+
+def show_events(
+    follow: "TaskFollower",
+    events: Iterator["FollowedEvent"],
+    *,
+    connection: Connection,
+    as_json: bool,
+) -> int:
+    """Show events as they come, one JSON line each or drawn; the exit code."""
+    screen = StreamView(connection)
+    try:
+        for event in events:
+            if as_json:
+                print_data(event.raw.decode())
+            else:
+                screen.draw(event.body)
+    except KeyboardInterrupt:
+        screen.finish()
+        return interrupted(follow.task_id, connection)
+    except AgentUnavailable as error:
+        screen.finish()
+        raise given_up(error, follow.task_id, connection) from None
+    screen.finish()
+    return exit_code_of(follow.state)
+
+
+def interrupted(task_id: str | None, connection: Connection) -> int:
+    """Say what goes on although nobody listens any more; the exit code."""
+    if task_id is None:
+        print_message("The message was sent; its agent may still be working.")
+    else:
+        print_message(
+            f"The task goes on. Follow it: {connection.command(f'tasks watch {task_id}')}"
+        )
+        print_message(f"Stop it: {connection.command(f'tasks cancel {task_id}')}")
+    return INTERRUPTED
+
+
+def given_up(
+    error: AgentUnavailable, task_id: str | None, connection: Connection
+) -> AgentUnavailable:
+    """The error with how to look later, when a gateway went away with our message."""
+    if code_of(error) not in {GATEWAY_GONE, CONNECTION_LOST}:
+        return error
+    if task_id is None:
+        look = connection.command("tasks list")
+        step = f"The message may have been taken in. Look when the gateway is back: {look}"
+    else:
+        watch = connection.command(f"tasks watch {task_id}")
+        step = f"The task is kept. Follow it when the gateway is back: {watch}"
+    return AgentUnavailable(error.message, details={**error.details, "nextStep": step})
+
+
+def _words(text: tuple[str, ...]) -> str:
+    if text == ("-",):
+        return sys.stdin.read().rstrip("\n")
+    return " ".join(text)
+
+
+def _file_part(path: Path) -> Part:
+    try:
+        content = path.expanduser().read_bytes()
+    except OSError as error:
+        message = f"cannot read {path}: {error.strerror}"
+        raise InvalidRequest(message, details={"code": "file-unreadable"}) from None
+    media_type = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+    return Part.of_bytes(content, media_type=media_type, filename=path.name)
+
+
+def _send_and_wait(
+    client: "Client", params: JsonObject, *, connection: Connection, as_json: bool
+) -> int:
+    try:
+        answer = call_patiently(client, "SendMessage", params)
+    except KeyboardInterrupt:
+        return interrupted(None, connection)
+    except AgentUnavailable as error:
+        raise given_up(error, None, connection) from None
+    body = decode_response(answer, StreamBody)
+    if as_json:
+        print_data(answer.decode())
+    else:
+        screen = StreamView(connection)
+        screen.draw(body)
+        screen.finish()
+    return exit_code_of(body.task.status.state if body.task else None)
+
+
+def call_patiently(
+    client: "Client", method: str, params: JsonObject, *, patience_s: float = RECONNECT_S
+) -> bytes:
+    """The result of a call that may be repeated, also when the gateway is away for a while.
+
+    Raises: AgentUnavailable, AgentFailed.
+    """
+    patience = Reconnect(patience_s)
+    while True:
+        try:
+            return client.call(method, params)
+        except (AgentUnavailable, AgentFailed) as error:
+            patience.tolerate(error, is_in_progress=False)
+        patience.pause()
+
+
+def _send_and_follow(
+    client: "Client", params: JsonObject, *, connection: Connection, as_json: bool
+) -> int:
+    from openclaw_a2a.cli.task_follower import TaskFollower
+
+    follow = TaskFollower(client)
+    return show_events(follow, follow.send(params), connection=connection, as_json=as_json)

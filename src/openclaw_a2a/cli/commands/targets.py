@@ -1,0 +1,309 @@
+"""`targets`: list, add, remove and check the remote agents that the settings name."""
+
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
+
+import msgspec
+from cyclopts import App, Parameter
+
+from openclaw_a2a.cli.errors import DONE, FAILED
+from openclaw_a2a.cli.flags import ConfigFlag, JsonFlag
+from openclaw_a2a.cli.render.terminal import print_data, print_json, print_message, print_table
+from openclaw_a2a.model.errors import InvalidRequest
+from openclaw_a2a.model.ids import JsonObject
+from openclaw_a2a.settings.loading.load import OutboundSettings, read_outbound_section
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from openclaw_a2a.library.remote_agents import RemoteAgents
+    from openclaw_a2a.remote.result.remote_result import RemoteTarget
+    from openclaw_a2a.remote.target_check import TargetCheck
+    from openclaw_a2a.settings.writing.settings_file import FileChange
+
+_Found = TypeVar("_Found")
+
+app = App(name="targets", help="List, add, remove and check the remote agents of the settings.")
+
+_COLOURS = {"yes": "green", "no": "red"}
+_RESTART = "A gateway that runs takes it up when it is started again."
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class TargetOptions:
+    """What else is said of a target."""
+
+    default: Annotated[
+        bool,
+        Parameter(negative=(), show_default=False, help="The one meant when none is named."),
+    ] = False
+    description: Annotated[str | None, Parameter(help="What it is for.")] = None
+    tag: Annotated[list[str] | None, Parameter(negative=(), help="May be repeated.")] = None
+    bearer_env: Annotated[
+        str | None, Parameter(help="Show the bearer token in this environment variable.")
+    ] = None
+    api_key_env: Annotated[
+        str | None, Parameter(help="Show the API key in this environment variable.")
+    ] = None
+    transport: Annotated[
+        list[Literal["JSONRPC", "HTTP+JSON", "GRPC"]] | None,
+        Parameter(negative=(), help="Try this first; may be repeated."),
+    ] = None
+
+
+PLAIN = TargetOptions()
+
+
+@app.command(name="list")
+def list_(*, config: ConfigFlag = None, as_json: JsonFlag = False) -> int:
+    """List the targets with what their cards say now.
+
+    With --json the envelope of the tool remote_agent.
+    """
+    from openclaw_a2a.remote.result.remote_result import RemoteTarget
+
+    async def ask(remote: "RemoteAgents") -> JsonObject:
+        return await remote.execute({"action": "list_targets"})
+
+    envelope = _with_agents(ask, config)
+    if as_json:
+        print_json(envelope)
+        return DONE
+    targets = [RemoteTarget.from_entry(one) for one in envelope["summary"]["targets"]]
+    if targets:
+        _show_targets(targets)
+    else:
+        print_message("No targets. Add one: openclaw-a2a targets add ALIAS ADDRESS")
+    return DONE
+
+
+@app.command
+def add(
+    alias: str,
+    address: str,
+    /,
+    *,
+    options: TargetOptions = PLAIN,
+    config: ConfigFlag = None,
+    as_json: JsonFlag = False,
+) -> int:
+    """Add a target to the settings file; what is written in it stays as it is.
+
+    Parameters
+    ----------
+    alias
+        What it is called here.
+    address
+        Its address, without the path of its card.
+    """
+    from openclaw_a2a.settings.writing.settings_file import plan_target_addition
+
+    section = read_outbound_section(config)
+    target = _target(alias, address, options)
+    _check(section, target)
+    plan = plan_target_addition(_file(section, config), target)
+    if not plan.is_possible:
+        raise _by_hand(plan, "add to it by hand")
+    plan.write()
+    code = _tell("added", plan, alias, as_json=as_json)
+    if section.values.get("enabled") is not True and not as_json:
+        print_message(
+            "To give it to agents, as the tool remote_agent, set outbound.enabled to true."
+        )
+    return code
+
+
+@app.command
+def remove(
+    alias: str,
+    /,
+    *,
+    yes: Annotated[bool, Parameter(negative=(), show_default=False, help="Do not ask.")] = False,
+    config: ConfigFlag = None,
+    as_json: JsonFlag = False,
+) -> int:
+    """Take a target out of the settings file; everything else in it stays as it is.
+
+    Parameters
+    ----------
+    alias
+        What it is called here.
+    """
+    from openclaw_a2a.settings.writing.settings_file import plan_target_removal
+
+    section = read_outbound_section(config)
+    plan = plan_target_removal(section.path, alias) if section.path else None
+    if plan is None:
+        raise _not_there(section, alias)
+    if not plan.is_possible:
+        raise _by_hand(plan, "take out of it by hand")
+    if not yes and not _is_sure(alias, plan):
+        print_message("Nothing was changed.")
+        return DONE
+    plan.write()
+    return _tell("removed", plan, alias, as_json=as_json)
+
+
+@app.command
+def check(target: str, /, *, config: ConfigFlag = None, as_json: JsonFlag = False) -> int:
+    """Read a target's card and find out whether it lets us in; its agent is asked nothing.
+
+    Parameters
+    ----------
+    target
+        Its alias, or the address of any A2A agent.
+    """
+    from openclaw_a2a.cli.remote_request import remote_exit_code, report_remote_failure
+    from openclaw_a2a.remote.result.remote_result import RemoteAgentFailed
+
+    try:
+        found = _with_agents(lambda remote: remote.check(target), config)
+    except RemoteAgentFailed as error:
+        if as_json:
+            print_json(error.result.envelope)
+        return (
+            remote_exit_code(error.result)
+            if as_json
+            else report_remote_failure(error.result, target)
+        )
+    if as_json:
+        print_json({"ok": found.is_let_in is True, **msgspec.to_builtins(found)})
+    else:
+        _show_check(found)
+    return DONE if found.is_let_in else FAILED
+
+
+def _with_agents(
+    ask: "Callable[[RemoteAgents], Awaitable[_Found]]", config: "Path | None"
+) -> _Found:
+    import anyio
+
+    from openclaw_a2a.library.remote_agents import RemoteAgents
+
+    agents = RemoteAgents(config, may_use_any_url=True)
+
+    async def go() -> _Found:
+        async with agents as remote:
+            return await ask(remote)
+
+    return anyio.run(go)
+
+
+def _target(alias: str, address: str, options: TargetOptions) -> JsonObject:
+    if options.bearer_env and options.api_key_env:
+        raise _misuse("a target shows a bearer token or an API key, not both")
+    kind = "bearer" if options.bearer_env else "apiKey"
+    variable = options.bearer_env or options.api_key_env
+    target: JsonObject = {
+        "alias": alias.strip(),
+        "baseUrl": address.strip(),
+        "description": options.description,
+        "tags": options.tag,
+        "preferredTransports": options.transport,
+        "default": options.default or None,
+        "auth": {"type": kind, "token": f"${{{variable}}}"} if variable else None,
+    }
+    return {key: value for key, value in target.items() if value is not None}
+
+
+def _check(section: OutboundSettings, target: JsonObject) -> None:
+    """Refuse what the section could not be read with. Raises: InvalidRequest, SettingsInvalid."""
+    from openclaw_a2a.remote.config import ERROR_PREFIX, parse_config
+    from openclaw_a2a.remote.credentials import has_variables
+    from openclaw_a2a.remote.targets import normalize_target_url
+
+    if section.origin.startswith("environment"):
+        raise _misuse(f"the targets are set by the {section.origin}, and a file would not be heard")
+    try:
+        if not has_variables(target["baseUrl"]):
+            normalize_target_url(target["baseUrl"])
+        known = parse_config(section.values).targets and section.values["targets"]
+        parse_config({**section.values, "targets": [*known, target]})
+    except (TypeError, ValueError) as error:
+        raise _misuse(str(error).removeprefix(ERROR_PREFIX).strip()) from None
+
+
+def _file(section: OutboundSettings, config: "Path | None") -> "Path | None":
+    return config.expanduser().absolute() if config else section.path
+
+
+def _not_there(section: OutboundSettings, alias: str) -> InvalidRequest:
+    if section.origin.startswith("environment"):
+        return _misuse(f"the targets are set by the {section.origin}, not by a file")
+    place = f"{section.path} has" if section.path else "there is no settings file with"
+    step = "See the targets there are: openclaw-a2a targets list"
+    return InvalidRequest(
+        f"{place} no target {alias}", details={"code": "target-unknown", "nextStep": step}
+    )
+
+
+def _by_hand(plan: "FileChange", what: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"{plan.path} cannot be changed safely; {what}:\n{plan.text}",
+        details={"code": "settings-by-hand"},
+    )
+
+
+def _misuse(message: str) -> InvalidRequest:
+    return InvalidRequest(message, details={"code": "usage"})
+
+
+def _is_sure(alias: str, plan: "FileChange") -> bool:
+    if not sys.stdin.isatty():
+        raise InvalidRequest(
+            f"nobody can be asked whether {alias} is to go",
+            details={"code": "confirmation-needed", "nextStep": "Say it with --yes."},
+        )
+    print_message(f"Take {alias} out of {plan.path}? [y/N] ")
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
+
+
+def _tell(done: str, plan: "FileChange", alias: str, *, as_json: bool) -> int:
+    if as_json:
+        print_json({"ok": True, done: alias, "path": str(plan.path)})
+        return DONE
+    print_data(f"{alias}  {done}  {plan.path}")
+    print_message(_RESTART, "dim")
+    if done == "added":
+        print_message(f"Check it: openclaw-a2a targets check {alias}")
+    return DONE
+
+
+def _show_targets(targets: "list[RemoteTarget]") -> None:
+    rows = [("ALIAS", "REACHABLE", "STREAMS", "NAME", "ADDRESS", "SKILLS")]
+    for one in targets:
+        alias = f"{one.alias} *" if one.is_default else one.alias
+        reachable = "no" if one.trouble else "yes"
+        streams = {True: "yes", False: "no", None: "-"}[one.is_streaming]
+        skills = ", ".join(one.skills)
+        rows.append((alias, reachable, streams, one.name or "-", one.url, skills or "-"))
+    print_table(rows, styles=_COLOURS)
+    if any(one.is_default for one in targets):
+        print_message("* the default", "dim")
+    for one in targets:
+        if one.trouble:
+            print_message(f"{one.alias}: {one.trouble}", "yellow")
+
+
+def _show_check(found: "TargetCheck") -> None:
+    print_data(f"{found.name or 'an agent without a name'}")
+    print_data(f"card       {found.card_url}")
+    print_data(f"speaks     {found.transport} {found.protocol_version} at {found.address}")
+    print_data(f"streams    {_yes(found.is_streaming)}")
+    print_data(f"skills     {', '.join(found.skills) or '-'}")
+    print_data(f"wants      {' or '.join(found.auth_wanted) or 'no credentials, its card says'}")
+    print_data(f"we show    {found.auth_given or 'none'}")
+    print_data(f"lets us in {_yes(found.is_let_in)}")
+    if found.trouble:
+        print_message(f"{found.trouble}", "yellow")
+    if found.is_let_in is False:
+        print_message(
+            "Give the target credentials: auth in the settings, or add it with --bearer-env NAME."
+        )
+
+
+def _yes(value: bool | None) -> str:
+    return {True: "yes", False: "no", None: "not known"}[value]

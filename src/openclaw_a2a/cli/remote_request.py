@@ -1,0 +1,420 @@
+"""One request of the `remote` commands: which target and task, its progress, its outcome."""
+
+import shlex
+import sys
+from collections.abc import Awaitable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import anyio
+import msgspec
+
+from openclaw_a2a.cli.commands.remote import MessageOptions, TargetOptions, remote_usage_error
+from openclaw_a2a.cli.errors import DONE, FAILED, INTERRUPTED, UNREACHABLE, USAGE_ERROR
+from openclaw_a2a.cli.render.stream import StreamView
+from openclaw_a2a.cli.render.terminal import (
+    WaitIndicator,
+    print_data,
+    print_json,
+    print_message,
+)
+from openclaw_a2a.library.remote_agents import Recipient, RemoteAgents, SendOptions, TaskOptions
+from openclaw_a2a.model.errors import InvalidRequest
+from openclaw_a2a.model.ids import JsonObject
+from openclaw_a2a.model.records import StreamBody
+from openclaw_a2a.model.task import StatusUpdate
+from openclaw_a2a.protocol import v03
+from openclaw_a2a.protocol.v03 import MessageV03, message_from_v03
+from openclaw_a2a.remote.handles.handles import HANDLE_PREFIX, TaskHandle
+from openclaw_a2a.remote.result.remote_result import (
+    RemoteResult,
+    RemoteTask,
+    continuation_of_failure,
+)
+
+_FOLDER = "remote"
+
+
+class LastRemoteTask:
+    """The files of these commands. The store of a gateway is never touched."""
+
+    def __init__(self, data: Path) -> None:
+        self._path = data / _FOLDER / "last.json"
+        self._known: bytes | None = None
+        self.handles = data / _FOLDER / "handles"
+
+    def save(self, continuation: JsonObject) -> None:
+        """Keep this as the last; where nothing can be written, nothing is remembered."""
+        from openclaw_a2a.remote.handles.handle_store import write_private_file
+
+        body = msgspec.json.encode(continuation)
+        if body != self._known:
+            with suppress(OSError):
+                write_private_file(self._path, body)
+            self._known = body
+
+    def load(self) -> JsonObject:
+        """The last. Raises: InvalidRequest (there is none)."""
+        try:
+            return msgspec.json.decode(self._path.read_bytes(), type=JsonObject)
+        except (OSError, msgspec.MsgspecError):
+            step = 'Send something first: openclaw-a2a remote send --target ALIAS "hello"'
+            raise InvalidRequest(
+                "there is nothing to go on with",
+                details={"code": "nothing-to-continue", "nextStep": step},
+            ) from None
+
+
+class TargetResolver:
+    """Finds them for one command."""
+
+    def __init__(self, remote: RemoteAgents, memory: LastRemoteTask, whom: TargetOptions) -> None:
+        self._remote = remote
+        self._memory = memory
+        self._whom = whom
+
+    @property
+    def agent(self) -> str:
+        """What the agent is called, when nothing is remembered of another; may be empty."""
+        config = self._remote.config
+        default = config.default_target or (config.targets[0] if len(config.targets) == 1 else None)
+        return self._whom.name or (default.alias if default else "")
+
+    def resolve_task(self, name: str | None) -> tuple[Recipient, TaskOptions]:
+        """The task of this name; without one, the last. Raises: InvalidRequest."""
+        if name is None:
+            if self._whom.name:
+                raise remote_usage_error(
+                    "which task is not said", "Give its id before or after --target."
+                )
+            return self._last_task(), {}
+        found = [one for one in self._remote.handles if self._is_meant(one, name)]
+        # A task may have several handles; the one used last comes first.
+        exact = [one for one in found if name in (one.name, one.task_id)]
+        found = exact or found
+        if len({(one.task_id, one.target.base_url) for one in found}) > 1:
+            shown = ", ".join(dict.fromkeys(one.task_id for one in found))
+            raise remote_usage_error(
+                f"several tasks begin with {name}: {shown}", "Give more of the id."
+            )
+        if found:
+            return found[0].name, {}
+        return (name, {}) if name.startswith(HANDLE_PREFIX) else (self._target(), {"task_id": name})
+
+    def resolve_message(self, message: MessageOptions) -> tuple[Recipient, SendOptions]:
+        """Where a message goes, and what it carries. Raises: InvalidRequest."""
+        more: SendOptions = {"timeout_s": self._whom.seconds, "require_task": message.require_task}
+        if message.file:
+            more["files"] = list(message.file)
+        if message.data is not None:
+            more["data"] = _object(message.data)
+        if message.context:
+            more["context_id"] = message.context
+        if message.continue_last:
+            if message.task or message.context or self._whom.name:
+                raise remote_usage_error(
+                    "--continue goes on with the last task or context and with no other",
+                    "Leave out --continue, or --task, --context, --target and --url.",
+                )
+            return self._memory.load(), more
+        if message.task is None:
+            return self._target(), more
+        to, naming = self.resolve_task(message.task)
+        if "task_id" in naming:
+            more["task_id"] = naming["task_id"]
+        return to, more
+
+    def _target(self) -> str | None:
+        """What was named, else the default, else the only one there is."""
+        if self._whom.target and self._whom.url:
+            raise remote_usage_error(
+                "--target and --url both name the agent", "Leave out one of them."
+            )
+        return self.agent or None
+
+    def _last_task(self) -> JsonObject:
+        last = self._memory.load()
+        if "task" not in last:
+            raise remote_usage_error(
+                "the last answer was a message and no task", "Give the task's id, and --target."
+            )
+        return last
+
+    def _is_meant(self, handle: TaskHandle, name: str) -> bool:
+        is_there = self._whom.target in (None, handle.target.alias) and (
+            self._whom.url is None
+            or self._whom.url.rstrip("/") == handle.target.base_url.rstrip("/")
+        )
+        return is_there and (handle.name.startswith(name) or handle.task_id.startswith(name))
+
+
+def _object(text: str) -> JsonObject:
+    try:
+        return msgspec.json.decode(text, type=JsonObject)
+    except msgspec.MsgspecError as error:
+        raise remote_usage_error(
+            f"--data is no JSON object: {error}", "Such as: --data '{\"a\": 1}'"
+        ) from None
+
+
+if TYPE_CHECKING:
+    from openclaw_a2a.remote.result.remote_result import RemoteResult
+
+_UNHAPPY = frozenset({"failed", "rejected", "canceled"})
+_OURS = frozenset({"VALIDATION_ERROR", "TARGET_RESOLUTION_ERROR"})
+_NOBODY_THERE = frozenset(
+    {
+        "CircuitOpen",
+        "ConnectError",
+        "ConnectTimeout",
+        "ReadError",
+        "RemoteProtocolError",
+        "WriteError",
+    }
+)
+_TIMED_OUT = "request timed out"
+_SEE_TARGETS = "See the targets there are: openclaw-a2a targets list"
+_STEPS = {
+    "TARGET_RESOLUTION_ERROR": _SEE_TARGETS,
+    "UNKNOWN_TASK_HANDLE": "Name the task by its id, and its agent with --target or --url.",
+    "EXPIRED_TASK_HANDLE": "Name the task by its id, and its agent with --target or --url.",
+}
+
+
+def remote_exit_code(result: "RemoteResult") -> int:
+    """0 unless it failed, or the task ended badly."""
+    if result.ok:
+        return FAILED if result.task and result.task.state in _UNHAPPY else DONE
+    if result.code in _OURS:
+        return USAGE_ERROR
+    return UNREACHABLE if _is_nobody_there(result.details) else FAILED
+
+
+def report_remote_failure(result: "RemoteResult", agent: str = "") -> int:
+    """Tell why it failed on standard error, and with which agent; the exit code."""
+    at = f"{agent}: " if agent and result.code not in _OURS else ""
+    print_message(f"error {result.code}: {at}{result.message}", "red")
+    for line in result.problems:
+        print_message(f"  {line}")
+    step = _next_step(result)
+    if step:
+        print_message(step)
+    return remote_exit_code(result)
+
+
+def _next_step(result: "RemoteResult") -> str:
+    paths = [error.get("instancePath") for error in result.details.get("errors", [])]
+    if "/target_alias" in paths or "/target_url" in paths:
+        return _SEE_TARGETS
+    if "variable" in result.details:
+        return f"Set {result.details['variable']}, or change the target in the settings."
+    if result.message == _TIMED_OUT:
+        return "Give it longer with --timeout SECONDS."
+    hint = str(result.details.get("hint", ""))
+    return _STEPS.get(result.code) or (f"{hint[0].upper()}{hint[1:]}." if hint else "")
+
+
+def _is_nobody_there(details: JsonObject) -> bool:
+    cause = details.get("cause")
+    name = cast("JsonObject", cause).get("name") if isinstance(cause, dict) else None
+    return details.get("errorName") in _NOBODY_THERE or name in _NOBODY_THERE
+
+
+_SPINNER_DELAY_S = 0.4
+_SHORT_ID = 8
+_UUID_LENGTH = 36
+
+_message_decoder = msgspec.json.Decoder(MessageV03)
+
+
+class RemoteStreamView(StreamView):
+    """Shows what a remote agent says, which comes in the discriminated form."""
+
+    def draw_event(self, event: JsonObject) -> None:
+        """Show one Message, Task or event; what is none of these is left out."""
+        body = decode_remote_event(event)
+        if body is not None:
+            self.draw(body)
+
+    @property
+    def is_mid_line(self) -> bool:
+        """True while a line of text is not complete."""
+        return self._is_mid_line
+
+    def finish(self) -> None:
+        """Nothing more comes: end the line."""
+        self._end_line()
+
+
+def decode_remote_event(event: JsonObject) -> StreamBody | None:
+    """What the agent said, read; None when it is nothing that can be shown."""
+    body, kind = msgspec.json.encode(event), event.get("kind")
+    try:
+        if kind == "task":
+            return StreamBody(task=v03.decode_task(body))
+        if kind == "message":
+            return StreamBody(message=message_from_v03(_message_decoder.decode(body)))
+        told = v03.decode_event(body)
+    except msgspec.MsgspecError:
+        return None
+    if isinstance(told, StatusUpdate):
+        return StreamBody(status_update=told)
+    return StreamBody(artifact_update=told)
+
+
+class Spinner:
+    """Shows that a request is in progress, while no line of text is incomplete."""
+
+    def __init__(self, view: RemoteStreamView) -> None:
+        self._view = view
+        self._indicator = WaitIndicator(state="asking")
+
+    @property
+    def label(self) -> str:
+        """The name of the agent."""
+        return self._indicator.label
+
+    @label.setter
+    def label(self, name: str) -> None:
+        self._indicator.label = name
+
+    def set_state(self, state: str) -> None:
+        """Show this state of the task from now on."""
+        self._indicator.state = state
+
+    async def turn(self) -> None:
+        """Show the spinner until cancelled; a request that is answered at once shows none."""
+        await anyio.sleep(_SPINNER_DELAY_S)
+        while sys.stderr.isatty():
+            if not self._view.is_mid_line:
+                self._indicator.show()
+            await anyio.sleep(_SPINNER_DELAY_S)
+
+    def clear(self) -> None:
+        """Remove the spinner, so that something can be printed."""
+        self._indicator.clear()
+
+
+class RemoteRequest:
+    """One request in progress: how it is shown, and what is known of it so far."""
+
+    def __init__(self, whom: TargetOptions, memory: LastRemoteTask, *, as_json: bool) -> None:
+        self._whom = whom
+        self._memory = memory
+        self._as_json = as_json
+        self._screen = RemoteStreamView()
+        self._spinner = Spinner(self._screen)
+        self._task: RemoteTask | None = None
+
+    def name_agent(self, name: str) -> None:
+        """Say which agent it is, as far as that is known."""
+        self._spinner.label = name
+
+    async def follow(self, remote: "RemoteAgents", request: JsonObject) -> int:
+        """Do it and show everything as it comes; the exit code."""
+        envelope = await self._while_turning(remote.follow(request, self._show))
+        self._note(envelope)
+        if self._as_json:
+            print_json(envelope, pretty=False)
+        elif envelope["ok"] and "events" not in envelope["raw"]:
+            self._screen.draw_event(envelope["raw"])
+        return self._end(envelope)
+
+    async def execute(self, remote: "RemoteAgents", request: JsonObject) -> int:
+        """Do it and show the answer at once; the exit code."""
+        envelope = await self._while_turning(remote.execute(request))
+        self._note(envelope)
+        if self._as_json:
+            print_json(envelope)
+        elif envelope["ok"]:
+            self._screen.draw_event(envelope["raw"])
+        return self._end(envelope)
+
+    async def show_task(self, remote: "RemoteAgents", request: JsonObject) -> int:
+        """Do it and show the task that it is about; the exit code."""
+        envelope = await self._while_turning(remote.execute(request))
+        self._note(envelope)
+        if self._as_json:
+            print_json(envelope)
+        elif envelope["ok"]:
+            _show_task(RemoteResult.from_envelope(envelope))
+        code = self._end(envelope)
+        return DONE if envelope["ok"] else code
+
+    def interrupted(self) -> int:
+        """Say what goes on although nobody listens any more; the exit code."""
+        self._screen.finish()
+        if self._task is None:
+            print_message("Interrupted. If the message was sent, its agent may still be working.")
+        else:
+            self._say_how_to_go_on()
+        return INTERRUPTED
+
+    async def _while_turning(self, work: Awaitable[JsonObject]) -> JsonObject:
+        if self._as_json:
+            return await work
+        envelope: JsonObject = {}
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._spinner.turn)
+            try:
+                envelope = await work
+            finally:
+                group.cancel_scope.cancel()
+                self._spinner.clear()
+        return envelope
+
+    def _show(self, update: JsonObject) -> None:
+        self._note(update)
+        if self._as_json:
+            print_json(update, pretty=False)
+            return
+        self._spinner.clear()
+        self._screen.draw_event(update["raw"])
+
+    def _note(self, envelope: JsonObject) -> None:
+        result = RemoteResult.from_envelope(envelope)
+        continuation = result.continuation or continuation_of_failure(result.details)
+        if continuation is None:
+            return
+        self._memory.save(continuation)
+        self._task = result.task or self._task
+        if self._task is not None and self._task.state:
+            self._spinner.set_state(self._task.state)
+
+    def _end(self, envelope: JsonObject) -> int:
+        result = RemoteResult.from_envelope(envelope)
+        self._screen.finish()
+        if self._as_json:
+            return remote_exit_code(result)
+        code = (
+            remote_exit_code(result)
+            if result.ok
+            else report_remote_failure(result, self._spinner.label)
+        )
+        if result.ok or self._task is not None:
+            self._say_how_to_go_on()
+        return code
+
+    def _say_how_to_go_on(self) -> None:
+        task = self._task
+        if task is None or task.is_over:
+            return
+        shown = task.id[:_SHORT_ID] if len(task.id) == _UUID_LENGTH else shlex.quote(task.id)
+        if task.is_waiting:
+            answer = self._whom.command(f'send --task {shown} "..."')
+            print_message(f"Answer with: {answer}")
+        else:
+            print_message(f"The task goes on. Follow it: {self._whom.command(f'watch {shown}')}")
+            print_message(f"Stop it: {self._whom.command(f'cancel {shown}')}")
+
+
+def _show_task(result: RemoteResult) -> None:
+    if result.task is None:
+        return
+    print_data(f"task     {result.task.id}")
+    if result.context_id:
+        print_data(f"context  {result.context_id}")
+    print_data(f"state    {result.task.state or 'unknown'}")
+    if result.text:
+        print_data(f"\n{result.text}")

@@ -1,0 +1,417 @@
+"""Objectives: what the admin endpoint sends, and how a terminal shows it."""
+
+import math
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+import msgspec
+from rich.cells import cell_len
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+from rich.tree import Tree
+
+from openclaw_a2a.cli.render.terminal import (
+    build_table,
+    format_age,
+    format_duration,
+    one_line,
+    pad,
+    styled_text,
+    truncate,
+)
+from openclaw_a2a.model.ids import JsonObject
+from openclaw_a2a.model.message import JsonStruct
+
+COMPLETED = "completed"
+BLOCKED = "blocked"
+PENDING = "pending"
+OVER = frozenset({COMPLETED, "failed", "canceled"})
+"""Nothing more happens to such an objective by itself."""
+
+ACTIVE = frozenset({"submitted", "working"})
+_DONE = frozenset({COMPLETED, "skipped"})
+_SKIPPED = "skipped"
+_ASKS = "input-required"
+_WANTS = {_ASKS: "an answer", "auth-required": "a sign-in"}
+_REASON = "opt/v1/blockedReason"
+_PAUSED = "paused"
+_MAX_NAME = 40
+_NOT_BEGUN = frozenset({"submitted", "planning"})
+
+
+class CurrentStep(JsonStruct, frozen=True):
+    """A task that is under way or waits, and since when."""
+
+    task_id: str = ""
+    plan_id: str = ""
+    name: str = ""
+    status: str = ""
+    since: datetime | None = None
+
+
+class RetryRow(JsonStruct, frozen=True):
+    """A task that failed, how often it was tried, and when it is tried again."""
+
+    task_id: str = ""
+    name: str = ""
+    attempts: int = 0
+    next_at: datetime | None = None
+
+
+class ProgressRow(JsonStruct, frozen=True):
+    """How far an objective is."""
+
+    done: int = 0
+    total: int = 0
+    percent: int = 0
+    current: tuple[CurrentStep, ...] = ()
+    oldest_waiting: CurrentStep | None = None
+    retrying: tuple[RetryRow, ...] = ()
+
+
+class StepRow(JsonStruct, frozen=True):
+    """A step of a plan; `said` is what it asks, or why it failed."""
+
+    id: str
+    name: str = ""
+    status: str = PENDING
+    dependencies: tuple[str, ...] = ()
+    a2a_task_id: str = ""
+    said: str = ""
+    metadata: JsonObject = msgspec.field(default_factory=dict[str, object])
+
+    @property
+    def is_live(self) -> bool:
+        """True when somebody works on it, or it waits for somebody."""
+        return self.status in ACTIVE or self.status in _WANTS
+
+
+class PlanRow(JsonStruct, frozen=True):
+    """A plan with its steps; `execution` tells whether it is carried out, or paused."""
+
+    id: str
+    name: str = ""
+    status: str = PENDING
+    dependencies: tuple[str, ...] = ()
+    tasks: tuple[StepRow, ...] = ()
+    metadata: JsonObject = msgspec.field(default_factory=dict[str, object])
+    execution: str = ""
+
+    @property
+    def done(self) -> int:
+        """How many of its steps are completed."""
+        return sum(task.status == COMPLETED for task in self.tasks)
+
+
+class ObjectiveRow(JsonStruct, frozen=True):
+    """An objective, and to whom it belongs; `execution` as for plans."""
+
+    id: str
+    name: str = ""
+    status: str = "submitted"
+    plans: tuple[PlanRow, ...] = ()
+    metadata: JsonObject = msgspec.field(default_factory=dict[str, object])
+    created_at: datetime | None = None
+    updated_at: datetime | None = None
+    progress: ProgressRow = ProgressRow()
+    principal: str = ""
+    account: str = ""
+    execution: str = ""
+
+    @property
+    def is_over(self) -> bool:
+        """True when nothing more is to be expected."""
+        return self.status in OVER
+
+    @property
+    def is_paused(self) -> bool:
+        """True when no step begins until somebody resumes it."""
+        return self.execution == _PAUSED and not self.is_over
+
+    @property
+    def asks(self) -> bool:
+        """True when a step of it waits for an answer."""
+        return any(task.status == _ASKS for _, task in self.steps())
+
+    @property
+    def reason(self) -> str:
+        """Why it is blocked, if somebody wrote that down."""
+        return one_line(str(self.metadata.get(_REASON, ""))) if self.status == BLOCKED else ""
+
+    def steps(self) -> Iterator[tuple[PlanRow, StepRow]]:
+        """Every step with its plan."""
+        for plan in self.plans:
+            for task in plan.tasks:
+                yield plan, task
+
+    def agent_of(self, plan: PlanRow, task: StepRow) -> str:
+        """Who does a step, as far as somebody is named."""
+        for metadata in (task.metadata, plan.metadata, self.metadata):
+            named = metadata.get("agent")
+            if isinstance(named, str) and named.strip():
+                return named.strip()
+        return ""
+
+
+class ObjectiveList(JsonStruct, frozen=True):
+    """The newest objectives, the newest first, and how many there are."""
+
+    objectives: tuple[ObjectiveRow, ...] = ()
+    total_size: int = 0
+
+
+def shorten(name: str) -> str:
+    """A name on one line, cut where it is too long."""
+    return truncate(one_line(name), _MAX_NAME)
+
+
+def plan_note(objective: ObjectiveRow, plan: PlanRow) -> str:
+    """What a plan waits for."""
+    if plan.execution == _PAUSED:
+        return "paused"
+    states = {one.id: one for one in objective.plans}
+    missing = [
+        shorten(states[one].name) if one in states else one
+        for one in plan.dependencies
+        if one not in states or states[one].status not in _DONE
+    ]
+    is_open = plan.status in {PENDING, BLOCKED}
+    return f"after {', '.join(missing)}" if missing and is_open else ""
+
+
+def task_note(
+    objective: ObjectiveRow, plan: PlanRow, task: StepRow, now: datetime
+) -> Iterator[str]:
+    """Who does a step, since when, and what it waits for."""
+    agent = objective.agent_of(plan, task)
+    if agent:
+        yield agent
+    since = _since(objective, task)
+    if task.status in _WANTS:
+        yield f"waits for {_WANTS[task.status]}"
+    elif task.status == PENDING:
+        yield from _again(objective, task, now)
+        yield from _before(plan, task)
+    elif task.status != COMPLETED:
+        yield task.status
+    if since is not None:
+        yield format_age(since, now)
+    if task.a2a_task_id and task.status != PENDING:
+        yield f"task {task.a2a_task_id[:8]}"
+    if task.said:
+        yield one_line(task.said)
+
+
+def describe_waiting(objective: ObjectiveRow, now: datetime) -> str:
+    """The one thing that an objective waits for most; nothing when it goes on by itself."""
+    waiting = objective.progress.oldest_waiting
+    if objective.is_paused:
+        return "somebody to resume it"
+    if objective.reason:
+        return objective.reason
+    if waiting is not None:
+        wanted = _WANTS.get(waiting.status, "somebody")
+        said = [task.said for _, task in objective.steps() if task.id == waiting.task_id]
+        question = f": {one_line(said[0])}" if said and said[0] else ""
+        return (
+            f"{wanted} to {shorten(waiting.name)}, for {format_age(waiting.since, now)}{question}"
+        )
+    if retry := _next_retry(objective):
+        return f"another try of {shorten(retry.name)}, {_in(retry.next_at, now)}"
+    if objective.status in _NOT_BEGUN and not objective.execution:
+        return "somebody to run it" if objective.progress.total else "a plan"
+    return ""
+
+
+def describe_working(objective: ObjectiveRow, now: datetime) -> str:
+    """What is being worked on, by whom, and for how long."""
+    agents = {task.id: objective.agent_of(plan, task) for plan, task in objective.steps()}
+    told: list[str] = []
+    for step in objective.progress.current:
+        agent = agents.get(step.task_id)
+        who = f" ({agent})" if agent else ""
+        told.append(f"{shorten(step.name)}{who}, for {format_age(step.since, now)}")
+    return "; ".join(told)
+
+
+def _since(objective: ObjectiveRow, task: StepRow) -> datetime | None:
+    oldest = objective.progress.oldest_waiting
+    known = [*objective.progress.current, *([oldest] if oldest else [])]
+    return next((one.since for one in known if one.task_id == task.id), None)
+
+
+def _again(objective: ObjectiveRow, task: StepRow, now: datetime) -> Iterator[str]:
+    for retry in objective.progress.retrying:
+        if retry.task_id == task.id:
+            times = "once" if retry.attempts == 1 else f"{retry.attempts} times"
+            yield f"failed {times}, again {_in(retry.next_at, now)}"
+
+
+def _next_retry(objective: ObjectiveRow) -> RetryRow | None:
+    """What is tried again next, where nothing else goes on."""
+    if objective.progress.current or objective.is_over:
+        return None
+    return next(iter(objective.progress.retrying), None)
+
+
+def _in(moment: datetime | None, now: datetime) -> str:
+    wait_s = 0 if moment is None else math.ceil((moment - now).total_seconds())
+    return f"in {format_duration(wait_s)}" if wait_s > 0 else "now"
+
+
+def _before(plan: PlanRow, task: StepRow) -> Iterator[str]:
+    states = {one.id: one for one in plan.tasks}
+    missing = [
+        shorten(states[one].name) if one in states else one
+        for one in task.dependencies
+        if one not in states or states[one].status != COMPLETED
+    ]
+    if missing and plan.status != _SKIPPED:
+        yield f"after {', '.join(missing)}"
+
+
+OBJECTIVE_COLOURS = {
+    "completed": "green",
+    "failed": "red",
+    "rejected": "red",
+    "blocked": "yellow",
+    "input-required": "yellow",
+    "auth-required": "yellow",
+    "pending": "dim",
+    "skipped": "dim",
+    "canceled": "dim",
+}
+OBJECTIVE_HEADING = ("OBJECTIVE", "STATUS", "PROGRESS", "DONE", "CHANGED", "OWNER", "NAME", "NOTE")
+STILL = "●"
+"""What stands before work that is under way, where nothing moves."""
+
+_SIGNS = {
+    "completed": "✓",
+    "failed": "✗",
+    "rejected": "✗",
+    "blocked": "‖",
+    "input-required": "?",
+    "auth-required": "?",
+    "skipped": "∅",
+    "canceled": "∅",
+}
+_SHORT_ID = 12
+_BAR = 10
+_LONG_BAR = 24
+_GUIDE = 4  # cells that the tree indents each level by
+
+
+def bar(done: int, total: int, width: int = _BAR) -> str:
+    """How much of something is done, as a bar; full only when all is."""
+    filled = width * done // total if total else 0
+    return "█" * filled + "░" * (width - filled)
+
+
+def objective_row(objective: ObjectiveRow, now: datetime, *, is_short: bool) -> tuple[str, ...]:
+    """An objective as a row of a table."""
+    progress = objective.progress
+    return (
+        objective.id[:_SHORT_ID] if is_short else objective.id,
+        "paused" if objective.is_paused else objective.status,
+        bar(progress.done, progress.total),
+        f"{progress.done}/{progress.total}",
+        format_age(objective.updated_at, now),
+        objective.principal or "-",
+        shorten(objective.name),
+        _note(objective, now),
+    )
+
+
+def objective_table(objectives: Sequence[ObjectiveRow], now: datetime, *, is_short: bool) -> Table:
+    """Objectives as a table; the colour of a row is that of its status."""
+    rows = [OBJECTIVE_HEADING, *(objective_row(one, now, is_short=is_short) for one in objectives)]
+    styles = ["", *(OBJECTIVE_COLOURS.get(one.status, "") for one in objectives)]
+    return build_table(rows, row_styles=styles)
+
+
+def objective_head(objective: ObjectiveRow, now: datetime) -> Iterator[Text]:
+    """Name, owner, status, progress, current work, and what it waits for."""
+    progress = objective.progress
+    yield styled_text(f"objective  {objective.id}  {one_line(objective.name)}".rstrip(), "bold")
+    if objective.principal:
+        yield styled_text(f"owner      {objective.principal} at {objective.account}")
+    status = f"{objective.status}, paused" if objective.is_paused else objective.status
+    line = f"status     {status} · changed {format_age(objective.updated_at, now)} ago"
+    yield styled_text(line, OBJECTIVE_COLOURS.get(objective.status, ""))
+    done = bar(progress.done, progress.total, _LONG_BAR)
+    count = f"{progress.done} of {progress.total} steps"
+    yield styled_text(f"progress   {done} {progress.percent} % · {count}")
+    if works := describe_working(objective, now):
+        yield styled_text(f"works on   {works}")
+    if waits := describe_waiting(objective, now):
+        yield styled_text(f"waits for  {waits}", "yellow")
+
+
+def objective_tree(
+    objective: ObjectiveRow, now: datetime, *, moving: str = STILL, is_folded: bool = False
+) -> Tree:
+    """The plans and their steps; `moving` marks what is in progress.
+
+    A folded tree has only the steps that are in progress or wait.
+    """
+    steps = [cell_len(shorten(task.name)) + _GUIDE for _, task in objective.steps()]
+    plans = [cell_len(shorten(plan.name)) for plan in objective.plans]
+    width = max([*steps, *plans], default=0)
+    tree = Tree("", hide_root=True)
+    for plan in objective.plans:
+        branch = tree.add(_plan_line(objective, plan, width, moving))
+        for task in plan.tasks:
+            if task.is_live or not is_folded:
+                notes = " · ".join(task_note(objective, plan, task, now))
+                name = pad(shorten(task.name), width - _GUIDE)
+                line = f"{_sign(task.status, moving)} {name}  {notes}".rstrip()
+                branch.add(styled_text(line, OBJECTIVE_COLOURS.get(task.status, "")))
+    return tree
+
+
+def objective_page(
+    objective: ObjectiveRow, now: datetime, *, moving: str = STILL, room: int | None = None
+) -> list[RenderableType]:
+    """One objective; its tree is folded where it has more lines than there is room for."""
+    head: list[RenderableType] = [*objective_head(objective, now)]
+    if not objective.plans:
+        return head
+    height = len(head) + 1 + len(objective.plans) + sum(1 for _ in objective.steps())
+    is_folded = room is not None and height > room
+    return [*head, Text(), objective_tree(objective, now, moving=moving, is_folded=is_folded)]
+
+
+def list_statuses(objective: ObjectiveRow) -> Iterator[tuple[str, str, str]]:
+    """The id, the name and the status of everything in it, from the steps up to itself."""
+    for plan, task in objective.steps():
+        yield task.id, f"{shorten(plan.name)} / {shorten(task.name)}", _said(objective, plan, task)
+    for plan in objective.plans:
+        yield plan.id, shorten(plan.name), plan.status
+    yield (
+        objective.id,
+        shorten(objective.name),
+        "paused" if objective.is_paused else objective.status,
+    )
+
+
+def _plan_line(objective: ObjectiveRow, plan: PlanRow, width: int, moving: str) -> Text:
+    done = f"{bar(plan.done, len(plan.tasks))} {plan.done}/{len(plan.tasks)}"
+    notes = " · ".join(filter(None, (plan.status, plan_note(objective, plan))))
+    line = f"{_sign(plan.status, moving)} {pad(shorten(plan.name), width)}  {done}  {notes}"
+    return styled_text(line, OBJECTIVE_COLOURS.get(plan.status, ""))
+
+
+def _sign(status: str, moving: str) -> str:
+    return moving if status in ACTIVE else _SIGNS.get(status, "○")
+
+
+def _said(objective: ObjectiveRow, plan: PlanRow, task: StepRow) -> str:
+    agent = objective.agent_of(plan, task)
+    who = agent if task.status != "pending" else ""
+    return " · ".join(filter(None, (task.status, who, one_line(task.said))))
+
+
+def _note(objective: ObjectiveRow, now: datetime) -> str:
+    waits = describe_waiting(objective, now)
+    return f"waits for {waits}" if waits else describe_working(objective, now)

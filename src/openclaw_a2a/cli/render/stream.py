@@ -1,0 +1,155 @@
+"""Draws what happens to a task: its text as it comes, everything else beside it."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from openclaw_a2a.cli.flags import NO_CONNECTION, Connection
+from openclaw_a2a.cli.render.terminal import print_data, print_message
+from openclaw_a2a.model.message import Message, Part
+from openclaw_a2a.model.records import StreamBody
+from openclaw_a2a.model.states import is_paused, is_terminal
+from openclaw_a2a.model.task import Artifact, ArtifactUpdate, Task, TaskState, TaskStatus
+
+
+class StreamView:
+    """Shows a stream of events: answers on standard output, states and tools on standard error."""
+
+    def __init__(self, connection: Connection = NO_CONNECTION) -> None:
+        self._connection = connection
+        self._shown: dict[str, str] = {}
+        self._current: str | None = None
+        self._state: TaskState | None = None
+        self._task_id: str | None = None
+        self._is_mid_line = False
+
+    def draw(self, body: StreamBody) -> None:
+        """Show one event."""
+        if body.task is not None:
+            self._draw_task(body.task)
+        elif body.status_update is not None:
+            self._draw_status(body.status_update.status)
+        elif body.artifact_update is not None:
+            self._draw_update(body.artifact_update)
+        elif body.message is not None:
+            print_data(format_message(body.message).removesuffix("\n"))
+
+    def finish(self) -> None:
+        """Nothing more comes: end the line, and say what to do when the task waits."""
+        self._end_line()
+        if self._task_id and self._state and is_paused(self._state):
+            answer = self._connection.command(f'send --task {self._task_id} "..."')
+            print_message(f"Answer with: {answer}")
+
+    def _draw_task(self, task: Task) -> None:
+        if self._task_id is None:
+            print_message(f"task {task.id} · context {task.context_id}", "dim")
+        self._task_id = task.id
+        # What is under way has its state before its text; an end or a question comes after it.
+        if not (is_terminal(task.status.state) or is_paused(task.status.state)):
+            self._draw_status(task.status)
+        for artifact in task.artifacts:
+            self._draw_artifact(artifact, is_whole=True, are_pieces=True)
+        self._draw_status(task.status, is_known=True)
+
+    def _draw_status(self, status: TaskStatus, *, is_known: bool = False) -> None:
+        text = format_message(status.message) if status.message else ""
+        is_repeat = status.state is TaskState.COMPLETED and bool(self._shown)
+        if status.state is TaskState.COMPLETED and text and not is_repeat:
+            print_data(text.removesuffix("\n"))
+        if is_terminal(status.state):
+            self._end_line()
+        is_news = status.state is not self._state
+        if is_news or (text and status.state is TaskState.WORKING and not is_known):
+            note = "" if not text or status.state is TaskState.COMPLETED else f": {text}"
+            self._aside(f"{state_name(status.state)}{note}")
+        self._state = status.state
+
+    def _draw_update(self, update: ArtifactUpdate) -> None:
+        self._draw_artifact(
+            update.artifact, is_whole=not update.append, are_pieces=bool(update.append)
+        )
+
+    def _draw_artifact(self, artifact: Artifact, *, is_whole: bool, are_pieces: bool) -> None:
+        if (artifact.metadata or {}).get("source") == "tool":
+            self._draw_tool(artifact)
+            return
+        text = format_parts(artifact.parts, are_pieces=are_pieces)
+        before = self._shown.get(artifact.artifact_id, "")
+        if is_whole:
+            other = format_parts(artifact.parts, are_pieces=not are_pieces)
+            is_other = other.startswith(before) and not text.startswith(before)
+            self._draw_whole(artifact, other if is_other else text, before)
+        else:
+            is_apart = artifact.parts[:1] and artifact.parts[0].text is None
+            text = f"\n{text}" if is_apart and before and not before.endswith("\n") else text
+            self._write(artifact, text)
+            self._shown[artifact.artifact_id] = before + text
+
+    def _draw_whole(self, artifact: Artifact, text: str, before: str) -> None:
+        if not text.startswith(before):
+            self._end_line()
+            print_message("(the text begins anew)", "dim")
+            before = ""
+        self._write(artifact, text[len(before) :])
+        self._shown[artifact.artifact_id] = text
+
+    def _draw_tool(self, artifact: Artifact) -> None:
+        notes = [part.text for part in artifact.parts if part.text]
+        known = self._shown.get(artifact.artifact_id)
+        if notes and notes[-1] != known:
+            self._aside(notes[-1])
+            self._shown[artifact.artifact_id] = notes[-1]
+
+    def _write(self, artifact: Artifact, text: str) -> None:
+        if not text:
+            return
+        if self._current not in (None, artifact.artifact_id):
+            self._end_line()
+        self._current = artifact.artifact_id
+        self._is_mid_line = not text.endswith("\n")
+        print_data(text, end="")
+
+    def _aside(self, text: str) -> None:
+        self._end_line()
+        print_message(text, "dim")
+
+    def _end_line(self) -> None:
+        if self._is_mid_line:
+            print_data()
+        self._is_mid_line = False
+
+
+def state_name(state: TaskState) -> str:
+    """The state as people say it."""
+    return state.value.removeprefix("TASK_STATE_").lower().replace("_", "-")
+
+
+def format_message(message: Message) -> str:
+    """A message as text, files and data included."""
+    return format_parts(message.parts)
+
+
+def format_parts(parts: Iterable[Part], *, are_pieces: bool = False) -> str:
+    """Parts as text, each on lines of its own; pieces of one text are joined as they are."""
+    text, was_text = "", True
+    for part in parts:
+        is_text = part.text is not None
+        is_piece = are_pieces and is_text and was_text
+        if text and not is_piece and not text.endswith("\n"):
+            text += "\n"
+        text += format_part(part)
+        was_text = is_text
+    return text
+
+
+def format_part(part: Part) -> str:
+    """A part as text."""
+    if part.text is not None:
+        return part.text
+    if part.url is not None:
+        return f"[file {part.filename or ''} {part.url}]".replace("  ", " ")
+    if part.raw is not None:
+        name = part.filename or "without a name"
+        return f"[file {name}, {part.media_type or 'unknown type'}, {len(part.content)} bytes]"
+    return msgspec.json.format(msgspec.json.encode(part.data), indent=2).decode()

@@ -1,0 +1,326 @@
+"""How calls and debates look: their states in words, their tables and their trees."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from openclaw_a2a.cli.render.calls import (
+    CallTimes,
+    CallView,
+    call_answer,
+    call_head,
+    call_note,
+    call_summary,
+    call_table,
+    call_times,
+    debate_tree,
+    format_output,
+)
+from openclaw_a2a.cli.render.terminal import (
+    LiveRegion,
+    WaitIndicator,
+    format_age,
+    format_duration,
+    plain_lines,
+    styled_text,
+    truncate,
+)
+
+NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
+NAMES = ("accepted", "running", "answered", "timedOut", "delivered", "seen", "discarded")
+
+
+def shown(**facts: Any) -> CallView:
+    whole = {"correlationId": "6a0e1111-2222", "caller": "main", "agent": "b", "skill": "find"}
+    return msgspec.convert({**whole, **facts}, CallView)
+
+
+def times(*names: str, step_s: float = 1.0) -> dict[str, str]:
+    return {
+        name: (NOON + timedelta(seconds=step_s * number)).isoformat()
+        for number, name in enumerate(names)
+    }
+
+
+def text(page: Any) -> str:
+    return "\n".join(plain_lines(*page))
+
+
+@pytest.mark.parametrize(
+    ("reached", "state"),
+    [
+        ((), "accepted"),
+        (("accepted",), "accepted"),
+        (("accepted", "running"), "running"),
+        (("accepted", "running", "answered"), "answered"),
+        (("accepted", "timedOut"), "timed out"),
+        (("accepted", "running", "answered", "delivered"), "delivered"),
+        (("accepted", "running", "answered", "delivered", "seen"), "seen"),
+        (("accepted", "running", "answered", "discarded"), "discarded"),
+        (("accepted", "running", "timedOut", "delivered", "answered"), "delivered"),
+    ],
+)
+def test_a_call_is_in_the_last_state_that_it_came_to(reached: tuple[str, ...], state: str) -> None:
+    assert shown(times=times(*reached)).state == state
+
+
+@pytest.mark.parametrize(
+    ("facts", "is_over"),
+    [
+        ({"status": "pending", "times": times("accepted")}, False),
+        ({"status": "completed", "route": "session", "times": times("answered")}, False),
+        ({"status": "completed", "route": "session", "times": times("delivered")}, True),
+        ({"status": "timeout", "route": "session", "times": times("discarded")}, True),
+        ({"status": "completed", "route": "inbox", "times": times("answered")}, True),
+        ({"status": "completed", "route": "waited"}, True),
+        ({"status": "pending", "route": "none", "times": times("answered")}, True),
+    ],
+)
+def test_a_call_is_over_when_nobody_is_to_be_told_any_more(facts: Any, is_over: bool) -> None:
+    assert shown(**facts).is_over is is_over
+
+
+@pytest.mark.parametrize(
+    ("facts", "note"),
+    [
+        ({"status": "pending"}, ""),
+        (
+            {"status": "pending", "times": {"deadline": "2026-11-15T12:01:00Z"}},
+            "1 min left",
+        ),
+        ({"status": "pending", "times": {"deadline": "2026-11-15T11:59:00Z"}}, "0 s left"),
+        ({"status": "completed", "confidence": 0.9}, "confidence 0.90"),
+        ({"status": "completed"}, ""),
+        ({"status": "timeout", "timeoutMs": 60_000}, "no answer in 1 min"),
+        (
+            {"status": "timeout", "timeoutMs": 5000, "times": times("answered")},
+            "no answer in 5 s; an answer came later",
+        ),
+        ({"status": "error", "error": "it broke"}, "it broke"),
+        (
+            {"status": "discarded", "reason": "the session is gone", "error": "x"},
+            "the session is gone",
+        ),
+    ],
+)
+def test_the_note_says_what_is_most_worth_knowing(facts: Any, note: str) -> None:
+    assert call_note(shown(**facts), NOON) == note
+
+
+def test_times_are_told_as_people_say_them() -> None:
+    told = [format_duration(one) for one in (-3, 0.4, 59.9, 60, 3599, 3600, 86_399, 86_400 * 3)]
+    assert told == ["0 s", "0 s", "59 s", "1 min", "59 min", "1 h", "23 h", "3 d"]
+    assert format_age(None, NOON) == "-"
+    assert format_age(NOON - timedelta(minutes=5), NOON) == "5 min"
+
+
+def test_the_table_shows_outcome_and_state_apart() -> None:
+    calls = [
+        shown(status="completed", confidence=0.9, times=times("accepted", "answered", "seen")),
+        shown(status="error", error="no luck", times=times("accepted", "answered")),
+    ]
+    table = call_table(calls, NOON + timedelta(seconds=12), is_short=True)
+    assert [line.split() for line in plain_lines(table)] == [
+        ["CALL", "FROM", "AGENT", "SKILL", "STATUS", "STATE", "SINCE", "NOTE"],
+        ["6a0e1111", "main", "b", "find", "completed", "seen", "10", "s", "confidence", "0.90"],
+        ["6a0e1111", "main", "b", "find", "error", "answered", "11", "s", "no", "luck"],
+    ]
+    assert [row.style for row in table.rows] == ["", "green", "red"]
+
+
+def test_each_state_is_told_with_its_time_after_the_first() -> None:
+    call = shown(times=times("accepted", "running", "answered", "delivered", step_s=0.5))
+    lines = [line.split() for line in plain_lines(*call_times(call))]
+    assert [line[-3] for line in lines[1:]] == ["running", "answered", "delivered"]
+    assert [line[-2:] for line in lines[1:]] == [["+0.50", "s"], ["+1.00", "s"], ["+1.50", "s"]]
+
+
+def test_times_are_told_in_their_order_and_only_the_first_by_the_clock() -> None:
+    moments = {
+        "accepted": NOON,
+        "running": NOON,
+        "answered": NOON + timedelta(seconds=9),
+        "timedOut": NOON + timedelta(seconds=5.02),
+        "delivered": NOON + timedelta(seconds=5.03),
+        "deadline": NOON + timedelta(seconds=5),
+    }
+    call = shown(times={name: moment.isoformat() for name, moment in moments.items()})
+    first, *others = [line.removeprefix("times").split() for line in plain_lines(*call_times(call))]
+    assert (first[0], len(first[1])) == ("accepted", len("2026-11-15"))
+    assert [" ".join(one) for one in others] == [
+        "running +0.00 s",
+        "deadline +5.00 s",
+        "timed out +5.02 s",
+        "delivered +5.03 s",
+        "answered +9.00 s",
+    ]
+
+
+def test_a_note_is_one_short_line() -> None:
+    note = call_note(shown(status="error", error="Traceback:\n  " + "x" * 200), NOON)
+    assert note.startswith("Traceback: xxx")
+    assert len(note) == 60
+
+
+def test_an_answer_that_is_not_taken_tells_why() -> None:
+    delivery = {"attempts": 3, "reason": "the host is away", "nextAt": "2026-11-15T12:00:30Z"}
+    call = shown(status="completed", confidence=0.9, route="session", delivery=delivery)
+    assert call_note(call, NOON) == "not delivered: the host is away"
+    assert "delivery 3 tries failed: the host is away; next in 30 s" in text(call_head(call, NOON))
+    given_up = shown(status="completed", delivery={**delivery, "nextAt": None})
+    assert "the host is away; given up" in text(call_head(given_up, NOON))
+
+
+def test_who_called_whom_and_the_answer_are_told() -> None:
+    call = shown(
+        mode="critique",
+        status="completed",
+        chain=["main", "a"],
+        output={"x": 1},
+        confidence=0.5,
+        assumptions=["sunny"],
+        caveats=["once"],
+    )
+    head = text(call_head(call, NOON))
+    assert "b · find (critique)" in head
+    assert "main → a → b" in head
+    answer = text(call_answer(call))
+    assert '"x": 1' in answer
+    assert "- sunny" in answer
+    assert "- once" in answer
+    assert (
+        call_summary(call, NOON)
+        == "6a0e1111  main → b · find · completed · accepted · confidence 0.50"
+    )
+
+
+def part(agent: str, skill: str, confidence: float | None, mode: str = "execute") -> dict[str, Any]:
+    is_done = confidence is not None
+    return {
+        "correlationId": f"{agent}-{skill}",
+        "agent": agent,
+        "skill": skill,
+        "mode": mode,
+        "status": "completed" if is_done else "pending",
+        "times": times("accepted", "running"),
+        **({"confidence": confidence} if is_done else {}),
+    }
+
+
+ROUND = [part("b", "critique", 0.4, "critique"), part("c", "critique", 0.5, "critique")]
+
+
+def test_a_debate_is_drawn_with_its_rounds_and_how_sure_everybody_is() -> None:
+    parts = [part("a", "propose", 0.62), *ROUND, part("a", "refine", 0.74), *ROUND]
+    parts += [part("a", "refine", 0.88), part("o", "resolve", 0.91)]
+    debate = shown(status="completed", output={"status": "resolved"}, parts=parts)
+    drawn = text(debate_tree(debate, NOON))
+    assert drawn.splitlines() == [
+        "proposal         ✓ a · propose                  ██████░░░░ 0.62",
+        "round 1",
+        "├── critique     ✓ b · critique                 ████░░░░░░ 0.40",
+        "├── critique     ✓ c · critique                 █████░░░░░ 0.50",
+        "└── refined      ✓ a · refine                   ███████░░░ 0.74",
+        "round 2",
+        "├── critique     ✓ b · critique                 ████░░░░░░ 0.40",
+        "├── critique     ✓ c · critique                 █████░░░░░ 0.50",
+        "└── refined      ✓ a · refine                   █████████░ 0.88",
+        "resolution       ✓ o · resolve                  █████████░ 0.91",
+        "confidence  0.62 → 0.74 → 0.88 → 0.91",
+    ]
+
+
+def test_a_debate_that_goes_on_shows_who_is_at_work() -> None:
+    critics = [part("b", "critique", None, "critique"), part("c", "critique", None, "critique")]
+    debate = shown(parts=[part("a", "propose", 0.62), *critics])
+    *_, first, second, more, _ = text(debate_tree(debate, NOON + timedelta(seconds=8))).splitlines()
+    assert first == "├── critique     … b · critique                 running · 7 s"
+    assert second.startswith("└── critique     … c")
+    assert more == "…"
+
+
+def test_a_proposal_that_nobody_doubted_has_no_round() -> None:
+    parts = [part("a", "propose", 0.97), part("o", "resolve", 0.9)]
+    debate = shown(status="completed", output={}, parts=parts)
+    lines = text(debate_tree(debate, NOON)).splitlines()
+    assert [line.split()[0] for line in lines[:2]] == ["proposal", "resolution"]
+
+
+def test_what_a_debate_came_to_is_told_without_telling_its_rounds_again() -> None:
+    result = {
+        "status": "unresolved",
+        "conclusion": {"plan": "picnic"},
+        "dissent": "too dear",
+        "rounds": [{"secret": 1}],
+    }
+    debate = shown(status="completed", output=result, parts=[part("a", "propose", 0.5)])
+    told = text(call_answer(debate))
+    assert "unresolved:" in told
+    assert "picnic" in told
+    assert "too dear" in told
+    assert "rounds" not in told
+
+
+def test_the_dissent_of_a_debate_is_told_once() -> None:
+    conclusion = {"plan": "picnic", "dissent": "too dear"}
+    result = {"status": "resolved", "conclusion": conclusion, "dissent": "too dear"}
+    debate = shown(status="completed", output=result, parts=[part("a", "propose", 0.5)])
+    assert text(call_answer(debate)).count("too dear") == 1
+
+
+def test_a_text_is_told_as_it_is_and_anything_else_as_json() -> None:
+    assert format_output("plain\nwords") == "plain\nwords"
+    assert format_output(None) == "null"
+    assert format_output([1]) == "[\n  1\n]"
+
+
+@given(st.text(max_size=60), st.integers(1, 80))
+def test_a_line_that_is_cut_fits(line: str, room: int) -> None:
+    assert cell_len(truncate(line, room)) <= room
+
+
+@given(
+    st.lists(st.sampled_from(["propose", "refine", "critique", "resolve"]), max_size=12),
+    st.sampled_from(["pending", "completed", "error"]),
+)
+def test_any_order_of_steps_can_be_drawn(skills: list[str], status: str) -> None:
+    modes = {"critique": "critique"}
+    parts = [part("a", skill, 0.5, modes.get(skill, "execute")) for skill in skills]
+    lines = text(debate_tree(shown(status=status, parts=parts), NOON)).splitlines()
+    assert sum(" a · " in line for line in lines) == len(skills)
+
+
+def test_a_time_that_never_came_is_nothing() -> None:
+    assert CallTimes().accepted is None
+    assert list(call_times(shown())) == []
+
+
+def test_a_page_is_drawn_over_the_one_before_and_fits_the_terminal(capsys, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "10")
+    monkeypatch.setenv("LINES", "4")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    region = LiveRegion()
+    region.draw([styled_text("one"), styled_text("two")])
+    region.draw([styled_text(str(number)) for number in range(9)])
+    drawn = capsys.readouterr().out
+    assert drawn.index("one") < drawn.index("\x1b[1A") < drawn.index("0")
+    assert ("1" in drawn, "8" in drawn) == (True, False)
+    region.release()
+    region.draw([styled_text("below")])
+    region.release()
+    after = capsys.readouterr().out
+    assert "below" in after
+    assert "\x1b[1A" not in after[: after.index("below")].rpartition("8")[2]
+
+
+def test_nobody_is_shown_a_moving_line_where_nobody_looks(capsys) -> None:
+    waiting = WaitIndicator("a · think")
+    waiting.wait(0.0, "running")
+    waiting.clear()
+    assert capsys.readouterr().err == ""

@@ -1,0 +1,248 @@
+"""How objectives look: their states in words, their tables and their trees."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from openclaw_a2a.cli.render.objectives import (
+    ObjectiveRow,
+    bar,
+    describe_waiting,
+    describe_working,
+    list_statuses,
+    objective_head,
+    objective_page,
+    objective_table,
+    objective_tree,
+)
+from openclaw_a2a.cli.render.terminal import plain_lines
+
+NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
+Json = Any
+
+
+def at(seconds_ago: float) -> str:
+    return (NOON - timedelta(seconds=seconds_ago)).isoformat()
+
+
+def task(name: str, status: str = "pending", *after: str, **more: Json) -> Json:
+    return {"id": name, "name": name, "status": status, "dependencies": list(after), **more}
+
+
+def plan(name: str, status: str, *tasks: Json, **more: Json) -> Json:
+    return {"id": f"plan-{name}", "name": name, "status": status, "tasks": list(tasks), **more}
+
+
+def objective(*plans: Json, **more: Json) -> ObjectiveRow:
+    tasks = [one for each in plans for one in each["tasks"]]
+    done = sum(one["status"] == "completed" for one in tasks)
+    progress = {"done": done, "total": len(tasks), "percent": 100 * done // max(1, len(tasks))}
+    whole = {
+        "id": "obj-1",
+        "name": "Trip",
+        "status": "working",
+        "principal": "local",
+        "account": "default",
+        "updatedAt": at(3),
+        **more,
+        "progress": {**progress, "current": [], **more.get("progress", {})},
+        "plans": list(plans),
+    }
+    return msgspec.convert(whole, ObjectiveRow)
+
+
+def step(name: str, status: str, seconds_ago: float) -> Json:
+    return {"taskId": name, "planId": "p", "name": name, "status": status, "since": at(seconds_ago)}
+
+
+def text(page: Any) -> list[str]:
+    return plain_lines(*page)
+
+
+TRIP = objective(
+    plan(
+        "Flight",
+        "blocked",
+        task("Search", "completed", metadata={"agent": "travel"}, a2aTaskId="6a0e1111-2222"),
+        task(
+            "Choose", "input-required", "Search", a2aTaskId="7b0e1111-2222", said="Window?\nAisle?"
+        ),
+        task("Book", "pending", "Choose"),
+    ),
+    plan(
+        "Talk", "working", task("Write", "working", a2aTaskId="8c0e1111"), metadata={"agent": "w"}
+    ),
+    plan("Hotel", "blocked", task("Reserve"), dependencies=["plan-Flight", "plan-gone"]),
+    plan("Visa", "skipped", task("Ask", "canceled")),
+    plan("Train", "failed", task("Buy", "failed", said="sold out"), task("Sit", "pending", "Buy")),
+    progress={
+        "current": [step("Write", "working", 12)],
+        "oldestWaiting": step("Choose", "input-required", 180),
+    },
+)
+
+
+def test_a_tree_shows_states_progress_who_works_and_what_is_waited_for() -> None:
+    assert text(objective_page(TRIP, NOON)) == [
+        "objective  obj-1  Trip",
+        "owner      local at default",
+        "status     working · changed 3 s ago",
+        "progress   ███░░░░░░░░░░░░░░░░░░░░░ 12 % · 1 of 8 steps",
+        "works on   Write (w), for 12 s",
+        "waits for  an answer to Choose, for 3 min: Window? Aisle?",
+        "",
+        "‖ Flight       ███░░░░░░░ 1/3  blocked",
+        "├── ✓ Search   travel · task 6a0e1111",
+        "├── ? Choose   waits for an answer · 3 min · task 7b0e1111 · Window? Aisle?",
+        "└── ○ Book     after Choose",
+        "● Talk         ░░░░░░░░░░ 0/1  working",
+        "└── ● Write    w · working · 12 s · task 8c0e1111",
+        "‖ Hotel        ░░░░░░░░░░ 0/1  blocked · after Flight, plan-gone",
+        "└── ○ Reserve",
+        "∅ Visa         ░░░░░░░░░░ 0/1  skipped",
+        "└── ∅ Ask      canceled",
+        "✗ Train        ░░░░░░░░░░ 0/2  failed",
+        "├── ✗ Buy      failed · sold out",
+        "└── ○ Sit      after Buy",
+    ]
+
+
+def test_every_line_has_the_colour_of_its_state() -> None:
+    plans = objective_tree(TRIP, NOON).children
+    assert [str(plan.label.style) for plan in plans] == ["yellow", "", "yellow", "dim", "red"]
+    steps = {step.label.plain.split()[1]: str(step.label.style) for step in plans[0].children}
+    assert steps == {"Search": "green", "Choose": "yellow", "Book": "dim"}
+
+
+def test_what_is_under_way_moves() -> None:
+    shown = text(objective_page(TRIP, NOON, moving="⠋"))
+    assert [line for line in shown if "⠋" in line] == [
+        line.replace("●", "⠋") for line in text(objective_page(TRIP, NOON)) if "●" in line
+    ]
+
+
+def test_where_there_is_no_room_only_what_is_under_way_or_waits_is_drawn() -> None:
+    whole = text(objective_page(TRIP, NOON))
+    assert text(objective_page(TRIP, NOON, room=len(whole))) == whole
+    assert text(objective_page(TRIP, NOON, room=len(whole) - 1))[7:] == [
+        "‖ Flight       ███░░░░░░░ 1/3  blocked",
+        "└── ? Choose   waits for an answer · 3 min · task 7b0e1111 · Window? Aisle?",
+        "● Talk         ░░░░░░░░░░ 0/1  working",
+        "└── ● Write    w · working · 12 s · task 8c0e1111",
+        "‖ Hotel        ░░░░░░░░░░ 0/1  blocked · after Flight, plan-gone",
+        "∅ Visa         ░░░░░░░░░░ 0/1  skipped",
+        "✗ Train        ░░░░░░░░░░ 0/2  failed",
+    ]
+
+
+def test_the_table_says_what_is_most_worth_knowing() -> None:
+    objectives = [
+        TRIP,
+        objective(name="Old", id="obj-123456789abc", status="completed", principal=""),
+        objective(plan("A", "pending", task("B")), execution="paused"),
+    ]
+    table = objective_table(objectives, NOON, is_short=True)
+    assert text([table]) == [
+        "OBJECTIVE     STATUS     PROGRESS    DONE  CHANGED  OWNER  NAME  NOTE",
+        "obj-1         working    █░░░░░░░░░  1/8   3 s      local  Trip  "
+        "waits for an answer to Choose, for 3 min: Window? Aisle?",
+        "obj-12345678  completed  ░░░░░░░░░░  0/0   3 s      -      Old",
+        "obj-1         paused     ░░░░░░░░░░  0/1   3 s      local  Trip  "
+        "waits for somebody to resume it",
+    ]
+    assert [row.style for row in table.rows] == ["", "", "green", ""]
+
+
+def test_wide_characters_keep_the_columns_aligned() -> None:
+    objectives = [objective(name=name, execution="paused") for name in ("旅行の計画", "Trip")]
+    heading, *rows = text([objective_table(objectives, NOON, is_short=True)])
+    assert {cell_len(row[: row.index("waits")]) for row in rows} == {heading.index("NOTE")}
+    steps = objective(plan("計画", "working", task("調べる", "working"), task("Pay", "working")))
+    lines = text(objective_page(steps, NOON))[-2:]
+    assert len({cell_len(line.rpartition("working")[0]) for line in lines}) == 1
+
+
+@pytest.mark.parametrize(
+    ("facts_", "words"),
+    [
+        ({"status": "submitted"}, "a plan"),
+        ({"status": "submitted", "execution": "running"}, ""),
+        ({"status": "planning", "progress": {"total": 3}}, "somebody to run it"),
+        ({"status": "working", "execution": "paused"}, "somebody to resume it"),
+        ({"status": "completed", "execution": "paused"}, ""),
+        (
+            {"status": "blocked", "metadata": {"opt/v1/blockedReason": "no JSON in the answer"}},
+            "no JSON in the answer",
+        ),
+        ({"status": "working", "metadata": {"opt/v1/blockedReason": "old"}}, ""),
+        (
+            {"progress": {"oldestWaiting": step("Pay", "auth-required", 60)}},
+            "a sign-in to Pay, for 1 min",
+        ),
+        ({"status": "failed"}, ""),
+    ],
+)
+def test_one_thing_is_waited_for_most(facts_: Json, words: str) -> None:
+    assert describe_waiting(objective(**facts_), NOON) == words
+
+
+def test_all_that_is_worked_on_is_told() -> None:
+    current = [step("A", "working", 5), step("B", "submitted", 1)]
+    assert describe_working(objective(progress={"current": current}), NOON) == (
+        "A, for 5 s; B, for 1 s"
+    )
+
+
+def test_an_objective_without_anything_is_drawn_too() -> None:
+    bare = msgspec.convert({"id": "obj-1"}, ObjectiveRow)
+    assert text(objective_page(bare, NOON)) == [
+        "objective  obj-1",
+        "status     submitted · changed - ago",
+        "progress   ░░░░░░░░░░░░░░░░░░░░░░░░ 0 % · 0 of 0 steps",
+        "waits for  a plan",
+    ]
+
+
+def test_changes_are_told_from_the_steps_up() -> None:
+    seen = objective(plan("A", "working", task("B", "working", metadata={"agent": "x"}), task("C")))
+    assert list(list_statuses(seen)) == [
+        ("B", "A / B", "working · x"),
+        ("C", "A / C", "pending"),
+        ("plan-A", "A", "working"),
+        ("obj-1", "Trip", "working"),
+    ]
+
+
+@given(st.integers(0, 10_000), st.integers(0, 10_000), st.integers(1, 60))
+def test_a_bar_is_as_wide_as_asked_and_full_only_when_all_is_done(
+    done: int, more: int, width: int
+) -> None:
+    drawn = bar(done, done + more, width)
+    assert len(drawn) == width
+    assert ("░" not in drawn) == (more == 0 and done > 0)
+
+
+WORDS = st.text(max_size=60)
+STATES = st.sampled_from(["pending", "working", "completed", "failed", "input-required", "new one"])
+
+
+@given(
+    st.lists(st.tuples(WORDS, STATES, st.lists(st.tuples(WORDS, STATES), max_size=4)), max_size=4),
+    WORDS,
+)
+def test_any_names_and_states_are_drawn_one_line_for_each(plans: Json, name: str) -> None:
+    made = [
+        plan(title, state, *(task(one, status, one) for one, status in tasks))
+        for title, state, tasks in plans
+    ]
+    seen = objective(*made, name=name)
+    head = list(objective_head(seen, NOON))
+    tree = text(objective_page(seen, NOON))[len(head) :]
+    assert len(tree) == (1 if plans else 0) + sum(1 + len(tasks) for *_, tasks in plans)
+    assert all(len(line.splitlines()) == 1 for line in text(head) + [one for one in tree if one])
+    assert len(text([objective_table([seen], NOON, is_short=False)])) == 2
