@@ -50,6 +50,7 @@ class SessionHost:
         self.gone: set[str] = set()
         self.active: set[str] = set()
         self.is_unavailable = False
+        self.refuses_messages = False
         self.loses_replies = False
         """True: the note is taken, and the connection breaks before that is told."""
         self.slow = ""
@@ -88,7 +89,7 @@ class SessionHost:
     async def accept(self, note: SessionMessage) -> MessageAccepted | SessionGone | DeliveryFailed:
         self.attempts.append(note)
         self._news.set()
-        if self.is_unavailable:
+        if self.is_unavailable or self.refuses_messages:
             return DeliveryFailed("the host is away")
         if note.session_key in self.gone:
             return SessionGone("the session was deleted")
