@@ -8,7 +8,7 @@ from tests.tools.tool_gateway import free_socket, serve_app
 from openclaw_a2a.auth.tool_tokens import OPERATOR_CALLER
 from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable
 from openclaw_a2a.tools.gateway_client import open_gateway_tools
-from openclaw_a2a.tools.registry import ignore_update
+from openclaw_a2a.tools.registry import BuildUpdate, ignore_update
 
 HELLO = {"action": "send", "parts": [{"kind": "text", "text": "hello"}], "follow_updates": True}
 
@@ -23,10 +23,10 @@ async def test_a_call_fails_while_the_gateway_is_away_and_succeeds_when_it_is_ba
         assert (away["ok"], away["action"]) == (False, "send")
         assert away["error"]["code"] == "gateway-unreachable"
         async with serve(port=int(url.rpartition(":")[2])):
-            told: list[dict] = []
-            back = await tool.run(HELLO, OPERATOR_CALLER, told.append)
+            updates: list[BuildUpdate] = []
+            back = await tool.run(HELLO, OPERATOR_CALLER, updates.append)
             assert back["ok"]
-            assert [update["raw"] for update in told] == back["raw"]["events"]
+            assert [build()["raw"] for build in updates] == back["raw"]["events"]
     finally:
         await forwarding.__aexit__(None, None, None)
 

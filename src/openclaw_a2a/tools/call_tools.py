@@ -13,7 +13,7 @@ from openclaw_a2a.calls.session_hosts import SessionHosts
 from openclaw_a2a.model.call import Caller
 from openclaw_a2a.model.errors import GatewayError
 from openclaw_a2a.model.ids import AgentId, Json, JsonObject, SessionKey
-from openclaw_a2a.tools.registry import OnUpdate, Tool, ignore_update
+from openclaw_a2a.tools.registry import OnUpdate, Tool
 
 _UNSAFE = re.compile(r"[^a-z0-9_-]+")
 _MAX_NAME = 64
@@ -35,15 +35,16 @@ def call_tools(service: CallService, resolve_caller: "CallerResolver") -> list[T
     """`agent_call`, `agent_call_batch`, `debate_call` and `agent_poll`."""
 
     def tool(name: str, label: str, text: str, schema: JsonObject, run: RunCallTool) -> Tool:
-        async def run_tool(arguments: Json, caller: ToolCaller, _tell: OnUpdate) -> JsonObject:
+        async def run_tool(arguments: Json, caller: ToolCaller, _report: OnUpdate) -> JsonObject:
             try:
                 return await run(arguments, resolve_caller(caller))
             except GatewayError as error:
                 return {"status": "error", "error": error.message}
 
+        tool = Tool(name, label, text, schema, run_tool, service.mark_written)
         # A poll records its outcome itself, before it answers.
-        on_written = ignore_update if run == service.agent_poll else service.mark_written
-        return Tool(name, label, text, schema, run_tool, on_written)
+        is_poll = run == service.agent_poll
+        return Tool(name, label, text, schema, run_tool) if is_poll else tool
 
     return [
         tool("agent_call", "Agent Call", _CALL, CALL_SCHEMA, service.agent_call),

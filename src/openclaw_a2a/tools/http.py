@@ -1,94 +1,96 @@
-"""The tools over plain HTTP: a list, calls with JSON or a stream as the answer, kept results."""
+"""HTTP endpoints of the tools: `/tools`, `/tools/<name>` and `/results/<reference>`.
+
+A tool's result has status 200 whether the tool succeeded or not. Every other status is about the
+request, with the body `{"error": {code, message}}`.
+"""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
-from typing import Any, Protocol, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Protocol, TypeVar
 
 import msgspec
 
 from openclaw_a2a.auth.tool_tokens import ToolAuthenticator, ToolCaller
-from openclaw_a2a.http.sse_stream import encode_comment, encode_frame
+from openclaw_a2a.http.asgi import NO_STORE, Handler, HttpRequest
+from openclaw_a2a.http.deadline import Deadline, write_deadline
+from openclaw_a2a.http.sse_stream import SseWriter, encode_comment, encode_frame
+from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import (
     Draining,
     GatewayError,
     GatewayFault,
     InvalidParams,
-    Overloaded,
     ParseFailed,
     Problem,
     RouteNotFound,
-    Unauthenticated,
 )
 from openclaw_a2a.model.ids import Json, JsonObject
-from openclaw_a2a.protocol.errors import FAULT_MESSAGE, http_status
-from openclaw_a2a.tools.progress_stream import cancel_and_wait, run_with_progress
+from openclaw_a2a.tools.progress_stream import Heartbeat, run_with_progress
 from openclaw_a2a.tools.registry import Tool, ToolRegistry, ignore_update
 
-_NO_TOOLS = "none; see outbound.enabled and tools.agentToAgent.enabled in the settings"
-TOOLS = "/tools"
-RESULTS = "/results/"
-Message = MutableMapping[str, Any]
+log = get_logger(__name__)
 
-_MOST_UPDATE_BYTES = 1024 * 1024
-_MOST_RESULT_BYTES = 1024 * 1024
-_RESULT_BYTES = 65_536
-_SEND_S = 30.0
-_BROKEN_OFF = (
+TOOLS_PATH = "/tools"
+RESULTS_PATH = "/results/"
+_NO_TOOLS = "none; see outbound.enabled and tools.agentToAgent.enabled in the settings"
+_MAX_UPDATE_BYTES = 1024 * 1024
+_MAX_EXCERPT_BYTES = 1024 * 1024
+_DEFAULT_EXCERPT_BYTES = 65_536
+_ABORTED = (
     "the gateway is stopping and broke off this call; the remote agent may still be at work: "
     "when the gateway is back, ask with action=status before you send again"
 )
+_STREAM_HEADERS = [
+    (b"content-type", b"text/event-stream"),
+    NO_STORE,
+    (b"x-accel-buffering", b"no"),
+]
 _T = TypeVar("_T")
-_CHALLENGE = (b"www-authenticate", b'Bearer realm="openclaw-a2a"')
-_PRIVATE = (b"cache-control", b"no-store")
-_STREAM = [(b"content-type", b"text/event-stream"), _PRIVATE, (b"x-accel-buffering", b"no")]
-
-
-class Exchange(Protocol):
-    """One HTTP request whose caller is known, and the way to answer it."""
-
-    method: str
-    path: str
-    scope: Message
-
-    def header(self, name: bytes) -> str | None:
-        """A header's value, by its lower-case name."""
-        ...
-
-    def query(self) -> dict[str, str]:
-        """The query parameters."""
-        ...
-
-    def require_json(self) -> None:
-        """Refuse a body that does not call itself JSON. Raises: MediaTypeNotSupported."""
-        ...
-
-    async def start_response(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
-        """Send status and headers; a body has to follow."""
-        ...
-
-    async def respond(
-        self,
-        status: int,
-        body: bytes,
-        *,
-        media_type: bytes = b"application/json",
-        headers: Iterable[tuple[bytes, bytes]] = (),
-    ) -> None:
-        """Send a whole answer."""
-        ...
 
 
 class ToolRequest(msgspec.Struct, frozen=True):
-    """What a known caller sent, and the bare lines from and to it."""
+    """A request of an authenticated caller."""
 
+    http: HttpRequest
     caller: ToolCaller
     body: bytes
-    receive: Callable[[], Awaitable[Message]]
-    send: Callable[[Message], Awaitable[None]]
 
 
-class Excerpt(Protocol):
-    """Some bytes of a kept result, and how many there are in all."""
+ToolHandler = Callable[[ToolRequest], Awaitable[None]]
+
+
+class ToolGuard:
+    """Authenticates callers before the body of a request is read."""
+
+    def __init__(
+        self, authenticator: ToolAuthenticator, *, body_deadline: Deadline, max_body_bytes: int
+    ) -> None:
+        self.authenticator = authenticator
+        self._body_deadline = body_deadline
+        self._max_body_bytes = max_body_bytes
+
+    def protect(self, handle: ToolHandler) -> Handler:
+        """A handler for authenticated callers."""
+
+        async def handle_http(request: HttpRequest) -> None:
+            try:
+                caller = self.authenticator.identify(request)
+                has_body = request.has_body()
+                limit, deadline = self._max_body_bytes, self._body_deadline
+                body = await request.read_body(limit, deadline) if has_body else b""
+                await handle(ToolRequest(request, caller, body))
+            except GatewayError as error:
+                if isinstance(error, GatewayFault):
+                    log.exception("tools.request_failed", path=request.path, reason=error.message)
+                if request.has_started:
+                    raise
+                await request.respond_error(error)
+
+        return handle_http
+
+
+class ResultExcerpt(Protocol):
+    """Some bytes of a stored result, and how many there are in all."""
 
     @property
     def content(self) -> bytes:
@@ -97,166 +99,139 @@ class Excerpt(Protocol):
 
     @property
     def total(self) -> int:
-        """How many bytes the whole result has."""
+        """The size of the whole result in bytes."""
         ...
 
 
-class KeptResults(Protocol):
-    """The results that were too large to be told at once."""
+class StoredResults(Protocol):
+    """Results that were too large to be returned whole."""
 
-    def read(self, reference: str, owner: str, *, start: int, count: int) -> Excerpt | None:
-        """Some bytes of a result; None when this owner has none under the reference."""
+    def read(self, reference: str, owner: str, *, start: int, count: int) -> ResultExcerpt | None:
+        """Some bytes of a result; None when this owner has none with the reference."""
         ...
 
 
 class ToolEndpoints:
-    """Answers at `/tools`, `/tools/<name>` and `/results/<reference>`.
-
-    What a tool answers is told with status 200, whether it succeeded or not; every other status
-    is about the door, and its body is `{"error": {code, message}}`.
-    """
+    """Lists and runs tools."""
 
     def __init__(
         self,
-        table: ToolRegistry,
-        doorkeeper: ToolAuthenticator,
+        registry: ToolRegistry,
+        authenticator: ToolAuthenticator,
         *,
-        results: KeptResults | None,
+        results: StoredResults | None,
         heartbeat_s: float,
     ) -> None:
-        self._table = table
-        self._doorkeeper = doorkeeper
+        self._registry = registry
+        self._authenticator = authenticator
         self._results = results
         self._heartbeat_s = heartbeat_s
+        self._write_deadline = write_deadline()
 
-    async def list_tools(self, exchange: Exchange, _visit: ToolRequest) -> None:
-        """Tell which tools there are."""
-        listed = [tool.listed() for tool in self._table]
-        await _answer(exchange, msgspec.json.encode({"tools": listed}))
+    async def list_tools(self, request: ToolRequest) -> None:
+        """List the tools."""
+        tools = [tool.describe() for tool in self._registry]
+        await _respond(request.http, msgspec.json.encode({"tools": tools}))
 
-    async def call(self, exchange: Exchange, visit: ToolRequest) -> None:
+    async def call(self, request: ToolRequest) -> None:
         """Run the tool that the path names, with the body as its arguments.
 
-        The tool is stopped when the caller leaves, and when the server does.
+        The tool is cancelled when the client disconnects, and when the server stops.
         Raises: CallerError, Draining.
         """
-        tool = self._find(exchange)
-        exchange.require_json()
-        arguments = _decode(visit.body)
-        with self._doorkeeper.admit(visit.caller):
-            if "text/event-stream" in (exchange.header(b"accept") or "").lower():
-                await exchange.start_response(200, _STREAM)
-                await _unless_gone(self._stream(visit, tool, arguments), visit)
+        http, tool = request.http, self._find(request.http)
+        http.require_json()
+        arguments = _decode(request.body)
+        with self._authenticator.admit(request.caller):
+            if "text/event-stream" in (http.header(b"accept") or "").lower():
+                await _run_while_connected(self._stream(request, tool, arguments), http)
                 return
             try:
-                answer = await _unless_gone(tool.run(arguments, visit.caller, ignore_update), visit)
-            except asyncio.CancelledError:  # the server waits no longer
-                raise Draining(_BROKEN_OFF) from None
-        if answer is not None:
-            await _answer(exchange, msgspec.json.encode(answer))
-            tool.told(answer)
+                running = tool.run(arguments, request.caller, ignore_update)
+                result = await _run_while_connected(running, http)
+            except asyncio.CancelledError:  # the server stops and waits no longer
+                raise Draining(_ABORTED) from None
+        if result is not None:
+            await _respond(http, msgspec.json.encode(result))
+            tool.on_written(result)
 
-    async def read_result(self, exchange: Exchange, visit: ToolRequest) -> None:
-        """Tell some bytes of a kept result to whom it belongs. Raises: CallerError."""
-        reference = exchange.path.removeprefix(RESULTS)
-        start = _number(exchange, "from", 0)
-        count = min(_number(exchange, "bytes", _RESULT_BYTES), _MOST_RESULT_BYTES)
+    async def read_result(self, request: ToolRequest) -> None:
+        """Send some bytes of a stored result to its owner. Raises: CallerError."""
+        http, owner = request.http, request.caller.name
+        reference = http.path.removeprefix(RESULTS_PATH)
+        start = _parse_count(http, "from", 0)
+        count = min(_parse_count(http, "bytes", _DEFAULT_EXCERPT_BYTES), _MAX_EXCERPT_BYTES)
         found = None
-        if self._results is not None and exchange.method == "GET":
+        if self._results is not None and http.method == "GET":
             found = await asyncio.to_thread(
-                self._results.read, reference, visit.caller.name, start=start, count=count
+                self._results.read, reference, owner, start=start, count=count
             )
         if found is None:
             raise RouteNotFound(
-                f"you have no result {reference[:80]!r} here, or it was forgotten with time; "
+                f"you have no result {reference[:80]!r} here, or it was deleted since; "
                 "call the tool again"
             )
-        headers = [_PRIVATE, (b"x-total-bytes", b"%d" % found.total)]
+        headers = [NO_STORE, (b"x-total-bytes", b"%d" % found.total)]
         headers.append((b"x-content-type-options", b"nosniff"))
-        await exchange.respond(
+        await http.respond(
             200, found.content, media_type=b"application/octet-stream", headers=headers
         )
 
-    def _find(self, exchange: Exchange) -> Tool:
-        name = exchange.path.removeprefix(f"{TOOLS}/")
-        tool = self._table.find(name)
-        if exchange.method != "POST":
-            raise RouteNotFound(f"there is no {exchange.method} here; call a tool with POST")
+    def _find(self, http: HttpRequest) -> Tool:
+        name = http.path.removeprefix(f"{TOOLS_PATH}/")
+        tool = self._registry.find(name)
+        if http.method != "POST":
+            raise RouteNotFound(f"there is no {http.method} here; call a tool with POST")
         if tool is None:
-            known = ", ".join(self._table.names) or _NO_TOOLS
+            known = ", ".join(self._registry.names) or _NO_TOOLS
             raise RouteNotFound(f"there is no tool {name[:80]!r}; there are: {known}")
         return tool
 
-    async def _stream(self, visit: ToolRequest, tool: Tool, arguments: Json) -> None:
-        line = _Line(visit)
-        beating = asyncio.ensure_future(line.beat(self._heartbeat_s))
-        try:
-            answer = await run_with_progress(tool, arguments, visit.caller, line.show)
-        finally:
-            await cancel_and_wait(beating)
-        await line.send(encode_frame(msgspec.json.encode(answer), event=b"result"), is_last=True)
-        tool.told(answer)
+    async def _stream(self, request: ToolRequest, tool: Tool, arguments: Json) -> None:
+        writer = SseWriter(request.http, self._write_deadline)
+        await request.http.start_response(200, _STREAM_HEADERS)
+
+        async def show(update: JsonObject) -> None:
+            body = msgspec.json.encode(update)
+            if len(body) <= _MAX_UPDATE_BYTES:  # the result has all of it
+                await writer.write(encode_frame(body, event=b"update"))
+
+        async def send_heartbeat() -> None:
+            await writer.write(encode_comment())
+
+        heartbeat = Heartbeat(self._heartbeat_s, send_heartbeat)
+        result = await run_with_progress(tool, arguments, request.caller, show, heartbeat=heartbeat)
+        await writer.write(encode_frame(msgspec.json.encode(result), event=b"result"))
+        await writer.close()
+        tool.on_written(result)
 
 
-class _Line:
-    """The body of a stream of events; one writes at a time, and none waits for ever."""
-
-    def __init__(self, visit: ToolRequest) -> None:
-        self._visit = visit
-        self._turn = asyncio.Lock()
-
-    async def show(self, update: JsonObject) -> None:
-        body = msgspec.json.encode(update)
-        if len(body) <= _MOST_UPDATE_BYTES:  # the result has it all
-            await self.send(encode_frame(body, event=b"update"))
-
-    async def beat(self, pause_s: float) -> None:
-        while True:
-            await asyncio.sleep(pause_s)
-            await self.send(encode_comment())
-
-    async def send(self, chunk: bytes, *, is_last: bool = False) -> None:
-        message: Message = {"type": "http.response.body", "body": chunk, "more_body": not is_last}
-        async with asyncio.timeout(_SEND_S), self._turn:
-            await self._visit.send(message)
+class _Disconnected(Exception):
+    """The client is gone."""
 
 
-async def respond_error(exchange: Exchange, error: GatewayError) -> None:
-    """Answer with an error of the door."""
-    headers: list[tuple[bytes, bytes]] = [_PRIVATE]
-    if isinstance(error, Unauthenticated):
-        headers.append(_CHALLENGE)
-    if isinstance(error, Overloaded):
-        headers.append((b"retry-after", b"%d" % max(1, round(error.retry_after_s))))
-    is_ours = isinstance(error, GatewayFault)
-    told: JsonObject = {
-        "code": error.code,
-        "message": FAULT_MESSAGE if is_ours else error.message,
-    }
-    if error.details and not is_ours:
-        told["details"] = error.details
-    body = msgspec.json.encode({"error": told})
-    await exchange.respond(http_status(error, for_rpc=False), body, headers=headers)
+async def _run_while_connected(work: Awaitable[_T], http: HttpRequest) -> _T | None:
+    """The result of the work; None, and the work is cancelled, when the client disconnects."""
 
+    async def watch() -> None:
+        await http.wait_disconnected()
+        raise _Disconnected
 
-async def _answer(exchange: Exchange, body: bytes) -> None:
-    await exchange.respond(200, body, headers=[_PRIVATE])
-
-
-async def _unless_gone(work: Awaitable[_T], visit: ToolRequest) -> _T | None:
-    """What the work gives; nothing, and the work is stopped, when the caller leaves before."""
-    working = asyncio.ensure_future(work)
-    leaving = asyncio.ensure_future(_until_gone(visit))
     try:
-        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
-        return working.result() if working.done() else None
-    finally:
-        await cancel_and_wait(working, leaving)
+        async with asyncio.TaskGroup() as group:
+            watching = group.create_task(watch())
+            result = await work
+            watching.cancel()
+    except ExceptionGroup as errors:
+        [error, *_] = errors.exceptions
+        if isinstance(error, _Disconnected):
+            return None
+        raise error from None
+    return result
 
 
-async def _until_gone(visit: ToolRequest) -> None:
-    while (await visit.receive())["type"] != "http.disconnect":
-        pass
+async def _respond(http: HttpRequest, body: bytes) -> None:
+    await http.respond(200, body, headers=[NO_STORE])
 
 
 def _decode(body: bytes) -> Json:
@@ -266,8 +241,8 @@ def _decode(body: bytes) -> Json:
         raise ParseFailed("the body is no JSON; send the tool's arguments as an object") from None
 
 
-def _number(exchange: Exchange, name: str, default: int) -> int:
-    text = exchange.query().get(name)
+def _parse_count(http: HttpRequest, name: str, default: int) -> int:
+    text = http.query().get(name)
     if text is None:
         return default
     if not (text.isascii() and text.isdigit() and len(text) <= 15):

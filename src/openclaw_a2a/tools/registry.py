@@ -1,4 +1,4 @@
-"""The one table of tools: what each is called, takes and does."""
+"""The tools that the gateway offers, and what they are made of."""
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 
@@ -7,12 +7,19 @@ import msgspec
 from openclaw_a2a.auth.tool_tokens import ToolCaller
 from openclaw_a2a.model.ids import Json, JsonObject
 
-OnUpdate = Callable[[JsonObject], None]
+BuildUpdate = Callable[[], JsonObject]
+OnUpdate = Callable[[BuildUpdate], None]
+"""Reports progress. The update is built only when somebody is shown it: it may be large."""
+
 RunTool = Callable[[Json, ToolCaller, OnUpdate], Awaitable[JsonObject]]
 
 
-def ignore_update(_update: JsonObject) -> None:
-    """For those who want nothing but the result."""
+def ignore_update(_build: BuildUpdate) -> None:
+    """For callers that want the result only."""
+
+
+def _ignore_result(_result: JsonObject) -> None:
+    pass
 
 
 class Tool(msgspec.Struct, frozen=True):
@@ -23,11 +30,11 @@ class Tool(msgspec.Struct, frozen=True):
     description: str
     schema: JsonObject
     run: RunTool
-    told: OnUpdate = ignore_update
-    """Hears of a result once it was written out to the caller."""
+    on_written: Callable[[JsonObject], None] = _ignore_result
+    """Called when a result was written to the caller's connection."""
 
-    def listed(self) -> JsonObject:
-        """How the tool is shown to whoever may call it."""
+    def describe(self) -> JsonObject:
+        """The tool for those who may call it."""
         return {
             "name": self.name,
             "label": self.label,
@@ -54,5 +61,5 @@ class ToolRegistry:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names, in the order of the table."""
+        """The names, in the order of registration."""
         return tuple(self._tools)

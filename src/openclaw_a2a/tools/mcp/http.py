@@ -1,85 +1,90 @@
-"""The tools over MCP at `/mcp`; the official library is loaded when the first client comes."""
+"""The MCP endpoint `/mcp`; the MCP library is loaded when the first client connects."""
 
 import asyncio
+from collections.abc import MutableMapping
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from openclaw_a2a.auth.tool_tokens import ToolAuthenticator
+from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.model.errors import Draining
-from openclaw_a2a.tools.http import Exchange, Message, ToolRequest
-from openclaw_a2a.tools.progress_stream import cancel_and_wait
+from openclaw_a2a.tools.http import ToolRequest
 from openclaw_a2a.tools.registry import ToolRegistry
 
 if TYPE_CHECKING:
     from openclaw_a2a.tools.mcp.server import McpSessions
 
-PATH = "/mcp"
+MCP_PATH = "/mcp"
+_STOP_TIMEOUT_S = 5.0
+Message = MutableMapping[str, Any]
 
 
 class McpEndpoint:
-    """Answers at `/mcp`."""
+    """Serves MCP sessions over streamable HTTP."""
 
     def __init__(
         self,
-        table: ToolRegistry,
-        doorkeeper: ToolAuthenticator,
+        registry: ToolRegistry,
+        authenticator: ToolAuthenticator,
         *,
-        most_sessions: int,
-        body_bytes: int,
+        max_sessions: int,
+        max_body_bytes: int,
     ) -> None:
-        self._table = table
-        self._doorkeeper = doorkeeper
-        self._most_sessions = most_sessions
-        self._body_bytes = body_bytes
-        self._serving: asyncio.Task[None] | None = None
+        self._registry = registry
+        self._authenticator = authenticator
+        self._max_sessions = max_sessions
+        self._max_body_bytes = max_body_bytes
+        self._supervisor = Supervisor("mcp")
         self._sessions: asyncio.Future[McpSessions] | None = None
         self._is_closed = False
 
-    async def serve(self, exchange: Exchange, visit: ToolRequest) -> None:
-        """Answer one request, whose body was read. Raises: Draining."""
+    async def serve(self, request: ToolRequest) -> None:
+        """Respond to one request. Raises: Draining."""
+        http = request.http
+        # Shielded: the sessions must open although the first client disconnects.
         sessions = await asyncio.shield(self._open())
-        rest: list[Message] = [{"type": "http.request", "body": visit.body, "more_body": False}]
+        # The body was read for authentication, so the library gets it from here.
+        unread: list[Message] = [{"type": "http.request", "body": request.body, "more_body": False}]
 
         async def receive() -> Message:
-            return rest.pop() if rest else await visit.receive()
+            return unread.pop() if unread else await http.receive()
 
         async def send(message: Message) -> None:
             if message["type"] == "http.response.start":
-                await exchange.start_response(message["status"], list(message["headers"]))
+                await http.start_response(message["status"], list(message["headers"]))
             else:
-                await visit.send(message)
+                await http.send(message)
 
-        await sessions.serve(exchange.scope, receive, send, caller=visit.caller)
+        await sessions.serve(http.scope, receive, send, caller=request.caller)
 
     async def close(self) -> None:
-        """End every session; nobody is served any more."""
+        """End every session, and accept no new ones."""
         self._is_closed = True
-        if self._serving is not None:
-            await cancel_and_wait(self._serving)
+        await self._supervisor.stop(_STOP_TIMEOUT_S)
 
     def _open(self) -> "asyncio.Future[McpSessions]":
         if self._is_closed:
             raise Draining("the gateway is stopping; try again when it is back")
         if self._sessions is None:
             self._sessions = asyncio.get_running_loop().create_future()
-            self._serving = asyncio.create_task(self._serve(self._sessions))
+            self._supervisor.spawn("mcp-sessions", self._run(self._sessions))
         return self._sessions
 
-    async def _serve(self, sessions: "asyncio.Future[McpSessions]") -> None:
-        """Keep the sessions in a task of their own: they outlive the request that came first."""
+    async def _run(self, sessions: "asyncio.Future[McpSessions]") -> None:
+        """Hold the sessions open in a task of their own, which outlives the first request."""
         try:
             await asyncio.to_thread(import_module, "openclaw_a2a.tools.mcp.server")
             from openclaw_a2a.tools.mcp.server import open_sessions
 
             async with open_sessions(
-                self._table,
-                admit=self._doorkeeper.admit,
-                most=self._most_sessions,
-                body_bytes=self._body_bytes,
+                self._registry,
+                admit=self._authenticator.admit,
+                max_sessions=self._max_sessions,
+                max_body_bytes=self._max_body_bytes,
             ) as opened:
                 sessions.set_result(opened)
                 await asyncio.Event().wait()  # until `close` cancels it
-        except Exception as error:  # whoever waits for the sessions is told
+        except Exception as error:  # reported to every request that waits for the sessions
             if sessions.done():
                 raise
             sessions.set_exception(error)

@@ -1,4 +1,4 @@
-"""The tools over the Model Context Protocol, on the official library."""
+"""An MCP server for the tools, over stdio and streamable HTTP, on the official library."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -18,40 +18,44 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from openclaw_a2a.auth.tool_tokens import ToolCaller
 from openclaw_a2a.model.errors import Overloaded
 from openclaw_a2a.model.ids import Json, JsonObject
-from openclaw_a2a.tools.http import Message
+from openclaw_a2a.tools.mcp.http import Message
 from openclaw_a2a.tools.progress_stream import run_with_progress
 from openclaw_a2a.tools.registry import Tool, ToolRegistry
 
-_PROGRESS_S = 30.0
-_MOST_SAID = 500
+_PROGRESS_TIMEOUT_S = 30.0
+_MAX_TEXT = 500
 Context = ServerRequestContext[Any]
 Admit = Callable[[ToolCaller], AbstractContextManager[None]]
 
 
 def build_server(
-    table: ToolRegistry, who: Callable[[Context], ToolCaller], *, admit: Admit | None = None
+    registry: ToolRegistry,
+    find_caller: Callable[[Context], ToolCaller],
+    *,
+    admit: Admit | None = None,
 ) -> Server[Any]:
-    """An MCP server that offers the table.
+    """An MCP server that offers the tools of the registry.
 
-    `who` tells the caller of a request; `admit` counts its calls and may refuse one (Overloaded).
-    A call that its client cancels is cancelled here, too.
+    `admit` limits the concurrent calls of a caller. A call that its client cancels is cancelled
+    here too.
     """
     admitted: Admit = admit or (lambda _: nullcontext())
 
     async def list_tools(_context: Context, _params: Json) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=[_listed(tool) for tool in table])
+        return types.ListToolsResult(tools=[_describe(tool) for tool in registry])
 
     async def call_tool(
         context: Context, params: types.CallToolRequestParams
     ) -> types.CallToolResult:
-        caller, tool = who(context), table.find(params.name)
+        caller, tool = find_caller(context), registry.find(params.name)
         if tool is None:
-            return _result(_unknown(params.name, table))
+            return _result(_unknown(params.name, registry))
         try:
             with admitted(caller):
-                answer = await _run(tool, params.arguments or {}, context, caller)
-                tool.told(answer)  # the library writes it out next, and tells nobody
-                return _result(answer)
+                result = await _run(tool, params.arguments or {}, context, caller)
+                # The library writes it next, and does not report when it has.
+                tool.on_written(result)
+                return _result(result)
         except Overloaded as error:
             return _result(_failure(tool.name, error.code, error.message))
 
@@ -63,35 +67,35 @@ def build_server(
     )
 
 
-async def serve_stdio(table: ToolRegistry, caller: ToolCaller) -> None:
-    """Offer the table on standard input and output until the other side leaves."""
-    server = build_server(table, lambda _: caller)
+async def serve_stdio(registry: ToolRegistry, caller: ToolCaller) -> None:
+    """Offer the tools on standard input and output until the client leaves."""
+    server = build_server(registry, lambda _: caller)
     async with stdio_server() as (incoming, outgoing):
         await server.run(incoming, outgoing, server.create_initialization_options())
 
 
 async def _run(tool: Tool, arguments: Json, context: Context, caller: ToolCaller) -> JsonObject:
-    """Run the tool; its updates go out as progress."""
+    """Run the tool; its updates are sent as progress."""
     number = 0
 
     async def show(update: JsonObject) -> None:
         nonlocal number
         number += 1
-        async with asyncio.timeout(_PROGRESS_S):
+        async with asyncio.timeout(_PROGRESS_TIMEOUT_S):
             await context.session.report_progress(number, message=_progress_text(update))
 
     return await run_with_progress(tool, arguments, caller, show)
 
 
 def _progress_text(update: JsonObject) -> str:
-    """The state of the work and the end of what was said so far."""
+    """The state of the task and the end of its text so far."""
     summary: JsonObject = update.get("summary", {})
     task: JsonObject = summary.get("continuation", {}).get("task", {})
-    said: str = summary.get("message_text") or ""
-    return " ".join(filter(None, (task.get("status"), said[-_MOST_SAID:]))) or "working"
+    text: str = summary.get("message_text") or ""
+    return " ".join(filter(None, (task.get("status"), text[-_MAX_TEXT:]))) or "working"
 
 
-def _listed(tool: Tool) -> types.Tool:
+def _describe(tool: Tool) -> types.Tool:
     return types.Tool(
         name=tool.name,
         title=tool.label,
@@ -109,8 +113,8 @@ def _result(answer: JsonObject) -> types.CallToolResult:
     )
 
 
-def _unknown(name: str, table: ToolRegistry) -> JsonObject:
-    known = ", ".join(table.names) or "none"
+def _unknown(name: str, registry: ToolRegistry) -> JsonObject:
+    known = ", ".join(registry.names) or "none"
     return _failure(name, "unknown-tool", f"there is no tool {name[:80]!r}; there are: {known}")
 
 
@@ -122,7 +126,7 @@ _CALLER = "tool_caller"
 
 
 class McpSessions:
-    """The sessions that are open; one belongs to the caller who opened it."""
+    """The open sessions; each belongs to the caller that opened it."""
 
     def __init__(self, manager: StreamableHTTPSessionManager) -> None:
         self._manager = manager
@@ -135,22 +139,22 @@ class McpSessions:
         *,
         caller: ToolCaller,
     ) -> None:
-        """Answer one request of a caller who is known and whose names are checked."""
-        known = AccessToken(token="", client_id=caller.name, scopes=[], subject=caller.session_key)
+        """Respond to one request of an authenticated caller."""
+        token = AccessToken(token="", client_id=caller.name, scopes=[], subject=caller.session_key)
         state = {**scope.get("state", {}), _CALLER: caller}
-        inner = {**scope, "user": AuthenticatedUser(known), "state": state}
+        inner = {**scope, "user": AuthenticatedUser(token), "state": state}
         await self._manager.handle_request(inner, receive, send)
 
 
 @asynccontextmanager
 async def open_sessions(
-    table: ToolRegistry, *, admit: Admit, most: int, body_bytes: int
+    registry: ToolRegistry, *, admit: Admit, max_sessions: int, max_body_bytes: int
 ) -> AsyncGenerator[McpSessions]:
-    """Sessions for the tools of the table; all end when the context does."""
+    """Sessions for the tools of the registry; all end with the context."""
     manager = StreamableHTTPSessionManager(
-        build_server(table, _caller, admit=admit),
-        max_sessions=most,
-        max_request_body_size=body_bytes,
+        build_server(registry, _caller, admit=admit),
+        max_sessions=max_sessions,
+        max_request_body_size=max_body_bytes,
     )
     async with manager.run():
         yield McpSessions(manager)
