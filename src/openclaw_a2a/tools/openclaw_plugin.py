@@ -1,22 +1,19 @@
-"""Our plugin on OpenClaw's side: whether it is there, and how it gets there."""
+"""Installs the OpenClaw plugin, and checks whether it is installed and accepted."""
 
-import http.client
 import os
 import tempfile
-import urllib.error
-import urllib.request
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 import anyio
 import anyio.to_thread
+import httpx2
 import msgspec
 
-from openclaw_a2a.auth import tool_tokens
-from openclaw_a2a.auth.tool_tokens import TokenKind, ToolTokens
+from openclaw_a2a.auth.tool_tokens import TOOL_TOKENS_FILE, TokenKind, ToolTokens
 from openclaw_a2a.model.errors import AgentFailed, GatewayError, SettingsInvalid
 from openclaw_a2a.model.ids import JsonObject
+from openclaw_a2a.net.http_client import SyncHttpClient
 from openclaw_a2a.settings import Settings, base_url
 from openclaw_a2a.settings.loading.environment import process_environment
 from openclaw_a2a.settings.openclaw.discovery import PluginConfig, read_plugin_config
@@ -25,9 +22,9 @@ PLUGIN_FOLDER = Path(__file__).parent / "plugin"
 """The files of the plugin, where OpenClaw loads them from."""
 
 _HERE = os.path.realpath(PLUGIN_FOLDER)
-_COMMAND_S = 300.0
-_ANSWER_S = 5.0
-_MOST_BYTES = 4 * 1024 * 1024
+_COMMAND_TIMEOUT_S = 300.0
+_RESPONSE_TIMEOUT_S = 5.0
+_MAX_BYTES = 4 * 1024 * 1024
 _HOLDER = "openclaw-plugin"
 
 
@@ -44,9 +41,9 @@ PLUGIN_TOOLS = _MANIFEST.contracts["tools"]
 
 
 class PluginInstallation(msgspec.Struct, frozen=True):
-    """What has to be so that OpenClaw's agents have our tools, and what of it is not yet.
+    """The state of the plugin in one OpenClaw, and the steps that are left to install it.
 
-    `has_token` is false when the plugin has no token that our gateway accepts.
+    `has_token` is false when the plugin has no token that this gateway accepts.
     """
 
     config: Path
@@ -62,7 +59,7 @@ class PluginInstallation(msgspec.Struct, frozen=True):
 
     @property
     def patch(self) -> JsonObject:
-        """What OpenClaw's config needs; empty when it has it all."""
+        """The changes that OpenClaw's config needs; empty when it needs none."""
         wanted: JsonObject = {}
         if any(self.found.options.get(key) != value for key, value in self.options.items()):
             wanted["plugins"] = {"entries": {PLUGIN_ID: {"enabled": True, "config": self.options}}}
@@ -71,7 +68,7 @@ class PluginInstallation(msgspec.Struct, frozen=True):
             key = "allow" if self.found.allowed else "alsoAllow"
             known = self.found.allowed or self.found.added
             wanted["tools"] = {key: [*known, *(one for one in PLUGIN_TOOLS if one not in known)]}
-        others = [path for path in self.found.paths if not _is_left_over(path)]
+        others = [path for path in self.found.paths if not _is_other_installation(path)]
         if len(others) < len(self.found.paths):
             paths = (
                 others if self.found.loads_from(PLUGIN_FOLDER) else [*others, str(PLUGIN_FOLDER)]
@@ -81,7 +78,7 @@ class PluginInstallation(msgspec.Struct, frozen=True):
 
     @property
     def is_forbidden(self) -> bool:
-        """True when somebody does not want the plugin; one that was taken out may come again."""
+        """True when the plugin is denied or disabled; one that was uninstalled may be installed."""
         return self.found.is_denied or (
             self.found.is_disabled and self.found.loads_from(PLUGIN_FOLDER)
         )
@@ -92,7 +89,7 @@ class PluginInstallation(msgspec.Struct, frozen=True):
         return self.has_token and self.is_linked and not self.patch
 
     def commands(self) -> tuple[str, ...]:
-        """What is done, in the words of a shell."""
+        """The steps as shell commands."""
         patch = msgspec.json.encode(self.patch).decode()
         return (
             *(() if self.has_token else (f"a new token goes to {self.options['tokenFile']}",)),
@@ -101,7 +98,7 @@ class PluginInstallation(msgspec.Struct, frozen=True):
         )
 
     async def install(self) -> None:
-        """Make it so. Raises: AgentFailed (OpenClaw's command), SettingsInvalid (a file)."""
+        """Carry out the steps. Raises: AgentFailed (a command), SettingsInvalid (a file)."""
         if not self.has_token:
             await anyio.to_thread.run_sync(_make_token, self.data, Path(self.options["tokenFile"]))
         variables = {**process_environment(None), "OPENCLAW_CONFIG_PATH": str(self.config)}
@@ -116,7 +113,7 @@ _LINK = ("plugins", "install", "--link", str(PLUGIN_FOLDER), "--force", "--accep
 
 
 def plan_installation(settings: Settings, config: Path) -> PluginInstallation:
-    """What there is to do for the OpenClaw with this config; nothing is changed."""
+    """The steps for the OpenClaw with this config; nothing is changed."""
     folder = settings.data / "openclaw-plugin"
     token_file = folder / "token"
     options: JsonObject = {
@@ -129,25 +126,25 @@ def plan_installation(settings: Settings, config: Path) -> PluginInstallation:
         options=options,
         data=settings.data,
         found=read_plugin_config(PLUGIN_ID, config),
-        has_token=_is_known(settings.data, token_file),
+        has_token=_has_host_token(settings.data, token_file),
     )
 
 
-def _is_known(data: Path, token_file: Path) -> bool:
-    """True when the file holds a token that our gateway takes for a host's."""
+def _has_host_token(data: Path, token_file: Path) -> bool:
+    """True when the file holds a host token that this gateway accepts."""
     try:
         text = token_file.read_bytes().strip()
-        token = ToolTokens(data / tool_tokens.TOOL_TOKENS_FILE).identify(text)
+        token = ToolTokens(data / TOOL_TOKENS_FILE).identify(text)
     except (OSError, GatewayError):
         return False
     return token is not None and token.kind is TokenKind.HOST
 
 
 def _make_token(data: Path, place: Path) -> None:
-    """A new token, in a file for this user alone; the one before it is good no more."""
+    """Write a new token to a file that only this user can read, and revoke the previous one."""
     try:
         place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        known = ToolTokens(data / tool_tokens.TOOL_TOKENS_FILE)
+        known = ToolTokens(data / TOOL_TOKENS_FILE)
         known.revoke(_HOLDER)
         handle, draft = tempfile.mkstemp(dir=place.parent, prefix=".token-")
         with os.fdopen(handle, "w", encoding="ascii") as stream:
@@ -161,7 +158,7 @@ def _make_token(data: Path, place: Path) -> None:
 async def _run(words: Sequence[str], given: bytes, variables: dict[str, str]) -> None:
     shown = " ".join(("openclaw", *words))
     try:
-        with anyio.fail_after(_COMMAND_S):
+        with anyio.fail_after(_COMMAND_TIMEOUT_S):
             done = await anyio.run_process(
                 ("openclaw", *words), input=given, check=False, env=variables
             )
@@ -173,14 +170,14 @@ async def _run(words: Sequence[str], given: bytes, variables: dict[str, str]) ->
         raise AgentFailed(f"{shown} failed ({said}); see: openclaw doctor")
 
 
-def _is_left_over(path: str) -> bool:
-    """True for the plugin of another install of this package: OpenClaw can load only one."""
+def _is_other_installation(path: str) -> bool:
+    """True for the plugin of another installation of this package: OpenClaw can load only one."""
     place = Path(path).expanduser()
     return place.parts[-3:] == PLUGIN_FOLDER.parts[-3:] and os.path.realpath(place) != _HERE
 
 
 class PluginAccess(msgspec.Struct, frozen=True):
-    """What the gateway says to the plugin's token; `trouble` is empty when all is well."""
+    """Whether the gateway accepts the plugin's token; `problem` is empty when it does."""
 
     tools: tuple[str, ...] = ()
     problem: str = ""
@@ -188,37 +185,36 @@ class PluginAccess(msgspec.Struct, frozen=True):
 
 
 def check_plugin_access(options: JsonObject) -> PluginAccess:
-    """Ask the gateway for its tools, as the plugin does."""
+    """List the gateway's tools with the plugin's token."""
     url, place = str(options.get("url", "")), str(options.get("tokenFile", ""))
     try:
         token = Path(place).read_text("ascii").strip()
     except (OSError, ValueError):
-        return PluginAccess(problem=f"the token in {place} cannot be read; {_AGAIN}")
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    opener.addheaders = [("authorization", f"Bearer {token}")]
+        return PluginAccess(problem=f"the token in {place} cannot be read; {_RECONNECT}")
+    headers = {"Authorization": f"Bearer {token}"}
     try:
-        with opener.open(f"{url}/tools", timeout=_ANSWER_S) as page:
-            listed = msgspec.json.decode(page.read(_MOST_BYTES), type=_Listed)
-    except urllib.error.HTTPError as error:
-        with suppress(OSError):
-            error.close()
-        if error.code in {401, 403}:
-            return PluginAccess(problem=f"its token is not accepted; {_AGAIN}", is_reached=True)
-        return PluginAccess(
-            problem=f"{url}/tools answers HTTP {error.code}; {_OFFER}", is_reached=True
-        )
-    except (OSError, ValueError, http.client.HTTPException, msgspec.MsgspecError):
+        with SyncHttpClient(
+            headers=headers, timeout=_RESPONSE_TIMEOUT_S, max_response_bytes=_MAX_BYTES
+        ) as client:
+            response = client.get(f"{url}/tools")
+        if response.status_code in {401, 403}:
+            return PluginAccess(problem=f"its token is not accepted; {_RECONNECT}", is_reached=True)
+        if response.status_code != 200:
+            problem = f"{url}/tools answers HTTP {response.status_code}; {_TURN_ON}"
+            return PluginAccess(problem=problem, is_reached=True)
+        listed = msgspec.json.decode(response.content, type=_ToolList)
+    except (OSError, ValueError, httpx2.HTTPError, httpx2.InvalidURL, msgspec.MsgspecError):
         return PluginAccess(problem=f"no gateway answers at {url}; start it with: openclaw-a2a up")
     return PluginAccess(tuple(one.name for one in listed.tools), is_reached=True)
 
 
-_AGAIN = "make a new one with: openclaw-a2a connect openclaw"
-_OFFER = "set outbound.enabled or tools.agentToAgent.enabled, and restart the gateway"
+_RECONNECT = "make a new one with: openclaw-a2a connect openclaw"
+_TURN_ON = "set outbound.enabled or tools.agentToAgent.enabled, and restart the gateway"
 
 
-class _ListedTool(msgspec.Struct, frozen=True):
+class _ToolName(msgspec.Struct, frozen=True):
     name: str
 
 
-class _Listed(msgspec.Struct, frozen=True):
-    tools: tuple[_ListedTool, ...]
+class _ToolList(msgspec.Struct, frozen=True):
+    tools: tuple[_ToolName, ...]
