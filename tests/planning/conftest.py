@@ -1,4 +1,4 @@
-"""What tests of planning share."""
+"""Fixtures of the planning tests."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -10,7 +10,7 @@ from tests.planning.gateway_harness import PlanningHarness, planning_harness_in
 
 @pytest.fixture
 def checked() -> CheckedObjective:
-    """A checked with a new objective, Party."""
+    """A new objective, Party."""
     checked = CheckedObjective()
     checked.call("objectives/create", name="Party")
     return checked
@@ -20,7 +20,7 @@ def checked() -> CheckedObjective:
 async def harness(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[PlanningHarness]:
-    """A harness whose gateway is open."""
+    """A harness with a running gateway."""
     monkeypatch.chdir(tmp_path)
     async with planning_harness_in(tmp_path) as one:
         await one.open()

@@ -1,4 +1,4 @@
-"""A gateway whose agents carry out plans as a test scripts them."""
+"""A gateway whose agents execute steps as a test scripts them."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ Work = Callable[[Turn], Awaitable[str | AgentEvent]]
 
 
 class ScriptedWorker:
-    """An agent that does steps as the test says, and remembers which it was asked to do."""
+    """An agent that executes steps as the test says, and records them."""
 
     def __init__(self, recovery: Recovery = Recovery.REPEAT) -> None:
         self.recovery = recovery
@@ -42,12 +42,12 @@ class ScriptedWorker:
 
     @property
     def asked(self) -> list[str]:
-        """The first lines of what it was asked."""
+        """The first lines of its messages."""
         return [first_line(turn) for turn in self.turns]
 
 
 def first_line(turn: Turn) -> str:
-    """What a step is called."""
+    """The name of a step."""
     return turn.body.partition("\n")[0]
 
 
@@ -60,7 +60,7 @@ class PlanningHarness:
         self.workers = {name: ScriptedWorker() for name in ("main", "helper", "person")}
         self.gateway: Gateway | None = None
         self.clock: Clock | None = None
-        """What the next gateway goes by, unless that is the machine's clock."""
+        """The clock of the next gateway; None for the clock of the machine."""
         self._running = AsyncExitStack()
         self._number = 0
 
@@ -85,7 +85,7 @@ class PlanningHarness:
         )
 
     async def close(self) -> None:
-        """Stop the gateway; what is unfinished stays in the store."""
+        """Stop the gateway; unfinished work stays in the store."""
         await self._running.aclose()
 
     async def reopen(self, settings: Mapping[str, Json] | None = None) -> None:
@@ -94,7 +94,7 @@ class PlanningHarness:
         await self.open(settings)
 
     @property
-    def door(self) -> AsgiClient:
+    def client(self) -> AsgiClient:
         assert self.gateway is not None
         return AsgiClient(self.gateway.asgi, {"a2a-extensions": EXTENSION_URI})
 
@@ -105,7 +105,7 @@ class PlanningHarness:
         encoded = json.dumps(body).encode()
         headers = {"content-type": "application/json", "content-length": str(len(encoded))}
         asked = Request("POST", "/a2a/jsonrpc", headers, (encoded,))
-        return (await self.door.request(asked)).json
+        return (await self.client.request(asked)).json
 
     async def call(self, method: str, **params: Json) -> Json:
         """The result of a method that succeeds."""
@@ -134,7 +134,7 @@ class PlanningHarness:
         return (await self.call("objectives/get", id=objective_id))["objective"]
 
     async def until(self, objective_id: str, condition: Callable[[Json], bool]) -> Json:
-        """The objective, once something is so."""
+        """The objective, once the condition holds."""
         with anyio.fail_after(TIMEOUT_S):
             while True:
                 found = await self.get(objective_id)
@@ -143,7 +143,7 @@ class PlanningHarness:
                 await asyncio.sleep(0.005)  # it is asked again until then
 
     async def ends(self, objective_id: str, status: str = "completed") -> Json:
-        """The objective, once it has come to its end."""
+        """The objective, once it has this status."""
         return await self.until(objective_id, lambda one: one["status"] == status)
 
 
@@ -156,7 +156,7 @@ def asks(question: str) -> AgentEvent:
 async def planning_harness_in(
     folder: Path, kind: str = "sqlite"
 ) -> AsyncGenerator[PlanningHarness]:
-    """A harness whose gateway is stopped at the end."""
+    """A harness whose gateway is stopped at the end of the block."""
     harness = PlanningHarness(folder, kind)
     try:
         yield harness

@@ -57,7 +57,7 @@ class Builder:
 
 
 def main() -> int:
-    """Serve until somebody ends it."""
+    """Serve until the process is ended."""
     port, folder, kind = int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
     config = folder / "openclaw-a2a.json5"
     config.write_text(SETTINGS, encoding="utf-8")

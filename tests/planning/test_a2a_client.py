@@ -1,4 +1,4 @@
-"""An official client that never heard of objectives sees the tasks of one that was run."""
+"""An official client without the extension sees the tasks of an executed objective."""
 
 import httpx
 import pytest
@@ -18,7 +18,7 @@ async def test_steps_are_plain_tasks_to_a_client_that_knows_no_plans(
     await harness.call("objectives/run", id=objective_id)
     ended = await harness.ends(objective_id)
     linked = [task["a2aTaskId"] for task in ended["plans"][0]["tasks"]]
-    transport = httpx.ASGITransport(app=harness.door.app)  # pyright: ignore[reportArgumentType] - ASGI
+    transport = httpx.ASGITransport(app=harness.client.app)  # pyright: ignore[reportArgumentType] - ASGI
     async with httpx.AsyncClient(transport=transport) as http:
         card = await A2ACardResolver(http, "http://127.0.0.1:9900").get_agent_card()
         config = ClientConfig(

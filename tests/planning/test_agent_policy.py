@@ -1,4 +1,4 @@
-"""Whom the steps of an objective may name: callers from elsewhere do not reach every agent."""
+"""Which agents steps may name: remote callers cannot use every agent."""
 
 import json
 from typing import Any
@@ -14,11 +14,11 @@ Json = Any
 
 async def run_step(harness: PlanningHarness, agent: str) -> Json:
     """How the step ends with which a peer, alice, names an agent."""
-    door = harness.door.with_headers(authorization=f"Bearer {token_of('alice')}")
+    client = harness.client.with_headers(authorization=f"Bearer {token_of('alice')}")
 
     async def call(method: str, **params: Json) -> Json:
         body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
-        return (await door.post("/a2a/jsonrpc", json.dumps(body).encode())).json["result"]
+        return (await client.post("/a2a/jsonrpc", json.dumps(body).encode())).json["result"]
 
     objective_id = (await call("objectives/create", name="hers"))["objective"]["id"]
     step = {"name": "step", "metadata": {"agent": agent}}
@@ -32,7 +32,7 @@ async def run_step(harness: PlanningHarness, agent: str) -> Json:
 
 
 @pytest.mark.parametrize("agent", ["helper", "target:ops", "gateway:debate", "gateway:skills"])
-async def test_a_peer_cannot_have_steps_done_by_agents_that_are_not_at_its_door(
+async def test_a_peer_cannot_use_agents_other_than_that_of_its_account(
     harness: PlanningHarness, agent: str
 ) -> None:
     await harness.reopen(peers("alice"))
@@ -42,7 +42,7 @@ async def test_a_peer_cannot_have_steps_done_by_agents_that_are_not_at_its_door(
 
 
 @pytest.mark.parametrize("agent", ["main", "helper"])
-async def test_a_peer_reaches_its_own_agent_and_those_of_the_settings(
+async def test_a_peer_can_use_its_own_agent_and_those_of_the_settings(
     harness: PlanningHarness, agent: str
 ) -> None:
     await harness.reopen({**peers("alice"), "opt.agents": ["help*"]})
@@ -51,7 +51,7 @@ async def test_a_peer_reaches_its_own_agent_and_those_of_the_settings(
     assert len(harness.workers[agent].turns) == 1
 
 
-async def test_nobody_reaches_the_agents_of_the_gateway_itself(harness: PlanningHarness) -> None:
+async def test_no_caller_can_use_internal_agents_of_the_gateway(harness: PlanningHarness) -> None:
     objective_id = await harness.objective(metadata={"agent": "gateway:skills"})
     await harness.plan(objective_id, [{"name": "step"}])
     await harness.call("objectives/run", id=objective_id)

@@ -1,4 +1,4 @@
-"""Every error of the contract: its code, whom it names, and that nothing changed."""
+"""Every error of the contract: its code, the object it names, and that nothing changed."""
 
 import json
 
@@ -151,7 +151,7 @@ def test_a_plan_changes_along_its_table_only(checked: CheckedObjective, old: str
 
 @pytest.mark.requirement("opt.rollup.plan-waits")
 @pytest.mark.parametrize("status", ["working", "pending"])
-def test_a_plan_that_waits_for_another_cannot_begin(checked: CheckedObjective, status: str) -> None:
+def test_a_plan_that_waits_for_another_cannot_start(checked: CheckedObjective, status: str) -> None:
     first = with_plan(checked)
     second = with_plan(checked, dependencies=[first])
     error = refused(checked, StatusChangeNotAllowed, "plans/update", id=second, status=status)
@@ -170,7 +170,7 @@ def test_a_plan_that_waits_for_another_cannot_begin(checked: CheckedObjective, s
         ("failed", "pending", True),
     ],
 )
-def test_a_plan_task_leaves_its_end_only_to_be_tried_again(
+def test_a_plan_task_leaves_a_final_status_only_for_a_retry(
     checked: CheckedObjective, old: str, new: str, is_allowed: bool
 ) -> None:
     plan_id = with_plan(checked, "A", "B")
@@ -196,9 +196,7 @@ def test_a_task_that_is_pending_again_has_no_a2a_task_any_more(checked: CheckedO
 
 
 @pytest.mark.parametrize("status", ["completed", "canceled"])
-def test_nothing_is_added_to_an_objective_that_is_over(
-    checked: CheckedObjective, status: str
-) -> None:
+def test_nothing_is_added_to_a_closed_objective(checked: CheckedObjective, status: str) -> None:
     plan_id = with_plan(checked, "A")
     checked.call("objectives/update", id="obj-n1", status="working")
     checked.call("objectives/update", id="obj-n1", status=status)
@@ -223,7 +221,7 @@ def test_a_plan_that_is_done_takes_no_tasks(checked: CheckedObjective, status: s
 
 
 @pytest.mark.requirement("opt.error.limit")
-def test_the_eleventh_plan_is_refused(checked: CheckedObjective) -> None:
+def test_the_eleventh_plan_is_rejected(checked: CheckedObjective) -> None:
     for _ in range(10):
         with_plan(checked)
     error = refused(checked, PlanLimitExceeded, "plans/create", objectiveId="obj-n1", name="Q")
@@ -231,7 +229,7 @@ def test_the_eleventh_plan_is_refused(checked: CheckedObjective) -> None:
 
 
 @pytest.mark.requirement("opt.error.limit")
-def test_the_fifty_first_task_is_refused(checked: CheckedObjective) -> None:
+def test_the_fifty_first_task_is_rejected(checked: CheckedObjective) -> None:
     entries = [{"name": f"T{number}"} for number in range(51)]
     refused(
         checked, PlanLimitExceeded, "plans/create", objectiveId="obj-n1", name="Q", tasks=entries
@@ -285,7 +283,7 @@ def test_an_unknown_task_cannot_be_depended_on(checked: CheckedObjective, needed
         [[], ["task-2"], ["task-1"]],
     ],
 )
-def test_tasks_cannot_wait_for_each_other_in_a_circle(
+def test_tasks_cannot_depend_on_each_other_in_a_cycle(
     checked: CheckedObjective, dependencies: list[list[str]]
 ) -> None:
     entries = [
@@ -298,7 +296,7 @@ def test_tasks_cannot_wait_for_each_other_in_a_circle(
     assert error.details["circle"][0] == error.details["circle"][-1]
 
 
-def test_an_edit_cannot_close_a_circle(checked: CheckedObjective) -> None:
+def test_an_edit_cannot_close_a_cycle(checked: CheckedObjective) -> None:
     plan_id = with_plan(checked, "A", "B")
     a, b = checked.task("A")["id"], checked.task("B")["id"]
     checked.call("plans/update", id=plan_id, tasks=[{"id": b, "dependencies": [a]}])
@@ -316,14 +314,14 @@ def test_an_edit_may_turn_dependencies_round(checked: CheckedObjective) -> None:
 
 
 @pytest.mark.requirement("opt.bad.circles")
-def test_a_circle_through_plans_and_tasks_together_is_refused(checked: CheckedObjective) -> None:
+def test_a_cycle_through_plans_and_tasks_together_is_rejected(checked: CheckedObjective) -> None:
     first = with_plan(checked, "A")
     with_plan(checked, "B", dependencies=[first])
     entries = [{"name": "C", "dependencies": [checked.task("B")["id"]]}]
     refused(checked, DependencyNotValid, "plans/addTasks", id=first, tasks=entries)
 
 
-def test_plans_whose_tasks_wait_for_each_other_are_fine_without_a_circle(
+def test_plans_whose_tasks_depend_on_each_other_are_valid_without_a_cycle(
     checked: CheckedObjective,
 ) -> None:
     first, second = with_plan(checked, "A1", "A2"), with_plan(checked, "B1", "B2")
@@ -334,7 +332,7 @@ def test_plans_whose_tasks_wait_for_each_other_are_fine_without_a_circle(
     checked.call("plans/update", id=first, tasks=edits)
 
 
-def test_fifty_tasks_in_a_row_are_no_circle(checked: CheckedObjective) -> None:
+def test_fifty_tasks_in_a_row_are_not_a_cycle(checked: CheckedObjective) -> None:
     entries = [
         {"name": f"T{number}", "dependencies": [f"task-{number + 1}"] if number < 49 else []}
         for number in range(50)

@@ -1,4 +1,4 @@
-"""Every row of the method table: what is asked, what comes back, what is written."""
+"""Every method of the contract: its request, its result, and the operations it writes."""
 
 import json
 
@@ -169,7 +169,7 @@ def test_metadata_of_an_update_takes_the_place_of_the_old(checked: CheckedObject
 
 
 @pytest.mark.requirement("opt.method.younger")
-def test_an_update_makes_younger_even_when_the_clock_stands_and_nothing_changes(
+def test_an_update_advances_updated_at_even_when_the_clock_stands_and_nothing_changes(
     checked: CheckedObjective,
 ) -> None:
     seen = [checked.objective["updatedAt"]]
@@ -179,7 +179,9 @@ def test_an_update_makes_younger_even_when_the_clock_stands_and_nothing_changes(
 
 
 @pytest.mark.requirement("opt.method.younger")
-def test_an_update_makes_younger_even_when_the_clock_goes_back(checked: CheckedObjective) -> None:
+def test_an_update_advances_updated_at_even_when_the_clock_goes_back(
+    checked: CheckedObjective,
+) -> None:
     checked.tick(-3_600_000)
     after = checked.call("objectives/update", id="obj-n1")["objective"]
     assert after["updatedAt"] == "2026-01-05T10:00:00.001Z"
@@ -221,7 +223,7 @@ def test_replan_leads_to_planning_from_every_status_that_is_not_the_end(
 
 @pytest.mark.requirement("opt.method.replan-over")
 @pytest.mark.parametrize("status", ["completed", "canceled"])
-def test_replan_from_the_end_is_refused(checked: CheckedObjective, status: str) -> None:
+def test_replan_of_a_closed_objective_is_rejected(checked: CheckedObjective, status: str) -> None:
     checked.call("objectives/update", id="obj-n1", status="working")
     checked.call("objectives/update", id="obj-n1", status=status)
     with pytest.raises(StatusChangeNotAllowed, match=f"{status} and cannot become planning"):
@@ -294,7 +296,7 @@ def test_an_objective_that_rests_can_be_deleted(checked: CheckedObjective) -> No
 
 
 @pytest.mark.requirement("opt.method.delete-running")
-def test_tasks_that_run_are_in_the_way_of_deletion_unless_they_are_to_be_canceled(
+def test_an_objective_with_running_tasks_is_deleted_only_with_cancel(
     checked: CheckedObjective,
 ) -> None:
     checked.call(
@@ -308,7 +310,9 @@ def test_tasks_that_run_are_in_the_way_of_deletion_unless_they_are_to_be_cancele
 
 
 @pytest.mark.requirement("opt.storage.archive")
-def test_a_completed_objective_is_archived_whoever_completes_it(checked: CheckedObjective) -> None:
+def test_a_completed_objective_is_archived_also_when_a_caller_completes_it(
+    checked: CheckedObjective,
+) -> None:
     checked.call("objectives/update", id="obj-n1", status="working")
     checked.call("objectives/update", id="obj-n1", status="completed")
     assert checked.last[-1].data.op == "archive"

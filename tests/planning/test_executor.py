@@ -1,4 +1,4 @@
-"""Objectives that are run: steps begin by themselves, in their order, once each."""
+"""Executed objectives: steps start in order, once each."""
 
 import asyncio
 import json
@@ -97,7 +97,7 @@ async def test_a_step_is_done_by_the_agent_it_names(harness: PlanningHarness) ->
 
 
 @pytest.mark.requirement("opt.run.retry")
-async def test_a_step_that_fails_is_tried_again_as_often_as_it_says(
+async def test_a_failed_step_is_retried_as_often_as_its_metadata_says(
     harness: PlanningHarness,
 ) -> None:
     tries = 0
@@ -168,7 +168,7 @@ async def test_a_question_pauses_only_what_depends_on_it_and_is_answered_by_a_me
 
 
 @pytest.mark.requirement("opt.run.cancel", "opt.rollup.cancel-tasks")
-async def test_cancelling_ends_what_runs_and_begins_nothing_more(harness: PlanningHarness) -> None:
+async def test_cancelling_ends_running_steps_and_starts_no_more(harness: PlanningHarness) -> None:
     begun = asyncio.Event()
 
     async def work(_turn: Any) -> str:
@@ -196,7 +196,7 @@ async def test_cancelling_ends_what_runs_and_begins_nothing_more(harness: Planni
 
 
 @pytest.mark.requirement("opt.run.pause")
-async def test_a_paused_objective_begins_nothing_until_it_is_resumed(
+async def test_a_paused_objective_starts_nothing_until_it_is_resumed(
     harness: PlanningHarness,
 ) -> None:
     begun, go = asyncio.Event(), asyncio.Event()
@@ -222,7 +222,7 @@ async def test_a_paused_objective_begins_nothing_until_it_is_resumed(
 
 
 @pytest.mark.requirement("opt.run.restart")
-async def test_a_restart_goes_on_where_it_was(harness: PlanningHarness) -> None:
+async def test_execution_continues_after_a_restart(harness: PlanningHarness) -> None:
     begun, go = asyncio.Event(), asyncio.Event()
 
     async def work(turn: Any) -> str:
@@ -300,7 +300,7 @@ async def test_a_task_that_is_linked_to_a_step_is_mirrored(harness: PlanningHarn
     await harness.ends(objective_id)
 
 
-async def test_nobody_links_a_task_that_is_not_there(harness: PlanningHarness) -> None:
+async def test_an_unknown_task_cannot_be_linked(harness: PlanningHarness) -> None:
     objective_id = await harness.objective()
     plan = await harness.plan(objective_id, [{"name": "by hand"}])
     link = {"id": plan["tasks"][0]["id"], "a2aTaskId": "somebody-elses"}
@@ -332,7 +332,7 @@ async def test_a_failed_objective_that_is_run_again_tries_what_failed(
     assert harness.workers["main"].asked == ["first", "second", "second", "third"]
 
 
-async def test_what_is_over_is_not_run(harness: PlanningHarness) -> None:
+async def test_closed_objectives_and_plans_are_not_run(harness: PlanningHarness) -> None:
     objective_id = await harness.objective()
     plan = await harness.plan(objective_id, steps("only"))
     await harness.call("objectives/run", id=objective_id)
@@ -341,7 +341,7 @@ async def test_what_is_over_is_not_run(harness: PlanningHarness) -> None:
         assert (await harness.fail(method, id=name))["code"] == -32051
 
 
-async def test_a_plan_that_somebody_blocked_goes_on_when_it_is_run(
+async def test_a_plan_that_a_caller_blocked_continues_when_it_is_run(
     harness: PlanningHarness,
 ) -> None:
     objective_id = await harness.objective()
@@ -352,7 +352,7 @@ async def test_a_plan_that_somebody_blocked_goes_on_when_it_is_run(
     await harness.ends(objective_id)
 
 
-async def test_an_objective_all_of_whose_plans_are_over_is_not_run(
+async def test_an_objective_without_open_plans_is_not_run(
     harness: PlanningHarness,
 ) -> None:
     objective_id = await harness.objective()
@@ -437,7 +437,7 @@ async def test_a_message_in_a_plan_that_is_not_run_fails_for_good(
     await harness.until(objective_id, lambda one: one["plans"][1]["status"] == "failed")
 
 
-async def test_an_objective_that_comes_back_from_a_file_is_finished(
+async def test_an_imported_objective_is_completed(
     harness: PlanningHarness,
 ) -> None:
     objective_id = await harness.objective()
@@ -445,12 +445,14 @@ async def test_an_objective_that_comes_back_from_a_file_is_finished(
     assert harness.gateway is not None
     path = f"/operator/objectives/{objective_id}/export"
     headers = {"authorization": f"Bearer {read_admin_token(harness.folder)}"}
-    before = (await harness.door.get(path, **headers)).body
+    before = (await harness.client.get(path, **headers)).body
     await harness.call("objectives/run", id=objective_id)
     await harness.ends(objective_id)
     await harness.call("objectives/delete", id=objective_id)
     length = str(len(before))
-    await harness.door.post("/operator/objectives/import", before, content_length=length, **headers)
+    await harness.client.post(
+        "/operator/objectives/import", before, content_length=length, **headers
+    )
     await harness.call("objectives/run", id=objective_id)
     await harness.ends(objective_id)
     assert harness.workers["main"].asked == ["one", "two"]
@@ -473,7 +475,7 @@ async def busy(harness: PlanningHarness) -> asyncio.Event:
 
 
 @pytest.mark.parametrize("is_sent_again", [True, False])
-async def test_a_step_whose_message_was_refused_is_done_once_all_the_same(
+async def test_a_step_whose_message_was_rejected_is_executed_once(
     harness: PlanningHarness, is_sent_again: bool
 ) -> None:
     await harness.reopen({"limits.runs": 1, "limits.queue": 1})
@@ -505,7 +507,7 @@ async def test_a_step_whose_message_was_refused_is_done_once_all_the_same(
         assert harness.workers["main"].asked.count("water it") == 1
 
 
-async def test_nobody_says_that_a_message_made_a_step(harness: PlanningHarness) -> None:
+async def test_callers_cannot_write_the_message_id_of_a_step(harness: PlanningHarness) -> None:
     objective_id = await harness.objective()
     forged = {"name": "x", "metadata": {"opt/v1/messageId": "m"}}
     wanted = {"objectiveId": objective_id, "name": "p", "tasks": [forged]}
@@ -520,7 +522,7 @@ async def test_nobody_says_that_a_message_made_a_step(harness: PlanningHarness) 
     await harness.ends(objective_id)
 
 
-async def test_a_plan_whose_making_was_refused_leaves_its_name_to_others(
+async def test_the_id_of_a_plan_that_was_rejected_is_free_for_others(
     harness: PlanningHarness,
 ) -> None:
     await harness.reopen({"opt.maxPlansPerObjective": 1})
@@ -534,7 +536,7 @@ async def test_a_plan_whose_making_was_refused_leaves_its_name_to_others(
 
 
 @pytest.mark.requirement("opt.method.list-pages")
-async def test_pages_go_on_when_the_last_of_the_page_before_was_deleted(
+async def test_pages_continue_when_the_last_of_the_page_before_was_deleted(
     harness: PlanningHarness,
 ) -> None:
     for number in range(5):

@@ -1,4 +1,4 @@
-"""Random plans are run: in order, within limits, no step twice, always to an end."""
+"""Random plans are executed in order, within limits, no step twice, always to an end."""
 
 import asyncio
 from collections import Counter

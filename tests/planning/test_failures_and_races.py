@@ -1,4 +1,4 @@
-"""Bad input and bad days of objectives that are run, through the door that callers use."""
+"""Invalid input, failures and races of executed objectives, through the endpoint of callers."""
 
 import asyncio
 import json
@@ -117,7 +117,7 @@ async def test_limits_hold_for_plans_tasks_and_messages(harness: PlanningHarness
 
 
 @pytest.mark.requirement("opt.bad.circles", "opt.bad.elsewhere", "opt.error.dependency")
-async def test_circles_and_dependencies_of_others_are_refused_and_nothing_changes(
+async def test_cycles_and_dependencies_of_others_are_rejected_and_nothing_changes(
     harness: PlanningHarness,
 ) -> None:
     mine, other = await harness.objective("mine"), await harness.objective("other")
@@ -174,7 +174,7 @@ async def test_clients_without_the_extension_see_plain_tasks_and_no_methods(
 
 @pytest.mark.requirement("opt.bad.two-at-once", "opt.error.status")
 @pytest.mark.parametrize("first", ["completed", "canceled"])
-async def test_of_two_ends_at_once_one_wins_and_the_other_is_told(
+async def test_of_two_concurrent_final_statuses_one_wins_and_the_other_is_rejected(
     harness: PlanningHarness, first: str
 ) -> None:
     second = {"completed": "canceled", "canceled": "completed"}[first]
@@ -197,7 +197,7 @@ async def test_of_two_ends_at_once_one_wins_and_the_other_is_told(
 
 @pytest.mark.requirement("opt.bad.two-at-once")
 @pytest.mark.parametrize("kind", ["objectives", "plans"])
-async def test_of_updates_of_what_was_read_at_once_one_wins_and_the_others_are_told(
+async def test_of_concurrent_updates_with_if_updated_at_one_wins_and_the_others_are_rejected(
     harness: PlanningHarness, kind: str
 ) -> None:
     objective_id = await harness.objective()
@@ -249,7 +249,7 @@ async def test_steps_are_added_to_a_plan_as_it_was_read(harness: PlanningHarness
     assert answers[1]["error"]["code"] == CONFLICT
 
 
-async def test_the_same_moment_may_be_written_otherwise(harness: PlanningHarness) -> None:
+async def test_if_updated_at_may_be_in_another_time_zone(harness: PlanningHarness) -> None:
     objective_id = await harness.objective()
     read = (await harness.get(objective_id))["updatedAt"]
     written = read.replace("Z", "+00:00")
@@ -259,14 +259,16 @@ async def test_the_same_moment_may_be_written_otherwise(harness: PlanningHarness
 @pytest.mark.parametrize(
     "wrong", ["", "yesterday", 5, "2026-01-05T10:00:00", True, ["x"], "9" * 99]
 )
-async def test_a_moment_that_is_none_is_refused(harness: PlanningHarness, wrong: Json) -> None:
+async def test_an_invalid_timestamp_is_rejected(harness: PlanningHarness, wrong: Json) -> None:
     objective_id = await harness.objective()
     error = await harness.fail("objectives/update", id=objective_id, name="x", ifUpdatedAt=wrong)
     assert error["code"] == -32602
     assert "ifUpdatedAt must be" in error["message"]
 
 
-async def test_many_changes_at_once_are_all_kept_or_refused(harness: PlanningHarness) -> None:
+async def test_many_concurrent_changes_are_each_stored_or_rejected(
+    harness: PlanningHarness,
+) -> None:
     objective_id = await harness.objective()
     plan = await harness.plan(objective_id, [])
     asked = [
@@ -326,7 +328,7 @@ async def test_a_message_into_a_plan_that_is_run_is_answered_once(
 # -------------------------------------------------------------------- agents
 
 
-async def test_an_agent_that_does_not_exist_fails_its_step_and_holds_up_nobody(
+async def test_an_unknown_agent_fails_its_step_and_delays_no_other(
     harness: PlanningHarness,
 ) -> None:
     objective_id = await harness.objective()
@@ -374,7 +376,7 @@ async def test_an_agent_that_fails_each_time_is_asked_so_often_and_no_more(
     assert {task["status"] for plan in done["plans"] for task in plan["tasks"]} == {"completed"}
 
 
-async def test_a_message_that_fails_in_a_plan_that_nobody_runs_is_not_tried_again(
+async def test_a_failed_message_step_in_a_plan_that_is_not_run_is_not_retried(
     harness: PlanningHarness,
 ) -> None:
     async def work(_turn: Any) -> str:
@@ -406,7 +408,7 @@ async def test_a_step_whose_question_is_cancelled_fails_its_plan(harness: Planni
 # -------------------------------------------------------------------- running, twice and after
 
 
-async def test_running_twice_runs_each_step_once(harness: PlanningHarness) -> None:
+async def test_running_an_objective_twice_executes_each_step_once(harness: PlanningHarness) -> None:
     objective_id = await harness.objective()
     plan = await harness.plan(objective_id, [{"name": str(number)} for number in range(6)])
     asked = [harness.call("objectives/run", id=objective_id) for _ in range(5)]
@@ -417,7 +419,7 @@ async def test_running_twice_runs_each_step_once(harness: PlanningHarness) -> No
 
 
 @pytest.mark.parametrize("status", ["completed", "canceled"])
-async def test_an_objective_that_is_over_is_not_run(harness: PlanningHarness, status: str) -> None:
+async def test_a_closed_objective_is_not_run(harness: PlanningHarness, status: str) -> None:
     objective_id = await harness.objective()
     plan = await harness.plan(objective_id, [{"name": "a"}])
     await harness.call("objectives/update", id=objective_id, status="working")
@@ -434,13 +436,13 @@ async def test_an_objective_that_is_over_is_not_run(harness: PlanningHarness, st
 
 
 @pytest.mark.requirement("opt.bad.walls", "opt.message.own-id")
-async def test_what_others_own_is_not_found(harness: PlanningHarness) -> None:
+async def test_objects_of_other_callers_are_not_found(harness: PlanningHarness) -> None:
     await harness.reopen(peers("alice", "bob"))
 
     async def ask(name: str, method: str, params: Json) -> Json:
-        door = harness.door.with_headers(authorization=f"Bearer {token_of(name)}")
+        client = harness.client.with_headers(authorization=f"Bearer {token_of(name)}")
         body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
-        return (await door.post("/a2a/jsonrpc", json.dumps(body).encode())).json
+        return (await client.post("/a2a/jsonrpc", json.dumps(body).encode())).json
 
     made = await ask("alice", "objectives/create", {"name": "hers"})
     hers = made["result"]["objective"]["id"]
@@ -466,7 +468,7 @@ async def test_what_others_own_is_not_found(harness: PlanningHarness) -> None:
 
 
 @pytest.mark.requirement("opt.method.delete-running", "opt.method.delete", "opt.run.cancel")
-async def test_what_runs_is_not_deleted_unless_it_is_cancelled_too(
+async def test_an_objective_with_running_steps_is_deleted_only_with_cancel(
     harness: PlanningHarness,
 ) -> None:
     gated(harness)
@@ -492,7 +494,7 @@ async def test_what_runs_is_not_deleted_unless_it_is_cancelled_too(
 
 
 @pytest.mark.parametrize("retries", [0, 3])
-async def test_deleting_begins_nothing_while_it_stops_what_runs(
+async def test_deleting_starts_no_step_while_it_cancels_running_ones(
     harness: PlanningHarness, retries: int
 ) -> None:
     gated(harness)
@@ -519,7 +521,7 @@ async def test_an_objective_can_be_deleted_while_it_is_followed(harness: Plannin
 # -------------------------------------------------------------------- planners
 
 
-async def test_who_runs_an_objective_again_has_its_plans_asked_for_anew(
+async def test_running_an_objective_again_asks_the_planner_again(
     harness: PlanningHarness,
 ) -> None:
     await harness.reopen({"opt.planner": "helper"})

@@ -1,4 +1,4 @@
-"""What others own looks in every way like what is not there; the operator sees all of it."""
+"""Objects of other callers look like objects that do not exist; the operator sees all."""
 
 import asyncio
 import json
@@ -54,26 +54,26 @@ REST: list[tuple[str, Json]] = [
 ]
 
 
-def door_of(harness: PlanningHarness, name: str) -> AsgiClient:
-    return harness.door.with_headers(authorization=f"Bearer {token_of(name)}")
+def client_of(harness: PlanningHarness, name: str) -> AsgiClient:
+    return harness.client.with_headers(authorization=f"Bearer {token_of(name)}")
 
 
 async def call(harness: PlanningHarness, name: str, method: str, params: Json) -> Json:
-    """The whole answer that somebody gets over JSON-RPC."""
+    """The response to a caller over JSON-RPC."""
     body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
-    answer = await door_of(harness, name).post("/a2a/jsonrpc", json.dumps(body).encode())
+    answer = await client_of(harness, name).post("/a2a/jsonrpc", json.dumps(body).encode())
     return answer.json
 
 
 async def rest(harness: PlanningHarness, name: str, line: str, body: Json) -> Response:
-    """What somebody gets over HTTP+JSON."""
+    """The response to a caller over HTTP+JSON."""
     method, path = line.split()
     content = b"" if body is None else json.dumps(body).encode()
     headers = {"a2a-version": "1.0"}
     if body is not None:
         headers |= {"content-type": "application/json", "content-length": str(len(content))}
     asked = Request(method, f"/a2a/rest/{path}", headers, (content,))
-    return await door_of(harness, name).request(asked)
+    return await client_of(harness, name).request(asked)
 
 
 def named(value: Json, ids: tuple[str, str, str]) -> Json:
@@ -107,7 +107,7 @@ async def seen_by_alice(harness: PlanningHarness, ids: tuple[str, str, str]) -> 
 
 
 @pytest.mark.requirement("opt.bad.walls")
-async def test_every_method_answers_as_if_it_were_not_there(
+async def test_every_method_answers_not_found_for_objects_of_others(
     harness: PlanningHarness, hers: tuple[str, str, str]
 ) -> None:
     before = await seen_by_alice(harness, hers)
@@ -124,7 +124,7 @@ async def test_every_method_answers_as_if_it_were_not_there(
 
 
 @pytest.mark.requirement("opt.bad.walls", "opt.rest.errors")
-async def test_every_address_answers_as_if_it_were_not_there(
+async def test_every_path_answers_not_found_for_objects_of_others(
     harness: PlanningHarness, hers: tuple[str, str, str]
 ) -> None:
     before = await seen_by_alice(harness, hers)
@@ -140,7 +140,7 @@ async def test_every_address_answers_as_if_it_were_not_there(
     assert await seen_by_alice(harness, hers) == before
 
 
-async def test_lists_hold_only_ones_own_and_pages_go_on_only_after_them(
+async def test_lists_and_pages_contain_only_objectives_of_the_caller(
     harness: PlanningHarness, hers: tuple[str, str, str]
 ) -> None:
     for number in range(3):
@@ -159,7 +159,7 @@ async def test_lists_hold_only_ones_own_and_pages_go_on_only_after_them(
     assert told[0]["code"] == -32602
 
 
-async def test_nobody_depends_on_what_others_own(
+async def test_no_caller_can_depend_on_objects_of_another(
     harness: PlanningHarness, hers: tuple[str, str, str]
 ) -> None:
     made = await call(harness, "bob", "objectives/create", {"name": "his"})
@@ -176,7 +176,7 @@ async def test_nobody_depends_on_what_others_own(
     assert told[0] == told[1]
 
 
-async def test_steps_are_tasks_that_only_their_owner_finds(
+async def test_steps_are_tasks_that_only_their_owner_can_read(
     harness: PlanningHarness, hers: tuple[str, str, str]
 ) -> None:
     await call(harness, "alice", "objectives/run", {"id": hers[0]})
@@ -196,7 +196,7 @@ async def test_steps_are_tasks_that_only_their_owner_finds(
     assert listed["result"]["tasks"] == []
 
 
-async def test_nobody_links_a_task_of_somebody_else(
+async def test_no_caller_can_link_a_task_of_another(
     harness: PlanningHarness, hers: tuple[str, str, str]
 ) -> None:
     message = {"messageId": "m-1", "role": "ROLE_USER", "parts": [{"text": "secret"}]}
@@ -215,7 +215,7 @@ async def test_nobody_links_a_task_of_somebody_else(
 
 
 @pytest.mark.requirement("opt.bad.walls")
-async def test_messages_do_not_get_into_what_others_own(
+async def test_messages_cannot_join_objectives_of_others(
     harness: PlanningHarness, hers: tuple[str, str, str]
 ) -> None:
     before = await seen_by_alice(harness, hers)
@@ -234,17 +234,17 @@ async def test_messages_do_not_get_into_what_others_own(
     assert await seen_by_alice(harness, hers) == before
 
 
-async def test_the_operator_sees_all_and_whose_they_are(
+async def test_the_operator_sees_all_objectives_with_their_owners(
     harness: PlanningHarness, hers: tuple[str, str, str]
 ) -> None:
     await call(harness, "bob", "objectives/create", {"name": "his"})
     token = (harness.folder / "operator.token").read_text(encoding="ascii").strip()
-    door = AsgiClient(harness.door.app, {"authorization": f"Bearer {token}"})
-    listed = (await door.get("/operator/objectives")).json
+    client = AsgiClient(harness.client.app, {"authorization": f"Bearer {token}"})
+    listed = (await client.get("/operator/objectives")).json
     owners = {one["name"]: one["principal"] for one in listed["objectives"]}
     assert (owners, listed["totalSize"]) == ({"hers": "alice", "his": "bob"}, 2)
-    shown = await door.get(f"/operator/objectives/{hers[0]}")
+    shown = await client.get(f"/operator/objectives/{hers[0]}")
     assert (shown.status, shown.json["plans"][0]["tasks"][0]["id"]) == (200, hers[2])
     for name in ("alice", "bob"):
-        stranger = AsgiClient(harness.door.app, {"authorization": f"Bearer {token_of(name)}"})
+        stranger = AsgiClient(harness.client.app, {"authorization": f"Bearer {token_of(name)}"})
         assert (await stranger.get("/operator/objectives")).status in (401, 403, 404)

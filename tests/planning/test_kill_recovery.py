@@ -1,4 +1,4 @@
-"""The gateway is killed at random moments of a plan; every step is finished, and none again.
+"""The gateway is killed at random times; every step is completed, and none is repeated.
 
 `--rounds 200` is the long form: so many objectives.
 """
@@ -145,7 +145,7 @@ def check_order(objective: Json, done: list[str]) -> None:
     [("sqlite", "sqlite", 2), ("json-file", "json-file", 1)],
     indirect=["killable"],
 )
-async def test_a_plan_is_finished_and_no_step_again_however_often_the_gateway_is_killed(
+async def test_a_plan_is_completed_and_no_step_repeated_however_often_the_gateway_is_killed(
     killable: GatewayProcess, tmp_path: Path, kind: str, usual: int, rounds: int | None
 ) -> None:
     chance = random.Random(os.environ.get("CRASH_SEED", "plans"))

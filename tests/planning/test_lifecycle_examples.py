@@ -1,4 +1,4 @@
-"""Four objectives from their first word to their end, on agents that a script moves."""
+"""Four objectives from creation to completion, with scripted agents."""
 
 import asyncio
 import json
@@ -63,7 +63,7 @@ async def watching(
     if after is not None:
         headers["last-event-id"] = str(after)
     asked = Request("POST", "/a2a/jsonrpc", headers, (json.dumps(body).encode(),))
-    async with harness.door.open(asked) as exchange:
+    async with harness.client.open(asked) as exchange:
         await exchange.wait_started()
         yield Watcher(FrameReader(exchange, lambda _: None))
 
@@ -104,10 +104,10 @@ async def a2a_states(harness: PlanningHarness, objective: Json) -> dict[str, str
     "opt.storage.session",
     "opt.follow.cursor",
 )
-async def test_garden_party_begins_with_a_message_as_short_as_can_be(
+async def test_garden_party_starts_with_a_minimal_message(
     harness: PlanningHarness,
 ) -> None:
-    answer = await harness.door.post("/a2a/jsonrpc", GARDEN_PARTY)
+    answer = await harness.client.post("/a2a/jsonrpc", GARDEN_PARTY)
     assert answer.headers["a2a-extensions"] == EXTENSION_URI
     task = answer.json["result"]
     assert (answer.json["id"], task["kind"], task["contextId"]) == ("1", "task", "obj-123")

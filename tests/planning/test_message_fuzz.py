@@ -1,4 +1,4 @@
-"""Whatever a message says of objectives: it is taken or refused, and a refusal changes nothing."""
+"""Random objective metadata: a message is accepted or rejected, and a rejection changes nothing."""
 
 import asyncio
 from pathlib import Path
@@ -90,7 +90,7 @@ async def play(folder: Path, messages: list[Json]) -> None:
 @pytest.mark.requirement("opt.bad.hostile", "opt.message.refused-whole")
 @settings(max_examples=40)
 @given(messages=st.lists(MESSAGES, min_size=1, max_size=8))
-def test_any_message_is_taken_or_refused_as_a_whole(
+def test_any_message_is_accepted_or_rejected_as_a_whole(
     messages: list[Json], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     asyncio.run(play(tmp_path_factory.mktemp("hostile"), messages))

@@ -1,4 +1,4 @@
-"""Messages with metadata of objectives, through the door: what they make, join and answer."""
+"""Messages with objective metadata: what they create, join and answer."""
 
 from typing import Any
 
@@ -202,7 +202,9 @@ async def test_a_new_plan_may_name_its_objective_itself(harness: PlanningHarness
 
 @pytest.mark.requirement("opt.message.plan-alone")
 @pytest.mark.parametrize("plan", [{"name": "x"}, {"id": "plan-1"}, {"objectiveId": "obj-nobody"}])
-async def test_a_plan_of_no_objective_is_refused(harness: PlanningHarness, plan: Json) -> None:
+async def test_a_plan_without_an_objective_is_rejected(
+    harness: PlanningHarness, plan: Json
+) -> None:
     error = await harness.fail("SendMessage", message=message(plan=plan))
     assert error["code"] in (BAD_PARAMS, NOT_FOUND)
     assert harness.workers["main"].turns == []
@@ -242,7 +244,7 @@ WRONG: list[tuple[Json, int]] = [
 
 @pytest.mark.requirement("opt.message.refused-whole")
 @pytest.mark.parametrize(("metadata", "code"), WRONG)
-async def test_a_message_that_is_refused_leaves_nothing_behind(
+async def test_a_rejected_message_creates_nothing(
     harness: PlanningHarness, metadata: Json, code: int
 ) -> None:
     error = await harness.fail("SendMessage", message=message(**metadata))
@@ -308,7 +310,9 @@ async def test_a_task_of_another_objective_is_not_answered_here(harness: Plannin
 
 
 @pytest.mark.requirement("opt.message.answer")
-async def test_an_answer_to_a_step_that_has_not_begun_says_so(harness: PlanningHarness) -> None:
+async def test_an_answer_to_a_step_that_has_not_started_is_rejected(
+    harness: PlanningHarness,
+) -> None:
     objective_id = await harness.objective()
     plan = await harness.plan(objective_id, [{"name": "later"}])
     step = plan["tasks"][0]["id"]
@@ -337,7 +341,7 @@ async def test_a_message_again_finds_its_objective_its_plan_and_its_task(
 
 
 @pytest.mark.requirement("opt.message.refused-whole")
-async def test_a_message_to_a_plan_that_is_over_is_refused_and_the_plan_stays(
+async def test_a_message_to_an_ended_plan_is_rejected_and_the_plan_unchanged(
     harness: PlanningHarness,
 ) -> None:
     task = await send(harness, objective={"name": "x"}, plan={"id": "plan-1"})

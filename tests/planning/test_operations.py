@@ -104,7 +104,7 @@ def test_lines_come_back_as_they_were_written(full: CheckedObjective) -> None:
 
 
 @pytest.mark.requirement("opt.storage.replay")
-def test_a_journal_gives_the_objective(full: CheckedObjective) -> None:
+def test_a_log_replays_to_the_objective(full: CheckedObjective) -> None:
     replayed = replay(full.log)
     assert (replayed.state, replayed.warnings) == (full.state, ())
 
@@ -153,7 +153,7 @@ def test_no_lines_are_no_objective() -> None:
     assert replay((line(op="plan.create", data={"id": "p", "name": "P"}),)).state is None
 
 
-def test_a_journal_of_somebody_else_may_say_less() -> None:
+def test_a_log_of_another_program_may_leave_members_out() -> None:
     lines = [
         line(op="objective.create", data={"id": "obj-123", "name": "Party", "createdAt": "x"}),
         line(seq=2, op="plan.create", data={"id": "plan-1", "name": "Venue"}),
@@ -270,7 +270,7 @@ def test_any_operations_give_a_state_or_none_and_no_state_is_ever_changed(
 
 
 @given(st.integers(0, 2**32), st.lists(st.binary(max_size=40), max_size=5))
-def test_a_journal_with_rubbish_in_it_gives_what_is_left(seed: int, rubbish: list[bytes]) -> None:
+def test_a_log_with_garbage_lines_replays_the_others(seed: int, rubbish: list[bytes]) -> None:
     checked = CheckedObjective()
     checked.call("objectives/create", name="Party")
     checked.call("plans/create", objectiveId="obj-n1", name="P", tasks=[{"name": "A"}])
@@ -284,7 +284,7 @@ def test_a_journal_with_rubbish_in_it_gives_what_is_left(seed: int, rubbish: lis
 
 
 @given(MOMENTS)
-def test_moments_are_in_the_order_of_their_text(time: datetime) -> None:
+def test_timestamps_sort_by_their_text(time: datetime) -> None:
     moment = to_timestamp(time)
     assert len(moment) == 24
     assert parse_timestamp(moment) == moment

@@ -1,4 +1,4 @@
-"""Reading params: right ones become structs, wrong ones are refused with everything at once."""
+"""Parsing params: valid ones become structs, an error lists all problems of others."""
 
 import math
 
@@ -110,7 +110,7 @@ def test_a_wrong_parameter_is_named(method: str, params: object, path: str) -> N
     assert list(problems(method, params)) == [path]
 
 
-def test_every_problem_is_told_at_once() -> None:
+def test_every_problem_is_reported_at_once() -> None:
     found = problems(
         "plans/create",
         {"name": 1, "tasks": [{"name": "ok"}, {"name": 2, "colour": "red"}], "metadata": "x"},
@@ -139,7 +139,7 @@ def test_null_inside_metadata_is_kept() -> None:
 
 
 @pytest.mark.parametrize("value", [{"name": "\ud800"}, {"name": "x", "metadata": {"a": {1, 2j}}}])
-def test_what_is_no_json_is_refused(value: object) -> None:
+def test_values_that_are_not_json_are_rejected(value: object) -> None:
     assert list(problems("objectives/create", value)) == ["params"]
 
 
@@ -158,7 +158,7 @@ def test_a_thousand_problems_are_not_all_listed() -> None:
 
 @pytest.mark.requirement("opt.bad.hostile")
 @given(st.sampled_from(sorted(METHODS)), JSON | st.dictionaries(st.sampled_from(MEMBERS), JSON))
-def test_any_json_is_read_or_refused(method: str, value: object) -> None:
+def test_any_json_is_parsed_or_rejected(method: str, value: object) -> None:
     try:
         params = parse_params(method, value)
     except InvalidParams as error:

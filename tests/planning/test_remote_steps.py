@@ -1,4 +1,4 @@
-"""Steps that remote agents do: another gateway of ours, which knows about plans or does not."""
+"""Steps on remote agents: another gateway, with or without the extension."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -75,7 +75,7 @@ async def run_two_steps(harness: PlanningHarness) -> Json:
 
 
 @pytest.mark.requirement("opt.run.target", "opt.key.no-dependencies")
-async def test_a_peer_that_knows_plans_is_told_which_step_it_does(
+async def test_a_peer_that_declares_the_extension_gets_the_step_metadata(
     harness: PlanningHarness, tmp_path: Path
 ) -> None:
     async with peer_in(tmp_path / "peer", {"opt.enabled": True}) as peer:
@@ -172,7 +172,7 @@ async def test_cancelling_stops_the_step_at_the_peer(
     assert found["status"] == "canceled"
 
 
-async def test_a_restart_goes_on_with_the_step_that_the_peer_does(
+async def test_a_step_of_a_peer_continues_after_a_restart(
     harness: PlanningHarness, tmp_path: Path
 ) -> None:
     begun, go = asyncio.Event(), asyncio.Event()
@@ -198,9 +198,7 @@ async def test_a_restart_goes_on_with_the_step_that_the_peer_does(
     assert [first_line(turn) for turn in peer.worker.turns] == ["pack", "go"]
 
 
-async def test_a_target_that_nobody_configured_fails_the_step(
-    harness: PlanningHarness, tmp_path: Path
-) -> None:
+async def test_an_unknown_target_fails_the_step(harness: PlanningHarness, tmp_path: Path) -> None:
     async with peer_in(tmp_path / "peer", {"opt.enabled": True}) as peer:
         await harness.reopen(calls(peer))
         objective_id = await harness.objective("Move", metadata={"agent": "target:nowhere"})

@@ -1,4 +1,4 @@
-"""Objectives over restarts: stopped, cut off between any two writes, damaged, and moved."""
+"""Objectives across restarts: stopped, killed between any two writes, damaged, and moved."""
 
 import asyncio
 import json
@@ -34,7 +34,7 @@ WRITES = frozenset(
 
 
 class MortalStore(FlatStore):
-    """A store of a process that dies after so many writes: what it says then reaches nobody."""
+    """A store of a process that dies after a number of writes."""
 
     def __init__(self, inner: Store, writes: int | None) -> None:
         super().__init__(inner)
@@ -66,7 +66,7 @@ class MortalStore(FlatStore):
 
 
 class MortalGateway(Gateway):
-    """A gateway over a store that is given to it."""
+    """A gateway over a given store."""
 
     own_store: Any
 
@@ -75,7 +75,7 @@ class MortalGateway(Gateway):
 
 
 class MortalHarness(PlanningHarness):
-    """A harness whose gateways are over a store that is given to them."""
+    """A harness whose gateways use a given store."""
 
     own_store: Any = None
 
@@ -88,7 +88,7 @@ class MortalHarness(PlanningHarness):
 
 
 class Mortal:
-    """A harness whose gateway dies after so many writes, over a store that stays."""
+    """A harness whose gateway dies after a number of writes, over a store that stays."""
 
     def __init__(self, folder: Path) -> None:
         self.harness = MortalHarness(folder, "memory")
@@ -96,7 +96,7 @@ class Mortal:
         self._store = MortalStore(self.disk, None)
 
     async def live(self, writes: int | None, settings: Mapping[str, Json] | None = None) -> None:
-        """A new life of the gateway, with so many writes from now on."""
+        """Start a new process, with a number of writes."""
         self._store = self.harness.own_store = MortalStore(self.disk, None)
         await self.harness.open({"limits.cancelSeconds": 0.01, **(settings or {})})
         self._store._left = writes  # pyright: ignore[reportPrivateUsage] - it lives until now
@@ -106,7 +106,7 @@ class Mortal:
         return self._store.dead
 
     async def die(self) -> None:
-        """The end of this life."""
+        """End the process."""
         await self.harness.close()
 
 
@@ -117,7 +117,7 @@ class Counting:
         self.begun: Counter[str] = Counter()
         """How often each A2A task was begun."""
         self.too_late: list[str] = []
-        """The steps that were begun when the journal had them as completed."""
+        """The steps that were started when the log had them as completed."""
         self._failed: dict[str, str] = {}
         self._disk = disk
 
@@ -136,13 +136,13 @@ class Counting:
 
 
 async def operations(disk: Store, objective_id: str) -> list[Json]:
-    """What the journal of an objective says."""
+    """The operation log of an objective."""
     stored = await disk.logs.read_log("objective", objective_id)
     return [] if stored is None else [json.loads(line.body) for line in stored.lines]
 
 
 async def completed_steps(disk: Store, objective_id: str) -> set[str]:
-    """The steps that are completed, as the journal says."""
+    """The steps that are completed according to the log."""
     updates = [one["data"] for one in await operations(disk, objective_id)]
     return {one["id"] for one in updates if one.get("status") == "completed"}
 
@@ -238,7 +238,7 @@ async def play(mortal: Mortal, scenario: str, writes: int) -> bool:
 @pytest.mark.requirement("opt.bad.kill", "opt.run.restart")
 @pytest.mark.slow
 @pytest.mark.parametrize("scenario", SCENARIOS)
-async def test_a_plan_is_finished_when_the_gateway_ends_between_any_two_writes(
+async def test_a_plan_is_completed_when_the_gateway_dies_between_any_two_writes(
     scenario: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -255,7 +255,7 @@ async def test_a_plan_is_finished_when_the_gateway_ends_between_any_two_writes(
 
 @pytest.mark.requirement("opt.bad.kill", "opt.run.cancel")
 @pytest.mark.slow
-async def test_cancelling_is_carried_through_when_the_gateway_ends_between_any_two_writes(
+async def test_a_cancellation_is_completed_when_the_gateway_dies_between_any_two_writes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -374,7 +374,7 @@ def odd(logs: list[Any]) -> list[str]:
 @pytest.mark.parametrize(
     "tail", [b'{"v":1,"seq":99,"ts":"2026-', b'\t{"v":1,"seq":99}\n', b"\x00\xff\xfe", b"{}"]
 )
-async def test_a_journal_that_was_cut_off_is_told_of_and_goes_on(
+async def test_a_log_that_was_cut_off_is_reported_and_continued(
     files: PlanningHarness, tail: bytes
 ) -> None:
     objective_id = await files.objective()
@@ -397,7 +397,7 @@ async def test_a_journal_that_was_cut_off_is_told_of_and_goes_on(
 @pytest.mark.parametrize(
     "rubbish", [b"{broken", b"", b"null", b'{"v":1,"seq":2}', b'{"v":7,"seq":2,"op":"x"}', b"\xff"]
 )
-async def test_a_broken_line_in_the_middle_is_told_of_and_the_rest_is_served(
+async def test_a_broken_line_in_the_middle_is_reported_and_the_rest_is_served(
     files: PlanningHarness, rubbish: bytes
 ) -> None:
     objective_id, other = await files.objective("hurt"), await files.objective("well")
@@ -425,7 +425,7 @@ async def test_a_broken_line_in_the_middle_is_told_of_and_the_rest_is_served(
     assert await files.get(objective_id) == ended
 
 
-async def test_journals_of_nothing_hurt_nobody(files: PlanningHarness) -> None:
+async def test_log_files_without_an_objective_are_ignored(files: PlanningHarness) -> None:
     objective_id = await files.objective()
     await files.close()
     folder = log_file(files, objective_id).parent
@@ -453,7 +453,7 @@ async def operator(harness: PlanningHarness, line: str, body: bytes = b"") -> An
     token = (harness.folder / "operator.token").read_text(encoding="ascii").strip()
     method, _, path = line.partition(" ")
     headers = {"authorization": f"Bearer {token}", "content-length": str(len(body))}
-    return await harness.door.request(
+    return await harness.client.request(
         Request(method, f"/operator/objectives{path}", headers, (body,))
     )
 
@@ -498,7 +498,7 @@ async def test_an_objective_moves_between_stores_with_everything_in_it(
 
 
 @pytest.mark.requirement("opt.move.under-way")
-async def test_what_was_under_way_when_it_was_moved_begins_again(
+async def test_a_step_that_was_running_when_its_objective_was_moved_starts_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -535,7 +535,9 @@ async def test_what_was_under_way_when_it_was_moved_begins_again(
         b'{"v":1,"seq":1,"ts":"never","op":"objective.create","data":{"id":"obj-1","name":"x"}}',
     ],
 )
-async def test_what_is_no_journal_is_not_taken_in(harness: PlanningHarness, body: bytes) -> None:
+async def test_an_import_that_is_not_a_log_is_rejected(
+    harness: PlanningHarness, body: bytes
+) -> None:
     answer = await operator(harness, "POST /import", body)
     assert (answer.status, answer.json["error"]["code"]) == (400, "invalid-params")
     assert (await harness.call("objectives/list"))["totalSize"] == 0

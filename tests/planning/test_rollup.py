@@ -1,4 +1,4 @@
-"""What follows by itself: section 6 of the contract, rule by rule."""
+"""The roll-up: section 6 of the contract, rule by rule."""
 
 from itertools import pairwise
 
@@ -77,7 +77,9 @@ def test_a_plan_is_blocked_while_a_task_waits_and_none_works(
     assert (checked.statuses["P"], checked.statuses["Party"]) == ("working", "working")
 
 
-def test_a_plan_goes_on_even_when_nobody_saw_its_task_resume(checked: CheckedObjective) -> None:
+def test_a_plan_continues_even_when_the_resumption_of_its_task_was_not_reported(
+    checked: CheckedObjective,
+) -> None:
     plan(checked, "P", "A", "B")
     checked.start("A")
     checked.report("A", "input-required")
@@ -113,9 +115,7 @@ def test_a_step_that_the_tables_forbid_leads_through_working(checked: CheckedObj
 
 @pytest.mark.requirement("opt.rollup.plan-failed", "opt.rollup.mirror")
 @pytest.mark.parametrize("end", ["failed", "rejected", "canceled"])
-def test_a_plan_fails_with_a_task_that_is_not_tried_again(
-    checked: CheckedObjective, end: str
-) -> None:
+def test_a_plan_fails_with_a_task_that_is_not_retried(checked: CheckedObjective, end: str) -> None:
     plan(checked, "P", "A", "B")
     checked.start("A")
     checked.report("A", end)
@@ -124,7 +124,7 @@ def test_a_plan_fails_with_a_task_that_is_not_tried_again(
 
 
 @pytest.mark.requirement("opt.rollup.retry")
-def test_a_task_that_will_be_tried_again_is_pending_and_its_plan_goes_on(
+def test_a_task_that_will_be_retried_is_pending_and_its_plan_continues(
     checked: CheckedObjective,
 ) -> None:
     plan(checked, "P", "A", "B")
@@ -223,7 +223,7 @@ def test_a_plan_that_waits_becomes_pending_when_the_others_are_done(
 
 
 @pytest.mark.requirement("opt.rollup.plan-waits")
-def test_a_plan_that_waits_stays_blocked_though_its_task_was_begun(
+def test_a_waiting_plan_stays_blocked_though_its_task_was_started(
     checked: CheckedObjective,
 ) -> None:
     plan(checked, "Flight", "Fly")
@@ -269,7 +269,7 @@ def test_an_objective_is_blocked_when_every_open_plan_is(checked: CheckedObjecti
     assert checked.statuses["Party"] == "blocked"
 
 
-def test_an_objective_goes_on_when_a_plan_of_it_can(checked: CheckedObjective) -> None:
+def test_an_objective_continues_when_one_of_its_plans_can(checked: CheckedObjective) -> None:
     plan(checked, "P", "A")
     checked.start("A")
     checked.report("A", "input-required")
@@ -291,7 +291,7 @@ def test_an_objective_fails_with_a_failed_plan_when_nothing_is_open(
     assert checked.statuses["Party"] == "failed"
 
 
-def test_a_failed_plan_that_begins_again_tries_its_failed_tasks_again(
+def test_a_failed_plan_that_is_restarted_retries_its_failed_tasks(
     checked: CheckedObjective,
 ) -> None:
     plan_id = plan(checked, "P", "A", "B", "C")
@@ -356,7 +356,9 @@ def test_canceling_an_objective_ends_everything_below_it(checked: CheckedObjecti
     assert (checked.statuses["Rain"], ready(checked)) == ("canceled", [])
 
 
-def test_canceling_again_finishes_what_a_crash_left_undone(checked: CheckedObjective) -> None:
+def test_canceling_again_completes_a_cancellation_that_a_crash_interrupted(
+    checked: CheckedObjective,
+) -> None:
     plan(checked, "P", "A", "B")
     checked.start("A")
     draft = ChangeBuilder.for_state(checked.state, checked.now)
@@ -375,7 +377,7 @@ def test_canceling_again_finishes_what_a_crash_left_undone(checked: CheckedObjec
     assert checked.running == ["a2a-A"]
 
 
-def test_nothing_is_tried_again_in_a_canceled_objective(checked: CheckedObjective) -> None:
+def test_nothing_is_retried_in_a_canceled_objective(checked: CheckedObjective) -> None:
     plan(checked, "P", "A")
     checked.start("A")
     checked.call("objectives/update", id="obj-n1", status="canceled")
@@ -386,7 +388,7 @@ def test_nothing_is_tried_again_in_a_canceled_objective(checked: CheckedObjectiv
 # ------------------------------------------------------------------ what somebody chose
 
 
-def test_a_replanned_objective_rests_until_somebody_goes_on(checked: CheckedObjective) -> None:
+def test_a_replanned_objective_is_held_until_it_is_resumed(checked: CheckedObjective) -> None:
     plan(checked, "P", "A", "B")
     plan(checked, "Q", "C")
     checked.start("A")
@@ -399,7 +401,7 @@ def test_a_replanned_objective_rests_until_somebody_goes_on(checked: CheckedObje
     assert ready(checked) == ["B", "C"]
 
 
-def test_a_replanned_objective_does_not_complete_behind_the_back_of_the_planner(
+def test_a_replanned_objective_is_not_completed_by_its_running_tasks(
     checked: CheckedObjective,
 ) -> None:
     plan(checked, "P", "A")
@@ -436,7 +438,7 @@ def test_a_plan_that_was_blocked_by_hand_stays_blocked(checked: CheckedObjective
     assert ready(checked) == ["B", "C"]
 
 
-def test_saying_again_what_is_so_anyway_holds_nothing(checked: CheckedObjective) -> None:
+def test_setting_the_same_status_again_does_not_hold_it(checked: CheckedObjective) -> None:
     plan(checked, "P", "A")
     second = plan(checked, "Q", "B", needs="P")
     checked.call("plans/update", id=second, status="blocked")
@@ -461,7 +463,7 @@ def test_an_objective_that_was_blocked_by_hand_stays_blocked_though_a_plan_works
 
 @pytest.mark.parametrize("new", ObjectiveStatus)
 @pytest.mark.parametrize("old", ObjectiveStatus)
-def test_an_objective_finds_its_way_where_there_is_one(
+def test_an_objective_takes_the_shortest_path_of_the_table(
     old: ObjectiveStatus, new: ObjectiveStatus
 ) -> None:
     steps = [old.value, *(one.value for one in objective_path(old, new))]
@@ -480,7 +482,7 @@ def test_an_objective_finds_its_way_where_there_is_one(
 @pytest.mark.parametrize("may_work", [True, False])
 @pytest.mark.parametrize("new", PlanStatus)
 @pytest.mark.parametrize("old", PlanStatus)
-def test_a_plan_finds_its_way_where_there_is_one(
+def test_a_plan_takes_the_shortest_path_of_the_table(
     old: PlanStatus, new: PlanStatus, may_work: bool
 ) -> None:
     steps = [old.value, *(one.value for one in plan_path(old, new, may_work=may_work))]
@@ -488,7 +490,7 @@ def test_a_plan_finds_its_way_where_there_is_one(
     assert may_work or "working" not in steps[1:-1]
 
 
-def test_an_objective_that_failed_on_the_way_to_its_end_still_gets_there() -> None:
+def test_an_objective_that_failed_before_can_still_be_completed() -> None:
     way = objective_path(ObjectiveStatus.FAILED, ObjectiveStatus.COMPLETED)
     assert [one.value for one in way] == ["planning", "working", "completed"]
 

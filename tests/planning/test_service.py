@@ -1,4 +1,4 @@
-"""The methods of the contract on a whole gateway, as its callers know them."""
+"""The methods of the contract on a whole gateway."""
 
 import json
 import re
@@ -38,7 +38,7 @@ REQUIRED = [
 
 @pytest.mark.requirement("opt.card.entry", "opt.card.truth")
 @pytest.mark.parametrize(("kind", "is_kept"), STORES)
-async def test_the_card_tells_the_limits_and_whether_objectives_are_kept(
+async def test_the_card_declares_the_limits_and_persistence(
     kind: str, is_kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -46,7 +46,7 @@ async def test_the_card_tells_the_limits_and_whether_objectives_are_kept(
         limits = {"opt.maxPlansPerObjective": 3, "opt.maxTasksPerPlan": 7}
         for settings, plans, tasks in (({}, 10, 50), (limits, 3, 7)):
             await harness.reopen(settings)
-            card = (await harness.door.get(CARD)).json
+            card = (await harness.client.get(CARD)).json
             params = {
                 "maxPlansPerObjective": plans,
                 "maxTasksPerPlan": tasks,
@@ -155,7 +155,7 @@ class StandingClock:
 
 
 @pytest.mark.requirement("opt.method.list", "opt.method.list-pages")
-async def test_objectives_that_are_made_at_the_same_moment_are_listed_in_their_order(
+async def test_objectives_created_at_the_same_time_are_listed_in_order_of_creation(
     harness: PlanningHarness,
 ) -> None:
     harness.clock = StandingClock()
@@ -209,7 +209,9 @@ async def test_a_status_chooses_and_the_total_counts_what_it_chose(
 
 
 @pytest.mark.requirement("opt.method.younger")
-async def test_every_change_makes_what_it_changes_younger(harness: PlanningHarness) -> None:
+async def test_every_change_advances_updated_at_of_what_it_changes(
+    harness: PlanningHarness,
+) -> None:
     objective_id = await harness.objective()
     plan = await harness.plan(objective_id, [{"name": "a"}])
     seen = [plan["updatedAt"]]
@@ -245,7 +247,7 @@ async def test_every_change_makes_what_it_changes_younger(harness: PlanningHarne
         *[("plans/create", name) for name in ("id", "status", "createdAt")],
     ],
 )
-async def test_other_members_are_refused_and_nothing_changes(
+async def test_unknown_members_are_rejected_and_nothing_changes(
     harness: PlanningHarness, method: str, member: str
 ) -> None:
     objective_id = await harness.objective()
@@ -304,7 +306,7 @@ async def test_a_deleted_objective_is_gone_with_its_plans_and_its_id_is_free(
 
 
 @pytest.mark.requirement("opt.method.delete-running")
-async def test_a_step_that_waits_is_in_the_way_of_deleting(harness: PlanningHarness) -> None:
+async def test_an_objective_with_a_waiting_step_is_not_deleted(harness: PlanningHarness) -> None:
     async def work(_turn: Any) -> Any:
         return asks("well?")
 
@@ -343,12 +345,12 @@ async def test_a_method_that_does_not_exist_is_named(harness: PlanningHarness, m
 
 @pytest.mark.requirement("opt.error.id-echo", "opt.error.legacy", "opt.error.not-found")
 @pytest.mark.parametrize("call_id", ["seven", 7, 0])
-async def test_refusals_echo_the_id_and_carry_the_older_number(
+async def test_errors_echo_the_request_id_and_carry_the_legacy_code(
     harness: PlanningHarness, call_id: Json
 ) -> None:
     params = {"id": "obj-nobody"}
     body = {"jsonrpc": "2.0", "id": call_id, "method": "objectives/get", "params": params}
-    answer = (await harness.door.post("/a2a/jsonrpc", json.dumps(body).encode())).json
+    answer = (await harness.client.post("/a2a/jsonrpc", json.dumps(body).encode())).json
     assert answer["id"] == call_id
     assert "objective obj-nobody" in answer["error"]["message"]
     assert answer["error"]["data"]["legacyCode"] == -32000

@@ -1,4 +1,4 @@
-"""Whatever callers and tasks do: tables hold, nothing goes in a circle, the journal tells it all.
+"""Random callers and tasks: the tables hold, there is no cycle, the log replays to the state.
 
 The checked checks after every change that each status followed its table, that what changed is
 younger, that nothing waits for itself, and that the journal gives the same state again.
@@ -137,7 +137,7 @@ def completed(state: ObjectiveState) -> set[str]:
     "opt.rollup.way", "opt.object.objective-changes", "opt.object.plan-changes"
 )
 @given(st.integers(0, 2**32), METADATA)
-def test_whatever_happens_every_rule_holds(seed: int, metadata: dict) -> None:
+def test_every_invariant_holds_after_random_actions(seed: int, metadata: dict) -> None:
     checked, chance = CheckedObjective(), random.Random(seed)
     checked.call("objectives/create", name="Party", metadata=metadata)
     caller = Caller(checked, chance, metadata)
@@ -159,7 +159,7 @@ def test_whatever_happens_every_rule_holds(seed: int, metadata: dict) -> None:
 
 
 @given(st.integers(0, 2**32))
-def test_a_journal_that_ends_anywhere_leads_to_the_same_end(seed: int) -> None:
+def test_a_log_cut_off_anywhere_leads_to_the_same_end(seed: int) -> None:
     """A crash may cut a change in two; when its tasks are reported again, all is as it was."""
     checked, chance = CheckedObjective(), random.Random(seed)
     checked.call("objectives/create", name="Party")

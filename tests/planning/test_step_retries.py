@@ -1,4 +1,4 @@
-"""Steps that fail on a whole gateway: when they are tried again."""
+"""Retries of failed steps on a whole gateway."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -39,7 +39,7 @@ async def tried(harness: PlanningHarness, objective_id: str, times: int) -> Json
 
 
 @pytest.mark.requirement("opt.run.retry", "opt.rollup.retry")
-async def test_the_pause_before_a_step_is_tried_again_doubles(harness: PlanningHarness) -> None:
+async def test_the_delay_before_a_retry_doubles(harness: PlanningHarness) -> None:
     async def work(_turn: Any) -> str:
         raise RuntimeError("never")
 

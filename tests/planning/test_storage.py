@@ -1,4 +1,4 @@
-"""Where objectives lie and how they are written, on a whole gateway."""
+"""How objectives are stored, on a whole gateway."""
 
 import json
 from collections.abc import AsyncIterator
@@ -85,7 +85,7 @@ async def test_every_change_is_in_the_file_when_it_is_answered(files: PlanningHa
 
 
 @pytest.mark.requirement("opt.storage.archived", "opt.storage.archive")
-async def test_an_archived_objective_is_read_when_somebody_asks_and_not_at_start(
+async def test_an_archived_objective_is_read_on_request_and_not_at_start(
     files: PlanningHarness,
 ) -> None:
     done, open_one = await files.objective("done"), await files.objective("open")

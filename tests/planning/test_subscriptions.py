@@ -1,4 +1,4 @@
-"""Followers of an objective: every change, in order, once, also when they or we come back."""
+"""Subscribers get every change once and in order, also after a reconnect or a restart."""
 
 import asyncio
 import gc
@@ -28,7 +28,7 @@ def asked(objective_id: str, place: str, after: int | None) -> Request:
 
 
 class Follower:
-    """Somebody who reads what happens to an objective."""
+    """A subscriber of an objective."""
 
     def __init__(self, frames: FrameReader, place: str) -> None:
         self._frames = frames
@@ -60,7 +60,7 @@ class Follower:
 
     @property
     def changes(self) -> list[Json]:
-        """The lines of the journal that it has seen."""
+        """The lines of the log that it has received."""
         return [body["change"] for _, body in self.seen if "change" in body]
 
     def _take(self, frame: Frame) -> Json:
@@ -81,7 +81,7 @@ async def following(
 ) -> AsyncGenerator[Follower]:
     """Follow an objective; leaving the block goes away."""
     request = asked(objective_id, place, after)
-    async with harness.door.open(request, is_slow=is_slow) as exchange:
+    async with harness.client.open(request, is_slow=is_slow) as exchange:
         await exchange.wait_started()
         assert exchange.headers["content-type"].startswith("text/event-stream")
         yield Follower(FrameReader(exchange, lambda _: None), place)
@@ -90,8 +90,8 @@ async def following(
 async def read_log(harness: PlanningHarness, objective_id: str) -> list[Json]:
     """All that has happened, as the operator reads it; without whose it is."""
     token = (harness.folder / "operator.token").read_text(encoding="ascii").strip()
-    door = harness.door.with_headers(authorization=f"Bearer {token}")
-    answer = await door.get(f"/operator/objectives/{objective_id}/export")
+    client = harness.client.with_headers(authorization=f"Bearer {token}")
+    answer = await client.get(f"/operator/objectives/{objective_id}/export")
     lines = [json.loads(line) for line in answer.body.splitlines()]
     lines[0]["data"].pop("owner", None)
     return lines
@@ -110,7 +110,7 @@ async def chain(harness: PlanningHarness, count: int) -> str:
 
 @pytest.mark.requirement("opt.follow.changes")
 @pytest.mark.parametrize("place", PLACES)
-async def test_a_follower_sees_the_objective_and_then_every_change_in_order(
+async def test_a_subscriber_gets_the_objective_and_then_every_change_in_order(
     harness: PlanningHarness, place: str
 ) -> None:
     objective_id = await chain(harness, 4)
@@ -131,7 +131,7 @@ async def test_a_follower_sees_the_objective_and_then_every_change_in_order(
 
 @pytest.mark.requirement("opt.follow.cursor")
 @pytest.mark.parametrize("place", PLACES)
-async def test_a_follower_who_comes_back_misses_nothing_and_sees_nothing_twice(
+async def test_a_subscriber_that_reconnects_misses_nothing_and_gets_nothing_twice(
     harness: PlanningHarness, place: str
 ) -> None:
     objective_id = await chain(harness, 4)
@@ -210,7 +210,7 @@ async def test_the_stream_ends_when_the_objective_is_deleted(
     assert error["code"] == -32050
 
 
-async def test_another_objective_with_the_same_id_is_not_followed_further(
+async def test_a_subscription_ends_when_another_objective_gets_the_same_id(
     harness: PlanningHarness,
 ) -> None:
     message = {
@@ -237,7 +237,7 @@ async def test_another_objective_with_the_same_id_is_not_followed_further(
     assert "secret" not in json.dumps(told)
 
 
-async def test_a_number_that_it_never_had_shows_the_objective_as_it_is(
+async def test_a_cursor_ahead_of_the_objective_gets_a_snapshot(
     harness: PlanningHarness,
 ) -> None:
     objective_id = await chain(harness, 1)
@@ -251,7 +251,7 @@ async def test_a_number_that_it_never_had_shows_the_objective_as_it_is(
     assert change["change"]["data"]["name"] == "other"
 
 
-async def test_a_follower_who_reads_slowly_holds_nobody_up_and_gets_everything(
+async def test_a_slow_subscriber_delays_nobody_and_gets_everything(
     harness: PlanningHarness,
 ) -> None:
     objective_id = await chain(harness, 1)
@@ -268,7 +268,7 @@ async def test_a_follower_who_reads_slowly_holds_nobody_up_and_gets_everything(
     assert slow.changes == quick.changes == lines
 
 
-async def test_changes_of_one_objective_are_not_told_to_followers_of_another(
+async def test_changes_of_one_objective_are_not_sent_to_subscribers_of_another(
     harness: PlanningHarness,
 ) -> None:
     mine, other = await chain(harness, 1), await chain(harness, 1)
@@ -281,7 +281,9 @@ async def test_changes_of_one_objective_are_not_told_to_followers_of_another(
     assert change["change"]["data"]["name"] == "mine"
 
 
-async def test_nothing_is_left_of_followers_who_left(harness: PlanningHarness) -> None:
+async def test_subscribers_that_left_leave_no_task_or_event_behind(
+    harness: PlanningHarness,
+) -> None:
     first, *ids = [await chain(harness, 1) for _ in range(11)]
 
     async def come_and_go(objective_id: str, number: int) -> None:

@@ -1,4 +1,4 @@
-"""The operator sees the objectives of everybody, acts on them, and moves them."""
+"""The admin routes for objectives."""
 
 from typing import Any
 
@@ -31,8 +31,8 @@ def objective(number: int, status: str = "working") -> JsonObject:
     }
 
 
-class Desk:
-    """The outside of the pages: keeps objectives, the newest first, and what was asked of it."""
+class ScriptedAdmin:
+    """A scripted admin service: objectives, newest first, and the calls it got."""
 
     def __init__(self, *objectives: JsonObject) -> None:
         self._objectives = {one["id"]: one for one in objectives}
@@ -75,37 +75,39 @@ class Desk:
         return self._objectives[objective_id]
 
 
-class Pages:
-    """The pages behind the operator's door."""
+class AdminClient:
+    """A client of the admin endpoint."""
 
-    def __init__(self, desk: "Desk | None") -> None:
-        door = AdminEndpoint(
+    def __init__(self, admin: "ScriptedAdmin | None") -> None:
+        endpoint = AdminEndpoint(
             AdminAuthenticator(TOKEN, own_hosts=["127.0.0.1"]), body_deadline=body_deadline(5)
         )
-        ObjectivesAdmin(lambda: desk).add_to(door)
+        ObjectivesAdmin(lambda: admin).add_to(endpoint)
 
         async def app(scope: Any, receive: Any, send: Any) -> None:
-            await door.serve(HttpRequest(scope, receive, send))
+            await endpoint.serve(HttpRequest(scope, receive, send))
 
-        self._door = AsgiClient(app)
+        self._client = AsgiClient(app)
 
     async def get(self, path: str) -> Response:
-        return await self._door.get(path, authorization=f"Bearer {TOKEN}")
+        return await self._client.get(path, authorization=f"Bearer {TOKEN}")
 
     async def post(self, path: str, *chunks: bytes, size: int | None = None) -> Response:
         length = sum(map(len, chunks)) if size is None else size
         headers = {"authorization": f"Bearer {TOKEN}", "content-length": str(length)}
-        return await self._door.request(Request("POST", path, headers, chunks or (b"",)))
+        return await self._client.request(Request("POST", path, headers, chunks or (b"",)))
 
     async def post_json(self, path: str, body: JsonObject) -> Response:
         content = encode(body)
         length = str(len(content))
         headers = {"authorization": f"Bearer {TOKEN}", "content_length": length}
-        return await self._door.post(path, content, **headers)
+        return await self._client.post(path, content, **headers)
 
 
-async def test_objectives_of_everybody_are_listed_without_their_plans() -> None:
-    answer = await Pages(Desk(*map(objective, range(25)))).get("/operator/objectives?limit=1")
+async def test_objectives_of_all_callers_are_listed_without_their_plans() -> None:
+    answer = await AdminClient(ScriptedAdmin(*map(objective, range(25)))).get(
+        "/operator/objectives?limit=1"
+    )
     assert answer.status == 200
     whole = objective(0)
     assert answer.json == {
@@ -114,9 +116,9 @@ async def test_objectives_of_everybody_are_listed_without_their_plans() -> None:
     }
 
 
-async def test_objectives_are_chosen_by_status() -> None:
-    pages = Pages(Desk(objective(1), objective(2, "blocked"), objective(3)))
-    answer = await pages.get("/operator/objectives?status=working")
+async def test_objectives_are_filtered_by_status() -> None:
+    client = AdminClient(ScriptedAdmin(objective(1), objective(2, "blocked"), objective(3)))
+    answer = await client.get("/operator/objectives?status=working")
     assert [one["id"] for one in answer.json["objectives"]] == ["obj-1", "obj-3"]
     assert answer.json["totalSize"] == 2
 
@@ -124,31 +126,31 @@ async def test_objectives_are_chosen_by_status() -> None:
 @pytest.mark.parametrize(
     "query", ["limit=0", "limit=1001", "limit=-1", "limit=x", "limit=", "limit=٣", "status=happy"]
 )
-async def test_a_question_that_makes_no_sense_is_refused_with_what_would(query: str) -> None:
-    answer = await Pages(Desk()).get(f"/operator/objectives?{query}")
+async def test_an_invalid_query_is_rejected_with_the_valid_values(query: str) -> None:
+    answer = await AdminClient(ScriptedAdmin()).get(f"/operator/objectives?{query}")
     assert (answer.status, answer.json["error"]["code"]) == (400, "invalid-params")
     assert "must be" in answer.json["error"]["message"]
 
 
-async def test_one_objective_is_shown_whole() -> None:
-    answer = await Pages(Desk(objective(1))).get("/operator/objectives/obj-1")
+async def test_one_objective_is_shown_with_its_plans() -> None:
+    answer = await AdminClient(ScriptedAdmin(objective(1))).get("/operator/objectives/obj-1")
     assert (answer.status, answer.json) == (200, objective(1))
 
 
 @pytest.mark.parametrize("action", ["run", "pause", "resume", "cancel"])
-async def test_an_objective_is_acted_on(action: str) -> None:
-    desk = Desk(objective(1))
-    answer = await Pages(desk).post(f"/operator/objectives/obj-1/{action}")
+async def test_actions_change_the_objective(action: str) -> None:
+    admin = ScriptedAdmin(objective(1))
+    answer = await AdminClient(admin).post(f"/operator/objectives/obj-1/{action}")
     assert (answer.status, answer.json) == (200, objective(1))
-    assert desk.done == [("obj-1", action)]
+    assert admin.done == [("obj-1", action)]
 
 
 @pytest.mark.parametrize("step", [None, "task-1"])
-async def test_a_step_that_waits_is_answered(step: str | None) -> None:
-    desk = Desk(objective(1))
-    answer = await Pages(desk).post_json(ANSWER, {"text": "A", "step": step})
+async def test_a_waiting_step_is_answered(step: str | None) -> None:
+    admin = ScriptedAdmin(objective(1))
+    answer = await AdminClient(admin).post_json(ANSWER, {"text": "A", "step": step})
     assert (answer.status, answer.json) == (200, objective(1))
-    assert desk.done == [("obj-1", f"{step}: A")]
+    assert admin.done == [("obj-1", f"{step}: A")]
 
 
 @pytest.mark.parametrize(
@@ -161,75 +163,75 @@ async def test_a_step_that_waits_is_answered(step: str | None) -> None:
         ({"text": "A", "step": 5}, "step"),
     ],
 )
-async def test_an_answer_that_is_none_is_refused(body: JsonObject, named: str) -> None:
-    desk = Desk(objective(1))
-    answer = await Pages(desk).post_json(ANSWER, body)
+async def test_an_invalid_answer_is_rejected(body: JsonObject, named: str) -> None:
+    admin = ScriptedAdmin(objective(1))
+    answer = await AdminClient(admin).post_json(ANSWER, body)
     assert (answer.status, answer.json["error"]["code"]) == (400, "invalid-params")
     assert named in answer.json["error"]["message"]
-    assert desk.done == []
+    assert admin.done == []
 
 
-async def test_what_cannot_be_done_is_told_with_the_reason() -> None:
-    pages = Pages(Desk(objective(1, "completed")))
-    answer = await pages.post("/operator/objectives/obj-1/run")
+async def test_an_impossible_action_is_rejected_with_the_reason() -> None:
+    client = AdminClient(ScriptedAdmin(objective(1, "completed")))
+    answer = await client.post("/operator/objectives/obj-1/run")
     assert (answer.status, answer.json["error"]["code"]) == (409, "status-change-not-allowed")
-    assert (await pages.post("/operator/objectives/obj-1/delete")).status == 404
-    assert (await pages.get("/operator/objectives/obj-1/run")).status == 404
+    assert (await client.post("/operator/objectives/obj-1/delete")).status == 404
+    assert (await client.get("/operator/objectives/obj-1/run")).status == 404
 
 
 @pytest.mark.parametrize("wanted", ["obj-2", "obj", "%00", "x" * 5000])
-async def test_an_objective_that_does_not_exist_is_told_everywhere(wanted: str) -> None:
-    pages = Pages(Desk(objective(1)))
+async def test_an_unknown_objective_is_not_found_on_every_route(wanted: str) -> None:
+    client = AdminClient(ScriptedAdmin(objective(1)))
     answers = [
-        await pages.get(f"/operator/objectives/{wanted}"),
-        await pages.get(f"/operator/objectives/{wanted}/export"),
-        await pages.post(f"/operator/objectives/{wanted}/cancel"),
+        await client.get(f"/operator/objectives/{wanted}"),
+        await client.get(f"/operator/objectives/{wanted}/export"),
+        await client.post(f"/operator/objectives/{wanted}/cancel"),
     ]
     for answer in answers:
         assert (answer.status, answer.json["error"]["code"]) == (404, "plan-item-not-found")
         assert len(answer.body) < 500
 
 
-async def test_an_objective_leaves_as_the_lines_of_its_log() -> None:
-    answer = await Pages(Desk(objective(1))).get("/operator/objectives/obj-1/export")
+async def test_an_objective_is_exported_as_its_log() -> None:
+    answer = await AdminClient(ScriptedAdmin(objective(1))).get("/operator/objectives/obj-1/export")
     assert (answer.status, answer.media_type, answer.body) == (200, "application/jsonl", LOG)
 
 
-async def test_an_objective_comes_in_by_the_lines_of_its_log() -> None:
-    desk = Desk()
+async def test_an_objective_is_imported_from_its_log() -> None:
+    admin = ScriptedAdmin()
     large = LOG * 5000
-    answer = await Pages(desk).post("/operator/objectives/import", large[:100], large[100:])
+    answer = await AdminClient(admin).post("/operator/objectives/import", large[:100], large[100:])
     assert (answer.status, answer.json["id"]) == (200, "obj-9")
-    assert desk.taken == [large]
+    assert admin.taken == [large]
 
 
-async def test_lines_that_are_none_are_refused() -> None:
-    pages = Pages(Desk())
+async def test_an_import_without_operations_is_rejected() -> None:
+    client = AdminClient(ScriptedAdmin())
     for content in (b"", b" \n\n", b"\xff\xfe"):
-        answer = await pages.post("/operator/objectives/import", content)
+        answer = await client.post("/operator/objectives/import", content)
         assert (answer.status, answer.json["error"]["code"]) == (400, "invalid-params")
-    answer = await pages.post("/operator/objectives/import", b"{", size=MAX_IMPORT_BYTES + 1)
+    answer = await client.post("/operator/objectives/import", b"{", size=MAX_IMPORT_BYTES + 1)
     assert (answer.status, answer.json["error"]["code"]) == (413, "body-too-large")
 
 
-async def test_nobody_without_the_token_gets_or_gives_anything() -> None:
-    desk = Desk(objective(1))
-    door = AdminEndpoint(
+async def test_every_route_needs_the_admin_token() -> None:
+    admin = ScriptedAdmin(objective(1))
+    endpoint = AdminEndpoint(
         AdminAuthenticator(TOKEN, own_hosts=["127.0.0.1"]), body_deadline=body_deadline(5)
     )
-    ObjectivesAdmin(lambda: desk).add_to(door)
+    ObjectivesAdmin(lambda: admin).add_to(endpoint)
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        await door.serve(HttpRequest(scope, receive, send))
+        await endpoint.serve(HttpRequest(scope, receive, send))
 
     for method, path in (("GET", "obj-1/export"), ("POST", "import"), ("POST", "obj-1/cancel")):
         asked = Request(method, f"/operator/objectives/{path}", {}, (LOG,))
         assert (await AsgiClient(app).request(asked)).status == 401
-    assert (desk.done, desk.taken) == ([], [])
+    assert (admin.done, admin.taken) == ([], [])
 
 
 @pytest.mark.parametrize("path", ["", "/obj-1", "/obj-1/export"])
-async def test_while_planning_is_off_the_setting_is_named(path: str) -> None:
-    answer = await Pages(None).get(f"/operator/objectives{path}")
+async def test_while_planning_is_disabled_the_error_names_the_setting(path: str) -> None:
+    answer = await AdminClient(None).get(f"/operator/objectives{path}")
     assert answer.json["error"]["code"] == "unsupported-operation"
     assert "opt.enabled" in answer.json["error"]["message"]

@@ -1,4 +1,4 @@
-"""The doors of one account, with an agent and a planning that the test conducts."""
+"""The endpoint of one account, with an agent and a planning service that the test scripts."""
 
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -39,9 +39,9 @@ Json = Any
 
 @dataclass
 class ObjectivesServer:
-    """One account's doors, and everything behind them."""
+    """The endpoint of one account, and its parts."""
 
-    door: AsgiClient
+    client: AsgiClient
     agent: ScriptedAgent
     planning: ScriptedPlanning
     engine: Engine
@@ -49,30 +49,30 @@ class ObjectivesServer:
 
     @property
     def activated(self) -> AsgiClient:
-        """The door for a client that activates the extension."""
-        return self.door.with_headers(a2a_extensions=EXTENSION_URI)
+        """A client that activates the extension."""
+        return self.client.with_headers(a2a_extensions=EXTENSION_URI)
 
     async def rpc(self, method: str, params: Json, **headers: str) -> Json:
         """The answer to a JSON-RPC call of a client that activates the extension."""
         return (await post(self.activated, method, params, **headers)).json
 
 
-async def post(door: AsgiClient, method: str, params: Json, **headers: str) -> Response:
+async def post(client: AsgiClient, method: str, params: Json, **headers: str) -> Response:
     """The whole answer to a JSON-RPC call."""
-    return await door.post("/a2a/jsonrpc", encode_call(method, params), **headers)
+    return await client.post("/a2a/jsonrpc", encode_call(method, params), **headers)
 
 
-async def ask(door: AsgiClient, line: str, body: bytes | None = None) -> Response:
+async def ask(client: AsgiClient, line: str, body: bytes | None = None) -> Response:
     """The whole answer to an HTTP+JSON request such as `GET /objectives`."""
     method, _, path = line.partition(" ")
     headers = {} if body is None else {"content-type": "application/json"}
     if body is not None:
         headers["content-length"] = str(len(body))
-    return await door.request(Request(method, "/a2a/rest" + path, headers, (body or b"",)))
+    return await client.request(Request(method, "/a2a/rest" + path, headers, (body or b"",)))
 
 
 class Build(Protocol):
-    """Opens the doors of an account."""
+    """Builds the endpoint of an account."""
 
     async def __call__(
         self,
@@ -93,7 +93,7 @@ async def build_server(
     requires_activation: bool = True,
     settings: Mapping[str, Json] | None = None,
 ) -> ObjectivesServer:
-    """The doors of an account; `parts` shut them."""
+    """The endpoint of an account; `parts` close it."""
     overrides = {
         "data": str(data),
         "store.kind": "memory",
@@ -174,5 +174,5 @@ async def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
 
 @pytest.fixture
 async def server(build: Build) -> ObjectivesServer:
-    """The doors of an account that plans."""
+    """The endpoint of an account with planning."""
     return await build()

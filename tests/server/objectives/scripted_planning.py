@@ -1,4 +1,4 @@
-"""A planning whose every word the test decides: the outside of the doors."""
+"""A planning service whose results the test scripts, for tests of the endpoints."""
 
 import asyncio
 from collections.abc import Callable
@@ -43,7 +43,7 @@ class Change(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Asked:
-    """One call that came through a door."""
+    """One call that an endpoint made."""
 
     method: str
     params: Json
@@ -54,7 +54,7 @@ Take = Callable[[Message], RoutedMessage | None]
 
 
 class ScriptedPlanning:
-    """Notes what it is asked, and answers with what the test gave it."""
+    """Records the calls, and returns what the test scripted."""
 
     METHODS: frozenset[str] = METHODS
 
@@ -122,7 +122,7 @@ class ScriptedSubscription:
 def into_objective(
     objective_id: str, *, answers: Callable[[], str] | None = None
 ) -> Callable[[Message], RoutedMessage]:
-    """Takes every message into one objective and the first place of its plan."""
+    """Routes every message to the first step of one plan."""
 
     def take(message: Message) -> RoutedMessage:
         placed = msgspec.structs.replace(message, context_id=ContextId(objective_id))

@@ -1,4 +1,4 @@
-"""An official client that knows nothing of objectives sees plain, correct tasks."""
+"""An official client without the extension sees plain, valid tasks."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -29,7 +29,7 @@ BINDINGS = ["JSONRPC", "HTTP+JSON"]
 
 @asynccontextmanager
 async def _official(server: ObjectivesServer, binding: str) -> AsyncGenerator[Client]:
-    transport = httpx.ASGITransport(app=server.door.app)  # pyright: ignore[reportArgumentType] - ASGI
+    transport = httpx.ASGITransport(app=server.client.app)  # pyright: ignore[reportArgumentType] - ASGI
     async with httpx.AsyncClient(transport=transport) as http:
         resolver = A2ACardResolver(http, "http://127.0.0.1:9900")
         card = await resolver.get_agent_card()

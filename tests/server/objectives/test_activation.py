@@ -1,4 +1,4 @@
-"""Planning is there for those who ask for it, and only for them."""
+"""The extension is available to requests that activate it, and only to them."""
 
 import pytest
 from tests.conformance.asgi_client import AsgiClient, AsgiMessage, Receive, Request, Send
@@ -30,7 +30,7 @@ async def test_header_activates_and_the_answer_says_so_in_the_same_header(
 ) -> None:
     headers = {"content-type": "application/json", name: said}
     asked = Request("POST", "/a2a/jsonrpc", headers, (encode_call(*GET),))
-    answer = await server.door.request(asked)
+    answer = await server.client.request(asked)
     assert answer.json["result"] == server.planning.result
     echoes = {key: value for key, value in answer.headers.items() if key.endswith("extensions")}
     assert echoes == {name.lower(): echoed}
@@ -43,7 +43,7 @@ async def test_header_in_several_lines_counts_with_all_of_them(server: Objective
             (b"a2a-extensions", EXTENSION_URI.encode()),
             (b"a2a-extensions", b"urn:other"),
         ]
-        await server.door.app(scope, receive, send)
+        await server.client.app(scope, receive, send)
 
     answer = await post(AsgiClient(twice), *GET)
     assert answer.headers["a2a-extensions"] == EXTENSION_URI
@@ -58,23 +58,23 @@ async def test_header_in_several_lines_counts_with_all_of_them(server: Objective
 async def test_without_activation_the_methods_do_not_exist(
     server: ObjectivesServer, said: str | None
 ) -> None:
-    door = server.door if said is None else server.door.with_headers(a2a_extensions=said)
+    client = server.client if said is None else server.client.with_headers(a2a_extensions=said)
     for method in (*sorted(server.planning.METHODS), "objectives/subscribe"):
-        answer = await post(door, method, {"id": "obj-1"})
+        answer = await post(client, method, {"id": "obj-1"})
         assert (answer.status, answer.json["error"]["code"]) == (200, -32601)
         assert "a2a-extensions" not in answer.headers
-    assert (await ask(door, "GET /objectives")).status == 404
-    assert (await ask(door, "GET /objectives/obj-1:subscribe")).status == 404
-    assert (await ask(door, "POST /plans/plan-1:run")).status == 404
+    assert (await ask(client, "GET /objectives")).status == 404
+    assert (await ask(client, "GET /objectives/obj-1:subscribe")).status == 404
+    assert (await ask(client, "POST /plans/plan-1:run")).status == 404
     assert server.planning.asked == []
 
 
 @pytest.mark.requirement("opt.activation.setting")
 async def test_where_activation_is_not_required_the_methods_work_without(build: Build) -> None:
     server = await build(requires_activation=False)
-    assert (await post(server.door, *GET)).json["result"] == server.planning.result
-    assert (await ask(server.door, "GET /objectives/obj-1")).status == 200
-    await post(server.door, "SendMessage", v1_message(metadata={"opt/v1/preferObjective": True}))
+    assert (await post(server.client, *GET)).json["result"] == server.planning.result
+    assert (await ask(server.client, "GET /objectives/obj-1")).status == 200
+    await post(server.client, "SendMessage", v1_message(metadata={"opt/v1/preferObjective": True}))
     assert server.planning.taken == []
 
 
@@ -91,20 +91,20 @@ async def test_errors_and_streams_and_plain_calls_say_what_is_activated(
     server: ObjectivesServer,
 ) -> None:
     server.planning.error = PlanItemNotFound("there is no objective obj-1")
-    door = server.activated
+    client = server.activated
     answers = [
-        await post(door, *GET),
-        await post(door, "nothing/such", {}),
-        await door.post("/a2a/jsonrpc", b"{"),
-        await ask(door, "GET /objectives/obj-1"),
-        await ask(door, "GET /tasks/nobody"),
-        await post(door, "ListTasks", {}),
+        await post(client, *GET),
+        await post(client, "nothing/such", {}),
+        await client.post("/a2a/jsonrpc", b"{"),
+        await ask(client, "GET /objectives/obj-1"),
+        await ask(client, "GET /tasks/nobody"),
+        await post(client, "ListTasks", {}),
     ]
     assert [answer.headers["a2a-extensions"] for answer in answers] == [EXTENSION_URI] * len(
         answers
     )
     body = encode_call("SendStreamingMessage", v1_message())
     server.planning.error = None
-    streamed = await door.post("/a2a/jsonrpc", body)
+    streamed = await client.post("/a2a/jsonrpc", body)
     assert streamed.media_type == "text/event-stream"
     assert streamed.headers["a2a-extensions"] == EXTENSION_URI

@@ -1,4 +1,4 @@
-"""What the card says of planning."""
+"""The extension in agent cards."""
 
 import pytest
 from a2a import types as official_v1
@@ -18,11 +18,11 @@ ENTRY = {
 
 
 @pytest.mark.requirement("opt.card.entry")
-async def test_both_cards_tell_of_the_extension_and_the_truth_about_the_store(
+async def test_both_cards_declare_the_extension_and_whether_the_store_is_durable(
     server: ObjectivesServer,
 ) -> None:
-    clean = (await server.door.get(CARD, a2a_version="1.0")).json
-    hybrid = (await server.door.get(CARD)).json
+    clean = (await server.client.get(CARD, a2a_version="1.0")).json
+    hybrid = (await server.client.get(CARD)).json
     assert clean["capabilities"]["extensions"] == [ENTRY]
     assert hybrid["capabilities"]["extensions"] == [ENTRY]
     new = json_format.ParseDict(clean, official_v1.AgentCard())
@@ -34,7 +34,7 @@ async def test_both_cards_tell_of_the_extension_and_the_truth_about_the_store(
 async def test_card_says_nothing_of_planning_that_is_off(build: Build) -> None:
     server = await build(is_planning=False)
     for version in ("", "1.0"):
-        card = (await server.door.get(CARD, a2a_version=version)).json
+        card = (await server.client.get(CARD, a2a_version=version)).json
         assert card["capabilities"].get("extensions", []) == []
 
 

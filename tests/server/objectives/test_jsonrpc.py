@@ -1,4 +1,4 @@
-"""The methods of planning over JSON-RPC."""
+"""The planning methods over JSON-RPC."""
 
 from typing import Any
 
@@ -50,7 +50,7 @@ async def test_ids_of_requests_are_echoed(server: ObjectivesServer, call_id: Jso
 
 @pytest.mark.requirement("opt.error.legacy")
 @pytest.mark.parametrize(("error", "code", "legacy"), REFUSALS)
-async def test_refusals_have_the_shape_of_the_generation_that_the_header_names(
+async def test_errors_have_the_shape_of_the_version_in_the_header(
     server: ObjectivesServer, error: GatewayError, code: int, legacy: int | None
 ) -> None:
     server.planning.error = error
@@ -64,14 +64,14 @@ async def test_refusals_have_the_shape_of_the_generation_that_the_header_names(
     assert metadata.get("legacyCode") == (None if legacy is None else str(legacy))
 
 
-async def test_version_that_is_not_spoken_is_refused(server: ObjectivesServer) -> None:
+async def test_unsupported_version_is_rejected(server: ObjectivesServer) -> None:
     told = await server.rpc("objectives/get", {"id": "obj-1"}, a2a_version="2.0")
     assert told["error"]["code"] == -32009
     assert server.planning.asked == []
 
 
 @pytest.mark.parametrize("params", [None, [], ["obj-1"], "obj-1", 7, True])
-async def test_params_that_are_no_object_are_refused_by_the_name_of_the_method(
+async def test_params_that_are_not_an_object_are_rejected_with_the_method_name(
     server: ObjectivesServer, params: Json
 ) -> None:
     for method in ("objectives/get", "objectives/subscribe"):
@@ -89,7 +89,7 @@ async def test_absent_params_are_an_empty_object(server: ObjectivesServer) -> No
 
 
 @pytest.mark.requirement("opt.error.internal")
-async def test_whatever_breaks_in_planning_is_told_as_a_fault_of_ours(
+async def test_an_unexpected_error_in_planning_is_an_internal_error(
     server: ObjectivesServer,
 ) -> None:
     server.planning.error = RuntimeError("a secret")

@@ -1,4 +1,4 @@
-"""The methods of planning over HTTP+JSON."""
+"""The planning methods over HTTP+JSON."""
 
 from typing import Any
 
@@ -102,7 +102,7 @@ async def test_every_address_stands_for_a_method(
 
 @pytest.mark.requirement("opt.rest.errors")
 @pytest.mark.parametrize(("error", "status", "name"), REFUSALS)
-async def test_refusals_are_statuses(
+async def test_errors_have_http_statuses(
     server: ObjectivesServer, error: GatewayError, status: int, name: str
 ) -> None:
     server.planning.error = error
@@ -136,7 +136,7 @@ async def test_other_addresses_are_not_found(server: ObjectivesServer, line: str
 
 
 @pytest.mark.parametrize("body", [b" ", b"{", b"[]", b"null", b"7", b'{"a":1,"a":2}', b"\xff"])
-async def test_bodies_that_are_no_json_object_are_refused(
+async def test_bodies_that_are_not_json_objects_are_rejected(
     server: ObjectivesServer, body: bytes
 ) -> None:
     for line in ("POST /objectives", "PATCH /objectives/obj-1", "POST /objectives/obj-1:run"):

@@ -1,4 +1,4 @@
-"""Messages that belong to an objective."""
+"""Sending messages that belong to an objective."""
 
 import asyncio
 from typing import Any
@@ -48,10 +48,10 @@ async def _rest(server: ObjectivesServer, params: Json, verb: str = "send") -> R
 
 
 @pytest.mark.requirement("opt.message.bare")
-async def test_the_very_request_of_the_contract_works(server: ObjectivesServer) -> None:
+async def test_the_request_of_the_contract_works_as_it_stands(server: ObjectivesServer) -> None:
     server.planning.take = into_objective("obj-123")
     headers = {"A2A-Extensions": EXTENSION_URI}
-    answer = await server.door.with_headers(**headers).post("/a2a/jsonrpc", VERY_REQUEST)
+    answer = await server.client.with_headers(**headers).post("/a2a/jsonrpc", VERY_REQUEST)
     task = answer.json["result"]
     assert (answer.json["id"], answer.headers["a2a-extensions"]) == ("1", EXTENSION_URI)
     assert (task["kind"], task["contextId"], task["metadata"]) == ("task", "obj-123", KEYS)
@@ -62,7 +62,7 @@ async def test_the_very_request_of_the_contract_works(server: ObjectivesServer) 
 
 
 async def test_without_activation_that_request_needs_a_message_id(server: ObjectivesServer) -> None:
-    answer = await server.door.post("/a2a/jsonrpc", VERY_REQUEST)
+    answer = await server.client.post("/a2a/jsonrpc", VERY_REQUEST)
     assert answer.json["error"]["code"] == -32602
     assert "messageId" in answer.json["error"]["message"]
     assert server.agent.turns == []
@@ -99,7 +99,7 @@ async def test_task_of_an_objective_carries_its_keys_everywhere(server: Objectiv
     assert {turn.session_key for turn in server.agent.turns} == {"agent:main:a2a:obj:obj-123"}
 
 
-async def test_streams_begin_with_the_task_of_the_objective(server: ObjectivesServer) -> None:
+async def test_streams_start_with_the_task_of_the_objective(server: ObjectivesServer) -> None:
     frames = await _v1(server).events("SendStreamingMessage", v1_message(metadata=WISH))
     old = await _v03(server).events("message/stream", v03_message(metadata=WISH))
     assert outline(frames) == outline(old)
@@ -110,7 +110,7 @@ async def test_streams_begin_with_the_task_of_the_objective(server: ObjectivesSe
     assert b'"opt/v1/planId":"plan-1"' in bare.body.split(b"\n\n")[0]
 
 
-async def test_objective_is_told_about_the_task_from_its_beginning(
+async def test_the_delivery_to_the_objective_is_stored_with_the_task(
     server: ObjectivesServer,
 ) -> None:
     task = (await _v1(server).send(metadata=WISH))["task"]
@@ -118,7 +118,7 @@ async def test_objective_is_told_about_the_task_from_its_beginning(
     assert (delivery.kind, delivery.cursor) == ("plan", 0)
 
 
-async def test_message_that_planning_leaves_alone_is_a_plain_one(server: ObjectivesServer) -> None:
+async def test_message_without_an_objective_is_a_plain_message(server: ObjectivesServer) -> None:
     answer = await V1Client(server.activated).send()
     assert [message.text for message in server.planning.taken] == ["hello"]
     assert "message" in answer
@@ -127,14 +127,14 @@ async def test_message_that_planning_leaves_alone_is_a_plain_one(server: Objecti
 @pytest.mark.requirement("opt.activation.off-messages")
 async def test_without_activation_the_metadata_is_only_metadata(server: ObjectivesServer) -> None:
     server.planning.take = into_objective("obj-123")
-    task = await V1Client(server.door).start(metadata=WISH)
+    task = await V1Client(server.client).start(metadata=WISH)
     assert server.planning.taken == []
     assert "metadata" not in task
     assert task["contextId"] != "obj-123"
     assert task["history"][0]["metadata"] == WISH
 
 
-async def test_refusal_of_planning_is_told_and_nothing_runs(server: ObjectivesServer) -> None:
+async def test_error_of_planning_is_returned_and_nothing_runs(server: ObjectivesServer) -> None:
     server.planning.error = PlanLimitExceeded("50 tasks are the most")
     assert (await V1Client(server.activated).error("SendMessage", v1_message())).code == -32052
     assert (await V03Client(server.activated).error("message/send", v03_message())).code == -32052
@@ -152,7 +152,7 @@ async def test_message_again_is_the_same_task_and_planning_is_asked_once(
     assert len(server.planning.taken) == len(server.agent.turns) == 1
 
 
-async def test_another_message_under_the_same_id_is_refused_before_planning(
+async def test_another_message_with_the_same_id_is_rejected_before_planning(
     server: ObjectivesServer,
 ) -> None:
     v1, params = _v1(server), v1_message(metadata=WISH)
@@ -162,7 +162,7 @@ async def test_another_message_under_the_same_id_is_refused_before_planning(
     assert len(server.planning.taken) == 1
 
 
-async def test_messages_at_the_same_moment_with_one_id_are_one_task(build: Build) -> None:
+async def test_concurrent_messages_with_one_id_are_one_task(build: Build) -> None:
     agent = ScriptedAgent()
     server = await build(agent)
     v1, params = _v1(server), v1_message(metadata=WISH)
@@ -177,7 +177,7 @@ async def test_messages_at_the_same_moment_with_one_id_are_one_task(build: Build
     assert len(agent.turns) == 1
 
 
-async def test_what_the_agent_does_not_take_never_reaches_planning(
+async def test_message_that_the_agent_does_not_accept_never_reaches_planning(
     server: ObjectivesServer,
 ) -> None:
     parts = [{"raw": "aGk=", "mediaType": "image/png"}]
@@ -186,7 +186,7 @@ async def test_what_the_agent_does_not_take_never_reaches_planning(
     assert server.planning.taken == []
 
 
-async def test_answer_goes_on_with_the_task_that_waits(build: Build) -> None:
+async def test_answer_continues_the_task_that_waits(build: Build) -> None:
     agent = ScriptedAgent(
         script=lambda turn: [
             Reply.of_text("booked") if turn.resume else InputRequired("which hotel?", resume="h")
@@ -205,7 +205,7 @@ async def test_answer_goes_on_with_the_task_that_waits(build: Build) -> None:
     assert len(agent.turns) == 2
 
 
-async def test_webhook_and_objective_are_both_told(server: ObjectivesServer) -> None:
+async def test_webhook_and_objective_both_get_the_task(server: ObjectivesServer) -> None:
     hook = {"url": "http://127.0.0.1:9/hook"}
     params = v1_message(metadata=WISH, configuration={"taskPushNotificationConfig": hook})
     task = (await _v1(server).call("SendMessage", params))["task"]

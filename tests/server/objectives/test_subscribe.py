@@ -1,4 +1,4 @@
-"""Whoever follows an objective sees its changes as they come."""
+"""Subscriptions to objectives over both transports."""
 
 import anyio
 import pytest
@@ -47,7 +47,7 @@ async def test_changes_are_events_with_their_numbers(server: ObjectivesServer, p
 
 @pytest.mark.requirement("opt.follow.cursor")
 @pytest.mark.parametrize("place", PLACES)
-async def test_reader_who_comes_back_goes_on_after_the_last_event(
+async def test_reader_that_reconnects_continues_after_the_last_event(
     server: ObjectivesServer, place: str
 ) -> None:
     server.planning.changes.put_nowait(None)
@@ -56,7 +56,9 @@ async def test_reader_who_comes_back_goes_on_after_the_last_event(
 
 
 @pytest.mark.parametrize("place", PLACES)
-async def test_place_that_is_no_number_is_refused(server: ObjectivesServer, place: str) -> None:
+async def test_last_event_id_that_is_not_a_number_is_rejected(
+    server: ObjectivesServer, place: str
+) -> None:
     answer = await server.activated.request(_asked(place, last_event_id="yesterday"))
     assert answer.media_type == "application/json"
     assert answer.json["error"]["code"] == (400 if place == "rest" else -32602)
@@ -64,7 +66,9 @@ async def test_place_that_is_no_number_is_refused(server: ObjectivesServer, plac
 
 
 @pytest.mark.parametrize("place", PLACES)
-async def test_silence_is_filled_with_comments(server: ObjectivesServer, place: str) -> None:
+async def test_keep_alive_comments_are_sent_while_nothing_changes(
+    server: ObjectivesServer, place: str
+) -> None:
     async with server.activated.open(_asked(place)) as exchange:
         await exchange.wait_started()
         frames = FrameReader(exchange, lambda _: None)
@@ -77,9 +81,7 @@ async def test_silence_is_filled_with_comments(server: ObjectivesServer, place: 
 
 
 @pytest.mark.parametrize("place", PLACES)
-async def test_reader_who_leaves_lets_go_of_the_objective(
-    server: ObjectivesServer, place: str
-) -> None:
+async def test_reader_that_disconnects_unsubscribes(server: ObjectivesServer, place: str) -> None:
     server.planning.changes.put_nowait(Change(1, {}))
     async with server.activated.open(_asked(place)) as exchange:
         await FrameReader(exchange, lambda _: None).next()
@@ -88,7 +90,7 @@ async def test_reader_who_leaves_lets_go_of_the_objective(
 
 
 @pytest.mark.parametrize("place", PLACES)
-async def test_reader_who_reads_nothing_and_leaves_lets_go_too(
+async def test_reader_that_reads_nothing_and_disconnects_unsubscribes(
     server: ObjectivesServer, place: str
 ) -> None:
     for number in range(1, 9):
@@ -100,7 +102,7 @@ async def test_reader_who_reads_nothing_and_leaves_lets_go_too(
 
 
 @pytest.mark.parametrize("place", PLACES)
-async def test_gateway_that_stops_ends_the_stream(server: ObjectivesServer, place: str) -> None:
+async def test_stopping_the_gateway_ends_the_stream(server: ObjectivesServer, place: str) -> None:
     async with server.activated.open(_asked(place)) as exchange:
         await exchange.wait_started()
         server.streams.close_all()
@@ -120,7 +122,9 @@ async def test_error_before_the_first_event_is_a_plain_answer(
 
 
 @pytest.mark.parametrize("place", PLACES)
-async def test_error_on_the_way_is_the_last_event(server: ObjectivesServer, place: str) -> None:
+async def test_error_during_a_stream_is_its_last_event(
+    server: ObjectivesServer, place: str
+) -> None:
     server.planning.changes.put_nowait(Change(1, {}))
     server.planning.changes.put_nowait(StoreUnavailable("the disk is full"))
     async with server.activated.open(_asked(place)) as exchange:
@@ -130,7 +134,7 @@ async def test_error_on_the_way_is_the_last_event(server: ObjectivesServer, plac
 
 
 @pytest.mark.parametrize("place", PLACES)
-async def test_whatever_breaks_on_the_way_ends_the_stream_in_order(
+async def test_an_unexpected_error_during_a_stream_is_its_last_event(
     server: ObjectivesServer, place: str
 ) -> None:
     server.planning.changes.put_nowait(Change(1, {"what no JSON has": object()}))
@@ -142,7 +146,9 @@ async def test_whatever_breaks_on_the_way_ends_the_stream_in_order(
 
 
 @pytest.mark.parametrize("place", PLACES)
-async def test_streams_of_objectives_count_with_the_others(build: Build, place: str) -> None:
+async def test_streams_of_objectives_count_towards_the_stream_limit(
+    build: Build, place: str
+) -> None:
     server = await build(settings={"limits.streams": 1})
     async with server.activated.open(_asked(place)) as exchange:
         await exchange.wait_started()
