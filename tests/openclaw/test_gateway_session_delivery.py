@@ -16,7 +16,7 @@ from openclaw_a2a.agents.openclaw_gateway import OpenClawGatewayAgent
 from openclaw_a2a.model.agent_event import BackgroundEvent, BackgroundReply
 from openclaw_a2a.model.ids import SessionKey, TaskId
 from openclaw_a2a.model.turn import Provenance
-from openclaw_a2a.ports import MessageAccepted, SessionGone, SessionMessage
+from openclaw_a2a.ports import MessageAccepted, SessionGone, SessionMessage, SessionPresence
 
 Json = Any
 _Result = TypeVar("_Result")
@@ -107,6 +107,23 @@ async def test_a_busy_session_processes_a_delivered_message_after_its_turn(
     assert busy["last_user"] == f"hold:{marker} busy"
     assert busy["outcome"] == "done"
     assert noted["last_user"] == note.text
+
+
+async def test_a_session_is_located_with_its_active_run(
+    openclaw: OpenClaw, model: FakeModel, bare: Bare, marker: str
+) -> None:
+    key = note_for(marker).session_key
+    async with asking(openclaw) as agent, bare() as other:
+        assert await agent.locate_session(key) is SessionPresence.ABSENT
+        await occupy(other, model, marker)
+        assert await agent.locate_session(key) is SessionPresence.ACTIVE
+        model.release(marker)
+        await other.call("agent.wait", {"runId": f"busy-{marker}", "timeoutMs": 10_000})
+        assert await agent.locate_session(key) is SessionPresence.IDLE
+        assert await agent.locate_session(SessionKey("agent:main:main")) is not (
+            SessionPresence.ABSENT
+        )
+        assert await agent.locate_session(SessionKey("agent:other:main")) is SessionPresence.ABSENT
 
 
 async def test_an_unused_main_session_accepts_a_message(

@@ -1,16 +1,14 @@
 """Settings: one frozen `Settings` from defaults, file, environment and flags."""
 
 from openclaw_a2a.settings.describe import (
-    SettingOrigin,
     describe_settings,
     effective_settings,
     settings_schema,
 )
-from openclaw_a2a.settings.loading.environment import CommandEnvironment, read_command_environment
+from openclaw_a2a.settings.loading.environment import read_command_environment
 from openclaw_a2a.settings.loading.load import (
     CheckedSettings,
     LoadedSettings,
-    LocalGateway,
     check_settings,
     load_settings,
     local_gateway,
@@ -46,11 +44,9 @@ __all__ = [
     "AgentStyle",
     "AgentToAgentSettings",
     "CheckedSettings",
-    "CommandEnvironment",
     "LeaseSettings",
     "Limits",
     "LoadedSettings",
-    "LocalGateway",
     "LogSettings",
     "OriginRoutingPolicy",
     "PeerSettings",
@@ -60,7 +56,6 @@ __all__ = [
     "RetentionSettings",
     "Secret",
     "ServerSettings",
-    "SettingOrigin",
     "Settings",
     "StoreKind",
     "StoreSettings",

@@ -10,6 +10,7 @@ import msgspec
 from openclaw_a2a.model.errors import SettingsInvalid
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.validation import is_object
+from openclaw_a2a.settings.json5_file import read_text_file
 from openclaw_a2a.settings.openclaw.config_file import OpenClawConfig, read_config
 from openclaw_a2a.settings.paths import expand_path
 
@@ -134,8 +135,7 @@ def _file_text(name: str, folder: Path | None = None) -> str | None:
         place = expand_path(name, folder or Path.cwd())
         if not place.is_file():
             return None
-        with place.open("rb") as stream:
-            return stream.read(_MAX_BYTES).decode().strip() or None
+        return read_text_file(place, max_bytes=_MAX_BYTES).strip() or None
     except (OSError, ValueError):
         return None
 

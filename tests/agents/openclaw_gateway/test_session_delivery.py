@@ -96,23 +96,25 @@ async def test_a_session_belongs_to_the_agent_that_its_key_names(
 
 
 @pytest.mark.parametrize(
-    ("key", "described", "presence"),
+    ("key", "session", "is_active", "presence"),
     [
-        (KEY, {"session": {"key": KEY, "hasActiveRun": True}}, SessionPresence.ACTIVE),
-        (KEY, {"session": {"key": KEY, "hasActiveRun": False}}, SessionPresence.IDLE),
-        (KEY, {"session": None}, SessionPresence.ABSENT),
-        (SessionKey("agent:main:main"), {"session": None}, SessionPresence.IDLE),
-        (SessionKey("agent:elsewhere:main"), {"session": None}, SessionPresence.ABSENT),
+        (KEY, {"key": KEY, "status": "running"}, True, SessionPresence.ACTIVE),
+        (KEY, {"key": KEY, "status": "running"}, False, SessionPresence.IDLE),
+        (KEY, None, False, SessionPresence.ABSENT),
+        (SessionKey("agent:main:main"), None, False, SessionPresence.IDLE),
+        (SessionKey("agent:elsewhere:main"), None, False, SessionPresence.ABSENT),
     ],
 )
 async def test_a_session_is_located_only_where_openclaw_has_it(
     gateway: ScriptedGateway,
     agent: OpenClawGatewayAgent,
     key: SessionKey,
-    described: Json,
+    session: Json,
+    is_active: bool,
     presence: SessionPresence,
 ) -> None:
-    gateway.answers["sessions.describe"] = described
+    gateway.answers["sessions.describe"] = {"session": session}
+    gateway.answers["chat.history"] = {"sessionInfo": {"hasActiveRun": is_active}}
     assert await agent.locate_session(key) is presence
 
 

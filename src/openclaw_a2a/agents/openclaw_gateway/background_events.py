@@ -169,11 +169,13 @@ class BackgroundWatcher:
                 self._schedule(_Check(session, payload.run_id), delay_s=SETTLE_S)
 
     def _schedule(self, check: _Check, *, delay_s: float) -> None:
+        # Dropped when full: the next connection checks every session anyway.
         if len(self._checks) < _MAX_CHECKS:
             self._checks[check] = anyio.current_time() + delay_s
 
     def _take_due_check(self) -> _Check | None:
         now = anyio.current_time()
+        # Removed before it runs: an event during the check schedules a new one.
         check = next((check for check, due_at in self._checks.items() if due_at <= now), None)
         if check is not None:
             del self._checks[check]

@@ -250,6 +250,7 @@ class GatewayConnection:
             except Exception:  # a defect of ours must not end the connection for good
                 log.exception("openclaw.connection_loop_failed", url=self.site.url)
             is_stable = is_connected and anyio.current_time() - started > _STABLE_S
+            # A gateway that accepts and drops connections at once is still backed off from.
             attempt = 1 if is_stable else attempt + 1
             has_turn = any(key is not None for key in self._subscriptions)
             backoff = _BACKOFF_DURING_TURN if has_turn else _BACKOFF
@@ -326,6 +327,7 @@ class GatewayConnection:
         self._notify_change()
 
     def _notify_change(self) -> None:
+        # A new event before the old one is set: a waiter that wakes and waits again must not spin.
         changed, self._changed = self._changed, anyio.Event()
         changed.set()
 
@@ -343,6 +345,8 @@ class GatewayConnection:
             self._report_once(f"a frame of type {frame.type[:40]}")
 
     def _dispatch_event(self, event: str, payload: Raw) -> None:
+        # Called by the connection loop for every frame: `put` never blocks, so a slow subscriber
+        # delays neither the loop nor the others.
         everything = self._subscriptions.get(None, ())
         for subscription in everything:
             if event in subscription.filter.events:

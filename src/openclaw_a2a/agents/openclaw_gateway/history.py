@@ -214,6 +214,11 @@ class SessionHistory:
         return run_id in dropped and not self.is_live(run_id)
 
     @property
+    def has_active_run(self) -> bool:
+        """True when any run is active in the session."""
+        return self._state.has_active_run
+
+    @property
     def has_unnamed_run(self) -> bool:
         """True when a run is active and the gateway does not say which."""
         return self._state.has_active_run and self._state.active_run_ids is None

@@ -226,6 +226,7 @@ class RunFollower:
     async def begin(self) -> Sequence[AgentEvent]:
         """Send the message. Raises: AgentFailed (it cannot be sent)."""
         self._apply(RunSignal.STARTED)
+        # Read before the message is sent: a restart in between must count as a restart.
         self._boot_id = self._current_boot
         await self._send(self._request.params or {})
         return ()
@@ -281,6 +282,8 @@ class RunFollower:
         return max(0.0, min([self._timeouts.silence_s, *left]))
 
     async def _handle_timeout(self) -> Sequence[AgentEvent]:
+        # In RUNNING this is a long silence. The run may have ended while its event was lost on the
+        # way, so it is looked up; in DETACHED and RECOVERING a deadline or a retry is due.
         deadline = self._reconnect_deadline
         if deadline is not None and anyio.current_time() >= deadline:
             self.give_up()
@@ -290,6 +293,7 @@ class RunFollower:
         return await self._look_up()
 
     def _handle_connection_lost(self) -> Sequence[AgentEvent]:
+        # The connection loop reconnects by itself; `Reconnected` in the queue triggers the lookup.
         is_new = self._reconnect_deadline is None
         self._run_request = self._wait_request = None
         self._detach(lookup_in_s=None)
@@ -331,6 +335,8 @@ class RunFollower:
         is_adopted = self.run_id != self._request.run_id
         if found.status is not RunStatus.NOT_ACCEPTED or is_adopted:
             return await self._await_recovery(found.history)
+        # NOT_ACCEPTED, and the run was never adopted: sending the message cannot repeat any work.
+        # The run id is the idempotency key, so even a lost race is one run inside OpenClaw.
         self._run_request = self._wait_request = None
         if self._request.params is None:
             self._apply(RunSignal.NOT_FOUND)
@@ -370,6 +376,7 @@ class RunFollower:
 
     async def _adopt(self, run_id: str) -> Sequence[AgentEvent]:
         """OpenClaw resumed the run under another run id: follow that one."""
+        # Registered first: the background watcher must not report this run's replies as foreign.
         self._connection.runs.adopt(run_id)
         ended = await self._translator.end_message()
         self.run_id = run_id
@@ -452,6 +459,8 @@ class RunFollower:
     ) -> Sequence[AgentEvent]:
         """The run waits inside OpenClaw; the task waits for its caller."""
         events = await self._translator.end_message()
+        # A crash from here to the commit of the pause loses nothing: the next attempt joins the
+        # run, finds the request still pending and pauses again.
         pause = Pause(kind, request_id, self.run_id)
         resume: JsonObject = {**pause.resume, "openCalls": self._translator.open_calls}
         self._connection.runs.add_pause(self._request.task_id, resume)
@@ -464,7 +473,8 @@ class RunFollower:
         if item.request_id == self._run_request:
             return await self._handle_run_response(item.frame)
         if item.request_id != self._wait_request:
-            return ()
+            return ()  # of an earlier `agent.wait`, which a later lookup replaced
+        # `agent.wait` ended or timed out; only the history has everything the run said.
         self._wait_request = None
         return await self._look_up()
 
@@ -520,6 +530,8 @@ class RunFollower:
 
         Raises: AgentUnavailable, AgentFailed when that cannot be confirmed.
         """
+        # An abort can be lost with the connection, or arrive before a queued run has started: it is
+        # repeated until the end of the run is confirmed.
         deadline = anyio.current_time() + self._timeouts.stop_s
         while self.is_active:
             try:

@@ -102,6 +102,8 @@ class SessionDelivery:
         if session is None:
             return SessionGone(f"OpenClaw has no session {key} any more.")
         attempt = _Attempt(_run_id(message, 0), is_accepted=False)
+        # A crash between OpenClaw's acceptance and our commit repeats the delivery: the history
+        # tells whether this message is in the session already.
         if not message.is_first_attempt:
             attempt = _find_attempt(message, await read_history(connection, key))
         if not attempt.is_accepted:
@@ -181,6 +183,7 @@ class _ReceiptWait:
         self._run_id, self._wait_s = attempt.run_id, self._timeouts.lookup_poll_s
         was_missing, self._is_missing = self._is_missing, not attempt.is_accepted
         if not attempt.is_accepted:
+            # Twice in a row: the first poll may run before OpenClaw has written the message.
             self.is_processed = False if was_missing else None
         elif (has_failed and is_same_run) or _is_over(history, attempt.run_id):
             self.is_processed = True
@@ -202,6 +205,7 @@ async def _send(connection: GatewayConnection, params: JsonObject) -> None:
 
     Raises: AgentUnavailable (it may have been accepted), AgentFailed (it was refused).
     """
+    # A subscription without events: it receives the responses, and the loss of the connection.
     with connection.subscribe(EventFilter(frozenset())) as subscription:
         request_id = await connection.post("agent", params, subscription)
         with anyio.move_on_after(_ACCEPT_TIMEOUT_S):
@@ -250,6 +254,7 @@ def _run_id(message: SessionMessage, losses: int) -> str:
 
 def _find_attempt(message: SessionMessage, history: SessionHistory) -> _Attempt:
     run_ids = [_run_id(message, losses) for losses in range(_MAX_RUN_IDS)]
+    # The last accepted one counts: earlier ids belong to deliveries that were lost.
     for run_id in reversed(run_ids):
         if history.is_accepted(run_id) or history.is_live(run_id):
             return _Attempt(run_id, is_accepted=True)

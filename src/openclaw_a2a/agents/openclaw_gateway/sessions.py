@@ -7,6 +7,7 @@ from msgspec import Raw
 
 from openclaw_a2a.agents.openclaw_gateway.agent_directory import list_agents
 from openclaw_a2a.agents.openclaw_gateway.connection import GatewayConnection
+from openclaw_a2a.agents.openclaw_gateway.history import read_history
 from openclaw_a2a.agents.openclaw_gateway.protocol import Wire, decode_as
 from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable
 from openclaw_a2a.model.ids import AgentId, JsonObject, SessionKey
@@ -88,7 +89,6 @@ class SessionInfo(Wire, frozen=True):
     """A session as OpenClaw describes it."""
 
     delivery_context: Raw = _NULL
-    has_active_run: bool = False
 
     @property
     def route(self) -> ReplyRoute | None:
@@ -129,8 +129,9 @@ async def locate_session(connection: GatewayConnection, session_key: str) -> Ses
             _DescribeResponse, "sessions.describe", params, timeout_s=_TIMEOUT_S
         )
         if response.session is not None:
-            is_active = response.session.has_active_run
-            return SessionPresence.ACTIVE if is_active else SessionPresence.IDLE
+            # The description only has a stored status, which a crash leaves at `running`.
+            history = await read_history(connection, session_key, limit=1)
+            return SessionPresence.ACTIVE if history.has_active_run else SessionPresence.IDLE
         if not is_main_session(session_key):
             return SessionPresence.ABSENT
     agents = {agent.id.lower() for agent in await list_agents(connection)}

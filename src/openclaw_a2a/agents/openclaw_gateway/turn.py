@@ -91,6 +91,7 @@ class GatewayTurn:
     async def next(self) -> Sequence[AgentEvent]:
         """The next events; possibly none."""
         if self._follower.is_over:
+            # Only now, after the paused run: one run at a time in a session.
             self._has_unsent_message = False
             self._follower = self._follow(self._request)
             return await self._follower.begin()
@@ -110,6 +111,8 @@ class GatewayTurn:
     # ---------------------------------------------------------------- after a pause
 
     async def _resume(self, pause: Pause) -> Sequence[AgentEvent]:
+        # Before the answer is sent: otherwise the background watcher could report the pause as
+        # resolved elsewhere, and the engine would start a second run for it.
         self._connection.runs.remove_pause(self._turn.task_id)
         paused = msgspec.structs.replace(
             self._request,
@@ -120,6 +123,8 @@ class GatewayTurn:
         self._follower = self._follow(paused)
         self._follower.attach()
         events = await self._answer_with_retry(pause)
+        # An answer whose response was lost counts as used: sending it again as a message could
+        # make the agent act on it twice.
         is_used = self._may_be_answered or events is not None
         if events and isinstance(events[-1], InputRequired):
             self._follower.pause_again()
@@ -127,6 +132,7 @@ class GatewayTurn:
         if events is None:
             events = () if is_used else self._unused_note(pause)
         events = [*events, *await self._follower.join()]
+        # The paused run may use the answer, end without it, or be unknown after a restart.
         if self._follower.is_over and not is_used:
             return [*events, *await self._continue_with_message()]
         return [*events, *self._failure_if_unknown()]

@@ -7,6 +7,7 @@ from pathlib import Path
 from openclaw_a2a.model.ids import LOCAL_PEER, Json, JsonObject, PeerName
 from openclaw_a2a.model.session_keys import RESERVED_PEERS
 from openclaw_a2a.model.validation import ProblemCollector, is_list, is_object, join_path, json_kind
+from openclaw_a2a.settings.json5_file import read_text_file
 from openclaw_a2a.settings.paths import expand_path
 from openclaw_a2a.settings.schema.file_schema import PEER_NAME, PeerKeys, names_of
 from openclaw_a2a.settings.schema.sections import PeerSettings, Secret
@@ -64,18 +65,13 @@ class TokenReader:
 
     def _read_file(self, path: str, name: str) -> str | None:
         try:
-            place = expand_path(name, self._folder)
-            if not place.is_file():
-                raise FileNotFoundError(2, "there is no such file")
-            with place.open("rb") as stream:
-                return stream.read(_MAX_BYTES).decode()
-        except UnicodeDecodeError:
-            self._collector.problem(path, f"names the file {name}, which is not text", "secret")
+            file = expand_path(name, self._folder)
+            if not file.is_file():  # reading a pipe or a device could block
+                raise ValueError("cannot be read: there is no such file")
+            return read_text_file(file, max_bytes=_MAX_BYTES)
         except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or str(error)
-            message = f"names the file {name}, which cannot be read: {reason}"
-            self._collector.problem(path, message, "secret")
-        return None
+            self._collector.problem(path, f"names the file {name}, which {error}", "secret")
+            return None
 
 
 def read_peers(

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import msgspec
 import platformdirs
-import pyjson5
 
 from openclaw_a2a.model.errors import Problem, SettingsInvalid
 from openclaw_a2a.model.ids import Json, JsonObject
-from openclaw_a2a.model.validation import ProblemCollector, is_object, join_path, json_kind
+from openclaw_a2a.model.validation import ProblemCollector, is_object, join_path
+from openclaw_a2a.settings.json5_file import FileError, read_json5_object
 from openclaw_a2a.settings.loading.environment import PREFIX, read_environment
 from openclaw_a2a.settings.paths import expand_path
 
@@ -134,53 +134,10 @@ def find_file() -> Path | None:
 def read_file(path: Path, collector: ProblemCollector) -> JsonObject:
     """The object in the file; empty, with a problem, when it cannot be read."""
     try:
-        with path.open("rb") as stream:
-            body = stream.read(_MAX_BYTES + 1)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        collector.problem(str(path), f"cannot be read: {reason}; check the path", "file")
+        return read_json5_object(path, max_bytes=_MAX_BYTES)
+    except FileError as error:
+        collector.problem(str(path), str(error), error.keyword)
         return {}
-    if len(body) > _MAX_BYTES:
-        collector.problem(str(path), f"is larger than {_MAX_BYTES} bytes", "file")
-        return {}
-    return _parse(path, body, collector)
-
-
-def _parse(path: Path, body: bytes, collector: ProblemCollector) -> JsonObject:
-    try:
-        text = body.decode("utf-8-sig")
-        value = pyjson5.decode(text)
-    except UnicodeDecodeError as error:
-        line = body.count(b"\n", 0, error.start) + 1
-        collector.problem(
-            str(path), f"is not UTF-8 text at line {line}; save it as UTF-8", "syntax"
-        )
-    except pyjson5.Json5DecoderException as error:
-        collector.problem(
-            str(path), syntax_error_message(body.decode("utf-8-sig"), error), "syntax"
-        )
-    else:
-        if is_object(value):
-            return value
-        collector.problem(str(path), f"must hold one object, not {json_kind(value)}", "type")
-    return {}
-
-
-def syntax_error_message(text: str, error: Exception) -> str:
-    """The line and column of a JSON5 syntax error, and what is wrong there."""
-    reason = re.sub(r"b'(\w+)'", r"\1", str(error.args[0]) if error.args else "not readable")
-    place = re.search(r"(.*?) near (\d+)(, found .*)?", reason)
-    if place is None:
-        return f"is not JSON5: {reason}"
-    what = place[1].replace("JSON5Value", "a value").replace(" starting", "") + (place[3] or "")
-    what = re.sub(r"U\+([0-9a-fA-F]{4,6})", lambda code: repr(chr(int(code[1], 16))), what)
-    offset = max(0, int(place[2]) - 1)
-    if what.startswith("Extra data"):
-        what = "more after the end of the object"
-        offset += 1 + len(text[offset + 1 :]) - len(text[offset + 1 :].lstrip())
-    before = text[:offset]
-    line, column = before.count("\n") + 1, offset - before.rfind("\n")
-    return f"is not JSON5 at line {line}, column {column}: {what[0].lower()}{what[1:]}"
 
 
 def nest(keys: list[str], value: Json) -> JsonObject:

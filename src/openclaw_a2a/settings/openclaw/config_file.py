@@ -6,11 +6,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
-import pyjson5
 
 from openclaw_a2a.model.ids import Json, JsonObject
-from openclaw_a2a.model.validation import is_list, is_object, json_kind, object_at
-from openclaw_a2a.settings.loading.sources import syntax_error_message
+from openclaw_a2a.model.validation import is_list, is_object, object_at
+from openclaw_a2a.settings.json5_file import read_json5_object
 
 _MAX_BYTES = 2 * 1024 * 1024
 _MAX_FILES = 64
@@ -130,29 +129,11 @@ class _Reader:
         return included if is_object(included) else {}
 
     def _parse(self, path: Path) -> JsonObject | None:
-        text = self._text(path)
-        if text is None:
+        try:
+            return read_json5_object(path, max_bytes=_MAX_BYTES)
+        except ValueError as error:
+            self._warn(path, str(error))
             return None
-        try:
-            value: Json = pyjson5.decode(text, maxdepth=_MAX_NESTING)
-        except pyjson5.Json5DecoderException as error:
-            return self._warn(path, syntax_error_message(text, error))
-        if is_object(value):
-            return value
-        return self._warn(path, f"must hold one object, not {json_kind(value)}")
-
-    def _text(self, path: Path) -> str | None:
-        try:
-            with path.open("rb") as stream:
-                body = stream.read(_MAX_BYTES + 1)
-            if len(body) > _MAX_BYTES:
-                return self._warn(path, f"is larger than {_MAX_BYTES} bytes")
-            return body.decode("utf-8-sig")
-        except UnicodeDecodeError:
-            return self._warn(path, "is not UTF-8 text")
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or str(error)
-            return self._warn(path, f"cannot be read: {reason}")
 
     def _warn(self, path: Path, reason: str) -> None:
         self.warnings.append(f"{path} {reason}")

@@ -1,0 +1,66 @@
+"""Reads JSON5 files of limited size; every failure is a `FileError` that says what is wrong."""
+
+import re
+from pathlib import Path
+
+import pyjson5
+
+from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.model.validation import is_object, json_kind
+
+_MAX_NESTING = 100
+
+
+class FileError(ValueError):
+    """Why a file cannot be used: a reason that follows the file's name, and a keyword."""
+
+    def __init__(self, reason: str, keyword: str = "file") -> None:
+        super().__init__(reason)
+        self.keyword = keyword
+
+
+def read_text_file(path: Path, *, max_bytes: int) -> str:
+    """The text of a file. Raises: FileError."""
+    try:
+        with path.open("rb") as stream:
+            body = stream.read(max_bytes + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise FileError(f"cannot be read: {reason}; check the path") from None
+    if len(body) > max_bytes:
+        raise FileError(f"is larger than {max_bytes} bytes")
+    try:
+        return body.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = body.count(b"\n", 0, error.start) + 1
+        reason = f"is not UTF-8 text at line {line}; save it as UTF-8"
+        raise FileError(reason, "syntax") from None
+
+
+def read_json5_object(path: Path, *, max_bytes: int) -> JsonObject:
+    """The object in a file. Raises: FileError."""
+    text = read_text_file(path, max_bytes=max_bytes)
+    try:
+        value: Json = pyjson5.decode(text, maxdepth=_MAX_NESTING)
+    except pyjson5.Json5DecoderException as error:
+        raise FileError(_syntax_error_message(text, error), "syntax") from None
+    if is_object(value):
+        return value
+    raise FileError(f"must hold one object, not {json_kind(value)}", "type")
+
+
+def _syntax_error_message(text: str, error: Exception) -> str:
+    """The line and column of a JSON5 syntax error, and what is wrong there."""
+    reason = re.sub(r"b'(\w+)'", r"\1", str(error.args[0]) if error.args else "not readable")
+    place = re.search(r"(.*?) near (\d+)(, found .*)?", reason)
+    if place is None:
+        return f"is not JSON5: {reason}"
+    what = place[1].replace("JSON5Value", "a value").replace(" starting", "") + (place[3] or "")
+    what = re.sub(r"U\+([0-9a-fA-F]{4,6})", lambda code: repr(chr(int(code[1], 16))), what)
+    offset = max(0, int(place[2]) - 1)
+    if what.startswith("Extra data"):
+        what = "more after the end of the object"
+        offset += 1 + len(text[offset + 1 :]) - len(text[offset + 1 :].lstrip())
+    before = text[:offset]
+    line, column = before.count("\n") + 1, offset - before.rfind("\n")
+    return f"is not JSON5 at line {line}, column {column}: {what[0].lower()}{what[1:]}"
