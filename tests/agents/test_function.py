@@ -83,11 +83,11 @@ async def test_result_of_any_function_is_the_reply(answer, make_turn, function):
         (lambda text, **others: f"{text} {others}", "hello {}"),
     ],
 )
-async def test_function_is_given_what_it_asks_for(answer, make_turn, function, expected):
+async def test_function_gets_the_arguments_it_declares(answer, make_turn, function, expected):
     assert await answer(CallableAgent(function), make_turn()) == [Reply.of_text(expected)]
 
 
-async def test_parameter_annotated_as_turn_is_given_the_turn(answer, make_turn):
+async def test_parameter_annotated_as_turn_gets_the_turn(answer, make_turn):
     def function(question: Turn):
         return question.task_id
 
@@ -97,7 +97,7 @@ async def test_parameter_annotated_as_turn_is_given_the_turn(answer, make_turn):
 @pytest.mark.parametrize(
     "function", [lambda a, b, c: "", lambda turn, a, b: "", lambda a, *, b, c: ""]
 )
-def test_function_that_asks_for_more_is_refused(function):
+def test_function_with_other_required_parameters_is_refused(function):
     with pytest.raises(SettingsInvalid):
         CallableAgent(function)
 
@@ -157,11 +157,11 @@ async def handed_over(text):
 
 
 @pytest.mark.parametrize("function", [generated, generated_later, handed_over, lambda: iter(ITEMS)])
-async def test_yielded_items_are_told_as_they_come(answer, make_turn, function):
+async def test_yielded_items_become_events_at_once(answer, make_turn, function):
     assert await answer(CallableAgent(function), make_turn()) == TOLD
 
 
-async def test_generator_is_ahead_by_nothing(make_turn):
+async def test_generator_is_not_read_ahead(make_turn):
     """The next step is taken only when the one before was told."""
     taken = []
 
@@ -196,14 +196,14 @@ async def breaks_between_later():
 
 
 @pytest.mark.parametrize("function", [breaks, breaks_later, breaks_between, breaks_between_later])
-async def test_exception_fails_the_turn_in_its_own_words(answer, make_turn, function):
+async def test_exception_fails_the_turn_with_its_message(answer, make_turn, function):
     with pytest.raises(AgentFailed) as caught:
         await answer(CallableAgent(function), make_turn())
     assert caught.value.message == "the reason"
 
 
 @pytest.mark.parametrize("error", [KeyError, StopIteration, StopAsyncIteration, TimeoutError])
-async def test_exception_without_words_is_named(answer, make_turn, error):
+async def test_exception_without_a_message_is_named(answer, make_turn, error):
     def function():
         raise error
 
@@ -219,7 +219,7 @@ async def test_our_own_errors_pass_unchanged(answer, make_turn):
         await answer(CallableAgent(function), make_turn())
 
 
-def test_interrupted_function_is_not_repeated_unless_told():
+def test_interrupted_function_is_repeated_only_if_declared():
     assert CallableAgent(plain).recovery is Recovery.FAIL
     assert CallableAgent(plain, recovery=Recovery.REPEAT).recovery is Recovery.REPEAT
 
@@ -269,7 +269,7 @@ def stopping_by_task(scope, task):
 
 @pytest.mark.parametrize("stop", [stopping_by_scope, stopping_by_task])
 @pytest.mark.parametrize("kind", ["function", "generator"])
-async def test_whoever_stops_a_thread_waits_for_it(make_turn, stop, kind):
+async def test_stopping_a_turn_waits_for_its_thread(make_turn, stop, kind):
     order, started, release = [], threading.Event(), threading.Event()
 
     def work():
@@ -304,7 +304,7 @@ async def test_whoever_stops_a_thread_waits_for_it(make_turn, stop, kind):
     assert order == ["function", *(["closed"] if kind == "generator" else []), "stopped"]
 
 
-async def test_slow_functions_leave_room_for_each_other(answer, make_turn):
+async def test_slow_functions_run_in_parallel(answer, make_turn):
     """More than the forty threads that are shared by everything else."""
     meeting = threading.Barrier(50)
     agent = CallableAgent(lambda: str(meeting.wait(10) >= 0))

@@ -52,12 +52,12 @@ def test_agent_is_found_by_its_id():
     assert AgentRegistry({"main": echo}).find("main") is echo
 
 
-def test_unknown_agent_is_answered_with_the_known_ones():
+def test_unknown_agent_is_refused_with_the_known_ones():
     with pytest.raises(AgentUnavailable, match=r"nobody.*: b, main\."):
         AgentRegistry({"main": EchoAgent(), "b": EchoAgent()}).find("nobody")
 
 
-async def test_agent_that_cannot_be_closed_holds_up_no_other(caplog):
+async def test_agent_that_cannot_be_closed_delays_no_other(caplog):
     well, badly = ClosingAgent(), ClosingAgent("badly")
     with anyio.fail_after(10):
         await AgentRegistry({"bad": badly, "good": well}).close()
@@ -79,7 +79,7 @@ async def test_options_and_environment_reach_the_program(text, make_turn):
     assert await text(agent, make_turn()) == "this hello\n"
 
 
-def test_unknown_adapter_is_answered_with_the_known_ones():
+def test_unknown_adapter_is_refused_with_the_known_ones():
     with pytest.raises(SettingsInvalid) as caught:
         build_agent("comand", {}, environment=None, path="agents.x")
     assert [problem.path for problem in caught.value.problems] == ["agents.x.adapter"]
@@ -127,13 +127,13 @@ def test_every_problem_of_the_options_is_listed():
         ({"command": ["a"], "timeoutSeconds": float("nan")}, "agents.x.timeoutSeconds"),
     ],
 )
-def test_wrong_option_is_placed(options, place):
+def test_wrong_option_is_reported_with_its_path(options, place):
     with pytest.raises(SettingsInvalid) as caught:
         build_agent("command", options, environment=None, path="agents.x")
     assert [problem.path for problem in caught.value.problems] == [place]
 
 
-def test_options_of_the_echo_are_none():
+def test_echo_has_no_options():
     with pytest.raises(SettingsInvalid):
         build_agent("echo", {"loud": True}, environment=None)
 
@@ -177,6 +177,6 @@ def test_adapter_of_another_distribution_is_found(installed):
     assert set(adapter_names()) == {*BUILT_IN, "broken", "installed"}
 
 
-def test_adapter_that_cannot_be_imported_says_why(installed):
+def test_adapter_that_cannot_be_imported_is_reported_with_the_reason(installed):
     with pytest.raises(SettingsInvalid, match="greeting_adapter_missing"):
         build_agent("broken", {}, environment=None)

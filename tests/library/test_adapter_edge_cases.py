@@ -232,7 +232,7 @@ async def test_program_that_writes_too_much_is_ended():
         await Program(source).invoke("hi")
 
 
-async def test_many_tasks_that_never_come_are_not_remembered_for_ever():
+async def test_cancelled_tasks_that_never_start_are_forgotten():
     adapter = Program("print('fine')")
     for number in range(1100):
         await adapter.cancel(context=SimpleNamespace(task_id=f"t-{number}"))
@@ -246,12 +246,12 @@ async def test_cancel_without_a_request_ends_the_conversation():
     assert await adapter.invoke("hi", "c") == "fine\n"
 
 
-def test_program_that_says_nothing_of_itself_has_usual_words():
+def test_program_adapter_has_default_messages():
     adapter = Program("")
     assert "install" in adapter.binary_not_found_message()
     assert adapter.parse_stream_line("x") is None
 
 
-def test_gateway_of_openclaw_is_offered_by_name():
+def test_openclaw_gateway_is_loaded_by_name():
     adapter = load_adapter({"adapter": "openclaw-gateway", "url": "ws://127.0.0.1:1"})
     assert isinstance(adapter, AgentAdapter)

@@ -23,7 +23,7 @@ class Streaming(Whole):
         yield user_input
 
 
-def test_adapter_without_invoke_is_none():
+def test_adapter_without_invoke_cannot_be_created():
     class Silent(AgentAdapter):
         pass
 
@@ -31,17 +31,17 @@ def test_adapter_without_invoke_is_none():
         Silent()
 
 
-def test_only_who_overrides_stream_streams():
+def test_only_an_adapter_that_overrides_stream_streams():
     assert not Whole().supports_streaming()
     assert Streaming().supports_streaming()
 
 
-async def test_stream_that_is_not_overridden_says_what_invoke_says():
+async def test_default_stream_yields_what_invoke_returns():
     said = [piece async for piece in Whole().stream("hi")]
     assert said == [Part.of_text("hi"), Part.of_data({"n": 1})]
 
 
-async def test_cancel_and_close_may_be_left_out():
+async def test_cancel_and_close_are_optional():
     adapter = Streaming()
     assert await AgentAdapter.close(adapter) is None
     assert await adapter.cancel("context", context=None) is None
@@ -53,7 +53,7 @@ async def test_adapter_is_closed_at_the_end_of_its_block():
     assert adapter.is_closed
 
 
-def test_metadata_has_the_usual_values():
+def test_metadata_has_the_documented_defaults():
     said = Whole().get_metadata()
     assert said == AdapterMetadata(
         name="",
@@ -74,7 +74,7 @@ def test_cancelled_by_adapter_is_an_exception_like_any_other():
     assert issubclass(CancelledByAdapter, Exception)
 
 
-def test_part_is_its_own_root_for_code_of_the_old_sdk():
+def test_part_is_its_own_root_for_code_of_sdk_0_3():
     part = Part.of_text("hi")
     assert part.root is part
     assert part.root.text == "hi"

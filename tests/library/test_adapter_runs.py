@@ -152,7 +152,7 @@ async def test_answer_that_is_neither_text_nor_parts_fails(serving, answer):
 
 
 @pytest.mark.requirement("adapter.bridge.exception")
-async def test_exception_fails_with_its_words_behind_a_fixed_prefix(serving):
+async def test_exception_fails_the_task_with_its_message_after_a_prefix(serving):
     async with serving(Answering(RuntimeError("the oven is cold"))) as client:
         task = await client.send("hi")
     assert task["status"]["state"] == "TASK_STATE_FAILED"
@@ -175,7 +175,7 @@ async def test_adapter_is_given_text_context_and_the_whole_request(serving):
 
 @pytest.mark.requirement("adapter.bridge.empty")
 @pytest.mark.parametrize("part", [{"text": ""}, {"text": "  "}, {"data": {"a": 1}}])
-async def test_message_without_text_is_asked_all_the_same(serving, part, caplog):
+async def test_message_without_text_is_still_given_to_the_adapter(serving, part, caplog):
     adapter = Answering("ok")
     with caplog.at_level(logging.INFO):
         async with serving(adapter) as client:
@@ -242,7 +242,7 @@ async def test_stream_may_be_returned_instead_of_yielded(serving):
 
 @pytest.mark.requirement("adapter.bridge.cancelled")
 @pytest.mark.parametrize("adapter", [Answering, Telling])
-async def test_cancelled_by_adapter_ends_canceled_and_says_nothing_more(serving, adapter):
+async def test_cancelled_by_adapter_ends_the_task_as_canceled(serving, adapter):
     async with serving(adapter(CancelledByAdapter("gone"))) as client:
         events = await client.stream("hi")
     assert artifacts(events) == []
@@ -257,7 +257,7 @@ async def test_cancelled_by_adapter_in_mid_stream_closes_the_artifact(serving):
 
 
 @pytest.mark.requirement("adapter.bridge.cancel")
-async def test_cancel_is_told_to_the_adapter_and_the_work_ends_first(serving):
+async def test_cancel_calls_the_adapter_and_waits_for_its_work(serving):
     adapter = Waiting()
     async with serving(adapter) as client:
         task = await client.send("hi", wait=False)
@@ -281,7 +281,7 @@ async def test_error_while_cancelling_is_only_logged(serving, caplog):
     assert "cannot hear you" in caplog.text
 
 
-async def test_adapter_that_ends_its_work_when_told_to_is_canceled(serving):
+async def test_adapter_that_returns_after_cancel_is_canceled(serving):
     class Obedient(Waiting):
         def __init__(self):
             super().__init__()

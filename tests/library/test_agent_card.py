@@ -30,7 +30,7 @@ class Streaming(Silent):
 
 
 @pytest.mark.requirement("adapter.card.usual")
-def test_card_of_an_adapter_that_says_nothing_has_the_usual_values():
+def test_card_of_an_adapter_without_metadata_has_defaults():
     card = build_agent_card(Silent())
     assert isinstance(card, AgentCard)
     assert (card.name, card.description, card.version) == ("Silent", "", "1.0.0")
@@ -49,7 +49,7 @@ def test_card_of_an_adapter_that_says_nothing_has_the_usual_values():
     }
 
 
-def test_card_says_what_the_metadata_says():
+def test_card_is_built_from_the_metadata():
     card = build_agent_card(
         Described(
             name="Cook",
@@ -90,7 +90,7 @@ def test_card_says_what_the_metadata_says():
 
 
 @pytest.mark.requirement("adapter.card.overrides")
-def test_overrides_go_before_the_metadata():
+def test_overrides_replace_the_metadata():
     card = build_agent_card(
         Described(name="Cook", description="Cooks.", version="2.1", streaming=True),
         name="Baker",
@@ -121,18 +121,18 @@ def test_overrides_go_before_the_metadata():
         (Silent(), {"streaming": True}, True),
     ],
 )
-def test_streaming_is_what_is_said_or_what_the_adapter_can_do(adapter, overrides, streams):
+def test_streaming_is_overridden_declared_or_detected(adapter, overrides, streams):
     assert build_agent_card(adapter, **overrides).capabilities.streaming is streams
 
 
-def test_override_that_no_card_has_is_refused():
+def test_unknown_override_is_refused():
     with pytest.raises(TypeError, match="colour"):
         build_agent_card(Silent(), colour="red")
 
 
 @pytest.mark.requirement("adapter.card.both")
 @pytest.mark.parametrize("path", ["/.well-known/agent-card.json", "/.well-known/agent.json"])
-async def test_served_card_is_for_readers_of_both_generations(serving, path):
+async def test_served_card_fits_both_protocol_versions(serving, path):
     async with serving(Silent(), name="Mute", url="https://mute.example.com/") as client:
         card = (await client.http.get(path)).json()
     assert card["name"] == "Mute"
@@ -159,7 +159,7 @@ OLD_CARD = {
 }
 
 
-async def test_given_card_of_the_old_generation_is_served_in_both(serving):
+async def test_given_0_3_card_is_served_in_both_versions(serving):
     async with serving(Silent(), agent_card=OLD_CARD) as client:
         hybrid = (await client.http.get("/.well-known/agent.json")).json()
         headers = {"A2A-Version": "1.0"}
@@ -206,20 +206,20 @@ async def test_card_of_a_pydantic_kind_is_served(serving):
         assert (await client.http.get("/.well-known/agent.json")).json()["name"] == "Old"
 
 
-async def test_given_card_of_ours_is_served_as_it_is(serving):
+async def test_given_agent_card_struct_is_served_unchanged(serving):
     given = build_agent_card(Silent(), name="Mine")
     async with serving(Silent(), agent_card=given) as client:
         assert (await client.http.get("/.well-known/agent.json")).json()["name"] == "Mine"
 
 
-async def test_given_card_leaves_to_the_adapter_what_it_does_not_say(serving):
+async def test_missing_fields_of_a_given_card_come_from_the_adapter(serving):
     async with serving(Described(version="7"), agent_card={"name": "Half"}) as client:
         card = (await client.http.get("/.well-known/agent.json")).json()
     assert (card["name"], card["version"], card["url"]) == ("Half", "7", "http://localhost:9000/")
 
 
 @pytest.mark.parametrize("card", [7, "https://example.com", {"name": 7}, {"skills": [{}]}])
-def test_card_that_is_none_is_refused_at_once(card):
+def test_invalid_card_is_refused_at_once(card):
     with pytest.raises(ValueError, match="agent card"):
         to_a2a(Silent(), agent_card=card)
 

@@ -89,12 +89,12 @@ async def test_function_and_agent_are_served_like_adapters(serving):
     assert task["status"]["message"]["parts"] == [{"text": "echo: abc"}]
 
 
-def test_what_cannot_answer_is_refused():
+def test_object_that_cannot_answer_is_refused():
     with pytest.raises(TypeError, match="int cannot answer"):
         to_a2a(7)
 
 
-async def test_question_of_an_agent_pauses_and_its_answer_goes_on(serving):
+async def test_question_of_an_agent_pauses_the_task_and_its_answer_resumes_it(serving):
     async def asks(text, turn):
         if turn.resume is None:
             yield InputRequired("Which one?", {"asked": text})
@@ -156,7 +156,7 @@ async def test_run_that_a_stop_cut_off_is_repeated_or_failed_at_the_next_start(
         assert await client.state(task["id"]) == state
 
 
-async def test_tasks_are_in_memory_otherwise(serving):
+async def test_tasks_are_in_memory_without_a_store(serving):
     async with serving(Echo()) as client:
         task = await client.send("hi")
     async with serving(Echo()) as client:
@@ -187,7 +187,7 @@ async def card_of(app):
         return (await http.get("/.well-known/agent-card.json")).json()
 
 
-async def test_application_lives_with_its_server_and_closes_the_adapter():
+async def test_application_follows_the_lifespan_and_closes_the_adapter():
     adapter = Echo()
     app = to_a2a(adapter)
 
@@ -201,7 +201,7 @@ async def test_application_lives_with_its_server_and_closes_the_adapter():
     assert adapter.is_closed
 
 
-async def test_application_that_cannot_start_tells_its_server_why(tmp_path):
+async def test_application_that_cannot_start_reports_the_reason(tmp_path):
     (tmp_path / "folder").mkdir()
     app = to_a2a(Echo(), task_store=tmp_path / "folder")
     first, _ = await lifespan(app, between=None)
@@ -260,7 +260,7 @@ async def knock(client, headers=None):
     return answer.status_code, answer.json()
 
 
-async def test_without_auth_everybody_is_answered(serving):
+async def test_without_auth_every_caller_is_answered(serving):
     async with serving(Echo()) as client:
         assert (await knock(client))[0] == 200
         assert (await knock(client, {"X-Forwarded-For": "203.0.113.9"}))[0] == 200
@@ -269,7 +269,7 @@ async def test_without_auth_everybody_is_answered(serving):
 @pytest.mark.parametrize(
     "headers", [{"Host": "evil.example.com"}, {"Origin": "https://evil.example.com"}]
 )
-async def test_pages_of_the_web_cannot_reach_an_open_door_on_loopback(headers):
+async def test_web_pages_cannot_call_an_open_server_on_loopback(headers):
     async with to_a2a(Echo()) as app:
         transport = httpx2.ASGITransport(app)
         async with httpx2.AsyncClient(
@@ -282,7 +282,7 @@ async def test_pages_of_the_web_cannot_reach_an_open_door_on_loopback(headers):
 
 @pytest.mark.requirement("adapter.server.auth")
 @pytest.mark.parametrize("auth", ["secret", ["other", "secret"], {"ann": "secret"}])
-async def test_bearer_tokens_let_in_who_has_one(serving, auth):
+async def test_callers_are_authenticated_by_bearer_token(serving, auth):
     async with serving(Echo(), auth=auth) as client:
         assert (await knock(client))[0] == 401
         assert (await knock(client, {"Authorization": "Bearer wrong"}))[0] == 401
@@ -313,7 +313,7 @@ def test_auth_without_a_token_is_refused_at_once(auth):
 
 
 @pytest.mark.requirement("adapter.server.auth")
-async def test_function_says_who_calls(serving):
+async def test_function_identifies_the_caller(serving):
     class Seeing(Echo):
         async def stream(self, user_input, context_id=None, **kwargs):
             yield kwargs["context"].turn.principal
@@ -329,7 +329,7 @@ async def test_function_says_who_calls(serving):
     assert words == ["ann", "peer"]
 
 
-async def test_function_that_fails_lets_nobody_in(serving, caplog):
+async def test_function_that_raises_refuses_the_request(serving, caplog):
     def who(headers):
         raise RuntimeError("the list is lost")
 

@@ -24,19 +24,19 @@ class Loud(AgentAdapter):
 
 
 @pytest.mark.parametrize("config", [None, "echo", ["echo"]])
-def test_configuration_that_is_no_dict_is_told_how_to_look(config):
+def test_configuration_that_is_not_a_dict_is_refused_with_an_example(config):
     with pytest.raises(TypeError, match=re.escape('{"adapter": "echo"}')):
         load_adapter(config)
 
 
 @pytest.mark.parametrize("given", [Loud, AgentAdapter])
-def test_class_in_the_place_of_an_adapter_is_told_to_be_called(given):
+def test_class_instead_of_an_adapter_is_refused_with_a_hint(given):
     with pytest.raises(TypeError, match=rf"{given.__name__}\(\)"):
         to_a2a(given)
 
 
 @pytest.mark.parametrize("name", [Loud, "", 5])
-def test_decorator_without_a_name_is_told_how_to_be_written(name):
+def test_decorator_without_a_name_is_refused_with_a_hint(name):
     with pytest.raises(TypeError, match=r'@register_adapter\("name"\)'):
         register_adapter(name)
 
@@ -48,27 +48,27 @@ def test_only_adapter_classes_are_registered(thing):
 
 
 @pytest.mark.parametrize("auth", [5, True, [5], {"ann": 5}, {"ann": [None]}])
-def test_tokens_that_are_no_text_are_refused(auth):
+def test_tokens_that_are_not_strings_are_refused(auth):
     with pytest.raises(TypeError, match="auth"):
         to_a2a(Loud(), auth=auth)
 
 
-def test_store_that_is_none_is_refused_before_anything_is_served():
+def test_invalid_store_is_refused_before_serving():
     with pytest.raises(TypeError, match="task_store"):
         to_a2a(Loud(), task_store=5)
 
 
-def test_provider_that_is_no_dict_is_refused():
+def test_provider_that_is_not_a_dict_is_refused():
     with pytest.raises(TypeError, match="organization"):
         to_a2a(Loud(), provider="Acme")
 
 
-def test_option_that_nobody_knows_is_told_by_its_name():
+def test_unknown_option_is_named():
     with pytest.raises(TypeError, match=r"serve_agent takes no argument 'prot'"):
         serve_agent(Loud(), port=0, prot=1)
 
 
-def test_agent_without_options_says_that_it_takes_none():
+def test_agent_without_options_refuses_any():
     with pytest.raises(ValueError, match="x: is not a setting; there are none here"):
         load_adapter({"adapter": "echo", "x": 1})
 
@@ -102,6 +102,6 @@ def test_task_store_of_openclaw_is_a_store_or_a_path(store):
         OpenClawAgentAdapter(task_store=store)
 
 
-def test_argument_that_openclaw_does_not_take_is_told_with_the_nearest_one():
+def test_unknown_argument_of_openclaw_is_refused_with_the_nearest_one():
     with pytest.raises(TypeError, match=r"'agentId'.*did you mean agent_id\?"):
         load_adapter({"adapter": "openclaw", "agentId": "main"})

@@ -35,7 +35,7 @@ class Greeting(AgentAdapter):
 
 
 @pytest.mark.requirement("adapter.loader.members")
-def test_registered_adapter_is_made_of_the_other_members():
+def test_registered_adapter_gets_the_other_members_as_arguments():
     assert register_adapter("greeting")(Greeting) is Greeting
     config = {"adapter": "greeting", "greeting": "hello", "times": 2}
     adapter = load_adapter(config)
@@ -44,7 +44,7 @@ def test_registered_adapter_is_made_of_the_other_members():
     assert config == {"adapter": "greeting", "greeting": "hello", "times": 2}
 
 
-async def test_awaited_loader_is_the_same():
+async def test_awaitable_loader_returns_the_same():
     register_adapter("greeting")(Greeting)
     adapter = await load_a2a_agent({"adapter": "greeting", "greeting": "hello"})
     assert await adapter.invoke("you") == "hello, you"
@@ -58,7 +58,7 @@ def test_configuration_without_an_adapter_is_refused(config):
 
 
 @pytest.mark.requirement("adapter.loader.unknown")
-def test_unknown_name_is_answered_with_the_known_ones():
+def test_unknown_name_is_refused_with_the_known_ones():
     with pytest.raises(ValueError, match="callable, command, echo, openclaw, openclaw-gateway"):
         load_adapter({"adapter": "nobody"})
 
@@ -77,7 +77,7 @@ def test_name_that_is_registered_again_warns_and_is_replaced():
     assert isinstance(load_adapter({"adapter": "greeting", "greeting": "x"}), Greeting)
 
 
-def test_registered_name_goes_before_the_built_in_one():
+def test_registered_name_overrides_the_built_in_one():
     with pytest.warns(UserWarning, match="echo"):
         register_adapter("echo")(Greeting)
     assert isinstance(load_adapter({"adapter": "echo", "greeting": "x"}), Greeting)
@@ -104,7 +104,7 @@ async def test_callable_is_built_in_for_functions_of_every_kind():
     assert streaming.get_metadata().name == "Words"
 
 
-def test_callable_is_found_by_its_place():
+def test_callable_is_imported_by_its_path():
     assert load_adapter({"adapter": "callable", "function": "builtins:str.upper"})
     for place in ("builtins", "builtins:nothing", ":x"):
         with pytest.raises(ValueError, match="function"):
@@ -215,7 +215,7 @@ def test_every_wrong_option_in_the_settings_is_listed_with_its_path():
     assert "did you mean names?" in problems["agents.x.name"]
 
 
-def test_what_a_constructor_says_is_a_problem_of_the_settings():
+def test_error_of_a_constructor_is_a_problem_of_the_settings():
     register_adapter("greeting")(Greeting)
     with pytest.raises(SettingsInvalid, match="times must be at least 1") as caught:
         build_agent("greeting", {"greeting": "x", "times": 0}, environment=None, path="agents.x")

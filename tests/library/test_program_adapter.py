@@ -78,7 +78,7 @@ def is_gone(pid):
 # ------------------------------------------------------------------------------- one run
 
 
-def test_constructor_has_the_usual_values():
+def test_constructor_has_the_documented_defaults():
     adapter = Script()
     assert (adapter.working_dir, adapter.timeout, adapter.env_vars) == ("", 600, {})
 
@@ -88,7 +88,7 @@ async def test_answer_is_what_the_program_wrote():
 
 
 @pytest.mark.requirement("adapter.program.environment")
-async def test_program_has_our_environment_and_more_and_its_own_directory(tmp_path, monkeypatch):
+async def test_program_inherits_the_environment_and_runs_in_its_directory(tmp_path, monkeypatch):
     monkeypatch.setenv("FROM_OUTSIDE", "a")
     source = "import os; print(os.environ['FROM_OUTSIDE'], os.environ['MINE'], os.getcwd())"
     adapter = Script(source, working_dir=str(tmp_path), env_vars={"MINE": "b"})
@@ -102,7 +102,7 @@ async def test_input_is_closed():
 
 
 @pytest.mark.requirement("adapter.program.failure")
-async def test_exit_code_and_errors_are_told():
+async def test_exit_code_and_errors_are_reported():
     source = "import sys; print('half'); sys.stderr.write('no paper'); sys.exit(3)"
     with pytest.raises(AgentFailed, match=r"exit code 3: no paper"):
         await Script(source).invoke("hi")
@@ -119,7 +119,7 @@ async def test_empty_output_is_a_failure(source):
         await Script(source).invoke("hi")
 
 
-async def test_missing_program_is_told_in_the_words_of_the_adapter():
+async def test_missing_program_is_reported_with_the_adapters_message():
     with pytest.raises(AgentUnavailable, match="corner shop"):
         await Script(program="openclaw-a2a-no-such-program").invoke("hi")
 
@@ -129,7 +129,7 @@ async def test_missing_directory_is_named(tmp_path):
         await Script(ECHO, working_dir=str(tmp_path / "nowhere")).invoke("hi")
 
 
-async def test_program_that_may_not_be_run_is_told(tmp_path):
+async def test_program_that_may_not_be_run_is_reported(tmp_path):
     program = tmp_path / "plain.txt"
     program.write_text("#!/bin/sh\n")
     with pytest.raises(AgentUnavailable, match=r"plain\.txt may not be run"):
@@ -143,7 +143,7 @@ async def test_time_out_ends_program_and_child_and_names_the_seconds(tmp_path):
     assert is_gone((tmp_path / "pid").read_text())
 
 
-async def test_output_that_is_no_utf_8_is_read_all_the_same():
+async def test_output_that_is_not_utf_8_is_still_read():
     source = "import sys; sys.stdout.buffer.write(b'caf\\xe9 \\xf0\\x9f\\x98\\x80')"
     assert await Script(source).invoke("hi") == "caf� 😀"
 
@@ -176,7 +176,7 @@ async def test_cancel_ends_the_running_program_with_its_child(place):
         assert is_gone(pid)
 
 
-async def test_cancel_of_one_task_leaves_the_others_alone(tmp_path):
+async def test_cancel_of_one_task_does_not_affect_others(tmp_path):
     adapter = Script(FOREVER)
     places = {name: str(tmp_path / name) for name in ("t-1", "t-2")}
     for one in places.values():
@@ -275,7 +275,7 @@ while mine == "b" and time.monotonic() < deadline and not list(here.glob("a.*"))
 REMEMBERS = "import sys; print(f'{sys.argv[2] or None}#s-{sys.argv[1]}')"
 
 
-async def test_session_of_a_context_is_gone_on_with(tmp_path):
+async def test_session_of_a_context_is_resumed(tmp_path):
     file = tmp_path / "deep" / "down" / "sessions.json"
     adapter = Script(REMEMBERS, session_store_path=str(file))
     assert await adapter.invoke("1", "a") == "None"
@@ -331,7 +331,7 @@ async def test_stale_session_is_forgotten_and_the_program_run_once_more(kind, tm
 
 
 @pytest.mark.requirement("adapter.program.stale-resume")
-async def test_session_is_not_retried_when_the_program_says_why():
+async def test_session_is_not_retried_when_the_program_gives_a_reason():
     source = "import sys; sys.exit('bad session') if sys.argv[2] else print('fresh')"
     adapter = Script(source)
     adapter.sessions.keep("a", "old")
@@ -365,12 +365,12 @@ for item in json.loads(sys.argv[1]):
 """
 
 
-def test_only_who_reads_lines_streams():
+def test_only_an_adapter_that_parses_lines_streams():
     assert not Script().supports_streaming()
     assert Lines().supports_streaming()
 
 
-async def test_stream_tells_the_text_of_each_line_and_keeps_the_session():
+async def test_stream_yields_the_text_of_each_line_and_keeps_the_session():
     adapter = Lines(SAYS)
     items = [{"text": "a"}, {"session_id": "s-9"}, {}, {"text": "b"}]
     assert [piece async for piece in adapter.stream(json.dumps(items), "c")] == ["a", "b"]
@@ -382,7 +382,7 @@ async def test_last_line_needs_no_end():
     assert [piece async for piece in adapter.stream("hi")] == ["a"]
 
 
-async def test_error_on_a_line_fails_after_what_was_said():
+async def test_error_line_fails_after_the_text_before_it():
     said = []
     with pytest.raises(AgentFailed, match="too hot"):
         async for piece in Lines(SAYS).stream(json.dumps([{"text": "a"}, {"error": "too hot"}])):
@@ -397,7 +397,7 @@ async def test_error_on_a_line_fails_after_what_was_said():
         (SAYS + "\nsys.stderr.write('torn'); sys.exit(4)", "exit code 4: torn"),
     ],
 )
-async def test_stream_that_says_nothing_or_ends_badly_fails(source, reason):
+async def test_stream_without_text_or_with_an_exit_code_fails(source, reason):
     with pytest.raises(AgentFailed, match=reason):
         async for _ in Lines(source).stream(json.dumps([{"session_id": "x"}])):
             pass
@@ -418,7 +418,7 @@ time.sleep(600)
     assert len(said) == 6
 
 
-async def test_program_is_ended_when_nobody_reads_on(place):
+async def test_program_is_ended_when_the_consumer_stops(place):
     source = 'print(\'{"text": "a"}\', flush=True)\n' + FOREVER
     async with aclosing(Lines(source).stream(place)) as pieces:
         assert await anext(pieces) == "a"
@@ -478,7 +478,7 @@ async def test_stop_of_the_server_ends_the_program(serving, place):
     assert is_gone(pid)
 
 
-async def test_served_program_that_is_missing_fails_with_its_own_words(serving):
+async def test_served_program_that_is_missing_fails_with_the_adapters_message(serving):
     async with serving(Script(program="openclaw-a2a-no-such-program")) as client:
         task = await client.send("hi")
     assert task["status"]["state"] == "TASK_STATE_FAILED"

@@ -55,7 +55,7 @@ async def last_notice(received):
                 return headers, notice
 
 
-async def test_webhook_of_a_new_caller_is_told_of_the_end(serving, webhook):
+async def test_webhook_of_a_1_0_client_is_notified_of_the_end(serving, webhook):
     url, received = webhook
     config = {"url": url, "token": "t-1"}
     async with serving(Quick(), allow_private_webhooks=True) as client:
@@ -69,7 +69,7 @@ async def test_webhook_of_a_new_caller_is_told_of_the_end(serving, webhook):
     assert notice["statusUpdate"]["status"]["message"]["parts"] == [{"text": "done"}]
 
 
-async def test_webhook_of_an_old_caller_is_sent_the_whole_task(serving, webhook):
+async def test_webhook_of_a_0_3_client_is_sent_the_whole_task(serving, webhook):
     url, received = webhook
     message = {
         "kind": "message",

@@ -79,7 +79,7 @@ def ask(url, **headers):
 
 @pytest.mark.parametrize("body", [PLAIN, AWAITED], ids=["outside a loop", "inside a loop"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_it_serves_until_a_signal_comes_and_then_goes_on(body, number):
+def test_serve_agent_returns_after_a_signal(body, number):
     with script(body, port=0) as process:
         url = address_of(process)
         task = ask(url).json()["result"]["task"]
@@ -91,7 +91,7 @@ def test_it_serves_until_a_signal_comes_and_then_goes_on(body, number):
 
 
 @pytest.mark.parametrize("body", [PLAIN, AWAITED], ids=["outside a loop", "inside a loop"])
-def test_port_that_is_taken_is_told(body):
+def test_port_in_use_is_reported(body):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -165,7 +165,7 @@ def test_options_of_the_app_and_of_the_card_are_taken():
     assert card["name"] == "Shouter"
 
 
-def test_given_card_is_served_as_it_is():
+def test_given_card_is_served_unchanged():
     card = {"name": "Given", "url": "https://given.example.com/"}
     with script(PLAIN, port=0, agent_card=card) as process:
         for line in process.stderr:
@@ -179,7 +179,7 @@ def test_given_card_is_served_as_it_is():
 @pytest.mark.parametrize(
     ("options", "reason"), [({"log_level": "loud"}, "log_level"), ({"colour": "red"}, "colour")]
 )
-def test_wrong_option_is_told(options, reason):
+def test_wrong_option_is_reported(options, reason):
     with script(PLAIN, port=0, **options) as process:
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 1
@@ -235,7 +235,7 @@ serve_agent(Slow(), **options)
 """
 
 
-def test_kill_leaves_no_program_and_no_working_task_after_the_next_start(tmp_path):
+def test_after_a_kill_the_next_start_leaves_no_program_and_no_working_task(tmp_path):
     place, options = tmp_path / "pid", {"port": 0, "task_store": str(tmp_path / "tasks.db")}
     os.mkfifo(place)
     message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": str(place)}]}

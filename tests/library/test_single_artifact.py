@@ -84,20 +84,20 @@ def words(shown):
         ([ToolProgress(ToolPhase.START, "search", "1"), TextDelta("a")], ["a"]),
     ],
 )
-def test_every_word_becomes_content_of_the_one_artifact(events, said):
+def test_every_content_event_goes_into_the_one_artifact(events, said):
     shown = play(*events)
     assert pieces(shown) == said
     assert shown[-1].status.state is TaskState.COMPLETED
     assert len({one.artifact.artifact_id for one in shown[:-1]}) == 1
 
 
-def test_last_words_are_the_text_of_all_messages():
+def test_final_status_has_the_text_of_all_messages():
     assert words(play(Reply.of_text("a"), Reply.of_text("b"))) == (TaskState.COMPLETED, "a\n\nb")
     assert words(play(PartDelta(PICTURE)))[1] == NO_TEXT
     assert words(play(Started()))[1] == NO_REPLY
 
 
-def test_note_is_a_status_and_report_goes_with_the_last_one():
+def test_note_is_a_status_and_report_is_metadata_of_the_last_one():
     shown = play(Note("thinking"), Report({"usage": 7}), TextDelta("a"))
     assert (shown[0].status.state, shown[0].status.message.text) == (TaskState.WORKING, "thinking")
     assert shown[-1].metadata == {"usage": 7}
@@ -129,7 +129,7 @@ def test_next_run_on_a_task_has_an_artifact_of_its_own():
     assert update.artifact.name == "response"
 
 
-def test_content_in_no_accepted_mode_is_told_from_no_content():
+def test_content_in_no_accepted_mode_differs_from_no_content():
     told = begin(modes=("image/png",))
     assert told.apply(TextDelta("a")) == []
     assert told.is_unrepresentable
@@ -144,7 +144,7 @@ def test_stopped_work_ends_as_canceled(kind):
     assert words(told.complete()) == (TaskState.CANCELED, STOPPED)
 
 
-def test_part_is_a_message_of_its_own_in_a_channel():
+def test_part_is_a_message_of_its_own_in_the_default_transcript():
     shown = play(TextDelta("a"), PartDelta(PICTURE), TextDelta("b"), kind=Transcript)
     by_id = {}
     for update in shown[:-1]:

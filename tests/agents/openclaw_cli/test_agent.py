@@ -54,12 +54,14 @@ async def test_message_arrives_untouched(serve, text, make_turn, message):
     assert await text(serve(), make_turn(message)) == f"echo: {message}"
 
 
-async def test_notes_follow_the_message_between_fences(serve, text, make_turn):
+async def test_untrusted_notes_follow_the_message_in_fences(serve, text, make_turn):
     turn = make_turn("look", untrusted=("Untrusted data:\n{}",))
     assert await text(serve(), turn) == "echo: look\n\n```\nUntrusted data:\n{}\n```"
 
 
-async def test_message_too_long_for_an_argument_goes_by_file(openclaw, serve, text, make_turn):
+async def test_message_too_long_for_an_argument_is_passed_in_a_file(
+    openclaw, serve, text, make_turn
+):
     assert await text(serve(), make_turn("x" * 1_000_000)) == "read 1000000"
     path = openclaw.starts()[0][openclaw.starts()[0].index("--message-file") + 1]
     assert not await anyio.Path(path).exists()
@@ -75,12 +77,12 @@ async def test_working_directory_and_variables_are_the_commands(openclaw, serve,
 # ---------------------------------------------------------------- bad days
 
 
-async def test_missing_program_is_unavailable_and_says_what_to_do(serve, text, make_turn):
+async def test_missing_program_is_unavailable_with_a_next_step(serve, text, make_turn):
     with pytest.raises(AgentUnavailable, match=r"/nowhere/openclaw .* was not found; install"):
         await text(serve(openclaw_path="/nowhere/openclaw"), make_turn())
 
 
-async def test_missing_program_is_known_before_anybody_asks(serve):
+async def test_missing_program_is_known_before_the_first_turn(serve):
     assert serve().unavailable_reason() is None
     assert "install OpenClaw" in serve(openclaw_path="/nowhere/openclaw").unavailable_reason()
 
@@ -96,7 +98,7 @@ async def test_missing_working_directory_is_unavailable(serve, text, make_turn):
         await text(serve(working_directory="/nowhere"), make_turn())
 
 
-async def test_program_of_the_wrong_version_fails_with_its_own_words(
+async def test_program_of_the_wrong_version_fails_with_its_message(
     openclaw, serve, text, make_turn
 ):
     openclaw.writes(
@@ -178,9 +180,7 @@ async def test_cancel_during_start_up_leaves_nothing(openclaw, serve, text, make
     openclaw.assert_nothing_runs()
 
 
-async def test_launcher_that_was_killed_takes_its_child_along(
-    openclaw, serve, text, make_turn, wait_until
-):
+async def test_child_of_a_killed_launcher_is_ended(openclaw, serve, text, make_turn, wait_until):
     failures = []
 
     async def ask() -> None:
@@ -227,7 +227,7 @@ anyio.run(main)
 """
 
 
-async def test_what_a_killed_gateway_left_running_is_ended(openclaw, serve):
+async def test_orphans_of_a_killed_gateway_are_ended(openclaw, serve):
     agent = serve()
     assert agent.recovery is Recovery.FAIL
     assert isinstance(agent, SupportsOrphanCleanup)
@@ -245,9 +245,7 @@ async def test_what_a_killed_gateway_left_running_is_ended(openclaw, serve):
 # ---------------------------------------------------------------- one state directory
 
 
-async def test_runs_on_one_state_directory_wait_in_line_instead_of_failing(
-    openclaw, serve, text, make_turn
-):
+async def test_runs_on_one_state_directory_are_queued(openclaw, serve, text, make_turn):
     agents = [serve() for _ in range(4)]
     answers: dict[str, str] = {}
 
@@ -262,7 +260,7 @@ async def test_runs_on_one_state_directory_wait_in_line_instead_of_failing(
     assert answers == {str(number): f"echo: {number}" for number in range(4)}
 
 
-async def test_exclusive_openclaw_is_never_started_beside_itself(
+async def test_exclusive_openclaw_is_never_run_in_parallel(
     openclaw, serve, text, make_turn, wait_until
 ):
     install(openclaw, "2026.9.6")
@@ -279,13 +277,13 @@ async def test_exclusive_openclaw_is_never_started_beside_itself(
     assert asked == [f"gate:{gate}", "b", "c", "d"]
 
 
-async def test_old_openclaw_runs_sessions_side_by_side(openclaw, serve, text, make_turn):
+async def test_old_openclaw_runs_sessions_in_parallel(openclaw, serve, text, make_turn):
     install(openclaw, "2026.3.2")
     openclaw.variables["FAKE_PARALLEL"] = "1"
     await assert_side_by_side(openclaw, serve(), text, make_turn, count=3)
 
 
-async def test_unknown_openclaw_that_allows_it_runs_sessions_side_by_side(
+async def test_unknown_openclaw_that_allows_it_runs_sessions_in_parallel(
     openclaw, serve, text, make_turn
 ):
     openclaw.variables["FAKE_PARALLEL"] = "1"
@@ -308,7 +306,7 @@ def install(openclaw, version: str) -> None:
     package.write_text(json.dumps({"name": "openclaw", "version": version}))
 
 
-async def test_cancel_while_waiting_in_line_starts_nothing(openclaw, serve, text, make_turn):
+async def test_cancel_while_queued_starts_nothing(openclaw, serve, text, make_turn):
     install(openclaw, "2026.9.6")
     agent, gate = serve(), openclaw.gate()
     async with anyio.create_task_group() as group:
@@ -323,7 +321,7 @@ async def test_cancel_while_waiting_in_line_starts_nothing(openclaw, serve, text
     assert len(openclaw.starts()) == 2
 
 
-async def test_time_in_line_does_not_count(openclaw, serve, text, make_turn):
+async def test_time_in_the_queue_does_not_count(openclaw, serve, text, make_turn):
     install(openclaw, "2026.9.6")
     gate, patient, hasty = openclaw.gate(), serve(), serve(timeout=3.0)
     answers = []
@@ -340,7 +338,7 @@ async def test_time_in_line_does_not_count(openclaw, serve, text, make_turn):
     assert answers == ["echo: hello"]
 
 
-async def test_directory_that_another_program_holds_is_waited_for_with_a_note(
+async def test_directory_held_by_another_program_is_waited_for_with_a_note(
     openclaw, serve, events, make_turn
 ):
     other = await hold_directory(openclaw)
@@ -353,9 +351,7 @@ async def test_directory_that_another_program_holds_is_waited_for_with_a_note(
     assert "Another program uses OpenClaw's state directory" in seen[0].text
 
 
-async def test_directory_that_stays_held_is_waited_for_until_the_timeout(
-    openclaw, serve, text, make_turn
-):
+async def test_directory_that_stays_held_times_out(openclaw, serve, text, make_turn):
     other = await hold_directory(openclaw)
     with other, pytest.raises(AgentFailed, match="within 2 seconds"):
         await text(serve(timeout=2.0), make_turn("hello"))
@@ -378,7 +374,7 @@ def gateway_of(openclaw):
     return openclaw.state / "gateway"
 
 
-async def test_running_gateway_is_asked_when_that_is_allowed(openclaw, serve, events, make_turn):
+async def test_running_gateway_is_used_when_allowed(openclaw, serve, events, make_turn):
     gateway_of(openclaw).touch()
     agent = serve()
     first = await events(agent, make_turn("one"))
@@ -387,7 +383,7 @@ async def test_running_gateway_is_asked_when_that_is_allowed(openclaw, serve, ev
     assert ["--local" in arguments for arguments in openclaw.starts()] == [True, False, False]
 
 
-async def test_gateway_that_went_away_is_done_without(openclaw, serve, text, make_turn):
+async def test_gateway_that_stopped_is_not_used_any_more(openclaw, serve, text, make_turn):
     gateway_of(openclaw).touch()
     agent = serve()
     await text(agent, make_turn("one"))
@@ -397,7 +393,7 @@ async def test_gateway_that_went_away_is_done_without(openclaw, serve, text, mak
     assert modes == [True, False, False, True]
 
 
-async def test_gateway_in_the_way_and_out_of_reach_is_a_clear_error(
+async def test_gateway_that_holds_the_directory_and_is_unreachable_is_an_error(
     openclaw, serve, text, make_turn
 ):
     gateway_of(openclaw).write_text("out of reach")
@@ -406,7 +402,7 @@ async def test_gateway_in_the_way_and_out_of_reach_is_a_clear_error(
     assert len(openclaw.starts()) == 3
 
 
-async def test_running_gateway_is_a_clear_error_when_it_may_not_be_asked(
+async def test_running_gateway_is_an_error_when_it_may_not_be_used(
     openclaw, serve, text, make_turn
 ):
     gateway_of(openclaw).touch()
@@ -414,7 +410,7 @@ async def test_running_gateway_is_a_clear_error_when_it_may_not_be_asked(
         await text(serve(gateway_mode=False), make_turn())
 
 
-async def test_missing_gateway_is_a_clear_error_when_only_it_may_be_asked(
+async def test_missing_gateway_is_an_error_when_only_it_may_be_used(
     openclaw, serve, text, make_turn
 ):
     with pytest.raises(AgentFailed, match="Gateway not reachable"):

@@ -72,7 +72,7 @@ def test_facts_of_the_run_are_kept():
     }
 
 
-def test_blank_output_is_looked_for_among_the_errors():
+def test_answer_is_read_from_the_errors_when_the_output_is_blank():
     errors = b"[log] {noise}\n" + json.dumps(AUTUMN).encode()
     assert read(b" \n", errors=errors).parts == (Part(text="echo: hello"),)
 
@@ -198,7 +198,7 @@ def test_very_large_answer_is_read():
         {"status": "ok", "result": {"payloads": [], "meta": {"error": "no way"}}},
     ],
 )
-def test_explicit_failure_is_told_in_openclaws_words(document):
+def test_explicit_failure_is_reported_with_openclaws_message(document):
     with pytest.raises(AgentFailed, match=r"^no way$"):
         read(document)
 
@@ -215,7 +215,7 @@ def test_gateway_run_that_did_not_end_well_is_a_failure(status):
         read(document)
 
 
-def test_answer_of_errors_alone_is_a_failure():
+def test_answer_with_only_error_payloads_is_a_failure():
     with pytest.raises(AgentFailed, match="Request timed out"):
         read(TIMED_OUT, exit_code=1)
     with pytest.raises(AgentFailed, match="Request timed out"):
@@ -302,11 +302,11 @@ def test_media_type_goes_by_the_extension(url, media_type):
         ({}, NO_OUTPUT),
     ],
 )
-def test_answer_without_output_says_why(meta, remark):
+def test_answer_without_output_has_a_remark(meta, remark):
     answer = read({"payloads": [{"text": "", "mediaUrl": None}], "meta": meta})
     assert (answer.parts, answer.remark) == ((), remark)
 
 
-def test_characters_that_no_wire_carries_are_replaced():
+def test_lone_surrogates_are_replaced():
     answer = read(b'{"payloads": [{"text": "a\\ud800", "mediaUrl": "b\\ud800.png"}]}')
     assert answer.parts == (Part(text="a�"), Part(url="b�.png", media_type="image/png"))

@@ -38,7 +38,7 @@ def test_session_id_follows_the_table(context_id, session_id):
 
 
 @given(st.text())
-def test_session_id_is_always_one_that_openclaw_takes(context_id):
+def test_session_id_is_always_valid_for_openclaw(context_id):
     session_id = context_session_id(context_id, "mine")
     assert ALLOWED.fullmatch(session_id)
     assert session_id == "mine" or session_id.startswith("a2a-")

@@ -86,7 +86,7 @@ def test_unknown_level_of_thinking_is_refused_with_the_known_ones():
 
 
 @pytest.mark.parametrize("wrong", [{"timeout": 0}, {"cleanup_interval_seconds": -1}])
-def test_times_that_cannot_be_are_refused(wrong):
+def test_invalid_times_are_refused(wrong):
     with pytest.raises(ValueError, match="> 0"):
         OpenClawAgentAdapter(**wrong)
 
@@ -159,7 +159,7 @@ async def test_timeout_ends_the_processes_and_raises(openclaw, adapt):
 @pytest.mark.parametrize(
     ("output", "exit_code"), [(b'{"error": "no way"}', 0), (b'{"ok":false,"error":"no way"}', 1)]
 )
-async def test_failure_raises_with_openclaws_words(openclaw, adapt, output, exit_code):
+async def test_failure_raises_with_openclaws_message(openclaw, adapt, output, exit_code):
     openclaw.writes(output, exit_code=exit_code)
     with pytest.raises(RuntimeError, match="no way"):
         await adapt(async_mode=False).handle(said("hi"))
@@ -234,7 +234,7 @@ async def test_params_are_taken_in_every_shape(adapt, shape):
 
 
 @pytest.mark.parametrize("wrong", [{}, {"message": 1}, {"message": {"role": "ROLE_USER"}}])
-async def test_params_that_are_none_are_refused(adapt, wrong):
+async def test_invalid_params_are_refused(adapt, wrong):
     with pytest.raises(InvalidParams):
         await adapt().handle(wrong)
     with pytest.raises(TypeError, match="params are a int"):
@@ -245,7 +245,7 @@ async def test_params_that_are_none_are_refused(adapt, wrong):
 
 
 @pytest.mark.requirement("openclaw.task.at-work")
-async def test_task_is_at_work_at_once_and_then_complete(openclaw, adapt):
+async def test_task_is_working_at_once_and_then_completed(openclaw, adapt):
     adapter, gate = adapt(), openclaw.gate()
     task = await adapter.handle(said(f"gate:{gate}"))
     assert task.status.state is TaskState.WORKING
@@ -335,7 +335,7 @@ async def test_cancel_at_once_is_a_cancel(openclaw, adapt):
     openclaw.assert_nothing_runs()
 
 
-async def test_task_in_line_is_at_work_and_can_be_cancelled(openclaw, adapt):
+async def test_queued_task_is_working_and_can_be_cancelled(openclaw, adapt):
     adapter, gate = adapt(), openclaw.gate()
     first = await adapter.handle(said(f"gate:{gate}", contextId="c"))
     second = await adapter.handle(said("two", contextId="c"))
@@ -362,7 +362,7 @@ async def test_requests_of_one_session_run_one_at_a_time(openclaw, adapt):
     assert (await ended(adapter, first.id)).status.message.text == "done"
 
 
-async def test_conversation_goes_on_in_its_context(adapt):
+async def test_conversation_continues_in_its_context(adapt):
     adapter = adapt()
     await finished(adapter, said("one", contextId="c"))
     task = await finished(adapter, said("history", contextId="c"))
@@ -382,7 +382,7 @@ async def test_ended_task_can_be_deleted(openclaw, adapt):
 
 
 @pytest.mark.requirement("openclaw.task.ttl")
-async def test_ended_tasks_go_after_their_time(openclaw, adapt, wait_until):
+async def test_ended_tasks_are_purged_after_their_ttl(openclaw, adapt, wait_until):
     adapter = adapt(task_ttl_seconds=0.01, cleanup_interval_seconds=0.05)
     task = await adapter.handle(said("hi"))
     await ended(adapter, task.id)
@@ -391,7 +391,7 @@ async def test_ended_tasks_go_after_their_time(openclaw, adapt, wait_until):
             await anyio.sleep(0.02)
 
 
-async def test_tasks_stay_when_there_is_no_time_to_live(adapt):
+async def test_tasks_are_kept_without_a_ttl(adapt):
     adapter = adapt(task_ttl_seconds=None, cleanup_interval_seconds=0.01)
     task = await finished(adapter, said("hi"))
     assert await adapter.get_task(task.id) == task
@@ -408,7 +408,7 @@ async def test_close_ends_everything_and_may_be_called_again(openclaw, adapt):
     openclaw.assert_nothing_runs()
 
 
-async def test_tasks_survive_in_a_store_that_lasts(openclaw, adapt, tmp_path):
+async def test_tasks_survive_in_a_durable_store(openclaw, adapt, tmp_path):
     path = str(tmp_path / "tasks.db")
     first = adapt(task_store=SqliteStore(path))
     done = await finished(first, said("one"))
@@ -420,7 +420,7 @@ async def test_tasks_survive_in_a_store_that_lasts(openclaw, adapt, tmp_path):
     assert (await ended(second, cut_off.id)).status.state is TaskState.FAILED
 
 
-async def test_adapter_needs_no_more_than_the_program_on_the_path(openclaw, monkeypatch):
+async def test_adapter_needs_only_the_program_on_the_path(openclaw, monkeypatch):
     monkeypatch.setenv("PATH", f"{openclaw.program.parent}:{Path(sys.executable).parent}")
     for name, value in openclaw.variables.items():
         monkeypatch.setenv(name, value)

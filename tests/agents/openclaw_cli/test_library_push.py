@@ -100,7 +100,7 @@ async def test_webhook_of_0_3_gets_the_whole_task(adapter):
 
 
 @pytest.mark.requirement("openclaw.push.once")
-async def test_webhook_is_told_of_a_cancel_and_then_forgotten(openclaw, adapter):
+async def test_webhook_is_notified_of_a_cancel_and_then_dropped(openclaw, adapter):
     async with receiving(status=204) as receiver:
         task = await adapter.handle(v1("hang"))
         assert await adapter.set_push_notification_config(task.id, {"url": receiver.url}) is True
@@ -113,7 +113,7 @@ async def test_webhook_is_told_of_a_cancel_and_then_forgotten(openclaw, adapter)
         assert len(receiver.requests) == 1
 
 
-async def test_webhook_is_told_of_a_failure(openclaw, adapter):
+async def test_webhook_is_notified_of_a_failure(openclaw, adapter):
     openclaw.program.chmod(0o644)
     async with receiving() as receiver:
         await adapter.handle(v1("hi", {"url": receiver.url}))
@@ -123,7 +123,7 @@ async def test_webhook_is_told_of_a_failure(openclaw, adapter):
 
 @pytest.mark.requirement("openclaw.push.refused")
 @pytest.mark.parametrize("status", [400, 500, 302])
-async def test_webhook_that_refuses_is_not_told_again_and_changes_nothing(adapter, status, caplog):
+async def test_webhook_that_refuses_is_not_notified_again(adapter, status, caplog):
     async with receiving(status) as receiver:
         task = await adapter.handle(v1("hi", {"url": receiver.url}))
         await receiver.told()
@@ -132,7 +132,7 @@ async def test_webhook_that_refuses_is_not_told_again_and_changes_nothing(adapte
     assert (await adapter.get_task(task.id)).status.message.text == "echo: hi"
 
 
-async def test_webhook_that_is_not_there_changes_nothing(adapter, caplog):
+async def test_unreachable_webhook_does_not_affect_the_task(adapter, caplog):
     async with receiving() as receiver:
         url = receiver.url
     task = await adapter.handle(v1("hi", {"url": url}))
@@ -146,7 +146,7 @@ async def logged(caplog, words: str) -> None:
             await anyio.sleep(0.01)
 
 
-async def test_webhook_can_be_taken_back(openclaw, adapter):
+async def test_webhook_can_be_removed(openclaw, adapter):
     async with receiving() as receiver:
         task = await adapter.handle(v1("hang", {"url": receiver.url}))
         assert await adapter.delete_push_notification_config(task.id) is True
@@ -206,7 +206,7 @@ async def test_webhook_without_an_address_is_ignored_or_refused(openclaw, adapte
         await adapter.set_push_notification_config(task.id, {"token": "t"})
 
 
-async def test_credentials_go_with_their_scheme(adapter):
+async def test_credentials_are_sent_with_their_scheme(adapter):
     async with receiving() as receiver:
         login = {"scheme": "Basic", "credentials": "dTpw"}
         await adapter.handle(v1("hi", {"url": receiver.url, "authentication": login}))

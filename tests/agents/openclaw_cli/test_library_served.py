@@ -52,7 +52,7 @@ async def test_two_callers_of_one_context_have_two_sessions(ask):
     assert told["parts"] == [{"text": "history: ['from ann', 'history']"}]
 
 
-async def test_cancel_through_the_door_leaves_nothing_running(openclaw, ask):
+async def test_cancel_over_http_leaves_nothing_running(openclaw, ask):
     task = (await ask("SendMessage", said("hang", returnImmediately=True)))["task"]
     await openclaw.working()
     with anyio.fail_after(30):

@@ -120,7 +120,7 @@ async def test_closing_the_agent_ends_its_programs(family, make_turn, is_there):
             await anext(events)
 
 
-async def test_what_a_finished_program_leaves_behind_is_ended(serve, text, make_turn, is_there):
+async def test_processes_that_outlive_the_program_are_ended(serve, text, make_turn, is_there):
     """The one left behind holds the output open; the answer is complete all the same."""
     agent = serve(
         """
@@ -134,7 +134,7 @@ async def test_what_a_finished_program_leaves_behind_is_ended(serve, text, make_
     assert not is_there(int(await text(agent, make_turn())))
 
 
-async def test_what_still_writes_when_the_program_ends_may_finish(serve, text, make_turn):
+async def test_descendant_may_finish_writing_after_the_program_ends(serve, text, make_turn):
     agent = serve(
         """
         import os, subprocess, sys
@@ -176,7 +176,7 @@ def wait_for_sleeper(seconds):
 
 
 @pytest.mark.parametrize("escape", list(ESCAPES))
-async def test_cancel_ends_a_process_that_kept_one_sign_of_its_origin(make_turn, escape):
+async def test_cancel_ends_a_process_that_kept_one_link_to_the_program(make_turn, escape):
     seconds = 10_000_000 + random.SystemRandom().randrange(80_000_000)
     script = f"{ESCAPES[escape].format(seconds)}\necho up; exec sleep 60"
     agent = CommandAgent(CommandOptions(("sh", "-c", script), kill_grace_seconds=1))
@@ -196,7 +196,7 @@ async def test_completion_ends_an_orphan_that_holds_the_output(text, make_turn):
     assert sleeper(seconds) is None
 
 
-async def test_polite_program_can_put_its_things_in_order(serve, make_turn, tmp_path):
+async def test_program_can_clean_up_after_sigterm(serve, make_turn, tmp_path):
     note = tmp_path / "note"
     agent = serve(
         """
@@ -218,7 +218,7 @@ async def test_polite_program_can_put_its_things_in_order(serve, make_turn, tmp_
     assert note.read_text() == "in order"
 
 
-async def test_stopped_program_is_ended_politely_too(serve, make_turn, is_there):
+async def test_stopped_program_gets_sigterm_too(serve, make_turn, is_there):
     agent = serve(
         "import os, signal; os.write(1, b'%d' % os.getpid()); os.kill(0, signal.SIGSTOP)",
         kill_grace_seconds=20,
@@ -230,7 +230,7 @@ async def test_stopped_program_is_ended_politely_too(serve, make_turn, is_there)
     assert not is_there(pid)
 
 
-async def test_programs_of_other_turns_are_left_alone(serve, make_turn, is_there):
+async def test_programs_of_other_turns_are_not_ended(serve, make_turn, is_there):
     agent = serve("import os, signal; os.write(1, b'%d' % os.getpid()); signal.pause()")
     with anyio.fail_after(30):
         one, other = agent.run(make_turn()), agent.run(make_turn())
@@ -241,7 +241,7 @@ async def test_programs_of_other_turns_are_left_alone(serve, make_turn, is_there
     assert not is_there(second)
 
 
-async def test_turn_of_a_gateway_inside_a_turn_belongs_to_both():
+async def test_nested_gateway_tags_programs_with_both_tags():
     launch = ProcessSpec(("sh", "-c", "echo $A2A_PROCESS_MARK"))
     outer = start_process(launch)
     with anyio.fail_after(20):
@@ -262,7 +262,7 @@ async def test_exit_code_is_known_after_a_kill():
         assert await child.read() == b""
 
 
-async def test_what_cannot_be_ended_is_never_called_ended(serve, make_turn, is_there, monkeypatch):
+async def test_process_that_cannot_be_ended_is_reported(serve, make_turn, is_there, monkeypatch):
     agent = serve("import os, signal; os.write(1, b'%d' % os.getpid()); signal.pause()")
     events = agent.run(make_turn())
     with anyio.fail_after(30):
@@ -279,7 +279,7 @@ async def test_what_cannot_be_ended_is_never_called_ended(serve, make_turn, is_t
 
 
 @pytest.mark.parametrize("missing", ["pidfd_open", "waitid"])
-async def test_system_that_knows_less_can_end_programs_too(
+async def test_programs_are_ended_without_pidfd_or_waitid(
     serve, make_turn, is_there, monkeypatch, missing
 ):
     monkeypatch.delattr(os, missing)
@@ -292,9 +292,7 @@ async def test_system_that_knows_less_can_end_programs_too(
             await anext(serve("import sys; sys.exit(7)").run(make_turn()))
 
 
-async def test_program_is_ended_where_there_is_no_list_of_processes(
-    serve, make_turn, is_there, monkeypatch
-):
+async def test_program_is_ended_without_a_process_list(serve, make_turn, is_there, monkeypatch):
     agent = serve("import os, signal; os.write(1, b'%d' % os.getpid()); signal.pause()")
     with anyio.fail_after(30):
         with monkeypatch.context() as patch:
@@ -317,7 +315,7 @@ def test_turn_left_open_when_the_gateway_ends_is_ended_too(serve, make_turn, is_
     assert not [pid for pid in pids if is_there(pid)]
 
 
-def test_kill_that_the_end_of_the_loop_cuts_off_still_kills(serve, make_turn, is_there):
+def test_kill_interrupted_by_the_end_of_the_loop_still_kills(serve, make_turn, is_there):
     """All tasks are cancelled at the end of a loop, also the one that kills."""
 
     async def gateway():

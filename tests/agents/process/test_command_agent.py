@@ -84,7 +84,7 @@ async def test_character_split_over_two_reads_is_one_character(serve, make_turn,
     assert seen == [TextDelta("a"), TextDelta("𝄞")]
 
 
-async def test_bytes_that_are_no_text_are_replaced(serve, text, make_turn):
+async def test_invalid_utf_8_is_replaced(serve, text, make_turn):
     agent = serve(r"import os; os.write(1, b'a\xffb\xf0\x9d')")
     assert await text(agent, make_turn()) == "a\ufffdb\ufffd"
 
@@ -98,7 +98,7 @@ async def test_a_flood_of_errors_does_not_stop_the_answer(serve, text, make_turn
     assert await text(agent, make_turn()) == "done\n"
 
 
-async def test_exit_code_and_end_of_errors_are_told(serve, answer, make_turn):
+async def test_exit_code_and_end_of_errors_are_reported(serve, answer, make_turn):
     agent = serve("import sys; sys.stderr.write('a' * 1_000_000 + ' the reason'); sys.exit(3)")
     with pytest.raises(AgentFailed) as caught:
         await answer(agent, make_turn())
@@ -107,12 +107,12 @@ async def test_exit_code_and_end_of_errors_are_told(serve, answer, make_turn):
     assert len(caught.value.message) < 2200
 
 
-async def test_program_ended_by_a_signal_is_told(serve, answer, make_turn):
+async def test_program_ended_by_a_signal_is_reported(serve, answer, make_turn):
     with pytest.raises(AgentFailed, match="SIGKILL"):
         await answer(serve("import os; os.kill(os.getpid(), 9)"), make_turn())
 
 
-async def test_text_written_before_a_failure_is_told_first(serve, make_turn):
+async def test_text_written_before_a_failure_comes_first(serve, make_turn):
     agent = serve("import sys; print('so far', flush=True); sys.exit(1)")
     seen = ""
     with pytest.raises(AgentFailed):
@@ -169,7 +169,7 @@ async def test_program_that_may_not_be_run_is_named(answer, make_turn, tmp_path)
         await answer(CommandAgent(CommandOptions((str(plain),))), make_turn())
 
 
-async def test_file_that_is_no_program_is_named(answer, make_turn, tmp_path):
+async def test_file_that_is_not_executable_code_is_named(answer, make_turn, tmp_path):
     noise = tmp_path / "noise"
     noise.write_bytes(b"\0\1\2")
     noise.chmod(0o755)
@@ -240,7 +240,7 @@ def open_descriptors():
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-async def test_descriptors_are_given_back(serve, answer, make_turn):
+async def test_descriptors_are_closed(serve, answer, make_turn):
     agent = serve("print('x')", input="stdin")
     await answer(agent, make_turn())
     before = open_descriptors()

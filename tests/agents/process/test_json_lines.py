@@ -90,12 +90,12 @@ def speaker():
 
 
 @pytest.mark.parametrize("line", ROWS)
-async def test_each_word_is_one_event(speaker, answer, make_turn, line):
+async def test_each_kind_of_line_is_one_event(speaker, answer, make_turn, line):
     assert await answer(speaker, make_turn(line + "\n")) == [ROWS[line]]
 
 
 @pytest.mark.parametrize("line", UNREADABLE)
-async def test_unreadable_line_fails_the_turn_and_is_quoted(speaker, answer, make_turn, line):
+async def test_invalid_line_fails_the_turn_and_is_quoted(speaker, answer, make_turn, line):
     with pytest.raises(AgentFailed) as caught:
         await answer(speaker, make_turn(line))
     assert line[:200] in caught.value.message
@@ -107,7 +107,7 @@ async def test_lines_become_events_in_order(speaker, answer, make_turn):
     assert await answer(speaker, make_turn(lines)) == [TextDelta("a"), TextDelta("b"), Note("ü")]
 
 
-async def test_events_before_an_unreadable_line_are_told_first(speaker, make_turn):
+async def test_events_before_an_invalid_line_come_first(speaker, make_turn):
     seen = []
     with pytest.raises(AgentFailed):
         async for event in speaker.run(make_turn('"a"\nwhat?\n"b"\n')):
@@ -120,12 +120,12 @@ async def test_long_line_is_read_whole(speaker, answer, make_turn):
     assert await answer(speaker, make_turn(json.dumps(long))) == [TextDelta(long)]
 
 
-async def test_line_that_is_no_text_is_repaired(serve, answer, make_turn):
+async def test_invalid_utf_8_in_a_line_is_replaced(serve, answer, make_turn):
     agent = serve(r"""import os; os.write(1, b'"a\xffb"\n')""", output="jsonl")
     assert await answer(agent, make_turn()) == [TextDelta("a\ufffdb")]
 
 
-async def test_pause_is_told_when_the_program_has_ended(serve, make_turn, tmp_path):
+async def test_pause_takes_effect_when_the_program_has_ended(serve, make_turn, tmp_path):
     """Whoever answers at once must find what the program wrote down before it ended."""
     state = tmp_path / "state"
     agent = serve(
@@ -144,9 +144,7 @@ async def test_pause_is_told_when_the_program_has_ended(serve, make_turn, tmp_pa
     await events.aclose()
 
 
-async def test_error_that_the_program_names_counts_more_than_its_exit_code(
-    serve, answer, make_turn
-):
+async def test_error_line_takes_precedence_over_the_exit_code(serve, answer, make_turn):
     agent = serve('import sys; print(\'{"error": "no"}\'); sys.exit(2)', output="jsonl")
     assert await answer(agent, make_turn()) == [Failed("no")]
 

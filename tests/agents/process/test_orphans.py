@@ -110,7 +110,7 @@ async def test_orphans_of_a_killed_gateway_are_ended_by_the_id_of_their_run(
     assert not [pid for pid in pids if is_there(pid)]
 
 
-async def test_killed_gateway_that_nobody_has_collected_yet_is_dead_too(family, agent, is_there):
+async def test_killed_gateway_that_is_still_a_zombie_counts_as_dead(family, agent, is_there):
     gateway, pids = family("uncollected")
     gateway.kill()
     until(lambda: has_ended(gateway.pid), "the gateway did not die")
@@ -119,7 +119,7 @@ async def test_killed_gateway_that_nobody_has_collected_yet_is_dead_too(family, 
     assert not [pid for pid in pids if is_there(pid)]
 
 
-async def test_programs_of_a_gateway_that_lives_are_left_alone(family, agent, is_there):
+async def test_programs_of_a_running_gateway_are_not_ended(family, agent, is_there):
     """The same run id is in two gateways when somebody has copied a store."""
     _, pids = family("copied")
     with anyio.fail_after(20):
@@ -127,7 +127,7 @@ async def test_programs_of_a_gateway_that_lives_are_left_alone(family, agent, is
     assert all(is_there(pid) for pid in pids)
 
 
-async def test_what_is_out_of_time_is_killed_all_the_same(family, is_there):
+async def test_cancelled_clean_up_still_kills_the_orphans(family, is_there):
     gateway, pids = family("out-of-time")
     gateway.kill()
     gateway.wait()
@@ -167,12 +167,12 @@ anyio.run(main)
     until(lambda: (tmp_path / "note").read_text() == "True", "its other program was ended")
 
 
-async def test_nothing_is_left_when_nothing_ran(agent):
+async def test_clean_up_without_orphans_does_nothing(agent):
     with anyio.fail_after(20):
         await agent.end_orphans(RunId("never heard of"))
 
 
-async def test_two_programs_of_one_run_are_told_apart(is_there):
+async def test_two_programs_of_one_run_are_distinguished(is_there):
     launch = ProcessSpec(("sleep", "100"), run_name="same")
     one, other = start_process(launch), start_process(launch)
     with anyio.fail_after(20):
