@@ -210,14 +210,11 @@ ASKING_AGENT = Path(__file__).parent / "clients" / "agents" / "asking.py"
 
 
 @pytest.fixture
-def own_adapters() -> Iterator[None]:
-    """Names that a test registers are forgotten after it."""
-    from openclaw_a2a.agents.registry import registered_adapters, unregister_adapter
+def own_adapters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Adapters that a test registers are unregistered after it."""
+    from openclaw_a2a.agents import registry
 
-    before = registered_adapters()
-    yield
-    for name in registered_adapters() - before:
-        unregister_adapter(name)
+    monkeypatch.setattr(registry, "_registered", dict(registry._registered))
 
 
 @pytest.fixture(scope="session")

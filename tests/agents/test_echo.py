@@ -1,4 +1,4 @@
-"""The newcomer's agent."""
+"""The echo agent."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Functions as agents: every form of them, and what stops them."""
+"""Functions as agents: every kind of function, and how turns are stopped."""
 
 import asyncio
 import functools

@@ -1,4 +1,4 @@
-"""What the tests of the adapter library share: an app in this process, and ways to talk to it."""
+"""An embedded application, and a small client for it."""
 
 import json
 from collections.abc import AsyncIterator

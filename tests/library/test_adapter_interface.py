@@ -1,4 +1,4 @@
-"""The interface of adapters: what they may leave out, and what stands for it then."""
+"""The interface of adapters: required methods and defaults."""
 
 import pytest
 

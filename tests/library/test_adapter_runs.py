@@ -1,4 +1,4 @@
-"""What becomes of an adapter's answer: the task, its one artifact, and its last words."""
+"""How the answer of an adapter becomes a task with one artifact."""
 
 import asyncio
 import logging

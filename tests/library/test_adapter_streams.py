@@ -1,4 +1,4 @@
-"""Whatever an adapter streams: one artifact, marked once as closed, nothing lost or repeated."""
+"""Any stream of an adapter is one artifact that is closed once, nothing lost or repeated."""
 
 import asyncio
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""The card of an adapter: what it says of itself, what is said instead, and given cards."""
+"""Agent cards: from metadata, from overrides, and given ones."""
 
 import pytest
 from a2a.types import AgentCapabilities as SdkCapabilities

@@ -1,4 +1,4 @@
-"""The application around an adapter: both generations, its store, its callers, its life."""
+"""`to_a2a`: both protocol versions, stores, authentication, life cycle."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The programs on the page about adapters do what it says."""
+"""The programs on docs/howto/make-any-agent-an-a2a-server.md work as described."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the library says to developers who hand it something else than it takes."""
+"""Error messages of the library for invalid arguments."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Adapters that run a program: every way it can end, its sessions, and nothing left behind."""
+"""`ProgramAdapter`: how programs end, their sessions, and that no process is left."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Push notifications of an application around an adapter reach a real webhook."""
+"""Push notifications of an embedded application reach a real webhook."""
 
 import json
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer

@@ -1,4 +1,4 @@
-"""`serve_agent` in real processes: outside an event loop, inside one, and when it cannot."""
+"""`serve_agent` in real processes: outside and inside an event loop, and its errors."""
 
 import os
 import signal

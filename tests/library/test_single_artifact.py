@@ -1,4 +1,4 @@
-"""The profile of adapters takes every word that agents know; the channel's takes the new ones."""
+"""The single-artifact transcript handles every agent event."""
 
 from datetime import UTC, datetime
 

@@ -72,7 +72,7 @@ class CancelledByAdapter(Exception):
 
 
 class AdapterMetadata(msgspec.Struct, frozen=True):
-    """What an adapter says about itself, for its agent card.
+    """The description of an adapter, for its agent card.
 
     `skills` are dicts with any of id, name, description, tags, examples, input_modes and
     output_modes; `provider` is a dict with organization and url.
@@ -118,7 +118,7 @@ class AgentAdapter(ABC):
     """
 
     is_repeatable: bool = False
-    """True when a request may simply be asked again after a crash in the middle of it."""
+    """True when a request that a crash interrupted may be repeated."""
 
     transcript_type: ClassVar[type[Transcript] | None] = SingleArtifactTranscript
     """How its runs are shown: as a task with one artifact."""
@@ -150,7 +150,7 @@ class AgentAdapter(ABC):
         return
 
     def get_metadata(self) -> AdapterMetadata:
-        """What the agent card says."""
+        """The content of the agent card."""
         return AdapterMetadata()
 
     async def __aenter__(self) -> Self:
@@ -174,7 +174,7 @@ class AgentAdapter(ABC):
         return Recovery.REPEAT if self.is_repeatable else Recovery.FAIL
 
     def profile(self) -> AgentProfile | None:
-        """What the agent card of a gateway says unless its settings say otherwise."""
+        """The agent card in a gateway, unless its settings describe the agent."""
         metadata = self.get_metadata()
         return AgentProfile(metadata.name, metadata.description, adapter_skills(metadata))
 
@@ -272,7 +272,7 @@ async def _stop(work: asyncio.Task[None], adapter: AgentAdapter, context: Reques
         work.cancel()
         await asyncio.wait([work])
         if not work.cancelled():
-            work.exception()  # retrieved: it was raised to the reader already, or nobody reads
+            work.exception()  # retrieved: the reader had it or is gone, asyncio need not log it
 
 
 def _answer_events(answer: Json) -> list[AgentEvent]:
@@ -361,7 +361,7 @@ class EventAgent(AgentAdapter):
         return None
 
     def get_metadata(self) -> AdapterMetadata:
-        """What the agent card says."""
+        """The content of the agent card."""
         return agent_metadata(self)
 
 

@@ -163,7 +163,7 @@ class CallableAdapter(CallableAgent):
         return AgentProfile(metadata.name, metadata.description)
 
     def get_metadata(self) -> AdapterMetadata:
-        """What the settings say, else what the function says of itself."""
+        """The name and description of the settings, else those of the function."""
         known = super().get_metadata()
         return AdapterMetadata(
             name=self._name or known.name, description=self._description or known.description

@@ -90,16 +90,6 @@ def register_adapter(name: str) -> Callable[[_Class], _Class]:
     return register
 
 
-def unregister_adapter(name: str) -> None:
-    """Undo the registration of this name; a built-in adapter of that name is back."""
-    _registered.pop(name, None)
-
-
-def registered_adapters() -> frozenset[str]:
-    """The names that were registered, without those built in or offered by other packages."""
-    return frozenset(_registered)
-
-
 def _check(adapter: Json) -> None:
     is_class = isinstance(adapter, type)
     is_adapter = is_class and issubclass(adapter, AgentAdapter)

@@ -18,7 +18,7 @@ from openclaw_a2a.ports import Agent, Store
 from openclaw_a2a.settings import PushSettings
 
 STOP_TIMEOUT_S = 5.0
-"""How long runs may go on when the server that the application lives in stops."""
+"""How long runs may continue when the server stops."""
 
 
 def to_a2a(

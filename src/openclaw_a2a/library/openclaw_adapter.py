@@ -198,7 +198,7 @@ class OpenClawAgentAdapter(AgentAdapter):
         await self._runner.close()
 
     def get_metadata(self) -> AdapterMetadata:
-        """What the agent card says."""
+        """The content of the agent card."""
         name = f"OpenClaw {self.agent_id}" if self.agent_id else "OpenClaw"
         return AdapterMetadata(name=name, description="An OpenClaw agent on this machine.")
 
@@ -274,7 +274,7 @@ class OpenClawAgentAdapter(AgentAdapter):
         return await self._task_service().find_webhook(task_id)
 
     async def delete_push_notification_config(self, task_id: str) -> bool:
-        """Notify nobody of the task's end; False: there was no webhook."""
+        """Remove the webhook of the task; False: there was none."""
         return await self._task_service().remove_webhook(task_id)
 
     def _task_service(self) -> TaskService:

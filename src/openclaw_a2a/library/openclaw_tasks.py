@@ -37,7 +37,7 @@ from openclaw_a2a.settings import Limits, RetentionSettings
 log = get_logger(__name__)
 
 END_NOTICE = "end-notice"
-"""The kind of delivery that tells a webhook of the end of a task."""
+"""The kind of deliveries that notify a webhook of the end of a task."""
 
 _SCOPE = Scope(LOCAL_PEER, ACCOUNT)
 _LIMITS = Limits(
@@ -158,7 +158,7 @@ class TaskService:
         return None if delivery is None else _decode_config(delivery.body)
 
     async def remove_webhook(self, task_id: str) -> bool:
-        """Notify nobody of the task's end; False: there was no webhook."""
+        """Remove the webhook of the task; False: there was none."""
         delivery = await self._find_delivery(task_id)
         if delivery is None:
             return False

@@ -27,7 +27,7 @@ def read_request(params: Json) -> SendRequest:
 
 
 def read_push(config: Json, task_id: TaskId, *, wire: ProtocolVersion) -> NewPushConfig:
-    """The push configuration; `wire` is its protocol version where that cannot be told.
+    """The push configuration; `wire` is its protocol version where the config does not show it.
 
     Raises: InvalidParams, TypeError.
     """

@@ -1,4 +1,4 @@
-"""What the tests of the `openclaw` command share: a fake one, turns, and a look at processes."""
+"""A fake `openclaw` command, and turns for it."""
 
 import json
 import os

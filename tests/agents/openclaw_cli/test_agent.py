@@ -1,4 +1,4 @@
-"""The `openclaw` command as an agent: questions, answers, bad days, and nothing left running."""
+"""The `openclaw` command as an agent: answers, failures, queueing, and no process left."""
 
 import json
 import os

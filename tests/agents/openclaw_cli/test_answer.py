@@ -1,4 +1,4 @@
-"""What the command writes, in every shape and state: the answer in it, or a clear failure."""
+"""Parsing the output of the command: an answer, or a failure with its reason."""
 
 import json
 from copy import deepcopy

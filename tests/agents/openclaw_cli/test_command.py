@@ -1,4 +1,4 @@
-"""Which session a context continues, and what the command line says."""
+"""The session and the command line of a turn."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The agent `adapter: "openclaw"` of the settings, asked through a gateway's door."""
+"""An agent with `adapter: "openclaw"` in a real gateway process."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""The page docs/howto/openclaw-by-its-command.md says what is so."""
+"""The page docs/howto/openclaw-by-its-command.md is up to date."""
 
 import os
 import re

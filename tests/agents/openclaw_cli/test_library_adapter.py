@@ -1,4 +1,4 @@
-"""The adapter of the library: arguments, the synchronous way, and tasks."""
+"""`OpenClawAgentAdapter`: arguments, synchronous mode, and tasks."""
 
 import sys
 from pathlib import Path

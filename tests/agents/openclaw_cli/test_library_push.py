@@ -1,4 +1,4 @@
-"""Webhooks of the library's tasks: told once, when the task has ended, and never in the way."""
+"""Webhooks of `OpenClawAgentAdapter`: notified once, when the task has ended."""
 
 import asyncio
 import json

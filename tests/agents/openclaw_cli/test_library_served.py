@@ -1,4 +1,4 @@
-"""The adapter behind a door: what `to_a2a` and `serve_agent` make of it."""
+"""`OpenClawAgentAdapter` served with `to_a2a`."""
 
 import anyio
 import httpx2

@@ -1,4 +1,4 @@
-"""Small programs as agents, on both event loops, and a look at their processes."""
+"""Small programs as agents, on both event loops."""
 
 import sys
 from collections.abc import Callable

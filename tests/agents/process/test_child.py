@@ -1,4 +1,4 @@
-"""Canceled means stopped: nothing that a turn started is left, wherever it has moved."""
+"""Canceled means stopped: no process of a turn is left, wherever it has moved."""
 
 import asyncio
 import os

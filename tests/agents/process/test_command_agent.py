@@ -1,4 +1,4 @@
-"""A program as an agent: what goes in, what comes out, and what can go wrong."""
+"""A program as an agent: its input, its output and its failures."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""The page docs/howto/serve-a-program.md says what is so."""
+"""The page docs/howto/serve-a-program.md is up to date."""
 
 import json
 import re

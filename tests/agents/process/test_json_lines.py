@@ -1,4 +1,4 @@
-"""The words of a program that answers in JSON lines."""
+"""Programs that answer in JSON lines."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What a killed gateway left running is ended before anything else happens to its run."""
+"""Processes that a killed gateway left are ended before its runs are recovered."""
 
 import json
 import os
@@ -15,6 +15,8 @@ import pytest
 
 from openclaw_a2a.agents import CommandAgent, CommandOptions
 from openclaw_a2a.agents.process.child import ProcessSpec, start_process
+from openclaw_a2a.agents.process.orphans import end_orphans, new_tag
+from openclaw_a2a.agents.process.tree import TAG_VARIABLE
 from openclaw_a2a.model.ids import RunId
 from openclaw_a2a.ports import SupportsOrphanCleanup
 
@@ -179,6 +181,35 @@ async def test_two_programs_of_one_run_are_distinguished(is_there):
         await one.kill_tree(grace_s=1)
         assert (is_there(one.pid), is_there(other.pid)) == (False, True)
         await other.kill_tree(grace_s=1)
+
+
+def start_orphan(tag: str) -> int:
+    """The id of a process with this tag whose parent has ended."""
+    done = subprocess.run(
+        ["sh", "-c", "sleep 1000 >/dev/null 2>&1 & echo $!"],
+        env={**os.environ, TAG_VARIABLE: tag},
+        capture_output=True,
+        start_new_session=True,
+        check=True,
+    )
+    return int(done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("clock_step_s", "is_ended"), [(0, False), (3, False), (-3, False), (-3600, True)]
+)
+async def test_gateway_is_known_by_its_process_id_and_start_time(is_there, clock_step_s, is_ended):
+    """A clock that was set shifts start times a little; a reused process id has another one."""
+    digest, pid, started, token = new_tag("shifted").split("-")
+    tag = f"{digest}-{pid}-{int(started) + clock_step_s}-{token}"
+    sleeper = start_orphan(tag)
+    try:
+        with anyio.fail_after(20):
+            await end_orphans("shifted", grace_s=0.1)
+        assert is_there(sleeper) is not is_ended
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(sleeper, signal.SIGKILL)
 
 
 # -------------------------------------------------------------------- with a real gateway

@@ -2,7 +2,7 @@
 
 OpenClaw 2026.9 lets one `--local` run at a time into a state directory and refuses others; 2026.3
 lets all in. Which of the two is installed is read from its files, or else learned from the first
-run that starts beside another one.
+run that starts while another one runs.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ import msgspec
 EXCLUSIVE = 1
 PARALLEL = 64
 UNKNOWN = 2
-"""One run may try whether it can start beside another."""
+"""A second run may try to start while the first one runs."""
 
 _LAST_PARALLEL = (2026, 3, 2)
 _MAX_FOLDERS = 4

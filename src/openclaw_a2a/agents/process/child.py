@@ -213,7 +213,7 @@ class LimitedProcess:
         self._deadline = anyio.current_time() + (limits.timeout_s if left_s is None else left_s)
 
     def restart_timeout(self) -> None:
-        """The whole timeout begins anew."""
+        """Start the whole timeout again."""
         self._deadline = anyio.current_time() + self._limits.timeout_s
 
     async def read(self) -> bytes:

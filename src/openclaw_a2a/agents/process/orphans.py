@@ -60,8 +60,8 @@ class OrphanProcesses(ProcessSet):
     """The processes of one run whose gateway is gone.
 
     They are found by their tag; further ones by a parent, a session or a pipe of a tagged one. A
-    program may itself have started this gateway anew: then we, our ancestors and what we started
-    have its tag too, but are no orphans.
+    program may itself have restarted this gateway: then we, our ancestors and what we started have
+    its tag too, but are no orphans.
     """
 
     def __init__(self, run_name: str) -> None:

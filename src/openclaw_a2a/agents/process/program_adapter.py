@@ -109,15 +109,15 @@ class ProgramAdapter(AgentAdapter):
         Raises: CancelledByAdapter, AgentUnavailable (it cannot be started), AgentFailed.
         """
         async with self._requests.slot(context_id, kwargs.get("context")) as request:
-            try:
-                async with closing(self._texts(user_input, request)) as texts:
-                    async for text in texts:
-                        yield text
-            except _StaleSession:
-                self._drop_session(request)
-                async with closing(self._texts(user_input, request)) as texts:
-                    async for text in texts:
-                        yield text
+            while True:  # at most twice: the second try resumes no session
+                try:
+                    async with closing(self._texts(user_input, request)) as texts:
+                        async for text in texts:
+                            yield text
+                except _StaleSession:
+                    self._drop_session(request)
+                else:
+                    return
 
     async def cancel(self, context_id: str | None = None, **kwargs: Json) -> None:
         """End the program of a request; one that has not begun is remembered as cancelled."""

@@ -74,7 +74,7 @@ class ProcessTree(ProcessSet):
         """Find the members again. Looks at every process, so it belongs in a worker thread."""
         own = os.getpid()  # we hold the other ends of the pipes
         others = [process for process in list_processes() if process.pid != own]
-        # A collected program's id may be somebody else's session by now.
+        # The id of a collected program may have been reused for another session.
         session = self._root.pid if self._root.is_running() else -1
         found = [
             process
@@ -86,7 +86,7 @@ class ProcessTree(ProcessSet):
     def send(self, signal_number: signal.Signals) -> None:
         """Signal every member, and the whole process group of the program."""
         # The group catches a process that was started after the scan. Its id is safe to use only
-        # while the program is not collected; after that it may belong to somebody else.
+        # while the program is not collected; after that it may be reused.
         if self._root.is_running():
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._root.pid, signal_number)
