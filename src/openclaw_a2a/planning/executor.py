@@ -20,7 +20,7 @@ from openclaw_a2a.engine.tasks.turn_builder import AccountRules
 from openclaw_a2a.engine.transcript.task_text import last_agent_text
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.agent_event import AgentEvent, Note
-from openclaw_a2a.model.errors import AgentFailed, GatewayError
+from openclaw_a2a.model.errors import AgentFailed, GatewayError, PlanItemNotFound
 from openclaw_a2a.model.ids import AccountId, AgentId, TaskId
 from openclaw_a2a.model.states import is_terminal
 from openclaw_a2a.model.turn import Scope, Turn
@@ -111,6 +111,8 @@ class StepExecutor:
 
     async def _dispatch(self) -> None:
         while True:
+            # The slot first: an objective leaves the queue only when it is processed at once, so
+            # that changes until then do not have it processed a second time.
             await self._slots.acquire()
             objective_id = await self._queue.get()
             self._engine.supervisor.spawn("planning.advance", self._process(objective_id))
@@ -118,6 +120,8 @@ class StepExecutor:
     async def _process(self, objective_id: ObjectiveId) -> None:
         try:
             await self._advance(objective_id)
+        except PlanItemNotFound:
+            pass  # it was deleted meanwhile
         except Exception:  # one objective must not stop the others
             log.exception("planning.advance_failed", objective_id=objective_id)
             self._queue.add_later(objective_id, _RETRY_S)

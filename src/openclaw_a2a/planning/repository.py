@@ -1,8 +1,8 @@
 """Stores objectives as append-only operation logs and tells subscribers about each change.
 
 A write-through cache: a change goes to the log first and replaces the state in memory after that,
-so nobody sees a change that a crash could take back. Changes of one objective are serialised by a
-lock; another process that writes to the same log is detected by the log's sequence number.
+so no reader sees a change that a crash could take back. Changes of one objective are serialised by
+a lock; another process that writes to the same log is detected by the log's sequence number.
 
 Archived objectives are not in memory. Their log is read when they are asked for by id; lists and
 plan lookups use summaries, which are stored as records when an objective is archived.
@@ -65,7 +65,8 @@ class OperationSubscription:
     """One reader of the operations of an objective, after a sequence number.
 
     Changes are handed over in memory. A reader that falls `_MAX_PENDING` operations behind loses
-    them here and reads them from the log instead: it delays nobody, and its memory is bounded.
+    them here and reads them from the log instead: it delays no other reader, and
+    its memory is bounded.
     """
 
     def __init__(

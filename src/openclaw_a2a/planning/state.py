@@ -160,7 +160,7 @@ def apply(
 ) -> tuple[ObjectiveState | None, str | None]:
     """The state after an operation, and a warning when it does not fit.
 
-    The dicts of `state` are changed in place: pass a copy unless nobody else holds it. Never
+    The dicts of `state` are changed in place: pass a copy unless there is no other reference. Never
     fails: logs may come from other programs, and an operation that does not fit changes nothing.
     The state is None before the operation that creates the objective.
     """

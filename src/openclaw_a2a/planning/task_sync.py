@@ -99,7 +99,7 @@ class TaskSync:
             return None
         if synced.is_rejected:
             return Delivered(synced.head.sequence, is_over=True)
-        # Also without a change of the objective: a task that makes plans is no step of one.
+        # Also without a change of the objective: the task of the planner is not a step.
         self._wake(link.objective)
         return Delivered(
             synced.head.sequence,
@@ -151,7 +151,9 @@ class TaskSync:
         return report
 
     async def _cancel(self, head: TaskHead) -> None:
-        with suppress(GatewayError):  # it has ended already, or refuses: its state tells
+        with suppress(
+            GatewayError
+        ):  # it has ended already, or does not stop: its state is reported
             await cancel_task(self._engine, head.scope, head.id)
 
     def _lock(self, task_id: TaskId) -> asyncio.Lock:
