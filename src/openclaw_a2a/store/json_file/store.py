@@ -26,7 +26,7 @@ from openclaw_a2a.store.json_file.record_files import RecordFolder
 from openclaw_a2a.store.json_file.wal import compact_log
 from openclaw_a2a.store.json_file.writer import DiskChange, RecordWriter, load_folder
 from openclaw_a2a.store.locks import WriterLock
-from openclaw_a2a.store.memory.commands import AnyCommand, ChangeTask, Submit
+from openclaw_a2a.store.memory.commands import AnyCommand, ChangeTask, Submit, apply_command
 from openclaw_a2a.store.memory.state import MemoryState, TaskRow
 from openclaw_a2a.store.memory.store import StateDeliveryStore, StateRecordStore, StateTaskStore
 
@@ -128,7 +128,7 @@ class JsonFileStore:
             if change is not None:
                 _check_decodable(change)
             row = self._row_for_writer(task_id)
-            result = command.apply(self._accepted)
+            result = apply_command(command, self._accepted)
         except GatewayError as error:
             return self._written(None, error)
         if isinstance(result, Duplicate) or result is False or result == []:
@@ -169,7 +169,7 @@ class JsonFileStore:
                 self._epoch += 1
                 self._reset_accepted()
         elif change.command is not None:
-            change.command.apply(self._durable)
+            apply_command(change.command, self._durable)
             self._compact_if_due()
         if future.done():
             return

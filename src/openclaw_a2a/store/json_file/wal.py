@@ -15,6 +15,7 @@ from openclaw_a2a.store.memory.commands import (
     PutRecord,
     PutRun,
     Submit,
+    apply_command,
 )
 from openclaw_a2a.store.memory.state import MemoryState
 
@@ -52,5 +53,5 @@ def replay(state: MemoryState, command: AnyCommand) -> tuple[TaskId, ...]:
         return (command.change.head.id,)
     # It was accepted once; if it is refused now, its object was deleted by a later command.
     with suppress(Conflict, TaskNotFound):
-        command.apply(state)
+        apply_command(command, state)
     return command.tasks if isinstance(command, Purge) else ()

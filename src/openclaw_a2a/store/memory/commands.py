@@ -1,22 +1,24 @@
-"""The writes of a state-based store as values: applied now, or stored and replayed after a crash.
+"""The writes of a state-based store as values: applied now, or logged and replayed after a crash.
 
 The class tags and field names are what the json-file store's write-ahead log holds: they are
 stored data and stay as they are.
 """
 
+from collections.abc import Callable
 from datetime import datetime
+from typing import Any
 
 import msgspec
 
 from openclaw_a2a.model.delivery import Delivery, DeliveryId
 from openclaw_a2a.model.ids import OwnerId, RunId, TaskId
 from openclaw_a2a.model.records import RunRecord
-from openclaw_a2a.ports import Accepted, Commit, Duplicate, MessageKey, Record, Submission
+from openclaw_a2a.ports import Commit, MessageKey, Record, Submission
 from openclaw_a2a.store.memory.state import MemoryState, MessageRow
 
 
 class Command(msgspec.Struct, frozen=True, tag_field="wrote", omit_defaults=True):
-    """One write. `apply` checks it against a state and changes the state, or raises."""
+    """One write."""
 
 
 class Submit(Command, frozen=True, tag="submission"):
@@ -24,19 +26,11 @@ class Submit(Command, frozen=True, tag="submission"):
 
     submission: Submission
 
-    def apply(self, state: MemoryState) -> Accepted | Duplicate:
-        """Apply to a state."""
-        return state.submit(self.submission)
-
 
 class ChangeTask(Command, frozen=True, tag="commit"):
     """Change a task."""
 
     change: Commit
-
-    def apply(self, state: MemoryState) -> None:
-        """Apply to a state."""
-        state.commit(self.change)
 
 
 class StartRun(Command, frozen=True, tag="start"):
@@ -46,10 +40,6 @@ class StartRun(Command, frozen=True, tag="start"):
     fence: int
     attempt: int
 
-    def apply(self, state: MemoryState) -> None:
-        """Apply to a state."""
-        state.start_run(self.run_id, fence=self.fence, attempt=self.attempt)
-
 
 class FinishRun(Command, frozen=True, tag="answer"):
     """End a run that made no task."""
@@ -57,10 +47,6 @@ class FinishRun(Command, frozen=True, tag="answer"):
     run_id: RunId
     fence: int
     answer: bytes
-
-    def apply(self, state: MemoryState) -> None:
-        """Apply to a state."""
-        state.finish_run(self.run_id, fence=self.fence, answer=self.answer)
 
 
 class ClaimRuns(Command, frozen=True, tag="claim"):
@@ -70,12 +56,6 @@ class ClaimRuns(Command, frozen=True, tag="claim"):
     lease_until: datetime
     expired_at: datetime | None
 
-    def apply(self, state: MemoryState) -> list[RunRecord]:
-        """Apply to a state."""
-        return state.claim_runs(
-            self.owner, lease_until=self.lease_until, expired_at=self.expired_at
-        )
-
 
 class RenewLeases(Command, frozen=True, tag="renewal"):
     """Extend the leases of an owner."""
@@ -83,24 +63,13 @@ class RenewLeases(Command, frozen=True, tag="renewal"):
     owner: OwnerId
     lease_until: datetime
 
-    def apply(self, state: MemoryState) -> None:
-        """Apply to a state."""
-        state.renew_leases(self.owner, self.lease_until)
-
 
 class Purge(Command, frozen=True, tag="forget"):
-    """Delete tasks, and old messages and records."""
+    """Delete tasks, and old messages and records; False if there is nothing to delete."""
 
     tasks: tuple[TaskId, ...]
     messages_before: datetime | None = None
     records_before: datetime | None = None
-
-    def apply(self, state: MemoryState) -> bool:
-        """Apply to a state; False if there is nothing to delete."""
-        state.delete_tasks(self.tasks)
-        state.delete_messages(self.messages_before)
-        state.records.purge(self.records_before)
-        return bool(self.tasks) or self.messages_before is not None
 
 
 class PutDelivery(Command, frozen=True, tag="delivery"):
@@ -109,21 +78,11 @@ class PutDelivery(Command, frozen=True, tag="delivery"):
     delivery: Delivery
     within: int | None = None
 
-    def apply(self, state: MemoryState) -> bool:
-        """Apply to a state."""
-        if self.within is None:
-            return state.deliveries.put(self.delivery)
-        return state.put_delivery(self.delivery, self.within)
-
 
 class UpdateDelivery(Command, frozen=True, tag="progress"):
     """Store the progress of a delivery."""
 
     delivery: Delivery
-
-    def apply(self, state: MemoryState) -> bool:
-        """Apply to a state."""
-        return state.deliveries.update(self.delivery)
 
 
 class DeleteDelivery(Command, frozen=True, tag="drop"):
@@ -131,29 +90,17 @@ class DeleteDelivery(Command, frozen=True, tag="drop"):
 
     delivery_id: DeliveryId
 
-    def apply(self, state: MemoryState) -> bool:
-        """Apply to a state."""
-        return state.deliveries.delete(self.delivery_id)
-
 
 class PutRecord(Command, frozen=True, tag="record"):
     """Store a record."""
 
     record: Record
 
-    def apply(self, state: MemoryState) -> None:
-        """Apply to a state."""
-        state.records.put(self.record)
-
 
 class UpdateRecord(Command, frozen=True, tag="change-record"):
     """Store the next version of a record."""
 
     record: Record
-
-    def apply(self, state: MemoryState) -> bool:
-        """Apply to a state."""
-        return state.records.update(self.record)
 
 
 class DeleteRecord(Command, frozen=True, tag="drop-record"):
@@ -162,19 +109,11 @@ class DeleteRecord(Command, frozen=True, tag="drop-record"):
     kind: str
     record_id: str
 
-    def apply(self, state: MemoryState) -> bool:
-        """Apply to a state."""
-        return state.records.delete(self.kind, self.record_id)
-
 
 class PutRun(Command, frozen=True, tag="run"):
     """Store a live run as it is. Only in a compacted log."""
 
     run: RunRecord
-
-    def apply(self, state: MemoryState) -> None:
-        """Apply to a state."""
-        state.put_run(self.run)
 
 
 class PutMessage(Command, frozen=True, tag="message"):
@@ -182,10 +121,6 @@ class PutMessage(Command, frozen=True, tag="message"):
 
     key: MessageKey
     row: MessageRow
-
-    def apply(self, state: MemoryState) -> None:
-        """Apply to a state."""
-        state.put_message(self.key, self.row)
 
 
 AnyCommand = (
@@ -205,3 +140,42 @@ AnyCommand = (
     | PutRun
     | PutMessage
 )
+
+
+def apply_command(command: AnyCommand, state: MemoryState) -> Any:
+    """Check a command against a state and change the state; its result. Raises: GatewayError."""
+    return _APPLY[type(command)](state, command)
+
+
+def _purge(state: MemoryState, command: Purge) -> bool:
+    state.delete_tasks(command.tasks)
+    state.delete_messages(command.messages_before)
+    state.records.purge(command.records_before)
+    return bool(command.tasks) or command.messages_before is not None
+
+
+def _put_delivery(state: MemoryState, command: PutDelivery) -> bool:
+    if command.within is None:
+        return state.deliveries.put(command.delivery)
+    return state.put_delivery(command.delivery, command.within)
+
+
+_APPLY: dict[type[Command], Callable[[MemoryState, Any], Any]] = {
+    Submit: lambda state, it: state.submit(it.submission),
+    ChangeTask: lambda state, it: state.commit(it.change),
+    StartRun: lambda state, it: state.start_run(it.run_id, fence=it.fence, attempt=it.attempt),
+    FinishRun: lambda state, it: state.finish_run(it.run_id, fence=it.fence, answer=it.answer),
+    ClaimRuns: lambda state, it: state.claim_runs(
+        it.owner, lease_until=it.lease_until, expired_at=it.expired_at
+    ),
+    RenewLeases: lambda state, it: state.renew_leases(it.owner, it.lease_until),
+    Purge: _purge,
+    PutDelivery: _put_delivery,
+    UpdateDelivery: lambda state, it: state.deliveries.update(it.delivery),
+    DeleteDelivery: lambda state, it: state.deliveries.delete(it.delivery_id),
+    PutRecord: lambda state, it: state.records.put(it.record),
+    UpdateRecord: lambda state, it: state.records.update(it.record),
+    DeleteRecord: lambda state, it: state.records.delete(it.kind, it.record_id),
+    PutRun: lambda state, it: state.put_run(it.run),
+    PutMessage: lambda state, it: state.put_message(it.key, it.row),
+}

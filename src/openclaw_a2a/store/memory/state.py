@@ -7,29 +7,24 @@ accepted write and one with every durable write, and rebuilds them from its file
 from bisect import bisect_right
 from collections.abc import Iterable
 from datetime import datetime
-from heapq import nlargest
 from typing import cast
 
 import msgspec
 
-from openclaw_a2a.model.delivery import Delivery, DeliveryId, DeliveryState
+from openclaw_a2a.model.delivery import Delivery, DeliveryState
 from openclaw_a2a.model.errors import CorruptRecord
-from openclaw_a2a.model.ids import MessageId, OwnerId, RunId, TaskId
+from openclaw_a2a.model.ids import OwnerId, RunId, TaskId
 from openclaw_a2a.model.records import Entry, RunRecord, StoredTask, TaskHead
-from openclaw_a2a.model.states import is_active, is_terminal
+from openclaw_a2a.model.states import is_terminal
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import (
     Accepted,
     Commit,
-    DeliveryPage,
     Duplicate,
     MessageKey,
-    RecentHead,
     Retention,
     Submission,
     TaskKey,
-    TaskPage,
-    TaskQuery,
     message_key,
 )
 from openclaw_a2a.store import errors
@@ -90,7 +85,7 @@ class MemoryState:
         self.damaged: dict[TaskId, str] = {}
         """Tasks whose record file cannot be read, and why. They cannot be read or changed."""
         self._last_ticket = 0
-        self._index = TaskIndex()
+        self.index = TaskIndex()
         self._message_times = TimeIndex()
 
     # ---------------------------------------------------------------- writes
@@ -152,7 +147,7 @@ class MemoryState:
         """Delete these tasks with their deliveries."""
         for task_id in tasks:
             if (task := self.tasks.pop(task_id, None)) is not None:
-                self._index.remove(task.head)
+                self.index.remove(task.head)
             self.deliveries.delete_of_task(task_id)
 
     def delete_messages(self, before: datetime | None) -> None:
@@ -167,52 +162,7 @@ class MemoryState:
             raise errors.no_task(delivery.task_id)
         return self.deliveries.put(delivery, within=within)
 
-    # ---------------------------------------------------------------- reads
-
-    def read_task(self, scope: Scope | None, task_id: TaskId) -> StoredTask | None:
-        """One task, if it is in scope. Raises: CorruptRecord."""
-        self._check_readable(task_id)
-        task = self.tasks.get(task_id)
-        if task is None or (scope is not None and task.head.scope != scope):
-            return None
-        return task.stored()
-
-    def read_events(self, task_id: TaskId, *, after: int, limit: int) -> list[Entry]:
-        """Events with a higher sequence. Raises: CorruptRecord."""
-        self._check_readable(task_id)
-        task = self.tasks.get(task_id)
-        return [] if task is None else task.after(after, limit)
-
-    def list_recent_tasks(self, limit: int) -> list[RecentHead]:
-        """The newest tasks of all callers, last created first."""
-        newest = nlargest(
-            limit, self.tasks.values(), key=lambda task: (task.head.created_at, task.head.id)
-        )
-        return [RecentHead(task.head, task.resume) for task in newest]
-
-    def list_tasks(self, query: TaskQuery) -> TaskPage:
-        """Tasks by newest status; damaged ones are left out."""
-        ids = self._index.page(query)
-        tasks = tuple(self.tasks[task_id].stored() for task_id in ids[: query.limit])
-        return TaskPage(tasks, has_more=len(ids) > query.limit, total=self._index.total(query))
-
-    def list_orphaned_tasks(self) -> list[TaskId]:
-        """Active tasks that have no run."""
-        with_run = {run.task_id for run in self.runs.values()}
-        return [
-            task_id
-            for task_id, task in self.tasks.items()
-            if is_active(task.head.state) and task_id not in with_run
-        ]
-
-    def find_duplicate(
-        self, scope: Scope, message_id: MessageId, *, body_hash: bytes | None = None
-    ) -> Duplicate | None:
-        """The outcome of an earlier submission of this message. Raises: MessageIdConflict."""
-        row = self.messages.get((scope.principal, scope.account, message_id))
-        if row is not None and body_hash not in (None, row.body_hash):
-            raise errors.message_id_conflict(message_id)
-        return None if row is None else row.duplicate
+    # ---------------------------------------------------------------- what may be deleted
 
     def is_deletable(self, scope: Scope, task_id: TaskId) -> bool:
         """True if the task is stored, in scope and finished."""
@@ -221,12 +171,7 @@ class MemoryState:
 
     def purgeable_tasks(self, retention: Retention) -> tuple[list[TaskId], TaskKey | None]:
         """Finished tasks to delete, and the key to continue after."""
-        return self._index.purgeable(retention, self._has_unfinished_delivery)
-
-    def list_unfinished_deliveries(self, after: DeliveryId, limit: int) -> DeliveryPage:
-        """Deliveries that have, or may yet get, something to send."""
-        page = self.deliveries.page(self._is_unfinished, after=after, limit=limit)
-        return DeliveryPage(tuple(page), page[-1].id if len(page) == limit else None)
+        return self.index.purgeable(retention, self._has_unfinished_delivery)
 
     # ---------------------------------------------------------------- loading and recovery
 
@@ -243,7 +188,7 @@ class MemoryState:
     def put_task(self, task: TaskRow) -> None:
         """Store a new task."""
         self.tasks[task.head.id] = task
-        self._index.add(task.head)
+        self.index.add(task.head)
 
     def copy(self) -> "MemoryState":
         """An independent state with the same content."""
@@ -282,7 +227,7 @@ class MemoryState:
 
     def _check(self, change: Commit, *, new_run: RunId | None = None) -> None:
         """`new_run` is the run that is created together with the change."""
-        self._check_readable(change.head.id)
+        self.check_readable(change.head.id)
         if change.run_id is not None and change.run_id != new_run:
             self._check_fence(change.run_id, change.fence)
         task = self.tasks.get(change.head.id)
@@ -296,7 +241,8 @@ class MemoryState:
             raise errors.run_lost(run_id, found=None if run is None else run.fence, fence=fence)
         return run
 
-    def _check_readable(self, task_id: TaskId) -> None:
+    def check_readable(self, task_id: TaskId) -> None:
+        """Raises CorruptRecord if the record of the task is damaged."""
         if task_id in self.damaged:
             raise CorruptRecord(
                 f"the record of task {task_id!r} cannot be read: {self.damaged[task_id]}; "
@@ -304,9 +250,10 @@ class MemoryState:
             )
 
     def _has_unfinished_delivery(self, task_id: TaskId) -> bool:
-        return any(map(self._is_unfinished, self.deliveries.of_task(task_id)))
+        return any(map(self.is_unfinished, self.deliveries.of_task(task_id)))
 
-    def _is_unfinished(self, delivery: Delivery) -> bool:
+    def is_unfinished(self, delivery: Delivery) -> bool:
+        """True if a delivery has, or may yet get, something to send."""
         task = self.tasks.get(delivery.task_id)
         if delivery.state is DeliveryState.DEAD:
             return False
@@ -338,9 +285,9 @@ class MemoryState:
             task = TaskRow(head, b"")
             self.put_task(task)
         else:
-            self._index.remove(task.head)
+            self.index.remove(task.head)
             task.head = head
-            self._index.add(head)
+            self.index.add(head)
         task.entries.extend(change.entries)
         if change.snapshot is not None:
             task.snapshot, task.snapshot_sequence = change.snapshot, head.sequence

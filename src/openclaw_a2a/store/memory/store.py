@@ -7,12 +7,14 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import datetime
+from heapq import nlargest
 from typing import Any, TypeVar
 
 from openclaw_a2a.model.delivery import Delivery, DeliveryId, DeliveryState
 from openclaw_a2a.model.errors import GatewayError
 from openclaw_a2a.model.ids import MessageId, OwnerId, RunId, TaskId
 from openclaw_a2a.model.records import Entry, RunRecord, StoredTask
+from openclaw_a2a.model.states import is_active
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import (
     Accepted,
@@ -30,9 +32,10 @@ from openclaw_a2a.ports import (
     TaskPage,
     TaskQuery,
 )
+from openclaw_a2a.store.errors import message_id_conflict
 from openclaw_a2a.store.group_writer import failed
 from openclaw_a2a.store.memory import commands
-from openclaw_a2a.store.memory.commands import AnyCommand
+from openclaw_a2a.store.memory.commands import AnyCommand, apply_command
 from openclaw_a2a.store.memory.state import MemoryState
 from openclaw_a2a.store.memory.tables import LogTable
 
@@ -80,11 +83,21 @@ class StateTaskStore(_StatePart):
 
     async def list_orphaned_tasks(self) -> list[TaskId]:
         """Active tasks that have no run."""
-        return self.state.list_orphaned_tasks()
+        state = self.state
+        with_run = {run.task_id for run in state.runs.values()}
+        return [
+            task_id
+            for task_id, task in state.tasks.items()
+            if is_active(task.head.state) and task_id not in with_run
+        ]
 
     async def read_task(self, scope: Scope | None, task_id: TaskId) -> StoredTask | None:
         """One task, if it is in scope (None: any scope). Raises: CorruptRecord."""
-        return self.state.read_task(scope, task_id)
+        self.state.check_readable(task_id)
+        task = self.state.tasks.get(task_id)
+        if task is None or (scope is not None and task.head.scope != scope):
+            return None
+        return task.stored()
 
     async def read_resume_token(self, task_id: TaskId) -> bytes | None:
         """The token the agent left when the task paused."""
@@ -93,21 +106,32 @@ class StateTaskStore(_StatePart):
 
     async def read_events(self, task_id: TaskId, *, after: int, limit: int) -> list[Entry]:
         """Committed events with a higher sequence, in order. Raises: CorruptRecord."""
-        return self.state.read_events(task_id, after=after, limit=limit)
+        self.state.check_readable(task_id)
+        task = self.state.tasks.get(task_id)
+        return [] if task is None else task.after(after, limit)
 
     async def list_recent_tasks(self, limit: int) -> list[RecentHead]:
         """The newest tasks of all callers, last created first."""
-        return self.state.list_recent_tasks(limit)
+        newest = nlargest(
+            limit, self.state.tasks.values(), key=lambda task: (task.head.created_at, task.head.id)
+        )
+        return [RecentHead(task.head, task.resume) for task in newest]
 
     async def list_tasks(self, query: TaskQuery) -> TaskPage:
         """Tasks by newest status; damaged ones are left out."""
-        return self.state.list_tasks(query)
+        state = self.state
+        ids = state.index.page(query)
+        tasks = tuple([state.tasks[task_id].stored() for task_id in ids[: query.limit]])
+        return TaskPage(tasks, has_more=len(ids) > query.limit, total=state.index.total(query))
 
     async def find_duplicate(
         self, scope: Scope, message_id: MessageId, *, body_hash: bytes | None = None
     ) -> Duplicate | None:
-        """The outcome of an earlier submission of this message."""
-        return self.state.find_duplicate(scope, message_id, body_hash=body_hash)
+        """The outcome of an earlier submission of this message. Raises: MessageIdConflict."""
+        row = self.state.messages.get((scope.principal, scope.account, message_id))
+        if row is not None and body_hash not in (None, row.body_hash):
+            raise message_id_conflict(message_id)
+        return None if row is None else row.duplicate
 
     def delete_task(self, scope: Scope, task_id: TaskId) -> Awaitable[bool]:
         """Delete a finished task; False if it is missing or unfinished."""
@@ -147,7 +171,8 @@ class StateDeliveryStore(_StatePart):
 
     async def list_unfinished_deliveries(self, *, after: DeliveryId, limit: int) -> DeliveryPage:
         """Deliveries that have, or may yet get, something to send."""
-        return self.state.list_unfinished_deliveries(after, limit)
+        page = self.state.deliveries.page(self.state.is_unfinished, after=after, limit=limit)
+        return DeliveryPage(tuple(page), page[-1].id if len(page) == limit else None)
 
     async def list_deliveries(
         self, state: DeliveryState, *, after: DeliveryId, limit: int
@@ -230,7 +255,7 @@ class MemoryStore:
 
     def _write(self, command: AnyCommand) -> "asyncio.Future[Any]":
         try:
-            return _completed(command.apply(self._state))
+            return _completed(apply_command(command, self._state))
         except GatewayError as error:
             return failed(error)
 
