@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.contracts.store_samples import Shelf
+from tests.contracts.store_samples import StoreHarness
 
 from openclaw_a2a.ports import Store
 
@@ -12,23 +12,23 @@ DURABLE = ["json-file", "sqlite"]
 
 
 @pytest.fixture(params=["memory", *DURABLE])
-async def shelf(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Shelf]:
-    shelf = Shelf(request.param, tmp_path)
-    await shelf.store.open()
-    yield shelf
-    await shelf.store.close()
+async def harness(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[StoreHarness]:
+    harness = StoreHarness(request.param, tmp_path)
+    await harness.store.open()
+    yield harness
+    await harness.store.close()
 
 
 @pytest.fixture(params=DURABLE)
-async def durable(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Shelf]:
+async def durable(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[StoreHarness]:
     """A place for a store that keeps what it took beyond its process."""
-    shelf = Shelf(request.param, tmp_path)
-    await shelf.store.open()
-    assert shelf.store.is_durable
-    yield shelf
-    await shelf.store.close()
+    harness = StoreHarness(request.param, tmp_path)
+    await harness.store.open()
+    assert harness.store.is_durable
+    yield harness
+    await harness.store.close()
 
 
 @pytest.fixture
-def store(shelf: Shelf) -> Store:
-    return shelf.store
+def store(harness: StoreHarness) -> Store:
+    return harness.store

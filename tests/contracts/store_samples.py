@@ -51,8 +51,8 @@ OWNER = OwnerId("gateway-1")
 _START = datetime(2026, 11, 15, 6, 0, tzinfo=UTC)
 
 
-class Shelf:
-    """A place for one store of one kind, which can be closed and opened again."""
+class StoreHarness:
+    """One store of one kind, which can be closed and opened again."""
 
     def __init__(self, kind: str, folder: Path) -> None:
         self.kind = kind
@@ -68,11 +68,11 @@ class Shelf:
         return self.store
 
     def make(self) -> Store:
-        """A store on this place that nobody has opened."""
+        """A new store on this path, not opened yet."""
         return create_store(self.kind, path=None if self.kind == "memory" else str(self.path))
 
 
-def moment(seconds: float = 0) -> datetime:
+def time_at(seconds: float = 0) -> datetime:
     """A time of day, so many seconds after the tests begin."""
     return _START + timedelta(seconds=seconds)
 
@@ -85,8 +85,8 @@ def make_binding(context: str = "c-1", scope: Scope = ALICE) -> Binding:
         session_key=SessionKey(key),
         main_session_key=SessionKey("agent:main:main"),
         peer=Peer(context, "context-id"),
-        created_at=moment(),
-        updated_at=moment(),
+        created_at=time_at(),
+        updated_at=time_at(),
     )
 
 
@@ -95,19 +95,19 @@ def make_message(message_id: str, text: str = "hello") -> Message:
 
 
 class Draft:
-    """A task in the making: each method makes the next change of it."""
+    """Builds the changes of a task: each method makes the next one."""
 
     def __init__(self, name: str = "t-1", *, context: str = "c-1", scope: Scope = ALICE) -> None:
         self.name = name
-        status = TaskStatus(TaskState.SUBMITTED, timestamp=moment())
+        status = TaskStatus(TaskState.SUBMITTED, timestamp=time_at())
         self.task = Task(TaskId(name), ContextId(context), status)
         self.head = TaskHead(
             self.task.id,
             scope,
             self.task.context_id,
             TaskState.SUBMITTED,
-            moment(),
-            moment(),
+            time_at(),
+            time_at(),
             0,
             make_binding(context, scope),
         )
@@ -115,24 +115,26 @@ class Draft:
 
     def created(self, at: float = 0) -> Commit:
         """The change that makes the task."""
-        self.head = msgspec.structs.replace(self.head, status_at=moment(at), created_at=moment(at))
-        status = TaskStatus(TaskState.SUBMITTED, timestamp=moment(at))
+        self.head = msgspec.structs.replace(
+            self.head, status_at=time_at(at), created_at=time_at(at)
+        )
+        status = TaskStatus(TaskState.SUBMITTED, timestamp=time_at(at))
         self.task = msgspec.structs.replace(self.task, status=status)
         return Commit(self.head, -1, (), encode_json(self.task))
 
     def submission(self, at: float = 0) -> Submission:
         """The message that makes the task."""
-        return Submission(self.run, b"hash of " + self.name.encode(), moment(at), self.created(at))
+        return Submission(self.run, b"hash of " + self.name.encode(), time_at(at), self.created(at))
 
     def status(self, state: TaskState, at: float = 0, *, said: str | None = None) -> Commit:
         """A new status, guarded by the run."""
         message = None if said is None else Message(MessageId(said), Role.AGENT, ())
         if message is not None:
             message = msgspec.structs.replace(message, parts=(Part.of_text(f"I say {said}"),))
-        status = TaskStatus(state, message, moment(at))
+        status = TaskStatus(state, message, time_at(at))
         event = StatusUpdate(self.task.id, self.task.context_id, status)
         after = self.head.sequence
-        self.head = msgspec.structs.replace(self.head, state=state, status_at=moment(at))
+        self.head = msgspec.structs.replace(self.head, state=state, status_at=time_at(at))
         return self._change(after, (self._entry(event),))
 
     def chunk(self, text: str) -> Commit:
@@ -190,37 +192,37 @@ def make_run(
         binding=binding,
         options=RunOptions(("text/plain",), is_task=True),
         owner=owner,
-        lease_until=moment(30),
+        lease_until=time_at(30),
         is_started=False,
     )
 
 
 def direct(name: str, *, scope: Scope = ALICE, at: float = 0) -> Submission:
     """A message that makes no task yet."""
-    return Submission(make_run(name, scope=scope), b"hash of " + name.encode(), moment(at))
+    return Submission(make_run(name, scope=scope), b"hash of " + name.encode(), time_at(at))
 
 
 def make_delivery(task: str = "t-1", name: str = "one", *, cursor: int = 0) -> Delivery:
-    """Somebody who follows a task, and has been told up to the cursor."""
+    """A subscriber of a task that was notified up to the cursor."""
     return Delivery(
         id=delivery_id("push", TaskId(task), name),
         kind="push",
         task_id=TaskId(task),
         body=b"\x00body of " + name.encode(),
         cursor=cursor,
-        next_at=moment(),
-        created_at=moment(),
-        updated_at=moment(),
+        next_at=time_at(),
+        created_at=time_at(),
+        updated_at=time_at(),
     )
 
 
 def make_record(name: str = "one", *, kind: str = "handle", until: float = 60) -> Record:
-    """Something small to keep."""
-    return Record(kind, name, b"\x00body of " + name.encode(), moment(until))
+    """A small record."""
+    return Record(kind, name, b"\x00body of " + name.encode(), time_at(until))
 
 
 def next_version(record: Record, body: bytes = b"newer") -> Record:
-    """The record as somebody would change it."""
+    """The next version of the record."""
     return msgspec.structs.replace(record, body=body, version=record.version + 1)
 
 
@@ -235,7 +237,7 @@ def make_lines(after: int, count: int, *, closes: bool = False) -> list[bytes]:
     ]
 
 
-async def put_ended(store: Store, name: str, at: float, *, scope: Scope = ALICE) -> Draft:
+async def put_finished(store: Store, name: str, at: float, *, scope: Scope = ALICE) -> Draft:
     """A task with three events that ended at a moment."""
     draft = Draft(name, scope=scope)
     await store.tasks.submit(draft.submission(at))
@@ -245,8 +247,8 @@ async def put_ended(store: Store, name: str, at: float, *, scope: Scope = ALICE)
     return draft
 
 
-async def forget(store: Store, retention: Retention) -> int:
-    """Have everything forgotten that may be; how many tasks went."""
+async def purge_all(store: Store, retention: Retention) -> int:
+    """Purge to the end; how many tasks were deleted."""
     gone = await store.tasks.purge(retention)
     count = gone.count
     while gone.next_after is not None:
@@ -255,8 +257,8 @@ async def forget(store: Store, retention: Retention) -> int:
     return count
 
 
-def picture(stored: StoredTask | None) -> Task:
-    """The task that a reader makes of what is stored."""
+def project_task(stored: StoredTask | None) -> Task:
+    """The task with all stored events applied."""
     assert stored is not None
     task = decode_task(stored.snapshot)
     for entry in stored.entries:
@@ -264,4 +266,4 @@ def picture(stored: StoredTask | None) -> Task:
     return task
 
 
-MakeShelf = Callable[[str], Shelf]
+MakeHarness = Callable[[str], StoreHarness]

@@ -10,12 +10,12 @@ from tests.contracts.store_samples import (
     BOB,
     OWNER,
     Draft,
-    Shelf,
+    StoreHarness,
     direct,
     make_run,
-    moment,
-    picture,
-    put_ended,
+    project_task,
+    put_finished,
+    time_at,
 )
 
 from openclaw_a2a.model.errors import (
@@ -40,11 +40,14 @@ async def test_a_new_message_is_accepted_with_a_rising_ticket(store: Store) -> N
     assert second.ticket > first.ticket
 
 
-async def test_the_same_message_twice_is_known_and_makes_nothing_new(store: Store) -> None:
+async def test_a_repeated_message_is_a_duplicate_and_changes_nothing(store: Store) -> None:
     await store.tasks.submit(Draft("t-1").submission())
     again = await store.tasks.submit(Draft("t-1").submission(at=9))
     assert again == Duplicate(RunId("run-t-1"), TaskId("t-1"), None)
-    assert picture(await store.tasks.read_task(ALICE, TaskId("t-1"))).status.timestamp == moment()
+    assert (
+        project_task(await store.tasks.read_task(ALICE, TaskId("t-1"))).status.timestamp
+        == time_at()
+    )
 
 
 async def test_of_many_at_once_with_one_message_id_exactly_one_is_accepted(store: Store) -> None:
@@ -69,7 +72,7 @@ async def test_a_message_id_belongs_to_its_caller_and_account(store: Store) -> N
         assert isinstance(accepted, Accepted)
 
 
-async def test_the_answer_of_a_direct_run_is_kept_with_its_message(store: Store) -> None:
+async def test_the_answer_of_a_direct_run_is_stored_with_its_message(store: Store) -> None:
     await store.tasks.submit(direct("t-1"))
     await store.tasks.finish_run(RunId("run-t-1"), fence=1, answer=b'{"answer":1}')
     assert await store.tasks.submit(direct("t-1")) == Duplicate(
@@ -80,7 +83,7 @@ async def test_the_answer_of_a_direct_run_is_kept_with_its_message(store: Store)
     assert known.answer == b'{"answer":1}'
 
 
-async def test_answering_at_once_keeps_the_answer_too(store: Store) -> None:
+async def test_an_answer_in_the_same_transaction_is_stored(store: Store) -> None:
     submitted = store.tasks.submit(direct("t-1"))
     answered = store.tasks.finish_run(RunId("run-t-1"), fence=1, answer=b"1")
     again = store.tasks.submit(direct("t-1"))
@@ -88,23 +91,23 @@ async def test_answering_at_once_keeps_the_answer_too(store: Store) -> None:
     assert await again == Duplicate(RunId("run-t-1"), TaskId("t-1"), b"1")
 
 
-async def test_an_answered_run_is_gone(store: Store) -> None:
+async def test_a_finished_run_cannot_be_finished_again(store: Store) -> None:
     await store.tasks.submit(direct("t-1"))
     await store.tasks.finish_run(RunId("run-t-1"), fence=1, answer=b"1")
     with pytest.raises(LeaseLost):
         await store.tasks.finish_run(RunId("run-t-1"), fence=1, answer=b"2")
-    claimed = await store.tasks.claim_runs(OwnerId("b"), lease_until=moment(99), expired_at=None)
+    claimed = await store.tasks.claim_runs(OwnerId("b"), lease_until=time_at(99), expired_at=None)
     assert claimed == []
 
 
-async def test_a_message_nobody_sent_is_not_known(store: Store) -> None:
+async def test_a_new_message_is_no_duplicate(store: Store) -> None:
     await store.tasks.submit(direct("t-1"))
     message_id = direct("t-1").run.message.message_id
     assert await store.tasks.find_duplicate(BOB, message_id) is None
     assert await store.tasks.find_duplicate(ALICE, direct("t-2").run.message.message_id) is None
 
 
-async def test_a_known_message_is_checked_against_its_body_when_asked(store: Store) -> None:
+async def test_a_duplicate_is_checked_against_its_body(store: Store) -> None:
     submission = direct("t-1")
     message_id = submission.run.message.message_id
     await store.tasks.submit(submission)
@@ -115,7 +118,7 @@ async def test_a_known_message_is_checked_against_its_body_when_asked(store: Sto
 
 
 @pytest.mark.requirement("store.task.commit", "store.task.first-snapshot")
-async def test_a_change_moves_head_snapshot_and_events_together(store: Store) -> None:
+async def test_a_commit_changes_head_snapshot_and_events_together(store: Store) -> None:
     draft = Draft()
     await store.tasks.submit(draft.submission())
     created = await store.tasks.read_task(ALICE, TaskId("t-1"))
@@ -128,7 +131,7 @@ async def test_a_change_moves_head_snapshot_and_events_together(store: Store) ->
     assert stored is not None
     assert stored.head == draft.head
     assert stored.head.sequence == 3
-    assert picture(stored) == draft.task
+    assert project_task(stored) == draft.task
     events = await store.tasks.read_events(TaskId("t-1"), after=0, limit=10)
     assert [(event.sequence, event.state) for event in events] == [
         (1, WORKING),
@@ -148,13 +151,13 @@ async def test_changes_take_effect_in_the_order_of_the_calls(store: Store) -> No
         store.tasks.commit(draft.ended(at=2)),
     ]
     await asyncio.gather(*writes)
-    assert picture(await store.tasks.read_task(ALICE, TaskId("t-1"))) == draft.task
+    assert project_task(await store.tasks.read_task(ALICE, TaskId("t-1"))) == draft.task
     events = await store.tasks.read_events(TaskId("t-1"), after=0, limit=100)
     assert [event.sequence for event in events] == list(range(1, 53))
 
 
 @pytest.mark.requirement("store.task.copies")
-async def test_what_a_reader_was_given_stays_as_it_was(store: Store) -> None:
+async def test_a_read_task_does_not_change_with_later_commits(store: Store) -> None:
     draft = Draft()
     await store.tasks.submit(draft.submission())
     before = await store.tasks.read_task(ALICE, TaskId("t-1"))
@@ -164,7 +167,7 @@ async def test_what_a_reader_was_given_stays_as_it_was(store: Store) -> None:
     assert (before.head.sequence, before.entries) == (0, ())
 
 
-async def test_a_change_that_expects_another_sequence_is_refused(store: Store) -> None:
+async def test_a_commit_that_expects_another_sequence_is_refused(store: Store) -> None:
     draft = Draft()
     await store.tasks.submit(draft.submission())
     change = draft.status(WORKING, at=1)
@@ -178,7 +181,7 @@ async def test_a_change_that_expects_another_sequence_is_refused(store: Store) -
     assert await store.tasks.read_events(TaskId("t-1"), after=0, limit=10) == []
 
 
-async def test_a_change_of_a_task_that_is_not_there_is_refused(store: Store) -> None:
+async def test_a_commit_to_a_missing_task_is_refused(store: Store) -> None:
     draft = Draft()
     draft.created()
     change = msgspec.structs.replace(draft.status(WORKING), run_id=None)
@@ -187,7 +190,7 @@ async def test_a_change_of_a_task_that_is_not_there_is_refused(store: Store) -> 
     assert await store.tasks.read_task(None, TaskId("t-1")) is None
 
 
-async def test_a_change_without_its_run_or_with_an_old_fence_is_refused(store: Store) -> None:
+async def test_a_commit_without_its_run_or_with_another_fence_is_refused(store: Store) -> None:
     draft = Draft()
     await store.tasks.submit(draft.submission())
     change = draft.status(WORKING, at=1)
@@ -197,7 +200,7 @@ async def test_a_change_without_its_run_or_with_an_old_fence_is_refused(store: S
     await store.tasks.commit(change)
 
 
-async def test_a_refused_write_does_not_disturb_its_neighbours(store: Store) -> None:
+async def test_a_refused_write_does_not_affect_others_in_its_group(store: Store) -> None:
     one, two = Draft("t-1"), Draft("t-2")
     await asyncio.gather(store.tasks.submit(one.submission()), store.tasks.submit(two.submission()))
     stale = msgspec.structs.replace(one.status(WORKING, at=1), fence=7)
@@ -214,10 +217,10 @@ async def test_a_refused_write_does_not_disturb_its_neighbours(store: Store) -> 
         MessageIdConflict,
         type(None),
     ]
-    assert picture(await store.tasks.read_task(ALICE, TaskId("t-2"))) == two.task
+    assert project_task(await store.tasks.read_task(ALICE, TaskId("t-2"))) == two.task
 
 
-async def test_a_submission_whose_task_moved_on_leaves_nothing_behind(store: Store) -> None:
+async def test_a_submission_whose_task_changed_leaves_nothing_behind(store: Store) -> None:
     draft = Draft()
     await store.tasks.submit(draft.submission())
     late = Draft()
@@ -235,11 +238,11 @@ async def test_a_direct_run_can_be_promoted_to_a_task(store: Store) -> None:
     await store.tasks.submit(direct("t-1"))
     change = msgspec.structs.replace(draft.created(), run_id=draft.run.id, fence=1)
     await store.tasks.commit(change)
-    assert picture(await store.tasks.read_task(ALICE, TaskId("t-1"))) == draft.task
+    assert project_task(await store.tasks.read_task(ALICE, TaskId("t-1"))) == draft.task
 
 
-async def test_an_ended_run_is_gone_and_its_task_stays(store: Store) -> None:
-    draft = await put_ended(store, "t-1", at=1)
+async def test_an_ended_run_is_deleted_and_its_task_stays(store: Store) -> None:
+    draft = await put_finished(store, "t-1", at=1)
     with pytest.raises(LeaseLost):
         await store.tasks.commit(draft.chunk("late"))
     with pytest.raises(LeaseLost):
@@ -249,7 +252,7 @@ async def test_an_ended_run_is_gone_and_its_task_stays(store: Store) -> None:
     assert stored.head.state is COMPLETED
 
 
-async def test_a_token_for_the_answer_is_kept_and_cleared_by_the_answer(store: Store) -> None:
+async def test_a_resume_token_is_stored_and_cleared_by_the_next_submission(store: Store) -> None:
     draft = Draft()
     await store.tasks.submit(draft.submission())
     await store.tasks.commit(draft.paused(b"token", at=1))
@@ -260,11 +263,11 @@ async def test_a_token_for_the_answer_is_kept_and_cleared_by_the_answer(store: S
     submission = msgspec.structs.replace(direct("more"), run=draft.run, commit=change)
     await store.tasks.submit(submission)
     assert await store.tasks.read_resume_token(TaskId("t-1")) is None
-    [run] = await store.tasks.claim_runs(OwnerId("b"), lease_until=moment(99), expired_at=None)
+    [run] = await store.tasks.claim_runs(OwnerId("b"), lease_until=time_at(99), expired_at=None)
     assert run.resume == b"token"
 
 
-async def test_a_message_that_changes_nothing_yet_clears_the_token_too(store: Store) -> None:
+async def test_a_submission_without_a_commit_clears_the_resume_token_too(store: Store) -> None:
     draft = Draft()
     await store.tasks.submit(draft.submission())
     await store.tasks.commit(draft.paused(b"token", at=1))
@@ -273,7 +276,7 @@ async def test_a_message_that_changes_nothing_yet_clears_the_token_too(store: St
     assert await store.tasks.read_resume_token(TaskId("t-1")) is None
 
 
-async def test_no_task_has_no_token(store: Store) -> None:
+async def test_a_missing_task_has_no_resume_token(store: Store) -> None:
     assert await store.tasks.read_resume_token(TaskId("t-1")) is None
 
 
@@ -282,27 +285,27 @@ async def test_claiming_takes_over_all_runs_of_others_in_order_of_arrival(store:
     for name in names:
         await store.tasks.submit(direct(name))
     await store.tasks.start_run(RunId("run-a"), fence=1, attempt=3)
-    claimed = await store.tasks.claim_runs(OwnerId("b"), lease_until=moment(99), expired_at=None)
+    claimed = await store.tasks.claim_runs(OwnerId("b"), lease_until=time_at(99), expired_at=None)
     assert [run.id for run in claimed] == ["run-z", "run-a", "run-m"]
     assert [run.is_started for run in claimed] == [False, True, False]
     expected = msgspec.structs.replace(
         direct("a").run,
         owner=OwnerId("b"),
-        lease_until=moment(99),
+        lease_until=time_at(99),
         is_started=True,
         attempt=3,
         fence=2,
         ticket=claimed[1].ticket,
     )
     assert claimed[1] == expected
-    again = await store.tasks.claim_runs(OwnerId("b"), lease_until=moment(99), expired_at=None)
+    again = await store.tasks.claim_runs(OwnerId("b"), lease_until=time_at(99), expired_at=None)
     assert again == []
 
 
 async def test_after_a_claim_the_old_owner_is_refused(store: Store) -> None:
     draft = Draft()
     await store.tasks.submit(draft.submission())
-    await store.tasks.claim_runs(OwnerId("b"), lease_until=moment(99), expired_at=None)
+    await store.tasks.claim_runs(OwnerId("b"), lease_until=time_at(99), expired_at=None)
     change = draft.status(WORKING, at=1)
     with pytest.raises(LeaseLost):
         await store.tasks.commit(change)
@@ -313,16 +316,16 @@ async def test_after_a_claim_the_old_owner_is_refused(store: Store) -> None:
     await store.tasks.commit(msgspec.structs.replace(change, fence=2))
 
 
-async def test_only_expired_leases_are_claimed_when_a_moment_is_given(store: Store) -> None:
+async def test_only_expired_leases_are_claimed_when_a_time_is_given(store: Store) -> None:
     await store.tasks.submit(direct("a"))
-    await store.tasks.renew_leases(OWNER, lease_until=moment(60))
+    await store.tasks.renew_leases(OWNER, lease_until=time_at(60))
     await store.tasks.submit(direct("b"))
     new = OwnerId("new")
-    assert await store.tasks.claim_runs(new, lease_until=moment(99), expired_at=moment(30)) == []
-    [run] = await store.tasks.claim_runs(new, lease_until=moment(99), expired_at=moment(31))
+    assert await store.tasks.claim_runs(new, lease_until=time_at(99), expired_at=time_at(30)) == []
+    [run] = await store.tasks.claim_runs(new, lease_until=time_at(99), expired_at=time_at(31))
     assert run.id == "run-b"
-    await store.tasks.renew_leases(OwnerId("stranger"), lease_until=moment(500))
-    [run] = await store.tasks.claim_runs(new, lease_until=moment(99), expired_at=moment(61))
+    await store.tasks.renew_leases(OwnerId("stranger"), lease_until=time_at(500))
+    [run] = await store.tasks.claim_runs(new, lease_until=time_at(99), expired_at=time_at(61))
     assert run.id == "run-a"
 
 
@@ -344,7 +347,7 @@ async def test_events_of_no_task_are_none(store: Store) -> None:
     assert await store.tasks.read_events(TaskId("t-1"), after=0, limit=10) == []
 
 
-async def test_everything_durable_is_there_after_a_restart(durable: Shelf) -> None:
+async def test_durable_data_survives_a_restart(durable: StoreHarness) -> None:
     store = durable.store
     draft = Draft("t-1")
     await store.tasks.submit(draft.submission())
@@ -360,14 +363,14 @@ async def test_everything_durable_is_there_after_a_restart(durable: Shelf) -> No
     store = await durable.reopen()
     stored = await store.tasks.read_task(ALICE, TaskId("t-1"))
     assert stored is not None
-    assert (stored.head, picture(stored)) == (draft.head, draft.task)
+    assert (stored.head, project_task(stored)) == (draft.head, draft.task)
     events = await store.tasks.read_events(TaskId("t-1"), after=0, limit=10)
     assert [event.sequence for event in events] == [1, 2]
     assert await store.tasks.read_resume_token(TaskId("t-2")) == b"\x00token"
     known = await store.tasks.find_duplicate(ALICE, direct("t-3").run.message.message_id)
     assert known == Duplicate(RunId("run-t-3"), TaskId("t-3"), b"\xffanswer")
     accepted = await store.tasks.submit(direct("t-4"))
-    claimed = await store.tasks.claim_runs(OwnerId("b"), lease_until=moment(99), expired_at=None)
+    claimed = await store.tasks.claim_runs(OwnerId("b"), lease_until=time_at(99), expired_at=None)
     assert [(run.id, run.is_started) for run in claimed] == [
         ("run-t-1", True),
         ("run-t-4", False),
@@ -375,29 +378,29 @@ async def test_everything_durable_is_there_after_a_restart(durable: Shelf) -> No
     assert isinstance(accepted, Accepted)
     assert accepted.ticket == claimed[1].ticket > claimed[0].ticket
     await store.tasks.commit(msgspec.structs.replace(draft.chunk("b"), fence=2))
-    assert picture(await store.tasks.read_task(ALICE, TaskId("t-1"))) == draft.task
+    assert project_task(await store.tasks.read_task(ALICE, TaskId("t-1"))) == draft.task
 
 
-async def test_a_store_that_was_closed_refuses_writes(durable: Shelf) -> None:
+async def test_a_closed_store_refuses_writes(durable: StoreHarness) -> None:
     await durable.store.close()
     with pytest.raises(Exception, match="not open"):
         await durable.store.tasks.submit(direct("t-1"))
 
 
-async def test_closing_finishes_the_writes_that_were_taken(shelf: Shelf) -> None:
-    writes = [shelf.store.tasks.submit(direct(f"t-{number}")) for number in range(100)]
-    store = await shelf.reopen()
+async def test_closing_finishes_the_accepted_writes(harness: StoreHarness) -> None:
+    writes = [harness.store.tasks.submit(direct(f"t-{number}")) for number in range(100)]
+    store = await harness.reopen()
     await asyncio.gather(*writes)
-    claimed = await store.tasks.claim_runs(OwnerId("b"), lease_until=moment(99), expired_at=None)
+    claimed = await store.tasks.claim_runs(OwnerId("b"), lease_until=time_at(99), expired_at=None)
     assert len(claimed) == 100
 
 
 @pytest.mark.requirement("store.task.memory")
-async def test_a_store_in_memory_keeps_nothing_for_the_next(shelf: Shelf) -> None:
-    await put_ended(shelf.store, "t-1", at=1)
-    is_durable = shelf.store.is_durable
-    await shelf.store.close()
-    shelf.store = shelf.make()
-    await shelf.store.open()
-    found = await shelf.store.tasks.read_task(ALICE, TaskId("t-1"))
-    assert (found is not None) == is_durable == (shelf.kind != "memory")
+async def test_a_memory_store_keeps_nothing_for_the_next_process(harness: StoreHarness) -> None:
+    await put_finished(harness.store, "t-1", at=1)
+    is_durable = harness.store.is_durable
+    await harness.store.close()
+    harness.store = harness.make()
+    await harness.store.open()
+    found = await harness.store.tasks.read_task(ALICE, TaskId("t-1"))
+    assert (found is not None) == is_durable == (harness.kind != "memory")

@@ -7,11 +7,11 @@ import pytest
 from tests.contracts.store_samples import (
     ALICE,
     Draft,
-    Shelf,
+    StoreHarness,
     direct,
     make_delivery,
-    moment,
-    put_ended,
+    put_finished,
+    time_at,
 )
 
 from openclaw_a2a.model.delivery import Delivery, DeliveryId, DeliveryState
@@ -37,7 +37,7 @@ async def unfinished(store: Store) -> set[DeliveryId]:
 async def test_a_delivery_is_found_by_its_id_and_by_its_task(store: Store) -> None:
     await store.tasks.submit(Draft().submission())
     one, two = make_delivery(), make_delivery(name="two")
-    two = msgspec.structs.replace(two, created_at=moment(1), reason="why", attempts=3)
+    two = msgspec.structs.replace(two, created_at=time_at(1), reason="why", attempts=3)
     assert await put(store, two)
     assert await put(store, one)
     assert await store.deliveries.read_delivery(two.id) == two
@@ -46,7 +46,7 @@ async def test_a_delivery_is_found_by_its_id_and_by_its_task(store: Store) -> No
     assert await store.deliveries.read_delivery(DeliveryId("none")) is None
 
 
-async def test_a_delivery_takes_the_place_of_one_with_its_id(store: Store) -> None:
+async def test_a_delivery_replaces_one_with_the_same_id(store: Store) -> None:
     await store.tasks.submit(Draft().submission())
     await put(store, make_delivery())
     newer = msgspec.structs.replace(make_delivery(cursor=-1), body=b"newer")
@@ -69,30 +69,30 @@ async def test_a_delivery_needs_a_task(store: Store) -> None:
         await put(store, make_delivery())
 
 
-async def test_a_delivery_of_a_message_is_there_with_it(shelf: Shelf) -> None:
+async def test_the_delivery_of_a_submission_is_stored_with_it(harness: StoreHarness) -> None:
     submission = msgspec.structs.replace(Draft().submission(), delivery=make_delivery())
     later = msgspec.structs.replace(direct("t-2"), delivery=make_delivery("t-2"))
-    await shelf.store.tasks.submit(submission)
-    await shelf.store.tasks.submit(later)
-    assert await shelf.store.deliveries.list_task_deliveries(TaskId("t-1")) == [make_delivery()]
-    store = await shelf.reopen()
+    await harness.store.tasks.submit(submission)
+    await harness.store.tasks.submit(later)
+    assert await harness.store.deliveries.list_task_deliveries(TaskId("t-1")) == [make_delivery()]
+    store = await harness.reopen()
     assert await store.deliveries.list_task_deliveries(TaskId("t-1")) == [make_delivery()]
     assert await store.deliveries.list_task_deliveries(TaskId("t-2")) == [make_delivery("t-2")]
 
 
-async def test_a_message_that_is_refused_or_known_leaves_no_delivery(store: Store) -> None:
+async def test_a_refused_or_duplicate_submission_leaves_no_delivery(store: Store) -> None:
     await store.tasks.submit(direct("t-1"))
     again = msgspec.structs.replace(direct("t-1"), delivery=make_delivery())
     await store.tasks.submit(again)
     assert await store.deliveries.list_task_deliveries(TaskId("t-1")) == []
 
 
-async def test_progress_is_kept_unless_the_delivery_is_gone_or_another(store: Store) -> None:
+async def test_progress_is_stored_unless_the_delivery_was_deleted_or_replaced(store: Store) -> None:
     await store.tasks.submit(Draft().submission())
     row = make_delivery()
     await put(store, row)
     further = msgspec.structs.replace(
-        row, cursor=7, state=WAITING, attempts=2, reason="no answer", next_at=moment(9)
+        row, cursor=7, state=WAITING, attempts=2, reason="no answer", next_at=time_at(9)
     )
     assert await store.deliveries.update_delivery(further)
     assert await store.deliveries.read_delivery(row.id) == further
@@ -104,8 +104,8 @@ async def test_progress_is_kept_unless_the_delivery_is_gone_or_another(store: St
     assert await store.deliveries.read_delivery(row.id) is None
 
 
-async def test_unfinished_are_those_that_have_or_may_get_something_to_bring(store: Store) -> None:
-    ended = await put_ended(store, "ended", at=1)
+async def test_unfinished_deliveries_have_or_may_get_something_to_send(store: Store) -> None:
+    ended = await put_finished(store, "ended", at=1)
     behind, level = make_delivery("ended", "behind"), make_delivery("ended", "level")
     level = msgspec.structs.replace(level, cursor=ended.head.sequence)
     tried = msgspec.structs.replace(level, id=DeliveryId("tried"), state=WAITING)
@@ -125,7 +125,7 @@ async def test_unfinished_are_those_that_have_or_may_get_something_to_bring(stor
 
 
 async def test_a_late_event_makes_a_finished_delivery_unfinished(store: Store) -> None:
-    draft = await put_ended(store, "t-1", at=1)
+    draft = await put_finished(store, "t-1", at=1)
     await put(store, make_delivery(cursor=draft.head.sequence))
     assert await unfinished(store) == set()
     late = msgspec.structs.replace(draft.chunk("late"), run_id=None)
@@ -154,22 +154,22 @@ async def test_unfinished_and_states_are_read_in_pages(store: Store) -> None:
     assert await store.deliveries.list_deliveries(DEAD, after=START, limit=3) == []
 
 
-async def test_deliveries_go_with_their_task(shelf: Shelf) -> None:
-    store = shelf.store
+async def test_deliveries_go_with_their_task(harness: StoreHarness) -> None:
+    store = harness.store
     for name in ("t-1", "t-2", "t-3"):
-        ended = await put_ended(store, name, at=1 if name == "t-2" else 100)
+        ended = await put_finished(store, name, at=1 if name == "t-2" else 100)
         brought_to = ended.head.sequence if name == "t-2" else 0
         await put(store, make_delivery(name, cursor=brought_to))
     assert await store.tasks.delete_task(ALICE, TaskId("t-1"))
     await store.tasks.purge(
-        Retention(ended_before=moment(50), keep_ended=9, messages_before=moment(-1))
+        Retention(ended_before=time_at(50), keep_ended=9, messages_before=time_at(-1))
     )
-    store = await shelf.reopen()
+    store = await harness.reopen()
     found = [bool(await store.deliveries.list_task_deliveries(TaskId(f"t-{n}"))) for n in (1, 2, 3)]
     assert found == [False, False, True]
 
 
-async def test_deliveries_and_their_progress_survive(durable: Shelf) -> None:
+async def test_deliveries_and_their_progress_survive(durable: StoreHarness) -> None:
     draft = Draft()
     await durable.store.tasks.submit(draft.submission())
     gone, kept = make_delivery(name="gone"), make_delivery(name="kept")

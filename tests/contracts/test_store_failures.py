@@ -8,7 +8,15 @@ from contextlib import contextmanager
 import anyio
 import msgspec
 import pytest
-from tests.contracts.store_samples import ALICE, Draft, Shelf, direct, make_message, moment, picture
+from tests.contracts.store_samples import (
+    ALICE,
+    Draft,
+    StoreHarness,
+    direct,
+    make_message,
+    project_task,
+    time_at,
+)
 
 from openclaw_a2a.model.errors import StoreUnavailable
 from openclaw_a2a.model.ids import OwnerId, TaskId
@@ -46,7 +54,7 @@ async def fill(store: Store) -> list[str]:
     return taken
 
 
-async def test_a_full_disk_is_told_and_what_was_taken_stays(durable: Shelf) -> None:
+async def test_a_full_disk_is_reported_and_accepted_writes_stay(durable: StoreHarness) -> None:
     store = durable.store
     with no_room_beyond(1024 * KILOBYTE):
         taken = await fill(store)
@@ -54,11 +62,11 @@ async def test_a_full_disk_is_told_and_what_was_taken_stays(durable: Shelf) -> N
     with no_room_beyond(16 * KILOBYTE), pytest.raises(StoreUnavailable):
         await store.check()
     store = await durable.reopen()
-    claimed = await store.tasks.claim_runs(OwnerId("b"), lease_until=moment(99), expired_at=None)
+    claimed = await store.tasks.claim_runs(OwnerId("b"), lease_until=time_at(99), expired_at=None)
     assert [str(run.task_id) for run in claimed] == taken
 
 
-async def test_a_store_takes_writes_again_when_there_is_room_again(durable: Shelf) -> None:
+async def test_a_store_accepts_writes_again_when_the_disk_has_room(durable: StoreHarness) -> None:
     store = durable.store
     with no_room_beyond(1024 * KILOBYTE):
         taken = await fill(store)
@@ -66,11 +74,11 @@ async def test_a_store_takes_writes_again_when_there_is_room_again(durable: Shel
     refused = large(f"t-{len(taken)}")
     assert isinstance(await store.tasks.submit(refused), Accepted)
     store = await durable.reopen()
-    claimed = await store.tasks.claim_runs(OwnerId("b"), lease_until=moment(99), expired_at=None)
+    claimed = await store.tasks.claim_runs(OwnerId("b"), lease_until=time_at(99), expired_at=None)
     assert [str(run.task_id) for run in claimed] == [*taken, str(refused.run.task_id)]
 
 
-async def test_what_was_built_on_a_lost_write_is_refused_with_it(durable: Shelf) -> None:
+async def test_writes_that_depend_on_a_failed_write_fail_with_it(durable: StoreHarness) -> None:
     store = durable.store
     draft = Draft("t-x")
     with no_room_beyond(1024 * KILOBYTE):
@@ -92,10 +100,10 @@ async def test_what_was_built_on_a_lost_write_is_refused_with_it(durable: Shelf)
         again = Draft("t-x")
         await store.tasks.submit(again.submission())
         await store.tasks.commit(again.status(TaskState.WORKING, at=1))
-        assert picture(await store.tasks.read_task(ALICE, TaskId("t-x"))) == again.task
+        assert project_task(await store.tasks.read_task(ALICE, TaskId("t-x"))) == again.task
 
 
-async def test_a_dead_writer_is_reported_and_nobody_waits_for_it(durable: Shelf) -> None:
+async def test_a_dead_writer_is_reported_and_fails_every_write(durable: StoreHarness) -> None:
     """Issue 11: a store whose writer thread is dead looked healthy, and its writes hung."""
     store = durable.store
     await store.tasks.submit(direct("t-1"))
@@ -107,7 +115,9 @@ async def test_a_dead_writer_is_reported_and_nobody_waits_for_it(durable: Shelf)
         with pytest.raises(StoreUnavailable, match="has died"):
             await store.tasks.submit(direct("t-2"))
         store = await durable.reopen()
-        claimed = await store.tasks.claim_runs(OwnerId("b"), lease_until=moment(9), expired_at=None)
+        claimed = await store.tasks.claim_runs(
+            OwnerId("b"), lease_until=time_at(9), expired_at=None
+        )
     assert [run.task_id for run in claimed] == ["t-1"]
 
 

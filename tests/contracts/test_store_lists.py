@@ -11,12 +11,12 @@ from tests.contracts.store_samples import (
     ALICE_ELSEWHERE,
     BOB,
     Draft,
-    Shelf,
+    StoreHarness,
     direct,
-    forget,
-    moment,
-    picture,
-    put_ended,
+    project_task,
+    purge_all,
+    put_finished,
+    time_at,
 )
 
 from openclaw_a2a.model.errors import TaskDeleted
@@ -37,7 +37,7 @@ HOSTILE_IDS = [
     ".",
     "%_*?[]",
 ]
-NOTHING_OLD = Retention(ended_before=moment(-1), keep_ended=1000, messages_before=moment(-1))
+NOTHING_OLD = Retention(ended_before=time_at(-1), keep_ended=1000, messages_before=time_at(-1))
 
 
 def ids(page: TaskPage) -> list[str]:
@@ -53,8 +53,8 @@ async def put_many(store: Store, count: int, *, scope: Scope = ALICE, first: int
 async def test_a_task_is_found_by_its_caller_at_its_account_only(store: Store) -> None:
     draft = Draft()
     await store.tasks.submit(draft.submission())
-    assert picture(await store.tasks.read_task(ALICE, TaskId("t-1"))) == draft.task
-    assert picture(await store.tasks.read_task(None, TaskId("t-1"))) == draft.task
+    assert project_task(await store.tasks.read_task(ALICE, TaskId("t-1"))) == draft.task
+    assert project_task(await store.tasks.read_task(None, TaskId("t-1"))) == draft.task
     assert await store.tasks.read_task(BOB, TaskId("t-1")) is None
     assert await store.tasks.read_task(ALICE_ELSEWHERE, TaskId("t-1")) is None
     assert await store.tasks.read_task(ALICE, TaskId("t-2")) is None
@@ -69,11 +69,11 @@ async def test_lists_show_the_callers_tasks_newest_status_first(store: Store) ->
     assert (await store.tasks.list_tasks(TaskQuery(ALICE_ELSEWHERE, 10))).total == 0
 
 
-async def test_tasks_with_the_same_moment_are_ordered_by_id(store: Store) -> None:
+async def test_tasks_with_the_same_status_time_are_ordered_by_id(store: Store) -> None:
     for name in ("b", "é", "a", "z", "🦞"):
         await store.tasks.submit(Draft(name).submission(at=5))
     page = await store.tasks.list_tasks(TaskQuery(ALICE, 3))
-    rest = await store.tasks.list_tasks(TaskQuery(ALICE, 3, after=TaskKey(moment(5), TaskId("z"))))
+    rest = await store.tasks.list_tasks(TaskQuery(ALICE, 3, after=TaskKey(time_at(5), TaskId("z"))))
     assert [*ids(page), *ids(rest)] == ["🦞", "é", "z", "b", "a"]
 
 
@@ -93,7 +93,7 @@ async def test_listed_tasks_are_whole(store: Store) -> None:
     await store.tasks.commit(one.chunk("b"))
     await store.tasks.commit(two.ended(at=3))
     page = await store.tasks.list_tasks(TaskQuery(ALICE, 10))
-    assert [picture(task) for task in page.tasks] == [two.task, one.task]
+    assert [project_task(task) for task in page.tasks] == [two.task, one.task]
     assert [task.head for task in page.tasks] == [two.head, one.head]
 
 
@@ -111,7 +111,7 @@ async def test_pages_follow_each_other_without_gaps_or_repeats(store: Store) -> 
     assert seen == [f"t-{number:03}" for number in range(24, -1, -1)]
 
 
-async def test_tasks_that_stand_still_are_seen_once_while_others_change(store: Store) -> None:
+async def test_unchanged_tasks_are_listed_once_while_others_change(store: Store) -> None:
     await put_many(store, 30)
     seen: list[str] = []
     after = None
@@ -146,20 +146,20 @@ async def test_lists_are_filtered_by_state_context_and_time(store: Store) -> Non
     assert await found(state=COMPLETED) == ([], 0)
     assert await found(context_id=context) == (["t-004", "t-001", "t-007"], 3)
     assert await found(context_id=context, state=WORKING) == (["t-004", "t-001"], 2)
-    assert await found(status_since=moment(8)) == (["t-005", "t-004", "t-001"], 4)
-    assert await found(status_since=moment(8), state=TaskState.SUBMITTED) == (["t-008"], 1)
-    assert await found(status_since=moment(14), context_id=context) == (["t-004"], 1)
-    assert await found(status_since=moment(12), context_id=context, state=TaskState.SUBMITTED) == (
+    assert await found(status_since=time_at(8)) == (["t-005", "t-004", "t-001"], 4)
+    assert await found(status_since=time_at(8), state=TaskState.SUBMITTED) == (["t-008"], 1)
+    assert await found(status_since=time_at(14), context_id=context) == (["t-004"], 1)
+    assert await found(status_since=time_at(12), context_id=context, state=TaskState.SUBMITTED) == (
         [],
         0,
     )
-    after = TaskKey(moment(14), TaskId("t-004"))
+    after = TaskKey(time_at(14), TaskId("t-004"))
     assert await found(after=after, state=WORKING) == (["t-001"], 3)
     assert await found(after=after, context_id=context) == (["t-001", "t-007"], 3)
 
 
 async def test_an_ended_task_can_be_deleted_by_its_caller(store: Store) -> None:
-    await put_ended(store, "t-1", at=1)
+    await put_finished(store, "t-1", at=1)
     assert await store.tasks.delete_task(BOB, TaskId("t-1")) is False
     assert await store.tasks.delete_task(ALICE, TaskId("t-2")) is False
     assert await store.tasks.delete_task(ALICE, TaskId("t-1")) is True
@@ -178,53 +178,53 @@ async def test_a_task_that_has_not_ended_is_not_deleted(store: Store) -> None:
     assert await store.tasks.delete_task(ALICE, TaskId("t-1")) is False
 
 
-async def test_a_deleted_task_can_be_made_again(store: Store) -> None:
-    await put_ended(store, "t-1", at=1)
+async def test_a_deleted_task_can_be_created_again(store: Store) -> None:
+    await put_finished(store, "t-1", at=1)
     await store.tasks.delete_task(ALICE, TaskId("t-1"))
     again = Draft("t-1")
     change = again.created(at=5)
     await store.tasks.commit(change)
-    assert picture(await store.tasks.read_task(ALICE, TaskId("t-1"))) == again.task
+    assert project_task(await store.tasks.read_task(ALICE, TaskId("t-1"))) == again.task
     assert await store.tasks.read_events(TaskId("t-1"), after=0, limit=10) == []
 
 
-async def test_a_change_of_a_deleted_task_is_refused(store: Store) -> None:
-    draft = await put_ended(store, "t-1", at=1)
+async def test_a_commit_to_a_deleted_task_is_refused(store: Store) -> None:
+    draft = await put_finished(store, "t-1", at=1)
     await store.tasks.delete_task(ALICE, TaskId("t-1"))
     with pytest.raises(TaskDeleted):
         await store.tasks.commit(msgspec.structs.replace(draft.chunk("late"), run_id=None))
 
 
-async def test_ended_tasks_are_forgotten_when_they_are_old(store: Store) -> None:
+async def test_old_finished_tasks_are_purged(store: Store) -> None:
     for number in range(6):
-        await put_ended(store, f"t-{number}", at=number)
+        await put_finished(store, f"t-{number}", at=number)
     open_task = Draft("open")
     await store.tasks.submit(open_task.submission(at=0))
-    retention = msgspec.structs.replace(NOTHING_OLD, ended_before=moment(3))
-    assert await forget(store, NOTHING_OLD) == 0
-    assert await forget(store, retention) == 3
+    retention = msgspec.structs.replace(NOTHING_OLD, ended_before=time_at(3))
+    assert await purge_all(store, NOTHING_OLD) == 0
+    assert await purge_all(store, retention) == 3
     page = await store.tasks.list_tasks(TaskQuery(ALICE, 10))
     assert ids(page) == ["t-5", "t-4", "t-3", "open"]
     assert page.total == 4
     assert await store.tasks.read_events(TaskId("t-1"), after=0, limit=9) == []
 
 
-async def test_too_many_ended_tasks_are_forgotten_oldest_first(store: Store) -> None:
+async def test_surplus_finished_tasks_are_purged_oldest_first(store: Store) -> None:
     for number in range(6):
-        await put_ended(store, f"t-{number}", at=number, scope=(ALICE, BOB)[number % 2])
+        await put_finished(store, f"t-{number}", at=number, scope=(ALICE, BOB)[number % 2])
     retention = msgspec.structs.replace(NOTHING_OLD, keep_ended=2, limit=3)
     assert (await store.tasks.purge(retention)).count == 3
     assert (await store.tasks.purge(retention)).count == 1
-    assert await forget(store, retention) == 0
+    assert await purge_all(store, retention) == 0
     assert ids(await store.tasks.list_tasks(TaskQuery(ALICE, 10))) == ["t-4"]
     assert ids(await store.tasks.list_tasks(TaskQuery(BOB, 10))) == ["t-5"]
 
 
-async def test_old_messages_are_forgotten_all_at_once(store: Store) -> None:
+async def test_old_messages_are_purged_in_one_call(store: Store) -> None:
     for number in range(10):
         await store.tasks.submit(direct(f"t-{number}", at=number))
-    retention = msgspec.structs.replace(NOTHING_OLD, messages_before=moment(8), limit=3)
-    assert await forget(store, retention) == 0
+    retention = msgspec.structs.replace(NOTHING_OLD, messages_before=time_at(8), limit=3)
+    assert await purge_all(store, retention) == 0
     known = [
         number
         for number in range(10)
@@ -235,12 +235,12 @@ async def test_old_messages_are_forgotten_all_at_once(store: Store) -> None:
 
 
 @pytest.mark.parametrize("name", HOSTILE_IDS)
-async def test_ids_are_kept_as_they_are(store: Store, name: str) -> None:
+async def test_ids_are_stored_unchanged(store: Store, name: str) -> None:
     scope = msgspec.structs.replace(ALICE, principal=name)
     draft = Draft(name, context=name, scope=scope)
     await store.tasks.submit(draft.submission())
     await store.tasks.commit(draft.chunk(name))
-    assert picture(await store.tasks.read_task(scope, TaskId(name))) == draft.task
+    assert project_task(await store.tasks.read_task(scope, TaskId(name))) == draft.task
     page = await store.tasks.list_tasks(TaskQuery(scope, 10, context_id=ContextId(name)))
     assert ids(page) == [name]
     assert await store.tasks.find_duplicate(scope, draft.run.message.message_id) is not None
@@ -272,8 +272,10 @@ async def test_any_page_size_walks_through_everything(
     assert walked == [name for _, name in sorted(keys, reverse=True)]
 
 
-async def test_the_newest_tasks_of_all_callers_come_with_their_tokens(shelf: Shelf) -> None:
-    store = shelf.store
+async def test_the_newest_tasks_of_all_callers_come_with_their_tokens(
+    harness: StoreHarness,
+) -> None:
+    store = harness.store
     drafts = [Draft(f"t-{n}", scope=(ALICE, BOB)[n % 2]) for n in range(4)]
     for n, draft in enumerate(drafts):
         await store.tasks.submit(draft.submission(at=n))
@@ -285,9 +287,11 @@ async def test_the_newest_tasks_of_all_callers_come_with_their_tokens(shelf: She
         RecentHead(drafts[1].head),
     ]
     assert await store.tasks.list_recent_tasks(3) == expected
-    assert (await (await shelf.reopen()).tasks.list_recent_tasks(3)) == expected
-    assert [recent.head.id for recent in await shelf.store.tasks.list_recent_tasks(99)][-1] == "t-0"
+    assert (await (await harness.reopen()).tasks.list_recent_tasks(3)) == expected
+    assert [recent.head.id for recent in await harness.store.tasks.list_recent_tasks(99)][
+        -1
+    ] == "t-0"
 
 
-async def test_no_tasks_are_no_newest_tasks(store: Store) -> None:
+async def test_an_empty_store_lists_no_recent_tasks(store: Store) -> None:
     assert await store.tasks.list_recent_tasks(10) == []

@@ -1,16 +1,16 @@
-"""What every kind of store promises about ended tasks of which something is still to be brought."""
+"""What every kind of store promises about purging tasks with unfinished deliveries."""
 
 import msgspec
 import pytest
 from tests.contracts.store_samples import (
     ALICE,
     BOB,
-    Shelf,
+    StoreHarness,
     direct,
-    forget,
     make_delivery,
-    moment,
-    put_ended,
+    purge_all,
+    put_finished,
+    time_at,
 )
 
 from openclaw_a2a.model.delivery import Delivery, DeliveryId, DeliveryState
@@ -19,7 +19,7 @@ from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import PurgeResult, Retention, Store, TaskKey
 
 IDLE, WAITING, DEAD = DeliveryState.IDLE, DeliveryState.WAITING, DeliveryState.DEAD
-ALL_OLD = Retention(ended_before=moment(1000), keep_ended=1000, messages_before=moment(-1))
+ALL_OLD = Retention(ended_before=time_at(1000), keep_ended=1000, messages_before=time_at(-1))
 
 
 async def put_followed(
@@ -31,8 +31,8 @@ async def put_followed(
     is_level: bool = False,
     scope: Scope = ALICE,
 ) -> Delivery:
-    """An ended task with a delivery; a level one is brought to the last event."""
-    draft = await put_ended(store, name, at=at, scope=scope)
+    """A finished task with a delivery; a level one was sent up to the last event."""
+    draft = await put_finished(store, name, at=at, scope=scope)
     row = make_delivery(name, cursor=draft.head.sequence if is_level else 0)
     row = msgspec.structs.replace(row, state=state)
     assert await store.deliveries.put_delivery(row, within=16)
@@ -49,34 +49,34 @@ async def kept(store: Store, *names: str) -> list[str]:
     [(IDLE, False), (WAITING, False), (WAITING, True)],
     ids=["behind", "behind and waiting", "level and waiting"],
 )
-async def test_a_task_is_kept_while_something_of_it_is_to_be_brought(
-    shelf: Shelf, state: DeliveryState, is_level: bool
+async def test_a_task_with_an_unfinished_delivery_is_not_purged(
+    harness: StoreHarness, state: DeliveryState, is_level: bool
 ) -> None:
-    row = await put_followed(shelf.store, "held", at=1, state=state, is_level=is_level)
-    await put_ended(shelf.store, "free", at=2)
-    assert await forget(shelf.store, ALL_OLD) == 1
-    store = await shelf.reopen()
-    assert await forget(store, ALL_OLD) == 0
+    row = await put_followed(harness.store, "held", at=1, state=state, is_level=is_level)
+    await put_finished(harness.store, "free", at=2)
+    assert await purge_all(harness.store, ALL_OLD) == 1
+    store = await harness.reopen()
+    assert await purge_all(store, ALL_OLD) == 0
     assert await kept(store, "held", "free") == ["held"]
     assert await store.deliveries.list_task_deliveries(TaskId("held")) == [row]
     assert len(await store.tasks.read_events(TaskId("held"), after=0, limit=9)) == 3
 
 
 @pytest.mark.parametrize(("state", "is_level"), [(IDLE, True), (DEAD, False), (DEAD, True)])
-async def test_what_is_brought_or_given_up_keeps_no_task(
+async def test_finished_and_dead_deliveries_keep_no_task(
     store: Store, state: DeliveryState, is_level: bool
 ) -> None:
     row = await put_followed(store, "t-1", at=1, state=state, is_level=is_level)
-    assert await forget(store, ALL_OLD) == 1
+    assert await purge_all(store, ALL_OLD) == 1
     assert await kept(store, "t-1") == []
     assert await store.deliveries.read_delivery(row.id) is None
     assert await store.deliveries.list_deliveries(state, after=DeliveryId(""), limit=9) == []
 
 
 @pytest.mark.parametrize("ending", ["brought", "given up", "dropped"])
-async def test_a_task_goes_once_nothing_of_it_is_to_be_brought(store: Store, ending: str) -> None:
+async def test_a_task_is_purged_once_its_deliveries_are_finished(store: Store, ending: str) -> None:
     row = await put_followed(store, "t-1", at=1, state=WAITING)
-    assert await forget(store, ALL_OLD) == 0
+    assert await purge_all(store, ALL_OLD) == 0
     if ending == "dropped":
         assert await store.deliveries.delete_delivery(row.id)
     else:
@@ -85,44 +85,46 @@ async def test_a_task_goes_once_nothing_of_it_is_to_be_brought(store: Store, end
         brought = msgspec.structs.replace(row, state=IDLE, cursor=stored.head.sequence)
         given_up = msgspec.structs.replace(row, state=DEAD)
         assert await store.deliveries.update_delivery(brought if ending == "brought" else given_up)
-    assert await forget(store, ALL_OLD) == 1
+    assert await purge_all(store, ALL_OLD) == 1
     assert await kept(store, "t-1") == []
     assert await store.deliveries.list_task_deliveries(TaskId("t-1")) == []
 
 
-async def test_one_receiver_who_is_behind_is_enough_to_keep_a_task(store: Store) -> None:
+async def test_one_delivery_that_is_behind_keeps_a_task(store: Store) -> None:
     await put_followed(store, "t-1", at=1, is_level=True)
     dead = msgspec.structs.replace(make_delivery("t-1", "dead"), state=DEAD)
     behind = msgspec.structs.replace(make_delivery("t-1", "behind"), kind="call")
     for row in (dead, behind):
         await store.deliveries.put_delivery(row, within=16)
-    assert await forget(store, ALL_OLD) == 0
+    assert await purge_all(store, ALL_OLD) == 0
     await store.deliveries.update_delivery(msgspec.structs.replace(behind, state=DEAD))
-    assert await forget(store, ALL_OLD) == 1
+    assert await purge_all(store, ALL_OLD) == 1
 
 
-async def test_a_late_event_keeps_a_task_that_was_brought(store: Store) -> None:
-    draft = await put_ended(store, "t-1", at=1)
+async def test_a_late_event_keeps_a_delivered_task_from_being_purged(store: Store) -> None:
+    draft = await put_finished(store, "t-1", at=1)
     await store.deliveries.put_delivery(make_delivery("t-1", cursor=draft.head.sequence), within=16)
     await store.tasks.commit(msgspec.structs.replace(draft.chunk("late"), run_id=None))
-    assert await forget(store, ALL_OLD) == 0
+    assert await purge_all(store, ALL_OLD) == 0
 
 
-async def test_past_the_count_the_oldest_go_of_which_all_is_brought(store: Store) -> None:
+async def test_surplus_tasks_without_unfinished_deliveries_are_purged_oldest_first(
+    store: Store,
+) -> None:
     for number in range(8):
         scope = (ALICE, BOB)[number % 2]
         await put_followed(store, f"t-{number}", at=number, is_level=number > 2, scope=scope)
-    retention = Retention(moment(-1), keep_ended=5, messages_before=moment(-1))
-    assert await forget(store, retention) == 3
-    assert await forget(store, retention) == 0
+    retention = Retention(time_at(-1), keep_ended=5, messages_before=time_at(-1))
+    assert await purge_all(store, retention) == 3
+    assert await purge_all(store, retention) == 0
     names = [f"t-{number}" for number in range(8)]
     assert await kept(store, *names) == ["t-0", "t-1", "t-2", "t-6", "t-7"]
     nothing = msgspec.structs.replace(retention, keep_ended=0)
-    assert await forget(store, nothing) == 2
+    assert await purge_all(store, nothing) == 2
     assert await kept(store, *names) == ["t-0", "t-1", "t-2"]
 
 
-async def test_only_so_many_tasks_are_looked_at_at_once(store: Store) -> None:
+async def test_a_purge_examines_at_most_its_limit(store: Store) -> None:
     for number in range(9):
         await put_followed(store, f"t-{number}", at=number, is_level=number > 4)
     steps: list[tuple[int, str | None]] = []
@@ -134,49 +136,51 @@ async def test_only_so_many_tasks_are_looked_at_at_once(store: Store) -> None:
     assert steps == [(0, "t-1"), (0, "t-3"), (1, "t-5"), (2, "t-7"), (1, None)]
 
 
-async def test_looking_ends_where_the_first_task_is_that_is_not_due(store: Store) -> None:
+async def test_a_purge_stops_at_the_first_task_that_is_not_due(store: Store) -> None:
     for number in range(9):
         await put_followed(store, f"t-{number}", at=number, is_level=number != 1)
-    retention = Retention(moment(2), keep_ended=6, messages_before=moment(-1), limit=5)
+    retention = Retention(time_at(2), keep_ended=6, messages_before=time_at(-1), limit=5)
     assert await store.tasks.purge(retention) == PurgeResult(3)
     names = [f"t-{number}" for number in range(9)]
     assert await kept(store, *names) == ["t-1", "t-4", "t-5", "t-6", "t-7", "t-8"]
     assert await store.tasks.purge(retention) == PurgeResult(0)
 
 
-async def test_many_tasks_that_are_kept_hide_none_that_may_go(store: Store) -> None:
+async def test_many_held_tasks_hide_no_purgeable_one(store: Store) -> None:
     for number in range(330):
         is_free = number % 110 == 109
         await put_followed(store, f"t-{number}", at=number, is_level=is_free)
-    assert await forget(store, ALL_OLD) == 3
-    assert await forget(store, ALL_OLD) == 0
+    assert await purge_all(store, ALL_OLD) == 3
+    assert await purge_all(store, ALL_OLD) == 0
 
 
-async def test_tasks_that_ended_together_are_each_looked_at_once(store: Store) -> None:
+async def test_tasks_that_ended_at_the_same_time_are_each_examined_once(store: Store) -> None:
     for number in range(120):
         scope = (ALICE, BOB)[number % 2]
         await put_followed(store, f"t-{number}", at=1, is_level=number % 3 > 0, scope=scope)
-    assert await forget(store, ALL_OLD) == 80
-    assert await forget(store, ALL_OLD) == 0
+    assert await purge_all(store, ALL_OLD) == 80
+    assert await purge_all(store, ALL_OLD) == 0
 
 
-async def test_nobody_is_waited_for_for_ever(store: Store) -> None:
+async def test_waiting_for_a_lock_ends(store: Store) -> None:
     for number in range(4):
         await put_followed(store, f"t-{number}", at=number, state=WAITING)
-    retention = msgspec.structs.replace(ALL_OLD, undelivered_before=moment(2))
-    assert await forget(store, retention) == 2
+    retention = msgspec.structs.replace(ALL_OLD, undelivered_before=time_at(2))
+    assert await purge_all(store, retention) == 2
     assert await kept(store, "t-0", "t-1", "t-2", "t-3") == ["t-2", "t-3"]
 
 
-async def test_a_task_that_is_kept_may_be_deleted_by_its_caller(store: Store) -> None:
+async def test_a_task_with_an_unfinished_delivery_can_be_deleted_by_its_caller(
+    store: Store,
+) -> None:
     row = await put_followed(store, "t-1", at=1, state=WAITING)
     assert await store.tasks.delete_task(ALICE, TaskId("t-1"))
     assert await store.deliveries.read_delivery(row.id) is None
 
 
-async def test_what_is_to_be_brought_of_no_task_keeps_nothing(store: Store) -> None:
+async def test_deliveries_without_a_task_keep_nothing(store: Store) -> None:
     later = msgspec.structs.replace(direct("t-1"), delivery=make_delivery("t-1"))
     await store.tasks.submit(later)
-    await put_ended(store, "t-2", at=1)
-    assert await forget(store, ALL_OLD) == 1
+    await put_finished(store, "t-2", at=1)
+    assert await purge_all(store, ALL_OLD) == 1
     assert await store.deliveries.list_task_deliveries(TaskId("t-1")) == [make_delivery("t-1")]

@@ -17,7 +17,7 @@ LINES = 20
 
 
 async def live(store: Store, name: str) -> None:
-    """One task from its first message, which has a record, to its end, told step by step.
+    """One task from its first message, which has a record, to its end, reported step by step.
 
     Each step is a change of several lines in its log, before it is told.
     """

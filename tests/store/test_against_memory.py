@@ -14,15 +14,15 @@ from tests.contracts.store_samples import (
     ALICE,
     BOB,
     Draft,
-    Shelf,
+    StoreHarness,
     direct,
     make_delivery,
     make_lines,
     make_record,
     make_run,
-    moment,
     next_version,
-    picture,
+    project_task,
+    time_at,
 )
 
 from openclaw_a2a.model.delivery import DeliveryState
@@ -59,7 +59,7 @@ Do = Callable[[Store], Awaitable[object]]
 def shown(result: object) -> object:
     """A result in a form that does not tell how it was stored."""
     if isinstance(result, StoredTask):
-        return result.head, picture(result)
+        return result.head, project_task(result)
     if isinstance(result, Accepted):
         return "accepted"
     if isinstance(result, list):
@@ -83,22 +83,22 @@ class TwoStores(RuleBasedStateMachine):
         super().__init__()
         self.runner = asyncio.Runner()
         self.folder = tempfile.TemporaryDirectory()
-        self.memory = Shelf("memory", Path(self.folder.name)).store
-        self.shelf = Shelf(self.kind, Path(self.folder.name))
-        self.runner.run(self.shelf.store.open())
+        self.memory = StoreHarness("memory", Path(self.folder.name)).store
+        self.harness = StoreHarness(self.kind, Path(self.folder.name))
+        self.runner.run(self.harness.store.open())
         self.drafts: dict[str, Draft] = {}
         self.runs = 0
         self.changes = 0
 
     def teardown(self) -> None:
-        self.runner.run(self.shelf.store.close())
+        self.runner.run(self.harness.store.close())
         self.runner.close()
         self.folder.cleanup()
 
     def both(self, do: Do) -> object:
         """Do it to both and compare; what came of it."""
         expected = self.runner.run(_outcome(do, self.memory))
-        found = self.runner.run(_outcome(do, self.shelf.store))
+        found = self.runner.run(_outcome(do, self.harness.store))
         assert found == expected
         return found
 
@@ -157,16 +157,16 @@ class TwoStores(RuleBasedStateMachine):
 
     @rule(owner=st.sampled_from(["gateway-1", "x", "y"]), at=st.none() | MOMENTS)
     def claim(self, owner: str, at: int | None) -> None:
-        expired_at = None if at is None else moment(at)
+        expired_at = None if at is None else time_at(at)
         self.both(
             lambda store: store.tasks.claim_runs(
-                OwnerId(owner), lease_until=moment(35), expired_at=expired_at
+                OwnerId(owner), lease_until=time_at(35), expired_at=expired_at
             )
         )
 
     @rule(owner=st.sampled_from(["gateway-1", "x"]), at=MOMENTS)
     def renew(self, owner: str, at: int) -> None:
-        self.both(lambda store: store.tasks.renew_leases(OwnerId(owner), lease_until=moment(at)))
+        self.both(lambda store: store.tasks.renew_leases(OwnerId(owner), lease_until=time_at(at)))
 
     @rule(name=NAMES, scope=SCOPES)
     def delete(self, name: str, scope: Scope) -> None:
@@ -252,17 +252,17 @@ class TwoStores(RuleBasedStateMachine):
         unbrought=st.none() | MOMENTS,
         after=st.none() | st.tuples(MOMENTS, NAMES),
     )
-    def forget(
+    def purge_all(
         self, ended: int, keep: int, messages: int, limit: int, records, unbrought, after
     ) -> None:
         retention = Retention(
-            moment(ended),
+            time_at(ended),
             keep,
-            moment(messages),
+            time_at(messages),
             limit,
-            records_before=None if records is None else moment(records),
-            undelivered_before=None if unbrought is None else moment(unbrought),
-            after=None if after is None else TaskKey(moment(after[0]), TaskId(after[1])),
+            records_before=None if records is None else time_at(records),
+            undelivered_before=None if unbrought is None else time_at(unbrought),
+            after=None if after is None else TaskKey(time_at(after[0]), TaskId(after[1])),
         )
         self.both(lambda store: store.tasks.purge(retention))
         gone = [name for name in self.drafts if self._is_gone(name)]
@@ -271,7 +271,7 @@ class TwoStores(RuleBasedStateMachine):
 
     @rule()
     def reopen(self) -> None:
-        self.runner.run(_reopened(self.shelf))
+        self.runner.run(_reopened(self.harness))
 
     @rule(
         scope=SCOPES,
@@ -287,8 +287,8 @@ class TwoStores(RuleBasedStateMachine):
             limit,
             context_id=None if context is None else ContextId(context),
             state=state,
-            status_since=None if since is None else moment(since),
-            after=None if after is None else TaskKey(moment(after[0]), TaskId(after[1])),
+            status_since=None if since is None else time_at(since),
+            after=None if after is None else TaskKey(time_at(after[0]), TaskId(after[1])),
         )
         self.both(lambda store: _page(store, query))
 
@@ -385,8 +385,8 @@ async def _page(store: Store, query: TaskQuery) -> object:
     return [shown(task) for task in page.tasks], page.has_more, page.total
 
 
-async def _reopened(shelf: Shelf) -> None:
-    await shelf.reopen()
+async def _reopened(harness: StoreHarness) -> None:
+    await harness.reopen()
 
 
 TestSqliteAgainstMemory = TwoStores.TestCase

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import anyio.to_thread
 import pytest
-from tests.contracts.store_samples import ALICE, Shelf, make_lines, moment, picture
+from tests.contracts.store_samples import ALICE, StoreHarness, make_lines, project_task, time_at
 from tests.store.crashing_writer import LINES
 
 from openclaw_a2a.model.ids import MessageId, OwnerId, TaskId
@@ -20,9 +20,9 @@ LAST_SEQUENCE = 5
 Acknowledged = dict[str, int]
 
 
-def write_and_kill(shelf: Shelf, label: str, lines: int) -> Acknowledged:
+def write_and_kill(harness: StoreHarness, label: str, lines: int) -> Acknowledged:
     """Let a process write until it has said so many things, then kill it; what it said."""
-    command = [sys.executable, "-m", "tests.store.crashing_writer", shelf.kind, str(shelf.path)]
+    command = [sys.executable, "-m", "tests.store.crashing_writer", harness.kind, str(harness.path)]
     acknowledged: Acknowledged = {}
     with subprocess.Popen([*command, label], stdout=subprocess.PIPE, cwd=ROOT) as process:
         assert process.stdout is not None
@@ -39,7 +39,9 @@ async def assert_whole(store: Store, label: str, acknowledged: Acknowledged) -> 
         stored = await store.tasks.read_task(ALICE, TaskId(name))
         assert stored is not None, name
         assert stored.head.sequence >= sequence
-    claimed = await store.tasks.claim_runs(OwnerId("next"), lease_until=moment(99), expired_at=None)
+    claimed = await store.tasks.claim_runs(
+        OwnerId("next"), lease_until=time_at(99), expired_at=None
+    )
     running = {run.task_id: run for run in claimed}
     page = await store.tasks.list_tasks(TaskQuery(ALICE, 10_000))
     assert page.total == len(page.tasks)
@@ -51,7 +53,7 @@ async def assert_whole(store: Store, label: str, acknowledged: Acknowledged) -> 
     for task in tasks:
         events = await store.tasks.read_events(task.head.id, after=0, limit=100)
         assert [event.sequence for event in events] == list(range(1, task.head.sequence + 1))
-        assert picture(task).status.state is task.head.state
+        assert project_task(task).status.state is task.head.state
         assert is_terminal(task.head.state) == (task.head.id not in running)
         assert await store.tasks.find_duplicate(ALICE, MessageId(f"m-{task.head.id}")) is not None
     assert running.keys() <= {task.head.id for task in tasks}
@@ -61,7 +63,7 @@ async def assert_whole(store: Store, label: str, acknowledged: Acknowledged) -> 
 
 
 async def assert_logs_whole(store: Store, label: str, acknowledged: Acknowledged) -> None:
-    """Every change of a log is there as a whole or not at all, and each that was told of is."""
+    """Every change of a log is complete or absent, and every acknowledged one is present."""
     heads = await store.logs.list_log_heads("objective", after="", limit=10_000)
     for head in heads:
         log = await store.logs.read_log("objective", head.id)
@@ -87,11 +89,11 @@ async def assert_logs_whole(store: Store, label: str, acknowledged: Acknowledged
 async def test_a_killed_writer_leaves_everything_it_acknowledged(
     tmp_path: Path, kind: str, rounds: int | None
 ) -> None:
-    shelf = Shelf(kind, tmp_path)
+    harness = StoreHarness(kind, tmp_path)
     for number in range(rounds or 8):
         lines = random.randrange(1, 150)
-        acknowledged = await anyio.to_thread.run_sync(write_and_kill, shelf, f"r{number}", lines)
-        shelf.store = shelf.make()
-        await shelf.store.open()
-        await assert_whole(shelf.store, f"r{number}-", acknowledged)
-        await shelf.store.close()
+        acknowledged = await anyio.to_thread.run_sync(write_and_kill, harness, f"r{number}", lines)
+        harness.store = harness.make()
+        await harness.store.open()
+        await assert_whole(harness.store, f"r{number}-", acknowledged)
+        await harness.store.close()

@@ -1,4 +1,4 @@
-"""The writer thread: a group that fails fails alone, and nobody waits for a thread that is dead."""
+"""The writer thread: a failing group fails alone, and a dead thread fails every write."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -69,7 +69,7 @@ async def test_a_group_that_fails_fails_its_own_writes_only(
     writer.check()
 
 
-async def test_a_dead_thread_is_reported_and_nobody_waits_for_it(
+async def test_a_dead_thread_is_reported_and_fails_every_write(
     writer: GroupWriter[Any],
 ) -> None:
     """Issue 11: without the thread every write waited for ever, and nothing was logged."""

@@ -47,7 +47,7 @@ def starttime(pid: int) -> int:
 
 
 def is_free(lock: Path) -> bool:
-    """Whether somebody who comes now gets the lock (and gives it back)."""
+    """Whether another holder could acquire the lock now (it is released again)."""
     mine = WriterLock(lock.parent)
     is_taken = mine.try_acquire()
     if is_taken:
@@ -64,7 +64,7 @@ async def living_process() -> AsyncIterator[anyio.abc.Process]:
 
 
 @pytest.mark.requirement("store.json-file.one-writer")
-async def test_the_lock_says_who_holds_it_and_since_when(lock: Path) -> None:
+async def test_the_lock_file_names_its_process_and_time(lock: Path) -> None:
     before = datetime.now(UTC)
     store = JsonFileStore(lock.parent)
     await store.open()
@@ -94,7 +94,7 @@ async def test_the_lock_is_removed_when_the_process_exits(lock: Path) -> None:
 
 
 @pytest.mark.requirement("store.json-file.lock-counted")
-def test_a_process_may_take_its_lock_several_times(lock: Path) -> None:
+def test_a_process_may_acquire_its_lock_several_times(lock: Path) -> None:
     first, second = WriterLock(lock.parent), WriterLock(lock.parent)
     assert first.try_acquire()
     assert second.try_acquire()
@@ -127,7 +127,7 @@ async def test_a_living_holder_is_waited_for_and_then_named(lock: Path) -> None:
         assert content_of(lock) == content
 
 
-async def test_a_lock_that_is_given_back_while_we_wait_is_taken(lock: Path) -> None:
+async def test_a_lock_that_is_released_while_waiting_is_acquired(lock: Path) -> None:
     async with living_process() as holder:
         write(lock, holder.pid)
         store = JsonFileStore(lock.parent, lock_wait_s=10)
@@ -169,7 +169,7 @@ def test_a_lock_of_a_zombie_is_taken_over(lock: Path) -> None:
 
 @ON_LINUX
 @pytest.mark.requirement("store.json-file.lock-reclaimed")
-async def test_a_lock_whose_process_number_was_used_again_is_taken_over(lock: Path) -> None:
+async def test_a_lock_whose_pid_was_reused_is_taken_over(lock: Path) -> None:
     async with living_process() as holder:
         began = starttime(holder.pid)
         write(lock, holder.pid, starttime=began)
@@ -189,7 +189,7 @@ async def test_a_lock_older_than_half_an_hour_is_taken_over(lock: Path) -> None:
 
 @ON_LINUX
 @pytest.mark.requirement("store.json-file.lock-reclaimed")
-def test_a_lock_with_our_own_number_that_we_do_not_hold(lock: Path) -> None:
+def test_a_lock_with_our_own_pid_that_we_do_not_hold(lock: Path) -> None:
     write(lock, os.getpid())
     assert is_free(lock)
     write(lock, os.getpid(), starttime=starttime(os.getpid()) - 1)
@@ -208,7 +208,7 @@ def test_an_unreadable_lock_is_taken_over_when_its_file_is_old(lock: Path, conte
     assert is_free(lock)
 
 
-async def test_a_holder_stays_fresh_while_it_writes(lock: Path) -> None:
+async def test_a_holder_renews_its_lock_while_it_writes(lock: Path) -> None:
     store = JsonFileStore(lock.parent)
     await store.open()
     write(lock, os.getpid(), age_s=20 * 60)

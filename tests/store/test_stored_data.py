@@ -37,7 +37,7 @@ TIMEOUT_S = 20.0
 
 
 class Worker:
-    """An agent that does what it is told at once; it also keeps the messages to its sessions."""
+    """An agent that answers at once; it also collects the messages to its sessions."""
 
     recovery = Recovery.REPEAT
     host = "the only one"
@@ -145,7 +145,7 @@ async def test_a_finished_task_is_served_as_it_was(restarted: Restarted) -> None
     assert await restarted.v1.get(restarted.names["finished"]) == restarted.names["finishedTask"]
 
 
-async def test_a_message_sent_again_gives_the_task_of_then(restarted: Restarted) -> None:
+async def test_a_repeated_message_gives_the_stored_task(restarted: Restarted) -> None:
     hook = {"taskPushNotificationConfig": {"url": "http://127.77.31.9:39417/hook"}}
     again = await restarted.v1.send("finish this", messageId="m-finished", configuration=hook)
     assert again["task"]["id"] == restarted.names["finished"]

@@ -34,7 +34,7 @@ class Place:
         self.store = JsonFileStore(path / "tasks")
 
     def hold(self, content: bytes, name: str = NAME) -> None:
-        """Have a file there that somebody else wrote."""
+        """Write a file as another program would."""
         self.folder.mkdir(exist_ok=True)
         (self.folder / name).write_bytes(content)
 
@@ -91,7 +91,7 @@ async def test_the_folder_can_be_another_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
-async def test_other_kinds_of_store_make_no_such_folder(tmp_path: Path, kind: str) -> None:
+async def test_other_kinds_of_store_create_no_log_directory(tmp_path: Path, kind: str) -> None:
     folder = tmp_path / "objectives"
     store = create_store(kind, path=str(tmp_path / "state.db"), logs_directory=str(folder))
     await store.open()
@@ -102,7 +102,7 @@ async def test_other_kinds_of_store_make_no_such_folder(tmp_path: Path, kind: st
 
 @pytest.mark.requirement("opt.storage.cut-off")
 @pytest.mark.parametrize("count", [1, 3])
-async def test_a_change_cut_off_at_any_byte_is_ignored_and_spoils_nothing(
+async def test_a_change_truncated_at_any_byte_is_ignored_and_damages_nothing(
     place: Place, count: int
 ) -> None:
     await place.append(2, after=0)
@@ -121,9 +121,7 @@ async def test_a_change_cut_off_at_any_byte_is_ignored_and_spoils_nothing(
 
 
 @pytest.mark.parametrize("count", [1, 3])
-async def test_a_change_that_lacks_only_the_end_of_its_line_is_there(
-    place: Place, count: int
-) -> None:
+async def test_a_change_that_lacks_only_its_line_end_is_read(place: Place, count: int) -> None:
     await place.append(count, after=0)
     whole = await anyio.Path(place.file).read_bytes()
     place.hold(whole[:-1])
@@ -135,7 +133,7 @@ async def test_a_change_that_lacks_only_the_end_of_its_line_is_there(
 
 
 @pytest.mark.parametrize("count", [1, 3])
-async def test_a_log_whose_first_change_was_cut_off_is_not_there_and_can_begin(
+async def test_a_log_whose_first_change_was_truncated_is_not_found_and_can_be_created(
     place: Place, count: int
 ) -> None:
     await place.append(count, after=0)
@@ -160,7 +158,7 @@ async def test_a_log_whose_first_change_was_cut_off_is_not_there_and_can_begin(
         b"{" * 9999 + b"\n",
     ],
 )
-async def test_a_broken_line_in_the_middle_is_left_out_with_a_sentence(
+async def test_an_unreadable_line_in_the_middle_is_skipped_and_reported(
     place: Place, middle: bytes
 ) -> None:
     place.hold(lines({"seq": 1}) + middle + lines({"seq": 3}))
@@ -173,7 +171,7 @@ async def test_a_broken_line_in_the_middle_is_left_out_with_a_sentence(
     assert await place.numbers() == [1, 3, 4]
 
 
-async def test_a_file_without_one_readable_line_is_no_log_and_is_told(place: Place) -> None:
+async def test_a_file_without_a_readable_line_is_no_log_and_is_reported(place: Place) -> None:
     place.hold(b"dear diary\n")
     with capture_logs() as logged:
         assert await place.store.logs.read_log(KIND, "obj-123") is None
@@ -183,7 +181,7 @@ async def test_a_file_without_one_readable_line_is_no_log_and_is_told(place: Pla
     assert await place.append(1, after=0)
 
 
-async def test_a_broken_last_line_with_its_end_stays_where_it_is(place: Place) -> None:
+async def test_an_unreadable_last_line_with_a_line_end_is_kept_in_the_file(place: Place) -> None:
     place.hold(lines({"seq": 1}) + b"oh no\n")
     assert (await place.read()).sequence == 1
     assert await place.append(1, after=1)
@@ -223,7 +221,9 @@ async def test_a_file_written_on_another_system_is_read(place: Place) -> None:
     assert (log.is_closed, log.problems) == (True, ())
 
 
-async def test_a_file_that_comes_or_grows_while_the_store_is_open_is_seen(place: Place) -> None:
+async def test_a_file_that_is_added_or_extended_while_the_store_is_open_is_read(
+    place: Place,
+) -> None:
     await place.append(1, after=0)
     place.hold(lines({"seq": 1}, {"seq": 2}, {"seq": 3}))
     assert not await place.append(1, after=1)
@@ -249,7 +249,7 @@ async def test_a_log_is_closed_while_its_last_line_is_an_archive_line(place: Pla
             assert (await place.read()).is_closed == is_closed
 
 
-async def test_files_that_are_no_logs_are_left_alone(place: Place) -> None:
+async def test_files_that_are_no_logs_stay_unchanged(place: Place) -> None:
     await place.append(1, after=0)
     for name in ("3f2a.jsonl", "a2a_x.json", "a2a_b d.jsonl", "a2a_%zz.jsonl", "a2a_%FF.jsonl"):
         place.hold(b"{}\n", name)
@@ -271,21 +271,21 @@ async def test_files_that_are_no_logs_are_left_alone(place: Place) -> None:
     "body",
     [b"", b"prose", b"[]", b'{"seq":1}\n{"seq":2}', b'{"seq":2}', b'{"a":"\xff"}', b'{"a":1'],
 )
-async def test_a_line_that_could_not_be_read_again_is_refused(place: Place, body: bytes) -> None:
+async def test_a_line_that_could_not_be_read_back_is_refused(place: Place, body: bytes) -> None:
     with pytest.raises(CorruptRecord, match="one JSON object per line"):
         await place.store.logs.append_log(LogAppend(KIND, "obj-123", [body], after=0))
     assert await place.store.logs.read_log(KIND, "obj-123") is None
     assert await place.append(1, after=0)
 
 
-async def test_an_id_too_long_for_a_file_is_refused_and_not_there(place: Place) -> None:
+async def test_an_id_too_long_for_a_file_name_is_refused_and_not_found(place: Place) -> None:
     with pytest.raises(CorruptRecord, match="too long"):
         await place.store.logs.append_log(LogAppend(KIND, "x" * 300, make_lines(0, 1), after=0))
     assert await place.store.logs.read_log(KIND, "x" * 300) is None
     assert not await place.store.logs.delete_log(KIND, "x" * 300)
 
 
-async def test_a_folder_that_cannot_be_made_is_told(place: Place) -> None:
+async def test_a_log_directory_that_cannot_be_created_is_reported(place: Place) -> None:
     await anyio.Path(place.folder).write_text("I am no folder", encoding="utf-8")
     with pytest.raises(StoreUnavailable):
         await place.append(1, after=0)
@@ -348,7 +348,7 @@ PIECES = st.sampled_from([b'{"seq":1}', b'{"seq":9}', b"{}", b"\t", b"\n", b"x",
 
 
 @given(st.binary() | st.lists(PIECES).map(b"".join))
-def test_no_content_is_an_error_and_what_is_whole_reads_the_same(content: bytes) -> None:
+def test_any_content_is_parsed_and_complete_lines_read_the_same(content: bytes) -> None:
     text = parse_log(content, NAME)
     numbers = [line.sequence for line in text.lines]
     assert numbers == sorted(set(numbers))

@@ -17,10 +17,10 @@ from tests.contracts.store_samples import (
     direct,
     make_record,
     make_run,
-    moment,
     next_version,
-    picture,
-    put_ended,
+    project_task,
+    put_finished,
+    time_at,
 )
 
 from openclaw_a2a.model.errors import CorruptRecord, StoreUnavailable
@@ -123,7 +123,7 @@ async def test_the_contracts_example_is_loaded(folder: Folder) -> None:
     assert stored.head.state is TaskState.COMPLETED
     assert stored.head.binding is not None
     assert stored.head.binding.session_key == "agent:main:a2a:c-1"
-    assert picture(stored).context_id == "c-1"
+    assert project_task(stored).context_id == "c-1"
     assert (await store.tasks.list_tasks(TaskQuery(LOCAL, 10))).total == 1
 
 
@@ -186,7 +186,7 @@ async def test_a_record_without_a_binding_is_loaded_unbound(folder: Folder) -> N
         (changed(gateway="mine"), "gateway"),
     ],
 )
-async def test_a_bad_record_is_refused_and_the_others_are_served(
+async def test_a_damaged_record_is_refused_and_the_others_are_served(
     folder: Folder, record: Json, reason: str
 ) -> None:
     content = folder.put(record)
@@ -230,7 +230,7 @@ async def test_a_version_1_record_is_rewritten_by_the_next_write_only(folder: Fo
     assert folder.file("t-1").read_bytes() == content
 
     draft = Draft("t-1")
-    draft.head, draft.task = stored.head, picture(stored)
+    draft.head, draft.task = stored.head, project_task(stored)
     change = msgspec.structs.replace(draft.status(TaskState.CANCELED, at=5), run_id=None)
     await store.tasks.commit(change)
     record = folder.read()
@@ -243,7 +243,7 @@ async def test_a_version_1_record_is_rewritten_by_the_next_write_only(folder: Fo
 @pytest.mark.requirement("store.json-file.file-name", "store.json-file.schema-v2")
 async def test_a_task_is_written_as_a_record_that_others_can_read(folder: Folder) -> None:
     store = await folder.opened()
-    draft = await put_ended(store, "t/1 🦞", at=3)
+    draft = await put_finished(store, "t/1 🦞", at=3)
     record = folder.read("t/1 🦞")
     assert record["schemaVersion"] == 2
     assert record["currentSequence"] == 3
@@ -260,11 +260,11 @@ async def test_a_task_is_written_as_a_record_that_others_can_read(folder: Folder
     assert record["journal"][2]["event"]["final"] is True
     assert record["gateway"]["principal"] == "alice"
     stored = await store.tasks.read_task(ALICE, draft.head.id)
-    assert picture(stored) == draft.task
+    assert project_task(stored) == draft.task
 
 
 @pytest.mark.requirement("store.json-file.atomic")
-async def test_nothing_but_whole_records_lies_in_the_directory(folder: Folder) -> None:
+async def test_the_directory_holds_complete_records_only(folder: Folder) -> None:
     store = await folder.opened()
     draft = Draft()
     await store.tasks.submit(draft.submission())
@@ -277,7 +277,7 @@ async def test_nothing_but_whole_records_lies_in_the_directory(folder: Folder) -
 
 async def test_a_deleted_task_leaves_no_file(folder: Folder) -> None:
     store = await folder.opened()
-    await put_ended(store, "t-1", at=1)
+    await put_finished(store, "t-1", at=1)
     assert folder.file("t-1").exists()
     assert await store.tasks.delete_task(ALICE, TaskId("t-1")) is True
     assert not folder.file("t-1").exists()
@@ -295,10 +295,10 @@ async def test_several_changes_that_wait_are_one_write_of_the_file(folder: Folde
     assert folder.file("t-1").stat().st_ino != before
 
 
-async def test_ids_too_long_for_a_file_name_are_kept(folder: Folder) -> None:
+async def test_tasks_with_ids_too_long_for_a_file_name_are_stored(folder: Folder) -> None:
     long = "long " * 100
     store = await folder.opened()
-    await put_ended(store, long, at=1)
+    await put_finished(store, long, at=1)
     await store.close()
     store = await folder.opened()
     assert await store.tasks.read_task(ALICE, TaskId(long)) is not None
@@ -313,10 +313,10 @@ async def test_content_that_is_no_task_is_refused_before_anything_is_written(
     assert await store.tasks.read_task(None, TaskId("t-1")) is None
 
 
-async def test_what_the_log_has_and_the_files_lack_is_finished_at_the_next_start(
+async def test_changes_that_only_the_log_has_are_written_at_the_next_start(
     folder: Folder,
 ) -> None:
-    """A process that dies after its log was synced has told nobody, but may have told everybody."""
+    """A process that dies after its log was synced may or may not have acknowledged the write."""
     store = await folder.opened()
     draft, kept = Draft("t-1"), Draft("t-2")
     await store.tasks.submit(draft.submission())
@@ -324,7 +324,7 @@ async def test_what_the_log_has_and_the_files_lack_is_finished_at_the_next_start
     old = folder.file("t-1").read_bytes()
     await store.tasks.commit(draft.chunk("a"))
     await store.tasks.submit(kept.submission())
-    gone = await put_ended(store, "t-3", at=3)
+    gone = await put_finished(store, "t-3", at=3)
     ended = folder.file("t-3").read_bytes()
     await store.tasks.delete_task(ALICE, gone.head.id)
     log = (folder.path / ".gateway.jsonl").read_bytes()
@@ -338,11 +338,11 @@ async def test_what_the_log_has_and_the_files_lack_is_finished_at_the_next_start
     for expected in (draft, kept):
         stored = await store.tasks.read_task(ALICE, expected.head.id)
         assert stored is not None
-        assert (stored.head, picture(stored)) == (expected.head, expected.task)
+        assert (stored.head, project_task(stored)) == (expected.head, expected.task)
     assert folder.read("t-1")["currentSequence"] == 2
     assert folder.file("t-2").exists()
     assert not folder.file("t-3").exists()
-    claimed = await store.tasks.claim_runs(OwnerId("b"), lease_until=moment(9), expired_at=None)
+    claimed = await store.tasks.claim_runs(OwnerId("b"), lease_until=time_at(9), expired_at=None)
     assert [run.id for run in claimed] == ["run-t-1", "run-t-2"]
 
 
@@ -357,7 +357,7 @@ async def test_a_paused_tasks_token_survives_a_crash_after_a_late_artifact(folde
     (folder.path / ".gateway.jsonl").write_bytes(log)
     store = await folder.opened()
     assert await store.tasks.read_resume_token(TaskId("t-1")) == b"token"
-    assert picture(await store.tasks.read_task(ALICE, TaskId("t-1"))) == draft.task
+    assert project_task(await store.tasks.read_task(ALICE, TaskId("t-1"))) == draft.task
 
 
 def resumed(draft: Draft) -> Submission:
@@ -365,7 +365,7 @@ def resumed(draft: Draft) -> Submission:
     draft.run = make_run("answer")
     run = msgspec.structs.replace(draft.run, task_id=draft.task.id)
     change = msgspec.structs.replace(draft.status(TaskState.SUBMITTED, at=2), run_id=None)
-    return Submission(run, b"hash of the answer", moment(2), change)
+    return Submission(run, b"hash of the answer", time_at(2), change)
 
 
 @pytest.mark.parametrize("damage", ["deleted", "damaged", "a directory"])
@@ -388,7 +388,7 @@ async def test_a_paused_task_continues_after_its_record_file_was_lost(
         await store.tasks.submit(resumed(draft))
         await store.tasks.commit(draft.chunk("after it"))
         await store.tasks.submit(direct("t-2"))
-    assert picture(await store.tasks.read_task(ALICE, TaskId("t-1"))) == draft.task
+    assert project_task(await store.tasks.read_task(ALICE, TaskId("t-1"))) == draft.task
     if damage == "a directory":
         with pytest.raises(StoreUnavailable):
             await store.check()
@@ -398,7 +398,7 @@ async def test_a_paused_task_continues_after_its_record_file_was_lost(
     assert entry["event"]["artifact"]["parts"][0]["text"] == "before the pause"
     await store.close()
     store = await folder.opened()
-    assert picture(await store.tasks.read_task(ALICE, TaskId("t-1"))) == draft.task
+    assert project_task(await store.tasks.read_task(ALICE, TaskId("t-1"))) == draft.task
 
 
 async def test_a_half_written_last_line_of_the_log_is_ignored(folder: Folder) -> None:
@@ -414,7 +414,7 @@ async def test_a_half_written_last_line_of_the_log_is_ignored(folder: Folder) ->
     assert [line["wrote"] for line in folder.log()] == ["run", "message"]
 
 
-async def test_wherever_the_log_breaks_off_a_run_and_its_record_are_both_there_or_neither(
+async def test_a_truncated_log_holds_a_run_and_its_record_or_neither(
     folder: Folder,
 ) -> None:
     store = await folder.opened()
@@ -427,14 +427,14 @@ async def test_wherever_the_log_breaks_off_a_run_and_its_record_are_both_there_o
     for end in (*range(before, len(log), 40), len(log) - 2, len(log) - 1, len(log)):
         (folder.path / ".gateway.jsonl").write_bytes(log[:end])
         store = await folder.opened()
-        runs = await store.tasks.claim_runs(OwnerId("b"), lease_until=moment(9), expired_at=None)
+        runs = await store.tasks.claim_runs(OwnerId("b"), lease_until=time_at(9), expired_at=None)
         await store.close()
         is_whole = end >= len(log) - 1
         assert [run.task_id for run in runs] == (["before", "t-1"] if is_whole else ["before"])
         assert await store.records.list_records("call") == ([record] if is_whole else [])
 
 
-async def test_records_come_out_of_an_unfinished_log_at_their_last_version(folder: Folder) -> None:
+async def test_records_are_recovered_from_the_log_at_their_last_version(folder: Folder) -> None:
     store = await folder.opened()
     record, other = make_record(kind="call"), make_record("two", kind="call")
     await store.tasks.submit(msgspec.structs.replace(Draft().submission(), record=record))
@@ -459,20 +459,20 @@ async def test_a_record_in_a_log_from_before_versions_has_version_0(folder: Fold
     assert await store.records.update_record(next_version(old))
 
 
-async def test_the_log_is_short_after_a_stop_and_after_a_start(folder: Folder) -> None:
+async def test_the_log_is_compacted_at_stop_and_at_start(folder: Folder) -> None:
     store = await folder.opened()
     for number in range(20):
-        await put_ended(store, f"t-{number}", at=number)
+        await put_finished(store, f"t-{number}", at=number)
     assert len(folder.log()) > 60
     await store.close()
     assert [line["wrote"] for line in folder.log()] == ["message"] * 20
 
 
-async def test_a_long_log_is_shortened_while_the_store_is_in_use(folder: Folder) -> None:
+async def test_a_long_log_is_compacted_while_the_store_is_in_use(folder: Folder) -> None:
     store = JsonFileStore(folder.path, log_limit=20_000)
     await store.open()
     for number in range(60):
-        await put_ended(store, f"t-{number}", at=number)
+        await put_finished(store, f"t-{number}", at=number)
     await store.tasks.submit(direct("t-x"))
     size = (folder.path / ".gateway.jsonl").stat().st_size
     content = (folder.path / ".gateway.jsonl").read_bytes()
@@ -482,17 +482,17 @@ async def test_a_long_log_is_shortened_while_the_store_is_in_use(folder: Folder)
     store = await folder.opened()
     assert (await store.tasks.list_tasks(TaskQuery(ALICE, 10))).total == 60
     assert await store.tasks.find_duplicate(ALICE, direct("t-0").run.message.message_id) is not None
-    [run] = await store.tasks.claim_runs(OwnerId("b"), lease_until=moment(9), expired_at=None)
+    [run] = await store.tasks.claim_runs(OwnerId("b"), lease_until=time_at(9), expired_at=None)
     assert run.id == "run-t-x"
 
 
 async def test_a_record_that_cannot_be_written_now_is_written_later(folder: Folder) -> None:
-    """The log has it, so the write is taken; until the file follows, the store says so."""
+    """The log has the write, so it succeeds; until the file follows, `check` reports it."""
     store = await folder.opened()
     folder.file("t-1").mkdir()
     draft = Draft()
     await store.tasks.submit(draft.submission())
-    assert picture(await store.tasks.read_task(ALICE, TaskId("t-1"))) == draft.task
+    assert project_task(await store.tasks.read_task(ALICE, TaskId("t-1"))) == draft.task
     with pytest.raises(StoreUnavailable, match="cannot be written"):
         await store.check()
     folder.file("t-1").rmdir()
@@ -511,18 +511,18 @@ async def test_a_record_that_never_could_be_written_is_written_at_the_next_start
     assert [line["wrote"] for line in folder.log()][:1] == ["submission"]
     folder.file("t-1").rmdir()
     store = await folder.opened()
-    assert picture(await store.tasks.read_task(ALICE, TaskId("t-1"))) == draft.task
+    assert project_task(await store.tasks.read_task(ALICE, TaskId("t-1"))) == draft.task
     assert folder.read()["currentSequence"] == 0
 
 
-async def test_a_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+async def test_a_directory_that_cannot_be_created_is_refused(tmp_path: Path) -> None:
     await anyio.Path(tmp_path / "file").write_text("I am no directory")
     with pytest.raises(StoreUnavailable, match="cannot be opened"):
         await JsonFileStore(tmp_path / "file" / "tasks").open()
 
 
 @pytest.mark.requirement("store.task.merge-status", "store.task.merge-artifact")
-async def test_the_record_shows_what_its_events_amount_to(folder: Folder) -> None:
+async def test_the_record_holds_the_task_with_all_events_applied(folder: Folder) -> None:
     store = await folder.opened()
     draft = Draft()
     await store.tasks.submit(draft.submission())

@@ -20,10 +20,10 @@ from tests.contracts.store_samples import (
     Draft,
     direct,
     make_record,
-    moment,
     next_version,
-    picture,
-    put_ended,
+    project_task,
+    put_finished,
+    time_at,
 )
 
 from openclaw_a2a.model.errors import (
@@ -90,7 +90,7 @@ async def test_the_file_and_its_folder_are_for_the_owner_only(
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
 
-async def test_a_write_that_cannot_be_spoils_nothing_for_others(store: SqliteStore) -> None:
+async def test_an_invalid_row_fails_its_own_write_only(store: SqliteStore) -> None:
     unwritable = direct("t-3")
     run = msgspec.structs.replace(unwritable.run, session_key="half a character \ud800")
     unwritable = msgspec.structs.replace(unwritable, run=run)
@@ -102,7 +102,7 @@ async def test_a_write_that_cannot_be_spoils_nothing_for_others(store: SqliteSto
     )
     assert [type(outcome) for outcome in outcomes] == [Accepted, StoreUnavailable, Accepted]
     await store.check()
-    claimed = await store.tasks.claim_runs(OwnerId("b"), lease_until=moment(9), expired_at=None)
+    claimed = await store.tasks.claim_runs(OwnerId("b"), lease_until=time_at(9), expired_at=None)
     assert [run.task_id for run in claimed] == ["t-1", "t-2"]
 
 
@@ -134,7 +134,9 @@ async def test_a_rollback_that_fails_too_fails_its_group_only(
     with anyio.fail_after(10):
         await store.check()
         assert isinstance(await store.tasks.submit(direct("t-3")), Accepted)
-        claimed = await store.tasks.claim_runs(OwnerId("b"), lease_until=moment(9), expired_at=None)
+        claimed = await store.tasks.claim_runs(
+            OwnerId("b"), lease_until=time_at(9), expired_at=None
+        )
     assert [run.task_id for run in claimed] == ["t-1", "t-3"]
     await store.close()
 
@@ -152,14 +154,14 @@ async def test_events_of_one_task_in_one_group_become_one_row_of_the_task(
     assert rows(path, "SELECT sequence FROM snapshot") == [(0,)]
 
 
-async def test_counters_stay_true(store: SqliteStore, path: Path) -> None:
+async def test_counters_match_the_stored_tasks(store: SqliteStore, path: Path) -> None:
     for number in range(5):
-        await put_ended(store, f"t-{number}", at=number)
+        await put_finished(store, f"t-{number}", at=number)
     working = Draft("w")
     await store.tasks.submit(working.submission())
     await store.tasks.commit(working.status(TaskState.WORKING, at=1))
     await store.tasks.delete_task(ALICE, TaskId("t-1"))
-    await store.tasks.purge(Retention(moment(1), 3, moment(-1)))
+    await store.tasks.purge(Retention(time_at(1), 3, time_at(-1)))
     counted = "SELECT state, count FROM tally WHERE count <> 0 ORDER BY state"
     real = "SELECT state, count(*) FROM task GROUP BY state ORDER BY state"
     assert rows(path, counted) == rows(path, real) == [(2, 1), (3, 3)]
@@ -175,27 +177,27 @@ async def test_an_unfinished_task_that_was_long_untouched_is_found_again(path: P
     await store.close()
     await store.open()
     await store.tasks.commit(draft.chunk("after a restart"))
-    assert picture(await store.tasks.read_task(ALICE, TaskId("t-1"))) == draft.task
+    assert project_task(await store.tasks.read_task(ALICE, TaskId("t-1"))) == draft.task
     await store.close()
 
 
-async def test_more_unfinished_tasks_than_the_writer_remembers(store: SqliteStore) -> None:
+async def test_more_unfinished_tasks_than_the_cache_holds(store: SqliteStore) -> None:
     drafts = [Draft(f"t-{number}") for number in range(MAX_TASKS + 2)]
     for some in batched(drafts, 2000):
         await asyncio.gather(*[store.tasks.submit(draft.submission()) for draft in some])
     first = drafts[0]
     await store.tasks.commit(first.chunk("still here"))
-    assert picture(await store.tasks.read_task(ALICE, first.head.id)) == first.task
+    assert project_task(await store.tasks.read_task(ALICE, first.head.id)) == first.task
     assert (await store.tasks.list_tasks(TaskQuery(ALICE, 1))).total == MAX_TASKS + 2
 
 
-async def test_a_database_that_cannot_be_read_is_told(store: SqliteStore, path: Path) -> None:
+async def test_an_unreadable_database_is_reported(store: SqliteStore, path: Path) -> None:
     break_in(path, "DROP TABLE snapshot")
     with pytest.raises(StoreUnavailable, match="cannot be read"):
         await store.tasks.read_task(ALICE, TaskId("t-1"))
 
 
-async def test_a_store_that_is_not_open_says_so(path: Path) -> None:
+async def test_a_store_that_is_not_open_refuses_reads_and_writes(path: Path) -> None:
     store = SqliteStore(path)
     await store.close()
     with pytest.raises(StoreUnavailable, match="not open"):
@@ -219,7 +221,9 @@ async def test_a_lock_file_that_cannot_be_opened_is_refused(path: Path) -> None:
         ("json-file", "", "store.path is missing"),
     ],
 )
-def test_a_store_that_cannot_be_made_says_why(kind: str, where: str | None, problem: str) -> None:
+def test_invalid_store_settings_are_refused_with_the_reason(
+    kind: str, where: str | None, problem: str
+) -> None:
     with pytest.raises(SettingsInvalid, match=problem):
         create_store(kind, path=where)
 
@@ -240,7 +244,7 @@ sys.stdin.read()
 """
 
 
-async def test_a_second_process_is_refused_until_the_first_is_gone(path: Path) -> None:
+async def test_a_second_process_is_refused_until_the_first_ends(path: Path) -> None:
     command = [sys.executable, "-c", HOLD, str(path)]
     async with await anyio.open_process(command) as holder:
         assert holder.stdout is not None
@@ -264,7 +268,7 @@ async def test_a_newer_schema_is_refused_with_the_version_that_made_it(path: Pat
         migrate.plan_upgrade(path)
 
 
-async def test_a_database_of_another_program_is_left_alone(path: Path) -> None:
+async def test_a_database_of_another_program_stays_unchanged(path: Path) -> None:
     path.parent.mkdir(parents=True)
     break_in(path, "CREATE TABLE recipes (name TEXT)")
     with pytest.raises(StoreUnavailable, match="another program"):
@@ -282,14 +286,14 @@ async def test_a_file_that_is_no_database_is_refused(path: Path) -> None:
 
 
 @pytest.mark.parametrize("look", [migrate.plan_upgrade, migrate.upgrade_file])
-def test_a_schema_is_not_looked_for_in_what_is_no_database(path: Path, look) -> None:
+def test_no_schema_is_read_from_a_file_that_is_no_database(path: Path, look) -> None:
     path.parent.mkdir(parents=True)
     path.write_bytes(b"dear diary, " * 1000)
     with pytest.raises(StoreUnavailable, match=f"{path} cannot be read as a database"):
         look(path)
 
 
-async def test_a_path_where_nothing_can_be_made_is_refused(tmp_path: Path) -> None:
+async def test_a_path_where_nothing_can_be_created_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("I am no directory", encoding="utf-8")
     with pytest.raises(StoreUnavailable, match="cannot be opened"):
         await SqliteStore(tmp_path / "file" / "state.db").open()
@@ -370,7 +374,7 @@ async def test_a_store_from_before_logs_gets_them(path: Path) -> None:
     await store.close()
 
 
-async def test_a_log_that_cannot_be_written_spoils_no_other(store: SqliteStore) -> None:
+async def test_a_log_that_cannot_be_written_affects_no_other(store: SqliteStore) -> None:
     names = ["obj-1", "half a character \ud800", "obj-2"]
     outcomes = await asyncio.gather(
         *[
@@ -385,7 +389,9 @@ async def test_a_log_that_cannot_be_written_spoils_no_other(store: SqliteStore) 
     assert [(log.id, log.sequence) for log in found] == [("obj-1", 3), ("obj-2", 3)]
 
 
-async def test_a_dropped_log_leaves_no_lines_behind(store: SqliteStore, path: Path) -> None:
+async def test_a_deleted_log_leaves_no_lines_in_the_database(
+    store: SqliteStore, path: Path
+) -> None:
     await store.logs.append_log(LogAppend("objective", "obj-1", [b"{}"] * 3, after=0))
     await store.logs.append_log(LogAppend("objective", "obj-2", [b"{}"], after=0))
     assert await store.logs.delete_log("objective", "obj-1")
@@ -400,7 +406,7 @@ async def test_a_dropped_log_leaves_no_lines_behind(store: SqliteStore, path: Pa
         (deliveries.SELECT_HOLDING, ["delivery_by_task", "PRIMARY KEY"]),
     ],
 )
-async def test_looking_for_what_may_be_forgotten_scans_no_table(
+async def test_finding_tasks_to_purge_scans_no_table(
     store: SqliteStore, path: Path, statement: str, indexes: list[str]
 ) -> None:
     with closing(sqlite3.connect(path)) as connection:
@@ -414,7 +420,7 @@ async def test_looking_for_what_may_be_forgotten_scans_no_table(
 
 
 @pytest.mark.parametrize("statement", [logs.SELECT_OPEN_PAGE, logs.SELECT_PAGE])
-async def test_no_page_of_logs_looks_at_more_rows_than_it_shows(
+async def test_a_page_of_logs_reads_no_more_rows_than_it_returns(
     store: SqliteStore, path: Path, statement: str
 ) -> None:
     with closing(sqlite3.connect(path)) as connection:
@@ -425,7 +431,7 @@ async def test_no_page_of_logs_looks_at_more_rows_than_it_shows(
     assert all("(kind=? AND id>?)" in step for step in steps)
 
 
-async def test_a_record_that_cannot_be_written_takes_its_message_along(store: SqliteStore) -> None:
+async def test_a_record_that_cannot_be_written_fails_its_submission(store: SqliteStore) -> None:
     unwritable = msgspec.structs.replace(make_record(), id="half a character \ud800")
     outcomes = await asyncio.gather(
         store.tasks.submit(direct("t-1")),
@@ -434,12 +440,12 @@ async def test_a_record_that_cannot_be_written_takes_its_message_along(store: Sq
         return_exceptions=True,
     )
     assert [type(outcome) for outcome in outcomes] == [Accepted, StoreUnavailable, Accepted]
-    claimed = await store.tasks.claim_runs(OwnerId("b"), lease_until=moment(9), expired_at=None)
+    claimed = await store.tasks.claim_runs(OwnerId("b"), lease_until=time_at(9), expired_at=None)
     assert [run.task_id for run in claimed] == ["t-1", "t-3"]
     assert await store.records.list_records("handle") == [make_record()]
 
 
-async def test_a_message_that_cannot_be_written_takes_its_record_along(store: SqliteStore) -> None:
+async def test_a_submission_that_cannot_be_written_leaves_no_record(store: SqliteStore) -> None:
     submission = msgspec.structs.replace(direct("t-1"), record=make_record())
     run = msgspec.structs.replace(submission.run, session_key="half a character \ud800")
     with pytest.raises(StoreUnavailable):
@@ -466,14 +472,16 @@ async def test_a_new_database_has_no_backup(store: SqliteStore, path: Path) -> N
     assert [file for file in path.parent.iterdir() if "backup" in file.name] == []
 
 
-async def test_a_binding_that_cannot_be_read_is_named(store: SqliteStore, path: Path) -> None:
+async def test_an_unreadable_binding_is_reported_with_its_task(
+    store: SqliteStore, path: Path
+) -> None:
     await store.tasks.submit(Draft().submission())
     break_in(path, "UPDATE task SET binding = x'00'")
     with pytest.raises(CorruptRecord, match="t-1"):
         await store.tasks.read_task(ALICE, TaskId("t-1"))
 
 
-QUERY = TaskQuery(ALICE, 10, after=TaskKey(moment(), TaskId("t-1")), status_since=moment())
+QUERY = TaskQuery(ALICE, 10, after=TaskKey(time_at(), TaskId("t-1")), status_since=time_at())
 
 
 @pytest.mark.parametrize(
@@ -486,7 +494,7 @@ QUERY = TaskQuery(ALICE, 10, after=TaskKey(moment(), TaskId("t-1")), status_sinc
         {"context_id": ContextId("c-1")},
     ],
 )
-async def test_no_list_looks_at_more_rows_than_it_shows(
+async def test_a_list_reads_no_more_rows_than_it_returns(
     store: SqliteStore, path: Path, filters: dict[str, object]
 ) -> None:
     """A page costs the same at any size: only ranges of an index, and rows by their number."""
