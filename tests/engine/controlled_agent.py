@@ -1,4 +1,4 @@
-"""An agent that a test conducts: every run waits for what the test lets it say."""
+"""An agent that a test controls: every run waits for the events that the test gives it."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -10,7 +10,7 @@ from openclaw_a2a.model.turn import Turn
 from openclaw_a2a.ports import Agent, Recovery
 
 TIMEOUT_S = 10.0
-"""How long a test waits for what must happen before it calls it a hang."""
+"""How long a test waits before it fails."""
 
 Step = AgentEvent | Exception
 

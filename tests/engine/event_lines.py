@@ -1,4 +1,4 @@
-"""Events as short lines, and the promises that every journal must keep."""
+"""Events as short lines, and the properties that every journal must have."""
 
 from collections import Counter
 from collections.abc import Sequence

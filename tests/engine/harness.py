@@ -1,4 +1,4 @@
-"""An engine in a harness of its own: a store, agents, a clock, and hands to work them with."""
+"""An engine for tests: a controlled store, agents, a manual clock, and shortcuts."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -54,7 +54,7 @@ async def failed_task(harness: Harness) -> str:
     ],
 )
 @pytest.mark.parametrize("rules", [RULES, HYBRID], ids=["task", "hybrid"])
-async def test_event_past_the_limit_fails_the_task_and_says_so(
+async def test_event_over_the_limit_fails_the_task_with_a_reason(
     open_harness: OpenHarness, steps: tuple[AgentEvent, ...], rules: AccountRules
 ) -> None:
     harness = await open_harness(ScriptedAgent(*steps), event_bytes=2000)
@@ -137,7 +137,7 @@ async def test_waiting_does_not_count_as_running(open_harness: OpenHarness) -> N
     assert (await harness.ended(second)).status.state is TaskState.COMPLETED
 
 
-async def test_full_queue_refuses_new_work_and_loses_none(open_harness: OpenHarness) -> None:
+async def test_full_queue_rejects_new_work_and_loses_none(open_harness: OpenHarness) -> None:
     agent = ControlledAgent()
     harness = await open_harness(agent)
     harness.use_queues(SessionQueues(QueueLimits(runs=1, queue=2)))
@@ -151,7 +151,7 @@ async def test_full_queue_refuses_new_work_and_loses_none(open_harness: OpenHarn
     assert (await agent.next_run()).turn.body == "again"
 
 
-async def test_refused_work_can_be_sent_again_under_the_same_id(open_harness: OpenHarness) -> None:
+async def test_rejected_work_can_be_sent_again_under_the_same_id(open_harness: OpenHarness) -> None:
     agent = ControlledAgent()
     harness = await open_harness(agent)
     harness.use_queues(SessionQueues(QueueLimits(runs=1, queue=1)))
@@ -164,7 +164,7 @@ async def test_refused_work_can_be_sent_again_under_the_same_id(open_harness: Op
     await harness.send("three", message_id="m")
 
 
-async def test_task_takes_so_many_messages_and_not_more(open_harness: OpenHarness) -> None:
+async def test_task_has_a_limit_of_messages(open_harness: OpenHarness) -> None:
     harness = await open_harness(ScriptedAgent(InputRequired("?")), history_messages=6)
     task = await harness.ended(await harness.send())
     for _ in range(2):
@@ -223,7 +223,7 @@ async def test_text_is_not_joined_when_that_is_not_wanted(open_harness: OpenHarn
     assert len(await harness.entries(task.id)) >= 50
 
 
-async def test_run_that_refuses_to_stop_at_its_deadline_may_still_complete(
+async def test_run_that_does_not_stop_at_its_deadline_may_still_complete(
     open_harness: OpenHarness,
 ) -> None:
     agent = ControlledAgent()

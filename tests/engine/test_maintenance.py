@@ -1,4 +1,4 @@
-"""What an engine does by itself: keep its leases, end what broke, forget the old."""
+"""Background loops: leases are renewed, abandoned runs fail, expired data is deleted."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -27,7 +27,7 @@ DAY = 86400.0
 
 
 @asynccontextmanager
-async def upkeep(harness: Harness) -> AsyncGenerator[None]:
+async def maintenance(harness: Harness) -> AsyncGenerator[None]:
     """Leases are kept meanwhile."""
     job = harness.engine.supervisor.spawn("leases", renew_leases(harness.engine))
     await yield_to_others()
@@ -36,7 +36,7 @@ async def upkeep(harness: Harness) -> AsyncGenerator[None]:
 
 
 async def next_round(harness: Harness) -> None:
-    """Let the time of one round of upkeep pass."""
+    """Let the time of one round of maintenance pass."""
     await harness.clock.one_round(harness.limits.lease_s / 3 + 1)
 
 
@@ -46,7 +46,7 @@ async def test_leases_of_a_live_engine_do_not_run_out(open_harness: OpenHarness)
     await harness.send()
     await agent.next_run()
     other = harness.another_engine()
-    async with upkeep(harness):
+    async with maintenance(harness):
         for _ in range(5):
             await next_round(harness)
             assert await recover_runs(other, expired_at=harness.clock.now()) == 0
@@ -55,7 +55,7 @@ async def test_leases_of_a_live_engine_do_not_run_out(open_harness: OpenHarness)
 
 
 @pytest.mark.parametrize("is_direct", [False, True])
-async def test_run_whose_events_the_store_refuses_is_an_error_now_and_a_failed_task_later(
+async def test_run_whose_events_the_store_rejects_is_an_error_now_and_a_failed_task_later(
     open_harness: OpenHarness, is_direct: bool
 ) -> None:
     agent = ControlledAgent()
@@ -64,7 +64,7 @@ async def test_run_whose_events_the_store_refuses_is_an_error_now_and_a_failed_t
     sent = await harness.send("hello", message_id="m")
     run = await agent.next_run()
     await harness.store_is_quiet()
-    async with upkeep(harness):
+    async with maintenance(harness):
         harness.store.refuse("commit", "finish_run")
         run.end(HI)
         with pytest.raises(StoreUnavailable):
@@ -77,7 +77,7 @@ async def test_run_whose_events_the_store_refuses_is_an_error_now_and_a_failed_t
     assert await recover_runs(harness.another_engine(), expired_at=None) == 0
 
 
-async def test_run_that_breaks_in_the_middle_stops_its_agent_and_its_readers(
+async def test_run_that_crashes_stops_its_agent_and_its_readers(
     open_harness: OpenHarness,
 ) -> None:
     agent = ControlledAgent()
@@ -94,7 +94,7 @@ async def test_run_that_breaks_in_the_middle_stops_its_agent_and_its_readers(
     assert await in_time(reading) == []
     await in_time(run.stopped.wait())
     harness.store.refuse()
-    async with upkeep(harness):
+    async with maintenance(harness):
         await next_round(harness)
     task = await harness.task(run.turn.task_id)
     assert task.status.state is TaskState.FAILED
@@ -104,7 +104,7 @@ async def test_run_that_breaks_in_the_middle_stops_its_agent_and_its_readers(
     check_closed_once([entry.event for entry in entries])
 
 
-async def test_what_cannot_be_ended_yet_is_tried_again(open_harness: OpenHarness) -> None:
+async def test_run_that_cannot_be_failed_yet_is_tried_again(open_harness: OpenHarness) -> None:
     agent = ControlledAgent()
     harness = await open_harness(agent)
     sent = await harness.send()
@@ -114,7 +114,7 @@ async def test_what_cannot_be_ended_yet_is_tried_again(open_harness: OpenHarness
     run.end(HI)
     with pytest.raises(StoreUnavailable):
         await harness.outcome(sent)
-    async with upkeep(harness):
+    async with maintenance(harness):
         for _ in range(3):
             await next_round(harness)
             assert await harness.state(run.turn.task_id) is not TaskState.FAILED
@@ -125,7 +125,7 @@ async def test_what_cannot_be_ended_yet_is_tried_again(open_harness: OpenHarness
     assert await harness.state(run.turn.task_id) is TaskState.FAILED
 
 
-async def test_session_goes_on_after_a_run_that_broke(open_harness: OpenHarness) -> None:
+async def test_session_continues_after_a_run_that_crashed(open_harness: OpenHarness) -> None:
     agent = ControlledAgent()
     harness = await open_harness(agent)
     sent = await harness.send("one", context="c")
@@ -141,7 +141,7 @@ async def test_session_goes_on_after_a_run_that_broke(open_harness: OpenHarness)
     assert (await harness.ended(second)).status.state is TaskState.COMPLETED
 
 
-async def test_messages_waiting_on_a_task_that_broke_are_errors_for_their_senders(
+async def test_messages_queued_on_a_task_that_crashed_are_errors_for_their_senders(
     open_harness: OpenHarness,
 ) -> None:
     agent = ControlledAgent()
@@ -156,13 +156,13 @@ async def test_messages_waiting_on_a_task_that_broke_are_errors_for_their_sender
         with pytest.raises(StoreUnavailable):
             await harness.outcome(sent)
     harness.store.refuse()
-    async with upkeep(harness):
+    async with maintenance(harness):
         await next_round(harness)
     assert await harness.state(run.turn.task_id) is TaskState.FAILED
     assert await recover_runs(harness.another_engine(), expired_at=None) == 0
 
 
-async def test_message_the_store_refuses_was_never_sent(open_harness: OpenHarness) -> None:
+async def test_message_that_the_store_rejects_was_never_accepted(open_harness: OpenHarness) -> None:
     agent = ControlledAgent()
     harness = await open_harness(agent)
     harness.store.refuse("submit")
@@ -177,7 +177,7 @@ async def test_message_the_store_refuses_was_never_sent(open_harness: OpenHarnes
     assert len(agent.turns) == 1
 
 
-async def test_run_that_cannot_be_noted_as_begun_is_not_begun(open_harness: OpenHarness) -> None:
+async def test_run_whose_start_cannot_be_stored_does_not_start(open_harness: OpenHarness) -> None:
     agent = ControlledAgent()
     harness = await open_harness(agent)
     await harness.send("one", context="c")
@@ -189,7 +189,7 @@ async def test_run_that_cannot_be_noted_as_begun_is_not_begun(open_harness: Open
         await harness.outcome(second)
     assert agent.is_idle
     harness.store.refuse()
-    async with upkeep(harness):
+    async with maintenance(harness):
         await next_round(harness)
     task = await harness.task((await harness.shown(second)).id)
     assert task.status.state is TaskState.FAILED
@@ -199,7 +199,7 @@ async def test_run_that_cannot_be_noted_as_begun_is_not_begun(open_harness: Open
 # ---------------------------------------------------------------- forgetting
 
 
-async def test_ended_tasks_are_forgotten_after_their_time(open_harness: OpenHarness) -> None:
+async def test_ended_tasks_are_deleted_after_their_retention(open_harness: OpenHarness) -> None:
     harness = await open_harness(ScriptedAgent(HI))
     old = await harness.ended(await harness.send(message_id="old"))
     harness.clock.advance(29 * DAY)
@@ -222,7 +222,7 @@ async def test_most_recent_ended_tasks_are_kept(open_harness: OpenHarness) -> No
     assert await harness.task(tasks[4].id) == tasks[4]
 
 
-async def test_tasks_that_have_not_ended_are_never_forgotten(open_harness: OpenHarness) -> None:
+async def test_tasks_that_have_not_ended_are_never_deleted(open_harness: OpenHarness) -> None:
     agent = ControlledAgent()
     harness = await open_harness(agent)
     await harness.send("works")
@@ -236,14 +236,14 @@ async def test_tasks_that_have_not_ended_are_never_forgotten(open_harness: OpenH
     assert await harness.state(paused.id) is TaskState.INPUT_REQUIRED
 
 
-async def test_many_tasks_are_forgotten_in_one_sweep(open_harness: OpenHarness) -> None:
+async def test_many_tasks_are_deleted_in_one_purge(open_harness: OpenHarness) -> None:
     harness = await open_harness(ScriptedAgent(HI))
     for _ in range(600):
         await harness.ended(await harness.send())
     assert await purge_once(harness.engine, MaintenanceSchedule(keep_ended=10)) == 590
 
 
-async def test_tasks_are_kept_while_somebody_is_to_be_told_but_not_for_ever(
+async def test_tasks_with_a_pending_delivery_are_kept_for_a_limited_time(
     open_harness: OpenHarness,
 ) -> None:
     harness = await open_harness(ScriptedAgent(HI))
@@ -274,7 +274,7 @@ async def test_message_ids_are_known_for_a_day(open_harness: OpenHarness) -> Non
     assert len(agent.turns) == 2
 
 
-async def test_sweeping_goes_on_by_itself(open_harness: OpenHarness) -> None:
+async def test_purge_repeats_by_itself(open_harness: OpenHarness) -> None:
     harness = await open_harness(ScriptedAgent(HI))
     task = await harness.ended(await harness.send())
     job = harness.engine.supervisor.spawn(

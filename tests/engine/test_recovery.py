@@ -103,7 +103,7 @@ async def test_interrupted_run_that_cannot_be_repeated_fails_with_a_reason(
     assert await no_run_is_left(harness)
 
 
-async def test_run_that_can_be_found_again_goes_on_with_its_own_id(
+async def test_reattachable_run_continues_with_its_own_id(
     open_harness: OpenHarness,
 ) -> None:
     agent = ControlledAgent(Recovery.REATTACH)
@@ -119,7 +119,7 @@ async def test_run_that_can_be_found_again_goes_on_with_its_own_id(
     assert await harness.state(run.turn.task_id) is TaskState.COMPLETED
 
 
-async def test_run_is_repeated_so_often_and_not_more(
+async def test_run_is_repeated_up_to_the_limit_of_attempts(
     open_harness: OpenHarness, repeatable: ControlledAgent
 ) -> None:
     harness = await open_harness(repeatable, attempts=3)
@@ -136,7 +136,7 @@ async def test_run_is_repeated_so_often_and_not_more(
     assert await no_run_is_left(harness)
 
 
-async def test_run_of_an_agent_that_is_gone_fails_by_its_name(
+async def test_run_of_an_agent_that_was_removed_fails_with_its_name(
     open_harness: OpenHarness, repeatable: ControlledAgent
 ) -> None:
     harness = await open_harness(repeatable)
@@ -195,7 +195,7 @@ async def test_sender_that_repeats_its_message_after_the_crash_gets_the_same_tas
     assert repeatable.is_idle
 
 
-async def test_direct_run_is_repeated_and_answers_who_asks_again(
+async def test_direct_run_is_repeated_and_answers_the_repeated_message(
     open_harness: OpenHarness, repeatable: ControlledAgent
 ) -> None:
     harness = await open_harness(repeatable)
@@ -316,7 +316,7 @@ async def test_message_on_a_task_that_is_repeated_waits_for_its_turn_again(
     check_journal(await harness.entries(task.id), task)
 
 
-async def test_repeated_run_writes_over_its_own_outputs_only(
+async def test_repeated_run_replaces_only_its_own_outputs(
     open_harness: OpenHarness, repeatable: ControlledAgent
 ) -> None:
     harness = await open_harness(repeatable)
@@ -341,7 +341,7 @@ async def test_repeated_run_writes_over_its_own_outputs_only(
     }
 
 
-async def test_run_that_began_but_wrote_nothing_does_not_write_over_earlier_outputs(
+async def test_run_that_started_but_wrote_nothing_does_not_replace_earlier_outputs(
     open_harness: OpenHarness, repeatable: ControlledAgent
 ) -> None:
     harness = await open_harness(repeatable)
@@ -382,7 +382,7 @@ async def test_output_that_a_repeated_run_does_not_make_again_is_closed(
     assert second == ["artifact assistant-output-0002", "artifact +assistant-output-0002."]
 
 
-async def test_engine_takes_over_runs_whose_lease_is_over(
+async def test_engine_claims_runs_whose_lease_has_expired(
     open_harness: OpenHarness, repeatable: ControlledAgent
 ) -> None:
     harness = await open_harness(repeatable, lease_s=30)
@@ -397,7 +397,7 @@ async def test_engine_takes_over_runs_whose_lease_is_over(
     await yield_to_others()
 
 
-async def test_old_engine_that_lives_on_can_write_nothing_any_more(
+async def test_old_engine_cannot_write_after_its_runs_were_claimed(
     open_harness: OpenHarness, repeatable: ControlledAgent
 ) -> None:
     harness = await open_harness(repeatable)

@@ -13,7 +13,7 @@ from openclaw_a2a.model.task import TaskState
 from openclaw_a2a.ports import Recovery
 
 
-class TidyAgent(ControlledAgent):
+class CleanupAgent(ControlledAgent):
     """Notes for which runs it was to end leftovers, and how many turns it had then."""
 
     def __init__(
@@ -40,10 +40,10 @@ async def hangs() -> None:
 
 
 @pytest.mark.parametrize("recovery", list(Recovery))
-async def test_leftovers_are_ended_before_anything_happens_to_the_run(
+async def test_orphans_are_ended_before_anything_happens_to_the_run(
     open_harness: OpenHarness, recovery: Recovery
 ) -> None:
-    agent = TidyAgent(recovery)
+    agent = CleanupAgent(recovery)
     harness = await open_harness(agent)
     await harness.send()
     run = await agent.next_run()
@@ -54,8 +54,8 @@ async def test_leftovers_are_ended_before_anything_happens_to_the_run(
     assert agent.ended == [(run.turn.run_id, 1)]
 
 
-async def test_run_that_had_not_begun_has_no_leftovers(open_harness: OpenHarness) -> None:
-    agent = TidyAgent(Recovery.REPEAT)
+async def test_run_that_had_not_started_has_no_orphans(open_harness: OpenHarness) -> None:
+    agent = CleanupAgent(Recovery.REPEAT)
     harness = await open_harness(agent)
     await harness.send("one", context="c")
     run = await agent.next_run()
@@ -65,10 +65,10 @@ async def test_run_that_had_not_begun_has_no_leftovers(open_harness: OpenHarness
 
 
 @pytest.mark.parametrize("ends", [fails, hangs])
-async def test_recovery_goes_on_when_leftovers_cannot_be_ended(
+async def test_recovery_continues_when_orphans_cannot_be_ended(
     open_harness: OpenHarness, ends: Callable[[], Coroutine[None, None, None]]
 ) -> None:
-    agent = TidyAgent(Recovery.FAIL, ends)
+    agent = CleanupAgent(Recovery.FAIL, ends)
     harness = await open_harness(agent, cancel_s=0.05)
     await harness.send()
     run = await agent.next_run()

@@ -42,11 +42,11 @@ def drawn() -> dict[str, int]:
     return {match[2]: len(match[1]) // 2 for match in found if match}
 
 
-def test_docstring_draws_every_error_and_nothing_else() -> None:
+def test_docstring_lists_every_error_and_nothing_else() -> None:
     assert set(drawn()) == {error.__name__ for error in ALL}
 
 
-def test_docstring_draws_every_error_below_its_kind() -> None:
+def test_docstring_lists_every_error_below_its_base_class() -> None:
     tree, kind = drawn(), "GatewayError"
     for name, depth in tree.items():
         error = getattr(errors, name)
@@ -68,7 +68,7 @@ def test_no_two_errors_that_are_raised_share_a_code() -> None:
 @pytest.mark.parametrize(
     ("kind", "usual"), [(CallerError, InvalidRequest), (AgentError, AgentFailed)]
 )
-def test_kind_of_error_has_the_code_of_its_plainest_member(
+def test_base_class_of_errors_has_the_code_of_its_most_general_error(
     kind: type[GatewayError], usual: type[GatewayError]
 ) -> None:
     assert kind.code == usual.code
@@ -81,7 +81,7 @@ def test_error_keeps_its_sentence_and_has_details(error: type[GatewayError]) -> 
     assert isinstance(raised.details, dict)
 
 
-def test_overload_says_when_to_try_again() -> None:
+def test_overload_has_a_retry_delay() -> None:
     assert Overloaded("full", retry_after_s=7).details == {"retryAfterSeconds": 7}
     assert isinstance(Draining("stopping", retry_after_s=5), Overloaded)
 

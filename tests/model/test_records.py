@@ -55,12 +55,12 @@ def test_entry_gives_its_event_back(state: TaskState) -> None:
 
 
 @pytest.mark.parametrize("body", [b"{}", b'{"task":null}', b'{"statusUpdate":{}}', b"[]", b"{"])
-def test_bytes_without_an_event_are_refused(body: bytes) -> None:
+def test_bytes_without_an_event_are_rejected(body: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
         decode_event(body)
 
 
-def test_stored_spelling_is_camel_case_without_defaults() -> None:
+def test_stored_json_is_camel_case_without_defaults() -> None:
     status = TaskStatus(TaskState.WORKING, timestamp=datetime(2026, 11, 15, 6, tzinfo=UTC))
     event = StatusUpdate(TaskId("t-1"), ContextId("c-1"), status)
     assert encode_event(event) == (

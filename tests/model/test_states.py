@@ -58,14 +58,14 @@ def test_every_open_state_may_repeat_itself_and_may_fail_or_be_canceled(state: T
 
 
 @pytest.mark.parametrize("state", sorted(PAUSED, key=str))
-def test_paused_task_does_not_go_on_before_a_message_makes_it_submitted(state: TaskState) -> None:
+def test_paused_task_continues_only_when_a_message_makes_it_submitted(state: TaskState) -> None:
     assert may_follow(state, TaskState.SUBMITTED)
     assert not may_follow(state, TaskState.WORKING)
     assert not may_follow(state, TaskState.COMPLETED)
 
 
 @given(states)
-def test_nobody_becomes_or_leaves_unspecified(state: TaskState) -> None:
+def test_no_task_becomes_or_leaves_unspecified(state: TaskState) -> None:
     assert not may_follow(state, TaskState.UNSPECIFIED)
     assert not may_follow(TaskState.UNSPECIFIED, state)
 

@@ -72,13 +72,13 @@ def test_artifact_with_a_new_id_is_added_at_the_end() -> None:
 
 
 @pytest.mark.requirement("store.task.merge-artifact")
-def test_appended_artifact_gets_more_parts_in_its_place() -> None:
+def test_appended_artifact_gets_more_parts_and_keeps_its_position() -> None:
     task = after(piece("one"), piece("two", artifact_id="b"), piece("more", append=True))
     assert texts_of(task) == [["one", "more"], ["two"]]
 
 
 @pytest.mark.requirement("store.task.merge-artifact")
-def test_artifact_that_does_not_append_replaces_its_namesake_in_its_place() -> None:
+def test_artifact_that_does_not_append_replaces_the_one_with_its_id() -> None:
     old = piece("old", name="name", metadata={"a": 1})
     task = after(old, piece("other", artifact_id="b"), piece("new"))
     assert texts_of(task) == [["new"], ["other"]]
@@ -119,7 +119,7 @@ def test_ids_stay_unique_and_in_the_order_in_which_they_came(
 
 
 @given(tasks, events)
-def test_event_changes_what_it_speaks_of_and_nothing_else(task: Task, change: Event) -> None:
+def test_event_changes_only_what_it_names(task: Task, change: Event) -> None:
     new = apply_event(task, change)
     assert (new.id, new.context_id, new.metadata) == (task.id, task.context_id, task.metadata)
     if isinstance(change, StatusUpdate):

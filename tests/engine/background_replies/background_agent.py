@@ -1,4 +1,4 @@
-"""An agent that says things outside its runs and keeps pauses, as a test tells it."""
+"""An agent with background events and pauses that a test controls."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -17,10 +17,10 @@ from openclaw_a2a.model.ids import Json, SessionKey, TaskId
 from openclaw_a2a.model.message import Part
 from openclaw_a2a.model.turn import Binding
 
-Told = BackgroundEvent | Exception
+Event = BackgroundEvent | Exception
 
 
-class TalkingAgent(ScriptedAgent):
+class BackgroundAgent(ScriptedAgent):
     """Its runs are scripted or conducted; what it says later is told by the test."""
 
     def __init__(self, *steps: object) -> None:
@@ -32,7 +32,7 @@ class TalkingAgent(ScriptedAgent):
         self.refusal: Exception | None = None
         self.may_end = asyncio.Event()
         self.may_end.set()
-        self._told: asyncio.Queue[tuple[Told, asyncio.Event]] = asyncio.Queue()
+        self._told: asyncio.Queue[tuple[Event, asyncio.Event]] = asyncio.Queue()
 
     async def background_events(
         self, recent: Sequence[RecentTask]
@@ -58,7 +58,7 @@ class TalkingAgent(ScriptedAgent):
             raise self.refusal
         self.ended.append((binding, resume))
 
-    async def tell(self, told: Told) -> None:
+    async def tell(self, told: Event) -> None:
         """Say this outside any run; returns when it was taken."""
         taken = asyncio.Event()
         self._told.put_nowait((told, taken))

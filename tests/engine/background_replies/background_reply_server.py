@@ -1,4 +1,6 @@
-"""A gateway whose agent talks after its runs, to be killed: python late_server.py PORT FOLDER KIND.
+"""A gateway to be killed whose agent sends late replies.
+
+Run: python background_reply_server.py PORT FOLDER KIND
 
 Whatever it is asked it echoes, and then says `later 1`, `later 2` and so on in that session, over
 and over again from the beginning whenever somebody begins to listen.
@@ -32,7 +34,7 @@ SETTINGS = """{
 }"""
 
 
-class LateAgent:
+class LateReplyAgent:
     """Echoes, and then goes on talking."""
 
     recovery = Recovery.REPEAT
@@ -68,7 +70,7 @@ def main() -> int:
     loaded = load_settings(config, overrides=flags, environ={})
 
     def build(settings: Settings) -> Gateway:
-        return build_app(settings, agents={AgentId("main"): LateAgent()})
+        return build_app(settings, agents={AgentId("main"): LateReplyAgent()})
 
     return serve_gateway(loaded, build)
 

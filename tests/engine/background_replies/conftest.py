@@ -1,4 +1,4 @@
-"""Gateways with an agent that talks after its runs, over every kind of store."""
+"""Gateways with an agent that sends background events, over every kind of store."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
@@ -16,14 +16,14 @@ from openclaw_a2a.ports import Agent, Clock
 TASKS = {"agentStyle": "task-generating"}
 
 
-class QuickClock(SystemClock):
+class FastClock(SystemClock):
     """On it a second is over in a millisecond."""
 
     async def sleep(self, seconds: float) -> None:
         await super().sleep(seconds / 1000)
 
 
-class House:
+class GatewayHarness:
     """One gateway at a time over one folder."""
 
     def __init__(self, kind: str, folder: Path) -> None:
@@ -65,9 +65,11 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-async def house(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[House]:
-    """A house over that kind of store."""
+async def gateways(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[GatewayHarness]:
+    """One gateway at a time over that kind of store."""
     monkeypatch.chdir(tmp_path)
-    one = House(kind, tmp_path)
+    one = GatewayHarness(kind, tmp_path)
     yield one
     await one.close()

@@ -31,7 +31,7 @@ EXAMPLES = settings().max_examples
 MAIN = AgentId("main")
 
 
-class LateWatchedAgent(WatchedAgent):
+class BackgroundWatchedAgent(WatchedAgent):
     """Tells later words again to who listens anew, as long as it does not know they were taken."""
 
     def __init__(self, recovery: Recovery) -> None:
@@ -65,10 +65,10 @@ class LateWatchedAgent(WatchedAgent):
         return not self._missed
 
 
-class LateMachine(EngineMachine):
+class BackgroundMachine(EngineMachine):
     """What the engine's own machine does, and an agent that speaks at any other time too."""
 
-    agent: LateWatchedAgent
+    agent: BackgroundWatchedAgent
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class LateMachine(EngineMachine):
 
     async def _open(self, recovery: Recovery, is_hybrid: bool, joins: bool) -> None:
         await super()._open(recovery, is_hybrid, joins)
-        self.agent = LateWatchedAgent(recovery)
+        self.agent = BackgroundWatchedAgent(recovery)
         self.harness.agents.agents[MAIN] = self.agent
         self._listen()
 
@@ -163,17 +163,17 @@ def _said_later(tasks: list[Task]) -> list[str]:
     ]
 
 
-class SqliteLateMachine(LateMachine):
+class SqliteBackgroundMachine(BackgroundMachine):
     """The same over a file."""
 
     kind = "sqlite"
 
 
-TestLateInMemory = LateMachine.TestCase
+TestLateInMemory = BackgroundMachine.TestCase
 TestLateInMemory.settings = settings(
     settings.default, max_examples=EXAMPLES, stateful_step_count=30
 )
-TestLateInSqlite = SqliteLateMachine.TestCase
+TestLateInSqlite = SqliteBackgroundMachine.TestCase
 TestLateInSqlite.settings = settings(
     settings.default, max_examples=EXAMPLES // 2, stateful_step_count=30
 )

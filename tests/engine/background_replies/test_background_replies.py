@@ -7,8 +7,8 @@ import pytest
 from tests.conformance.asgi_client import AsgiClient, Request
 from tests.conformance.protocol_clients import Json, V03Client, V1Client, v1_message
 from tests.conformance.stream_outline import outline
-from tests.engine.background_replies.background_agent import TalkingAgent
-from tests.engine.background_replies.conftest import House, QuickClock
+from tests.engine.background_replies.background_agent import BackgroundAgent
+from tests.engine.background_replies.conftest import FastClock, GatewayHarness
 
 from openclaw_a2a.model.agent_event import BackgroundReply, InputRequired, Reply, TextDelta
 from openclaw_a2a.model.ids import SessionKey
@@ -24,9 +24,9 @@ def texts_of(task: Json) -> list[str]:
 
 
 @pytest.mark.requirement("inbound.queued.artifact", "promise.order.one-terminal")
-async def test_a_late_reply_is_an_artifact_of_the_ended_task(house: House) -> None:
-    agent = TalkingAgent(Reply.of_text("hi"))
-    v1 = await house.client(agent)
+async def test_a_late_reply_is_an_artifact_of_the_ended_task(gateways: GatewayHarness) -> None:
+    agent = BackgroundAgent(Reply.of_text("hi"))
+    v1 = await gateways.client(agent)
     before = (await v1.send())["task"]
     told = await agent.reply("and by the way")
     task = await v1.get(before["id"])
@@ -46,9 +46,11 @@ async def test_a_late_reply_is_an_artifact_of_the_ended_task(house: House) -> No
 
 
 @pytest.mark.requirement("promise.resume.missing-only", "promise.resume.ended")
-async def test_a_reader_that_comes_back_gets_the_late_reply_after_the_end(house: House) -> None:
-    agent = TalkingAgent(Reply.of_text("hi"))
-    v1 = await house.client(agent)
+async def test_a_reader_that_reconnects_gets_the_late_reply_after_the_end(
+    gateways: GatewayHarness,
+) -> None:
+    agent = BackgroundAgent(Reply.of_text("hi"))
+    v1 = await gateways.client(agent)
     seen = await v1.events("SendStreamingMessage", v1_message())
     task_id = seen[0].json["result"]["task"]["id"]
     await agent.reply("later", reply_id="a")
@@ -65,20 +67,20 @@ async def test_a_reader_that_comes_back_gets_the_late_reply_after_the_end(house:
 
 
 @pytest.mark.requirement("inbound.queued.once")
-async def test_the_same_reply_told_again_is_one_artifact_also_after_a_restart(
-    house: House,
+async def test_a_repeated_reply_is_one_artifact_also_after_a_restart(
+    gateways: GatewayHarness,
 ) -> None:
-    agent = TalkingAgent(Reply.of_text("hi"))
-    v1 = await house.client(agent)
+    agent = BackgroundAgent(Reply.of_text("hi"))
+    v1 = await gateways.client(agent)
     task = (await v1.send())["task"]
     told = await agent.reply("once")
     await agent.tell(told)
     assert texts_of(await v1.get(task["id"])) == ["once"]
-    if house.kind == "memory":
+    if gateways.kind == "memory":
         return
-    await house.close()
-    again = TalkingAgent(Reply.of_text("hi"))
-    v1 = await house.client(again)
+    await gateways.close()
+    again = BackgroundAgent(Reply.of_text("hi"))
+    v1 = await gateways.client(again)
     await again.tell(told)
     assert texts_of(await v1.get(task["id"])) == ["once"]
     [recent] = again.listened[0]
@@ -86,9 +88,11 @@ async def test_the_same_reply_told_again_is_one_artifact_also_after_a_restart(
 
 
 @pytest.mark.requirement("inbound.queued.newest", "inbound.queued.once")
-async def test_a_late_reply_goes_to_the_newest_task_of_its_session(house: House) -> None:
-    agent = TalkingAgent(Reply.of_text("hi"))
-    v1 = await house.client(agent)
+async def test_a_late_reply_is_appended_to_the_newest_task_of_its_session(
+    gateways: GatewayHarness,
+) -> None:
+    agent = BackgroundAgent(Reply.of_text("hi"))
+    v1 = await gateways.client(agent)
     old = (await v1.send(contextId="c"))["task"]
     other = (await v1.send(contextId="d"))["task"]
     told = await agent.reply("for the old one", reply_id="1", turn=0)
@@ -100,9 +104,9 @@ async def test_a_late_reply_goes_to_the_newest_task_of_its_session(house: House)
 
 
 @pytest.mark.requirement("inbound.queued.newest")
-async def test_a_late_reply_of_a_session_that_nobody_knows_is_dropped(house: House) -> None:
-    agent = TalkingAgent(Reply.of_text("hi"))
-    v1 = await house.client(agent)
+async def test_a_late_reply_of_an_unknown_session_is_dropped(gateways: GatewayHarness) -> None:
+    agent = BackgroundAgent(Reply.of_text("hi"))
+    v1 = await gateways.client(agent)
     task = (await v1.send())["task"]
     await agent.tell(
         BackgroundReply(SessionKey("agent:main:a2a:anon:x"), "1", (Part.of_text("?"),))
@@ -111,9 +115,11 @@ async def test_a_late_reply_of_a_session_that_nobody_knows_is_dropped(house: Hou
 
 
 @pytest.mark.requirement("inbound.queued.live", "promise.order.one-order")
-async def test_a_late_reply_reaches_who_follows_the_live_task(house: House) -> None:
-    agent = TalkingAgent()
-    v1 = await house.client(agent)
+async def test_a_late_reply_reaches_subscribers_of_the_active_task(
+    gateways: GatewayHarness,
+) -> None:
+    agent = BackgroundAgent()
+    v1 = await gateways.client(agent)
     async with v1.stream("SendStreamingMessage", v1_message()) as frames:
         run = await agent.next_run()
         await frames.take(3)
@@ -131,11 +137,11 @@ async def test_a_late_reply_reaches_who_follows_the_live_task(house: House) -> N
 
 
 @pytest.mark.requirement("inbound.queued.live")
-async def test_a_late_reply_on_a_paused_task_leaves_it_waiting_and_able_to_go_on(
-    house: House,
+async def test_a_late_reply_leaves_a_paused_task_paused_and_able_to_continue(
+    gateways: GatewayHarness,
 ) -> None:
-    agent = TalkingAgent()
-    v1 = await house.client(agent)
+    agent = BackgroundAgent()
+    v1 = await gateways.client(agent)
     task = await v1.start()
     await (await agent.next_run()).finish(InputRequired("which?", resume={"ask": 1}))
     await agent.reply("a hint")
@@ -154,9 +160,11 @@ async def test_a_late_reply_on_a_paused_task_leaves_it_waiting_and_able_to_go_on
 
 
 @pytest.mark.requirement("inbound.queued.artifact")
-async def test_a_late_reply_between_two_runs_of_a_task_disturbs_neither(house: House) -> None:
-    agent = TalkingAgent()
-    v1 = await house.client(agent)
+async def test_a_late_reply_between_two_runs_of_a_task_disturbs_neither(
+    gateways: GatewayHarness,
+) -> None:
+    agent = BackgroundAgent()
+    v1 = await gateways.client(agent)
     task = await v1.start("first")
     first = await agent.next_run()
     await v1.start("second", taskId=task["id"])
@@ -175,9 +183,9 @@ async def test_a_late_reply_between_two_runs_of_a_task_disturbs_neither(house: H
 
 
 @pytest.mark.requirement("inbound.queued.artifact")
-async def test_a_task_that_was_deleted_takes_no_late_reply(house: House) -> None:
-    agent = TalkingAgent(Reply.of_text("hi"))
-    v1 = await house.client(agent)
+async def test_a_deleted_task_gets_no_late_reply(gateways: GatewayHarness) -> None:
+    agent = BackgroundAgent(Reply.of_text("hi"))
+    v1 = await gateways.client(agent)
     task = (await v1.send())["task"]
     answer = await v1.door.request(Request("DELETE", f"/a2a/rest/tasks/{task['id']}"))
     assert answer.status == 200
@@ -186,9 +194,9 @@ async def test_a_task_that_was_deleted_takes_no_late_reply(house: House) -> None
 
 
 @pytest.mark.requirement("inbound.queued.modes")
-async def test_only_what_the_account_gives_out_is_appended(house: House) -> None:
-    agent = TalkingAgent(Reply.of_text("hi"))
-    v1 = await house.client(agent)
+async def test_only_what_the_account_gives_out_is_appended(gateways: GatewayHarness) -> None:
+    agent = BackgroundAgent(Reply.of_text("hi"))
+    v1 = await gateways.client(agent)
     task = (await v1.send())["task"]
     picture = Part.of_url("https://files.example/cat.png", media_type="image/png")
     await agent.tell(BackgroundReply(agent.session(), "1", (picture,)))
@@ -198,10 +206,10 @@ async def test_only_what_the_account_gives_out_is_appended(house: House) -> None
 
 
 @pytest.mark.requirement("inbound.queued.bounded")
-async def test_a_task_takes_no_more_late_replies_than_it_can_hold(house: House) -> None:
-    agent = TalkingAgent(Reply.of_text("hi"))
+async def test_a_task_has_a_limit_of_late_replies(gateways: GatewayHarness) -> None:
+    agent = BackgroundAgent(Reply.of_text("hi"))
     limits = {"limits.eventBytes": 2000, "limits.queuedReplies": 2}
-    v1 = await house.client(agent, settings=limits)
+    v1 = await gateways.client(agent, settings=limits)
     task = (await v1.send())["task"]
     for number, text in enumerate(["one", "x" * 3000, "two", "three"]):
         await agent.reply(text, reply_id=str(number))
@@ -209,12 +217,12 @@ async def test_a_task_takes_no_more_late_replies_than_it_can_hold(house: House) 
 
 
 @pytest.mark.requirement("inbound.queued.heard")
-async def test_an_agent_whose_later_words_break_off_is_listened_to_again(
+async def test_a_broken_stream_of_background_events_is_opened_again(
     tmp_path: Path,
 ) -> None:
-    house, agent = House("memory", tmp_path), TalkingAgent(Reply.of_text("hi"))
+    gateways, agent = GatewayHarness("memory", tmp_path), BackgroundAgent(Reply.of_text("hi"))
     try:
-        v1 = await house.client(agent, clock=QuickClock())
+        v1 = await gateways.client(agent, clock=FastClock())
         await agent.wait_heard()
         assert agent.listened == [[]]
         task = (await v1.send())["task"]
@@ -224,23 +232,23 @@ async def test_an_agent_whose_later_words_break_off_is_listened_to_again(
         assert (recent.task_id, recent.is_paused) == (task["id"], False)
         assert texts_of(await v1.get(task["id"])) == ["back again"]
     finally:
-        await house.close()
+        await gateways.close()
     assert not agent.is_heard.is_set()
 
 
 @pytest.mark.requirement("inbound.queued.newest", "promise.walls.accounts")
-async def test_of_several_stores_the_one_that_knows_the_session_takes_the_reply(
+async def test_of_several_stores_the_one_that_knows_the_session_gets_the_reply(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    house, agent = House("memory", tmp_path), TalkingAgent(Reply.of_text("hi"))
+    gateways, agent = GatewayHarness("memory", tmp_path), BackgroundAgent(Reply.of_text("hi"))
     other = {
         "defaultAgentId": "main",
         "agentStyle": "task-generating",
         "taskStore": {"kind": "json-file", "path": str(tmp_path / "other")},
     }
     try:
-        gateway = await house.open(agent, settings={"channels.a2a.accounts.other": other})
+        gateway = await gateways.open(agent, settings={"channels.a2a.accounts.other": other})
         door = AsgiClient(gateway.asgi)
         here, there = V1Client(door), V1Client(door, path="/agents/other/a2a/jsonrpc")
         first, second = (await here.send())["task"], (await there.send())["task"]
@@ -250,4 +258,4 @@ async def test_of_several_stores_the_one_that_knows_the_session_takes_the_reply(
         assert texts_of(await there.get(second["id"])) == ["for the second"]
         assert len(agent.listened) == 1
     finally:
-        await house.close()
+        await gateways.close()

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.conformance.asgi_client import AsgiClient
 from tests.conformance.protocol_clients import Json, V1Client
-from tests.engine.background_replies.background_agent import TalkingAgent
-from tests.engine.background_replies.conftest import House
+from tests.engine.background_replies.background_agent import BackgroundAgent
+from tests.engine.background_replies.conftest import GatewayHarness
 
 from openclaw_a2a.app import Gateway
 from openclaw_a2a.model.agent_event import Reply
@@ -24,16 +24,16 @@ OTHER = {"channels.a2a.accounts.other": {"defaultAgentId": "main", "enabled": Tr
 OFF = {"channels.a2a.accounts.off": {"defaultAgentId": "main", "enabled": False}}
 
 
-async def ended(house: House, **more: Json) -> tuple[Gateway, V1Client, str]:
+async def ended(gateways: GatewayHarness, **more: Json) -> tuple[Gateway, V1Client, str]:
     """A gateway and the id of an ended task at its default account."""
-    gateway = await house.open(TalkingAgent(Reply.of_text("hi")), **more)
+    gateway = await gateways.open(BackgroundAgent(Reply.of_text("hi")), **more)
     v1 = V1Client(AsgiClient(gateway.asgi))
     return gateway, v1, (await v1.send())["task"]["id"]
 
 
 @pytest.mark.requirement("inbound.queued.artifact", "inbound.queued.payload")
-async def test_a_queued_reply_is_one_artifact_of_its_task(house: House) -> None:
-    gateway, v1, task_id = await ended(house)
+async def test_a_queued_reply_is_one_artifact_of_its_task(gateways: GatewayHarness) -> None:
+    gateway, v1, task_id = await ended(gateways)
     payload = {
         "text": "later",
         "mediaUrls": ["https://files.example/cat.png"],
@@ -66,8 +66,10 @@ async def test_a_queued_reply_is_one_artifact_of_its_task(house: House) -> None:
 
 @pytest.mark.requirement("inbound.queued.task-required")
 @pytest.mark.parametrize("thread_id", [None, "", "  ", 7, ["t"]])
-async def test_a_queued_reply_without_a_task_is_refused(house: House, thread_id: Json) -> None:
-    gateway, _, _ = await ended(house)
+async def test_a_queued_reply_without_a_task_is_rejected(
+    gateways: GatewayHarness, thread_id: Json
+) -> None:
+    gateway, _, _ = await ended(gateways)
     result = await gateway.deliver_queued_reply("a2a:default", thread_id, SAY)
     assert not result.ok
     assert (result.error or "").startswith("A2A_QUEUED_REPLY_TASK_REQUIRED:")
@@ -78,10 +80,10 @@ async def test_a_queued_reply_without_a_task_is_refused(house: House, thread_id:
     ("to", "account_id"),
     [("a2a:nobody", None), ("a2a:default", "nobody"), ("a2a:off", None), ("", "off"), ("x", None)],
 )
-async def test_a_queued_reply_to_an_account_that_does_not_run_is_refused(
-    house: House, to: str, account_id: str | None
+async def test_a_queued_reply_to_an_account_that_does_not_run_is_rejected(
+    gateways: GatewayHarness, to: str, account_id: str | None
 ) -> None:
-    gateway, _, task_id = await ended(house, settings={**OTHER, **OFF})
+    gateway, _, task_id = await ended(gateways, settings={**OTHER, **OFF})
     result = await gateway.deliver_queued_reply(to, task_id, SAY, account_id=account_id)
     assert not result.ok
     assert (result.error or "").startswith("A2A_QUEUED_REPLY_ACCOUNT_NOT_RUNNING:")
@@ -89,14 +91,18 @@ async def test_a_queued_reply_to_an_account_that_does_not_run_is_refused(
 
 @pytest.mark.requirement("inbound.queued.account")
 @pytest.mark.parametrize("to", [None, "", "a2a:", "somebody", "a2a:default"])
-async def test_the_only_running_account_needs_no_name(house: House, to: str | None) -> None:
-    gateway, _, task_id = await ended(house, settings=OFF)
+async def test_the_only_running_account_needs_no_name(
+    gateways: GatewayHarness, to: str | None
+) -> None:
+    gateway, _, task_id = await ended(gateways, settings=OFF)
     assert (await gateway.deliver_queued_reply(to, task_id, SAY)).ok
 
 
 @pytest.mark.requirement("inbound.queued.unknown-task", "promise.walls.accounts")
-async def test_a_queued_reply_to_a_task_that_is_not_the_accounts_is_refused(house: House) -> None:
-    gateway, _, task_id = await ended(house, settings=OTHER)
+async def test_a_queued_reply_to_a_task_of_another_account_is_rejected(
+    gateways: GatewayHarness,
+) -> None:
+    gateway, _, task_id = await ended(gateways, settings=OTHER)
     for account, thread_id in [("default", "no-such-task"), ("other", task_id)]:
         result = await gateway.deliver_queued_reply(f"a2a:{account}", thread_id, SAY)
         assert not result.ok
@@ -106,10 +112,10 @@ async def test_a_queued_reply_to_a_task_that_is_not_the_accounts_is_refused(hous
 
 @pytest.mark.requirement("inbound.queued.nothing")
 @pytest.mark.parametrize("payload", [None, {}, {"text": " "}, {"mediaUrls": []}, [], "text", 7])
-async def test_a_queued_reply_that_says_nothing_makes_no_artifact(
-    house: House, payload: Json
+async def test_an_empty_queued_reply_makes_no_artifact(
+    gateways: GatewayHarness, payload: Json
 ) -> None:
-    gateway, v1, task_id = await ended(house)
+    gateway, v1, task_id = await ended(gateways)
     before = await v1.get(task_id)
     result = await gateway.deliver_queued_reply("a2a:default", task_id, payload)
     assert (result.ok, result.message_id) == (True, None)
@@ -117,16 +123,18 @@ async def test_a_queued_reply_that_says_nothing_makes_no_artifact(
 
 
 @pytest.mark.requirement("inbound.queued.account")
-async def test_a_queued_reply_to_a_gateway_that_stops_is_refused(house: House) -> None:
-    gateway, _, task_id = await ended(house)
+async def test_a_queued_reply_to_a_gateway_that_stops_is_rejected(gateways: GatewayHarness) -> None:
+    gateway, _, task_id = await ended(gateways)
     await gateway.drain(0)
     result = await gateway.deliver_queued_reply("a2a:default", task_id, SAY)
     assert (result.error or "").startswith("A2A_QUEUED_REPLY_ACCOUNT_NOT_RUNNING:")
 
 
 @pytest.mark.requirement("inbound.queued.bounded")
-async def test_a_queued_reply_that_is_too_large_is_refused_in_words(house: House) -> None:
-    gateway, v1, task_id = await ended(house, settings={"limits.eventBytes": 2000})
+async def test_a_queued_reply_that_is_too_large_is_rejected_with_a_reason(
+    gateways: GatewayHarness,
+) -> None:
+    gateway, v1, task_id = await ended(gateways, settings={"limits.eventBytes": 2000})
     result = await gateway.deliver_queued_reply(None, task_id, {"text": "x" * 3000})
     assert (result.ok, "limit is 2000" in (result.error or "")) == (False, True)
     assert len((await v1.get(task_id))["artifacts"]) == 1
@@ -141,7 +149,7 @@ NAMES = ["text", "body", "mediaUrls", "channelData", "isError", "audioAsVoice", 
 
 
 @given(payload=st.dictionaries(st.sampled_from(NAMES), anything) | anything)
-def test_whatever_a_host_hands_over_becomes_parts_that_can_be_written(payload: Any) -> None:
+def test_any_payload_of_a_host_becomes_parts_that_can_be_encoded(payload: Any) -> None:
     parts = payload_parts(payload)
     assert len(parts) <= 2
     assert msgspec.json.decode(msgspec.json.encode(parts), type=tuple[Part, ...])[:0] == ()
@@ -153,7 +161,7 @@ def test_the_body_is_the_text_when_there_is_none() -> None:
 
 
 @pytest.mark.requirement("inbound.channel.descriptor")
-def test_the_channel_says_what_it_is() -> None:
+def test_the_channel_has_a_descriptor() -> None:
     assert msgspec.to_builtins(CHANNEL) == {
         "id": "a2a",
         "pluginId": "openclaw-a2a-inbound",
@@ -165,7 +173,7 @@ def test_the_channel_says_what_it_is() -> None:
 
 
 @pytest.mark.requirement("inbound.channel.outbound")
-async def test_the_channel_sends_nothing_and_names_who_does() -> None:
+async def test_the_channel_sends_nothing_and_names_the_tool_that_does() -> None:
     outbound = OutboundRefusal()
     assert outbound.delivery_mode == "direct"
     for sending in (

@@ -52,7 +52,7 @@ async def test_a_reply_that_comes_before_its_task_is_durable_waits_for_it(
 
 
 @pytest.mark.requirement("inbound.queued.artifact", "promise.order.one-terminal")
-async def test_a_reply_that_comes_while_the_end_is_written_follows_it(
+async def test_a_reply_during_the_commit_of_the_end_follows_it(
     harness: Harness,
 ) -> None:
     agent = harness.agents.agents[next(iter(harness.agents.agents))]
@@ -76,5 +76,5 @@ async def test_a_reply_that_comes_while_the_end_is_written_follows_it(
 
 
 @pytest.mark.requirement("inbound.queued.unknown-task")
-async def test_a_reply_to_a_task_that_never_came_to_be_is_not_kept(harness: Harness) -> None:
+async def test_a_reply_to_a_task_that_was_never_created_is_not_stored(harness: Harness) -> None:
     assert not await append_reply(harness.engine, TaskId("no-such-task"), LATE)

@@ -7,8 +7,8 @@ import pytest
 from tests.conformance.conftest import token_of
 from tests.conformance.protocol_clients import Json, V1Client
 from tests.conformance.stream_outline import outline
-from tests.engine.background_replies.background_agent import TalkingAgent
-from tests.engine.background_replies.conftest import House
+from tests.engine.background_replies.background_agent import BackgroundAgent
+from tests.engine.background_replies.conftest import GatewayHarness
 
 from openclaw_a2a.model.agent_event import InputRequired, Reply
 from openclaw_a2a.model.errors import AgentUnavailable, TaskNotCancelable
@@ -16,7 +16,7 @@ from openclaw_a2a.model.errors import AgentUnavailable, TaskNotCancelable
 TOKEN = {"approval": "a-1"}
 
 
-async def paused(agent: TalkingAgent, v1: V1Client, resume: Json = TOKEN) -> str:
+async def paused(agent: BackgroundAgent, v1: V1Client, resume: Json = TOKEN) -> str:
     """A task that waits with this token."""
     task = await v1.start("do it")
     run = await agent.next_run()
@@ -31,9 +31,9 @@ async def state(v1: V1Client, task_id: str) -> str:
 
 
 @pytest.mark.requirement("pause.elsewhere.goes-on")
-async def test_a_pause_that_is_over_lets_its_task_go_on_with_its_token(house: House) -> None:
-    agent = TalkingAgent()
-    v1 = await house.client(agent)
+async def test_a_resolved_pause_continues_its_task_with_its_token(gateways: GatewayHarness) -> None:
+    agent = BackgroundAgent()
+    v1 = await gateways.client(agent)
     task_id = await paused(agent, v1)
     await agent.end_wait(task_id, resume=TOKEN, reason="The operator allowed the command.")
     run = await agent.next_run()
@@ -49,9 +49,9 @@ async def test_a_pause_that_is_over_lets_its_task_go_on_with_its_token(house: Ho
 
 
 @pytest.mark.requirement("pause.elsewhere.once")
-async def test_a_pause_that_is_over_twice_makes_one_run(house: House) -> None:
-    agent = TalkingAgent()
-    v1 = await house.client(agent)
+async def test_a_pause_that_is_resolved_twice_makes_one_run(gateways: GatewayHarness) -> None:
+    agent = BackgroundAgent()
+    v1 = await gateways.client(agent)
     task_id = await paused(agent, v1)
     for _ in range(3):
         await agent.end_wait(task_id, resume=TOKEN)
@@ -65,9 +65,9 @@ async def test_a_pause_that_is_over_twice_makes_one_run(house: House) -> None:
 
 
 @pytest.mark.requirement("pause.elsewhere.once")
-async def test_a_pause_with_another_token_is_left_alone(house: House) -> None:
-    agent = TalkingAgent()
-    v1 = await house.client(agent)
+async def test_a_pause_with_another_token_is_left_alone(gateways: GatewayHarness) -> None:
+    agent = BackgroundAgent()
+    v1 = await gateways.client(agent)
     task_id = await paused(agent, v1)
     await agent.end_wait(task_id, resume={"approval": "of-yesterday"})
     await agent.end_wait("no-such-task", resume=TOKEN)
@@ -77,9 +77,11 @@ async def test_a_pause_with_another_token_is_left_alone(house: House) -> None:
 
 
 @pytest.mark.requirement("pause.elsewhere.goes-on")
-async def test_a_pause_that_is_over_before_it_is_stored_is_not_missed(house: House) -> None:
-    agent = TalkingAgent()
-    v1 = await house.client(agent, account={"agentStyle": "hybrid"})
+async def test_a_pause_that_is_resolved_before_it_is_stored_is_not_missed(
+    gateways: GatewayHarness,
+) -> None:
+    agent = BackgroundAgent()
+    v1 = await gateways.client(agent, account={"agentStyle": "hybrid"})
     sending = asyncio.create_task(v1.send("do it"))
     run = await agent.next_run()
     await agent.end_wait(run.turn.task_id, resume=TOKEN)
@@ -94,12 +96,14 @@ async def test_a_pause_that_is_over_before_it_is_stored_is_not_missed(house: Hou
 
 @pytest.mark.parametrize("kind", ["json-file", "sqlite"])
 @pytest.mark.requirement("pause.elsewhere.goes-on")
-async def test_pauses_from_before_a_restart_are_handed_to_their_agent(house: House) -> None:
-    agent = TalkingAgent()
-    task_id = await paused(agent, await house.client(agent))
-    await house.close()
-    again = TalkingAgent()
-    v1 = await house.client(again)
+async def test_pauses_from_before_a_restart_are_passed_to_their_agent(
+    gateways: GatewayHarness,
+) -> None:
+    agent = BackgroundAgent()
+    task_id = await paused(agent, await gateways.client(agent))
+    await gateways.close()
+    again = BackgroundAgent()
+    v1 = await gateways.client(again)
     await again.wait_heard()
     [recent] = again.listened[0]
     assert (recent.task_id, recent.is_paused, recent.resume) == (task_id, True, TOKEN)
@@ -110,9 +114,11 @@ async def test_pauses_from_before_a_restart_are_handed_to_their_agent(house: Hou
 
 
 @pytest.mark.requirement("pause.elsewhere.canceled", "promise.cancel.stopped")
-async def test_what_waits_elsewhere_has_ended_when_its_task_is_canceled(house: House) -> None:
-    agent = TalkingAgent()
-    v1 = await house.client(agent)
+async def test_the_agent_has_ended_the_pause_when_its_task_is_canceled(
+    gateways: GatewayHarness,
+) -> None:
+    agent = BackgroundAgent()
+    v1 = await gateways.client(agent)
     task_id = await paused(agent, v1)
     agent.may_end.clear()
     canceling = asyncio.create_task(v1.cancel(task_id))
@@ -133,11 +139,11 @@ async def test_what_waits_elsewhere_has_ended_when_its_task_is_canceled(house: H
         (RuntimeError("broken"), -32002),
     ],
 )
-async def test_what_does_not_end_elsewhere_is_not_canceled(
-    house: House, refusal: Exception, code: int
+async def test_a_task_whose_agent_cannot_end_the_pause_is_not_canceled(
+    gateways: GatewayHarness, refusal: Exception, code: int
 ) -> None:
-    agent = TalkingAgent()
-    v1 = await house.client(agent)
+    agent = BackgroundAgent()
+    v1 = await gateways.client(agent)
     task_id = await paused(agent, v1)
     agent.refusal = refusal
     failed = await v1.error("CancelTask", {"id": task_id})
@@ -148,9 +154,11 @@ async def test_what_does_not_end_elsewhere_is_not_canceled(
 
 
 @pytest.mark.requirement("pause.elsewhere.canceled", "promise.cancel.refuses")
-async def test_what_takes_too_long_to_end_elsewhere_is_not_canceled(house: House) -> None:
-    agent = TalkingAgent()
-    v1 = await house.client(agent, settings={"limits.cancelSeconds": 0.05})
+async def test_a_pause_that_the_agent_does_not_end_in_time_is_not_canceled(
+    gateways: GatewayHarness,
+) -> None:
+    agent = BackgroundAgent()
+    v1 = await gateways.client(agent, settings={"limits.cancelSeconds": 0.05})
     task_id = await paused(agent, v1)
     agent.may_end.clear()
     failed = await v1.error("CancelTask", {"id": task_id})
@@ -160,10 +168,10 @@ async def test_what_takes_too_long_to_end_elsewhere_is_not_canceled(house: House
 
 @pytest.mark.requirement("pause.elsewhere.canceled")
 async def test_a_message_that_comes_while_a_pause_is_ended_finds_the_task_canceled(
-    house: House,
+    gateways: GatewayHarness,
 ) -> None:
-    agent = TalkingAgent()
-    v1 = await house.client(agent)
+    agent = BackgroundAgent()
+    v1 = await gateways.client(agent)
     task_id = await paused(agent, v1)
     agent.may_end.clear()
     canceling = asyncio.create_task(v1.cancel(task_id))
@@ -177,11 +185,11 @@ async def test_a_message_that_comes_while_a_pause_is_ended_finds_the_task_cancel
 
 
 @pytest.mark.requirement("pause.elsewhere.canceled", "promise.cancel.stopped")
-async def test_what_waits_elsewhere_is_ended_although_its_answer_stands_in_line(
-    house: House,
+async def test_the_agent_ends_the_pause_although_its_answer_is_queued(
+    gateways: GatewayHarness,
 ) -> None:
-    agent = TalkingAgent()
-    v1 = await house.client(agent)
+    agent = BackgroundAgent()
+    v1 = await gateways.client(agent)
     task_id = await paused(agent, v1)
     context_id = (await v1.get(task_id))["contextId"]
     await v1.start("something else", contextId=context_id)
@@ -199,14 +207,14 @@ def _answer(task_id: str) -> Json:
 
 
 @pytest.mark.requirement("pause.elsewhere.rights")
-async def test_only_a_peer_with_the_right_may_approve(house: House) -> None:
+async def test_only_a_peer_with_the_right_may_approve(gateways: GatewayHarness) -> None:
     peers = {"alice": {"mayApprove": True}, "bob": {}}
     settings = {
         f"channels.a2a.security.peers.{name}": {"tokens": [_digest(name)], **more}
         for name, more in peers.items()
     }
-    agent = TalkingAgent(Reply.of_text("hi"))
-    v1 = await house.client(agent, settings=settings)
+    agent = BackgroundAgent(Reply.of_text("hi"))
+    v1 = await gateways.client(agent, settings=settings)
     for name in peers:
         await V1Client(v1.door.with_headers(authorization=f"Bearer {token_of(name)}")).send()
     assert [(one.principal, one.may_approve) for one in agent.turns] == [

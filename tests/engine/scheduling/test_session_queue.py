@@ -39,7 +39,7 @@ def test_sessions_do_not_wait_for_each_other() -> None:
     assert turns([queues.join(key(name), ALICE) for name in "abc"]) == [True] * 3
 
 
-def test_place_given_up_while_waiting_is_skipped() -> None:
+def test_slot_that_leaves_while_waiting_is_skipped() -> None:
     queues = SessionQueues(QueueLimits())
     first, second, third = (queues.join(key("s"), ALICE) for _ in range(3))
     second.leave()
@@ -56,7 +56,7 @@ def test_leaving_twice_changes_nothing() -> None:
     assert (queues.running, queues.waiting, second.has_turn) == (1, 0, True)
 
 
-def test_peer_at_its_own_limit_holds_nobody_else_up() -> None:
+def test_peer_at_its_own_limit_does_not_block_other_peers() -> None:
     queues = SessionQueues(QueueLimits(runs=2, peer_runs=1))
     mine = [queues.join(key(name), ALICE) for name in "ab"]
     theirs = queues.join(key("c"), BOB)
@@ -95,7 +95,7 @@ def test_peer_has_a_limit_of_its_own() -> None:
     queues.join(key("d"), BOB)
 
 
-def test_work_that_was_accepted_before_is_never_turned_away() -> None:
+def test_work_that_was_accepted_before_is_never_rejected() -> None:
     queues = SessionQueues(QueueLimits(runs=1, queue=1, session_queue=1, peer_queue=1))
     places = [queues.join(key("s"), ALICE, is_accepted=True) for _ in range(10)]
     assert turns(places) == [True] + [False] * 9
@@ -112,7 +112,7 @@ async def test_waiting_for_a_turn_ends_when_it_comes() -> None:
     await waiting
 
 
-async def test_who_stops_waiting_can_still_leave() -> None:
+async def test_cancelled_waiter_can_still_leave() -> None:
     queues = SessionQueues(QueueLimits())
     first, second, third = (queues.join(key("s"), ALICE) for _ in range(3))
     waiting = asyncio.ensure_future(second.wait_turn())

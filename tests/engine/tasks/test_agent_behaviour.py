@@ -145,7 +145,7 @@ async def run_script(
     st.booleans(),
     st.sampled_from([1 << 30, 700, 1500]),
 )
-def test_whatever_an_agent_says_its_caller_gets_one_consistent_answer(
+def test_caller_gets_one_consistent_answer_for_any_agent_events(
     steps: list[Step], rules: AccountRules, join_deltas: bool, event_bytes: int
 ) -> None:
     result = asyncio.run(run_script(steps, rules, join_deltas=join_deltas, event_bytes=event_bytes))
@@ -177,7 +177,7 @@ def said(steps: Sequence[Step]) -> list[str]:
 
 
 @given(st.lists(text_events, max_size=10), st.booleans())
-def test_published_pieces_make_the_messages_that_were_said(
+def test_published_events_add_up_to_the_messages_of_the_agent(
     steps: list[Step], join_deltas: bool
 ) -> None:
     task = asyncio.run(run_script(steps, RULES, join_deltas=join_deltas))

@@ -163,7 +163,7 @@ async def test_cancel_ends_waiting_messages_of_the_task_too(
     check_journal(await harness.entries(task.id), task)
 
 
-async def test_agent_that_refuses_to_stop_makes_its_task_not_cancelable(
+async def test_agent_that_does_not_stop_makes_its_task_not_cancelable(
     open_harness: OpenHarness, agent: ControlledAgent
 ) -> None:
     harness = await open_harness(agent, cancel_s=0.05)
@@ -207,7 +207,7 @@ async def test_run_that_completes_first_has_completed(
     assert await harness.ended(sent) == task
 
 
-async def test_nothing_an_agent_says_after_canceled_is_shown(
+async def test_no_event_of_the_agent_is_published_after_canceled(
     harness: Harness, agent: ControlledAgent
 ) -> None:
     await harness.send()
@@ -222,7 +222,7 @@ async def test_nothing_an_agent_says_after_canceled_is_shown(
     assert await harness.task(task.id) == task
 
 
-async def test_session_goes_on_after_a_cancel(harness: Harness, agent: ControlledAgent) -> None:
+async def test_session_continues_after_a_cancel(harness: Harness, agent: ControlledAgent) -> None:
     await harness.send("first", context="c")
     run = await agent.next_run()
     second = await harness.send("second", context="c")
@@ -239,7 +239,9 @@ async def test_ended_task_cannot_be_canceled(open_harness: OpenHarness) -> None:
     assert await harness.task(task.id) == task
 
 
-async def test_task_of_somebody_else_is_not_found(harness: Harness, agent: ControlledAgent) -> None:
+async def test_task_of_another_caller_is_not_found(
+    harness: Harness, agent: ControlledAgent
+) -> None:
     await harness.send()
     run = await agent.next_run()
     with pytest.raises(TaskNotFound):

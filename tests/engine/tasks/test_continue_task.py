@@ -75,7 +75,7 @@ async def test_failed_run_does_not_end_a_task_that_has_another_message(
     check_closed_once([entry.event for entry in entries])
 
 
-async def test_follower_of_a_task_sees_all_its_messages_answered(
+async def test_subscriber_of_a_task_sees_all_its_messages_answered(
     harness: Harness, agent: ControlledAgent
 ) -> None:
     sent = await harness.send("one")
@@ -187,7 +187,7 @@ async def test_two_answers_to_one_pause_at_once_are_read_in_order(
     check_journal(await harness.entries(task.id), await harness.task(task.id))
 
 
-async def test_answer_that_came_before_and_a_new_one_at_once_do_not_get_mixed_up(
+async def test_duplicate_answer_and_a_new_one_at_once_are_kept_apart(
     harness: Harness, agent: ControlledAgent
 ) -> None:
     sent = await harness.send()
@@ -209,7 +209,7 @@ async def test_answer_that_came_before_and_a_new_one_at_once_do_not_get_mixed_up
     check_journal(entries, await harness.task(task.id))
 
 
-async def test_refused_answer_leaves_no_trace_for_the_next_one(
+async def test_rejected_answer_leaves_no_trace_for_the_next_one(
     harness: Harness, agent: ControlledAgent
 ) -> None:
     sent = await harness.send(message_id="m")
@@ -229,7 +229,7 @@ async def test_refused_answer_leaves_no_trace_for_the_next_one(
     check_journal(await harness.entries(task.id), ended)
 
 
-async def test_refused_answer_does_not_spoil_one_that_came_at_the_same_time(
+async def test_rejected_answer_does_not_affect_one_that_came_at_the_same_time(
     harness: Harness, agent: ControlledAgent
 ) -> None:
     sent = await harness.send(message_id="m")
@@ -248,7 +248,7 @@ async def test_refused_answer_does_not_spoil_one_that_came_at_the_same_time(
     check_journal(await harness.entries(task.id), ended)
 
 
-async def test_message_that_the_store_refuses_is_an_error_for_its_sender_only(
+async def test_message_that_the_store_rejects_is_an_error_for_its_sender_only(
     harness: Harness, agent: ControlledAgent
 ) -> None:
     sent = await harness.send("one")
@@ -265,7 +265,7 @@ async def test_message_that_the_store_refuses_is_an_error_for_its_sender_only(
         await ending
 
 
-async def test_other_body_under_a_known_message_id_is_refused_while_the_task_works(
+async def test_other_body_under_a_known_message_id_is_rejected_while_the_task_works(
     harness: Harness, agent: ControlledAgent
 ) -> None:
     await harness.send("one")
@@ -298,7 +298,7 @@ async def test_message_that_was_answered_gives_its_task_even_when_that_has_ended
 
 
 @pytest.mark.parametrize("reply", [Reply.of_text("done"), Failed("no")])
-async def test_ended_task_takes_no_message(
+async def test_ended_task_accepts_no_message(
     open_harness: OpenHarness, reply: Reply | Failed
 ) -> None:
     harness = await open_harness(ScriptedAgent(reply))
@@ -308,7 +308,7 @@ async def test_ended_task_takes_no_message(
     assert await harness.task(task.id) == task
 
 
-async def test_task_whose_end_is_being_written_takes_no_message(
+async def test_task_whose_end_is_being_committed_accepts_no_message(
     harness: Harness, agent: ControlledAgent
 ) -> None:
     sent = await harness.send()
@@ -323,7 +323,7 @@ async def test_task_whose_end_is_being_written_takes_no_message(
     assert (await harness.ended(sent)).status.state is TaskState.COMPLETED
 
 
-async def test_message_in_another_context_than_its_task_is_refused(
+async def test_message_in_another_context_than_its_task_is_rejected(
     harness: Harness, agent: ControlledAgent
 ) -> None:
     await harness.send(context="mine")
@@ -343,7 +343,7 @@ async def test_message_without_context_gets_that_of_its_task(
     assert (await agent.next_run()).turn.context_id == "mine"
 
 
-async def test_message_on_a_task_of_somebody_else_is_not_found(
+async def test_message_on_a_task_of_another_caller_is_not_found(
     harness: Harness, agent: ControlledAgent
 ) -> None:
     await harness.send()

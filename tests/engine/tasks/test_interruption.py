@@ -32,7 +32,7 @@ async def test_stop_during_a_cancel_lets_the_clean_up_end(
     assert (await canceling).status.state is TaskState.CANCELED
 
 
-async def test_clean_up_that_stop_must_break_off_is_never_called_canceled(
+async def test_cleanup_that_a_stop_cancels_is_never_reported_as_canceled(
     open_harness: OpenHarness, agent: ControlledAgent
 ) -> None:
     harness = await open_harness(agent, cancel_s=0.05)
@@ -46,7 +46,7 @@ async def test_clean_up_that_stop_must_break_off_is_never_called_canceled(
     assert await harness.state(run.turn.task_id) is TaskState.WORKING
 
 
-async def test_agent_that_ignores_its_deadline_is_broken_off_again(
+async def test_agent_that_ignores_its_deadline_is_interrupted_again(
     open_harness: OpenHarness,
 ) -> None:
     agent = ControlledAgent()
@@ -69,7 +69,7 @@ async def test_two_cancels_of_a_paused_task_at_once_end_it_once(open_harness: Op
     assert await harness.state(task.id) is TaskState.CANCELED
 
 
-async def test_message_that_meets_a_cancel_is_told_what_became_of_the_task(
+async def test_message_during_a_cancel_gets_the_state_of_the_task(
     open_harness: OpenHarness,
 ) -> None:
     harness = await open_harness(ScriptedAgent(InputRequired("which?")))
@@ -100,7 +100,7 @@ class _Flood:
         """Nothing is held."""
 
 
-async def test_text_that_floods_in_is_cut_into_events_within_the_limit(
+async def test_flood_of_text_is_cut_into_events_within_the_limit(
     open_harness: OpenHarness,
 ) -> None:
     harness = await open_harness(_Flood("x" * 65_000, 140))

@@ -10,7 +10,7 @@ from openclaw_a2a.model.task import Event, Task, apply_event
 
 
 @given(tasks, st.lists(events, max_size=12))
-def test_view_is_the_task_that_its_events_make(task: Task, changes: list[Event]) -> None:
+def test_projection_equals_the_task_that_its_events_make(task: Task, changes: list[Event]) -> None:
     view = TaskProjection(task)
     for change in changes:
         view.apply(change)
@@ -32,7 +32,7 @@ def test_message_joins_the_history_once_per_id(task: Task, more: list[Message]) 
 
 
 @given(tasks)
-def test_artifacts_are_counted_by_the_beginning_of_their_ids(task: Task) -> None:
+def test_artifacts_are_counted_by_id_prefix(task: Task) -> None:
     view = TaskProjection(task)
     assert view.artifact_count("") == len(task.artifacts)
     assert sum(view.artifact_count(letter) for letter in "abcd") == len(task.artifacts)

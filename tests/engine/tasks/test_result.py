@@ -9,7 +9,7 @@ from openclaw_a2a.engine.id_generator import new_id
 from openclaw_a2a.engine.tasks.result import Promise
 
 
-async def test_everybody_gets_the_first_value() -> None:
+async def test_every_waiter_gets_the_first_value() -> None:
     once: Promise[int] = Promise()
     waiting = [asyncio.ensure_future(once.wait()) for _ in range(3)]
     await yield_to_others()
@@ -19,7 +19,7 @@ async def test_everybody_gets_the_first_value() -> None:
     assert await once.wait() == once.peek() == 1
 
 
-async def test_waiter_that_goes_away_takes_nobody_along() -> None:
+async def test_cancelled_waiter_cancels_no_other() -> None:
     once: Promise[int] = Promise()
     gone, stays = asyncio.ensure_future(once.wait()), asyncio.ensure_future(once.wait())
     await yield_to_others()

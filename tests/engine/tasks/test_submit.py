@@ -113,14 +113,14 @@ async def test_failure_is_a_failed_task_with_the_reason(
     assert task.status.message.text == "no luck"
 
 
-async def test_exception_without_words_is_named(open_harness: OpenHarness) -> None:
+async def test_exception_without_a_message_is_named(open_harness: OpenHarness) -> None:
     harness = await open_harness(ScriptedAgent(RuntimeError()))
     task = await harness.ended(await harness.send())
     assert task.status.message is not None
     assert task.status.message.text == "RuntimeError"
 
 
-async def test_agent_that_yields_no_event_at_all_is_named(open_harness: OpenHarness) -> None:
+async def test_object_that_is_no_event_fails_the_run_by_its_type(open_harness: OpenHarness) -> None:
     harness = await open_harness(ScriptedAgent("text"))  # pyright: ignore[reportArgumentType] - the point
     task = await harness.ended(await harness.send())
     assert task.status.state is TaskState.FAILED
@@ -134,7 +134,7 @@ async def test_unknown_agent_is_a_failed_task(harness: Harness) -> None:
     assert task.status.state is TaskState.FAILED
 
 
-async def test_agent_is_told_everything_about_the_message(
+async def test_turn_has_everything_about_the_message(
     harness: Harness, agent: ControlledAgent
 ) -> None:
     other = await harness.send("before")
@@ -153,7 +153,7 @@ async def test_agent_is_told_everything_about_the_message(
     assert turn.attempt == 1
 
 
-async def test_task_whose_answer_is_in_no_accepted_mode_fails_and_tells_its_caller(
+async def test_task_whose_answer_is_in_no_accepted_mode_fails_with_an_error_for_its_caller(
     open_harness: OpenHarness,
 ) -> None:
     harness = await open_harness(ScriptedAgent(HI))
@@ -223,7 +223,7 @@ async def test_same_message_many_times_at_once_is_one_run(
     assert len(await tasks_of(harness)) == (0 if is_direct else 1)
 
 
-async def test_same_message_in_the_moment_of_its_direct_answer_gets_that_answer(
+async def test_same_message_during_the_commit_of_its_direct_answer_gets_that_answer(
     harness: Harness, agent: ControlledAgent
 ) -> None:
     harness.rules = HYBRID
@@ -239,7 +239,7 @@ async def test_same_message_in_the_moment_of_its_direct_answer_gets_that_answer(
     assert await asking == await harness.outcome(sent)
 
 
-async def test_same_message_while_its_task_is_under_way_shows_that_task(
+async def test_same_message_while_its_task_is_active_shows_that_task(
     harness: Harness, agent: ControlledAgent
 ) -> None:
     sent = await harness.send(message_id="m")
@@ -253,7 +253,7 @@ async def test_same_message_while_its_task_is_under_way_shows_that_task(
     await harness.ended(sent)
 
 
-async def test_other_body_under_the_same_message_id_is_refused(open_harness: OpenHarness) -> None:
+async def test_other_body_under_the_same_message_id_is_rejected(open_harness: OpenHarness) -> None:
     agent = ScriptedAgent(HI)
     harness = await open_harness(agent)
     task = await harness.ended(await harness.send("one", message_id="m"))
@@ -287,7 +287,7 @@ async def test_message_ids_of_two_callers_have_nothing_to_do_with_each_other(
         await harness.task(theirs.id)
 
 
-async def test_message_of_a_deleted_task_says_so(open_harness: OpenHarness) -> None:
+async def test_repeated_message_of_a_deleted_task_is_rejected(open_harness: OpenHarness) -> None:
     harness = await open_harness(ScriptedAgent(HI))
     task = await harness.ended(await harness.send(message_id="m"))
     assert await harness.store.tasks.delete_task(ALICE, task.id)
@@ -313,7 +313,7 @@ async def test_messages_of_one_context_are_answered_one_after_the_other(
     assert states[1] is TaskState.FAILED
 
 
-async def test_contexts_are_answered_side_by_side(harness: Harness, agent: ControlledAgent) -> None:
+async def test_contexts_are_answered_in_parallel(harness: Harness, agent: ControlledAgent) -> None:
     first = await harness.send("one", context="c")
     second = await harness.send("two", context="d")
     third = await harness.send("three", context="c", scope=BOB)
@@ -343,7 +343,7 @@ async def test_next_message_waits_until_the_agent_has_cleaned_up(
 # ---------------------------------------------------------------- refused before anything happens
 
 
-async def test_file_of_a_type_the_agent_does_not_take_is_refused_by_its_place(
+async def test_file_of_a_type_the_agent_does_not_accept_is_rejected_with_its_index(
     harness: Harness,
 ) -> None:
     parts = (Part.of_text("look"), Part.of_bytes(b"x", media_type="image/png"))
@@ -353,13 +353,13 @@ async def test_file_of_a_type_the_agent_does_not_take_is_refused_by_its_place(
     assert await tasks_of(harness) == []
 
 
-async def test_too_many_parts_are_refused(harness: Harness) -> None:
+async def test_too_many_parts_are_rejected(harness: Harness) -> None:
     message = Message(MessageId("m"), Role.USER, (Part.of_text("x"),) * 1001)
     with pytest.raises(InvalidParams):
         await submit(harness.engine, SubmitRequest(ALICE, message), harness.rules)
 
 
-async def test_draining_engine_takes_nothing_new_and_lets_runs_end(
+async def test_draining_engine_accepts_nothing_new_and_lets_runs_end(
     harness: Harness, agent: ControlledAgent
 ) -> None:
     sent = await harness.send()
@@ -373,7 +373,7 @@ async def test_draining_engine_takes_nothing_new_and_lets_runs_end(
     assert (await harness.ended(sent)).status.state is TaskState.COMPLETED
 
 
-async def test_stop_tells_who_waits_and_leaves_the_run_in_the_store(
+async def test_stop_releases_waiters_and_leaves_the_run_in_the_store(
     harness: Harness, agent: ControlledAgent
 ) -> None:
     agent.recovery = Recovery.REPEAT

@@ -78,7 +78,7 @@ async def test_slow_reader_of_a_live_task_reads_on_from_the_store(
 @pytest.mark.parametrize(
     "count", [0, 1, PAGE_SIZE - 3, PAGE_SIZE - 2, PAGE_SIZE, 2 * PAGE_SIZE - 3, 2 * PAGE_SIZE]
 )
-async def test_events_of_an_ended_task_are_read_to_the_end_from_any_place(
+async def test_events_of_an_ended_task_are_read_to_the_end_from_any_cursor(
     open_harness: OpenHarness, count: int
 ) -> None:
     harness = await open_harness(ScriptedAgent(*notes(count)))
@@ -89,7 +89,7 @@ async def test_events_of_an_ended_task_are_read_to_the_end_from_any_place(
         assert await read_all(await harness.follow(task.id, cursor=cursor)) == entries[cursor:]
 
 
-async def test_readers_at_different_places_see_one_order(
+async def test_readers_at_different_cursors_see_one_order(
     harness: Harness, agent: ControlledAgent
 ) -> None:
     sent = await harness.send()
@@ -109,7 +109,7 @@ async def test_readers_at_different_places_see_one_order(
         assert await reader == entries[start:]
 
 
-async def test_reader_without_a_place_gets_a_snapshot_and_what_follows(
+async def test_reader_without_a_cursor_gets_a_snapshot_and_the_events_after_it(
     harness: Harness, agent: ControlledAgent
 ) -> None:
     await harness.send()
@@ -192,14 +192,16 @@ async def test_reader_of_a_stopped_engine_waits_no_longer(
 
 
 @pytest.mark.parametrize("cursor", [-1, 4, 10**9])
-async def test_place_the_task_never_had_is_refused(open_harness: OpenHarness, cursor: int) -> None:
+async def test_cursor_that_the_task_never_had_is_rejected(
+    open_harness: OpenHarness, cursor: int
+) -> None:
     harness = await open_harness(ScriptedAgent())
     task = await harness.ended(await harness.send())
     with pytest.raises(InvalidParams):
         await harness.follow(task.id, cursor=cursor)
 
 
-async def test_task_of_somebody_else_cannot_be_followed(
+async def test_task_of_another_caller_cannot_be_subscribed_to(
     harness: Harness, agent: ControlledAgent
 ) -> None:
     await harness.send()
@@ -208,7 +210,7 @@ async def test_task_of_somebody_else_cannot_be_followed(
         await queries.subscribe(harness.engine, BOB, run.turn.task_id, cursor=0)
 
 
-async def test_feed_tells_what_left_its_window() -> None:
+async def test_feed_reports_events_that_left_its_window() -> None:
     feed = EventFeed(10)
     assert feed.since(10) == []
     assert feed.since(9) is None
@@ -222,7 +224,7 @@ async def test_feed_tells_what_left_its_window() -> None:
     assert feed.since(last + 5) == []
 
 
-async def test_closed_feed_lets_everybody_go(harness: Harness) -> None:
+async def test_closed_feed_wakes_every_reader(harness: Harness) -> None:
     feed = EventFeed(0)
     follower = Subscription(harness.store, TaskId("none"), cursor=0, feed=feed)
     waiting = asyncio.ensure_future(follower.next_events(60))

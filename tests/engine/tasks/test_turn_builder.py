@@ -69,7 +69,7 @@ def test_structured_data_alone_gets_a_fixed_sentence_and_a_note() -> None:
     assert text == '{\n  "a": [\n    2\n  ],\n  "b": 1\n}'
 
 
-def test_every_piece_that_is_no_text_is_a_note_by_its_place() -> None:
+def test_every_part_without_text_is_a_note_with_its_number() -> None:
     message = message_of(
         Part.of_text("hello"),
         Part(data={"x": 1}, metadata={"y": 2}),
@@ -91,7 +91,7 @@ def test_metadata_of_the_only_part_is_a_note_too() -> None:
     assert '"lang": "en"' in note
 
 
-def test_what_gateways_tell_each_other_is_no_note() -> None:
+def test_metadata_between_gateways_is_no_note() -> None:
     chain = {"openclaw/v1/chain": ["main"], "openclaw/v1/chainHosts": ["there"]}
     assert untrusted_notes(message_of(Part.of_text("hello"), metadata=chain)) == ()
     (note,) = untrusted_notes(message_of(Part.of_text("hello"), metadata={**chain, "trace": "t"}))
@@ -126,9 +126,7 @@ def test_note_holds_the_whole_value(value: object) -> None:
         ((Part.of_bytes(b"", media_type="a/b"),), True),
     ],
 )
-def test_message_is_usable_when_an_agent_can_do_something_with_it(
-    parts: tuple[Part, ...], is_wanted: bool
-) -> None:
+def test_message_with_content_is_usable(parts: tuple[Part, ...], is_wanted: bool) -> None:
     assert has_usable_content(message_of(*parts)) == is_wanted
 
 
@@ -146,7 +144,7 @@ def test_caller_on_this_machine_is_known_by_its_context() -> None:
 
 
 @pytest.mark.parametrize("keeps_origin", [False, True])
-def test_origin_is_told_only_where_the_account_wants_it(keeps_origin: bool) -> None:
+def test_origin_is_passed_only_where_the_account_routes_by_it(keeps_origin: bool) -> None:
     rules = msgspec.structs.replace(RULES, keeps_origin=keeps_origin)
     turn = turn_of(message_of(Part.of_text("hi")), rules)
     origin = ("a2a", "a2a:alice") if keeps_origin else (None, None)

@@ -153,7 +153,7 @@ def test_second_assistant_message_makes_a_task(second: AgentEvent) -> None:
     "step",
     [ToolProgress(ToolPhase.START, "", "1"), ToolProgress(ToolPhase.START, "lookup", "")],
 )
-def test_tool_event_without_name_or_call_is_nothing(step: AgentEvent) -> None:
+def test_tool_event_without_name_or_call_is_ignored(step: AgentEvent) -> None:
     script = transcript(is_task=False)
     assert told(script, step) == []
     assert not script.is_promoted
@@ -190,7 +190,7 @@ def test_text_that_does_not_continue_replaces_the_artifact() -> None:
     assert [event_text(event) for event in events] == ["one", "two", "two"]
 
 
-def test_closing_event_holds_one_empty_text_when_all_was_said() -> None:
+def test_closing_event_holds_one_empty_text_when_all_text_was_published() -> None:
     closing = artifacts(played(TextDelta("all")))[-1]
     assert (closing.append, closing.last_chunk) == (True, True)
     assert closing.artifact.parts == (Part(text=""),)
@@ -206,7 +206,7 @@ def test_text_that_comes_between_two_writes_is_one_event() -> None:
     assert script.pending_size == 0
 
 
-def test_text_that_was_held_back_goes_out_with_the_closing_event() -> None:
+def test_pending_text_is_published_with_the_closing_event() -> None:
     script = transcript()
     script.apply(TextDelta("all at once"))
     assert event_lines(script.complete()) == ["artifact assistant-output-0001.", "status completed"]
@@ -251,7 +251,7 @@ def test_final_reply_wins_over_streamed_text_over_blocks(
     check_closed_once(events)
 
 
-def test_streamed_text_takes_shown_blocks_back() -> None:
+def test_streamed_text_replaces_published_blocks() -> None:
     events = played(Block("block"), TextDelta("text"))
     assert event_lines(events)[:2] == ["artifact assistant-output-0001"] * 2
 
@@ -274,13 +274,13 @@ def test_each_message_is_an_artifact_with_its_number_and_name() -> None:
     check_closed_once(events)
 
 
-def test_numbers_go_on_where_the_task_was() -> None:
+def test_artifact_numbers_continue_those_of_the_task() -> None:
     script = transcript(counters=ArtifactCounters(outputs=2, tool_results=5))
     events = told(script, Reply.of_text("more"), ToolReply((Part.of_text("found"),)))
     assert event_lines(events) == ["artifact assistant-output-0003.", "artifact tool-result-0006."]
 
 
-def test_empty_message_takes_no_number() -> None:
+def test_empty_message_gets_no_number() -> None:
     events = played(MessageEnd(), TextDelta(" "), MessageEnd(), Reply(()), Reply.of_text("one"))
     assert event_lines(artifacts(events))[-1] == "artifact assistant-output-0002."
     check_closed_once(events)
@@ -324,7 +324,7 @@ def test_tool_progress_is_one_artifact_that_its_result_closes() -> None:
     ]
 
 
-def test_failed_tool_says_so_and_does_not_fail_the_task() -> None:
+def test_failed_tool_is_reported_and_does_not_fail_the_task() -> None:
     result = ToolProgress(ToolPhase.RESULT, "lookup", "1", {"status": "no"}, is_error=True)
     events = played(result, Reply.of_text("sorry"))
     assert event_text(events[0]) == "Failed: lookup"
@@ -409,13 +409,13 @@ def test_request_for_input_pauses_with_its_prompt_and_keeps_the_token() -> None:
 # ---------------------------------------------------------------- ends
 
 
-def test_last_status_says_the_last_message_with_content() -> None:
+def test_last_status_has_the_last_message_with_content() -> None:
     assert event_text(played(Reply.of_text("one"), Reply.of_text("two"))[-1]) == "two"
     assert event_text(played(Reply.of_text("one"), Reply.of_text(" "))[-1]) == "one"
     assert event_text(played(LOOKUP)[-1]) == NO_REPLY
 
 
-def test_failure_closes_what_is_open_and_says_why() -> None:
+def test_failure_closes_open_artifacts_and_has_the_reason() -> None:
     script = transcript()
     events = told(script, TextDelta("half"), Failed("  no luck ")) + script.fail("no luck")
     assert script.failure == "no luck"
@@ -427,20 +427,20 @@ def test_failure_closes_what_is_open_and_says_why() -> None:
     assert event_text(events[-1]) == "no luck"
 
 
-def test_failure_without_words_has_some() -> None:
+def test_failure_without_a_reason_gets_a_default_one() -> None:
     script = transcript()
     script.apply(Failed(" "))
     assert script.failure == snapshot("The agent failed without saying why.")
 
 
-def test_cancel_closes_what_is_open_and_says_who_did_it() -> None:
+def test_cancel_closes_open_artifacts_and_names_the_canceler() -> None:
     script = transcript()
     events = told(script, TextDelta("half")) + script.cancel()
     assert event_lines(events)[-2:] == ["artifact +assistant-output-0001.", "status canceled"]
     assert event_text(events[-1]) == CANCELED
 
 
-def test_hand_over_says_the_answer_and_goes_on_working() -> None:
+def test_run_with_a_successor_publishes_its_answer_and_stays_working() -> None:
     script = transcript()
     told(script, Reply.of_text("one"))
     assert [event_text(event) for event in script.continue_working()] == ["one"]
@@ -473,7 +473,9 @@ def test_facts_about_the_run_are_on_its_last_status_only() -> None:
         (("text/html",), False),
     ],
 )
-def test_text_is_sent_only_to_who_takes_plain_text(modes: tuple[str, ...], is_taken: bool) -> None:
+def test_text_is_sent_only_to_callers_that_accept_plain_text(
+    modes: tuple[str, ...], is_taken: bool
+) -> None:
     for step in (Reply.of_text("hi"), TextDelta("hi"), TextPreview("hi"), Block("hi")):
         script = transcript(is_task=False, modes=modes)
         assert told(script, step) == []
@@ -481,7 +483,7 @@ def test_text_is_sent_only_to_who_takes_plain_text(modes: tuple[str, ...], is_ta
         assert script.is_unrepresentable != is_taken
 
 
-def test_media_are_sent_when_their_type_is_taken() -> None:
+def test_media_are_sent_when_their_type_is_accepted() -> None:
     picture = Part.of_url("https://example.com/a.png", media_type="image/png; q=1")
     sound = Part.of_url("https://example.com/a.mp3", media_type="audio/mpeg")
     unknown = Part.of_url("https://example.com/a")
@@ -490,7 +492,7 @@ def test_media_are_sent_when_their_type_is_taken() -> None:
     assert script.answer() == (picture, unknown)
 
 
-def test_structured_parts_are_sent_to_who_takes_json() -> None:
+def test_structured_parts_are_sent_to_callers_that_accept_json() -> None:
     reply = Reply((Part.of_data({"a": 1}),))
     script = transcript(is_task=False, modes=("application/json",))
     told(script, reply)
@@ -509,12 +511,12 @@ def test_one_message_that_can_be_sent_is_enough() -> None:
 # ---------------------------------------------------------------- texts no wire can carry
 
 
-def test_halves_of_characters_are_replaced() -> None:
+def test_lone_surrogates_are_replaced() -> None:
     events = played(TextDelta("a\ud83d"), TextDelta("\ude00b"), Note("\udc00"))
     text = "".join(event_text(event) for event in events)
     assert text.encode("utf-8")
     assert "\ufffd" in text
 
 
-def test_whole_character_in_two_halves_is_one() -> None:
+def test_surrogate_pair_becomes_one_character() -> None:
     assert event_text(played(TextDelta("\ud83d\ude00"))[0]) == "\U0001f600"
