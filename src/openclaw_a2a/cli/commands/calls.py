@@ -37,11 +37,13 @@ from openclaw_a2a.cli.render.calls import (
     CallList,
     CallView,
     call_answer,
+    call_head,
     call_page,
     call_row,
     call_summary,
     call_table,
     call_times,
+    debate_tree,
     format_output,
 )
 from openclaw_a2a.cli.render.live_view import LiveView
@@ -52,6 +54,7 @@ from openclaw_a2a.cli.render.terminal import (
     print_json,
     print_message,
     print_page,
+    styled_text,
 )
 from openclaw_a2a.model.errors import (
     AgentError,
@@ -369,7 +372,9 @@ def watch(
 
 
 def _show(call: CallView) -> None:
-    print_page([*call_page(call, datetime.now(UTC)), *call_times(call), *call_answer(call)])
+    now = datetime.now(UTC)
+    debate = [styled_text(""), *debate_tree(call, now)] if call.is_debate else []
+    print_page([*call_head(call, now), *call_times(call), *debate, *call_answer(call)])
 
 
 def _watch_one(operator: AdminClient, call_id: str, *, as_json: bool) -> int:
