@@ -1,4 +1,4 @@
-"""What `up` tells people: what runs, where, what to do next, and what a stop leaves behind."""
+"""What `up` prints for people: what runs, where, what to do next, and how a stop went."""
 
 import shlex
 import shutil
@@ -12,7 +12,7 @@ from openclaw_a2a.settings import Account, base_url
 from openclaw_a2a.settings.openclaw.discovery import OpenClawInstallation
 
 DEFAULT_URL = "http://127.0.0.1:9900"
-"""Where commands look for a gateway when nobody says otherwise."""
+"""Where commands look for a gateway by default."""
 
 _PROGRAM = "openclaw-a2a"
 _OPENCLAW = "openclaw-gateway"
@@ -20,7 +20,7 @@ _USUAL_CARD = "/.well-known/agent-card.json"
 
 
 def print_banner(gateway: Gateway, found: OpenClawInstallation | None = None) -> None:
-    """Say what runs, where, and what to do next; `found` is the OpenClaw of this machine."""
+    """Print what runs, where, and what to do next; `found` is the OpenClaw of this machine."""
     settings = gateway.settings
     server = settings.server
     local = base_url(server.host, server.port)
@@ -30,9 +30,9 @@ def print_banner(gateway: Gateway, found: OpenClawInstallation | None = None) ->
         lines.append(f"listening on {host}:{server.port}")
     lines.append("")
     accounts = sorted(settings.accounts, key=lambda account: account.id != "default")
-    presences = {one.account: one for one in gateway.presences.current()}
+    available = {one.account: one for one in gateway.availability.current()}
     for account in accounts:
-        lines += _about(account, gateway, presences.get(account.id))
+        lines += _about(account, gateway, available.get(account.id))
     lines += _openclaw_lines(gateway, found)
     where = settings.store.path or "nothing survives a stop"
     lines += [f"  {'store':<12} {settings.store.kind.value} ({where})", ""]
@@ -41,47 +41,47 @@ def print_banner(gateway: Gateway, found: OpenClawInstallation | None = None) ->
     if running:
         lines.append(f"Try it:  {_first_command(running[0], needs_token=not settings.is_open)}")
     lines.append("Stop it: Ctrl-C")
-    print_line(*lines)
+    print_lines(*lines)
 
 
-def print_line(*lines: str) -> None:
-    """Lines for people, at once."""
+def print_lines(*lines: str) -> None:
+    """Print lines on standard error."""
     print("\n".join(lines), file=sys.stderr, flush=True)
 
 
-def stopping(runs: int, seconds: float) -> str:
-    """The sentence when a stop begins."""
+def stop_message(runs: int, seconds: float) -> str:
+    """What is printed when a stop begins."""
     if not runs or not seconds:
         return "Stopping."
     count = "1 run" if runs == 1 else f"{runs} runs"
     return f"Stopping: {count} may go on for {seconds:g} s; Ctrl-C again leaves at once."
 
 
-def left_behind(runs: int) -> str:
-    """The sentence for runs that did not end in time."""
+def unfinished_message(runs: int) -> str:
+    """What happens to runs that did not end in time."""
     if runs == 1:
         return "1 run was left; it goes on at the next start, or fails with a reason."
     return f"{runs} runs were left; they go on at the next start, or fail with a reason."
 
 
-def _about(account: Account, gateway: Gateway, presence: AgentAvailability | None) -> list[str]:
-    if presence is None:
+def _about(account: Account, gateway: Gateway, availability: AgentAvailability | None) -> list[str]:
+    if availability is None:
         reason = f"  {account.label:<12} not running: {account.not_running_reason}"
         return [reason] if account.enabled else []
     agent_id = account.default_agent_id
-    is_given = agent_id in gateway.given
-    kind = "Python" if is_given else gateway.settings.agents[agent_id].adapter
-    state = "" if presence.is_available else ", unavailable"
+    is_supplied = agent_id in gateway.supplied_agents
+    kind = "Python" if is_supplied else gateway.settings.agents[agent_id].adapter
+    state = "" if availability.is_available else ", unavailable"
     return [
-        f"  {presence.name:<12} agent {agent_id} ({kind}){state}",
+        f"  {availability.name:<12} agent {agent_id} ({kind}){state}",
         f"  {'':<12} card  {account_url(account, account.agent_card_path)}",
     ]
 
 
 def _openclaw_lines(gateway: Gateway, found: OpenClawInstallation | None) -> list[str]:
-    """The OpenClaw gateways that are asked, or how to have OpenClaw's agents here."""
+    """The OpenClaw gateways in use, or how to connect one."""
     agents = gateway.settings.agents
-    mine = [one for name, one in agents.items() if name not in gateway.given]
+    mine = [one for name, one in agents.items() if name not in gateway.supplied_agents]
     if found is not None and not found.is_readable:
         return [f"  {'openclaw':<12} its config cannot be read; see: {program()} doctor"]
     if any(one.is_placeholder for one in mine):
@@ -92,12 +92,12 @@ def _openclaw_lines(gateway: Gateway, found: OpenClawInstallation | None) -> lis
 
 def _notes(gateway: Gateway) -> list[str]:
     """Why agents are unavailable, each reason once."""
-    lines = [f"Unavailable: {trouble}" for trouble in gateway.presences.unavailable_reasons()]
+    lines = [f"Unavailable: {reason}" for reason in gateway.availability.unavailable_reasons()]
     return [*lines, ""] if lines else []
 
 
 def _first_command(account: Account, *, needs_token: bool) -> str:
-    """A command that asks this account something, from the folder where the gateway runs."""
+    """A command that sends to this account, from the folder where the gateway runs."""
     token = "OPENCLAW_A2A_TOKEN=<token> " if needs_token else ""
     address = account_url(account, account.agent_card_path).removesuffix(_USUAL_CARD)
     flag = "" if address == DEFAULT_URL else f" --url {address}"
@@ -105,7 +105,7 @@ def _first_command(account: Account, *, needs_token: bool) -> str:
 
 
 def program() -> str:
-    """How a shell in this folder finds our command."""
+    """The command as a shell in this folder finds it."""
     script = Path(sys.executable).with_name(_PROGRAM)
     if shutil.which(_PROGRAM) or not script.is_file():
         return _PROGRAM

@@ -107,15 +107,15 @@ class Gateway:
     ) -> None:
         self.settings = settings
         self._embedding = embedding
-        self.given = given
-        """The agents that are not those of the settings."""
+        self.supplied_agents = given
+        """Agents that the program passed in, instead of those in the settings."""
         self._agents = agents
         self._clock = clock
         self._parts = AsyncExitStack()
         self._application: ServerApplication | None = None
         self.engines: dict[StoreSettings, Engine] = {}
-        self.presences = Availability(())
-        """Who can answer now; known when the doors are open."""
+        self.availability = Availability(())
+        """Which agents can answer now; filled when the endpoints are built."""
         self._rate = RateLimit(settings.limits.per_peer_rate, monotonic=time.monotonic)
         self._body_deadline = body_deadline(settings.server.body_seconds)
         self.streams = SseStreams(settings.limits.streams, settings.server.heartbeat_seconds)
@@ -124,29 +124,33 @@ class Gateway:
         self._tools = ToolsWiring(settings, clock=clock)
         self._calls: CallsWiring | None = None
         self._plans: PlanningWiring | None = None
-        self._operator_token: str | None = None
+        self._admin_token: str | None = None
         self._host_id = ""
 
     async def __aenter__(self) -> Self:
-        """Open the stores, take up what a crash left behind, and open the doors."""
+        """Open the stores, recover what a crash left behind, then build the endpoints.
+
+        The order matters: planning and calls load their state before the engines recover runs,
+        because a recovered run may end at once and report to them.
+        """
         async with AsyncExitStack() as parts:
             parts.push_async_callback(self._agents.close)
-            self._operator_token = self._make_token()
-            self._host_id = _host_id(self._operator_token)
-            lanes = SessionQueues(_lane_limits(self.settings))
-            plans = await self._open_planning(lanes, parts)
+            self._admin_token = self._ensure_admin_token()
+            self._host_id = _host_id(self._admin_token)
+            queues = SessionQueues(_queue_limits(self.settings))
+            plans = await self._open_planning(queues, parts)
             running = [account for account in self.settings.accounts if account.is_running]
-            doors = [await self._open_door(account, lanes, parts) for account in running]
-            calls = await self._open_calls(lanes, parts)
+            endpoints = [await self._open_account(account, queues, parts) for account in running]
+            calls = await self._open_calls(queues, parts)
             await self._tools.prepare(parts, engines=self.engines, calls=calls, plans=plans)
             for engine in self.engines.values():
                 await self._start(engine, parts)
-            for room in (calls, plans):
-                if room is not None:
-                    room.start()
-            self._application = self._build_application(doors)
+            for part in (calls, plans):
+                if part is not None:
+                    part.start()
+            self._application = self._build_application(endpoints)
             self._tools.open(self._application.router, parts, own_hosts=_own_hosts(self.settings))
-            self._listen()
+            self._start_background_listeners()
             self._parts = parts.pop_all()
         return self
 
@@ -156,7 +160,7 @@ class Gateway:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Close the doors; what is unfinished stays in the store."""
+        """Close streams and parts; unfinished work stays in the store."""
         if self._calls is not None:
             self._calls.release_waiters()
         self.streams.close_all()
@@ -184,13 +188,13 @@ class Gateway:
 
     @property
     def run_count(self) -> int:
-        """How many runs wait or are under way."""
+        """Runs that are queued or in progress."""
         return sum(len(engine.runs) for engine in self.engines.values())
 
     async def drain(self, seconds: float) -> int:
-        """Take nothing more in, let runs end, then break off the rest; how many runs are left.
+        """Accept nothing new, let runs finish, then interrupt the rest; how many were left.
 
-        Whoever waits for one of those is told to come back, and every stream ends.
+        Callers that wait for one of those get a retryable error, and every stream ends.
         """
         engines = self.engines.values()
         if self._calls is not None:
@@ -201,36 +205,36 @@ class Gateway:
         await self._tools.close_streams()
         return left
 
-    async def _open_calls(self, lanes: SessionQueues, parts: AsyncExitStack) -> CallsWiring | None:
-        """The calls between agents, kept in the gateway's own store; None where there is none.
+    async def _open_calls(self, queues: SessionQueues, parts: AsyncExitStack) -> CallsWiring | None:
+        """Calls between agents, in the gateway's own store; None without that store.
 
-        Those of an earlier life are looked after also when no new ones are taken.
+        Calls from before a restart are completed even when new ones are disabled.
         """
         engine = self.engines.get(self.settings.store)
         if self.settings.tools.agent_to_agent.enabled:
-            engine = await self._engine(self.settings.store, lanes, parts)
+            engine = await self._engine(self.settings.store, queues, parts)
         if engine is not None:
             self._calls = CallsWiring(self.settings, self._agents, engine, host_id=self._host_id)
             await self._calls.open(self.push, self.engines.values(), parts)
         return self._calls
 
     async def _open_planning(
-        self, lanes: SessionQueues, parts: AsyncExitStack
+        self, queues: SessionQueues, parts: AsyncExitStack
     ) -> PlanningWiring | None:
-        """The objectives, kept in the gateway's own store; None when there are none."""
+        """Objectives, in the gateway's own store; None when they are disabled."""
         if self.settings.opt.enabled:
-            engine = await self._engine(self.settings.store, lanes, parts)
+            engine = await self._engine(self.settings.store, queues, parts)
             self._plans = PlanningWiring(self.settings, engine, push=self.push, agents=self._agents)
             parts.callback(self._plans.stop)
             await self._plans.open()
         return self._plans
 
-    async def _open_door(
-        self, account: Account, lanes: SessionQueues, parts: AsyncExitStack
+    async def _open_account(
+        self, account: Account, queues: SessionQueues, parts: AsyncExitStack
     ) -> AccountEndpoint:
-        engine = await self._engine(account.task_store or self.settings.store, lanes, parts)
+        engine = await self._engine(account.task_store or self.settings.store, queues, parts)
         embedding = self._embedding
-        rules = _rules(account, self.settings) if embedding is None else embedding.rules
+        rules = _account_rules(account, self.settings) if embedding is None else embedding.rules
         engine.accounts[account.id] = rules
         callers = self._authenticator() if embedding is None else embedding.authenticator
         planning = self._plans.service_for(engine) if self._plans is not None else None
@@ -258,19 +262,19 @@ class Gateway:
     def _card(
         self, account: Account, *, needs_token: bool, extensions: tuple[AgentExtension, ...]
     ) -> LiveCard:
-        """What the account says, else what its agent says, else what is known of the agent."""
+        """The card: texts of the account, else of its agent, else those of the settings."""
         agent_id = account.default_agent_id
         agent = self._agents.find(agent_id)
-        is_given = agent_id in self.given
+        is_given = agent_id in self.supplied_agents
         known = None if is_given else self.settings.agents[agent_id].profile
 
         def build(profile: AgentProfile | None) -> AgentCard:
-            words = apply_profiles(account, profile, known)
+            described = apply_profiles(account, profile, known)
             return build_card(
-                words, version=VERSION, needs_token=needs_token, extensions=extensions
+                described, version=VERSION, needs_token=needs_token, extensions=extensions
             )
 
-        own = agent.profile if isinstance(agent, SupportsProfile) else _says_nothing
+        own = agent.profile if isinstance(agent, SupportsProfile) else _no_profile
         return LiveCard(account, build, own)
 
     def _authenticator(self) -> Authenticator:
@@ -285,9 +289,9 @@ class Gateway:
         )
 
     async def _engine(
-        self, store_settings: StoreSettings, lanes: SessionQueues, parts: AsyncExitStack
+        self, store_settings: StoreSettings, queues: SessionQueues, parts: AsyncExitStack
     ) -> Engine:
-        """The engine over a store, which is opened when it is needed first."""
+        """The engine over a store; created, and the store opened, on first use."""
         if store_settings not in self.engines:
             store = self._make_store(store_settings)
             await store.open()
@@ -295,7 +299,7 @@ class Gateway:
             self.engines[store_settings] = Engine(
                 store,
                 self._agents,
-                queues=lanes,
+                queues=queues,
                 clock=self._clock,
                 limits=_engine_limits(self.settings),
                 new_id=new_id,
@@ -323,38 +327,36 @@ class Gateway:
         engine.supervisor.run_loop("retention", purge_expired(engine, times))
         self.push.start(engine, parts)
 
-    def _build_application(self, doors: list[AccountEndpoint]) -> ServerApplication:
+    def _build_application(self, endpoints: list[AccountEndpoint]) -> ServerApplication:
         closed = [
             account
             for account in self.settings.accounts
             if account.enabled and not account.is_running
         ]
-        application = ServerApplication(doors, closed)
+        application = ServerApplication(endpoints, closed)
         router = application.router
-        self.presences = application.availability
-        health = Health(self.engines.values(), self.presences, version=VERSION)
+        self.availability = application.availability
+        health = Health(self.engines.values(), self.availability, version=VERSION)
         router.add_route("GET", "/healthz", health.healthz)
         router.add_route("GET", "/readyz", health.readyz)
-        router.add_route(ANY_METHOD, ADMIN_PREFIX + "{*}", self._open_operator_door().serve)
+        router.add_route(ANY_METHOD, ADMIN_PREFIX + "{*}", self._build_admin_endpoint().serve)
         return application
 
-    def _open_operator_door(self) -> AdminEndpoint:
-        """The operator's pages: add yours here."""
-        authenticator = AdminAuthenticator(
-            self._operator_token, own_hosts=_own_hosts(self.settings)
-        )
-        door = AdminEndpoint(authenticator, body_deadline=self._body_deadline)
-        ApprovalsAdmin(self._asking).add_to(door)
+    def _build_admin_endpoint(self) -> AdminEndpoint:
+        """The endpoints of the operator; further ones are added here."""
+        authenticator = AdminAuthenticator(self._admin_token, own_hosts=_own_hosts(self.settings))
+        endpoint = AdminEndpoint(authenticator, body_deadline=self._body_deadline)
+        ApprovalsAdmin(self._approval_agents).add_to(endpoint)
         calls = self._calls
         DeliveriesAdmin(
             self.push.list_outboxes, lambda one: None if calls is None else calls.service.find(one)
-        ).add_to(door)
-        ObjectivesAdmin(lambda: None if self._plans is None else self._plans.admin).add_to(door)
-        CallsAdmin(lambda: None if self._calls is None else self._calls.service).add_to(door)
-        return door
+        ).add_to(endpoint)
+        ObjectivesAdmin(lambda: None if self._plans is None else self._plans.admin).add_to(endpoint)
+        CallsAdmin(lambda: None if self._calls is None else self._calls.service).add_to(endpoint)
+        return endpoint
 
-    def _listen(self) -> None:
-        """Hear what agents say outside their runs; each is heard once for all engines."""
+    def _start_background_listeners(self) -> None:
+        """Start one listener per agent that sends events outside its runs, for all engines."""
         engines = list(self.engines.values())
         for agent_id in self._agents.ids if engines else ():
             agent = self._agents.find(agent_id)
@@ -362,16 +364,18 @@ class Gateway:
                 listener = BackgroundListener(engines, agent_id, agent)
                 engines[0].supervisor.run_loop(f"background-events-{agent_id}", listener.run())
 
-    def _make_token(self) -> str | None:
+    def _ensure_admin_token(self) -> str | None:
         if self._embedding is not None:
             return None
         try:
             return ensure_admin_token(self.settings.data)
-        except OSError as error:  # the gateway serves its peers all the same
-            log.warning("operator-door-shut", folder=str(self.settings.data), reason=str(error))
+        except OSError as error:  # peers are served without it; only admin commands fail
+            log.warning(
+                "gateway.admin_token_unavailable", folder=str(self.settings.data), reason=str(error)
+            )
             return None
 
-    def _asking(self) -> dict[AgentId, SupportsApprovals]:
+    def _approval_agents(self) -> dict[AgentId, SupportsApprovals]:
         agents = {agent_id: self._agents.find(agent_id) for agent_id in self._agents.ids}
         return {name: one for name, one in agents.items() if isinstance(one, SupportsApprovals)}
 
@@ -384,7 +388,7 @@ def build_app(
     environment: Mapping[str, str] | None = None,
     embedding: Embedding | None = None,
 ) -> Gateway:
-    """A gateway from settings; `agents` stand in for (or beside) those of the settings.
+    """A gateway from settings; `agents` replace or extend those of the settings.
 
     Raises: SettingsInvalid.
     """
@@ -409,11 +413,11 @@ def agent_addresses(settings: Settings) -> list[tuple[str, str]]:
     ]
 
 
-def _says_nothing() -> None:
-    """What an agent says of itself that does not describe itself."""
+def _no_profile() -> None:
+    """The profile of an agent that provides none."""
 
 
-def _rules(account: Account, settings: Settings) -> AccountRules:
+def _account_rules(account: Account, settings: Settings) -> AccountRules:
     return AccountRules(
         account=account.id,
         agent_id=account.default_agent_id,
@@ -427,7 +431,7 @@ def _rules(account: Account, settings: Settings) -> AccountRules:
     )
 
 
-def _lane_limits(settings: Settings) -> QueueLimits:
+def _queue_limits(settings: Settings) -> QueueLimits:
     limits = settings.limits
     return QueueLimits(
         runs=limits.runs,

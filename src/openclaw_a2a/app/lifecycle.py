@@ -1,4 +1,4 @@
-"""The process: a socket, a server, and a stop in order."""
+"""The process: listening socket, HTTP server, signals and the order of a stop."""
 
 import asyncio
 import errno
@@ -11,9 +11,10 @@ from typing import Any, TypeVar
 
 import uvicorn
 
-from openclaw_a2a.app.banner import left_behind, print_banner, print_line, stopping
+from openclaw_a2a.app.banner import print_banner, print_line, stop_message, unfinished_message
 from openclaw_a2a.app.gateway import Gateway, build_app
 from openclaw_a2a.app.logging import configure_logs, is_for_people
+from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import PortTaken
 from openclaw_a2a.settings import LoadedSettings, Settings
@@ -34,13 +35,13 @@ UVICORN_OPTIONS: Mapping[str, Any] = {
     "server_header": False,
     "timeout_graceful_shutdown": 2,
 }
-"""How every server of ours is run."""
+"""Options of every uvicorn server that we run."""
 
 _Result = TypeVar("_Result")
 
 
 class DrainingServer(uvicorn.Server):
-    """Uvicorn that drains the gateway at the first signal and leaves at the second."""
+    """Uvicorn that drains the gateway on the first signal and exits on the second."""
 
     def __init__(self, config: uvicorn.Config, gateway: Gateway, stop_s: float) -> None:
         super().__init__(config)
@@ -48,22 +49,24 @@ class DrainingServer(uvicorn.Server):
         self._stop_s = stop_s
         self._loop = asyncio.get_running_loop()
         self._is_for_people = is_for_people(gateway.settings.log)
-        self._draining: asyncio.Task[None] | None = None
+        self._supervisor = Supervisor("stop")
+        self._is_draining = False
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """A signal came."""
+        """Called by uvicorn in a signal handler: continue on the event loop."""
         self._loop.call_soon_threadsafe(self._begin_stop, signal.Signals(sig).name)
 
     def _begin_stop(self, name: str) -> None:
-        if self._draining is not None:
+        if self._is_draining:
             self._report_left(self._gateway.run_count)
             self.force_exit = self.should_exit = True
             return
         if self._is_for_people:
-            print_line(stopping(self._gateway.run_count, self._stop_s))
+            print_line(stop_message(self._gateway.run_count, self._stop_s))
         else:
-            log.info("stopping", signal=name, seconds=self._stop_s)
-        self._draining = self._loop.create_task(self._drain())
+            log.info("gateway.stopping", signal=name, seconds=self._stop_s)
+        self._is_draining = True
+        self._supervisor.spawn("drain", self._drain())
 
     async def _drain(self) -> None:
         try:
@@ -75,9 +78,9 @@ class DrainingServer(uvicorn.Server):
 
     def _report_left(self, left: int) -> None:
         if left and self._is_for_people:
-            print_line(left_behind(left))
+            print_line(unfinished_message(left))
         elif left:
-            log.info("runs-left", count=left, note="they go on at the next start")
+            log.info("gateway.runs_unfinished", count=left, note="they continue at the next start")
 
 
 def serve(loaded: LoadedSettings) -> int:
@@ -92,7 +95,7 @@ def serve_gateway(loaded: LoadedSettings, build: Callable[[Settings], Gateway]) 
     """Serve a gateway until a signal comes; it is built when its port is known."""
     configure_logs(loaded.settings.log)
     for warning in loaded.warnings:
-        log.warning("setting-warning", path=warning.path, reason=warning.message)
+        log.warning("settings.warning", path=warning.path, reason=warning.message)
     return run_in_new_loop(_serve(loaded, build))
 
 
@@ -111,7 +114,7 @@ async def _serve(loaded: LoadedSettings, build: Callable[[Settings], Gateway]) -
             _tune_collector()
             config = uvicorn.Config(gateway.asgi, **UVICORN_OPTIONS)
             server = DrainingServer(config, gateway, settings.server.stop_seconds)
-            await gateway.presences.wait_settled(_FIRST_STATES_S)
+            await gateway.availability.wait_settled(_FIRST_STATES_S)
             print_banner(gateway, loaded.openclaw)
             await server.serve(sockets=[listener])
     finally:
@@ -120,9 +123,10 @@ async def _serve(loaded: LoadedSettings, build: Callable[[Settings], Gateway]) -
 
 
 def _tune_collector() -> None:
-    """What lives now lives until the end; look for garbage cycles less often than Python does.
+    """Freeze what was created at start, and collect garbage cycles less often.
 
-    A message makes hundreds of small objects and no cycles, so frequent searches find nothing.
+    A message creates hundreds of small objects and no cycles, so frequent collections find
+    nothing.
     """
     gc.collect()
     gc.freeze()
@@ -130,7 +134,7 @@ def _tune_collector() -> None:
 
 
 async def _unused(*_: object) -> None:
-    """Uvicorn wants an application before it tells which event loop it would take."""
+    """Uvicorn needs an application to tell which event loop it would choose."""
 
 
 def listen(host: str, port: int) -> socket.socket:
