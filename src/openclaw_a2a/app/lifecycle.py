@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import uvicorn
 
-from openclaw_a2a.app.banner import print_banner, print_line, stop_message, unfinished_message
+from openclaw_a2a.app.banner import print_banner, print_lines, stop_message, unfinished_message
 from openclaw_a2a.app.gateway import Gateway, build_app
 from openclaw_a2a.app.logging import configure_logs, is_for_people
 from openclaw_a2a.engine.supervisor import Supervisor
@@ -62,7 +62,7 @@ class DrainingServer(uvicorn.Server):
             self.force_exit = self.should_exit = True
             return
         if self._is_for_people:
-            print_line(stop_message(self._gateway.run_count, self._stop_s))
+            print_lines(stop_message(self._gateway.run_count, self._stop_s))
         else:
             log.info("gateway.stopping", signal=name, seconds=self._stop_s)
         self._is_draining = True
@@ -78,7 +78,7 @@ class DrainingServer(uvicorn.Server):
 
     def _report_left(self, left: int) -> None:
         if left and self._is_for_people:
-            print_line(unfinished_message(left))
+            print_lines(unfinished_message(left))
         elif left:
             log.info("gateway.runs_unfinished", count=left, note="they continue at the next start")
 

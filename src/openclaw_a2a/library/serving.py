@@ -19,7 +19,7 @@ import uvicorn
 
 from openclaw_a2a.agents import CallableAgent
 from openclaw_a2a.agents.adapter import AgentAdapter
-from openclaw_a2a.app.banner import print_line
+from openclaw_a2a.app.banner import print_lines
 from openclaw_a2a.app.gateway import Gateway, build_app
 from openclaw_a2a.app.lifecycle import (
     UVICORN_OPTIONS,
@@ -100,7 +100,7 @@ class _AnnouncingServer(DrainingServer):
 
     async def startup(self, sockets: list[socket] | None = None) -> None:
         await super().startup(sockets)
-        print_line(self.announcement, "Stop it: Ctrl-C")
+        print_lines(self.announcement, "Stop it: Ctrl-C")
 
 
 class _Service:
