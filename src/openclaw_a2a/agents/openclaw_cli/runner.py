@@ -16,10 +16,8 @@ from openclaw_a2a.agents.openclaw_cli.answer import CommandOutput, failure_reaso
 from openclaw_a2a.agents.openclaw_cli.command import MAX_ARGUMENT_BYTES, CliRequest, build_command
 from openclaw_a2a.agents.openclaw_cli.options import OpenClawCliOptions
 from openclaw_a2a.agents.openclaw_cli.state_directory_queue import (
-    EXCLUSIVE,
     StateDirectoryQueue,
     installed_width,
-    queue_for,
 )
 from openclaw_a2a.agents.process.child import (
     ChildProcess,
@@ -31,6 +29,7 @@ from openclaw_a2a.agents.process.child import (
     timed_out,
 )
 from openclaw_a2a.agents.process.orphans import end_orphans
+from openclaw_a2a.agents.slot_queue import SlotQueue, queue_for
 from openclaw_a2a.model.agent_event import Note
 from openclaw_a2a.model.backoff import Backoff
 from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable
@@ -85,7 +84,7 @@ class OpenClawRunner:
         Raises: AgentUnavailable (it cannot be started), AgentFailed (it failed, wrote what cannot
         be read, or took too long; then the details have `TIMED_OUT`).
         """
-        session_queue = queue_for(f"{id(self)} {request.session}", width=EXCLUSIVE)
+        session_queue = queue_for(f"session {id(self)} {request.session}", SlotQueue())
         async with session_queue.slot(), aclosing(self._run(request)) as events:
             async for event in events:
                 yield event
@@ -153,7 +152,7 @@ class OpenClawRunner:
 
     async def _directory_queue(self) -> StateDirectoryQueue:
         directory, width = await anyio.to_thread.run_sync(self._inspect_installation)
-        return queue_for(directory, width=width)
+        return queue_for(f"state directory {directory}", StateDirectoryQueue(width))
 
     def _inspect_installation(self) -> tuple[str, int]:
         """The state directory, and how many runs the installed OpenClaw lets into it."""

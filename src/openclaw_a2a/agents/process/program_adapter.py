@@ -20,6 +20,7 @@ from openclaw_a2a.agents.process.child import (
     start_process,
 )
 from openclaw_a2a.agents.process.orphans import end_orphans
+from openclaw_a2a.agents.slot_queue import SlotQueue, queue_for
 from openclaw_a2a.engine.id_generator import new_id
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable
@@ -284,8 +285,6 @@ class ProgramRequestQueue:
         self._requests: dict[str, ProgramRequest] = {}
         self._cancelled: dict[str, None] = {}
         """Tasks that were cancelled before their request came, the oldest first."""
-        self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
-        """The lock of each conversation, and how many requests hold it or wait for it."""
 
     @asynccontextmanager
     async def slot(self, context_id: str | None, context: Json) -> AsyncGenerator[ProgramRequest]:
@@ -298,7 +297,7 @@ class ProgramRequestQueue:
         self._cancelled.pop(task_id, None)
         self._requests[task_id] = request
         try:
-            async with self._lock(request.context_key):
+            async with queue_for(f"{id(self)} {request.context_key}", SlotQueue()).slot():
                 request.check()
                 yield request
         finally:
@@ -326,20 +325,6 @@ class ProgramRequestQueue:
         for request in requests:
             request.is_cancelled = True
         await asyncio.gather(*[request.end() for request in requests])
-
-    @asynccontextmanager
-    async def _lock(self, context_key: str) -> AsyncGenerator[None]:
-        """The lock of a conversation, dropped with its last user."""
-        lock, users = self._locks.get(context_key, (asyncio.Lock(), 0))
-        self._locks[context_key] = (lock, users + 1)
-        try:
-            async with lock:
-                yield
-        finally:
-            lock, users = self._locks[context_key]
-            self._locks[context_key] = (lock, users - 1)
-            if users == 1:
-                del self._locks[context_key]
 
 
 def _task_id(context: Json) -> str | None:
