@@ -82,11 +82,11 @@ def plain(text: str, home: Path, port: int) -> str:
 
 
 @pytest.mark.slow
-def test_commands_and_script_of_the_page_do_what_it_shows(home: Path, port: int) -> None:
+def test_the_commands_and_the_script_of_the_page_work_as_shown(home: Path, port: int) -> None:
     program = str(Path(sys.executable).with_name("openclaw-a2a"))
     for holding in ("targets add", "remote send"):
-        for told in block("console", holding).split("$ ")[1:]:
-            command, _, wanted = told.partition("\n")
+        for envelope in block("console", holding).split("$ ")[1:]:
+            command, _, wanted = envelope.partition("\n")
             words = command.replace('"deploy it"', "deploy_it").replace("9901", str(port)).split()
             words = [word.replace("deploy_it", "deploy it") for word in words[1:]]
             shown = plain(run([program, *words], home), home, port)

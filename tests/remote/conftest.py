@@ -1,4 +1,4 @@
-"""Foreign peers as processes of their own, started once."""
+"""Real peers of other implementations, as processes that are started once."""
 
 import socket
 import subprocess

@@ -1,4 +1,4 @@
-"""A peer that answers over gRPC as a test wants it to, and a wire to it that can be cut."""
+"""A scripted peer over gRPC, and a TCP relay to it that can be cut."""
 
 import asyncio
 import ssl
@@ -42,7 +42,7 @@ class GrpcPeer:
         self.requests.append([(key, value) for key, value in pairs if key != "user-agent"])
         self.has_request.set()
 
-    async def told(self, context: Context) -> JsonObject:
+    async def answer_call(self, context: Context) -> JsonObject:
         self.hear(context)
         try:
             return await self.answer(self, context)
@@ -65,10 +65,10 @@ class _Servicer(a2a_pb2_grpc.A2AServiceServicer):
         self._peer = peer
 
     async def SendMessage(self, request: Any, context: Context) -> pb.SendMessageResponse:
-        return ParseDict(await self._peer.told(context), pb.SendMessageResponse())
+        return ParseDict(await self._peer.answer_call(context), pb.SendMessageResponse())
 
     async def GetTask(self, request: Any, context: Context) -> pb.Task:
-        return ParseDict((await self._peer.told(context))["task"], pb.Task())
+        return ParseDict((await self._peer.answer_call(context))["task"], pb.Task())
 
     async def SendStreamingMessage(
         self, request: Any, context: Context
@@ -117,12 +117,12 @@ def _credentials(certificate: Path) -> Any:
 @asynccontextmanager
 async def carded(address: str, *, tls: ssl.SSLContext | None = None) -> AsyncGenerator[str]:
     """Where the card of a peer is that speaks gRPC at an address."""
-    face = {"url": address, "protocolBinding": "GRPC", "protocolVersion": "1.0"}
-    async with scripted(card=card_of("", supportedInterfaces=[face]), tls=tls) as card:
+    interface = {"url": address, "protocolBinding": "GRPC", "protocolVersion": "1.0"}
+    async with scripted(card=card_of("", supportedInterfaces=[interface]), tls=tls) as card:
         yield card.url
 
 
-class Cable:
+class TcpRelay:
     """Carries bytes to a port, until it is cut."""
 
     def __init__(self, port: int | None) -> None:
@@ -156,23 +156,23 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 @asynccontextmanager
-async def cable_to(port: int | None) -> AsyncGenerator[Cable]:
-    """A cable to a port; to none, it takes connections and drops them."""
-    cable = Cable(port)
+async def relay_to(port: int | None) -> AsyncGenerator[TcpRelay]:
+    """A relay to a port; to none, it takes connections and drops them."""
+    relay = TcpRelay(port)
     at_work: set[asyncio.Task[None]] = set()
 
     def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        work = asyncio.get_running_loop().create_task(cable.carry(reader, writer))
+        work = asyncio.get_running_loop().create_task(relay.carry(reader, writer))
         at_work.add(work)
         work.add_done_callback(at_work.discard)
 
     server = await asyncio.start_server(take, "127.0.0.1", 0)
-    cable.port = server.sockets[0].getsockname()[1]
+    relay.port = server.sockets[0].getsockname()[1]
     try:
-        yield cable
+        yield relay
     finally:
         server.close()
-        cable.cut()
+        relay.cut()
         for work in list(at_work):
             work.cancel()
         await asyncio.gather(*at_work, return_exceptions=True)

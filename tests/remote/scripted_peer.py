@@ -1,4 +1,4 @@
-"""A scripted peer that answers as a test wants it to, well or badly, byte by byte."""
+"""A scripted HTTP peer: tests decide every byte of its answers."""
 
 import asyncio
 import json
@@ -242,10 +242,10 @@ def message(text: str = "hi there", **more: Json) -> JsonObject:
 
 
 def task(state: str = "COMPLETED", *, text: str | None = None, **more: Json) -> JsonObject:
-    told: JsonObject = {"id": "t-1", "contextId": "c-1", "status": status_of(state), **more}
+    body: JsonObject = {"id": "t-1", "contextId": "c-1", "status": status_of(state), **more}
     if text is not None:
-        told["artifacts"] = [{"artifactId": "a", "parts": [{"text": text}]}]
-    return {"task": told}
+        body["artifacts"] = [{"artifactId": "a", "parts": [{"text": text}]}]
+    return {"task": body}
 
 
 def status_of(state: str, text: str | None = None) -> JsonObject:
@@ -256,8 +256,8 @@ def status_of(state: str, text: str | None = None) -> JsonObject:
 
 
 def status_update(state: str, text: str | None = None) -> JsonObject:
-    told = {"taskId": "t-1", "contextId": "c-1", "status": status_of(state, text)}
-    return {"statusUpdate": told}
+    body = {"taskId": "t-1", "contextId": "c-1", "status": status_of(state, text)}
+    return {"statusUpdate": body}
 
 
 def artifact_update(text: str, *, append: bool = False) -> JsonObject:

@@ -1,4 +1,4 @@
-"""A remote agent as one of ours: it answers, asks, fails, is canceled and is found again."""
+"""A remote agent as an agent of the gateway: answers, pauses, failures, cancel and recovery."""
 
 import asyncio
 import json
@@ -128,7 +128,7 @@ async def target(url: str, store: Store) -> AsyncGenerator[RemoteTargetAgent]:
         )
 
 
-async def told(agent: RemoteTargetAgent, turn: Turn) -> list[AgentEvent]:
+async def collect(agent: RemoteTargetAgent, turn: Turn) -> list[AgentEvent]:
     with fail_after(20):
         return [event async for event in agent.run(turn)]
 
@@ -146,32 +146,32 @@ def text_in(events: list[AgentEvent]) -> str:
 # ------------------------------------------------------------------ with a real peer
 
 
-async def test_the_remote_agents_words_are_ours_as_they_come(asker: str, store: Store) -> None:
+async def test_chunks_of_the_remote_agent_are_passed_on(asker: str, store: Store) -> None:
     async with target(asker, store) as agent:
-        assert text_in(await told(agent, turn_of("count"))) == "one two three"
+        assert text_in(await collect(agent, turn_of("count"))) == "one two three"
 
 
-async def test_a_failure_of_the_remote_agent_is_told_in_its_words(asker: str, store: Store) -> None:
+async def test_a_failed_remote_task_fails_with_its_text(asker: str, store: Store) -> None:
     async with target(asker, store) as agent:
         with pytest.raises(AgentFailed, match="ops failed: no luck today"):
-            await told(agent, turn_of("fail"))
+            await collect(agent, turn_of("fail"))
 
 
-async def test_a_question_pauses_and_its_answer_goes_to_the_same_task(
+async def test_a_question_pauses_the_run_and_the_answer_goes_to_the_same_task(
     asker: str, store: Store
 ) -> None:
     async with target(asker, store) as agent:
-        *notes, asked = await told(agent, turn_of("erase"))
+        *notes, asked = await collect(agent, turn_of("erase"))
         assert Note("Looking around") in notes
         assert isinstance(asked, InputRequired)
         assert asked.prompt == "Really?"
         token = json.loads(json.dumps(asked.resume))
     async with target(asker, store) as agent:  # another life of ours
-        answered = await told(agent, turn_of("yes", resume=token))
+        answered = await collect(agent, turn_of("yes", resume=token))
     assert text_in(answered) == "erase: yes"
 
 
-async def test_a_run_is_found_again_by_its_note_and_goes_on(asker: str, store: Store) -> None:
+async def test_a_run_continues_from_its_checkpoint(asker: str, store: Store) -> None:
     run_id = str(uuid.uuid4())
     async with target(asker, store) as agent:
         with fail_after(20):
@@ -192,24 +192,26 @@ async def test_a_run_is_found_again_by_its_note_and_goes_on(asker: str, store: S
         assert await state_of(remote, known) == "canceled"
 
 
-async def test_a_run_that_ended_while_we_were_away_is_told_from_its_beginning(
+async def test_a_task_that_ended_during_a_restart_is_reported_completely(
     asker: str, store: Store
 ) -> None:
     run_id = str(uuid.uuid4())
     async with target(asker, store) as agent:
-        await told(agent, turn_of("count", run_id=run_id))
+        await collect(agent, turn_of("count", run_id=run_id))
     async with target(asker, store) as agent:
-        again = await told(agent, turn_of("count", run_id=run_id, attempt=2))
+        again = await collect(agent, turn_of("count", run_id=run_id, attempt=2))
     assert text_in(again) == "one two three"
 
 
-async def test_without_a_note_the_same_message_is_sent_again(asker: str, store: Store) -> None:
+async def test_without_a_checkpoint_the_same_message_is_sent_again(
+    asker: str, store: Store
+) -> None:
     run_id = str(uuid.uuid4())
     async with target(asker, store) as agent:
-        await told(agent, turn_of("count", run_id=run_id))
+        await collect(agent, turn_of("count", run_id=run_id))
         first = await store.records.read_record(CHECKPOINT_KIND, run_id)
         await store.records.delete_record(CHECKPOINT_KIND, run_id)
-        again = await told(agent, turn_of("count", run_id=run_id, attempt=2))
+        again = await collect(agent, turn_of("count", run_id=run_id, attempt=2))
         second = await store.records.read_record(CHECKPOINT_KIND, run_id)
     assert text_in(again) == "one two three"
     assert first is not None
@@ -218,10 +220,10 @@ async def test_without_a_note_the_same_message_is_sent_again(asker: str, store: 
     assert tasks[0] == tasks[1]
 
 
-async def test_a_pause_is_ended_at_the_remote_agent(asker: str, store: Store) -> None:
+async def test_a_paused_remote_task_is_canceled(asker: str, store: Store) -> None:
     async with target(asker, store) as agent, RemoteAgents(section(asker)) as remote:
         turn = turn_of("erase")
-        asked = (await told(agent, turn))[-1]
+        asked = (await collect(agent, turn))[-1]
         assert isinstance(asked, InputRequired)
         await agent.cancel_pause(turn.binding, asked.resume)
         assert await state_of(remote, asked.resume["continuation"]) == "canceled"
@@ -229,23 +231,23 @@ async def test_a_pause_is_ended_at_the_remote_agent(asker: str, store: Store) ->
         await agent.close()
 
 
-async def test_nobody_at_the_address_is_unavailable(store: Store) -> None:
+async def test_an_unreachable_target_is_unavailable(store: Store) -> None:
     async with target(NOBODY, store) as agent:
         with pytest.raises(AgentUnavailable, match=r"ops did not do it.*check that it runs"):
-            await told(agent, turn_of("count"))
+            await collect(agent, turn_of("count"))
 
 
 async def test_an_alias_that_is_not_configured_is_unavailable(store: Store) -> None:
     async with open_tool(section(NOBODY)) as harness:
         agent = RemoteTargetAgent("gone", harness.tool, records=store.records, clock=SystemClock())
         with pytest.raises(AgentUnavailable, match="must be one of"):
-            await told(agent, turn_of("count"))
+            await collect(agent, turn_of("count"))
 
 
 # ------------------------------------------------------------------ inside an engine
 
 
-class Office:
+class EngineHarness:
     """An engine whose only agent is far away."""
 
     def __init__(
@@ -305,47 +307,45 @@ def says(text: str) -> Callable[[Task], bool]:
     return is_so
 
 
-async def test_a_canceled_task_is_canceled_at_the_remote_agent_first(
-    asker: str, store: Store
-) -> None:
+async def test_the_remote_task_is_canceled_before_ours(asker: str, store: Store) -> None:
     async with target(asker, store) as agent, RemoteAgents(section(asker)) as remote:
-        office = Office(store, agent)
+        engine_harness = EngineHarness(store, agent)
         with fail_after(20):
-            ended = await office.send("hold")
-            task = await office.until(says("holding"))
-            assert (await office.cancel(task.id)).status.state is TaskState.CANCELED
+            ended = await engine_harness.send("hold")
+            task = await engine_harness.until(says("holding"))
+            assert (await engine_harness.cancel(task.id)).status.state is TaskState.CANCELED
             await ended
         (note,) = await store.records.list_records(CHECKPOINT_KIND)
         assert await state_of(remote, msgspec.json.decode(note.body)) == "canceled"
 
 
-async def test_a_gateway_that_stops_leaves_the_work_and_takes_it_up_again(
+async def test_a_stopped_gateway_leaves_the_remote_task_and_finds_it_again(
     asker: str, store: Store
 ) -> None:
     async with target(asker, store) as agent:
-        office = Office(store, agent)
+        engine_harness = EngineHarness(store, agent)
         with fail_after(20):
-            ended = await office.send("hold")
-            task = await office.until(says("holding"))
-            await office.engine.stop()
+            ended = await engine_harness.send("hold")
+            task = await engine_harness.until(says("holding"))
+            await engine_harness.engine.stop()
         ended.cancel()
         with suppress(Exception, asyncio.CancelledError):
             await ended
     async with target(asker, store) as agent:
-        office = Office(store, agent)
+        engine_harness = EngineHarness(store, agent)
         with fail_after(20):
-            assert await recover_runs(office.engine, expired_at=None) == 1
-            await office.until(says("holding"))
-            assert (await office.cancel(task.id)).status.state is TaskState.CANCELED
+            assert await recover_runs(engine_harness.engine, expired_at=None) == 1
+            await engine_harness.until(says("holding"))
+            assert (await engine_harness.cancel(task.id)).status.state is TaskState.CANCELED
 
 
-async def test_a_question_and_its_answer_are_one_task_of_ours(asker: str, store: Store) -> None:
+async def test_a_question_and_its_answer_are_one_task(asker: str, store: Store) -> None:
     async with target(asker, store) as agent:
-        office = Office(store, agent)
+        engine_harness = EngineHarness(store, agent)
         with fail_after(20):
-            asked = await (await office.send("erase"))
+            asked = await (await engine_harness.send("erase"))
             assert asked.status.state is TaskState.INPUT_REQUIRED
-            done = await (await office.send("yes", asked.id))
+            done = await (await engine_harness.send("yes", asked.id))
     assert done.id == asked.id
     assert done.status.state is TaskState.COMPLETED
     assert says("erase: yes")(done)
@@ -375,7 +375,7 @@ class Scripted:
 
 @contextmanager
 def scripted(peer: Scripted) -> Iterator[Scripted]:
-    class Door(BaseHTTPRequestHandler):
+    class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             interface = {
                 "url": f"{peer.url}/rpc",
@@ -422,7 +422,7 @@ def scripted(peer: Scripted) -> Iterator[Scripted]:
         def log_message(self, *_: object) -> None:
             """Say nothing."""
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Door) as server:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         peer.url = f"http://127.0.0.1:{server.server_address[1]}"
         thread = Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
@@ -442,18 +442,20 @@ def task(state: str, text: str = "", words: str = "") -> JsonObject:
 NOT_CANCELABLE: JsonObject = {"code": -32002, "message": "it must not be stopped"}
 
 
-async def test_a_direct_answer_is_an_answer(
+async def test_a_direct_answer_completes_the_run(
     plain_peer: tuple[str, list[str]], store: Store
 ) -> None:
     async with target(plain_peer[0], store) as agent:
-        assert await told(agent, turn_of("x", run_id="run-1")) == [Reply.of_text("received run-1")]
+        assert await collect(agent, turn_of("x", run_id="run-1")) == [
+            Reply.of_text("received run-1")
+        ]
 
 
-async def test_the_message_goes_out_under_the_runs_id_with_the_chain(store: Store) -> None:
+async def test_the_message_has_the_run_id_and_the_call_chain(store: Store) -> None:
     answer = {"SendMessage": {"task": task("COMPLETED", "done")}}
     with scripted(Scripted(streams=False, answer=lambda method, _: answer[method])) as peer:
         async with target(peer.url, store) as agent:
-            assert text_in(await told(agent, turn_of("hello", run_id="run-1"))) == "done"
+            assert text_in(await collect(agent, turn_of("hello", run_id="run-1"))) == "done"
     (_, params) = peer.asked[0]
     assert params["message"]["messageId"] == "run-1"
     assert params["message"]["parts"] == [{"text": "hello"}]
@@ -463,7 +465,7 @@ async def test_the_message_goes_out_under_the_runs_id_with_the_chain(store: Stor
     }
 
 
-async def test_a_peer_that_cannot_stream_is_asked_until_its_task_ends(store: Store) -> None:
+async def test_a_peer_without_streaming_is_polled_until_its_task_ends(store: Store) -> None:
     def answer(method: str, before: int) -> Json:
         if method == "SendMessage":
             return {"task": task("WORKING", "one ")}
@@ -471,7 +473,7 @@ async def test_a_peer_that_cannot_stream_is_asked_until_its_task_ends(store: Sto
 
     with scripted(Scripted(streams=False, answer=answer)) as peer:
         async with target(peer.url, store) as agent:
-            events = await told(agent, turn_of("count"))
+            events = await collect(agent, turn_of("count"))
     assert [event.text for event in events if isinstance(event, TextDelta)] == [
         "one ",
         "two ",
@@ -480,7 +482,7 @@ async def test_a_peer_that_cannot_stream_is_asked_until_its_task_ends(store: Sto
     assert peer.methods() == ["SendMessage", "GetTask", "GetTask"]
 
 
-async def test_a_peer_that_streams_less_than_its_card_says_is_asked_plainly(store: Store) -> None:
+async def test_a_peer_that_refuses_to_stream_is_sent_a_plain_request(store: Store) -> None:
     def answer(method: str, before: int) -> Json:
         if method == "SendStreamingMessage":
             return {"code": -32004, "message": "no streams here"}
@@ -488,11 +490,11 @@ async def test_a_peer_that_streams_less_than_its_card_says_is_asked_plainly(stor
 
     with scripted(Scripted(streams=True, answer=answer)) as peer:
         async with target(peer.url, store) as agent:
-            assert text_in(await told(agent, turn_of("x", run_id="run-1"))) == "done"
+            assert text_in(await collect(agent, turn_of("x", run_id="run-1"))) == "done"
     assert [params["message"]["messageId"] for _, params in peer.asked] == ["run-1"] * 2
 
 
-async def test_a_stream_that_breaks_is_taken_up_where_it_was(store: Store) -> None:
+async def test_a_broken_stream_is_resumed(store: Store) -> None:
     def answer(method: str, before: int) -> Json:
         if method == "SendStreamingMessage":
             return [{"task": task("WORKING", "one ")}]
@@ -502,22 +504,22 @@ async def test_a_stream_that_breaks_is_taken_up_where_it_was(store: Store) -> No
 
     with scripted(Scripted(streams=True, answer=answer)) as peer:
         async with target(peer.url, store) as agent:
-            assert text_in(await told(agent, turn_of("count"))) == "one two three"
+            assert text_in(await collect(agent, turn_of("count"))) == "one two three"
     assert peer.methods().count("SendStreamingMessage") == 1
 
 
-async def test_a_peer_that_stays_away_is_given_up(store: Store) -> None:
+async def test_a_peer_that_stays_unreachable_fails_the_run(store: Store) -> None:
     def answer(method: str, before: int) -> Json:
         return [{"task": task("WORKING")}] if method == "SendStreamingMessage" else None
 
     with scripted(Scripted(streams=True, answer=answer)) as peer:
         async with target(peer.url, store) as agent:
             with pytest.raises(AgentUnavailable):
-                await told(agent, turn_of("count", run_id="run-1"))
+                await collect(agent, turn_of("count", run_id="run-1"))
     assert await store.records.read_record(CHECKPOINT_KIND, "run-1") is not None
 
 
-async def test_a_task_that_the_peer_has_forgotten_fails(store: Store) -> None:
+async def test_a_task_unknown_to_the_peer_fails_the_run(store: Store) -> None:
     def answer(method: str, before: int) -> Json:
         if method == "SendStreamingMessage":
             return [{"task": task("WORKING")}]
@@ -526,7 +528,7 @@ async def test_a_task_that_the_peer_has_forgotten_fails(store: Store) -> None:
     with scripted(Scripted(streams=True, answer=answer)) as peer:
         async with target(peer.url, store) as agent:
             with pytest.raises(AgentFailed, match="no such task"):
-                await told(agent, turn_of("count"))
+                await collect(agent, turn_of("count"))
 
 
 @pytest.mark.parametrize(
@@ -537,7 +539,7 @@ async def test_a_task_that_the_peer_has_forgotten_fails(store: Store) -> None:
         ("CANCELED", "canceled the task: sorry"),
     ],
 )
-async def test_a_task_that_ends_badly_fails_after_what_it_had_said(
+async def test_a_failed_task_fails_the_run_after_its_text(
     state: str, pattern: str, store: Store
 ) -> None:
     ended = {"task": task(state, "half", "sorry")}
@@ -550,24 +552,24 @@ async def test_a_task_that_ends_badly_fails_after_what_it_had_said(
     assert text_in(received) == "half"
 
 
-async def test_a_task_that_wants_credentials_pauses(store: Store) -> None:
+async def test_a_task_that_requires_authentication_pauses_the_run(store: Store) -> None:
     waiting = {"task": task("AUTH_REQUIRED", words="log in first")}
     with scripted(Scripted(streams=False, answer=lambda _, __: waiting)) as peer:
         async with target(peer.url, store) as agent:
-            asked = (await told(agent, turn_of("x")))[-1]
+            asked = (await collect(agent, turn_of("x")))[-1]
     assert isinstance(asked, InputRequired)
     assert asked.prompt == "log in first"
     assert asked.resume["continuation"]["task"]["task_id"] == "t-1"
 
 
-async def test_a_task_whose_last_words_are_its_status_answers_with_them(store: Store) -> None:
+async def test_the_status_text_is_the_answer_when_there_is_no_other(store: Store) -> None:
     ended = {"task": task("COMPLETED", words="all done")}
     with scripted(Scripted(streams=False, answer=lambda _, __: ended)) as peer:
         async with target(peer.url, store) as agent:
-            assert await told(agent, turn_of("x")) == [Reply.of_text("all done")]
+            assert await collect(agent, turn_of("x")) == [Reply.of_text("all done")]
 
 
-async def test_a_peer_that_refuses_to_cancel_makes_the_task_not_cancelable(store: Store) -> None:
+async def test_a_refused_cancel_makes_the_task_not_cancelable(store: Store) -> None:
     may_end = Event()
 
     def answer(method: str, before: int) -> Json:
@@ -579,12 +581,12 @@ async def test_a_peer_that_refuses_to_cancel_makes_the_task_not_cancelable(store
 
     with scripted(Scripted(streams=False, answer=answer)) as peer:
         async with target(peer.url, store) as agent:
-            office = Office(store, agent, cancel_s=1)
+            engine_harness = EngineHarness(store, agent, cancel_s=1)
             with fail_after(20):
-                ended = await office.send("x")
-                known = await office.until(says("at it"))
+                ended = await engine_harness.send("x")
+                known = await engine_harness.until(says("at it"))
                 with pytest.raises(TaskNotCancelable):
-                    await office.cancel(known.id)
+                    await engine_harness.cancel(known.id)
                 may_end.set()
                 assert (await ended).status.state is TaskState.COMPLETED
     assert "CancelTask" in peer.methods()
@@ -598,9 +600,9 @@ async def test_a_peer_that_never_cancels_does_not_keep_a_run_for_ever(store: Sto
 
     with scripted(Scripted(streams=False, answer=answer)) as peer:
         async with target(peer.url, store) as agent:
-            office = Office(store, agent, cancel_s=0.5, run_s=0.5)
+            engine_harness = EngineHarness(store, agent, cancel_s=0.5, run_s=0.5)
             with fail_after(20):
-                ended = await (await office.send("x"))
+                ended = await (await engine_harness.send("x"))
     assert ended.status.state is TaskState.FAILED
 
 
@@ -616,16 +618,16 @@ async def test_a_task_that_ends_before_it_is_canceled_has_ended(store: Store) ->
     is_done = Event()
     with scripted(Scripted(streams=False, answer=answer)) as peer:
         async with target(peer.url, store) as agent:
-            office = Office(store, agent)
+            engine_harness = EngineHarness(store, agent)
             with fail_after(20):
-                await office.send("x")
-                known = await office.until(says("at it"))
-                ended = await office.cancel(known.id)
+                await engine_harness.send("x")
+                known = await engine_harness.until(says("at it"))
+                ended = await engine_harness.cancel(known.id)
     assert ended.status.state is TaskState.COMPLETED
     assert says("and done")(ended)
 
 
-async def test_a_task_that_takes_its_time_to_stop_is_waited_for(store: Store) -> None:
+async def test_a_cancel_waits_until_the_task_has_ended(store: Store) -> None:
     def answer(method: str, before: int) -> Json:
         if method == "SendMessage":
             return {"task": task("WORKING", "at it ")}
@@ -637,16 +639,16 @@ async def test_a_task_that_takes_its_time_to_stop_is_waited_for(store: Store) ->
     told_to_stop = Event()
     with scripted(Scripted(streams=False, answer=answer)) as peer:
         async with target(peer.url, store) as agent:
-            office = Office(store, agent)
+            engine_harness = EngineHarness(store, agent)
             with fail_after(20):
-                await office.send("x")
-                known = await office.until(says("at it"))
-                assert (await office.cancel(known.id)).status.state is TaskState.CANCELED
+                await engine_harness.send("x")
+                known = await engine_harness.until(says("at it"))
+                assert (await engine_harness.cancel(known.id)).status.state is TaskState.CANCELED
     assert peer.methods().count("CancelTask") == 1
 
 
 @pytest.mark.parametrize("cancel_answer", [NOT_CANCELABLE, None])
-async def test_who_does_not_stop_when_nobody_listens_any_more_is_told_of(
+async def test_a_refused_cancel_of_a_closed_run_is_reported(
     cancel_answer: Json, store: Store
 ) -> None:
     def answer(method: str, before: int) -> Json:
@@ -676,7 +678,7 @@ def known_task(url: str) -> JsonObject:
     return {"target": named, "task": {"task_id": "t-1"}}
 
 
-async def test_a_peer_that_does_not_name_its_task_cannot_be_told_to_stop(store: Store) -> None:
+async def test_a_task_that_the_peer_does_not_name_cannot_be_canceled(store: Store) -> None:
     is_asked, may_answer = Event(), Event()
 
     def answer(method: str, before: int) -> Json:
@@ -686,17 +688,17 @@ async def test_a_peer_that_does_not_name_its_task_cannot_be_told_to_stop(store: 
 
     with scripted(Scripted(streams=False, answer=answer)) as peer:
         async with target(peer.url, store) as agent:
-            office = Office(store, agent, cancel_s=10)
+            engine_harness = EngineHarness(store, agent, cancel_s=10)
             with fail_after(20):
-                await office.send("x")
+                await engine_harness.send("x")
                 await asyncio.to_thread(is_asked.wait, 10)
-                (task_id,) = office.engine.active_tasks
-                ended = await office.cancel(task_id)
+                (task_id,) = engine_harness.engine.active_tasks
+                ended = await engine_harness.cancel(task_id)
             may_answer.set()
     assert ended.status.state is TaskState.FAILED
 
 
-# ------------------------------------------------------------------ how it is told
+# ------------------------------------------------------------------ how it is collect
 
 
 def artifact(name: str, *parts: JsonObject, append: bool = False, source: str = "") -> JsonObject:
@@ -710,14 +712,14 @@ def text(words: str) -> JsonObject:
     return {"kind": "text", "text": words}
 
 
-def test_pieces_of_an_artifact_are_one_message_and_another_artifact_the_next() -> None:
+def test_chunks_of_an_artifact_are_one_message_and_another_artifact_the_next() -> None:
     translator = RemoteEventTranslator()
     assert translator.translate(artifact("a", text("x"))) == [TextDelta("x")]
     assert translator.translate(artifact("a", text("y"), append=True)) == [TextDelta("y")]
     assert translator.translate(artifact("b", text("z"))) == [MessageEnd(), TextDelta("z")]
 
 
-def test_what_is_said_again_as_a_whole_is_said_once() -> None:
+def test_a_repeated_artifact_is_passed_on_once() -> None:
     translator = RemoteEventTranslator()
     translator.translate(artifact("a", text("x")))
     assert translator.translate(artifact("a", text("xy"))) == [TextDelta("y")]
@@ -725,7 +727,7 @@ def test_what_is_said_again_as_a_whole_is_said_once() -> None:
     assert translator.translate(artifact("a", text("other"))) == [Reply.of_text("other")]
 
 
-def test_data_and_files_come_along() -> None:
+def test_data_and_files_are_passed_on() -> None:
     translator = RemoteEventTranslator()
     data: JsonObject = {"kind": "data", "data": {"n": 1}}
     file: JsonObject = {"kind": "file", "file": {"uri": "http://x/y", "mimeType": "text/csv"}}

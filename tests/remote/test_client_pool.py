@@ -1,4 +1,4 @@
-"""Cards and clients: fetched when they must be, shared when they can be, chosen by preference."""
+"""Cards and clients: when they are fetched, how they are shared, which interface is chosen."""
 
 import asyncio
 
@@ -50,7 +50,7 @@ async def test_a_client_needs_its_card_once_and_records_it() -> None:
 
 
 @pytest.mark.requirement("remote.list.failed", "remote.list.age")
-async def test_a_refresh_that_fails_keeps_the_card_and_tells_why() -> None:
+async def test_a_failed_refresh_keeps_the_card_and_records_the_error() -> None:
     async with scripted(result(message())) as peer, open_tool(one_target(peer.url)) as harness:
         await harness.execute("list_targets")
         peer.card_answer = respond("", status="500 Oh No")
@@ -141,7 +141,7 @@ async def test_what_is_listed_has_the_shape_of_the_contract() -> None:
 
 
 @pytest.mark.requirement("remote.list.shared")
-async def test_several_who_want_one_card_share_one_request() -> None:
+async def test_concurrent_fetches_of_one_card_share_one_request() -> None:
     async with scripted(result(message())) as peer, open_tool(one_target(peer.url)) as harness:
         answers = await asyncio.gather(
             *[harness.send("hi") for _ in range(5)], harness.execute("list_targets")
@@ -150,7 +150,7 @@ async def test_several_who_want_one_card_share_one_request() -> None:
         assert peer.card_requests == 1
 
 
-async def test_others_get_the_card_when_the_one_who_asked_first_goes() -> None:
+async def test_the_fetch_goes_on_when_its_first_caller_is_cancelled() -> None:
     asked, may_answer = asyncio.Event(), asyncio.Event()
 
     async def slowly(received: PeerRequest, writer: PeerWriter) -> None:
@@ -174,7 +174,7 @@ async def test_others_get_the_card_when_the_one_who_asked_first_goes() -> None:
         assert peer.card_requests == 1
 
 
-async def test_work_that_nobody_waits_for_any_more_is_ended() -> None:
+async def test_a_flight_without_waiters_is_cancelled() -> None:
     flights: SingleFlight[int] = SingleFlight()
     is_ended = asyncio.Event()
 
@@ -198,7 +198,7 @@ async def _value(value: int) -> int:
     return value
 
 
-async def test_a_failed_flight_fails_for_all_and_the_next_one_starts_anew() -> None:
+async def test_a_failed_flight_fails_for_all_waiters_and_the_next_call_starts_again() -> None:
     flights: SingleFlight[int] = SingleFlight()
 
     async def fail() -> int:
@@ -252,8 +252,8 @@ async def _fall_back(answer: Answer, *, allowed: bool, **request: bool) -> tuple
         peer.card = card_of(peer.url, supportedInterfaces=faces)
         config = one_target(peer.url, policy={"transportFallback": allowed})
         async with open_tool(config) as harness:
-            told = await harness.send("hi", **request)
-            return told["ok"], len(peer.calls)
+            envelope = await harness.send("hi", **request)
+            return envelope["ok"], len(peer.calls)
 
 
 @pytest.mark.requirement("remote.client.no-second")
@@ -270,7 +270,7 @@ async def test_a_stream_falls_back_too() -> None:
     assert await _fall_back(answer, allowed=True, follow_updates=True) == (True, 1)
 
 
-async def test_nothing_falls_back_once_something_was_sent() -> None:
+async def test_no_fallback_after_a_request_was_sent() -> None:
     async with scripted(hang_up) as peer:
         faces = [_face(f"{peer.url}rpc", "JSONRPC"), _face(f"{peer.url}rest", "HTTP+JSON")]
         peer.card = card_of(peer.url, supportedInterfaces=faces)
@@ -284,7 +284,7 @@ async def test_nothing_falls_back_once_something_was_sent() -> None:
 
 
 @pytest.mark.requirement("remote.health.repeat")
-async def test_only_what_is_safe_is_repeated() -> None:
+async def test_only_safe_requests_are_repeated() -> None:
     async with scripted(hang_up) as peer, open_tool(one_target(peer.url)) as harness:
         await harness.fail_send()
         assert len(peer.calls) == 1, "the peer may have taken the message"
@@ -295,7 +295,7 @@ async def test_only_what_is_safe_is_repeated() -> None:
         assert len(peer.calls) == 5
 
 
-async def test_a_refusal_is_not_repeated() -> None:
+async def test_an_rpc_error_is_not_repeated() -> None:
     async with (
         scripted(rpc_error(-32603, "no")) as peer,
         open_tool(one_target(peer.url)) as harness,
@@ -305,7 +305,7 @@ async def test_a_refusal_is_not_repeated() -> None:
 
 
 @pytest.mark.requirement("remote.health.breaker", "remote.diagnose.every")
-async def test_a_peer_that_fails_again_and_again_is_left_alone_for_a_while() -> None:
+async def test_the_circuit_opens_after_five_failures_and_closes_after_a_success() -> None:
     async with scripted(hang_up) as peer, open_tool(one_target(peer.url)) as harness:
         for _ in range(5):
             await harness.fail_send()
@@ -324,7 +324,7 @@ async def test_a_peer_that_fails_again_and_again_is_left_alone_for_a_while() -> 
 
 
 @pytest.mark.requirement("remote.health.breaker")
-async def test_one_try_decides_whether_the_peer_is_left_alone_longer() -> None:
+async def test_a_failed_trial_opens_the_circuit_for_longer() -> None:
     async with scripted(hang_up) as peer, open_tool(one_target(peer.url)) as harness:
         for _ in range(5):
             await harness.fail_send()
@@ -334,7 +334,7 @@ async def test_one_try_decides_whether_the_peer_is_left_alone_longer() -> None:
         assert error["details"]["retry_at"] == "2026-01-01T00:00:15Z"
 
 
-async def test_a_peer_that_was_away_for_days_is_asked_again() -> None:
+async def test_a_peer_that_failed_for_days_is_tried_again() -> None:
     async with scripted(hang_up) as peer, open_tool(one_target(peer.url)) as harness:
         for _ in range(70):
             error = await harness.fail_send()
@@ -344,14 +344,14 @@ async def test_a_peer_that_was_away_for_days_is_asked_again() -> None:
         assert (await harness.send("hi"))["ok"]
 
 
-async def test_calls_that_fail_together_do_not_make_the_pause_longer() -> None:
+async def test_concurrent_failures_open_the_circuit_once() -> None:
     async with scripted(hang_up) as peer, open_tool(one_target(peer.url)) as harness:
         await asyncio.gather(*[harness.fail_send() for _ in range(40)])
         error = await harness.fail_send()
         assert error["details"]["retry_at"] == "2026-01-01T00:00:05Z"
 
 
-async def test_other_targets_do_not_suffer() -> None:
+async def test_an_open_circuit_affects_only_its_own_target() -> None:
     async with scripted(hang_up) as bad, scripted(result(message())) as good:
         config = one_target(bad.url)
         config["targets"].append(target(good.url, "good"))
@@ -361,7 +361,7 @@ async def test_other_targets_do_not_suffer() -> None:
             assert (await harness.send("hi", target_alias="good"))["ok"]
 
 
-async def test_a_deadline_or_a_caller_who_goes_away_leaves_no_closed_circuit() -> None:
+async def test_a_timed_out_or_cancelled_trial_lets_the_next_call_try() -> None:
     async with scripted(hang_up) as peer, open_tool(one_target(peer.url)) as harness:
         for _ in range(5):
             await harness.fail_send()
@@ -373,7 +373,7 @@ async def test_a_deadline_or_a_caller_who_goes_away_leaves_no_closed_circuit() -
         assert (await harness.send("hi"))["ok"], "the next one may try"
 
 
-async def test_too_large_an_answer_is_not_the_network() -> None:
+async def test_an_answer_over_the_limit_is_not_a_network_failure() -> None:
     large = result(message("x" * 5000))
     async with scripted(large) as peer, open_tool(one_target(peer.url), limit=4096) as harness:
         for _ in range(7):
@@ -382,7 +382,7 @@ async def test_too_large_an_answer_is_not_the_network() -> None:
         assert len(peer.calls) == 7
 
 
-async def test_a_peer_that_moved_is_found_again_by_its_card() -> None:
+async def test_the_card_is_read_again_after_a_network_failure() -> None:
     async with scripted(result(message())) as peer, open_tool(one_target(peer.url)) as harness:
         peer.card = card_of(peer.url, supportedInterfaces=[_face("http://127.0.0.1:1/", "JSONRPC")])
         await harness.fail_send()
@@ -393,9 +393,9 @@ async def test_a_peer_that_moved_is_found_again_by_its_card() -> None:
 @pytest.mark.requirement("remote.summary.kind")
 async def test_a_stream_of_a_message_is_an_answer() -> None:
     async with scripted(stream(message("one"))) as peer, open_tool(one_target(peer.url)) as harness:
-        told = await harness.send("hi", follow_updates=True)
-        assert told["summary"]["response_kind"] == "message"
-        assert told["summary"]["message_text"] == "one"
+        envelope = await harness.send("hi", follow_updates=True)
+        assert envelope["summary"]["response_kind"] == "message"
+        assert envelope["summary"]["message_text"] == "one"
         peer.answer = stream(message("one"), message("two"))
-        told = await harness.send("hi", follow_updates=True)
-        assert "response_kind" not in told["summary"]
+        envelope = await harness.send("hi", follow_updates=True)
+        assert "response_kind" not in envelope["summary"]

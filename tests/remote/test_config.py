@@ -1,4 +1,4 @@
-"""The outbound section: forgiving, except about targets."""
+"""Parsing of the outbound section: defaults for wrong values, errors for wrong targets."""
 
 import json
 
@@ -27,7 +27,7 @@ _JSON = st.recursive(
 
 @pytest.mark.requirement("remote.config.no-object")
 @pytest.mark.parametrize("value", [None, "text", 7, [], [1], True])
-def test_what_is_no_object_gives_all_defaults(value: object) -> None:
+def test_a_section_that_is_not_an_object_gives_the_defaults(value: object) -> None:
     assert parse_config(value) == OutboundConfig()
 
 
@@ -48,7 +48,7 @@ def test_the_defaults_are_those_that_are_published() -> None:
 
 @pytest.mark.requirement("remote.config.wrong-value")
 @pytest.mark.parametrize("value", ["5", 0, -1, 1.5, True, None, [], {}])
-def test_a_number_that_is_none_becomes_the_default(value: object) -> None:
+def test_an_invalid_number_becomes_the_default(value: object) -> None:
     config = parse_config({"defaults": {"timeoutMs": value}, "taskHandles": {"ttlMs": value}})
     assert config.defaults.timeout_ms == 120_000
     assert config.task_handles.ttl_ms == 86_400_000
@@ -132,9 +132,7 @@ def test_a_target_is_trimmed_and_filled_from_the_defaults() -> None:
         ([{"alias": "a", "baseUrl": "x", "auth": {"type": "bearer"}}], ["auth.token"]),
     ],
 )
-def test_targets_that_cannot_be_read_fail_with_their_place(
-    targets: object, words: list[str]
-) -> None:
+def test_invalid_targets_fail_with_their_path(targets: object, words: list[str]) -> None:
     with pytest.raises((TypeError, ValueError)) as raised:
         parse_config({"targets": targets})
     assert str(raised.value).startswith(ERROR_PREFIX)
@@ -142,7 +140,7 @@ def test_targets_that_cannot_be_read_fail_with_their_place(
 
 
 @pytest.mark.requirement("remote.config.fresh")
-def test_two_readings_share_nothing() -> None:
+def test_parsed_configurations_share_no_values() -> None:
     first = parse_config({"defaults": {"serviceParameters": {"a": "1"}}})
     first.defaults.service_parameters["b"] = "2"
     assert parse_config({}).defaults.service_parameters == {}
@@ -161,7 +159,7 @@ def test_any_json_without_targets_is_read(value: object) -> None:
     assert config.defaults.preferred_transports
 
 
-def test_no_secret_shows_in_the_text_of_a_configuration() -> None:
+def test_the_repr_of_a_configuration_has_no_secrets() -> None:
     entry = {"alias": "a", "baseUrl": "https://x", "auth": {"type": "bearer", "token": "s3cret"}}
     assert "s3cret" not in repr(parse_config({"targets": [entry]}))
 

@@ -1,4 +1,4 @@
-"""The letter of the tool's contract about what goes wrong: streams, errors, logs, diagnostics."""
+"""The contract of the tool about failures: streams, errors, logs, diagnostics."""
 
 import json
 from pathlib import Path
@@ -70,7 +70,7 @@ async def test_a_handle_remembers_that_its_peer_does_not_stream(tmp_path: Path) 
 
 
 @pytest.mark.requirement("remote.watch.unsupported")
-async def test_an_operation_that_is_refused_over_rest_is_told_like_any() -> None:
+async def test_an_unsupported_operation_over_rest_has_its_rpc_code() -> None:
     why = {
         "@type": "type.googleapis.com/google.rpc.ErrorInfo",
         "reason": "UNSUPPORTED_OPERATION",
@@ -92,7 +92,7 @@ async def test_an_operation_that_is_refused_over_rest_is_told_like_any() -> None
 
 
 @pytest.mark.requirement("remote.stream.broken", "remote.required.not-lost")
-async def test_a_watch_that_breaks_tells_how_far_it_got() -> None:
+async def test_a_broken_watch_reports_the_events_so_far() -> None:
     answer = stream(task("WORKING"), artifact_update("half"), after=b"data: {]\n\n")
     async with scripted(answer) as peer, open_tool(one_target(peer.url)) as harness:
         error = await harness.fail("watch", task_id="t-1")
@@ -112,7 +112,7 @@ async def test_a_watch_that_breaks_tells_how_far_it_got() -> None:
 
 @pytest.mark.requirement("remote.handle.pruned")
 @pytest.mark.parametrize("by", ["looking up", "making"])
-async def test_an_expired_handle_goes_when_another_is_dealt_with(by: str) -> None:
+async def test_an_expired_handle_is_pruned_by_the_next_look_up(by: str) -> None:
     async with scripted(result(task("WORKING"))) as peer:
         config = {**one_target(peer.url), "taskHandles": {"ttlMs": 1000}}
         async with open_tool(config) as harness:
@@ -127,7 +127,7 @@ async def test_an_expired_handle_goes_when_another_is_dealt_with(by: str) -> Non
 
 
 @pytest.mark.requirement("remote.handle.life")
-async def test_a_question_that_fails_does_not_lengthen_the_life_of_a_handle() -> None:
+async def test_a_failed_status_does_not_extend_a_handle() -> None:
     async with scripted(result(task("WORKING"))) as peer:
         config = {**one_target(peer.url), "taskHandles": {"ttlMs": 1000}}
         async with open_tool(config) as harness:
@@ -144,9 +144,9 @@ async def test_a_question_that_fails_does_not_lengthen_the_life_of_a_handle() ->
 
 
 @pytest.mark.requirement("remote.error.internal", "remote.register.never-raises")
-async def test_whatever_breaks_is_an_internal_error_without_a_stack() -> None:
+async def test_an_unexpected_error_is_an_internal_error_without_a_stack() -> None:
     def break_down(_update: JsonObject) -> None:
-        raise LookupError("secret place")
+        raise LookupError("secret opened")
 
     parts = [{"kind": "text", "text": "hi"}]
     request = {"action": "send", "parts": parts, "follow_updates": True}
@@ -154,17 +154,17 @@ async def test_whatever_breaks_is_an_internal_error_without_a_stack() -> None:
         scripted(stream(task("WORKING"))) as peer,
         open_tool(one_target(peer.url)) as harness,
     ):
-        told = await harness.tool.execute(request, break_down)
-    assert (told["ok"], told["action"]) == (False, "send")
-    assert told["error"]["code"] == "INTERNAL_ERROR"
-    assert "secret place" not in json.dumps(told)
-    assert "stack" not in told["error"]["details"]
-    assert told["error"]["details"]["capability_diagnostics"]["requested_input_modes"]
+        envelope = await harness.tool.execute(request, break_down)
+    assert (envelope["ok"], envelope["action"]) == (False, "send")
+    assert envelope["error"]["code"] == "INTERNAL_ERROR"
+    assert "secret opened" not in json.dumps(envelope)
+    assert "stack" not in envelope["error"]["details"]
+    assert envelope["error"]["details"]["capability_diagnostics"]["requested_input_modes"]
 
 
 @pytest.mark.requirement("remote.error.rpc-data")
 @pytest.mark.parametrize("data", ["x" * 5000, "", 0, False, 1.5], ids=lambda one: repr(one)[:9])
-async def test_simple_data_of_an_error_is_told_as_it_is(data: Json) -> None:
+async def test_scalar_error_data_is_passed_on_unchanged(data: Json) -> None:
     async with (
         scripted(rpc_error(-32603, "no", data)) as peer,
         open_tool(one_target(peer.url)) as harness,
@@ -190,7 +190,7 @@ HALF = "half \ud800 a letter"
         ("HTTP+JSON", respond({"error": {"code": 404, "message": HALF}}, status="404 No")),
     ],
 )
-async def test_strange_letters_and_numbers_of_a_peer_break_no_envelope(
+async def test_lone_surrogates_and_odd_numbers_do_not_break_an_envelope(
     binding: str, answer: Answer
 ) -> None:
     async with scripted(answer) as peer:
@@ -204,7 +204,7 @@ async def test_strange_letters_and_numbers_of_a_peer_break_no_envelope(
 @pytest.mark.requirement(
     "remote.log.errors", "remote.log.validation", "remote.log.clients", "remote.log.refresh"
 )
-async def test_what_goes_wrong_is_logged_under_its_name() -> None:
+async def test_failures_are_logged_with_their_event_names() -> None:
     with capture_logs() as logs:
         async with scripted(hang_up) as peer, scripted(card_answer=stay_silent) as silent:
             config = one_target(peer.url)
@@ -229,7 +229,7 @@ async def test_what_goes_wrong_is_logged_under_its_name() -> None:
 
 
 @pytest.mark.requirement("remote.log.clients")
-async def test_a_client_that_is_there_already_is_logged_as_found() -> None:
+async def test_a_cached_client_is_logged_as_a_cache_hit() -> None:
     with capture_logs() as logs:
         async with scripted(result(message())) as peer, open_tool(one_target(peer.url)) as harness:
             await harness.send("hi")
@@ -244,7 +244,7 @@ async def test_a_client_that_is_there_already_is_logged_as_found() -> None:
 
 @pytest.mark.requirement("remote.diagnose.extensions", "remote.diagnose.inputs")
 @pytest.mark.parametrize("where", ["name", "uri"])
-async def test_every_known_extension_has_its_type(where: str) -> None:
+async def test_every_listed_file_extension_has_a_media_type(where: str) -> None:
     def file(extension: str) -> JsonObject:
         if where == "name":
             return {"kind": "file", "bytes": "aGk=", "name": f"A.B.{extension.upper()}"}
@@ -253,9 +253,9 @@ async def test_every_known_extension_has_its_type(where: str) -> None:
     parts = [file(extension) for extension in TYPES]
     async with open_tool(one_target(GONE)) as harness:
         error = await harness.fail("send", parts=parts)
-    told = error["details"]["capability_diagnostics"]
-    assert told["requested_input_modes"] == list(dict.fromkeys(TYPES.values()))
-    assert told["unknown_file_attachments"] == []
+    envelope = error["details"]["capability_diagnostics"]
+    assert envelope["requested_input_modes"] == list(dict.fromkeys(TYPES.values()))
+    assert envelope["unknown_file_attachments"] == []
 
 
 @pytest.mark.requirement(
@@ -264,7 +264,7 @@ async def test_every_known_extension_has_its_type(where: str) -> None:
     "remote.diagnose.offered",
     "remote.diagnose.clean",
 )
-async def test_what_is_said_goes_before_what_names_suggest() -> None:
+async def test_a_given_media_type_wins_over_the_file_name() -> None:
     parts = [
         {"kind": "file", "uri": "https://x.example/a.png", "name": "b.csv", "mime_type": " A/B "},
         {"kind": "file", "uri": "https://x.example/a.png", "name": "b.csv"},
@@ -288,7 +288,7 @@ async def test_what_is_said_goes_before_what_names_suggest() -> None:
 
 
 @pytest.mark.requirement("remote.extension.secrets")
-async def test_a_token_in_a_refused_card_is_in_no_log_and_in_no_list() -> None:
+async def test_a_token_in_a_card_error_is_redacted_in_logs_and_lists() -> None:
     token = "tok-9e8d7c6b5a4f"
     body = {"error": {"message": f"{token} is not welcome"}}
     config = one_target("${WHERE}", auth={"type": "bearer", "token": token})
@@ -305,14 +305,14 @@ async def test_a_token_in_a_refused_card_is_in_no_log_and_in_no_list() -> None:
 
 
 @pytest.mark.requirement("remote.extension.secrets")
-async def test_a_token_in_a_broken_answer_is_not_told_while_the_peer_rests() -> None:
+async def test_a_token_in_a_malformed_answer_is_redacted_while_the_circuit_is_open() -> None:
     token = "tok-9e8d7c6b5a4f"
 
-    async def babble(received: PeerRequest, writer: PeerWriter) -> None:
+    async def send_garbage(received: PeerRequest, writer: PeerWriter) -> None:
         writer.write(f"HTTP/1.1 200 OK\r\n{token} is no header\r\n\r\n".encode())
         await writer.drain()
 
-    async with scripted(babble) as peer:
+    async with scripted(send_garbage) as peer:
         config = one_target(peer.url, auth={"type": "bearer", "token": token})
         config["targets"].append(target(peer.url, "open", cardPath="/.well-known/agent-card.json"))
         async with open_tool(config) as harness:

@@ -1,4 +1,4 @@
-"""The letter of the tool's contract about what it is given: configuration, requests, targets."""
+"""The contract of the tool about input: configuration, requests, targets."""
 
 import jsonschema_rs
 import pytest
@@ -35,7 +35,7 @@ PUBLISHED = {
 
 @pytest.mark.requirement("remote.describe.targets")
 @pytest.mark.parametrize("is_free", [True, False])
-async def test_the_description_tells_whom_one_may_call(is_free: bool) -> None:
+async def test_the_description_lists_the_targets(is_free: bool) -> None:
     policy = {"allowTargetUrlOverride": is_free}
     plain = {"targets": [target("http://a", "ops"), target("http://b", "lab")], "policy": policy}
     async with open_tool(plain) as harness:
@@ -69,14 +69,14 @@ def _defaults_in(schema: JsonObject) -> Json:
 
 
 @pytest.mark.requirement("remote.schema.defaults", "remote.config.defaults")
-def test_the_schema_tells_the_defaults_of_the_contract_and_they_are_in_force() -> None:
-    told = _defaults_in(config_schema())
+def test_the_schema_has_the_defaults_that_are_used() -> None:
+    envelope = _defaults_in(config_schema())
     for name, value in PUBLISHED.items():
         if isinstance(value, dict):
-            assert {key: told[name][key] for key in value} == value
+            assert {key: envelope[name][key] for key in value} == value
         else:
-            assert told[name] == value
-    assert parse_config(told) == parse_config(PUBLISHED) == parse_config({})
+            assert envelope[name] == value
+    assert parse_config(envelope) == parse_config(PUBLISHED) == parse_config({})
 
 
 @pytest.mark.requirement("remote.schema.counts", "remote.schema.choices")
@@ -94,14 +94,14 @@ def test_the_schema_tells_the_defaults_of_the_contract_and_they_are_in_force() -
         {"targets": [{"alias": "a", "baseUrl": "http://x", "preferredTransports": ["x"]}]},
     ],
 )
-def test_the_schema_refuses_what_is_outside_its_bounds(wrong: JsonObject) -> None:
+def test_the_schema_rejects_values_out_of_bounds(wrong: JsonObject) -> None:
     check = jsonschema_rs.Draft202012Validator(config_schema())
     assert not check.is_valid(wrong)
     assert check.is_valid({"defaults": {"preferredTransports": ["GRPC"], "timeoutMs": 1}})
 
 
 @pytest.mark.requirement("remote.config.targets-fail")
-def test_targets_that_are_null_are_no_list() -> None:
+def test_null_targets_are_an_error() -> None:
     with pytest.raises(TypeError, match=r"^Invalid openclaw-a2a-outbound config: targets"):
         parse_config({"targets": None})
 
@@ -140,7 +140,7 @@ def test_the_lists_of_a_target_are_cleaned() -> None:
 
 
 @pytest.mark.requirement("remote.handle.life")
-async def test_a_handle_that_is_to_live_for_ever_does() -> None:
+async def test_a_huge_handle_ttl_is_accepted() -> None:
     async with scripted(result(task("WORKING"))) as peer:
         config = {**one_target(peer.url), "taskHandles": {"ttlMs": NEVER_MS}}
         async with open_tool(config) as harness:
@@ -154,7 +154,7 @@ async def test_a_handle_that_is_to_live_for_ever_does() -> None:
 
 @pytest.mark.requirement("remote.wire.deadline")
 @pytest.mark.parametrize("limit", [NEVER_MS, 10**400, 60_000.0], ids=["years", "ever", "float"])
-async def test_any_deadline_that_the_schema_takes_is_kept(limit: float) -> None:
+async def test_every_timeout_that_the_schema_allows_works(limit: float) -> None:
     async with scripted(result(message())) as peer:
         config = one_target(peer.url)
         config["defaults"]["timeoutMs"] = limit
@@ -169,7 +169,7 @@ async def test_any_deadline_that_the_schema_takes_is_kept(limit: float) -> None:
 
 @pytest.mark.requirement("remote.policy.as-written", "remote.policy.same-url")
 @pytest.mark.parametrize("normalizes", [True, False])
-async def test_what_is_the_same_address_is_a_matter_of_policy(normalizes: bool) -> None:
+async def test_address_comparison_follows_the_policy(normalizes: bool) -> None:
     async with scripted(result(message())) as peer:
         written = f" {peer.url.rstrip('/')} "
         config = one_target(written, policy={"normalizeBaseUrl": normalizes})
@@ -185,8 +185,8 @@ async def test_what_is_the_same_address_is_a_matter_of_policy(normalizes: bool) 
                 "card_path": CARD,
                 "preferred_transports": ["JSONRPC", "HTTP+JSON"],
             }
-            going_on = {"target": named, "conversation": {"context_id": "c-1"}}
-            assert (await harness.send("hi", continuation=going_on))["ok"] is normalizes
+            continuing = {"target": named, "conversation": {"context_id": "c-1"}}
+            assert (await harness.send("hi", continuation=continuing))["ok"] is normalizes
 
 
 # -------------------------------------------------------------------- 3.1, 3.2 fields
@@ -240,9 +240,9 @@ async def test_every_action_takes_its_own_fields(action: str, name: str) -> None
     needed = {"send": {"parts": TEXT}, "list_targets": {}}.get(action, {"task_handle": "rah_gone"})
     needed = {} if name == "continuation" and action != "send" else needed
     async with open_tool(one_target("http://127.0.0.1:1/")) as harness:
-        told = await harness.execute(action, **{**needed, name: GOOD[name]})
-    refused = not told["ok"] and told["error"]["code"] == "VALIDATION_ERROR"
-    assert refused is (name not in TAKES[action]), told
+        envelope = await harness.execute(action, **{**needed, name: GOOD[name]})
+    refused = not envelope["ok"] and envelope["error"]["code"] == "VALIDATION_ERROR"
+    assert refused is (name not in TAKES[action]), envelope
 
 
 BAD_FIELDS: list[tuple[str, Json]] = [
@@ -283,7 +283,7 @@ BAD_PUSHES: list[JsonObject] = [
 @pytest.mark.parametrize(
     ("name", "value"), BAD_FIELDS + [(PUSH, one) for one in BAD_PUSHES], ids=repr
 )
-async def test_a_value_out_of_bounds_is_refused_where_it_is(name: str, value: Json) -> None:
+async def test_a_value_out_of_bounds_is_reported_with_its_path(name: str, value: Json) -> None:
     async with open_tool(one_target("http://127.0.0.1:1/")) as harness:
         error = await harness.fail("send", **{"parts": TEXT, name: value})
     assert error["code"] == "VALIDATION_ERROR"
@@ -331,43 +331,43 @@ BAD_CONTINUATIONS: list[tuple[JsonObject, str, str]] = [
 
 
 @pytest.mark.requirement("remote.continuation.shape", "remote.continuation.closed")
-@pytest.mark.parametrize(("continuation", "place", "keyword"), BAD_CONTINUATIONS)
-async def test_a_continuation_that_is_not_whole_is_refused_where_it_lacks(
-    continuation: JsonObject, place: str, keyword: str
+@pytest.mark.parametrize(("continuation", "opened", "keyword"), BAD_CONTINUATIONS)
+async def test_an_incomplete_continuation_is_reported_with_its_path(
+    continuation: JsonObject, opened: str, keyword: str
 ) -> None:
     async with open_tool({}) as harness:
         error = await harness.fail("send", parts=TEXT, continuation=continuation)
     found = [(one["instancePath"], one["keyword"]) for one in error["details"]["errors"]]
-    assert found == [(place, keyword)]
+    assert found == [(opened, keyword)]
 
 
 @pytest.mark.requirement("remote.validate.stages")
-async def test_what_goes_together_is_looked_at_only_when_the_schema_is_content() -> None:
+async def test_rules_are_checked_only_after_the_schema() -> None:
     async with open_tool({}) as harness:
         first = await harness.fail("send", blocking=True, follow_updates=True, timeout_ms=0)
         second = await harness.fail("send", blocking=True, follow_updates=True, timeout_ms=1)
     assert [one["instancePath"] for one in first["details"]["errors"]] == ["/timeout_ms"]
-    told = [(one["instancePath"], one["keyword"]) for one in second["details"]["errors"]]
-    assert told == [("", "required"), ("/blocking", "not"), ("", "anyOf")]
+    envelope = [(one["instancePath"], one["keyword"]) for one in second["details"]["errors"]]
+    assert envelope == [("", "required"), ("/blocking", "not"), ("", "anyOf")]
 
 
 @pytest.mark.requirement("remote.validate.alone", "remote.validate.all")
 @pytest.mark.parametrize("action", ["watch", "status", "cancel"])
-async def test_a_context_beside_a_continuation_is_wrong_twice_where_it_is_not_taken(
+async def test_a_context_with_a_continuation_gives_two_errors_for_a_status(
     action: str,
 ) -> None:
-    going_on = {"target": WHOLE, "task": {"task_id": "t"}}
+    continuing = {"target": WHOLE, "task": {"task_id": "t"}}
     async with open_tool({}) as harness:
-        error = await harness.fail(action, continuation=going_on, context_id="c")
-    told = [(one["instancePath"], one["params"]) for one in error["details"]["errors"]]
+        error = await harness.fail(action, continuation=continuing, context_id="c")
+    envelope = [(one["instancePath"], one["params"]) for one in error["details"]["errors"]]
     named = {"property": "context_id", "action": action}
-    assert told == [("", named), ("/context_id", named)]
+    assert envelope == [("", named), ("/context_id", named)]
 
 
 @pytest.mark.requirement("remote.validate.nobody")
-async def test_a_context_alone_names_nobody_to_send_to() -> None:
+async def test_a_context_alone_names_no_target() -> None:
     async with open_tool({"targets": [target("http://127.0.0.1:1/")]}) as harness:
         error = await harness.fail_send(context_id="c-1")
-    [told] = error["details"]["errors"]
-    assert (told["keyword"], told["schemaPath"]) == ("anyOf", "#/runtime/anyOf")
-    assert "default target" in told["message"]
+    [envelope] = error["details"]["errors"]
+    assert (envelope["keyword"], envelope["schemaPath"]) == ("anyOf", "#/runtime/anyOf")
+    assert "default target" in envelope["message"]

@@ -1,4 +1,4 @@
-"""The letter of the tool's contract about what it tells: envelopes, summaries, lists, errors."""
+"""The contract of the tool about output: envelopes, summaries, lists, errors."""
 
 import asyncio
 import json
@@ -39,7 +39,7 @@ SUMMARY = {
 }
 
 
-def going_on(envelope: JsonObject) -> JsonObject:
+def continuing(envelope: JsonObject) -> JsonObject:
     assert envelope["ok"], envelope
     return envelope["summary"]["continuation"]
 
@@ -48,14 +48,14 @@ def going_on(envelope: JsonObject) -> JsonObject:
 
 
 @pytest.mark.requirement("remote.example.direct", "remote.envelope.success")
-async def test_a_direct_answer_reads_as_in_the_example() -> None:
+async def test_a_direct_answer_has_the_envelope_of_the_contract() -> None:
     answer = message("All green.", messageId="m-2", contextId="c-9")
     async with scripted(result(answer)) as peer:
         peer.card = card_of(peer.url, name="Ops Bot")
         async with open_tool({"targets": [target(peer.url, "ops", default=True)]}) as harness:
-            told = await harness.send("hi")
+            outcome = await harness.send("hi")
     transports = ["JSONRPC", "HTTP+JSON"]
-    assert told == {
+    assert outcome == {
         "ok": True,
         "operation": "remote_agent",
         "action": "send",
@@ -87,17 +87,17 @@ async def test_a_direct_answer_reads_as_in_the_example() -> None:
 
 
 @pytest.mark.requirement("remote.example.paused", "remote.continuation.unchanged")
-async def test_a_paused_task_reads_as_in_the_example_and_goes_back_as_it_is() -> None:
+async def test_a_paused_task_has_the_continuation_of_the_contract() -> None:
     paused = task("INPUT_REQUIRED", status=status_of("INPUT_REQUIRED", "Deploy to prod?"))
     async with scripted(result(paused)) as peer:
         policy = {"allowTargetUrlOverride": True, "allowPrivateTargets": True}
         defaults = {"preferredTransports": ["JSONRPC"]}
         async with open_tool({"policy": policy, "defaults": defaults}) as harness:
-            told = await harness.send("hi", target_url=peer.url)
-            kept = json.loads(json.dumps(going_on(told)))
+            outcome = await harness.send("hi", target_url=peer.url)
+            kept = json.loads(json.dumps(continuing(outcome)))
             handle = kept["task"].pop("task_handle")
-            assert told["summary"]["response_kind"] == "task"
-            assert told["summary"]["message_text"] == "Deploy to prod?"
+            assert outcome["summary"]["response_kind"] == "task"
+            assert outcome["summary"]["message_text"] == "Deploy to prod?"
             assert kept == {
                 "target": {
                     "target_url": peer.url,
@@ -117,7 +117,7 @@ async def test_a_paused_task_reads_as_in_the_example_and_goes_back_as_it_is() ->
             }
             kept["task"]["task_handle"] = handle
             again = await harness.send("yes", continuation=kept)
-            assert going_on(again) == kept
+            assert continuing(again) == kept
 
 
 @pytest.mark.requirement(
@@ -129,7 +129,7 @@ async def test_a_paused_task_reads_as_in_the_example_and_goes_back_as_it_is() ->
 )
 @pytest.mark.parametrize("version", ["1.0", "0.3"])
 @pytest.mark.parametrize("action", ["send", "watch"])
-async def test_every_event_is_an_update_with_all_that_is_known_by_then(
+async def test_every_event_gives_an_update_with_the_accumulated_summary(
     version: str, action: str
 ) -> None:
     names = {"taskId": "t-1", "contextId": "c-1"}
@@ -153,9 +153,9 @@ async def test_every_event_is_an_update_with_all_that_is_known_by_then(
             parts = [{"kind": "text", "text": "hi"}]
             about = {"parts": parts, "follow_updates": True}
         async with open_tool(one_target(peer.url)) as harness:
-            told = await harness.execute(action, **about)
-    events = told["raw"]["events"]
-    assert told["raw"] == {"events": events, "finalEvent": events[-1]}
+            outcome = await harness.execute(action, **about)
+    events = outcome["raw"]["events"]
+    assert outcome["raw"] == {"events": events, "finalEvent": events[-1]}
     seen = [(one["kind"], one.get("status", {}).get("state")) for one in events]
     assert seen == [
         ("task", "submitted"),
@@ -172,53 +172,53 @@ async def test_every_event_is_an_update_with_all_that_is_known_by_then(
         assert (update["ok"], update["action"], update["phase"]) == (True, action, "update")
         assert set(update["summary"]) <= SUMMARY
         assert None not in update["summary"].values()
-    assert told["summary"] == harness.updates[-1]["summary"]
+    assert outcome["summary"] == harness.updates[-1]["summary"]
 
 
 # -------------------------------------------------------------------- 4.2 summaries
 
 
 @pytest.mark.requirement("remote.summary.other-text", "remote.summary.not-ours")
-async def test_a_message_speaks_for_a_task_that_says_nothing_itself() -> None:
+async def test_the_text_of_a_message_is_used_when_the_task_has_none() -> None:
     ours = {"messageId": "m-1", "role": "ROLE_USER", "parts": [{"text": "mine"}]}
     asked = task("WORKING", history=[ours])
     events = [asked, message("said"), {"message": ours}, status_update("COMPLETED")]
     async with scripted(stream(*events)) as peer, open_tool(one_target(peer.url)) as harness:
-        told = await harness.send("hi", follow_updates=True)
-        assert told["summary"]["message_text"] == "said"
-        assert told["summary"]["response_kind"] == "task"
+        outcome = await harness.send("hi", follow_updates=True)
+        assert outcome["summary"]["message_text"] == "said"
+        assert outcome["summary"]["response_kind"] == "task"
         answer = {**ours, "role": "ROLE_AGENT", "parts": [{"text": "answered"}]}
         peer.answer = stream(task("WORKING", history=[answer, ours]), *events[1:])
-        told = await harness.send("hi", follow_updates=True)
-        assert told["summary"]["message_text"] == "answered", "the history goes first"
+        outcome = await harness.send("hi", follow_updates=True)
+        assert outcome["summary"]["message_text"] == "answered", "the history goes first"
         peer.answer = result(task("WORKING", history=[ours]))
         assert "message_text" not in (await harness.send("hi"))["summary"]
 
 
 @pytest.mark.requirement("remote.summary.artifacts", "remote.summary.artifacts-text")
 @pytest.mark.parametrize("name", [{}, {"artifactId": "same"}], ids=["no ids", "one id"])
-async def test_artifacts_that_are_named_alike_are_all_told(name: JsonObject) -> None:
+async def test_artifacts_with_equal_ids_are_all_returned(name: JsonObject) -> None:
     artifacts = [{**name, "parts": [{"text": text}]} for text in ("one", "two")]
     more = {"taskId": "t-1", "artifact": {**name, "parts": [{"text": "!"}]}, "append": True}
     events = [task("WORKING", artifacts=artifacts), {"artifactUpdate": more}]
     async with scripted(stream(*events)) as peer, open_tool(one_target(peer.url)) as harness:
-        told = await harness.send("hi", follow_updates=True)
+        outcome = await harness.send("hi", follow_updates=True)
     [first, _] = [update["summary"] for update in harness.updates]
     assert first["message_text"] == "one\n\ntwo"
-    assert first["artifacts"] == told["raw"]["events"][0]["artifacts"]
-    assert told["summary"]["message_text"] == "one\n\ntwo!"
+    assert first["artifacts"] == outcome["raw"]["events"][0]["artifacts"]
+    assert outcome["summary"]["message_text"] == "one\n\ntwo!"
 
 
 # -------------------------------------------------------------------- 4.3 going on
 
 
 @pytest.mark.requirement("remote.go-on.named")
-async def test_a_message_that_names_its_task_goes_on_with_it() -> None:
+async def test_a_message_with_a_task_id_gives_a_task_continuation() -> None:
     async with scripted(result(message(taskId="t-5"))) as peer:
         async with open_tool(one_target(peer.url)) as harness:
-            told = await harness.send("hi")
-        known = going_on(told)["task"]
-    assert told["summary"]["response_kind"] == "message"
+            outcome = await harness.send("hi")
+        known = continuing(outcome)["task"]
+    assert outcome["summary"]["response_kind"] == "message"
     assert known["task_id"] == "t-5"
     assert "status" not in known
     assert known["task_handle"].startswith("rah_")
@@ -231,27 +231,27 @@ async def test_a_message_within_a_task_keeps_it_under_its_handle() -> None:
         scripted(result(task("INPUT_REQUIRED"))) as peer,
         open_tool(one_target(peer.url)) as harness,
     ):
-        first = going_on(await harness.send("hi"))["task"]
+        first = continuing(await harness.send("hi"))["task"]
         peer.answer = result(message("noted"))
         for naming in ({"task_handle": first["task_handle"]}, {"task_id": "t-1"}):
-            told = await harness.send("more", **naming)
-            assert told["summary"]["response_kind"] == "message"
-            assert going_on(told)["task"]["task_id"] == "t-1"
+            outcome = await harness.send("more", **naming)
+            assert outcome["summary"]["response_kind"] == "message"
+            assert continuing(outcome)["task"]["task_id"] == "t-1"
         by_handle = await harness.send("more", task_handle=first["task_handle"])
-        assert going_on(by_handle)["task"]["task_handle"] == first["task_handle"]
+        assert continuing(by_handle)["task"]["task_handle"] == first["task_handle"]
 
 
 @pytest.mark.requirement("remote.go-on.conversation", "remote.go-on.known")
-async def test_any_other_message_leaves_a_conversation_or_nothing() -> None:
+async def test_a_message_without_a_task_gives_at_most_a_conversation() -> None:
     async with (
         scripted(result(message(contextId="c-1"))) as peer,
         open_tool(one_target(peer.url)) as harness,
     ):
-        assert set(going_on(await harness.send("hi"))) == {"target", "conversation"}
+        assert set(continuing(await harness.send("hi"))) == {"target", "conversation"}
         peer.answer = result(message())
         assert "continuation" not in (await harness.send("hi"))["summary"]
         known = await harness.send("hi", context_id="c-2")
-        assert going_on(known)["conversation"] == {"context_id": "c-2", "can_send": True}
+        assert continuing(known)["conversation"] == {"context_id": "c-2", "can_send": True}
         assert harness.tool.handles.all == (), "no handle without a task"
 
 
@@ -282,7 +282,7 @@ async def test_cards_are_fetched_at_the_same_time() -> None:
 
 
 @pytest.mark.requirement("remote.list.copies", "remote.list.failed")
-async def test_who_changes_what_was_listed_of_an_error_changes_nothing_else() -> None:
+async def test_changing_a_returned_error_does_not_change_the_stored_one() -> None:
     failing = respond("", status="500 Oh No")
     async with scripted(card_answer=failing) as peer, open_tool(one_target(peer.url)) as harness:
         listed = await harness.execute("list_targets")
@@ -307,7 +307,7 @@ _MEMBERS = [
 
 @pytest.mark.requirement("remote.list.clean")
 @given(st.dictionaries(st.sampled_from(_MEMBERS), _JSON))
-def test_any_card_is_cleaned(card: JsonObject) -> None:
+def test_any_card_is_normalised(card: JsonObject) -> None:
     read = parse_peer_card(card)
     shown = read.summary()
     assert json.loads(json.dumps([shown, read.raw()])) == [shown, read.raw()]

@@ -1,4 +1,4 @@
-"""The letter of the tool's contract about who is asked and what is asked."""
+"""The contract of the tool about targets and the requests that are sent to them."""
 
 import uuid
 
@@ -38,7 +38,7 @@ def named(url: str, **more: Json) -> JsonObject:
 
 
 @pytest.mark.requirement("remote.continuation.vouched")
-async def test_a_live_handle_vouches_for_a_target_that_has_moved_away() -> None:
+async def test_a_live_handle_allows_a_continuation_to_an_unconfigured_target() -> None:
     async with scripted(result(task("WORKING"))) as first, scripted(WORKING) as second:
         environment = {"WHERE": first.url}
         config = one_target("${WHERE}", policy={"allowPrivateTargets": True})
@@ -72,14 +72,14 @@ async def test_the_context_of_a_live_handle_is_used_when_the_continuation_has_no
 @pytest.mark.parametrize("handle", [{}, {"task_handle": "rah_gone"}], ids=["none", "unknown"])
 async def test_without_a_live_handle_target_and_ids_are_enough(handle: JsonObject) -> None:
     async with scripted(WORKING) as peer, open_tool(one_target(peer.url)) as harness:
-        going_on = {"target": named(peer.url), "task": {"task_id": "t-1", **handle}}
+        continuing = {"target": named(peer.url), "task": {"task_id": "t-1", **handle}}
         for action in ("status", "cancel"):
-            told = await harness.execute(action, continuation=going_on)
-            assert told["ok"], told
-            fresh = told["summary"]["continuation"]["task"]["task_handle"]
+            outcome = await harness.execute(action, continuation=continuing)
+            assert outcome["ok"], outcome
+            fresh = outcome["summary"]["continuation"]["task"]["task_handle"]
             assert fresh.startswith("rah_") and fresh != handle.get("task_handle")
         peer.answer = result(task("WORKING"))
-        both = {**going_on, "conversation": {"context_id": "c-7", "can_send": True}}
+        both = {**continuing, "conversation": {"context_id": "c-7", "can_send": True}}
         assert (await harness.send("more", continuation=both))["ok"]
         said = peer.calls[-1].json["params"]["message"]
         assert (said["taskId"], said["contextId"]) == ("t-1", "c-7")
@@ -94,21 +94,21 @@ async def test_without_a_live_handle_target_and_ids_are_enough(handle: JsonObjec
         ("a;b=1,2/@c:d/~e'(f)*!$+?g=/?", "a;b=1,2/@c:d/~e'(f)*!$+?g=/?"),
     ],
 )
-async def test_an_address_of_other_letters_is_told_in_a_form_that_comes_back(
+async def test_a_non_ascii_address_is_returned_in_a_form_that_can_be_sent_back(
     written: str, shown: str
 ) -> None:
     async with scripted() as peer:
         peer.answer = _card_at("agent-card.json", card_of(peer.url), result(task("WORKING")))
         async with open_tool(one_target(peer.url + written)) as harness:
-            told = await harness.send("hi")
-            kept = told["summary"]["continuation"]
+            outcome = await harness.send("hi")
+            kept = outcome["summary"]["continuation"]
             assert kept["target"]["target_url"] == peer.url + shown
             assert (await harness.send("more", continuation=kept))["ok"]
             assert (await harness.send("more", target_url=peer.url + shown))["ok"]
 
 
 @pytest.mark.requirement("remote.policy.same-url")
-def test_a_name_of_other_letters_is_the_same_in_both_its_spellings() -> None:
+def test_a_non_ascii_host_equals_its_punycode() -> None:
     directory = TargetDirectory(
         parse_config({"targets": [target("https://Bücher.example:443")]}), {}
     )
@@ -142,7 +142,9 @@ async def _follow_up(version: str, binding: str, requests: list[tuple[str, JsonO
         ("0.3", ["tasks/get", "tasks/get", "tasks/cancel", "tasks/resubscribe"]),
     ],
 )
-async def test_a_task_is_named_and_nothing_else_is_said(version: str, methods: list[str]) -> None:
+async def test_status_cancel_and_watch_send_only_the_task_id(
+    version: str, methods: list[str]
+) -> None:
     requests = [("status", {"history_length": 0}), ("status", {}), ("cancel", {}), ("watch", {})]
     received = [body for _, _, body in await _follow_up(version, "JSONRPC", requests)]
     assert [body["method"] for body in received] == methods
@@ -152,7 +154,7 @@ async def test_a_task_is_named_and_nothing_else_is_said(version: str, methods: l
 
 @pytest.mark.requirement("remote.wire.task")
 @pytest.mark.parametrize(("version", "root"), [("1.0", "/rpc"), ("0.3", "/rpc/v1")])
-async def test_over_rest_a_task_is_in_the_address(version: str, root: str) -> None:
+async def test_over_rest_the_task_id_is_in_the_path(version: str, root: str) -> None:
     requests = [("status", {"history_length": 2}), ("status", {}), ("cancel", {})]
     received = await _follow_up(version, "HTTP+JSON", requests)
     assert [(method, path) for method, path, _ in received] == [
@@ -163,7 +165,7 @@ async def test_over_rest_a_task_is_in_the_address(version: str, root: str) -> No
 
 
 @pytest.mark.requirement("remote.request.fields", "remote.wire.task")
-async def test_a_whole_number_is_one_however_it_is_spelled() -> None:
+async def test_a_whole_number_may_be_written_as_a_float() -> None:
     received = await _follow_up("1.0", "JSONRPC", [("status", {"history_length": 3.0})])
     assert [body["params"] for _, _, body in received] == [{"id": "t-1", "historyLength": 3}]
 
@@ -172,7 +174,7 @@ async def test_a_whole_number_is_one_however_it_is_spelled() -> None:
 @pytest.mark.parametrize(
     "number", [10**400, float("inf"), float("nan")], ids=["huge", "infinite", "no number"]
 )
-async def test_a_number_that_the_wire_cannot_carry_is_blamed_on_the_request(number: float) -> None:
+async def test_a_number_out_of_range_is_an_invalid_request(number: float) -> None:
     async with scripted(result(message())) as peer, open_tool(one_target(peer.url)) as harness:
         for request in (
             {"parts": [{"kind": "data", "data": {"deep": [number]}}]},
@@ -190,18 +192,18 @@ async def test_a_number_that_the_wire_cannot_carry_is_blamed_on_the_request(numb
     [{1: 2}, {"action": {1}}, {"action": "status", "\ud800": 1}, {"action": b"send"}],
     ids=["a number as name", "a set", "half a letter", "bytes"],
 )
-async def test_what_is_no_json_is_a_wrong_request_too(request_: Json) -> None:
+async def test_values_that_json_cannot_hold_are_an_invalid_request(request_: Json) -> None:
     async with open_tool({}) as harness:
-        told = await harness.tool.execute(request_)
-    assert told["error"]["code"] == "VALIDATION_ERROR"
-    [error] = told["error"]["details"]["errors"]
+        outcome = await harness.tool.execute(request_)
+    assert outcome["error"]["code"] == "VALIDATION_ERROR"
+    [error] = outcome["error"]["details"]["errors"]
     assert set(error) == {"instancePath", "schemaPath", "keyword", "params", "message"}
     assert "JSON" in error["message"]
 
 
 @pytest.mark.requirement("remote.wire.parameters")
 @pytest.mark.parametrize("action", ["send", "watch", "status", "cancel"])
-async def test_service_parameters_go_along_with_every_action(action: str) -> None:
+async def test_service_parameters_are_sent_with_every_action(action: str) -> None:
     answers = {"send": result(message()), "watch": stream(task("COMPLETED"))}
     async with scripted(answers.get(action, WORKING)) as peer:
         config = one_target(peer.url)
@@ -210,27 +212,27 @@ async def test_service_parameters_go_along_with_every_action(action: str) -> Non
         if action == "send":
             about = {"parts": [{"kind": "text", "text": "hi"}]}
         async with open_tool(config) as harness:
-            told = await harness.execute(action, service_parameters={"X-Two": "mine"}, **about)
-            assert told["ok"], told
+            outcome = await harness.execute(action, service_parameters={"X-Two": "mine"}, **about)
+            assert outcome["ok"], outcome
             assert len(peer.requests) == 2
             for received in peer.requests:
                 assert (received.headers["x-one"], received.headers["x-two"]) == ("1", "mine")
 
 
 @pytest.mark.requirement("remote.wire.modes", "remote.diagnose.sent-anyway")
-async def test_what_the_card_does_not_offer_is_sent_all_the_same() -> None:
+async def test_modes_that_the_card_does_not_offer_are_sent() -> None:
     async with scripted(stream(message("seen"))) as peer:
         policy = {"acceptedOutputModes": ["video/mp4"]}
         parts = [{"kind": "file", "bytes": "aGk=", "mime_type": "image/png"}]
         async with open_tool(one_target(peer.url, policy=policy)) as harness:
-            told = await harness.execute("send", parts=parts, follow_updates=True)
-        assert told["summary"]["message_text"] == "seen"
+            outcome = await harness.execute("send", parts=parts, follow_updates=True)
+        assert outcome["summary"]["message_text"] == "seen"
         said = peer.calls[0].json["params"]
         assert said["configuration"]["acceptedOutputModes"] == ["video/mp4"]
 
 
 @pytest.mark.requirement("remote.wire.files")
-async def test_a_file_has_all_that_was_said_about_it() -> None:
+async def test_a_file_part_is_sent_with_all_its_fields() -> None:
     file = {"kind": "file", "uri": "https://x.example/a", "name": "a.txt", "mime_type": "text/x"}
     parts = [{**file, "metadata": {"n": 1}}, {**file, "bytes": "aGk="}]
     async with scripted(result(OLD_TASK)) as peer:
@@ -245,15 +247,15 @@ async def test_a_file_has_all_that_was_said_about_it() -> None:
 
 
 @pytest.mark.requirement("remote.request.message-id", "remote.handle.name")
-async def test_what_the_tool_names_itself_is_named_by_uuids() -> None:
+async def test_generated_message_ids_and_handles_are_uuids() -> None:
     async with (
         scripted(result(task("WORKING"))) as peer,
         open_tool(one_target(peer.url)) as harness,
     ):
-        told = await harness.send("hi")
+        outcome = await harness.send("hi")
         message_id = peer.calls[0].json["params"]["message"]["messageId"]
         assert str(uuid.UUID(message_id)) == message_id
-        prefix, _, rest = told["summary"]["continuation"]["task"]["task_handle"].partition("_")
+        prefix, _, rest = outcome["summary"]["continuation"]["task"]["task_handle"].partition("_")
         assert (prefix, str(uuid.UUID(rest))) == ("rah", rest)
 
 
@@ -280,14 +282,14 @@ async def test_an_alias_wins_over_an_address_and_both_over_the_default() -> None
 
 
 @pytest.mark.requirement("remote.resolve.same-url")
-async def test_the_address_of_a_target_means_all_of_that_target() -> None:
+async def test_the_address_of_a_configured_target_resolves_to_that_target() -> None:
     async with scripted(respond(message())) as peer:
         peer.answer = _card_at("/my-card", _rest_beside(peer), respond(message()))
         config = one_target(peer.url, cardPath="/my-card", preferredTransports=["HTTP+JSON"])
         async with open_tool(config) as harness:
-            told = await harness.send("hi", target_url=peer.url.rstrip("/"))
-        assert told["summary"]["target_alias"] == "peer"
-        assert told["summary"]["target_name"] == "Scripted"
+            outcome = await harness.send("hi", target_url=peer.url.rstrip("/"))
+        assert outcome["summary"]["target_alias"] == "peer"
+        assert outcome["summary"]["target_name"] == "Scripted"
         assert [one.path for one in peer.requests] == ["/my-card", "/rest/message:send"]
 
 
@@ -299,7 +301,7 @@ def _card_at(path: str, card: JsonObject, other: Answer) -> Answer:
 
 
 @pytest.mark.requirement("remote.resolve.unknown-alias", "remote.resolve.disallowed")
-def test_who_asks_past_the_checks_gets_the_same_reasons() -> None:
+def test_target_errors_have_the_details_of_the_contract() -> None:
     config = parse_config({"targets": [target("http://a.example", "a")]})
     directory = TargetDirectory(config, {})
     with pytest.raises(RemoteFailure) as unknown:
@@ -353,7 +355,7 @@ async def test_transports_in_another_order_are_another_client() -> None:
 
 
 @pytest.mark.requirement("remote.client.none")
-async def test_without_a_common_transport_those_there_are_are_named() -> None:
+async def test_without_a_common_transport_the_offered_ones_are_named() -> None:
     async with scripted() as peer:
         peer.card = card_of(peer.url, binding="SOAP")
         async with open_tool(one_target(peer.url)) as harness:
@@ -365,7 +367,7 @@ async def test_without_a_common_transport_those_there_are_are_named() -> None:
 
 @pytest.mark.requirement("remote.extension.not-set")
 @pytest.mark.parametrize("where", ["address", "parameter"])
-async def test_a_literal_is_never_sent_for_a_variable_that_is_not_set(where: str) -> None:
+async def test_an_unset_variable_is_never_sent_as_a_literal(where: str) -> None:
     async with scripted(result(message())) as peer:
         config = one_target("${NOT_SET}" if where == "address" else peer.url)
         if where == "parameter":

@@ -154,7 +154,7 @@ async def test_a_continuation_may_not_name_any_address() -> None:
             assert (await harness.send("hi", continuation=continuation))["ok"]
 
 
-async def test_a_live_handle_vouches_for_its_target_in_continuations() -> None:
+async def test_a_live_handle_allows_its_target_in_continuations() -> None:
     async with scripted(result(task("WORKING"))) as peer:
         async with open_tool({"policy": ANYWHERE}) as harness:
             first = await harness.send("hi", target_url=peer.url)
@@ -166,7 +166,7 @@ async def test_a_live_handle_vouches_for_its_target_in_continuations() -> None:
 
 
 @pytest.mark.requirement("remote.resolve.unknown-url")
-async def test_an_address_that_is_none_is_unknown() -> None:
+async def test_an_invalid_address_is_unknown_raw_url() -> None:
     async with open_tool({"policy": {"allowTargetUrlOverride": True}}) as harness:
         error = await harness.fail_send(target_url="http://user:secret@127.0.0.1/")
         assert error["code"] == "TARGET_RESOLUTION_ERROR"
@@ -191,7 +191,7 @@ async def test_a_variable_that_is_not_set_fails_the_call_and_is_never_sent() -> 
 
 
 @pytest.mark.requirement("remote.required.message", "remote.diagnose.every")
-async def test_a_message_is_no_answer_when_a_task_is_required() -> None:
+async def test_a_message_fails_a_send_that_requires_a_task() -> None:
     answer = result(message(contextId="c-9"))
     async with scripted(answer) as peer, open_tool(one_target(peer.url)) as harness:
         for follow in (False, True):
@@ -211,37 +211,37 @@ async def test_a_message_is_no_answer_when_a_task_is_required() -> None:
 
 
 @pytest.mark.requirement("remote.required.ended")
-async def test_a_required_task_that_has_ended_is_followed_no_further() -> None:
+async def test_a_required_task_that_has_ended_is_not_subscribed_to() -> None:
     answer = result(task("COMPLETED", text="done"))
     async with scripted(answer) as peer, open_tool(one_target(peer.url)) as harness:
-        told = await harness.send("hi", task_requirement="required", follow_updates=True)
-        assert told["ok"]
-        assert len(told["raw"]["events"]) == len(harness.updates) == 1
+        outcome = await harness.send("hi", task_requirement="required", follow_updates=True)
+        assert outcome["ok"]
+        assert len(outcome["raw"]["events"]) == len(harness.updates) == 1
         assert [one.json["method"] for one in peer.calls] == ["SendMessage"]
 
 
 @pytest.mark.requirement("remote.required.once", "remote.required.first")
-async def test_the_first_task_of_a_subscription_is_dropped_when_it_says_nothing_new() -> None:
+async def test_the_first_task_of_a_subscription_is_dropped_when_it_equals_the_created_one() -> None:
     answer = by_method(
         SendMessage=result(task("WORKING")),
         SubscribeToTask=stream(task("WORKING"), artifact_update("tea"), status_update("COMPLETED")),
     )
     async with scripted(answer) as peer, open_tool(one_target(peer.url)) as harness:
-        told = await harness.send("hi", task_requirement="required", follow_updates=True)
-        kinds = [event["kind"] for event in told["raw"]["events"]]
+        outcome = await harness.send("hi", task_requirement="required", follow_updates=True)
+        kinds = [event["kind"] for event in outcome["raw"]["events"]]
         assert kinds == ["task", "artifact-update", "status-update"]
         assert [update["raw"]["kind"] for update in harness.updates] == kinds
 
 
 @pytest.mark.requirement("remote.required.once")
-async def test_the_first_task_of_a_subscription_stays_when_it_is_news() -> None:
+async def test_the_first_task_of_a_subscription_is_kept_when_it_differs() -> None:
     answer = by_method(
         SendMessage=result(task("SUBMITTED")),
         SubscribeToTask=stream(task("WORKING"), status_update("COMPLETED")),
     )
     async with scripted(answer) as peer, open_tool(one_target(peer.url)) as harness:
-        told = await harness.send("hi", task_requirement="required", follow_updates=True)
-        assert [event["kind"] for event in told["raw"]["events"]] == [
+        outcome = await harness.send("hi", task_requirement="required", follow_updates=True)
+        assert [event["kind"] for event in outcome["raw"]["events"]] == [
             "task",
             "task",
             "status-update",
@@ -260,7 +260,9 @@ async def test_the_first_task_of_a_subscription_stays_when_it_is_news() -> None:
     ],
     ids=["refused", "empty", "nothing new", "hangs up", "unsupported"],
 )
-async def test_a_created_task_that_cannot_be_followed_is_not_lost(subscription: object) -> None:
+async def test_a_created_task_is_in_the_failure_when_it_cannot_be_followed(
+    subscription: object,
+) -> None:
     answer = by_method(
         SendMessage=result(task("WORKING")),
         SubscribeToTask=subscription,  # type: ignore[arg-type] # one of the answers above
@@ -285,14 +287,14 @@ async def test_a_created_task_that_ended_before_it_could_be_followed_is_a_succes
         GetTask=result(task("COMPLETED", text="tea")["task"]),
     )
     async with scripted(answer) as peer, open_tool(one_target(peer.url)) as harness:
-        told = await harness.send("hi", task_requirement="required", follow_updates=True)
-        assert told["ok"], told
-        assert told["summary"]["message_text"] == "tea"
-        assert [event["kind"] for event in told["raw"]["events"]] == ["task", "task"]
+        outcome = await harness.send("hi", task_requirement="required", follow_updates=True)
+        assert outcome["ok"], outcome
+        assert outcome["summary"]["message_text"] == "tea"
+        assert [event["kind"] for event in outcome["raw"]["events"]] == ["task", "task"]
 
 
 @pytest.mark.requirement("remote.watch.no-stream", "remote.go-on.no-stream")
-async def test_a_peer_that_does_not_stream_is_not_asked_to() -> None:
+async def test_a_peer_without_streaming_is_not_subscribed_to() -> None:
     async with scripted(result(task("WORKING"))) as peer:
         peer.card = card_of(peer.url, capabilities={"streaming": False})
         async with open_tool(one_target(peer.url)) as harness:
@@ -316,7 +318,7 @@ async def test_a_peer_that_does_not_stream_is_not_asked_to() -> None:
 
 
 @pytest.mark.requirement("remote.watch.unsupported")
-async def test_an_operation_that_the_peer_does_not_support_is_told_like_that_too() -> None:
+async def test_an_unsupported_subscribe_is_a_watch_failure() -> None:
     answer = by_method(SubscribeToTask=rpc_error(-32004, "no streams here"))
     async with scripted(answer) as peer, open_tool(one_target(peer.url)) as harness:
         error = await harness.fail("watch", task_id="t-1")
@@ -342,7 +344,7 @@ async def test_a_watch_without_events_is_an_error() -> None:
     "remote.handle.once",
     "remote.continuation.stale",
 )
-async def test_unknown_and_expired_handles_say_how_to_go_on() -> None:
+async def test_unknown_and_expired_handles_say_how_to_continue() -> None:
     async with scripted(result(task("WORKING"))) as peer:
         config = {**one_target(peer.url), "taskHandles": {"ttlMs": 1000}}
         async with open_tool(config) as harness:
@@ -408,7 +410,7 @@ async def test_unknown_and_expired_handles_say_how_to_go_on() -> None:
     ("code", "name"),
     [(-32001, "TaskNotFoundError"), (-32000, "JsonRpcError"), (4711, "JsonRpcError")],
 )
-async def test_what_a_peer_says_in_an_error_is_outlined(
+async def test_error_data_of_a_peer_is_outlined(
     code: int, name: str, data: object, shown: object
 ) -> None:
     async with scripted(rpc_error(code, "sorry", data)) as peer:
@@ -448,7 +450,7 @@ async def test_an_error_over_rest_has_its_code_and_status() -> None:
     "remote.diagnose.offered",
     "remote.diagnose.clean",
 )
-async def test_a_failed_send_says_what_was_asked_and_what_is_offered() -> None:
+async def test_a_failed_send_has_capability_diagnostics() -> None:
     async with scripted(rpc_error(-32005, "not this")) as peer:
         skill = {"id": "s", "name": "S", "inputModes": ["Image/PNG"], "outputModes": ["text/csv"]}
         peer.card = card_of(peer.url, skills=[skill])
@@ -496,7 +498,7 @@ async def test_other_actions_than_send_have_no_diagnostics() -> None:
     "remote.envelope.failure", "remote.validate.action", "remote.register.never-raises"
 )
 @pytest.mark.parametrize("request_", [None, 7, "send", [], {}, {"action": 7}, {"action": "fly"}])
-async def test_what_is_no_request_is_a_validation_error(request_: object) -> None:
+async def test_a_request_that_is_not_an_object_is_a_validation_error(request_: object) -> None:
     async with open_tool({}) as harness:
         envelope = await harness.tool.execute(request_)
         assert envelope["ok"] is False

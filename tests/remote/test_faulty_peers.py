@@ -1,4 +1,4 @@
-"""Peers that are down, slow, broken or hostile: always an envelope with a hint, always in time."""
+"""Peers that are down, slow, broken or hostile give a failure with a hint, in time."""
 
 import asyncio
 import ssl
@@ -97,7 +97,7 @@ async def fail_within(answer: Answer, *, deadline_ms: int = 2000, **request: obj
         "200 MB",
     ],
 )
-async def test_a_broken_answer_is_an_envelope_with_a_hint(
+async def test_a_malformed_answer_gives_a_failure_with_a_hint(
     answer: Answer, name: str | None, follow: bool
 ) -> None:
     error = await fail_within(answer, **({"follow_updates": True} if follow else {}))
@@ -105,7 +105,7 @@ async def test_a_broken_answer_is_an_envelope_with_a_hint(
 
 
 @pytest.mark.requirement("remote.trouble.down", "remote.list.isolated")
-async def test_a_peer_that_is_down_is_told_apart_and_reached_again_later() -> None:
+async def test_an_unreachable_peer_is_a_connect_error_and_is_called_again_later() -> None:
     async with scripted(result(message())) as peer:
         gone = peer.url
     async with open_tool(one_target(gone)) as harness:
@@ -117,7 +117,7 @@ async def test_a_peer_that_is_down_is_told_apart_and_reached_again_later() -> No
 
 
 @pytest.mark.requirement("remote.error.time-out", "remote.wire.deadline", "remote.trouble.slow")
-async def test_a_silent_peer_ends_with_the_deadline_and_the_connection_is_closed() -> None:
+async def test_a_silent_peer_times_out_and_the_connection_is_closed() -> None:
     async with scripted(stay_silent) as peer, open_tool(one_target(peer.url)) as harness:
         error = await harness.fail_send(timeout_ms=300)
         assert error["message"] == "request timed out"
@@ -138,7 +138,7 @@ async def test_the_deadline_covers_the_card_too() -> None:
 
 
 @pytest.mark.requirement("remote.wire.deadline", "remote.stream.broken", "remote.trouble.slow")
-async def test_a_stream_that_never_ends_ends_with_the_deadline() -> None:
+async def test_an_endless_stream_ends_at_the_deadline() -> None:
     answer = stream(task("WORKING"), stays=True)
     async with scripted(answer) as peer, open_tool(one_target(peer.url)) as harness:
         error = await harness.fail_send(timeout_ms=500, follow_updates=True)
@@ -150,22 +150,22 @@ async def test_a_stream_that_never_ends_ends_with_the_deadline() -> None:
 
 
 @pytest.mark.requirement("remote.stream.closed", "remote.trouble.half")
-async def test_half_an_event_is_left_out_and_what_came_before_it_counts() -> None:
+async def test_a_truncated_event_is_dropped_and_earlier_events_count() -> None:
     answer = stream(task("WORKING"), after=b'data: {"jsonrpc": "2.0", "res')
     async with scripted(answer) as peer, open_tool(one_target(peer.url)) as harness:
-        told = await harness.send("hi", follow_updates=True)
-        assert told["ok"], told
-        assert [event["kind"] for event in told["raw"]["events"]] == ["task"]
+        outcome = await harness.send("hi", follow_updates=True)
+        assert outcome["ok"], outcome
+        assert [event["kind"] for event in outcome["raw"]["events"]] == ["task"]
 
 
 @pytest.mark.requirement("remote.stream.empty")
-async def test_half_an_event_and_nothing_else_is_an_empty_stream() -> None:
+async def test_a_stream_of_one_truncated_event_is_empty() -> None:
     error = await fail_within(stream(after=b'data: {"json'), follow_updates=True)
     assert "ended without events" in error["message"]
 
 
 @pytest.mark.requirement("remote.stream.broken")
-async def test_a_stream_that_breaks_tells_how_far_it_got() -> None:
+async def test_a_broken_stream_reports_the_events_so_far() -> None:
     answer = stream(task("WORKING"), after=b"data: {]\n\n")
     error = await fail_within(answer, follow_updates=True)
     assert error["details"]["partial_event_count"] == 1
@@ -173,14 +173,14 @@ async def test_a_stream_that_breaks_tells_how_far_it_got() -> None:
 
 
 @pytest.mark.requirement("remote.trouble.large")
-async def test_a_stream_that_is_too_long_is_cut_off() -> None:
+async def test_a_stream_over_the_size_limit_fails() -> None:
     error = await fail_within(stream(*[task("WORKING", text="x" * 8192)] * 20), follow_updates=True)
     assert error["details"]["partial_event_count"] < 20
     assert "larger" in error["details"]["hint"]
 
 
 @pytest.mark.requirement("remote.wire.abort")
-async def test_the_caller_going_away_ends_the_connection() -> None:
+async def test_a_cancelled_call_closes_the_connection() -> None:
     answer = stream(task("WORKING"), stays=True)
     async with scripted(answer) as peer, open_tool(one_target(peer.url)) as harness:
         sending = asyncio.create_task(harness.send("hi", follow_updates=True))
@@ -191,17 +191,17 @@ async def test_the_caller_going_away_ends_the_connection() -> None:
         await asyncio.wait_for(peer.gone.wait(), 5)
 
 
-async def test_a_peer_that_keeps_the_stream_of_an_ended_task_open_is_not_waited_for() -> None:
+async def test_a_stream_that_stays_open_after_the_task_ended_is_closed() -> None:
     answer = stream(task("WORKING"), task("COMPLETED", text="done"), stays=True)
     async with scripted(answer) as peer, open_tool(one_target(peer.url)) as harness:
-        told = await harness.send("hi", follow_updates=True, timeout_ms=5000)
-        assert told["ok"], told
-        assert told["summary"]["message_text"] == "done"
+        outcome = await harness.send("hi", follow_updates=True, timeout_ms=5000)
+        assert outcome["ok"], outcome
+        assert outcome["summary"]["message_text"] == "done"
         await asyncio.wait_for(peer.gone.wait(), 5)
 
 
 @pytest.mark.requirement("remote.trouble.challenge")
-async def test_a_challenge_is_shown_with_what_to_do() -> None:
+async def test_an_authentication_challenge_is_reported_with_a_hint() -> None:
     answer = respond("", status="401 Unauthorized", WWW_Authenticate='Bearer realm="peer"')
     error = await fail_within(answer)
     details = error["details"]
@@ -233,7 +233,7 @@ def strange_certificate(tmp_path_factory: pytest.TempPathFactory) -> ssl.SSLCont
 
 
 @pytest.mark.requirement("remote.trouble.tls")
-async def test_a_certificate_that_nobody_vouches_for_is_refused(
+async def test_an_untrusted_certificate_is_refused(
     strange_certificate: ssl.SSLContext,
 ) -> None:
     async with (
@@ -258,7 +258,7 @@ async def test_a_certificate_that_nobody_vouches_for_is_refused(
         "//other.example/rpc",
     ],
 )
-async def test_a_card_that_points_elsewhere_is_not_followed(elsewhere: str) -> None:
+async def test_a_card_with_interfaces_on_other_hosts_only_is_refused(elsewhere: str) -> None:
     interface = {"url": elsewhere, "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}
     card = card_of("x", supportedInterfaces=[interface])
     async with scripted(card=card) as peer, open_tool(one_target(peer.url)) as harness:
@@ -268,7 +268,7 @@ async def test_a_card_that_points_elsewhere_is_not_followed(elsewhere: str) -> N
         assert peer.calls == []
 
 
-async def test_another_host_that_the_operator_allows_is_used() -> None:
+async def test_an_interface_on_an_allowed_host_is_used() -> None:
     async with scripted(result(message())) as peer:
         peer.card = card_of("http://elsewhere.invalid/")
         allowed = one_target(peer.url, allowedHosts=["Elsewhere.invalid"])
@@ -278,14 +278,14 @@ async def test_another_host_that_the_operator_allows_is_used() -> None:
 
 
 @pytest.mark.parametrize("name", ["localhost", "127.0.0.1", "0.0.0.0"])
-async def test_the_names_of_this_machine_are_one_host(name: str) -> None:
+async def test_all_loopback_names_count_as_one_host(name: str) -> None:
     async with scripted(result(message())) as peer:
         peer.card = card_of(peer.url.replace("127.0.0.1", name))
         async with open_tool(one_target(peer.url)) as harness:
             assert (await harness.send("hi"))["ok"]
 
 
-async def test_an_interface_nearby_is_preferred_to_one_elsewhere() -> None:
+async def test_an_interface_on_the_own_host_is_preferred() -> None:
     async with scripted(result(message())) as peer:
         near = card_of(peer.url)["supportedInterfaces"]
         far = {"url": "http://10.0.0.1/", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}
@@ -295,7 +295,7 @@ async def test_an_interface_nearby_is_preferred_to_one_elsewhere() -> None:
 
 
 @pytest.mark.parametrize("version", ["2.0", "banana"])
-async def test_a_version_that_we_do_not_speak_is_not_tried(version: str) -> None:
+async def test_an_interface_with_an_unsupported_version_is_not_tried(version: str) -> None:
     async with scripted() as peer:
         peer.card = card_of(peer.url, version=version)
         async with open_tool(one_target(peer.url)) as harness:
@@ -305,7 +305,7 @@ async def test_a_version_that_we_do_not_speak_is_not_tried(version: str) -> None
 
 
 @pytest.mark.requirement("remote.trouble.version")
-async def test_a_card_that_lies_about_the_version_is_told_to_lie() -> None:
+async def test_a_wrong_version_on_the_card_is_reported() -> None:
     answer = by_method(SendMessage=rpc_error(-32601, "Method not found"))
     async with scripted(answer) as peer, open_tool(one_target(peer.url)) as harness:
         error = await harness.fail_send()
@@ -316,7 +316,7 @@ async def test_a_card_that_lies_about_the_version_is_told_to_lie() -> None:
 @pytest.mark.parametrize(
     "body", ["", HTML, "[]", "null", '{"name": 7}', '{"supportedInterfaces": 7}', "\x00" * 9]
 )
-async def test_what_is_no_card_is_no_card(body: str) -> None:
+async def test_a_response_that_is_not_a_card_is_a_failure(body: str) -> None:
     async with (
         scripted(card_answer=respond(body, kind="text/html")) as peer,
         open_tool(one_target(peer.url)) as harness,
@@ -327,7 +327,7 @@ async def test_what_is_no_card_is_no_card(body: str) -> None:
 
 
 @pytest.mark.requirement("remote.list.isolated")
-async def test_one_bad_target_breaks_no_list() -> None:
+async def test_one_failing_target_does_not_fail_the_list() -> None:
     async with (
         scripted(result(message())) as good,
         scripted(card_answer=stay_silent) as silent,

@@ -1,4 +1,4 @@
-"""Peers over gRPC: what holds for the other transports holds here, too."""
+"""Peers over gRPC behave like those over the other transports."""
 
 import asyncio
 import json
@@ -10,13 +10,13 @@ from pathlib import Path
 import grpc
 import pytest
 from tests.remote.certificates import make_certificate
-from tests.remote.grpc_peer import Cable, Context, GrpcPeer, cable_to, carded, grpc_peer, working
+from tests.remote.grpc_peer import Context, GrpcPeer, TcpRelay, carded, grpc_peer, relay_to, working
 from tests.remote.scripted_peer import artifact_update, message, scripted, status_update, task
 from tests.remote.tool_harness import one_target, open_tool
 
 from openclaw_a2a.model.ids import JsonObject
 
-PATIENCE_S = 10
+LIMIT_S = 10
 TOKEN = "sesame-1a2b3c4d"
 NAME = "peer.example.com"
 
@@ -69,7 +69,7 @@ async def to_loopback(host: str, port: int) -> list[str]:
     ],
     ids=lambda one: getattr(one, "name", ""),
 )
-async def test_a_refusal_is_told_with_its_status_and_not_repeated(
+async def test_an_error_status_is_reported_and_not_repeated(
     status: grpc.StatusCode, hint: str
 ) -> None:
     async with grpc_peer(refuses(status, "because")) as peer, open_tool(grpc_target(peer.url)) as d:
@@ -84,7 +84,7 @@ async def test_a_refusal_is_told_with_its_status_and_not_repeated(
     assert error["details"].get("rpcCode") == (-32601 if is_unknown else None)
 
 
-async def test_a_refused_stream_is_told_like_any_refusal() -> None:
+async def test_an_error_status_of_a_stream_is_reported() -> None:
     async def events(peer: GrpcPeer, context: Context) -> AsyncIterator[JsonObject]:
         yield task("WORKING")
         await context.abort(grpc.StatusCode.CANCELLED, "enough")
@@ -95,7 +95,7 @@ async def test_a_refused_stream_is_told_like_any_refusal() -> None:
     assert error["details"]["partial_event_count"] == 1
 
 
-async def test_a_token_that_a_refusal_repeats_is_hidden() -> None:
+async def test_a_token_in_an_error_status_is_redacted() -> None:
     answer = refuses(grpc.StatusCode.UNAUTHENTICATED, f"{TOKEN} is not welcome")
     async with grpc_peer(answer) as peer:
         config = grpc_target(peer.url, auth={"type": "bearer", "token": TOKEN})
@@ -108,13 +108,13 @@ async def test_a_token_that_a_refusal_repeats_is_hidden() -> None:
 # -------------------------------------------------------------------- metadata
 
 
-async def test_credentials_and_service_parameters_travel_as_metadata() -> None:
+async def test_credentials_and_service_parameters_are_sent_as_metadata() -> None:
     async with grpc_peer() as peer:
         config = grpc_target(peer.url, auth={"type": "bearer", "token": TOKEN})
         config["defaults"]["serviceParameters"] = {"X-Team": "blue", "A2A-Version": "7"}
         async with open_tool(config) as harness:
-            told = await harness.send("hi", service_parameters={"X-Trace": "t-1"})
-    assert told["ok"], told
+            envelope = await harness.send("hi", service_parameters={"X-Trace": "t-1"})
+    assert envelope["ok"], envelope
     assert TOKEN not in json.dumps(harness.envelopes)
     assert sorted(peer.requests[0]) == [
         ("a2a-version", "1.0"),
@@ -140,20 +140,20 @@ async def test_a_service_parameter_that_grpc_cannot_carry_is_named_and_nothing_i
 # -------------------------------------------------------------------- a peer that is not there
 
 
-async def test_a_peer_that_takes_no_connection_is_tried_again_and_told_as_unreachable() -> None:
+async def test_an_unreachable_peer_is_tried_again_and_reported() -> None:
     async with (
-        cable_to(None) as cable,
-        carded(f"127.0.0.1:{cable.port}") as url,
+        relay_to(None) as relay,
+        carded(f"127.0.0.1:{relay.port}") as url,
         open_tool(grpc_target(url)) as harness,
     ):
         error = await harness.fail_send()
     assert error["code"] == "A2A_SDK_ERROR"
     assert error["details"]["errorName"] == "ConnectError"
     assert "cannot be reached" in error["details"]["hint"]
-    assert cable.connections == 3
+    assert relay.connections == 3
 
 
-async def test_a_peer_that_stays_away_is_left_alone_after_a_while() -> None:
+async def test_the_circuit_opens_for_an_unreachable_peer() -> None:
     async with carded("127.0.0.1:1") as url, open_tool(grpc_target(url)) as harness:
         for _ in range(5):
             error = await harness.fail("watch", task_id="t-1")
@@ -171,62 +171,62 @@ async def test_the_next_interface_is_tried_when_the_policy_allows_it() -> None:
         async with scripted(card={"supportedInterfaces": faces}) as card:
             config = grpc_target(card.url, policy={"transportFallback": True})
             async with open_tool(config) as harness:
-                told = await harness.send("hi")
-    assert told["ok"], told
+                envelope = await harness.send("hi")
+    assert envelope["ok"], envelope
 
 
-async def _cut_once(peer: GrpcPeer, cable: Cable) -> None:
+async def _cut_once(peer: GrpcPeer, relay: TcpRelay) -> None:
     await peer.has_request.wait()
-    cable.cut()
+    relay.cut()
 
 
-async def test_a_send_is_not_repeated_after_the_peer_may_have_taken_it() -> None:
+async def test_a_send_that_may_have_arrived_is_not_repeated() -> None:
     async with (
         grpc_peer(hold) as peer,
-        cable_to(peer.port) as cable,
-        carded(f"127.0.0.1:{cable.port}") as url,
+        relay_to(peer.port) as relay,
+        carded(f"127.0.0.1:{relay.port}") as url,
         open_tool(grpc_target(url)) as harness,
-        asyncio.timeout(PATIENCE_S),
+        asyncio.timeout(LIMIT_S),
     ):
-        error, _ = await asyncio.gather(harness.fail_send(), _cut_once(peer, cable))
+        error, _ = await asyncio.gather(harness.fail_send(), _cut_once(peer, relay))
     assert error["details"]["grpcStatus"] == "UNAVAILABLE"
     assert "connection broke" in error["details"]["hint"]
     assert len(peer.requests) == 1
 
 
-async def test_a_question_is_asked_again_after_the_connection_broke() -> None:
+async def test_a_status_is_repeated_after_the_connection_broke() -> None:
     async def answer(peer: GrpcPeer, context: Context) -> JsonObject:
         return await (hold if len(peer.requests) == 1 else working)(peer, context)
 
     async with (
         grpc_peer(answer) as peer,
-        cable_to(peer.port) as cable,
-        carded(f"127.0.0.1:{cable.port}") as url,
+        relay_to(peer.port) as relay,
+        carded(f"127.0.0.1:{relay.port}") as url,
         open_tool(grpc_target(url)) as harness,
-        asyncio.timeout(PATIENCE_S),
+        asyncio.timeout(LIMIT_S),
     ):
-        told, _ = await asyncio.gather(
-            harness.execute("status", task_id="t-1"), _cut_once(peer, cable)
+        envelope, _ = await asyncio.gather(
+            harness.execute("status", task_id="t-1"), _cut_once(peer, relay)
         )
-    assert told["ok"], told
+    assert envelope["ok"], envelope
     assert len(peer.requests) == 2
 
 
 # -------------------------------------------------------------------- deadlines and going away
 
 
-async def test_a_deadline_is_kept_and_the_peer_learns_of_it() -> None:
+async def test_a_deadline_cancels_the_call_at_the_peer() -> None:
     async with (
         grpc_peer(hold) as peer,
         open_tool(grpc_target(peer.url)) as harness,
-        asyncio.timeout(PATIENCE_S),
+        asyncio.timeout(LIMIT_S),
     ):
         error = await harness.fail_send(timeout_ms=300)
         await peer.gone.wait()
     assert error["message"] == "request timed out"
 
 
-async def test_a_peer_that_accepts_and_says_nothing_is_given_up_at_the_deadline() -> None:
+async def test_a_peer_that_accepts_and_stays_silent_times_out() -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:
         port = mute.getsockname()[1]
         async with carded(f"127.0.0.1:{port}") as url, open_tool(grpc_target(url)) as harness:
@@ -235,7 +235,7 @@ async def test_a_peer_that_accepts_and_says_nothing_is_given_up_at_the_deadline(
 
 
 @pytest.mark.parametrize("follows", [False, True], ids=["plain", "streamed"])
-async def test_a_caller_who_goes_away_takes_the_call_along(follows: bool) -> None:
+async def test_a_cancelled_caller_cancels_the_call_at_the_peer(follows: bool) -> None:
     async def events(peer: GrpcPeer, context: Context) -> AsyncIterator[JsonObject]:
         yield task("WORKING")
         await hold(peer, context)
@@ -243,7 +243,7 @@ async def test_a_caller_who_goes_away_takes_the_call_along(follows: bool) -> Non
     async with (
         grpc_peer(hold, events=events) as peer,
         open_tool(grpc_target(peer.url)) as harness,
-        asyncio.timeout(PATIENCE_S),
+        asyncio.timeout(LIMIT_S),
     ):
         call = asyncio.create_task(harness.send("hi", follow_updates=follows))
         await (harness.has_update if follows else peer.has_request).wait()
@@ -262,14 +262,14 @@ async def test_a_stream_that_stays_open_after_its_end_is_closed_by_us() -> None:
     async with (
         grpc_peer(events=events) as peer,
         open_tool(grpc_target(peer.url)) as harness,
-        asyncio.timeout(PATIENCE_S),
+        asyncio.timeout(LIMIT_S),
     ):
-        told = await harness.send("hi", follow_updates=True)
+        envelope = await harness.send("hi", follow_updates=True)
         await peer.gone.wait()
-    assert told["ok"], told
+    assert envelope["ok"], envelope
 
 
-async def test_trouble_of_one_call_breaks_off_no_other() -> None:
+async def test_a_failed_call_does_not_break_others() -> None:
     may_end = asyncio.Event()
 
     async def events(peer: GrpcPeer, context: Context) -> AsyncIterator[JsonObject]:
@@ -281,7 +281,7 @@ async def test_trouble_of_one_call_breaks_off_no_other() -> None:
     async with (
         grpc_peer(answer, events=events) as peer,
         open_tool(grpc_target(peer.url)) as harness,
-        asyncio.timeout(PATIENCE_S),
+        asyncio.timeout(LIMIT_S),
     ):
         follower = asyncio.create_task(harness.send("hi", follow_updates=True))
         await harness.has_update.wait()
@@ -290,9 +290,9 @@ async def test_trouble_of_one_call_breaks_off_no_other() -> None:
         )
         assert other["error"]["details"]["grpcStatus"] == "UNAVAILABLE"
         may_end.set()
-        told = await follower
-    assert told["ok"], told
-    assert told["summary"]["continuation"]["task"]["status"] == "completed"
+        envelope = await follower
+    assert envelope["ok"], envelope
+    assert envelope["summary"]["continuation"]["task"]["status"] == "completed"
 
 
 # -------------------------------------------------------------------- how much is read
@@ -308,7 +308,7 @@ async def test_an_answer_that_is_too_large_is_not_read() -> None:
     assert len(peer.requests) == 1
 
 
-async def test_a_stream_is_read_only_so_far_in_all() -> None:
+async def test_a_stream_has_a_total_size_limit() -> None:
     async def events(peer: GrpcPeer, context: Context) -> AsyncIterator[JsonObject]:
         yield task("WORKING")
         while True:
@@ -317,7 +317,7 @@ async def test_a_stream_is_read_only_so_far_in_all() -> None:
     async with (
         grpc_peer(events=events) as peer,
         open_tool(grpc_target(peer.url), limit=10_000) as harness,
-        asyncio.timeout(PATIENCE_S),
+        asyncio.timeout(LIMIT_S),
     ):
         error = await harness.fail_send(follow_updates=True)
         await peer.gone.wait()
@@ -325,7 +325,7 @@ async def test_a_stream_is_read_only_so_far_in_all() -> None:
     assert error["details"]["partial_event_count"] < 11
 
 
-async def test_packed_answers_are_not_unpacked() -> None:
+async def test_compressed_answers_are_refused() -> None:
     async def answer(peer: GrpcPeer, context: Context) -> JsonObject:
         context.set_compression(grpc.Compression.Gzip)
         return message("x" * 20_000)
@@ -354,16 +354,14 @@ def secure_target(url: str) -> JsonObject:
 
 
 @pytest.mark.parametrize("scheme", ["grpcs", "https", "GRPCS"])
-async def test_a_secure_address_is_spoken_to_securely_under_its_name(
-    certificate: Path, scheme: str
-) -> None:
+async def test_a_secure_address_uses_tls_with_its_name(certificate: Path, scheme: str) -> None:
     address = f"{scheme}://{NAME}:{{port}}"
     async with (
         grpc_peer(certificate=certificate, address=address) as peer,
         open_tool(secure_target(peer.url), resolve=to_loopback) as harness,
     ):
-        told = await harness.send("hi")
-    assert told["ok"], told
+        envelope = await harness.send("hi")
+    assert envelope["ok"], envelope
 
 
 @pytest.mark.parametrize(
@@ -375,7 +373,7 @@ async def test_a_secure_address_is_spoken_to_securely_under_its_name(
         ("127.0.0.1:{port}", True),
     ],
 )
-async def test_what_is_not_as_safe_as_its_address_says_is_not_spoken_to(
+async def test_a_plaintext_peer_at_a_secure_address_is_refused(
     certificate: Path, address: str, is_secure: bool
 ) -> None:
     served = certificate if is_secure else None
@@ -388,7 +386,7 @@ async def test_what_is_not_as_safe_as_its_address_says_is_not_spoken_to(
     assert peer.requests == []
 
 
-async def test_a_certificate_that_nobody_vouches_for_is_refused(tmp_path: Path) -> None:
+async def test_an_untrusted_certificate_is_refused(tmp_path: Path) -> None:
     certificate = make_certificate(tmp_path, NAME)
     address = f"grpcs://{NAME}:{{port}}"
     async with (
@@ -400,7 +398,7 @@ async def test_a_certificate_that_nobody_vouches_for_is_refused(tmp_path: Path) 
     assert peer.requests == []
 
 
-async def test_an_address_that_a_caller_named_is_spoken_to_where_it_was_checked(
+async def test_a_caller_named_address_is_connected_to_at_its_checked_address(
     certificate: Path,
 ) -> None:
     asked: list[tuple[str, int]] = []
@@ -419,6 +417,6 @@ async def test_an_address_that_a_caller_named_is_spoken_to_where_it_was_checked(
         carded(f"{NAME}:{peer.port}", tls=context) as url,
         open_tool({"policy": policy, "defaults": defaults}, resolve=resolve) as harness,
     ):
-        told = await harness.send("hi", target_url=url.replace("127.0.0.1", NAME))
-    assert told["ok"], told
+        envelope = await harness.send("hi", target_url=url.replace("127.0.0.1", NAME))
+    assert envelope["ok"], envelope
     assert asked[-1] == (NAME, peer.port)

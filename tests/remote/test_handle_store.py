@@ -1,4 +1,4 @@
-"""Remote tasks survive a restart of ours when the store is durable."""
+"""Task handles survive a restart when the store is durable."""
 
 import asyncio
 import json
@@ -36,7 +36,7 @@ WORKING = by_method(
 )
 
 
-class Place:
+class StoreFixture:
     """Where a store is, so that it can be opened again."""
 
     def __init__(self, kind: str, folder: Path) -> None:
@@ -56,11 +56,11 @@ class Place:
 
 
 @pytest.fixture(params=["memory", "json-file", "sqlite"])
-async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
-    place = Place(request.param, tmp_path)
-    await place.store.open()
-    yield place
-    await place.store.close()
+async def opened(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[StoreFixture]:
+    opened = StoreFixture(request.param, tmp_path)
+    await opened.store.open()
+    yield opened
+    await opened.store.close()
 
 
 @pytest.fixture
@@ -75,13 +75,13 @@ def handle_of(envelope: JsonObject) -> str:
 
 
 @pytest.mark.requirement("remote.durable.handle", "remote.durable.watch")
-async def test_a_handle_is_good_after_a_restart_and_a_watch_goes_on(
-    place: Place, peer: ScriptedPeer
+async def test_a_handle_survives_a_restart_and_its_task_is_watched(
+    opened: StoreFixture, peer: ScriptedPeer
 ) -> None:
     config = one_target(peer.url)
-    async with open_tool(config, store=place.store) as harness:
+    async with open_tool(config, store=opened.store) as harness:
         handle = handle_of(await harness.send("hi"))
-    store = await place.restart()
+    store = await opened.restart()
     async with open_tool(config, store=store) as harness:
         await harness.tool.open()
         started_at = harness.time
@@ -101,91 +101,93 @@ async def test_a_handle_is_good_after_a_restart_and_a_watch_goes_on(
 
 
 @pytest.mark.requirement("remote.durable.handle")
-async def test_errors_tell_the_truth_about_restarts(place: Place, peer: ScriptedPeer) -> None:
-    async with open_tool(one_target(peer.url), store=place.store) as harness:
+async def test_errors_say_whether_handles_survive_a_restart(
+    opened: StoreFixture, peer: ScriptedPeer
+) -> None:
+    async with open_tool(one_target(peer.url), store=opened.store) as harness:
         error = await harness.fail("status", task_handle="rah_nobody")
-        is_durable = place.store.is_durable
+        is_durable = opened.store.is_durable
         assert error["details"]["restartInvalidatesHandles"] is not is_durable
 
 
-async def test_what_was_answered_is_already_kept_when_we_die_at_once(
-    place: Place, peer: ScriptedPeer
+async def test_a_handle_is_stored_before_its_answer_is_given(
+    opened: StoreFixture, peer: ScriptedPeer
 ) -> None:
-    async with open_tool(one_target(peer.url), store=place.store) as harness:
+    async with open_tool(one_target(peer.url), store=opened.store) as harness:
         handle = handle_of(await harness.send("hi"))
-        [record] = await place.store.records.list_records(RECORD_KIND)
+        [record] = await opened.store.records.list_records(RECORD_KIND)
         assert record.id == handle
 
 
 @pytest.mark.requirement("remote.durable.at-once")
-async def test_a_task_is_kept_as_soon_as_the_peer_names_it(
-    place: Place, peer: ScriptedPeer
+async def test_a_handle_is_stored_as_soon_as_the_peer_names_the_task(
+    opened: StoreFixture, peer: ScriptedPeer
 ) -> None:
     peer.answer = stream(task("WORKING"), stays=True)
-    async with open_tool(one_target(peer.url), store=place.store) as harness:
+    async with open_tool(one_target(peer.url), store=opened.store) as harness:
         sending = asyncio.create_task(harness.send("hi", follow_updates=True))
         await asyncio.wait_for(harness.has_update.wait(), 5)
         async with asyncio.timeout(5):
-            while not await place.store.records.list_records(RECORD_KIND):  # noqa: ASYNC110 - the store's own thread
+            while not await opened.store.records.list_records(RECORD_KIND):  # noqa: ASYNC110 - the store's own thread
                 await asyncio.sleep(0.01)
         sending.cancel()
         await asyncio.gather(sending, return_exceptions=True)
 
 
-async def test_no_credentials_are_kept(place: Place, peer: ScriptedPeer) -> None:
+async def test_no_credentials_are_stored(opened: StoreFixture, peer: ScriptedPeer) -> None:
     config = one_target(peer.url, auth={"type": "bearer", "token": "tok-secret-1"})
-    async with open_tool(config, store=place.store) as harness:
+    async with open_tool(config, store=opened.store) as harness:
         handle = handle_of(await harness.send("hi"))
-    [record] = await place.store.records.list_records(RECORD_KIND)
+    [record] = await opened.store.records.list_records(RECORD_KIND)
     assert b"tok-secret-1" not in record.body
-    store = await place.restart()
+    store = await opened.restart()
     async with open_tool(config, store=store) as harness:
         assert (await harness.execute("status", task_handle=handle))["ok"]
         assert peer.calls[-1].headers["authorization"] == "Bearer tok-secret-1"
 
 
-async def test_a_target_that_is_gone_takes_its_handles_along(
-    place: Place, peer: ScriptedPeer
+async def test_handles_of_a_removed_target_are_deleted(
+    opened: StoreFixture, peer: ScriptedPeer
 ) -> None:
-    async with open_tool(one_target(peer.url), store=place.store) as harness:
+    async with open_tool(one_target(peer.url), store=opened.store) as harness:
         handle = handle_of(await harness.send("hi"))
     asked = len(peer.requests)
-    async with open_tool(one_target("http://127.0.0.1:1/"), store=place.store) as harness:
+    async with open_tool(one_target("http://127.0.0.1:1/"), store=opened.store) as harness:
         error = await harness.fail("status", task_handle=handle)
         assert error["code"] == "UNKNOWN_TASK_HANDLE"
-    assert await place.store.records.list_records(RECORD_KIND) == []
+    assert await opened.store.records.list_records(RECORD_KIND) == []
     assert len(peer.requests) == asked
 
 
-async def test_only_so_many_are_kept_and_none_past_its_time(
-    place: Place, peer: ScriptedPeer
+async def test_stored_handles_stay_within_limit_and_ttl(
+    opened: StoreFixture, peer: ScriptedPeer
 ) -> None:
     config = {**one_target(peer.url), "taskHandles": {"maxEntries": 2, "ttlMs": 60_000}}
-    async with open_tool(config, store=place.store) as harness:
+    async with open_tool(config, store=opened.store) as harness:
         handles = [handle_of(await harness.send("hi")) for _ in range(3)]
-    kept = [record.id for record in await place.store.records.list_records(RECORD_KIND)]
+    kept = [record.id for record in await opened.store.records.list_records(RECORD_KIND)]
     assert kept == handles[1:]
     fewer = {**config, "taskHandles": {"maxEntries": 1, "ttlMs": 60_000}}
-    async with open_tool(fewer, store=place.store) as harness:
+    async with open_tool(fewer, store=opened.store) as harness:
         await harness.tool.open()
         assert [one.name for one in harness.tool.handles.all] == handles[2:]
         harness.advance(60)
         assert harness.tool.handles.all == ()
-    assert await place.store.records.list_records(RECORD_KIND) == []
+    assert await opened.store.records.list_records(RECORD_KIND) == []
 
 
 @pytest.mark.parametrize("body", [b"", b"{]", b"7", b"{}", b'{"baseUrl": 7}'])
-async def test_a_record_that_cannot_be_read_is_forgotten(
-    place: Place, peer: ScriptedPeer, body: bytes
+async def test_an_unreadable_record_is_skipped(
+    opened: StoreFixture, peer: ScriptedPeer, body: bytes
 ) -> None:
-    async with open_tool(one_target(peer.url), store=place.store) as harness:
+    async with open_tool(one_target(peer.url), store=opened.store) as harness:
         until = harness.time + timedelta(days=1)
-        await place.store.records.put_record(Record(RECORD_KIND, "rah_bad", body, until))
+        await opened.store.records.put_record(Record(RECORD_KIND, "rah_bad", body, until))
         handle = handle_of(await harness.send("hi"))
         assert [one.name for one in harness.tool.handles.all] == [handle]
 
 
-async def test_a_talkative_task_is_not_written_down_with_every_word(peer: ScriptedPeer) -> None:
+async def test_a_chunk_of_text_does_not_write_the_handle(peer: ScriptedPeer) -> None:
     class CountingStore(FlatStore):
         puts = 0
 
@@ -197,8 +199,8 @@ async def test_a_talkative_task_is_not_written_down_with_every_word(peer: Script
     pieces = [artifact_update(str(n), append=n > 0) for n in range(200)]
     peer.answer = stream(task("WORKING"), *pieces, status_update("COMPLETED"))
     async with open_tool(one_target(peer.url), store=store) as harness:
-        told = await harness.send("hi", follow_updates=True)
-        assert len(told["raw"]["events"]) == 202
+        outcome = await harness.send("hi", follow_updates=True)
+        assert len(outcome["raw"]["events"]) == 202
         assert store.puts <= 4
         [record] = await store.records.list_records(RECORD_KIND)
         assert json.loads(record.body)["heard"]["state"] == "completed"

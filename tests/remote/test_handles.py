@@ -1,4 +1,4 @@
-"""Handles: issued for remote tasks, refreshed by use, forgotten in time."""
+"""Task handles: issued for remote tasks, refreshed by use, expired and evicted."""
 
 import itertools
 from datetime import UTC, datetime, timedelta
@@ -37,42 +37,42 @@ class Hands:
 
 @pytest.mark.requirement("remote.handle.once", "remote.handle.life")
 def test_a_handle_finds_its_task_until_it_expires() -> None:
-    hands = Hands()
-    handle = hands.handles.issue(PEER, "t-1", context_id="c-1")
+    fixture = Hands()
+    handle = fixture.handles.issue(PEER, "t-1", context_id="c-1")
     assert handle.name == "rah_1"
-    assert hands.handles.find("rah_1") == handle
-    hands.wait(999)
-    assert hands.code_of("rah_1") is None
-    hands.wait(1)
-    assert hands.code_of("rah_1") is ErrorCode.EXPIRED_HANDLE
-    assert hands.code_of("rah_1") is ErrorCode.UNKNOWN_HANDLE
+    assert fixture.handles.find("rah_1") == handle
+    fixture.wait(999)
+    assert fixture.code_of("rah_1") is None
+    fixture.wait(1)
+    assert fixture.code_of("rah_1") is ErrorCode.EXPIRED_HANDLE
+    assert fixture.code_of("rah_1") is ErrorCode.UNKNOWN_HANDLE
 
 
 @pytest.mark.requirement("remote.handle.context", "remote.handle.life")
-def test_a_look_up_does_not_lengthen_a_life_and_a_new_answer_does() -> None:
-    hands = Hands()
-    hands.handles.issue(PEER, "t-1", context_id="c-1")
-    hands.wait(600)
-    hands.handles.find("rah_1")
-    again = hands.handles.issue(PEER, "t-1", name="rah_1")
+def test_a_look_up_does_not_extend_a_handle_and_an_answer_does() -> None:
+    fixture = Hands()
+    fixture.handles.issue(PEER, "t-1", context_id="c-1")
+    fixture.wait(600)
+    fixture.handles.find("rah_1")
+    again = fixture.handles.issue(PEER, "t-1", name="rah_1")
     assert (again.name, again.context_id) == ("rah_1", "c-1")
-    hands.wait(600)
-    assert hands.code_of("rah_1") is None
+    fixture.wait(600)
+    assert fixture.code_of("rah_1") is None
 
 
 @pytest.mark.requirement("remote.handle.most")
 def test_the_least_recently_used_handle_goes_when_there_are_too_many() -> None:
-    hands = Hands(most=2)
-    hands.handles.issue(PEER, "t-1")
-    hands.handles.issue(PEER, "t-2")
-    hands.handles.find("rah_1")
-    hands.handles.issue(PEER, "t-3")
-    assert hands.code_of("rah_2") is ErrorCode.UNKNOWN_HANDLE
-    assert hands.code_of("rah_1") is None
+    fixture = Hands(most=2)
+    fixture.handles.issue(PEER, "t-1")
+    fixture.handles.issue(PEER, "t-2")
+    fixture.handles.find("rah_1")
+    fixture.handles.issue(PEER, "t-3")
+    assert fixture.code_of("rah_2") is ErrorCode.UNKNOWN_HANDLE
+    assert fixture.code_of("rah_1") is None
 
 
 @pytest.mark.requirement("remote.handle.unknown")
-def test_an_unknown_handle_says_how_to_go_on() -> None:
+def test_an_unknown_handle_says_how_to_continue() -> None:
     with pytest.raises(RemoteFailure) as raised:
         Hands().handles.find("rah_x")
     details = raised.value.details
@@ -83,12 +83,12 @@ def test_an_unknown_handle_says_how_to_go_on() -> None:
 
 
 @pytest.mark.requirement("remote.handle.expired")
-def test_an_expired_handle_tells_all_that_is_needed_to_go_on_without_it() -> None:
-    hands = Hands()
-    handle = hands.handles.issue(PEER, "t-1", context_id="c-1")
-    hands.wait(1000)
+def test_an_expired_handle_gives_a_continuation() -> None:
+    fixture = Hands()
+    handle = fixture.handles.issue(PEER, "t-1", context_id="c-1")
+    fixture.wait(1000)
     with pytest.raises(RemoteFailure) as raised:
-        hands.handles.find(handle.name)
+        fixture.handles.find(handle.name)
     details = raised.value.details
     assert details["expiresAt"] == round(handle.expires_at.timestamp() * 1000)
     assert (details["task_id"], details["context_id"]) == ("t-1", "c-1")
@@ -109,20 +109,20 @@ def test_an_expired_handle_tells_all_that_is_needed_to_go_on_without_it() -> Non
 @given(
     st.lists(st.tuples(st.sampled_from(["issue", "find", "wait"]), st.integers(0, 9)), max_size=60)
 )
-def test_never_more_than_the_limit_live_and_none_past_its_time(
+def test_handles_stay_within_limit_and_ttl(
     steps: list[tuple[str, int]],
 ) -> None:
-    hands = Hands(ttl_ms=5, most=3)
+    fixture = Hands(ttl_ms=5, most=3)
     expiry: dict[str, datetime] = {}
     for action, number in steps:
         if action == "issue":
-            handle = hands.handles.issue(PEER, f"t-{number}")
+            handle = fixture.handles.issue(PEER, f"t-{number}")
             expiry[handle.name] = handle.expires_at
         elif action == "wait":
-            hands.wait(number)
+            fixture.wait(number)
         else:
             name = f"rah_{number}"
-            if hands.code_of(name) is None:
-                assert expiry[name] > hands.time
-        alive = [name for name in expiry if hands.handles.find_or_none(name)]
+            if fixture.code_of(name) is None:
+                assert expiry[name] > fixture.time
+        alive = [name for name in expiry if fixture.handles.find_or_none(name)]
         assert len(alive) <= 3

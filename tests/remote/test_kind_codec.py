@@ -1,4 +1,4 @@
-"""Whatever peers send, it reads in one form, or is refused in words."""
+"""Answers of peers are decoded into one form, or are a failure."""
 
 import pytest
 from a2a.types import a2a_pb2 as pb
@@ -12,14 +12,14 @@ from openclaw_a2a.remote.result.kind_codec import decode_peer_answer
 from openclaw_a2a.remote.result.result_builder import EventAccumulator
 
 
-def read(told: JsonObject) -> JsonObject:
-    return decode_peer_answer(ParseDict(told, pb.StreamResponse()))
+def read(outcome: JsonObject) -> JsonObject:
+    return decode_peer_answer(ParseDict(outcome, pb.StreamResponse()))
 
 
 @pytest.mark.requirement("remote.envelope.kinds")
-def test_a_task_with_everything_in_it() -> None:
+def test_a_task_with_all_fields_is_decoded() -> None:
     words = {"messageId": "m", "role": "ROLE_AGENT", "parts": [{"text": "hi"}]}
-    told = read(
+    outcome = read(
         {
             "task": {
                 "id": "t",
@@ -48,7 +48,7 @@ def test_a_task_with_everything_in_it() -> None:
     )
     said = {"kind": "message", "messageId": "m", "parts": [{"kind": "text", "text": "hi"}]}
     file = {"bytes": "aGk=", "name": "f.txt", "mimeType": "text/plain"}
-    assert told == {
+    assert outcome == {
         "kind": "task",
         "id": "t",
         "contextId": "c",
@@ -75,7 +75,7 @@ def test_a_task_with_everything_in_it() -> None:
 
 
 @pytest.mark.requirement("remote.envelope.kinds")
-def test_events() -> None:
+def test_events_are_decoded() -> None:
     status = {"taskId": "t", "contextId": "c", "status": {"state": "TASK_STATE_FAILED"}}
     assert read({"statusUpdate": status}) == {
         "kind": "status-update",
@@ -94,7 +94,7 @@ def test_events() -> None:
     }
 
 
-def test_peers_may_leave_out_nearly_everything() -> None:
+def test_optional_fields_may_be_missing() -> None:
     assert read({"task": {"id": "t"}}) == {
         "kind": "task",
         "id": "t",
@@ -110,10 +110,10 @@ def test_peers_may_leave_out_nearly_everything() -> None:
     assert read({"task": {"id": "t", "history": history}})["history"][0]["role"] == "user"
 
 
-@pytest.mark.parametrize("told", [{}, {"task": {"contextId": "c"}}])
-def test_what_cannot_be_used_is_refused_in_words(told: JsonObject) -> None:
+@pytest.mark.parametrize("outcome", [{}, {"task": {"contextId": "c"}}])
+def test_an_answer_without_a_task_id_is_a_failure(outcome: JsonObject) -> None:
     with pytest.raises(RemoteFailure) as raised:
-        read(told)
+        read(outcome)
     assert raised.value.details["hint"]
 
 
@@ -171,7 +171,7 @@ _EVENTS = st.one_of(
 
 
 @given(st.lists(_EVENTS, max_size=6))
-def test_any_events_fold_into_a_summary(events: list[JsonObject]) -> None:
+def test_any_events_give_a_summary(events: list[JsonObject]) -> None:
     received = EventAccumulator()
     for event in events:
         try:

@@ -1,4 +1,4 @@
-"""What the settings say about remote agents, and what is told when they are wrong."""
+"""The outbound section of the settings: errors and warnings."""
 
 from pathlib import Path
 
@@ -31,9 +31,7 @@ ANYTHING = st.recursive(
         ({"targets": [{"alias": "a", "baseUrl": "b"}] * 2}, 'duplicate alias "a"'),
     ],
 )
-def test_targets_that_cannot_be_read_keep_the_gateway_from_starting(
-    tmp_path: Path, section, says
-) -> None:
+def test_invalid_targets_keep_the_gateway_from_starting(tmp_path: Path, section, says) -> None:
     settings = load_settings(
         overrides={"outbound": section, "data": str(tmp_path)}, environ={"HOME": str(tmp_path)}
     ).settings
@@ -45,7 +43,7 @@ def test_targets_that_cannot_be_read_keep_the_gateway_from_starting(
 
 
 @pytest.mark.requirement("remote.schema.one-copy")
-def test_what_is_not_used_is_told_without_the_values() -> None:
+def test_ignored_settings_are_reported_without_their_values() -> None:
     target = {"alias": "a", "baseUrl": "http://x", "auth": {"type": "bearer", "token": "sesame"}}
     section = {
         "enabled": True,
@@ -65,14 +63,14 @@ def test_what_is_not_used_is_told_without_the_values() -> None:
     assert not any("sesame" in one.message for one in read.warnings)
 
 
-def test_a_section_that_is_right_is_told_nothing_about() -> None:
+def test_a_valid_section_has_no_warnings() -> None:
     read = read_outbound({"enabled": True, "targets": [{"alias": "a", "baseUrl": "http://x"}]})
     assert (read.config.aliases, read.warnings) == (("a",), ())
     assert read_outbound({}).config.enabled is False
 
 
 @given(st.dictionaries(st.sampled_from(["enabled", "targets", "policy", "defaults"]), ANYTHING))
-def test_no_section_fails_in_another_way(section) -> None:
+def test_any_section_is_read_or_is_invalid_settings(section) -> None:
     try:
         read_outbound(section)
     except SettingsInvalid as error:

@@ -1,4 +1,4 @@
-"""Addresses that only a caller named lead to no machine of the operator's network."""
+"""An address that only a caller named never leads into a private network."""
 
 import ssl
 from collections.abc import AsyncIterator
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.remote.certificates import make_certificate
-from tests.remote.grpc_peer import cable_to
+from tests.remote.grpc_peer import relay_to
 from tests.remote.scripted_peer import CARD, card_of, message, result, scripted, task
 from tests.remote.tool_harness import one_target, open_tool, target
 
@@ -50,7 +50,7 @@ PRIVATE = [
 ]
 
 
-class Book:
+class FixedResolver:
     """Says where every name leads, and remembers who asked."""
 
     def __init__(self, *addresses: str) -> None:
@@ -62,11 +62,11 @@ class Book:
         return self.addresses
 
 
-def free_desk(resolve: ResolveHost, *, policy: JsonObject | None = None):
+def open_unrestricted(resolve: ResolveHost, *, policy: JsonObject | None = None):
     return open_tool({"policy": policy or FREE}, resolve=resolve)
 
 
-def going_on(url: str, **more: Json) -> JsonObject:
+def continuing(url: str, **more: Json) -> JsonObject:
     named = {"target_url": url, "card_path": CARD, "preferred_transports": ["JSONRPC"]}
     return {"target": named, "task": {"task_id": "t-1"}, **more}
 
@@ -83,22 +83,25 @@ def assert_refused(error: JsonObject, host: str | None = None) -> None:
 
 
 @pytest.mark.parametrize("url", PRIVATE)
-async def test_an_address_that_looks_private_is_refused_before_it_is_looked_up(url: str) -> None:
-    book = Book("127.0.0.1")
-    async with free_desk(book) as harness:
+async def test_a_private_address_is_refused_before_a_look_up(url: str) -> None:
+    book = FixedResolver("127.0.0.1")
+    async with open_unrestricted(book) as harness:
         assert_refused(await harness.fail_send(target_url=url))
-        assert_refused(await harness.fail("status", continuation=going_on(url)))
+        assert_refused(await harness.fail("status", continuation=continuing(url)))
     assert book.asked == []
 
 
 @pytest.mark.parametrize("addresses", [["127.0.0.1"], ["192.0.2.1", "127.0.0.1"], ["::1"]])
-async def test_a_name_that_leads_into_the_network_is_refused_without_any_connection(
+async def test_a_name_with_a_private_address_is_refused_without_a_connection(
     addresses: list[str],
 ) -> None:
-    async with scripted(result(message())) as peer, free_desk(Book(*addresses)) as harness:
+    async with (
+        scripted(result(message())) as peer,
+        open_unrestricted(FixedResolver(*addresses)) as harness,
+    ):
         url = f"http://{NAME}:{peer.port}/"
         assert_refused(await harness.fail_send(target_url=url), NAME)
-        assert_refused(await harness.fail("status", continuation=going_on(url)), NAME)
+        assert_refused(await harness.fail("status", continuation=continuing(url)), NAME)
         assert_refused(await harness.fail("watch", task_id="t-1", target_url=url), NAME)
         assert_refused(await harness.fail("cancel", task_id="t-1", target_url=url), NAME)
         for _ in range(5):  # a refusal is not a failure of the peer: its circuit stays closed
@@ -106,59 +109,62 @@ async def test_a_name_that_leads_into_the_network_is_refused_without_any_connect
     assert peer.requests == []
 
 
-async def test_a_continuation_that_is_trusted_is_checked_all_the_same() -> None:
+async def test_a_trusted_continuation_is_checked() -> None:
     async with open_tool({"policy": {"continuationTargets": "trusted"}}) as harness:
-        error = await harness.fail("status", continuation=going_on("http://127.0.0.1:1/"))
+        error = await harness.fail("status", continuation=continuing("http://127.0.0.1:1/"))
     assert_refused(error, "127.0.0.1")
 
 
 @pytest.mark.parametrize("transport", ["JSONRPC", "HTTP+JSON", "GRPC"])
 @pytest.mark.parametrize("version", ["1.0", "0.3"])
-async def test_a_name_that_moves_into_the_network_after_its_card_was_read_is_refused_then(
+async def test_a_name_that_becomes_private_after_its_card_was_read_is_refused(
     transport: str, version: str
 ) -> None:
     """As in an attack by DNS: every request looks the name up again, over every transport."""
     async with (
-        cable_to(None) as cable,
-        TargetConnections(Policy(), resolve=Book("127.0.0.1")) as network,
+        relay_to(None) as relay,
+        TargetConnections(Policy(), resolve=FixedResolver("127.0.0.1")) as network,
     ):
-        url = f"http://{NAME}:{cable.port}/"
+        url = f"http://{NAME}:{relay.port}/"
         named = Target(TargetIdentity(url, CARD, (Transport.JSONRPC,)), is_caller_named=True)
-        face = Interface(transport, url, version)
-        peer = RemoteClient(EMPTY_CARD, face, network.connector_for(named))
+        interface = Interface(transport, url, version)
+        peer = RemoteClient(EMPTY_CARD, interface, network.connector_for(named))
         with pytest.raises(RemoteFailure) as caught:
             await peer.get("t-1", None, {})
         with pytest.raises(RemoteFailure) as caught_in_stream:
             _ = [event async for event in peer.subscribe("t-1", {})]
     assert_refused(caught.value.as_object(), NAME)
     assert_refused(caught_in_stream.value.as_object(), NAME)
-    assert cable.connections == 0
+    assert relay.connections == 0
 
 
-async def test_what_the_operator_configured_may_be_anywhere() -> None:
+async def test_a_configured_target_may_be_private() -> None:
     async with scripted(result(task("WORKING"))) as peer:
         config = one_target(peer.url, policy=FREE)
         async with open_tool(config) as harness:
             assert (await harness.send("hi"))["ok"]
             assert (await harness.send("hi", target_url=peer.url.rstrip("/")))["ok"]
-            assert (await harness.send("hi", continuation=going_on(peer.url)))["ok"]
+            assert (await harness.send("hi", continuation=continuing(peer.url)))["ok"]
             error = await harness.fail_send(target_url=f"{peer.url}elsewhere")
     assert_refused(error, "127.0.0.1")
 
 
 async def test_with_the_setting_any_address_may_be_named() -> None:
-    async with scripted(result(message())) as peer, free_desk(Book(), policy=ANYWHERE) as harness:
+    async with (
+        scripted(result(message())) as peer,
+        open_unrestricted(FixedResolver(), policy=ANYWHERE) as harness,
+    ):
         assert (await harness.send("hi", target_url=peer.url))["ok"]
 
 
 @pytest.mark.parametrize("value", ["yes", 1, None, {}])
-async def test_a_setting_that_cannot_be_read_allows_nothing(value: Json) -> None:
+async def test_an_invalid_setting_allows_nothing(value: Json) -> None:
     policy = {**FREE, "allowPrivateTargets": value}
-    async with free_desk(Book(), policy=policy) as harness:
+    async with open_unrestricted(FixedResolver(), policy=policy) as harness:
         assert_refused(await harness.fail_send(target_url="http://127.0.0.1:1/"))
 
 
-async def test_a_name_keeps_its_name_at_the_address_that_was_checked(
+async def test_a_request_to_a_checked_address_keeps_its_host_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     certificate = make_certificate(tmp_path, NAME)
@@ -167,26 +173,26 @@ async def test_a_name_keeps_its_name_at_the_address_that_was_checked(
     context.load_cert_chain(certificate)
     asked_for: list[str | None] = []
     context.sni_callback = lambda _socket, name, _context: asked_for.append(name)
-    book = Book("::1", "127.0.0.1")  # nobody listens at the first one
+    book = FixedResolver("::1", "127.0.0.1")  # nobody listens at the first one
     async with scripted(result(message()), tls=context) as peer:
         url = f"https://{NAME}:{peer.port}/"
         peer.card = card_of(url)
-        async with free_desk(book, policy=ANYWHERE) as harness:
-            told = await harness.send("hi", target_url=url)
+        async with open_unrestricted(book, policy=ANYWHERE) as harness:
+            envelope = await harness.send("hi", target_url=url)
             other = f"https://other.example.com:{peer.port}/"
             wrong = await harness.fail("watch", task_id="t-1", target_url=other)
-    assert told["ok"], told
+    assert envelope["ok"], envelope
     assert [one.headers["host"] for one in peer.requests] == [f"{NAME}:{peer.port}"] * 2
     assert asked_for == [NAME, NAME, "other.example.com"]
     assert "certificate" in wrong["details"]["hint"]
     assert book.asked == [(NAME, peer.port), (NAME, peer.port), ("other.example.com", peer.port)]
 
 
-async def test_a_name_that_nobody_knows_is_a_peer_that_cannot_be_reached() -> None:
+async def test_an_unknown_host_is_unreachable() -> None:
     async def unknown(host: str, port: int) -> list[str]:
         raise OSError(2, "no such name")
 
-    async with free_desk(unknown) as harness:
+    async with open_unrestricted(unknown) as harness:
         error = await harness.fail("watch", task_id="t-1", target_url=f"http://{NAME}/")
     assert error["code"] == "A2A_SDK_ERROR"
     assert f"{NAME} is not known" in error["message"]
@@ -201,11 +207,11 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
     await store.close()
 
 
-async def test_a_handle_obeys_the_rule_that_holds_after_a_restart(store: Store) -> None:
+async def test_a_stored_handle_obeys_the_current_policy(store: Store) -> None:
     async with scripted(result(task("WORKING"))) as peer:
         async with open_tool({"policy": ANYWHERE}, store=store) as harness:
-            told = await harness.send("hi", target_url=peer.url)
-            kept = told["summary"]["continuation"]
+            envelope = await harness.send("hi", target_url=peer.url)
+            kept = envelope["summary"]["continuation"]
         handle, received = kept["task"]["task_handle"], len(peer.requests)
         async with open_tool({"policy": FREE}, store=store) as harness:
             assert_refused(await harness.fail("status", task_handle=handle), "127.0.0.1")

@@ -1,4 +1,4 @@
-"""The tool with real peers: official servers of both generations, and our own."""
+"""The tool with real peers: official servers of both protocol versions, and our own."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -104,13 +104,13 @@ async def test_a_message_is_answered_with_a_message(harness: ToolHarness) -> Non
     ids=lambda pair: f"{pair[0]} over {pair[1]}",
     indirect=True,
 )
-async def test_a_message_is_an_error_where_a_task_is_required(harness: ToolHarness) -> None:
+async def test_a_message_is_an_error_when_a_task_is_required(harness: ToolHarness) -> None:
     required = await harness.fail_send("hello", task_requirement="required")
     assert required["code"] == "TASK_REQUIRED_BUT_MESSAGE_RETURNED"
 
 
 @pytest.mark.requirement("remote.envelope.raw")
-async def test_a_task_is_sent_asked_for_and_not_cancelled_when_it_is_over(
+async def test_an_ended_task_can_be_read_and_not_canceled(
     harness: ToolHarness,
 ) -> None:
     answer = await harness.send("task:tea")
@@ -136,7 +136,7 @@ async def test_a_task_is_sent_asked_for_and_not_cancelled_when_it_is_over(
     ids=lambda pair: f"{pair[0]} over {pair[1]}",
     indirect=True,
 )
-async def test_an_error_of_the_protocol_is_told_by_its_name_and_number(
+async def test_a_protocol_error_has_its_name_and_code(
     harness: ToolHarness,
 ) -> None:
     missing = await harness.fail("status", task_id="no-such-task")
@@ -197,7 +197,7 @@ async def test_a_paused_task_is_resumed_after_a_restart_of_ours(
 
 
 @pytest.mark.requirement("remote.continuation.unchanged")
-async def test_a_paused_task_is_resumed_by_a_continuation_without_any_memory(
+async def test_a_paused_task_is_resumed_by_a_continuation_without_a_handle(
     harness: ToolHarness, peer: tuple[str, JsonObject]
 ) -> None:
     asked = await harness.send("ask", follow_updates=True)
@@ -249,7 +249,7 @@ async def test_a_task_is_cancelled_while_it_is_watched(
         assert watched["raw"]["finalEvent"]["status"]["state"] == "canceled"
 
 
-async def test_a_deadline_ends_a_watch_and_tells_how_far_it_got(
+async def test_a_deadline_ends_a_watch_and_reports_the_events_so_far(
     harness: ToolHarness, peer: tuple[str, JsonObject]
 ) -> None:
     handle = await begin(harness, "hold")

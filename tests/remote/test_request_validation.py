@@ -1,4 +1,4 @@
-"""Two stages of checks, each translator all its errors in the style of JSON Schema validators."""
+"""Validation in two stages, each with all its errors in the form of Ajv."""
 
 from typing import Any
 
@@ -43,13 +43,13 @@ def errors(request: object, checks: RequestValidator | None = None) -> list[dict
     return failure.details["errors"]
 
 
-def told(request: object, checks: RequestValidator | None = None) -> list[tuple[str, str]]:
+def outcome(request: object, checks: RequestValidator | None = None) -> list[tuple[str, str]]:
     return [(error["instancePath"], error["keyword"]) for error in errors(request, checks)]
 
 
 @pytest.mark.requirement("remote.validate.envelope")
 @pytest.mark.parametrize("request_", [None, [], "send", 5, True])
-def test_a_request_that_is_no_object_is_told_so(request_: object) -> None:
+def test_a_request_must_be_an_object(request_: object) -> None:
     (error,) = errors(request_)
     assert (error["keyword"], error["params"]) == ("type", {"type": "object"})
 
@@ -97,10 +97,10 @@ def test_a_request_that_is_no_object_is_told_so(request_: object) -> None:
         ({"action": "list_targets", "nope": 1, "also": 2}, [("", "additionalProperties")] * 2),
     ],
 )
-def test_the_schema_tells_what_is_wrong_and_where(
+def test_schema_errors_have_path_and_keyword(
     request_: dict[str, object], expected: list[tuple[str, str]]
 ) -> None:
-    found = told(request_)
+    found = outcome(request_)
     for one in expected:
         assert one in found
 
@@ -108,9 +108,9 @@ def test_the_schema_tells_what_is_wrong_and_where(
 @pytest.mark.requirement("remote.request.url")
 def test_a_target_url_must_be_an_http_address() -> None:
     request = {"action": "send", "parts": TEXT, "target_url": "ftp://x"}
-    assert ("/target_url", "pattern") in told(request)
+    assert ("/target_url", "pattern") in outcome(request)
     request["target_url"] = "not an address"
-    assert {("/target_url", "pattern"), ("/target_url", "format")} <= set(told(request))
+    assert {("/target_url", "pattern"), ("/target_url", "format")} <= set(outcome(request))
 
 
 @pytest.mark.requirement("remote.parts.kinds", "remote.parts.closed", "remote.parts.file-source")
@@ -127,7 +127,7 @@ def test_a_target_url_must_be_an_http_address() -> None:
         ({}, "oneOf"),
     ],
 )
-def test_a_part_that_fits_no_kind_is_told_with_its_reason(
+def test_a_part_that_matches_no_kind_is_reported_with_its_errors(
     part: dict[str, object], keyword: str
 ) -> None:
     found = [error["keyword"] for error in errors({"action": "send", "parts": [part]})]
@@ -136,9 +136,9 @@ def test_a_part_that_fits_no_kind_is_told_with_its_reason(
 
 
 @pytest.mark.requirement("remote.validate.all")
-def test_all_errors_of_the_first_stage_come_together() -> None:
+def test_all_schema_errors_are_reported_together() -> None:
     request = {"action": "send", "parts": [{}], "timeout_ms": 0, "x": 1}
-    places = {place for place, _ in told(request)}
+    places = {opened for opened, _ in outcome(request)}
     assert {"/parts/0", "/timeout_ms", ""} <= places
 
 
@@ -147,7 +147,7 @@ def test_all_errors_of_the_first_stage_come_together() -> None:
 
 @pytest.mark.requirement("remote.request.allowed", "remote.validate.not-allowed")
 @pytest.mark.parametrize("action", sorted(ALLOWED_FIELDS))
-def test_a_field_of_another_action_is_refused_by_name(action: str) -> None:
+def test_a_field_of_another_action_is_rejected(action: str) -> None:
     every = set().union(*ALLOWED_FIELDS.values()) - {"action", "continuation"}
     samples: dict[str, object] = {
         "parts": TEXT,
@@ -175,7 +175,7 @@ def test_a_field_of_another_action_is_refused_by_name(action: str) -> None:
 
 
 @pytest.mark.requirement("remote.validate.alone")
-def test_a_continuation_stands_alone() -> None:
+def test_a_continuation_excludes_other_target_fields() -> None:
     request: dict[str, object] = {
         "action": "send",
         "parts": TEXT,
@@ -188,9 +188,9 @@ def test_a_continuation_stands_alone() -> None:
     }
     found = {error["instancePath"]: error for error in errors(request)}
     assert set(found) == {"/task_handle", "/task_id", "/context_id", "/target_alias", "/target_url"}
-    for place, error in found.items():
+    for opened, error in found.items():
         assert error["keyword"] == "not"
-        assert error["params"] == {"property": place[1:], "action": "send"}
+        assert error["params"] == {"property": opened[1:], "action": "send"}
         assert "continuation" in error["message"]
 
 
@@ -227,7 +227,7 @@ def test_a_send_with_a_bare_continuation_needs_a_task_or_a_conversation() -> Non
 
 
 @pytest.mark.requirement("remote.validate.nobody", "remote.request.untouched")
-def test_a_send_needs_somebody_to_send_to_unless_there_is_a_default() -> None:
+def test_a_send_needs_a_target_unless_there_is_a_default() -> None:
     (error,) = errors({"action": "send", "parts": TEXT, "task_id": "t"})
     assert (error["instancePath"], error["keyword"]) == ("", "anyOf")
     for word in ("task_handle", "target_alias", "target_url", "default target"):
@@ -240,7 +240,7 @@ def test_a_send_needs_somebody_to_send_to_unless_there_is_a_default() -> None:
     "remote.validate.no-task", "remote.validate.unnamed-task", "remote.validate.task-alone"
 )
 @pytest.mark.parametrize("action", ["watch", "status", "cancel"])
-def test_following_needs_a_task(action: str) -> None:
+def test_watch_status_and_cancel_need_a_task(action: str) -> None:
     (error,) = errors({"action": action, "continuation": {"target": TARGET}})
     assert (error["instancePath"], error["keyword"]) == ("/continuation", "required")
     assert error["params"] == {"missingProperty": "task"}
@@ -258,7 +258,7 @@ def test_following_needs_a_task(action: str) -> None:
 
 
 @pytest.mark.requirement("remote.validate.no-alias")
-def test_an_alias_without_any_configured_is_told_in_stage_two() -> None:
+def test_an_alias_without_configured_targets_is_rejected_by_the_rules() -> None:
     (error,) = errors({"action": "send", "parts": TEXT, "target_alias": "x"}, validator())
     assert (error["instancePath"], error["keyword"]) == ("/target_alias", "enum")
     assert error["params"] == {"allowedValues": []}
@@ -283,7 +283,7 @@ def test_another_address_is_refused_by_policy_and_passes_when_allowed() -> None:
 @pytest.mark.parametrize(
     "url", ["https://ops.example", "https://OPS.example:443/", "https://ops.example:443"]
 )
-def test_a_configured_address_passes_however_it_is_written(url: str) -> None:
+def test_a_configured_address_is_accepted_in_any_spelling(url: str) -> None:
     request = {"action": "send", "parts": TEXT, "target_url": url}
     assert validator(OPS).check(request) == request
 
@@ -310,9 +310,7 @@ def test_a_task_may_come_with_references_to_others() -> None:
         ([], "unknown"),
     ],
 )
-def test_the_action_of_a_failing_request_is_told_when_it_is_text(
-    request_: object, action: str
-) -> None:
+def test_a_failure_names_the_action_when_it_is_a_string(request_: object, action: str) -> None:
     assert requested_action(request_) == action
 
 
@@ -327,7 +325,7 @@ _FIELDS = sorted(set().union(*ALLOWED_FIELDS.values()))
 
 
 @given(st.dictionaries(st.sampled_from(_FIELDS), _JSON, max_size=6) | _JSON)
-def test_anything_at_all_passes_or_fails_clearly(request_: object) -> None:
+def test_any_request_is_accepted_or_fails_with_errors(request_: object) -> None:
     try:
         validator(OPS).check(request_)
     except RemoteFailure as failure:

@@ -1,4 +1,4 @@
-"""What a peer tells, folded into a summary."""
+"""Events of a peer accumulate into a summary."""
 
 import copy
 
@@ -25,10 +25,10 @@ def task(state: str, **more: object) -> JsonObject:
 
 
 def status(state: str, text: str | None = None, role: str = "agent") -> JsonObject:
-    told: JsonObject = {"state": state}
+    task: JsonObject = {"state": state}
     if text is not None:
-        told["message"] = message(text, role)
-    return {"kind": "status-update", "taskId": "t", "contextId": "c", "status": told}
+        task["message"] = message(text, role)
+    return {"kind": "status-update", "taskId": "t", "contextId": "c", "status": task}
 
 
 def update(artifact_: JsonObject, *, append: bool = False) -> JsonObject:
@@ -44,7 +44,7 @@ def after(*events: JsonObject) -> EventAccumulator:
 
 
 @pytest.mark.requirement("remote.summary.message", "remote.summary.kind")
-def test_one_message_is_a_message_with_its_parts_as_paragraphs() -> None:
+def test_the_parts_of_a_message_are_paragraphs() -> None:
     received = after(message("one|two", contextId="c-9"))
     assert received.response_kind == "message"
     assert received.message_text == "one\n\ntwo"
@@ -52,7 +52,7 @@ def test_one_message_is_a_message_with_its_parts_as_paragraphs() -> None:
 
 
 @pytest.mark.requirement("remote.summary.kind", "remote.summary.other-text")
-def test_several_messages_have_no_kind_and_the_last_one_speaks() -> None:
+def test_several_messages_have_no_kind_and_the_text_of_the_last() -> None:
     received = after(message("one"), message("two"))
     assert received.response_kind is None
     assert received.message_text == "two"
@@ -69,25 +69,25 @@ def test_the_texts_of_artifacts_come_in_order() -> None:
 @pytest.mark.parametrize(
     "state", ["input-required", "auth-required", "failed", "rejected", "canceled"]
 )
-def test_a_status_that_wants_attention_comes_first(state: str) -> None:
+def test_the_text_of_a_paused_or_failed_status_comes_first(state: str) -> None:
     received = after(update(artifact("a", "so far")), status(state, "Look!"))
     assert received.message_text == "Look!\n\nso far"
 
 
 @pytest.mark.requirement("remote.summary.other-text")
-def test_other_statuses_speak_only_when_there_is_nothing_else() -> None:
+def test_the_text_of_other_statuses_is_used_only_without_artifacts() -> None:
     assert after(status("working", "busy")).message_text == "busy"
     assert after(status("completed", "done"), update(artifact("a", "x"))).message_text == "x"
 
 
 @pytest.mark.requirement("remote.summary.other-text")
-def test_without_artifact_and_status_the_last_agent_message_of_the_history_speaks() -> None:
+def test_without_artifact_and_status_the_last_agent_message_of_the_history_is_used() -> None:
     history = [message("question", "user"), message("answer"), message("thanks", "user")]
     assert after(task("completed", history=history)).message_text == "answer"
 
 
 @pytest.mark.requirement("remote.summary.not-ours")
-def test_the_users_own_words_are_never_told() -> None:
+def test_text_of_the_user_is_never_used() -> None:
     received = after(
         task("working", history=[message("secret", "user")]), status("working", "mine", "user")
     )
@@ -95,7 +95,7 @@ def test_the_users_own_words_are_never_told() -> None:
 
 
 @pytest.mark.requirement("remote.summary.pieces")
-def test_appended_pieces_join_and_take_over_names() -> None:
+def test_appended_parts_join_and_replace_names() -> None:
     received = after(
         update(artifact("a", "one ")),
         update(artifact("a", "two", name="Report"), append=True),
@@ -107,7 +107,7 @@ def test_appended_pieces_join_and_take_over_names() -> None:
 
 
 @pytest.mark.requirement("remote.summary.pieces")
-def test_a_task_event_replaces_what_was_gathered() -> None:
+def test_a_task_event_replaces_the_artifacts() -> None:
     received = after(
         update(artifact("a", "old")), task("completed", artifacts=[artifact("b", "new")])
     )
@@ -115,7 +115,7 @@ def test_a_task_event_replaces_what_was_gathered() -> None:
 
 
 @pytest.mark.requirement("remote.summary.artifacts")
-def test_read_outs_and_events_are_not_shared() -> None:
+def test_returned_artifacts_are_copies() -> None:
     event = update(artifact("a", "one"))
     kept = copy.deepcopy(event)
     received = after(event, update(artifact("a", "two"), append=True))
@@ -126,23 +126,23 @@ def test_read_outs_and_events_are_not_shared() -> None:
 
 @pytest.mark.requirement("remote.go-on.open", "remote.go-on.no-stream")
 @pytest.mark.parametrize("state", [None, "submitted", "working", "input-required", "auth-required"])
-def test_an_open_task_can_be_gone_on_with(state: str | None) -> None:
-    told = continuation_task("t", "rah_1", state=state, streams=True)
-    flags = {key: value for key, value in told.items() if key.startswith("can_")}
+def test_an_open_task_can_be_continued(state: str | None) -> None:
+    task = continuation_task("t", "rah_1", state=state, streams=True)
+    flags = {key: value for key, value in task.items() if key.startswith("can_")}
     assert flags == dict.fromkeys(
         ["can_resume_send", "can_send", "can_status", "can_cancel", "can_watch"], True
     )
-    assert told.get("status") == state
-    assert ("status" in told) is (state is not None)
+    assert task.get("status") == state
+    assert ("status" in task) is (state is not None)
     assert continuation_task("t", "h", state=state, streams=False)["can_watch"] is False
 
 
 @pytest.mark.requirement("remote.go-on.ended")
 @pytest.mark.parametrize("state", sorted(TERMINAL_STATES))
-def test_an_ended_task_can_only_be_asked_for(state: str) -> None:
-    told = continuation_task("t", "rah_1", state=state, streams=True)
-    assert told["can_status"] is True
-    assert not any(told[f"can_{what}"] for what in ("resume_send", "send", "cancel", "watch"))
+def test_an_ended_task_allows_only_status(state: str) -> None:
+    task = continuation_task("t", "rah_1", state=state, streams=True)
+    assert task["can_status"] is True
+    assert not any(task[f"can_{what}"] for what in ("resume_send", "send", "cancel", "watch"))
 
 
 _TEXT = st.text(max_size=5)
@@ -162,7 +162,7 @@ _EVENT = st.one_of(
 
 
 @given(st.lists(_EVENT, max_size=12))
-def test_any_order_of_events_is_folded(events: list[JsonObject]) -> None:
+def test_any_order_of_events_is_accumulated(events: list[JsonObject]) -> None:
     received = after(*events)
     assert received.events == events
     for one in received.artifacts:

@@ -1,4 +1,4 @@
-"""Large results are cut, and nothing of them is lost."""
+"""Large results are truncated, and the full text stays readable."""
 
 import os
 from datetime import UTC, datetime, timedelta
@@ -32,14 +32,14 @@ def envelope(*texts: str) -> JsonObject:
     }
 
 
-def test_what_fits_is_left_alone(results: ResultStore, tmp_path: Path) -> None:
+def test_a_result_within_the_limit_is_unchanged(results: ResultStore, tmp_path: Path) -> None:
     whole = envelope("short")
     assert results.truncate(whole, "me") is whole
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.requirement("remote.large.cut", "remote.large.owner")
-def test_a_large_text_is_cut_and_can_be_read_to_its_end_by_its_owner(results: ResultStore) -> None:
+def test_a_long_text_is_cut_and_its_owner_can_read_the_rest(results: ResultStore) -> None:
     text = "".join(f"line {number}\n" for number in range(10_000))
     fitted = results.truncate(envelope(text), "me")
     assert len(msgspec.json.encode(fitted)) < 12_000
@@ -60,7 +60,7 @@ def test_a_large_text_is_cut_and_can_be_read_to_its_end_by_its_owner(results: Re
 def many(count: int, part: JsonObject) -> JsonObject:
     artifacts = [{"artifactId": f"{i}", "parts": [part]} for i in range(count)]
     task = {"kind": "task", "id": "t-1", "artifacts": artifacts}
-    return {"ok": True, "summary": {"message_text": "told", "artifacts": artifacts}, "raw": task}
+    return {"ok": True, "summary": {"message_text": "outcome", "artifacts": artifacts}, "raw": task}
 
 
 @pytest.mark.parametrize(
@@ -71,12 +71,12 @@ def many(count: int, part: JsonObject) -> JsonObject:
         many(300, {"kind": "text", "text": "x" * 300}),
     ],
 )
-def test_what_is_large_without_a_large_text_is_set_aside_as_a_whole(
+def test_a_large_member_without_long_texts_is_replaced_by_a_reference(
     results: ResultStore, whole: JsonObject
 ) -> None:
     fitted = results.truncate(whole, "me")
     assert len(msgspec.json.encode(fitted)) < 12_000
-    assert fitted["summary"]["message_text"] == "told"
+    assert fitted["summary"]["message_text"] == "outcome"
     kept = fitted["raw"]["artifact_ref"]
     (shown,) = fitted["summary"]["artifacts"]
     for reference, expected in (
@@ -96,7 +96,7 @@ def test_an_unknown_reference_finds_nothing(results: ResultStore, reference: str
     assert results.read(reference, "me", start=0, count=10) is None
 
 
-def test_old_results_go(tmp_path: Path) -> None:
+def test_expired_results_are_deleted(tmp_path: Path) -> None:
     results = ResultStore(tmp_path, limit=10, ttl=timedelta(hours=1), now=lambda: NOW)
     old, young = results.store("a", "me"), results.store("b", "me")
     for reference, age in ((old, 7200), (young, 60)):

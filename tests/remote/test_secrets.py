@@ -1,4 +1,4 @@
-"""Credentials go to their target and nowhere else: not into results, not into logs."""
+"""Credentials are sent to their target only, and are in no result and no log."""
 
 import json
 import logging
@@ -87,7 +87,7 @@ async def test_the_configuration_shows_no_token() -> None:
 
 
 @pytest.mark.parametrize("policy", [{"allowTargetUrlOverride": True}, {}], ids=["free", "bound"])
-async def test_a_password_in_an_address_is_repeated_nowhere(policy: dict[str, bool]) -> None:
+async def test_a_password_in_an_address_is_never_shown(policy: dict[str, bool]) -> None:
     address = "http://me:pass-1a2b3c@127.0.0.1:1/"
     named = {
         "target_url": address,
@@ -102,7 +102,7 @@ async def test_a_password_in_an_address_is_repeated_nowhere(policy: dict[str, bo
     assert "pass-1a2b3c" not in json.dumps([harness.envelopes, logs], default=repr)
 
 
-async def test_short_values_hide_nothing_of_the_answer() -> None:
+async def test_short_values_are_not_redacted() -> None:
     async with scripted(result(message("a b c"))) as peer:
         config = one_target(peer.url, auth={"type": "bearer", "token": "b"})
         async with open_tool(config) as harness:
@@ -110,7 +110,7 @@ async def test_short_values_hide_nothing_of_the_answer() -> None:
 
 
 @pytest.mark.requirement("remote.trouble.redirect")
-async def test_a_redirect_takes_no_credentials_along() -> None:
+async def test_a_redirect_gets_no_credentials() -> None:
     async with scripted(result(message())) as other:
         moved = respond("", status="307 Moved", Location=other.url)
         async with scripted(moved) as peer:

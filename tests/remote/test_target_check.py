@@ -1,4 +1,4 @@
-"""What cards of both generations ask callers for."""
+"""The credentials that a card of either protocol version requires."""
 
 import pytest
 from hypothesis import given
@@ -38,7 +38,9 @@ NEW = {
         ({"security": [{"mystery": []}]}, ("mystery",)),
     ],
 )
-def test_a_card_says_what_it_wants(card: dict[str, object], wanted: tuple[str, ...]) -> None:
+def test_required_credentials_are_read_from_the_card(
+    card: dict[str, object], wanted: tuple[str, ...]
+) -> None:
     assert auth_wanted(card) == wanted
 
 
@@ -50,6 +52,6 @@ json_values = st.recursive(
 
 
 @given(json_values, json_values)
-def test_no_card_is_too_strange(schemes: object, wanted: object) -> None:
+def test_any_card_can_be_checked(schemes: object, wanted: object) -> None:
     card = {"securitySchemes": schemes, "security": wanted, "securityRequirements": wanted}
     assert isinstance(auth_wanted(card), tuple)

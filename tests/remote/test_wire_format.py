@@ -1,4 +1,4 @@
-"""What goes on the wire, in both generations and over both transports."""
+"""The requests that are sent, in both protocol versions and over both transports."""
 
 import json
 
@@ -50,13 +50,13 @@ async def sent(version: str = "1.0", binding: str = "JSONRPC", **request: Json) 
             peer.answer = result(message() if version == "1.0" else OLD_TASK)
         peer.card = card_of(peer.url, version=version, binding=binding)
         async with open_tool(one_target(peer.url)) as harness:
-            told = await harness.execute("send", **request)
-            assert told["ok"], told
+            envelope = await harness.execute("send", **request)
+            assert envelope["ok"], envelope
         return peer.calls[0]
 
 
 @pytest.mark.requirement("remote.wire.message", "remote.parts.file-source")
-async def test_a_whole_message_in_1_0() -> None:
+async def test_a_message_with_all_fields_in_1_0() -> None:
     received = await sent(**EVERYTHING)
     assert received.json["method"] == "SendMessage"
     assert received.headers["a2a-version"] == "1.0"
@@ -89,7 +89,7 @@ async def test_a_whole_message_in_1_0() -> None:
 
 
 @pytest.mark.requirement("remote.wire.message", "remote.extension.versions")
-async def test_a_whole_message_in_0_3() -> None:
+async def test_a_message_with_all_fields_in_0_3() -> None:
     received = await sent("0.3", **EVERYTHING)
     assert received.json["method"] == "message/send"
     assert received.headers["a2a-version"] == "0.3"
@@ -127,7 +127,7 @@ async def test_a_whole_message_in_0_3() -> None:
 
 
 @pytest.mark.parametrize("version", ["1.0", "0.3"])
-async def test_over_rest_the_message_goes_to_its_path(version: str) -> None:
+async def test_over_rest_the_message_is_posted_to_its_path(version: str) -> None:
     received = await sent(version, "HTTP+JSON", parts=PARTS, message_id="m-1")
     path = "/rpc/message:send" if version == "1.0" else "/rpc/v1/message:send"
     assert (received.method, received.path) == ("POST", path)
@@ -144,7 +144,7 @@ async def test_over_rest_the_message_goes_to_its_path(version: str) -> None:
         ({"blocking": True, "task_requirement": "required"}, True),
     ],
 )
-async def test_who_waits_and_who_does_not(request_: JsonObject, immediately: bool) -> None:
+async def test_blocking_follows_the_request(request_: JsonObject, immediately: bool) -> None:
     async with scripted(result(task())) as peer, open_tool(one_target(peer.url)) as harness:
         assert (await harness.send("hi", **request_))["ok"]
         configuration = peer.calls[0].json["params"]["configuration"]
@@ -157,7 +157,7 @@ async def test_who_waits_and_who_does_not(request_: JsonObject, immediately: boo
 
 
 @pytest.mark.requirement("remote.wire.modes")
-async def test_output_modes_are_the_calls_else_the_policys_and_left_out_when_empty() -> None:
+async def test_output_modes_come_from_the_call_or_the_policy_and_are_omitted_when_empty() -> None:
     policy = {"acceptedOutputModes": ["text/csv"]}
     async with (
         scripted(result(message())) as peer,
@@ -189,7 +189,7 @@ async def test_every_send_has_a_message_id_of_its_own_unless_it_is_given() -> No
 
 
 @pytest.mark.requirement("remote.wire.parameters", "remote.extension.environment")
-async def test_service_parameters_go_with_every_request_and_the_card() -> None:
+async def test_service_parameters_are_sent_with_every_request_and_the_card() -> None:
     async with scripted(result(message())) as peer:
         config = one_target(peer.url)
         config["defaults"]["serviceParameters"] = {
@@ -210,7 +210,7 @@ async def test_service_parameters_go_with_every_request_and_the_card() -> None:
     ("name", "value"),
     [("X-A", "one\r\nX-B: two"), ("X-A", "é"), ("X A", "1"), ("", "1"), ("Host", "elsewhere")],
 )
-async def test_a_parameter_that_is_no_header_is_not_sent(name: str, value: str) -> None:
+async def test_a_parameter_that_is_not_a_valid_header_is_refused(name: str, value: str) -> None:
     async with scripted(result(message())) as peer, open_tool(one_target(peer.url)) as harness:
         error = await harness.fail_send(service_parameters={name: value})
         assert error["code"] == "A2A_SDK_ERROR"
@@ -219,7 +219,7 @@ async def test_a_parameter_that_is_no_header_is_not_sent(name: str, value: str) 
         assert peer.requests == []
 
 
-async def test_a_caller_gets_at_no_value_of_the_environment() -> None:
+async def test_a_caller_cannot_send_environment_variables() -> None:
     async with scripted(result(message())) as peer:
         config = one_target(peer.url)
         config["defaults"]["serviceParameters"] = {"x-ours": "${OURS}"}
@@ -243,7 +243,7 @@ async def test_a_caller_gets_at_no_value_of_the_environment() -> None:
         ("status", {"task_id": "t-1", "history_length": 10**12}),
     ],
 )
-async def test_what_cannot_be_sent_is_blamed_on_the_request_and_not_on_the_peer(
+async def test_an_unsendable_request_is_not_a_failure_of_the_peer(
     action: str, request_: JsonObject
 ) -> None:
     async with scripted(result(message())) as peer, open_tool(one_target(peer.url)) as harness:
@@ -271,7 +271,7 @@ async def test_the_environment_is_read_when_the_call_is_made() -> None:
 
 
 @pytest.mark.requirement("remote.extension.auth")
-async def test_each_target_gets_its_own_credentials_and_no_others() -> None:
+async def test_each_target_gets_only_its_own_credentials() -> None:
     async with scripted(result(message())) as one, scripted(result(message())) as two:
         config = one_target(one.url, auth={"type": "bearer", "token": "token-of-one"})
         config["targets"].append({"alias": "two", "baseUrl": two.url})
@@ -288,7 +288,7 @@ async def test_each_target_gets_its_own_credentials_and_no_others() -> None:
 
 
 @pytest.mark.parametrize("task_id", ["a/b", "../../x", "..", "a?b=c", "a#b", "a b", "ü%2F"])
-async def test_a_task_id_stays_one_segment_of_the_address(task_id: str) -> None:
+async def test_a_task_id_stays_one_path_segment(task_id: str) -> None:
     async with scripted(respond(task()["task"])) as peer:
         peer.card = card_of(peer.url, binding="HTTP+JSON")
         async with open_tool(one_target(peer.url)) as harness:
@@ -300,7 +300,7 @@ async def test_a_task_id_stays_one_segment_of_the_address(task_id: str) -> None:
         assert "?" not in get.path
 
 
-async def test_a_tenant_on_the_card_is_named_in_requests() -> None:
+async def test_the_tenant_of_the_card_is_sent() -> None:
     async with scripted(result(message())) as peer:
         peer.card = card_of(peer.url)
         peer.card["supportedInterfaces"][0]["tenant"] = "acme"

@@ -1,4 +1,4 @@
-"""An installation without gRPC works as ever, and says how to have it when somebody wants it."""
+"""An installation without gRPC works, and names the command that installs it."""
 
 import json
 import subprocess
@@ -14,22 +14,22 @@ WITHOUT = "import runpy, sys; sys.modules['grpc'] = None; "
 MODULE = "tests.remote.without_grpc"
 SCRIPT = f"{WITHOUT} runpy.run_module('{MODULE}', run_name='__main__', alter_sys=True)"
 GATEWAY = f"{WITHOUT} from openclaw_a2a.cli import main; main()"
-PATIENCE_S = 60
+LIMIT_S = 60
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> JsonObject:
+def envelope(tmp_path_factory: pytest.TempPathFactory) -> JsonObject:
     """What the tool said in a process in which grpc cannot be imported."""
-    answers = tmp_path_factory.mktemp("without-grpc") / "told.json"
+    answers = tmp_path_factory.mktemp("without-grpc") / "envelope.json"
     command = [sys.executable, "-c", SCRIPT, answers]
-    subprocess.run(command, check=True, timeout=PATIENCE_S, cwd=ROOT)
+    subprocess.run(command, check=True, timeout=LIMIT_S, cwd=ROOT)
     return json.loads(answers.read_text())
 
 
 @pytest.mark.requirement("remote.policy.unspoken-built", "remote.policy.unspoken-continued")
 @pytest.mark.parametrize("wish", ["configured", "continued"])
-def test_who_prefers_grpc_is_told_how_to_have_it(told: JsonObject, wish: str) -> None:
-    error = told[wish]
+def test_preferring_grpc_fails_with_the_install_command(envelope: JsonObject, wish: str) -> None:
+    error = envelope[wish]
     assert error["code"] == "A2A_SDK_ERROR"
     assert "does not speak GRPC" in error["message"]
     assert "install openclaw-a2a[grpc]" in error["message"]
@@ -37,13 +37,13 @@ def test_who_prefers_grpc_is_told_how_to_have_it(told: JsonObject, wish: str) ->
 
 
 @pytest.mark.requirement("remote.policy.unspoken-ignored")
-def test_grpc_is_passed_over_when_the_policy_says_so(told: JsonObject) -> None:
-    assert told["offered among others"]["ok"], told
+def test_grpc_is_skipped_when_the_policy_allows_it(envelope: JsonObject) -> None:
+    assert envelope["offered among others"]["ok"], envelope
 
 
 @pytest.mark.requirement("remote.client.none")
-def test_a_peer_that_offers_only_grpc_is_told_with_how_to_have_it(told: JsonObject) -> None:
-    error = told["offered alone"]["error"]
+def test_a_peer_with_only_grpc_fails_with_the_install_command(envelope: JsonObject) -> None:
+    error = envelope["offered alone"]["error"]
     assert error["code"] == "A2A_SDK_ERROR"
     assert "GRPC" in error["message"]
     assert error["details"]["available"] == ["GRPC"]
@@ -51,7 +51,7 @@ def test_a_peer_that_offers_only_grpc_is_told_with_how_to_have_it(told: JsonObje
 
 
 @pytest.mark.requirement("remote.policy.unspoken-built")
-def test_a_gateway_whose_target_prefers_grpc_does_not_start_and_says_why(tmp_path: Path) -> None:
+def test_a_gateway_with_a_grpc_target_does_not_start(tmp_path: Path) -> None:
     target = {"alias": "a", "baseUrl": "http://127.0.0.1:1", "preferredTransports": ["GRPC"]}
     settings = tmp_path / "settings.json"
     settings.write_text(json.dumps({"outbound": {"enabled": True, "targets": [target]}}))
@@ -60,7 +60,7 @@ def test_a_gateway_whose_target_prefers_grpc_does_not_start_and_says_why(tmp_pat
         env={"HOME": str(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=PATIENCE_S,
+        timeout=LIMIT_S,
     )
     said = " ".join((started.stdout + started.stderr).split())
     assert started.returncode != 0, said

@@ -1,4 +1,4 @@
-"""What the tool says in an installation without grpc, as JSON in the file of its argument."""
+"""Writes what the tool returns in an installation without grpc, as JSON, to the file given."""
 
 import asyncio
 import json

@@ -29,7 +29,7 @@ async def test_a_message_is_sent_to_an_alias_and_answered(asker: str) -> None:
     assert result.envelope["operation"] == "remote_agent"
 
 
-async def test_updates_come_as_the_answer_grows_and_the_last_is_all_of_it(asker: str) -> None:
+async def test_updates_grow_and_the_last_has_the_whole_answer(asker: str) -> None:
     async with RemoteAgents(section(asker)) as remote:
         updates = [update async for update in remote.stream("asker", "count")]
     texts = [update.text for update in updates]
@@ -40,7 +40,9 @@ async def test_updates_come_as_the_answer_grows_and_the_last_is_all_of_it(asker:
 
 
 @pytest.mark.parametrize("by", ["result", "continuation", "handle"])
-async def test_a_task_that_waits_is_answered_by_whatever_was_kept(asker: str, by: str) -> None:
+async def test_a_paused_task_is_answered_by_result_handle_or_continuation(
+    asker: str, by: str
+) -> None:
     async with RemoteAgents(section(asker)) as remote:
         asked = await remote.send(None, "erase")
         assert asked.task is not None
@@ -61,7 +63,7 @@ async def test_a_continuation_outlives_the_object_that_made_it(asker: str) -> No
         assert (await remote.send(asked.continuation, "yes")).text == "erase: yes"
 
 
-async def test_an_ended_task_is_gone_on_with_in_its_context(asker: str) -> None:
+async def test_an_ended_task_is_continued_in_its_context(asker: str) -> None:
     async with RemoteAgents(section(asker)) as remote:
         first = await remote.send("asker", "count")
         second = await remote.send(first, "count")
@@ -69,7 +71,7 @@ async def test_an_ended_task_is_gone_on_with_in_its_context(asker: str) -> None:
     assert first.task != second.task
 
 
-async def test_handles_in_a_folder_outlive_the_object_too(asker: str, tmp_path: Path) -> None:
+async def test_handles_in_a_folder_outlive_the_object(asker: str, tmp_path: Path) -> None:
     async with RemoteAgents(section(asker), folder=tmp_path) as remote:
         asked = await remote.send("asker", "erase")
         assert asked.task is not None
@@ -82,7 +84,7 @@ async def test_handles_in_a_folder_outlive_the_object_too(asker: str, tmp_path: 
         assert len(remote.handles) == 1
 
 
-async def test_a_task_is_watched_asked_for_and_cancelled(asker: str) -> None:
+async def test_a_task_is_watched_read_and_canceled(asker: str) -> None:
     with fail_after(30):
         async with RemoteAgents(section(asker)) as remote:
             async for update in remote.stream("asker", "hold"):
@@ -103,7 +105,7 @@ async def test_a_task_is_watched_asked_for_and_cancelled(asker: str) -> None:
     assert [one.task.state for one in ended if one.task] == ["canceled"]
 
 
-def test_scripts_are_not_talked_into(asker: str) -> None:
+def test_nothing_is_written_to_the_output_of_a_script(asker: str) -> None:
     script = (
         "import asyncio\n"
         "from openclaw_a2a import RemoteAgents\n"
@@ -130,13 +132,13 @@ async def test_a_failure_is_an_exception_with_code_and_details() -> None:
     assert caught.value.continuation is None
 
 
-async def test_a_request_that_is_wrong_says_what_is_wrong_with_it() -> None:
+async def test_an_invalid_request_reports_its_problems() -> None:
     async with RemoteAgents(section(NOBODY)) as remote:
         with pytest.raises(RemoteAgentFailed, match=r"target_alias: must be one of .*asker"):
             await remote.send("nobody", "x")
 
 
-async def test_a_failure_after_some_work_knows_how_to_go_on(asker: str) -> None:
+async def test_a_failure_after_some_work_has_a_continuation(asker: str) -> None:
     async with RemoteAgents(section(asker)) as remote:
         with pytest.raises(RemoteAgentFailed, match="timed out") as caught:
             async for _ in remote.stream("asker", "hold", timeout_s=1):
@@ -145,7 +147,7 @@ async def test_a_failure_after_some_work_knows_how_to_go_on(asker: str) -> None:
         assert (await remote.cancel(caught.value.continuation)).ok
 
 
-async def test_who_wants_no_exceptions_gets_results() -> None:
+async def test_failures_are_results_when_exceptions_are_off() -> None:
     async with RemoteAgents(section(NOBODY), raises=False) as remote:
         result = await remote.send("asker", "x")
         updates = [update async for update in remote.stream("asker", "x")]
@@ -153,7 +155,7 @@ async def test_who_wants_no_exceptions_gets_results() -> None:
     assert [update.ok for update in updates] == [False]
 
 
-async def test_addresses_need_leave(asker: str) -> None:
+async def test_addresses_must_be_allowed(asker: str) -> None:
     async with RemoteAgents({}) as remote:
         with pytest.raises(RemoteAgentFailed) as caught:
             await remote.send(asker, "count")
@@ -170,7 +172,7 @@ async def test_an_agent_that_cannot_stream_answers_in_one_piece(plain_peer) -> N
     assert asked.count("SendMessage") == 1
 
 
-async def test_targets_tell_what_their_cards_say(asker: str) -> None:
+async def test_targets_have_the_data_of_their_cards(asker: str) -> None:
     targets = [
         {"alias": "asker", "baseUrl": asker, "default": True, "description": "asks"},
         {"alias": "down", "baseUrl": NOBODY},
@@ -183,7 +185,7 @@ async def test_targets_tell_what_their_cards_say(asker: str) -> None:
     assert second.trouble
 
 
-async def test_files_and_data_go_along(asker: str, tmp_path: Path) -> None:
+async def test_files_and_data_are_sent(asker: str, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a", encoding="utf-8")
     async with RemoteAgents(section(asker)) as remote:
         result = await remote.send(
@@ -196,7 +198,7 @@ async def test_files_and_data_go_along(asker: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.requirement("remote.tool.python")
-async def test_the_raw_tool_is_there_too(asker: str) -> None:
+async def test_the_tool_can_be_used_directly(asker: str) -> None:
     seen: list[object] = []
     async with RemoteAgents(section(asker)) as remote:
         parts = [{"kind": "text", "text": "count"}]
@@ -224,11 +226,11 @@ def test_the_section_may_come_from_a_settings_file(tmp_path: Path, monkeypatch, 
         {"targets": [{"alias": "a", "baseUrl": "x"}] * 2},
     ],
 )
-def test_a_section_that_cannot_be_read_is_told_before_anything_is_done(wrong) -> None:
+def test_an_invalid_section_fails_at_construction(wrong) -> None:
     with pytest.raises(SettingsInvalid, match="outbound"):
         RemoteAgents(wrong)
 
 
-async def test_it_must_be_opened() -> None:
+async def test_it_must_be_entered_before_use() -> None:
     with pytest.raises(RuntimeError, match="async with"):
         await RemoteAgents({}).execute({"action": "list_targets"})
