@@ -28,7 +28,7 @@ class RpcFailed(Exception):
         self.message: str = error["message"]
 
 
-class DoorClient:
+class A2AClient:
     """Speaks 1.0 to one account of a gateway."""
 
     def __init__(self, http: httpx2.AsyncClient, *, account: str = "", token: str = "") -> None:
@@ -38,9 +38,9 @@ class DoorClient:
         if token:
             self.headers["authorization"] = f"Bearer {token}"
 
-    def at(self, *, account: str = "", token: str = "") -> "DoorClient":
+    def at(self, *, account: str = "", token: str = "") -> "A2AClient":
         """A client of another account or with another token, over the same connections."""
-        return DoorClient(self._http, account=account, token=token)
+        return A2AClient(self._http, account=account, token=token)
 
     async def call(self, method: str, params: Json) -> Json:
         """The result. Raises: RpcFailed."""

@@ -13,7 +13,7 @@ from tests.openclaw.bare_client import BareClient
 from tests.openclaw.conftest import TOKEN_NAME, settings_for
 from tests.openclaw.openclaw_process import FakeModel, OpenClaw, merged
 from tests.openclaw.plugin_setup import wait_until
-from tests.openclaw.recording_proxy import Tap
+from tests.openclaw.recording_proxy import RecordingProxy
 
 from openclaw_a2a.auth.admin_token import read_admin_token
 from openclaw_a2a.auth.tool_tokens import TOOL_TOKENS_FILE, TokenKind, ToolTokens
@@ -29,21 +29,21 @@ PATIENCE_MS = 300_000
 _Result = TypeVar("_Result")
 
 
-class Calling:
+class CallsSetup:
     """OpenClaw's agents main, helper, critic and judge, which may all call each other.
 
-    `ours` is the gateway whose tools they have; it reaches OpenClaw through `tap`. Its targets are
-    `far`, the agent helper behind another gateway of ours, and `near`, the same behind `ours`.
+    They use the tools of `our_gateway`, which reaches OpenClaw through `tap`. Its targets are `far`,
+    the agent helper behind another gateway, and `near`, the same agent behind `our_gateway`.
     """
 
     def __init__(self, folder: Path, model: FakeModel) -> None:
         self.model = model
-        self.ours = GatewayProcess(folder / "ours", {}, {})
+        self.our_gateway = GatewayProcess(folder / "ours", {}, {})
         self._data = folder / "ours" / "data"
         self.openclaw = OpenClaw(folder / "openclaw", model, self._openclaw_config(folder))
         self._token = folder / "openclaw-token"
         self._token.write_text(self.openclaw.token, "ascii")
-        self.tap = Tap(self.openclaw.ws_url)
+        self.tap = RecordingProxy(self.openclaw.ws_url)
         self.far = GatewayProcess(
             folder / "far", settings_for(self.openclaw), {TOKEN_NAME: self.openclaw.token}
         )
@@ -54,7 +54,7 @@ class Calling:
         token = ToolTokens(self._data / TOOL_TOKENS_FILE).create("openclaw", TokenKind.HOST)
         place.write_text(token, "ascii")
         table = str(folder / "tools.json")
-        options = {"url": self.ours.url, "tokenFile": str(place), "tableFile": table}
+        options = {"url": self.our_gateway.url, "tokenFile": str(place), "tableFile": table}
         workspaces = {name: {"workspace": str(folder / f"workspace-{name}")} for name in OTHERS}
         return {
             "agents": {"entries": workspaces},
@@ -71,7 +71,7 @@ class Calling:
         others = {name: {"adapter": "openclaw-gateway", "agentId": name, **link} for name in OTHERS}
         targets = [
             {"alias": "far", "baseUrl": f"{self.far.url}/agents/helper"},
-            {"alias": "near", "baseUrl": f"{self.ours.url}/agents/helper"},
+            {"alias": "near", "baseUrl": f"{self.our_gateway.url}/agents/helper"},
         ]
         settings: Json = {
             "data": str(self._data),
@@ -81,17 +81,17 @@ class Calling:
             "outbound": {"enabled": True, "targets": targets},
         }
         settings = settings_for(self.openclaw, agent=link, settings=merged(settings, more))
-        self.ours.config.write_text(json.dumps(settings), "utf-8")
+        self.our_gateway.config.write_text(json.dumps(settings), "utf-8")
 
     def restart_ours(self, **more: Json) -> None:
         """Start `ours` again, with more settings."""
-        self.ours.stop()
+        self.our_gateway.stop()
         self.set_up(**more)
-        self.ours.start()
+        self.our_gateway.start()
 
     def shown(self, call: Json) -> Json:
         """A call as the operator sees it."""
-        address = f"{self.ours.url}/operator/calls/{call['correlationId']}"
+        address = f"{self.our_gateway.url}/operator/calls/{call['correlationId']}"
         headers = {"authorization": f"Bearer {read_admin_token(self._data)}"}
         asked = urllib.request.Request(address, headers=headers)
         with urllib.request.urlopen(asked, timeout=10) as answer:
@@ -99,54 +99,56 @@ class Calling:
 
     async def until(self, call: Json, moment: str) -> Json:
         """The call as the operator sees it, once it came to this state."""
-        await aside(lambda: wait_until(lambda: moment in self.shown(call)["times"]))
+        await run_in_thread(lambda: wait_until(lambda: moment in self.shown(call)["times"]))
         return self.shown(call)
 
     def notes(self, call: Json, kind: str = "skill_response") -> list[Json]:
         """The requests to models that begin a turn with what came of a call."""
-        return self.model.requests(note_words(call, kind))
+        return self.model.requests(outcome_text(call, kind))
 
     async def note(self, call: Json, kind: str = "skill_response") -> Json:
         """The message with what came of a call, when its caller's model has got it."""
-        found = await aside(lambda: self.model.wait_for(note_words(call, kind), within_s=100))
+        found = await run_in_thread(
+            lambda: self.model.wait_for(outcome_text(call, kind), within_s=100)
+        )
         return json.loads(found[0]["last_user"])
 
 
-def note_words(call: Json, kind: str = "skill_response") -> str:
+def outcome_text(call: Json, kind: str = "skill_response") -> str:
     """How a message begins that tells what came of a call."""
     return f'{{"kind":"{kind}","correlationId":"{call["correlationId"]}"'
 
 
 @contextmanager
-def calling(folder: Path, model: FakeModel) -> Generator[Calling]:
+def calls_between_agents(folder: Path, model: FakeModel) -> Generator[CallsSetup]:
     """All of it, running."""
-    bed = Calling(folder, model)
+    bed = CallsSetup(folder, model)
     try:
         bed.openclaw.spawn()
-        bed.ours.start()
+        bed.our_gateway.start()
         bed.far.start()
         bed.openclaw.wait_until_ready()
         bed.openclaw.warm_up()
         yield bed
     finally:
-        bed.ours.stop()
+        bed.our_gateway.stop()
         bed.far.stop()
         bed.openclaw.stop()
         bed.tap.close()
 
 
-async def aside(work: Callable[[], _Result]) -> _Result:
+async def run_in_thread(work: Callable[[], _Result]) -> _Result:
     """Wait for something without holding up the connection."""
     return await anyio.to_thread.run_sync(work)
 
 
-def call_words(agent: str, do: str = "", **more: Json) -> str:
+def call_prompt(agent: str, do: str = "", **more: Json) -> str:
     """What makes a model call another agent, which does as it is told."""
     asked = {"agent": agent, "skill": "work", "input": {"do": do} if do else {}, **more}
     return f"tool:agent_call {json.dumps(asked)}"
 
 
-def answer_words(output: Json, confidence: float = 0.8) -> str:
+def answer_prompt(output: Json, confidence: float = 0.8) -> str:
     """What makes a called agent answer with this."""
     return "parrot:" + json.dumps({"output": output, "confidence": confidence})
 
@@ -163,18 +165,18 @@ async def turn(client: BareClient, key: str, text: str) -> Json:
 async def entries(client: BareClient, key: str, words: str) -> list[Json]:
     """What a session was told that begins with these words, as its transcript has it."""
     history = await client.call("chat.history", {"sessionKey": key, "limit": 100})
-    told = [one for one in history["messages"] if one["role"] == "user"]
-    return [one for one in told if str(one["content"]).startswith(words)]
+    run_turn = [one for one in history["messages"] if one["role"] == "user"]
+    return [one for one in run_turn if str(one["content"]).startswith(words)]
 
 
-def debate_words(topic: str, **more: Json) -> str:
+def debate_prompt(topic: str, **more: Json) -> str:
     """What makes a model have three others debate; all of them do as the topic says."""
     asked = {
         "topic": topic,
         "proposer": {"agent": "helper", "skill": "propose"},
         "critics": [{"agent": "critic"}],
         "resolver": {"agent": "judge", "skill": "resolve"},
-        "input": {"do": answer_words("first", 0.6)},
+        "input": {"do": answer_prompt("first", 0.6)},
         **more,
     }
     return f"tool:debate_call {json.dumps(asked)}"

@@ -19,14 +19,14 @@ Per test:
     marker            a short text that nothing else in this run contains, for messages and names
     bare              `async with bare() as client`: a connection to `openclaw` with every right,
                       apart from our code (`bare_client.BareClient`); `bare(killable_openclaw)`
-    ours              `openclaw-a2a up` as a process over `openclaw`, task-generating, with both
+    our_gateway       `openclaw-a2a up` as a process over `openclaw`, task-generating, with both
                       agents as accounts `default` (main) and `helper`; `.url`, `.kill()`,
                       `.start()`, `.stop()`, `.home`, `.output()` as in tests/conftest.py
-    ours_for          makes more of those: `ours_for(openclaw, agent={...}, settings={...})`
+    start_our_gateway starts more of those: `start_our_gateway(openclaw, agent={...})`
     in_process        `async with in_process(openclaw, agent={...}, settings={...}) as gateway`: the
                       same gateway inside the test, for looking into it; `gateway.asgi`
-    door              `await door(ours)`: a client of its HTTP door (`door_client.DoorClient`)
-    receiver          a webhook on loopback that keeps what it is told (`receiver.WebhookReceiver`)
+    open_client       `await open_client(our_gateway)`: a client of it (`a2a_client.A2AClient`)
+    receiver          a webhook on loopback that keeps its requests (`WebhookReceiver`)
 
 Tests here are marked `slow` and have five minutes; a turn takes under a second when warm.
 """
@@ -40,10 +40,10 @@ from typing import Any, Protocol
 
 import httpx2
 import pytest
-from tests.openclaw.a2a_client import DoorClient
+from tests.openclaw.a2a_client import A2AClient
 from tests.openclaw.bare_client import BareClient, connect
 from tests.openclaw.openclaw_process import FakeModel, OpenClaw, is_alive, merged
-from tests.openclaw.webhook_receiver import Receiver, receiving
+from tests.openclaw.webhook_receiver import WebhookReceiver, run_webhook_receiver
 
 from openclaw_a2a.app import Gateway, build_app
 from openclaw_a2a.settings import load_settings
@@ -140,7 +140,7 @@ def settings_for(
     return merged(wanted, settings or {})
 
 
-class OursFor(Protocol):
+class StartGateway(Protocol):
     """Starts `openclaw-a2a up` over an OpenClaw."""
 
     def __call__(
@@ -149,7 +149,7 @@ class OursFor(Protocol):
 
 
 @pytest.fixture
-def ours_for(start_gateway: Callable[..., Json]) -> OursFor:
+def start_our_gateway(start_gateway: Callable[..., Json]) -> StartGateway:
     def start(
         gateway: OpenClaw, *, agent: Json | None = None, settings: Json | None = None
     ) -> Json:
@@ -160,8 +160,8 @@ def ours_for(start_gateway: Callable[..., Json]) -> OursFor:
 
 
 @pytest.fixture
-def ours(ours_for: OursFor, openclaw: OpenClaw) -> Json:
-    return ours_for(openclaw)
+def our_gateway(start_our_gateway: StartGateway, openclaw: OpenClaw) -> Json:
+    return start_our_gateway(openclaw)
 
 
 class InProcess(Protocol):
@@ -188,22 +188,22 @@ def in_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> InProcess:
     return build
 
 
-OpenDoor = Callable[..., Awaitable[DoorClient]]
+OpenClient = Callable[..., Awaitable[A2AClient]]
 
 
 @pytest.fixture
-async def door() -> AsyncIterator[OpenDoor]:
+async def open_client() -> AsyncIterator[OpenClient]:
     async with AsyncExitStack() as stack:
 
-        async def open_one(gateway: Json, *, account: str = "", token: str = "") -> DoorClient:
+        async def open_one(gateway: Json, *, account: str = "", token: str = "") -> A2AClient:
             client = httpx2.AsyncClient(base_url=gateway.url, timeout=120)
             await stack.enter_async_context(client)
-            return DoorClient(client, account=account, token=token)
+            return A2AClient(client, account=account, token=token)
 
         yield open_one
 
 
 @pytest.fixture
-async def receiver() -> AsyncIterator[Receiver]:
-    async with receiving() as listening:
+async def receiver() -> AsyncIterator[WebhookReceiver]:
+    async with run_webhook_receiver() as listening:
         yield listening

@@ -19,7 +19,9 @@ TIMEOUT_S = 200.0
 
 
 @asynccontextmanager
-async def asking(openclaw: OpenClaw, **options: Json) -> AsyncGenerator[OpenClawGatewayAgent]:
+async def gateway_agent(
+    openclaw: OpenClaw, **options: Json
+) -> AsyncGenerator[OpenClawGatewayAgent]:
     """The agent `main` over its WebSocket; at the end, OpenClaw's runs are left as they are."""
     given = {"url": openclaw.ws_url, "token": "env:IT", "agent_id": "main", "road": "websocket"}
     chosen = OpenClawGatewayOptions(**cast("Json", {**given, "connect_seconds": 60, **options}))
@@ -30,13 +32,13 @@ async def asking(openclaw: OpenClaw, **options: Json) -> AsyncGenerator[OpenClaw
         await agent.close()
 
 
-def a_turn(text: str, context: str, *, run: str = "", **more: Json) -> Turn:
+def make_turn(text: str, context: str, *, run: str = "", **more: Json) -> Turn:
     """A turn in a context; `run` tells the turns of a context apart."""
     turn = turn_of(text, context=context)
     return msgspec.structs.replace(turn, run_id=RunId(f"run-{context}{run}"), **more)
 
 
-async def told(agent: OpenClawGatewayAgent, turn: Turn) -> list[AgentEvent]:
+async def run_turn(agent: OpenClawGatewayAgent, turn: Turn) -> list[AgentEvent]:
     """All that the agent tells in a turn."""
     with anyio.fail_after(TIMEOUT_S):
         return [event async for event in agent.run(turn)]
@@ -58,7 +60,7 @@ def texts(events: list[AgentEvent]) -> list[str]:
     return [*found, streamed] if streamed else found
 
 
-def pause_of(events: list[AgentEvent]) -> InputRequired:
+def find_pause(events: list[AgentEvent]) -> InputRequired:
     """The pause that a turn ended with."""
     assert isinstance(events[-1], InputRequired), events
     return events[-1]

@@ -95,7 +95,7 @@ def _pump(source: socket.socket, target: socket.socket) -> None:
     target.close()
 
 
-class Plugged:
+class PluginInstallation:
     """OpenClaw A with the plugin; our gateway `ours`, whose targets are:
 
     echo     our own inbound, where an agent echoes
@@ -112,13 +112,13 @@ class Plugged:
             folder / "helper", settings_for(openclaw), {TOKEN_NAME: openclaw.token}
         )
         self.remote_port = free_port()
-        self.ours = GatewayProcess(folder / "ours", {}, {"HOME": str(folder / "ours")})
-        self.wire.behind = self.ours.port
-        self.ours.config.write_text(json.dumps(self._settings()), "utf-8")
+        self.our_gateway = GatewayProcess(folder / "ours", {}, {"HOME": str(folder / "ours")})
+        self.wire.behind = self.our_gateway.port
+        self.our_gateway.config.write_text(json.dumps(self._settings()), "utf-8")
 
     def _settings(self) -> Json:
         targets = [
-            {"alias": "echo", "baseUrl": self.ours.url, "default": True},
+            {"alias": "echo", "baseUrl": self.our_gateway.url, "default": True},
             {"alias": "remote", "baseUrl": f"http://127.0.0.1:{self.remote_port}"},
             {"alias": "helper", "baseUrl": f"{self.helper.url}/agents/helper"},
             {
@@ -139,11 +139,11 @@ class Plugged:
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         """One of our commands, with OpenClaw's program around."""
-        env = {**self.openclaw.env, "HOME": str(self.ours.home)}
+        env = {**self.openclaw.env, "HOME": str(self.our_gateway.home)}
         env["PATH"] = os.pathsep.join([str(Path(self.openclaw.program).parent), env["PATH"]])
         return subprocess.run(
-            [OPENCLAW_A2A, *words, "--config", str(self.ours.config)],
-            cwd=self.ours.home,
+            [OPENCLAW_A2A, *words, "--config", str(self.our_gateway.config)],
+            cwd=self.our_gateway.home,
             env=env,
             capture_output=True,
             text=True,
@@ -181,10 +181,10 @@ def channel_config() -> Json:
 
 
 @contextmanager
-def plugged(folder: Path, model: FakeModel) -> Generator[Plugged]:
+def installed_plugin(folder: Path, model: FakeModel) -> Generator[PluginInstallation]:
     """All of it, running; the plugin was put there by our own command."""
     openclaw = OpenClaw(folder / "openclaw", model, channel_config())
-    bed = Plugged(folder, openclaw)
+    bed = PluginInstallation(folder, openclaw)
     remote: subprocess.Popen[bytes] | None = None
     try:
         connected = bed.run("connect", "openclaw")
@@ -194,7 +194,7 @@ def plugged(folder: Path, model: FakeModel) -> Generator[Plugged]:
             stdin=subprocess.DEVNULL,
             cwd=folder,
         )
-        bed.ours.start()
+        bed.our_gateway.start()
         openclaw.start()
         bed.helper.start()
         openclaw.warm_up()
@@ -203,7 +203,7 @@ def plugged(folder: Path, model: FakeModel) -> Generator[Plugged]:
     finally:
         bed.helper.stop()
         openclaw.stop()
-        bed.ours.stop()
+        bed.our_gateway.stop()
         bed.wire.close()
         if remote is not None:
             remote.terminate()

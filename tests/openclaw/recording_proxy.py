@@ -16,7 +16,7 @@ _MOST_BYTES = 2**25
 
 
 @dataclass
-class Losing:
+class DroppedFrames:
     """Frames that do not come through: those with these words, there or on the way back."""
 
     words: str
@@ -24,7 +24,7 @@ class Losing:
     happened: threading.Event = field(default_factory=threading.Event)
 
 
-class Tap:
+class RecordingProxy:
     """Passes the frames of WebSockets on. `asked` and `answers` are those of requests, in order."""
 
     def __init__(self, behind: str) -> None:
@@ -32,7 +32,7 @@ class Tap:
         self.answers: list[Json] = []
         self.port = 0
         self._behind = behind
-        self._losing: list[Losing] = []
+        self._losing: list[DroppedFrames] = []
         self._loop = asyncio.new_event_loop()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -50,13 +50,13 @@ class Tap:
 
     def results(self, run_id: str) -> list[Json]:
         """What OpenClaw said of a run that had ended."""
-        told: list[Json] = [one.get("payload") or {} for one in self.answers]
-        return [one["result"] for one in told if one.get("runId") == run_id and "result" in one]
+        run_turn: list[Json] = [one.get("payload") or {} for one in self.answers]
+        return [one["result"] for one in run_turn if one.get("runId") == run_id and "result" in one]
 
     @contextmanager
     def losing(self, words: str, *, is_way_back: bool = False) -> Generator[threading.Event]:
         """Lose every frame with these words; the event tells that it happened."""
-        losing = Losing(words, is_way_back)
+        losing = DroppedFrames(words, is_way_back)
         self._losing.append(losing)
         try:
             yield losing.happened
@@ -79,14 +79,14 @@ class Tap:
             self._ready.set()
             await self._end.wait()
 
-    async def _pass(self, ours: ServerConnection) -> None:
+    async def _pass(self, our_gateway: ServerConnection) -> None:
         with suppress(OSError, websockets.WebSocketException):
             async with websockets.connect(
                 self._behind, max_size=_MOST_BYTES, proxy=None
             ) as openclaw:
                 pumps = {
-                    asyncio.create_task(self._pump(ours, openclaw, is_way_back=False)),
-                    asyncio.create_task(self._pump(openclaw, ours, is_way_back=True)),
+                    asyncio.create_task(self._pump(our_gateway, openclaw, is_way_back=False)),
+                    asyncio.create_task(self._pump(openclaw, our_gateway, is_way_back=True)),
                 }
                 _, left = await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
                 for pump in left:

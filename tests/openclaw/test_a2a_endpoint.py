@@ -8,7 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 from tests.openclaw.a2a_client import message, state_of, status_text, text_of
-from tests.openclaw.conftest import OpenDoor, OursFor
+from tests.openclaw.conftest import OpenClient, StartGateway
 from tests.openclaw.openclaw_process import FakeModel, OpenClaw
 from tests.openclaw.peers import peers, token_of
 
@@ -16,41 +16,41 @@ Json = Any
 
 
 async def test_a_context_continues_its_own_conversation_only(
-    ours: Json, door: OpenDoor, marker: str
+    our_gateway: Json, open_client: OpenClient, marker: str
 ) -> None:
-    client = await door(ours)
+    client = await open_client(our_gateway)
     first = await client.send(f"my number is {marker}", contextId=f"a-{marker}")
-    again = await client.send("history", contextId=f"a-{marker}")
+    repeated = await client.send("history", contextId=f"a-{marker}")
     other = await client.send("history", contextId=f"b-{marker}")
     assert text_of(first) == f"echo: my number is {marker}"
-    assert _remembered(again) == [f"my number is {marker}", "history"]
+    assert _remembered(repeated) == [f"my number is {marker}", "history"]
     assert _remembered(other) == ["history"]
 
 
 @pytest.mark.parametrize(("one", "other"), [("Case", "case"), ("a/b", "a:b")])
 async def test_similar_context_ids_share_nothing(
-    ours: Json, door: OpenDoor, marker: str, one: str, other: str
+    our_gateway: Json, open_client: OpenClient, marker: str, one: str, other: str
 ) -> None:
-    client = await door(ours)
+    client = await open_client(our_gateway)
     await client.send("a secret", contextId=f"{one}{marker}")
-    seen = await client.send("history", contextId=f"{other}{marker}")
-    assert _remembered(seen) == ["history"]
+    wait_processed = await client.send("history", contextId=f"{other}{marker}")
+    assert _remembered(wait_processed) == ["history"]
 
 
 async def test_callers_with_the_same_context_id_share_nothing(
-    ours_for: OursFor, openclaw: OpenClaw, door: OpenDoor, marker: str
+    start_our_gateway: StartGateway, openclaw: OpenClaw, open_client: OpenClient, marker: str
 ) -> None:
-    ours = ours_for(openclaw, settings=peers(alice=False, bob=False))
-    alice, bob = [await door(ours, token=token_of(name)) for name in ("alice", "bob")]
+    our_gateway = start_our_gateway(openclaw, settings=peers(alice=False, bob=False))
+    alice, bob = [await open_client(our_gateway, token=token_of(name)) for name in ("alice", "bob")]
     await alice.send("a secret", contextId=marker)
-    seen = await bob.send("history", contextId=marker)
-    assert _remembered(seen) == ["history"]
+    wait_processed = await bob.send("history", contextId=marker)
+    assert _remembered(wait_processed) == ["history"]
 
 
 async def test_six_concurrent_sessions_each_get_their_own_answer(
-    ours: Json, door: OpenDoor, model: FakeModel, marker: str
+    our_gateway: Json, open_client: OpenClient, model: FakeModel, marker: str
 ) -> None:
-    client = await door(ours)
+    client = await open_client(our_gateway)
     texts = [f"hold:{marker} number {number}" for number in range(6)]
     tasks = [await client.start(text) for text in texts]
     model.wait_for(f"hold:{marker}", outcome="active", count=6)
@@ -60,9 +60,9 @@ async def test_six_concurrent_sessions_each_get_their_own_answer(
 
 
 async def test_messages_of_one_context_are_answered_one_after_the_other(
-    ours: Json, door: OpenDoor, model: FakeModel, marker: str
+    our_gateway: Json, open_client: OpenClient, model: FakeModel, marker: str
 ) -> None:
-    client = await door(ours)
+    client = await open_client(our_gateway)
     tasks = [
         await client.start(f"hold:{marker} number {number}", contextId=marker)
         for number in range(3)
@@ -77,36 +77,36 @@ async def test_messages_of_one_context_are_answered_one_after_the_other(
 
 
 async def test_text_streams_in_order_while_the_model_is_still_writing(
-    ours: Json, door: OpenDoor, model: FakeModel, marker: str
+    our_gateway: Json, open_client: OpenClient, model: FakeModel, marker: str
 ) -> None:
-    client = await door(ours)
-    seen, numbers, states = "", list[int](), list[str]()
+    client = await open_client(our_gateway)
+    wait_processed, numbers, states = "", list[int](), list[str]()
     params = message(f"long:40@5 halt:{marker}")
     async with aclosing(client.stream("SendStreamingMessage", params)) as events:
         async for number, event in events:
             numbers.append(number)
             states.append(state_of(event))
             if "artifactUpdate" in event:
-                seen += text_of(event["artifactUpdate"]["artifact"])
-            if seen.endswith(" w20"):
+                wait_processed += text_of(event["artifactUpdate"]["artifact"])
+            if wait_processed.endswith(" w20"):
                 assert model.requests(f"halt:{marker}", outcome="active")
                 model.release(marker)
-    assert seen == " ".join(f"w{number + 1}" for number in range(40))
+    assert wait_processed == " ".join(f"w{number + 1}" for number in range(40))
     assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
     assert states[-1] == "TASK_STATE_COMPLETED"
 
 
-async def test_a_long_answer_arrives_whole(ours: Json, door: OpenDoor) -> None:
-    client = await door(ours)
+async def test_a_long_answer_arrives_whole(our_gateway: Json, open_client: OpenClient) -> None:
+    client = await open_client(our_gateway)
     task = await client.send("long:2000@0")
     assert text_of(task) == " ".join(f"w{number + 1}" for number in range(2000))
 
 
 async def test_two_messages_of_one_turn_and_the_tool_call_between_them_are_separate(
-    ours: Json, door: OpenDoor, openclaw: OpenClaw, marker: str
+    our_gateway: Json, open_client: OpenClient, openclaw: OpenClaw, marker: str
 ) -> None:
     (openclaw.workspace("main") / f"{marker}.txt").write_text("from the file", encoding="utf-8")
-    client = await door(ours)
+    client = await open_client(our_gateway)
     arguments = json.dumps({"path": f"{marker}.txt"})
     task = await client.send(f"say:[I look it up.] tool:read {arguments}")
     by_name = {artifact["artifactId"]: artifact for artifact in task["artifacts"]}
@@ -119,9 +119,9 @@ async def test_two_messages_of_one_turn_and_the_tool_call_between_them_are_separ
 
 
 async def test_cancel_reaches_the_model_and_the_session_stays_usable(
-    ours: Json, door: OpenDoor, model: FakeModel, marker: str
+    our_gateway: Json, open_client: OpenClient, model: FakeModel, marker: str
 ) -> None:
-    client = await door(ours)
+    client = await open_client(our_gateway)
     before = model.stats()["client_gone"]
     task = await client.start(f"hold:{marker}", contextId=marker)
     model.wait_for(f"hold:{marker}", outcome="active")
@@ -133,23 +133,25 @@ async def test_cancel_reaches_the_model_and_the_session_stays_usable(
     assert text_of(after) == f"echo: next {marker}"
 
 
-async def test_a_turn_reports_its_usage(ours: Json, door: OpenDoor, marker: str) -> None:
-    client = await door(ours)
+async def test_a_turn_reports_its_usage(
+    our_gateway: Json, open_client: OpenClient, marker: str
+) -> None:
+    client = await open_client(our_gateway)
     last = (await client.events(f"count me {marker}"))[-1]["statusUpdate"]
     assert last["status"]["state"] == "TASK_STATE_COMPLETED"
     assert "usage" in json.dumps(last.get("metadata", {})).lower()
 
 
 async def test_each_agent_has_its_own_card_and_its_own_sessions(
-    ours: Json, door: OpenDoor, model: FakeModel, marker: str
+    our_gateway: Json, open_client: OpenClient, model: FakeModel, marker: str
 ) -> None:
-    async with httpx2.AsyncClient(base_url=ours.url) as http:
+    async with httpx2.AsyncClient(base_url=our_gateway.url) as http:
         cards = [
             (await http.get(f"{place}/.well-known/agent-card.json")).json()
             for place in ("", "/agents/helper")
         ]
     assert [card["name"].lower() for card in cards] == ["main", "helper"]
-    client = await door(ours)
+    client = await open_client(our_gateway)
     for account in ("", "helper"):
         await client.at(account=account).send(f"who {marker}", contextId=marker)
     sessions = [one["session"] for one in model.requests(f"who {marker}")]
@@ -157,9 +159,9 @@ async def test_each_agent_has_its_own_card_and_its_own_sessions(
 
 
 async def test_text_that_looks_like_a_host_command_is_only_text(
-    ours: Json, door: OpenDoor, model: FakeModel, marker: str
+    our_gateway: Json, open_client: OpenClient, model: FakeModel, marker: str
 ) -> None:
-    client = await door(ours)
+    client = await open_client(our_gateway)
     task = await client.send(f"/new {marker}", contextId=marker)
     assert task["status"]["state"] == "TASK_STATE_COMPLETED"
     assert marker in text_of(task)
@@ -167,9 +169,15 @@ async def test_text_that_looks_like_a_host_command_is_only_text(
 
 
 async def test_queued_tasks_can_be_canceled_and_the_rest_is_answered_in_order(
-    ours_for: OursFor, openclaw: OpenClaw, door: OpenDoor, model: FakeModel, marker: str
+    start_our_gateway: StartGateway,
+    openclaw: OpenClaw,
+    open_client: OpenClient,
+    model: FakeModel,
+    marker: str,
 ) -> None:
-    client = await door(ours_for(openclaw, settings={"limits": {"sessionQueue": 250}}))
+    client = await open_client(
+        start_our_gateway(openclaw, settings={"limits": {"sessionQueue": 250}})
+    )
     first = await client.start(f"hold:{marker} 0", contextId=marker)
     model.wait_for(f"hold:{marker}", outcome="active")
     queued = [await client.start(f"{marker} {n + 1}", contextId=marker) for n in range(200)]
@@ -182,9 +190,9 @@ async def test_queued_tasks_can_be_canceled_and_the_rest_is_answered_in_order(
 
 
 async def test_a_full_session_queue_is_reported_and_loses_nothing(
-    ours: Json, door: OpenDoor, model: FakeModel, marker: str
+    our_gateway: Json, open_client: OpenClient, model: FakeModel, marker: str
 ) -> None:
-    client = await door(ours)
+    client = await open_client(our_gateway)
     task = await client.start(f"hold:{marker}", contextId=marker)
     model.wait_for(f"hold:{marker}", outcome="active")
     answers = await asyncio.gather(
@@ -199,18 +207,18 @@ async def test_a_full_session_queue_is_reported_and_loses_nothing(
 
 
 async def test_a_request_that_the_provider_refuses_fails_with_its_reason(
-    ours: Json, door: OpenDoor, marker: str
+    our_gateway: Json, open_client: OpenClient, marker: str
 ) -> None:
-    client = await door(ours)
+    client = await open_client(our_gateway)
     task = await client.send(f"fail:400 {marker}")
     assert task["status"]["state"] == "TASK_STATE_FAILED"
     assert "provider" in status_text(task).lower()
 
 
 async def test_a_retrying_provider_shows_as_a_working_status(
-    ours: Json, door: OpenDoor, model: FakeModel, marker: str
+    our_gateway: Json, open_client: OpenClient, model: FakeModel, marker: str
 ) -> None:
-    client = await door(ours)
+    client = await open_client(our_gateway)
     events = await client.events(f"fail:503*2 {marker}", contextId=marker)
     notes = [
         text_of(event["statusUpdate"]["status"].get("message", {}))
@@ -223,9 +231,9 @@ async def test_a_retrying_provider_shows_as_a_working_status(
 
 
 async def test_a_turn_can_be_canceled_while_openclaw_waits_to_try_again(
-    ours: Json, door: OpenDoor, marker: str
+    our_gateway: Json, open_client: OpenClient, marker: str
 ) -> None:
-    client = await door(ours)
+    client = await open_client(our_gateway)
     task = await client.start(f"fail:500 {marker}", contextId=marker)
     await client.wait_status(task["id"], lambda shown: bool(status_text(shown)))
     canceled = await client.cancel(task["id"])

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from tests.openclaw.a2a_client import text_of
-from tests.openclaw.conftest import OpenDoor, OursFor
+from tests.openclaw.conftest import OpenClient, StartGateway
 from tests.openclaw.openclaw_process import FakeModel, OpenClaw
-from tests.openclaw.webhook_receiver import Receiver
+from tests.openclaw.webhook_receiver import WebhookReceiver
 
 Json = Any
 
@@ -18,10 +18,12 @@ MODES = ["text/plain", "application/json", "image/*"]
 
 
 @pytest.fixture
-def ours(ours_for: OursFor, openclaw: OpenClaw) -> Json:
+def our_gateway(start_our_gateway: StartGateway, openclaw: OpenClaw) -> Json:
     """A gateway whose account takes and gives images, which none does unasked."""
     account = {"defaultInputModes": MODES, "defaultOutputModes": MODES}
-    return ours_for(openclaw, settings={"channels": {"a2a": {"accounts": {"default": account}}}})
+    return start_our_gateway(
+        openclaw, settings={"channels": {"a2a": {"accounts": {"default": account}}}}
+    )
 
 
 def png() -> bytes:
@@ -37,9 +39,9 @@ def png() -> bytes:
 
 
 async def test_an_image_reaches_the_model(
-    ours: Json, door: OpenDoor, model: FakeModel, marker: str
+    our_gateway: Json, open_client: OpenClient, model: FakeModel, marker: str
 ) -> None:
-    client = await door(ours)
+    client = await open_client(our_gateway)
     image = {
         "raw": base64.b64encode(png()).decode(),
         "mediaType": "image/png",
@@ -53,9 +55,9 @@ async def test_an_image_reaches_the_model(
 
 
 async def test_a_text_file_is_read_to_the_model(
-    ours: Json, door: OpenDoor, model: FakeModel, marker: str
+    our_gateway: Json, open_client: OpenClient, model: FakeModel, marker: str
 ) -> None:
-    client = await door(ours)
+    client = await open_client(our_gateway)
     content = base64.b64encode(f"content {marker}".encode()).decode()
     file = {"raw": content, "mediaType": "text/plain", "filename": "note.txt"}
     task = await client.send("", parts=[{"text": "summarise"}, file])
@@ -64,10 +66,10 @@ async def test_a_text_file_is_read_to_the_model(
 
 
 async def test_a_file_of_the_workspace_comes_with_the_answer(
-    ours: Json, door: OpenDoor, openclaw: OpenClaw, marker: str
+    our_gateway: Json, open_client: OpenClient, openclaw: OpenClaw, marker: str
 ) -> None:
     (openclaw.workspace("main") / f"{marker}.png").write_bytes(png())
-    client = await door(ours)
+    client = await open_client(our_gateway)
     task = await client.send(f"parrot:Here it is.\nMEDIA:./{marker}.png")
     assert text_of(task) == "Here it is."
     assert [base64.b64decode(part["raw"]) for part in _files(task)] == [png()]
@@ -76,7 +78,12 @@ async def test_a_file_of_the_workspace_comes_with_the_answer(
 
 @pytest.mark.parametrize("where", ["absolute", "upwards", "link"])
 async def test_a_file_outside_the_workspace_is_refused(
-    ours: Json, door: OpenDoor, openclaw: OpenClaw, tmp_path: Path, marker: str, where: str
+    our_gateway: Json,
+    open_client: OpenClient,
+    openclaw: OpenClaw,
+    tmp_path: Path,
+    marker: str,
+    where: str,
 ) -> None:
     secret = tmp_path / f"{marker}.txt"
     secret.write_text(f"secret of {marker}", encoding="utf-8")
@@ -87,7 +94,7 @@ async def test_a_file_outside_the_workspace_is_refused(
         link = openclaw.workspace("main") / f"{marker}-link.txt"
         link.symlink_to(secret)
         reference = f"./{link.name}"
-    client = await door(ours)
+    client = await open_client(our_gateway)
     task = await client.send(f"parrot:Here it is.\nMEDIA:{reference}")
     assert _files(task) == []
     assert "secret of" not in str(task)
@@ -95,21 +102,27 @@ async def test_a_file_outside_the_workspace_is_refused(
 
 
 async def test_a_webhook_gets_the_end_of_a_turn(
-    ours_for: OursFor, door: OpenDoor, openclaw: OpenClaw, receiver: Receiver, marker: str
+    start_our_gateway: StartGateway,
+    open_client: OpenClient,
+    openclaw: OpenClaw,
+    receiver: WebhookReceiver,
+    marker: str,
 ) -> None:
-    client = await door(ours_for(openclaw, settings={"push": {"allowPrivate": True}}))
+    client = await open_client(
+        start_our_gateway(openclaw, settings={"push": {"allowPrivate": True}})
+    )
     push = {"url": receiver.url, "token": f"token-{marker}"}
     configuration = {"taskPushNotificationConfig": push, "returnImmediately": True}
     task = await client.start(f"tell them {marker}", configuration=configuration)
-    told = await receiver.wait_for(
+    run_turn = await receiver.wait_for(
         lambda one: (
             one.json.get("statusUpdate", {}).get("status", {}).get("state")
             == "TASK_STATE_COMPLETED"
         )
     )
-    assert told.headers["x-a2a-notification-token"] == f"token-{marker}"
-    assert told.json["statusUpdate"]["taskId"] == task["id"]
-    assert f"echo: tell them {marker}" in str(told.json)
+    assert run_turn.headers["x-a2a-notification-token"] == f"token-{marker}"
+    assert run_turn.json["statusUpdate"]["taskId"] == task["id"]
+    assert f"echo: tell them {marker}" in str(run_turn.json)
 
 
 def _files(task: Json) -> list[Json]:

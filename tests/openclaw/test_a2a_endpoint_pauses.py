@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.openclaw.a2a_client import DoorClient, status_text, text_of
-from tests.openclaw.conftest import OpenDoor, OursFor
+from tests.openclaw.a2a_client import A2AClient, status_text, text_of
+from tests.openclaw.conftest import OpenClient, StartGateway
 from tests.openclaw.openclaw_process import FakeModel, OpenClaw
 from tests.openclaw.peers import peers, token_of
 
@@ -31,9 +31,9 @@ def command(path: Path) -> str:
 
 
 async def test_a_question_pauses_the_task_and_the_next_message_answers_it(
-    ours: Json, door: OpenDoor, marker: str
+    our_gateway: Json, open_client: OpenClient, marker: str
 ) -> None:
-    client = await door(ours)
+    client = await open_client(our_gateway)
     asked = await client.send(question(marker), contextId=marker)
     assert asked["status"]["state"] == PAUSED
     assert f"Which {marker}?" in status_text(asked)
@@ -44,20 +44,22 @@ async def test_a_question_pauses_the_task_and_the_next_message_answers_it(
     assert "Blue" in text_of(answered)
 
 
-async def test_a_free_text_answer_is_accepted(ours: Json, door: OpenDoor, marker: str) -> None:
-    client = await door(ours)
+async def test_a_free_text_answer_is_accepted(
+    our_gateway: Json, open_client: OpenClient, marker: str
+) -> None:
+    client = await open_client(our_gateway)
     asked = await client.send(question(marker), contextId=marker)
     answered = await client.send("rather violet", contextId=marker, taskId=asked["id"])
     assert "rather violet" in text_of(answered)
 
 
 async def test_a_question_survives_a_restart_of_our_process(
-    ours: Json, door: OpenDoor, marker: str
+    our_gateway: Json, open_client: OpenClient, marker: str
 ) -> None:
-    asked = await (await door(ours)).send(question(marker), contextId=marker)
-    ours.kill()
-    ours.start()
-    client = await door(ours)
+    asked = await (await open_client(our_gateway)).send(question(marker), contextId=marker)
+    our_gateway.kill()
+    our_gateway.start()
+    client = await open_client(our_gateway)
     assert (await client.get(asked["id"]))["status"]["state"] == PAUSED
     answered = await client.send("Green", contextId=marker, taskId=asked["id"])
     assert answered["status"]["state"] == COMPLETED
@@ -65,9 +67,9 @@ async def test_a_question_survives_a_restart_of_our_process(
 
 
 async def test_canceling_a_paused_task_ends_the_run_that_waits(
-    ours: Json, door: OpenDoor, model: FakeModel, marker: str
+    our_gateway: Json, open_client: OpenClient, model: FakeModel, marker: str
 ) -> None:
-    client = await door(ours)
+    client = await open_client(our_gateway)
     asked = await client.send(question(marker), contextId=marker)
     canceled = await client.cancel(asked["id"])
     assert canceled["status"]["state"] == "TASK_STATE_CANCELED"
@@ -78,58 +80,58 @@ async def test_canceling_a_paused_task_ends_the_run_that_waits(
 
 @pytest.mark.parametrize("decision", ["allow", "deny"])
 async def test_the_operator_decides_about_a_command(
-    ours: Json, door: OpenDoor, openclaw: OpenClaw, marker: str, decision: str
+    our_gateway: Json, open_client: OpenClient, openclaw: OpenClaw, marker: str, decision: str
 ) -> None:
-    client = await door(ours)
+    client = await open_client(our_gateway)
     made = openclaw.workspace("main") / f"{marker}.made"
     task = await client.start(command(made), contextId=marker)
     waiting = await _until_asked(client, task["id"], str(made))
-    [approval] = _approvals(ours, "list", "--json")["approvals"]
+    [approval] = _approvals(our_gateway, "list", "--json")["approvals"]
     assert approval["command"] == f"touch {made}"
     assert approval["taskId"] == task["id"]
     assert "operator" in status_text(waiting).lower()
     assert not made.exists()
-    _approvals(ours, decision, approval["id"][:8], "--json")
+    _approvals(our_gateway, decision, approval["id"][:8], "--json")
     ended = await client.wait_state(task["id"])
     assert ended["status"]["state"] == COMPLETED
     assert made.exists() is (decision == "allow")
     assert ("denied" in text_of(ended)) is (decision == "deny")
-    assert _approvals(ours, "list", "--json")["approvals"] == []
+    assert _approvals(our_gateway, "list", "--json")["approvals"] == []
 
 
 async def test_a_pending_approval_is_found_after_a_restart_of_our_process(
-    ours: Json, door: OpenDoor, openclaw: OpenClaw, marker: str
+    our_gateway: Json, open_client: OpenClient, openclaw: OpenClaw, marker: str
 ) -> None:
     made = openclaw.workspace("main") / f"{marker}.made"
-    task = await (await door(ours)).start(command(made), contextId=marker)
-    await _until_asked(await door(ours), task["id"], str(made))
-    ours.kill()
-    ours.start()
-    client = await door(ours)
+    task = await (await open_client(our_gateway)).start(command(made), contextId=marker)
+    await _until_asked(await open_client(our_gateway), task["id"], str(made))
+    our_gateway.kill()
+    our_gateway.start()
+    client = await open_client(our_gateway)
     await _until_asked(client, task["id"], str(made))
-    [approval] = _approvals(ours, "list", "--json")["approvals"]
+    [approval] = _approvals(our_gateway, "list", "--json")["approvals"]
     assert approval["taskId"] == task["id"]
-    _approvals(ours, "allow", approval["id"], "--json")
+    _approvals(our_gateway, "allow", approval["id"], "--json")
     assert (await client.wait_state(task["id"]))["status"]["state"] == COMPLETED
     assert made.exists()
 
 
 async def test_a_peer_without_the_right_cannot_allow_a_command_and_one_with_it_can(
-    ours_for: OursFor, door: OpenDoor, openclaw: OpenClaw, marker: str
+    start_our_gateway: StartGateway, open_client: OpenClient, openclaw: OpenClaw, marker: str
 ) -> None:
-    ours = ours_for(openclaw, settings=peers(guest=False, owner=True))
+    our_gateway = start_our_gateway(openclaw, settings=peers(guest=False, owner=True))
     made = openclaw.workspace("main") / f"{marker}.made"
-    guest = await door(ours, token=token_of("guest"))
+    guest = await open_client(our_gateway, token=token_of("guest"))
     task = await guest.start(command(made), contextId=marker)
     await _until_asked(guest, task["id"], str(made))
     await guest.start("yes", contextId=marker, taskId=task["id"])
-    [approval] = _approvals(ours, "list", "--json")["approvals"]
+    [approval] = _approvals(our_gateway, "list", "--json")["approvals"]
     assert not made.exists()
-    _approvals(ours, "deny", approval["id"], "--json")
+    _approvals(our_gateway, "deny", approval["id"], "--json")
     await guest.wait_state(task["id"])
     assert not made.exists()
 
-    owner = await door(ours, token=token_of("owner"))
+    owner = await open_client(our_gateway, token=token_of("owner"))
     task = await owner.start(command(made), contextId=marker)
     asked = await _until_asked(owner, task["id"], str(made))
     assert asked["status"]["state"] == PAUSED
@@ -138,19 +140,19 @@ async def test_a_peer_without_the_right_cannot_allow_a_command_and_one_with_it_c
     assert made.exists()
 
 
-async def _until_asked(client: DoorClient, task_id: str, words: str) -> Json:
+async def _until_asked(client: A2AClient, task_id: str, words: str) -> Json:
     """The task once its status tells of the command."""
     return await client.wait_status(task_id, lambda task: words in status_text(task))
 
 
-def _approvals(ours: Json, *words: str) -> Json:
+def _approvals(our_gateway: Json, *words: str) -> Json:
     """What `openclaw-a2a approvals ... --json` prints on the machine of the gateway."""
     program = str(Path(sys.executable).with_name("openclaw-a2a"))
-    address = ["--config", str(ours.config), "--url", ours.url]
+    address = ["--config", str(our_gateway.config), "--url", our_gateway.url]
     done = subprocess.run(
         [program, "approvals", *words, *address],
-        cwd=ours.home,
-        env={"HOME": str(ours.home), "PATH": "/usr/bin:/bin"},
+        cwd=our_gateway.home,
+        env={"HOME": str(our_gateway.home), "PATH": "/usr/bin:/bin"},
         capture_output=True,
         text=True,
         timeout=60,

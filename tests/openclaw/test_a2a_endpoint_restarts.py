@@ -4,7 +4,7 @@ from contextlib import aclosing
 from typing import Any
 
 from tests.openclaw.a2a_client import message, text_of
-from tests.openclaw.conftest import OpenDoor, OursFor
+from tests.openclaw.conftest import OpenClient, StartGateway
 from tests.openclaw.openclaw_process import FakeModel, OpenClaw
 
 Json = Any
@@ -15,12 +15,12 @@ WHOLE = "w1 w2 w3 w4 w5 w6"
 
 
 async def test_a_turn_continues_after_our_process_was_killed_and_restarted(
-    ours: Json, door: OpenDoor, model: FakeModel, marker: str
+    our_gateway: Json, open_client: OpenClient, model: FakeModel, marker: str
 ) -> None:
-    task_id, last = await _until_half(await door(ours), marker)
-    ours.kill()
-    ours.start()
-    client = await door(ours)
+    task_id, last = await _until_half(await open_client(our_gateway), marker)
+    our_gateway.kill()
+    our_gateway.start()
+    client = await open_client(our_gateway)
     model.release(marker)
     stream = client.stream("SubscribeToTask", {"id": task_id}, last_event_id=last)
     numbers = [number async for number, _ in stream]
@@ -32,41 +32,45 @@ async def test_a_turn_continues_after_our_process_was_killed_and_restarted(
 
 
 async def test_an_answer_that_came_while_our_process_was_dead_is_not_lost(
-    ours: Json, door: OpenDoor, model: FakeModel, marker: str
+    our_gateway: Json, open_client: OpenClient, model: FakeModel, marker: str
 ) -> None:
-    task_id, _ = await _until_half(await door(ours), marker)
-    ours.kill()
+    task_id, _ = await _until_half(await open_client(our_gateway), marker)
+    our_gateway.kill()
     model.release(marker)
     model.wait_for(f"halt:{marker}", outcome="done")
-    ours.start()
-    task = await (await door(ours)).wait_state(task_id)
+    our_gateway.start()
+    task = await (await open_client(our_gateway)).wait_state(task_id)
     assert task["status"]["state"] == COMPLETED
     assert text_of(task) == WHOLE
     assert len(model.requests(f"halt:{marker}")) == 1
 
 
 async def test_a_turn_continues_after_our_process_was_stopped(
-    ours_for: OursFor, openclaw: OpenClaw, door: OpenDoor, model: FakeModel, marker: str
+    start_our_gateway: StartGateway,
+    openclaw: OpenClaw,
+    open_client: OpenClient,
+    model: FakeModel,
+    marker: str,
 ) -> None:
-    ours = ours_for(openclaw, settings={"server": {"stopSeconds": 0}})
-    task_id, _ = await _until_half(await door(ours), marker)
-    ours.stop()
+    our_gateway = start_our_gateway(openclaw, settings={"server": {"stopSeconds": 0}})
+    task_id, _ = await _until_half(await open_client(our_gateway), marker)
+    our_gateway.stop()
     assert model.requests(f"halt:{marker}", outcome="active")
-    ours.start()
+    our_gateway.start()
     model.release(marker)
-    task = await (await door(ours)).wait_state(task_id)
+    task = await (await open_client(our_gateway)).wait_state(task_id)
     assert text_of(task) == WHOLE
     assert len(model.requests(f"halt:{marker}")) == 1
 
 
 async def test_a_turn_is_done_once_when_openclaw_is_killed_and_started_again(
-    ours_for: OursFor,
+    start_our_gateway: StartGateway,
     killable_openclaw: OpenClaw,
-    door: OpenDoor,
+    open_client: OpenClient,
     model: FakeModel,
     marker: str,
 ) -> None:
-    client = await door(ours_for(killable_openclaw))
+    client = await open_client(start_our_gateway(killable_openclaw))
     task = await client.start(f"hold:{marker}", contextId=marker)
     model.wait_for(f"hold:{marker}", outcome="active")
     queued = await client.start(f"after {marker}", contextId=marker)
@@ -85,31 +89,34 @@ async def test_a_turn_is_done_once_when_openclaw_is_killed_and_started_again(
 
 
 async def test_a_turn_is_done_once_when_both_are_killed_and_ours_is_back_first(
-    ours_for: OursFor,
+    start_our_gateway: StartGateway,
     killable_openclaw: OpenClaw,
-    door: OpenDoor,
+    open_client: OpenClient,
     model: FakeModel,
     marker: str,
 ) -> None:
-    ours = ours_for(killable_openclaw, agent={"connectSeconds": 1})
-    task_id, _ = await _until_half(await door(ours), marker)
-    ours.kill()
+    our_gateway = start_our_gateway(killable_openclaw, agent={"connectSeconds": 1})
+    task_id, _ = await _until_half(await open_client(our_gateway), marker)
+    our_gateway.kill()
     killable_openclaw.kill()
     killable_openclaw.spawn()
-    ours.start()
+    our_gateway.start()
     killable_openclaw.wait_until_ready()
     model.release(marker)
-    ended = await (await door(ours)).wait_state(task_id)
+    ended = await (await open_client(our_gateway)).wait_state(task_id)
     assert ended["status"]["state"] == COMPLETED
     done = [one for one in model.requests(marker) if one["outcome"] == "done"]
     assert len(done) == 1, [one["last_user"] for one in done]
 
 
 async def test_a_gateway_that_is_down_is_reported_and_used_again_when_it_is_up(
-    ours_for: OursFor, killable_openclaw: OpenClaw, door: OpenDoor, marker: str
+    start_our_gateway: StartGateway,
+    killable_openclaw: OpenClaw,
+    open_client: OpenClient,
+    marker: str,
 ) -> None:
     killable_openclaw.kill()
-    client = await door(ours_for(killable_openclaw, agent={"connectSeconds": 1}))
+    client = await open_client(start_our_gateway(killable_openclaw, agent={"connectSeconds": 1}))
     refused = await client.send(f"anybody there {marker}")
     assert refused["status"]["state"] == "TASK_STATE_FAILED"
     killable_openclaw.start()
@@ -119,13 +126,13 @@ async def test_a_gateway_that_is_down_is_reported_and_used_again_when_it_is_up(
 
 async def _until_half(client: Any, marker: str) -> tuple[str, int]:
     """Start a turn and read half of its answer: the task, and the number of the last event."""
-    task_id, seen = "", ""
+    task_id, wait_processed = "", ""
     params = message(f"long:6@1 halt:{marker}", contextId=marker)
     async with aclosing(client.stream("SendStreamingMessage", params)) as events:
         async for number, event in events:
             task_id = task_id or event["task"]["id"]
             if "artifactUpdate" in event:
-                seen += text_of(event["artifactUpdate"]["artifact"])
-            if seen.strip() == HALF:
+                wait_processed += text_of(event["artifactUpdate"]["artifact"])
+            if wait_processed.strip() == HALF:
                 return task_id, number
-    raise AssertionError(f"the stream ended after {seen!r}")
+    raise AssertionError(f"the stream ended after {wait_processed!r}")

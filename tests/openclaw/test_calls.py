@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from tests.openclaw.bare_client import BareClient, connect
 from tests.openclaw.calls_setup import (
-    Calling,
-    answer_words,
-    aside,
-    call_words,
-    calling,
-    debate_words,
+    CallsSetup,
+    answer_prompt,
+    call_prompt,
+    calls_between_agents,
+    debate_prompt,
     entries,
-    note_words,
+    outcome_text,
+    run_in_thread,
     turn,
 )
 from tests.openclaw.openclaw_process import FakeModel
@@ -24,14 +24,14 @@ Json = Any
 
 
 @pytest.fixture(scope="module")
-def bed(model: FakeModel, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Calling]:
-    with calling(tmp_path_factory.mktemp("calling"), model) as running:
+def bed(model: FakeModel, tmp_path_factory: pytest.TempPathFactory) -> Iterator[CallsSetup]:
+    with calls_between_agents(tmp_path_factory.mktemp("calling"), model) as running:
         yield running
-        assert "Traceback" not in running.ours.output() + running.far.output()
+        assert "Traceback" not in running.our_gateway.output() + running.far.output()
 
 
 @pytest.fixture
-async def client(bed: Calling):
+async def client(bed: CallsSetup):
     async with connect(bed.openclaw.ws_url, bed.openclaw.token) as connected:
         yield connected
 
@@ -44,9 +44,9 @@ def key(marker: str) -> str:
 
 @pytest.mark.requirement("calls.routing.entry", "calls.routing.source")
 async def test_the_answer_to_a_call_is_a_turn_of_the_session_that_called(
-    bed: Calling, client: BareClient, key: str, marker: str
+    bed: CallsSetup, client: BareClient, key: str, marker: str
 ) -> None:
-    call = await turn(client, key, call_words("helper", answer_words({"said": marker})))
+    call = await turn(client, key, call_prompt("helper", answer_prompt({"said": marker})))
     assert call.get("status") == "pending", call
     assert await bed.note(call) == {
         "kind": "skill_response",
@@ -58,11 +58,11 @@ async def test_the_answer_to_a_call_is_a_turn_of_the_session_that_called(
         "assumptions": [],
         "caveats": [],
     }
-    [seen] = bed.notes(call)
-    assert seen["session"] == key
-    assert any(marker in one["text"] for one in seen["messages"] if one["role"] == "user")
+    [wait_processed] = bed.notes(call)
+    assert wait_processed["session"] == key
+    assert any(marker in one["text"] for one in wait_processed["messages"] if one["role"] == "user")
     callee = f"agent:helper:call:{call['correlationId']}"
-    [entry] = await entries(client, key, note_words(call))
+    [entry] = await entries(client, key, outcome_text(call))
     assert entry["provenance"] == {
         "kind": "inter_session",
         "sourceSessionKey": callee,
@@ -71,10 +71,10 @@ async def test_the_answer_to_a_call_is_a_turn_of_the_session_that_called(
 
 
 async def test_the_callee_is_asked_in_a_session_of_its_own(
-    bed: Calling, client: BareClient, key: str, marker: str
+    bed: CallsSetup, client: BareClient, key: str, marker: str
 ) -> None:
     forged = {"returnTo": "agent:judge:main", "correlationId": "mine"}
-    call = await turn(client, key, call_words("helper", marker, timeoutSeconds=200, **forged))
+    call = await turn(client, key, call_prompt("helper", marker, timeoutSeconds=200, **forged))
     callee = f"agent:helper:call:{call['correlationId']}"
     await bed.until(call, "seen")
     [asked] = bed.model.requests(callee)
@@ -98,9 +98,9 @@ async def test_the_callee_is_asked_in_a_session_of_its_own(
 
 @pytest.mark.requirement("calls.routing.busy", "promise.calls.busy")
 async def test_an_answer_waits_for_the_end_of_a_turn_that_is_under_way(
-    bed: Calling, client: BareClient, key: str, marker: str
+    bed: CallsSetup, client: BareClient, key: str, marker: str
 ) -> None:
-    busy = asyncio.create_task(turn(client, key, f"{call_words('helper')} after:{marker}"))
+    busy = asyncio.create_task(turn(client, key, f"{call_prompt('helper')} after:{marker}"))
     call = await call_under_way(bed, marker)
     await bed.until(call, "delivered")
     assert bed.notes(call) == []
@@ -108,47 +108,49 @@ async def test_an_answer_waits_for_the_end_of_a_turn_that_is_under_way(
     assert await busy == call
     await came_once(bed, client, call)
     _, held = bed.model.requests(f"after:{marker}")
-    [seen] = bed.notes(call)
-    assert seen["started"] >= held["started"] + held["seconds"]
+    [wait_processed] = bed.notes(call)
+    assert wait_processed["started"] >= held["started"] + held["seconds"]
 
 
 @pytest.mark.requirement("promise.calls.restart")
 @pytest.mark.parametrize("is_taken", [False, True])
 async def test_an_answer_comes_once_though_our_gateway_dies_while_it_is_brought(
-    bed: Calling, client: BareClient, key: str, marker: str, is_taken: bool
+    bed: CallsSetup, client: BareClient, key: str, marker: str, is_taken: bool
 ) -> None:
     """Before OpenClaw has it, and when OpenClaw has it and we were not told so."""
-    call = await turn(client, key, call_words("helper", f"hold:{marker}"))
+    call = await turn(client, key, call_prompt("helper", f"hold:{marker}"))
     with bed.tap.losing(note_of(call), is_way_back=is_taken) as lost:
         bed.model.release(marker)
-        assert await aside(lambda: lost.wait(60))
+        assert await run_in_thread(lambda: lost.wait(60))
         shown = bed.shown(call)
         assert shown["status"] == "completed"
         assert "delivered" not in shown["times"]
-        await aside(bed.ours.kill)
-    await aside(bed.ours.start)
+        await run_in_thread(bed.our_gateway.kill)
+    await run_in_thread(bed.our_gateway.start)
     await came_once(bed, client, call)
 
 
 async def test_answers_of_a_cascade_come_back_one_by_one(
-    bed: Calling, client: BareClient, key: str, marker: str
+    bed: CallsSetup, client: BareClient, key: str, marker: str
 ) -> None:
-    call = await turn(client, key, call_words("helper", call_words("critic", answer_words(marker))))
+    call = await turn(
+        client, key, call_prompt("helper", call_prompt("critic", answer_prompt(marker)))
+    )
     inner = (await bed.note(call))["output"]
     assert inner["status"] == "pending"
     assert (await bed.note(inner))["output"] == marker
-    [seen] = bed.notes(inner)
-    assert seen["session"] == f"agent:helper:call:{call['correlationId']}"
+    [wait_processed] = bed.notes(inner)
+    assert wait_processed["session"] == f"agent:helper:call:{call['correlationId']}"
     assert bed.shown(call)["chain"] == ["main"]
     assert bed.shown(inner)["chain"] == ["main", "helper"]
 
 
 async def test_a_chain_of_calls_may_not_return_to_its_first_caller(
-    bed: Calling, client: BareClient, key: str
+    bed: CallsSetup, client: BareClient, key: str
 ) -> None:
-    direct = await turn(client, key, call_words("helper", call_words("main")))
+    direct = await turn(client, key, call_prompt("helper", call_prompt("main")))
     around = await turn(
-        client, key, call_words("helper", call_words("critic", call_words("main"), wait=True))
+        client, key, call_prompt("helper", call_prompt("critic", call_prompt("main"), wait=True))
     )
     for call, path in ((direct, "helper"), (around, "helper -> critic")):
         refused = (await bed.note(call))["output"]
@@ -158,9 +160,9 @@ async def test_a_chain_of_calls_may_not_return_to_its_first_caller(
 
 
 async def test_three_agents_debate_while_their_caller_waits(
-    bed: Calling, client: BareClient, key: str, marker: str
+    bed: CallsSetup, client: BareClient, key: str, marker: str
 ) -> None:
-    result = await turn(client, key, debate_words(marker))
+    result = await turn(client, key, debate_prompt(marker))
     assert result["status"] == "resolved", result
     assert result["confidenceHistory"] == [0.6, 0.9, 0.9]
     assert result["conclusion"]["skill"] == "resolve"
@@ -176,30 +178,32 @@ async def test_three_agents_debate_while_their_caller_waits(
 
 @pytest.mark.requirement("calls.debate.restart")
 async def test_a_debate_continues_after_a_crash_of_our_gateway(
-    bed: Calling, client: BareClient, key: str, marker: str
+    bed: CallsSetup, client: BareClient, key: str, marker: str
 ) -> None:
-    call = await turn(client, key, debate_words(f"hold:{marker}", wait=False))
+    call = await turn(client, key, debate_prompt(f"hold:{marker}", wait=False))
     assert call["status"] == "pending", call
-    await aside(lambda: bed.model.wait_for(f"hold:{marker}", outcome="active", within_s=100))
-    await aside(bed.ours.kill)
-    await aside(bed.ours.start)
+    await run_in_thread(
+        lambda: bed.model.wait_for(f"hold:{marker}", outcome="active", within_s=100)
+    )
+    await run_in_thread(bed.our_gateway.kill)
+    await run_in_thread(bed.our_gateway.start)
     bed.model.release(marker)
     await came_once(bed, client, call)
-    told = await bed.note(call)
-    assert told["output"]["status"] == "resolved", told
-    assert told["output"]["confidenceHistory"] == [0.6, 0.9, 0.9]
+    run_turn = await bed.note(call)
+    assert run_turn["output"]["status"] == "resolved", run_turn
+    assert run_turn["output"]["confidenceHistory"] == [0.6, 0.9, 0.9]
     steps = bed.model.requests(f'"returnTo": "agent:main:debate:{call["correlationId"]}"')
     asked = [json.loads(one["last_user"])["skill"] for one in steps]
     assert asked == ["propose", "critique", "refine", "resolve"]
 
 
 async def test_a_caller_gets_one_timeout_and_may_read_the_late_answer(
-    bed: Calling, client: BareClient, key: str, marker: str
+    bed: CallsSetup, client: BareClient, key: str, marker: str
 ) -> None:
-    call = await turn(client, key, call_words("helper", f"hold:{marker}", timeoutSeconds=1))
-    told = await bed.note(call, "skill_timeout")
-    assert told["status"] == "timeout"
-    assert "1000 ms" in told["message"]
+    call = await turn(client, key, call_prompt("helper", f"hold:{marker}", timeoutSeconds=1))
+    run_turn = await bed.note(call, "skill_timeout")
+    assert run_turn["status"] == "timeout"
+    assert "1000 ms" in run_turn["message"]
     bed.model.release(marker)
     await bed.until(call, "answered")
     asked = json.dumps({"correlationId": call["correlationId"]})
@@ -213,11 +217,11 @@ async def test_a_caller_gets_one_timeout_and_may_read_the_late_answer(
 
 @pytest.mark.requirement("calls.remote.called")
 async def test_a_remote_agent_is_called_like_any_other(
-    bed: Calling, client: BareClient, key: str, marker: str
+    bed: CallsSetup, client: BareClient, key: str, marker: str
 ) -> None:
-    call = await turn(client, key, call_words("target:far", answer_words(marker)))
-    told = await bed.note(call)
-    assert told["output"] == marker, told
+    call = await turn(client, key, call_prompt("target:far", answer_prompt(marker)))
+    run_turn = await bed.note(call)
+    assert run_turn["output"] == marker, run_turn
     await came_once(bed, client, call)
     [asked] = bed.model.requests(f'"correlationId": "{call["correlationId"]}"')
     assert asked["session"].startswith("agent:helper:a2a:")
@@ -226,16 +230,16 @@ async def test_a_remote_agent_is_called_like_any_other(
 
 @pytest.mark.requirement("calls.loop.metadata")
 async def test_calls_go_in_no_circle_over_the_network(
-    bed: Calling, client: BareClient, key: str
+    bed: CallsSetup, client: BareClient, key: str
 ) -> None:
-    call = await turn(client, key, call_words("target:near", call_words("main")))
+    call = await turn(client, key, call_prompt("target:near", call_prompt("main")))
     refused = (await bed.note(call))["output"]
     assert refused["status"] == "error", refused
     assert "main -> helper -> main" in refused["error"]
 
 
 @pytest.fixture
-def announcing(bed: Calling) -> Iterator[Calling]:
+def announcing(bed: CallsSetup) -> Iterator[CallsSetup]:
     """Agents that are called answer in their channels too."""
     bed.restart_ours(responseRouting={"dualDelivery": True})
     yield bed
@@ -244,10 +248,10 @@ def announcing(bed: Calling) -> Iterator[Calling]:
 
 @pytest.mark.requirement("calls.settings.dual")
 async def test_a_callee_may_answer_in_its_channel_too(
-    announcing: Calling, client: BareClient, key: str, marker: str
+    announcing: CallsSetup, client: BareClient, key: str, marker: str
 ) -> None:
     """Here it has none: that breaks nothing."""
-    call = await turn(client, key, call_words("helper", answer_words(marker)))
+    call = await turn(client, key, call_prompt("helper", answer_prompt(marker)))
     assert (await announcing.note(call))["output"] == marker
     await came_once(announcing, client, call)
     [asked] = announcing.tap.turns(f"agent:helper:call:{call['correlationId']}")
@@ -258,25 +262,25 @@ async def test_a_callee_may_answer_in_its_channel_too(
 
 
 @pytest.mark.requirement("promise.calls.restart", "calls.host-down.lost")
-async def test_answers_come_once_though_openclaw_dies(bed: Calling, marker: str) -> None:
+async def test_answers_come_once_though_openclaw_dies(bed: CallsSetup, marker: str) -> None:
     """While the callee is at work; when its answer is on the way; when it waits for its turn."""
     names = [f"{marker}-{name}" for name in ("work", "way", "busy")]
     work, way, busy = (f"agent:main:{name}" for name in names)
     async with connect(bed.openclaw.ws_url, bed.openclaw.token) as client:
-        calls = [await turn(client, work, call_words("helper", f"hold:{names[0]}"))]
-        calls += [await turn(client, way, call_words("helper", f"hold:{names[1]}"))]
-        words = f"{call_words('helper')} after:{names[2]}"
+        calls = [await turn(client, work, call_prompt("helper", f"hold:{names[0]}"))]
+        calls += [await turn(client, way, call_prompt("helper", f"hold:{names[1]}"))]
+        words = f"{call_prompt('helper')} after:{names[2]}"
         asked = {"agentId": "main", "sessionKey": busy, "message": words}
         await client.call("agent", {**asked, "idempotencyKey": f"busy-{marker}"})
         calls += [await call_under_way(bed, names[2])]
         await bed.until(calls[2], "delivered")
         with bed.tap.losing(note_of(calls[1])) as lost:
             bed.model.release(names[1])
-            assert await aside(lambda: lost.wait(60))
-            await aside(bed.openclaw.kill)
+            assert await run_in_thread(lambda: lost.wait(60))
+            await run_in_thread(bed.openclaw.kill)
     for name in names:
         bed.model.release(name)
-    await aside(bed.openclaw.start)
+    await run_in_thread(bed.openclaw.start)
     async with connect(bed.openclaw.ws_url, bed.openclaw.token) as client:
         for call in calls:
             await came_once(bed, client, call)
@@ -287,20 +291,20 @@ def note_of(call: Json) -> str:
     return f"session-note-{call['correlationId']}"
 
 
-async def call_under_way(bed: Calling, name: str) -> Json:
+async def call_under_way(bed: CallsSetup, name: str) -> Json:
     """What the tool said in a turn that waits for `after:NAME`."""
-    found = await aside(lambda: bed.model.wait_for(f"after:{name}", count=2, within_s=60))
+    found = await run_in_thread(lambda: bed.model.wait_for(f"after:{name}", count=2, within_s=60))
     return json.loads(found[-1]["messages"][-1]["text"])
 
 
 async def came_once(
-    bed: Calling, client: BareClient, call: Json, kind: str = "skill_response"
+    bed: CallsSetup, client: BareClient, call: Json, kind: str = "skill_response"
 ) -> None:
     """What came of a call came once: to the caller's model, and into its transcript."""
     await bed.note(call, kind)
     await bed.until(call, "seen")
-    [seen] = bed.notes(call, kind)
-    session = seen["session"]
+    [wait_processed] = bed.notes(call, kind)
+    session = wait_processed["session"]
     await client.agent(session.split(":")[1], session, "is there more?")
     assert len(bed.notes(call, kind)) == 1
-    assert len(await entries(client, session, note_words(call, kind))) == 1
+    assert len(await entries(client, session, outcome_text(call, kind))) == 1

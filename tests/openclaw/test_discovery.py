@@ -42,14 +42,14 @@ def run(tmp_path: Path, openclaw: OpenClaw):
 def test_up_without_settings_offers_both_agents_and_they_answer(
     start_gateway, openclaw: OpenClaw, marker: str
 ) -> None:
-    ours = start_gateway(env=environ_of(openclaw))
-    listed = httpx2.get(f"{ours.url}/agents").json()
+    our_gateway = start_gateway(env=environ_of(openclaw))
+    listed = httpx2.get(f"{our_gateway.url}/agents").json()
     assert {(one["account"], one["agent"]) for one in listed["states"]} == {
         ("default", "main"),
         ("helper", "helper"),
     }
-    assert "agent main (openclaw-gateway)" in ours.output()
-    for address in (ours.url, f"{ours.url}/agents/helper"):
+    assert "agent main (openclaw-gateway)" in our_gateway.output()
+    for address in (our_gateway.url, f"{our_gateway.url}/agents/helper"):
         words = [sys.executable, "-c", "from openclaw_a2a.cli import main; main()", "send"]
         sent = subprocess.run(
             [*words, "--json", "--url", address, f"hello {marker}"],
@@ -59,7 +59,7 @@ def test_up_without_settings_offers_both_agents_and_they_answer(
             check=True,
         )
         assert f"echo: hello {marker}" in sent.stdout
-    assert openclaw.token not in ours.output()
+    assert openclaw.token not in our_gateway.output()
 
 
 def test_doctor_finds_no_problem_and_agents_answer(run, tmp_path: Path) -> None:
@@ -90,13 +90,13 @@ def test_agents_are_unavailable_while_openclaw_is_down(
     start_gateway, killable_openclaw: OpenClaw
 ) -> None:
     killable_openclaw.kill()
-    ours = start_gateway(env=environ_of(killable_openclaw))
-    assert "unavailable" in ours.output()
-    (state, _) = httpx2.get(f"{ours.url}/readyz").json()["agents"]
+    our_gateway = start_gateway(env=environ_of(killable_openclaw))
+    assert "unavailable" in our_gateway.output()
+    (state, _) = httpx2.get(f"{our_gateway.url}/readyz").json()["agents"]
     assert state["available"] is False
     assert "openclaw gateway run" in state["reason"]
     killable_openclaw.start()
-    wait_until(lambda: httpx2.get(f"{ours.url}/readyz").json()["agents"][0]["available"])
+    wait_until(lambda: httpx2.get(f"{our_gateway.url}/readyz").json()["agents"][0]["available"])
 
 
 def wait_until(is_so) -> None:

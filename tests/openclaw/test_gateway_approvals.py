@@ -4,7 +4,7 @@ import json
 from contextlib import aclosing
 
 import pytest
-from tests.openclaw.gateway_agents import a_turn, asking, pause_of, texts, told
+from tests.openclaw.gateway_agents import find_pause, gateway_agent, make_turn, run_turn, texts
 from tests.openclaw.openclaw_process import OpenClaw
 
 from openclaw_a2a.agents.openclaw_gateway import OpenClawGatewayAgent
@@ -34,8 +34,10 @@ async def decided(
 
 
 async def test_the_operator_allows_a_command(openclaw: OpenClaw, marker: str) -> None:
-    async with asking(openclaw) as agent:
-        events, approval = await decided(agent, a_turn(run(f"echo {marker}"), marker), allow=True)
+    async with gateway_agent(openclaw) as agent:
+        events, approval = await decided(
+            agent, make_turn(run(f"echo {marker}"), marker), allow=True
+        )
         assert approval.command == f"echo {marker}"
         assert approval.cwd == str(openclaw.workspace("main"))
         with pytest.raises(ApprovalOver):
@@ -45,29 +47,29 @@ async def test_the_operator_allows_a_command(openclaw: OpenClaw, marker: str) ->
 
 
 async def test_the_operator_denies_a_command(openclaw: OpenClaw, marker: str) -> None:
-    async with asking(openclaw) as agent:
-        events, _ = await decided(agent, a_turn(run(f"echo {marker}"), marker), allow=False)
+    async with gateway_agent(openclaw) as agent:
+        events, _ = await decided(agent, make_turn(run(f"echo {marker}"), marker), allow=False)
     assert "denied" in texts(events)[0]
 
 
 async def test_a_peer_with_the_right_allows_a_command(openclaw: OpenClaw, marker: str) -> None:
     command = run(f"echo {marker}")
-    async with asking(openclaw) as agent:
-        asked = a_turn(command, marker, run="1", may_approve=True)
-        pause = pause_of(await told(agent, asked))
+    async with gateway_agent(openclaw) as agent:
+        asked = make_turn(command, marker, run="1", may_approve=True)
+        pause = find_pause(await run_turn(agent, asked))
         assert f"echo {marker}" in pause.prompt
-        unclear = a_turn("hm", marker, run="2", resume=pause.resume, may_approve=True)
-        again = pause_of(await told(agent, unclear))
-        clear = a_turn("Allow", marker, run="3", resume=again.resume, may_approve=True)
-        events = await told(agent, clear)
+        unclear = make_turn("hm", marker, run="2", resume=pause.resume, may_approve=True)
+        repeated = find_pause(await run_turn(agent, unclear))
+        clear = make_turn("Allow", marker, run="3", resume=repeated.resume, may_approve=True)
+        events = await run_turn(agent, clear)
     assert texts(events) == [f"The tool said: {marker}"]
 
 
 async def test_a_peer_that_may_not_approve_changes_nothing(openclaw: OpenClaw, marker: str) -> None:
-    async with asking(openclaw) as agent:
-        asked = a_turn(run(f"echo {marker}"), marker, run="1", may_approve=True)
-        pause = pause_of(await told(agent, asked))
-        turn = a_turn("approve", marker, run="2", resume=pause.resume)
+    async with gateway_agent(openclaw) as agent:
+        asked = make_turn(run(f"echo {marker}"), marker, run="1", may_approve=True)
+        pause = find_pause(await run_turn(agent, asked))
+        turn = make_turn("approve", marker, run="2", resume=pause.resume)
         async with aclosing(agent.run(turn)) as events:  # pyright: ignore[reportArgumentType] - a generator
             async for event in events:
                 assert isinstance(event, Note)
@@ -79,13 +81,13 @@ async def test_a_peer_that_may_not_approve_changes_nothing(openclaw: OpenClaw, m
 async def test_a_pending_approval_is_found_by_another_process_of_ours(
     openclaw: OpenClaw, marker: str
 ) -> None:
-    turn = a_turn(run(f"echo {marker}"), marker)
-    async with asking(openclaw) as agent, aclosing(agent.run(turn)) as events:  # pyright: ignore[reportArgumentType] - a generator
+    turn = make_turn(run(f"echo {marker}"), marker)
+    async with gateway_agent(openclaw) as agent, aclosing(agent.run(turn)) as events:  # pyright: ignore[reportArgumentType] - a generator
         async for event in events:
             if isinstance(event, Note):
                 agent.detach()
                 break
-    async with asking(openclaw) as agent:
-        again = a_turn(run(f"echo {marker}"), marker, attempt=2)
-        events, _ = await decided(agent, again, allow=True)
+    async with gateway_agent(openclaw) as agent:
+        repeated = make_turn(run(f"echo {marker}"), marker, attempt=2)
+        events, _ = await decided(agent, repeated, allow=True)
     assert texts(events) == [f"The tool said: {marker}"]

@@ -9,9 +9,9 @@ from typing import Any
 import anyio
 import anyio.to_thread
 from anyio.streams.memory import MemoryObjectReceiveStream
-from tests.openclaw.a2a_client import DoorClient
+from tests.openclaw.a2a_client import A2AClient
 from tests.openclaw.bare_client import BareClient
-from tests.openclaw.conftest import Bare, OpenDoor
+from tests.openclaw.conftest import Bare, OpenClient
 from tests.openclaw.gateway_connection import open_connection_to
 from tests.openclaw.openclaw_process import FakeModel, OpenClaw
 
@@ -33,8 +33,8 @@ Json = Any
 class Watching:
     """What a watch tells, one after the other."""
 
-    def __init__(self, told: MemoryObjectReceiveStream[BackgroundEvent]) -> None:
-        self._told = told
+    def __init__(self, run_turn: MemoryObjectReceiveStream[BackgroundEvent]) -> None:
+        self._told = run_turn
 
     async def next(self) -> BackgroundEvent:
         with anyio.fail_after(60):
@@ -118,8 +118,8 @@ async def test_missed_replies_have_the_same_id_as_live_ones(
             live = await watch.reply()
         await other.agent("main", session, f"two {marker}")
         async with watching(connection, openclaw, [recent(marker)]) as watch:
-            again, missed = await watch.reply(), await watch.reply()
-    assert again == live
+            repeated, missed = await watch.reply(), await watch.reply()
+    assert repeated == live
     assert texts(missed) == [f"echo: two {marker}"]
 
 
@@ -156,11 +156,11 @@ async def test_a_cron_job_speaks_in_our_session(
             await other.call("cron.add", {**job, "schedule": schedule})
             reply = await watch.reply()
         async with watching(connection, openclaw, [recent(marker)]) as watch:
-            again = await watch.reply()
+            repeated = await watch.reply()
             await other.call("chat.inject", {"sessionKey": session, "message": "the end"})
             last = await watch.reply()
     assert (texts(reply)[0] or "").startswith(f"reminder {marker}")
-    assert again == reply
+    assert repeated == reply
     assert texts(last) == ["the end"]
 
 
@@ -177,15 +177,17 @@ async def test_media_and_errors_of_a_background_reply_are_in_its_data_part(
         await own_turn(other, marker)
         media = f"MEDIA:{openclaw.workspace('main')}/{marker}.txt\nMEDIA:/etc/hostname"
         await other.agent("main", session, f"parrot:[[audio_as_voice]] see\n{media}")
-        seen = await watch.reply()
+        wait_processed = await watch.reply()
         key = f"run-{marker}"
         failing = {"sessionKey": session, "message": "fail:400", "idempotencyKey": key}
         await other.call("chat.send", failing)
         failed = await watch.reply()
-    assert texts(seen)[0] == (
+    assert texts(wait_processed)[0] == (
         "see\n\n[The file hostname is left out: it is not in the agent's workspace.]"
     )
-    assert seen.parts[1:] == (Part.of_data({"mediaUrls": [f"{marker}.txt"], "audioAsVoice": True}),)
+    assert wait_processed.parts[1:] == (
+        Part.of_data({"mediaUrls": [f"{marker}.txt"], "audioAsVoice": True}),
+    )
     assert failed.parts[1].data == {"isError": True}
 
 
@@ -284,9 +286,9 @@ async def test_a_recovery_of_our_turn_after_a_crash_is_not_a_background_reply(
 
 
 async def test_a_background_reply_reaches_its_task(
-    ours: Json, door: OpenDoor, bare: Bare, marker: str
+    our_gateway: Json, open_client: OpenClient, bare: Bare, marker: str
 ) -> None:
-    client = await door(ours)
+    client = await open_client(our_gateway)
     task = await client.send("hello", contextId=marker)
     assert task["status"]["state"] == "TASK_STATE_COMPLETED", task
     async with bare() as other:
@@ -296,7 +298,7 @@ async def test_a_background_reply_reaches_its_task(
     assert [part["text"] for part in late["parts"]] == [f"echo: news of {marker}"]
 
 
-async def next_artifact(client: DoorClient, task: Json) -> Json:
+async def next_artifact(client: A2AClient, task: Json) -> Json:
     """The artifact that an ended task gets next."""
     with anyio.fail_after(60):
         while True:

@@ -21,7 +21,9 @@ from openclaw_a2a.ports import Recovery
 DOT = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC"
 
 
-def road_to(openclaw: OpenClaw, *, token: str | None = None, timeout_s: float = 60) -> HttpFallback:
+def fallback_to(
+    openclaw: OpenClaw, *, token: str | None = None, timeout_s: float = 60
+) -> HttpFallback:
     secret = openclaw.token if token is None else token
     return HttpFallback(GatewayAddress(openclaw.ws_url, secret), timeout_s=timeout_s)
 
@@ -40,7 +42,7 @@ def said(events: list[AgentEvent]) -> str:
 
 
 async def test_an_answer_is_streamed_with_what_it_cost(openclaw: OpenClaw, marker: str) -> None:
-    events = await all_of(road_to(openclaw).run(question(marker, "long:6@50")))
+    events = await all_of(fallback_to(openclaw).run(question(marker, "long:6@50")))
     assert events[0] == Started()
     assert len([event for event in events if isinstance(event, TextDelta)]) > 1
     assert said(events) == "w1 w2 w3 w4 w5 w6"
@@ -49,16 +51,16 @@ async def test_an_answer_is_streamed_with_what_it_cost(openclaw: OpenClaw, marke
 
 
 async def test_the_same_session_is_continued(openclaw: OpenClaw, marker: str) -> None:
-    road = road_to(openclaw)
-    await all_of(road.run(question(marker, f"first {marker}")))
-    assert f"first {marker}" in said(await all_of(road.run(question(marker, "history"))))
+    fallback = fallback_to(openclaw)
+    await all_of(fallback.run(question(marker, f"first {marker}")))
+    assert f"first {marker}" in said(await all_of(fallback.run(question(marker, "history"))))
 
 
 async def test_an_image_goes_along(openclaw: OpenClaw, model: FakeModel, marker: str) -> None:
     image = Part.of_bytes(base64.b64decode(DOT), media_type="image/png")
     images = build_attachments(turn_of("x", parts=(image,)), GatewayLimits()).images
     asked = HttpRunRequest("main", f"agent:main:a2a:local:{marker}", f"see {marker}", images)
-    await all_of(road_to(openclaw).run(asked))
+    await all_of(fallback_to(openclaw).run(asked))
     (request,) = model.requests(f"see {marker}")
     assert len(request["images"]) == 1
 
@@ -66,7 +68,7 @@ async def test_an_image_goes_along(openclaw: OpenClaw, model: FakeModel, marker:
 async def test_closing_the_answer_stops_the_model(
     openclaw: OpenClaw, model: FakeModel, marker: str
 ) -> None:
-    events = road_to(openclaw).run(question(marker, f"halt:{marker} some words"))
+    events = fallback_to(openclaw).run(question(marker, f"halt:{marker} some words"))
     with anyio.fail_after(60):
         while not isinstance(await anext(events), TextDelta):
             pass
@@ -78,7 +80,7 @@ async def test_cancelling_the_wait_for_an_answer_stops_the_model(
     openclaw: OpenClaw, model: FakeModel, marker: str
 ) -> None:
     async def ask() -> None:
-        await all_of(road_to(openclaw).run(question(marker, f"hold:{marker} words")))
+        await all_of(fallback_to(openclaw).run(question(marker, f"hold:{marker} words")))
 
     async with anyio.create_task_group() as group:
         group.start_soon(ask)
@@ -90,50 +92,50 @@ async def test_cancelling_the_wait_for_an_answer_stops_the_model(
 async def test_a_run_past_its_deadline_is_stopped(
     openclaw: OpenClaw, model: FakeModel, marker: str
 ) -> None:
-    road = road_to(openclaw, timeout_s=5)
+    fallback = fallback_to(openclaw, timeout_s=5)
     with pytest.raises(AgentFailed, match="within 5 seconds"):
-        await all_of(road.run(question(marker, f"hold:{marker} words")))
+        await all_of(fallback.run(question(marker, f"hold:{marker} words")))
     await anyio.to_thread.run_sync(lambda: model.wait_for(marker, outcome="client-gone"))
 
 
 async def test_a_failure_of_the_model_is_reported(openclaw: OpenClaw, marker: str) -> None:
     with pytest.raises(AgentFailed, match="OpenClaw failed"):
-        await all_of(road_to(openclaw).run(question(marker, "fail:400")))
+        await all_of(fallback_to(openclaw).run(question(marker, "fail:400")))
 
 
 async def test_a_run_that_our_restart_interrupted_has_failed(
     openclaw: OpenClaw, model: FakeModel, marker: str
 ) -> None:
-    road = road_to(openclaw)
-    assert road.recovery is Recovery.FAIL
+    fallback = fallback_to(openclaw)
+    assert fallback.recovery is Recovery.FAIL
     with pytest.raises(AgentFailed, match="interrupted by a restart"):
-        await all_of(road.run(question(marker, f"again {marker}", attempt=2)))
+        await all_of(fallback.run(question(marker, f"again {marker}", attempt=2)))
     assert model.requests(marker) == []
 
 
 async def test_an_unknown_agent_is_named(openclaw: OpenClaw, marker: str) -> None:
     with pytest.raises(AgentUnavailable, match="no agent nobody"):
-        await all_of(road_to(openclaw).run(question(marker, "hi", agent="nobody")))
+        await all_of(fallback_to(openclaw).run(question(marker, "hi", agent="nobody")))
 
 
 async def test_a_wrong_token_is_reported_with_the_fix(openclaw: OpenClaw, marker: str) -> None:
-    road = road_to(openclaw, token="wrong")
-    assert not await road.is_open()
+    fallback = fallback_to(openclaw, token="wrong")
+    assert not await fallback.is_open()
     with pytest.raises(AgentUnavailable, match=r"gateway\.auth\.token"):
-        await all_of(road.run(question(marker, "hi")))
+        await all_of(fallback.run(question(marker, "hi")))
     with pytest.raises(AgentUnavailable, match=r"gateway\.auth\.token"):
         await list_agents_over_http(GatewayAddress(openclaw.ws_url, "wrong"))
 
 
 async def test_the_http_api_is_open_where_openclaw_listens(openclaw: OpenClaw) -> None:
-    assert await road_to(openclaw).is_open()
+    assert await fallback_to(openclaw).is_open()
 
 
 async def test_a_missing_gateway_is_reported(free_tcp_port: int, marker: str) -> None:
     address = GatewayAddress(f"ws://127.0.0.1:{free_tcp_port}", "x")
-    road = HttpFallback(address, timeout_s=20)
-    assert not await road.is_open()
+    fallback = HttpFallback(address, timeout_s=20)
+    assert not await fallback.is_open()
     with pytest.raises(AgentUnavailable, match="openclaw gateway run"):
-        await all_of(road.run(question(marker, "hi")))
+        await all_of(fallback.run(question(marker, "hi")))
     with pytest.raises(AgentUnavailable, match="openclaw gateway run"):
         await list_agents_over_http(address)

@@ -54,10 +54,10 @@ async def references_of(client: BareClient, session: str, text: str) -> Json:
     return payload
 
 
-async def shelf_of(link: GatewayConnection, session: str) -> SessionRef:
-    roster = OpenClawAgents()
-    await roster.refresh(link)
-    agent = roster.find("main")
+async def session_ref(link: GatewayConnection, session: str) -> SessionRef:
+    agents = OpenClawAgents()
+    await agents.refresh(link)
+    agent = agents.find("main")
     assert agent is not None
     return SessionRef("main", session, agent.workspace)
 
@@ -92,7 +92,7 @@ async def test_every_kind_of_file_in_the_workspace_is_fetched(
     lines = [f"MEDIA:./{marker}/note.txt", *(f"MEDIA:{workspace / name}" for name in files)]
     async with open_connection_to(openclaw) as link, bare() as client:
         payload = await references_of(client, session, "\n".join(["Here:", *lines]))
-        parts = await fetch_media(link, await shelf_of(link, session), payload["mediaUrls"])
+        parts = await fetch_media(link, await session_ref(link, session), payload["mediaUrls"])
     assert payload["text"] == "Here:"
     assert [part.content for part in parts[1:]] == list(files.values())
     assert parts[0].content == parts[1].content
@@ -116,7 +116,7 @@ async def test_what_is_outside_the_workspace_stays_there(
     text = "\n".join(["No.", *(f"MEDIA:{reference}" for reference in written)])
     async with open_connection_to(openclaw) as link, bare() as client:
         payload = await references_of(client, session, text)
-        shelf = await shelf_of(link, session)
+        shelf = await session_ref(link, session)
         more = [f"./../{openclaw.config.name}", "~/.bashrc", f"{shelf.workspace}/../x"]
         parts = await fetch_media(link, shelf, [*payload["mediaUrls"], *more])
     assert payload["mediaUrls"] == written
@@ -156,7 +156,7 @@ async def test_a_file_that_is_too_large_is_left_out(
     session = f"agent:main:a2a:local:{marker}"
     async with open_connection_to(openclaw) as link, bare() as client:
         await client.agent("main", session, "hello")
-        shelf = await shelf_of(link, session)
+        shelf = await session_ref(link, session)
         parts = await fetch_media(link, shelf, [f"{marker}-text.txt", f"{marker}-other.pdf"])
     too_large = f"more than the {MAX_FILE_BYTES} bytes"
     assert [too_large in (part.text or "") for part in parts] == [True, True]
@@ -166,12 +166,12 @@ async def test_the_agents_of_a_gateway_are_listed_over_websocket_and_http(
     openclaw: OpenClaw,
 ) -> None:
     async with open_connection_to(openclaw) as link:
-        roster = OpenClawAgents()
-        await roster.refresh(link)
+        agents = OpenClawAgents()
+        await agents.refresh(link)
         over_http = await list_agents_over_http(link.address)
-    assert {agent.id for agent in roster.agents} == {"main", "helper"}
+    assert {agent.id for agent in agents.agents} == {"main", "helper"}
     assert {agent.id for agent in over_http} == {"main", "helper"}
-    agent = roster.find("Main")
+    agent = agents.find("Main")
     assert agent is not None
     assert agent.workspace == str(openclaw.workspace("main"))
     assert agent.profile.name == "Main"

@@ -3,7 +3,7 @@
 from contextlib import aclosing
 
 import anyio
-from tests.openclaw.gateway_agents import TIMEOUT_S, a_turn, asking, texts, told
+from tests.openclaw.gateway_agents import TIMEOUT_S, gateway_agent, make_turn, run_turn, texts
 from tests.openclaw.openclaw_process import FakeModel, OpenClaw
 
 from openclaw_a2a.model.agent_event import AgentEvent, Note, TextDelta
@@ -14,7 +14,7 @@ WHOLE = "w1 w2 w3 w4 w5 w6"
 
 async def _until_half(openclaw: OpenClaw, turn: Turn) -> None:
     """Read half of an answer and go away, as a killed gateway of ours would."""
-    async with asking(openclaw) as agent:
+    async with gateway_agent(openclaw) as agent:
         events = agent.run(turn)
         with anyio.fail_after(60):
             async with aclosing(events):  # pyright: ignore[reportArgumentType] - a generator
@@ -27,16 +27,16 @@ async def _until_half(openclaw: OpenClaw, turn: Turn) -> None:
 async def test_another_process_of_ours_continues_in_the_middle_of_an_answer(
     openclaw: OpenClaw, model: FakeModel, marker: str
 ) -> None:
-    turn = a_turn(f"long:6@1 halt:{marker}", marker)
+    turn = make_turn(f"long:6@1 halt:{marker}", marker)
     await _until_half(openclaw, turn)
     heard: list[AgentEvent] = []
-    async with asking(openclaw) as agent:
+    async with gateway_agent(openclaw) as agent:
         with anyio.fail_after(TIMEOUT_S):
             async with anyio.create_task_group() as group:
 
                 async def listen() -> None:
-                    again = a_turn(f"long:6@1 halt:{marker}", marker, attempt=2)
-                    heard.extend(await told(agent, again))
+                    repeated = make_turn(f"long:6@1 halt:{marker}", marker, attempt=2)
+                    heard.extend(await run_turn(agent, repeated))
 
                 group.start_soon(listen)
                 model.release(marker)
@@ -48,11 +48,11 @@ async def test_an_answer_that_ended_meanwhile_is_emitted_with_its_tool_calls(
     openclaw: OpenClaw, model: FakeModel, marker: str
 ) -> None:
     text = f"say:[First.] tool:agents_list {{}} {marker}"
-    async with asking(openclaw) as agent:
-        straight = await told(agent, a_turn(text, marker))
-        again = await told(agent, a_turn(text, marker, attempt=2))
-    assert texts(again) == texts(straight)
-    assert [type(one).__name__ for one in again].count("ToolProgress") == 2
+    async with gateway_agent(openclaw) as agent:
+        straight = await run_turn(agent, make_turn(text, marker))
+        repeated = await run_turn(agent, make_turn(text, marker, attempt=2))
+    assert texts(repeated) == texts(straight)
+    assert [type(one).__name__ for one in repeated].count("ToolProgress") == 2
     assert len(model.requests(marker)) == 2
 
 
@@ -60,11 +60,11 @@ async def test_long_answers_and_long_messages_are_found_whole(
     openclaw: OpenClaw, model: FakeModel, marker: str
 ) -> None:
     text = f"long:2000@0 {marker} {'x' * 200_000}"
-    async with asking(openclaw) as agent:
-        straight = await told(agent, a_turn(text, marker))
-        again = await told(agent, a_turn(text, marker, attempt=2))
+    async with gateway_agent(openclaw) as agent:
+        straight = await run_turn(agent, make_turn(text, marker))
+        repeated = await run_turn(agent, make_turn(text, marker, attempt=2))
     assert texts(straight) == [" ".join(f"w{number + 1}" for number in range(2000))]
-    assert texts(again) == texts(straight)
+    assert texts(repeated) == texts(straight)
     assert len(model.requests(marker)) == 1
 
 
@@ -72,10 +72,10 @@ async def test_a_turn_is_done_once_when_openclaw_is_killed_in_the_middle(
     killable_openclaw: OpenClaw, model: FakeModel, marker: str
 ) -> None:
     heard: list[AgentEvent] = []
-    async with asking(killable_openclaw) as agent:
+    async with gateway_agent(killable_openclaw) as agent:
 
         async def listen() -> None:
-            async for event in agent.run(a_turn(f"hold:{marker}", marker)):
+            async for event in agent.run(make_turn(f"hold:{marker}", marker)):
                 heard.append(event)
 
         with anyio.fail_after(TIMEOUT_S):

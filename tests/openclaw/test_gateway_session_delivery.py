@@ -9,7 +9,7 @@ import anyio.to_thread
 import msgspec
 from tests.openclaw.bare_client import BareClient
 from tests.openclaw.conftest import Bare
-from tests.openclaw.gateway_agents import TIMEOUT_S, a_turn, asking, texts, told
+from tests.openclaw.gateway_agents import TIMEOUT_S, gateway_agent, make_turn, run_turn, texts
 from tests.openclaw.openclaw_process import FakeModel, OpenClaw
 
 from openclaw_a2a.agents.openclaw_gateway import OpenClawGatewayAgent
@@ -27,7 +27,7 @@ def key_of(marker: str) -> SessionKey:
     return SessionKey(f"agent:main:chat:{marker}")
 
 
-def note_for(
+def message_for(
     marker: str, key: str = "", *, words: str = "", is_fresh: bool = True
 ) -> SessionMessage:
     """An answer for a session; the model's log has it under `answer-<marker>`."""
@@ -42,11 +42,11 @@ def note_for(
     )
 
 
-def again(note: SessionMessage) -> SessionMessage:
+def repeated(note: SessionMessage) -> SessionMessage:
     return msgspec.structs.replace(note, is_first_attempt=False)
 
 
-async def aside(work: Callable[[], _Result]) -> _Result:
+async def run_in_thread(work: Callable[[], _Result]) -> _Result:
     return await anyio.to_thread.run_sync(work)
 
 
@@ -60,10 +60,10 @@ async def occupy(client: BareClient, model: FakeModel, marker: str) -> None:
     """A turn in the session, which lasts until the marker is released."""
     params = {"agentId": "main", "sessionKey": key_of(marker), "message": f"hold:{marker} busy"}
     await client.call("agent", {**params, "idempotencyKey": f"busy-{marker}"})
-    await aside(lambda: model.wait_for(f"hold:{marker}", outcome="active"))
+    await run_in_thread(lambda: model.wait_for(f"hold:{marker}", outcome="active"))
 
 
-async def seen(agent: OpenClawGatewayAgent, note: SessionMessage) -> bool:
+async def wait_processed(agent: OpenClawGatewayAgent, note: SessionMessage) -> bool:
     with anyio.fail_after(TIMEOUT_S):
         return await agent.wait_processed(note)
 
@@ -71,13 +71,13 @@ async def seen(agent: OpenClawGatewayAgent, note: SessionMessage) -> bool:
 async def test_an_idle_session_processes_a_message_once(
     openclaw: OpenClaw, model: FakeModel, bare: Bare, marker: str
 ) -> None:
-    note = note_for(marker)
-    async with asking(openclaw) as agent, bare() as other:
+    note = message_for(marker)
+    async with gateway_agent(openclaw) as agent, bare() as other:
         await other.agent("main", note.session_key, "hello")
-        for one in (note, note, again(note)):
+        for one in (note, note, repeated(note)):
             assert await agent.deliver(one) == MessageAccepted()
-        assert await seen(agent, note)
-        assert await agent.deliver(again(note)) == MessageAccepted()
+        assert await wait_processed(agent, note)
+        assert await agent.deliver(repeated(note)) == MessageAccepted()
         await other.agent("main", note.session_key, f"and now {marker}")
         (entry,) = await entries(other, note)
     assert entry["content"] == note.text
@@ -94,14 +94,14 @@ async def test_an_idle_session_processes_a_message_once(
 async def test_a_busy_session_processes_a_delivered_message_after_its_turn(
     openclaw: OpenClaw, model: FakeModel, bare: Bare, marker: str
 ) -> None:
-    note = note_for(marker)
-    async with asking(openclaw) as agent, bare() as other:
+    note = message_for(marker)
+    async with gateway_agent(openclaw) as agent, bare() as other:
         await occupy(other, model, marker)
         assert await agent.deliver(note) == MessageAccepted()
-        assert await agent.deliver(again(note)) == MessageAccepted()
+        assert await agent.deliver(repeated(note)) == MessageAccepted()
         assert model.requests(f"answer-{marker}") == []
         model.release(marker)
-        assert await seen(agent, note)
+        assert await wait_processed(agent, note)
         await other.call("agent.wait", {"runId": f"busy-{marker}", "timeoutMs": 10_000})
     busy, noted = model.requests(marker)
     assert busy["last_user"] == f"hold:{marker} busy"
@@ -112,8 +112,8 @@ async def test_a_busy_session_processes_a_delivered_message_after_its_turn(
 async def test_a_session_is_located_with_its_active_run(
     openclaw: OpenClaw, model: FakeModel, bare: Bare, marker: str
 ) -> None:
-    key = note_for(marker).session_key
-    async with asking(openclaw) as agent, bare() as other:
+    key = message_for(marker).session_key
+    async with gateway_agent(openclaw) as agent, bare() as other:
         assert await agent.locate_session(key) is SessionPresence.ABSENT
         await occupy(other, model, marker)
         assert await agent.locate_session(key) is SessionPresence.ACTIVE
@@ -129,19 +129,19 @@ async def test_a_session_is_located_with_its_active_run(
 async def test_an_unused_main_session_accepts_a_message(
     openclaw: OpenClaw, model: FakeModel, marker: str
 ) -> None:
-    note = note_for(marker, "agent:helper:main")
-    async with asking(openclaw, agent_id="helper") as agent:
+    note = message_for(marker, "agent:helper:main")
+    async with gateway_agent(openclaw, agent_id="helper") as agent:
         assert agent.owns_session(note.session_key)
         assert await agent.deliver(note) == MessageAccepted()
-        assert await seen(agent, note)
+        assert await wait_processed(agent, note)
     assert len(model.requests(f"answer-{marker}")) == 1
 
 
 async def test_a_session_that_was_deleted_is_gone(
     openclaw: OpenClaw, model: FakeModel, bare: Bare, marker: str
 ) -> None:
-    note = note_for(marker)
-    async with asking(openclaw) as agent, bare() as other:
+    note = message_for(marker)
+    async with gateway_agent(openclaw) as agent, bare() as other:
         await other.agent("main", note.session_key, "hello")
         await other.call("sessions.delete", {"key": note.session_key})
         gone = await agent.deliver(note)
@@ -153,24 +153,24 @@ async def test_a_session_that_was_deleted_is_gone(
 async def test_a_message_that_was_never_delivered_is_not_processed(
     openclaw: OpenClaw, marker: str
 ) -> None:
-    async with asking(openclaw) as agent:
-        assert not await seen(agent, note_for(marker))
+    async with gateway_agent(openclaw) as agent:
+        assert not await wait_processed(agent, message_for(marker))
 
 
 async def test_a_message_whose_turn_was_interrupted_by_a_crash_is_not_delivered_twice(
     killable_openclaw: OpenClaw, model: FakeModel, bare: Bare, marker: str
 ) -> None:
-    note = note_for(marker, words=f"hold:{marker}")
-    async with asking(killable_openclaw) as agent:
+    note = message_for(marker, words=f"hold:{marker}")
+    async with gateway_agent(killable_openclaw) as agent:
         async with bare(killable_openclaw) as other:
             await other.agent("main", note.session_key, "hello")
             assert await agent.deliver(note) == MessageAccepted()
-            await aside(lambda: model.wait_for(f"answer-{marker}", outcome="active"))
-        await aside(killable_openclaw.kill)
+            await run_in_thread(lambda: model.wait_for(f"answer-{marker}", outcome="active"))
+        await run_in_thread(killable_openclaw.kill)
         model.release(marker)
-        await aside(killable_openclaw.start)
-        assert await agent.deliver(again(note)) == MessageAccepted()
-        assert await seen(agent, again(note))
+        await run_in_thread(killable_openclaw.start)
+        assert await agent.deliver(repeated(note)) == MessageAccepted()
+        assert await wait_processed(agent, repeated(note))
         async with bare(killable_openclaw) as other:
             assert len(await entries(other, note)) == 1
     assert len(model.requests(f'"output": "answer-{marker}"')) == 1
@@ -179,19 +179,19 @@ async def test_a_message_whose_turn_was_interrupted_by_a_crash_is_not_delivered_
 async def test_a_message_queued_during_a_crash_is_reported_lost_and_delivered_once(
     killable_openclaw: OpenClaw, model: FakeModel, bare: Bare, marker: str
 ) -> None:
-    note = note_for(marker)
-    async with asking(killable_openclaw) as agent:
+    note = message_for(marker)
+    async with gateway_agent(killable_openclaw) as agent:
         async with bare(killable_openclaw) as other:
             await other.agent("main", note.session_key, "hello")
             await occupy(other, model, marker)
             assert await agent.deliver(note) == MessageAccepted()
-        await aside(killable_openclaw.kill)
+        await run_in_thread(killable_openclaw.kill)
         model.release(marker)
-        await aside(killable_openclaw.start)
-        assert not await seen(agent, note)
-        assert await agent.deliver(again(note)) == MessageAccepted()
-        assert await agent.deliver(again(note)) == MessageAccepted()
-        assert await seen(agent, again(note))
+        await run_in_thread(killable_openclaw.start)
+        assert not await wait_processed(agent, note)
+        assert await agent.deliver(repeated(note)) == MessageAccepted()
+        assert await agent.deliver(repeated(note)) == MessageAccepted()
+        assert await wait_processed(agent, repeated(note))
         async with bare(killable_openclaw) as other:
             assert len(await entries(other, note)) == 1
     assert len(model.requests(f'"output": "answer-{marker}"')) == 1
@@ -201,9 +201,9 @@ async def test_the_reply_to_a_delivered_message_in_our_session_is_a_background_r
     openclaw: OpenClaw, marker: str
 ) -> None:
     """And what is said in our own turns is none."""
-    turn = a_turn("hello", marker)
-    note = note_for(marker, turn.session_key)
-    async with asking(openclaw) as agent:
+    turn = make_turn("hello", marker)
+    note = message_for(marker, turn.session_key)
+    async with gateway_agent(openclaw) as agent:
         events = cast("AsyncGenerator[BackgroundEvent]", agent.background_events([]))
         late: list[BackgroundEvent] = []
 
@@ -216,11 +216,11 @@ async def test_the_reply_to_a_delivered_message_in_our_session_is_a_background_r
         with anyio.fail_after(TIMEOUT_S):
             async with anyio.create_task_group() as group:
                 group.start_soon(listen)
-                await told(agent, turn)
+                await run_turn(agent, turn)
                 assert await agent.deliver(note) == MessageAccepted()
-                assert await seen(agent, note)
-                await told(agent, a_turn("and now", marker, run="2"))
-                assert await agent.deliver(note_for(f"{marker}-b", turn.session_key))
+                assert await wait_processed(agent, note)
+                await run_turn(agent, make_turn("and now", marker, run="2"))
+                assert await agent.deliver(message_for(f"{marker}-b", turn.session_key))
         await events.aclose()
     replies = [cast("BackgroundReply", event) for event in late]
     assert {reply.session_key for reply in replies} == {turn.session_key}
@@ -235,9 +235,9 @@ async def test_a_call_names_its_caller_and_reaches_the_model_unchanged(
     caller = SessionKey("agent:helper:main")
     asker = Provenance("agent_call", caller, "research", "execute", marker, may_announce=True)
     text = json.dumps({"kind": "skill_invocation", "correlationId": marker})
-    turn = a_turn(text, marker, provenance=asker, task_id=TaskId(marker))
-    async with asking(openclaw) as agent, bare() as other:
-        assert texts(await told(agent, turn)) == [f"echo: {text}"]
+    turn = make_turn(text, marker, provenance=asker, task_id=TaskId(marker))
+    async with gateway_agent(openclaw) as agent, bare() as other:
+        assert texts(await run_turn(agent, turn)) == [f"echo: {text}"]
         params = {"sessionKey": turn.session_key, "limit": 10}
         first = (await other.call("chat.history", params))["messages"][0]
     assert first["provenance"]["sourceSessionKey"] == caller
@@ -249,8 +249,8 @@ async def test_a_call_names_its_caller_and_reaches_the_model_unchanged(
 async def test_an_archived_session_refuses_a_message_with_the_reason(
     openclaw: OpenClaw, bare: Bare, marker: str
 ) -> None:
-    note = note_for(marker)
-    async with asking(openclaw) as agent, bare() as other:
+    note = message_for(marker)
+    async with gateway_agent(openclaw) as agent, bare() as other:
         await other.agent("main", note.session_key, "hello")
         found = await other.call("sessions.describe", {"key": note.session_key})
         session_id = found["session"]["sessionId"]

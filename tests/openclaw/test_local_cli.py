@@ -75,15 +75,15 @@ async def test_two_contexts_are_queued_and_their_conversations_continue(idle_ope
             for name in ("one", "two")
         ]
         done = [await ended(adapter, task.id) for task in tasks]
-        again = await adapter.handle(said("history", context=f"one-{marker}"))
-        told = (await ended(adapter, again.id)).status.message.text
+        repeated = await adapter.handle(said("history", context=f"one-{marker}"))
+        run_turn = (await ended(adapter, repeated.id)).status.message.text
     assert [task.status.message.text for task in done] == [
         f"echo: one {marker}",
         f"echo: two {marker}",
     ]
     assert [task.status.state for task in done] == [TaskState.COMPLETED] * 2
-    assert f"one {marker}" in told
-    assert f"two {marker}" not in told
+    assert f"one {marker}" in run_turn
+    assert f"two {marker}" not in run_turn
 
 
 async def test_cancel_leaves_no_process_and_no_lock(idle_openclaw, model, marker):

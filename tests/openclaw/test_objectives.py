@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 import httpx2
-from tests.openclaw.conftest import OursFor
+from tests.openclaw.conftest import StartGateway
 from tests.openclaw.openclaw_process import FakeModel, OpenClaw
 
 Json = Any
@@ -51,11 +51,13 @@ class Trip:
 
 
 async def test_a_trip_whose_hotel_waits_until_a_person_approves_the_flight(
-    ours_for: OursFor, openclaw: OpenClaw, model: FakeModel, marker: str
+    start_our_gateway: StartGateway, openclaw: OpenClaw, model: FakeModel, marker: str
 ) -> None:
-    ours = ours_for(openclaw, settings={"opt": {"enabled": True, "requireActivation": False}})
+    our_gateway = start_our_gateway(
+        openclaw, settings={"opt": {"enabled": True, "requireActivation": False}}
+    )
     headers = {"a2a-version": "1.0", "a2a-extensions": URI}
-    async with httpx2.AsyncClient(base_url=ours.url, headers=headers, timeout=60) as client:
+    async with httpx2.AsyncClient(base_url=our_gateway.url, headers=headers, timeout=60) as client:
         trip = Trip(client)
         await trip.begin(f"Conference {marker}")
         flight = await trip.plan(

@@ -8,21 +8,21 @@ from typing import Any
 import pytest
 from tests.openclaw.bare_client import BareClient, connect
 from tests.openclaw.openclaw_process import FakeModel
-from tests.openclaw.plugin_setup import Plugged, plugged
+from tests.openclaw.plugin_setup import PluginInstallation, installed_plugin
 
 Json = Any
 PLUGIN = "openclaw-a2a-outbound"
 
 
 @pytest.fixture(scope="module")
-def bed(model: FakeModel, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plugged]:
-    with plugged(tmp_path_factory.mktemp("plugged"), model) as running:
+def bed(model: FakeModel, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PluginInstallation]:
+    with installed_plugin(tmp_path_factory.mktemp("plugged"), model) as running:
         yield running
-        assert "Traceback" not in running.ours.output() + running.helper.output()
+        assert "Traceback" not in running.our_gateway.output() + running.helper.output()
 
 
 @pytest.fixture
-async def client(bed: Plugged):
+async def client(bed: PluginInstallation):
     async with connect(bed.openclaw.ws_url, bed.openclaw.token) as connected:
         yield connected
 
@@ -53,10 +53,12 @@ async def transcript(client: BareClient, key: str) -> list[Json]:
     return (await client.call("chat.history", {"sessionKey": key}))["messages"]
 
 
-def test_connect_completes_the_setup_without_complaints_of_openclaw(bed: Plugged) -> None:
-    again = json.loads(bed.run("connect", "openclaw", "--json").stdout)
-    assert [step["name"] for step in again["steps"] if not step["isDone"]] == []
-    assert again["done"] == []
+def test_connect_completes_the_setup_without_complaints_of_openclaw(
+    bed: PluginInstallation,
+) -> None:
+    repeated = json.loads(bed.run("connect", "openclaw", "--json").stdout)
+    assert [step["name"] for step in repeated["steps"] if not step["isDone"]] == []
+    assert repeated["done"] == []
     assert "warning" not in bed.ask_openclaw("config", "validate").stdout
     checked = bed.ask_openclaw("plugins", "doctor")
     assert checked.returncode == 0, checked.stdout
@@ -66,14 +68,14 @@ def test_connect_completes_the_setup_without_complaints_of_openclaw(bed: Plugged
     assert "allow" not in json.loads(config)["plugins"]
 
 
-def test_doctor_reports_that_the_plugin_has_access(bed: Plugged) -> None:
+def test_doctor_reports_that_the_plugin_has_access(bed: PluginInstallation) -> None:
     findings = json.loads(bed.run("doctor", "--json").stdout)["findings"]
     [plugin] = [one for one in findings if one["check"] == "plugin"]
     assert plugin["verdict"] == "ok", plugin
     assert plugin["detail"].endswith("remote_agent")
 
 
-def test_openclaw_offers_both_skills(bed: Plugged) -> None:
+def test_openclaw_offers_both_skills(bed: PluginInstallation) -> None:
     listed = json.loads(bed.ask_openclaw("skills", "list", "--agent", "main", "--json").stdout)[
         "skills"
     ]
@@ -83,7 +85,7 @@ def test_openclaw_offers_both_skills(bed: Plugged) -> None:
 
 @pytest.mark.requirement("remote.tool.rounds")
 async def test_the_answer_of_a_remote_agent_comes_in_the_turn(
-    bed: Plugged, client: BareClient, marker: str
+    bed: PluginInstallation, client: BareClient, marker: str
 ) -> None:
     envelope = await turn(client, session(marker), words(action="send", parts=say(marker)))
     assert envelope["ok"] is True, envelope
@@ -99,7 +101,7 @@ async def test_the_answer_of_a_remote_agent_comes_in_the_turn(
 
 
 async def test_the_model_sees_the_configured_targets(
-    bed: Plugged, client: BareClient, marker: str
+    bed: PluginInstallation, client: BareClient, marker: str
 ) -> None:
     envelope = await turn(client, session(marker), words(action="list_targets"))
     aliases = [one["target_alias"] for one in envelope["summary"]["targets"]]
@@ -109,7 +111,7 @@ async def test_the_model_sees_the_configured_targets(
 
 
 async def test_a_session_that_the_model_claims_is_not_believed(
-    bed: Plugged, client: BareClient, marker: str
+    bed: PluginInstallation, client: BareClient, marker: str
 ) -> None:
     metadata = {"sessionKey": "agent:helper:main", "mark": marker}
     arguments = words(action="send", parts=say("hello"), metadata=metadata)
@@ -120,7 +122,7 @@ async def test_a_session_that_the_model_claims_is_not_believed(
 
 
 async def test_wrong_arguments_come_back_with_every_problem(
-    bed: Plugged, client: BareClient, marker: str
+    bed: PluginInstallation, client: BareClient, marker: str
 ) -> None:
     key = session(marker)
     envelope = await turn(client, key, words(action="status", history_length=1))
@@ -132,7 +134,7 @@ async def test_wrong_arguments_come_back_with_every_problem(
 
 
 async def test_progress_is_reported_and_an_abort_ends_the_call(
-    bed: Plugged, client: BareClient, marker: str
+    bed: PluginInstallation, client: BareClient, marker: str
 ) -> None:
     key, run = session(marker), f"run-{marker}"
     arguments = words(
@@ -152,14 +154,16 @@ async def test_progress_is_reported_and_an_abort_ends_the_call(
 
 
 def updates(client: BareClient, key: str) -> list[Json]:
-    told = [one["payload"] for one in client.events if one["event"] == "agent"]
-    seen = [one["data"] for one in told if one.get("sessionKey") == key and one["stream"] == "tool"]
-    return [one["partialResult"]["details"] for one in seen if one["phase"] == "update"]
+    run_turn = [one["payload"] for one in client.events if one["event"] == "agent"]
+    wait_processed = [
+        one["data"] for one in run_turn if one.get("sessionKey") == key and one["stream"] == "tool"
+    ]
+    return [one["partialResult"]["details"] for one in wait_processed if one["phase"] == "update"]
 
 
 @pytest.mark.requirement("remote.tool.rounds", "remote.durable.resume")
 async def test_a_question_is_answered_after_a_restart_of_our_gateway(
-    bed: Plugged, client: BareClient, marker: str
+    bed: PluginInstallation, client: BareClient, marker: str
 ) -> None:
     key = session(marker)
     arguments = words(action="send", target_alias="remote", parts=say(f"question {marker}"))
@@ -167,8 +171,8 @@ async def test_a_question_is_answered_after_a_restart_of_our_gateway(
     assert asked["summary"]["message_text"] == "Deploy now?"
     kept = asked["summary"]["continuation"]
     assert kept["task"]["status"] == "input-required"
-    bed.ours.kill()
-    bed.ours.start()
+    bed.our_gateway.kill()
+    bed.our_gateway.start()
     arguments = words(action="send", parts=say("yes"), continuation=kept)
     answered = await turn(client, key, arguments)
     assert answered["ok"] is True, answered
@@ -179,22 +183,22 @@ async def test_a_question_is_answered_after_a_restart_of_our_gateway(
 
 
 async def test_without_our_gateway_the_turn_continues_with_a_hint(
-    bed: Plugged, client: BareClient, marker: str
+    bed: PluginInstallation, client: BareClient, marker: str
 ) -> None:
-    bed.ours.stop()
+    bed.our_gateway.stop()
     try:
         envelope = await turn(client, session(marker), words(action="list_targets"))
     finally:
-        bed.ours.start()
+        bed.our_gateway.start()
     assert envelope["ok"] is False
     assert "openclaw-a2a up" in envelope["error"]["details"]["hint"]
-    again = await turn(client, session(marker), words(action="list_targets"))
-    assert again["ok"] is True
+    repeated = await turn(client, session(marker), words(action="list_targets"))
+    assert repeated["ok"] is True
 
 
 @pytest.mark.requirement("remote.tool.rounds")
 async def test_an_agent_of_openclaw_calls_another_agent_of_openclaw_end_to_end(
-    bed: Plugged, client: BareClient, marker: str
+    bed: PluginInstallation, client: BareClient, marker: str
 ) -> None:
     key = session(marker)
     arguments = words(action="send", target_alias="helper", parts=say(f"greetings {marker}"))
@@ -202,14 +206,14 @@ async def test_an_agent_of_openclaw_calls_another_agent_of_openclaw_end_to_end(
     assert envelope["ok"] is True, envelope
     assert envelope["summary"]["target_name"] == "Helper"
     assert envelope["summary"]["message_text"] == f"echo: greetings {marker}"
-    told = json.dumps(await transcript(client, key))
-    assert f"echo: greetings {marker}" in told
+    run_turn = json.dumps(await transcript(client, key))
+    assert f"echo: greetings {marker}" in run_turn
     asked = bed.openclaw.model.requests(marker)
     assert {one["session"].split(":")[1] for one in asked} == {"main", "helper"}
 
 
 async def test_openclaws_own_a2a_channel_is_a_target_like_any_other(
-    bed: Plugged, client: BareClient, marker: str
+    bed: PluginInstallation, client: BareClient, marker: str
 ) -> None:
     asked = say(f"parrot:said by helper {marker}")
     envelope = await turn(

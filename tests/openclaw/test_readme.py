@@ -24,15 +24,19 @@ def shown() -> str:
 def test_up_serves_openclaws_agents_as_in_the_readme(
     start_gateway: Any, openclaw: OpenClaw
 ) -> None:
-    ours = start_gateway(env={"OPENCLAW_CONFIG_PATH": str(openclaw.config), "PATH": os.defpath})
-    lines = ours.output().splitlines(keepends=True)
+    our_gateway = start_gateway(
+        env={"OPENCLAW_CONFIG_PATH": str(openclaw.config), "PATH": os.defpath}
+    )
+    lines = our_gateway.output().splitlines(keepends=True)
     printed = "".join(line for line in lines if not line.startswith("{"))  # those are the log's
-    printed = printed.replace(f" --url {ours.url}", "").replace(COMMAND, ".venv/bin/openclaw-a2a")
-    printed = printed.replace(ours.url, "http://127.0.0.1:9900")
+    printed = printed.replace(f" --url {our_gateway.url}", "").replace(
+        COMMAND, ".venv/bin/openclaw-a2a"
+    )
+    printed = printed.replace(our_gateway.url, "http://127.0.0.1:9900")
     printed = printed.replace(openclaw.ws_url, "ws://127.0.0.1:18789")
-    assert printed.replace(str(ours.home), "/your/home") == shown()
+    assert printed.replace(str(our_gateway.home), "/your/home") == shown()
     sent = subprocess.run(
-        [COMMAND, "send", "--url", ours.url, "hello"],
+        [COMMAND, "send", "--url", our_gateway.url, "hello"],
         capture_output=True,
         text=True,
         timeout=120,

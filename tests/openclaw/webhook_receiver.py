@@ -13,26 +13,26 @@ TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True)
-class Told:
+class ReceivedRequest:
     """One request that arrived."""
 
     headers: dict[str, str]
     json: Json
 
 
-class Receiver:
+class WebhookReceiver:
     """Takes every request with 200 and keeps it."""
 
     def __init__(self) -> None:
         self.url = ""
-        self.told: list[Told] = []
+        self.run_turn: list[ReceivedRequest] = []
         self._news = asyncio.Event()
 
-    async def wait_for(self, is_wanted: Callable[[Told], bool]) -> Told:
+    async def wait_for(self, is_wanted: Callable[[ReceivedRequest], bool]) -> ReceivedRequest:
         """The first request, also an earlier one, that is wanted."""
         async with asyncio.timeout(TIMEOUT_S):
             while True:
-                for one in self.told:
+                for one in self.run_turn:
                     if is_wanted(one):
                         return one
                 self._news.clear()
@@ -44,7 +44,7 @@ class Receiver:
         lines = [line.partition(":") for line in head.split("\r\n")[1:] if line]
         headers = {name.lower(): value.strip() for name, _, value in lines}
         body = await reader.readexactly(int(headers.get("content-length", "0")))
-        self.told.append(Told(headers, json.loads(body)))
+        self.run_turn.append(ReceivedRequest(headers, json.loads(body)))
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
         await writer.drain()
         writer.close()
@@ -52,9 +52,9 @@ class Receiver:
 
 
 @asynccontextmanager
-async def receiving() -> AsyncGenerator[Receiver]:
+async def run_webhook_receiver() -> AsyncGenerator[WebhookReceiver]:
     """A receiver that listens for the length of a block."""
-    receiver = Receiver()
+    receiver = WebhookReceiver()
     server = await asyncio.start_server(receiver.take, "127.0.0.1", 0)
     receiver.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/hook"
     async with server:
