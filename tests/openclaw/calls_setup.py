@@ -32,7 +32,7 @@ _Result = TypeVar("_Result")
 class CallsSetup:
     """OpenClaw's agents main, helper, critic and judge, which may all call each other.
 
-    They use the tools of `our_gateway`, which reaches OpenClaw through `tap`. Its targets are `far`,
+    They use the tools of `our_gateway`, which reaches OpenClaw by `tap`. Its targets are `far`,
     the agent helper behind another gateway, and `near`, the same agent behind `our_gateway`.
     """
 

@@ -104,18 +104,14 @@ class _DescribeResponse(Wire, frozen=True):
 async def describe_session(connection: GatewayConnection, session_key: str) -> SessionInfo | None:
     """The session; None when OpenClaw has none under this key. Raises: AgentUnavailable.
 
-    An OpenClaw without `sessions.describe` is assumed to have every session.
+    An OpenClaw without `sessions.describe` is assumed to have every session, and every agent to
+    have a main session.
     """
-    params: JsonObject = {"key": session_key}
     try:
-        response = await connection.read(
-            _DescribeResponse, "sessions.describe", params, timeout_s=_TIMEOUT_S
-        )
+        session = await _describe(connection, session_key)
     except AgentFailed:
         return SessionInfo()
-    if response.session is None and is_main_session(session_key):
-        return SessionInfo()
-    return response.session
+    return SessionInfo() if session is None and is_main_session(session_key) else session
 
 
 async def locate_session(connection: GatewayConnection, session_key: str) -> SessionPresence:
@@ -123,12 +119,8 @@ async def locate_session(connection: GatewayConnection, session_key: str) -> Ses
 
     A main session exists as soon as its agent does. Raises: AgentUnavailable, AgentFailed.
     """
-    params: JsonObject = {"key": session_key}
     with suppress(AgentFailed):  # an OpenClaw without `sessions.describe`
-        response = await connection.read(
-            _DescribeResponse, "sessions.describe", params, timeout_s=_TIMEOUT_S
-        )
-        if response.session is not None:
+        if await _describe(connection, session_key) is not None:
             # The description only has a stored status, which a crash leaves at `running`.
             history = await read_history(connection, session_key, limit=1)
             return SessionPresence.ACTIVE if history.has_active_run else SessionPresence.IDLE
@@ -137,6 +129,14 @@ async def locate_session(connection: GatewayConnection, session_key: str) -> Ses
     agents = {agent.id.lower() for agent in await list_agents(connection)}
     is_here = session_agent_id(session_key) in agents
     return SessionPresence.IDLE if is_here else SessionPresence.ABSENT
+
+
+async def _describe(connection: GatewayConnection, session_key: str) -> SessionInfo | None:
+    params: JsonObject = {"key": session_key}
+    response = await connection.read(
+        _DescribeResponse, "sessions.describe", params, timeout_s=_TIMEOUT_S
+    )
+    return response.session
 
 
 async def announce_params(connection: GatewayConnection, session_key: str) -> JsonObject:

@@ -182,32 +182,28 @@ def read_accounts(
     return tuple(accounts)
 
 
-class AccountReader:
-    """Reads one account."""
+class AccountReader(LenientReader):
+    """Reads one account: descriptive keys leniently, the others strictly."""
 
     def __init__(
         self, account_id: AccountId, values: JsonObject, *, collector: ProblemCollector
     ) -> None:
+        super().__init__(f"channels.a2a.accounts.{account_id}", values, collector=collector)
         self._id = account_id
-        self._values = values
-        self._path = f"channels.a2a.accounts.{account_id}"
-        self._collector = collector
-        self._forgiving = LenientReader(self._path, values, collector=collector)
 
     def read(self, inherited: AccountDefaults) -> Account:
         """The account, with defaults for what was left out."""
         self._check_keys()
-        take = self._forgiving
-        enabled = take.flag("enabled", default=True)
+        enabled = self.flag("enabled", default=True)
         address = self._public_base_url() or inherited.public_base_url or None
         root = "" if self._id == DEFAULT_ID else f"/agents/{self._id}"
         default_card_path = f"{root}/.well-known/agent-card.json"
-        card_path = take.route("agentCardPath") or default_card_path
+        card_path = self.route("agentCardPath") or default_card_path
         input_modes = self._input_modes()
-        output_modes = take.texts("defaultOutputModes", default=TEXT_MODES)
-        label = take.text("label") or self._id
-        description = take.text("description") or _DESCRIPTION
-        skills = take.skills("skills") or (_CHAT,)
+        output_modes = self.texts("defaultOutputModes", default=TEXT_MODES)
+        label = self.text("label") or self._id
+        description = self.text("description") or _DESCRIPTION
+        skills = self.skills("skills") or (_CHAT,)
         customized = {
             "label": label != self._id,
             "description": description != _DESCRIPTION,
@@ -220,24 +216,24 @@ class AccountReader:
             description=description,
             public_base_url=address,
             default_agent_id=self._agent_id(inherited.agents, enabled=enabled),
-            protocol_version=take.text("protocolVersion") or "0.3.0",
+            protocol_version=self.text("protocolVersion") or "0.3.0",
             agent_card_path=card_path,
             agent_card_alias=f"{root}/.well-known/agent.json"
             if card_path == default_card_path
             else None,
-            json_rpc_path=take.route("jsonRpcPath") or f"{root}/a2a/jsonrpc",
+            json_rpc_path=self.route("jsonRpcPath") or f"{root}/a2a/jsonrpc",
             rest_path=f"{root}/a2a/rest",
-            max_body_bytes=take.count("maxBodyBytes", default=1_048_576),
+            max_body_bytes=self.count("maxBodyBytes", default=1_048_576),
             default_input_modes=input_modes,
             default_output_modes=output_modes,
-            push_notifications=take.flag("pushNotifications", default=True),
+            push_notifications=self.flag("pushNotifications", default=True),
             agent_style=self._choice("agentStyle", AgentStyle.HYBRID),
             origin_routing_policy=self._choice(
                 "originRoutingPolicy", OriginRoutingPolicy.SUPPRESS_GENERIC_FOLLOWUP
             ),
             skills=_with_modes(skills, input_modes, output_modes),
             task_store=self._task_store(inherited.folder),
-            session_store=take.text("sessionStore"),
+            session_store=self.text("sessionStore"),
             not_running_reason=self._not_running_reason(address, enabled=enabled),
             customized=tuple(key for key, is_own in customized.items() if is_own),
         )
@@ -260,7 +256,7 @@ class AccountReader:
         self._collector.problem(join_path(self._path, key), message, keyword)
 
     def _public_base_url(self) -> str | None:
-        text = self._forgiving.text("publicBaseUrl")
+        text = self.text("publicBaseUrl")
         address = normalize_base_url(text) if text else None
         if text and address is None:
             path = join_path(self._path, "publicBaseUrl")
@@ -270,7 +266,7 @@ class AccountReader:
         return address
 
     def _agent_id(self, agents: dict[AgentId, AgentSettings], *, enabled: bool) -> AgentId:
-        text = self._forgiving.text("defaultAgentId")
+        text = self.text("defaultAgentId")
         if text is not None:
             if text not in agents:
                 message = f"there is no agent {text}; the agents are {', '.join(agents)}"
@@ -294,7 +290,7 @@ class AccountReader:
     def _input_modes(self) -> tuple[str, ...]:
         value = self._values.get("defaultInputModes", list(TEXT_MODES))
         if not is_list(value):
-            return self._forgiving.texts("defaultInputModes", default=TEXT_MODES)
+            return self.texts("defaultInputModes", default=TEXT_MODES)
         modes: list[str] = []
         for index, mode in enumerate(value):
             if not isinstance(mode, str):
