@@ -43,16 +43,12 @@ class ObjectiveState(msgspec.Struct, frozen=True):
     seq: int
     at: Timestamp
     is_archived: bool = False
-    plans: dict[PlanId, Plan] = msgspec.field(default_factory=dict[PlanId, Plan])
-    tasks: dict[PlanTaskId, PlanTask] = msgspec.field(default_factory=dict[PlanTaskId, PlanTask])
-    task_ids: dict[PlanId, tuple[PlanTaskId, ...]] = msgspec.field(
-        default_factory=dict[PlanId, tuple[PlanTaskId, ...]]
-    )
-    status_since: dict[PlanTaskId, Timestamp] = msgspec.field(
-        default_factory=dict[PlanTaskId, Timestamp]
-    )
-    attempts: dict[PlanTaskId, int] = msgspec.field(default_factory=dict[PlanTaskId, int])
-    execution: dict[str, str] = msgspec.field(default_factory=dict[str, str])
+    plans: dict[PlanId, Plan] = {}
+    tasks: dict[PlanTaskId, PlanTask] = {}
+    task_ids: dict[PlanId, tuple[PlanTaskId, ...]] = {}
+    status_since: dict[PlanTaskId, Timestamp] = {}
+    attempts: dict[PlanTaskId, int] = {}
+    execution: dict[str, str] = {}
     held: frozenset[str] = frozenset()
 
     @property
