@@ -35,29 +35,29 @@ Answer = Callable[[Json], Awaitable[str]]
 
 
 def main_session(name: str) -> str:
-    """The session that somebody calls from unless the test says otherwise."""
+    """The main session of an agent, from which it calls by default."""
     return f"agent:{name}:main"
 
 
 class SessionHost:
-    """Holds the sessions of agents. It takes every note once, by its id."""
+    """A host of sessions. It accepts every message once, by its id."""
 
     def __init__(self, name: str = "host") -> None:
         self.name = name
         self.accepted: list[SessionMessage] = []
         self.attempts: list[SessionMessage] = []
-        """What was brought, also in vain and again."""
+        """Every attempt to deliver a message, also failed and repeated ones."""
         self.gone: set[str] = set()
         self.active: set[str] = set()
         self.is_unavailable = False
         self.refuses_messages = False
         self.loses_replies = False
-        """True: the note is taken, and the connection breaks before that is told."""
+        """True: messages are accepted, and the connection breaks before the reply."""
         self.slow = ""
-        """Of sessions whose keys begin so the host says only when `go` is set that it has notes."""
+        """For sessions with this prefix the host replies only when `go` is set."""
         self.go = asyncio.Event()
         self.processed = asyncio.Event()
-        """Set while sessions deal with notes at once."""
+        """Set while sessions process messages at once."""
         self.processed.set()
         self._news = asyncio.Event()
 
@@ -66,14 +66,14 @@ class SessionHost:
         return [json.loads(note.text) for note in self.accepted if note.session_key == session_key]
 
     async def wait_until(self, condition: Callable[[], bool]) -> None:
-        """Wait until something is so, looked at whenever a note was brought."""
+        """Wait for a condition, which is checked at every attempt."""
         with anyio.fail_after(TIMEOUT_S):
             while not condition():
                 self._news.clear()
                 await self._news.wait()
 
     async def wait_messages(self, session_key: str, count: int = 1) -> list[Json]:
-        """The messages in a session, once there are so many."""
+        """The messages in a session, once there are this many."""
         await self.wait_until(lambda: len(self.messages(session_key)) >= count)
         return self.messages(session_key)
 
@@ -101,12 +101,12 @@ class SessionHost:
 
 
 class ScriptedAgent:
-    """An agent that answers skills as the test says, and whose sessions are in the host."""
+    """An agent whose answers the test decides, and whose sessions are in the host."""
 
     def __init__(self, host: SessionHost, name: str, recovery: Recovery = Recovery.REPEAT) -> None:
         self.recovery = recovery
         self.invocations: list[Json] = []
-        """The invocations it got."""
+        """The invocations that it received."""
         self.turns: list[Turn] = []
         self.answer: Answer = _done
         self._host = host
@@ -121,7 +121,7 @@ class ScriptedAgent:
             yield Reply.of_text(text)
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to release."""
 
     def owns_session(self, session_key: SessionKey) -> bool:
         return session_key.startswith(f"agent:{self._name}:")
@@ -149,7 +149,7 @@ async def _done(_invocation: Json) -> str:
 
 
 def answers(text: str) -> Answer:
-    """An agent that says this, whatever it is asked."""
+    """Answer everything with this text."""
 
     async def answer(_invocation: Json) -> str:
         return text
@@ -158,7 +158,7 @@ def answers(text: str) -> Answer:
 
 
 def fails_with(reason: str) -> Answer:
-    """An agent that fails."""
+    """Fail every invocation."""
 
     async def answer(_invocation: Json) -> str:
         raise AgentFailed(reason)
@@ -167,7 +167,7 @@ def fails_with(reason: str) -> Answer:
 
 
 class HeldAnswer:
-    """An answer that comes when the test lets it."""
+    """An answer that is given when the test sets `go`."""
 
     def __init__(self, text: str = '{"output": "at last"}') -> None:
         self.asked = asyncio.Event()
@@ -188,7 +188,7 @@ class CallGateway:
         self.folder = folder
         self.kind = kind
         self.agents = {name: ScriptedAgent(self.host, name) for name in "abcd"}
-        self.gateway: Gateway | None = None
+        self.running: Gateway | None = None
         self._tokens: dict[tuple[str, TokenKind], str] = {}
         self._running = AsyncExitStack()
 
@@ -196,7 +196,7 @@ class CallGateway:
         self, settings: Mapping[str, Json] | None = None, clock: Clock | None = None
     ) -> None:
         """Start the gateway."""
-        self.gateway = make_gateway(
+        self.running = make_gateway(
             self.agents,
             data=self.folder,
             settings={
@@ -209,7 +209,7 @@ class CallGateway:
             },
             clock=clock,
         )
-        await self._running.enter_async_context(self.gateway)
+        await self._running.enter_async_context(self.running)
 
     async def close(self) -> None:
         """Stop the gateway; what is unfinished stays in the store."""
@@ -227,25 +227,25 @@ class CallGateway:
         return self._tokens[name, kind]
 
     def client(self, caller: str, session: str | None = None) -> AsgiClient:
-        """Where an agent calls tools, in a session of its host."""
+        """A client with which an agent calls tools in one of its sessions."""
         headers = {
             "authorization": f"Bearer {self.token('host', TokenKind.HOST)}",
             "x-openclaw-agent-id": caller,
             "x-openclaw-session-key": session or main_session(caller),
         }
-        return self._door(headers)
+        return self._client(headers)
 
     def program_client(self, name: str) -> AsgiClient:
-        """Where a program calls tools that has no session."""
-        return self._door({"authorization": f"Bearer {self.token(name, TokenKind.TOOL)}"})
+        """A client of a program, which has no session."""
+        return self._client({"authorization": f"Bearer {self.token(name, TokenKind.TOOL)}"})
 
-    def _door(self, headers: dict[str, str]) -> AsgiClient:
-        assert self.gateway is not None
-        return AsgiClient(self.gateway.asgi, headers)
+    def _client(self, headers: dict[str, str]) -> AsgiClient:
+        assert self.running is not None
+        return AsgiClient(self.running.asgi, headers)
 
-    async def call_tool(self, door: AsgiClient, tool: str, arguments: Json) -> Json:
+    async def call_tool(self, client: AsgiClient, tool: str, arguments: Json) -> Json:
         """Call a tool; its result."""
-        answer = await door.request(tool_request(tool, arguments))
+        answer = await client.request(tool_request(tool, arguments))
         assert answer.status == 200, answer.body
         return answer.json
 
@@ -257,7 +257,7 @@ class CallGateway:
     async def poll(
         self, caller: str, call: Json, until: Callable[[Json], bool] = lambda _: True
     ) -> Json:
-        """An agent asks what became of its call, as often as it takes."""
+        """An agent polls its call until the condition holds."""
         arguments = {"correlationId": call["correlationId"]}
         with anyio.fail_after(TIMEOUT_S):
             while True:
@@ -273,11 +273,11 @@ class CallGateway:
     def operator_client(self) -> AsgiClient:
         """The operator's client."""
         token = (self.folder / "operator.token").read_text("ascii").strip()
-        return self._door({"authorization": f"Bearer {token}"})
+        return self._client({"authorization": f"Bearer {token}"})
 
     @asynccontextmanager
     async def waiting_call(self, caller: str, agent: str, **more: Json) -> AsyncGenerator[Json]:
-        """A call whose caller hangs up when the block is left."""
+        """A call whose caller disconnects at the end of the block."""
         asked = tool_request("agent_call", {"agent": agent, "skill": "work", "input": {}, **more})
         async with self.client(caller).open(asked) as exchange:
             yield exchange
@@ -292,9 +292,9 @@ def tool_request(tool: str, arguments: Json) -> Request:
 
 @asynccontextmanager
 async def call_gateway_in(folder: Path, kind: str = "sqlite") -> AsyncGenerator[CallGateway]:
-    """A village whose gateway is stopped at the end."""
-    village = CallGateway(folder, kind)
+    """A gateway that is stopped at the end."""
+    gateway = CallGateway(folder, kind)
     try:
-        yield village
+        yield gateway
     finally:
-        await village.close()
+        await gateway.close()

@@ -1,4 +1,4 @@
-"""Agents call each other, and the answer comes back to the caller once."""
+"""Agents call each other, and each caller gets one outcome."""
 
 import json
 
@@ -10,11 +10,11 @@ A = main_session("a")
 
 
 @pytest.mark.requirement("calls.routing.response", "calls.routing.source", "calls.result.accepted")
-async def test_the_answer_comes_into_the_session_that_called(village: CallGateway) -> None:
-    village.agents["b"].answer = answers('{"output": {"answer": 42}, "confidence": 0.9}')
-    accepted = await village.call("a", "b", "research", input={"q": "tides"})
+async def test_the_answer_comes_into_the_session_that_called(gateway: CallGateway) -> None:
+    gateway.agents["b"].answer = answers('{"output": {"answer": 42}, "confidence": 0.9}')
+    accepted = await gateway.call("a", "b", "research", input={"q": "tides"})
     assert accepted["status"] == "pending"
-    [told] = await village.host.wait_messages(A)
+    [told] = await gateway.host.wait_messages(A)
     assert told == {
         "kind": "skill_response",
         "correlationId": accepted["correlationId"],
@@ -25,7 +25,7 @@ async def test_the_answer_comes_into_the_session_that_called(village: CallGatewa
         "assumptions": [],
         "caveats": [],
     }
-    [note] = village.host.accepted
+    [note] = gateway.host.accepted
     assert (note.id, note.source_tool) == (accepted["correlationId"], "agent_call")
 
 
@@ -34,11 +34,11 @@ async def test_the_answer_comes_into_the_session_that_called(village: CallGatewa
     "calls.invocation.text",
     "calls.request.timeout-default",
 )
-async def test_the_callee_is_asked_in_a_session_of_its_own(village: CallGateway) -> None:
-    accepted = await village.call("a", "b", "research", input={"q": "tides"})
-    await village.host.wait_messages(A)
-    [turn] = village.agents["b"].turns
-    assert village.agents["b"].invocations == [
+async def test_the_callee_is_asked_in_a_session_of_its_own(gateway: CallGateway) -> None:
+    accepted = await gateway.call("a", "b", "research", input={"q": "tides"})
+    await gateway.host.wait_messages(A)
+    [turn] = gateway.agents["b"].turns
+    assert gateway.agents["b"].invocations == [
         {
             "kind": "skill_invocation",
             "skill": "research",
@@ -55,149 +55,151 @@ async def test_the_callee_is_asked_in_a_session_of_its_own(village: CallGateway)
 
 
 @pytest.mark.requirement("calls.names.main-session")
-async def test_the_main_session_of_the_callee_can_be_asked_for(village: CallGateway) -> None:
-    await village.call("a", "b", session="main")
-    await village.host.wait_messages(A)
-    [turn] = village.agents["b"].turns
+async def test_the_main_session_of_the_callee_can_be_asked_for(gateway: CallGateway) -> None:
+    await gateway.call("a", "b", session="main")
+    await gateway.host.wait_messages(A)
+    [turn] = gateway.agents["b"].turns
     assert turn.session_key == "agent:b:main"
 
 
 @pytest.mark.requirement("calls.result.waited")
-async def test_who_waits_has_the_answer_and_gets_no_message(village: CallGateway) -> None:
-    answer = await village.call("a", "b", wait=True)
+async def test_a_caller_that_waits_has_the_answer_and_gets_no_message(gateway: CallGateway) -> None:
+    answer = await gateway.call("a", "b", wait=True)
     assert (answer["status"], answer["output"]) == ("completed", "done")
-    second = await village.call("a", "b", timeoutSeconds=20)
-    [told] = await village.host.wait_messages(A)
+    second = await gateway.call("a", "b", timeoutSeconds=20)
+    [told] = await gateway.host.wait_messages(A)
     assert told["correlationId"] == second["correlationId"]
 
 
 @pytest.mark.requirement("calls.state.hung-up")
-async def test_an_answer_goes_to_the_session_of_a_caller_who_hung_up(village: CallGateway) -> None:
+async def test_the_answer_of_a_caller_that_disconnected_goes_to_its_session(
+    gateway: CallGateway,
+) -> None:
     held = HeldAnswer()
-    village.agents["b"].answer = held
-    async with village.waiting_call("a", "b", wait=True):
+    gateway.agents["b"].answer = held
+    async with gateway.waiting_call("a", "b", wait=True):
         await held.asked.wait()
     held.go.set()
-    [told] = await village.host.wait_messages(A)
+    [told] = await gateway.host.wait_messages(A)
     assert told["output"] == "at last"
 
 
 @pytest.mark.requirement("calls.routing.error", "calls.result.waited-error")
-async def test_a_failure_is_told_as_an_error(village: CallGateway) -> None:
-    village.agents["b"].answer = fails_with("out of paper")
-    waited = await village.call("a", "b", wait=True)
+async def test_a_failure_is_reported_as_an_error(gateway: CallGateway) -> None:
+    gateway.agents["b"].answer = fails_with("out of paper")
+    waited = await gateway.call("a", "b", wait=True)
     assert waited["status"] == "error"
     assert "out of paper" in waited["error"]
-    await village.call("a", "b")
-    [told] = await village.host.wait_messages(A)
+    await gateway.call("a", "b")
+    [told] = await gateway.host.wait_messages(A)
     assert (told["kind"], told["status"]) == ("skill_response", "error")
     assert "out of paper" in told["error"]
 
 
 @pytest.mark.requirement("calls.reading.empty")
-async def test_silence_is_an_error(village: CallGateway) -> None:
-    village.agents["b"].answer = answers("")
-    waited = await village.call("a", "b", wait=True)
+async def test_an_empty_answer_is_an_error(gateway: CallGateway) -> None:
+    gateway.agents["b"].answer = answers("")
+    waited = await gateway.call("a", "b", wait=True)
     assert waited["status"] == "error"
 
 
 @pytest.mark.requirement("calls.routing.timeout", "calls.routing.late", "promise.calls.late")
-async def test_the_timeout_is_told_once_and_a_later_answer_only_to_who_asks(
-    village: CallGateway,
+async def test_a_timeout_is_delivered_once_and_a_later_answer_can_only_be_polled(
+    gateway: CallGateway,
 ) -> None:
     held = HeldAnswer()
-    village.agents["b"].answer = held
-    call = await village.call("a", "b", timeout=50)
-    [told] = await village.host.wait_messages(A)
+    gateway.agents["b"].answer = held
+    call = await gateway.call("a", "b", timeout=50)
+    [told] = await gateway.host.wait_messages(A)
     assert (told["kind"], told["status"]) == ("skill_timeout", "timeout")
     assert "50" in told["message"]
-    assert (await village.poll("a", call))["status"] == "timeout"
+    assert (await gateway.poll("a", call))["status"] == "timeout"
     held.go.set()
-    late = await village.poll("a", call, lambda polled: polled["status"] != "timeout")
+    late = await gateway.poll("a", call, lambda polled: polled["status"] != "timeout")
     assert (late["status"], late["output"], late["late"]) == ("completed", "at last", True)
-    assert len(village.host.accepted) == 1
+    assert len(gateway.host.accepted) == 1
 
 
 @pytest.mark.requirement("calls.result.waited-long")
-async def test_who_waits_too_long_is_told_later(village: CallGateway) -> None:
-    village.agents["b"].answer = HeldAnswer()
-    waited = await village.call("a", "b", wait=True, timeout=50)
+async def test_a_caller_that_waited_too_long_gets_a_message_later(gateway: CallGateway) -> None:
+    gateway.agents["b"].answer = HeldAnswer()
+    waited = await gateway.call("a", "b", wait=True, timeout=50)
     assert waited["status"] == "pending"
-    [told] = await village.host.wait_messages(A)
+    [told] = await gateway.host.wait_messages(A)
     assert told["kind"] == "skill_timeout"
 
 
 @pytest.mark.requirement("calls.result.untimed")
-async def test_without_a_timeout_nothing_is_brought(village: CallGateway) -> None:
-    call = await village.call("a", "b", timeoutSeconds=0)
+async def test_without_a_timeout_nothing_is_delivered(gateway: CallGateway) -> None:
+    call = await gateway.call("a", "b", timeoutSeconds=0)
     assert call["status"] == "working"
-    other = await village.call("a", "b")
-    await village.host.wait_messages(A)
-    assert [note.id for note in village.host.accepted] == [other["correlationId"]]
-    assert (await village.poll("a", call))["output"] == "done"
+    other = await gateway.call("a", "b")
+    await gateway.host.wait_messages(A)
+    assert [note.id for note in gateway.host.accepted] == [other["correlationId"]]
+    assert (await gateway.poll("a", call))["output"] == "done"
 
 
 @pytest.mark.requirement("calls.settings.clamped")
-async def test_a_timeout_above_the_most_is_cut_and_told(village: CallGateway) -> None:
-    call = await village.call("a", "b", timeoutSeconds=301)
+async def test_a_timeout_above_the_maximum_is_cut_and_reported(gateway: CallGateway) -> None:
+    call = await gateway.call("a", "b", timeoutSeconds=301)
     assert call["timeoutMs"] == 300_000
 
 
 @pytest.mark.requirement("calls.host-down.retried")
-async def test_a_host_that_is_away_gets_it_when_it_is_back(village: CallGateway) -> None:
-    village.host.is_unavailable = True
-    await village.call("a", "b")
-    await village.host.wait_until(lambda: len(village.host.attempts) >= 2)
-    village.host.is_unavailable = False
-    assert len(await village.host.wait_messages(A)) == 1
+async def test_a_host_that_is_down_gets_the_outcome_when_it_is_back(gateway: CallGateway) -> None:
+    gateway.host.is_unavailable = True
+    await gateway.call("a", "b")
+    await gateway.host.wait_until(lambda: len(gateway.host.attempts) >= 2)
+    gateway.host.is_unavailable = False
+    assert len(await gateway.host.wait_messages(A)) == 1
 
 
-async def test_a_try_whose_end_nobody_saw_is_repeated_and_changes_nothing(
-    village: CallGateway,
+async def test_an_attempt_without_a_reply_is_repeated_and_changes_nothing(
+    gateway: CallGateway,
 ) -> None:
-    village.host.loses_replies = True
-    await village.call("a", "b")
-    await village.host.wait_until(lambda: len(village.host.attempts) >= 2)
-    village.host.loses_replies = False
-    count = len(village.host.attempts)
-    await village.host.wait_until(lambda: len(village.host.attempts) > count)
-    assert len(village.host.accepted) == 1
-    assert not village.host.attempts[-1].is_first_attempt
+    gateway.host.loses_replies = True
+    await gateway.call("a", "b")
+    await gateway.host.wait_until(lambda: len(gateway.host.attempts) >= 2)
+    gateway.host.loses_replies = False
+    count = len(gateway.host.attempts)
+    await gateway.host.wait_until(lambda: len(gateway.host.attempts) > count)
+    assert len(gateway.host.accepted) == 1
+    assert not gateway.host.attempts[-1].is_first_attempt
 
 
-async def test_a_session_that_is_gone_discards_the_answer(village: CallGateway) -> None:
-    village.host.gone.add(A)
-    call = await village.call("a", "b")
-    await village.host.wait_until(lambda: bool(village.host.attempts))
-    polled = await village.poll("a", call, lambda polled: "discarded" in polled["times"])
+async def test_a_session_that_is_gone_discards_the_answer(gateway: CallGateway) -> None:
+    gateway.host.gone.add(A)
+    call = await gateway.call("a", "b")
+    await gateway.host.wait_until(lambda: bool(gateway.host.attempts))
+    polled = await gateway.poll("a", call, lambda polled: "discarded" in polled["times"])
     assert polled["output"] == "done"
-    assert len(village.host.attempts) == 1
+    assert len(gateway.host.attempts) == 1
 
 
 @pytest.mark.requirement("calls.state.apart")
-async def test_calls_that_overlap_come_back_each_to_its_own_session(village: CallGateway) -> None:
+async def test_calls_that_overlap_come_back_each_to_its_own_session(gateway: CallGateway) -> None:
     first, second = HeldAnswer('{"output": 1}'), HeldAnswer('{"output": 2}')
 
     async def answer(invocation: dict[str, object]) -> str:
         return await (first if invocation["skill"] == "one" else second)(invocation)
 
-    village.agents["b"].answer = answer
-    await village.call("a", "b", "one")
-    await village.call("c", "b", "two")
+    gateway.agents["b"].answer = answer
+    await gateway.call("a", "b", "one")
+    await gateway.call("c", "b", "two")
     second.go.set()
-    [told] = await village.host.wait_messages(main_session("c"))
+    [told] = await gateway.host.wait_messages(main_session("c"))
     assert told["output"] == 2
-    assert village.host.messages(A) == []
+    assert gateway.host.messages(A) == []
     first.go.set()
-    [told] = await village.host.wait_messages(A)
+    [told] = await gateway.host.wait_messages(A)
     assert told["output"] == 1
 
 
 @pytest.mark.requirement("calls.times.apart")
-async def test_what_a_call_went_through_is_told_with_its_times(village: CallGateway) -> None:
-    call = await village.call("a", "b")
-    await village.host.wait_messages(A)
-    polled = await village.poll("a", call, lambda polled: "seen" in polled["times"])
+async def test_a_call_is_described_with_its_timestamps(gateway: CallGateway) -> None:
+    call = await gateway.call("a", "b")
+    await gateway.host.wait_messages(A)
+    polled = await gateway.poll("a", call, lambda polled: "seen" in polled["times"])
     times = polled["times"]
     order = ["accepted", "running", "answered", "delivered", "seen"]
     assert [name for name in order if name in times] == order
@@ -208,32 +210,32 @@ async def test_what_a_call_went_through_is_told_with_its_times(village: CallGate
 
 
 @pytest.mark.requirement("calls.inbox.polled", "calls.poll.by-task")
-async def test_a_program_finds_its_answer_in_its_inbox(village: CallGateway) -> None:
-    program = village.program_client("script")
-    call = await village.call_tool(
+async def test_a_program_finds_its_answer_in_its_inbox(gateway: CallGateway) -> None:
+    program = gateway.program_client("script")
+    call = await gateway.call_tool(
         program, "agent_call", {"agent": "b", "skill": "work", "input": {}}
     )
     assert call["status"] == "pending"
     with anyio.fail_after(5):
         while True:
-            polled = await village.call_tool(program, "agent_poll", {"taskId": call["taskId"]})
+            polled = await gateway.call_tool(program, "agent_poll", {"taskId": call["taskId"]})
             if polled["status"] != "working":
                 break
     assert polled["output"] == "done"
     assert (
         "seen"
         in (
-            await village.call_tool(program, "agent_poll", {"correlationId": call["correlationId"]})
+            await gateway.call_tool(program, "agent_poll", {"correlationId": call["correlationId"]})
         )["times"]
     )
 
 
 @pytest.mark.requirement("calls.poll.own")
-async def test_only_the_caller_may_ask(village: CallGateway) -> None:
-    call = await village.call("a", "b")
-    for door in (village.client("c"), village.program_client("script")):
+async def test_only_the_caller_may_ask(gateway: CallGateway) -> None:
+    call = await gateway.call("a", "b")
+    for door in (gateway.client("c"), gateway.program_client("script")):
         arguments = {"correlationId": call["correlationId"]}
-        assert (await village.call_tool(door, "agent_poll", arguments))["status"] == "error"
+        assert (await gateway.call_tool(door, "agent_poll", arguments))["status"] == "error"
 
 
 # -------------------------------------------------------------------- who may not, and what not
@@ -265,48 +267,48 @@ async def test_only_the_caller_may_ask(village: CallGateway) -> None:
     ],
 )
 async def test_a_wrong_call_is_refused_with_the_reason(
-    village: CallGateway, arguments: dict[str, object], words: str
+    gateway: CallGateway, arguments: dict[str, object], words: str
 ) -> None:
-    result = await village.call_tool(
-        village.client("a"), "agent_call", {"agent": "b", "skill": "work", "input": {}, **arguments}
+    result = await gateway.call_tool(
+        gateway.client("a"), "agent_call", {"agent": "b", "skill": "work", "input": {}, **arguments}
     )
     assert result["status"] == "error"
     assert words in result["error"]
-    assert village.agents["b"].invocations == []
+    assert gateway.agents["b"].invocations == []
 
 
 @pytest.mark.requirement("calls.request.required")
-async def test_everything_that_is_wrong_is_told_at_once(village: CallGateway) -> None:
-    result = await village.call_tool(village.client("a"), "agent_call", {"agent": "/", "mode": 3})
+async def test_all_problems_of_a_request_are_reported_at_once(gateway: CallGateway) -> None:
+    result = await gateway.call_tool(gateway.client("a"), "agent_call", {"agent": "/", "mode": 3})
     for word in ("agent", "skill", "input", "mode"):
         assert word in result["error"]
 
 
 @pytest.mark.requirement("calls.input.limit")
-async def test_an_input_of_just_the_most_bytes_passes(village: CallGateway) -> None:
+async def test_an_input_of_just_the_most_bytes_passes(gateway: CallGateway) -> None:
     empty = len(json.dumps({"x": ""}, separators=(",", ":")))
-    result = await village.call("a", "b", input={"x": "y" * (1_048_576 - empty)}, wait=True)
+    result = await gateway.call("a", "b", input={"x": "y" * (1_048_576 - empty)}, wait=True)
     assert result["status"] == "completed"
 
 
 @pytest.mark.requirement("calls.invocation.return-to", "calls.invocation.correlation-id")
-async def test_what_a_caller_claims_about_itself_is_ignored(village: CallGateway) -> None:
+async def test_a_caller_cannot_name_its_own_session_or_ids(gateway: CallGateway) -> None:
     forged = {"returnTo": main_session("c"), "correlationId": "mine", "chain": ["x"]}
-    call = await village.call("a", "b", **forged)
+    call = await gateway.call("a", "b", **forged)
     assert call["correlationId"] != "mine"
-    [told] = await village.host.wait_messages(A)
+    [told] = await gateway.host.wait_messages(A)
     assert told["correlationId"] == call["correlationId"]
-    assert village.agents["b"].invocations[0]["returnTo"] == A
+    assert gateway.agents["b"].invocations[0]["returnTo"] == A
 
 
 @pytest.mark.requirement("calls.audit.written", "calls.audit.no-input")
 async def test_refusals_and_calls_are_in_the_audit_log_without_their_input(
-    village: CallGateway,
+    gateway: CallGateway,
 ) -> None:
-    await village.call("a", "b", input={"secret": "s3cret"}, wait=True)
-    await village.call("a", "a")
-    await village.call("a", "b", mode="no")
-    text = (village.folder / "calls-audit.jsonl").read_text()
+    await gateway.call("a", "b", input={"secret": "s3cret"}, wait=True)
+    await gateway.call("a", "a")
+    await gateway.call("a", "b", mode="no")
+    text = (gateway.folder / "calls-audit.jsonl").read_text()
     lines = [json.loads(line) for line in text.splitlines()]
     assert [one["event"] for one in lines] == ["call", "call-refused", "call-invalid"]
     assert (lines[0]["requester"], lines[0]["target"], lines[0]["skill"]) == ("a", "b", "work")
@@ -314,11 +316,11 @@ async def test_refusals_and_calls_are_in_the_audit_log_without_their_input(
 
 
 @pytest.mark.requirement("calls.host-down.lost")
-async def test_what_the_host_took_and_lost_is_brought_again(village: CallGateway) -> None:
-    village.host.processed.clear()
-    await village.call("a", "b")
-    await village.host.wait_messages(A)
-    village.host.accepted.clear()  # it was killed before the session's turn came
-    village.host.processed.set()
-    await village.host.wait_messages(A)
-    assert [note.is_first_attempt for note in village.host.attempts] == [True, False]
+async def test_an_outcome_that_the_host_lost_is_delivered_again(gateway: CallGateway) -> None:
+    gateway.host.processed.clear()
+    await gateway.call("a", "b")
+    await gateway.host.wait_messages(A)
+    gateway.host.accepted.clear()  # it was killed before the session's turn came
+    gateway.host.processed.set()
+    await gateway.host.wait_messages(A)
+    assert [note.is_first_attempt for note in gateway.host.attempts] == [True, False]

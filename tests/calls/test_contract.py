@@ -29,15 +29,15 @@ MOST_BYTES = 1_048_576
 
 
 @pytest.fixture
-async def town(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[CallGateway]:
-    """A village whose gateway is opened by the test."""
+async def gateway(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[CallGateway]:
+    """A gateway whose gateway is opened by the test."""
     monkeypatch.chdir(tmp_path)
     async with call_gateway_in(tmp_path) as one:
         yield one
 
 
-def audited(village: CallGateway) -> list[Json]:
-    text = (village.folder / "calls-audit.jsonl").read_text()
+def audited(gateway: CallGateway) -> list[Json]:
+    text = (gateway.folder / "calls-audit.jsonl").read_text()
     return [json.loads(line) for line in text.splitlines()]
 
 
@@ -45,16 +45,16 @@ def audited(village: CallGateway) -> list[Json]:
 
 
 @pytest.mark.requirement("calls.input.limit")
-async def test_an_input_counts_in_bytes_and_one_more_is_too_many(village: CallGateway) -> None:
+async def test_an_input_counts_in_bytes_and_one_more_is_too_many(gateway: CallGateway) -> None:
     empty = len(json.dumps({"x": ""}, separators=(",", ":")))
     room = MOST_BYTES - empty
     exact = {"x": "é" * (room // 2) + "y" * (room % 2)}
-    assert (await village.call("a", "b", input=exact, wait=True))["status"] == "completed"
-    assert village.agents["b"].invocations[0]["input"] == exact
-    refused = await village.call("a", "b", input={"x": exact["x"] + "y"}, wait=True)
+    assert (await gateway.call("a", "b", input=exact, wait=True))["status"] == "completed"
+    assert gateway.agents["b"].invocations[0]["input"] == exact
+    refused = await gateway.call("a", "b", input={"x": exact["x"] + "y"}, wait=True)
     assert refused["status"] == "error"
     assert f"{MOST_BYTES + 1} bytes" in refused["error"]
-    assert len(village.agents["b"].invocations) == 1
+    assert len(gateway.agents["b"].invocations) == 1
 
 
 @pytest.mark.requirement("calls.request.timeout-units", "calls.settings.default-time")
@@ -62,21 +62,23 @@ async def test_an_input_counts_in_bytes_and_one_more_is_too_many(village: CallGa
     ("given", "milliseconds"),
     [({"timeoutSeconds": 2}, 2000), ({"timeout": 2500}, 2500), ({}, 9000)],
 )
-async def test_the_callee_is_told_how_long_it_has(
-    town: CallGateway, given: Json, milliseconds: int
+async def test_the_invocation_has_the_timeout(
+    gateway: CallGateway, given: Json, milliseconds: int
 ) -> None:
-    await town.open({"responseRouting.defaultTimeoutMs": 9000})
-    await town.call("a", "b", wait=True, **given)
-    assert town.agents["b"].invocations[0]["timeout"] == milliseconds
+    await gateway.open({"responseRouting.defaultTimeoutMs": 9000})
+    await gateway.call("a", "b", wait=True, **given)
+    assert gateway.agents["b"].invocations[0]["timeout"] == milliseconds
 
 
 @pytest.mark.requirement("calls.settings.clamped")
-async def test_the_most_time_is_that_of_the_settings(town: CallGateway) -> None:
-    await town.open({"responseRouting.maxTimeoutMs": 9000, "responseRouting.defaultTimeoutMs": 1})
-    call = await town.call("a", "b", timeout=9001, wait=True)
+async def test_the_most_time_is_that_of_the_settings(gateway: CallGateway) -> None:
+    await gateway.open(
+        {"responseRouting.maxTimeoutMs": 9000, "responseRouting.defaultTimeoutMs": 1}
+    )
+    call = await gateway.call("a", "b", timeout=9001, wait=True)
     assert (call["status"], call["timeoutMs"]) == ("completed", 9000)
-    assert town.agents["b"].invocations[0]["timeout"] == 9000
-    assert "timeoutMs" not in await town.call("a", "b", timeout=9000)
+    assert gateway.agents["b"].invocations[0]["timeout"] == 9000
+    assert "timeoutMs" not in await gateway.call("a", "b", timeout=9000)
 
 
 SKILL = {"name": "find", "input": {"q": {"type": "string", "required": True}}}
@@ -99,21 +101,21 @@ SKILL = {"name": "find", "input": {"q": {"type": "string", "required": True}}}
         ({}, {"skill": "find", "input": {"q": "tides"}}, "error", "loop"),
     ],
 )
-async def test_what_is_wrong_first_is_told(
-    town: CallGateway, settings: Mapping[str, Json], given: Json, status: str, word: str
+async def test_the_first_failed_check_decides_the_error(
+    gateway: CallGateway, settings: Mapping[str, Json], given: Json, status: str, word: str
 ) -> None:
     """The callee `b` is in the chain of the caller `a`, so that in the end only that is wrong."""
-    await town.open({"agents.b.skills": [SKILL], **settings})
+    await gateway.open({"agents.b.skills": [SKILL], **settings})
     if not settings:
-        given = await asked_within_a_call_of_b(town, given)
+        given = await asked_within_a_call_of_b(gateway, given)
     else:
-        given = await town.call("a", **{"agent": "b", "skill": "find", **given})
+        given = await gateway.call("a", **{"agent": "b", "skill": "find", **given})
     assert given["status"] == status
     assert word in given["error"]
     assert "correlationId" not in given
 
 
-async def asked_within_a_call_of_b(village: CallGateway, given: Json) -> Json:
+async def asked_within_a_call_of_b(gateway: CallGateway, given: Json) -> Json:
     """What `a` is told that calls `b` back while `b` calls it."""
     refused: list[Json] = []
 
@@ -121,12 +123,12 @@ async def asked_within_a_call_of_b(village: CallGateway, given: Json) -> Json:
         session = f"agent:a:call:{invocation['correlationId']}"
         arguments: Json = {"agent": "b", "skill": "find", "input": {}, **given}
         refused.append(
-            await village.call_tool(village.client("a", session), "agent_call", arguments)
+            await gateway.call_tool(gateway.client("a", session), "agent_call", arguments)
         )
         return "done"
 
-    village.agents["a"].answer = answer
-    await village.call("b", "a", wait=True)
+    gateway.agents["a"].answer = answer
+    await gateway.call("b", "a", wait=True)
     [told] = refused
     return told
 
@@ -165,24 +167,22 @@ A_ID, B_ID = AgentId("a"), AgentId("b")
         ),
     ],
 )
-def test_each_reason_is_told_before_the_next(
-    policy: CallPolicy, target: AgentId, word: str
-) -> None:
+def test_policy_checks_have_an_order(policy: CallPolicy, target: AgentId, word: str) -> None:
     refusal = check_policy(policy, A_ID, target)
     assert refusal is not None
     assert word in refusal.reason
 
 
 @pytest.mark.requirement("calls.policy.patterns")
-async def test_capitals_do_not_matter_in_lists(town: CallGateway) -> None:
-    await town.open({"tools.agentToAgent.allow": ["A", "*B"]})
-    assert (await town.call("a", " B ", wait=True))["status"] == "completed"
-    assert (await town.call("a", "c"))["status"] == "forbidden"
+async def test_capitals_do_not_matter_in_lists(gateway: CallGateway) -> None:
+    await gateway.open({"tools.agentToAgent.allow": ["A", "*B"]})
+    assert (await gateway.call("a", " B ", wait=True))["status"] == "completed"
+    assert (await gateway.call("a", "c"))["status"] == "forbidden"
 
 
 @pytest.mark.requirement("calls.audit.written")
-async def test_everything_that_is_refused_is_in_the_audit_log(town: CallGateway) -> None:
-    await town.open({"tools.agentToAgent.allow": ["a", "b"], "agents.b.skills": [SKILL]})
+async def test_everything_that_is_refused_is_in_the_audit_log(gateway: CallGateway) -> None:
+    await gateway.open({"tools.agentToAgent.allow": ["a", "b"], "agents.b.skills": [SKILL]})
     before = datetime.fromisoformat("2020-01-01T00:00:00Z")
     given: list[Json] = [
         {"agent": "a"},
@@ -193,11 +193,11 @@ async def test_everything_that_is_refused_is_in_the_audit_log(town: CallGateway)
         {"agent": "b", "skill": "find", "input": {"q": "tides"}},
     ]
     calls: Json = [{"skill": "find", "input": {}, **one} for one in given]
-    result = await town.call_tool(
-        town.client("a"), "agent_call_batch", {"calls": calls, "concurrency": 1}
+    result = await gateway.call_tool(
+        gateway.client("a"), "agent_call_batch", {"calls": calls, "concurrency": 1}
     )
     assert result["completedCount"] == 1
-    lines = audited(town)
+    lines = audited(gateway)
     assert [(one["event"], one["requester"], one["target"], one["skill"]) for one in lines] == [
         ("call-refused", "a", "a", "find"),
         ("call-refused", "a", "c", "find"),
@@ -213,9 +213,9 @@ async def test_everything_that_is_refused_is_in_the_audit_log(town: CallGateway)
 
 
 @pytest.mark.requirement("calls.invocation.provenance", "calls.request.mode")
-async def test_a_turn_carries_where_its_question_comes_from(village: CallGateway) -> None:
-    call = await village.call("a", "b", "judge", mode="critique", wait=True)
-    [turn], [asked] = village.agents["b"].turns, village.agents["b"].invocations
+async def test_a_turn_carries_where_its_question_comes_from(gateway: CallGateway) -> None:
+    call = await gateway.call("a", "b", "judge", mode="critique", wait=True)
+    [turn], [asked] = gateway.agents["b"].turns, gateway.agents["b"].invocations
     source = turn.provenance
     assert source is not None
     assert (source.tool, source.session_key, source.chain) == ("agent_call", A, ("a",))
@@ -227,19 +227,19 @@ async def test_a_turn_carries_where_its_question_comes_from(village: CallGateway
 @pytest.mark.requirement("calls.invocation.no-channel", "calls.settings.dual")
 @pytest.mark.parametrize("is_dual", [False, True])
 async def test_only_with_dual_delivery_a_callee_may_announce_its_answer(
-    town: CallGateway, is_dual: bool
+    gateway: CallGateway, is_dual: bool
 ) -> None:
-    await town.open({"responseRouting.dualDelivery": is_dual})
-    await town.call("a", "b", wait=True)
-    [turn] = town.agents["b"].turns
+    await gateway.open({"responseRouting.dualDelivery": is_dual})
+    await gateway.call("a", "b", wait=True)
+    [turn] = gateway.agents["b"].turns
     assert turn.provenance is not None
     assert turn.provenance.may_announce is is_dual
 
 
 @pytest.mark.requirement("calls.invocation.correlation-id")
-async def test_each_call_has_a_uuid_of_the_gateway(village: CallGateway) -> None:
+async def test_each_call_has_a_uuid_of_the_gateway(gateway: CallGateway) -> None:
     given = "6a0e0000-0000-4000-8000-000000000000"
-    calls = [await village.call("a", "b", correlationId=given) for _ in range(3)]
+    calls = [await gateway.call("a", "b", correlationId=given) for _ in range(3)]
     ids = [call["correlationId"] for call in calls]
     assert [str(uuid.UUID(one)) for one in ids] == ids
     assert len({*ids, given}) == 4
@@ -247,14 +247,14 @@ async def test_each_call_has_a_uuid_of_the_gateway(village: CallGateway) -> None
 
 @pytest.mark.requirement("calls.invocation.return-to")
 async def test_the_answer_goes_to_the_session_that_called_and_to_no_other_of_the_caller(
-    village: CallGateway,
+    gateway: CallGateway,
 ) -> None:
     chat = "agent:a:telegram:7"
     arguments: Json = {"agent": "b", "skill": "work", "input": {}, "returnTo": A, "sessionKey": A}
-    await village.call_tool(village.client("a", chat), "agent_call", arguments)
-    await village.host.wait_messages(chat)
-    assert village.agents["b"].invocations[0]["returnTo"] == chat
-    assert village.host.messages(A) == []
+    await gateway.call_tool(gateway.client("a", chat), "agent_call", arguments)
+    await gateway.host.wait_messages(chat)
+    assert gateway.agents["b"].invocations[0]["returnTo"] == chat
+    assert gateway.host.messages(A) == []
 
 
 # -------------------------------------------------------------------- results and messages
@@ -264,15 +264,15 @@ ANSWER = {"output": {"x": 1}, "confidence": 0.9, "assumptions": ["sun"], "caveat
 
 
 @pytest.mark.requirement("calls.result.waited", "calls.poll.told", "calls.routing.response")
-async def test_an_answer_is_told_whole_to_who_waits_who_asks_and_who_is_told(
-    village: CallGateway,
+async def test_waiting_polling_and_messages_have_the_same_answer(
+    gateway: CallGateway,
 ) -> None:
-    village.agents["b"].answer = answers(json.dumps(ANSWER))
-    waited = await village.call("a", "b", wait=True)
+    gateway.agents["b"].answer = answers(json.dumps(ANSWER))
+    waited = await gateway.call("a", "b", wait=True)
     assert waited.keys() == {"status", "taskId", "correlationId", *ANSWER}
-    call = await village.call("a", "b")
-    [told] = await village.host.wait_messages(A)
-    polled = await village.poll("a", call)
+    call = await gateway.call("a", "b")
+    [told] = await gateway.host.wait_messages(A)
+    polled = await gateway.poll("a", call)
     assert polled.keys() == {"status", "taskId", "correlationId", "times", *ANSWER}
     for one in (waited, told, polled):
         assert one["status"] == "completed"
@@ -281,8 +281,8 @@ async def test_an_answer_is_told_whole_to_who_waits_who_asks_and_who_is_told(
 
 
 @pytest.mark.requirement("calls.poll.told")
-async def test_who_asks_hears_that_it_is_worked_on_and_then_why_it_failed(
-    village: CallGateway,
+async def test_a_poll_reports_working_and_then_the_error(
+    gateway: CallGateway,
 ) -> None:
     held = HeldAnswer()
 
@@ -290,39 +290,39 @@ async def test_who_asks_hears_that_it_is_worked_on_and_then_why_it_failed(
         await held(invocation)
         return await fails_with("out of paper")(invocation)
 
-    village.agents["b"].answer = answer
-    call = await village.call("a", "b")
-    assert (await village.poll("a", call))["status"] == "working"
+    gateway.agents["b"].answer = answer
+    call = await gateway.call("a", "b")
+    assert (await gateway.poll("a", call))["status"] == "working"
     held.go.set()
-    polled = await village.poll("a", call, lambda polled: polled["status"] != "working")
+    polled = await gateway.poll("a", call, lambda polled: polled["status"] != "working")
     assert polled["status"] == "error"
     assert "out of paper" in polled["error"]
     assert "output" not in polled
 
 
 @pytest.mark.requirement("calls.result.no-sessions")
-async def test_an_error_tells_no_session_of_anybody(village: CallGateway) -> None:
+async def test_errors_contain_no_session_keys(gateway: CallGateway) -> None:
     async def answer(invocation: Json) -> str:
         own = f"agent:b:call:{invocation['correlationId']}"
         return await fails_with(f"{own} asked Agent:c:telegram:direct:7. Both broke.")(invocation)
 
-    village.agents["b"].answer = answer
-    waited = await village.call("a", "b", wait=True)
-    call = await village.call("a", "b")
-    [told] = await village.host.wait_messages(A)
-    for one in (waited, told, await village.poll("a", call)):
+    gateway.agents["b"].answer = answer
+    waited = await gateway.call("a", "b", wait=True)
+    call = await gateway.call("a", "b")
+    [told] = await gateway.host.wait_messages(A)
+    for one in (waited, told, await gateway.poll("a", call)):
         assert one["status"] == "error"
         assert "agent:b asked agent:c. Both broke." in one["error"]
 
 
 @pytest.mark.requirement("calls.routing.in-time", "calls.routing.timeout")
-async def test_a_timeout_is_told_right_after_the_deadline(village: CallGateway) -> None:
-    village.agents["b"].answer = HeldAnswer()
-    call = await village.call("a", "b", timeout=300)
-    [told] = await village.host.wait_messages(A)
+async def test_a_timeout_is_reported_right_after_the_deadline(gateway: CallGateway) -> None:
+    gateway.agents["b"].answer = HeldAnswer()
+    call = await gateway.call("a", "b", timeout=300)
+    [told] = await gateway.host.wait_messages(A)
     assert told.keys() == {"kind", "correlationId", "taskId", "status", "message"}
     assert "300 ms" in told["message"]
-    polled = await village.poll("a", call, lambda polled: "delivered" in polled["times"])
+    polled = await gateway.poll("a", call, lambda polled: "delivered" in polled["times"])
     times = polled["times"]
     deadline, accepted, brought = (
         datetime.fromisoformat(times[one]) for one in ("deadline", "accepted", "delivered")
@@ -332,12 +332,12 @@ async def test_a_timeout_is_told_right_after_the_deadline(village: CallGateway) 
 
 
 @pytest.mark.requirement("calls.routing.prompt")
-async def test_an_outcome_is_brought_in_less_than_half_a_second(village: CallGateway) -> None:
+async def test_an_outcome_is_delivered_in_less_than_half_a_second(gateway: CallGateway) -> None:
     delays: list[timedelta] = []
     for count in range(1, 51):
-        call = await village.call("a", "b")
-        await village.host.wait_messages(A, count)
-        polled = await village.poll("a", call, lambda polled: "delivered" in polled["times"])
+        call = await gateway.call("a", "b")
+        await gateway.host.wait_messages(A, count)
+        polled = await gateway.poll("a", call, lambda polled: "delivered" in polled["times"])
         times = {name: datetime.fromisoformat(one) for name, one in polled["times"].items()}
         delays.append(times["delivered"] - times["answered"])
     assert sorted(delays)[-2] < timedelta(milliseconds=500)
@@ -345,15 +345,15 @@ async def test_an_outcome_is_brought_in_less_than_half_a_second(village: CallGat
 
 @pytest.mark.requirement("calls.reading.own-run")
 async def test_calls_in_one_session_have_each_the_answer_of_its_own_run(
-    village: CallGateway,
+    gateway: CallGateway,
 ) -> None:
     async def answer(invocation: Json) -> str:
         return json.dumps({"output": invocation["skill"]})
 
-    village.agents["b"].answer = answer
+    gateway.agents["b"].answer = answer
     skills = ["one", "two", "three"]
-    calls = [await village.call("a", "b", skill, session="main") for skill in skills]
-    told = await village.host.wait_messages(A, 3)
+    calls = [await gateway.call("a", "b", skill, session="main") for skill in skills]
+    told = await gateway.host.wait_messages(A, 3)
     outputs = {one["correlationId"]: one["output"] for one in told}
     assert [outputs[call["correlationId"]] for call in calls] == skills
 
@@ -369,14 +369,14 @@ class Talker(ScriptedAgent):
 
 @pytest.mark.requirement("calls.reading.own-run", "calls.routing.once")
 async def test_of_a_callee_that_answers_twice_the_last_counts_and_comes_once(
-    town: CallGateway,
+    gateway: CallGateway,
 ) -> None:
-    town.agents["b"] = Talker(town.host, "b")
-    await town.open()
-    await town.call("a", "b")
-    await town.host.wait_messages(A)
-    await town.call("a", "c")
-    first, second = await town.host.wait_messages(A, 2)
+    gateway.agents["b"] = Talker(gateway.host, "b")
+    await gateway.open()
+    await gateway.call("a", "b")
+    await gateway.host.wait_messages(A)
+    await gateway.call("a", "c")
+    first, second = await gateway.host.wait_messages(A, 2)
     assert (first["output"], second["output"]) == ("the last word", "done")
 
 

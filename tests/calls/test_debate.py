@@ -1,4 +1,4 @@
-"""Debates: who is asked what and when, and what comes of it."""
+"""Debates: their steps, inputs and results."""
 
 import asyncio
 import json
@@ -157,12 +157,14 @@ def test_the_time_for_an_answer_is_in_seconds_or_milliseconds(
         ({"wait": "yes"}, "wait"),
     ],
 )
-def test_what_cannot_be_used_is_said(change: JsonObject, named: str) -> None:
+def test_an_invalid_debate_request_is_refused_with_the_reason(
+    change: JsonObject, named: str
+) -> None:
     assert named in problems_of({**INPUT, **change})
 
 
 @pytest.mark.requirement("calls.debate.input")
-def test_all_problems_are_told_at_once() -> None:
+def test_all_problems_of_a_debate_are_reported_at_once() -> None:
     told = problems_of({"rounds": 9})
     for name in ("topic", "proposer", "critics", "resolver", "input", "rounds"):
         assert name in told
@@ -174,7 +176,7 @@ def test_exactly_the_limit_of_an_input_passes() -> None:
 
 
 @given(st.recursive(st.none() | st.text() | st.floats(), lambda one: st.lists(one)))
-def test_whatever_is_no_debate_is_refused_in_words(value: Json) -> None:
+def test_arbitrary_json_is_refused_as_a_debate_with_sentences(value: Json) -> None:
     assert problems_of(value)
     assert problems_of({**INPUT, "critics": value})
 
@@ -359,7 +361,7 @@ async def test_a_debate_is_resolved_when_the_resolver_is_sure_enough(
 
 
 @pytest.mark.requirement("calls.debate.dissent")
-async def test_dissent_is_told_when_it_is_a_text() -> None:
+async def test_dissent_is_reported_when_it_is_a_text() -> None:
     told = await Hall({"resolve": said({"dissent": "two is against"}, 0.9)}).hold(read())
     assert told["dissent"] == "two is against"
     untold = await Hall({"resolve": said({"dissent": ["x"]}, 0.9)}).hold(read())
@@ -389,7 +391,7 @@ async def test_a_failing_proposer_or_resolver_leaves_what_was_gathered(
     assert hall.names[-1] == failing
 
 
-async def test_who_watches_hears_each_step_forward() -> None:
+async def test_each_step_of_a_debate_is_reported_as_progress() -> None:
     hall = Hall()
     await hall.hold(read(rounds=1))
     phases = [(one["phase"], one.get("round")) for one in hall.told]
@@ -500,7 +502,7 @@ async def test_a_debate_is_a_task_that_tells_how_far_it_is_and_answers_with_the_
     assert answer.output == {**again, "conclusion": {"answer": "?"}}
 
 
-async def test_a_debate_that_is_broken_off_leaves_nobody_at_work() -> None:
+async def test_a_cancelled_debate_cancels_its_steps() -> None:
     begun, ended = asyncio.Event(), list[str]()
 
     async def ask_for(_: CallId, step: DebateStep) -> StepResult:
@@ -537,7 +539,7 @@ Wrong = Callable[[], Turn]
 
 
 @pytest.mark.parametrize("turn", [lambda: debate_turn("hello"), lambda: debate_turn("{}", "")])
-async def test_what_describes_no_debate_of_a_call_fails(turn: Wrong) -> None:
+async def test_a_message_that_is_no_debate_of_a_call_fails(turn: Wrong) -> None:
     agent = asking(Hall(), [])
     with pytest.raises(AgentFailed, match="debate_call"):
         async for _ in agent.run(turn()):

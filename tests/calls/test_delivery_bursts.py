@@ -1,4 +1,4 @@
-"""Many calls that are due in the same moment, and hosts that take their time."""
+"""Many calls that are due at the same moment, with slow hosts."""
 
 from typing import Any
 
@@ -15,44 +15,44 @@ MANY = 100
 PLACES = 64
 
 
-async def place(village: CallGateway, session: str, **more: Json) -> Json:
+async def place(gateway: CallGateway, session: str, **more: Json) -> Json:
     arguments: Json = {"agent": "b", "skill": "work", "input": {}, **more}
-    return await village.call_tool(village.client("a", session), "agent_call", arguments)
+    return await gateway.call_tool(gateway.client("a", session), "agent_call", arguments)
 
 
-async def answered_together(village: CallGateway, session: str, count: int) -> list[Json]:
-    village.agents["b"].answer = held = HeldAnswer('{"output": "done"}')
-    calls = [await place(village, session) for _ in range(count)]
+async def answered_together(gateway: CallGateway, session: str, count: int) -> list[Json]:
+    gateway.agents["b"].answer = held = HeldAnswer('{"output": "done"}')
+    calls = [await place(gateway, session) for _ in range(count)]
     held.go.set()
     return calls
 
 
-async def kept(village: CallGateway) -> list[Call]:
-    assert village.gateway is not None
-    [engine] = village.gateway.engines.values()
+async def kept(gateway: CallGateway) -> list[Call]:
+    assert gateway.running is not None
+    [engine] = gateway.running.engines.values()
     return [
         msgspec.json.decode(record.body, type=Call)
         for record in await engine.store.records.list_records(CALL_KIND)
     ]
 
 
-async def until_settled(village: CallGateway, status: CallStatus, count: int) -> None:
+async def until_settled(gateway: CallGateway, status: CallStatus, count: int) -> None:
     with anyio.fail_after(TIMEOUT_S):
         while True:
-            if sum(call.status is status for call in await kept(village)) >= count:
+            if sum(call.status is status for call in await kept(gateway)) >= count:
                 return
             await checkpoint()
 
 
 async def test_calls_are_settled_at_their_deadlines_however_slow_the_host_is(
-    village: CallGateway,
+    gateway: CallGateway,
 ) -> None:
-    host = village.host
+    host = gateway.host
     host.slow = "agent:a:"
-    village.agents["b"].answer = HeldAnswer()
+    gateway.agents["b"].answer = HeldAnswer()
     for number in range(MANY):
-        await place(village, f"agent:a:s{number}", timeout=50)
-    await until_settled(village, CallStatus.TIMEOUT, MANY)
+        await place(gateway, f"agent:a:s{number}", timeout=50)
+    await until_settled(gateway, CallStatus.TIMEOUT, MANY)
     await host.wait_until(lambda: len(host.attempts) == PLACES)
     host.go.set()
     await host.wait_until(lambda: len(host.accepted) == MANY)
@@ -63,14 +63,14 @@ async def test_calls_are_settled_at_their_deadlines_however_slow_the_host_is(
 
 
 async def test_a_session_with_much_to_hear_in_a_slow_host_holds_up_no_other(
-    village: CallGateway,
+    gateway: CallGateway,
 ) -> None:
-    host = village.host
+    host = gateway.host
     host.slow = "agent:a:slow"
-    await answered_together(village, "agent:a:slow", MANY)
-    await until_settled(village, CallStatus.COMPLETED, MANY)
+    await answered_together(gateway, "agent:a:slow", MANY)
+    await until_settled(gateway, CallStatus.COMPLETED, MANY)
     await host.wait_messages("agent:a:slow")
-    await place(village, "agent:a:quick")
+    await place(gateway, "agent:a:quick")
     await host.wait_messages("agent:a:quick")
     assert len(host.messages("agent:a:slow")) == 1
     host.go.set()
@@ -78,17 +78,17 @@ async def test_a_session_with_much_to_hear_in_a_slow_host_holds_up_no_other(
     assert len(host.attempts) == MANY + 1, "each is brought once"
 
 
-async def test_an_answer_is_asked_for_while_it_waits_for_its_turn_and_not_told_again(
-    village: CallGateway,
+async def test_an_outcome_polled_while_it_is_queued_is_not_sent(
+    gateway: CallGateway,
 ) -> None:
-    host = village.host
+    host = gateway.host
     host.slow = "agent:a:slow"
-    calls = await answered_together(village, "agent:a:slow", 2)
-    await until_settled(village, CallStatus.COMPLETED, len(calls))
+    calls = await answered_together(gateway, "agent:a:slow", 2)
+    await until_settled(gateway, CallStatus.COMPLETED, len(calls))
     [told] = await host.wait_messages("agent:a:slow")
     [waiting] = [call for call in calls if call["correlationId"] != told["correlationId"]]
-    assert (await village.poll("a", waiting))["output"] == "done"
+    assert (await gateway.poll("a", waiting))["output"] == "done"
     host.go.set()
     for call in calls:
-        await village.poll("a", call, lambda polled: "seen" in polled["times"])
+        await gateway.poll("a", call, lambda polled: "seen" in polled["times"])
     assert len(host.attempts) == 1

@@ -1,4 +1,4 @@
-"""Outcomes come into a session in the order of completion, whatever its host does."""
+"""Outcomes reach a session in the order of completion."""
 
 import asyncio
 import json
@@ -47,10 +47,10 @@ class Picky(SessionHost):
 
 
 @pytest.fixture(params=["sqlite", "json-file", "memory"])
-async def town(
+async def gateway(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[CallGateway]:
-    """A village whose gateway is opened by the test, and whose host may be picky."""
+    """A gateway whose gateway is opened by the test, and whose host may be picky."""
     monkeypatch.chdir(tmp_path)
     async with call_gateway_in(tmp_path, request.param) as one:
         one.host = Picky()
@@ -58,16 +58,16 @@ async def town(
         yield one
 
 
-async def answered(town: CallGateway, *outputs: int) -> None:
+async def answered(gateway: CallGateway, *outputs: int) -> None:
     """Calls that are settled one after the other."""
     for output in outputs:
-        town.agents["b"].answer = answers(json.dumps({"output": output}))
-        call = await town.call("a", "b")
-        await settled(town, call)
+        gateway.agents["b"].answer = answers(json.dumps({"output": output}))
+        call = await gateway.call("a", "b")
+        await settled(gateway, call)
 
 
-async def settled(town: CallGateway, call: Json) -> None:
-    while (await town.describe(call))["status"] == "pending":
+async def settled(gateway: CallGateway, call: Json) -> None:
+    while (await gateway.describe(call))["status"] == "pending":
         pass
 
 
@@ -76,63 +76,63 @@ def outputs(told: list[Json]) -> list[int]:
 
 
 @pytest.mark.requirement("calls.routing.order")
-async def test_a_slow_host_gets_outcomes_in_the_order_of_completion(town: CallGateway) -> None:
-    await town.open()
-    assert isinstance(town.host, Picky)
-    town.host.thought = asyncio.Event()
-    await answered(town, 0, 1, 2, 3)
-    town.host.thought.set()
-    assert outputs(await town.host.wait_messages(A, 4)) == [0, 1, 2, 3]
+async def test_a_slow_host_gets_outcomes_in_the_order_of_completion(gateway: CallGateway) -> None:
+    await gateway.open()
+    assert isinstance(gateway.host, Picky)
+    gateway.host.thought = asyncio.Event()
+    await answered(gateway, 0, 1, 2, 3)
+    gateway.host.thought.set()
+    assert outputs(await gateway.host.wait_messages(A, 4)) == [0, 1, 2, 3]
 
 
 @pytest.mark.requirement("calls.routing.order")
 @pytest.mark.parametrize("is_restarted", [False, True])
 async def test_a_host_that_was_away_gets_outcomes_in_the_order_of_completion(
-    town: CallGateway, is_restarted: bool
+    gateway: CallGateway, is_restarted: bool
 ) -> None:
-    await town.open()
-    town.host.is_unavailable = True
-    await answered(town, *range(6))
-    if is_restarted and town.kind != "memory":
-        await town.close()
-        town.host.is_unavailable = False
-        await town.open()
-    town.host.is_unavailable = False
-    assert outputs(await town.host.wait_messages(A, 6)) == list(range(6))
+    await gateway.open()
+    gateway.host.is_unavailable = True
+    await answered(gateway, *range(6))
+    if is_restarted and gateway.kind != "memory":
+        await gateway.close()
+        gateway.host.is_unavailable = False
+        await gateway.open()
+    gateway.host.is_unavailable = False
+    assert outputs(await gateway.host.wait_messages(A, 6)) == list(range(6))
 
 
-async def test_an_outcome_that_a_host_refuses_holds_up_no_others(town: CallGateway) -> None:
-    await town.open()
-    assert isinstance(town.host, Picky)
-    town.host.unwanted = {1}
-    await answered(town, 0, 1, 2, 3)
-    assert outputs(await town.host.wait_messages(A, 3)) == [0, 2, 3]
-    town.host.unwanted = set()
-    assert outputs(await town.host.wait_messages(A, 4)) == [0, 2, 3, 1]
+async def test_an_outcome_that_a_host_refuses_holds_up_no_others(gateway: CallGateway) -> None:
+    await gateway.open()
+    assert isinstance(gateway.host, Picky)
+    gateway.host.unwanted = {1}
+    await answered(gateway, 0, 1, 2, 3)
+    assert outputs(await gateway.host.wait_messages(A, 3)) == [0, 2, 3]
+    gateway.host.unwanted = set()
+    assert outputs(await gateway.host.wait_messages(A, 4)) == [0, 2, 3, 1]
 
 
-async def test_who_asks_for_the_first_outcome_lets_the_others_come(town: CallGateway) -> None:
-    await town.open()
-    town.host.is_unavailable = True
-    town.agents["b"].answer = answers('{"output": 0}')
-    first = await town.call("a", "b")
-    await settled(town, first)
-    await answered(town, 1)
-    await town.host.wait_until(lambda: bool(town.host.attempts))
-    town.host.is_unavailable = False
-    assert (await town.poll("a", first))["output"] == 0
-    told = await town.host.wait_messages(A)
+async def test_polling_the_first_outcome_releases_the_next_ones(gateway: CallGateway) -> None:
+    await gateway.open()
+    gateway.host.is_unavailable = True
+    gateway.agents["b"].answer = answers('{"output": 0}')
+    first = await gateway.call("a", "b")
+    await settled(gateway, first)
+    await answered(gateway, 1)
+    await gateway.host.wait_until(lambda: bool(gateway.host.attempts))
+    gateway.host.is_unavailable = False
+    assert (await gateway.poll("a", first))["output"] == 0
+    told = await gateway.host.wait_messages(A)
     assert outputs(told)[-1] == 1
 
 
-async def test_sessions_do_not_wait_for_each_other(town: CallGateway) -> None:
-    await town.open()
-    assert isinstance(town.host, Picky)
-    town.host.gone.add(A)
-    await answered(town, 0)
-    call = await town.call("c", "b")
-    await settled(town, call)
-    assert len(await town.host.wait_messages(main_session("c"))) == 1
+async def test_sessions_do_not_wait_for_each_other(gateway: CallGateway) -> None:
+    await gateway.open()
+    assert isinstance(gateway.host, Picky)
+    gateway.host.gone.add(A)
+    await answered(gateway, 0)
+    call = await gateway.call("c", "b")
+    await settled(gateway, call)
+    assert len(await gateway.host.wait_messages(main_session("c"))) == 1
 
 
 def over(number: int) -> Call:

@@ -1,4 +1,4 @@
-"""Calls that go on from agent to agent end somewhere, and only who may takes part in them."""
+"""Loop guard and policy of calls."""
 
 import json
 from collections.abc import Mapping
@@ -11,74 +11,74 @@ Json = Any
 A = main_session("a")
 
 
-def passes_on(village: CallGateway, name: str, to: str) -> Answer:
+def passes_on(gateway: CallGateway, name: str, to: str) -> Answer:
     """An agent that calls another one before it answers, and answers with what that said."""
 
     async def answer(invocation: Json) -> str:
         session = f"agent:{name}:call:{invocation['correlationId']}"
         arguments = {"agent": to, "skill": "work", "input": {}, "wait": True}
-        result = await village.call_tool(village.client(name, session), "agent_call", arguments)
+        result = await gateway.call_tool(gateway.client(name, session), "agent_call", arguments)
         return json.dumps({"output": result})
 
     return answer
 
 
 @pytest.mark.requirement("calls.state.hops", "calls.loop.chain")
-async def test_each_call_of_a_cascade_has_an_id_of_its_own(village: CallGateway) -> None:
-    village.agents["b"].answer = passes_on(village, "b", "c")
-    answer = await village.call("a", "b", wait=True)
+async def test_each_call_of_a_cascade_has_an_id_of_its_own(gateway: CallGateway) -> None:
+    gateway.agents["b"].answer = passes_on(gateway, "b", "c")
+    answer = await gateway.call("a", "b", wait=True)
     inner = answer["output"]
     assert (inner["status"], inner["output"]) == ("completed", "done")
     assert inner["correlationId"] != answer["correlationId"]
-    [turn] = village.agents["c"].turns
+    [turn] = gateway.agents["c"].turns
     assert turn.provenance is not None
     assert turn.provenance.chain == ("a", "b")
     assert turn.provenance.session_key == f"agent:b:call:{answer['correlationId']}"
 
 
 @pytest.mark.requirement("calls.loop.loop")
-async def test_a_triangle_ends_where_it_began(village: CallGateway) -> None:
+async def test_a_triangle_ends_where_it_began(gateway: CallGateway) -> None:
     for name, to in (("b", "c"), ("c", "a")):
-        village.agents[name].answer = passes_on(village, name, to)
-    answer = await village.call("a", "b", wait=True)
+        gateway.agents[name].answer = passes_on(gateway, name, to)
+    answer = await gateway.call("a", "b", wait=True)
     refused = answer["output"]["output"]
     assert refused["status"] == "error"
     assert "loop" in refused["error"]
-    assert village.agents["a"].invocations == []
+    assert gateway.agents["a"].invocations == []
 
 
 @pytest.mark.requirement("calls.loop.depth")
-async def test_a_chain_ends_at_the_depth_of_the_settings(village: CallGateway) -> None:
-    await village.reopen({"tools.agentToAgent.maxDepth": 2})
+async def test_a_chain_ends_at_the_depth_of_the_settings(gateway: CallGateway) -> None:
+    await gateway.reopen({"tools.agentToAgent.maxDepth": 2})
     for name, to in (("b", "c"), ("c", "d")):
-        village.agents[name].answer = passes_on(village, name, to)
-    answer = await village.call("a", "b", wait=True)
+        gateway.agents[name].answer = passes_on(gateway, name, to)
+    answer = await gateway.call("a", "b", wait=True)
     refused = answer["output"]["output"]
     assert "depth" in refused["error"]
-    assert village.agents["d"].invocations == []
+    assert gateway.agents["d"].invocations == []
 
 
 @pytest.mark.requirement("calls.loop.ping-pong")
 async def test_two_sessions_that_answer_each_other_for_ever_are_stopped(
-    village: CallGateway,
+    gateway: CallGateway,
 ) -> None:
-    village.host.processed.clear()  # the caller's turn goes on: it calls in answer to the answer
+    gateway.host.processed.clear()  # the caller's turn goes on: it calls in answer to the answer
     for count in range(1, 7):
-        assert (await village.call("a", "b"))["status"] == "pending"
-        await village.host.wait_messages(A, count)
-    refused = await village.call("a", "b")
+        assert (await gateway.call("a", "b"))["status"] == "pending"
+        await gateway.host.wait_messages(A, count)
+    refused = await gateway.call("a", "b")
     assert refused["status"] == "error"
     assert "loop" in refused["error"]
-    assert (await village.call("a", "c"))["status"] == "pending"
-    village.host.processed.set()
+    assert (await gateway.call("a", "c"))["status"] == "pending"
+    gateway.host.processed.set()
 
 
-async def test_calls_that_nobody_led_to_are_not_counted(village: CallGateway) -> None:
+async def test_calls_that_without_a_cause_are_not_counted(gateway: CallGateway) -> None:
     for count in range(1, 10):
-        call = await village.call("a", "b")
+        call = await gateway.call("a", "b")
         assert call["status"] == "pending"
-        await village.host.wait_messages(A, count)
-        await village.poll("a", call, lambda polled: "seen" in polled["times"])
+        await gateway.host.wait_messages(A, count)
+        await gateway.poll("a", call, lambda polled: "seen" in polled["times"])
 
 
 @pytest.mark.requirement(
@@ -98,19 +98,19 @@ async def test_calls_that_nobody_led_to_are_not_counted(village: CallGateway) ->
         ({"agents.a.tools.agentToAgent.allow": []}, "c", "agent a may not call c"),
     ],
 )
-async def test_who_may_not_call_is_told_which_setting_says_so(
-    village: CallGateway, settings: Mapping[str, Json], target: str, words: str
+async def test_a_refusal_names_the_setting(
+    gateway: CallGateway, settings: Mapping[str, Json], target: str, words: str
 ) -> None:
-    await village.reopen(settings)
-    result = await village.call("a", target)
+    await gateway.reopen(settings)
+    result = await gateway.call("a", target)
     assert result["status"] == "forbidden"
     assert words in result["error"]
 
 
 @pytest.mark.requirement("calls.policy.disabled")
-async def test_without_the_setting_there_are_no_such_tools(village: CallGateway) -> None:
-    await village.reopen({"tools.agentToAgent.enabled": False})
-    answer = await village.client("a").get("/tools")
+async def test_without_the_setting_there_are_no_such_tools(gateway: CallGateway) -> None:
+    await gateway.reopen({"tools.agentToAgent.enabled": False})
+    answer = await gateway.client("a").get("/tools")
     assert answer.json == {"tools": []}
 
 
@@ -129,68 +129,68 @@ SKILLS = [
     "calls.skills.problems",
     "calls.request.timeout-skill",
 )
-async def test_an_agent_that_declares_skills_is_called_for_those_only(village: CallGateway) -> None:
-    await village.reopen({"agents.b.skills": SKILLS})
-    unknown = await village.call("a", "b", "dance")
+async def test_an_agent_that_declares_skills_is_called_for_those_only(gateway: CallGateway) -> None:
+    await gateway.reopen({"agents.b.skills": SKILLS})
+    unknown = await gateway.call("a", "b", "dance")
     assert unknown["error"] == "b has no skill dance; it has research, ping, list_skills"
-    wrong = await village.call("a", "b", "research", input={"limit": "many"})
+    wrong = await gateway.call("a", "b", "research", input={"limit": "many"})
     assert "q" in wrong["error"]
     assert "limit" in wrong["error"]
-    assert (await village.call("a", "b", "research", input={"q": "tides", "x": 1}))["status"]
-    await village.host.wait_messages(A)
-    assert village.agents["b"].invocations[0]["timeout"] == 7000
+    assert (await gateway.call("a", "b", "research", input={"q": "tides", "x": 1}))["status"]
+    await gateway.host.wait_messages(A)
+    assert gateway.agents["b"].invocations[0]["timeout"] == 7000
 
 
 @pytest.mark.requirement("calls.skills.no-run", "calls.skills.list")
-async def test_the_gateway_answers_what_every_agent_can(village: CallGateway) -> None:
-    await village.reopen({"agents.b.skills": SKILLS})
-    pong = await village.call("a", "b", "ping", wait=True)
+async def test_the_gateway_answers_what_every_agent_can(gateway: CallGateway) -> None:
+    await gateway.reopen({"agents.b.skills": SKILLS})
+    pong = await gateway.call("a", "b", "ping", wait=True)
     assert pong["output"]["status"] == "pong"
-    listed = await village.call("a", "b", "list_skills", wait=True)
+    listed = await gateway.call("a", "b", "list_skills", wait=True)
     names = [skill["name"] for skill in listed["output"]["skills"]]
     assert names == ["research", "ping", "list_skills"]
-    assert village.agents["b"].invocations == []
+    assert gateway.agents["b"].invocations == []
 
 
 @pytest.mark.requirement("calls.settings.off")
-async def test_routing_that_is_off_brings_nothing(village: CallGateway) -> None:
-    await village.reopen({"responseRouting.enabled": False})
-    call = await village.call("a", "b")
+async def test_routing_that_is_off_delivers_nothing(gateway: CallGateway) -> None:
+    await gateway.reopen({"responseRouting.enabled": False})
+    call = await gateway.call("a", "b")
     assert call["status"] == "working"
-    await village.poll("a", call, lambda polled: polled["status"] == "completed")
-    assert village.host.attempts == []
+    await gateway.poll("a", call, lambda polled: polled["status"] == "completed")
+    assert gateway.host.attempts == []
 
 
 # -------------------------------------------------------------------- many calls at once
 
 
-async def batch(village: CallGateway, calls: list[Json], **more: Json) -> Json:
-    return await village.call_tool(
-        village.client("a"), "agent_call_batch", {"calls": calls, **more}
+async def batch(gateway: CallGateway, calls: list[Json], **more: Json) -> Json:
+    return await gateway.call_tool(
+        gateway.client("a"), "agent_call_batch", {"calls": calls, **more}
     )
 
 
 @pytest.mark.requirement("calls.batch.order", "calls.batch.counts", "calls.batch.errors")
-async def test_a_batch_answers_in_the_order_it_was_asked(village: CallGateway) -> None:
+async def test_a_batch_answers_in_the_order_it_was_asked(gateway: CallGateway) -> None:
     calls = [
         {"agent": "b", "skill": "work", "input": {}},
         {"agent": "a", "skill": "work", "input": {}},
         {"agent": "c", "skill": "work", "input": {}, "timeoutSeconds": 5},
         {"agent": "c"},
     ]
-    result = await batch(village, calls)
+    result = await batch(gateway, calls)
     assert [one["index"] for one in result["results"]] == [0, 1, 2, 3]
     statuses = [one["status"] for one in result["results"]]
     assert statuses == ["completed", "error", "completed", "error"]
     assert result["aggregateConfidence"] == pytest.approx(0.9)
     counts = (result["completedCount"], result["errorCount"], result["totalCount"])
     assert counts == (2, 2, 4)
-    assert village.host.attempts == []
+    assert gateway.host.attempts == []
 
 
 @pytest.mark.requirement("calls.batch.empty")
-async def test_an_empty_batch_is_all_zeros(village: CallGateway) -> None:
-    assert await batch(village, []) == {
+async def test_an_empty_batch_is_all_zeros(gateway: CallGateway) -> None:
+    assert await batch(gateway, []) == {
         "results": [],
         "aggregateConfidence": 0,
         "completedCount": 0,
@@ -204,25 +204,25 @@ async def test_an_empty_batch_is_all_zeros(village: CallGateway) -> None:
     ("calls", "more"), [([{}] * 51, {}), ([], {"concurrency": 0}), ([], {"concurrency": "all"})]
 )
 async def test_a_batch_that_is_too_much_is_refused(
-    village: CallGateway, calls: list[Json], more: Json
+    gateway: CallGateway, calls: list[Json], more: Json
 ) -> None:
-    assert (await batch(village, calls, **more))["status"] == "error"
+    assert (await batch(gateway, calls, **more))["status"] == "error"
 
 
 @pytest.mark.requirement("calls.batch.bounds")
-async def test_no_more_calls_of_a_batch_run_at_once_than_asked_for(village: CallGateway) -> None:
+async def test_no_more_calls_of_a_batch_run_at_once_than_asked_for(gateway: CallGateway) -> None:
     running, most = set[str](), 0
 
     async def answer(invocation: Json) -> str:
         nonlocal most
         running.add(invocation["correlationId"])
         most = max(most, len(running))
-        await village.call_tool(village.program_client("other"), "agent_poll", {"taskId": "x"})
+        await gateway.call_tool(gateway.program_client("other"), "agent_poll", {"taskId": "x"})
         running.discard(invocation["correlationId"])
         return "done"
 
-    village.agents["b"].answer = answer
+    gateway.agents["b"].answer = answer
     calls = [{"agent": "b", "skill": "work", "input": {}}] * 12
-    result = await batch(village, calls, concurrency=3)
+    result = await batch(gateway, calls, concurrency=3)
     assert result["completedCount"] == 12
     assert 1 <= most <= 3

@@ -1,4 +1,4 @@
-"""What people who used calls stumbled over."""
+"""Defects that users of calls found."""
 
 import asyncio
 import json
@@ -40,15 +40,15 @@ DEBATE = {
 
 
 @pytest.fixture
-async def town(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[CallGateway]:
-    """A village whose gateway is opened by the test."""
+async def gateway(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[CallGateway]:
+    """A gateway whose gateway is opened by the test."""
     monkeypatch.chdir(tmp_path)
     async with call_gateway_in(tmp_path) as one:
         yield one
 
 
-def audit_of(village: CallGateway) -> list[Json]:
-    text = (village.folder / "calls-audit.jsonl").read_text()
+def audit_of(gateway: CallGateway) -> list[Json]:
+    text = (gateway.folder / "calls-audit.jsonl").read_text()
     assert "s3cret" not in text
     return [json.loads(line) for line in text.splitlines()]
 
@@ -57,19 +57,19 @@ def audit_of(village: CallGateway) -> list[Json]:
 
 
 @pytest.mark.requirement("calls.audit.written", "calls.audit.no-input")
-async def test_every_step_of_a_debate_is_in_the_audit_log(village: CallGateway) -> None:
+async def test_every_step_of_a_debate_is_in_the_audit_log(gateway: CallGateway) -> None:
     for name in "bcd":
-        village.agents[name].answer = answers('{"output": "well", "confidence": 0.6}')
-    await village.call_tool(village.client("a"), "debate_call", DEBATE)
-    found = [(one["event"], one["requester"], one["skill"]) for one in audit_of(village)]
+        gateway.agents[name].answer = answers('{"output": "well", "confidence": 0.6}')
+    await gateway.call_tool(gateway.client("a"), "debate_call", DEBATE)
+    found = [(one["event"], one["requester"], one["skill"]) for one in audit_of(gateway)]
     steps = ("debate", "propose", "critique", "refine", "resolve")
     assert found == [("call", "a", skill) for skill in steps]
 
 
-async def test_the_audit_log_tells_why_a_call_was_refused(village: CallGateway) -> None:
-    await village.call("a", "a")
-    await village.call("a", "nobody")
-    refused = audit_of(village)
+async def test_the_audit_log_tells_why_a_call_was_refused(gateway: CallGateway) -> None:
+    await gateway.call("a", "a")
+    await gateway.call("a", "nobody")
+    refused = audit_of(gateway)
     assert [one["event"] for one in refused] == ["call-refused", "call-refused"]
     assert "self-call" in refused[0]["reason"]
     assert "there is no agent nobody" in refused[1]["reason"]
@@ -77,13 +77,13 @@ async def test_the_audit_log_tells_why_a_call_was_refused(village: CallGateway) 
 
 @pytest.mark.requirement("calls.audit.no-input")
 async def test_the_audit_log_tells_that_an_input_did_not_fit_without_telling_the_input(
-    town: CallGateway,
+    gateway: CallGateway,
 ) -> None:
     skill = {"name": "work", "input": {"secret": {"type": "integer"}}}
-    await town.open({"agents.b.skills": [skill]})
-    refused = await town.call("a", "b", input={"secret": "s3cret"})
+    await gateway.open({"agents.b.skills": [skill]})
+    refused = await gateway.call("a", "b", input={"secret": "s3cret"})
     assert "s3cret" in refused["error"]
-    [line] = audit_of(town)
+    [line] = audit_of(gateway)
     assert line["reason"] == "the input does not fit work"
 
 
@@ -97,41 +97,41 @@ async def test_the_audit_log_tells_that_an_input_did_not_fit_without_telling_the
         (["s3cret"], "", ""),
     ],
 )
-async def test_the_audit_log_tells_whom_an_unusable_call_was_for(
-    village: CallGateway, request_: Json, target: str, skill: str
+async def test_the_audit_log_names_the_target_of_an_invalid_call(
+    gateway: CallGateway, request_: Json, target: str, skill: str
 ) -> None:
-    await village.call_tool(village.client("a"), "agent_call", request_)
-    [line] = audit_of(village)
+    await gateway.call_tool(gateway.client("a"), "agent_call", request_)
+    [line] = audit_of(gateway)
     assert (line["event"], line["target"], line["skill"]) == ("call-invalid", target, skill)
 
 
 # -------------------------------------------------------------------- who calls
 
 
-async def test_an_agent_without_a_session_has_a_clean_name_too(village: CallGateway) -> None:
-    token = village.token("host", TokenKind.HOST)
+async def test_an_agent_without_a_session_has_a_clean_name_too(gateway: CallGateway) -> None:
+    token = gateway.token("host", TokenKind.HOST)
     headers = {"authorization": f"Bearer {token}", "x-openclaw-agent-id": "Lab: A/7"}
-    assert village.gateway is not None
-    door = AsgiClient(village.gateway.asgi, headers)
+    assert gateway.running is not None
+    door = AsgiClient(gateway.running.asgi, headers)
     arguments: Json = {"agent": "b", "skill": "work", "input": {}, "wait": True}
-    answer = await village.call_tool(door, "agent_call", arguments)
+    answer = await gateway.call_tool(door, "agent_call", arguments)
     assert answer["status"] == "completed"
-    assert village.agents["b"].invocations[0]["returnTo"] == "agent:lab-a-7:inbox"
+    assert gateway.agents["b"].invocations[0]["returnTo"] == "agent:lab-a-7:inbox"
 
 
 # -------------------------------------------------------------------- restarts
 
 
 async def test_a_callee_that_must_not_be_asked_again_is_to_be_called_again(
-    town: CallGateway,
+    gateway: CallGateway,
 ) -> None:
     held = HeldAnswer()
-    town.agents["b"].answer, town.agents["b"].recovery = held, Recovery.FAIL
-    await town.open()
-    await town.call("a", "b")
+    gateway.agents["b"].answer, gateway.agents["b"].recovery = held, Recovery.FAIL
+    await gateway.open()
+    await gateway.call("a", "b")
     await held.asked.wait()
-    await town.reopen()
-    [told] = await town.host.wait_messages(A)
+    await gateway.reopen()
+    [told] = await gateway.host.wait_messages(A)
     assert "call it again" in told["error"]
     assert "message" not in told["error"]
 
@@ -159,78 +159,78 @@ class Asking(ScriptedAgent):
             raise TaskNotCancelable("the question cannot be taken back")
 
 
-async def state_of(village: CallGateway, call: Json) -> TaskState:
-    assert village.gateway is not None
-    [engine] = village.gateway.engines.values()
+async def state_of(gateway: CallGateway, call: Json) -> TaskState:
+    assert gateway.running is not None
+    [engine] = gateway.running.engines.values()
     stored = await engine.store.tasks.read_task(None, call["taskId"])
     assert stored is not None
     return stored.head.state
 
 
 @pytest.mark.parametrize("is_stubborn", [False, True])
-async def test_who_calls_a_callee_that_asks_back_is_told_the_question(
-    town: CallGateway, is_stubborn: bool
+async def test_the_error_of_a_callee_that_asks_back_is_its_question(
+    gateway: CallGateway, is_stubborn: bool
 ) -> None:
-    b = town.agents["b"] = Asking(town.host, "b", is_stubborn=is_stubborn)
-    await town.open()
-    call = await town.call("a", "b")
-    [told] = await town.host.wait_messages(A)
+    b = gateway.agents["b"] = Asking(gateway.host, "b", is_stubborn=is_stubborn)
+    await gateway.open()
+    call = await gateway.call("a", "b")
+    [told] = await gateway.host.wait_messages(A)
     assert (told["kind"], told["status"]) == ("skill_response", "error")
     assert told["error"] == (
         "the callee asks: Which sea? A call cannot answer; call again with more input"
     )
     assert b.ended == [{"question": 7}]
-    assert await state_of(town, call) is TaskState.FAILED
-    assert (await town.poll("a", call))["error"] == told["error"]
+    assert await state_of(gateway, call) is TaskState.FAILED
+    assert (await gateway.poll("a", call))["error"] == told["error"]
 
 
-async def test_who_waits_for_a_callee_that_asks_back_is_told_the_question(
-    town: CallGateway,
+async def test_a_caller_that_waits_for_a_callee_that_asks_back_gets_the_question(
+    gateway: CallGateway,
 ) -> None:
-    town.agents["b"] = Asking(town.host, "b")
-    await town.open()
-    waited = await town.call("a", "b", wait=True)
+    gateway.agents["b"] = Asking(gateway.host, "b")
+    await gateway.open()
+    waited = await gateway.call("a", "b", wait=True)
     assert waited["status"] == "error"
     assert "Which sea?" in waited["error"]
 
 
-async def test_a_question_without_a_deadline_ends_too(town: CallGateway) -> None:
-    town.agents["b"] = Asking(town.host, "b")
-    await town.open()
-    call = await town.call("a", "b", timeoutSeconds=0)
-    polled = await town.poll("a", call, lambda polled: polled["status"] != "working")
+async def test_a_question_without_a_deadline_ends_too(gateway: CallGateway) -> None:
+    gateway.agents["b"] = Asking(gateway.host, "b")
+    await gateway.open()
+    call = await gateway.call("a", "b", timeoutSeconds=0)
+    polled = await gateway.poll("a", call, lambda polled: polled["status"] != "working")
     assert "Which sea?" in polled["error"]
 
 
-async def test_a_question_after_the_timeout_ends_too(town: CallGateway) -> None:
-    b = town.agents["b"] = Asking(town.host, "b")
+async def test_a_question_after_the_timeout_ends_too(gateway: CallGateway) -> None:
+    b = gateway.agents["b"] = Asking(gateway.host, "b")
     held = b.answer = HeldAnswer()
-    await town.open()
-    call = await town.call("a", "b", timeout=50)
-    [told] = await town.host.wait_messages(A)
+    await gateway.open()
+    call = await gateway.call("a", "b", timeout=50)
+    [told] = await gateway.host.wait_messages(A)
     assert told["kind"] == "skill_timeout"
     held.go.set()
-    late = await town.poll("a", call, lambda polled: polled["status"] != "timeout")
+    late = await gateway.poll("a", call, lambda polled: polled["status"] != "timeout")
     assert (late["status"], late["late"]) == ("error", True)
-    assert await state_of(town, call) is TaskState.FAILED
-    assert len(town.host.attempts) == 1
+    assert await state_of(gateway, call) is TaskState.FAILED
+    assert len(gateway.host.attempts) == 1
 
 
-async def test_a_question_that_a_crash_left_ends_at_the_next_start(town: CallGateway) -> None:
-    b = town.agents["b"] = Asking(town.host, "b")
+async def test_a_question_that_a_crash_left_ends_at_the_next_start(gateway: CallGateway) -> None:
+    b = gateway.agents["b"] = Asking(gateway.host, "b")
     b.answer = held = HeldAnswer()
-    await town.open()
-    assert town.gateway is not None
-    [engine] = town.gateway.engines.values()
-    call = await town.call("a", "b")
+    await gateway.open()
+    assert gateway.running is not None
+    [engine] = gateway.running.engines.values()
+    call = await gateway.call("a", "b")
     await held.asked.wait()
     engine.supervisor.spawn = _forget  # pyright: ignore[reportAttributeAccessIssue] - as if killed right then
     held.go.set()
     with anyio.fail_after(10):
-        while await state_of(town, call) is not TaskState.INPUT_REQUIRED:
+        while await state_of(gateway, call) is not TaskState.INPUT_REQUIRED:
             await checkpoint()
-    await town.reopen()
-    [told] = await town.host.wait_messages(A)
+    await gateway.reopen()
+    [told] = await gateway.host.wait_messages(A)
     assert "Which sea?" in told["error"]
     assert b.ended == [{"question": 7}]
 
@@ -239,14 +239,14 @@ def _forget(_name: str, job: Coroutine[Any, Any, None]) -> None:
     job.close()
 
 
-async def test_a_debater_that_asks_back_has_failed_with_its_question(town: CallGateway) -> None:
-    town.agents["c"] = Asking(town.host, "c")
-    await town.open()
-    result = await town.call_tool(town.client("a"), "debate_call", DEBATE)
+async def test_a_debater_that_asks_back_has_failed_with_its_question(gateway: CallGateway) -> None:
+    gateway.agents["c"] = Asking(gateway.host, "c")
+    await gateway.open()
+    result = await gateway.call_tool(gateway.client("a"), "debate_call", DEBATE)
     assert "Which sea?" in json.dumps(result)
 
 
-async def test_a_callee_that_waits_for_the_operator_stays_pending(town: CallGateway) -> None:
+async def test_a_callee_that_waits_for_the_operator_stays_pending(gateway: CallGateway) -> None:
     decided = asyncio.Event()
 
     class Approving(ScriptedAgent):
@@ -256,25 +256,25 @@ async def test_a_callee_that_waits_for_the_operator_stays_pending(town: CallGate
             await decided.wait()
             yield Reply.of_text("removed")
 
-    b = town.agents["b"] = Approving(town.host, "b")
-    await town.open()
-    call = await town.call("a", "b")
-    await town.poll("a", call, lambda _: bool(b.invocations))
-    assert (await town.poll("a", call))["status"] == "working"
+    b = gateway.agents["b"] = Approving(gateway.host, "b")
+    await gateway.open()
+    call = await gateway.call("a", "b")
+    await gateway.poll("a", call, lambda _: bool(b.invocations))
+    assert (await gateway.poll("a", call))["status"] == "working"
     decided.set()
-    [told] = await town.host.wait_messages(A)
+    [told] = await gateway.host.wait_messages(A)
     assert told["output"] == "removed"
 
 
 # -------------------------------------------------------------------- what people see
 
 
-async def test_an_answer_that_is_not_taken_is_shown_with_its_reason(village: CallGateway) -> None:
-    village.host.is_unavailable = True
-    call = await village.call("a", "b")
-    operator = (village.folder / "operator.token").read_text("ascii").strip()
-    assert village.gateway is not None
-    door = AsgiClient(village.gateway.asgi, {"authorization": f"Bearer {operator}"})
+async def test_an_answer_that_is_not_taken_is_shown_with_its_reason(gateway: CallGateway) -> None:
+    gateway.host.is_unavailable = True
+    call = await gateway.call("a", "b")
+    operator = (gateway.folder / "operator.token").read_text("ascii").strip()
+    assert gateway.running is not None
+    door = AsgiClient(gateway.running.asgi, {"authorization": f"Bearer {operator}"})
     page = Request("GET", f"/operator/calls/{call['correlationId']}")
     shown: Json = {}
     with anyio.fail_after(10):
@@ -285,8 +285,8 @@ async def test_an_answer_that_is_not_taken_is_shown_with_its_reason(village: Cal
     assert shown["delivery"]["nextAt"].endswith("Z")
     [delivery] = (await door.request(Request("GET", "/operator/deliveries"))).json["deliveries"]
     assert delivery["to"] == f"{A} (call {call['correlationId'][:8]})"
-    village.host.is_unavailable = False
-    await village.host.wait_messages(A)
+    gateway.host.is_unavailable = False
+    await gateway.host.wait_messages(A)
     with anyio.fail_after(10):
         while "delivery" in shown:
             shown = (await door.request(page)).json
@@ -295,22 +295,22 @@ async def test_an_answer_that_is_not_taken_is_shown_with_its_reason(village: Cal
 # -------------------------------------------------------------------- what a review found
 
 
-async def test_routing_that_is_off_still_lets_callers_wait(village: CallGateway) -> None:
-    await village.reopen({"responseRouting.enabled": False})
-    waited = await village.call("a", "b", wait=True)
+async def test_routing_that_is_off_still_lets_callers_wait(gateway: CallGateway) -> None:
+    await gateway.reopen({"responseRouting.enabled": False})
+    waited = await gateway.call("a", "b", wait=True)
     assert (waited["status"], waited["output"]) == ("completed", "done")
     calls = [{"agent": "b", "skill": "work", "input": {}}]
-    batch = await village.call_tool(village.client("a"), "agent_call_batch", {"calls": calls})
+    batch = await gateway.call_tool(gateway.client("a"), "agent_call_batch", {"calls": calls})
     assert batch["completedCount"] == 1
-    silent = await village.call("a", "b", timeout=50)
+    silent = await gateway.call("a", "b", timeout=50)
     assert silent["status"] == "working"
-    assert village.host.attempts == []
+    assert gateway.host.attempts == []
 
 
 async def test_a_debate_with_numbers_that_are_none_tells_its_own_result(
-    village: CallGateway,
+    gateway: CallGateway,
 ) -> None:
-    village.agents["b"].answer = answers('{"output": {"x": 1e999}, "confidence": 0.5}')
+    gateway.agents["b"].answer = answers('{"output": {"x": 1e999}, "confidence": 0.5}')
     request = {
         "topic": "tides",
         "proposer": {"agent": "b", "skill": "plan"},
@@ -318,57 +318,61 @@ async def test_a_debate_with_numbers_that_are_none_tells_its_own_result(
         "resolver": {"agent": "d", "skill": "decide"},
         "input": {},
     }
-    result = await village.call_tool(village.client("a"), "debate_call", request)
+    result = await gateway.call_tool(gateway.client("a"), "debate_call", request)
     assert result["status"] == "resolved"
     assert "rounds" in result
 
 
-async def test_a_discarded_call_is_not_delivered_by_asking_for_it(village: CallGateway) -> None:
-    village.host.gone.add("agent:a:main")
-    call = await village.call("a", "b")
+async def test_a_discarded_call_is_not_delivered_by_asking_for_it(gateway: CallGateway) -> None:
+    gateway.host.gone.add("agent:a:main")
+    call = await gateway.call("a", "b")
     # Who asks before the host was tried takes the answer, and nothing is left to discard.
-    await village.host.wait_until(lambda: bool(village.host.attempts))
-    await village.poll("a", call, lambda polled: "discarded" in polled["times"])
-    times = (await village.poll("a", call))["times"]
+    await gateway.host.wait_until(lambda: bool(gateway.host.attempts))
+    await gateway.poll("a", call, lambda polled: "discarded" in polled["times"])
+    times = (await gateway.poll("a", call))["times"]
     assert "delivered" not in times
 
 
 @pytest.mark.parametrize("name", ["x" * 64, "-x-"])
-async def test_the_session_of_a_call_has_the_callees_own_id(town: CallGateway, name: str) -> None:
-    town.agents[name] = ScriptedAgent(town.host, name)
-    await town.open()
-    call = await town.call("a", name, wait=True)
-    assert town.agents[name].turns[0].session_key == f"agent:{name}:call:{call['correlationId']}"
+async def test_the_session_of_a_call_has_the_callees_own_id(
+    gateway: CallGateway, name: str
+) -> None:
+    gateway.agents[name] = ScriptedAgent(gateway.host, name)
+    await gateway.open()
+    call = await gateway.call("a", name, wait=True)
+    assert gateway.agents[name].turns[0].session_key == f"agent:{name}:call:{call['correlationId']}"
 
 
-async def test_a_declared_time_above_the_most_is_told_as_cut(town: CallGateway) -> None:
-    await town.open({"agents.b.skills": [{"name": "work", "timeoutSeconds": 900}]})
-    assert (await town.call("a", "b"))["timeoutMs"] == 300_000
+async def test_a_declared_time_above_the_most_is_reported_as_cut(gateway: CallGateway) -> None:
+    await gateway.open({"agents.b.skills": [{"name": "work", "timeoutSeconds": 900}]})
+    assert (await gateway.call("a", "b"))["timeoutMs"] == 300_000
 
 
 @pytest.mark.parametrize("wait", [True, False])
-async def test_a_debates_time_above_the_most_is_told_as_cut(
-    village: CallGateway, wait: bool
+async def test_a_debates_time_above_the_most_is_reported_as_cut(
+    gateway: CallGateway, wait: bool
 ) -> None:
     asked = {**DEBATE, "timeoutSeconds": 900, "wait": wait}
-    result = await village.call_tool(village.client("a"), "debate_call", asked)
+    result = await gateway.call_tool(gateway.client("a"), "debate_call", asked)
     assert result["timeoutMs"] == 300_000
 
 
-async def test_a_debate_does_not_take_the_places_of_those_it_asks(town: CallGateway) -> None:
-    await town.open({"limits.perPeerRuns": 1})
-    result = await town.call_tool(town.client("a"), "debate_call", {**DEBATE, "timeout": 30_000})
+async def test_a_debate_does_not_use_the_slots_of_its_steps(gateway: CallGateway) -> None:
+    await gateway.open({"limits.perPeerRuns": 1})
+    result = await gateway.call_tool(
+        gateway.client("a"), "debate_call", {**DEBATE, "timeout": 30_000}
+    )
     assert result["status"] == "resolved"
 
 
-async def test_a_critic_for_whom_there_is_no_room_is_a_failed_critic(town: CallGateway) -> None:
-    await town.open({"limits.perPeerRuns": 1, "limits.perPeerQueue": 1})
-    town.agents["b"].answer = answers('{"output": "well", "confidence": 0.6}')
+async def test_a_critic_beyond_the_limits_counts_as_failed(gateway: CallGateway) -> None:
+    await gateway.open({"limits.perPeerRuns": 1, "limits.perPeerQueue": 1})
+    gateway.agents["b"].answer = answers('{"output": "well", "confidence": 0.6}')
     for name in "cd":
-        town.agents[name].answer = HeldAnswer()
+        gateway.agents[name].answer = HeldAnswer()
     critics = [{"agent": name} for name in "cdc"]
     asked = {**DEBATE, "critics": critics, "timeout": 1000}
-    result = await town.call_tool(town.client("a"), "debate_call", asked)
+    result = await gateway.call_tool(gateway.client("a"), "debate_call", asked)
     flaws = [flaw for one in result["rounds"][0]["critiques"] for flaw in one["flaws"]]
     assert len(flaws) == 3
     assert "runs waiting" in flaws[-1]

@@ -1,4 +1,4 @@
-"""The gateway is stopped and started again in the middle of calls: one outcome all the same."""
+"""Restarts of the gateway during calls: each call still has one outcome."""
 
 import asyncio
 import json
@@ -38,10 +38,10 @@ class LaterClock(SystemClock):
 
 
 @pytest.fixture(params=["sqlite", "json-file"])
-async def town(
+async def gateway(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> AsyncIterator[CallGateway]:
-    """A village whose gateway is open, over each store that outlives it."""
+    """A gateway whose gateway is open, over each store that outlives it."""
     monkeypatch.chdir(tmp_path)
     async with call_gateway_in(tmp_path, request.param) as one:
         for member in one.agents.values():
@@ -50,141 +50,145 @@ async def town(
         yield one
 
 
-def store_of(village: CallGateway) -> Store:
-    assert village.gateway is not None
-    [engine] = village.gateway.engines.values()
+def store_of(gateway: CallGateway) -> Store:
+    assert gateway.running is not None
+    [engine] = gateway.running.engines.values()
     return engine.store
 
 
-async def records_of(village: CallGateway) -> list[Json]:
-    return [json.loads(one.body) for one in await store_of(village).records.list_records("call")]
+async def records_of(gateway: CallGateway) -> list[Json]:
+    return [json.loads(one.body) for one in await store_of(gateway).records.list_records("call")]
 
 
-async def other_call_arrives(village: CallGateway, count: int) -> None:
+async def other_call_arrives(gateway: CallGateway, count: int) -> None:
     """Whatever was to be brought to the session before has been brought when this is."""
-    village.agents["d"].answer = answers("after all")
-    await village.call("a", "d")
-    await village.host.wait_messages(A, count)
+    gateway.agents["d"].answer = answers("after all")
+    await gateway.call("a", "d")
+    await gateway.host.wait_messages(A, count)
 
 
 # -------------------------------------------------------------------- deadlines
 
 
 @pytest.mark.requirement("calls.state.overdue")
-async def test_a_deadline_that_passed_meanwhile_is_told_at_the_start(town: CallGateway) -> None:
-    town.agents["b"].answer = HeldAnswer()
-    call = await town.call("a", "b", timeoutSeconds=30)
-    await town.close()
+async def test_a_deadline_that_passed_meanwhile_is_reported_at_the_start(
+    gateway: CallGateway,
+) -> None:
+    gateway.agents["b"].answer = HeldAnswer()
+    call = await gateway.call("a", "b", timeoutSeconds=30)
+    await gateway.close()
     clock = LaterClock()
     clock.ahead = timedelta(seconds=31)
-    await town.open(clock=clock)
-    [told] = await town.host.wait_messages(A)
+    await gateway.open(clock=clock)
+    [told] = await gateway.host.wait_messages(A)
     assert (told["kind"], told["correlationId"]) == ("skill_timeout", call["correlationId"])
 
 
 @pytest.mark.requirement("calls.state.re-armed", "calls.times.others")
-async def test_a_deadline_that_lies_ahead_is_kept_to(town: CallGateway) -> None:
-    town.agents["b"].answer = HeldAnswer()
-    call = await town.call("a", "b", timeout=700)
-    await town.reopen()
-    await town.reopen()
-    [told] = await town.host.wait_messages(A)
+async def test_a_deadline_that_lies_ahead_is_kept_to(gateway: CallGateway) -> None:
+    gateway.agents["b"].answer = HeldAnswer()
+    call = await gateway.call("a", "b", timeout=700)
+    await gateway.reopen()
+    await gateway.reopen()
+    [told] = await gateway.host.wait_messages(A)
     assert told["kind"] == "skill_timeout"
-    times = (await town.poll("a", call))["times"]
+    times = (await gateway.poll("a", call))["times"]
     wanted, was = (datetime.fromisoformat(times[one]) for one in ("deadline", "timedOut"))
     assert timedelta() <= was - wanted
 
 
 async def test_an_answer_that_was_there_in_time_wins_however_late_the_gateway_comes_back(
-    town: CallGateway,
+    gateway: CallGateway,
 ) -> None:
-    town.host.is_unavailable = True
-    await town.call("a", "b", timeoutSeconds=30)
-    await town.host.wait_until(lambda: bool(town.host.attempts))
-    await town.close()
-    town.host.is_unavailable = False
+    gateway.host.is_unavailable = True
+    await gateway.call("a", "b", timeoutSeconds=30)
+    await gateway.host.wait_until(lambda: bool(gateway.host.attempts))
+    await gateway.close()
+    gateway.host.is_unavailable = False
     clock = LaterClock()
     clock.ahead = timedelta(minutes=5)
-    await town.open(clock=clock)
-    [told] = await town.host.wait_messages(A)
+    await gateway.open(clock=clock)
+    [told] = await gateway.host.wait_messages(A)
     assert (told["kind"], told["output"]) == ("skill_response", "done")
 
 
 @pytest.mark.requirement("promise.calls.late", "calls.routing.late")
-async def test_an_answer_after_the_timeout_and_a_restart_is_told_to_nobody_but_who_asks(
-    town: CallGateway,
+async def test_an_answer_after_the_timeout_and_a_restart_can_only_be_polled(
+    gateway: CallGateway,
 ) -> None:
     held = HeldAnswer()
-    town.agents["b"].answer = held
-    call = await town.call("a", "b", timeout=50)
-    await town.host.wait_messages(A)
-    await town.reopen()
+    gateway.agents["b"].answer = held
+    call = await gateway.call("a", "b", timeout=50)
+    await gateway.host.wait_messages(A)
+    await gateway.reopen()
     held.go.set()
-    late = await town.poll("a", call, lambda polled: polled["status"] != "timeout")
+    late = await gateway.poll("a", call, lambda polled: polled["status"] != "timeout")
     assert (late["output"], late["late"]) == ("at last", True)
-    await other_call_arrives(town, 2)
-    assert len(town.host.attempts) == 2
+    await other_call_arrives(gateway, 2)
+    assert len(gateway.host.attempts) == 2
 
 
 # -------------------------------------------------------------------- answers
 
 
 @pytest.mark.requirement("calls.state.durable", "promise.calls.restart")
-async def test_a_call_goes_on_after_a_restart(town: CallGateway) -> None:
+async def test_a_call_goes_on_after_a_restart(gateway: CallGateway) -> None:
     held = HeldAnswer()
-    town.agents["b"].answer = held
-    call = await town.call("a", "b")
-    await town.reopen()
-    assert (await town.poll("a", call))["status"] == "working"
+    gateway.agents["b"].answer = held
+    call = await gateway.call("a", "b")
+    await gateway.reopen()
+    assert (await gateway.poll("a", call))["status"] == "working"
     held.go.set()
-    [told] = await town.host.wait_messages(A)
+    [told] = await gateway.host.wait_messages(A)
     assert told["output"] == "at last"
-    assert {one["correlationId"] for one in town.agents["b"].invocations} == {call["correlationId"]}
+    assert {one["correlationId"] for one in gateway.agents["b"].invocations} == {
+        call["correlationId"]
+    }
 
 
-async def test_a_callee_that_must_not_be_asked_again_makes_an_error(town: CallGateway) -> None:
+async def test_a_callee_that_must_not_be_asked_again_makes_an_error(gateway: CallGateway) -> None:
     held = HeldAnswer()
-    town.agents["b"].answer = held
-    town.agents["b"].recovery = Recovery.FAIL
-    await town.call("a", "b")
+    gateway.agents["b"].answer = held
+    gateway.agents["b"].recovery = Recovery.FAIL
+    await gateway.call("a", "b")
     await held.asked.wait()
-    await town.reopen()
-    [told] = await town.host.wait_messages(A)
+    await gateway.reopen()
+    [told] = await gateway.host.wait_messages(A)
     assert (told["kind"], told["status"]) == ("skill_response", "error")
     assert "cannot be repeated" in told["error"]
-    assert len(town.agents["b"].invocations) == 1
+    assert len(gateway.agents["b"].invocations) == 1
 
 
 @pytest.mark.requirement("promise.calls.restart", "calls.routing.once")
-async def test_what_was_brought_is_not_brought_again(town: CallGateway) -> None:
-    await town.call("a", "b")
-    await town.host.wait_messages(A)
+async def test_a_delivered_outcome_is_not_delivered_again(gateway: CallGateway) -> None:
+    await gateway.call("a", "b")
+    await gateway.host.wait_messages(A)
     for count in (2, 3):
-        await town.reopen()
-        await other_call_arrives(town, count)
-        assert len(town.host.attempts) == count
+        await gateway.reopen()
+        await other_call_arrives(gateway, count)
+        assert len(gateway.host.attempts) == count
 
 
-async def test_what_the_host_took_without_a_word_is_brought_again_and_changes_nothing(
-    town: CallGateway,
+async def test_an_accepted_outcome_without_a_reply_is_sent_again_and_changes_nothing(
+    gateway: CallGateway,
 ) -> None:
-    town.host.loses_replies = True
-    await town.call("a", "b")
-    await town.host.wait_until(lambda: bool(town.host.attempts))
-    await town.close()
-    town.host.loses_replies = False
-    count = len(town.host.attempts)
-    await town.open()
-    await town.host.wait_until(lambda: len(town.host.attempts) > count)
-    await other_call_arrives(town, 2)
-    assert len(town.host.accepted) == 2
-    assert not town.host.attempts[count].is_first_attempt
+    gateway.host.loses_replies = True
+    await gateway.call("a", "b")
+    await gateway.host.wait_until(lambda: bool(gateway.host.attempts))
+    await gateway.close()
+    gateway.host.loses_replies = False
+    count = len(gateway.host.attempts)
+    await gateway.open()
+    await gateway.host.wait_until(lambda: len(gateway.host.attempts) > count)
+    await other_call_arrives(gateway, 2)
+    assert len(gateway.host.accepted) == 2
+    assert not gateway.host.attempts[count].is_first_attempt
 
 
-async def test_what_the_host_took_and_the_store_did_not_note_is_brought_again_and_changes_nothing(
-    town: CallGateway,
+async def test_an_accepted_outcome_that_was_not_recorded_is_sent_again_and_changes_nothing(
+    gateway: CallGateway,
 ) -> None:
-    store = store_of(town)
+    store = store_of(gateway)
     write = store.records.update_record
 
     async def fail_when_brought(record: Record) -> bool:
@@ -193,135 +197,137 @@ async def test_what_the_host_took_and_the_store_did_not_note_is_brought_again_an
         return await write(record)
 
     store.records.update_record = fail_when_brought  # pyright: ignore[reportAttributeAccessIssue] - a fault
-    await town.call("a", "b")
-    await town.host.wait_messages(A)
-    await town.host.wait_until(lambda: len(town.host.attempts) >= 2)
-    await town.reopen()
-    count = len(town.host.attempts)
-    await town.host.wait_until(lambda: len(town.host.attempts) > count)
-    await other_call_arrives(town, 2)
-    assert [note.is_first_attempt for note in town.host.attempts[:2]] == [True, False]
-    assert {note.text for note in town.host.attempts[:2]} == {town.host.accepted[0].text}
+    await gateway.call("a", "b")
+    await gateway.host.wait_messages(A)
+    await gateway.host.wait_until(lambda: len(gateway.host.attempts) >= 2)
+    await gateway.reopen()
+    count = len(gateway.host.attempts)
+    await gateway.host.wait_until(lambda: len(gateway.host.attempts) > count)
+    await other_call_arrives(gateway, 2)
+    assert [note.is_first_attempt for note in gateway.host.attempts[:2]] == [True, False]
+    assert {note.text for note in gateway.host.attempts[:2]} == {gateway.host.accepted[0].text}
 
 
-async def test_what_the_host_lost_is_brought_again_also_by_the_next_life(town: CallGateway) -> None:
-    town.host.processed.clear()
-    await town.call("a", "b")
-    await town.host.wait_messages(A)
-    town.host.accepted.clear()  # the host was restarted, and forgot what waited for a busy session
-    town.host.is_unavailable = True
-    town.host.processed.set()
-    await town.host.wait_until(lambda: len(town.host.attempts) >= 2)
-    await town.close()
-    town.host.is_unavailable = False
-    await town.open()
-    assert len(await town.host.wait_messages(A)) == 1
-
-
-async def test_what_was_found_lost_right_before_a_stop_is_brought_by_the_next_life(
-    town: CallGateway,
+async def test_an_outcome_that_the_host_lost_is_sent_again_after_a_restart(
+    gateway: CallGateway,
 ) -> None:
-    town.host.processed.clear()
-    await town.call("a", "b")
-    await town.host.wait_messages(A)
-    town.host.accepted.clear()
-    town.host.processed.set()
+    gateway.host.processed.clear()
+    await gateway.call("a", "b")
+    await gateway.host.wait_messages(A)
+    gateway.host.accepted.clear()  # the host restarted, and lost it
+    gateway.host.is_unavailable = True
+    gateway.host.processed.set()
+    await gateway.host.wait_until(lambda: len(gateway.host.attempts) >= 2)
+    await gateway.close()
+    gateway.host.is_unavailable = False
+    await gateway.open()
+    assert len(await gateway.host.wait_messages(A)) == 1
+
+
+async def test_an_outcome_found_lost_right_before_a_stop_is_delivered_after_the_restart(
+    gateway: CallGateway,
+) -> None:
+    gateway.host.processed.clear()
+    await gateway.call("a", "b")
+    await gateway.host.wait_messages(A)
+    gateway.host.accepted.clear()
+    gateway.host.processed.set()
     with anyio.fail_after(10):
-        while [one[DELIVERED] for one in await records_of(town)] != [None]:
+        while [one[DELIVERED] for one in await records_of(gateway)] != [None]:
             await checkpoint()
-    await town.reopen()
-    assert len(await town.host.wait_messages(A)) == 1
+    await gateway.reopen()
+    assert len(await gateway.host.wait_messages(A)) == 1
 
 
 @pytest.mark.requirement("calls.times.others")
-async def test_a_session_that_went_away_meanwhile_discards_the_answer(town: CallGateway) -> None:
-    town.host.is_unavailable = True
-    call = await town.call("a", "b")
-    await town.host.wait_until(lambda: bool(town.host.attempts))
-    await town.close()
-    town.host.is_unavailable = False
-    town.host.gone.add(A)
-    count = len(town.host.attempts)
-    await town.open()
-    await town.host.wait_until(lambda: len(town.host.attempts) > count)
-    polled = await town.poll("a", call, lambda polled: "discarded" in polled["times"])
+async def test_a_session_that_went_away_meanwhile_discards_the_answer(gateway: CallGateway) -> None:
+    gateway.host.is_unavailable = True
+    call = await gateway.call("a", "b")
+    await gateway.host.wait_until(lambda: bool(gateway.host.attempts))
+    await gateway.close()
+    gateway.host.is_unavailable = False
+    gateway.host.gone.add(A)
+    count = len(gateway.host.attempts)
+    await gateway.open()
+    await gateway.host.wait_until(lambda: len(gateway.host.attempts) > count)
+    polled = await gateway.poll("a", call, lambda polled: "discarded" in polled["times"])
     assert polled["output"] == "done"
-    await town.reopen()
-    assert (await town.poll("a", call))["output"] == "done"
-    assert town.host.accepted == []
+    await gateway.reopen()
+    assert (await gateway.poll("a", call))["output"] == "done"
+    assert gateway.host.accepted == []
 
 
-async def test_what_was_asked_for_before_the_restart_is_not_brought_after_it(
-    town: CallGateway,
+async def test_an_outcome_polled_before_the_restart_is_not_delivered_after_it(
+    gateway: CallGateway,
 ) -> None:
-    town.host.is_unavailable = True
-    call = await town.call("a", "b")
-    await town.host.wait_until(lambda: bool(town.host.attempts))
-    await town.poll("a", call, lambda polled: "seen" in polled["times"])
-    await town.close()
-    town.host.is_unavailable = False
-    await town.open()
-    await other_call_arrives(town, 1)
-    assert [note.id for note in town.host.accepted] != [call["correlationId"]]
+    gateway.host.is_unavailable = True
+    call = await gateway.call("a", "b")
+    await gateway.host.wait_until(lambda: bool(gateway.host.attempts))
+    await gateway.poll("a", call, lambda polled: "seen" in polled["times"])
+    await gateway.close()
+    gateway.host.is_unavailable = False
+    await gateway.open()
+    await other_call_arrives(gateway, 1)
+    assert [note.id for note in gateway.host.accepted] != [call["correlationId"]]
 
 
 # -------------------------------------------------------------------- who waits, and who has none
 
 
 @pytest.mark.parametrize("is_answered", [True, False])
-async def test_who_waited_for_a_gateway_that_stopped_is_told_in_its_session(
-    town: CallGateway, is_answered: bool
+async def test_a_caller_that_waited_when_the_gateway_stopped_gets_a_message(
+    gateway: CallGateway, is_answered: bool
 ) -> None:
     held = HeldAnswer()
-    town.agents["b"].answer = held
-    async with town.waiting_call("a", "b", wait=True) as exchange:
+    gateway.agents["b"].answer = held
+    async with gateway.waiting_call("a", "b", wait=True) as exchange:
         await held.asked.wait()
         if is_answered:
             held.go.set()
-        await town.close()
+        await gateway.close()
         chunk = await exchange.next_chunk()
     answer = json.loads(chunk or b"{}")
     held.go.set()
-    await town.open()
+    await gateway.open()
     if answer.get("status") != "completed":
         assert answer.get("status") == "pending" or "error" in answer
-        [told] = await town.host.wait_messages(A)
+        [told] = await gateway.host.wait_messages(A)
         assert told["output"] == "at last"
-    await other_call_arrives(town, 1 + len(town.host.accepted))
-    assert len(town.host.attempts) == len(town.host.accepted)
+    await other_call_arrives(gateway, 1 + len(gateway.host.accepted))
+    assert len(gateway.host.attempts) == len(gateway.host.accepted)
 
 
-async def test_without_a_timeout_nothing_is_brought_after_a_restart_either(
-    town: CallGateway,
+async def test_without_a_timeout_nothing_is_delivered_after_a_restart_either(
+    gateway: CallGateway,
 ) -> None:
     held = HeldAnswer()
-    town.agents["b"].answer = held
-    call = await town.call("a", "b", timeoutSeconds=0)
-    await town.reopen()
+    gateway.agents["b"].answer = held
+    call = await gateway.call("a", "b", timeoutSeconds=0)
+    await gateway.reopen()
     held.go.set()
-    polled = await town.poll("a", call, lambda polled: polled["status"] != "working")
+    polled = await gateway.poll("a", call, lambda polled: polled["status"] != "working")
     assert polled["output"] == "at last"
-    await town.reopen()
-    await other_call_arrives(town, 1)
-    assert len(town.host.attempts) == 1
-    assert (await town.poll("a", call))["output"] == "at last"
+    await gateway.reopen()
+    await other_call_arrives(gateway, 1)
+    assert len(gateway.host.attempts) == 1
+    assert (await gateway.poll("a", call))["output"] == "at last"
 
 
 @pytest.mark.requirement("calls.inbox.durable")
-async def test_an_inbox_survives_a_restart(town: CallGateway) -> None:
+async def test_an_inbox_survives_a_restart(gateway: CallGateway) -> None:
     held = HeldAnswer()
-    town.agents["b"].answer = held
+    gateway.agents["b"].answer = held
     arguments: Json = {"agent": "b", "skill": "work", "input": {}}
-    call = await town.call_tool(town.program_client("script"), "agent_call", arguments)
-    await town.reopen()
+    call = await gateway.call_tool(gateway.program_client("script"), "agent_call", arguments)
+    await gateway.reopen()
     held.go.set()
     asked = {"correlationId": call["correlationId"]}
     polled: Json = {"status": "working"}
     with anyio.fail_after(10):
         while polled["status"] == "working":
-            polled = await town.call_tool(town.program_client("script"), "agent_poll", asked)
-    await town.reopen()
-    again = await town.call_tool(town.program_client("script"), "agent_poll", asked)
+            polled = await gateway.call_tool(gateway.program_client("script"), "agent_poll", asked)
+    await gateway.reopen()
+    again = await gateway.call_tool(gateway.program_client("script"), "agent_poll", asked)
     assert again["output"] == polled["output"] == "at last"
 
 
@@ -341,13 +347,13 @@ STEPS = ["propose", "critique", "critique", "refine", "resolve"]
 class Debaters:
     """Everybody answers at once, but for one skill, which waits for the test."""
 
-    def __init__(self, village: CallGateway, held_skill: str) -> None:
+    def __init__(self, gateway: CallGateway, held_skill: str) -> None:
         self.held = HeldAnswer('{"output": "at last", "confidence": 0.7}')
         self._held_skill = held_skill
         self.answered: list[str] = []
-        self.village = village
+        self.gateway = gateway
         for name in "bcd":
-            village.agents[name].answer = self._answer()
+            gateway.agents[name].answer = self._answer()
 
     def _answer(self) -> Answer:
         async def answer(invocation: Json) -> str:
@@ -361,28 +367,28 @@ class Debaters:
 
     @property
     def asked(self) -> list[Json]:
-        return [one for name in "bcd" for one in self.village.agents[name].invocations]
+        return [one for name in "bcd" for one in self.gateway.agents[name].invocations]
 
 
 @pytest.mark.requirement("calls.debate.restart", "calls.debate.later")
 @pytest.mark.parametrize("waits", [True, False])
 @pytest.mark.parametrize("skill", ["propose", "critique", "refine", "resolve"])
-async def test_a_debate_goes_on_where_it_was(town: CallGateway, skill: str, waits: bool) -> None:
-    debaters = Debaters(town, skill)
+async def test_a_debate_goes_on_where_it_was(gateway: CallGateway, skill: str, waits: bool) -> None:
+    debaters = Debaters(gateway, skill)
     asking = asyncio.ensure_future(
-        town.call_tool(town.client("a"), "debate_call", {**DEBATE, "wait": waits})
+        gateway.call_tool(gateway.client("a"), "debate_call", {**DEBATE, "wait": waits})
     )
     await debaters.held.asked.wait()
     if not waits:
         assert (await asking)["status"] == "pending"
-    await town.reopen()
+    await gateway.reopen()
     await asyncio.wait({asking}, timeout=10)
     assert asking.done()
     assert asking.exception() is not None or asking.result()["status"] == "pending"
     debaters.held.go.set()
-    [told] = await town.host.wait_messages(A)
+    [told] = await gateway.host.wait_messages(A)
     assert told["output"]["status"] in ("resolved", "unresolved")
     assert sorted(debaters.answered) == sorted(STEPS)
     asked = {(one["correlationId"], one["skill"]) for one in debaters.asked}
     assert sorted(skill for _, skill in asked) == sorted(STEPS)
-    assert len(town.host.attempts) == 1
+    assert len(gateway.host.attempts) == 1

@@ -1,4 +1,4 @@
-"""A caller's host is away for longer than ended tasks are kept: the answer arrives all the same."""
+"""An outcome waits for its host longer than finished tasks are retained."""
 
 import json
 from collections.abc import AsyncIterator
@@ -25,25 +25,25 @@ ANSWER = {"output": {"words": ["whole"] * 10_000}, "confidence": 0.75, "caveats"
 
 
 @pytest.fixture(params=["sqlite", "json-file", "memory"])
-async def town(
+async def gateway(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> AsyncIterator[CallGateway]:
-    """A village that is not open yet, over each kind of store."""
+    """A gateway that is not open yet, over each kind of store."""
     monkeypatch.chdir(tmp_path)
     async with call_gateway_in(tmp_path, request.param) as one:
         yield one
 
 
-def store_of(village: CallGateway) -> Store:
-    assert village.gateway is not None
-    [engine] = village.gateway.engines.values()
+def store_of(gateway: CallGateway) -> Store:
+    assert gateway.running is not None
+    [engine] = gateway.running.engines.values()
     return engine.store
 
 
-async def sweep(village: CallGateway, clock: ManualClock) -> None:
+async def sweep(gateway: CallGateway, clock: ManualClock) -> None:
     """Old tasks are forgotten: a task that nobody follows is younger than those, and is gone."""
-    assert village.gateway is not None
-    client = V1Client(AsgiClient(village.gateway.asgi, {}))
+    assert gateway.running is not None
+    client = V1Client(AsgiClient(gateway.running.asgi, {}))
     await client.send("{}")
     clock.advance(timedelta(days=1))
     with anyio.fail_after(TIMEOUT_S):
@@ -52,30 +52,30 @@ async def sweep(village: CallGateway, clock: ManualClock) -> None:
 
 
 async def test_an_answer_outlives_retention_until_its_callers_host_is_back(
-    town: CallGateway,
+    gateway: CallGateway,
 ) -> None:
     clock = ManualClock()
-    await town.open(SETTINGS, clock)
-    town.host.is_unavailable = True
-    town.agents["b"].answer = answers(json.dumps(ANSWER))
-    call = await town.call("a", "b", timeoutSeconds=30)
-    await town.host.wait_until(lambda: bool(town.host.attempts))
-    unfinished = await store_of(town).deliveries.list_unfinished_deliveries(
+    await gateway.open(SETTINGS, clock)
+    gateway.host.is_unavailable = True
+    gateway.agents["b"].answer = answers(json.dumps(ANSWER))
+    call = await gateway.call("a", "b", timeoutSeconds=30)
+    await gateway.host.wait_until(lambda: bool(gateway.host.attempts))
+    unfinished = await store_of(gateway).deliveries.list_unfinished_deliveries(
         after=DeliveryId(""), limit=9
     )
     [delivery] = unfinished.deliveries
     for _ in range(3):
-        await sweep(town, clock)
-    if town.kind != "memory":
-        await town.close()
-        await town.open(SETTINGS, clock)
-        await sweep(town, clock)
-    town.host.is_unavailable = False
-    [told] = await town.host.wait_messages(A)
+        await sweep(gateway, clock)
+    if gateway.kind != "memory":
+        await gateway.close()
+        await gateway.open(SETTINGS, clock)
+        await sweep(gateway, clock)
+    gateway.host.is_unavailable = False
+    [told] = await gateway.host.wait_messages(A)
     assert (told["kind"], told["correlationId"]) == ("skill_response", call["correlationId"])
     assert {name: told[name] for name in ANSWER} == ANSWER
     with anyio.fail_after(TIMEOUT_S):
-        while await store_of(town).tasks.read_task(None, delivery.task_id) is not None:
-            await sweep(town, clock)  # once it is brought nothing keeps the task
-    assert await store_of(town).deliveries.read_delivery(delivery.id) is None
-    assert len(town.host.messages(A)) == 1
+        while await store_of(gateway).tasks.read_task(None, delivery.task_id) is not None:
+            await sweep(gateway, clock)  # once it is brought nothing keeps the task
+    assert await store_of(gateway).deliveries.read_delivery(delivery.id) is None
+    assert len(gateway.host.messages(A)) == 1

@@ -1,4 +1,4 @@
-"""The rules of calls: names, policy, chain, skills and the reading of answers."""
+"""Names, policy, chains, skills and the parsing of answers."""
 
 import json
 
@@ -98,7 +98,7 @@ def test_the_agent_of_a_session_is_in_its_key(key: str, agent: str | None) -> No
         (CallPolicy(enabled=True, allow=("*",), allowed_targets={B: ()}), A, B, None),
     ],
 )
-def test_who_may_call_whom(
+def test_the_policy_decides_which_agents_call_each_other(
     policy: CallPolicy, caller: AgentId, target: AgentId, status: str | None
 ) -> None:
     refusal = check_policy(policy, caller, target)
@@ -190,7 +190,7 @@ def test_assumptions_and_caveats_may_be_one_text_or_several() -> None:
 
 @pytest.mark.requirement("calls.reading.empty")
 @pytest.mark.parametrize("text", ["", "  \n "])
-def test_nothing_is_no_answer(text: str) -> None:
+def test_an_empty_text_is_no_answer(text: str) -> None:
     assert parse_answer(text) is None
 
 
@@ -279,7 +279,7 @@ def test_every_agent_can_be_pinged_and_asked_for_its_skills() -> None:
         ('{"output": {"confidence": -1' + "0" * 400 + "}}", None, 0.0),
     ],
 )
-def test_numbers_and_characters_that_nobody_can_write_down_do_no_harm(
+def test_numbers_and_characters_outside_json_do_no_harm(
     text: str, output: object, confidence: float
 ) -> None:
     answer = parse_answer(text)

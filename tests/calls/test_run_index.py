@@ -1,4 +1,4 @@
-"""The run in a session is found, whoever names the session and however many runs there are."""
+"""The index of active runs by session."""
 
 import json
 from types import SimpleNamespace
@@ -20,7 +20,7 @@ AGENTS = ("plain", "renamed", "late")
 
 
 async def test_a_caller_is_found_by_the_name_its_host_has_for_its_session(
-    village: CallGateway, monkeypatch: pytest.MonkeyPatch
+    gateway: CallGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = {"via": ""}
 
@@ -28,18 +28,18 @@ async def test_a_caller_is_found_by_the_name_its_host_has_for_its_session(
         return SessionKey(session_key.replace("agent:b:", names["via"])) if names["via"] else None
 
     async def calls_on(invocation: Json) -> str:
-        await village.call("a", "d")  # somebody looks while nobody knows the host's name yet
+        await gateway.call("a", "d")  # somebody looks while nobody knows the host's name yet
         names["via"] = "agent:b:via-b:"
         session = f"agent:b:via-b:call:{invocation['correlationId']}"
         arguments: Json = {"agent": "c", "skill": "work", "input": {}, "wait": True}
         return json.dumps(
-            await village.call_tool(village.client("b", session), "agent_call", arguments)
+            await gateway.call_tool(gateway.client("b", session), "agent_call", arguments)
         )
 
-    monkeypatch.setattr(village.agents["b"], "host_session_key", there)
-    village.agents["b"].answer = calls_on
-    await village.call("a", "b", wait=True)
-    [turn] = village.agents["c"].turns
+    monkeypatch.setattr(gateway.agents["b"], "host_session_key", there)
+    gateway.agents["b"].answer = calls_on
+    await gateway.call("a", "b", wait=True)
+    [turn] = gateway.agents["c"].turns
     assert turn.provenance is not None
     assert turn.provenance.chain == ("a", "b")
 

@@ -1,4 +1,4 @@
-"""Calls against a simple model: whatever callers, callees, hosts, disks, time and crashes do."""
+"""Calls against a simple model, under failures of callers, callees, hosts, disks and processes."""
 
 import asyncio
 import json
@@ -241,7 +241,7 @@ class CallMachine(RuleBasedStateMachine):
             if told.get("status") in FINAL and "correlationId" in told:
                 self.heard[told["correlationId"]] = told
 
-    def _door(self, *, is_program: bool = False) -> AsgiClient:
+    def _client(self, *, is_program: bool = False) -> AsgiClient:
         if is_program:
             token = self.tokens[TokenKind.TOOL]
             return AsgiClient(self.gateway.asgi, {"authorization": f"Bearer {token}"})
@@ -257,7 +257,7 @@ class CallMachine(RuleBasedStateMachine):
 
     async def _call(self, seconds: int, is_program: bool) -> None:
         request: Json = {"agent": "b", "skill": "work", "input": {}, "timeoutSeconds": seconds}
-        door = self._door(is_program=is_program)
+        door = self._client(is_program=is_program)
         answer = (await door.request(tool_request("agent_call", request))).json
         if "correlationId" in answer:
             assert answer["status"] == ("pending" if seconds else "working")
@@ -270,7 +270,7 @@ class CallMachine(RuleBasedStateMachine):
     async def _call_and_wait(self, seconds: int) -> None:
         request: Json = {"agent": "b", "skill": "work", "input": {}, "timeoutSeconds": seconds}
         line, count = Waiting(), len(self.callee.invocations)
-        line.task = asyncio.ensure_future(line.call(self._door(), {**request, "wait": True}))
+        line.task = asyncio.ensure_future(line.call(self._client(), {**request, "wait": True}))
         self.lines.append(line)
         while len(self.callee.invocations) == count and not line.is_over:
             await yield_to_others()
@@ -291,7 +291,7 @@ class CallMachine(RuleBasedStateMachine):
             self.do(self._poll(call_id), death)
 
     async def _poll(self, call_id: str) -> None:
-        door = self._door(is_program=self.accepted[call_id]["program"])
+        door = self._client(is_program=self.accepted[call_id]["program"])
         answer = await door.request(tool_request("agent_poll", {"correlationId": call_id}))
         polled = answer.json
         if answer.status != 200 or "times" not in polled:

@@ -1,4 +1,4 @@
-"""Callers who wait on the line, and who hang up, ask or lose the gateway at the wrong moment."""
+"""Callers that wait, and that disconnect, poll or lose the gateway at the wrong moment."""
 
 import asyncio
 import json
@@ -21,9 +21,9 @@ from openclaw_a2a.ports import Recovery, Store
 A = main_session("a")
 
 
-def store_of(village: CallGateway) -> Store:
-    assert village.gateway is not None
-    [engine] = village.gateway.engines.values()
+def store_of(gateway: CallGateway) -> Store:
+    assert gateway.running is not None
+    [engine] = gateway.running.engines.values()
     return engine.store
 
 
@@ -50,29 +50,29 @@ class Turnstile:
         return await self._inner(*given)
 
 
-async def test_who_hangs_up_while_the_answer_is_being_noted_is_told_in_its_session(
-    village: CallGateway,
+async def test_a_caller_that_disconnects_while_the_outcome_is_recorded_gets_a_message(
+    gateway: CallGateway,
 ) -> None:
     async def always() -> bool:
         return True
 
-    turnstile = Turnstile(store_of(village), "update_record", always)
-    async with village.waiting_call("a", "b", wait=True):
+    turnstile = Turnstile(store_of(gateway), "update_record", always)
+    async with gateway.waiting_call("a", "b", wait=True):
         await turnstile.has_come.wait()
     turnstile.go.set()
-    [told] = await village.host.wait_messages(A)
+    [told] = await gateway.host.wait_messages(A)
     assert told["output"] == "done"
 
 
 @pytest.mark.requirement("calls.state.hung-up")
-async def test_who_hangs_up_when_the_answer_is_there_but_not_written_out_is_told_in_its_session(
-    village: CallGateway,
+async def test_a_caller_that_disconnects_before_the_result_is_written_gets_a_message(
+    gateway: CallGateway,
 ) -> None:
     held = HeldAnswer()
-    village.agents["b"].answer = held
-    async with village.waiting_call("a", "b", wait=True) as exchange:
+    gateway.agents["b"].answer = held
+    async with gateway.waiting_call("a", "b", wait=True) as exchange:
         await held.asked.wait()
-        store = store_of(village)
+        store = store_of(gateway)
 
         async def is_settled() -> bool:
             return await settled_in(store) == 1
@@ -83,91 +83,93 @@ async def test_who_hangs_up_when_the_answer_is_there_but_not_written_out_is_told
         exchange.disconnect()
         await exchange.wait_ended()
         turnstile.go.set()
-    [told] = await village.host.wait_messages(A)
+    [told] = await gateway.host.wait_messages(A)
     assert told["output"] == "at last"
 
 
-async def test_a_batch_that_is_broken_off_is_told_in_the_session_as_far_as_it_was_answered(
-    village: CallGateway,
+async def test_a_batch_that_is_broken_off_is_reported_in_the_session_as_far_as_it_was_answered(
+    gateway: CallGateway,
 ) -> None:
     slow = HeldAnswer()
-    village.agents["c"].answer = slow
+    gateway.agents["c"].answer = slow
     calls: list[Json] = [{"agent": one, "skill": "work", "input": {}} for one in ("b", "c", "d")]
     asked = tool_request("agent_call_batch", {"calls": calls})
-    async with village.client("a").open(asked):
+    async with gateway.client("a").open(asked):
         await slow.asked.wait()
         with anyio.fail_after(10):
-            while await settled_in(store_of(village)) < 2:
+            while await settled_in(store_of(gateway)) < 2:
                 await checkpoint()
-    await village.host.wait_messages(A, 2)
+    await gateway.host.wait_messages(A, 2)
     slow.go.set()
-    told = await village.host.wait_messages(A, 3)
+    told = await gateway.host.wait_messages(A, 3)
     assert len({one["correlationId"] for one in told}) == 3
 
 
-async def test_a_timeout_that_a_batch_tells_is_not_told_again(village: CallGateway) -> None:
-    village.agents["b"].answer = HeldAnswer()
+async def test_a_timeout_that_a_batch_tells_is_not_reported_again(gateway: CallGateway) -> None:
+    gateway.agents["b"].answer = HeldAnswer()
     calls: list[Json] = [{"agent": "b", "skill": "work", "input": {}, "timeout": 50}]
-    result = await village.call_tool(village.client("a"), "agent_call_batch", {"calls": calls})
+    result = await gateway.call_tool(gateway.client("a"), "agent_call_batch", {"calls": calls})
     assert result["results"][0]["status"] == "timeout"
-    village.agents["b"].answer = answers("later")
-    other = await village.call("a", "b")
-    [told] = await village.host.wait_messages(A)
+    gateway.agents["b"].answer = answers("later")
+    other = await gateway.call("a", "b")
+    [told] = await gateway.host.wait_messages(A)
     assert told["correlationId"] == other["correlationId"]
 
 
-async def test_who_asks_while_it_waits_hears_it_both_ways_and_gets_no_message(
-    village: CallGateway,
+async def test_a_caller_that_polls_while_it_waits_gets_both_results_and_no_message(
+    gateway: CallGateway,
 ) -> None:
     held = HeldAnswer()
-    village.agents["b"].answer = held
+    gateway.agents["b"].answer = held
     answers: list[object] = []
     async with anyio.create_task_group() as both:
 
         async def wait() -> None:
-            answers.append(await village.call("a", "b", wait=True, timeout=300))
+            answers.append(await gateway.call("a", "b", wait=True, timeout=300))
 
         both.start_soon(wait)
         await held.asked.wait()
-        call = village.agents["b"].invocations[0]
-        polled = await village.poll("a", call, lambda polled: polled["status"] != "working")
+        call = gateway.agents["b"].invocations[0]
+        polled = await gateway.poll("a", call, lambda polled: polled["status"] != "working")
         assert polled["status"] == "timeout"
     assert len(answers) == 1
 
 
-async def test_who_waits_and_who_asks_for_the_same_call_never_hang(village: CallGateway) -> None:
-    village.agents["b"].recovery = Recovery.REATTACH  # not asked before the call is accepted
+async def test_a_caller_that_waits_and_one_that_polls_for_the_same_call_never_hang(
+    gateway: CallGateway,
+) -> None:
+    gateway.agents["b"].recovery = Recovery.REATTACH  # not asked before the call is accepted
     with anyio.fail_after(10):
         for _ in range(20):
             held = HeldAnswer()
-            village.agents["b"].answer = held
+            gateway.agents["b"].answer = held
             async with anyio.create_task_group() as both:
 
                 async def wait() -> None:
-                    answer = await village.call("a", "b", wait=True)
+                    answer = await gateway.call("a", "b", wait=True)
                     assert answer["status"] == "completed"
 
                 both.start_soon(wait)
                 await held.asked.wait()
-                call = village.agents["b"].invocations[-1]
+                call = gateway.agents["b"].invocations[-1]
                 held.go.set()
-                await village.poll("a", call, lambda polled: polled["status"] != "working")
-    assert village.host.accepted == []
+                await gateway.poll("a", call, lambda polled: polled["status"] != "working")
+    assert gateway.host.accepted == []
 
 
 async def test_a_call_that_a_stopping_gateway_leaves_unanswered_is_pending(
-    village: CallGateway,
+    gateway: CallGateway,
 ) -> None:
     held = HeldAnswer()
-    village.agents["b"].answer = held
-    village.agents["b"].recovery = Recovery.REATTACH  # not asked before the call is accepted
-    async with village.waiting_call("a", "b", wait=True) as exchange:
+    gateway.agents["b"].answer = held
+    gateway.agents["b"].recovery = Recovery.REATTACH  # not asked before the call is accepted
+    async with gateway.waiting_call("a", "b", wait=True) as exchange:
         await held.asked.wait()
-        await village.close()
+        await gateway.close()
         chunk = await exchange.next_chunk()
     assert chunk is not None
     assert json.loads(chunk)["status"] == "pending"
     held.go.set()
-    await village.open()
-    [told] = await village.host.wait_messages(A)
+    await gateway.open()
+    [told] = await gateway.host.wait_messages(A)
     assert told["output"] == "at last"

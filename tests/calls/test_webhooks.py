@@ -1,4 +1,4 @@
-"""Callers without a session are told of their answers at webhooks of the operator."""
+"""Webhooks for callers without a session."""
 
 from collections.abc import AsyncIterator
 
@@ -20,13 +20,13 @@ async def receiver() -> AsyncIterator[WebhookReceiver]:
 
 @pytest.mark.requirement("calls.inbox.webhook")
 async def test_the_answer_is_posted_with_its_token_and_again_after_a_failure(
-    village: CallGateway, receiver: WebhookReceiver
+    gateway: CallGateway, receiver: WebhookReceiver
 ) -> None:
-    (village.folder / "hook-token").write_text("s3cret")
-    webhook = {"url": receiver.url(), "token": f"file:{village.folder / 'hook-token'}"}
-    await village.reopen({"responseRouting.webhooks": {"script": webhook}})
+    (gateway.folder / "hook-token").write_text("s3cret")
+    webhook = {"url": receiver.url(), "token": f"file:{gateway.folder / 'hook-token'}"}
+    await gateway.reopen({"responseRouting.webhooks": {"script": webhook}})
     receiver.answers.append(BUSY)
-    call = await village.call_tool(village.program_client("script"), "agent_call", CALL)
+    call = await gateway.call_tool(gateway.program_client("script"), "agent_call", CALL)
     first, second = await receiver.wait_posts(2)
     assert first.json == second.json
     assert (second.json["kind"], second.json["correlationId"]) == (
@@ -38,14 +38,14 @@ async def test_the_answer_is_posted_with_its_token_and_again_after_a_failure(
 
 
 async def test_callers_without_a_webhook_find_their_answers_in_the_inbox(
-    village: CallGateway, receiver: WebhookReceiver
+    gateway: CallGateway, receiver: WebhookReceiver
 ) -> None:
-    await village.reopen({"responseRouting.webhooks": {"script": {"url": receiver.url()}}})
-    quiet = await village.call_tool(village.program_client("quiet"), "agent_call", CALL)
-    told = await village.call_tool(village.program_client("script"), "agent_call", CALL)
+    await gateway.reopen({"responseRouting.webhooks": {"script": {"url": receiver.url()}}})
+    quiet = await gateway.call_tool(gateway.program_client("quiet"), "agent_call", CALL)
+    told = await gateway.call_tool(gateway.program_client("script"), "agent_call", CALL)
     [post] = await receiver.wait_posts(1)
     assert post.json["correlationId"] == told["correlationId"]
     asked = {"correlationId": quiet["correlationId"]}
-    found = await village.call_tool(village.program_client("quiet"), "agent_poll", asked)
+    found = await gateway.call_tool(gateway.program_client("quiet"), "agent_poll", asked)
     assert found["output"] == "done"
     assert len(receiver.posts) == 1

@@ -1,4 +1,4 @@
-"""A store that fails at times, and dies with its process."""
+"""A store that fails at times, and stops with its process."""
 
 import asyncio
 from collections.abc import Awaitable

@@ -1,4 +1,4 @@
-"""Calls that go from agent to agent over A2A: they are followed, and do not go round in circles."""
+"""Chains of calls between gateways: metadata and loop guard."""
 
 from typing import Any
 

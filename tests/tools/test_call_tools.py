@@ -31,7 +31,7 @@ async def use(client: Client, tool: str, arguments: Json) -> Json:
 
 
 @pytest.mark.requirement("calls.doors.http", "calls.doors.mcp")
-async def test_the_four_tools_are_offered_at_both_doors(serve: Any) -> None:
+async def test_the_four_tools_are_offered_over_http_and_mcp(serve: Any) -> None:
     async with serve(tools=BETWEEN) as served:
         http = served.client()
         listed = (await http.get("/tools")).json()["tools"]

@@ -1,4 +1,4 @@
-"""The tools of a gateway elsewhere, also when that one comes and goes."""
+"""The tools of another gateway, which may be down at times."""
 
 import asyncio
 
@@ -31,7 +31,7 @@ async def test_a_call_fails_while_the_gateway_is_away_and_succeeds_when_it_is_ba
         await forwarding.__aexit__(None, None, None)
 
 
-async def test_who_is_not_let_in_is_told_why(served) -> None:
+async def test_a_token_that_is_not_accepted_is_reported_with_the_reason(served) -> None:
     with pytest.raises(AgentFailed, match="token create --tool"):
         async with open_gateway_tools(served.url, "wrong"):
             pass
@@ -44,7 +44,7 @@ LIST = b'{"tools":[{"name":"t","label":"T","description":"","inputSchema":{}}]}'
 
 
 @pytest.mark.parametrize("listed", [b"", b"<html>", b"[]", b'{"tools":[{}]}', b'{"tools":1}'])
-async def test_what_is_no_gateway_is_told_so(listed: bytes) -> None:
+async def test_an_address_without_a_gateway_is_reported(listed: bytes) -> None:
     async def other(scope, receive, send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": listed})

@@ -1,4 +1,4 @@
-"""The tools over plain HTTP, through the door of a gateway."""
+"""The HTTP endpoints of the tools."""
 
 import asyncio
 import json
@@ -43,9 +43,7 @@ async def test_a_caller_with_a_token_sees_the_tools_and_calls_them(served) -> No
 @pytest.mark.parametrize(
     "arguments", [{"action": "send"}, {}, [], None, 7, "x", {"action": "send", "nope": 1}]
 )
-async def test_what_the_tool_refuses_is_an_envelope_and_not_an_http_error(
-    served, arguments
-) -> None:
+async def test_a_refusal_of_the_tool_is_a_result_and_not_an_http_error(served, arguments) -> None:
     answer = await served.client().post(CALL, content=json.dumps(arguments), headers=JSON)
     assert answer.status_code == 200
     assert answer.json()["error"]["code"] == "VALIDATION_ERROR"
@@ -78,7 +76,7 @@ BIG = b'"' + b"x" * (1024 * 1024) + b'"'
         ("GET", "/results/res_x?bytes=many", b"", {}, 400, "invalid-params"),
     ],
 )
-async def test_what_the_door_refuses_has_a_status_a_code_and_a_next_step(
+async def test_a_refused_request_has_a_status_a_code_and_a_next_step(
     served, method, path, body, headers, status, code
 ) -> None:
     client = served.client()
@@ -194,7 +192,7 @@ async def test_the_operator_calls_tools_from_the_own_machine_only(served) -> Non
     assert (await proxied.get("/tools")).status_code == 401
 
 
-async def test_nobody_is_let_in_while_the_tokens_cannot_be_read(served) -> None:
+async def test_all_requests_are_refused_while_the_tokens_cannot_be_read(served) -> None:
     client = served.client()
     (served.folder / "tool-tokens.json").write_text("{", encoding="utf-8")
     answer = await client.get("/tools")
@@ -213,7 +211,7 @@ async def test_without_outbound_there_are_no_tools(serve) -> None:
         assert (await client.post("/mcp", json={})).status_code == 404
 
 
-async def test_doors_that_the_settings_close_are_closed(serve) -> None:
+async def test_endpoints_that_the_settings_turn_off_are_not_served(serve) -> None:
     async with serve(tools={"http": False, "mcp": False}) as served:
         client = served.client()
         for path in ("/tools", "/mcp", "/results/res_x"):

@@ -49,7 +49,7 @@ async def test_the_official_client_lists_and_calls_the_tools(served, mode) -> No
 
 @pytest.mark.requirement("remote.tool.mcp")
 @pytest.mark.parametrize("mode", ERAS)
-async def test_updates_are_told_as_progress(served, mode) -> None:
+async def test_updates_are_reported_as_progress(served, mode) -> None:
     heard: list[tuple[float, str]] = []
 
     async def hear(progress: float, total: float | None, message: str | None) -> None:
@@ -126,13 +126,13 @@ async def test_a_caller_has_so_many_calls_at_once_and_no_more(serve) -> None:
         ({"origin": "http://evil.example"}, 403),
     ],
 )
-async def test_the_door_comes_before_the_protocol(served, headers, status) -> None:
+async def test_authentication_comes_before_the_protocol(served, headers, status) -> None:
     answer = await served.client().post("/mcp", json=OPENING, headers={**BOTH, **headers})
     assert answer.status_code == status
     assert "mcp-session-id" not in answer.headers
 
 
-async def test_a_session_belongs_to_the_caller_who_opened_it(served) -> None:
+async def test_a_session_belongs_to_the_caller_that_opened_it(served) -> None:
     ann, bob = served.client("ann"), served.client("bob")
     opened = await ann.post("/mcp", json=OPENING, headers=BOTH)
     assert opened.status_code == 200
@@ -158,7 +158,7 @@ async def test_a_body_over_the_limit_is_refused(served) -> None:
     assert (answer.status_code, answer.json()["error"]["code"]) == (413, "body-too-large")
 
 
-async def test_what_is_no_mcp_is_refused_by_the_protocol(served) -> None:
+async def test_a_request_that_is_not_mcp_is_refused_by_the_protocol(served) -> None:
     client = served.client()
     for body in (b"", b"{", b"[]", b"null", b"[" * 5000, b'{"jsonrpc":"2.0"}'):
         headers = {**BOTH, "content-type": "application/json"}

@@ -134,7 +134,7 @@ async def test_an_action_that_makes_no_sense_is_refused_before_anything_is_done(
         (StoreUnavailable("the disk is full"), "store-unavailable"),
     ],
 )
-async def test_what_planning_refuses_is_told_with_its_code(error: Exception, code: str) -> None:
+async def test_a_refusal_of_planning_has_its_error_code(error: Exception, code: str) -> None:
     for name in NAMES:
         answer = await use(Planning(error), name, {"id": "obj-9"})
         assert answer == {"status": "error", "code": code, "error": str(error)}

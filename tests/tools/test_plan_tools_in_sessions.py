@@ -14,78 +14,78 @@ ON = {"opt.enabled": True, "opt.tools": True}
 
 
 @pytest.fixture
-async def village(tmp_path: Path) -> AsyncIterator[CallGateway]:
-    async with call_gateway_in(tmp_path, "memory") as village:
-        yield village
+async def gateway(tmp_path: Path) -> AsyncIterator[CallGateway]:
+    async with call_gateway_in(tmp_path, "memory") as gateway:
+        yield gateway
 
 
 async def offered(door: AsgiClient) -> set[str]:
     return {one["name"] for one in (await door.get("/tools")).json["tools"]}
 
 
-async def test_the_tools_are_offered_only_where_the_settings_say_so(village: CallGateway) -> None:
-    await village.open({"opt.enabled": True})
-    assert not {"objective_create", "plan_create"} & await offered(village.client("a"))
-    await village.reopen(ON)
+async def test_the_tools_are_offered_only_where_the_settings_say_so(gateway: CallGateway) -> None:
+    await gateway.open({"opt.enabled": True})
+    assert not {"objective_create", "plan_create"} & await offered(gateway.client("a"))
+    await gateway.reopen(ON)
     assert {
         *("objective_create", "objective_update", "plan_create", "plan_update"),
         "objective_status",
-    } < await offered(village.client("a"))
+    } < await offered(gateway.client("a"))
 
 
 async def test_an_agent_sees_its_objectives_in_every_session_and_others_do_not(
-    village: CallGateway,
+    gateway: CallGateway,
 ) -> None:
-    await village.open(ON)
-    made = await village.call_tool(village.client("a"), "objective_create", {"name": "Party"})
+    await gateway.open(ON)
+    made = await gateway.call_tool(gateway.client("a"), "objective_create", {"name": "Party"})
     asked = {"id": made["objective"]["id"]}
-    elsewhere = village.client("a", "agent:a:another")
-    assert (await village.call_tool(elsewhere, "objective_status", asked))["objective"][
+    elsewhere = gateway.client("a", "agent:a:another")
+    assert (await gateway.call_tool(elsewhere, "objective_status", asked))["objective"][
         "id"
     ] == asked["id"]
     for other in (
-        village.client("b"),
-        village.program_client("script"),
-        village.program_client("a"),
+        gateway.client("b"),
+        gateway.program_client("script"),
+        gateway.program_client("a"),
     ):
-        found = await village.call_tool(other, "objective_status", asked)
+        found = await gateway.call_tool(other, "objective_status", asked)
         assert (found["status"], found["code"]) == ("error", "plan-item-not-found")
-        assert (await village.call_tool(other, "objective_status", {}))["objectives"] == []
+        assert (await gateway.call_tool(other, "objective_status", {}))["objectives"] == []
 
 
 @pytest.mark.requirement("opt.tool.five")
-async def test_an_agent_plans_has_it_carried_out_and_sees_the_end(village: CallGateway) -> None:
+async def test_an_agent_plans_has_it_carried_out_and_sees_the_end(gateway: CallGateway) -> None:
     echoes = {f"agents.{name}.adapter": "echo" for name in ("x", "y")}
-    await village.open({**ON, **echoes})
-    door = village.client("a")
-    made = await village.call_tool(door, "objective_create", {"name": "Party"})
+    await gateway.open({**ON, **echoes})
+    door = gateway.client("a")
+    made = await gateway.call_tool(door, "objective_create", {"name": "Party"})
     objective_id = made["objective"]["id"]
     steps = [
         {"name": "List venues", "metadata": {"agent": "x"}},
         {"name": "Book one", "dependencies": ["task-0"], "metadata": {"agent": "y"}},
     ]
-    plan = await village.call_tool(
+    plan = await gateway.call_tool(
         door, "plan_create", {"objectiveId": objective_id, "name": "Venue", "tasks": steps}
     )
     more = {"id": plan["plan"]["id"], "addTasks": [{"name": "Pay", "metadata": {"agent": "x"}}]}
-    assert len((await village.call_tool(door, "plan_update", more))["plan"]["tasks"]) == 3
-    begun = await village.call_tool(door, "objective_update", {"id": objective_id, "action": "run"})
+    assert len((await gateway.call_tool(door, "plan_update", more))["plan"]["tasks"]) == 3
+    begun = await gateway.call_tool(door, "objective_update", {"id": objective_id, "action": "run"})
     assert begun["status"] == "ok"
     assert begun["objective"]["id"] == objective_id
     with anyio.fail_after(TIMEOUT_S):
         while True:
-            shown = await village.call_tool(door, "objective_status", {"id": objective_id})
+            shown = await gateway.call_tool(door, "objective_status", {"id": objective_id})
             if shown["objective"]["status"] == "completed":
                 break
     assert shown["objective"]["progress"]["percent"] == 100
 
 
-async def test_what_makes_no_sense_is_told_in_words_a_model_can_act_on(
-    village: CallGateway,
+async def test_invalid_arguments_are_explained_so_that_a_model_can_correct_them(
+    gateway: CallGateway,
 ) -> None:
-    await village.open(ON)
-    door = village.client("a")
-    made = await village.call_tool(door, "objective_create", {"name": "Party"})
+    await gateway.open(ON)
+    door = gateway.client("a")
+    made = await gateway.call_tool(door, "objective_create", {"name": "Party"})
     circle = [
         {"name": "a", "dependencies": ["task-1"]},
         {"name": "b", "dependencies": ["task-0"]},
@@ -108,6 +108,6 @@ async def test_what_makes_no_sense_is_told_in_words_a_model_can_act_on(
         ),
     ]
     for tool, arguments, code, word in wrong:
-        answer = await village.call_tool(door, tool, arguments)
+        answer = await gateway.call_tool(door, tool, arguments)
         assert (answer["status"], answer["code"]) == ("error", code)
         assert word in answer["error"]

@@ -102,7 +102,7 @@ async def test_an_abort_ends_the_request(host, door) -> None:
     assert await asyncio.to_thread(door.is_left.wait, 20)
 
 
-async def test_a_gateway_that_is_down_is_told_with_what_to_do(host) -> None:
+async def test_a_gateway_that_is_down_is_reported_with_what_to_do(host) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{probe.getsockname()[1]}"
@@ -139,7 +139,7 @@ BAD_DAYS = [
 ]
 
 
-async def test_whatever_answers_the_model_gets_an_envelope_with_a_hint(host, door) -> None:
+async def test_any_response_becomes_a_result_with_a_hint_for_the_model(host, door) -> None:
     await host.register(url=door.url)
     told: list[str] = []
     for door.status, door.kind, door.pieces, _ in BAD_DAYS:
@@ -200,7 +200,7 @@ def offer(door, name: str) -> None:
     door.table = {"tools": [{**listed, "name": name}]}
 
 
-async def test_what_calls_between_agents_answer_is_handed_on_as_it_is(host, door) -> None:
+async def test_results_of_agent_calls_are_passed_on_unchanged(host, door) -> None:
     offer(door, "agent_call")
     await host.register(url=door.url)
     for result in CALL_RESULTS:
@@ -223,7 +223,7 @@ async def test_a_call_between_agents_that_cannot_be_made_is_an_error_of_the_same
     assert "no openclaw-a2a gateway" in told
 
 
-async def test_whose_call_broke_off_is_told_that_the_answer_still_comes(host, door) -> None:
+async def test_a_call_that_broke_off_is_reported_with_how_to_get_the_answer(host, door) -> None:
     offer(door, "agent_call")
     door.pieces = [b": open\n\n"]
     await host.register(url=door.url)
@@ -233,7 +233,7 @@ async def test_whose_call_broke_off_is_told_that_the_answer_still_comes(host, do
 
 
 @pytest.mark.parametrize("name", ["objective_create", "plan_update", "objective_status"])
-async def test_what_planning_answers_is_handed_on_and_what_broke_off_is_looked_up(
+async def test_results_of_planning_are_passed_on_and_aborted_calls_are_looked_up(
     host, door, name: str
 ) -> None:
     offer(door, name)

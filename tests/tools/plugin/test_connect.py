@@ -80,7 +80,7 @@ def test_the_plugin_of_an_older_install_makes_room(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("plugins", [{"enabled": False}, {"deny": [PLUGIN_ID]}])
-def test_a_plugin_that_somebody_forbade_is_not_forced(machine: Machine, plugins: Json) -> None:
+def test_a_plugin_that_is_denied_is_not_installed(machine: Machine, plugins: Json) -> None:
     machine.openclaw(plugins=plugins)
     step = machine.step()
     assert (step["isDone"], step["isOurs"]) == (False, False)
@@ -111,7 +111,7 @@ def test_a_lost_token_is_replaced_and_the_old_one_is_good_no_more(machine: Machi
     assert len(tokens.list_tokens()) == 1
 
 
-def test_a_command_that_fails_is_told_with_what_to_do(machine: Machine, monkeypatch) -> None:
+def test_a_command_that_fails_is_reported_with_what_to_do(machine: Machine, monkeypatch) -> None:
     monkeypatch.setenv("OPENCLAW_SAYS_NO", "3")
     code, shown = machine.run("connect", "openclaw")
     assert code == 1

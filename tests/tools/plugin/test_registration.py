@@ -44,7 +44,9 @@ async def test_every_tool_is_optional_and_has_its_exact_name(host) -> None:
 
 
 @pytest.mark.requirement("remote.register.modes", "remote.log.load")
-async def test_in_other_modes_nothing_is_registered_and_nobody_asked(host, door) -> None:
+async def test_in_other_modes_nothing_is_registered_and_the_gateway_is_not_called(
+    host, door
+) -> None:
     for mode in ("discovery", "setup-only", "setup-runtime", "cli-metadata"):
         host.lines.clear()
         assert await host.register(mode, url=door.url) == []
@@ -61,7 +63,7 @@ async def test_only_tools_that_are_asked_for_are_registered(host) -> None:
 
 
 @pytest.mark.requirement("remote.register.tool")
-async def test_the_gateway_tells_what_the_tool_takes_and_is(host, door) -> None:
+async def test_the_gateway_describes_its_tools(host, door) -> None:
     door.table = {"tools": [LISTED]}
     await host.register(url=door.url)
     tool = await is_told(host, LISTED["description"])
@@ -74,7 +76,7 @@ async def test_the_gateway_tells_what_the_tool_takes_and_is(host, door) -> None:
     }
 
 
-async def test_what_was_told_is_kept_for_the_next_start(host, door, tmp_path: Path) -> None:
+async def test_the_list_of_tools_is_stored_for_the_next_start(host, door, tmp_path: Path) -> None:
     kept = tmp_path / "tools.json"
     door.table = {"tools": [LISTED]}
     await host.register(url=door.url, tableFile=str(kept))

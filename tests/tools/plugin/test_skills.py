@@ -87,7 +87,7 @@ def wait_until(is_so: Callable[[], bool]) -> None:
 
 
 @pytest.mark.requirement("remote.tool.skills")
-def test_the_calls_that_models_are_shown_work_one_after_the_other(
+def test_the_documented_calls_work_one_after_the_other(
     start_gateway: Callable[..., Json], ops: str, tmp_path: Path
 ) -> None:
     target = {"alias": "ops", "baseUrl": ops, "default": True}
@@ -129,7 +129,7 @@ print(json.dumps({"output": asked["input"], "confidence": 0.8}))
 """
 
 
-def test_the_calls_of_agents_that_models_are_shown_work_one_after_the_other(
+def test_the_documented_agent_calls_work_one_after_the_other(
     start_gateway: Callable[..., Json], tmp_path: Path
 ) -> None:
     command = [sys.executable, "-c", HELPER]
@@ -158,7 +158,7 @@ def test_the_calls_of_agents_that_models_are_shown_work_one_after_the_other(
     assert call("agent_poll", asked)["output"] == json.loads(ask)["input"]
 
 
-def test_models_are_told_of_every_tool_for_calls() -> None:
+def test_the_skill_documents_every_tool_for_calls() -> None:
     manifest = json.loads((PLUGIN_FOLDER / "openclaw.plugin.json").read_text("utf-8"))
     about_calls = {"agent_call", "agent_call_batch", "debate_call", "agent_poll"}
     assert about_calls <= set(manifest["contracts"]["tools"])
@@ -166,7 +166,7 @@ def test_models_are_told_of_every_tool_for_calls() -> None:
     assert [name for name in about_calls if f"`{name}`" not in told] == []
 
 
-def test_the_plans_that_models_are_shown_work_one_after_the_other(
+def test_the_documented_plans_work_one_after_the_other(
     start_gateway: Callable[..., Json], tmp_path: Path
 ) -> None:
     ours = start_gateway(
@@ -199,7 +199,7 @@ def test_the_plans_that_models_are_shown_work_one_after_the_other(
     assert call("objective_status", "{}")["totalSize"] == 1
 
 
-def test_models_are_told_of_every_tool_for_plans() -> None:
+def test_the_skill_documents_every_tool_for_plans() -> None:
     manifest = json.loads((PLUGIN_FOLDER / "openclaw.plugin.json").read_text("utf-8"))
     tools = {name for name in manifest["contracts"]["tools"] if re.match("objective_|plan_", name)}
     assert len(tools) == 5
@@ -223,7 +223,7 @@ def console(skill: str) -> list[str]:
     return [line for block in blocks(skill, "console") for line in block.splitlines()]
 
 
-def test_the_commands_that_agents_are_shown_exist(app: App) -> None:
+def test_the_documented_commands_exist(app: App) -> None:
     assert len(commands()) > 8
     for program, *words in commands():
         assert program == "openclaw-a2a"
