@@ -29,8 +29,10 @@ MOST_BYTES = 1_048_576
 
 
 @pytest.fixture
-async def gateway(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[CallGateway]:
-    """A gateway whose gateway is opened by the test."""
+async def closed_gateway(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[CallGateway]:
+    """A gateway that the test opens."""
     monkeypatch.chdir(tmp_path)
     async with call_gateway_in(tmp_path) as one:
         yield one
@@ -63,22 +65,22 @@ async def test_an_input_counts_in_bytes_and_one_more_is_too_many(gateway: CallGa
     [({"timeoutSeconds": 2}, 2000), ({"timeout": 2500}, 2500), ({}, 9000)],
 )
 async def test_the_invocation_has_the_timeout(
-    gateway: CallGateway, given: Json, milliseconds: int
+    closed_gateway: CallGateway, given: Json, milliseconds: int
 ) -> None:
-    await gateway.open({"responseRouting.defaultTimeoutMs": 9000})
-    await gateway.call("a", "b", wait=True, **given)
-    assert gateway.agents["b"].invocations[0]["timeout"] == milliseconds
+    await closed_gateway.open({"responseRouting.defaultTimeoutMs": 9000})
+    await closed_gateway.call("a", "b", wait=True, **given)
+    assert closed_gateway.agents["b"].invocations[0]["timeout"] == milliseconds
 
 
 @pytest.mark.requirement("calls.settings.clamped")
-async def test_the_most_time_is_that_of_the_settings(gateway: CallGateway) -> None:
-    await gateway.open(
+async def test_the_most_time_is_that_of_the_settings(closed_gateway: CallGateway) -> None:
+    await closed_gateway.open(
         {"responseRouting.maxTimeoutMs": 9000, "responseRouting.defaultTimeoutMs": 1}
     )
-    call = await gateway.call("a", "b", timeout=9001, wait=True)
+    call = await closed_gateway.call("a", "b", timeout=9001, wait=True)
     assert (call["status"], call["timeoutMs"]) == ("completed", 9000)
-    assert gateway.agents["b"].invocations[0]["timeout"] == 9000
-    assert "timeoutMs" not in await gateway.call("a", "b", timeout=9000)
+    assert closed_gateway.agents["b"].invocations[0]["timeout"] == 9000
+    assert "timeoutMs" not in await closed_gateway.call("a", "b", timeout=9000)
 
 
 SKILL = {"name": "find", "input": {"q": {"type": "string", "required": True}}}
@@ -102,14 +104,14 @@ SKILL = {"name": "find", "input": {"q": {"type": "string", "required": True}}}
     ],
 )
 async def test_the_first_failed_check_decides_the_error(
-    gateway: CallGateway, settings: Mapping[str, Json], given: Json, status: str, word: str
+    closed_gateway: CallGateway, settings: Mapping[str, Json], given: Json, status: str, word: str
 ) -> None:
     """The callee `b` is in the chain of the caller `a`, so that in the end only that is wrong."""
-    await gateway.open({"agents.b.skills": [SKILL], **settings})
+    await closed_gateway.open({"agents.b.skills": [SKILL], **settings})
     if not settings:
-        given = await asked_within_a_call_of_b(gateway, given)
+        given = await asked_within_a_call_of_b(closed_gateway, given)
     else:
-        given = await gateway.call("a", **{"agent": "b", "skill": "find", **given})
+        given = await closed_gateway.call("a", **{"agent": "b", "skill": "find", **given})
     assert given["status"] == status
     assert word in given["error"]
     assert "correlationId" not in given
@@ -174,15 +176,15 @@ def test_policy_checks_have_an_order(policy: CallPolicy, target: AgentId, word: 
 
 
 @pytest.mark.requirement("calls.policy.patterns")
-async def test_capitals_do_not_matter_in_lists(gateway: CallGateway) -> None:
-    await gateway.open({"tools.agentToAgent.allow": ["A", "*B"]})
-    assert (await gateway.call("a", " B ", wait=True))["status"] == "completed"
-    assert (await gateway.call("a", "c"))["status"] == "forbidden"
+async def test_capitals_do_not_matter_in_lists(closed_gateway: CallGateway) -> None:
+    await closed_gateway.open({"tools.agentToAgent.allow": ["A", "*B"]})
+    assert (await closed_gateway.call("a", " B ", wait=True))["status"] == "completed"
+    assert (await closed_gateway.call("a", "c"))["status"] == "forbidden"
 
 
 @pytest.mark.requirement("calls.audit.written")
-async def test_everything_that_is_refused_is_in_the_audit_log(gateway: CallGateway) -> None:
-    await gateway.open({"tools.agentToAgent.allow": ["a", "b"], "agents.b.skills": [SKILL]})
+async def test_everything_that_is_refused_is_in_the_audit_log(closed_gateway: CallGateway) -> None:
+    await closed_gateway.open({"tools.agentToAgent.allow": ["a", "b"], "agents.b.skills": [SKILL]})
     before = datetime.fromisoformat("2020-01-01T00:00:00Z")
     given: list[Json] = [
         {"agent": "a"},
@@ -193,11 +195,11 @@ async def test_everything_that_is_refused_is_in_the_audit_log(gateway: CallGatew
         {"agent": "b", "skill": "find", "input": {"q": "tides"}},
     ]
     calls: Json = [{"skill": "find", "input": {}, **one} for one in given]
-    result = await gateway.call_tool(
-        gateway.client("a"), "agent_call_batch", {"calls": calls, "concurrency": 1}
+    result = await closed_gateway.call_tool(
+        closed_gateway.client("a"), "agent_call_batch", {"calls": calls, "concurrency": 1}
     )
     assert result["completedCount"] == 1
-    lines = audited(gateway)
+    lines = audited(closed_gateway)
     assert [(one["event"], one["requester"], one["target"], one["skill"]) for one in lines] == [
         ("call-refused", "a", "a", "find"),
         ("call-refused", "a", "c", "find"),
@@ -227,11 +229,11 @@ async def test_a_turn_carries_where_its_question_comes_from(gateway: CallGateway
 @pytest.mark.requirement("calls.invocation.no-channel", "calls.settings.dual")
 @pytest.mark.parametrize("is_dual", [False, True])
 async def test_only_with_dual_delivery_a_callee_may_announce_its_answer(
-    gateway: CallGateway, is_dual: bool
+    closed_gateway: CallGateway, is_dual: bool
 ) -> None:
-    await gateway.open({"responseRouting.dualDelivery": is_dual})
-    await gateway.call("a", "b", wait=True)
-    [turn] = gateway.agents["b"].turns
+    await closed_gateway.open({"responseRouting.dualDelivery": is_dual})
+    await closed_gateway.call("a", "b", wait=True)
+    [turn] = closed_gateway.agents["b"].turns
     assert turn.provenance is not None
     assert turn.provenance.may_announce is is_dual
 
@@ -369,14 +371,14 @@ class Talker(ScriptedAgent):
 
 @pytest.mark.requirement("calls.reading.own-run", "calls.routing.once")
 async def test_of_a_callee_that_answers_twice_the_last_counts_and_comes_once(
-    gateway: CallGateway,
+    closed_gateway: CallGateway,
 ) -> None:
-    gateway.agents["b"] = Talker(gateway.host, "b")
-    await gateway.open()
-    await gateway.call("a", "b")
-    await gateway.host.wait_messages(A)
-    await gateway.call("a", "c")
-    first, second = await gateway.host.wait_messages(A, 2)
+    closed_gateway.agents["b"] = Talker(closed_gateway.host, "b")
+    await closed_gateway.open()
+    await closed_gateway.call("a", "b")
+    await closed_gateway.host.wait_messages(A)
+    await closed_gateway.call("a", "c")
+    first, second = await closed_gateway.host.wait_messages(A, 2)
     assert (first["output"], second["output"]) == ("the last word", "done")
 
 

@@ -26,8 +26,10 @@ A = main_session("a")
 
 
 @pytest.fixture
-async def gateway(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[CallGateway]:
-    """A gateway whose gateway is opened by the test."""
+async def closed_gateway(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[CallGateway]:
+    """A gateway that the test opens."""
     monkeypatch.chdir(tmp_path)
     async with call_gateway_in(tmp_path) as one:
         yield one
@@ -41,24 +43,26 @@ async def test_an_outcome_is_kept_for_the_calls_time_within_a_minute_and_an_hour
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    async with call_gateway_in(tmp_path, "memory") as gateway:
+    async with call_gateway_in(tmp_path, "memory") as closed_gateway:
         clock = ManualClock()
-        await gateway.open({"responseRouting.maxTimeoutMs": 9_000_000}, clock)
-        older = await ended_call(gateway, timeoutSeconds=1)
+        await closed_gateway.open({"responseRouting.maxTimeoutMs": 9_000_000}, clock)
+        older = await ended_call(closed_gateway, timeoutSeconds=1)
         await pass_time(clock, 10)
-        calls = [await ended_call(gateway, timeoutSeconds=seconds) for seconds in (1, 300, 7200)]
+        calls = [
+            await ended_call(closed_gateway, timeoutSeconds=seconds) for seconds in (1, 300, 7200)
+        ]
         await pass_time(clock, 55)
-        assert await are_kept(gateway, [older, *calls]) == [False, True, True, True]
+        assert await are_kept(closed_gateway, [older, *calls]) == [False, True, True, True]
         await pass_time(clock, 60)
-        assert await are_kept(gateway, calls) == [False, True, True]
+        assert await are_kept(closed_gateway, calls) == [False, True, True]
         await pass_time(clock, 175)
-        assert await are_kept(gateway, calls) == [False, True, True]
+        assert await are_kept(closed_gateway, calls) == [False, True, True]
         await pass_time(clock, 60)
-        assert await are_kept(gateway, calls) == [False, False, True]
+        assert await are_kept(closed_gateway, calls) == [False, False, True]
         await pass_time(clock, 3200)
-        assert await are_kept(gateway, calls) == [False, False, True]
+        assert await are_kept(closed_gateway, calls) == [False, False, True]
         await pass_time(clock, 60)
-        assert await are_kept(gateway, calls) == [False, False, False]
+        assert await are_kept(closed_gateway, calls) == [False, False, False]
 
 
 async def pass_time(clock: ManualClock, seconds: float) -> None:
@@ -176,16 +180,16 @@ async def test_a_ping_has_five_seconds_and_runs_no_agent(gateway: CallGateway) -
 @pytest.mark.requirement("calls.loop.ping-pong")
 @pytest.mark.parametrize("turns", [0, 2])
 async def test_calls_in_answer_to_answers_end_where_the_settings_say(
-    gateway: CallGateway, turns: int
+    closed_gateway: CallGateway, turns: int
 ) -> None:
-    await gateway.open({"tools.agentToAgent.maxPingPongTurns": turns})
-    gateway.host.processed.clear()  # the caller's turn goes on: it calls in answer to the answer
+    await closed_gateway.open({"tools.agentToAgent.maxPingPongTurns": turns})
+    closed_gateway.host.processed.clear()  # the caller's turn is still about the answer
     for count in range(1, turns + 2):
-        assert (await gateway.call("a", "b"))["status"] == "pending"
-        await gateway.host.wait_messages(A, count)
-    refused = await gateway.call("a", "b")
+        assert (await closed_gateway.call("a", "b"))["status"] == "pending"
+        await closed_gateway.host.wait_messages(A, count)
+    refused = await closed_gateway.call("a", "b")
     assert (refused["status"], refused["error"].partition(":")[0]) == ("error", "loop")
-    gateway.host.processed.set()
+    closed_gateway.host.processed.set()
 
 
 # -------------------------------------------------------------------- many calls
@@ -257,16 +261,18 @@ DEBATE: Json = {
 )
 @pytest.mark.parametrize("role", ["proposer", "critics", "resolver"])
 async def test_a_debate_with_a_forbidden_participant_calls_no_agent(
-    gateway: CallGateway, role: str, agent: str, status: str, word: str
+    closed_gateway: CallGateway, role: str, agent: str, status: str, word: str
 ) -> None:
-    gateway.agents["x"] = ScriptedAgent(gateway.host, "x")
-    await gateway.open({"tools.agentToAgent.allow": ["a", "b", "c", "d"]})
+    closed_gateway.agents["x"] = ScriptedAgent(closed_gateway.host, "x")
+    await closed_gateway.open({"tools.agentToAgent.allow": ["a", "b", "c", "d"]})
     wrong = {"agent": f"agent:{agent}:main", "skill": "work"}
     others = [*DEBATE["critics"], wrong] if role == "critics" else wrong
-    refused = await gateway.call_tool(gateway.client("a"), "debate_call", {**DEBATE, role: others})
+    refused = await closed_gateway.call_tool(
+        closed_gateway.client("a"), "debate_call", {**DEBATE, role: others}
+    )
     assert refused["status"] == status
     assert word in refused["error"]
-    assert [one for member in gateway.agents.values() for one in member.turns] == []
+    assert [one for member in closed_gateway.agents.values() for one in member.turns] == []
 
 
 @pytest.mark.requirement("calls.debate.own-calls", "calls.debate.later", "calls.debate.critics")

@@ -47,10 +47,10 @@ class Picky(SessionHost):
 
 
 @pytest.fixture(params=["sqlite", "json-file", "memory"])
-async def gateway(
+async def closed_gateway(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[CallGateway]:
-    """A gateway whose gateway is opened by the test, and whose host may be picky."""
+    """A gateway that the test opens, and whose host may be picky."""
     monkeypatch.chdir(tmp_path)
     async with call_gateway_in(tmp_path, request.param) as one:
         one.host = Picky()
@@ -58,16 +58,16 @@ async def gateway(
         yield one
 
 
-async def answered(gateway: CallGateway, *outputs: int) -> None:
+async def answered(closed_gateway: CallGateway, *outputs: int) -> None:
     """Calls that are settled one after the other."""
     for output in outputs:
-        gateway.agents["b"].answer = answers(json.dumps({"output": output}))
-        call = await gateway.call("a", "b")
-        await settled(gateway, call)
+        closed_gateway.agents["b"].answer = answers(json.dumps({"output": output}))
+        call = await closed_gateway.call("a", "b")
+        await settled(closed_gateway, call)
 
 
-async def settled(gateway: CallGateway, call: Json) -> None:
-    while (await gateway.describe(call))["status"] == "pending":
+async def settled(closed_gateway: CallGateway, call: Json) -> None:
+    while (await closed_gateway.describe(call))["status"] == "pending":
         pass
 
 
@@ -76,63 +76,69 @@ def outputs(told: list[Json]) -> list[int]:
 
 
 @pytest.mark.requirement("calls.routing.order")
-async def test_a_slow_host_gets_outcomes_in_the_order_of_completion(gateway: CallGateway) -> None:
-    await gateway.open()
-    assert isinstance(gateway.host, Picky)
-    gateway.host.thought = asyncio.Event()
-    await answered(gateway, 0, 1, 2, 3)
-    gateway.host.thought.set()
-    assert outputs(await gateway.host.wait_messages(A, 4)) == [0, 1, 2, 3]
+async def test_a_slow_host_gets_outcomes_in_the_order_of_completion(
+    closed_gateway: CallGateway,
+) -> None:
+    await closed_gateway.open()
+    assert isinstance(closed_gateway.host, Picky)
+    closed_gateway.host.thought = asyncio.Event()
+    await answered(closed_gateway, 0, 1, 2, 3)
+    closed_gateway.host.thought.set()
+    assert outputs(await closed_gateway.host.wait_messages(A, 4)) == [0, 1, 2, 3]
 
 
 @pytest.mark.requirement("calls.routing.order")
 @pytest.mark.parametrize("is_restarted", [False, True])
 async def test_a_host_that_was_away_gets_outcomes_in_the_order_of_completion(
-    gateway: CallGateway, is_restarted: bool
+    closed_gateway: CallGateway, is_restarted: bool
 ) -> None:
-    await gateway.open()
-    gateway.host.is_unavailable = True
-    await answered(gateway, *range(6))
-    if is_restarted and gateway.kind != "memory":
-        await gateway.close()
-        gateway.host.is_unavailable = False
-        await gateway.open()
-    gateway.host.is_unavailable = False
-    assert outputs(await gateway.host.wait_messages(A, 6)) == list(range(6))
+    await closed_gateway.open()
+    closed_gateway.host.is_unavailable = True
+    await answered(closed_gateway, *range(6))
+    if is_restarted and closed_gateway.kind != "memory":
+        await closed_gateway.close()
+        closed_gateway.host.is_unavailable = False
+        await closed_gateway.open()
+    closed_gateway.host.is_unavailable = False
+    assert outputs(await closed_gateway.host.wait_messages(A, 6)) == list(range(6))
 
 
-async def test_an_outcome_that_a_host_refuses_holds_up_no_others(gateway: CallGateway) -> None:
-    await gateway.open()
-    assert isinstance(gateway.host, Picky)
-    gateway.host.unwanted = {1}
-    await answered(gateway, 0, 1, 2, 3)
-    assert outputs(await gateway.host.wait_messages(A, 3)) == [0, 2, 3]
-    gateway.host.unwanted = set()
-    assert outputs(await gateway.host.wait_messages(A, 4)) == [0, 2, 3, 1]
+async def test_an_outcome_that_a_host_refuses_holds_up_no_others(
+    closed_gateway: CallGateway,
+) -> None:
+    await closed_gateway.open()
+    assert isinstance(closed_gateway.host, Picky)
+    closed_gateway.host.unwanted = {1}
+    await answered(closed_gateway, 0, 1, 2, 3)
+    assert outputs(await closed_gateway.host.wait_messages(A, 3)) == [0, 2, 3]
+    closed_gateway.host.unwanted = set()
+    assert outputs(await closed_gateway.host.wait_messages(A, 4)) == [0, 2, 3, 1]
 
 
-async def test_polling_the_first_outcome_releases_the_next_ones(gateway: CallGateway) -> None:
-    await gateway.open()
-    gateway.host.is_unavailable = True
-    gateway.agents["b"].answer = answers('{"output": 0}')
-    first = await gateway.call("a", "b")
-    await settled(gateway, first)
-    await answered(gateway, 1)
-    await gateway.host.wait_until(lambda: bool(gateway.host.attempts))
-    gateway.host.is_unavailable = False
-    assert (await gateway.poll("a", first))["output"] == 0
-    told = await gateway.host.wait_messages(A)
+async def test_polling_the_first_outcome_releases_the_next_ones(
+    closed_gateway: CallGateway,
+) -> None:
+    await closed_gateway.open()
+    closed_gateway.host.is_unavailable = True
+    closed_gateway.agents["b"].answer = answers('{"output": 0}')
+    first = await closed_gateway.call("a", "b")
+    await settled(closed_gateway, first)
+    await answered(closed_gateway, 1)
+    await closed_gateway.host.wait_until(lambda: bool(closed_gateway.host.attempts))
+    closed_gateway.host.is_unavailable = False
+    assert (await closed_gateway.poll("a", first))["output"] == 0
+    told = await closed_gateway.host.wait_messages(A)
     assert outputs(told)[-1] == 1
 
 
-async def test_sessions_do_not_wait_for_each_other(gateway: CallGateway) -> None:
-    await gateway.open()
-    assert isinstance(gateway.host, Picky)
-    gateway.host.gone.add(A)
-    await answered(gateway, 0)
-    call = await gateway.call("c", "b")
-    await settled(gateway, call)
-    assert len(await gateway.host.wait_messages(main_session("c"))) == 1
+async def test_sessions_do_not_wait_for_each_other(closed_gateway: CallGateway) -> None:
+    await closed_gateway.open()
+    assert isinstance(closed_gateway.host, Picky)
+    closed_gateway.host.gone.add(A)
+    await answered(closed_gateway, 0)
+    call = await closed_gateway.call("c", "b")
+    await settled(closed_gateway, call)
+    assert len(await closed_gateway.host.wait_messages(main_session("c"))) == 1
 
 
 def over(number: int) -> Call:

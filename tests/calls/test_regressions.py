@@ -40,8 +40,10 @@ DEBATE = {
 
 
 @pytest.fixture
-async def gateway(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[CallGateway]:
-    """A gateway whose gateway is opened by the test."""
+async def closed_gateway(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[CallGateway]:
+    """A gateway that the test opens."""
     monkeypatch.chdir(tmp_path)
     async with call_gateway_in(tmp_path) as one:
         yield one
@@ -77,13 +79,13 @@ async def test_the_audit_log_tells_why_a_call_was_refused(gateway: CallGateway) 
 
 @pytest.mark.requirement("calls.audit.no-input")
 async def test_the_audit_log_tells_that_an_input_did_not_fit_without_telling_the_input(
-    gateway: CallGateway,
+    closed_gateway: CallGateway,
 ) -> None:
     skill = {"name": "work", "input": {"secret": {"type": "integer"}}}
-    await gateway.open({"agents.b.skills": [skill]})
-    refused = await gateway.call("a", "b", input={"secret": "s3cret"})
+    await closed_gateway.open({"agents.b.skills": [skill]})
+    refused = await closed_gateway.call("a", "b", input={"secret": "s3cret"})
     assert "s3cret" in refused["error"]
-    [line] = audit_of(gateway)
+    [line] = audit_of(closed_gateway)
     assert line["reason"] == "the input does not fit work"
 
 
@@ -123,15 +125,15 @@ async def test_an_agent_without_a_session_has_a_clean_name_too(gateway: CallGate
 
 
 async def test_a_callee_that_must_not_be_asked_again_is_to_be_called_again(
-    gateway: CallGateway,
+    closed_gateway: CallGateway,
 ) -> None:
     held = HeldAnswer()
-    gateway.agents["b"].answer, gateway.agents["b"].recovery = held, Recovery.FAIL
-    await gateway.open()
-    await gateway.call("a", "b")
+    closed_gateway.agents["b"].answer, closed_gateway.agents["b"].recovery = held, Recovery.FAIL
+    await closed_gateway.open()
+    await closed_gateway.call("a", "b")
     await held.asked.wait()
-    await gateway.reopen()
-    [told] = await gateway.host.wait_messages(A)
+    await closed_gateway.reopen()
+    [told] = await closed_gateway.host.wait_messages(A)
     assert "call it again" in told["error"]
     assert "message" not in told["error"]
 
@@ -169,68 +171,70 @@ async def state_of(gateway: CallGateway, call: Json) -> TaskState:
 
 @pytest.mark.parametrize("is_stubborn", [False, True])
 async def test_the_error_of_a_callee_that_asks_back_is_its_question(
-    gateway: CallGateway, is_stubborn: bool
+    closed_gateway: CallGateway, is_stubborn: bool
 ) -> None:
-    b = gateway.agents["b"] = Asking(gateway.host, "b", is_stubborn=is_stubborn)
-    await gateway.open()
-    call = await gateway.call("a", "b")
-    [told] = await gateway.host.wait_messages(A)
+    b = closed_gateway.agents["b"] = Asking(closed_gateway.host, "b", is_stubborn=is_stubborn)
+    await closed_gateway.open()
+    call = await closed_gateway.call("a", "b")
+    [told] = await closed_gateway.host.wait_messages(A)
     assert (told["kind"], told["status"]) == ("skill_response", "error")
     assert told["error"] == (
         "the callee asks: Which sea? A call cannot answer; call again with more input"
     )
     assert b.ended == [{"question": 7}]
-    assert await state_of(gateway, call) is TaskState.FAILED
-    assert (await gateway.poll("a", call))["error"] == told["error"]
+    assert await state_of(closed_gateway, call) is TaskState.FAILED
+    assert (await closed_gateway.poll("a", call))["error"] == told["error"]
 
 
 async def test_a_caller_that_waits_for_a_callee_that_asks_back_gets_the_question(
-    gateway: CallGateway,
+    closed_gateway: CallGateway,
 ) -> None:
-    gateway.agents["b"] = Asking(gateway.host, "b")
-    await gateway.open()
-    waited = await gateway.call("a", "b", wait=True)
+    closed_gateway.agents["b"] = Asking(closed_gateway.host, "b")
+    await closed_gateway.open()
+    waited = await closed_gateway.call("a", "b", wait=True)
     assert waited["status"] == "error"
     assert "Which sea?" in waited["error"]
 
 
-async def test_a_question_without_a_deadline_ends_too(gateway: CallGateway) -> None:
-    gateway.agents["b"] = Asking(gateway.host, "b")
-    await gateway.open()
-    call = await gateway.call("a", "b", timeoutSeconds=0)
-    polled = await gateway.poll("a", call, lambda polled: polled["status"] != "working")
+async def test_a_question_without_a_deadline_ends_too(closed_gateway: CallGateway) -> None:
+    closed_gateway.agents["b"] = Asking(closed_gateway.host, "b")
+    await closed_gateway.open()
+    call = await closed_gateway.call("a", "b", timeoutSeconds=0)
+    polled = await closed_gateway.poll("a", call, lambda polled: polled["status"] != "working")
     assert "Which sea?" in polled["error"]
 
 
-async def test_a_question_after_the_timeout_ends_too(gateway: CallGateway) -> None:
-    b = gateway.agents["b"] = Asking(gateway.host, "b")
+async def test_a_question_after_the_timeout_ends_too(closed_gateway: CallGateway) -> None:
+    b = closed_gateway.agents["b"] = Asking(closed_gateway.host, "b")
     held = b.answer = HeldAnswer()
-    await gateway.open()
-    call = await gateway.call("a", "b", timeout=50)
-    [told] = await gateway.host.wait_messages(A)
+    await closed_gateway.open()
+    call = await closed_gateway.call("a", "b", timeout=50)
+    [told] = await closed_gateway.host.wait_messages(A)
     assert told["kind"] == "skill_timeout"
     held.go.set()
-    late = await gateway.poll("a", call, lambda polled: polled["status"] != "timeout")
+    late = await closed_gateway.poll("a", call, lambda polled: polled["status"] != "timeout")
     assert (late["status"], late["late"]) == ("error", True)
-    assert await state_of(gateway, call) is TaskState.FAILED
-    assert len(gateway.host.attempts) == 1
+    assert await state_of(closed_gateway, call) is TaskState.FAILED
+    assert len(closed_gateway.host.attempts) == 1
 
 
-async def test_a_question_that_a_crash_left_ends_at_the_next_start(gateway: CallGateway) -> None:
-    b = gateway.agents["b"] = Asking(gateway.host, "b")
+async def test_a_question_that_a_crash_left_ends_at_the_next_start(
+    closed_gateway: CallGateway,
+) -> None:
+    b = closed_gateway.agents["b"] = Asking(closed_gateway.host, "b")
     b.answer = held = HeldAnswer()
-    await gateway.open()
-    assert gateway.running is not None
-    [engine] = gateway.running.engines.values()
-    call = await gateway.call("a", "b")
+    await closed_gateway.open()
+    assert closed_gateway.running is not None
+    [engine] = closed_gateway.running.engines.values()
+    call = await closed_gateway.call("a", "b")
     await held.asked.wait()
     engine.supervisor.spawn = _forget  # pyright: ignore[reportAttributeAccessIssue] - as if killed right then
     held.go.set()
     with anyio.fail_after(10):
-        while await state_of(gateway, call) is not TaskState.INPUT_REQUIRED:
+        while await state_of(closed_gateway, call) is not TaskState.INPUT_REQUIRED:
             await checkpoint()
-    await gateway.reopen()
-    [told] = await gateway.host.wait_messages(A)
+    await closed_gateway.reopen()
+    [told] = await closed_gateway.host.wait_messages(A)
     assert "Which sea?" in told["error"]
     assert b.ended == [{"question": 7}]
 
@@ -239,14 +243,18 @@ def _forget(_name: str, job: Coroutine[Any, Any, None]) -> None:
     job.close()
 
 
-async def test_a_debater_that_asks_back_has_failed_with_its_question(gateway: CallGateway) -> None:
-    gateway.agents["c"] = Asking(gateway.host, "c")
-    await gateway.open()
-    result = await gateway.call_tool(gateway.client("a"), "debate_call", DEBATE)
+async def test_a_debater_that_asks_back_has_failed_with_its_question(
+    closed_gateway: CallGateway,
+) -> None:
+    closed_gateway.agents["c"] = Asking(closed_gateway.host, "c")
+    await closed_gateway.open()
+    result = await closed_gateway.call_tool(closed_gateway.client("a"), "debate_call", DEBATE)
     assert "Which sea?" in json.dumps(result)
 
 
-async def test_a_callee_that_waits_for_the_operator_stays_pending(gateway: CallGateway) -> None:
+async def test_a_callee_that_waits_for_the_operator_stays_pending(
+    closed_gateway: CallGateway,
+) -> None:
     decided = asyncio.Event()
 
     class Approving(ScriptedAgent):
@@ -256,13 +264,13 @@ async def test_a_callee_that_waits_for_the_operator_stays_pending(gateway: CallG
             await decided.wait()
             yield Reply.of_text("removed")
 
-    b = gateway.agents["b"] = Approving(gateway.host, "b")
-    await gateway.open()
-    call = await gateway.call("a", "b")
-    await gateway.poll("a", call, lambda _: bool(b.invocations))
-    assert (await gateway.poll("a", call))["status"] == "working"
+    b = closed_gateway.agents["b"] = Approving(closed_gateway.host, "b")
+    await closed_gateway.open()
+    call = await closed_gateway.call("a", "b")
+    await closed_gateway.poll("a", call, lambda _: bool(b.invocations))
+    assert (await closed_gateway.poll("a", call))["status"] == "working"
     decided.set()
-    [told] = await gateway.host.wait_messages(A)
+    [told] = await closed_gateway.host.wait_messages(A)
     assert told["output"] == "removed"
 
 
@@ -335,17 +343,22 @@ async def test_a_discarded_call_is_not_delivered_by_asking_for_it(gateway: CallG
 
 @pytest.mark.parametrize("name", ["x" * 64, "-x-"])
 async def test_the_session_of_a_call_has_the_callees_own_id(
-    gateway: CallGateway, name: str
+    closed_gateway: CallGateway, name: str
 ) -> None:
-    gateway.agents[name] = ScriptedAgent(gateway.host, name)
-    await gateway.open()
-    call = await gateway.call("a", name, wait=True)
-    assert gateway.agents[name].turns[0].session_key == f"agent:{name}:call:{call['correlationId']}"
+    closed_gateway.agents[name] = ScriptedAgent(closed_gateway.host, name)
+    await closed_gateway.open()
+    call = await closed_gateway.call("a", name, wait=True)
+    assert (
+        closed_gateway.agents[name].turns[0].session_key
+        == f"agent:{name}:call:{call['correlationId']}"
+    )
 
 
-async def test_a_declared_time_above_the_most_is_reported_as_cut(gateway: CallGateway) -> None:
-    await gateway.open({"agents.b.skills": [{"name": "work", "timeoutSeconds": 900}]})
-    assert (await gateway.call("a", "b"))["timeoutMs"] == 300_000
+async def test_a_declared_time_above_the_most_is_reported_as_cut(
+    closed_gateway: CallGateway,
+) -> None:
+    await closed_gateway.open({"agents.b.skills": [{"name": "work", "timeoutSeconds": 900}]})
+    assert (await closed_gateway.call("a", "b"))["timeoutMs"] == 300_000
 
 
 @pytest.mark.parametrize("wait", [True, False])
@@ -357,22 +370,22 @@ async def test_a_debates_time_above_the_most_is_reported_as_cut(
     assert result["timeoutMs"] == 300_000
 
 
-async def test_a_debate_does_not_use_the_slots_of_its_steps(gateway: CallGateway) -> None:
-    await gateway.open({"limits.perPeerRuns": 1})
-    result = await gateway.call_tool(
-        gateway.client("a"), "debate_call", {**DEBATE, "timeout": 30_000}
+async def test_a_debate_does_not_use_the_slots_of_its_steps(closed_gateway: CallGateway) -> None:
+    await closed_gateway.open({"limits.perPeerRuns": 1})
+    result = await closed_gateway.call_tool(
+        closed_gateway.client("a"), "debate_call", {**DEBATE, "timeout": 30_000}
     )
     assert result["status"] == "resolved"
 
 
-async def test_a_critic_beyond_the_limits_counts_as_failed(gateway: CallGateway) -> None:
-    await gateway.open({"limits.perPeerRuns": 1, "limits.perPeerQueue": 1})
-    gateway.agents["b"].answer = answers('{"output": "well", "confidence": 0.6}')
+async def test_a_critic_beyond_the_limits_counts_as_failed(closed_gateway: CallGateway) -> None:
+    await closed_gateway.open({"limits.perPeerRuns": 1, "limits.perPeerQueue": 1})
+    closed_gateway.agents["b"].answer = answers('{"output": "well", "confidence": 0.6}')
     for name in "cd":
-        gateway.agents[name].answer = HeldAnswer()
+        closed_gateway.agents[name].answer = HeldAnswer()
     critics = [{"agent": name} for name in "cdc"]
     asked = {**DEBATE, "critics": critics, "timeout": 1000}
-    result = await gateway.call_tool(gateway.client("a"), "debate_call", asked)
+    result = await closed_gateway.call_tool(closed_gateway.client("a"), "debate_call", asked)
     flaws = [flaw for one in result["rounds"][0]["critiques"] for flaw in one["flaws"]]
     assert len(flaws) == 3
     assert "runs waiting" in flaws[-1]

@@ -38,10 +38,10 @@ class LaterClock(SystemClock):
 
 
 @pytest.fixture(params=["sqlite", "json-file"])
-async def gateway(
+async def closed_gateway(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> AsyncIterator[CallGateway]:
-    """A gateway whose gateway is open, over each store that outlives it."""
+    """A gateway that the test opens, over each store that outlives it."""
     monkeypatch.chdir(tmp_path)
     async with call_gateway_in(tmp_path, request.param) as one:
         for member in one.agents.values():
@@ -72,123 +72,125 @@ async def other_call_arrives(gateway: CallGateway, count: int) -> None:
 
 @pytest.mark.requirement("calls.state.overdue")
 async def test_a_deadline_that_passed_meanwhile_is_reported_at_the_start(
-    gateway: CallGateway,
+    closed_gateway: CallGateway,
 ) -> None:
-    gateway.agents["b"].answer = HeldAnswer()
-    call = await gateway.call("a", "b", timeoutSeconds=30)
-    await gateway.close()
+    closed_gateway.agents["b"].answer = HeldAnswer()
+    call = await closed_gateway.call("a", "b", timeoutSeconds=30)
+    await closed_gateway.close()
     clock = LaterClock()
     clock.ahead = timedelta(seconds=31)
-    await gateway.open(clock=clock)
-    [told] = await gateway.host.wait_messages(A)
+    await closed_gateway.open(clock=clock)
+    [told] = await closed_gateway.host.wait_messages(A)
     assert (told["kind"], told["correlationId"]) == ("skill_timeout", call["correlationId"])
 
 
 @pytest.mark.requirement("calls.state.re-armed", "calls.times.others")
-async def test_a_deadline_that_lies_ahead_is_kept_to(gateway: CallGateway) -> None:
-    gateway.agents["b"].answer = HeldAnswer()
-    call = await gateway.call("a", "b", timeout=700)
-    await gateway.reopen()
-    await gateway.reopen()
-    [told] = await gateway.host.wait_messages(A)
+async def test_a_deadline_that_lies_ahead_is_kept_to(closed_gateway: CallGateway) -> None:
+    closed_gateway.agents["b"].answer = HeldAnswer()
+    call = await closed_gateway.call("a", "b", timeout=700)
+    await closed_gateway.reopen()
+    await closed_gateway.reopen()
+    [told] = await closed_gateway.host.wait_messages(A)
     assert told["kind"] == "skill_timeout"
-    times = (await gateway.poll("a", call))["times"]
+    times = (await closed_gateway.poll("a", call))["times"]
     wanted, was = (datetime.fromisoformat(times[one]) for one in ("deadline", "timedOut"))
     assert timedelta() <= was - wanted
 
 
 async def test_an_answer_that_was_there_in_time_wins_however_late_the_gateway_comes_back(
-    gateway: CallGateway,
+    closed_gateway: CallGateway,
 ) -> None:
-    gateway.host.is_unavailable = True
-    await gateway.call("a", "b", timeoutSeconds=30)
-    await gateway.host.wait_until(lambda: bool(gateway.host.attempts))
-    await gateway.close()
-    gateway.host.is_unavailable = False
+    closed_gateway.host.is_unavailable = True
+    await closed_gateway.call("a", "b", timeoutSeconds=30)
+    await closed_gateway.host.wait_until(lambda: bool(closed_gateway.host.attempts))
+    await closed_gateway.close()
+    closed_gateway.host.is_unavailable = False
     clock = LaterClock()
     clock.ahead = timedelta(minutes=5)
-    await gateway.open(clock=clock)
-    [told] = await gateway.host.wait_messages(A)
+    await closed_gateway.open(clock=clock)
+    [told] = await closed_gateway.host.wait_messages(A)
     assert (told["kind"], told["output"]) == ("skill_response", "done")
 
 
 @pytest.mark.requirement("promise.calls.late", "calls.routing.late")
 async def test_an_answer_after_the_timeout_and_a_restart_can_only_be_polled(
-    gateway: CallGateway,
+    closed_gateway: CallGateway,
 ) -> None:
     held = HeldAnswer()
-    gateway.agents["b"].answer = held
-    call = await gateway.call("a", "b", timeout=50)
-    await gateway.host.wait_messages(A)
-    await gateway.reopen()
+    closed_gateway.agents["b"].answer = held
+    call = await closed_gateway.call("a", "b", timeout=50)
+    await closed_gateway.host.wait_messages(A)
+    await closed_gateway.reopen()
     held.go.set()
-    late = await gateway.poll("a", call, lambda polled: polled["status"] != "timeout")
+    late = await closed_gateway.poll("a", call, lambda polled: polled["status"] != "timeout")
     assert (late["output"], late["late"]) == ("at last", True)
-    await other_call_arrives(gateway, 2)
-    assert len(gateway.host.attempts) == 2
+    await other_call_arrives(closed_gateway, 2)
+    assert len(closed_gateway.host.attempts) == 2
 
 
 # -------------------------------------------------------------------- answers
 
 
 @pytest.mark.requirement("calls.state.durable", "promise.calls.restart")
-async def test_a_call_goes_on_after_a_restart(gateway: CallGateway) -> None:
+async def test_a_call_goes_on_after_a_restart(closed_gateway: CallGateway) -> None:
     held = HeldAnswer()
-    gateway.agents["b"].answer = held
-    call = await gateway.call("a", "b")
-    await gateway.reopen()
-    assert (await gateway.poll("a", call))["status"] == "working"
+    closed_gateway.agents["b"].answer = held
+    call = await closed_gateway.call("a", "b")
+    await closed_gateway.reopen()
+    assert (await closed_gateway.poll("a", call))["status"] == "working"
     held.go.set()
-    [told] = await gateway.host.wait_messages(A)
+    [told] = await closed_gateway.host.wait_messages(A)
     assert told["output"] == "at last"
-    assert {one["correlationId"] for one in gateway.agents["b"].invocations} == {
+    assert {one["correlationId"] for one in closed_gateway.agents["b"].invocations} == {
         call["correlationId"]
     }
 
 
-async def test_a_callee_that_must_not_be_asked_again_makes_an_error(gateway: CallGateway) -> None:
+async def test_a_callee_that_must_not_be_asked_again_makes_an_error(
+    closed_gateway: CallGateway,
+) -> None:
     held = HeldAnswer()
-    gateway.agents["b"].answer = held
-    gateway.agents["b"].recovery = Recovery.FAIL
-    await gateway.call("a", "b")
+    closed_gateway.agents["b"].answer = held
+    closed_gateway.agents["b"].recovery = Recovery.FAIL
+    await closed_gateway.call("a", "b")
     await held.asked.wait()
-    await gateway.reopen()
-    [told] = await gateway.host.wait_messages(A)
+    await closed_gateway.reopen()
+    [told] = await closed_gateway.host.wait_messages(A)
     assert (told["kind"], told["status"]) == ("skill_response", "error")
     assert "cannot be repeated" in told["error"]
-    assert len(gateway.agents["b"].invocations) == 1
+    assert len(closed_gateway.agents["b"].invocations) == 1
 
 
 @pytest.mark.requirement("promise.calls.restart", "calls.routing.once")
-async def test_a_delivered_outcome_is_not_delivered_again(gateway: CallGateway) -> None:
-    await gateway.call("a", "b")
-    await gateway.host.wait_messages(A)
+async def test_a_delivered_outcome_is_not_delivered_again(closed_gateway: CallGateway) -> None:
+    await closed_gateway.call("a", "b")
+    await closed_gateway.host.wait_messages(A)
     for count in (2, 3):
-        await gateway.reopen()
-        await other_call_arrives(gateway, count)
-        assert len(gateway.host.attempts) == count
+        await closed_gateway.reopen()
+        await other_call_arrives(closed_gateway, count)
+        assert len(closed_gateway.host.attempts) == count
 
 
 async def test_an_accepted_outcome_without_a_reply_is_sent_again_and_changes_nothing(
-    gateway: CallGateway,
+    closed_gateway: CallGateway,
 ) -> None:
-    gateway.host.loses_replies = True
-    await gateway.call("a", "b")
-    await gateway.host.wait_until(lambda: bool(gateway.host.attempts))
-    await gateway.close()
-    gateway.host.loses_replies = False
-    count = len(gateway.host.attempts)
-    await gateway.open()
-    await gateway.host.wait_until(lambda: len(gateway.host.attempts) > count)
-    await other_call_arrives(gateway, 2)
-    assert len(gateway.host.accepted) == 2
-    assert not gateway.host.attempts[count].is_first_attempt
+    closed_gateway.host.loses_replies = True
+    await closed_gateway.call("a", "b")
+    await closed_gateway.host.wait_until(lambda: bool(closed_gateway.host.attempts))
+    await closed_gateway.close()
+    closed_gateway.host.loses_replies = False
+    count = len(closed_gateway.host.attempts)
+    await closed_gateway.open()
+    await closed_gateway.host.wait_until(lambda: len(closed_gateway.host.attempts) > count)
+    await other_call_arrives(closed_gateway, 2)
+    assert len(closed_gateway.host.accepted) == 2
+    assert not closed_gateway.host.attempts[count].is_first_attempt
 
 
 async def test_an_accepted_outcome_that_was_not_recorded_is_sent_again_and_changes_nothing(
-    gateway: CallGateway,
+    closed_gateway: CallGateway,
 ) -> None:
-    store = store_of(gateway)
+    store = store_of(closed_gateway)
     write = store.records.update_record
 
     async def fail_when_brought(record: Record) -> bool:
@@ -197,78 +199,82 @@ async def test_an_accepted_outcome_that_was_not_recorded_is_sent_again_and_chang
         return await write(record)
 
     store.records.update_record = fail_when_brought  # pyright: ignore[reportAttributeAccessIssue] - a fault
-    await gateway.call("a", "b")
-    await gateway.host.wait_messages(A)
-    await gateway.host.wait_until(lambda: len(gateway.host.attempts) >= 2)
-    await gateway.reopen()
-    count = len(gateway.host.attempts)
-    await gateway.host.wait_until(lambda: len(gateway.host.attempts) > count)
-    await other_call_arrives(gateway, 2)
-    assert [note.is_first_attempt for note in gateway.host.attempts[:2]] == [True, False]
-    assert {note.text for note in gateway.host.attempts[:2]} == {gateway.host.accepted[0].text}
+    await closed_gateway.call("a", "b")
+    await closed_gateway.host.wait_messages(A)
+    await closed_gateway.host.wait_until(lambda: len(closed_gateway.host.attempts) >= 2)
+    await closed_gateway.reopen()
+    count = len(closed_gateway.host.attempts)
+    await closed_gateway.host.wait_until(lambda: len(closed_gateway.host.attempts) > count)
+    await other_call_arrives(closed_gateway, 2)
+    assert [note.is_first_attempt for note in closed_gateway.host.attempts[:2]] == [True, False]
+    assert {note.text for note in closed_gateway.host.attempts[:2]} == {
+        closed_gateway.host.accepted[0].text
+    }
 
 
 async def test_an_outcome_that_the_host_lost_is_sent_again_after_a_restart(
-    gateway: CallGateway,
+    closed_gateway: CallGateway,
 ) -> None:
-    gateway.host.processed.clear()
-    await gateway.call("a", "b")
-    await gateway.host.wait_messages(A)
-    gateway.host.accepted.clear()  # the host restarted, and lost it
-    gateway.host.is_unavailable = True
-    gateway.host.processed.set()
-    await gateway.host.wait_until(lambda: len(gateway.host.attempts) >= 2)
-    await gateway.close()
-    gateway.host.is_unavailable = False
-    await gateway.open()
-    assert len(await gateway.host.wait_messages(A)) == 1
+    closed_gateway.host.processed.clear()
+    await closed_gateway.call("a", "b")
+    await closed_gateway.host.wait_messages(A)
+    closed_gateway.host.accepted.clear()  # the host restarted, and lost it
+    closed_gateway.host.is_unavailable = True
+    closed_gateway.host.processed.set()
+    await closed_gateway.host.wait_until(lambda: len(closed_gateway.host.attempts) >= 2)
+    await closed_gateway.close()
+    closed_gateway.host.is_unavailable = False
+    await closed_gateway.open()
+    assert len(await closed_gateway.host.wait_messages(A)) == 1
 
 
 async def test_an_outcome_found_lost_right_before_a_stop_is_delivered_after_the_restart(
-    gateway: CallGateway,
+    closed_gateway: CallGateway,
 ) -> None:
-    gateway.host.processed.clear()
-    await gateway.call("a", "b")
-    await gateway.host.wait_messages(A)
-    gateway.host.accepted.clear()
-    gateway.host.processed.set()
+    closed_gateway.host.processed.clear()
+    await closed_gateway.call("a", "b")
+    await closed_gateway.host.wait_messages(A)
+    closed_gateway.host.accepted.clear()
+    closed_gateway.host.processed.set()
     with anyio.fail_after(10):
-        while [one[DELIVERED] for one in await records_of(gateway)] != [None]:
+        while [one[DELIVERED] for one in await records_of(closed_gateway)] != [None]:
             await checkpoint()
-    await gateway.reopen()
-    assert len(await gateway.host.wait_messages(A)) == 1
+    await closed_gateway.reopen()
+    assert len(await closed_gateway.host.wait_messages(A)) == 1
 
 
 @pytest.mark.requirement("calls.times.others")
-async def test_a_session_that_went_away_meanwhile_discards_the_answer(gateway: CallGateway) -> None:
-    gateway.host.is_unavailable = True
-    call = await gateway.call("a", "b")
-    await gateway.host.wait_until(lambda: bool(gateway.host.attempts))
-    await gateway.close()
-    gateway.host.is_unavailable = False
-    gateway.host.gone.add(A)
-    count = len(gateway.host.attempts)
-    await gateway.open()
-    await gateway.host.wait_until(lambda: len(gateway.host.attempts) > count)
-    polled = await gateway.poll("a", call, lambda polled: "discarded" in polled["times"])
+async def test_a_session_that_went_away_meanwhile_discards_the_answer(
+    closed_gateway: CallGateway,
+) -> None:
+    closed_gateway.host.is_unavailable = True
+    call = await closed_gateway.call("a", "b")
+    await closed_gateway.host.wait_until(lambda: bool(closed_gateway.host.attempts))
+    await closed_gateway.close()
+    closed_gateway.host.is_unavailable = False
+    closed_gateway.host.gone.add(A)
+    count = len(closed_gateway.host.attempts)
+    await closed_gateway.open()
+    await closed_gateway.host.wait_until(lambda: len(closed_gateway.host.attempts) > count)
+    polled = await closed_gateway.poll("a", call, lambda polled: "discarded" in polled["times"])
     assert polled["output"] == "done"
-    await gateway.reopen()
-    assert (await gateway.poll("a", call))["output"] == "done"
-    assert gateway.host.accepted == []
+    await closed_gateway.reopen()
+    assert (await closed_gateway.poll("a", call))["output"] == "done"
+    assert closed_gateway.host.accepted == []
 
 
 async def test_an_outcome_polled_before_the_restart_is_not_delivered_after_it(
-    gateway: CallGateway,
+    closed_gateway: CallGateway,
 ) -> None:
-    gateway.host.is_unavailable = True
-    call = await gateway.call("a", "b")
-    await gateway.host.wait_until(lambda: bool(gateway.host.attempts))
-    await gateway.poll("a", call, lambda polled: "seen" in polled["times"])
-    await gateway.close()
-    gateway.host.is_unavailable = False
-    await gateway.open()
-    await other_call_arrives(gateway, 1)
-    assert [note.id for note in gateway.host.accepted] != [call["correlationId"]]
+    closed_gateway.host.is_unavailable = True
+    call = await closed_gateway.call("a", "b")
+    await closed_gateway.host.wait_until(lambda: bool(closed_gateway.host.attempts))
+    await closed_gateway.poll("a", call, lambda polled: "seen" in polled["times"])
+    await closed_gateway.close()
+    closed_gateway.host.is_unavailable = False
+    await closed_gateway.open()
+    await other_call_arrives(closed_gateway, 1)
+    assert [note.id for note in closed_gateway.host.accepted] != [call["correlationId"]]
 
 
 # -------------------------------------------------------------------- who waits, and who has none
@@ -276,58 +282,64 @@ async def test_an_outcome_polled_before_the_restart_is_not_delivered_after_it(
 
 @pytest.mark.parametrize("is_answered", [True, False])
 async def test_a_caller_that_waited_when_the_gateway_stopped_gets_a_message(
-    gateway: CallGateway, is_answered: bool
+    closed_gateway: CallGateway, is_answered: bool
 ) -> None:
     held = HeldAnswer()
-    gateway.agents["b"].answer = held
-    async with gateway.waiting_call("a", "b", wait=True) as exchange:
+    closed_gateway.agents["b"].answer = held
+    async with closed_gateway.waiting_call("a", "b", wait=True) as exchange:
         await held.asked.wait()
         if is_answered:
             held.go.set()
-        await gateway.close()
+        await closed_gateway.close()
         chunk = await exchange.next_chunk()
     answer = json.loads(chunk or b"{}")
     held.go.set()
-    await gateway.open()
+    await closed_gateway.open()
     if answer.get("status") != "completed":
         assert answer.get("status") == "pending" or "error" in answer
-        [told] = await gateway.host.wait_messages(A)
+        [told] = await closed_gateway.host.wait_messages(A)
         assert told["output"] == "at last"
-    await other_call_arrives(gateway, 1 + len(gateway.host.accepted))
-    assert len(gateway.host.attempts) == len(gateway.host.accepted)
+    await other_call_arrives(closed_gateway, 1 + len(closed_gateway.host.accepted))
+    assert len(closed_gateway.host.attempts) == len(closed_gateway.host.accepted)
 
 
 async def test_without_a_timeout_nothing_is_delivered_after_a_restart_either(
-    gateway: CallGateway,
+    closed_gateway: CallGateway,
 ) -> None:
     held = HeldAnswer()
-    gateway.agents["b"].answer = held
-    call = await gateway.call("a", "b", timeoutSeconds=0)
-    await gateway.reopen()
+    closed_gateway.agents["b"].answer = held
+    call = await closed_gateway.call("a", "b", timeoutSeconds=0)
+    await closed_gateway.reopen()
     held.go.set()
-    polled = await gateway.poll("a", call, lambda polled: polled["status"] != "working")
+    polled = await closed_gateway.poll("a", call, lambda polled: polled["status"] != "working")
     assert polled["output"] == "at last"
-    await gateway.reopen()
-    await other_call_arrives(gateway, 1)
-    assert len(gateway.host.attempts) == 1
-    assert (await gateway.poll("a", call))["output"] == "at last"
+    await closed_gateway.reopen()
+    await other_call_arrives(closed_gateway, 1)
+    assert len(closed_gateway.host.attempts) == 1
+    assert (await closed_gateway.poll("a", call))["output"] == "at last"
 
 
 @pytest.mark.requirement("calls.inbox.durable")
-async def test_an_inbox_survives_a_restart(gateway: CallGateway) -> None:
+async def test_an_inbox_survives_a_restart(closed_gateway: CallGateway) -> None:
     held = HeldAnswer()
-    gateway.agents["b"].answer = held
+    closed_gateway.agents["b"].answer = held
     arguments: Json = {"agent": "b", "skill": "work", "input": {}}
-    call = await gateway.call_tool(gateway.program_client("script"), "agent_call", arguments)
-    await gateway.reopen()
+    call = await closed_gateway.call_tool(
+        closed_gateway.program_client("script"), "agent_call", arguments
+    )
+    await closed_gateway.reopen()
     held.go.set()
     asked = {"correlationId": call["correlationId"]}
     polled: Json = {"status": "working"}
     with anyio.fail_after(10):
         while polled["status"] == "working":
-            polled = await gateway.call_tool(gateway.program_client("script"), "agent_poll", asked)
-    await gateway.reopen()
-    again = await gateway.call_tool(gateway.program_client("script"), "agent_poll", asked)
+            polled = await closed_gateway.call_tool(
+                closed_gateway.program_client("script"), "agent_poll", asked
+            )
+    await closed_gateway.reopen()
+    again = await closed_gateway.call_tool(
+        closed_gateway.program_client("script"), "agent_poll", asked
+    )
     assert again["output"] == polled["output"] == "at last"
 
 
@@ -373,22 +385,26 @@ class Debaters:
 @pytest.mark.requirement("calls.debate.restart", "calls.debate.later")
 @pytest.mark.parametrize("waits", [True, False])
 @pytest.mark.parametrize("skill", ["propose", "critique", "refine", "resolve"])
-async def test_a_debate_goes_on_where_it_was(gateway: CallGateway, skill: str, waits: bool) -> None:
-    debaters = Debaters(gateway, skill)
+async def test_a_debate_goes_on_where_it_was(
+    closed_gateway: CallGateway, skill: str, waits: bool
+) -> None:
+    debaters = Debaters(closed_gateway, skill)
     asking = asyncio.ensure_future(
-        gateway.call_tool(gateway.client("a"), "debate_call", {**DEBATE, "wait": waits})
+        closed_gateway.call_tool(
+            closed_gateway.client("a"), "debate_call", {**DEBATE, "wait": waits}
+        )
     )
     await debaters.held.asked.wait()
     if not waits:
         assert (await asking)["status"] == "pending"
-    await gateway.reopen()
+    await closed_gateway.reopen()
     await asyncio.wait({asking}, timeout=10)
     assert asking.done()
     assert asking.exception() is not None or asking.result()["status"] == "pending"
     debaters.held.go.set()
-    [told] = await gateway.host.wait_messages(A)
+    [told] = await closed_gateway.host.wait_messages(A)
     assert told["output"]["status"] in ("resolved", "unresolved")
     assert sorted(debaters.answered) == sorted(STEPS)
     asked = {(one["correlationId"], one["skill"]) for one in debaters.asked}
     assert sorted(skill for _, skill in asked) == sorted(STEPS)
-    assert len(gateway.host.attempts) == 1
+    assert len(closed_gateway.host.attempts) == 1

@@ -25,7 +25,7 @@ ANSWER = {"output": {"words": ["whole"] * 10_000}, "confidence": 0.75, "caveats"
 
 
 @pytest.fixture(params=["sqlite", "json-file", "memory"])
-async def gateway(
+async def closed_gateway(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> AsyncIterator[CallGateway]:
     """A gateway that is not open yet, over each kind of store."""
@@ -52,30 +52,30 @@ async def sweep(gateway: CallGateway, clock: ManualClock) -> None:
 
 
 async def test_an_answer_outlives_retention_until_its_callers_host_is_back(
-    gateway: CallGateway,
+    closed_gateway: CallGateway,
 ) -> None:
     clock = ManualClock()
-    await gateway.open(SETTINGS, clock)
-    gateway.host.is_unavailable = True
-    gateway.agents["b"].answer = answers(json.dumps(ANSWER))
-    call = await gateway.call("a", "b", timeoutSeconds=30)
-    await gateway.host.wait_until(lambda: bool(gateway.host.attempts))
-    unfinished = await store_of(gateway).deliveries.list_unfinished_deliveries(
+    await closed_gateway.open(SETTINGS, clock)
+    closed_gateway.host.is_unavailable = True
+    closed_gateway.agents["b"].answer = answers(json.dumps(ANSWER))
+    call = await closed_gateway.call("a", "b", timeoutSeconds=30)
+    await closed_gateway.host.wait_until(lambda: bool(closed_gateway.host.attempts))
+    unfinished = await store_of(closed_gateway).deliveries.list_unfinished_deliveries(
         after=DeliveryId(""), limit=9
     )
     [delivery] = unfinished.deliveries
     for _ in range(3):
-        await sweep(gateway, clock)
-    if gateway.kind != "memory":
-        await gateway.close()
-        await gateway.open(SETTINGS, clock)
-        await sweep(gateway, clock)
-    gateway.host.is_unavailable = False
-    [told] = await gateway.host.wait_messages(A)
+        await sweep(closed_gateway, clock)
+    if closed_gateway.kind != "memory":
+        await closed_gateway.close()
+        await closed_gateway.open(SETTINGS, clock)
+        await sweep(closed_gateway, clock)
+    closed_gateway.host.is_unavailable = False
+    [told] = await closed_gateway.host.wait_messages(A)
     assert (told["kind"], told["correlationId"]) == ("skill_response", call["correlationId"])
     assert {name: told[name] for name in ANSWER} == ANSWER
     with anyio.fail_after(TIMEOUT_S):
-        while await store_of(gateway).tasks.read_task(None, delivery.task_id) is not None:
-            await sweep(gateway, clock)  # once it is brought nothing keeps the task
-    assert await store_of(gateway).deliveries.read_delivery(delivery.id) is None
-    assert len(gateway.host.messages(A)) == 1
+        while await store_of(closed_gateway).tasks.read_task(None, delivery.task_id) is not None:
+            await sweep(closed_gateway, clock)  # once it is brought nothing keeps the task
+    assert await store_of(closed_gateway).deliveries.read_delivery(delivery.id) is None
+    assert len(closed_gateway.host.messages(A)) == 1

@@ -36,7 +36,7 @@ async def settled_in(store: Store) -> int:
 class Turnstile:
     """Holds what is asked of a store, from when the test says so."""
 
-    def __init__(self, store: Store, name: str, since: Callable[[], Awaitable[bool]]) -> None:
+    def __init__(self, store: object, name: str, since: Callable[[], Awaitable[bool]]) -> None:
         self.has_come = asyncio.Event()
         self.go = asyncio.Event()
         self._since = since
@@ -56,7 +56,7 @@ async def test_a_caller_that_disconnects_while_the_outcome_is_recorded_gets_a_me
     async def always() -> bool:
         return True
 
-    turnstile = Turnstile(store_of(gateway), "update_record", always)
+    turnstile = Turnstile(store_of(gateway).records, "update_record", always)
     async with gateway.waiting_call("a", "b", wait=True):
         await turnstile.has_come.wait()
     turnstile.go.set()
@@ -77,7 +77,7 @@ async def test_a_caller_that_disconnects_before_the_result_is_written_gets_a_mes
         async def is_settled() -> bool:
             return await settled_in(store) == 1
 
-        turnstile = Turnstile(store, "read_task", is_settled)
+        turnstile = Turnstile(store.tasks, "read_task", is_settled)
         held.go.set()
         await turnstile.has_come.wait()  # the answer is being read for who waits
         exchange.disconnect()
