@@ -1,4 +1,4 @@
-"""Where everything is kept: one contract, several kinds."""
+"""Stores: one contract (`ports`), several kinds."""
 
 from openclaw_a2a.model.errors import SettingsInvalid
 from openclaw_a2a.ports import Store
@@ -6,13 +6,13 @@ from openclaw_a2a.store.memory.store import MemoryStore
 
 
 def create_store(kind: str, *, path: str | None, logs_directory: str | None = None) -> Store:
-    """The store of this kind, not opened yet.
+    """A store of this kind, not opened yet.
 
-    `logs_directory` is where a store of kind json-file has the files of its objectives, when that
-    is not `objectives` beside its path; other kinds have no files of them.
+    `logs_directory` is the directory of objective files of a json-file store, if it is not
+    `objectives` next to its path; other kinds have no such files.
 
     Raises:
-        SettingsInvalid: no such kind, or a kind that needs a path was given none.
+        SettingsInvalid: an unknown kind, or a kind that needs a path has none.
     """
     if kind == "memory":
         return MemoryStore()
@@ -26,7 +26,7 @@ def create_store(kind: str, *, path: str | None, logs_directory: str | None = No
 
 
 def _file_store(kind: str, path: str, logs_directory: str | None) -> Store:
-    # Imported here so that a gateway loads nothing for the kinds of store it does not use.
+    # Imported here: a gateway loads only the kind of store it uses.
     if kind == "json-file":
         from openclaw_a2a.store.json_file.store import JsonFileStore
 

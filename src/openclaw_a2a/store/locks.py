@@ -14,12 +14,13 @@ import anyio
 import anyio.to_thread
 import msgspec
 
+from openclaw_a2a.model.backoff import Backoff
 from openclaw_a2a.model.errors import StoreLocked, StoreUnavailable
 
 LOCK_NAME = ".writer.lock"
 STALE_AFTER_S = 30 * 60.0
 REFRESH_AFTER_S = 10 * 60.0
-_FIRST_PAUSE_S, _MAX_PAUSE_S = 0.05, 1.0
+_RETRY = Backoff(first_s=0.05, max_s=1.0)
 
 _held: Counter[Path] = Counter()
 """How many times this process holds each lock."""
@@ -97,12 +98,13 @@ class WriterLock:
             StoreLocked: a living process held it all the time.
         """
         deadline = time.monotonic() + wait_s
-        pause = _FIRST_PAUSE_S
+        attempt = 1
         while not await anyio.to_thread.run_sync(self.try_acquire):
-            if time.monotonic() >= deadline:
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
                 raise self.locked_error()
-            await anyio.sleep(min(pause, max(0.0, deadline - time.monotonic())))
-            pause = min(pause + _FIRST_PAUSE_S, _MAX_PAUSE_S)
+            await anyio.sleep(min(_RETRY.delay_s(attempt), left_s))
+            attempt += 1
 
     def try_acquire(self) -> bool:
         """Acquire the lock if it is free, ours, or abandoned."""

@@ -1,10 +1,13 @@
-"""The record file of one task, as other programs read and write it: schema 2, and 1 to read.
+"""Record files: one JSON file per task, in a format that other programs share.
+
+Written as schema 2; schema 1 is read too.
 
     {"schemaVersion": 2, "task": .., "binding": .., "currentSequence": n,
      "journal": [{"sequence": 1, "event": ..}, ..], "gateway": {..}}
 
-Task and events are in the 0.3 spelling. `gateway` is ours: whose task it is, exact times, and the
-agent's token. A record without it belongs to the local caller.
+Task and events are in the 0.3 format. The member `gateway` is written by this gateway: the owner
+of the task, exact times, and the agent's resume token. A record without it belongs to the local
+caller.
 """
 
 import base64
@@ -38,11 +41,14 @@ T = TypeVar("T")
 
 
 class BadRecord(Exception):
-    """The file holds no record; the text says why."""
+    """The file is not a valid record; the text says why."""
 
 
 class OpenRecord:
-    """A record that is being written: its journal grows at the end, the rest is made anew."""
+    """The record of a task that changes.
+
+    The encoded journal only grows at its end; the rest is encoded again for every write.
+    """
 
     def __init__(self, row: TaskRow) -> None:
         self.head = row.head
@@ -55,7 +61,7 @@ class OpenRecord:
                 self._task = apply_event(self._task, entry.event)
 
     def apply(self, change: Commit) -> None:
-        """Take a change in."""
+        """Apply a change."""
         for entry in change.entries:
             event = entry.event
             self._add(entry.sequence, event)
@@ -68,7 +74,7 @@ class OpenRecord:
             self.resume = change.resume
 
     def content(self) -> bytes:
-        """The bytes of its file."""
+        """The content of the file."""
         head, scope = self.head, self.head.scope
         part = _GatewayPart(
             scope.principal, scope.account, head.status_at, head.created_at, self.resume
@@ -94,7 +100,7 @@ class OpenRecord:
 
 
 class _GatewayPart(JsonStruct, frozen=True):
-    """What we keep of a task beyond what other programs know."""
+    """What only this gateway stores of a task."""
 
     principal: PeerName
     account: AccountId
@@ -113,7 +119,7 @@ class _Kind(msgspec.Struct, frozen=True):
 
 
 def record_file_name(task_id: TaskId) -> str:
-    """The name of the task's file. An id too long for one is named by its hash."""
+    """The file name of a task; an id that is too long is replaced by its hash."""
     encoded = task_id.encode("utf-8")
     name = base64.urlsafe_b64encode(encoded).rstrip(b"=").decode("ascii")
     if len(name) > _MAX_NAME:
@@ -122,7 +128,7 @@ def record_file_name(task_id: TaskId) -> str:
 
 
 def task_id_of(name: str) -> TaskId | None:
-    """The task a file is named for; None when the name does not tell."""
+    """The task id of a file name; None if it cannot be derived."""
     stem = name.removesuffix(".json")
     try:
         encoded = base64.b64decode(stem + "=" * (-len(stem) % 4), altchars=b"-_", validate=True)
@@ -132,7 +138,7 @@ def task_id_of(name: str) -> TaskId | None:
 
 
 def parse_record(content: bytes, *, modified_at: datetime) -> TaskRow:
-    """The task in a record file. `modified_at` stands in for a time it does not tell.
+    """Parse a record file. `modified_at` replaces a time that the file does not have.
 
     Raises:
         BadRecord: with the reason.
@@ -194,7 +200,7 @@ def _sequence(members: Members, journal: list[_JournalEntry]) -> int:
 
 
 def _entry(entry: _JournalEntry) -> Entry | None:
-    """The event, when it is whole; a record may hold older events in short forms."""
+    """The event; None for the short forms of events that other programs write."""
     try:
         event = v03.decode_event(bytes(entry.event))
     except msgspec.ValidationError:
@@ -218,17 +224,17 @@ def _binding(members: Members, status_at: datetime) -> Binding | None:
         return None
     content = _member(members, "binding", JsonObject)
     for name in ("createdAt", "updatedAt"):
-        content[name] = _moment(content.get(name)) or status_at
+        content[name] = _parse_time(content.get(name)) or status_at
     return _decoded("binding", msgspec.json.Decoder(Binding).decode, msgspec.json.encode(content))
 
 
-def _moment(value: object) -> datetime | None:
-    """A time that another program wrote, when it is one."""
+def _parse_time(value: object) -> datetime | None:
+    """The time another program wrote; None if it is none."""
     try:
-        moment = msgspec.convert(value, datetime, strict=True)
+        time = msgspec.convert(value, datetime, strict=True)
     except msgspec.ValidationError:
         return None
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
 
 
 def _member(members: Members, name: str, kind: type[T]) -> T:
@@ -249,7 +255,10 @@ def _decoded(name: str, decode: Callable[[bytes], T], content: bytes) -> T:
 
 
 class RecordFolder:
-    """File operations. What has returned survives a power cut, except `put` before `sync`."""
+    """The files of the directory.
+
+    What has returned survives a power cut, except `put`, which needs a `sync`.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -261,15 +270,15 @@ class RecordFolder:
         return (file for file in sorted(self.path.glob("*.json")) if file.name[0] != ".")
 
     def read(self, file: Path) -> tuple[bytes, datetime]:
-        """The content of a file and when it was last changed."""
+        """The content of a file and its modification time."""
         return file.read_bytes(), datetime.fromtimestamp(file.stat().st_mtime, UTC)
 
     def file_of(self, task_id: TaskId) -> Path:
-        """Where the record of a task is."""
+        """The path of the record of a task."""
         return self.path / record_file_name(task_id)
 
     def put(self, file: Path, content: bytes) -> None:
-        """Replace a file as a whole."""
+        """Replace a file atomically: a crash leaves the old or the new content."""
         temporary = self.path / _TEMPORARY
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         try:
@@ -280,26 +289,26 @@ class RecordFolder:
         temporary.replace(file)
 
     def sync(self) -> None:
-        """Make new and removed names durable."""
+        """Sync the directory: makes new and removed files durable."""
         sync_folder(self.path)
 
     def read_log(self) -> bytes:
-        """The log as the last process left it."""
+        """The log of the last process."""
         file = self.path / LOG_NAME
         return file.read_bytes() if file.exists() else b""
 
     def rewrite_log(self, content: bytes) -> None:
-        """Begin a new log with this content."""
+        """Replace the log."""
         self.close_log()
         self.put(self.path / LOG_NAME, content)
         self.sync()
         self.log_size = len(content)
 
     def append_to_log(self, content: bytes) -> None:
-        """Add to the log; when that fails nothing of it stays."""
+        """Append to the log and sync it; if that fails, the log is as before."""
         if self._log is None:
             self._log = os.open(self.path / LOG_NAME, os.O_WRONLY | os.O_CREAT, 0o600)
-        # What a failed attempt left behind goes first: it was never acknowledged.
+        # Cut off what a failed attempt left behind: it was never acknowledged.
         os.ftruncate(self._log, self.log_size)
         os.lseek(self._log, self.log_size, os.SEEK_SET)
         write_all(self._log, content)
@@ -307,14 +316,14 @@ class RecordFolder:
         self.log_size += len(content)
 
     def close_log(self) -> None:
-        """Let go of the log."""
+        """Close the log."""
         if self._log is not None:
             os.close(self._log)
             self._log = None
 
 
 def sync_folder(path: Path) -> None:
-    """Make new and removed names of a directory durable."""
+    """Sync a directory: makes new and removed files durable."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -323,7 +332,7 @@ def sync_folder(path: Path) -> None:
 
 
 def write_all(descriptor: int, content: bytes) -> None:
-    """Write the content where the file stands."""
+    """Write the whole content at the current position."""
     view = memoryview(content)
     while view:
         view = view[os.write(descriptor, view) :]

@@ -180,7 +180,7 @@ class RecordWriter:
         """The open record of a task that is about to change.
 
         Opened from the row in memory and not from its file: while the task was paused the file
-        may have been damaged or deleted, and it is written anew as a whole.
+        may have been damaged or deleted, and it is rewritten as a whole.
         """
         self._unsaved.add(task_id)
         record = self._open.get(task_id)

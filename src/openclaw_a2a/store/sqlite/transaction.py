@@ -29,7 +29,7 @@ from openclaw_a2a.store.sqlite.row_codec import (
 )
 
 MAX_TASKS = 10_000
-"""How many unfinished tasks are cached; beyond that the cache starts anew."""
+"""How many unfinished tasks are cached; beyond that the cache is emptied."""
 
 _SELECT_RUNS = """
 SELECT id, ticket, fence, owner, is_started, attempt, principal, account, message_id FROM run"""

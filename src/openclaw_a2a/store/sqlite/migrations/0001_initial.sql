@@ -1,14 +1,14 @@
--- Tasks, their events and snapshots, live runs, message records and counters.
+-- Tasks, their events and snapshots, live runs, idempotency records and counters.
 
--- Which steps this database has behind it, and which version of the program made them.
+-- The migrations that were applied, and the version of the program that applied them.
 CREATE TABLE schema_version (
   version INTEGER PRIMARY KEY,
   made_by TEXT NOT NULL,
   checked INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 
--- What is known of a task without its content. Times are microseconds since 1970, UTC.
--- The number stands for the id in other tables: new tasks share pages there, random ids would not.
+-- A task without its content. Times are microseconds since 1970, UTC.
+-- Other tables refer to the number, not the id: new tasks share pages there, random ids would not.
 CREATE TABLE task (
   number INTEGER PRIMARY KEY,
   id TEXT NOT NULL UNIQUE,
@@ -23,14 +23,14 @@ CREATE TABLE task (
   resume BLOB
 ) STRICT;
 
--- Lists go by state too, so one index serves both; a list of all states merges a few ranges.
+-- Lists filter by state too, so one index serves both; a list of all states merges a few ranges.
 CREATE INDEX task_by_status ON task (principal, account, state, status_at, id);
--- Contexts are random, so every entry costs a page: tasks come in when they pause or end. The
+-- Contexts are random, so every entry costs a page: tasks are added when they pause or end. The
 -- active ones (1 submitted, 2 working) are few and found by their status.
 CREATE INDEX task_by_context ON task (principal, account, context, status_at, id)
 WHERE state NOT IN (1, 2);
 
--- The newest whole picture of a task; the events after it complete it.
+-- The newest snapshot of a task; the events after it complete it.
 CREATE TABLE snapshot (
   task INTEGER PRIMARY KEY,
   sequence INTEGER NOT NULL,
@@ -45,7 +45,7 @@ CREATE TABLE event (
   PRIMARY KEY (task, sequence)
 ) STRICT, WITHOUT ROWID;
 
--- Runs that are queued or under way; the ticket is their order of arrival. Few and remembered by
+-- Runs that are queued or active; the ticket is their order of arrival. They are few and cached by
 -- the writer, which finds them by ticket: their id needs no index.
 CREATE TABLE run (
   ticket INTEGER PRIMARY KEY,
@@ -65,7 +65,7 @@ CREATE TABLE run (
   resume BLOB
 ) STRICT;
 
--- Which messages were taken, and what became of them.
+-- The messages that were accepted, and their outcomes.
 CREATE TABLE message (
   number INTEGER PRIMARY KEY,
   principal TEXT NOT NULL,

@@ -1,4 +1,4 @@
--- Deliveries: who is to be told about a task, and how far that has got.
+-- Deliveries: the subscribers of a task, and how far each was notified.
 
 -- The state is 0 idle, 1 waiting, 2 dead. A task has few of them, most have none.
 CREATE TABLE delivery (
@@ -16,5 +16,5 @@ CREATE TABLE delivery (
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX delivery_by_task ON delivery (task);
--- What people look at: the deliveries that went wrong.
+-- For the list of failed deliveries.
 CREATE INDEX delivery_in_trouble ON delivery (state, id) WHERE state <> 0;

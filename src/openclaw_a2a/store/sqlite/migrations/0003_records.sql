@@ -1,6 +1,6 @@
--- Records: small things that parts of the gateway keep for a while.
+-- Records: small values with an expiry.
 
--- A record that is put again gets a new number: the numbers tell which was put last.
+-- A record that is put again gets a new number: the numbers keep the order of puts.
 CREATE TABLE record (
   number INTEGER PRIMARY KEY,
   kind TEXT NOT NULL,

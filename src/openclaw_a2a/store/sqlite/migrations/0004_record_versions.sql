@@ -1,4 +1,4 @@
--- Versions of records that several parts may want to change at once.
+-- Versions of records, for optimistic locking.
 
--- The records that are there have not been changed yet.
+-- Existing records have not been updated yet.
 ALTER TABLE record ADD COLUMN version INTEGER NOT NULL DEFAULT 0;

@@ -1,6 +1,6 @@
--- Logs: lines that are only ever added, for parts of the gateway that replay what happened.
+-- Logs: append-only lines, replayed to rebuild state.
 
--- The number stands for kind and id in the lines, so that a log's lines lie side by side.
+-- Lines refer to the number of their log, so that the lines of a log are stored together.
 CREATE TABLE log (
   number INTEGER PRIMARY KEY,
   kind TEXT NOT NULL,
@@ -11,7 +11,7 @@ CREATE TABLE log (
   UNIQUE (kind, id)
 ) STRICT;
 
--- Closed logs pile up over the years; those at work are found without them.
+-- Closed logs accumulate; the open ones are found without reading them.
 CREATE INDEX log_at_work ON log (kind, id) WHERE is_closed = 0;
 
 CREATE TABLE log_line (
