@@ -1,4 +1,4 @@
-"""Ask OpenClaw and be told by a webhook when the task has ended.
+"""Ask OpenClaw and receive a webhook when the task has ended.
 
 Needs the program `openclaw` on the PATH.  Usage: python openclaw_push_receiver.py Say hello
 """
@@ -17,10 +17,10 @@ notices: Queue[dict] = Queue()
 
 
 class Webhook(BaseHTTPRequestHandler):
-    """Takes notices from whoever knows the token."""
+    """Accepts notifications that carry the token."""
 
     def do_POST(self) -> None:
-        """One notice."""
+        """Handle one notification."""
         is_known = self.headers["Authorization"] == f"Bearer {TOKEN}"
         body = self.rfile.read(int(self.headers["Content-Length"]))
         self.send_response(204 if is_known else 401)
@@ -29,11 +29,11 @@ class Webhook(BaseHTTPRequestHandler):
             notices.put(json.loads(body))
 
     def log_message(self, *_: object) -> None:
-        """Nothing is logged."""
+        """Log nothing."""
 
 
 async def main(text: str, url: str) -> None:
-    """Print the notice of the task's end."""
+    """Print the notification of the end of the task."""
     async with OpenClawAgentAdapter(agent_id="main") as adapter:
         task = await adapter.handle(
             {

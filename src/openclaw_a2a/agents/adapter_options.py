@@ -13,6 +13,7 @@ from openclaw_a2a.model.validation import ProblemCollector, SchemaValidator, joi
 
 _Options = TypeVar("_Options", bound=msgspec.Struct)
 
+_LIST_MESSAGE = 'must be a list of strings, for example ["rev"]'
 _BY_KEYWORD = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
@@ -26,8 +27,9 @@ def read_options(kind: type[_Options], options: JsonObject, *, path: str) -> _Op
         collector.unknown_keys(path, options, known)
         for problem in SchemaValidator(kind).problems(options):
             if problem.keyword != "unknown":  # reported above, with the nearest name
-                place = join_path(path, problem.path)
-                collector.problem(place, problem.message, problem.keyword)
+                is_list = problem.message.startswith("must be an array")
+                message = _LIST_MESSAGE if is_list else problem.message
+                collector.problem(join_path(path, problem.path), message, problem.keyword)
         problems = collector.problems or [Problem(path, str(error))]
     raise _invalid_options(problems)
 

@@ -304,7 +304,7 @@ class FunctionOutput:
             yield result
         elif _is_list_of(result, AgentEvent):
             yield from result
-        elif parts := reply_parts(result):
+        elif parts := _reply_parts(result):
             yield Reply(parts)
 
     def item_events(self, item: Json) -> Iterator[AgentEvent]:
@@ -324,7 +324,7 @@ class FunctionOutput:
         return self._is_open and not isinstance(event, Reply | MessageEnd)
 
 
-def reply_parts(value: Json) -> tuple[Part, ...]:
+def _reply_parts(value: Json) -> tuple[Part, ...]:
     """The value as the parts of a reply; empty for no content. Raises: AgentFailed."""
     if value is None or value == "":
         return ()

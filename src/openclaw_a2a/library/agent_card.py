@@ -85,7 +85,7 @@ def interfaces(url: str) -> tuple[AgentInterface, ...]:
     )
 
 
-def read_card(card: Json, adapter: AgentAdapter | Agent) -> AgentCard:
+def parse_agent_card(card: Json, adapter: AgentAdapter | Agent) -> AgentCard:
     """A card from our struct, a dict of either protocol version, or an object of an a2a-sdk.
 
     What it leaves out is filled in from the adapter. Raises: ValueError.

@@ -9,7 +9,7 @@ from typing import Self
 from openclaw_a2a.agents.adapter import AgentAdapter
 from openclaw_a2a.app.gateway import Gateway
 from openclaw_a2a.http.asgi import AsgiScope, Receive, Send
-from openclaw_a2a.library.agent_card import build_agent_card, read_card
+from openclaw_a2a.library.agent_card import build_agent_card, parse_agent_card
 from openclaw_a2a.library.authentication import CallerFunction, Tokens
 from openclaw_a2a.library.embedded_gateway import ServedAgent
 from openclaw_a2a.library.loading import as_agent, as_store
@@ -48,7 +48,7 @@ def to_a2a(
     card = (
         build_agent_card(agent, **card_overrides)
         if agent_card is None
-        else read_card(agent_card, agent)
+        else parse_agent_card(agent_card, agent)
     )
     served = ServedAgent(
         agent=agent,
