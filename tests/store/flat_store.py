@@ -6,7 +6,9 @@ from openclaw_a2a.ports import Store
 
 
 def find_method(store: Store, name: str) -> Any:
-    """A method or attribute of the store or of one of its parts; their names do not overlap."""
+    """A method or attribute of the store or of one of its parts."""
+    if name in ("open", "close", "check", "is_durable"):  # a part may have its own `close`
+        return getattr(store, name)
     for part in (store.tasks, store.deliveries, store.records, store.logs):
         if hasattr(part, name):
             return getattr(part, name)
