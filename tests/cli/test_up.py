@@ -123,5 +123,5 @@ def test_a_stop_tells_people_what_is_left(held) -> None:
 
 def test_a_stop_tells_programs_what_is_left(held) -> None:
     stopping, left = (json.loads(one) for one in held("json"))
-    assert (stopping["event"], stopping["signal"]) == ("stopping", "SIGTERM")
-    assert (left["event"], left["count"]) == ("runs-left", 1)
+    assert (stopping["event"], stopping["signal"]) == ("gateway.stopping", "SIGTERM")
+    assert (left["event"], left["count"]) == ("gateway.runs_unfinished", 1)

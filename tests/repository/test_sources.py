@@ -74,3 +74,57 @@ def test_escapes_from_checks_have_a_reason_and_stay_few() -> None:
 def test_nothing_is_left_for_later() -> None:
     later = re.compile(r"\b(TODO|FIXME|XXX|NotImplementedError)\b")
     assert [name_of(path) for path in MODULES if later.search(path.read_text("utf-8"))] == []
+
+
+# Public classes and functions that are defined in more than one module, each with the reason.
+SAME_NAME = {
+    "AuditLog": "the port in `calls`, and the file that implements it",
+    "DeliveryState": "a stored state in `model`, and the machine that `calls` drives",
+    "Params": "parameters of one method: of a protocol version, of planning",
+    "ResultExcerpt": "what `remote` keeps, and the port through which `tools` reads it",
+    "cancel": "the operation of the server; commands",
+    "check": "commands: `config check`, `targets check`",
+    "decode_event": "stored form and wire form of the same thing",
+    "decode_task": "stored form and wire form of the same thing",
+    "delete": "the operation of the server; a command",
+    "encode_event": "stored form and wire form of the same thing",
+    "get_task": "the query of the engine, and the request of a command",
+    "list_": "commands: `tasks list`, `calls list`, ...",
+    "list_tasks": "the operation of the server, and the request of a command",
+    "parse_answer": "output of the OpenClaw command, and the answer of a callee",
+    "renew_leases": "the loop of the engine, and the statement of the store",
+    "replay": "a log of operations, and a write-ahead log",
+    "run": "the entry point, and the command `objectives run`",
+    "send": "the operation of the server; commands",
+    "serve": "one endpoint each; the public API; the process",
+    "show_": "commands: `calls show`, `objectives show`",
+    "subscribe": "the operation of the server, and the query of the engine",
+    "upgrade": "the command, and the migration it runs",
+    "watch": "commands: `tasks watch`, `calls watch`, ...",
+}
+
+
+def test_public_names_that_are_defined_twice_have_a_reason() -> None:
+    places: dict[str, set[str]] = {}
+    for path in MODULES:
+        for node in parse(path).body:
+            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                # The codecs of the two protocol versions have the same operations on purpose.
+                place = re.sub(r"^protocol/(v1|v03)/", "protocol/version/", name_of(path))
+                places.setdefault(node.name, set()).add(place)
+    repeated = {name for name, modules in places.items() if len(modules) > 1 and name[0] != "_"}
+    assert repeated - SAME_NAME.keys() == set()
+    assert SAME_NAME.keys() - repeated == set(), "no longer defined twice"
+
+
+def test_only_the_supervisor_creates_tasks() -> None:
+    creators = {
+        name_of(path)
+        for path in MODULES
+        for node in ast.walk(parse(path))
+        if isinstance(node, ast.Attribute)
+        and node.attr in ("create_task", "ensure_future")
+        # Task groups own what they create.
+        and not (isinstance(node.value, ast.Name) and node.value.id == "group")
+    }
+    assert creators == {"engine/supervisor.py"}

@@ -34,7 +34,7 @@ _OTHER_FOLDER = "Name the gateway's data folder with --data, or its settings wit
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class LocalGateway:
+class GatewayOptions:
     """Which gateway of this machine to talk to, as the person who runs it."""
 
     url: Annotated[
@@ -50,7 +50,7 @@ class LocalGateway:
         return f"openclaw-a2a {words}{''.join(given)}"
 
 
-LOCAL_GATEWAY = LocalGateway()
+DEFAULT_GATEWAY = GatewayOptions()
 
 
 class AdminClient:
@@ -113,7 +113,7 @@ class AdminClient:
 
 
 @contextmanager
-def connect_admin(own: LocalGateway) -> Generator[AdminClient]:
+def connect_admin(own: GatewayOptions) -> Generator[AdminClient]:
     """A client for the operator's pages of the gateway that flags or settings name.
 
     Raises: SettingsInvalid, InvalidRequest (the address is not of this machine), NotAllowed (its
@@ -203,7 +203,7 @@ class Feature(msgspec.Struct, frozen=True):
 
 
 @contextmanager
-def connect_feature(own: LocalGateway, feature: Feature) -> Generator[AdminClient]:
+def connect_feature(own: GatewayOptions, feature: Feature) -> Generator[AdminClient]:
     """A client for a feature of a gateway.
 
     Raises: as `connect_operator`, and NotAllowed when the gateway does not have it.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 import anyio
 import msgspec
 
-from openclaw_a2a.cli.commands.remote import MessageOptions, TargetOptions, remote_usage_error
+from openclaw_a2a.cli.commands.remote import MessageOptions, RemoteOptions, remote_usage_error
 from openclaw_a2a.cli.errors import DONE, FAILED, INTERRUPTED, UNREACHABLE, USAGE_ERROR
 from openclaw_a2a.cli.render.stream import StreamView
 from openclaw_a2a.cli.render.terminal import (
@@ -66,10 +66,10 @@ class LastRemoteTask:
             ) from None
 
 
-class TargetResolver:
+class TargetArguments:
     """Finds them for one command."""
 
-    def __init__(self, remote: RemoteAgents, memory: LastRemoteTask, whom: TargetOptions) -> None:
+    def __init__(self, remote: RemoteAgents, memory: LastRemoteTask, whom: RemoteOptions) -> None:
         self._remote = remote
         self._memory = memory
         self._whom = whom
@@ -299,7 +299,7 @@ class Spinner:
 class RemoteRequest:
     """One request in progress: how it is shown, and what is known of it so far."""
 
-    def __init__(self, whom: TargetOptions, memory: LastRemoteTask, *, as_json: bool) -> None:
+    def __init__(self, whom: RemoteOptions, memory: LastRemoteTask, *, as_json: bool) -> None:
         self._whom = whom
         self._memory = memory
         self._as_json = as_json

@@ -36,7 +36,7 @@ async def test_where_tokens_are_needed_strangers_are_not_told_the_reason(open_ro
     (state,) = (await room.get("/agents"))["states"]
     assert state["available"] is False
     assert "127.0.0.1" not in state["reason"]
-    assert room.gateway.presences.unavailable_reasons() == (REASON,)
+    assert room.gateway.availability.unavailable_reasons() == (REASON,)
 
 
 async def test_the_cards_of_all_agents_are_listed(open_room, moody, profile) -> None:

@@ -6,9 +6,9 @@ import msgspec
 from cyclopts import App
 
 from openclaw_a2a.cli.admin_client import (
-    LOCAL_GATEWAY,
+    DEFAULT_GATEWAY,
     AdminClient,
-    LocalGateway,
+    GatewayOptions,
     connect_admin,
     resolve_prefix,
 )
@@ -36,7 +36,7 @@ _SEE = "See what waits: openclaw-a2a approvals list"
 
 
 @app.command(name="list")
-def list_(*, own: LocalGateway = LOCAL_GATEWAY, as_json: JsonFlag = False) -> int:
+def list_(*, own: GatewayOptions = DEFAULT_GATEWAY, as_json: JsonFlag = False) -> int:
     """List the commands that wait for a decision, the oldest first."""
     with connect_admin(own) as operator:
         found = _waiting(operator)
@@ -52,7 +52,9 @@ def list_(*, own: LocalGateway = LOCAL_GATEWAY, as_json: JsonFlag = False) -> in
 
 
 @app.command
-def allow(approval: str, /, *, own: LocalGateway = LOCAL_GATEWAY, as_json: JsonFlag = False) -> int:
+def allow(
+    approval: str, /, *, own: GatewayOptions = DEFAULT_GATEWAY, as_json: JsonFlag = False
+) -> int:
     """Let the command run, this once.
 
     Parameters
@@ -64,7 +66,9 @@ def allow(approval: str, /, *, own: LocalGateway = LOCAL_GATEWAY, as_json: JsonF
 
 
 @app.command
-def deny(approval: str, /, *, own: LocalGateway = LOCAL_GATEWAY, as_json: JsonFlag = False) -> int:
+def deny(
+    approval: str, /, *, own: GatewayOptions = DEFAULT_GATEWAY, as_json: JsonFlag = False
+) -> int:
     """Refuse the command; the agent is told.
 
     Parameters
@@ -75,7 +79,7 @@ def deny(approval: str, /, *, own: LocalGateway = LOCAL_GATEWAY, as_json: JsonFl
     return _decide(approval, own, is_allowed=False, as_json=as_json)
 
 
-def _decide(prefix: str, own: LocalGateway, *, is_allowed: bool, as_json: bool) -> int:
+def _decide(prefix: str, own: GatewayOptions, *, is_allowed: bool, as_json: bool) -> int:
     with connect_admin(own) as operator:
         ids = [one.id for one in _waiting(operator).approvals]
         approval_id = resolve_prefix(prefix, ids, noun="approval", see=_SEE)

@@ -13,11 +13,11 @@ import msgspec
 from cyclopts import App, Parameter
 
 from openclaw_a2a.cli.admin_client import (
-    LOCAL_GATEWAY,
+    DEFAULT_GATEWAY,
     MAX_LISTED,
     AdminClient,
     Feature,
-    LocalGateway,
+    GatewayOptions,
     check_prefix,
     connect_feature,
     fetch,
@@ -83,7 +83,7 @@ _CALLS = Feature(
 )
 
 
-def connect_calls(own: LocalGateway) -> AbstractContextManager[AdminClient]:
+def connect_calls(own: GatewayOptions) -> AbstractContextManager[AdminClient]:
     """A client for the calls of a gateway; as `connect_feature`."""
     return connect_feature(own, _CALLS)
 
@@ -174,7 +174,7 @@ def call(
     /,
     *,
     calling: CallOptions = DEFAULT_OPTIONS,
-    own: LocalGateway = LOCAL_GATEWAY,
+    own: GatewayOptions = DEFAULT_GATEWAY,
     as_json: JsonFlag = False,
 ) -> int:
     """Call a skill of an agent, and optionally wait for the answer.
@@ -211,7 +211,7 @@ def call(
     return _show_answer(result, whom=f"{agent} · {skill}", look=_look(result, own))
 
 
-def _interrupted(result: JsonObject, own: LocalGateway) -> int:
+def _interrupted(result: JsonObject, own: GatewayOptions) -> int:
     """Print how to follow the call later; the exit code."""
     if "correlationId" in result:
         print_message(f"Interrupted. The call goes on. Look later: {_look(result, own)}")
@@ -287,7 +287,7 @@ def _exit_code(result: JsonObject) -> int:
     return DONE if result["status"] in (*_ACCEPTED, "completed") else FAILED
 
 
-def _look(result: JsonObject, own: LocalGateway) -> str:
+def _look(result: JsonObject, own: GatewayOptions) -> str:
     return own.command(f"calls show {str(result['correlationId'])[:_SHORT_ID]}")
 
 
@@ -301,7 +301,7 @@ Status = Literal["pending", "completed", "error", "timeout", "discarded"]
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class Filters:
+class CallFilters:
     """Which calls to list."""
 
     status: Annotated[Status | None, Parameter(help="Only calls with this status.")] = None
@@ -313,12 +313,15 @@ class Filters:
         return list_query(self.limit, status=self.status, agent=self.agent)
 
 
-ALL_CALLS = Filters()
+ALL_CALLS = CallFilters()
 
 
 @app.command(name="list")
 def list_(
-    *, filters: Filters = ALL_CALLS, own: LocalGateway = LOCAL_GATEWAY, as_json: JsonFlag = False
+    *,
+    filters: CallFilters = ALL_CALLS,
+    own: GatewayOptions = DEFAULT_GATEWAY,
+    as_json: JsonFlag = False,
 ) -> int:
     """List calls, the newest first."""
     with connect_calls(own) as operator:
@@ -335,7 +338,7 @@ def list_(
 
 
 @app.command(name="show")
-def show_(call: str, /, *, own: LocalGateway = LOCAL_GATEWAY, as_json: JsonFlag = False) -> int:
+def show_(call: str, /, *, own: GatewayOptions = DEFAULT_GATEWAY, as_json: JsonFlag = False) -> int:
     """Show a call: caller, callee, the time of each state, and the answer.
 
     Parameters
@@ -354,7 +357,7 @@ def show_(call: str, /, *, own: LocalGateway = LOCAL_GATEWAY, as_json: JsonFlag 
 
 @app.command
 def watch(
-    call: str | None = None, /, *, own: LocalGateway = LOCAL_GATEWAY, as_json: JsonFlag = False
+    call: str | None = None, /, *, own: GatewayOptions = DEFAULT_GATEWAY, as_json: JsonFlag = False
 ) -> int:
     """Follow a call until its outcome is delivered, or all calls until Ctrl-C.
 
@@ -434,7 +437,7 @@ def _call_exit_code(call: CallView) -> int:
     return DONE if call.status == COMPLETED and not is_failed else FAILED
 
 
-def _nothing(filters: Filters) -> str:
+def _nothing(filters: CallFilters) -> str:
     status = f" with status {filters.status}" if filters.status else ""
     agent = f" from or to {filters.agent}" if filters.agent else ""
     if status or agent:
@@ -445,7 +448,9 @@ def _nothing(filters: Filters) -> str:
 _STEP = "Write the input of debate_call: topic, proposer, critics, resolver and input."
 
 
-def debate(file: str, /, *, own: LocalGateway = LOCAL_GATEWAY, as_json: JsonFlag = False) -> int:
+def debate(
+    file: str, /, *, own: GatewayOptions = DEFAULT_GATEWAY, as_json: JsonFlag = False
+) -> int:
     """Start a debate between agents and follow it live.
 
     One proposes, critics look for flaws, one concludes. With --json only the result.

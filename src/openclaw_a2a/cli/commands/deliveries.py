@@ -6,9 +6,9 @@ import msgspec
 from cyclopts import App
 
 from openclaw_a2a.cli.admin_client import (
-    LOCAL_GATEWAY,
+    DEFAULT_GATEWAY,
     AdminClient,
-    LocalGateway,
+    GatewayOptions,
     connect_admin,
     resolve_prefix,
 )
@@ -31,7 +31,7 @@ _SEE = "See what is in trouble: openclaw-a2a deliveries list"
 
 
 @app.command(name="list")
-def list_(*, own: LocalGateway = LOCAL_GATEWAY, as_json: JsonFlag = False) -> int:
+def list_(*, own: GatewayOptions = DEFAULT_GATEWAY, as_json: JsonFlag = False) -> int:
     """List deliveries that wait for another try, and those that were given up."""
     with connect_admin(own) as operator:
         found = _in_trouble(operator)
@@ -48,7 +48,7 @@ def list_(*, own: LocalGateway = LOCAL_GATEWAY, as_json: JsonFlag = False) -> in
 
 @app.command
 def redeliver(
-    delivery: str, /, *, own: LocalGateway = LOCAL_GATEWAY, as_json: JsonFlag = False
+    delivery: str, /, *, own: GatewayOptions = DEFAULT_GATEWAY, as_json: JsonFlag = False
 ) -> int:
     """Try a delivery again now; it goes on where it stood.
 

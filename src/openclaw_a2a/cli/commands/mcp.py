@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from openclaw_a2a.auth.admin_token import read_admin_token
 from openclaw_a2a.auth.tool_tokens import OPERATOR_CALLER, TOKEN_PREFIX
-from openclaw_a2a.cli.admin_client import LOCAL_GATEWAY, LocalGateway
+from openclaw_a2a.cli.admin_client import DEFAULT_GATEWAY, GatewayOptions
 from openclaw_a2a.cli.connection import parse_address
 from openclaw_a2a.cli.errors import DONE
 from openclaw_a2a.cli.render.terminal import print_message
@@ -37,7 +37,7 @@ _TURN_ON = (
 
 def mcp(
     *,
-    own: LocalGateway = LOCAL_GATEWAY,
+    own: GatewayOptions = DEFAULT_GATEWAY,
     token: Annotated[
         str | None,
         Parameter(help="A tool token; left out: OPENCLAW_A2A_TOKEN, or the operator's own."),
@@ -58,7 +58,7 @@ def mcp(
     return DONE
 
 
-async def _serve(settings: Settings, own: LocalGateway, token: str | None) -> None:
+async def _serve(settings: Settings, own: GatewayOptions, token: str | None) -> None:
     async with AsyncExitStack() as parts:
         table = await _through_gateway(parts, settings, own, token=token)
         if table is None:
@@ -76,7 +76,7 @@ async def _serve(settings: Settings, own: LocalGateway, token: str | None) -> No
 
 
 async def _through_gateway(
-    parts: AsyncExitStack, settings: Settings, own: LocalGateway, *, token: str | None
+    parts: AsyncExitStack, settings: Settings, own: GatewayOptions, *, token: str | None
 ) -> "ToolRegistry | None":
     """The tools of the gateway; None when none runs and nobody asked for a certain one."""
     from openclaw_a2a.tools.gateway_client import open_gateway_tools

@@ -13,11 +13,11 @@ import msgspec
 from cyclopts import App, Parameter
 
 from openclaw_a2a.cli.admin_client import (
-    LOCAL_GATEWAY,
+    DEFAULT_GATEWAY,
     MAX_LISTED,
     AdminClient,
     Feature,
-    LocalGateway,
+    GatewayOptions,
     check_prefix,
     connect_feature,
     fetch,
@@ -70,7 +70,7 @@ _OBJECTIVES = Feature(
 )
 
 
-def connect_objectives(own: LocalGateway) -> AbstractContextManager[AdminClient]:
+def connect_objectives(own: GatewayOptions) -> AbstractContextManager[AdminClient]:
     """A client for the objectives of a gateway; as `connect_feature`."""
     return connect_feature(own, _OBJECTIVES)
 
@@ -111,7 +111,7 @@ Status = Literal["submitted", "planning", "working", "blocked", "completed", "fa
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class Filters:
+class ObjectiveFilters:
     """Which objectives to list."""
 
     status: Annotated[Status | None, Parameter(help="Only objectives with this status.")] = None
@@ -122,14 +122,14 @@ class Filters:
         return list_query(self.limit, status=self.status)
 
 
-ALL_OBJECTIVES = Filters()
+ALL_OBJECTIVES = ObjectiveFilters()
 
 
 @app.command(name="list")
 def list_(
     *,
-    filters: Filters = ALL_OBJECTIVES,
-    own: LocalGateway = LOCAL_GATEWAY,
+    filters: ObjectiveFilters = ALL_OBJECTIVES,
+    own: GatewayOptions = DEFAULT_GATEWAY,
     as_json: JsonFlag = False,
 ) -> int:
     """List objectives, the newest first."""
@@ -150,7 +150,7 @@ def list_(
 
 @app.command(name="show")
 def show_(
-    objective: Objective, /, *, own: LocalGateway = LOCAL_GATEWAY, as_json: JsonFlag = False
+    objective: Objective, /, *, own: GatewayOptions = DEFAULT_GATEWAY, as_json: JsonFlag = False
 ) -> int:
     """Show an objective: plans and steps as a tree, progress, and what it waits for."""
     with connect_objectives(own) as operator:
@@ -166,7 +166,11 @@ def show_(
 
 @app.command
 def watch(
-    objective: str | None = None, /, *, own: LocalGateway = LOCAL_GATEWAY, as_json: JsonFlag = False
+    objective: str | None = None,
+    /,
+    *,
+    own: GatewayOptions = DEFAULT_GATEWAY,
+    as_json: JsonFlag = False,
 ) -> int:
     """Follow an objective until it is over, or all objectives until Ctrl-C.
 
@@ -191,7 +195,7 @@ def run(
     follow: Annotated[
         bool, Parameter(negative=(), show_default=False, help="Watch it until it is over.")
     ] = False,
-    own: LocalGateway = LOCAL_GATEWAY,
+    own: GatewayOptions = DEFAULT_GATEWAY,
     as_json: JsonFlag = False,
 ) -> int:
     """Execute the steps of an objective."""
@@ -210,7 +214,7 @@ def answer(
     /,
     *,
     step: Annotated[str | None, Parameter(help="Which step, where several wait.")] = None,
-    own: LocalGateway = LOCAL_GATEWAY,
+    own: GatewayOptions = DEFAULT_GATEWAY,
     as_json: JsonFlag = False,
 ) -> int:
     """Answer a step of an objective that waits for an answer.
@@ -232,7 +236,7 @@ def answer(
 
 @app.command
 def pause(
-    objective: Objective, /, *, own: LocalGateway = LOCAL_GATEWAY, as_json: JsonFlag = False
+    objective: Objective, /, *, own: GatewayOptions = DEFAULT_GATEWAY, as_json: JsonFlag = False
 ) -> int:
     """Start no more steps of an objective; those in progress continue."""
     return _act(objective, "pause", own, as_json=as_json)
@@ -240,7 +244,7 @@ def pause(
 
 @app.command
 def resume(
-    objective: Objective, /, *, own: LocalGateway = LOCAL_GATEWAY, as_json: JsonFlag = False
+    objective: Objective, /, *, own: GatewayOptions = DEFAULT_GATEWAY, as_json: JsonFlag = False
 ) -> int:
     """Continue a paused objective."""
     return _act(objective, "resume", own, as_json=as_json)
@@ -248,7 +252,7 @@ def resume(
 
 @app.command
 def cancel(
-    objective: Objective, /, *, own: LocalGateway = LOCAL_GATEWAY, as_json: JsonFlag = False
+    objective: Objective, /, *, own: GatewayOptions = DEFAULT_GATEWAY, as_json: JsonFlag = False
 ) -> int:
     """Cancel an objective; steps in progress are stopped."""
     return _act(objective, "cancel", own, as_json=as_json)
@@ -260,7 +264,7 @@ def export(
     file: Path | None = None,
     /,
     *,
-    own: LocalGateway = LOCAL_GATEWAY,
+    own: GatewayOptions = DEFAULT_GATEWAY,
     as_json: JsonFlag = False,
 ) -> int:
     """Write the log of an objective as JSON lines, to be imported elsewhere.
@@ -286,7 +290,9 @@ def export(
 
 
 @app.command(name="import")
-def import_(file: Path, /, *, own: LocalGateway = LOCAL_GATEWAY, as_json: JsonFlag = False) -> int:
+def import_(
+    file: Path, /, *, own: GatewayOptions = DEFAULT_GATEWAY, as_json: JsonFlag = False
+) -> int:
     """Import an objective that was exported; it keeps its id.
 
     Parameters
@@ -301,7 +307,7 @@ def import_(file: Path, /, *, own: LocalGateway = LOCAL_GATEWAY, as_json: JsonFl
     return DONE
 
 
-def _act(prefix: str, action: str, own: LocalGateway, *, as_json: bool) -> int:
+def _act(prefix: str, action: str, own: GatewayOptions, *, as_json: bool) -> int:
     with connect_objectives(own) as operator:
         objective_id = find_objective(operator, prefix)
         answer = operator.post("objectives", objective_id, action, body={})
@@ -311,7 +317,7 @@ def _act(prefix: str, action: str, own: LocalGateway, *, as_json: bool) -> int:
     return DONE
 
 
-def _watch(operator: AdminClient, objective_id: str, own: LocalGateway, *, as_json: bool) -> int:
+def _watch(operator: AdminClient, objective_id: str, own: GatewayOptions, *, as_json: bool) -> int:
     """Follow an objective until it is over; the exit code."""
     try:
         with LiveView(as_json=as_json) as view:
@@ -362,7 +368,7 @@ def _changes(objective: ObjectiveRow) -> list[tuple[str, Json, str]]:
     ]
 
 
-def _answer_with(own: LocalGateway, objective_id: str) -> str:
+def _answer_with(own: GatewayOptions, objective_id: str) -> str:
     return f"Answer it: {own.command(f'objectives answer {objective_id} TEXT')}"
 
 

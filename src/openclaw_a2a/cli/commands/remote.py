@@ -14,7 +14,7 @@ from openclaw_a2a.model.errors import InvalidRequest
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class TargetOptions:
+class RemoteOptions:
     """Which remote agent is meant, and how long it may take."""
 
     target: Annotated[
@@ -47,7 +47,7 @@ class TargetOptions:
         return f"openclaw-a2a remote {words}{given}"
 
 
-DEFAULT_TARGET = TargetOptions()
+DEFAULT_TARGET = RemoteOptions()
 
 
 @Parameter(name="*")
@@ -87,10 +87,10 @@ def remote_usage_error(message: str, next_step: str) -> InvalidRequest:
 
 
 if TYPE_CHECKING:
-    from openclaw_a2a.cli.remote_request import RemoteRequest, TargetResolver
+    from openclaw_a2a.cli.remote_request import RemoteRequest, TargetArguments
     from openclaw_a2a.library.remote_agents import RemoteAgents
 
-Work = Callable[["RemoteAgents", "TargetResolver", "RemoteRequest"], Awaitable[int]]
+Work = Callable[["RemoteAgents", "TargetArguments", "RemoteRequest"], Awaitable[int]]
 
 app = App(
     name="remote",
@@ -115,7 +115,7 @@ TaskName = Annotated[
 def send(
     *text: str,
     message: MessageOptions = NO_OPTIONS,
-    whom: TargetOptions = DEFAULT_TARGET,
+    whom: RemoteOptions = DEFAULT_TARGET,
     follow: Follow = None,
     as_json: JsonFlag = False,
 ) -> int:
@@ -129,7 +129,7 @@ def send(
         What to say; - reads it from standard input.
     """
 
-    async def go(remote: "RemoteAgents", subjects: "TargetResolver", call: "RemoteRequest") -> int:
+    async def go(remote: "RemoteAgents", subjects: "TargetArguments", call: "RemoteRequest") -> int:
         from openclaw_a2a.library.remote_agents import build_send_request
 
         to, more = subjects.resolve_message(message)
@@ -145,7 +145,7 @@ def send(
 
 @app.command
 def watch(
-    task: TaskName = None, *, whom: TargetOptions = DEFAULT_TARGET, as_json: JsonFlag = False
+    task: TaskName = None, *, whom: RemoteOptions = DEFAULT_TARGET, as_json: JsonFlag = False
 ) -> int:
     """Follow a task at a remote agent until it ends or waits for an answer.
 
@@ -156,7 +156,7 @@ def watch(
 
 @app.command
 def status(
-    task: TaskName = None, *, whom: TargetOptions = DEFAULT_TARGET, as_json: JsonFlag = False
+    task: TaskName = None, *, whom: RemoteOptions = DEFAULT_TARGET, as_json: JsonFlag = False
 ) -> int:
     """Show how a task at a remote agent is now."""
     return _run(_work("status", task, whom), whom, as_json=as_json)
@@ -164,14 +164,14 @@ def status(
 
 @app.command
 def cancel(
-    task: TaskName = None, *, whom: TargetOptions = DEFAULT_TARGET, as_json: JsonFlag = False
+    task: TaskName = None, *, whom: RemoteOptions = DEFAULT_TARGET, as_json: JsonFlag = False
 ) -> int:
     """Have a task at a remote agent stopped."""
     return _run(_work("cancel", task, whom), whom, as_json=as_json)
 
 
-def _work(action: str, task: str | None, whom: TargetOptions) -> Work:
-    async def go(remote: "RemoteAgents", subjects: "TargetResolver", call: "RemoteRequest") -> int:
+def _work(action: str, task: str | None, whom: RemoteOptions) -> Work:
+    async def go(remote: "RemoteAgents", subjects: "TargetArguments", call: "RemoteRequest") -> int:
         from openclaw_a2a.library.remote_agents import build_task_request
 
         to, naming = subjects.resolve_task(task)
@@ -182,11 +182,11 @@ def _work(action: str, task: str | None, whom: TargetOptions) -> Work:
     return go
 
 
-def _run(work: Work, whom: TargetOptions, *, as_json: bool) -> int:
+def _run(work: Work, whom: RemoteOptions, *, as_json: bool) -> int:
     """Do the work in this process; the gateway's store is left alone. The exit code."""
     import anyio
 
-    from openclaw_a2a.cli.remote_request import LastRemoteTask, RemoteRequest, TargetResolver
+    from openclaw_a2a.cli.remote_request import LastRemoteTask, RemoteRequest, TargetArguments
     from openclaw_a2a.library.remote_agents import RemoteAgents
     from openclaw_a2a.settings.loading.load import read_outbound_section
 
@@ -196,7 +196,7 @@ def _run(work: Work, whom: TargetOptions, *, as_json: bool) -> int:
 
     async def go() -> int:
         async with agents as remote:
-            subjects = TargetResolver(remote, memory, whom)
+            subjects = TargetArguments(remote, memory, whom)
             call.name_agent(subjects.agent)
             return await work(remote, subjects, call)
 

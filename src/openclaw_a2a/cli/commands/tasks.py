@@ -59,7 +59,7 @@ StateName = Literal[
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class Filters:
+class TaskFilters:
     """Which tasks to list."""
 
     state: Annotated[StateName | None, Parameter(help="Only tasks in this state.")] = None
@@ -67,13 +67,13 @@ class Filters:
     limit: Annotated[int, Parameter(help="How many at most.")] = 20
 
 
-ALL_TASKS = Filters()
+ALL_TASKS = TaskFilters()
 
 
 @app.command(name="list")
 def list_(
     *,
-    filters: Filters = ALL_TASKS,
+    filters: TaskFilters = ALL_TASKS,
     as_json: JsonFlag = False,
     connection: Connection = NO_CONNECTION,
 ) -> int:
@@ -197,7 +197,7 @@ def _is_sure(task_id: str) -> bool:
     return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 
-def _nothing(filters: Filters, connection: Connection) -> str:
+def _nothing(filters: TaskFilters, connection: Connection) -> str:
     state = f" in state {filters.state}" if filters.state else ""
     context = f" of context {filters.context}" if filters.context else ""
     if state or context:
@@ -206,7 +206,7 @@ def _nothing(filters: Filters, connection: Connection) -> str:
     return f"No tasks. Make one: {make}"
 
 
-def _list_params(filters: Filters) -> JsonObject:
+def _list_params(filters: TaskFilters) -> JsonObject:
     if filters.limit < 1:
         message = f"--limit must be at least 1, not {filters.limit}"
         raise InvalidRequest(message, details={"code": "usage"})

@@ -80,7 +80,7 @@ async def run_checks(
     )
     return [
         check_python(),
-        *check_settings(examined, problems),
+        *check_settings_file(examined, problems),
         *[await check_store(one) for one in stores],
         await anyio.to_thread.run_sync(check_port, settings.server),
         *await check_openclaw(examined, has_to_ask=has_to_ask),
@@ -100,7 +100,9 @@ def check_python() -> CheckResult:
     )
 
 
-def check_settings(examined: CheckedSettings, problems: tuple[Problem, ...]) -> list[CheckResult]:
+def check_settings_file(
+    examined: CheckedSettings, problems: tuple[Problem, ...]
+) -> list[CheckResult]:
     """Every problem and warning of the settings."""
     loaded = examined.loaded
     told = loaded.invalid(problems).problems
