@@ -149,7 +149,7 @@ def _parse_defaults(values: JsonObject) -> Defaults:
     parameters = _object(values.get("serviceParameters"))
     return Defaults(
         timeout_ms=min(_count(values.get("timeoutMs"), default=120_000), MAX_TIMEOUT_MS),
-        card_path=_text(values.get("cardPath")) or CARD_PATH,
+        card_path=clean_text(values.get("cardPath")) or CARD_PATH,
         preferred_transports=_transports(values.get("preferredTransports"), DEFAULT_TRANSPORTS),
         service_parameters={k: text for k, text in parameters.items() if isinstance(text, str)},
     )
@@ -158,7 +158,7 @@ def _parse_defaults(values: JsonObject) -> Defaults:
 def _parse_policy(values: JsonObject) -> Policy:
     default = Policy()
     return Policy(
-        accepted_output_modes=_texts(values.get("acceptedOutputModes")),
+        accepted_output_modes=clean_texts(values.get("acceptedOutputModes")),
         normalize_base_url=_flag(values.get("normalizeBaseUrl"), default=True),
         enforce_supported_transports=_flag(values.get("enforceSupportedTransports"), default=True),
         allow_target_url_override=_flag(values.get("allowTargetUrlOverride"), default=False),
@@ -196,21 +196,21 @@ def _parse_target(
         found.problem(path, "must be an object")
         return None
     for key in ("alias", "baseUrl"):
-        if _text(entry.get(key)) is None:
+        if clean_text(entry.get(key)) is None:
             found.problem(f"{path}.{key}", "must be a string that is not blank")
     return TargetConfig(
-        alias=_text(entry.get("alias")) or path,
-        base_url=_text(entry.get("baseUrl")) or "",
-        description=_text(entry.get("description")),
-        tags=_texts(entry.get("tags")),
-        card_path=_text(entry.get("cardPath")) or defaults.card_path,
+        alias=clean_text(entry.get("alias")) or path,
+        base_url=clean_text(entry.get("baseUrl")) or "",
+        description=clean_text(entry.get("description")),
+        tags=clean_texts(entry.get("tags")),
+        card_path=clean_text(entry.get("cardPath")) or defaults.card_path,
         preferred_transports=_transports(
             entry.get("preferredTransports"), defaults.preferred_transports
         ),
-        examples=_texts(entry.get("examples")),
+        examples=clean_texts(entry.get("examples")),
         is_default=entry.get("default") is True,
         auth=_parse_auth(entry.get("auth"), f"{path}.auth", found),
-        allowed_hosts=tuple(host.lower() for host in _texts(entry.get("allowedHosts"))),
+        allowed_hosts=tuple(host.lower() for host in clean_texts(entry.get("allowedHosts"))),
     )
 
 
@@ -221,7 +221,7 @@ def _parse_auth(value: Json, path: str, found: ProblemCollector) -> Auth | None:
     if not is_object(value):
         found.problem(path, "must be an object")
         return None
-    kind, token = value.get("type"), _text(value.get("token"))
+    kind, token = value.get("type"), clean_text(value.get("token"))
     if kind not in ("bearer", "apiKey"):
         found.problem(f"{path}.type", "must be bearer or apiKey")
     if token is None:
@@ -244,12 +244,14 @@ def _count(value: Json, *, default: int) -> int:
     return int(value) if is_count else default
 
 
-def _text(value: Json) -> str | None:
+def clean_text(value: Json) -> str | None:
+    """A string without blanks around it; None for a blank string or another kind."""
     return value.strip() or None if isinstance(value, str) else None
 
 
-def _texts(value: Json) -> tuple[str, ...]:
-    found = map(_text, value) if is_list(value) else ()
+def clean_texts(value: Json) -> tuple[str, ...]:
+    """The strings of a list, cleaned and without duplicates."""
+    found = map(clean_text, value) if is_list(value) else ()
     return _unique(text for text in found if text is not None)
 
 

@@ -1,7 +1,6 @@
 """Checks one target: its card, the interface that is used, and whether it accepts us."""
 
 from collections.abc import Mapping
-from typing import cast
 
 import httpx
 import msgspec
@@ -9,7 +8,7 @@ import msgspec
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.validation import is_object
 from openclaw_a2a.remote.targets import Target
-from openclaw_a2a.remote.transport.agent_card import parse_peer_card
+from openclaw_a2a.remote.transport.agent_card import object_list, parse_peer_card
 from openclaw_a2a.remote.transport.client_pool import fetch_card
 from openclaw_a2a.remote.transport.interface_selection import select_interfaces
 
@@ -78,8 +77,8 @@ def auth_wanted(card: JsonObject) -> tuple[str, ...]:
     schemes = _object(card.get("securitySchemes"))
     wanted: dict[str, None] = {}
     for requirement in [
-        *_objects(card.get("securityRequirements")),
-        *_objects(card.get("security")),
+        *object_list(card.get("securityRequirements")),
+        *object_list(card.get("security")),
     ]:
         names = _object(requirement.get("schemes")) or requirement
         words = [_describe(name, _object(schemes.get(name))) for name in names if name != "schemes"]
@@ -104,8 +103,3 @@ def _describe(name: str, scheme: JsonObject) -> str:
 
 def _object(value: Json) -> JsonObject:
     return value if is_object(value) else {}
-
-
-def _objects(value: Json) -> list[JsonObject]:
-    items = cast("list[Json]", value) if isinstance(value, list) else []
-    return [one for one in items if is_object(one)]

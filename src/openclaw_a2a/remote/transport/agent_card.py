@@ -3,13 +3,12 @@
 import copy
 from collections.abc import Callable, Iterable
 from enum import Enum
-from typing import cast
 
 import msgspec
 
 from openclaw_a2a.model.ids import Json, JsonObject
-from openclaw_a2a.model.validation import is_object
-from openclaw_a2a.remote.config import Transport
+from openclaw_a2a.model.validation import is_list, is_object
+from openclaw_a2a.remote.config import Transport, clean_text, clean_texts
 
 _FLAGS = {
     "streaming": "streaming",
@@ -79,7 +78,7 @@ class PeerCard(msgspec.Struct, frozen=True):
     def extensions(self) -> frozenset[str]:
         """The URIs of the extensions that the peer declares."""
         declared: list[JsonObject] = self.capabilities.get("extensions", [])
-        return frozenset(uri for one in declared if (uri := _text(one.get("uri"))) is not None)
+        return frozenset(uri for one in declared if (uri := clean_text(one.get("uri"))) is not None)
 
     def summary(self) -> JsonObject:
         """The `peer_card` of a catalog entry."""
@@ -120,12 +119,12 @@ def parse_peer_card(value: JsonObject) -> PeerCard:
     """The card in a JSON object of either protocol version."""
     capabilities = value.get("capabilities")
     return PeerCard(
-        name=_text(value.get("name")),
-        description=_text(value.get("description")),
+        name=clean_text(value.get("name")),
+        description=clean_text(value.get("description")),
         interfaces=_interfaces(value),
         capabilities=_capabilities(capabilities if is_object(capabilities) else {}),
-        input_modes=_texts(value.get("defaultInputModes")),
-        output_modes=_texts(value.get("defaultOutputModes")),
+        input_modes=clean_texts(value.get("defaultInputModes")),
+        output_modes=clean_texts(value.get("defaultOutputModes")),
         skills=tuple(_skills(value.get("skills"))),
     )
 
@@ -133,48 +132,48 @@ def parse_peer_card(value: JsonObject) -> PeerCard:
 def _interfaces(card: JsonObject) -> tuple[Interface, ...]:
     """1.0 has one list; 0.3 has the preferred one at the top level and a list of others."""
     found = [
-        _interface(one, "protocolBinding") for one in _objects(card.get("supportedInterfaces"))
+        _interface(one, "protocolBinding") for one in object_list(card.get("supportedInterfaces"))
     ]
     if not any(found):
-        version = _text(card.get("protocolVersion")) or "0.3.0"
+        version = clean_text(card.get("protocolVersion")) or "0.3.0"
         top: JsonObject = {
             "url": card.get("url"),
             "transport": card.get("preferredTransport") or Transport.JSONRPC.value,
         }
-        old = [top, *_objects(card.get("additionalInterfaces"))]
+        old = [top, *object_list(card.get("additionalInterfaces"))]
         found = [_interface({**one, "protocolVersion": version}, "transport") for one in old]
     return tuple(dict.fromkeys(one for one in found if one is not None))
 
 
 def _interface(value: JsonObject, transport_key: str) -> Interface | None:
-    transport, url = _text(value.get(transport_key)), _text(value.get("url"))
+    transport, url = clean_text(value.get(transport_key)), clean_text(value.get("url"))
     if transport is None or url is None:
         return None
-    version, tenant = _text(value.get("protocolVersion")), _text(value.get("tenant"))
+    version, tenant = clean_text(value.get("protocolVersion")), clean_text(value.get("tenant"))
     return Interface(transport, url, version or "", tenant or "")
 
 
 def _capabilities(value: JsonObject) -> JsonObject:
     flags = {short: value.get(long) for long, short in _FLAGS.items()}
     known: JsonObject = {key: flag for key, flag in flags.items() if isinstance(flag, bool)}
-    extensions = [copy.deepcopy(one) for one in _objects(value.get("extensions")) if one]
+    extensions = [copy.deepcopy(one) for one in object_list(value.get("extensions")) if one]
     return {**known, "extensions": extensions} if extensions else known
 
 
 def _skills(value: Json) -> Iterable[PeerSkill]:
-    for one in _objects(value):
-        skill_id = _text(one.get("id"))
-        name = _text(one.get("name")) or skill_id
+    for one in object_list(value):
+        skill_id = clean_text(one.get("id"))
+        name = clean_text(one.get("name")) or skill_id
         if skill_id is None or name is None:
             continue
         yield PeerSkill(
             id=skill_id,
             name=name,
-            description=_text(one.get("description")) or name,
-            tags=_texts(one.get("tags")),
-            examples=_texts(one.get("examples")),
-            input_modes=_texts(one.get("inputModes")),
-            output_modes=_texts(one.get("outputModes")),
+            description=clean_text(one.get("description")) or name,
+            tags=clean_texts(one.get("tags")),
+            examples=clean_texts(one.get("examples")),
+            input_modes=clean_texts(one.get("inputModes")),
+            output_modes=clean_texts(one.get("outputModes")),
         )
 
 
@@ -203,18 +202,6 @@ def _addresses(interfaces: Iterable[Interface]) -> list[JsonObject]:
     return [{"transport": transport, "url": url} for transport, url in pairs]
 
 
-def _objects(value: Json) -> list[JsonObject]:
-    return [one for one in _list(value) if is_object(one)]
-
-
-def _text(value: Json) -> str | None:
-    return value.strip() or None if isinstance(value, str) else None
-
-
-def _texts(value: Json) -> tuple[str, ...]:
-    texts = map(_text, _list(value))
-    return tuple(dict.fromkeys(text for text in texts if text is not None))
-
-
-def _list(value: Json) -> list[Json]:
-    return cast("list[Json]", value) if isinstance(value, list) else []
+def object_list(value: Json) -> list[JsonObject]:
+    """The objects of a list; empty for anything else."""
+    return [one for one in value if is_object(one)] if is_list(value) else []
