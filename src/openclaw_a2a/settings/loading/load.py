@@ -148,7 +148,7 @@ def server_address(path: Path | None = None, *, environ: Mapping[str, str] | Non
     return server.public_base_url or base_url(server.host, server.port)
 
 
-class LocalGateway(msgspec.Struct, frozen=True):
+class GatewayLocation(msgspec.Struct, frozen=True):
     """The gateway as seen from its own machine: its URL, and its data folder."""
 
     address: str
@@ -160,12 +160,12 @@ def local_gateway(
     *,
     overrides: Mapping[str, Json] = _NO_OVERRIDES,
     environ: Mapping[str, str] | None = None,
-) -> LocalGateway:
+) -> GatewayLocation:
     """The local gateway. Reads only the server section and `data`. Raises: SettingsInvalid."""
     reader = _SettingsReader.open(path, overrides, environ)
     server, data = reader.read_server(), reader.read_data_folder()
     reader.raise_problems()
-    return LocalGateway(base_url(server.host, server.port), data)
+    return GatewayLocation(base_url(server.host, server.port), data)
 
 
 class OutboundSettings(msgspec.Struct, frozen=True):
