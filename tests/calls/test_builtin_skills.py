@@ -7,7 +7,7 @@ import pytest
 from tests.calls.turns import turn_of
 
 from openclaw_a2a.calls.builtin_skills import BuiltInAgent
-from openclaw_a2a.calls.outcome import Answer, parse_answer
+from openclaw_a2a.calls.outcome import Answer, parse_callee_answer
 from openclaw_a2a.model.agent_event import Reply
 from openclaw_a2a.model.errors import AgentFailed
 from openclaw_a2a.model.ids import AgentId
@@ -31,7 +31,7 @@ async def answer_to(text: str) -> Answer | None:
     await agent.close()
     assert len(events) == 1
     assert isinstance(events[0], Reply)
-    return parse_answer(events[0].parts[0].text or "")
+    return parse_callee_answer(events[0].parts[0].text or "")
 
 
 @pytest.mark.requirement("calls.skills.ping")

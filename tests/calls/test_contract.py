@@ -18,7 +18,7 @@ from tests.calls.call_gateway import (
     main_session,
 )
 
-from openclaw_a2a.calls.outcome import parse_answer
+from openclaw_a2a.calls.outcome import parse_callee_answer
 from openclaw_a2a.calls.policy import CallPolicy, check_policy
 from openclaw_a2a.model.agent_event import AgentEvent, Reply
 from openclaw_a2a.model.ids import AgentId
@@ -394,7 +394,7 @@ async def test_of_a_callee_that_answers_twice_the_last_counts_and_comes_once(
     ],
 )
 def test_a_piece_of_broken_json_is_no_answer(text: str) -> None:
-    reading = parse_answer(text)
+    reading = parse_callee_answer(text)
     assert reading is not None
     assert (reading.output, reading.confidence) == (text, 0.3)
 
@@ -410,6 +410,6 @@ def test_a_piece_of_broken_json_is_no_answer(text: str) -> None:
     ],
 )
 def test_after_what_is_no_json_the_first_object_counts(text: str) -> None:
-    reading = parse_answer(text)
+    reading = parse_callee_answer(text)
     assert reading is not None
     assert (reading.output, reading.confidence) == (7, 0.5)

@@ -20,7 +20,7 @@ from openclaw_a2a.calls.debate.request import (
     max_duration_ms,
     parse_debate,
 )
-from openclaw_a2a.calls.outcome import parse_answer
+from openclaw_a2a.calls.outcome import parse_callee_answer
 from openclaw_a2a.calls.request import InvalidCallRequest
 from openclaw_a2a.model.agent_event import Note, Reply
 from openclaw_a2a.model.call import CallId
@@ -494,7 +494,7 @@ async def test_a_debate_is_a_task_that_tells_how_far_it_is_and_answers_with_the_
     assert all(isinstance(note, Note) and note.text.endswith(".") for note in notes)
     assert set(asked) == {"d-1"}
     assert isinstance(last, Reply)
-    answer = parse_answer(last.parts[0].text or "")
+    answer = parse_callee_answer(last.parts[0].text or "")
     assert answer is not None
     assert (answer.confidence, answer.assumptions) == (0.9, ("moon",))
     assert answer.output["status"] == "resolved"

@@ -7,9 +7,9 @@ import pytest
 
 from openclaw_a2a.calls.delivery_state import (
     TRANSITIONS,
-    DeliveryEvent,
-    DeliveryState,
-    DeliveryStates,
+    OutcomeEvent,
+    OutcomeState,
+    OutcomeStates,
     stored_state,
 )
 from openclaw_a2a.calls.waiters import WaitingCaller
@@ -17,7 +17,7 @@ from openclaw_a2a.model.call import Call, Caller, CallId, CallStatus, OutcomeRou
 from openclaw_a2a.model.ids import AgentId, SessionKey, TaskId
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-S, E = DeliveryState, DeliveryEvent
+S, E = OutcomeState, OutcomeEvent
 
 PENDING = Call(
     id=CallId("1"),
@@ -50,9 +50,9 @@ STORED = {
 """The stored call under each state."""
 
 
-def states_in(state: DeliveryState) -> tuple[DeliveryStates, Call]:
+def states_in(state: OutcomeState) -> tuple[OutcomeStates, Call]:
     """A call in this state, reached by the steps that lead there."""
-    states, call = DeliveryStates(), STORED[state]
+    states, call = OutcomeStates(), STORED[state]
     if state is S.WRITTEN:
         states.settle(call, E.SETTLED_FOR_WAITER, WaitingCaller(accepts_timeouts=False))
         assert states.mark_written(call)
@@ -64,7 +64,7 @@ def states_in(state: DeliveryState) -> tuple[DeliveryStates, Call]:
 
 
 @pytest.mark.parametrize("state", S)
-def test_each_state_is_reached_from_what_is_stored(state: DeliveryState) -> None:
+def test_each_state_is_reached_from_what_is_stored(state: OutcomeState) -> None:
     states, call = states_in(state)
     assert states.state_of(call) is state
 
@@ -72,7 +72,7 @@ def test_each_state_is_reached_from_what_is_stored(state: DeliveryState) -> None
 @pytest.mark.parametrize("event", E)
 @pytest.mark.parametrize("state", S)
 def test_an_event_leads_where_the_table_says_and_nowhere_else(
-    state: DeliveryState, event: DeliveryEvent
+    state: OutcomeState, event: OutcomeEvent
 ) -> None:
     states, call = states_in(state)
     target = TRANSITIONS.get((state, event))
@@ -85,12 +85,12 @@ def test_an_event_leads_where_the_table_says_and_nowhere_else(
 
 
 @pytest.mark.parametrize("event", [E.CLAIM_STARTED, E.ATTEMPT_STARTED, E.POLLED, E.WAITER_LOST])
-def test_nothing_interrupts_an_attempt(event: DeliveryEvent) -> None:
+def test_nothing_interrupts_an_attempt(event: OutcomeEvent) -> None:
     assert (S.SENDING, event) not in TRANSITIONS
 
 
 @pytest.mark.parametrize("state", [S.PENDING, S.OFFERED, S.WRITTEN, S.CLAIMED, S.PROCESSING])
-def test_an_attempt_starts_only_for_an_outcome_that_is_queued(state: DeliveryState) -> None:
+def test_an_attempt_starts_only_for_an_outcome_that_is_queued(state: OutcomeState) -> None:
     assert (state, E.ATTEMPT_STARTED) not in TRANSITIONS
 
 
@@ -100,9 +100,9 @@ def test_every_state_but_the_last_can_be_left_and_every_state_can_be_reached() -
 
 
 @pytest.mark.parametrize("state", [S.WRITTEN, S.CLAIMED, S.SENDING])
-def test_a_restart_goes_back_to_what_is_stored(state: DeliveryState) -> None:
+def test_a_restart_goes_back_to_what_is_stored(state: OutcomeState) -> None:
     _, call = states_in(state)
-    assert DeliveryStates().state_of(call) is stored_state(call)
+    assert OutcomeStates().state_of(call) is stored_state(call)
 
 
 @pytest.mark.parametrize("stored", [DELIVERED, SEEN])
@@ -112,7 +112,7 @@ def test_what_another_replica_stored_wins_over_an_attempt_of_ours(stored: Call) 
 
 
 def test_a_claim_that_is_aborted_gives_the_outcome_back_as_it_was() -> None:
-    states = DeliveryStates()
+    states = OutcomeStates()
     states.settle(WAITED, E.SETTLED_FOR_WAITER, WaitingCaller(accepts_timeouts=False))
     assert states.start_claim(WAITED)
     assert states.mark_written(WAITED)  # the waiting caller gets its result at the same time
@@ -121,7 +121,7 @@ def test_a_claim_that_is_aborted_gives_the_outcome_back_as_it_was() -> None:
 
 
 def test_a_session_works_on_an_outcome_from_the_attempt_until_it_is_processed() -> None:
-    states = DeliveryStates()
+    states = OutcomeStates()
     states.settle(SETTLED, E.SETTLED, None)
     assert not states.in_sessions
     assert states.advance(SETTLED, E.ATTEMPT_STARTED)
@@ -133,12 +133,12 @@ def test_a_session_works_on_an_outcome_from_the_attempt_until_it_is_processed() 
 
 
 def test_only_the_first_attempt_of_the_process_that_settled_the_call_is_a_first_one() -> None:
-    states = DeliveryStates()
+    states = OutcomeStates()
     states.settle(SETTLED, E.SETTLED, None)
     for is_first in (True, False):
         assert states.advance(SETTLED, E.ATTEMPT_STARTED)
         assert states.start_sending(SETTLED) is is_first
         states.end_attempt(SETTLED)
-    restarted = DeliveryStates()
+    restarted = OutcomeStates()
     assert restarted.advance(SETTLED, E.ATTEMPT_STARTED)
     assert not restarted.start_sending(SETTLED)

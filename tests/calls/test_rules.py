@@ -19,7 +19,7 @@ from openclaw_a2a.calls.loop_guard import (
     chain_violation,
     read_chain,
 )
-from openclaw_a2a.calls.outcome import clamp_confidence, parse_answer
+from openclaw_a2a.calls.outcome import clamp_confidence, parse_callee_answer
 from openclaw_a2a.calls.policy import CallPolicy, check_policy, input_problems
 from openclaw_a2a.model.ids import AgentId, SessionKey
 from openclaw_a2a.model.skill import Skill
@@ -176,14 +176,14 @@ def test_a_chain_that_tells_no_gateways_is_taken_at_its_word() -> None:
 def test_an_answer_is_read_as_far_as_it_can_be(
     text: str, output: object, confidence: float
 ) -> None:
-    reading = parse_answer(text)
+    reading = parse_callee_answer(text)
     assert reading is not None
     assert (reading.output, reading.confidence) == (output, confidence)
 
 
 @pytest.mark.requirement("calls.reading.lists")
 def test_assumptions_and_caveats_may_be_one_text_or_several() -> None:
-    reading = parse_answer('{"output": {"caveats": ["a", 1]}, "assumptions": "one"}')
+    reading = parse_callee_answer('{"output": {"caveats": ["a", 1]}, "assumptions": "one"}')
     assert reading is not None
     assert (reading.assumptions, reading.caveats) == (("one",), ("a", "1"))
 
@@ -191,7 +191,7 @@ def test_assumptions_and_caveats_may_be_one_text_or_several() -> None:
 @pytest.mark.requirement("calls.reading.empty")
 @pytest.mark.parametrize("text", ["", "  \n "])
 def test_an_empty_text_is_no_answer(text: str) -> None:
-    assert parse_answer(text) is None
+    assert parse_callee_answer(text) is None
 
 
 @pytest.mark.requirement("calls.confidence.clamped")
@@ -215,7 +215,7 @@ def test_confidence_is_a_number_between_nothing_and_certainty(
 
 @given(st.text() | st.text(alphabet='{}[]":,a1 '))
 def test_any_text_is_read_without_harm(text: str) -> None:
-    reading = parse_answer(text)
+    reading = parse_callee_answer(text)
     assert (reading is None) == (not text.strip())
 
 
@@ -227,7 +227,7 @@ def test_any_text_is_read_without_harm(text: str) -> None:
 def test_the_first_object_is_found_whatever_stands_around_it(
     output: dict[str, object], noise: str
 ) -> None:
-    reading = parse_answer(f"{noise}{json.dumps({'output': output})}{noise}")
+    reading = parse_callee_answer(f"{noise}{json.dumps({'output': output})}{noise}")
     assert reading is not None
     assert reading.output == output
 
@@ -282,7 +282,7 @@ def test_every_agent_can_be_pinged_and_asked_for_its_skills() -> None:
 def test_numbers_and_characters_outside_json_do_no_harm(
     text: str, output: object, confidence: float
 ) -> None:
-    answer = parse_answer(text)
+    answer = parse_callee_answer(text)
     assert answer is not None
     assert answer.confidence == confidence
     assert output is None or answer.output == output

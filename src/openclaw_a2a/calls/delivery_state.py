@@ -1,6 +1,6 @@
 """State machine of one outcome on its way to the caller.
 
-The stored `Call` is the truth, and `DeliveryStates` adds what only this process knows. Invariant:
+The stored `Call` is the truth, and `OutcomeStates` adds what only this process knows. Invariant:
 
 - A stored call is PENDING, OFFERED, QUEUED, PROCESSING or DONE (`stored_state`). After a crash
   every delivery continues from there.
@@ -20,7 +20,7 @@ from openclaw_a2a.calls.waiters import WaitingCaller
 from openclaw_a2a.model.call import Call, CallId, OutcomeRoute
 
 
-class DeliveryState(Enum):
+class OutcomeState(Enum):
     """Where an outcome is.
 
     PENDING     the call has no outcome yet
@@ -43,7 +43,7 @@ class DeliveryState(Enum):
     DONE = "done"
 
 
-class DeliveryEvent(Enum):
+class OutcomeEvent(Enum):
     """What happens to an outcome on its way."""
 
     SETTLED = "settled"
@@ -65,9 +65,9 @@ class DeliveryEvent(Enum):
     LOST_WITH_ANSWER = "lost-with-answer"
 
 
-_S, _E = DeliveryState, DeliveryEvent
+_S, _E = OutcomeState, OutcomeEvent
 
-TRANSITIONS: Mapping[tuple[DeliveryState, DeliveryEvent], DeliveryState] = {
+TRANSITIONS: Mapping[tuple[OutcomeState, OutcomeEvent], OutcomeState] = {
     # The callee's task ended, or the deadline passed.
     (_S.PENDING, _E.SETTLED): _S.QUEUED,
     (_S.PENDING, _E.SETTLED_FOR_WAITER): _S.OFFERED,
@@ -96,14 +96,14 @@ TRANSITIONS: Mapping[tuple[DeliveryState, DeliveryEvent], DeliveryState] = {
     (_S.PROCESSING, _E.LOST_WITH_ANSWER): _S.DONE,
 }
 
-_REFINES: Mapping[DeliveryState, Set[DeliveryState]] = {
+_REFINES: Mapping[OutcomeState, Set[OutcomeState]] = {
     _S.WRITTEN: {_S.OFFERED},
     _S.CLAIMED: {_S.PENDING, _S.OFFERED, _S.QUEUED},
     _S.SENDING: {_S.QUEUED},
 }
 
 
-def stored_state(call: Call) -> DeliveryState:
+def stored_state(call: Call) -> OutcomeState:
     """The state that the stored call alone tells, as after a restart."""
     if not call.is_settled:
         return _S.PENDING
@@ -115,7 +115,7 @@ def stored_state(call: Call) -> DeliveryState:
 class _Entry:
     __slots__ = ("before_claim", "is_unsent", "state", "waiter", "was_refused")
 
-    def __init__(self, state: DeliveryState) -> None:
+    def __init__(self, state: OutcomeState) -> None:
         self.state = state
         self.before_claim = state
         self.is_unsent = False
@@ -123,7 +123,7 @@ class _Entry:
         self.waiter: WaitingCaller | None = None
 
 
-class DeliveryStates:
+class OutcomeStates:
     """The only owner of delivery state in memory."""
 
     def __init__(self) -> None:
@@ -135,25 +135,25 @@ class DeliveryStates:
         """Calls whose outcome the caller's session may be working on right now."""
         return self._in_sessions
 
-    def state_of(self, call: Call) -> DeliveryState:
+    def state_of(self, call: Call) -> OutcomeState:
         """The state of a call's outcome."""
         stored, entry = stored_state(call), self._entries.get(call.id)
         if entry is not None and stored in _REFINES.get(entry.state, ()):
             return entry.state
         return stored
 
-    def next_state(self, call: Call, event: DeliveryEvent) -> DeliveryState | None:
+    def next_state(self, call: Call, event: OutcomeEvent) -> OutcomeState | None:
         """Where an event leads; None when it changes nothing in the present state."""
         return TRANSITIONS.get((self.state_of(call), event))
 
-    def advance(self, call: Call, event: DeliveryEvent) -> bool:
+    def advance(self, call: Call, event: OutcomeEvent) -> bool:
         """Take a step that needs no commit; False when the event does not apply now."""
         state = self.next_state(call, event)
         if state is not None:
             self.enter(call, state)
         return state is not None
 
-    def enter(self, call: Call, state: DeliveryState) -> None:
+    def enter(self, call: Call, state: OutcomeState) -> None:
         """Take a step that is committed."""
         if state in (_S.PENDING, _S.DONE) or stored_state(call) is _S.DONE:
             self.forget(call.id)
@@ -178,7 +178,7 @@ class DeliveryStates:
 
     # ---------------------------------------------------------------- waiting callers
 
-    def settle(self, call: Call, event: DeliveryEvent, waiter: WaitingCaller | None) -> None:
+    def settle(self, call: Call, event: OutcomeEvent, waiter: WaitingCaller | None) -> None:
         """This process has committed the outcome, so nobody can have sent it before."""
         self.enter(call, TRANSITIONS[_S.PENDING, event])
         entry = self._entries.get(call.id)

@@ -33,7 +33,7 @@ class Answer(msgspec.Struct, frozen=True):
     caveats: tuple[str, ...] = ()
 
 
-def parse_answer(text: str) -> Answer | None:
+def parse_callee_answer(text: str) -> Answer | None:
     """Parse the last text of an agent; None when it is empty."""
     if not text.strip():
         return None
@@ -133,7 +133,7 @@ def read_outcome(stored: StoredTask | None) -> Outcome:
         reason = redact_session_keys(status_text(task))
         state = task.status.state.value.removeprefix("TASK_STATE_").lower().replace("_", " ")
         return Outcome(error=reason or f"the callee's task was {state}")
-    answer = parse_answer(last_agent_text(task))
+    answer = parse_callee_answer(last_agent_text(task))
     return Outcome(error=EMPTY_ANSWER) if answer is None else Outcome(answer)
 
 

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from openclaw_a2a.calls.delivery_state import DeliveryEvent, DeliveryState, DeliveryStates
+from openclaw_a2a.calls.delivery_state import OutcomeEvent, OutcomeState, OutcomeStates
 from openclaw_a2a.calls.outcome import CalleeTask, decide_status, question_error
 from openclaw_a2a.calls.payloads import outcome_message
 from openclaw_a2a.calls.repository import CallRepository, settled_at
@@ -76,7 +76,7 @@ class OutcomeDelivery:
         self._waiters = Waiters(engine.clock.now)
         self._slots = FairSemaphore(_MAX_SENDING)
         self._open_questions: set[TaskId] = set()
-        self.states = DeliveryStates()
+        self.states = OutcomeStates()
         calls.on_delivered = self._wake_next
 
     # ---------------------------------------------------------------- acceptance
@@ -131,7 +131,7 @@ class OutcomeDelivery:
 
     def _due_at(self, call: Call) -> datetime | None:
         """When a call that is not settled has to be checked again."""
-        is_claimed = self.states.state_of(call) is DeliveryState.CLAIMED
+        is_claimed = self.states.state_of(call) is OutcomeState.CLAIMED
         return self._now() + _CLAIM_RECHECK if is_claimed else call.deadline
 
     async def _read_callee_task(self, task_id: TaskId, call: Call | None) -> CalleeTask:
@@ -147,7 +147,7 @@ class OutcomeDelivery:
     async def settle(self, call: Call, task: CalleeTask) -> Call | None:
         """Decide the outcome if that is possible now; the call as it is then."""
         decided = None if call.is_settled else decide_status(call, task, self._now())
-        if decided is None or self.states.state_of(call) is DeliveryState.CLAIMED:
+        if decided is None or self.states.state_of(call) is OutcomeState.CLAIMED:
             return None
         # Answer, deadline and poll may come at once, also in two replicas: the record's version
         # decides which one settles the call.
@@ -174,11 +174,11 @@ class OutcomeDelivery:
     def _note_settled(self, call: Call) -> None:
         if call.route is OutcomeRoute.WAITED:
             waiter = self._waiters.find(call.id, call.status)
-            self.states.settle(call, DeliveryEvent.SETTLED_FOR_WAITER, waiter)
+            self.states.settle(call, OutcomeEvent.SETTLED_FOR_WAITER, waiter)
         elif call.is_undelivered:
-            self.states.settle(call, DeliveryEvent.SETTLED, None)
+            self.states.settle(call, OutcomeEvent.SETTLED, None)
         else:
-            self.states.settle(call, DeliveryEvent.SETTLED_UNROUTED, None)
+            self.states.settle(call, OutcomeEvent.SETTLED_UNROUTED, None)
 
     # ---------------------------------------------------------------- a callee that asks back
 
@@ -217,12 +217,12 @@ class OutcomeDelivery:
         known = self._calls.find(call.id) or call
         if self.states.start_claim(known):
             try:
-                await self._record(call.id, DeliveryEvent.CLAIM_RECORDED, edit)
+                await self._record(call.id, OutcomeEvent.CLAIM_RECORDED, edit)
             finally:
                 # Also when the caller disconnects: the outcome must not stay claimed for ever.
                 self.states.abort_claim(self._calls.find(call.id) or known)
         else:
-            await self._record(call.id, DeliveryEvent.POLLED, edit)
+            await self._record(call.id, OutcomeEvent.POLLED, edit)
         claimed = self._calls.find(call.id) or call
         if claimed.is_settled:
             self._waiters.resolve(claimed)
@@ -265,16 +265,16 @@ class OutcomeDelivery:
     async def _resolve_offer(self, call: Call) -> datetime | None:
         """Record what became of an outcome that was offered; when to check again if it is open."""
         state = self.states.state_of(call)
-        if state is DeliveryState.CLAIMED:
+        if state is OutcomeState.CLAIMED:
             return self._now() + _CLAIM_RECHECK
-        if state is DeliveryState.WRITTEN:
-            await self._record(call.id, DeliveryEvent.RESULT_RECORDED, self._seen)
-        elif state is DeliveryState.OFFERED:
+        if state is OutcomeState.WRITTEN:
+            await self._record(call.id, OutcomeEvent.RESULT_RECORDED, self._seen)
+        elif state is OutcomeState.OFFERED:
             waiter = self.states.waiter_of(call)  # None: it waited at a previous process
             deadline = self._now() if waiter is None else self._waiters.written_by(waiter)
             if deadline > self._now():
                 return deadline
-            await self._record(call.id, DeliveryEvent.WAITER_LOST, self._unwaited)
+            await self._record(call.id, OutcomeEvent.WAITER_LOST, self._unwaited)
             if waiter is not None:
                 self.states.mark_sent(call)  # it may have read the result in its last moment
         return None
@@ -295,7 +295,7 @@ class OutcomeDelivery:
             if self._is_behind(known):  # a waiter that was lost joins its session's queue here
                 return self._now() + _ORDER_RECHECK
             # No await since the checks: a poll or a second attempt cannot come in between.
-            if not self.states.advance(known, DeliveryEvent.ATTEMPT_STARTED):
+            if not self.states.advance(known, OutcomeEvent.ATTEMPT_STARTED):
                 return self._now() + _CLAIM_RECHECK
             try:
                 known, result = await self._send(known, task)
@@ -343,7 +343,7 @@ class OutcomeDelivery:
                 self._wake_next(call.caller.session_key)
             return result
         if isinstance(result, SessionGone):
-            await self._discard(call, DeliveryEvent.SESSION_GONE, result.reason)
+            await self._discard(call, OutcomeEvent.SESSION_GONE, result.reason)
             return None
 
         def edit(known: Call) -> Call:
@@ -351,9 +351,9 @@ class OutcomeDelivery:
             return msgspec.structs.replace(known, delivered_at=now, reason=None, host=call.host)
 
         if call.route is OutcomeRoute.INBOX:
-            await self._record(call.id, DeliveryEvent.ACCEPTED_BY_WEBHOOK, edit)
+            await self._record(call.id, OutcomeEvent.ACCEPTED_BY_WEBHOOK, edit)
         else:
-            await self._record(call.id, DeliveryEvent.ACCEPTED_BY_HOST, edit)
+            await self._record(call.id, OutcomeEvent.ACCEPTED_BY_HOST, edit)
             self._watch_receipt(call)
         return None
 
@@ -386,7 +386,7 @@ class OutcomeDelivery:
         """Follow a delivered outcome until the caller's agent has processed it."""
         inbox = self._hosts.find_inbox(call)
         if inbox is not None:
-            self.states.enter(call, DeliveryState.PROCESSING)
+            self.states.enter(call, OutcomeState.PROCESSING)
             self._engine.supervisor.spawn("calls-receipt", self._follow_receipt(call, inbox))
 
     async def _follow_receipt(self, call: Call, inbox: SessionInbox) -> None:
@@ -410,7 +410,7 @@ class OutcomeDelivery:
         """Record that an outcome was processed, or lost by its host; False when that failed."""
         try:
             if is_processed:
-                await self._record(call_id, DeliveryEvent.PROCESSED, self._seen)
+                await self._record(call_id, OutcomeEvent.PROCESSED, self._seen)
                 lost = None
             else:
                 lost = await self._record_loss(call_id)
@@ -430,21 +430,21 @@ class OutcomeDelivery:
         if call is None:
             return None
         if await self._engine.store.tasks.read_task(None, call.task_id) is not None:
-            return await self._record(call_id, DeliveryEvent.LOST_BY_HOST, _undelivered)
+            return await self._record(call_id, OutcomeEvent.LOST_BY_HOST, _undelivered)
         reason = "its host lost it, and the callee's task is purged"
-        await self._discard(call, DeliveryEvent.LOST_WITH_ANSWER, reason)
+        await self._discard(call, OutcomeEvent.LOST_WITH_ANSWER, reason)
         return None
 
     # ---------------------------------------------------------------- recording steps
 
     async def _record(
-        self, call_id: CallId, event: DeliveryEvent, edit: Callable[[Call], Call | None]
+        self, call_id: CallId, event: OutcomeEvent, edit: Callable[[Call], Call | None]
     ) -> Call | None:
         """Commit a step and then take it; None when it does not apply (any more).
 
         Raises: StoreUnavailable (the state is as before).
         """
-        target: DeliveryState | None = None
+        target: OutcomeState | None = None
 
         def guarded(known: Call) -> Call | None:
             nonlocal target
@@ -456,7 +456,7 @@ class OutcomeDelivery:
             self.states.enter(changed, target)
         return changed
 
-    async def _discard(self, call: Call, event: DeliveryEvent, reason: str) -> None:
+    async def _discard(self, call: Call, event: OutcomeEvent, reason: str) -> None:
         def edit(known: Call) -> Call:
             return msgspec.structs.replace(
                 known, status=CallStatus.DISCARDED, discarded_at=self._now(), reason=reason

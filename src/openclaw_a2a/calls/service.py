@@ -49,7 +49,7 @@ _FIRST_EVENTS = 8
 """Among this many first events of a task is the one that says that it runs."""
 
 
-class AuditLog(Protocol):
+class CallAudit(Protocol):
     """Records who called whom; it never gets any part of an input."""
 
     def record(
@@ -76,7 +76,7 @@ class CallService:
         directory: AgentDirectory,
         hosts: SessionHosts,
         history: CallHistory,
-        audit: AuditLog,
+        audit: CallAudit,
     ) -> None:
         self._engine = engine
         self._calls = calls

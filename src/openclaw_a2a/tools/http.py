@@ -89,7 +89,7 @@ class ToolGuard:
         return handle_http
 
 
-class ResultExcerpt(Protocol):
+class Excerpt(Protocol):
     """Some bytes of a stored result, and how many there are in all."""
 
     @property
@@ -106,7 +106,7 @@ class ResultExcerpt(Protocol):
 class StoredResults(Protocol):
     """Results that were too large to be returned whole."""
 
-    def read(self, reference: str, owner: str, *, start: int, count: int) -> ResultExcerpt | None:
+    def read(self, reference: str, owner: str, *, start: int, count: int) -> Excerpt | None:
         """Some bytes of a result; None when this owner has none with the reference."""
         ...
 
