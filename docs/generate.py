@@ -92,7 +92,7 @@ _DEFAULTS = {
 }
 _ERRORS = {
     "invalid-params": "Members are missing or of the wrong type; the answer lists every one.",
-    "overloaded": "A limit is reached; `PendingRetry-After` says when to try again.",
+    "overloaded": "A limit is reached; `Retry-After` says when to try again.",
     "settings-invalid": "The configuration has problems; every one is listed with its path.",
 }
 _NAMES = {

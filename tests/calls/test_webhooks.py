@@ -25,7 +25,7 @@ async def test_the_answer_is_posted_with_its_token_and_again_after_a_failure(
     (gateway.folder / "hook-token").write_text("s3cret")
     webhook = {"url": receiver.url(), "token": f"file:{gateway.folder / 'hook-token'}"}
     await gateway.reopen({"responseRouting.webhooks": {"script": webhook}})
-    receiver.answers.append(BUSY)
+    receiver.responses.append(BUSY)
     call = await gateway.call_tool(gateway.program_client("script"), "agent_call", CALL)
     first, second = await receiver.wait_posts(2)
     assert first.json == second.json

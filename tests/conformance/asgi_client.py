@@ -1,4 +1,4 @@
-"""A client of an ASGI application without sockets: whole answers, live streams, disconnects."""
+"""An ASGI client without sockets: whole responses, live streams, disconnects."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, MutableMapping, Sequence
@@ -72,9 +72,9 @@ class Response:
 class ActiveRequest:
     """One request under way: what the server sent so far, and what it still wants to read."""
 
-    def __init__(self, asked: Request, *, is_slow: bool) -> None:
-        self._asked = asked
-        self._to_read: list[bytes] = list(asked.chunks)
+    def __init__(self, request: Request, *, is_slow: bool) -> None:
+        self._asked = request
+        self._to_read: list[bytes] = list(request.chunks)
         self._started = anyio.Event()
         self._gone = anyio.Event()
         self._ended = anyio.Event()
@@ -181,33 +181,33 @@ class AsgiClient:
 
     @asynccontextmanager
     async def open(
-        self, asked: Request, *, is_slow: bool = False, breaks_off: bool = False
+        self, request: Request, *, is_slow: bool = False, breaks_off: bool = False
     ) -> AsyncGenerator[ActiveRequest]:
         """A request under way; leaving the block disconnects.
 
         A slow client reads nothing by itself; one that breaks off leaves before its last chunk.
         """
-        headers = {**self._headers, **asked.headers}
-        exchange = ActiveRequest(replace(asked, headers=headers), is_slow=is_slow)
+        headers = {**self._headers, **request.headers}
+        active = ActiveRequest(replace(request, headers=headers), is_slow=is_slow)
         if breaks_off:
-            exchange.break_off()
+            active.break_off()
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(exchange.run, self.app)
+            tasks.start_soon(active.run, self.app)
             try:
-                yield exchange
+                yield active
             finally:
-                exchange.disconnect()
+                active.disconnect()
                 with anyio.CancelScope(shield=True):
-                    await exchange.wait_ended()
-            assert exchange.violations == []
+                    await active.wait_ended()
+            assert active.violations == []
 
-    async def request(self, asked: Request) -> Response:
+    async def request(self, request: Request) -> Response:
         """The whole answer to a request."""
-        async with self.open(asked) as exchange:
+        async with self.open(request) as active:
             body = b""
-            while (chunk := await exchange.next_chunk()) is not None:
+            while (chunk := await active.next_chunk()) is not None:
                 body += chunk
-            return Response(exchange.status, exchange.headers, body)
+            return Response(active.status, active.headers, body)
 
     async def get(self, path: str, **headers: str) -> Response:
         """The whole answer to a GET."""
@@ -217,5 +217,5 @@ class AsgiClient:
     async def post(self, path: str, body: bytes, **headers: str) -> Response:
         """The whole answer to a POST of JSON, unless a content type is given."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        asked = Request("POST", path, {"content-type": "application/json", **named}, (body,))
-        return await self.request(asked)
+        request = Request("POST", path, {"content-type": "application/json", **named}, (body,))
+        return await self.request(request)

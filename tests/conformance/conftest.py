@@ -1,4 +1,4 @@
-"""A gateway in this process with an agent the test conducts, and clients of both generations."""
+"""A gateway in this process with a scripted agent, and clients of both protocol versions."""
 
 import hashlib
 from collections.abc import AsyncIterator, Mapping

@@ -1,4 +1,4 @@
-"""Clocks that tests put forward."""
+"""A clock that tests advance."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -1,4 +1,4 @@
-"""Small clients of both generations that check every answer with the official types."""
+"""Small clients of both protocol versions that check every response with the official types."""
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -68,7 +68,7 @@ class Frame:
 class FrameReader:
     """Reads the frames of a stream as they come, and counts comments."""
 
-    exchange: ActiveRequest
+    active: ActiveRequest
     check: Callable[[Json], None]
     comments: list[str] = field(default_factory=list[str])
     _buffer: str = ""
@@ -102,7 +102,7 @@ class FrameReader:
 
     async def read_chunk(self) -> bool:
         """Read on; False at the end. Comments are counted at once, events wait for `next`."""
-        chunk = await self.exchange.next_chunk()
+        chunk = await self.active.next_chunk()
         if chunk is None:
             assert self._buffer.strip() == "", f"half an event at the end: {self._buffer!r}"
             return False
@@ -147,29 +147,29 @@ class RpcFailed(Exception):
 class RpcClient:
     """JSON-RPC in one generation."""
 
-    def __init__(self, door: AsgiClient, *, check: Check, path: str = "/a2a/jsonrpc") -> None:
-        self.door = door
+    def __init__(self, http: AsgiClient, *, check: Check, path: str = "/a2a/jsonrpc") -> None:
+        self.http = http
         self._check = check
         self._path = path
 
-    def at(self, door: AsgiClient) -> "RpcClient":
+    def at(self, http: AsgiClient) -> "RpcClient":
         """The same client at another door (other headers)."""
-        return RpcClient(door, check=self._check, path=self._path)
+        return RpcClient(http, check=self._check, path=self._path)
 
     def at_path(self, path: str) -> "RpcClient":
         """The same client at another path."""
-        return RpcClient(self.door, check=self._check, path=path)
+        return RpcClient(self.http, check=self._check, path=path)
 
     async def post(self, method: str, params: Json) -> Response:
         """The raw answer."""
-        return await self.door.post(self._path, encode_call(method, params))
+        return await self.http.post(self._path, encode_call(method, params))
 
     async def call(self, method: str, params: Json) -> Json:
         """The result. Raises RpcFailed."""
-        answer = await self.post(method, params)
-        assert (answer.status, answer.media_type) == (200, "application/json"), answer
-        self._check(method, answer.json)
-        return unwrap(answer.json)
+        response = await self.post(method, params)
+        assert (response.status, response.media_type) == (200, "application/json"), response
+        self._check(method, response.json)
+        return unwrap(response.json)
 
     async def error(self, method: str, params: Json) -> RpcFailed:
         """The error that the call must give."""
@@ -187,17 +187,17 @@ class RpcClient:
         headers = {"content-type": "application/json", "accept": "text/event-stream"}
         if last_event_id is not None:
             headers["last-event-id"] = last_event_id
-        asked = Request("POST", self._path, headers, (encode_call(method, params),))
-        async with self.door.open(asked, is_slow=is_slow) as exchange:
-            await exchange.wait_started()
-            yield FrameReader(exchange, lambda body: self._check(method, body))
+        request = Request("POST", self._path, headers, (encode_call(method, params),))
+        async with self.http.open(request, is_slow=is_slow) as active:
+            await active.wait_started()
+            yield FrameReader(active, lambda body: self._check(method, body))
 
     async def events(
         self, method: str, params: Json, *, last_event_id: str | None = None
     ) -> list[Frame]:
         """All events of a stream that ends by itself."""
         async with self.stream(method, params, last_event_id=last_event_id) as frames:
-            assert frames.exchange.headers["content-type"].startswith("text/event-stream")
+            assert frames.active.headers["content-type"].startswith("text/event-stream")
             return await frames.rest()
 
 
@@ -220,8 +220,8 @@ def unwrap(envelope: Json) -> Json:
 class V1Client(RpcClient):
     """The calls of 1.0 in a line each."""
 
-    def __init__(self, door: AsgiClient, *, path: str = "/a2a/jsonrpc") -> None:
-        super().__init__(door, check=check_v1, path=path)
+    def __init__(self, http: AsgiClient, *, path: str = "/a2a/jsonrpc") -> None:
+        super().__init__(http, check=check_v1, path=path)
 
     async def send(self, text: str = "hello", **members: Json) -> Json:
         """The result of SendMessage: `{"task": ...}` or `{"message": ...}`."""
@@ -249,8 +249,8 @@ class V1Client(RpcClient):
 class V03Client(RpcClient):
     """The calls of 0.3 in a line each."""
 
-    def __init__(self, door: AsgiClient, *, path: str = "/a2a/jsonrpc") -> None:
-        super().__init__(door, check=check_v03, path=path)
+    def __init__(self, http: AsgiClient, *, path: str = "/a2a/jsonrpc") -> None:
+        super().__init__(http, check=check_v03, path=path)
 
     async def send(self, text: str = "hello", **members: Json) -> Json:
         """The result of message/send."""

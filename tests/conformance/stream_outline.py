@@ -1,4 +1,4 @@
-"""Streams as short lines, the same for both generations, so that tests can compare them."""
+"""Streams as short lines, the same for both protocol versions, for comparisons."""
 
 from collections.abc import Iterable
 from typing import Any

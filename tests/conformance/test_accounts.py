@@ -1,4 +1,4 @@
-"""Accounts: several doors in one process, what each serves, and doors that are closed."""
+"""Accounts: several endpoints in one process, and accounts that cannot run."""
 
 import asyncio
 import base64
@@ -32,80 +32,80 @@ def _agent(text: str = "hello") -> ScriptedAgent:
 async def test_each_account_has_its_own_paths_and_agent(start: Start) -> None:
     agents = {"main": _agent("I am main"), "other": _agent("I am other")}
     settings = {SECOND: {"defaultAgentId": "other", "label": "Second"}}
-    door = await start(agents, settings=settings)
-    first, second = V1Client(door), V1Client(door, path="/agents/second/a2a/jsonrpc")
+    http = await start(agents, settings=settings)
+    first, second = V1Client(http), V1Client(http, path="/agents/second/a2a/jsonrpc")
     assert text_of((await first.send())["message"]) == "I am main"
     assert text_of((await second.send())["message"]) == "I am other"
-    card = (await door.get("/agents/second/.well-known/agent-card.json")).json
+    card = (await http.get("/agents/second/.well-known/agent-card.json")).json
     assert card["name"] == "Second"
     assert card["url"].endswith("/agents/second/a2a/jsonrpc")
-    assert (await door.get("/agents/second/.well-known/agent.json")).json == card
-    assert (await door.get("/agents/second/a2a/rest/tasks")).status == 200
+    assert (await http.get("/agents/second/.well-known/agent.json")).json == card
+    assert (await http.get("/agents/second/a2a/rest/tasks")).status == 200
 
 
 @pytest.mark.requirement("inbound.account.default-agent")
 async def test_account_without_an_agent_uses_the_gateways_default(start: Start) -> None:
     agents = {"main": _agent("I am main"), "other": _agent("I am other")}
-    door = await start(agents, settings={SECOND: {}})
-    second = V1Client(door, path="/agents/second/a2a/jsonrpc")
+    http = await start(agents, settings={SECOND: {}})
+    second = V1Client(http, path="/agents/second/a2a/jsonrpc")
     assert text_of((await second.send())["message"]) == "I am main"
 
 
 @pytest.mark.requirement("inbound.account.directory")
 async def test_directory_lists_the_cards_of_running_accounts(start: Start) -> None:
     settings = {SECOND: {"label": "Second"}, "channels.a2a.accounts.third": {"enabled": False}}
-    door = await start(_agent(), account={"label": "First"}, settings=settings)
-    answer = await door.get("/agents")
-    assert answer.status == 200
-    assert {card["name"] for card in answer.json["agents"]} == {"First", "Second"}
+    http = await start(_agent(), account={"label": "First"}, settings=settings)
+    response = await http.get("/agents")
+    assert response.status == 200
+    assert {card["name"] for card in response.json["agents"]} == {"First", "Second"}
 
 
 @pytest.mark.requirement("inbound.account.enabled-by-default")
 async def test_disabled_account_has_no_routes(start: Start) -> None:
-    door = await start(_agent(), settings={SECOND: {"enabled": False}})
-    assert (await door.get(CARD)).status == 200
-    assert (await door.get("/agents/second/.well-known/agent-card.json")).status == 404
+    http = await start(_agent(), settings={SECOND: {"enabled": False}})
+    assert (await http.get(CARD)).status == 200
+    assert (await http.get("/agents/second/.well-known/agent-card.json")).status == 404
 
 
 @pytest.mark.requirement("inbound.account.not-running", "inbound.account.needs-public-url")
-async def test_account_without_public_address_answers_503_and_says_why(start: Start) -> None:
-    door = await start(_agent(), settings={"server.publicBaseUrl": ""})
-    for answer in (
-        await door.get(CARD),
-        await door.post(RPC, encode_call("SendMessage", v1_message())),
+async def test_an_account_without_a_public_base_url_is_503_with_the_reason(start: Start) -> None:
+    http = await start(_agent(), settings={"server.publicBaseUrl": ""})
+    for response in (
+        await http.get(CARD),
+        await http.post(RPC, encode_call("SendMessage", v1_message())),
     ):
-        assert answer.status == 503
-        error = answer.json["error"]
+        assert response.status == 503
+        error = response.json["error"]
         assert error["code"] == "A2A_ACCOUNT_NOT_RUNNING"
         assert error["details"] == {"channel": "a2a", "accountId": "default"}
         assert "publicBaseUrl" in error["message"]
 
 
 @pytest.mark.requirement("inbound.account.not-running")
-async def test_every_route_of_an_account_that_does_not_run_says_so(start: Start) -> None:
-    door = await start(_agent(), settings={"server.publicBaseUrl": ""})
-    assert (await door.get("/.well-known/agent.json")).status == 503
-    assert (await door.get("/a2a/rest/tasks")).status == 503
+async def test_every_route_of_a_stopped_account_is_503(start: Start) -> None:
+    http = await start(_agent(), settings={"server.publicBaseUrl": ""})
+    assert (await http.get("/.well-known/agent.json")).status == 503
+    assert (await http.get("/a2a/rest/tasks")).status == 503
 
 
 @pytest.mark.requirement("inbound.account.bad-public-url-is-unset")
 async def test_public_address_that_is_none_counts_as_absent(start: Start) -> None:
     settings = {"server.publicBaseUrl": ""}
-    door = await start(_agent(), account={"publicBaseUrl": "not an address"}, settings=settings)
-    assert (await door.get(CARD)).status == 503
+    http = await start(_agent(), account={"publicBaseUrl": "not an address"}, settings=settings)
+    assert (await http.get(CARD)).status == 503
 
 
 @pytest.mark.requirement("inbound.account.inherits")
 async def test_account_inherits_the_public_address_of_the_server(start: Start) -> None:
-    door = await start(_agent(), settings={"server.publicBaseUrl": "https://gate.example"})
-    assert (await door.get(CARD)).json["url"] == "https://gate.example/a2a/jsonrpc"
+    http = await start(_agent(), settings={"server.publicBaseUrl": "https://gate.example"})
+    assert (await http.get(CARD)).json["url"] == "https://gate.example/a2a/jsonrpc"
 
 
 @pytest.mark.requirement("inbound.account.rpc-path")
 async def test_json_rpc_moves_with_its_path_and_gets_a_leading_slash(start: Start) -> None:
-    door = await start(_agent(), account={"jsonRpcPath": "talk/here"})
-    assert "message" in await V1Client(door, path="/talk/here").send()
-    assert (await door.post(RPC, b"{}")).status == 404
+    http = await start(_agent(), account={"jsonRpcPath": "talk/here"})
+    assert "message" in await V1Client(http, path="/talk/here").send()
+    assert (await http.post(RPC, b"{}")).status == 404
 
 
 @pytest.mark.requirement("inbound.account.route-unknown")
@@ -123,25 +123,25 @@ async def test_json_rpc_moves_with_its_path_and_gets_a_leading_slash(start: Star
 async def test_other_paths_and_methods_are_404_with_details(
     start: Start, method: str, path: str
 ) -> None:
-    door = await start(_agent())
-    answer = await door.request(Request(method, path))
-    assert answer.status == 404
-    error = answer.json["error"]
+    http = await start(_agent())
+    response = await http.request(Request(method, path))
+    assert response.status == 404
+    error = response.json["error"]
     assert error["code"] == "A2A_ROUTE_NOT_FOUND"
     assert error["details"] == {"channel": "a2a", "accountId": "default"}
 
 
 @pytest.mark.requirement("inbound.account.route-failure")
 async def test_unexpected_failure_of_a_route_is_a_500_with_a_name(start: Start) -> None:
-    door = await start(_agent())
+    http = await start(_agent())
 
     async def without_headers(scope: AsgiMessage, receive: Receive, send: Send) -> None:
-        await door.app({**scope, "headers": None}, receive, send)
+        await http.app({**scope, "headers": None}, receive, send)
 
-    answer = await AsgiClient(without_headers).get(CARD)
-    assert answer.status == 500
-    assert answer.json["error"]["code"] == "A2A_INBOUND_ROUTE_ERROR"
-    assert "Traceback" not in answer.body.decode()
+    response = await AsgiClient(without_headers).get(CARD)
+    assert response.status == 500
+    assert response.json["error"]["code"] == "A2A_INBOUND_ROUTE_ERROR"
+    assert "Traceback" not in response.body.decode()
 
 
 class _BrokenClock:
@@ -161,12 +161,12 @@ class _BrokenClock:
 @pytest.mark.requirement("inbound.rpc.internal")
 async def test_internal_failure_is_32603_and_tells_nothing(start: Start) -> None:
     clock = _BrokenClock()
-    door = await start(_agent(), clock=clock)
+    http = await start(_agent(), clock=clock)
     await anyio.wait_all_tasks_blocked()  # what the gateway does by itself at its start is done
     clock.is_broken = True
-    new = await V1Client(door).error("SendMessage", v1_message())
-    old = await V03Client(door).error("message/send", {**v1_message(), "message": _old_message()})
-    rest = await door.post("/a2a/rest/message:send", b'{"message":%b}' % _new_message())
+    new = await V1Client(http).error("SendMessage", v1_message())
+    old = await V03Client(http).error("message/send", {**v1_message(), "message": _old_message()})
+    rest = await http.post("/a2a/rest/message:send", b'{"message":%b}' % _new_message())
     clock.is_broken = False
     assert (new.code, old.code, rest.status) == (-32603, -32603, 500)
     assert "secret" not in f"{new.error}{old.error}{rest.body}"
@@ -199,10 +199,10 @@ async def test_files_within_the_input_modes_reach_the_agent(start: Start) -> Non
 async def test_inline_file_over_the_limit_is_refused(start: Start) -> None:
     agent = _agent()
     account = {"defaultInputModes": ["image/png"], "maxBodyBytes": 10_000}
-    door = await start(agent, account=account)
+    http = await start(agent, account=account)
     part = {"raw": base64.b64encode(bytes(10_000)).decode(), "mediaType": "image/png"}
-    answer = await door.post(RPC, encode_call("SendMessage", v1_message(parts=[part])))
-    assert answer.status == 413
+    response = await http.post(RPC, encode_call("SendMessage", v1_message(parts=[part])))
+    assert response.status == 413
     assert agent.turns == []
 
 
@@ -226,21 +226,21 @@ async def test_inline_file_over_the_limit_is_refused(start: Start) -> None:
 )
 async def test_linked_file_on_a_private_address_is_refused(start: Start, url: str) -> None:
     agent = _agent()
-    door = await start(agent, account={"defaultInputModes": ["image/png"]})
+    http = await start(agent, account={"defaultInputModes": ["image/png"]})
     new = v1_message(parts=[{"text": "see"}, {"url": url, "mediaType": "image/png"}])
-    failed = await V1Client(door).error("SendMessage", new)
+    failed = await V1Client(http).error("SendMessage", new)
     assert "message.parts[1]" in failed.message
     assert agent.turns == []
 
 
 @pytest.mark.requirement("inbound.account.task-store", "store.json-file.file-name")
-async def test_account_may_keep_its_tasks_in_files_of_its_own(start: Start, tmp_path: Path) -> None:
+async def test_an_account_may_have_its_own_file_store(start: Start, tmp_path: Path) -> None:
     folder = tmp_path / "records"
     store = {"kind": "json-file", "path": str(folder)}
     settings = {SECOND: {"taskStore": {"kind": "memory"}, **TASKS}}
-    door = await start(_agent(), account={**TASKS, "taskStore": store}, settings=settings)
-    task = (await V1Client(door).send())["task"]
-    await V1Client(door, path="/agents/second/a2a/jsonrpc").send()
+    http = await start(_agent(), account={**TASKS, "taskStore": store}, settings=settings)
+    task = (await V1Client(http).send())["task"]
+    await V1Client(http, path="/agents/second/a2a/jsonrpc").send()
     name = base64.urlsafe_b64encode(task["id"].encode()).decode().rstrip("=")
     assert [path.name for path in folder.glob("*.json")] == [f"{name}.json"]
 
@@ -252,4 +252,4 @@ async def test_gateway_without_channels_has_one_task_generating_account(tmp_path
     async with build_app(settings, agents={AgentId("main"): _agent()}) as gateway:
         v1 = V1Client(AsgiClient(gateway.asgi))
         assert "task" in await v1.send()
-        assert (await v1.door.get(CARD)).json["name"] == "default"
+        assert (await v1.http.get(CARD)).json["name"] == "default"

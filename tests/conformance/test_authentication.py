@@ -1,4 +1,4 @@
-"""Callers: who they are, and the walls between them."""
+"""Authentication of callers, and isolation between them."""
 
 import pytest
 from tests.conformance.asgi_client import AsgiClient, Request
@@ -24,16 +24,16 @@ def _agent() -> ScriptedAgent:
     return ScriptedAgent(Reply.of_text("hello"))
 
 
-def _as(door: AsgiClient, peer: str) -> AsgiClient:
-    return door.with_headers(authorization=f"Bearer {token_of(peer)}")
+def _as(http: AsgiClient, peer: str) -> AsgiClient:
+    return http.with_headers(authorization=f"Bearer {token_of(peer)}")
 
 
 @pytest.mark.requirement("security.bearer")
-async def test_peer_is_known_by_its_token(start: Start) -> None:
+async def test_a_peer_is_identified_by_its_token(start: Start) -> None:
     agent = _agent()
-    door = await start(agent, settings=peers("alice", "bob"))
-    await V1Client(_as(door, "alice")).send()
-    await V03Client(_as(door, "bob")).send()
+    http = await start(agent, settings=peers("alice", "bob"))
+    await V1Client(_as(http, "alice")).send()
+    await V03Client(_as(http, "bob")).send()
     assert [turn.principal for turn in agent.turns] == ["alice", "bob"]
 
 
@@ -45,9 +45,9 @@ async def test_all_tokens_of_a_peer_are_valid(start: Start) -> None:
         *peers("new")["channels.a2a.security.peers.new"]["tokens"],
     ]
     settings = {"channels.a2a.security.peers.alice": {"tokens": both}}
-    door = await start(agent, settings=settings)
-    await V1Client(_as(door, "alice")).send()
-    await V1Client(_as(door, "new")).send()
+    http = await start(agent, settings=settings)
+    await V1Client(_as(http, "alice")).send()
+    await V1Client(_as(http, "new")).send()
     assert [turn.principal for turn in agent.turns] == ["alice", "alice"]
 
 
@@ -65,29 +65,29 @@ async def test_all_tokens_of_a_peer_are_valid(start: Start) -> None:
         {"authorization": "Bearer \u00e9"},
     ],
 )
-async def test_call_without_a_known_token_is_401_with_a_challenge(
+async def test_a_call_without_a_valid_token_is_401_with_a_challenge(
     start: Start, headers: dict[str, str]
 ) -> None:
     agent = _agent()
-    door = await start(agent, settings=peers("alice"))
+    http = await start(agent, settings=peers("alice"))
     for path, body in (
         (RPC, encode_call("SendMessage", v1_message())),
         (RPC, encode_call("message/send", v03_message())),
         (RPC, b"{not json"),
         ("/a2a/rest/message:send", b"{}"),
     ):
-        answer = await door.post(path, body, **headers)
-        assert answer.status == 401
-        assert answer.headers["www-authenticate"].lower().startswith("bearer")
-        assert answer.json["error"]["message"]
-    assert (await door.get("/a2a/rest/tasks", **headers)).status == 401
+        response = await http.post(path, body, **headers)
+        assert response.status == 401
+        assert response.headers["www-authenticate"].lower().startswith("bearer")
+        assert response.json["error"]["message"]
+    assert (await http.get("/a2a/rest/tasks", **headers)).status == 401
     assert agent.turns == []
 
 
 @pytest.mark.requirement("security.unauthenticated")
 async def test_scheme_is_compared_without_case(start: Start) -> None:
-    door = await start(_agent(), settings=peers("alice"))
-    v1 = V1Client(door.with_headers(authorization=f"bearer {token_of('alice')}"))
+    http = await start(_agent(), settings=peers("alice"))
+    v1 = V1Client(http.with_headers(authorization=f"bearer {token_of('alice')}"))
     assert "message" in await v1.send()
 
 
@@ -99,10 +99,10 @@ async def test_caller_on_loopback_without_tokens_is_local(start: Start) -> None:
 
 
 @pytest.mark.requirement("promise.walls.not-found")
-async def test_somebody_elses_task_looks_like_none(start: Start) -> None:
+async def test_a_task_of_another_caller_looks_like_an_unknown_one(start: Start) -> None:
     agent = ScriptedAgent(InputRequired("Which one?"))
-    door = await start(agent, settings=peers("alice", "bob"))
-    alice, bob = V1Client(_as(door, "alice")), V1Client(_as(door, "bob"))
+    http = await start(agent, settings=peers("alice", "bob"))
+    alice, bob = V1Client(_as(http, "alice")), V1Client(_as(http, "bob"))
     task = (await alice.send())["task"]
     calls: dict[str, Json] = {
         "GetTask": {"id": "ID"},
@@ -131,10 +131,10 @@ def _without_id(failed: RpcFailed, task_id: str) -> str:
 
 
 @pytest.mark.requirement("promise.walls.not-found")
-async def test_somebody_elses_task_is_not_found_in_0_3_and_rest(start: Start) -> None:
-    door = await start(_agent(), account=TASKS, settings=peers("alice", "bob"))
-    task = (await V1Client(_as(door, "alice")).send())["task"]
-    bob = V03Client(_as(door, "bob"))
+async def test_a_task_of_another_caller_is_not_found_in_0_3_and_rest(start: Start) -> None:
+    http = await start(_agent(), account=TASKS, settings=peers("alice", "bob"))
+    task = (await V1Client(_as(http, "alice")).send())["task"]
+    bob = V03Client(_as(http, "bob"))
     assert (await bob.error("tasks/get", {"id": task["id"]})).code == -32001
     assert (await bob.error("tasks/cancel", {"id": task["id"]})).code == -32001
     (frame,) = await bob.events("tasks/resubscribe", {"id": task["id"]})
@@ -145,16 +145,16 @@ async def test_somebody_elses_task_is_not_found_in_0_3_and_rest(start: Start) ->
         ("POST", ":cancel"),
         ("GET", ":subscribe"),
     ):
-        asked = Request(method, f"/a2a/rest/tasks/{task['id']}{path}")
-        assert (await _as(door, "bob").request(asked)).status == 404
+        request = Request(method, f"/a2a/rest/tasks/{task['id']}{path}")
+        assert (await _as(http, "bob").request(request)).status == 404
 
 
 @pytest.mark.requirement("promise.walls.sessions", "security.sessions")
 async def test_one_context_of_two_callers_is_two_sessions(start: Start) -> None:
     agent = ScriptedAgent()
-    door = await start(agent, settings=peers("alice", "bob"))
-    first = await V1Client(_as(door, "alice")).start(contextId="shared")
-    second = await V1Client(_as(door, "bob")).start(contextId="shared")
+    http = await start(agent, settings=peers("alice", "bob"))
+    first = await V1Client(_as(http, "alice")).start(contextId="shared")
+    second = await V1Client(_as(http, "bob")).start(contextId="shared")
     runs = [await agent.next_run(), await agent.next_run()]
     assert first["contextId"] == second["contextId"] == "shared"
     assert runs[0].turn.session_key != runs[1].turn.session_key
@@ -175,8 +175,8 @@ async def test_contexts_that_differ_in_spelling_only_are_two_sessions(start: Sta
 @pytest.mark.requirement("promise.walls.lists", "wire.list.own-only")
 async def test_list_and_references_show_own_tasks_only(start: Start) -> None:
     agent = _agent()
-    door = await start(agent, account=TASKS, settings=peers("alice", "bob"))
-    alice, bob = V1Client(_as(door, "alice")), V1Client(_as(door, "bob"))
+    http = await start(agent, account=TASKS, settings=peers("alice", "bob"))
+    alice, bob = V1Client(_as(http, "alice")), V1Client(_as(http, "bob"))
     task = (await alice.send(contextId="shared"))["task"]
     page = await bob.list(contextId="shared")
     assert (page["tasks"], page["totalSize"]) == ([], 0)
@@ -188,8 +188,8 @@ async def test_list_and_references_show_own_tasks_only(start: Start) -> None:
 @pytest.mark.requirement("promise.walls.accounts")
 async def test_task_of_one_account_is_not_found_at_another(start: Start) -> None:
     settings = {"channels.a2a.accounts.second": {"defaultAgentId": "main", **TASKS}}
-    door = await start(_agent(), account=TASKS, settings=settings)
-    first, second = V1Client(door), V1Client(door, path="/agents/second/a2a/jsonrpc")
+    http = await start(_agent(), account=TASKS, settings=settings)
+    first, second = V1Client(http), V1Client(http, path="/agents/second/a2a/jsonrpc")
     task = (await first.send())["task"]
     assert (await second.error("GetTask", {"id": task["id"]})).code == -32001
     assert (await second.list())["totalSize"] == 0
@@ -205,12 +205,12 @@ async def test_task_of_one_account_is_not_found_at_another(start: Start) -> None
         {"origin": "null"},
     ],
 )
-async def test_open_loopback_door_refuses_web_pages(start: Start, headers: dict[str, str]) -> None:
+async def test_loopback_access_refuses_web_pages(start: Start, headers: dict[str, str]) -> None:
     agent = _agent()
-    door = await start(agent)
-    answer = await door.post(RPC, encode_call("SendMessage", v1_message()), **headers)
-    assert answer.status == 403
-    assert (await door.get("/a2a/rest/tasks", **headers)).status == 403
+    http = await start(agent)
+    response = await http.post(RPC, encode_call("SendMessage", v1_message()), **headers)
+    assert response.status == 403
+    assert (await http.get("/a2a/rest/tasks", **headers)).status == 403
     assert agent.turns == []
 
 
@@ -224,44 +224,44 @@ async def test_open_loopback_door_refuses_web_pages(start: Start, headers: dict[
         {"origin": "http://localhost:3000"},
     ],
 )
-async def test_open_loopback_door_takes_its_own_names(
+async def test_loopback_access_accepts_its_own_host_names(
     start: Start, headers: dict[str, str]
 ) -> None:
-    door = await start(_agent())
-    answer = await door.post(RPC, encode_call("SendMessage", v1_message()), **headers)
-    assert answer.status == 200
+    http = await start(_agent())
+    response = await http.post(RPC, encode_call("SendMessage", v1_message()), **headers)
+    assert response.status == 200
 
 
 @pytest.mark.requirement("security.local")
 async def test_caller_from_elsewhere_needs_a_token(start: Start) -> None:
     agent = _agent()
-    door = await start(agent)
+    http = await start(agent)
     body = encode_call("SendMessage", v1_message())
     headers = {"content-type": "application/json"}
-    asked = Request("POST", RPC, headers, (body,), client="192.0.2.7")
-    assert (await door.request(asked)).status == 401
+    request = Request("POST", RPC, headers, (body,), client="192.0.2.7")
+    assert (await http.request(request)).status == 401
     assert agent.turns == []
 
 
 @pytest.mark.requirement("security.local")
 @pytest.mark.parametrize("path", [RPC, "/a2a/rest/message:send"])
 @pytest.mark.parametrize("header", ["Forwarded", "X-Forwarded-For", "X-Forwarded-Host"])
-async def test_without_tokens_what_a_proxy_passes_on_is_refused(
+async def test_without_tokens_a_proxied_request_is_refused(
     start: Start, path: str, header: str
 ) -> None:
     agent = _agent()
-    door = await start(agent)
+    http = await start(agent)
     passed_on = {header: "for=192.0.2.7", "a2a-version": "1.0"}
-    answer = await door.post(path, encode_call("SendMessage", v1_message()), **passed_on)
-    assert answer.status == 403
-    assert "channels.a2a.security.peers" in answer.json["error"]["message"]
+    response = await http.post(path, encode_call("SendMessage", v1_message()), **passed_on)
+    assert response.status == 403
+    assert "channels.a2a.security.peers" in response.json["error"]["message"]
     assert agent.turns == []
 
 
 @pytest.mark.requirement("security.bearer")
-async def test_with_tokens_a_proxy_may_be_in_between(start: Start) -> None:
-    door = await start(_agent(), settings=peers("alice"))
-    proxied = _as(door, "alice").with_headers(x_forwarded_for="192.0.2.7")
+async def test_with_tokens_a_proxied_request_is_accepted(start: Start) -> None:
+    http = await start(_agent(), settings=peers("alice"))
+    proxied = _as(http, "alice").with_headers(x_forwarded_for="192.0.2.7")
     assert "message" in await V1Client(proxied).send()
 
 

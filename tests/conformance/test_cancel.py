@@ -47,7 +47,7 @@ async def test_blocking_caller_gets_the_canceled_task(start: Start) -> None:
 
 
 @pytest.mark.requirement("inbound.cancel.cleanup-first", "promise.cancel.stopped")
-async def test_canceled_is_shown_only_after_the_agent_has_cleaned_up(start: Start) -> None:
+async def test_canceled_is_committed_only_after_the_agent_has_cleaned_up(start: Start) -> None:
     agent = ScriptedAgent()
     v1 = V1Client(await start(agent, account=TASKS))
     task = await v1.start()
@@ -87,8 +87,8 @@ async def test_run_that_refuses_to_stop_is_not_cancelable(start: Start) -> None:
 
 @pytest.mark.requirement("inbound.cancel.paused")
 async def test_paused_task_is_canceled_at_once(start: Start) -> None:
-    door = await start(ScriptedAgent(InputRequired("Which one?")))
-    v1, v03 = V1Client(door), V03Client(door)
+    http = await start(ScriptedAgent(InputRequired("Which one?")))
+    v1, v03 = V1Client(http), V03Client(http)
     first, second = (await v1.send())["task"], await v03.send()
     assert state_of(await v1.cancel(first["id"])) == "canceled"
     assert state_of(await v03.cancel(second["id"])) == "canceled"

@@ -1,4 +1,4 @@
-"""The agent card, for clients of both generations."""
+"""The agent card, for clients of both protocol versions."""
 
 from importlib.metadata import version
 
@@ -28,19 +28,19 @@ def _agent() -> ScriptedAgent:
 
 @pytest.mark.requirement("inbound.card.hybrid-by-default", "wire.card.v03-required-members")
 async def test_card_without_a_version_serves_clients_of_both_generations(start: Start) -> None:
-    door = await start(_agent())
-    answer = await door.get(CARD)
-    assert (answer.status, answer.media_type) == (200, "application/json")
-    old = v03_types.AgentCard.model_validate(answer.json)
-    new = json_format.ParseDict(answer.json, v1_types.AgentCard(), ignore_unknown_fields=True)
+    http = await start(_agent())
+    response = await http.get(CARD)
+    assert (response.status, response.media_type) == (200, "application/json")
+    old = v03_types.AgentCard.model_validate(response.json)
+    new = json_format.ParseDict(response.json, v1_types.AgentCard(), ignore_unknown_fields=True)
     assert old.name == new.name
     assert old.url in [interface.url for interface in new.supported_interfaces]
 
 
 @pytest.mark.requirement("inbound.card.clean-when-asked", "wire.card.required-members")
-async def test_card_asked_for_in_1_0_parses_strictly_and_has_nothing_of_0_3(start: Start) -> None:
-    door = await start(_agent())
-    card = (await door.get(CARD, a2a_version="1.0")).json
+async def test_the_1_0_card_parses_strictly_and_has_no_0_3_members(start: Start) -> None:
+    http = await start(_agent())
+    card = (await http.get(CARD, a2a_version="1.0")).json
     parsed = json_format.ParseDict(card, v1_types.AgentCard())
     assert not ONLY_V03 & card.keys()
     assert parsed.name and parsed.description and parsed.version
@@ -50,17 +50,17 @@ async def test_card_asked_for_in_1_0_parses_strictly_and_has_nothing_of_0_3(star
 
 
 @pytest.mark.requirement("inbound.card.vary")
-async def test_card_says_that_it_varies_by_version(start: Start) -> None:
-    door = await start(_agent())
+async def test_the_card_response_varies_by_version(start: Start) -> None:
+    http = await start(_agent())
     for headers in ({}, {"a2a_version": "1.0"}):
-        answer = await door.get(CARD, **headers)
-        assert "a2a-version" in answer.headers["vary"].lower()
+        response = await http.get(CARD, **headers)
+        assert "a2a-version" in response.headers["vary"].lower()
 
 
 @pytest.mark.requirement("inbound.card.members", "inbound.account.protocol-version")
 async def test_card_has_the_members_of_the_contract(start: Start) -> None:
-    door = await start(_agent(), account={"label": "Robin", "description": "Knows birds."})
-    card = (await door.get(CARD)).json
+    http = await start(_agent(), account={"label": "Robin", "description": "Knows birds."})
+    card = (await http.get(CARD)).json
     assert card["name"] == "Robin"
     assert card["description"] == "Knows birds."
     assert card["protocolVersion"] == "0.3.0"
@@ -76,38 +76,38 @@ async def test_card_has_the_members_of_the_contract(start: Start) -> None:
 
 @pytest.mark.requirement("inbound.account.label", "inbound.account.description")
 async def test_card_of_an_unlabelled_account_is_named_by_its_id(start: Start) -> None:
-    door = await start(_agent())
-    card = (await door.get(CARD)).json
+    http = await start(_agent())
+    card = (await http.get(CARD)).json
     assert card["name"] == "default"
     assert card["description"]
 
 
 @pytest.mark.requirement("inbound.account.protocol-version")
 async def test_protocol_version_of_the_card_can_be_set(start: Start) -> None:
-    door = await start(_agent(), account={"protocolVersion": "0.3.1"})
-    assert (await door.get(CARD)).json["protocolVersion"] == "0.3.1"
+    http = await start(_agent(), account={"protocolVersion": "0.3.1"})
+    assert (await http.get(CARD)).json["protocolVersion"] == "0.3.1"
 
 
 @pytest.mark.requirement("inbound.card.url")
 @pytest.mark.parametrize("base", ["https://gate.example", "https://gate.example/"])
 async def test_card_url_is_the_public_address_joined_with_the_path(start: Start, base: str) -> None:
-    door = await start(_agent(), account={"publicBaseUrl": base, "jsonRpcPath": "/rpc"})
-    assert (await door.get(CARD)).json["url"] == "https://gate.example/rpc"
+    http = await start(_agent(), account={"publicBaseUrl": base, "jsonRpcPath": "/rpc"})
+    assert (await http.get(CARD)).json["url"] == "https://gate.example/rpc"
 
 
 @pytest.mark.requirement("inbound.card.url")
-async def test_card_url_keeps_the_path_of_the_public_address(start: Start) -> None:
-    door = await start(_agent(), account={"publicBaseUrl": "https://gate.example/under"})
-    assert (await door.get(CARD)).json["url"] == "https://gate.example/under/a2a/jsonrpc"
+async def test_card_urls_keep_the_path_of_the_public_base_url(start: Start) -> None:
+    http = await start(_agent(), account={"publicBaseUrl": "https://gate.example/under"})
+    assert (await http.get(CARD)).json["url"] == "https://gate.example/under/a2a/jsonrpc"
 
 
 @pytest.mark.requirement("inbound.card.capabilities", "inbound.card.push-not-offered")
 @pytest.mark.parametrize("has_push", [True, False])
-async def test_card_offers_streams_and_says_whether_it_pushes(start: Start, has_push: bool) -> None:
+async def test_the_card_declares_streaming_and_push(start: Start, has_push: bool) -> None:
     account = {} if has_push else {"pushNotifications": False}
-    door = await start(_agent(), account=account)
-    old = (await door.get(CARD)).json["capabilities"]
-    new = (await door.get(CARD, a2a_version="1.0")).json["capabilities"]
+    http = await start(_agent(), account=account)
+    old = (await http.get(CARD)).json["capabilities"]
+    new = (await http.get(CARD, a2a_version="1.0")).json["capabilities"]
     assert old["streaming"] is True
     assert old["stateTransitionHistory"] is False
     assert old["pushNotifications"] is has_push
@@ -119,8 +119,8 @@ async def test_card_offers_streams_and_says_whether_it_pushes(start: Start, has_
 
 @pytest.mark.requirement("wire.card.interfaces")
 async def test_card_names_both_bindings_and_prefers_json_rpc(start: Start) -> None:
-    door = await start(_agent(), account={"publicBaseUrl": "https://gate.example"})
-    interfaces = (await door.get(CARD, a2a_version="1.0")).json["supportedInterfaces"]
+    http = await start(_agent(), account={"publicBaseUrl": "https://gate.example"})
+    interfaces = (await http.get(CARD, a2a_version="1.0")).json["supportedInterfaces"]
     first = interfaces[0]
     assert (first["protocolBinding"], first["protocolVersion"]) == ("JSONRPC", "1.0")
     assert first["url"] == "https://gate.example/a2a/jsonrpc"
@@ -137,47 +137,47 @@ async def test_skills_repeat_the_modes_and_fall_back_to_their_name(start: Start)
         "defaultInputModes": ["text/plain"],
         "defaultOutputModes": ["text/plain", "audio/ogg"],
     }
-    door = await start(_agent(), account=account)
-    (skill,) = (await door.get(CARD)).json["skills"]
+    http = await start(_agent(), account=account)
+    (skill,) = (await http.get(CARD)).json["skills"]
     assert skill["description"] == "Singing"
     assert skill["inputModes"] == ["text/plain"]
     assert skill["outputModes"] == ["text/plain", "audio/ogg"]
 
 
 @pytest.mark.requirement("wire.card.etag")
-async def test_card_that_is_known_is_not_sent_again(start: Start) -> None:
-    door = await start(_agent())
-    first = await door.get(CARD)
-    again = await door.get(CARD, if_none_match=first.headers["etag"])
+async def test_a_card_with_a_matching_etag_is_not_sent_again(start: Start) -> None:
+    http = await start(_agent())
+    first = await http.get(CARD)
+    again = await http.get(CARD, if_none_match=first.headers["etag"])
     assert (again.status, again.body) == (304, b"")
-    other = await door.get(CARD, if_none_match='"something-else"')
+    other = await http.get(CARD, if_none_match='"something-else"')
     assert other.status == 200
 
 
 @pytest.mark.requirement("wire.card.etag")
 async def test_cards_of_the_two_generations_have_different_tags(start: Start) -> None:
-    door = await start(_agent())
-    hybrid, clean = await door.get(CARD), await door.get(CARD, a2a_version="1.0")
+    http = await start(_agent())
+    hybrid, clean = await http.get(CARD), await http.get(CARD, a2a_version="1.0")
     assert hybrid.headers["etag"] != clean.headers["etag"]
 
 
 @pytest.mark.requirement("wire.card.cache-control")
-async def test_card_says_how_long_it_may_be_kept(start: Start) -> None:
-    door = await start(_agent())
-    assert "max-age=" in (await door.get(CARD)).headers["cache-control"]
+async def test_the_card_response_has_a_cache_lifetime(start: Start) -> None:
+    http = await start(_agent())
+    assert "max-age=" in (await http.get(CARD)).headers["cache-control"]
 
 
 @pytest.mark.requirement("inbound.card.old-address")
 async def test_card_is_also_at_its_old_address(start: Start) -> None:
-    door = await start(_agent())
-    assert (await door.get("/.well-known/agent.json")).json == (await door.get(CARD)).json
+    http = await start(_agent())
+    assert (await http.get("/.well-known/agent.json")).json == (await http.get(CARD)).json
 
 
 @pytest.mark.requirement("inbound.card.public", "wire.card.security")
-async def test_card_is_public_and_says_that_calls_need_a_token(start: Start) -> None:
-    door = await start(_agent(), settings=peers("alice"))
-    old = v03_types.AgentCard.model_validate((await door.get(CARD)).json)
-    clean = (await door.get(CARD, a2a_version="1.0")).json
+async def test_the_card_is_public_and_declares_the_bearer_scheme(start: Start) -> None:
+    http = await start(_agent(), settings=peers("alice"))
+    old = v03_types.AgentCard.model_validate((await http.get(CARD)).json)
+    clean = (await http.get(CARD, a2a_version="1.0")).json
     new = json_format.ParseDict(clean, v1_types.AgentCard())
     assert old.security_schemes and old.security
     (name,) = old.security_schemes
@@ -191,13 +191,13 @@ async def test_card_is_public_and_says_that_calls_need_a_token(start: Start) -> 
 
 @pytest.mark.requirement("wire.card.security")
 async def test_card_of_an_open_gateway_names_no_security(start: Start) -> None:
-    door = await start(_agent())
-    card = (await door.get(CARD)).json
+    http = await start(_agent())
+    card = (await http.get(CARD)).json
     assert not card.get("securitySchemes")
     assert not card.get("security")
 
 
 @pytest.mark.requirement("inbound.account.card-path")
 async def test_card_moves_with_its_path_and_gets_a_leading_slash(start: Start) -> None:
-    door = await start(_agent(), account={"agentCardPath": "cards/robin.json"})
-    assert (await door.get("/cards/robin.json")).status == 200
+    http = await start(_agent(), account={"agentCardPath": "cards/robin.json"})
+    assert (await http.get("/cards/robin.json")).status == 200

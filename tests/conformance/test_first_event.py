@@ -1,4 +1,4 @@
-"""What is first shown: the history the caller wants, and an answer to what says nothing."""
+"""The first response: the requested history, and the answer to an empty message."""
 
 from collections.abc import Callable
 
@@ -27,13 +27,13 @@ MESSAGES: dict[str, Callable[..., Json]] = {
 }
 
 
-def _client(door: AsgiClient, method: str) -> RpcClient:
-    return V03Client(door) if "/" in method else V1Client(door)
+def _client(http: AsgiClient, method: str) -> RpcClient:
+    return V03Client(http) if "/" in method else V1Client(http)
 
 
-async def _first(door: AsgiClient, method: str, params: Json) -> Json:
+async def _first(http: AsgiClient, method: str, params: Json) -> Json:
     """The message or task that a call shows first."""
-    client = _client(door, method)
+    client = _client(http, method)
     if "tream" in method:
         return events(await client.events(method, params))[0]
     result = await client.call(method, params)
@@ -44,14 +44,14 @@ async def _first(door: AsgiClient, method: str, params: Json) -> Json:
 @pytest.mark.parametrize("method", ["SendStreamingMessage", "message/stream"])
 async def test_stream_begins_with_as_much_history_as_is_wanted(start: Start, method: str) -> None:
     agent = ScriptedAgent(script=lambda turn: [InputRequired("Which?")])
-    door = await start(agent, account=TASKS)
-    whole = await _first(door, method, MESSAGES[method]("first"))
+    http = await start(agent, account=TASKS)
+    whole = await _first(http, method, MESSAGES[method]("first"))
     assert len(whole["history"]) == 1
     wanted = {0: 0, 1: 1}
     for length, expected in wanted.items():
         configuration = {"historyLength": length}
         params = MESSAGES[method]("more", taskId=whole["id"], configuration=configuration)
-        task = await _first(door, method, params)
+        task = await _first(http, method, params)
         assert task["id"] == whole["id"]
         assert len(task.get("history", [])) == expected
 
@@ -65,10 +65,10 @@ def _empty(method: str, **members: Json) -> Json:
 @pytest.mark.parametrize("method", MESSAGES)
 async def test_answer_to_a_message_without_content_has_a_context(start: Start, method: str) -> None:
     agent = ScriptedAgent(Reply.of_text("hello"))
-    door = await start(agent, account=TASKS)
-    answer = await _first(door, method, _empty(method, contextId="mine"))
-    assert answer["contextId"] == "mine"
-    other = await _first(door, method, _empty(method))
+    http = await start(agent, account=TASKS)
+    response = await _first(http, method, _empty(method, contextId="mine"))
+    assert response["contextId"] == "mine"
+    other = await _first(http, method, _empty(method))
     assert other["contextId"] not in ("", "mine")
     assert agent.turns == []
 
@@ -78,9 +78,9 @@ async def test_answer_to_a_message_without_content_has_a_context(start: Start, m
 async def test_message_without_content_for_an_unknown_task_is_not_found(
     start: Start, method: str
 ) -> None:
-    door = await start(ScriptedAgent(InputRequired("Which?")), account=TASKS)
-    client = _client(door, method)
+    http = await start(ScriptedAgent(InputRequired("Which?")), account=TASKS)
+    client = _client(http, method)
     assert (await client.error(method, _empty(method, taskId="nobody's"))).code == -32001
-    task = await _first(door, method, MESSAGES[method]("hello"))
-    answer = await _first(door, method, _empty(method, taskId=task["id"]))
-    assert answer["contextId"] == task["contextId"]
+    task = await _first(http, method, MESSAGES[method]("hello"))
+    response = await _first(http, method, _empty(method, taskId=task["id"]))
+    assert response["contextId"] == task["contextId"]

@@ -1,4 +1,4 @@
-"""Is it alive, is it ready, and what happens when it stops."""
+"""Health endpoints, and stopping."""
 
 import asyncio
 
@@ -23,16 +23,16 @@ def _agent() -> ScriptedAgent:
 
 @pytest.mark.requirement("door.healthz", "door.readyz")
 async def test_running_gateway_is_alive_and_ready(start: Start) -> None:
-    door = await start(_agent())
-    assert (await door.get("/healthz")).status == 200
-    assert (await door.get("/readyz")).status == 200
+    http = await start(_agent())
+    assert (await http.get("/healthz")).status == 200
+    assert (await http.get("/readyz")).status == 200
 
 
 @pytest.mark.requirement("door.healthz", "door.readyz")
 async def test_health_needs_no_token(start: Start) -> None:
-    door = await start(_agent(), settings=peers("alice"))
-    assert (await door.get("/healthz")).status == 200
-    assert (await door.get("/readyz")).status == 200
+    http = await start(_agent(), settings=peers("alice"))
+    assert (await http.get("/healthz")).status == 200
+    assert (await http.get("/readyz")).status == 200
 
 
 @pytest.mark.requirement("door.readyz")
@@ -41,25 +41,25 @@ async def test_a_gateway_with_a_dead_background_loop_is_alive_and_not_ready(serv
         raise ValueError("the reason is for the log")
 
     async with serve(_agent()) as gateway:
-        door = AsgiClient(gateway.asgi)
+        http = AsgiClient(gateway.asgi)
         (engine,) = gateway.engines.values()
         with capture_logs() as logs:
             await asyncio.wait({engine.supervisor.run_loop("leases", fail())})
             await anyio.wait_all_tasks_blocked()
         assert "supervisor.loop_died" in [entry["event"] for entry in logs]
-        ready = await door.get("/readyz")
+        ready = await http.get("/readyz")
         assert ready.status == 503
         assert "leases" in ready.json["reasons"][0]
         assert b"the reason is for the log" not in ready.body
-        assert (await door.get("/healthz")).status == 200
+        assert (await http.get("/healthz")).status == 200
 
 
 @pytest.mark.requirement("door.drain", "door.readyz")
-async def test_stopping_gateway_lets_runs_end_and_takes_nothing_new(serve: Serve) -> None:
+async def test_a_stopping_gateway_finishes_runs_and_accepts_nothing_new(serve: Serve) -> None:
     agent = ScriptedAgent()
     async with serve(agent, account=TASKS) as gateway:
-        door = AsgiClient(gateway.asgi)
-        await V1Client(door).start()
+        http = AsgiClient(gateway.asgi)
+        await V1Client(http).start()
         run = await agent.next_run()
         left: list[int] = []
 
@@ -69,15 +69,15 @@ async def test_stopping_gateway_lets_runs_end_and_takes_nothing_new(serve: Serve
         async with anyio.create_task_group() as stopping:
             stopping.start_soon(drain)
             await anyio.wait_all_tasks_blocked()
-            refused = await door.post(RPC, encode_call("SendMessage", v1_message()))
+            refused = await http.post(RPC, encode_call("SendMessage", v1_message()))
             assert refused.status == 503
             assert int(refused.headers["retry-after"]) >= 1
-            ready = await door.get("/readyz")
+            ready = await http.get("/readyz")
             assert ready.status == 503
-            assert (await door.get("/healthz")).status == 200
+            assert (await http.get("/healthz")).status == 200
             await run.finish(Reply.of_text("done"))
         assert left == [0]
-        task = await V1Client(door).get(run.turn.task_id)
+        task = await V1Client(http).get(run.turn.task_id)
         assert task["status"]["state"] == "TASK_STATE_COMPLETED"
 
 

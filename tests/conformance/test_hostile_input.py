@@ -1,4 +1,4 @@
-"""Whatever is sent, the answer is a clear error: never a 500, never a hang."""
+"""Any input gets a clear error: never a 500, never a hang."""
 
 import json
 from collections.abc import Iterator
@@ -53,9 +53,9 @@ def _with_raw_text(raw: bytes) -> bytes:
     return encode_call("SendMessage", v1_message("MARK")).replace(b'"MARK"', raw)
 
 
-def _is_clear_refusal(answer: Response) -> bool:
-    error = answer.json["error"]
-    return 200 <= answer.status < 500 and error["code"] != -32603 and bool(error["message"])
+def _is_clear_refusal(response: Response) -> bool:
+    error = response.json["error"]
+    return 200 <= response.status < 500 and error["code"] != -32603 and bool(error["message"])
 
 
 @pytest.mark.requirement("promise.bounds.hostile")
@@ -79,11 +79,11 @@ def _is_clear_refusal(answer: Response) -> bool:
         b'{"a":' * 50_000 + b"1" + b"}" * 50_000,
     ],
 )
-async def test_json_that_is_wrong_or_wicked_is_refused(start: Start, raw: bytes) -> None:
+async def test_malformed_or_malicious_json_is_refused(start: Start, raw: bytes) -> None:
     agent = _agent()
-    door = await start(agent)
-    assert _is_clear_refusal(await door.post(RPC, _with_raw_text(raw)))
-    assert _is_clear_refusal(await door.post(f"{REST}/message:send", _with_raw_text(raw)))
+    http = await start(agent)
+    assert _is_clear_refusal(await http.post(RPC, _with_raw_text(raw)))
+    assert _is_clear_refusal(await http.post(f"{REST}/message:send", _with_raw_text(raw)))
     assert agent.turns == []
 
 
@@ -91,12 +91,12 @@ async def test_json_that_is_wrong_or_wicked_is_refused(start: Start, raw: bytes)
 @pytest.mark.parametrize("depth", [200, 5_000, 100_000])
 async def test_deep_nesting_in_data_and_metadata_is_refused(start: Start, depth: int) -> None:
     agent = _agent()
-    door = await start(agent)
+    http = await start(agent)
     deep = b'{"d":' * depth + b"1" + b"}" * depth
     for place in ('"data":"MARK"', '"text":"x","metadata":{"m":"MARK"}'):
         body = encode_call("SendMessage", v1_message("MARK"))
         body = body.replace(b'"text":"MARK"', place.encode()).replace(b'"MARK"', deep)
-        assert _is_clear_refusal(await door.post(RPC, body))
+        assert _is_clear_refusal(await http.post(RPC, body))
     assert agent.turns == []
 
 
@@ -104,12 +104,12 @@ async def test_deep_nesting_in_data_and_metadata_is_refused(start: Start, depth:
 @pytest.mark.parametrize("method", ["SendMessage", "message/send"])
 async def test_ten_thousand_parts_are_refused(start: Start, method: str) -> None:
     agent = _agent()
-    door = await start(agent)
+    http = await start(agent)
     new = method == "SendMessage"
     parts = [{"text": "x"} if new else {"kind": "text", "text": "x"}] * 10_000
     params = v1_message(parts=parts) if new else v03_message(parts=parts)
-    answer = await door.post(RPC, encode_call(method, params))
-    assert answer.json["error"]["code"] == -32602
+    response = await http.post(RPC, encode_call(method, params))
+    assert response.json["error"]["code"] == -32602
     assert agent.turns == []
 
 
@@ -130,25 +130,25 @@ async def test_ten_thousand_parts_are_refused(start: Start, method: str) -> None
         {"extensions": "x"},
     ],
 )
-async def test_wicked_members_are_refused(start: Start, members: Json) -> None:
+async def test_malicious_members_are_refused(start: Start, members: Json) -> None:
     agent = _agent()
-    door = await start(agent)
-    answer = await door.post(RPC, encode_call("SendMessage", v1_message(**members)))
-    assert _is_clear_refusal(answer)
+    http = await start(agent)
+    response = await http.post(RPC, encode_call("SendMessage", v1_message(**members)))
+    assert _is_clear_refusal(response)
     assert agent.turns == []
 
 
 @pytest.mark.requirement("promise.bounds.hostile")
 @pytest.mark.parametrize("escape", ["\\ud800", "\\udfff x", "\\ud83d"])
-async def test_lone_surrogates_never_break_an_answer(start: Start, escape: str) -> None:
+async def test_lone_surrogates_never_break_a_response(start: Start, escape: str) -> None:
     agent = ScriptedAgent(script=lambda turn: [Reply.of_text(turn.body)])
-    door = await start(agent, account={"agentStyle": "task-generating"})
+    http = await start(agent, account={"agentStyle": "task-generating"})
     for method in ("SendMessage", "SendStreamingMessage"):
         body = encode_call(method, v1_message("MARK")).replace(b"MARK", escape.encode())
-        answer = await door.post(RPC, body)
-        assert answer.status == 200
-        answer.body.decode("utf-8")
-    page = await V1Client(door).list(includeArtifacts=True)
+        response = await http.post(RPC, body)
+        assert response.status == 200
+        response.body.decode("utf-8")
+    page = await V1Client(http).list(includeArtifacts=True)
     json.dumps(page).encode()
 
 
@@ -170,29 +170,29 @@ async def test_content_type_is_checked_before_the_body_is_parsed(
     start: Start, content_type: str
 ) -> None:
     agent = _agent()
-    door = await start(agent)
+    http = await start(agent)
     for path in (RPC, f"{REST}/message:send"):
         for body in (b"{not json", encode_call("SendMessage", v1_message())):
-            answer = await door.post(path, body, content_type=content_type)
-            assert answer.status == 415
-            assert answer.json["error"]["message"]
+            response = await http.post(path, body, content_type=content_type)
+            assert response.status == 415
+            assert response.json["error"]["message"]
     assert agent.turns == []
 
 
 @pytest.mark.requirement("wire.error.content-type")
 async def test_absent_content_type_is_refused(start: Start) -> None:
-    door = await start(_agent())
+    http = await start(_agent())
     body = encode_call("SendMessage", v1_message())
-    assert (await door.request(Request("POST", RPC, {}, (body,)))).status == 415
+    assert (await http.request(Request("POST", RPC, {}, (body,)))).status == 415
 
 
 @pytest.mark.requirement("promise.bounds.hostile")
-async def test_client_that_leaves_in_the_middle_of_its_body_starts_nothing(start: Start) -> None:
+async def test_a_disconnect_in_the_middle_of_the_body_starts_nothing(start: Start) -> None:
     agent = _agent()
-    door = await start(agent)
+    http = await start(agent)
     body = encode_call("SendMessage", v1_message())
-    asked = Request("POST", RPC, {"content-type": "application/json"}, (body[:20], body[20:]))
-    async with door.open(asked, breaks_off=True):
+    request = Request("POST", RPC, {"content-type": "application/json"}, (body[:20], body[20:]))
+    async with http.open(request, breaks_off=True):
         pass
     assert agent.turns == []
 
@@ -214,19 +214,19 @@ async def test_client_that_leaves_in_the_middle_of_its_body_starts_nothing(start
         "/%0d%0aset-cookie:x",
     ],
 )
-async def test_wicked_paths_are_refused(start: Start, path: str) -> None:
-    answer = await (await start(_agent())).get(path)
-    assert 400 <= answer.status < 500
-    assert answer.json["error"]["message"]
+async def test_malicious_paths_are_refused(start: Start, path: str) -> None:
+    response = await (await start(_agent())).get(path)
+    assert 400 <= response.status < 500
+    assert response.json["error"]["message"]
 
 
 @pytest.mark.requirement("promise.bounds.hostile")
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "BREW"])
 async def test_other_http_methods_are_refused(start: Start, method: str) -> None:
-    door = await start(_agent())
+    http = await start(_agent())
     for path in (RPC, "/.well-known/agent-card.json", f"{REST}/message:send"):
-        answer = await door.request(Request(method, path))
-        assert 400 <= answer.status < 500
+        response = await http.request(Request(method, path))
+        assert 400 <= response.status < 500
 
 
 @pytest.fixture(scope="module")
@@ -241,10 +241,10 @@ def steady_door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
         gateway = portal.call(make)
         with portal.wrap_async_context_manager(gateway):
-            door = AsgiClient(gateway.asgi)
+            http = AsgiClient(gateway.asgi)
 
             def post(path: str, body: bytes) -> Response:
-                return portal.call(door.post, path, body)
+                return portal.call(http.post, path, body)
 
             yield post
 
@@ -288,30 +288,28 @@ _near_params = st.recursive(
 
 @pytest.mark.requirement("promise.bounds.hostile")
 @given(body=st.binary(max_size=300))
-def test_arbitrary_bytes_never_break_the_door(steady_door: Any, body: bytes) -> None:
+def test_arbitrary_bytes_never_cause_a_500(steady_door: Any, body: bytes) -> None:
     for path in (RPC, f"{REST}/message:send"):
-        answer = steady_door(path, body)
-        assert answer.status < 500
-        assert answer.json["error"]["code"] != -32603
+        response = steady_door(path, body)
+        assert response.status < 500
+        assert response.json["error"]["code"] != -32603
 
 
 @pytest.mark.requirement("promise.bounds.hostile")
 @given(method=st.sampled_from(METHODS), params=_near_params, call_id=_json)
-def test_arbitrary_params_never_break_the_door(
+def test_arbitrary_params_never_cause_a_500(
     steady_door: Any, method: str, params: Json, call_id: Json
 ) -> None:
     body = json.dumps({"jsonrpc": "2.0", "id": call_id, "method": method, "params": params})
-    answer = steady_door(RPC, body.encode("utf-8", "surrogatepass"))
-    assert answer.status < 500
-    assert "-32603" not in answer.body.decode("utf-8")
+    response = steady_door(RPC, body.encode("utf-8", "surrogatepass"))
+    assert response.status < 500
+    assert "-32603" not in response.body.decode("utf-8")
 
 
 @pytest.mark.requirement("promise.bounds.hostile", "wire.v1.parts")
 @given(text=st.text(min_size=1).filter(str.strip), data=_json)
-def test_arbitrary_text_and_data_come_back_as_they_were(
-    steady_door: Any, text: str, data: Json
-) -> None:
+def test_arbitrary_text_and_data_round_trip(steady_door: Any, text: str, data: Json) -> None:
     params = v1_message(parts=[{"text": text}, {"data": data}])
     body = json.dumps(json.loads(encode_call("SendMessage", params)))
-    answer = steady_door(RPC, body.encode())
-    assert answer.json["result"]["message"]["parts"] == [{"text": text}, {"data": data}]
+    response = steady_door(RPC, body.encode())
+    assert response.json["result"]["message"]["parts"] == [{"text": text}, {"data": data}]

@@ -1,4 +1,4 @@
-"""JSON-RPC itself: requests, ids, methods, the shape of params."""
+"""JSON-RPC itself: requests, ids, methods, the type of params."""
 
 import json
 
@@ -19,9 +19,9 @@ def _agent() -> ScriptedAgent:
 @pytest.mark.requirement("inbound.rpc.parse-error")
 @pytest.mark.parametrize("body", [b"", b"{", b"nothing", b'{"jsonrpc":"2.0",}', b"\xff\xfe"])
 async def test_body_that_is_not_json_is_a_parse_error_without_id(start: Start, body: bytes) -> None:
-    answer = await (await start(_agent())).post(RPC, body)
-    assert answer.status == 200
-    assert (answer.json["error"]["code"], answer.json["id"]) == (-32700, None)
+    response = await (await start(_agent())).post(RPC, body)
+    assert response.status == 200
+    assert (response.json["error"]["code"], response.json["id"]) == (-32700, None)
 
 
 @pytest.mark.requirement("inbound.rpc.not-a-request")
@@ -37,17 +37,17 @@ async def test_body_that_is_not_json_is_a_parse_error_without_id(start: Start, b
     ],
 )
 async def test_body_that_is_no_request_is_refused(start: Start, request_body: Json) -> None:
-    answer = await (await start(_agent())).post(RPC, json.dumps(request_body).encode())
-    assert (answer.json["error"]["code"], answer.json["id"]) == (-32600, 5)
+    response = await (await start(_agent())).post(RPC, json.dumps(request_body).encode())
+    assert (response.json["error"]["code"], response.json["id"]) == (-32600, 5)
 
 
 @pytest.mark.requirement("inbound.rpc.batch")
 async def test_batch_is_refused_and_nothing_of_it_runs(start: Start) -> None:
     agent = _agent()
     call = json.loads(encode_call("message/send", v03_message()))
-    answer = await (await start(agent)).post(RPC, json.dumps([call, call]).encode())
-    assert answer.json["error"]["code"] == -32600
-    assert answer.json["id"] is None
+    response = await (await start(agent)).post(RPC, json.dumps([call, call]).encode())
+    assert response.json["error"]["code"] == -32600
+    assert response.json["id"] is None
     assert agent.turns == []
 
 
@@ -71,15 +71,15 @@ async def test_id_is_echoed_when_it_is_a_proper_one(
     start: Start, call_id: Json, echoed: Json
 ) -> None:
     request = {"jsonrpc": "1.0", "id": call_id, "method": "tasks/get", "params": {"id": "x"}}
-    answer = await (await start(_agent())).post(RPC, json.dumps(request).encode())
-    assert answer.json["error"]["code"] == -32600
-    assert answer.json["id"] == echoed
-    assert type(answer.json["id"]) is type(echoed)
+    response = await (await start(_agent())).post(RPC, json.dumps(request).encode())
+    assert response.json["error"]["code"] == -32600
+    assert response.json["id"] == echoed
+    assert type(response.json["id"]) is type(echoed)
 
 
 @pytest.mark.requirement("inbound.rpc.unknown-method")
 @pytest.mark.parametrize("method", ["message/sing", "SingMessage", "tasks/list", "rpc.discover"])
-async def test_unknown_method_is_named(start: Start, method: str) -> None:
+async def test_the_error_names_the_unknown_method(start: Start, method: str) -> None:
     v03 = V03Client(await start(_agent()))
     failed = await v03.error(method, {})
     assert failed.code == -32601
@@ -111,6 +111,6 @@ async def test_params_of_the_wrong_shape_are_refused(start: Start, params: Json)
 
 @pytest.mark.requirement("inbound.rpc.params-shape")
 async def test_absent_params_are_refused(start: Start) -> None:
-    door = await start(_agent())
-    answer = await door.post(RPC, b'{"jsonrpc":"2.0","id":1,"method":"message/send"}')
-    assert answer.json["error"]["code"] == -32602
+    http = await start(_agent())
+    response = await http.post(RPC, b'{"jsonrpc":"2.0","id":1,"method":"message/send"}')
+    assert response.json["error"]["code"] == -32602

@@ -1,4 +1,4 @@
-"""JSON-RPC in 0.3: envelopes, shapes and errors of the inbound contract."""
+"""JSON-RPC in 0.3: envelopes, objects and errors of the inbound contract."""
 
 import pytest
 from tests.conformance.conftest import Start
@@ -80,7 +80,7 @@ async def test_blocking_true_or_absent_waits_for_the_answer(
 
 
 @pytest.mark.requirement("wire.v03.parts")
-async def test_parts_of_every_kind_come_to_the_agent_and_back(start: Start) -> None:
+async def test_parts_of_every_kind_reach_the_agent_and_return(start: Start) -> None:
     image = {"mimeType": "image/png", "name": "a.png"}
     parts: list[Json] = [
         {"kind": "text", "text": "look"},
@@ -135,7 +135,9 @@ async def test_part_without_kind_and_with_two_contents_is_refused(start: Start) 
         {},
     ],
 )
-async def test_part_that_0_3_does_not_know_is_refused_by_place(start: Start, part: Json) -> None:
+async def test_a_part_that_0_3_does_not_have_is_refused_with_its_path(
+    start: Start, part: Json
+) -> None:
     agent = _agent()
     v03 = V03Client(await start(agent, account={"defaultInputModes": ["image/png", "text/plain"]}))
     good = {"kind": "text", "text": "fine"}
@@ -156,7 +158,7 @@ async def test_push_methods_of_0_3_do_not_exist(start: Start, verb: str) -> None
 
 
 @pytest.mark.requirement("wire.v03.push-wish")
-async def test_push_wish_inside_a_send_is_refused_as_such(start: Start) -> None:
+async def test_a_push_config_inside_a_send_is_refused_while_push_is_off(start: Start) -> None:
     agent = _agent()
     v03 = V03Client(await start(agent, account={"pushNotifications": False}))
     hook = {"pushNotificationConfig": {"url": "https://hook.example/"}}
@@ -189,23 +191,23 @@ async def test_message_without_usable_id_is_refused_by_name(start: Start, messag
         {"bytes": "aGVsbG8="},
     ],
 )
-async def test_file_that_is_not_taken_is_refused_before_anything_happens(
+async def test_a_file_type_that_is_not_accepted_is_refused_before_the_run(
     start: Start, file: Json
 ) -> None:
     agent = _agent()
-    door = await start(agent, account=TASKS)
+    http = await start(agent, account=TASKS)
     parts = [{"kind": "text", "text": "see"}, {"kind": "file", "file": file}]
-    failed = await V03Client(door).error("message/send", v03_message(parts=parts))
+    failed = await V03Client(http).error("message/send", v03_message(parts=parts))
     assert failed.code == -32602
     assert "message.parts[1]" in failed.message
     assert "file" in failed.message
     assert agent.turns == []
-    assert (await V1Client(door).list())["totalSize"] == 0
+    assert (await V1Client(http).list())["totalSize"] == 0
 
 
 @pytest.mark.requirement("inbound.rpc.unknown-task", "wire.v03.error-shape")
 @pytest.mark.parametrize("method", ["tasks/get", "tasks/cancel"])
-async def test_unknown_task_is_named(start: Start, method: str) -> None:
+async def test_the_error_names_the_unknown_task(start: Start, method: str) -> None:
     v03 = V03Client(await start(_agent()))
     failed = await v03.error(method, {"id": "no-such-task"})
     assert failed.code == -32001
@@ -223,7 +225,7 @@ async def test_message_to_an_unknown_task_is_refused(start: Start) -> None:
 
 
 @pytest.mark.requirement("inbound.rpc.context-mismatch")
-async def test_context_that_is_not_the_tasks_is_refused_naming_both(start: Start) -> None:
+async def test_another_context_than_the_tasks_is_refused_and_both_are_named(start: Start) -> None:
     agent = ScriptedAgent(InputRequired("What colour?"))
     v03 = V03Client(await start(agent))
     task = await v03.send(contextId="mine")
@@ -259,8 +261,8 @@ async def test_error_before_the_first_event_is_an_error_event(
 ) -> None:
     v03 = V03Client(await start(_agent()))
     async with v03.stream(method, params) as frames:
-        assert frames.exchange.status == 200
-        assert frames.exchange.headers["content-type"].startswith("text/event-stream")
+        assert frames.active.status == 200
+        assert frames.active.headers["content-type"].startswith("text/event-stream")
         (frame,) = await frames.rest()
     assert frame.event == "error"
     assert frame.json["error"]["code"] == code
@@ -271,7 +273,7 @@ async def test_error_before_the_first_event_is_an_error_event(
 async def test_stream_is_sse_with_one_response_per_event(start: Start) -> None:
     v03 = V03Client(await start(_agent(), account=TASKS))
     async with v03.stream("message/stream", v03_message("two\nlines")) as frames:
-        headers = frames.exchange.headers
+        headers = frames.active.headers
         assert headers["content-type"].startswith("text/event-stream")
         assert "no-store" in headers["cache-control"] or "no-cache" in headers["cache-control"]
         assert headers["x-accel-buffering"] == "no"
@@ -284,7 +286,11 @@ async def test_stream_is_sse_with_one_response_per_event(start: Start) -> None:
 @pytest.mark.requirement("inbound.send.hybrid", "runtime.direct.one-message")
 async def test_direct_answer_is_one_agent_message_without_task(start: Start) -> None:
     v03 = V03Client(await start(_agent()))
-    answer = await v03.send("hi", contextId="mine")
-    assert (answer["kind"], answer["role"], answer["contextId"]) == ("message", "agent", "mine")
-    assert "taskId" not in answer
-    assert text_of(answer) == "hello"
+    response = await v03.send("hi", contextId="mine")
+    assert (response["kind"], response["role"], response["contextId"]) == (
+        "message",
+        "agent",
+        "mine",
+    )
+    assert "taskId" not in response
+    assert text_of(response) == "hello"

@@ -1,4 +1,4 @@
-"""JSON-RPC in 1.0: methods, shapes and errors."""
+"""JSON-RPC in 1.0: methods, objects and errors."""
 
 import re
 
@@ -67,7 +67,7 @@ async def test_task_answer_is_wrapped_as_task_with_utc_timestamps(start: Start) 
 
 
 @pytest.mark.requirement("wire.v1.member-selects", "wire.v1.no-final", "wire.v1.proto-json")
-async def test_stream_events_are_told_apart_by_member_only(start: Start) -> None:
+async def test_stream_events_are_distinguished_by_their_member_only(start: Start) -> None:
     v1 = V1Client(await start(_agent(), account=TASKS))
     frames = await v1.events("SendStreamingMessage", v1_message())
     members = [list(frame.json["result"]) for frame in frames]
@@ -91,7 +91,7 @@ async def test_return_immediately_answers_with_the_submitted_task(start: Start) 
 
 
 @pytest.mark.requirement("wire.v1.parts")
-async def test_parts_of_every_kind_come_to_the_agent_and_back(start: Start) -> None:
+async def test_parts_of_every_kind_reach_the_agent_and_return(start: Start) -> None:
     parts: list[Json] = [
         {"text": "look"},
         {"raw": "aGVsbG8=", "mediaType": "image/png", "filename": "a.png"},
@@ -103,8 +103,8 @@ async def test_parts_of_every_kind_come_to_the_agent_and_back(start: Start) -> N
     modes = ["text/plain", "application/json", "image/*"]
     account = {"defaultInputModes": modes, "defaultOutputModes": modes}
     v1 = V1Client(await start(agent, account=account))
-    answer = (await v1.send(parts=parts))["message"]
-    assert answer["parts"] == parts
+    response = (await v1.send(parts=parts))["message"]
+    assert response["parts"] == parts
     assert agent.turns[0].message.parts[1].content == b"hello"
 
 
@@ -169,7 +169,9 @@ def _violations(error: Json) -> list[Json]:
 
 @pytest.mark.requirement("wire.error.error-info", "wire.error.codes", "inbound.rpc.unknown-task")
 @pytest.mark.parametrize("method", ["GetTask", "CancelTask", "SubscribeToTask"])
-async def test_unknown_task_is_named_in_an_error_with_error_info(start: Start, method: str) -> None:
+async def test_the_error_for_an_unknown_task_names_it_and_has_error_info(
+    start: Start, method: str
+) -> None:
     v1 = V1Client(await start(_agent()))
     failed = await v1.error(method, {"id": "no-such-task"})
     assert failed.code == -32001
@@ -209,7 +211,7 @@ async def test_extended_card_is_unsupported(start: Start) -> None:
 @pytest.mark.requirement(
     "wire.v1.cancel-terminal", "wire.v1.subscribe-terminal", "wire.v1.send-terminal"
 )
-async def test_ended_task_takes_no_message_no_cancel_and_no_subscriber(start: Start) -> None:
+async def test_a_finished_task_refuses_messages_cancel_and_subscribe(start: Start) -> None:
     agent = _agent()
     v1 = V1Client(await start(agent, account=TASKS))
     task = (await v1.send())["task"]
@@ -238,7 +240,7 @@ async def test_context_that_is_not_the_tasks_is_refused(start: Start) -> None:
 
 
 @pytest.mark.requirement("wire.v1.file-part")
-async def test_file_of_a_type_that_is_not_taken_is_refused(start: Start) -> None:
+async def test_a_file_type_that_is_not_accepted_is_refused(start: Start) -> None:
     agent = _agent()
     v1 = V1Client(await start(agent))
     parts = [{"text": "see"}, {"raw": "aGVsbG8=", "mediaType": "image/png"}]
@@ -263,15 +265,15 @@ async def test_error_before_the_first_event_is_a_plain_answer(
     start: Start, method: str, params: Json, code: int
 ) -> None:
     v1 = V1Client(await start(_agent()))
-    answer = await v1.post(method, params)
-    assert (answer.status, answer.media_type) == (200, "application/json")
-    assert answer.json["error"]["code"] == code
+    response = await v1.post(method, params)
+    assert (response.status, response.media_type) == (200, "application/json")
+    assert response.json["error"]["code"] == code
 
 
 @pytest.mark.requirement("wire.v1.extensions")
-async def test_wished_extensions_that_are_unknown_are_ignored(start: Start) -> None:
-    door = await start(_agent())
-    v1 = V1Client(door.with_headers(a2a_extensions="https://ext.example/one, https://x.example"))
+async def test_unknown_requested_extensions_are_ignored(start: Start) -> None:
+    http = await start(_agent())
+    v1 = V1Client(http.with_headers(a2a_extensions="https://ext.example/one, https://x.example"))
     assert "message" in await v1.send()
 
 
@@ -287,7 +289,7 @@ async def test_tenant_that_no_card_names_is_refused(start: Start) -> None:
 
 
 @pytest.mark.requirement("wire.v1.push-not-offered")
-async def test_push_wish_inside_a_send_is_refused_before_the_run(start: Start) -> None:
+async def test_a_push_config_inside_a_send_is_refused_before_the_run(start: Start) -> None:
     agent = _agent()
     v1 = V1Client(await start(agent, account={"pushNotifications": False}))
     hook = {"taskPushNotificationConfig": {"url": "https://hook.example/"}}

@@ -1,4 +1,4 @@
-"""Everything has a bound, and past it a clear answer."""
+"""Every limit, and the error past it."""
 
 import json
 
@@ -21,56 +21,56 @@ def _agent() -> ScriptedAgent:
     return ScriptedAgent(Reply.of_text("hello"))
 
 
-def _as(door: AsgiClient, peer: str) -> AsgiClient:
-    return door.with_headers(authorization=f"Bearer {token_of(peer)}")
+def _as(http: AsgiClient, peer: str) -> AsgiClient:
+    return http.with_headers(authorization=f"Bearer {token_of(peer)}")
 
 
-def _later(answer: Response) -> bool:
+def _later(response: Response) -> bool:
     """True for a refusal that says when to come back."""
-    return answer.status in (429, 503) and int(answer.headers["retry-after"]) >= 1
+    return response.status in (429, 503) and int(response.headers["retry-after"]) >= 1
 
 
-async def _start(door: AsgiClient, text: str = "hello", **members: Json) -> Response:
+async def _start(http: AsgiClient, text: str = "hello", **members: Json) -> Response:
     params = v1_message(text, configuration={"returnImmediately": True}, **members)
-    return await door.post(RPC, encode_call("SendMessage", params))
+    return await http.post(RPC, encode_call("SendMessage", params))
 
 
 @pytest.mark.requirement("inbound.rpc.body-too-large", "promise.bounds.body")
 @pytest.mark.parametrize("path", [RPC, "/a2a/rest/message:send"])
 async def test_body_over_the_limit_is_413_and_the_rest_is_not_read(start: Start, path: str) -> None:
-    door = await start(_agent(), account={"maxBodyBytes": 10_000})
+    http = await start(_agent(), account={"maxBodyBytes": 10_000})
     chunks = [b" " * 4_000] * 1_000
-    async with door.open(Request("POST", path, JSON_TYPE, chunks)) as exchange:
-        await exchange.wait_started()
-        assert exchange.status == 413
-        body = await exchange.next_chunk() or b""
+    async with http.open(Request("POST", path, JSON_TYPE, chunks)) as active:
+        await active.wait_started()
+        assert active.status == 413
+        body = await active.next_chunk() or b""
     assert json.loads(body)["error"]["message"]
-    assert exchange.chunks_read <= 3
+    assert active.chunks_read <= 3
 
 
 @pytest.mark.requirement("promise.bounds.body")
-async def test_body_that_declares_itself_too_large_is_not_read_at_all(start: Start) -> None:
-    door = await start(_agent())
+async def test_a_body_with_a_too_large_content_length_is_not_read(start: Start) -> None:
+    http = await start(_agent())
     headers = {**JSON_TYPE, "content-length": "2000000"}
-    async with door.open(Request("POST", RPC, headers, [b" " * 1000] * 2000)) as exchange:
-        await exchange.wait_started()
-        assert exchange.status == 413
-    assert exchange.chunks_read == 0
+    async with http.open(Request("POST", RPC, headers, [b" " * 1000] * 2000)) as active:
+        await active.wait_started()
+        assert active.status == 413
+    assert active.chunks_read == 0
 
 
 @pytest.mark.requirement("inbound.account.max-body", "inbound.rpc.body-too-large")
-async def test_body_of_exactly_the_limit_is_taken(start: Start) -> None:
+async def test_a_body_of_exactly_the_limit_is_accepted(start: Start) -> None:
     body = encode_call("SendMessage", v1_message())
-    door = await start(_agent(), account={"maxBodyBytes": len(body)})
-    assert (await door.post(RPC, body)).status == 200
-    assert (await door.post(RPC, body + b" ")).status == 413
+    http = await start(_agent(), account={"maxBodyBytes": len(body)})
+    assert (await http.post(RPC, body)).status == 200
+    assert (await http.post(RPC, body + b" ")).status == 413
 
 
 @pytest.mark.requirement("inbound.account.max-body")
 async def test_default_limit_of_a_body_is_one_mebibyte(start: Start) -> None:
-    door = await start(_agent())
-    assert (await door.post(RPC, b" " * 1_048_576)).status == 200
-    assert (await door.post(RPC, b" " * 1_048_577)).status == 413
+    http = await start(_agent())
+    assert (await http.post(RPC, b" " * 1_048_576)).status == 200
+    assert (await http.post(RPC, b" " * 1_048_577)).status == 413
 
 
 @pytest.mark.requirement("promise.bounds.parts")
@@ -84,31 +84,31 @@ async def test_too_many_parts_are_refused(start: Start) -> None:
 
 
 @pytest.mark.requirement("promise.bounds.queue", "promise.bounds.keeps-accepted")
-async def test_full_queue_refuses_new_work_and_keeps_what_it_took(start: Start) -> None:
+async def test_a_full_queue_refuses_new_work_and_keeps_accepted_work(start: Start) -> None:
     agent = ScriptedAgent()
     settings = {"limits.runs": 1, "limits.queue": 2}
-    door = await start(agent, settings=settings)
-    taken = [await _start(door, f"message {number}") for number in range(3)]
-    assert all(answer.status == 200 for answer in taken)
-    assert _later(await _start(door))
-    assert _later(await door.post("/a2a/rest/message:send", json.dumps(v1_message()).encode()))
+    http = await start(agent, settings=settings)
+    taken = [await _start(http, f"message {number}") for number in range(3)]
+    assert all(response.status == 200 for response in taken)
+    assert _later(await _start(http))
+    assert _later(await http.post("/a2a/rest/message:send", json.dumps(v1_message()).encode()))
     for number in range(3):
         run = await agent.next_run()
         assert run.turn.body == f"message {number}"
         await run.finish(Reply.of_text("done"))
     assert len(agent.turns) == 3
-    assert (await _start(door)).status == 200
+    assert (await _start(http)).status == 200
     await (await agent.next_run()).finish(Reply.of_text("done"))
 
 
 @pytest.mark.requirement("promise.bounds.queue")
-async def test_full_session_refuses_and_others_go_on(start: Start) -> None:
+async def test_a_full_session_queue_refuses_and_other_sessions_continue(start: Start) -> None:
     agent = ScriptedAgent()
-    door = await start(agent, settings={"limits.sessionQueue": 1})
-    assert (await _start(door, contextId="busy")).status == 200
-    assert (await _start(door, contextId="busy")).status == 200
-    assert _later(await _start(door, contextId="busy"))
-    assert (await _start(door, contextId="free")).status == 200
+    http = await start(agent, settings={"limits.sessionQueue": 1})
+    assert (await _start(http, contextId="busy")).status == 200
+    assert (await _start(http, contextId="busy")).status == 200
+    assert _later(await _start(http, contextId="busy"))
+    assert (await _start(http, contextId="free")).status == 200
     for _ in range(3):
         await (await agent.next_run()).finish(Reply.of_text("done"))
 
@@ -117,8 +117,8 @@ async def test_full_session_refuses_and_others_go_on(start: Start) -> None:
 async def test_one_peer_cannot_fill_the_queue_of_all(start: Start) -> None:
     agent = ScriptedAgent()
     settings = {**peers("alice", "bob"), "limits.runs": 1, "limits.perPeerQueue": 1}
-    door = await start(agent, settings=settings)
-    alice, bob = _as(door, "alice"), _as(door, "bob")
+    http = await start(agent, settings=settings)
+    alice, bob = _as(http, "alice"), _as(http, "bob")
     assert (await _start(alice)).status == 200
     assert (await _start(alice)).status == 200
     assert _later(await _start(alice))
@@ -128,13 +128,13 @@ async def test_one_peer_cannot_fill_the_queue_of_all(start: Start) -> None:
 
 
 @pytest.mark.requirement("limits.runs")
-async def test_one_peer_cannot_take_all_runs(start: Start) -> None:
+async def test_one_peer_cannot_use_all_runs(start: Start) -> None:
     agent = ScriptedAgent()
     settings = {**peers("alice", "bob"), "limits.perPeerRuns": 1}
-    door = await start(agent, settings=settings)
-    await _start(_as(door, "alice"), "first", contextId="one")
-    await _start(_as(door, "alice"), "second", contextId="two")
-    await _start(_as(door, "bob"), "third")
+    http = await start(agent, settings=settings)
+    await _start(_as(http, "alice"), "first", contextId="one")
+    await _start(_as(http, "alice"), "second", contextId="two")
+    await _start(_as(http, "bob"), "third")
     runs = [await agent.next_run(), await agent.next_run()]
     assert {run.turn.body for run in runs} == {"first", "third"}
     assert not agent.has_waiting_run
@@ -146,10 +146,10 @@ async def test_one_peer_cannot_take_all_runs(start: Start) -> None:
 
 
 @pytest.mark.requirement("limits.rate")
-async def test_peer_past_its_rate_is_told_when_to_come_back(start: Start) -> None:
+async def test_a_peer_over_its_rate_gets_429_with_retry_after(start: Start) -> None:
     settings = {**peers("alice", "bob"), "limits.perPeerRate": 0.001}
-    door = await start(_agent(), settings=settings)
-    alice, bob = _as(door, "alice"), _as(door, "bob")
+    http = await start(_agent(), settings=settings)
+    alice, bob = _as(http, "alice"), _as(http, "bob")
     first = [(await alice.get("/a2a/rest/tasks")) for _ in range(3)]
     assert first[0].status == 200
     assert first[-1].status == 429
@@ -161,14 +161,14 @@ async def test_peer_past_its_rate_is_told_when_to_come_back(start: Start) -> Non
 @pytest.mark.requirement("promise.bounds.streams")
 async def test_past_the_limit_of_streams_a_new_one_is_refused(start: Start) -> None:
     agent = ScriptedAgent()
-    door = await start(agent, account=TASKS, settings={"limits.streams": 1})
-    v1 = V1Client(door)
+    http = await start(agent, account=TASKS, settings={"limits.streams": 1})
+    v1 = V1Client(http)
     async with v1.stream("SendStreamingMessage", v1_message()) as frames:
         run = await agent.next_run()
         await frames.take(1)
         subscribe = encode_call("SubscribeToTask", {"id": run.turn.task_id})
-        assert _later(await door.post(RPC, subscribe))
-        assert _later(await door.post(RPC, encode_call("SendStreamingMessage", v1_message())))
+        assert _later(await http.post(RPC, subscribe))
+        assert _later(await http.post(RPC, encode_call("SendStreamingMessage", v1_message())))
         assert not agent.has_waiting_run
     async with v1.stream("SubscribeToTask", {"id": run.turn.task_id}) as frames:
         await run.finish(Reply.of_text("done"))
@@ -187,14 +187,14 @@ async def test_run_past_its_deadline_fails_with_a_reason(start: Start) -> None:
 
 
 @pytest.mark.requirement("promise.bounds.history")
-async def test_task_whose_history_is_full_takes_no_more_messages(start: Start) -> None:
+async def test_a_task_with_a_full_history_refuses_messages(start: Start) -> None:
     agent = ScriptedAgent(InputRequired("And?"))
     v1 = V1Client(await start(agent, settings={"limits.historyMessages": 6}))
     task = (await v1.send())["task"]
     failed = None
     for _ in range(6):
-        answer = await v1.post("SendMessage", v1_message("more", taskId=task["id"]))
-        failed = answer.json.get("error")
+        response = await v1.post("SendMessage", v1_message("more", taskId=task["id"]))
+        failed = response.json.get("error")
         if failed:
             break
     assert failed is not None
@@ -226,15 +226,15 @@ def test_every_bound_has_a_finite_default() -> None:
 async def test_body_that_does_not_arrive_in_time_is_408(
     start: Start, path: str, chunks: list[bytes]
 ) -> None:
-    door = await start(_agent(), settings={"server.bodySeconds": 0.05})
+    http = await start(_agent(), settings={"server.bodySeconds": 0.05})
     headers = {**JSON_TYPE, "content-length": "100"}
-    async with door.open(Request("POST", path, headers, chunks), breaks_off=True) as exchange:
-        await exchange.wait_started()
-        assert exchange.status == 408
-        assert exchange.headers["connection"] == "close"
-        body = await exchange.next_chunk() or b""
+    async with http.open(Request("POST", path, headers, chunks), breaks_off=True) as active:
+        await active.wait_started()
+        assert active.status == 408
+        assert active.headers["connection"] == "close"
+        body = await active.next_chunk() or b""
     assert "0.05 seconds" in json.loads(body)["error"]["message"]
-    assert (await _start(door)).status == 200
+    assert (await _start(http)).status == 200
 
 
 @pytest.mark.requirement("limits.rate")

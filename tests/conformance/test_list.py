@@ -16,13 +16,13 @@ TASKS = {"agentStyle": "task-generating"}
 
 def _agent() -> ScriptedAgent:
     """An agent that does as the message says."""
-    answers: dict[str, list[Step]] = {
+    responses: dict[str, list[Step]] = {
         "fail": [Failed("as wished")],
         "ask": [InputRequired("Which one?")],
         "tool": [ToolProgress(ToolPhase.RESULT, "lookup", "c1")],
         "raise": [RuntimeError("as wished")],
     }
-    return ScriptedAgent(script=lambda turn: answers.get(turn.body, [Reply.of_text("hi")]))
+    return ScriptedAgent(script=lambda turn: responses.get(turn.body, [Reply.of_text("hi")]))
 
 
 async def _fill(v1: V1Client, count: int) -> list[str]:
@@ -36,7 +36,7 @@ async def test_empty_list_has_all_members(start: Start) -> None:
 
 
 @pytest.mark.requirement("wire.list.sorted")
-async def test_newest_status_comes_first(start: Start) -> None:
+async def test_the_list_is_ordered_by_newest_status(start: Start) -> None:
     v1 = V1Client(await start(_agent(), account=TASKS))
     ids = await _fill(v1, 5)
     page = await v1.list()
@@ -57,7 +57,7 @@ async def test_task_whose_status_changes_moves_to_the_front(start: Start) -> Non
 
 @pytest.mark.requirement("wire.list.paging", "wire.list.members")
 @pytest.mark.parametrize("page_size", [1, 2, 3, 7, 100])
-async def test_pages_walk_through_all_tasks_once(start: Start, page_size: int) -> None:
+async def test_the_pages_list_every_task_once(start: Start, page_size: int) -> None:
     v1 = V1Client(await start(_agent(), account=TASKS))
     ids = await _fill(v1, 7)
     found: list[str] = []
@@ -111,13 +111,13 @@ async def test_page_size_out_of_range_is_refused(start: Start, page_size: Json) 
 
 
 @pytest.mark.requirement("wire.list.artifacts")
-async def test_artifacts_are_there_only_when_wished_and_then_always(start: Start) -> None:
+async def test_artifacts_are_listed_only_when_requested_and_then_always(start: Start) -> None:
     v1 = V1Client(await start(_agent(), account=TASKS))
     await v1.send()
     await v1.send("ask")
     assert all("artifacts" not in task for task in (await v1.list())["tasks"])
-    asked, answered = (await v1.list(includeArtifacts=True))["tasks"]
-    assert asked["artifacts"] == []
+    request, answered = (await v1.list(includeArtifacts=True))["tasks"]
+    assert request["artifacts"] == []
     assert len(answered["artifacts"]) == 1
 
 
@@ -179,7 +179,7 @@ async def _pages(v1: V1Client, **filters: Json) -> list[list[Json]]:
 
 @pytest.mark.requirement("wire.list.paging")
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
-async def test_pages_of_huge_tasks_end_early_and_go_on(start: Start, kind: str) -> None:
+async def test_pages_of_huge_tasks_end_early_and_continue(start: Start, kind: str) -> None:
     agent = ScriptedAgent(script=lambda turn: [Reply.of_text("x" * int(turn.body))])
     settings = {"store.kind": kind, "limits.eventBytes": 20_000_000}
     v1 = V1Client(await start(agent, account=TASKS, settings=settings))

@@ -1,4 +1,4 @@
-"""Official clients of both generations, each in its own environment, against a real process."""
+"""Official clients of both protocol versions, each in its own environment, against a process."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Which content a caller gets: the output modes it accepts."""
+"""The output modes that a caller accepts."""
 
 import pytest
 from tests.conformance.conftest import Start
@@ -56,19 +56,19 @@ async def test_media_are_file_parts_when_their_type_is_accepted(start: Start, mo
 
 @pytest.mark.requirement("runtime.output.direct-refused", "inbound.rpc.output-modes")
 async def test_direct_answer_that_cannot_be_sent_is_an_error(start: Start) -> None:
-    door = await start(ScriptedAgent(Reply.of_text("hi")))
+    http = await start(ScriptedAgent(Reply.of_text("hi")))
     params = v03_message(configuration={"acceptedOutputModes": ["image/png"]})
-    failed = await V03Client(door).error("message/send", params)
+    failed = await V03Client(http).error("message/send", params)
     assert failed.code == -32005
     assert failed.error["data"]["acceptedOutputModes"] == ["image/png"]
     assert "text/plain" in failed.error["data"]["availableOutputModes"]
-    assert (await V1Client(door).list())["totalSize"] == 0
+    assert (await V1Client(http).list())["totalSize"] == 0
 
 
 @pytest.mark.requirement("runtime.output.task-refused", "inbound.rpc.output-modes")
-async def test_task_whose_answer_cannot_be_sent_fails_and_says_so(start: Start) -> None:
-    door = await start(ScriptedAgent(Reply.of_text("hi")), account=TASKS)
+async def test_a_task_whose_answer_cannot_be_sent_fails_with_the_reason(start: Start) -> None:
+    http = await start(ScriptedAgent(Reply.of_text("hi")), account=TASKS)
     params = v03_message(configuration={"acceptedOutputModes": ["image/png"]})
-    assert (await V03Client(door).error("message/send", params)).code == -32005
-    (task,) = (await V1Client(door).list())["tasks"]
+    assert (await V03Client(http).error("message/send", params)).code == -32005
+    (task,) = (await V1Client(http).list())["tasks"]
     assert task["status"]["state"] == "TASK_STATE_FAILED"

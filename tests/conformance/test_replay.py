@@ -1,4 +1,4 @@
-"""Whatever an agent does: who follows the events holds the same task as who asks for it."""
+"""Whatever an agent does, the streamed events add up to the stored task."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -151,7 +151,7 @@ def _fold_artifact(artifacts: list[Json], event: Json) -> None:
     "runtime.promotion.once",
 )
 @given(script=st.lists(_steps, max_size=8), style=st.sampled_from(["hybrid", "task-generating"]))
-def test_who_follows_the_events_holds_the_task_itself(
+def test_the_streamed_events_add_up_to_the_stored_task(
     play: Play, script: list[Step], style: str
 ) -> None:
     story = play(script, style)

@@ -1,4 +1,4 @@
-"""What survives a stop: tasks, streams, runs; and records that other programs left."""
+"""Restarts: tasks, streams and runs that survive, and records of other programs."""
 
 import base64
 import json
@@ -63,7 +63,7 @@ async def test_task_and_its_events_are_there_after_a_restart(serve: Serve, durab
 
 
 @pytest.mark.requirement("store.task.memory")
-async def test_memory_store_keeps_nothing(serve: Serve) -> None:
+async def test_the_memory_store_loses_tasks_at_a_restart(serve: Serve) -> None:
     async with _client(serve, _agent(), {"store.kind": "memory"}) as v1:
         task = (await v1.send())["task"]
         assert await v1.get(task["id"]) == task
@@ -78,11 +78,11 @@ async def test_same_message_after_a_restart_gives_the_same_answer(
     serve: Serve, durable: Json, style: str
 ) -> None:
     agent, params = _agent(), v1_message()
-    answers: list[Json] = []
+    responses: list[Json] = []
     for _ in range(2):
         async with serve(agent, account={"agentStyle": style}, settings=durable) as gateway:
-            answers.append(await V1Client(AsgiClient(gateway.asgi)).call("SendMessage", params))
-    assert answers[0] == answers[1]
+            responses.append(await V1Client(AsgiClient(gateway.asgi)).call("SendMessage", params))
+    assert responses[0] == responses[1]
     assert len(agent.turns) == 1
 
 
@@ -111,9 +111,7 @@ async def test_interrupted_run_that_cannot_be_repeated_is_failed_with_a_reason(
 
 
 @pytest.mark.requirement("runtime.transcript.shutdown", "promise.recovery.repeat")
-async def test_interrupted_run_that_may_be_repeated_is_run_again(
-    serve: Serve, durable: Json
-) -> None:
+async def test_an_interrupted_repeatable_run_is_run_again(serve: Serve, durable: Json) -> None:
     first, second = ScriptedAgent(), _agent()
     first.recovery = second.recovery = Recovery.REPEAT
     async with _client(serve, first, durable) as v1:
@@ -156,7 +154,7 @@ async def test_interrupted_direct_run_leaves_a_failed_task(serve: Serve, durable
 
 
 @pytest.mark.requirement("runtime.transcript.pause-open")
-async def test_paused_task_goes_on_after_a_restart(serve: Serve, durable: Json) -> None:
+async def test_a_paused_task_continues_after_a_restart(serve: Serve, durable: Json) -> None:
     asking, answering = ScriptedAgent(InputRequired("Which one?", resume=[1])), _agent()
     async with _client(serve, asking, durable) as v1:
         task = (await v1.send(contextId="mine"))["task"]
@@ -215,9 +213,9 @@ async def test_message_to_a_task_without_binding_is_unsupported(
 ) -> None:
     agent = _agent()
     _write_record(tmp_path / "records", "t-1", state="input-required", binding=None)
-    async with _over_records(serve, agent, tmp_path / "records") as door:
-        old = await V03Client(door).error("message/send", v03_message(taskId="t-1"))
-        new = await V1Client(door).error("SendMessage", v1_message(taskId="t-1"))
+    async with _over_records(serve, agent, tmp_path / "records") as http:
+        old = await V03Client(http).error("message/send", v03_message(taskId="t-1"))
+        new = await V1Client(http).error("SendMessage", v1_message(taskId="t-1"))
     assert (old.code, new.code) == (-32004, -32004)
     assert agent.turns == []
 
@@ -227,8 +225,8 @@ async def test_active_record_that_another_program_left_is_failed_with_a_reason(
     serve: Serve, tmp_path: Path
 ) -> None:
     _write_record(tmp_path / "records", "t-1", state="working", binding=BINDING)
-    async with _over_records(serve, _agent(), tmp_path / "records") as door:
-        task = await V03Client(door).call("tasks/get", {"id": "t-1"})
+    async with _over_records(serve, _agent(), tmp_path / "records") as http:
+        task = await V03Client(http).call("tasks/get", {"id": "t-1"})
     assert state_of(task) == "failed"
     assert "Nobody works on this task" in status_text(task)
 
@@ -253,8 +251,8 @@ async def test_active_task_that_runs_nowhere_can_be_read_and_not_canceled(serve:
 async def test_follow_up_on_a_foreign_record_uses_its_binding(serve: Serve, tmp_path: Path) -> None:
     agent = _agent()
     _write_record(tmp_path / "records", "t-1", state="input-required", binding=BINDING)
-    async with _over_records(serve, agent, tmp_path / "records") as door:
-        task = await V03Client(door).send(taskId="t-1")
+    async with _over_records(serve, agent, tmp_path / "records") as http:
+        task = await V03Client(http).send(taskId="t-1")
     assert state_of(task) == "completed"
     assert agent.turns[0].session_key == "agent:main:a2a:c-1"
     assert agent.turns[0].binding.peer.source == "context-id"
@@ -267,7 +265,7 @@ async def _until_total(v1: V1Client, total: int) -> None:
 
 
 @pytest.mark.requirement("retention.age", "retention.open-kept")
-async def test_ended_tasks_are_forgotten_after_their_time(start: Start) -> None:
+async def test_finished_tasks_are_deleted_after_the_retention_time(start: Start) -> None:
     clock = ManualClock()
     agent = ScriptedAgent(
         script=lambda turn: [InputRequired("?") if turn.body == "ask" else Reply.of_text("hi")]
@@ -288,7 +286,7 @@ async def test_ended_tasks_are_forgotten_after_their_time(start: Start) -> None:
 
 
 @pytest.mark.requirement("retention.count")
-async def test_ended_tasks_past_the_count_are_forgotten_oldest_first(start: Start) -> None:
+async def test_finished_tasks_past_the_count_are_deleted_oldest_first(start: Start) -> None:
     clock = ManualClock()
     settings = {"retention.keepEnded": 2}
     v1 = V1Client(await start(_agent(), account=TASKS, settings=settings, clock=clock))

@@ -1,4 +1,4 @@
-"""From a message to the turn an agent is asked, its session, and sending twice."""
+"""From a message to the turn of an agent: sessions, and sending twice."""
 
 import anyio
 import pytest
@@ -191,37 +191,37 @@ async def test_same_message_at_once_is_one_run(start: Start, account: Json) -> N
 @pytest.mark.requirement("promise.idempotent.conflict")
 async def test_other_body_under_a_known_message_id_is_an_error(start: Start) -> None:
     agent = _agent()
-    door = await start(agent, account=TASKS)
+    http = await start(agent, account=TASKS)
     params = v1_message("one")
-    await V1Client(door).call("SendMessage", params)
+    await V1Client(http).call("SendMessage", params)
     params["message"]["parts"] = [{"text": "two"}]
-    failed = await V1Client(door).error("SendMessage", params)
+    failed = await V1Client(http).error("SendMessage", params)
     assert params["message"]["messageId"] in failed.message
     old = v03_message("three", messageId=params["message"]["messageId"])
-    assert (await V03Client(door).error("message/send", old)).code == failed.code
+    assert (await V03Client(http).error("message/send", old)).code == failed.code
     assert len(agent.turns) == 1
 
 
 @pytest.mark.requirement("promise.idempotent.per-caller")
-async def test_message_ids_of_two_callers_are_strangers(start: Start) -> None:
+async def test_the_same_message_id_of_two_callers_is_two_messages(start: Start) -> None:
     agent = _agent()
-    door = await start(agent, settings=peers("alice", "bob"))
+    http = await start(agent, settings=peers("alice", "bob"))
     for name in ("alice", "bob"):
-        v1 = V1Client(door.with_headers(authorization=f"Bearer {token_of(name)}"))
+        v1 = V1Client(http.with_headers(authorization=f"Bearer {token_of(name)}"))
         await v1.send(f"from {name}", messageId="m-same")
     assert [turn.body for turn in agent.turns] == ["from alice", "from bob"]
 
 
 @pytest.mark.requirement("door.disconnect")
-async def test_client_that_goes_away_does_not_stop_its_task(start: Start) -> None:
+async def test_a_client_that_disconnects_does_not_stop_its_task(start: Start) -> None:
     agent = ScriptedAgent()
-    door = await start(agent, account=TASKS)
-    v1 = V1Client(door)
+    http = await start(agent, account=TASKS)
+    v1 = V1Client(http)
     body = encode_call("SendMessage", v1_message())
     headers = {"content-type": "application/json"}
-    async with door.open(Request("POST", "/a2a/jsonrpc", headers, (body,))) as exchange:
+    async with http.open(Request("POST", "/a2a/jsonrpc", headers, (body,))) as active:
         run = await agent.next_run()
-        exchange.disconnect()
+        active.disconnect()
         await anyio.wait_all_tasks_blocked()
         assert not run.has_stopped
         await run.finish(Reply.of_text("still here"))

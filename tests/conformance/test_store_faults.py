@@ -1,4 +1,4 @@
-"""What callers see of a store that is slow or fails: nothing early, and a clear error."""
+"""A slow or failing store: nothing is sent early, and errors are clear."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -54,7 +54,7 @@ def _replace_store(gateway: Gateway, kind: Any) -> Any:
 
 
 @pytest.mark.requirement("inbound.stream.stored-first", "promise.commit.before-show")
-async def test_nothing_is_shown_before_the_store_has_it(serve: Serve) -> None:
+async def test_nothing_is_sent_before_it_is_stored(serve: Serve) -> None:
     agent = ScriptedAgent()
     async with serve(agent, account=TASKS) as gateway:
         store = _replace_store(gateway, _SlowStore)
@@ -106,11 +106,11 @@ async def test_error_inside_a_stream_is_an_error_event(
     serve: Serve, wire: type[V1Client] | type[V03Client]
 ) -> None:
     async with serve(ScriptedAgent(Reply.of_text("hi")), account=TASKS) as gateway:
-        door = AsgiClient(gateway.asgi)
-        task = (await V1Client(door).send())["task"]
+        http = AsgiClient(gateway.asgi)
+        task = (await V1Client(http).send())["task"]
         _replace_store(gateway, _BlindStore)
         method = "SubscribeToTask" if wire is V1Client else "tasks/resubscribe"
-        async with wire(door).stream(method, {"id": task["id"]}, last_event_id="1") as frames:
+        async with wire(http).stream(method, {"id": task["id"]}, last_event_id="1") as frames:
             (frame,) = await frames.rest()
     assert frame.event == "error"
     assert frame.json["error"]["code"] == -32603

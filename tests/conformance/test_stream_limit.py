@@ -1,4 +1,4 @@
-"""A stream has its place from the request to its end, and a reader that leaves gives it back."""
+"""A stream holds a slot from the request to its end; a disconnect gives it back."""
 
 import anyio
 import pytest
@@ -24,15 +24,13 @@ def _plain(params: Json) -> bytes:
 
 @pytest.mark.requirement("promise.bounds.streams")
 @pytest.mark.parametrize("path", [RPC, REST])
-async def test_burst_of_streams_without_an_event_keeps_to_the_limit(
-    serve: Serve, path: str
-) -> None:
+async def test_a_burst_of_pending_streams_keeps_to_the_limit(serve: Serve, path: str) -> None:
     agent = ScriptedAgent()
     async with serve(agent, settings={"limits.streams": 3}) as gateway:
-        door, statuses = AsgiClient(gateway.asgi), list[int]()
+        http, statuses = AsgiClient(gateway.asgi), list[int]()
 
         async def stream() -> None:
-            statuses.append((await door.request(_asked(path, v1_message()))).status)
+            statuses.append((await http.request(_asked(path, v1_message()))).status)
 
         async with anyio.create_task_group() as burst:
             for _ in range(8):
@@ -49,41 +47,41 @@ async def test_burst_of_streams_without_an_event_keeps_to_the_limit(
 
 
 @pytest.mark.requirement("promise.bounds.streams")
-async def test_repeats_of_a_message_take_a_place_each(serve: Serve) -> None:
+async def test_each_repeated_streaming_send_takes_a_slot(serve: Serve) -> None:
     agent, params = ScriptedAgent(), v1_message()
     async with serve(agent, settings={"limits.streams": 2}) as gateway:
-        door = AsgiClient(gateway.asgi)
-        async with door.open(_asked(RPC, params)), door.open(_asked(RPC, params)):
+        http = AsgiClient(gateway.asgi)
+        async with http.open(_asked(RPC, params)), http.open(_asked(RPC, params)):
             run = await agent.next_run()
             await anyio.wait_all_tasks_blocked()
-            assert (await door.request(_asked(RPC, params))).status == 429
+            assert (await http.request(_asked(RPC, params))).status == 429
             await run.finish(Reply.of_text("done"))
         assert len(gateway.streams) == 0
 
 
 @pytest.mark.requirement("door.disconnect")
 @pytest.mark.parametrize("path", [RPC, REST])
-async def test_reader_that_leaves_before_the_first_event_ends_its_stream_only(
+async def test_a_disconnect_before_the_first_event_ends_only_the_stream(
     serve: Serve, path: str
 ) -> None:
     agent, params = ScriptedAgent(), v1_message()
     async with serve(agent) as gateway:
-        door = AsgiClient(gateway.asgi)
-        async with door.open(_asked(path, params)) as exchange:
+        http = AsgiClient(gateway.asgi)
+        async with http.open(_asked(path, params)) as active:
             run = await agent.next_run()
-            exchange.disconnect()
-            await exchange.wait_ended()
+            active.disconnect()
+            await active.wait_ended()
         assert len(gateway.streams) == 0
         assert not run.has_stopped
         await run.finish(Reply.of_text("done"))
-        again = await V1Client(door).call("SendMessage", params)
+        again = await V1Client(http).call("SendMessage", params)
         assert again["message"]["parts"] == [{"text": "done"}]
 
 
 @pytest.mark.requirement("door.disconnect")
-async def test_reader_that_leaves_at_once_has_sent_its_message(serve: Serve) -> None:
+async def test_a_message_is_accepted_even_if_the_client_disconnects_at_once(serve: Serve) -> None:
     agent = ScriptedAgent()
     async with serve(agent) as gateway:
-        async with AsgiClient(gateway.asgi).open(_asked(RPC, v1_message())) as exchange:
-            exchange.disconnect()
+        async with AsgiClient(gateway.asgi).open(_asked(RPC, v1_message())) as active:
+            active.disconnect()
         await (await agent.next_run()).finish(Reply.of_text("done"))

@@ -1,4 +1,4 @@
-"""Streams: their shape, their order for all readers, their numbers, and coming back."""
+"""Streams: format, one order for all clients, sequence numbers, reconnecting."""
 
 import anyio
 import pytest
@@ -60,7 +60,7 @@ async def test_stream_of_a_task_is_the_task_and_its_numbered_events(start: Start
 
 
 @pytest.mark.requirement("inbound.stream.stored-first")
-async def test_every_event_that_is_shown_can_be_read_back(start: Start) -> None:
+async def test_every_streamed_event_can_be_read_again(start: Start) -> None:
     agent = ScriptedAgent()
     v1 = V1Client(await start(agent, account=TASKS))
     async with v1.stream("SendStreamingMessage", v1_message()) as frames:
@@ -77,8 +77,8 @@ async def test_every_event_that_is_shown_can_be_read_back(start: Start) -> None:
 @pytest.mark.requirement("promise.order.one-order", "wire.stream.same-order")
 async def test_all_readers_see_the_same_events_with_the_same_numbers(start: Start) -> None:
     agent = ScriptedAgent()
-    door = await start(agent, account=TASKS)
-    v1, v03 = V1Client(door), V03Client(door)
+    http = await start(agent, account=TASKS)
+    v1, v03 = V1Client(http), V03Client(http)
     async with v1.stream("SendStreamingMessage", v1_message()) as sent:
         run = await agent.next_run()
         head = await sent.take(3)
@@ -109,7 +109,7 @@ async def test_numbers_rise_without_gaps_to_exactly_one_end(start: Start) -> Non
 
 
 @pytest.mark.requirement("wire.stream.independent")
-async def test_reader_that_leaves_does_not_disturb_the_others(start: Start) -> None:
+async def test_a_client_that_disconnects_does_not_affect_the_others(start: Start) -> None:
     agent = ScriptedAgent()
     v1 = V1Client(await start(agent, account=TASKS))
     async with v1.stream("SendStreamingMessage", v1_message()) as stays:
@@ -121,7 +121,7 @@ async def test_reader_that_leaves_does_not_disturb_the_others(start: Start) -> N
 
 
 @pytest.mark.requirement("wire.stream.independent", "door.disconnect")
-async def test_sender_that_leaves_its_stream_does_not_stop_the_task(start: Start) -> None:
+async def test_disconnecting_from_the_stream_of_a_send_does_not_stop_the_task(start: Start) -> None:
     agent = ScriptedAgent()
     v1 = V1Client(await start(agent, account=TASKS))
     async with v1.stream("SendStreamingMessage", v1_message()) as frames:
@@ -172,17 +172,19 @@ async def test_ended_task_of_0_3_gives_its_snapshot_and_closes(start: Start) -> 
 
 @pytest.mark.requirement("inbound.resubscribe.paused")
 async def test_paused_task_gives_its_snapshot_and_closes(start: Start) -> None:
-    door = await start(ScriptedAgent(InputRequired("Which one?")))
-    task = await V03Client(door).send()
-    old = await V03Client(door).events("tasks/resubscribe", {"id": task["id"]})
+    http = await start(ScriptedAgent(InputRequired("Which one?")))
+    task = await V03Client(http).send()
+    old = await V03Client(http).events("tasks/resubscribe", {"id": task["id"]})
     assert [describe(frame.json["result"]) for frame in old] == ["task input-required"]
-    new = await V1Client(door).events("SubscribeToTask", {"id": task["id"]})
+    new = await V1Client(http).events("SubscribeToTask", {"id": task["id"]})
     assert outline(new) == ["task input-required"]
 
 
 @pytest.mark.requirement("promise.resume.missing-only")
 @pytest.mark.parametrize("seen", [1, 3, 5, 8])
-async def test_reader_that_comes_back_gets_exactly_what_it_missed(start: Start, seen: int) -> None:
+async def test_a_client_that_reconnects_gets_exactly_the_missed_events(
+    start: Start, seen: int
+) -> None:
     agent = ScriptedAgent()
     v1 = V1Client(await start(agent, account=TASKS))
     async with v1.stream("SendStreamingMessage", v1_message()) as whole:
@@ -199,7 +201,7 @@ async def test_reader_that_comes_back_gets_exactly_what_it_missed(start: Start, 
 
 
 @pytest.mark.requirement("promise.resume.missing-only")
-async def test_reader_of_0_3_comes_back_too(start: Start) -> None:
+async def test_a_0_3_client_can_reconnect_too(start: Start) -> None:
     agent = ScriptedAgent()
     v03 = V03Client(await start(agent, account=TASKS))
     async with v03.stream("message/stream", v03_message()) as whole:
@@ -213,7 +215,7 @@ async def test_reader_of_0_3_comes_back_too(start: Start) -> None:
 
 
 @pytest.mark.requirement("promise.resume.missing-only", "promise.idempotent.task")
-async def test_sender_that_repeats_its_stream_with_a_cursor_goes_on_there(start: Start) -> None:
+async def test_a_repeated_streaming_send_with_a_cursor_continues_there(start: Start) -> None:
     """Some clients reconnect by posting the same request again, with Last-Event-ID."""
     agent = ScriptedAgent()
     v1 = V1Client(await start(agent, account=TASKS))
@@ -231,8 +233,8 @@ async def test_sender_that_repeats_its_stream_with_a_cursor_goes_on_there(start:
 
 @pytest.mark.requirement("promise.resume.ended")
 async def test_unread_events_of_an_ended_task_are_streamed(start: Start) -> None:
-    door = await start(ScriptedAgent(Reply.of_text("hi")), account=TASKS)
-    v1, v03 = V1Client(door), V03Client(door)
+    http = await start(ScriptedAgent(Reply.of_text("hi")), account=TASKS)
+    v1, v03 = V1Client(http), V03Client(http)
     frames = await v1.events("SendStreamingMessage", v1_message())
     params = {"id": events(frames)[0]["id"]}
     resumed = await v1.events("SubscribeToTask", params, last_event_id="2")
@@ -247,8 +249,8 @@ async def test_unread_events_of_an_ended_task_are_streamed(start: Start) -> None
 async def test_cursor_the_task_never_had_is_refused_by_name(start: Start, cursor: str) -> None:
     v1 = V1Client(await start(ScriptedAgent(Reply.of_text("hi")), account=TASKS))
     task = (await v1.send())["task"]
-    door = v1.door.with_headers(last_event_id=cursor)
-    failed = await V1Client(door).error("SubscribeToTask", {"id": task["id"]})
+    http = v1.http.with_headers(last_event_id=cursor)
+    failed = await V1Client(http).error("SubscribeToTask", {"id": task["id"]})
     assert (failed.code, "Last-Event-ID" in failed.message) == (-32602, True)
 
 
@@ -269,12 +271,12 @@ async def test_silent_stream_gets_comment_lines(start: Start) -> None:
 @pytest.mark.requirement("inbound.stream.heartbeat", "inbound.stream.direct")
 async def test_stream_that_waits_for_its_first_event_gets_comment_lines_too(start: Start) -> None:
     agent = ScriptedAgent()
-    door = await start(agent, settings={"server.heartbeatSeconds": 0.01})
+    http = await start(agent, settings={"server.heartbeatSeconds": 0.01})
     body = encode_call("SendStreamingMessage", v1_message())
-    asked = Request("POST", "/a2a/jsonrpc", {"content-type": "application/json"}, (body,))
-    async with door.open(asked) as exchange:
+    request = Request("POST", "/a2a/jsonrpc", {"content-type": "application/json"}, (body,))
+    async with http.open(request) as active:
         run = await agent.next_run()
-        frames = FrameReader(exchange, lambda body: check_v1("SendStreamingMessage", body))
+        frames = FrameReader(active, lambda body: check_v1("SendStreamingMessage", body))
         while len(frames.comments) < 2:
             assert await frames.read_chunk()
         await run.finish(Reply.of_text("slow but direct"))
@@ -287,7 +289,7 @@ async def test_default_heartbeat_is_at_least_every_15_seconds() -> None:
 
 
 @pytest.mark.requirement("promise.bounds.slow-reader")
-async def test_reader_that_does_not_read_holds_nobody_up(start: Start) -> None:
+async def test_a_client_that_does_not_read_delays_no_other(start: Start) -> None:
     agent = ScriptedAgent()
     v1 = V1Client(await start(agent, account=TASKS))
     async with v1.stream("SendStreamingMessage", v1_message()) as quick:
@@ -306,7 +308,7 @@ async def test_reader_that_does_not_read_holds_nobody_up(start: Start) -> None:
 
 
 @pytest.mark.requirement("promise.resume.missing-only", "promise.order.one-order")
-async def test_many_readers_that_come_and_go_all_see_the_whole_story(start: Start) -> None:
+async def test_clients_that_connect_and_disconnect_at_random_see_all_events(start: Start) -> None:
     agent = ScriptedAgent()
     v1 = V1Client(await start(agent, account=TASKS))
     stories: list[list[Frame]] = []

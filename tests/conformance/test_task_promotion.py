@@ -1,4 +1,4 @@
-"""Direct answer or task: what promotes a run, and in which order it is shown."""
+"""Direct answer or task: what promotes a run, and in which order events are sent."""
 
 import pytest
 from tests.conformance.conftest import Start

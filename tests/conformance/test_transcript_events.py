@@ -69,7 +69,7 @@ async def test_last_status_is_the_only_final_one(
         ([TextDelta("stre"), TextDelta("amed")], "streamed"),
     ],
 )
-async def test_last_status_says_the_last_message_with_content(
+async def test_the_last_status_has_the_last_message_with_content(
     start: Start, steps: list[Step], words: str
 ) -> None:
     frames = await _stream(start, *steps)
@@ -127,7 +127,7 @@ async def test_text_that_does_not_continue_replaces_the_artifact(start: Start) -
 
 
 @pytest.mark.requirement("runtime.transcript.empty-closing", "runtime.transcript.closing-chunk")
-async def test_closing_chunk_is_one_empty_text_when_all_was_said(start: Start) -> None:
+async def test_the_closing_chunk_is_one_empty_text_when_all_text_was_streamed(start: Start) -> None:
     agent = ScriptedAgent()
     v03 = V03Client(await start(agent, account=TASKS))
     async with v03.stream("message/stream", v03_message()) as frames:
@@ -250,7 +250,7 @@ async def test_tool_progress_is_one_artifact_per_call(start: Start) -> None:
 
 
 @pytest.mark.requirement("runtime.transcript.tool-progress")
-async def test_failed_tool_says_so(start: Start) -> None:
+async def test_a_failed_tool_is_reported_as_failed(start: Start) -> None:
     step = ToolProgress(ToolPhase.RESULT, "lookup", "c1", {"why": "no net"}, is_error=True)
     frames = await _stream(start, step, Reply.of_text("sorry"))
     (progress, _) = _artifacts(frames)
@@ -282,7 +282,7 @@ async def test_sequence_counts_all_artifact_events_of_the_run(start: Start) -> N
         ({"requiresApproval": {"type": "approval_request", "prompt": "  "}}, None),
     ],
 )
-async def test_tool_result_that_asks_for_approval_pauses_the_task(
+async def test_a_tool_result_that_needs_approval_pauses_the_task(
     start: Start, payload: Json, prompt: str | None
 ) -> None:
     steps = [ToolProgress(ToolPhase.RESULT, "pay", "c1", payload), Reply.of_text("too late")]
@@ -313,7 +313,7 @@ async def test_other_tool_events_do_not_pause(start: Start, step: ToolProgress) 
     "runtime.transcript.pause-blocking",
     "runtime.transcript.pause-stream",
 )
-async def test_paused_task_stays_open_and_goes_on_with_the_next_message(start: Start) -> None:
+async def test_a_paused_task_continues_with_the_next_message(start: Start) -> None:
     def script(turn: object) -> list[Step]:
         if len(agent.turns) == 1:
             return [InputRequired("Which one?", resume={"at": 3})]

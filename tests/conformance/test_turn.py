@@ -1,4 +1,4 @@
-"""What an agent is told about a message."""
+"""What a turn tells the agent about a message."""
 
 import json
 
@@ -33,13 +33,17 @@ async def test_message_with_nothing_usable_is_answered_without_a_run(
     start: Start, account: Json, texts: list[str]
 ) -> None:
     agent = _agent()
-    door = await start(agent, account=account)
+    http = await start(agent, account=account)
     parts = [{"kind": "text", "text": text} for text in texts]
-    answer = await V03Client(door).send(parts=parts, contextId="mine")
-    assert (answer["kind"], answer["role"], answer["contextId"]) == ("message", "agent", "mine")
-    assert "text" in text_of(answer)
+    response = await V03Client(http).send(parts=parts, contextId="mine")
+    assert (response["kind"], response["role"], response["contextId"]) == (
+        "message",
+        "agent",
+        "mine",
+    )
+    assert "text" in text_of(response)
     assert agent.turns == []
-    assert (await V1Client(door).list())["totalSize"] == 0
+    assert (await V1Client(http).list())["totalSize"] == 0
 
 
 @pytest.mark.requirement("inbound.turn.nothing-usable")
@@ -62,7 +66,7 @@ async def test_data_alone_gives_a_placeholder_and_an_empty_raw_body(start: Start
 
 
 @pytest.mark.requirement("inbound.turn.untrusted")
-async def test_everything_but_text_is_told_as_labelled_untrusted_notes(start: Start) -> None:
+async def test_parts_other_than_text_become_labelled_untrusted_notes(start: Start) -> None:
     agent = _agent()
     v1 = V1Client(await start(agent))
     parts: list[Json] = [
@@ -87,10 +91,10 @@ async def test_everything_but_text_is_told_as_labelled_untrusted_notes(start: St
 @pytest.mark.requirement(
     "inbound.turn.addresses", "inbound.turn.message-id", "inbound.turn.thread-id"
 )
-async def test_turn_says_who_writes_to_whom_about_what(start: Start) -> None:
+async def test_the_turn_names_caller_agent_task_and_context(start: Start) -> None:
     agent = _agent()
-    door = await start(agent, account=TASKS, settings=peers("alice"))
-    v1 = V1Client(door.with_headers(authorization=f"Bearer {token_of('alice')}"))
+    http = await start(agent, account=TASKS, settings=peers("alice"))
+    v1 = V1Client(http.with_headers(authorization=f"Bearer {token_of('alice')}"))
     task = (await v1.send(messageId="m-77", contextId="mine"))["task"]
     (turn,) = agent.turns
     assert (turn.sender, turn.recipient) == ("a2a:alice", "a2a:default")
@@ -115,8 +119,8 @@ async def test_binding_names_agent_session_and_store(start: Start) -> None:
 @pytest.mark.requirement("inbound.turn.peer-authenticated")
 async def test_peer_is_the_authenticated_name(start: Start) -> None:
     agent = _agent()
-    door = await start(agent, settings=peers("alice"))
-    v1 = V1Client(door.with_headers(authorization=f"Bearer {token_of('alice')}"))
+    http = await start(agent, settings=peers("alice"))
+    v1 = V1Client(http.with_headers(authorization=f"Bearer {token_of('alice')}"))
     await v1.send(contextId="mine")
     peer = agent.turns[0].binding.peer
     assert (peer.id, peer.source, peer.kind) == ("alice", "server-user-name", "direct")
@@ -132,7 +136,7 @@ async def test_peer_without_a_name_is_the_context(start: Start) -> None:
 
 
 @pytest.mark.requirement("inbound.turn.origin", "inbound.account.origin-policy")
-async def test_origin_is_told_only_with_the_legacy_policy(start: Start) -> None:
+async def test_the_origin_is_set_only_with_the_legacy_policy(start: Start) -> None:
     quiet, legacy = _agent(), _agent()
     await V1Client(await start(quiet)).send()
     account = {"originRoutingPolicy": "legacy-origin-routing"}

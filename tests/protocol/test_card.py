@@ -1,4 +1,4 @@
-"""Cards: clean for 1.0, and a hybrid that the official readers of both generations accept."""
+"""Cards: 1.0, and a hybrid that the official types of both versions accept."""
 
 import json
 
@@ -55,7 +55,7 @@ def card() -> AgentCard:
     )
 
 
-def test_the_clean_card_is_accepted_strictly_by_the_official_type(card: AgentCard):
+def test_the_1_0_card_is_accepted_strictly_by_the_official_type(card: AgentCard):
     parsed = json_format.Parse(card_json(card), official_v1.AgentCard())
     assert parsed.supported_interfaces[0].url == URL
     assert parsed.security_schemes["key"].api_key_security_scheme.location == "header"
@@ -106,7 +106,7 @@ def test_the_hybrid_card_is_accepted_by_the_official_0_3_type(card: AgentCard):
     assert old.capabilities.state_transition_history is False
 
 
-def test_the_old_members_of_a_hybrid_card(card: AgentCard):
+def test_the_0_3_members_of_a_hybrid_card(card: AgentCard):
     clean = json.loads(card_json(card))
     hybrid = json.loads(hybrid_card_json(card, url=URL, protocol_version="0.3.1"))
     added = {name: hybrid[name] for name in hybrid.keys() - clean.keys()}
@@ -158,7 +158,7 @@ def test_a_scheme_of_an_unknown_kind_is_left_as_it_is():
     assert members["securitySchemes"] == {"x": {"other": 1}}
 
 
-def test_the_tag_changes_with_the_card():
+def test_the_etag_changes_with_the_card():
     assert etag(b"a") == etag(b"a") != etag(b"b")
     assert etag(b"a").startswith('"')
     assert etag(b"a").endswith('"')

@@ -1,4 +1,4 @@
-"""Both codecs: nothing is lost on the way, and the official types accept what we write."""
+"""Both codecs round-trip, and the official types accept what they encode."""
 
 import base64
 from datetime import UTC, datetime
@@ -133,7 +133,7 @@ def parse_v1(body: bytes, kind):
 
 @slow_data
 @given(tasks(any_parts))
-def test_a_task_survives_1_0_and_the_official_type_accepts_it(task: Task):
+def test_a_1_0_task_round_trips_and_the_official_type_accepts_it(task: Task):
     body = v1.encode_task(task)
     assert decode_task(body) == task
     assert parse_v1(body, official_v1.Task).id == task.id
@@ -142,7 +142,7 @@ def test_a_task_survives_1_0_and_the_official_type_accepts_it(task: Task):
 
 @slow_data
 @given(events(any_parts))
-def test_an_event_survives_1_0_and_the_official_type_accepts_it(event: StatusUpdate):
+def test_a_1_0_event_round_trips_and_the_official_type_accepts_it(event: StatusUpdate):
     body = encode_event(event)
     assert decode_event(body) == event
     assert parse_v1(body, official_v1.StreamResponse).WhichOneof("payload")
@@ -150,7 +150,7 @@ def test_an_event_survives_1_0_and_the_official_type_accepts_it(event: StatusUpd
 
 @slow_data
 @given(messages(any_parts, st.just(Role.USER)))
-def test_a_message_that_we_write_in_1_0_is_read_as_the_same_message(message: Message):
+def test_a_1_0_message_round_trips(message: Message):
     body = v1.encode_message(message)
     assert v1.decode_send(v1.wrap_message(body)).message == message
     assert parse_v1(body, official_v1.Message).message_id == message.message_id
@@ -158,7 +158,7 @@ def test_a_message_that_we_write_in_1_0_is_read_as_the_same_message(message: Mes
 
 @slow_data
 @given(messages(shared_parts))
-def test_a_message_that_we_write_in_0_3_is_read_as_the_same_message(message: Message):
+def test_a_0_3_message_round_trips(message: Message):
     body = v03.encode_message(message)
     assert v03.decode_send(b'{"message":' + body + b"}").message == message
     assert official_v03.Message.model_validate_json(body).message_id == message.message_id
@@ -166,7 +166,7 @@ def test_a_message_that_we_write_in_0_3_is_read_as_the_same_message(message: Mes
 
 @slow_data
 @given(tasks(shared_parts))
-def test_a_task_survives_0_3_and_the_official_type_accepts_it(task: Task):
+def test_a_0_3_task_round_trips_and_the_official_type_accepts_it(task: Task):
     body = v03.encode_task(task)
     assert v03.decode_task(body) == task
     assert official_v03.Task.model_validate_json(body).kind == "task"
@@ -174,13 +174,13 @@ def test_a_task_survives_0_3_and_the_official_type_accepts_it(task: Task):
 
 @slow_data
 @given(events(shared_parts))
-def test_an_event_survives_0_3(event: StatusUpdate):
+def test_a_0_3_event_round_trips(event: StatusUpdate):
     assert v03.decode_event(v03.encode_event(event)) == event
 
 
 @slow_data
 @given(events(any_parts))
-def test_a_stored_event_becomes_a_0_3_event_with_every_boolean_said(event: StatusUpdate):
+def test_a_stored_event_becomes_a_0_3_event_with_every_boolean(event: StatusUpdate):
     body = v03.transcode(encode_event(event))
     members = msgspec.json.decode(body)
     if isinstance(event, StatusUpdate):
@@ -282,13 +282,13 @@ def test_history_is_cut_from_its_old_end(task: Task):
     assert v03.decode_task(v03.encode_task_result(body, 0)).history == ()
 
 
-def test_wanted_artifacts_are_there_even_when_there_are_none():
+def test_requested_artifacts_are_an_empty_list_when_there_are_none():
     body = v1.encode_task(Task("t-1", "c-1", TaskStatus(TaskState.WORKING)))
     shown = v1.trim_task(body, history_length=None, with_artifacts=True)
     assert msgspec.json.decode(shown)["artifacts"] == []
 
 
-def test_data_that_0_3_cannot_hold_travels_inside_an_object():
+def test_data_that_is_no_object_is_wrapped_for_0_3():
     message = Message("m", Role.AGENT, (Part(data=[1, 2]), Part(data=None), Part(data={"a": 1})))
     parts = msgspec.json.decode(v03.encode_message(message))["parts"]
     assert [part["data"] for part in parts] == [{"value": [1, 2]}, {"value": None}, {"a": 1}]

@@ -1,4 +1,4 @@
-"""The error table: complete, and right where the wires differ."""
+"""The error table: complete, and right where the versions differ."""
 
 import json
 
@@ -26,7 +26,7 @@ EVERY_CLASS = [
 
 
 @pytest.mark.parametrize("kind", EVERY_CLASS)
-def test_every_error_has_a_row_and_can_be_told_on_every_wire(kind):
+def test_every_error_has_a_row_and_can_be_encoded_in_every_version(kind):
     error = kind("What happened.")
     assert kind in ERROR_TABLE
     for wire in ProtocolVersion:
@@ -66,7 +66,7 @@ def test_every_error_has_a_row_and_can_be_told_on_every_wire(kind):
         (named.GatewayFault, -32603, -32603),
     ],
 )
-def test_each_wire_has_its_own_code(kind, v1, v03):
+def test_each_version_has_its_own_code(kind, v1, v03):
     error = kind("x")
     assert json.loads(rpc_error(error, ProtocolVersion.V1))["code"] == v1
     assert json.loads(rpc_error(error, ProtocolVersion.V03))["code"] == v03
@@ -179,7 +179,7 @@ def test_an_error_on_rest():
     )
 
 
-def test_output_modes_are_told_on_both_wires():
+def test_output_modes_are_encoded_in_both_versions():
     details = {"acceptedOutputModes": ["image/png"], "availableOutputModes": ["text/plain", "a/b"]}
     error = named.OutputNotAccepted("Nothing fits.", details=details)
     assert json.loads(rpc_error(error, ProtocolVersion.V03))["data"] == details
@@ -209,12 +209,12 @@ def test_a_0_3_error_without_details_has_no_data():
     }
 
 
-def test_an_unsupported_version_is_told_in_the_shape_of_1_0():
+def test_an_unsupported_version_is_reported_in_the_1_0_format():
     error = named.VersionNotSupported("No.", details={"supportedVersions": ["1.0", "0.3"]})
     assert rpc_error(error, ProtocolVersion.V03) == rpc_error(error, ProtocolVersion.V1)
 
 
-def test_a_fault_of_ours_tells_nothing_from_inside():
+def test_a_fault_of_the_gateway_reveals_no_details():
     error = named.StoreLocked("pid 7 holds /secret/path", details={"path": "/secret/path"})
     for told in (
         rpc_error(error, ProtocolVersion.V1),

@@ -1,4 +1,4 @@
-"""JSON-RPC envelopes: what is a request, and under which id it is answered."""
+"""JSON-RPC envelopes: what is a request, and the id of its response."""
 
 import contextlib
 import json
@@ -39,12 +39,12 @@ def test_an_id_is_echoed_as_written(identity: bytes):
     assert refused(b'{"id":' + identity + b"}").id == identity
 
 
-def test_a_request_without_id_is_answered_under_null():
+def test_a_request_without_id_gets_id_null():
     assert decode_envelope(b'{"jsonrpc":"2.0","method":"x"}').id == b"null"
 
 
 @pytest.mark.parametrize("identity", [b"1.5", b"1.0", b"true", b"[]", b"{}"])
-def test_an_id_of_another_type_is_refused_under_null(identity: bytes):
+def test_an_id_of_another_type_is_refused_with_id_null(identity: bytes):
     failure = refused(b'{"jsonrpc":"2.0","method":"x","id":' + identity + b"}")
     assert isinstance(failure.error, InvalidRequest)
     assert failure.id == b"null"
@@ -83,7 +83,7 @@ def test_json_that_is_no_request_is_an_invalid_request(body: bytes):
         b'{"jsonrpc":"2.0","id":1,"id":2,"method":"x"}',
     ],
 )
-def test_what_is_no_json_is_a_parse_error_under_null(body: bytes):
+def test_invalid_json_is_a_parse_error_with_id_null(body: bytes):
     failure = refused(body)
     assert isinstance(failure.error, ParseFailed)
     assert failure.id == b"null"
@@ -95,7 +95,7 @@ def test_arbitrary_bytes_are_a_request_or_refused(body: bytes):
         decode_envelope(body)
 
 
-def test_answers_carry_the_id_as_it_came():
+def test_responses_have_the_id_of_the_request():
     assert json.loads(encode_result(b'"a"', b'{"x":1}')) == {
         "jsonrpc": "2.0",
         "id": "a",

@@ -1,4 +1,4 @@
-"""Params of both wires: what is read, what is refused, and that every problem is told."""
+"""Parameters of both versions: decoding, and reporting every problem."""
 
 import base64
 import contextlib
@@ -223,7 +223,7 @@ def test_a_full_0_3_send_is_read():
 
 
 @pytest.mark.parametrize("configuration", [None, {}, {"blocking": True}, {"blocking": None}])
-def test_a_0_3_send_blocks_unless_it_says_no(configuration):
+def test_a_0_3_send_blocks_unless_blocking_is_false(configuration):
     assert send(v03.decode_send, message_v03(), configuration=configuration).is_blocking
     assert send(v1.decode_send, message_v1(), configuration=None).is_blocking
 
@@ -249,7 +249,7 @@ def test_file_content_is_normalised_to_standard_base64(raw):
     assert old == part
 
 
-def test_every_problem_of_a_1_0_send_is_told_at_once():
+def test_every_problem_of_a_1_0_send_is_reported_at_once():
     found = problems(
         v1.decode_send,
         {
@@ -287,7 +287,7 @@ def test_every_problem_of_a_1_0_send_is_told_at_once():
     )
 
 
-def test_every_problem_of_a_0_3_send_is_told_at_once():
+def test_every_problem_of_a_0_3_send_is_reported_at_once():
     found = problems(
         v03.decode_send,
         {
@@ -381,7 +381,7 @@ def test_a_send_without_message_is_refused(decode, params):
     assert "message" in problems(decode, params)
 
 
-def test_a_missing_message_id_is_named_in_the_sentence():
+def test_a_missing_message_id_is_named_in_the_message():
     for decode, message in ((v1.decode_send, message_v1()), (v03.decode_send, message_v03())):
         for wrong in ({}, {"messageId": None}, {"messageId": ""}, {"messageId": "  "}):
             given = {**{k: v for k, v in message.items() if k != "messageId"}, **wrong}
@@ -472,7 +472,7 @@ def test_a_list_request_is_read():
     assert v1.decode_list(b'{"status":"TASK_STATE_UNSPECIFIED"}').state is None
 
 
-def test_every_problem_of_a_list_request_is_told_at_once():
+def test_every_problem_of_a_list_request_is_reported_at_once():
     found = problems(
         v1.decode_list,
         {
@@ -527,7 +527,7 @@ def test_push_requests_are_read():
 
 
 @pytest.mark.parametrize("hostile", ["a\r\nX-Evil: 1", "a\n", "\x00", "é", "x" * 4097])
-def test_what_would_break_a_header_is_refused(hostile):
+def test_a_value_that_would_break_a_header_is_refused(hostile):
     flat = {"taskId": "t", "url": "u", "token": hostile}
     assert list(problems(v1.decode_push_config, flat)) == ["token"]
     secret = {"scheme": hostile, "credentials": hostile}
@@ -544,12 +544,12 @@ def test_what_would_break_a_header_is_refused(hostile):
     }
 
 
-def test_an_address_has_a_bounded_length():
+def test_a_url_has_a_bounded_length():
     flat = {"taskId": "t", "url": "https://example.com/" + "x" * 2048}
     assert list(problems(v1.decode_push_config, flat)) == ["url"]
 
 
-def test_what_the_schema_does_not_see_is_told_in_the_decoder_s_words():
+def test_a_problem_that_the_schema_misses_has_the_decoders_message():
     found = problems(v1.decode_list, b'{"statusTimestampAfter":"0000-01-01T00:00:00Z"}')
     assert list(found) == ["statusTimestampAfter"]
     assert list(problems(v1.decode_get, b'{"id":"t","historyLength":1.0}')) == ["historyLength"]

@@ -1,4 +1,4 @@
-"""Query parameters: the same requests as on JSON-RPC, and every problem at once."""
+"""Query parameters: the same requests as JSON-RPC, and every problem at once."""
 
 from datetime import UTC, datetime
 from functools import partial
@@ -61,7 +61,7 @@ def test_a_push_list_query_is_read():
     )
 
 
-def test_every_problem_of_a_query_is_told_at_once():
+def test_every_problem_of_a_query_is_reported_at_once():
     query = {
         "pageSize": "101",
         "historyLength": "-1",

@@ -48,7 +48,7 @@ def has_twice(text: str) -> bool:
 
 
 @given(st.data())
-def test_exactly_the_bodies_with_a_member_twice_are_refused(data):
+def test_exactly_the_bodies_with_duplicate_members_are_refused(data):
     text = written(data.draw(values), data.draw)
     try:
         text.encode()
@@ -100,7 +100,7 @@ def test_arbitrary_bytes_are_json_or_refused(body: bytes):
         b"// no\n{}",
     ],
 )
-def test_what_is_not_json_to_us_is_refused(body: bytes):
+def test_invalid_json_is_refused(body: bytes):
     with pytest.raises(ParseFailed):
         check_json(body)
 
@@ -116,7 +116,7 @@ def test_what_is_not_json_to_us_is_refused(body: bytes):
         (b"{" + b",".join(b'"k%d":1' % n for n in range(50_000)) + b',"k7":2}', "k7"),
     ],
 )
-def test_a_member_twice_is_refused_by_name(body: bytes, member: str):
+def test_a_duplicate_member_is_refused_by_name(body: bytes, member: str):
     with pytest.raises(ParseFailed, match=f"'{member}' more than once"):
         check_json(body)
 

@@ -1,4 +1,4 @@
-"""Which generation a request speaks."""
+"""The protocol version of a request."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from openclaw_a2a.protocol import v03, v1
 from openclaw_a2a.protocol.versions import ProtocolVersion, version_of_method
 
 
-def test_the_generations_share_no_method():
+def test_the_versions_share_no_method():
     assert len(v1.METHODS) == 11
     assert len(v03.METHODS) == 10
     assert not v1.METHODS & v03.METHODS
@@ -25,7 +25,7 @@ def test_a_header_that_agrees_is_fine():
 
 
 @pytest.mark.parametrize("header", ["1.7", "2.0", "0.2", "1.0.0", "0.3.0", "1", "x", "1.0,0.3"])
-def test_a_version_we_do_not_speak_is_refused_before_anything_else(header):
+def test_an_unsupported_version_is_refused_first(header):
     for method in ("SendMessage", "message/send", "unknown"):
         with pytest.raises(VersionNotSupported, match=r"1\.0 or 0\.3"):
             version_of_method(method, header)

@@ -1,4 +1,4 @@
-"""Gateways in processes of their own, and gone when the test is."""
+"""Gateways in processes of their own, ended with the test."""
 
 import socket
 from collections.abc import Callable, Iterator

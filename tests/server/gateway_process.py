@@ -1,4 +1,4 @@
-"""A gateway in a process of its own, spoken to over real sockets."""
+"""A gateway in a process of its own, over real sockets."""
 
 import asyncio
 import json

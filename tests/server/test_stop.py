@@ -1,4 +1,4 @@
-"""A stop in order: whoever waits gets an answer, and what is unfinished is found again."""
+"""Stopping: every waiting request gets a response, and unfinished work is found again."""
 
 import asyncio
 import time
@@ -27,10 +27,10 @@ SETTINGS = {
 }
 
 
-def _is_draining(answer: RawResponse) -> bool:
-    [detail] = answer.json["error"]["data"]
+def _is_draining(response: RawResponse) -> bool:
+    [detail] = response.json["error"]["data"]
     is_named = detail["metadata"]["code"] == "draining"
-    return is_named and answer.status == 503 and int(answer.headers["retry-after"]) >= 1
+    return is_named and response.status == 503 and int(response.headers["retry-after"]) >= 1
 
 
 async def _eventually(is_so: Callable[[], Awaitable[bool]]) -> None:
@@ -59,7 +59,7 @@ def _child_count(process_id: int) -> int:
 
 
 @pytest.mark.requirement("door.drain")
-async def test_everybody_who_waits_is_answered_when_the_gateway_stops(
+async def test_every_waiting_request_is_answered_when_the_gateway_stops(
     make_gateway: MakeGateway,
 ) -> None:
     gateway = make_gateway(SETTINGS)
@@ -77,7 +77,7 @@ async def test_everybody_who_waits_is_answered_when_the_gateway_stops(
     gateway.terminate()
     began = time.monotonic()
     await _refuses(gateway)
-    assert [_is_draining(answer) for answer in await asyncio.gather(*waiting)] == [True, True]
+    assert [_is_draining(response) for response in await asyncio.gather(*waiting)] == [True, True]
     followed = await following
     assert followed.status == 200
     assert b"event: error" not in followed.body
@@ -105,7 +105,7 @@ async def _refuses(gateway: GatewayProcess) -> None:
 
 
 @pytest.mark.requirement("door.drain")
-async def test_request_that_is_still_being_sent_is_told_to_come_back(
+async def test_a_request_still_being_sent_at_the_stop_gets_503(
     make_gateway: MakeGateway,
 ) -> None:
     gateway = make_gateway({"server": {"stopSeconds": 0}})
@@ -114,10 +114,10 @@ async def test_request_that_is_still_being_sent_is_told_to_come_back(
     writer.write(head(b"POST", RPC, b"content-length: 100", b"expect: 100-continue"))
     assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
     gateway.terminate()
-    answer = RawResponse(await reader.read())
+    response = RawResponse(await reader.read())
     writer.close()
-    assert answer.status == 503
-    assert answer.json["error"]["code"] == "A2A_STOPPING"
-    assert int(answer.headers["retry-after"]) >= 1
+    assert response.status == 503
+    assert response.json["error"]["code"] == "A2A_STOPPING"
+    assert int(response.headers["retry-after"]) >= 1
     assert await gateway.wait() == 0
     assert "Traceback" not in gateway.log()

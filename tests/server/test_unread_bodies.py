@@ -1,4 +1,4 @@
-"""Bodies that nobody wants to read: answered, and the connection closed."""
+"""Request bodies that are not read: the response is sent and the connection closed."""
 
 import asyncio
 import hashlib
@@ -34,14 +34,16 @@ ASKED = {
 
 
 @pytest.mark.requirement("promise.bounds.body")
-async def test_endless_body_is_answered_and_cut_off(make_gateway: MakeGateway) -> None:
+async def test_an_endless_body_gets_a_response_and_the_connection_is_closed(
+    make_gateway: MakeGateway,
+) -> None:
     gateway = make_gateway(SETTINGS)
     await gateway.start()
     for status, (path, *headers) in ASKED.items():
-        answer, sent_afterwards, seconds = await _send_for_ever(gateway, path, headers)
-        assert answer.status == status
-        assert answer.headers["connection"] == "close"
-        assert answer.json["error"]["message"]
+        response, sent_afterwards, seconds = await _send_for_ever(gateway, path, headers)
+        assert response.status == status
+        assert response.headers["connection"] == "close"
+        assert response.json["error"]["message"]
         assert sent_afterwards < 500_000
         assert seconds < 3
 

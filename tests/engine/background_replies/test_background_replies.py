@@ -61,7 +61,7 @@ async def test_a_reader_that_reconnects_gets_the_late_reply_after_the_end(
     again = await v1.events("SubscribeToTask", {"id": task_id}, last_event_id="0")
     assert [one.json for one in again] == [one.json for one in (*seen[1:], *missed)]
     assert sum("completed" in line for line in outline(again)) == 1
-    v03 = V03Client(v1.door)
+    v03 = V03Client(v1.http)
     [snapshot] = await v03.events("tasks/resubscribe", {"id": task_id})
     assert len(snapshot.json["result"]["artifacts"]) == 3
 
@@ -187,7 +187,7 @@ async def test_a_deleted_task_gets_no_late_reply(gateways: GatewayHarness) -> No
     agent = BackgroundAgent(Reply.of_text("hi"))
     v1 = await gateways.client(agent)
     task = (await v1.send())["task"]
-    answer = await v1.door.request(Request("DELETE", f"/a2a/rest/tasks/{task['id']}"))
+    answer = await v1.http.request(Request("DELETE", f"/a2a/rest/tasks/{task['id']}"))
     assert answer.status == 200
     await agent.reply("too late")
     assert (await v1.error("GetTask", {"id": task["id"]})).code == -32001

@@ -216,7 +216,7 @@ async def test_only_a_peer_with_the_right_may_approve(gateways: GatewayHarness) 
     agent = BackgroundAgent(Reply.of_text("hi"))
     v1 = await gateways.client(agent, settings=settings)
     for name in peers:
-        await V1Client(v1.door.with_headers(authorization=f"Bearer {token_of(name)}")).send()
+        await V1Client(v1.http.with_headers(authorization=f"Bearer {token_of(name)}")).send()
     assert [(one.principal, one.may_approve) for one in agent.turns] == [
         ("alice", True),
         ("bob", False),

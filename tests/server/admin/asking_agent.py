@@ -1,4 +1,4 @@
-"""An agent that wants the operator's word, as a test tells it."""
+"""An agent with approvals that wait for the operator."""
 
 import asyncio
 from collections.abc import AsyncGenerator

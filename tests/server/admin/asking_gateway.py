@@ -1,4 +1,4 @@
-"""A gateway process whose agent has approvals that wait: `python -m ... CONFIG`."""
+"""A gateway process whose agent has waiting approvals: `python -m ... CONFIG`."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A gateway in this process whose operator knocks, and agents that ask the operator."""
+"""A gateway in this process, its admin token, and agents with approvals."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
@@ -17,8 +17,10 @@ OpenGateway = Callable[..., Awaitable[AsgiClient]]
 
 
 @pytest.fixture
-async def open_door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[OpenGateway]:
-    """Start a gateway with agents: `await open_door({"main": agent}, data=folder)`."""
+async def open_gateway(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[OpenGateway]:
+    """Start a gateway with agents: `await open_gateway({"main": agent}, data=folder)`."""
     monkeypatch.chdir(tmp_path)
     async with AsyncExitStack() as running:
 

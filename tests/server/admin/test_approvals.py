@@ -1,4 +1,4 @@
-"""Commands that agents may run only when the operator says so."""
+"""Commands of agents that need the operator's approval."""
 
 import asyncio
 from collections.abc import Callable
@@ -16,17 +16,17 @@ from openclaw_a2a.server.admin.endpoint import AdminRequest
 Token = Callable[[], str]
 
 
-async def decide(door: AsgiClient, approval_id: str, *, allow: bool) -> Response:
+async def decide(http: AsgiClient, approval_id: str, *, allow: bool) -> Response:
     body = msgspec.json.encode({"allow": allow})
     headers = {"content_length": str(len(body))}
-    return await door.post(f"/operator/approvals/{approval_id}", body, **headers)
+    return await http.post(f"/operator/approvals/{approval_id}", body, **headers)
 
 
 @pytest.fixture
-def open_as_operator(open_door: OpenGateway, token: Token) -> OpenGateway:
+def open_as_operator(open_gateway: OpenGateway, token: Token) -> OpenGateway:
     async def open_one(agents: dict[str, AskingAgent]) -> AsgiClient:
-        door = await open_door(agents)
-        return door.with_headers(authorization=f"Bearer {token()}")
+        http = await open_gateway(agents)
+        return http.with_headers(authorization=f"Bearer {token()}")
 
     return open_one
 
@@ -35,8 +35,8 @@ async def test_approvals_of_all_agents_are_listed_the_oldest_first(
     open_as_operator: OpenGateway,
 ) -> None:
     first, second = approval("a-1", minute=2), approval("b-1", minute=1)
-    door = await open_as_operator({"main": AskingAgent(first), "other": AskingAgent(second)})
-    listed = (await door.get("/operator/approvals")).json
+    http = await open_as_operator({"main": AskingAgent(first), "other": AskingAgent(second)})
+    listed = (await http.get("/operator/approvals")).json
     assert [(one["id"], one["agent"]) for one in listed["approvals"]] == [
         ("b-1", "other"),
         ("a-1", "main"),
@@ -47,15 +47,17 @@ async def test_approvals_of_all_agents_are_listed_the_oldest_first(
     assert listed["troubles"] == []
 
 
-async def test_an_agent_that_is_down_hides_no_other(open_as_operator: OpenGateway) -> None:
+async def test_an_unavailable_agent_does_not_hide_the_approvals_of_others(
+    open_as_operator: OpenGateway,
+) -> None:
     down = AskingAgent(trouble="the gateway of OpenClaw does not answer; start it")
-    door = await open_as_operator({"main": AskingAgent(approval("a-1")), "down": down})
-    listed = (await door.get("/operator/approvals")).json
+    http = await open_as_operator({"main": AskingAgent(approval("a-1")), "down": down})
+    listed = (await http.get("/operator/approvals")).json
     assert [one["id"] for one in listed["approvals"]] == ["a-1"]
     assert listed["troubles"] == [
         {"agent": "down", "reason": "the gateway of OpenClaw does not answer; start it"}
     ]
-    assert (await decide(door, "a-1", allow=True)).status == 200
+    assert (await decide(http, "a-1", allow=True)).status == 200
 
 
 async def test_an_agent_that_does_not_answer_hides_no_other() -> None:
@@ -68,46 +70,49 @@ async def test_an_agent_that_does_not_answer_hides_no_other() -> None:
 
 
 @pytest.mark.parametrize("allow", [True, False])
-async def test_a_decision_reaches_the_agent_that_asked(
+async def test_a_decision_reaches_the_agent_that_waits_for_it(
     open_as_operator: OpenGateway, allow: bool
 ) -> None:
     asking = AskingAgent(approval("a-1"))
-    door = await open_as_operator({"first": AskingAgent(), "main": asking})
-    answer = await decide(door, "a-1", allow=allow)
-    assert (answer.status, answer.json) == (200, {"id": "a-1", "agent": "main", "allowed": allow})
+    http = await open_as_operator({"first": AskingAgent(), "main": asking})
+    response = await decide(http, "a-1", allow=allow)
+    assert (response.status, response.json) == (
+        200,
+        {"id": "a-1", "agent": "main", "allowed": allow},
+    )
     assert asking.decided == {"a-1": allow}
 
 
 async def test_a_decision_counts_once(open_as_operator: OpenGateway) -> None:
     asking = AskingAgent(approval("a-1"))
-    door = await open_as_operator({"main": asking})
-    await decide(door, "a-1", allow=False)
-    answer = await decide(door, "a-1", allow=True)
-    assert (answer.status, answer.json["error"]["code"]) == (409, "approval-over")
+    http = await open_as_operator({"main": asking})
+    await decide(http, "a-1", allow=False)
+    response = await decide(http, "a-1", allow=True)
+    assert (response.status, response.json["error"]["code"]) == (409, "approval-over")
     assert asking.decided == {"a-1": False}
 
 
-async def test_an_approval_that_nobody_asked_for_is_not_found(
+async def test_an_unknown_approval_is_not_found(
     open_as_operator: OpenGateway,
 ) -> None:
-    door = await open_as_operator({"main": AskingAgent()})
-    answer = await decide(door, "nobody", allow=True)
-    assert (answer.status, answer.json["error"]["code"]) == (404, "approval-not-found")
+    http = await open_as_operator({"main": AskingAgent()})
+    response = await decide(http, "nobody", allow=True)
+    assert (response.status, response.json["error"]["code"]) == (404, "approval-not-found")
 
 
-async def test_an_approval_that_may_be_at_an_agent_that_is_down_is_not_called_unknown(
+async def test_an_approval_is_not_called_unknown_while_an_agent_is_unavailable(
     open_as_operator: OpenGateway,
 ) -> None:
-    door = await open_as_operator({"main": AskingAgent(), "down": AskingAgent(trouble="no luck")})
-    answer = await decide(door, "somewhere", allow=True)
-    assert (answer.status, answer.json["error"]["code"]) == (503, "agent-unavailable")
-    assert "no luck" in answer.json["error"]["message"]
+    http = await open_as_operator({"main": AskingAgent(), "down": AskingAgent(trouble="no luck")})
+    response = await decide(http, "somewhere", allow=True)
+    assert (response.status, response.json["error"]["code"]) == (503, "agent-unavailable")
+    assert "no luck" in response.json["error"]["message"]
 
 
 async def test_a_decision_must_be_true_or_false(open_as_operator: OpenGateway) -> None:
     asking = AskingAgent(approval("a-1"))
-    door = await open_as_operator({"main": asking})
+    http = await open_as_operator({"main": asking})
     for body in (b'{"allow": "yes"}', b"{}", b'{"allow": null}', b'{"allow": 1}'):
-        answer = await door.post("/operator/approvals/a-1", body, content_length=str(len(body)))
-        assert (answer.status, answer.json["error"]["code"]) == (400, "invalid-params")
+        response = await http.post("/operator/approvals/a-1", body, content_length=str(len(body)))
+        assert (response.status, response.json["error"]["code"]) == (400, "invalid-params")
     assert asking.decided == {}

@@ -68,7 +68,7 @@ def approvals(
     return execute
 
 
-def test_the_list_shows_whole_commands_and_what_a_terminal_would_hide(approvals: Command) -> None:
+def test_the_list_shows_whole_commands_with_control_characters_escaped(approvals: Command) -> None:
     done = approvals("list")
     lines = done.out.splitlines()
     assert done.code == 0
@@ -103,19 +103,21 @@ def test_an_ambiguous_beginning_decides_nothing(approvals: Command) -> None:
     }
 
 
-def test_a_denial_is_told_as_json(approvals: Command) -> None:
+def test_a_denial_is_printed_as_json(approvals: Command) -> None:
     denied = approvals("deny", "cccc-4", "--json").json
     assert denied == {"id": "cccc-4444", "agent": "main", "allowed": False}
 
 
-def test_a_wrong_folder_is_told_with_what_to_do(approvals: Command, tmp_path: Path) -> None:
+def test_a_wrong_data_folder_is_an_error_with_a_hint(approvals: Command, tmp_path: Path) -> None:
     done = approvals("list", "--data", str(tmp_path))
     assert (done.code, done.err.split(":")[0]) == (2, "error operator-token")
     assert str(tmp_path) in done.err
     assert "--data" in done.err
 
 
-def test_the_token_of_another_gateway_is_told_apart(approvals: Command, tmp_path: Path) -> None:
+def test_the_token_of_another_gateway_is_an_error_of_its_own(
+    approvals: Command, tmp_path: Path
+) -> None:
     (tmp_path / "operator.token").write_text("x" * 43, encoding="ascii")
     done = approvals("list", "--data", str(tmp_path))
     assert (done.code, done.err.split(":")[0]) == (2, "error operator-token")
@@ -127,7 +129,7 @@ def test_the_token_is_never_sent_to_another_machine(approvals: Command) -> None:
     assert (done.code, done.err.split(":")[0]) == (2, "error usage")
 
 
-def test_no_gateway_is_told_as_such(approvals: Command) -> None:
+def test_no_running_gateway_is_an_error_of_its_own(approvals: Command) -> None:
     done = approvals("list", "--url", f"http://127.0.0.1:{free_port()}")
     assert (done.code, done.err.split(":")[0]) == (3, "error gateway-unreachable")
 

@@ -1,4 +1,4 @@
-"""The operator's pages answer the operator on the gateway's own machine, and nobody else."""
+"""The admin endpoint accepts the operator on the gateway's own machine, and nobody else."""
 
 import stat
 from collections.abc import Callable
@@ -17,32 +17,32 @@ PAGE = "/operator/approvals"
 Token = Callable[[], str]
 
 
-def asked(token: str, *, client: str = "127.0.0.1", **headers: str) -> Request:
+def request(token: str, *, client: str = "127.0.0.1", **headers: str) -> Request:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return Request("GET", PAGE, {"authorization": f"Bearer {token}", **named}, client=client)
 
 
-async def test_the_operator_is_known_by_the_token_in_the_data_folder(
-    open_door: OpenGateway, token: Token
+async def test_the_operator_is_identified_by_the_token_in_the_data_folder(
+    open_gateway: OpenGateway, token: Token
 ) -> None:
-    door = await open_door({"main": AskingAgent()})
-    answer = await door.request(asked(token()))
-    assert (answer.status, answer.json) == (200, {"approvals": [], "troubles": []})
-    assert answer.headers["cache-control"] == "no-store"
+    http = await open_gateway({"main": AskingAgent()})
+    response = await http.request(request(token()))
+    assert (response.status, response.json) == (200, {"approvals": [], "troubles": []})
+    assert response.headers["cache-control"] == "no-store"
 
 
 @pytest.mark.parametrize(
     "said", ["", "Bearer", "Bearer ", "Bearer wrong", "Basic {}", "Bearer {}x", "{}"]
 )
-async def test_whoever_has_no_token_is_told_to_show_one(
-    open_door: OpenGateway, token: Token, said: str
+async def test_without_a_valid_token_the_response_is_401_with_a_challenge(
+    open_gateway: OpenGateway, token: Token, said: str
 ) -> None:
-    door = await open_door({"main": AskingAgent()})
-    answer = await door.get(PAGE, authorization=said.format(token()))
-    assert answer.status == 401
-    assert answer.json["error"]["code"] == "unauthenticated"
-    assert token() not in answer.body.decode()
-    assert answer.headers["www-authenticate"].startswith("Bearer")
+    http = await open_gateway({"main": AskingAgent()})
+    response = await http.get(PAGE, authorization=said.format(token()))
+    assert response.status == 401
+    assert response.json["error"]["code"] == "unauthenticated"
+    assert token() not in response.body.decode()
+    assert response.headers["www-authenticate"].startswith("Bearer")
 
 
 @pytest.mark.parametrize(
@@ -56,64 +56,64 @@ async def test_whoever_has_no_token_is_told_to_show_one(
     ],
 )
 async def test_a_web_page_or_a_proxy_is_refused_even_with_the_token(
-    open_door: OpenGateway, token: Token, headers: dict[str, str]
+    open_gateway: OpenGateway, token: Token, headers: dict[str, str]
 ) -> None:
-    door = await open_door({"main": AskingAgent()})
-    answer = await door.request(asked(token(), **headers))
-    assert (answer.status, answer.json["error"]["code"]) == (403, "not-allowed")
+    http = await open_gateway({"main": AskingAgent()})
+    response = await http.request(request(token(), **headers))
+    assert (response.status, response.json["error"]["code"]) == (403, "not-allowed")
 
 
 async def test_another_machine_is_refused_even_with_the_token(
-    open_door: OpenGateway, token: Token
+    open_gateway: OpenGateway, token: Token
 ) -> None:
-    door = await open_door({"main": AskingAgent()})
-    answer = await door.request(asked(token(), client="192.0.2.7"))
-    assert (answer.status, answer.json["error"]["code"]) == (403, "not-allowed")
+    http = await open_gateway({"main": AskingAgent()})
+    response = await http.request(request(token(), client="192.0.2.7"))
+    assert (response.status, response.json["error"]["code"]) == (403, "not-allowed")
 
 
 async def test_the_token_of_a_peer_is_no_token_of_the_operator(
-    open_door: OpenGateway, token: Token, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    open_gateway: OpenGateway, token: Token, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "alice.token").write_text("a-long-token-of-alice", encoding="ascii")
     peers = {"channels.a2a.security.peers.alice": {"tokens": ["file:alice.token"]}}
-    door = await open_door({"main": AskingAgent()}, settings=peers)
-    assert (await door.request(asked("a-long-token-of-alice"))).status == 401
-    assert (await door.request(asked(token()))).status == 200
+    http = await open_gateway({"main": AskingAgent()}, settings=peers)
+    assert (await http.request(request("a-long-token-of-alice"))).status == 401
+    assert (await http.request(request(token()))).status == 200
 
 
-async def test_a_page_that_does_not_exist_is_told_in_the_same_shape(
-    open_door: OpenGateway, token: Token
+async def test_an_unknown_path_is_404_in_the_same_format(
+    open_gateway: OpenGateway, token: Token
 ) -> None:
-    door = (await open_door({"main": AskingAgent()})).with_headers(
+    http = (await open_gateway({"main": AskingAgent()})).with_headers(
         authorization=f"Bearer {token()}"
     )
-    for answer in (
-        await door.get("/operator/nothing"),
-        await door.get("/operator/"),
-        await door.post(PAGE, b"{}"),
+    for response in (
+        await http.get("/operator/nothing"),
+        await http.get("/operator/"),
+        await http.post(PAGE, b"{}"),
     ):
-        assert (answer.status, answer.json["error"]["code"]) == (404, "route-not-found")
+        assert (response.status, response.json["error"]["code"]) == (404, "route-not-found")
 
 
-async def test_a_body_is_json_and_small(open_door: OpenGateway, token: Token) -> None:
-    door = (await open_door({"main": AskingAgent()})).with_headers(
+async def test_a_body_is_json_and_small(open_gateway: OpenGateway, token: Token) -> None:
+    http = (await open_gateway({"main": AskingAgent()})).with_headers(
         authorization=f"Bearer {token()}"
     )
     for body, status in [(b"[]", 400), (b"{", 400), (b'{"allow": 1}', 400), (b"x" * 70_000, 413)]:
-        answer = await door.post(f"{PAGE}/one", body, content_length=str(len(body)))
-        assert answer.status == status
-        assert set(answer.json["error"]) >= {"code", "message"}
+        response = await http.post(f"{PAGE}/one", body, content_length=str(len(body)))
+        assert response.status == status
+        assert set(response.json["error"]) >= {"code", "message"}
 
 
-async def test_a_folder_that_cannot_be_written_shuts_the_door_and_nothing_else(
-    open_door: OpenGateway, tmp_path: Path
+async def test_an_unwritable_data_folder_disables_only_the_admin_endpoint(
+    open_gateway: OpenGateway, tmp_path: Path
 ) -> None:
     (tmp_path / "file").touch()
     folder = {"data": str(tmp_path / "file" / "data")}
-    door = await open_door({"main": AskingAgent()}, settings=folder)
-    answer = await door.request(asked("a" * 43))
-    assert (answer.status, answer.json["error"]["code"]) == (403, "not-allowed")
-    assert (await door.get("/readyz")).status == 200
+    http = await open_gateway({"main": AskingAgent()}, settings=folder)
+    response = await http.request(request("a" * 43))
+    assert (response.status, response.json["error"]["code"]) == (403, "not-allowed")
+    assert (await http.get("/readyz")).status == 200
 
 
 def test_the_token_stays_the_same_from_start_to_start(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_a_token_that_others_could_read_is_replaced(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "operator.token").stat().st_mode) == 0o600
 
 
-def test_a_link_in_the_place_of_the_token_is_replaced(tmp_path: Path) -> None:
+def test_a_symbolic_link_instead_of_the_token_file_is_replaced(tmp_path: Path) -> None:
     ensure_admin_token(tmp_path / "elsewhere")
     (tmp_path / "operator.token").symlink_to(tmp_path / "elsewhere" / "operator.token")
     assert ensure_admin_token(tmp_path) != read_admin_token(tmp_path / "elsewhere")
@@ -139,7 +139,7 @@ def test_a_link_in_the_place_of_the_token_is_replaced(tmp_path: Path) -> None:
 
 
 @given(content=st.binary(max_size=100))
-def test_whatever_lies_in_the_place_of_the_token_there_is_one_afterwards(
+def test_arbitrary_content_of_the_token_file_is_replaced_by_a_token(
     content: bytes, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("data")

@@ -1,4 +1,4 @@
-"""A gateway in this process whose agents the test puts into trouble and gives words."""
+"""A gateway in this process whose agents the test makes unavailable and gives profiles."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack
@@ -42,9 +42,9 @@ class Room:
         self.client = client
 
     async def get(self, path: str, **headers: str) -> Json:
-        answer = await self.client.get(path, headers=headers)
-        assert answer.status_code == 200, answer.text
-        return answer.json()
+        response = await self.client.get(path, headers=headers)
+        assert response.status_code == 200, response.text
+        return response.json()
 
 
 Open = Callable[..., Any]

@@ -1,4 +1,4 @@
-"""Agents that cannot answer are shown so, with the reason, and come back without a restart."""
+"""Unavailable agents are listed with the reason, and come back without a restart."""
 
 import hashlib
 
@@ -8,7 +8,7 @@ REASON = "OpenClaw at ws://127.0.0.1:1 cannot be reached; start its gateway: ope
 HELPER = {"channels.a2a.accounts.helper": {"defaultAgentId": "helper"}}
 
 
-async def test_an_agent_in_trouble_is_unavailable_with_the_reason_until_it_is_back(
+async def test_an_unavailable_agent_is_listed_with_the_reason_until_it_is_back(
     open_room, moody
 ) -> None:
     room = await open_room({"main": moody, "helper": EchoAgent()}, settings=HELPER)
@@ -28,7 +28,7 @@ async def test_an_agent_in_trouble_is_unavailable_with_the_reason_until_it_is_ba
     assert (await room.get("/readyz"))["agents"][0]["available"] is True
 
 
-async def test_where_tokens_are_needed_strangers_are_not_told_the_reason(open_room, moody) -> None:
+async def test_where_tokens_are_needed_the_reason_is_not_public(open_room, moody) -> None:
     digest = hashlib.sha256(b"a-token-of-alice").hexdigest()
     peers = {"channels.a2a.security.peers.alice": {"tokens": [f"sha256:{digest}"]}}
     room = await open_room({"main": moody}, settings=peers)

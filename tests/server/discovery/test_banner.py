@@ -1,4 +1,4 @@
-"""What `up` says about OpenClaw when it is ready."""
+"""What the banner of `up` says about OpenClaw."""
 
 import json
 from pathlib import Path
@@ -20,18 +20,18 @@ def config(tmp_path: Path) -> Path:
     return path
 
 
-def test_without_openclaw_one_line_says_how_to_add_it(start_gateway) -> None:
+def test_without_openclaw_the_banner_says_how_to_add_it(start_gateway) -> None:
     lines = start_gateway().output().splitlines()
     assert len([line for line in lines if "OpenClaw" in line or "  openclaw " in line]) == 1
     assert any(line.endswith(" connect openclaw") for line in lines)
 
 
-def test_with_agents_of_ones_own_nothing_is_said_about_openclaw(start_gateway) -> None:
+def test_with_configured_agents_the_banner_does_not_mention_openclaw(start_gateway) -> None:
     gateway = start_gateway({"agents": {"main": {"adapter": "echo"}}})
     assert "connect openclaw" not in gateway.output()
 
 
-def test_an_openclaw_that_is_down_is_offered_as_unavailable_with_the_reason(
+def test_an_openclaw_that_is_down_is_shown_as_unavailable_with_the_reason(
     start_gateway, config: Path
 ) -> None:
     output = start_gateway(env={"OPENCLAW_CONFIG_PATH": str(config)}).output()
@@ -43,7 +43,9 @@ def test_an_openclaw_that_is_down_is_offered_as_unavailable_with_the_reason(
     assert "a-token-nobody-sees" not in output
 
 
-def test_a_broken_config_is_told_and_the_gateway_starts(start_gateway, config: Path) -> None:
+def test_a_broken_openclaw_config_is_reported_and_the_gateway_starts(
+    start_gateway, config: Path
+) -> None:
     config.write_text("{gateway: ", encoding="utf-8")
     gateway = start_gateway(env={"OPENCLAW_CONFIG_PATH": str(config)})
     output = gateway.output()

@@ -1,4 +1,4 @@
-"""Agents speak for themselves on their cards, where their accounts say nothing."""
+"""Cards show the profile of an agent where the account says nothing."""
 
 import pytest
 
@@ -9,19 +9,17 @@ from openclaw_a2a.settings import load_settings
 CARD = "/.well-known/agent-card.json"
 
 
-async def test_the_card_has_the_words_of_the_agent_and_follows_them(
-    open_room, moody, profile
-) -> None:
+async def test_the_card_shows_the_current_profile_of_the_agent(open_room, moody, profile) -> None:
     room = await open_room({"main": moody})
     before = await room.client.get(CARD)
     assert before.json()["name"] == "default"
     moody.words = profile("Samantha", "A helpful sloth.", "sing", "dance")
-    answer = await room.client.get(CARD, headers={"if-none-match": before.headers["etag"]})
-    card = answer.json()
+    response = await room.client.get(CARD, headers={"if-none-match": before.headers["etag"]})
+    card = response.json()
     assert (card["name"], card["description"]) == ("Samantha", "A helpful sloth.")
     assert [skill["id"] for skill in card["skills"]] == ["sing", "dance"]
     assert card["skills"][0]["inputModes"] == card["defaultInputModes"]
-    again = await room.client.get(CARD, headers={"if-none-match": answer.headers["etag"]})
+    again = await room.client.get(CARD, headers={"if-none-match": response.headers["etag"]})
     assert again.status_code == 304
     moody.words = profile("Samantha", "Another sloth.")
     card = await room.get(CARD, **{"a2a-version": "1.0"})
@@ -30,14 +28,16 @@ async def test_the_card_has_the_words_of_the_agent_and_follows_them(
 
 
 @pytest.mark.parametrize("words", [None, AgentProfile()])
-async def test_an_agent_without_words_leaves_the_card_as_it_is(open_room, moody, words) -> None:
+async def test_an_agent_without_a_profile_leaves_the_card_unchanged(
+    open_room, moody, words
+) -> None:
     room = await open_room({"main": moody})
     card = await room.get(CARD)
     moody.words = words
     assert await room.get(CARD) == card
 
 
-async def test_what_the_account_says_wins(open_room, moody, profile) -> None:
+async def test_the_settings_of_the_account_win_over_the_profile(open_room, moody, profile) -> None:
     moody.words = profile("Samantha", "A helpful sloth.", "sing")
     account = {"label": "Front", "skills": [{"id": "talk", "name": "Talk"}]}
     card = await (await open_room({"main": moody}, account=account)).get(CARD)

@@ -1,4 +1,4 @@
-"""What push tests borrow: gateways in this process, conducted agents, clients of both wires."""
+"""Helpers of the conformance tests that push tests use."""
 
 from tests.conformance.asgi_client import AsgiClient, Request, Response
 from tests.conformance.conftest import make_gateway, peers, token_of

@@ -1,4 +1,4 @@
-"""Which webhooks are called: none inside the operator's network, whatever name it has."""
+"""Addresses of webhooks: none inside the operator's network, whatever its name."""
 
 import asyncio
 import socket
@@ -71,8 +71,8 @@ BAD_URLS = [
 @pytest.mark.parametrize("url", PRIVATE_URLS)
 async def test_a_private_address_is_refused_when_it_is_registered(serve: Serve, url: str) -> None:
     agent = ScriptedAgent(Reply.of_text("done"))
-    door = AsgiClient((await serve(agent, settings={"push.allowPrivate": False})).asgi)
-    v1, v03 = V1Client(door), V03Client(door)
+    http = AsgiClient((await serve(agent, settings={"push.allowPrivate": False})).asgi)
+    v1, v03 = V1Client(http), V03Client(http)
     task_id = (await v1.send())["task"]["id"]
     turns = len(agent.turns)
     new = {"taskPushNotificationConfig": {"url": url}}
@@ -98,7 +98,7 @@ async def test_a_private_address_is_refused_when_it_is_registered(serve: Serve, 
 @pytest.mark.requirement("wire.push.private-addresses")
 @pytest.mark.parametrize("url", BAD_URLS)
 @pytest.mark.parametrize("allow_private", [True, False])
-def test_what_is_no_plain_web_address_is_refused(url: str, allow_private: bool) -> None:
+def test_a_url_that_is_not_plain_http_is_refused(url: str, allow_private: bool) -> None:
     assert webhook_rejection_reason(url, allow_private=allow_private)
 
 
@@ -146,12 +146,12 @@ def test_public_addresses_are_public(address: str) -> None:
 
 
 @given(st.ip_addresses(v=6) | st.ip_addresses(v=4))
-def test_any_address_can_be_judged(address: object) -> None:
+def test_any_address_can_be_classified(address: object) -> None:
     assert isinstance(is_public_address(str(address)), bool)
 
 
 @given(st.ip_addresses(v=4, network="10.0.0.0/8"))
-def test_a_private_address_in_an_ipv6_coat_is_private(address: object) -> None:
+def test_a_private_ipv4_address_mapped_to_ipv6_is_private(address: object) -> None:
     number = int.from_bytes(socket.inet_aton(str(address)))
     for coat in ("::ffff:{:x}:{:x}", "64:ff9b::{:x}:{:x}", "2002:{:x}:{:x}::1"):
         assert not is_public_address(coat.format(number >> 16, number & 0xFFFF))
@@ -159,13 +159,13 @@ def test_a_private_address_in_an_ipv6_coat_is_private(address: object) -> None:
 
 def lying(*addresses: str):
     """A resolver that gives these, whatever it is asked."""
-    asked: list[str] = []
+    request: list[str] = []
 
     async def resolve(host: str, port: int) -> list[str]:
-        asked.append(host)
+        request.append(host)
         return list(addresses)
 
-    return resolve, asked
+    return resolve, request
 
 
 def make_poster(resolve, *, allow_private: bool = False, timeout_s: float = 5.0) -> WebhookSender:
@@ -178,7 +178,7 @@ def make_poster(resolve, *, allow_private: bool = False, timeout_s: float = 5.0)
     "addresses",
     [["127.0.0.1"], ["93.184.216.34", "127.0.0.1"], ["::1"], ["::ffff:127.0.0.1"], ["10.0.0.1"]],
 )
-async def test_a_public_name_that_leads_inside_is_not_connected_to(
+async def test_a_public_name_with_a_private_address_is_not_connected_to(
     receiver: WebhookReceiver, addresses: Sequence[str]
 ) -> None:
     resolve, _ = lying(*addresses)
@@ -193,17 +193,17 @@ async def test_a_public_name_that_leads_inside_is_not_connected_to(
 
 
 @pytest.mark.requirement("wire.push.private-addresses")
-async def test_a_name_is_looked_up_once_and_what_was_checked_is_connected_to(
+async def test_a_name_is_resolved_once_and_the_checked_address_is_used(
     receiver: WebhookReceiver,
 ) -> None:
     """A name that changes its mind between the check and the connection gains nothing."""
-    resolve, asked = lying("127.0.0.1")
+    resolve, request = lying("127.0.0.1")
     poster = make_poster(resolve, allow_private=True)
     url = f"http://no-such-host.invalid:{receiver.port}/hook?a=b"
     assert await poster.post(url, b"{}", {"X-Mark": "1"}) is None
     await poster.close()
     [post] = receiver.posts
-    assert asked == ["no-such-host.invalid"]
+    assert request == ["no-such-host.invalid"]
     assert post.headers["host"] == f"no-such-host.invalid:{receiver.port}"
     assert post.path == "/hook?a=b"
 
@@ -219,7 +219,7 @@ async def test_the_next_address_is_tried_when_one_cannot_be_reached(
     assert missed is None
 
 
-async def test_the_next_address_is_tried_when_one_stays_silent(receiver: WebhookReceiver) -> None:
+async def test_the_next_address_is_tried_when_one_times_out(receiver: WebhookReceiver) -> None:
     with socket.create_server(("127.0.0.99", receiver.port), backlog=0) as full:
         waiting = [socket.socket() for _ in range(4)]
         for one in waiting:  # nobody accepts them, so whoever comes next is not even greeted
@@ -234,7 +234,7 @@ async def test_the_next_address_is_tried_when_one_stays_silent(receiver: Webhook
     assert missed is None
 
 
-async def test_what_cannot_be_reached_or_known_is_told_in_a_sentence() -> None:
+async def test_an_unreachable_or_unknown_host_is_a_failure_with_a_reason() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -249,7 +249,7 @@ async def test_what_cannot_be_reached_or_known_is_told_in_a_sentence() -> None:
     assert nowhere.is_final
 
 
-async def test_an_answer_that_never_comes_is_waited_for_only_so_long(
+async def test_a_missing_response_times_out(
     receiver: WebhookReceiver,
 ) -> None:
     receiver.always = None
@@ -261,7 +261,7 @@ async def test_an_answer_that_never_comes_is_waited_for_only_so_long(
     assert "did not answer within 0.05 s" in missed.reason
 
 
-async def test_an_answer_that_breaks_off_is_a_failure(receiver: WebhookReceiver) -> None:
+async def test_a_response_that_breaks_off_is_a_failure(receiver: WebhookReceiver) -> None:
     receiver.always = b"nonsense\r\n\r\n"
     resolve, _ = lying("127.0.0.1")
     poster = make_poster(resolve, allow_private=True)
@@ -272,7 +272,7 @@ async def test_an_answer_that_breaks_off_is_a_failure(receiver: WebhookReceiver)
 
 
 @pytest.mark.requirement("wire.push.private-addresses")
-async def test_a_certificate_is_checked_for_the_name_and_not_for_the_address(
+async def test_the_certificate_is_checked_for_the_host_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     certificate = make_certificate(tmp_path, "hooks.example.com")
@@ -282,13 +282,13 @@ async def test_a_certificate_is_checked_for_the_name_and_not_for_the_address(
     names: list[str | None] = []
     context.sni_callback = lambda _socket, name, _context: names.append(name)
 
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def response(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
         await writer.drain()
         writer.close()
 
-    server = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context)
+    server = await asyncio.start_server(response, "127.0.0.1", 0, ssl=context)
     port = server.sockets[0].getsockname()[1]
     resolve, _ = lying("127.0.0.1")
     poster = make_poster(resolve, allow_private=True)

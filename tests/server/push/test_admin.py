@@ -1,4 +1,4 @@
-"""The operator sees deliveries in trouble and has them tried again, by page and by command."""
+"""The operator lists failing deliveries and retries them, over HTTP and by command."""
 
 import json
 import subprocess
@@ -28,29 +28,29 @@ SECRETS = {
 }
 
 
-def operator_at(door: AsgiClient, folder: Path) -> AsgiClient:
+def operator_at(http: AsgiClient, folder: Path) -> AsgiClient:
     token = (folder / ADMIN_TOKEN_FILE).read_text(encoding="utf-8").strip()
-    return door.with_headers(authorization=f"Bearer {token}")
+    return http.with_headers(authorization=f"Bearer {token}")
 
 
 async def in_trouble(operator: AsgiClient) -> list[Json]:
-    answer = await operator.get("/operator/deliveries")
-    assert answer.status == 200
-    assert b"SECRET" not in answer.body
-    return answer.json["deliveries"]
+    response = await operator.get("/operator/deliveries")
+    assert response.status == 200
+    assert b"SECRET" not in response.body
+    return response.json["deliveries"]
 
 
 @pytest.mark.requirement("promise.push.dead-letter", "promise.push.secret")
-async def test_the_operator_sees_what_is_in_trouble_and_has_it_redone(
+async def test_the_operator_lists_failing_deliveries_and_retries_them(
     serve: Serve, receiver: WebhookReceiver, tmp_path: Path
 ) -> None:
     receiver.always = status(503)
     agent = ScriptedAgent(Reply.of_text("hi"))
-    door = AsgiClient((await serve(agent, settings={"push.attempts": 3})).asgi)
-    operator = operator_at(door, tmp_path)
+    http = AsgiClient((await serve(agent, settings={"push.attempts": 3})).asgi)
+    operator = operator_at(http, tmp_path)
     assert await in_trouble(operator) == []
     hook = {"url": receiver.url("/SECRET-PATH?key=SECRET"), **SECRETS}
-    sent = await V1Client(door).send(configuration={"taskPushNotificationConfig": hook})
+    sent = await V1Client(http).send(configuration={"taskPushNotificationConfig": hook})
 
     async def look() -> Json | None:
         found = await in_trouble(operator)
@@ -61,27 +61,27 @@ async def test_the_operator_sees_what_is_in_trouble_and_has_it_redone(
     assert (shown["to"], shown["kind"]) == (f"127.0.0.1:{receiver.port}", "push")
     assert (shown["attempts"], shown["reason"], shown["nextAt"]) == (3, "it answered 503", None)
     receiver.always = status(200)
-    asked = Request("POST", f"/operator/deliveries/{shown['id']}/redeliver", {}, (b"",))
-    answer = await operator.request(asked)
-    assert (answer.status, answer.json["state"]) == (200, "waiting")
+    request = Request("POST", f"/operator/deliveries/{shown['id']}/redeliver", {}, (b"",))
+    response = await operator.request(request)
+    assert (response.status, response.json["state"]) == (200, "waiting")
     await receiver.wait_for_post(COMPLETED)
     unknown = await operator.request(
         Request("POST", "/operator/deliveries/none/redeliver", {}, (b"",))
     )
     assert (unknown.status, unknown.json["error"]["code"]) == (404, "delivery-not-found")
-    assert (await door.get("/operator/deliveries")).status == 401
+    assert (await http.get("/operator/deliveries")).status == 401
 
 
 @pytest.mark.requirement("promise.push.dead-letter")
-async def test_a_delivery_that_waits_is_listed_with_its_next_try(
+async def test_a_waiting_delivery_is_listed_with_its_next_attempt(
     serve: Serve, receiver: WebhookReceiver, tmp_path: Path
 ) -> None:
     receiver.always = status(500, Retry_After="30")
     settings = {"push.mostBackoffSeconds": 60.0}
-    door = AsgiClient((await serve(ScriptedAgent(Reply.of_text("hi")), settings=settings)).asgi)
-    operator = operator_at(door, tmp_path)
+    http = AsgiClient((await serve(ScriptedAgent(Reply.of_text("hi")), settings=settings)).asgi)
+    operator = operator_at(http, tmp_path)
     hook = {"taskPushNotificationConfig": {"url": receiver.url()}}
-    await V1Client(door).send(configuration=hook)
+    await V1Client(http).send(configuration=hook)
 
     async def look() -> Json | None:
         return next(iter(await in_trouble(operator)), None)

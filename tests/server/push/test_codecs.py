@@ -1,4 +1,4 @@
-"""Configurations of any content go through both wires unharmed, and the official types agree."""
+"""Push configurations round-trip in both versions, and the official types accept them."""
 
 import json
 from datetime import UTC, datetime

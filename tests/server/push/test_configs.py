@@ -1,4 +1,4 @@
-"""Push configurations: made, read, listed and removed, by their owner and by nobody else."""
+"""Push configurations: created, read, listed and deleted by their owner only."""
 
 import msgspec
 import pytest
@@ -28,16 +28,16 @@ FULL_OLD = {"token": "k", "authentication": {"schemes": ["Bearer", "Basic"], "cr
 
 
 async def make_task(serve: Serve, **more: Json) -> tuple[AsgiClient, str]:
-    door = AsgiClient((await serve(ScriptedAgent(Reply.of_text("done")), **more)).asgi)
-    return door, (await V1Client(door).send())["task"]["id"]
+    http = AsgiClient((await serve(ScriptedAgent(Reply.of_text("done")), **more)).asgi)
+    return http, (await V1Client(http).send())["task"]["id"]
 
 
 @pytest.mark.requirement("wire.push.configs", "wire.push.shapes", "inbound.account.push-on")
-async def test_a_configuration_of_1_0_is_made_read_listed_and_removed(
+async def test_a_1_0_configuration_is_created_read_listed_and_deleted(
     serve: Serve, receiver: WebhookReceiver
 ) -> None:
-    door, task_id = await make_task(serve)
-    v1 = V1Client(door)
+    http, task_id = await make_task(serve)
+    v1 = V1Client(http)
     wish = {"taskId": task_id, "id": "mine", "url": receiver.url(), **FULL}
     assert await v1.call(CREATE, wish) == wish
     assert await v1.call(GET, {"taskId": task_id, "id": "mine"}) == wish
@@ -48,11 +48,11 @@ async def test_a_configuration_of_1_0_is_made_read_listed_and_removed(
 
 
 @pytest.mark.requirement("wire.push.configs", "wire.push.shapes", "inbound.account.push-on")
-async def test_a_configuration_of_0_3_is_made_read_listed_and_removed(
+async def test_a_0_3_configuration_is_created_read_listed_and_deleted(
     serve: Serve, receiver: WebhookReceiver
 ) -> None:
-    door, task_id = await make_task(serve)
-    v03 = V03Client(door)
+    http, task_id = await make_task(serve)
+    v03 = V03Client(http)
     nested = {"id": "mine", "url": receiver.url(), **FULL_OLD}
     wish = {"taskId": task_id, "pushNotificationConfig": nested}
     assert await v03.call(f"{OLD}/set", wish) == wish
@@ -65,46 +65,46 @@ async def test_a_configuration_of_0_3_is_made_read_listed_and_removed(
 
 
 @pytest.mark.requirement("wire.push.configs", "wire.push.shapes")
-async def test_a_configuration_is_made_read_listed_and_removed_over_http_json(
+async def test_a_configuration_is_created_read_listed_and_deleted_over_http_json(
     serve: Serve, receiver: WebhookReceiver
 ) -> None:
-    door, task_id = await make_task(serve)
+    http, task_id = await make_task(serve)
     path = f"{REST}/tasks/{task_id}/pushNotificationConfigs"
     wish = {"id": "mine/1", "url": receiver.url(), **FULL}
-    made = await door.post(path, msgspec.json.encode(wish))
+    made = await http.post(path, msgspec.json.encode(wish))
     assert (made.status, made.media_type) == (200, "application/a2a+json")
     assert made.json == {"taskId": task_id, **wish}
     json_format.ParseDict(made.json, v1_types.TaskPushNotificationConfig())
-    assert (await door.get(f"{path}/mine/1")).json == made.json
-    listed = (await door.get(path)).json
+    assert (await http.get(f"{path}/mine/1")).json == made.json
+    listed = (await http.get(path)).json
     assert listed["configs"] == [made.json]
     json_format.ParseDict(listed, v1_types.ListTaskPushNotificationConfigsResponse())
     for _ in range(2):
-        gone = await door.request(Request("DELETE", f"{path}/mine/1", {}, (b"",)))
+        gone = await http.request(Request("DELETE", f"{path}/mine/1", {}, (b"",)))
         assert (gone.status, gone.json) == (200, {})
-    missing = await door.get(f"{path}/mine/1")
+    missing = await http.get(f"{path}/mine/1")
     assert missing.status == 404
     assert missing.json["error"]["details"][0]["reason"] == "PUSH_CONFIG_NOT_FOUND"
-    assert (await door.request(Request("PUT", path, {}, (b"",)))).status == 404
+    assert (await http.request(Request("PUT", path, {}, (b"",)))).status == 404
 
 
 @pytest.mark.requirement("wire.push.shapes")
-async def test_each_generation_reads_what_the_other_made(
+async def test_each_version_reads_the_configurations_of_the_other(
     serve: Serve, receiver: WebhookReceiver
 ) -> None:
-    door, task_id = await make_task(serve)
+    http, task_id = await make_task(serve)
     nested = {"id": "old", "url": receiver.url(), **FULL_OLD}
-    await V03Client(door).call(f"{OLD}/set", {"taskId": task_id, "pushNotificationConfig": nested})
-    flat = await V1Client(door).call(GET, {"taskId": task_id, "id": "old"})
+    await V03Client(http).call(f"{OLD}/set", {"taskId": task_id, "pushNotificationConfig": nested})
+    flat = await V1Client(http).call(GET, {"taskId": task_id, "id": "old"})
     assert flat == {"taskId": task_id, "id": "old", "url": receiver.url(), **FULL}
 
 
 @pytest.mark.requirement("wire.push.default-id")
-async def test_without_an_id_a_configuration_has_that_of_its_task(
+async def test_a_configuration_without_an_id_gets_the_id_of_its_task(
     serve: Serve, receiver: WebhookReceiver
 ) -> None:
-    door, task_id = await make_task(serve)
-    v1, v03 = V1Client(door), V03Client(door)
+    http, task_id = await make_task(serve)
+    v1, v03 = V1Client(http), V03Client(http)
     made = await v1.call(CREATE, {"taskId": task_id, "url": receiver.url()})
     assert made["id"] == task_id
     nested = {"url": receiver.url("/other")}
@@ -118,8 +118,8 @@ async def test_a_task_has_several_configurations_up_to_a_limit(
     serve: Serve, receiver: WebhookReceiver
 ) -> None:
     agent = ScriptedAgent()
-    door = AsgiClient((await serve(agent, settings={"push.perTask": 3})).asgi)
-    v1 = V1Client(door)
+    http = AsgiClient((await serve(agent, settings={"push.perTask": 3})).asgi)
+    v1 = V1Client(http)
     task_id = (await v1.start())["id"]
     for name in ("a", "b", "c"):
         await v1.call(CREATE, {"taskId": task_id, "id": name, "url": receiver.url()})
@@ -142,11 +142,11 @@ async def test_a_task_has_several_configurations_up_to_a_limit(
 
 
 @pytest.mark.requirement("wire.push.delete-again", "wire.push.not-found")
-async def test_removing_twice_is_no_error_and_reading_what_is_not_there_is_one(
+async def test_deleting_twice_is_no_error_and_reading_a_missing_one_is(
     serve: Serve, receiver: WebhookReceiver
 ) -> None:
-    door, task_id = await make_task(serve)
-    v1, v03 = V1Client(door), V03Client(door)
+    http, task_id = await make_task(serve)
+    v1, v03 = V1Client(http), V03Client(http)
     assert await v1.call(DELETE, {"taskId": task_id, "id": "none"}) is None
     failed = await v1.error(GET, {"taskId": task_id, "id": "none"})
     assert failed.code == -32001
@@ -158,13 +158,15 @@ async def test_removing_twice_is_no_error_and_reading_what_is_not_there_is_one(
 
 
 @pytest.mark.requirement("wire.push.not-found")
-async def test_somebody_elses_task_is_not_found(serve: Serve, receiver: WebhookReceiver) -> None:
+async def test_the_configurations_of_another_callers_task_are_not_found(
+    serve: Serve, receiver: WebhookReceiver
+) -> None:
     agent = ScriptedAgent(Reply.of_text("done"))
-    door = AsgiClient((await serve(agent, settings=peers("alice", "bob"))).asgi)
-    alice = V1Client(door.with_headers(authorization=f"Bearer {token_of('alice')}"))
+    http = AsgiClient((await serve(agent, settings=peers("alice", "bob"))).asgi)
+    alice = V1Client(http.with_headers(authorization=f"Bearer {token_of('alice')}"))
     task_id = (await alice.send())["task"]["id"]
     await alice.call(CREATE, {"taskId": task_id, "url": receiver.url()})
-    bob = V1Client(door.with_headers(authorization=f"Bearer {token_of('bob')}"))
+    bob = V1Client(http.with_headers(authorization=f"Bearer {token_of('bob')}"))
     for method, params in (
         (CREATE, {"taskId": task_id, "url": receiver.url()}),
         (GET, {"taskId": task_id, "id": task_id}),
@@ -180,7 +182,7 @@ async def test_somebody_elses_task_is_not_found(serve: Serve, receiver: WebhookR
 
 
 async def test_a_tenant_is_refused(serve: Serve, receiver: WebhookReceiver) -> None:
-    door, task_id = await make_task(serve)
+    http, task_id = await make_task(serve)
     for method, params in (
         (CREATE, {"url": receiver.url()}),
         (GET, {"id": "x"}),
@@ -188,10 +190,12 @@ async def test_a_tenant_is_refused(serve: Serve, receiver: WebhookReceiver) -> N
         (DELETE, {"id": "x"}),
     ):
         wanted = {"taskId": task_id, "tenant": "acme", **params}
-        assert (await V1Client(door).error(method, wanted)).code == -32602
+        assert (await V1Client(http).error(method, wanted)).code == -32602
 
 
-async def test_a_removed_webhook_gets_nothing_more(serve: Serve, receiver: WebhookReceiver) -> None:
+async def test_a_deleted_configuration_gets_no_more_notifications(
+    serve: Serve, receiver: WebhookReceiver
+) -> None:
     agent = ScriptedAgent()
     v1 = V1Client(AsgiClient((await serve(agent)).asgi))
     task_id = (await v1.start())["id"]
@@ -204,7 +208,7 @@ async def test_a_removed_webhook_gets_nothing_more(serve: Serve, receiver: Webho
     assert [post.path for post in posts[2:]] == ["/b"] * len(posts[2:])
 
 
-async def test_a_webhook_in_the_place_of_another_gets_what_follows(
+async def test_a_replaced_configuration_gets_what_follows(
     serve: Serve, receiver: WebhookReceiver
 ) -> None:
     agent = ScriptedAgent()
@@ -221,12 +225,14 @@ async def test_a_webhook_in_the_place_of_another_gets_what_follows(
     assert "task" in posts[1].json
 
 
-async def test_configurations_go_with_their_task(serve: Serve, receiver: WebhookReceiver) -> None:
-    door, task_id = await make_task(serve, kind="sqlite")
-    v1 = V1Client(door)
+async def test_configurations_are_deleted_with_their_task(
+    serve: Serve, receiver: WebhookReceiver
+) -> None:
+    http, task_id = await make_task(serve, kind="sqlite")
+    v1 = V1Client(http)
     await v1.call(CREATE, {"taskId": task_id, "url": receiver.url()})
     assert (
-        await door.request(Request("DELETE", f"{REST}/tasks/{task_id}", {}, (b"",)))
+        await http.request(Request("DELETE", f"{REST}/tasks/{task_id}", {}, (b"",)))
     ).status == 200
     failed = await v1.error(LIST, {"taskId": task_id})
     assert failed.error["data"][0]["reason"] == "TASK_NOT_FOUND"

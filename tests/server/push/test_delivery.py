@@ -1,4 +1,4 @@
-"""Webhooks get what happens to a task, in the spelling of the wire that asked for it."""
+"""Webhooks get the events of a task, in the protocol version that configured them."""
 
 import asyncio
 
@@ -85,15 +85,15 @@ async def test_a_webhook_of_0_3_gets_the_whole_task(
 
 @pytest.mark.requirement("wire.push.token", "wire.push.authentication")
 @pytest.mark.parametrize("scheme", ["Bearer", "Basic", "Custom-1"])
-async def test_token_and_credentials_come_with_each_notification(
+async def test_each_notification_has_the_token_and_the_credentials(
     serve: Serve, receiver: WebhookReceiver, scheme: str
 ) -> None:
-    door = AsgiClient((await serve(ScriptedAgent(Reply.of_text("hello")))).asgi)
+    http = AsgiClient((await serve(ScriptedAgent(Reply.of_text("hello")))).asgi)
     flat = {"token": "tok-1", "authentication": {"scheme": scheme, "credentials": "cred-1"}}
-    await V1Client(door).send(configuration=hook(receiver, **flat))
+    await V1Client(http).send(configuration=hook(receiver, **flat))
     await receiver.wait_for_post(COMPLETED)
     nested = {"token": "tok-2", "authentication": {"schemes": [scheme], "credentials": "cred-2"}}
-    await V03Client(door).send(configuration=hook_v03(receiver, **nested))
+    await V03Client(http).send(configuration=hook_v03(receiver, **nested))
     await receiver.wait_for_post(b'"completed"')
     for number, posts in (("1", receiver.posts[:4]), ("2", receiver.posts[4:])):
         for post in posts:
@@ -112,7 +112,7 @@ async def test_without_token_and_credentials_no_such_headers_are_sent(
 
 
 @pytest.mark.requirement("wire.push.delivery")
-async def test_who_comes_later_is_told_of_the_task_as_it_is_and_then_of_the_rest(
+async def test_a_configuration_added_later_gets_the_current_task_and_then_the_rest(
     serve: Serve, receiver: WebhookReceiver
 ) -> None:
     agent = ScriptedAgent()
@@ -130,21 +130,21 @@ async def test_who_comes_later_is_told_of_the_task_as_it_is_and_then_of_the_rest
 
 @pytest.mark.requirement("wire.push.delivery")
 @pytest.mark.parametrize("wire", ["1.0", "0.3"])
-async def test_who_comes_after_the_end_is_told_of_the_end(
+async def test_a_configuration_added_after_the_end_gets_the_finished_task(
     serve: Serve, receiver: WebhookReceiver, wire: str
 ) -> None:
-    door = AsgiClient((await serve(ScriptedAgent(Reply.of_text("done")))).asgi)
-    task = (await V1Client(door).send())["task"]
+    http = AsgiClient((await serve(ScriptedAgent(Reply.of_text("done")))).asgi)
+    task = (await V1Client(http).send())["task"]
     if wire == "1.0":
         config = {"taskId": task["id"], "url": receiver.url()}
-        await V1Client(door).call("CreateTaskPushNotificationConfig", config)
+        await V1Client(http).call("CreateTaskPushNotificationConfig", config)
         [post] = await receiver.wait_posts(1)
-        assert post.json == {"task": await V1Client(door).get(task["id"])}
+        assert post.json == {"task": await V1Client(http).get(task["id"])}
     else:
         nested = {"taskId": task["id"], "pushNotificationConfig": {"url": receiver.url()}}
-        await V03Client(door).call("tasks/pushNotificationConfig/set", nested)
+        await V03Client(http).call("tasks/pushNotificationConfig/set", nested)
         [post] = await receiver.wait_posts(1)
-        assert post.json == await V03Client(door).get(task["id"])
+        assert post.json == await V03Client(http).get(task["id"])
 
 
 @pytest.mark.requirement("promise.push.few")
@@ -170,7 +170,7 @@ async def test_a_long_stream_makes_few_notifications(
 async def test_a_slow_webhook_gets_everything_in_order(
     serve: Serve, receiver: WebhookReceiver
 ) -> None:
-    receiver.answers = [status(500), status(200), status(503), status(500), status(200)]
+    receiver.responses = [status(500), status(200), status(503), status(500), status(200)]
     agent = ScriptedAgent(Reply.of_text("one"), Reply.of_text("two"))
     v1 = V1Client(AsgiClient((await serve(agent)).asgi))
     task = (await v1.send(configuration=hook(receiver)))["task"]
@@ -191,17 +191,17 @@ async def _streamed(v1: V1Client, task_id: str) -> list[bytes]:
 
 
 @pytest.mark.requirement("wire.push.several")
-async def test_several_webhooks_get_the_same_each_in_its_own_spelling(
+async def test_several_webhooks_get_the_same_events_each_in_its_protocol_version(
     serve: Serve, open_receiver: OpenReceiver
 ) -> None:
     agent = ScriptedAgent()
-    door = AsgiClient((await serve(agent)).asgi)
+    http = AsgiClient((await serve(agent)).asgi)
     old, new, other = [await open_receiver() for _ in range(3)]
-    task = await V1Client(door).start(configuration=hook(new))
+    task = await V1Client(http).start(configuration=hook(new))
     more = {"taskId": task["id"], "id": "other", "url": other.url()}
-    await V1Client(door).call("CreateTaskPushNotificationConfig", more)
+    await V1Client(http).call("CreateTaskPushNotificationConfig", more)
     nested = {"url": old.url(), "id": "old"}
-    await V03Client(door).call(
+    await V03Client(http).call(
         "tasks/pushNotificationConfig/set",
         {"taskId": task["id"], "pushNotificationConfig": nested},
     )
@@ -212,10 +212,10 @@ async def test_several_webhooks_get_the_same_each_in_its_own_spelling(
 
 
 @pytest.mark.requirement("promise.push.back-off")
-async def test_a_webhook_that_fails_twice_gets_it_the_third_time(
+async def test_a_webhook_that_fails_twice_gets_the_third_attempt(
     serve: Serve, receiver: WebhookReceiver
 ) -> None:
-    receiver.answers = [status(500), status(500)]
+    receiver.responses = [status(500), status(500)]
     v1 = V1Client(AsgiClient((await serve(ScriptedAgent(Reply.of_text("hi")))).asgi))
     await v1.send(configuration=hook(receiver))
     posts = await receiver.wait_for_post(COMPLETED)
@@ -252,7 +252,7 @@ async def test_redirects_are_not_followed(
     assert elsewhere.posts == []
 
 
-async def test_an_endless_answer_is_not_read_to_its_end(
+async def test_an_endless_response_is_not_read_to_its_end(
     serve: Serve, receiver: WebhookReceiver
 ) -> None:
     endless = b"HTTP/1.1 200 OK\r\nContent-Length: 999999999\r\n\r\n" + b"x" * 100_000
@@ -263,7 +263,7 @@ async def test_an_endless_answer_is_not_read_to_its_end(
 
 
 @pytest.mark.parametrize("body", [b"", b"only a bit"])
-async def test_what_comes_after_a_good_status_does_not_matter(
+async def test_only_the_status_of_a_response_counts(
     serve: Serve, receiver: WebhookReceiver, body: bytes
 ) -> None:
     receiver.always = b"HTTP/1.1 202 Accepted\r\nContent-Length: 100\r\n\r\n" + body
@@ -272,7 +272,7 @@ async def test_what_comes_after_a_good_status_does_not_matter(
     assert len(await receiver.wait_for_post(COMPLETED)) == 4
 
 
-async def test_a_direct_answer_makes_no_notification_and_leaves_nothing(
+async def test_a_direct_answer_causes_no_notification_and_no_delivery(
     serve: Serve, receiver: WebhookReceiver
 ) -> None:
     agent = ScriptedAgent(Reply.of_text("hi"))
@@ -287,7 +287,7 @@ async def test_a_direct_answer_makes_no_notification_and_leaves_nothing(
 
 
 @pytest.mark.requirement("wire.push.inline")
-async def test_a_run_that_becomes_a_task_later_is_told_about(
+async def test_a_run_that_becomes_a_task_later_causes_notifications(
     serve: Serve, receiver: WebhookReceiver
 ) -> None:
     agent = ScriptedAgent(Reply.of_text("one"), Reply.of_text("two"))
@@ -311,22 +311,22 @@ async def test_a_repeated_send_adds_the_webhook_it_lacked_and_keeps_one_it_has(
     await v1.call("SendMessage", params)
     listed = await v1.call("ListTaskPushNotificationConfigs", {"taskId": task["id"]})
     assert [config["id"] for config in listed["configs"]] == [task["id"]]
-    await V03Client(v1.door).call("message/send", v03_message())
+    await V03Client(v1.http).call("message/send", v03_message())
     assert len(receiver.posts) == 1
 
 
 @pytest.mark.requirement("promise.push.late")
 @pytest.mark.parametrize("wire", ["1.0", "0.3"])
-async def test_what_is_added_after_the_end_is_pushed_too(
+async def test_events_after_the_end_are_pushed_too(
     serve: Serve, receiver: WebhookReceiver, wire: str
 ) -> None:
     gateway = await serve(ScriptedAgent(Reply.of_text("hi")))
-    door = AsgiClient(gateway.asgi)
+    http = AsgiClient(gateway.asgi)
     if wire == "1.0":
-        task = (await V1Client(door).send(configuration=hook(receiver)))["task"]
+        task = (await V1Client(http).send(configuration=hook(receiver)))["task"]
         await receiver.wait_for_post(COMPLETED)
     else:
-        task = await V03Client(door).send(configuration=hook_v03(receiver))
+        task = await V03Client(http).send(configuration=hook_v03(receiver))
         await receiver.wait_for_post(b'"completed"')
     result = await gateway.deliver_queued_reply("a2a:default", task["id"], {"text": "one more"})
     assert result.ok

@@ -1,4 +1,4 @@
-"""The gateway process is killed before its webhooks were told; its successor tells them."""
+"""The gateway process is killed before its notifications are sent; the next one sends them."""
 
 from typing import Any
 
@@ -18,13 +18,13 @@ SETTINGS: dict[str, object] = {
 async def call(url: str, method: str, params: Json) -> Json:
     body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
     async with httpx2.AsyncClient(trust_env=False) as client:
-        answer = await client.post(f"{url}/a2a/jsonrpc", json=body)
-    return answer.json()["result"]
+        response = await client.post(f"{url}/a2a/jsonrpc", json=body)
+    return response.json()["result"]
 
 
 @pytest.mark.requirement("promise.push.durable")
 @pytest.mark.parametrize("kind", ["sqlite", "json-file"])
-async def test_killed_between_the_end_and_the_delivery_it_is_delivered_after_the_restart(
+async def test_a_notification_is_delivered_after_a_kill_between_end_and_delivery(
     start_gateway: Any, receiver: WebhookReceiver, kind: str
 ) -> None:
     receiver.always = None
@@ -50,7 +50,7 @@ async def test_killed_between_the_end_and_the_delivery_it_is_delivered_after_the
 
 
 @pytest.mark.requirement("promise.push.durable")
-async def test_killed_right_after_the_answer_every_webhook_is_told_in_the_end(
+async def test_every_webhook_is_notified_after_a_kill_right_after_the_response(
     start_gateway: Any, receiver: WebhookReceiver
 ) -> None:
     gateway = start_gateway({**SETTINGS, "store": {"kind": "sqlite"}})

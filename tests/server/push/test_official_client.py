@@ -1,4 +1,4 @@
-"""The official client makes, reads, lists and removes configurations, on both of its roads."""
+"""The official client manages push configurations over both of its bindings."""
 
 import asyncio
 from typing import Any
@@ -30,7 +30,7 @@ def message() -> SendMessageRequest:
 
 
 @pytest.mark.parametrize("binding", ["JSONRPC", "HTTP+JSON"])
-async def test_the_official_client_keeps_its_configurations(
+async def test_the_official_client_manages_configurations(
     start_gateway: Any, receiver: WebhookReceiver, binding: str
 ) -> None:
     gateway = start_gateway({"push": {"allowPrivate": True}})
@@ -62,7 +62,7 @@ async def test_the_official_client_keeps_its_configurations(
     assert post.headers["authorization"] == "Bearer c"
 
 
-async def test_the_official_client_gives_its_webhook_with_the_message(
+async def test_the_official_client_sends_a_configuration_with_a_message(
     start_gateway: Any, receiver: WebhookReceiver
 ) -> None:
     gateway = start_gateway({"push": {"allowPrivate": True}})

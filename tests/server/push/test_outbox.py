@@ -1,4 +1,4 @@
-"""Deliveries that fail, are tried again, are given up, and survive the gateway."""
+"""Deliveries that fail, are retried, are given up, and survive a restart."""
 
 import asyncio
 import io
@@ -61,7 +61,9 @@ async def wait_at_rest(gateway: Gateway) -> None:
 
 @pytest.mark.requirement("promise.push.back-off")
 @given(attempts=st.integers(1, 5000), roll=st.floats(0, 1, exclude_max=True))
-def test_a_pause_doubles_up_to_its_most_and_jitters_by_half(attempts: int, roll: float) -> None:
+def test_the_retry_delay_doubles_up_to_its_maximum_and_jitters_by_half(
+    attempts: int, roll: float
+) -> None:
     whole = min(2.0 ** min(attempts - 1, 60), 60.0)
     pause = BACKOFF.delay_s(attempts, roll=roll)
     assert whole / 2 <= pause <= whole
@@ -71,7 +73,7 @@ def test_a_pause_doubles_up_to_its_most_and_jitters_by_half(attempts: int, roll:
 
 @pytest.mark.requirement("promise.push.retry-after")
 @given(attempts=st.integers(1, 50), wait=st.floats(0, 1e12), roll=st.floats(0, 1))
-def test_a_receiver_is_not_called_before_it_wants_within_bounds(
+def test_retry_after_is_respected_up_to_the_maximum_delay(
     attempts: int, wait: float, roll: float
 ) -> None:
     pause = BACKOFF.delay_s(attempts, roll=roll, retry_after_s=wait)
@@ -80,7 +82,7 @@ def test_a_receiver_is_not_called_before_it_wants_within_bounds(
 
 
 @pytest.mark.requirement("promise.push.retry-after")
-def test_a_wait_is_read_as_seconds_or_as_a_date() -> None:
+def test_retry_after_is_parsed_as_seconds_or_as_a_date() -> None:
     assert retry_after_s("120", NOW) == 120.0
     assert retry_after_s(format_datetime(NOW + timedelta(seconds=90), usegmt=True), NOW) == 90.0
     assert retry_after_s(format_datetime(NOW - timedelta(seconds=90), usegmt=True), NOW) == 0.0
@@ -88,7 +90,7 @@ def test_a_wait_is_read_as_seconds_or_as_a_date() -> None:
 
 
 @given(st.text() | st.none())
-def test_a_wait_that_makes_no_sense_is_none(header: str | None) -> None:
+def test_an_invalid_retry_after_is_ignored(header: str | None) -> None:
     wait = retry_after_s(header, NOW)
     assert wait is None or wait >= 0
 
@@ -108,9 +110,7 @@ def test_deliveries_of_different_names_have_different_ids(
     places=st.integers(1, 8),
     each=st.integers(1, 4),
 )
-def test_receivers_take_turns_and_nobody_takes_more_than_its_places(
-    lanes: list[str], places: int, each: int
-) -> None:
+def test_receivers_share_the_slots_fairly(lanes: list[str], places: int, each: int) -> None:
     queue: FairQueue[DeliveryId] = FairQueue(slots=places, slots_each=each)
     for number, lane in enumerate(lanes):
         queue.add(DeliveryId(f"{number}"), lane)
@@ -134,7 +134,7 @@ def test_receivers_take_turns_and_nobody_takes_more_than_its_places(
         assert numbers == sorted(numbers), "each receiver's in order"
 
 
-async def test_who_gives_up_before_its_turn_leaves_it_to_the_next() -> None:
+async def test_a_cancelled_waiter_leaves_its_slot_to_the_next() -> None:
     turns = FairSemaphore(slots=1)
     had: list[str] = []
     let_go = asyncio.Event()
@@ -162,7 +162,7 @@ async def test_who_gives_up_before_its_turn_leaves_it_to_the_next() -> None:
 
 
 @pytest.mark.requirement("promise.push.dead-letter")
-async def test_after_the_last_try_it_is_kept_with_its_reason_and_can_be_redone(
+async def test_after_the_last_attempt_a_delivery_is_dead_with_its_reason_and_can_be_retried(
     serve: Serve, receiver: WebhookReceiver
 ) -> None:
     receiver.always = status(500)
@@ -186,7 +186,7 @@ async def test_after_the_last_try_it_is_kept_with_its_reason_and_can_be_redone(
 
 
 @pytest.mark.requirement("promise.push.dead-letter")
-async def test_a_receiver_that_is_gone_for_good_is_tried_once(
+async def test_a_webhook_that_answers_410_is_tried_once(
     serve: Serve, receiver: WebhookReceiver
 ) -> None:
     receiver.always = status(410)
@@ -197,7 +197,7 @@ async def test_a_receiver_that_is_gone_for_good_is_tried_once(
     assert len(receiver.posts) == 1
 
 
-async def test_a_configuration_that_was_given_up_lives_again_when_it_is_made_again(
+async def test_creating_a_dead_configuration_again_revives_it(
     serve: Serve, receiver: WebhookReceiver
 ) -> None:
     receiver.always = status(410)
@@ -211,7 +211,7 @@ async def test_a_configuration_that_was_given_up_lives_again_when_it_is_made_aga
 
 
 @pytest.mark.requirement("promise.push.retry-after")
-async def test_a_receiver_that_says_when_is_noted_so(
+async def test_the_retry_after_of_a_webhook_is_stored_as_its_next_attempt(
     serve: Serve, receiver: WebhookReceiver
 ) -> None:
     receiver.always = status(429, Retry_After="40")
@@ -235,7 +235,7 @@ async def test_a_receiver_that_says_when_is_noted_so(
 
 @pytest.mark.requirement("promise.push.durable")
 @pytest.mark.parametrize("kind", ["sqlite", "json-file"])
-async def test_what_a_gateway_could_not_bring_its_successor_brings(
+async def test_undelivered_notifications_are_delivered_after_a_restart(
     serve: Serve, receiver: WebhookReceiver, kind: str
 ) -> None:
     receiver.always = None
@@ -258,7 +258,7 @@ async def test_what_a_gateway_could_not_bring_its_successor_brings(
 
 
 @pytest.mark.requirement("promise.push.durable")
-async def test_a_paused_task_is_still_followed_after_a_restart(
+async def test_a_paused_task_still_notifies_after_a_restart(
     serve: Serve, receiver: WebhookReceiver
 ) -> None:
     asking = ScriptedAgent(InputRequired("which one?"))
@@ -273,7 +273,7 @@ async def test_a_paused_task_is_still_followed_after_a_restart(
     assert [next(iter(post.json)) for post in posts].count("artifactUpdate") == 1
 
 
-async def test_nothing_is_brought_twice_after_a_clean_stop(
+async def test_nothing_is_delivered_twice_after_a_clean_stop(
     serve: Serve, receiver: WebhookReceiver
 ) -> None:
     first = await serve(ScriptedAgent(Reply.of_text("hi")), kind="sqlite")
@@ -302,7 +302,7 @@ class CountingStore(FlatStore):
         return super().__getattr__(name)
 
 
-async def test_while_nobody_follows_anything_a_send_asks_the_store_nothing_more(
+async def test_without_configurations_a_send_makes_no_extra_store_call(
     serve: Serve, receiver: WebhookReceiver
 ) -> None:
     gateway = await serve(ScriptedAgent(Reply.of_text("hi")))
@@ -333,7 +333,7 @@ class FaultyStore(CountingStore):
 
 @pytest.mark.requirement("promise.push.durable")
 @pytest.mark.parametrize("fault", ["list_task_deliveries", "read_delivery", "update_delivery"])
-async def test_a_store_that_fails_for_a_moment_costs_no_repetition(
+async def test_a_short_store_failure_causes_no_duplicate_notification(
     serve: Serve, receiver: WebhookReceiver, fault: str
 ) -> None:
     gateway = await serve(ScriptedAgent(Reply.of_text("hi")))

@@ -1,4 +1,4 @@
-"""A webhook that comes with a message on a task that is already at work."""
+"""A push configuration that comes with a message to a running task."""
 
 import asyncio
 
@@ -20,7 +20,7 @@ def hook(receiver: WebhookReceiver, **more: Json) -> Json:
 
 
 @pytest.mark.requirement("wire.push.inline")
-async def test_who_joins_a_task_at_work_is_told_at_once(
+async def test_a_webhook_that_comes_with_a_message_to_a_running_task_is_notified_at_once(
     serve: Serve, receiver: WebhookReceiver
 ) -> None:
     agent = ScriptedAgent()
@@ -53,7 +53,7 @@ class SlowStore(FlatStore):
 
 
 @pytest.mark.requirement("wire.push.inline", "promise.push.durable")
-async def test_what_a_task_says_while_a_webhook_joins_does_not_lose_the_webhook(
+async def test_events_during_the_creation_of_a_configuration_do_not_lose_it(
     serve: Serve, receiver: WebhookReceiver
 ) -> None:
     agent = ScriptedAgent()

@@ -1,4 +1,4 @@
-"""A webhook on loopback that notes what it is sent and answers as the test says."""
+"""A webhook on loopback that records requests and responds as the test says."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -30,7 +30,7 @@ class Post:
 class WebhookReceiver:
     """Answers 200 unless told otherwise. `None` as an answer is silence until the end."""
 
-    answers: list[bytes | None] = field(default_factory=list[bytes | None])
+    responses: list[bytes | None] = field(default_factory=list[bytes | None])
     posts: list[Post] = field(default_factory=list[Post])
     always: bytes | None = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
     _news: asyncio.Condition = field(default_factory=asyncio.Condition)
@@ -67,14 +67,14 @@ class WebhookReceiver:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             post = await _read(reader)
-            answer = self.answers.pop(0) if self.answers else self.always
+            response = self.responses.pop(0) if self.responses else self.always
             async with self._news:
                 self.posts.append(post)
                 self._news.notify_all()
-            if answer is None:
+            if response is None:
                 await self._over.wait()
             else:
-                writer.write(answer)
+                writer.write(response)
                 await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
