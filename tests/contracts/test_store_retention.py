@@ -73,18 +73,18 @@ async def test_finished_and_dead_deliveries_keep_no_task(
     assert await store.deliveries.list_deliveries(state, after=DeliveryId(""), limit=9) == []
 
 
-@pytest.mark.parametrize("ending", ["brought", "given up", "dropped"])
+@pytest.mark.parametrize("ending", ["delivered", "dead", "deleted"])
 async def test_a_task_is_purged_once_its_deliveries_are_finished(store: Store, ending: str) -> None:
     row = await put_followed(store, "t-1", at=1, state=WAITING)
     assert await purge_all(store, ALL_OLD) == 0
-    if ending == "dropped":
+    if ending == "deleted":
         assert await store.deliveries.delete_delivery(row.id)
     else:
         stored = await store.tasks.read_task(None, TaskId("t-1"))
         assert stored is not None
-        brought = msgspec.structs.replace(row, state=IDLE, cursor=stored.head.sequence)
-        given_up = msgspec.structs.replace(row, state=DEAD)
-        assert await store.deliveries.update_delivery(brought if ending == "brought" else given_up)
+        delivered = msgspec.structs.replace(row, state=IDLE, cursor=stored.head.sequence)
+        dead = msgspec.structs.replace(row, state=DEAD)
+        assert await store.deliveries.update_delivery(delivered if ending == "delivered" else dead)
     assert await purge_all(store, ALL_OLD) == 1
     assert await kept(store, "t-1") == []
     assert await store.deliveries.list_task_deliveries(TaskId("t-1")) == []
