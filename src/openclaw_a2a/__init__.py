@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     )
     from openclaw_a2a.library.agent_card import build_agent_card
     from openclaw_a2a.library.asgi_app import to_a2a
-    from openclaw_a2a.library.loading import load_a2a_agent, load_adapter
+    from openclaw_a2a.library.inputs import load_a2a_agent, load_adapter
     from openclaw_a2a.library.openclaw_adapter import OpenClawAgentAdapter
     from openclaw_a2a.library.remote_agents import RemoteAgents
     from openclaw_a2a.library.serving import serve, serve_agent
@@ -63,8 +63,8 @@ _MODULES = {
     "Task": "model.task",
     "Turn": "model.turn",
     "build_agent_card": "library.agent_card",
-    "load_a2a_agent": "library.loading",
-    "load_adapter": "library.loading",
+    "load_a2a_agent": "library.inputs",
+    "load_adapter": "library.inputs",
     "register_adapter": "agents",
     "serve": "library.serving",
     "serve_agent": "library.serving",

@@ -15,7 +15,7 @@ from openclaw_a2a.agents.process.program_adapter import MAX_OUTPUT_BYTES
 from openclaw_a2a.engine.tasks.run import transcript_type
 from openclaw_a2a.engine.transcript.single_artifact import SingleArtifactTranscript
 from openclaw_a2a.engine.transcript.transcript import Transcript
-from openclaw_a2a.library.loading import as_agent
+from openclaw_a2a.library.inputs import as_agent
 from openclaw_a2a.model.agent_event import Failed, InputRequired, Note, PartDelta, TextDelta
 from openclaw_a2a.model.card import AgentProfile, AgentSkill
 from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable, SettingsInvalid

@@ -239,7 +239,7 @@ def test_options_are_spelled_like_settings_or_like_arguments():
 
 def test_nothing_of_openclaw_is_imported_before_it_is_used():
     source = (
-        "import sys, openclaw_a2a.agents, openclaw_a2a.app, openclaw_a2a.library.loading\n"
+        "import sys, openclaw_a2a.agents, openclaw_a2a.app, openclaw_a2a.library.inputs\n"
         "assert 'websockets' not in sys.modules\n"
         "assert not [name for name in sys.modules if 'openclaw_a2a.agents.openclaw' in name]\n"
         "assert 'openclaw_a2a.library.openclaw_adapter' not in sys.modules\n"

@@ -64,9 +64,8 @@ from openclaw_a2a.model.turn import (
     Turn,
 )
 from openclaw_a2a.ports import Agent, Store
-from openclaw_a2a.remote.agent_adapter.agent import RemoteTargetAgent
-from openclaw_a2a.remote.agent_adapter.event_translator import RemoteEventTranslator
-from openclaw_a2a.remote.agent_adapter.run import CHECKPOINT_KIND, RemoteTimeouts
+from openclaw_a2a.remote.agent_adapter import CHECKPOINT_KIND, RemoteTargetAgent, RemoteTimeouts
+from openclaw_a2a.remote.event_translator import RemoteEventTranslator
 from openclaw_a2a.store import create_store
 
 pytestmark = pytest.mark.timeout(60)

@@ -23,7 +23,7 @@ from tests.store.flat_store import FlatStore
 from openclaw_a2a.model.errors import StoreUnavailable
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.ports import Record, Store
-from openclaw_a2a.remote.handles.handle_store import RECORD_KIND
+from openclaw_a2a.remote.handles import RECORD_KIND
 from openclaw_a2a.store import create_store
 from openclaw_a2a.store.memory.store import MemoryStore
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.remote.errors import RemoteFailure
-from openclaw_a2a.remote.result.kind_codec import decode_peer_answer
 from openclaw_a2a.remote.result.result_builder import EventAccumulator
+from openclaw_a2a.remote.transport.client import decode_peer_answer
 
 
 def read(outcome: JsonObject) -> JsonObject:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from openclaw_a2a.remote.config import parse_config
 from openclaw_a2a.remote.errors import ErrorCode, RemoteFailure
-from openclaw_a2a.remote.request.request_validation import (
+from openclaw_a2a.remote.request_validation import (
     ALLOWED_FIELDS,
     RequestValidator,
     requested_action,

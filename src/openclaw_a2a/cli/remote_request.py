@@ -26,7 +26,7 @@ from openclaw_a2a.model.records import StreamBody
 from openclaw_a2a.model.task import StatusUpdate
 from openclaw_a2a.protocol import v03
 from openclaw_a2a.protocol.v03 import MessageV03, message_from_v03
-from openclaw_a2a.remote.handles.handles import HANDLE_PREFIX, TaskHandle
+from openclaw_a2a.remote.handles import HANDLE_PREFIX, TaskHandle
 from openclaw_a2a.remote.result.remote_result import (
     RemoteResult,
     RemoteTask,
@@ -46,7 +46,7 @@ class LastRemoteTask:
 
     def save(self, continuation: JsonObject) -> None:
         """Keep this as the last; where nothing can be written, nothing is remembered."""
-        from openclaw_a2a.remote.handles.handle_store import write_private_file
+        from openclaw_a2a.remote.handles import write_private_file
 
         body = msgspec.json.encode(continuation)
         if body != self._known:

@@ -5,7 +5,7 @@ from typing import cast
 import msgspec
 
 from openclaw_a2a.agents.adapter import AgentAdapter, adapter_skills, agent_metadata
-from openclaw_a2a.library.request_params import to_json_object
+from openclaw_a2a.library.inputs import to_json_object
 from openclaw_a2a.model.card import (
     AgentCapabilities,
     AgentCard,

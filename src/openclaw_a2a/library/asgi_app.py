@@ -1,21 +1,265 @@
-"""`to_a2a`: an adapter as an ASGI application."""
+"""`to_a2a`: an adapter as an ASGI application, on a gateway that needs no settings files."""
 
 import asyncio
-from collections.abc import Callable
+import inspect
+import ipaddress
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, cast
+from urllib.parse import urlsplit
+
+import msgspec
 
 from openclaw_a2a.agents.adapter import AgentAdapter
-from openclaw_a2a.app.gateway import Gateway
-from openclaw_a2a.http.asgi import AsgiScope, Receive, Send
-from openclaw_a2a.library.agent_card import build_agent_card, parse_agent_card
-from openclaw_a2a.library.authentication import CallerFunction, Tokens
-from openclaw_a2a.library.embedded_gateway import ServedAgent
-from openclaw_a2a.library.loading import as_agent, as_store
-from openclaw_a2a.model.ids import Json
+from openclaw_a2a.app.gateway import Embedding, Gateway, build_app
+from openclaw_a2a.auth.loopback import allowed_hosts, check_host_and_origin
+from openclaw_a2a.auth.peers import PeerAuthenticator
+from openclaw_a2a.engine.engine import Engine
+from openclaw_a2a.engine.outbox.delivery_channel import DeliveryChannel
+from openclaw_a2a.engine.tasks.turn_builder import AccountRules
+from openclaw_a2a.engine.transcript.single_artifact import SingleArtifactTranscript
+from openclaw_a2a.engine.transcript.transcript import Transcript
+from openclaw_a2a.http.asgi import AsgiScope, HttpRequest, Receive, Send
+from openclaw_a2a.library.agent_card import StaticCard, build_agent_card, parse_agent_card
+from openclaw_a2a.library.inputs import as_agent, as_store
+from openclaw_a2a.log import get_logger
+from openclaw_a2a.model.card import AgentCard
+from openclaw_a2a.model.errors import Unauthenticated
+from openclaw_a2a.model.ids import LOCAL_PEER, AccountId, AgentId, Json, PeerName
 from openclaw_a2a.ports import Agent, Store
-from openclaw_a2a.settings import PushSettings
+from openclaw_a2a.server.account_endpoint import Authenticator
+from openclaw_a2a.server.cards import BEARER_REQUIREMENTS, BEARER_SCHEMES
+from openclaw_a2a.settings import (
+    Account,
+    AgentStyle,
+    LeaseSettings,
+    Limits,
+    LogSettings,
+    OriginRoutingPolicy,
+    PeerSettings,
+    PushSettings,
+    RetentionSettings,
+    Secret,
+    ServerSettings,
+    Settings,
+    StoreKind,
+    StoreSettings,
+)
+
+log = get_logger(__name__)
+
+# -------------------------------------------------------------------- who calls
+
+CallerFunction = Callable[[dict[str, str]], "str | bool | Awaitable[str | bool | None] | None"]
+"""From the headers of a request to its caller: a name, True for an unnamed one, None to refuse."""
+
+Tokens = str | Iterable[str] | Mapping[str, str | Iterable[str]]
+"""One token, several, or the tokens of each caller by name."""
+
+_UNNAMED = "peer"
+_CALLER_KEY = "openclaw_a2a.caller"
+
+
+class OpenAuthenticator:
+    """Lets every caller in; on a loopback address it keeps out web pages."""
+
+    needs_token = False
+
+    def __init__(self, own_hosts: Iterable[str]) -> None:
+        self._allowed_hosts = allowed_hosts(own_hosts)
+
+    def identify(self, request: HttpRequest) -> PeerName:
+        """Always the same caller. Raises: NotAllowed."""
+        if _is_on_loopback(request.scope):
+            check_host_and_origin(request, self._allowed_hosts)
+        return LOCAL_PEER
+
+
+class FunctionAuthenticator:
+    """Identifies callers by a function of the developer."""
+
+    needs_token = False
+
+    def identify(self, request: HttpRequest) -> PeerName:
+        """The name that the function returned. Raises: Unauthenticated."""
+        name = request.scope.get(_CALLER_KEY)
+        if name is None:
+            raise Unauthenticated("these credentials are not accepted here; send known ones")
+        return name
+
+
+def token_authenticator(tokens: Tokens) -> PeerAuthenticator:
+    """Identifies callers by token. Raises: ValueError (no tokens), TypeError."""
+    named = _by_name(tokens)
+    peers = [
+        PeerSettings(
+            PeerName(name), tuple(Secret.from_text("auth", token) for token in _token_list(held))
+        )
+        for name, held in named.items()
+    ]
+    if not peers or not all(peer.tokens for peer in peers):
+        raise ValueError("auth has no token; give one, or leave auth out.")
+    return PeerAuthenticator(peers, own_hosts=())
+
+
+async def identify_caller(function: CallerFunction, scope: AsgiScope) -> None:
+    """Put the caller that the function returns into the scope; an exception refuses the request."""
+    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+    try:
+        answer: Json = function(headers)
+        if inspect.isawaitable(answer):
+            answer = await answer
+    except Exception:
+        log.warning("auth.function_failed", exc_info=True)
+        return
+    if answer:
+        scope[_CALLER_KEY] = PeerName(answer if isinstance(answer, str) else _UNNAMED)
+
+
+def _by_name(tokens: Tokens) -> Mapping[str, str | Iterable[str]]:
+    if isinstance(tokens, Mapping):
+        return cast("Mapping[str, str | Iterable[str]]", tokens)
+    listed = _token_list(tokens)
+    if len(listed) == 1:
+        return {_UNNAMED: listed}
+    return {f"{_UNNAMED}-{number}": token for number, token in enumerate(listed, 1)}
+
+
+def _token_list(tokens: str | Iterable[str]) -> list[str]:
+    given: Json = [tokens] if isinstance(tokens, str) else tokens
+    held = list(cast("Iterable[Json]", given)) if isinstance(given, Iterable) else [None]
+    if not all(isinstance(one, str) for one in held):
+        raise TypeError(
+            "auth must be a token, several, a dict of tokens by the caller's name, or a function"
+            " of the headers."
+        )
+    return [token.strip() for token in cast("list[str]", held) if token.strip()]
+
+
+def _is_on_loopback(scope: AsgiScope) -> bool:
+    """True when the request came in at an address that only this machine reaches."""
+    server = cast("tuple[str, int | None] | None", scope.get("server"))
+    try:
+        return server is not None and ipaddress.ip_address(server[0]).is_loopback
+    except ValueError:
+        return False
+
+
+# -------------------------------------------------------------------- the gateway of one agent
+
+ACCOUNT = AccountId("default")
+AGENT = AgentId("main")
+
+_ANY_MODE = ("*/*",)
+_MAX_BODY_BYTES = 16 * 1024 * 1024
+_STORE = StoreSettings(kind=StoreKind.MEMORY)
+
+
+class ServedAgent(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent, and how it is served. Tasks are kept in memory unless there is a `store`."""
+
+    agent: Agent
+    card: AgentCard
+    store: Store | None = None
+    auth: Json = None
+    push: PushSettings = PushSettings()
+    log: LogSettings = LogSettings()
+    limits: Limits = Limits()
+    retention: RetentionSettings = RetentionSettings()
+    transcript_type: type[Transcript] = SingleArtifactTranscript
+    channels: Mapping[str, Callable[[Engine], DeliveryChannel]] = {}
+
+    def authenticator(self) -> Authenticator:
+        """Identifies callers as `auth` says. Raises: ValueError, TypeError."""
+        if self.auth is None:
+            return OpenAuthenticator([urlsplit(self.card.url).hostname or ""])
+        return FunctionAuthenticator() if callable(self.auth) else token_authenticator(self.auth)
+
+    @property
+    def rules(self) -> AccountRules:
+        """The agent is given every message, and everything it answers is shown."""
+        return AccountRules(
+            ACCOUNT,
+            AGENT,
+            input_modes=_ANY_MODE,
+            output_modes=_ANY_MODE,
+            max_parts=self.limits.parts,
+            accepts_empty=True,
+            transcript_type=self.transcript_type,
+        )
+
+    def build_gateway(self) -> Gateway:
+        """A gateway with one account at `/` and one agent, not started yet."""
+        settings, authenticator, card = self._settings(), self.authenticator(), self.card
+        if authenticator.needs_token and not card.security_schemes:
+            card = msgspec.structs.replace(
+                card, security_schemes=BEARER_SCHEMES, security_requirements=BEARER_REQUIREMENTS
+            )
+        embedding = Embedding(
+            rules=self.rules,
+            authenticator=authenticator,
+            card=StaticCard(settings.default_account, card),
+            store=self.store,
+            channels=self.channels,
+        )
+        return build_app(settings, agents={AGENT: self.agent}, embedding=embedding)
+
+    async def serve_request(
+        self, gateway: Gateway, scope: AsgiScope, receive: Receive, send: Send
+    ) -> None:
+        """Answer one request below the path that the application is mounted at."""
+        mount = cast("str", scope.get("root_path") or "")
+        scope = {**scope, "path": cast("str", scope["path"]).removeprefix(mount) or "/"}
+        if callable(self.auth):
+            await identify_caller(cast("CallerFunction", self.auth), scope)
+        await gateway.asgi(scope, receive, send)
+
+    def _settings(self) -> Settings:
+        return Settings(
+            data=Path(),
+            server=ServerSettings(),
+            store=_STORE,
+            agents={},
+            accounts=(_account(self.card),),
+            peers={},
+            limits=self.limits,
+            retention=self.retention,
+            lease=LeaseSettings(),
+            log=self.log,
+            push=self.push,
+        )
+
+
+def embedded_engine(gateway: Gateway) -> Engine:
+    """The one engine of a started gateway that was built here."""
+    return gateway.engines[_STORE]
+
+
+def _account(card: AgentCard) -> Account:
+    return Account(
+        id=ACCOUNT,
+        enabled=True,
+        label=card.name,
+        description=card.description,
+        public_base_url=card.url.rstrip("/"),
+        default_agent_id=AGENT,
+        protocol_version="0.3.0",
+        agent_card_path="/.well-known/agent-card.json",
+        agent_card_alias="/.well-known/agent.json",
+        json_rpc_path="/",
+        rest_path="",
+        max_body_bytes=_MAX_BODY_BYTES,
+        default_input_modes=card.default_input_modes,
+        default_output_modes=card.default_output_modes,
+        push_notifications=True,
+        agent_style=AgentStyle.TASK_GENERATING,
+        origin_routing_policy=OriginRoutingPolicy.SUPPRESS_GENERIC_FOLLOWUP,
+        skills=card.skills,
+    )
+
+
+# -------------------------------------------------------------------- the application
 
 STOP_TIMEOUT_S = 5.0
 """How long runs may continue when the server stops."""

@@ -35,9 +35,8 @@ from openclaw_a2a.agents.process.child import TIMED_OUT
 from openclaw_a2a.engine.id_generator import new_id
 from openclaw_a2a.engine.transcript.single_artifact import SingleArtifactTranscript
 from openclaw_a2a.engine.transcript.transcript import Transcript
-from openclaw_a2a.library.loading import as_store
+from openclaw_a2a.library.inputs import as_store, read_request
 from openclaw_a2a.library.openclaw_tasks import TaskRetention, TaskService
-from openclaw_a2a.library.request_params import read_request
 from openclaw_a2a.model.agent_event import AgentEvent, Note, Reply, Report
 from openclaw_a2a.model.errors import AgentError
 from openclaw_a2a.model.ids import LOCAL_PEER, Json, JsonObject, MessageId, RunId

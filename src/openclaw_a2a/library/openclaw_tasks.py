@@ -16,8 +16,8 @@ from openclaw_a2a.engine.tasks.result import DirectAnswer
 from openclaw_a2a.engine.tasks.submit import SubmitRequest, submit, wait_created
 from openclaw_a2a.engine.transcript.transcript import Transcript
 from openclaw_a2a.library.agent_card import build_agent_card
-from openclaw_a2a.library.embedded_gateway import ACCOUNT, ServedAgent, embedded_engine
-from openclaw_a2a.library.request_params import read_push
+from openclaw_a2a.library.asgi_app import ACCOUNT, ServedAgent, embedded_engine
+from openclaw_a2a.library.inputs import read_push
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.delivery import Delivery, DeliveryId, delivery_id
 from openclaw_a2a.model.errors import TaskNotCancelable, TaskNotFound

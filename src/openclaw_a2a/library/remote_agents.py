@@ -18,9 +18,8 @@ from openclaw_a2a.model.errors import InvalidRequest, SettingsInvalid
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.remote.config import OutboundConfig, read_outbound
 from openclaw_a2a.remote.errors import ErrorCode, RemoteFailure
-from openclaw_a2a.remote.handles.handle_store import FolderHandleStore
-from openclaw_a2a.remote.handles.handles import HANDLE_PREFIX, TaskHandle
-from openclaw_a2a.remote.request.request_builder import build_headers
+from openclaw_a2a.remote.handles import HANDLE_PREFIX, FolderHandleStore, TaskHandle
+from openclaw_a2a.remote.request_builder import build_headers
 from openclaw_a2a.remote.result.remote_result import (
     RemoteAgentFailed,
     RemoteResult,

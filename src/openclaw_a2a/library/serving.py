@@ -30,8 +30,7 @@ from openclaw_a2a.app.lifecycle import (
 )
 from openclaw_a2a.app.logging import logging_to_stderr
 from openclaw_a2a.library.agent_card import OVERRIDES
-from openclaw_a2a.library.asgi_app import to_a2a
-from openclaw_a2a.library.embedded_gateway import ServedAgent
+from openclaw_a2a.library.asgi_app import ServedAgent, to_a2a
 from openclaw_a2a.model.errors import GatewayError
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.ports import Agent

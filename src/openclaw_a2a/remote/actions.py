@@ -13,14 +13,15 @@ from openclaw_a2a.net.retry import retry
 from openclaw_a2a.remote.config import MAX_TIMEOUT_MS, OutboundConfig
 from openclaw_a2a.remote.credentials import find_secrets
 from openclaw_a2a.remote.errors import ErrorCode, RemoteFailure
-from openclaw_a2a.remote.handles.handles import TaskHandles
-from openclaw_a2a.remote.request.request_builder import (
+from openclaw_a2a.remote.handles import TaskHandles
+from openclaw_a2a.remote.request_builder import (
+    ResolvedTarget,
+    TargetResolver,
     add_extensions,
     build_headers,
     build_message_request,
     merge_service_parameters,
 )
-from openclaw_a2a.remote.request.target_resolution import ResolvedTarget, TargetResolver
 from openclaw_a2a.remote.result.remote_result import TERMINAL_STATES
 from openclaw_a2a.remote.result.result_builder import OnStreamUpdate, ResultBuilder, StreamUpdate
 from openclaw_a2a.remote.transport.client import RemoteClient

@@ -8,9 +8,8 @@ import msgspec
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.validation import is_object
 from openclaw_a2a.remote.targets import Target
-from openclaw_a2a.remote.transport.agent_card import object_list, parse_peer_card
+from openclaw_a2a.remote.transport.agent_card import object_list, parse_peer_card, select_interfaces
 from openclaw_a2a.remote.transport.client_pool import fetch_card
-from openclaw_a2a.remote.transport.interface_selection import select_interfaces
 
 
 class TargetCheck(msgspec.Struct, frozen=True):

@@ -14,23 +14,23 @@ from openclaw_a2a.remote.actions import ActionCall, ActionContext
 from openclaw_a2a.remote.config import OutboundConfig, TargetConfig
 from openclaw_a2a.remote.credentials import find_secrets, redact
 from openclaw_a2a.remote.errors import ErrorCode, RemoteFailure
-from openclaw_a2a.remote.handles.handles import HandleStore, NullHandleStore, TaskHandles
-from openclaw_a2a.remote.request.request_builder import (
+from openclaw_a2a.remote.handles import HandleStore, NullHandleStore, TaskHandles
+from openclaw_a2a.remote.request_builder import (
     EXTENSION_METADATA,
     MESSAGE_METADATA,
+    TargetResolver,
     build_headers,
 )
-from openclaw_a2a.remote.request.request_validation import RequestValidator, requested_action
-from openclaw_a2a.remote.request.target_resolution import TargetResolver
+from openclaw_a2a.remote.request_validation import RequestValidator, requested_action
 from openclaw_a2a.remote.result.result_builder import (
     OnStreamUpdate,
     failure_envelope,
     success_envelope,
 )
 from openclaw_a2a.remote.targets import Target, TargetDirectory
+from openclaw_a2a.remote.transport.agent_card import check_supported
 from openclaw_a2a.remote.transport.client_pool import CardRecord, ClientPool
 from openclaw_a2a.remote.transport.http_transport import TargetConnections
-from openclaw_a2a.remote.transport.interface_selection import check_supported
 
 log = get_logger(__name__)
 

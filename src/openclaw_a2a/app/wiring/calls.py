@@ -24,8 +24,7 @@ from openclaw_a2a.model.call import CALL_KIND, Call
 from openclaw_a2a.model.errors import GatewayError, SettingsInvalid
 from openclaw_a2a.model.ids import AgentId, JsonObject
 from openclaw_a2a.ports import DeliveryFailed, SessionInbox
-from openclaw_a2a.remote.agent_adapter.agent import RemoteTargetAgent
-from openclaw_a2a.remote.agent_adapter.run import RemoteTimeouts, ToolExecutor
+from openclaw_a2a.remote.agent_adapter import RemoteTargetAgent, RemoteTimeouts, ToolExecutor
 from openclaw_a2a.server.push.sender import WebhookSender
 from openclaw_a2a.settings import Settings, WebhookSettings
 from openclaw_a2a.settings.token_reference import resolve_token

@@ -29,8 +29,7 @@ from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.ports import Clock
 from openclaw_a2a.remote.config import SECTION, TOOL_NAME, OutboundConfig, read_outbound
 from openclaw_a2a.remote.errors import RemoteFailure
-from openclaw_a2a.remote.handles.handle_store import RecordHandleStore
-from openclaw_a2a.remote.handles.handles import HandleStore
+from openclaw_a2a.remote.handles import HandleStore, RecordHandleStore
 from openclaw_a2a.remote.result.result_truncation import ResultStore
 from openclaw_a2a.settings import Settings, StoreSettings
 from openclaw_a2a.settings.loading.environment import process_environment
@@ -130,7 +129,7 @@ def _build(
 
 
 def _tool(agent: "RemoteAgentTool", results: ResultStore, chains: CallerChains | None) -> Tool:
-    from openclaw_a2a.remote.request.request_validation import requested_action
+    from openclaw_a2a.remote.request_validation import requested_action
     from openclaw_a2a.remote.tool import TOOL_LABEL
 
     async def run(arguments: Json, caller: ToolCaller, report: OnUpdate) -> JsonObject:

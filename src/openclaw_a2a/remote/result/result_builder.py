@@ -1,7 +1,7 @@
 """Builds the results of one request: folds the peer's events into summaries and failures.
 
-Everything here is in the discriminated JSON form of `kind_codec`: `kind` says what an object is,
-states are lower-case words.
+Everything here is in the discriminated JSON form of `transport/client`: `kind` says what an object
+is, states are lower-case words.
 """
 
 import copy
@@ -15,13 +15,12 @@ from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.remote.config import TOOL_NAME, Policy
 from openclaw_a2a.remote.credentials import redact
 from openclaw_a2a.remote.errors import ErrorCode, RemoteFailure
-from openclaw_a2a.remote.handles.handles import (
+from openclaw_a2a.remote.handles import (
     LastKnownState,
     TaskHandles,
     continuation_target,
 )
-from openclaw_a2a.remote.request.request_builder import accepted_modes
-from openclaw_a2a.remote.request.target_resolution import ResolvedTarget
+from openclaw_a2a.remote.request_builder import ResolvedTarget, accepted_modes
 from openclaw_a2a.remote.result.remote_result import PAUSED_STATES, TERMINAL_STATES
 from openclaw_a2a.remote.transport.agent_card import PeerCard
 

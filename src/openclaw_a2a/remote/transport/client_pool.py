@@ -13,11 +13,15 @@ from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.remote.errors import ErrorCode, RemoteFailure
 from openclaw_a2a.remote.targets import Target, TargetIdentity
-from openclaw_a2a.remote.transport.agent_card import EMPTY_CARD, PeerCard, parse_peer_card
+from openclaw_a2a.remote.transport.agent_card import (
+    EMPTY_CARD,
+    PeerCard,
+    parse_peer_card,
+    select_interfaces,
+)
 from openclaw_a2a.remote.transport.circuit_breaker import CircuitBreaker
 from openclaw_a2a.remote.transport.client import RemoteClient
 from openclaw_a2a.remote.transport.http_transport import TargetConnections
-from openclaw_a2a.remote.transport.interface_selection import select_interfaces
 from openclaw_a2a.remote.transport.peer_errors import to_failure
 
 log = get_logger(__name__)

@@ -13,7 +13,7 @@ from a2a.client.transports.base import ClientTransport
 from a2a.types import a2a_pb2 as pb
 
 from openclaw_a2a.model.ids import Json
-from openclaw_a2a.remote.request.request_builder import invalid_header
+from openclaw_a2a.remote.request_builder import invalid_header
 from openclaw_a2a.remote.transport.agent_card import Generation
 from openclaw_a2a.remote.transport.http_transport import CONNECT_S, Connector
 

@@ -1,1 +1,0 @@
-"""Remote targets served as agents."""

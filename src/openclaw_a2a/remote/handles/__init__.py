@@ -1,1 +1,0 @@
-"""Continuation handles of remote tasks."""

@@ -1,1 +1,0 @@
-"""Validation and building of `remote_agent` requests."""

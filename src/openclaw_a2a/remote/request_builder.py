@@ -1,0 +1,350 @@
+"""From a validated request to what is sent: target and task, the A2A message and headers."""
+
+import re
+from collections.abc import Mapping
+
+import msgspec
+
+from openclaw_a2a.model.ids import JsonObject
+from openclaw_a2a.remote.config import Auth, ContinuationTargets, OutboundConfig, Policy, Transport
+from openclaw_a2a.remote.credentials import has_variables, substitute
+from openclaw_a2a.remote.errors import ErrorCode, RemoteFailure
+from openclaw_a2a.remote.handles import TaskHandle, TaskHandles
+from openclaw_a2a.remote.targets import Target, TargetDirectory, TargetIdentity
+from openclaw_a2a.remote.transport.agent_card import check_supported
+
+
+class ResolvedTarget(msgspec.Struct, frozen=True):
+    """The target of a request, and the task and context in it."""
+
+    target: Target
+    task_id: str | None = None
+    context_id: str | None = None
+    handle: TaskHandle | None = None
+
+
+class TargetResolver:
+    """Resolves requests by handle, continuation, alias, address or default."""
+
+    def __init__(
+        self, config: OutboundConfig, targets: TargetDirectory, handles: TaskHandles
+    ) -> None:
+        self._config = config
+        self._targets = targets
+        self._handles = handles
+
+    def resolve(self, request: JsonObject) -> ResolvedTarget:
+        """The target of the request. Raises: RemoteFailure."""
+        if "continuation" in request:
+            return self._resolve_continuation(request["continuation"])
+        if "task_handle" in request:
+            return self._resolve_handle(request)
+        return ResolvedTarget(
+            self._named_target(request), request.get("task_id"), request.get("context_id")
+        )
+
+    def restore_target(self, kept: Target) -> Target | None:
+        """The target of a stored handle as configured now; None when it is not allowed any more."""
+        same = [one for one in self._targets.configured if one.identity == kept.identity]
+        if same:
+            return next((one for one in same if one.alias == kept.alias), same[0])
+        if not self._allows_any_url:
+            return None
+        is_caller_named = not self._targets.configured_at(kept.base_url)
+        return msgspec.structs.replace(kept, is_caller_named=is_caller_named)
+
+    # ---------------------------------------------------------------- flat requests
+
+    def _named_target(self, request: JsonObject) -> Target:
+        if "target_alias" in request:
+            return self._targets.by_alias(request["target_alias"])
+        if "target_url" in request:
+            return self._targets.by_url(request["target_url"])
+        default = self._targets.default
+        if default is None:
+            raise RemoteFailure(
+                ErrorCode.VALIDATION,
+                "the request names no target and there is no default target",
+                {"suggested_action": "list_targets"},
+            )
+        return default
+
+    def _resolve_handle(self, request: JsonObject) -> ResolvedTarget:
+        handle = self._handles.find(request["task_handle"])
+        self._check_task(handle, request.get("task_id"))
+        if "target_alias" in request or "target_url" in request:
+            self._check_target(handle, self._named_target(request))
+        context_id = request.get("context_id")
+        self._check_context(handle, context_id)
+        return ResolvedTarget(
+            handle.target, handle.task_id, context_id or handle.context_id, handle
+        )
+
+    # ---------------------------------------------------------------- continuations
+
+    def _resolve_continuation(self, continuation: JsonObject) -> ResolvedTarget:
+        target = self._continuation_target(continuation["target"])
+        task: JsonObject = continuation.get("task", {})
+        conversation: JsonObject = continuation.get("conversation", {})
+        context_id = conversation.get("context_id")
+        name = task.get("task_handle")
+        handle = self._handles.find_or_none(name) if name else None
+        if handle is None:
+            return ResolvedTarget(target, task.get("task_id"), context_id)
+        self._check_task(handle, task["task_id"])
+        self._check_target(handle, target)
+        self._check_context(handle, context_id)
+        return ResolvedTarget(
+            handle.target, handle.task_id, context_id or handle.context_id, handle
+        )
+
+    def _continuation_target(self, named: JsonObject) -> Target:
+        url: str = named["target_url"]
+        transports = tuple(Transport(one) for one in named["preferred_transports"])
+        self._check_transports(transports)
+        try:
+            normalized = self._targets.normalize(url)
+        except ValueError:
+            raise self._targets.url_not_allowed(url, url) from None
+        identity = TargetIdentity(normalized, named["card_path"], transports)
+        configured = self._targets.configured_at(url)
+        alias = named.get("target_alias")
+        same = [one for one in configured if one.identity == identity]
+        if same:
+            # The alias only tells apart what is otherwise the same.
+            return next((one for one in same if one.alias == alias), same[0])
+        auth = configured[0].auth if len(configured) == 1 else None
+        hosts = configured[0].allowed_hosts if len(configured) == 1 else ()
+        target = Target(identity, alias, auth=auth, allowed_hosts=hosts)
+        if configured:
+            return target
+        if self._allows_any_url or self._handles.has_target(target):
+            return self._targets.allow_caller_named(target)
+        raise self._targets.url_not_allowed(url, normalized)
+
+    @property
+    def _allows_any_url(self) -> bool:
+        """True when continuations may name any address."""
+        policy = self._config.policy
+        is_trusted = policy.continuation_targets is ContinuationTargets.TRUSTED
+        return is_trusted or policy.allow_target_url_override
+
+    def _check_transports(self, transports: tuple[Transport, ...]) -> None:
+        if self._config.policy.enforce_supported_transports:
+            check_supported(transports)
+
+    # ---------------------------------------------------------------- handle and request must agree
+
+    def _check_task(self, handle: TaskHandle, task_id: str | None) -> None:
+        if task_id is not None and task_id != handle.task_id:
+            raise RemoteFailure(
+                ErrorCode.VALIDATION,
+                f"the task handle is for task {handle.task_id}, the request for {task_id}",
+                {
+                    "task_handle": handle.name,
+                    "handle_task_id": handle.task_id,
+                    "explicit_task_id": task_id,
+                },
+            )
+
+    def _check_target(self, handle: TaskHandle, target: Target) -> None:
+        if target.identity != handle.target.identity:
+            raise RemoteFailure(
+                ErrorCode.VALIDATION,
+                "the task handle belongs to another target than the request names",
+                {
+                    "task_handle": handle.name,
+                    "handle_target": handle.target.as_object(),
+                    "explicit_target": target.as_object(),
+                },
+            )
+
+    def _check_context(self, handle: TaskHandle, context_id: str | None) -> None:
+        if context_id and handle.context_id and context_id != handle.context_id:
+            raise RemoteFailure(
+                ErrorCode.VALIDATION,
+                f"the task handle is for context {handle.context_id}, the request for {context_id}",
+                {
+                    "task_handle": handle.name,
+                    "handle_context_id": handle.context_id,
+                    "explicit_context_id": context_id,
+                },
+            )
+
+
+# -------------------------------------------------------------------- message and headers
+
+MESSAGE_METADATA = "message_metadata"
+"""Metadata from the gateway itself; callers cannot give it."""
+
+EXTENSION_METADATA = "extension_metadata"
+"""Metadata by extension URI, for peers that declare the extension."""
+
+_EXTENSIONS_HEADER = "a2a-extensions"
+
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")
+_HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
+_BASE64 = re.compile(r"[A-Za-z0-9+/_\s-]*=?=?\s*")
+_MAX_REASON_CHARS = 300
+_RESERVED_HEADERS = frozenset(
+    {"host", "content-length", "transfer-encoding", "connection", "accept-encoding", "upgrade"}
+)
+
+_VARIABLE_HINT = (
+    "a call cannot use values of the environment; only the configuration can, in "
+    "outbound.defaults.serviceParameters"
+)
+
+
+def accepted_modes(request: JsonObject, policy: Policy) -> list[str]:
+    """The output modes this send accepts; empty means no preference."""
+    if "accepted_output_modes" in request:
+        return list(request["accepted_output_modes"])
+    return list(policy.accepted_output_modes)
+
+
+def build_message_request(
+    request: JsonObject, policy: Policy, *, task_id: str | None, context_id: str | None
+) -> JsonObject:
+    """The SendMessageRequest for a send whose `message_id` is set."""
+    message = {
+        "messageId": request["message_id"],
+        "role": "ROLE_USER",
+        "parts": [_part(part) for part in request["parts"]],
+        "taskId": task_id,
+        "contextId": context_id,
+        "referenceTaskIds": request.get("reference_task_ids"),
+        "metadata": request.get(MESSAGE_METADATA),
+    }
+    is_required = request.get("task_requirement") == "required"
+    push = request.get("push_notification_config")
+    configuration = {
+        "acceptedOutputModes": accepted_modes(request, policy) or None,
+        "returnImmediately": True if is_required or request.get("blocking") is False else None,
+        "historyLength": request.get("history_length"),
+        "taskPushNotificationConfig": None if push is None else _push_config(push),
+    }
+    outgoing: JsonObject = {"message": _given(message)}
+    # Sent also when it is empty: over some transports of 0.3 its absence means not to wait.
+    outgoing["configuration"] = _given(configuration)
+    if "metadata" in request:
+        outgoing["metadata"] = request["metadata"]
+    return outgoing
+
+
+def add_extensions(
+    request: JsonObject, outgoing: JsonObject, headers: dict[str, str], declared: frozenset[str]
+) -> tuple[JsonObject, dict[str, str]]:
+    """The send and its headers, with the metadata for the extensions that a peer declares."""
+    metadata: dict[str, JsonObject] = request.get(EXTENSION_METADATA, {})
+    uris = [uri for uri in metadata if uri in declared]
+    if not uris:
+        return outgoing, headers
+    message: JsonObject = {**outgoing["message"]}
+    for uri in uris:
+        message["metadata"] = {**message.get("metadata", {}), **metadata[uri]}
+    named = [uri.strip() for uri in headers.get(_EXTENSIONS_HEADER, "").split(",")]
+    activated = ", ".join(dict.fromkeys([*filter(None, named), *uris]))
+    return {**outgoing, "message": message}, {**headers, _EXTENSIONS_HEADER: activated}
+
+
+def merge_service_parameters(configured: Mapping[str, str], request: JsonObject) -> dict[str, str]:
+    """The configured service parameters, overridden by those of the call. Raises: RemoteFailure.
+
+    Parameters of a call may not refer to environment variables: a model could send any of the
+    operator's secrets to a peer of its choice.
+    """
+    own: dict[str, str] = request.get("service_parameters", {})
+    for name, value in own.items():
+        if has_variables(value):
+            raise invalid_header(name, _VARIABLE_HINT)
+    return {**configured, **own}
+
+
+def build_headers(
+    parameters: Mapping[str, str], auth: Auth | None, environment: Mapping[str, str]
+) -> dict[str, str]:
+    """The request headers: service parameters and credentials. Raises: RemoteFailure.
+
+    Names are in lower case, so that none is sent twice in two spellings. Credentials win over a
+    parameter of the same name.
+    """
+    sent: dict[str, str] = {}
+    for name, value in parameters.items():
+        sent[name.strip().lower()] = substitute(value, environment)
+    if auth is not None and auth.kind == "bearer":
+        sent["authorization"] = f"Bearer {substitute(auth.token, environment)}"
+    elif auth is not None:
+        sent["x-api-key"] = substitute(auth.token, environment)
+    for name, value in sent.items():
+        _check_header(name, value)
+    return sent
+
+
+def _check_header(name: str, value: str) -> None:
+    is_name = _HEADER_NAME.fullmatch(name) is not None and name not in _RESERVED_HEADERS
+    if is_name and _HEADER_VALUE.fullmatch(value) is not None:
+        return
+    raise invalid_header(
+        name,
+        "a service parameter is one line of plain characters, and no header that HTTP itself uses",
+    )
+
+
+def invalid_header(name: str, hint: str) -> RemoteFailure:
+    """The failure for a service parameter that cannot be a header."""
+    return RemoteFailure(
+        ErrorCode.PEER,
+        f'"{name[:60]}" cannot be sent as a header with the value it has',
+        {"errorName": "InvalidServiceParameter", "hint": hint},
+    )
+
+
+def _part(part: JsonObject) -> JsonObject:
+    built: JsonObject = {"metadata": part.get("metadata")}
+    if part["kind"] == "text":
+        built["text"] = part["text"]
+    elif part["kind"] == "data":
+        built["data"] = part["data"]
+    else:
+        if "uri" in part:
+            built["url"] = part["uri"]
+        else:
+            built["raw"] = _base64(part["bytes"])
+        built["filename"] = part.get("name")
+        built["mediaType"] = part.get("mime_type")
+    return _given(built)
+
+
+def _base64(text: str) -> str:
+    """The text when it is base64: anything else would arrive as other bytes."""
+    if _BASE64.fullmatch(text) is None:
+        raise invalid_request("the bytes of a file are not base64")
+    return text
+
+
+def invalid_request(reason: str) -> RemoteFailure:
+    """The failure for a request that A2A cannot express."""
+    return RemoteFailure(
+        ErrorCode.PEER,
+        f"the request cannot be sent as it is: {reason[:_MAX_REASON_CHARS]}",
+        {
+            "errorName": "InvalidRequest",
+            "hint": "correct the request: bytes of files are base64, numbers are not too large; "
+            "nothing was sent",
+        },
+    )
+
+
+def _push_config(config: JsonObject) -> JsonObject:
+    built: JsonObject = {"url": config["url"], "id": config.get("id"), "token": config.get("token")}
+    authentication = config.get("authentication")
+    if authentication is not None:
+        credentials = authentication.get("credentials")
+        scheme = authentication["schemes"][0]
+        built["authentication"] = _given({"scheme": scheme, "credentials": credentials})
+    return _given(built)
+
+
+def _given(members: JsonObject) -> JsonObject:
+    return {key: value for key, value in members.items() if value is not None}
