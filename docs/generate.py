@@ -32,7 +32,7 @@ from openclaw_a2a.model import errors
 from openclaw_a2a.model.errors import AgentError, CallerError, GatewayError, GatewayFault
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.protocol.errors import ERROR_TABLE
-from openclaw_a2a.settings.schema.file_schema import FileKeys
+from openclaw_a2a.settings.file_schema import FileKeys
 
 REFERENCE = Path(__file__).parent / "reference"
 ACCOUNT = "channels.a2a.accounts.<account>"

@@ -9,7 +9,7 @@ import pyjson5
 import pytest
 from tests.cli.scripted_openclaw import scripted_openclaw
 
-from openclaw_a2a.settings.writing.settings_file import plan_openclaw_section
+from openclaw_a2a.settings.settings_file import plan_openclaw_section
 
 USER_FILE = Path(".config/openclaw-a2a/openclaw-a2a.json5")
 MINE = """// my gateway

@@ -7,8 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openclaw_a2a.settings.writing.json5_positions import find_member, list_members, root_span
-from openclaw_a2a.settings.writing.settings_file import plan_target_addition, plan_target_removal
+from openclaw_a2a.settings.settings_file import (
+    find_member,
+    list_members,
+    plan_target_addition,
+    plan_target_removal,
+    root_span,
+)
 
 OPS = {"alias": "ops", "baseUrl": "https://ops.example"}
 

@@ -32,8 +32,8 @@ from openclaw_a2a.remote.targets import TargetDirectory
 from openclaw_a2a.remote.tool import RemoteAgentTool
 from openclaw_a2a.remote.transport.http_transport import TargetConnections
 from openclaw_a2a.settings import Settings
-from openclaw_a2a.settings.loading.environment import process_environment
-from openclaw_a2a.settings.loading.load import read_outbound_section
+from openclaw_a2a.settings.load import read_outbound_section
+from openclaw_a2a.settings.sources import process_environment
 
 _COPIED_OPTIONS = ("context_id", "message_id", "metadata", "accepted_output_modes")
 

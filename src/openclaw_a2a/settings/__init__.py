@@ -5,8 +5,8 @@ from openclaw_a2a.settings.describe import (
     effective_settings,
     settings_schema,
 )
-from openclaw_a2a.settings.loading.environment import read_command_environment
-from openclaw_a2a.settings.loading.load import (
+from openclaw_a2a.settings.files import base_url, is_loopback, normalize_base_url
+from openclaw_a2a.settings.load import (
     CheckedSettings,
     LoadedSettings,
     check_settings,
@@ -14,8 +14,7 @@ from openclaw_a2a.settings.loading.load import (
     local_gateway,
     server_address,
 )
-from openclaw_a2a.settings.paths import base_url, is_loopback, normalize_base_url
-from openclaw_a2a.settings.schema.sections import (
+from openclaw_a2a.settings.sections import (
     Account,
     AgentSettings,
     AgentStyle,
@@ -37,6 +36,7 @@ from openclaw_a2a.settings.schema.sections import (
     ToolSettings,
     WebhookSettings,
 )
+from openclaw_a2a.settings.sources import read_command_environment
 
 __all__ = [
     "Account",

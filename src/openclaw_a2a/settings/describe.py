@@ -7,8 +7,8 @@ import msgspec
 
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.validation import is_list, is_object, join_path
-from openclaw_a2a.settings.schema.file_schema import ACCOUNT_ID, AGENT_ID, PEER_NAME, FileKeys
-from openclaw_a2a.settings.schema.sections import Account, AgentSettings, Secret, Settings
+from openclaw_a2a.settings.file_schema import ACCOUNT_ID, AGENT_ID, PEER_NAME, FileKeys
+from openclaw_a2a.settings.sections import Account, AgentSettings, Secret, Settings
 
 _HIDDEN = "(hidden)"
 _SECRET_NAME = re.compile(

@@ -15,8 +15,8 @@ from openclaw_a2a.model.errors import AgentFailed, GatewayError, SettingsInvalid
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.net.http_client import SyncHttpClient
 from openclaw_a2a.settings import Settings, base_url
-from openclaw_a2a.settings.loading.environment import process_environment
-from openclaw_a2a.settings.openclaw.discovery import PluginConfig, read_plugin_config
+from openclaw_a2a.settings.openclaw_discovery import PluginConfig, read_plugin_config
+from openclaw_a2a.settings.sources import process_environment
 
 PLUGIN_FOLDER = Path(__file__).parent / "plugin"
 """The files of the plugin, where OpenClaw loads them from."""

@@ -34,8 +34,8 @@ from openclaw_a2a.model.agent_event import Note
 from openclaw_a2a.model.backoff import Backoff
 from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable
 from openclaw_a2a.model.ids import JsonObject, RunId
-from openclaw_a2a.settings.loading.environment import process_environment
-from openclaw_a2a.settings.openclaw.config_file import state_folder
+from openclaw_a2a.settings.openclaw_config import state_folder
+from openclaw_a2a.settings.sources import process_environment
 
 _NOT_FOUND = (
     "The program {program} (or the interpreter it names) was not found; install OpenClaw, or say"

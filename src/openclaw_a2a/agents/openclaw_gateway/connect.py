@@ -28,7 +28,7 @@ from openclaw_a2a.agents.openclaw_gateway.protocol import (
 from openclaw_a2a.model.errors import AgentUnavailable
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.model.message import JsonStruct
-from openclaw_a2a.settings.paths import is_loopback
+from openclaw_a2a.settings.files import is_loopback
 
 PROTOCOL: Final = 4
 """The supported version of the gateway protocol."""

@@ -53,7 +53,7 @@ from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.backoff import Backoff
 from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable, SettingsInvalid
 from openclaw_a2a.model.ids import JsonObject
-from openclaw_a2a.settings.token_reference import resolve_token
+from openclaw_a2a.settings.tokens import resolve_token
 
 log = get_logger(__name__)
 

@@ -22,7 +22,7 @@ from openclaw_a2a.model.message import JsonStruct
 from openclaw_a2a.net.http_client import HttpClient
 from openclaw_a2a.net.sse_reader import SseReader
 from openclaw_a2a.ports import Recovery
-from openclaw_a2a.settings.paths import is_loopback
+from openclaw_a2a.settings.files import is_loopback
 
 _T = TypeVar("_T")
 

@@ -27,7 +27,7 @@ from openclaw_a2a.ports import DeliveryFailed, SessionInbox
 from openclaw_a2a.remote.agent_adapter import RemoteTargetAgent, RemoteTimeouts, ToolExecutor
 from openclaw_a2a.server.push.sender import WebhookSender
 from openclaw_a2a.settings import Settings, WebhookSettings
-from openclaw_a2a.settings.token_reference import resolve_token
+from openclaw_a2a.settings.tokens import resolve_token
 from openclaw_a2a.tools.audit_log import AUDIT_FILE, AuditLog
 from openclaw_a2a.tools.call_tools import CallerChains, CallerResolver, call_tools
 from openclaw_a2a.tools.registry import Tool

@@ -32,7 +32,7 @@ from openclaw_a2a.remote.errors import RemoteFailure
 from openclaw_a2a.remote.handles import HandleStore, RecordHandleStore
 from openclaw_a2a.remote.result.result_truncation import ResultStore
 from openclaw_a2a.settings import Settings, StoreSettings
-from openclaw_a2a.settings.loading.environment import process_environment
+from openclaw_a2a.settings.sources import process_environment
 from openclaw_a2a.tools.call_tools import CallerChains
 from openclaw_a2a.tools.http import RESULTS_PATH, TOOLS_PATH, ToolEndpoints, ToolGuard
 from openclaw_a2a.tools.mcp.http import MCP_PATH, McpEndpoint

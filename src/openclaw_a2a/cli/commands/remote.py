@@ -188,7 +188,7 @@ def _run(work: Work, whom: RemoteOptions, *, as_json: bool) -> int:
 
     from openclaw_a2a.cli.remote_request import LastRemoteTask, RemoteRequest, TargetArguments
     from openclaw_a2a.library.remote_agents import RemoteAgents
-    from openclaw_a2a.settings.loading.load import read_outbound_section
+    from openclaw_a2a.settings.load import read_outbound_section
 
     memory = LastRemoteTask(read_outbound_section(whom.config).data)
     call = RemoteRequest(whom, memory, as_json=as_json)

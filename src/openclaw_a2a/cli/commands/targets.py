@@ -13,7 +13,7 @@ from openclaw_a2a.cli.flags import ConfigFlag, JsonFlag
 from openclaw_a2a.cli.render.terminal import print_data, print_json, print_message, print_table
 from openclaw_a2a.model.errors import InvalidRequest
 from openclaw_a2a.model.ids import JsonObject
-from openclaw_a2a.settings.loading.load import OutboundSettings, read_outbound_section
+from openclaw_a2a.settings.load import OutboundSettings, read_outbound_section
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from openclaw_a2a.library.remote_agents import RemoteAgents
     from openclaw_a2a.remote.result.remote_result import RemoteTarget
     from openclaw_a2a.remote.target_check import TargetCheck
-    from openclaw_a2a.settings.writing.settings_file import FileChange
+    from openclaw_a2a.settings.settings_file import FileChange
 
 _Found = TypeVar("_Found")
 
@@ -99,7 +99,7 @@ def add(
     address
         Its address, without the path of its card.
     """
-    from openclaw_a2a.settings.writing.settings_file import plan_target_addition
+    from openclaw_a2a.settings.settings_file import plan_target_addition
 
     section = read_outbound_section(config)
     target = _target(alias, address, options)
@@ -132,7 +132,7 @@ def remove(
     alias
         What it is called here.
     """
-    from openclaw_a2a.settings.writing.settings_file import plan_target_removal
+    from openclaw_a2a.settings.settings_file import plan_target_removal
 
     section = read_outbound_section(config)
     plan = plan_target_removal(section.path, alias) if section.path else None

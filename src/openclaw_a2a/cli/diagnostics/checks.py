@@ -38,8 +38,8 @@ from openclaw_a2a.settings import (
     StoreSettings,
     base_url,
 )
-from openclaw_a2a.settings.openclaw.agent_defaults import OPENCLAW_ADAPTER
-from openclaw_a2a.settings.openclaw.discovery import OpenClawInstallation, find_openclaw
+from openclaw_a2a.settings.agents import OPENCLAW_ADAPTER
+from openclaw_a2a.settings.openclaw_discovery import OpenClawInstallation, find_openclaw
 from openclaw_a2a.store import create_store
 from openclaw_a2a.tools.openclaw_plugin import PLUGIN_ID, check_plugin_access, plan_installation
 

@@ -33,8 +33,8 @@ from openclaw_a2a.agents.openclaw_gateway.protocol import (
 from openclaw_a2a.model.agent_event import Note
 from openclaw_a2a.model.errors import AgentError, AgentUnavailable, SettingsInvalid
 from openclaw_a2a.model.ids import JsonObject
-from openclaw_a2a.settings.loading.environment import process_environment
-from openclaw_a2a.settings.token_reference import resolve_token
+from openclaw_a2a.settings.sources import process_environment
+from openclaw_a2a.settings.tokens import resolve_token
 
 _CONNECT_S = 6.0
 _LIST_S = 10.0

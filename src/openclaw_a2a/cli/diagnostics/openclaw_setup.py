@@ -10,9 +10,9 @@ from openclaw_a2a.cli.diagnostics.checks import CheckResult
 from openclaw_a2a.model.errors import AgentFailed
 from openclaw_a2a.model.message import JsonStruct
 from openclaw_a2a.settings import CheckedSettings, Settings
-from openclaw_a2a.settings.openclaw.discovery import OpenClawInstallation, find_openclaw
-from openclaw_a2a.settings.token_reference import GENERATE_TOKEN_COMMAND
-from openclaw_a2a.settings.writing.settings_file import FileChange, plan_openclaw_section
+from openclaw_a2a.settings.openclaw_discovery import OpenClawInstallation, find_openclaw
+from openclaw_a2a.settings.settings_file import FileChange, plan_openclaw_section
+from openclaw_a2a.settings.tokens import GENERATE_TOKEN_COMMAND
 from openclaw_a2a.tools.openclaw_plugin import (
     PLUGIN_FOLDER,
     PLUGIN_ID,

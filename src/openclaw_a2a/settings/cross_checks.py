@@ -10,8 +10,8 @@ import msgspec
 from openclaw_a2a.model.errors import SettingsInvalid
 from openclaw_a2a.model.ids import AgentId
 from openclaw_a2a.model.validation import ProblemCollector, join_path, suggest_name
-from openclaw_a2a.settings.schema.file_schema import PEER_NAME
-from openclaw_a2a.settings.schema.sections import (
+from openclaw_a2a.settings.file_schema import PEER_NAME
+from openclaw_a2a.settings.sections import (
     Account,
     PlanningSettings,
     ResponseRoutingSettings,
@@ -19,7 +19,7 @@ from openclaw_a2a.settings.schema.sections import (
     ToolSettings,
     WebhookSettings,
 )
-from openclaw_a2a.settings.token_reference import absolute_reference, resolve_token
+from openclaw_a2a.settings.tokens import absolute_reference, resolve_token
 
 _GATEWAY_ROUTES = ("/healthz", "/readyz", "/metrics", "/agents")
 

@@ -18,22 +18,16 @@ from openclaw_a2a.model.validation import (
     json_kind,
     read_section,
 )
-from openclaw_a2a.settings.loading.accounts import AccountDefaults, read_accounts, read_store_kind
-from openclaw_a2a.settings.loading.agents import read_agents
-from openclaw_a2a.settings.loading.cross_checks import (
+from openclaw_a2a.settings.accounts import AccountDefaults, read_accounts, read_store_kind
+from openclaw_a2a.settings.agents import AgentDefaults, add_openclaw_agents, read_agents
+from openclaw_a2a.settings.cross_checks import (
     check_routes,
     check_stores,
     complete_planning,
     complete_routing,
     warn_if_no_agent_may_call,
 )
-from openclaw_a2a.settings.loading.environment import UNKNOWN_VARIABLE
-from openclaw_a2a.settings.loading.peers import TokenReader, read_peers
-from openclaw_a2a.settings.loading.sources import Layers, read_layers, settings_invalid
-from openclaw_a2a.settings.openclaw.agent_defaults import AgentDefaults, add_openclaw_agents
-from openclaw_a2a.settings.openclaw.discovery import OpenClawInstallation
-from openclaw_a2a.settings.paths import base_url, expand_path, is_loopback, normalize_base_url
-from openclaw_a2a.settings.schema.file_schema import (
+from openclaw_a2a.settings.file_schema import (
     ChannelKeys,
     ChannelsKeys,
     FileKeys,
@@ -41,7 +35,9 @@ from openclaw_a2a.settings.schema.file_schema import (
     StoreKeys,
     names_of,
 )
-from openclaw_a2a.settings.schema.sections import (
+from openclaw_a2a.settings.files import base_url, expand_path, is_loopback, normalize_base_url
+from openclaw_a2a.settings.openclaw_discovery import OpenClawInstallation
+from openclaw_a2a.settings.sections import (
     LeaseSettings,
     Limits,
     LogSettings,
@@ -55,6 +51,8 @@ from openclaw_a2a.settings.schema.sections import (
     StoreSettings,
     ToolSettings,
 )
+from openclaw_a2a.settings.sources import UNKNOWN_VARIABLE, Layers, read_layers, settings_invalid
+from openclaw_a2a.settings.tokens import TokenReader, read_peers
 
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 _NO_OVERRIDES: Mapping[str, Json] = MappingProxyType({})

@@ -22,8 +22,7 @@ from openclaw_a2a.model.validation import (
     one_of,
     values_of,
 )
-from openclaw_a2a.settings.paths import expand_path, is_absolute, normalize_base_url
-from openclaw_a2a.settings.schema.file_schema import (
+from openclaw_a2a.settings.file_schema import (
     ACCOUNT_ID,
     TEXT_MODES,
     AccountKeys,
@@ -31,7 +30,8 @@ from openclaw_a2a.settings.schema.file_schema import (
     StoreKeys,
     names_of,
 )
-from openclaw_a2a.settings.schema.sections import (
+from openclaw_a2a.settings.files import expand_path, is_absolute, normalize_base_url
+from openclaw_a2a.settings.sections import (
     Account,
     AgentSettings,
     AgentStyle,

@@ -10,8 +10,8 @@ import msgspec
 from openclaw_a2a.model.card import AgentProfile
 from openclaw_a2a.model.ids import AgentId, Json, JsonObject
 from openclaw_a2a.model.validation import is_list, is_object
-from openclaw_a2a.settings.openclaw.config_file import OpenClawConfig, config_path, read_config
-from openclaw_a2a.settings.token_reference import OPENCLAW_CONFIG, gateway_token, missing_token
+from openclaw_a2a.settings.openclaw_config import OpenClawConfig, config_path, read_config
+from openclaw_a2a.settings.tokens import OPENCLAW_CONFIG, gateway_token, missing_token
 
 _DEFAULT_PORT = 18789
 _MAX_PORT = 65535

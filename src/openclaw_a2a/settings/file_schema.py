@@ -8,7 +8,7 @@ from msgspec import Meta
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.skill import Skill
 from openclaw_a2a.model.validation import is_struct
-from openclaw_a2a.settings.schema.sections import (
+from openclaw_a2a.settings.sections import (
     AgentStyle,
     LeaseSettings,
     Limits,

@@ -9,7 +9,7 @@ import msgspec
 
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.validation import is_list, is_object, object_at
-from openclaw_a2a.settings.json5_file import read_json5_object
+from openclaw_a2a.settings.files import read_json5_object
 
 _MAX_BYTES = 2 * 1024 * 1024
 _MAX_FILES = 64

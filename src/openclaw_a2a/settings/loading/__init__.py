@@ -1,1 +1,0 @@
-"""Reads settings from file, environment and flags."""

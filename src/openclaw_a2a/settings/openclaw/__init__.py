@@ -1,1 +1,0 @@
-"""Finds and reads the configuration of OpenClaw."""
