@@ -24,8 +24,8 @@ from msgspec import inspect as kinds
 import openclaw_a2a
 from openclaw_a2a import agents
 from openclaw_a2a.agents import CommandOptions
-from openclaw_a2a.agents.openclaw_cli.options import OpenClawCliOptions
-from openclaw_a2a.agents.openclaw_gateway.options import OpenClawGatewayOptions
+from openclaw_a2a.agents.openclaw_cli.command import OpenClawCliOptions
+from openclaw_a2a.agents.openclaw_gateway.agent import OpenClawGatewayOptions
 from openclaw_a2a.cli.dispatch import build_commands
 from openclaw_a2a.library.openclaw_adapter import OpenClawAdapterOptions
 from openclaw_a2a.model import errors

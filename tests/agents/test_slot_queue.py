@@ -6,7 +6,7 @@ import gc
 import anyio
 import pytest
 
-from openclaw_a2a.agents.slot_queue import SlotQueue, queue_for
+from openclaw_a2a.agents.concurrency import SlotQueue, queue_for
 
 
 async def test_holders_are_admitted_in_the_order_of_arrival_and_at_the_front():

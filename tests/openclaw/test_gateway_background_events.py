@@ -17,7 +17,7 @@ from tests.openclaw.openclaw_process import FakeModel, OpenClaw
 
 from openclaw_a2a.agents.openclaw_gateway.background_events import BackgroundWatcher
 from openclaw_a2a.agents.openclaw_gateway.connection import GatewayConnection
-from openclaw_a2a.agents.openclaw_gateway.run_registry import Pause
+from openclaw_a2a.agents.openclaw_gateway.runs import Pause
 from openclaw_a2a.model.agent_event import (
     BackgroundEvent,
     BackgroundReply,

@@ -22,7 +22,7 @@ from openclaw_a2a.agents.openclaw_gateway.media import (
     fetch_media,
     split_media,
 )
-from openclaw_a2a.agents.openclaw_gateway.run_request import SessionRef
+from openclaw_a2a.agents.openclaw_gateway.runs import SessionRef
 from openclaw_a2a.model.message import Part
 from openclaw_a2a.model.turn import Turn
 

@@ -12,7 +12,7 @@ import anyio.to_thread
 import msgspec
 
 from openclaw_a2a.agents.adapter import AdapterMetadata, AgentAdapter, EventAgent, closing
-from openclaw_a2a.agents.await_shielded import run_shielded
+from openclaw_a2a.agents.concurrency import run_shielded
 from openclaw_a2a.engine.transcript.transcript import Transcript
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.agent_event import (

@@ -11,7 +11,6 @@ from typing import cast
 import msgspec
 
 from openclaw_a2a.agents.adapter import AdapterMetadata, AgentAdapter, EventAgent, agent_metadata
-from openclaw_a2a.agents.adapter_options import read_options
 from openclaw_a2a.agents.function import CallableAdapter
 from openclaw_a2a.agents.registry import (
     BUILT_IN,
@@ -20,6 +19,7 @@ from openclaw_a2a.agents.registry import (
     UnknownAdapter,
     find_adapter,
     is_made_from_options,
+    read_options,
 )
 from openclaw_a2a.engine.id_generator import new_id
 from openclaw_a2a.model.agent_event import AgentEvent

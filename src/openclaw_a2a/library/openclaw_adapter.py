@@ -17,18 +17,16 @@ from openclaw_a2a.agents.adapter import (
 )
 from openclaw_a2a.agents.openclaw_cli.answer import CliAnswer, parse_answer
 from openclaw_a2a.agents.openclaw_cli.command import (
+    THINKING_LEVELS,
     CliRequest,
     CliSession,
+    GatewayMode,
+    OpenClawCliOptions,
+    Thinking,
     argument_text,
     context_session_id,
     message_text,
     peer_session,
-)
-from openclaw_a2a.agents.openclaw_cli.options import (
-    THINKING_LEVELS,
-    GatewayMode,
-    OpenClawCliOptions,
-    Thinking,
 )
 from openclaw_a2a.agents.openclaw_cli.runner import OpenClawRunner
 from openclaw_a2a.agents.process.child import TIMED_OUT

@@ -215,7 +215,7 @@ GATEWAY = """
 import sys
 import anyio
 from openclaw_a2a.agents.openclaw_cli.command import CliRequest, CliSession
-from openclaw_a2a.agents.openclaw_cli.options import OpenClawCliOptions
+from openclaw_a2a.agents.openclaw_cli.command import OpenClawCliOptions
 from openclaw_a2a.agents.openclaw_cli.runner import OpenClawRunner
 
 async def main():

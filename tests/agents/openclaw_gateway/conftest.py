@@ -9,7 +9,7 @@ import pytest
 from tests.agents.openclaw_gateway.scripted_gateway import TOKEN, ScriptedGateway, scripted_gateway
 
 from openclaw_a2a.agents.openclaw_gateway import OpenClawGatewayAgent, OpenClawGatewayOptions
-from openclaw_a2a.agents.openclaw_gateway.run_request import Timeouts
+from openclaw_a2a.agents.openclaw_gateway.runs import Timeouts
 from openclaw_a2a.model.agent_event import AgentEvent
 from openclaw_a2a.model.ids import (
     AccountId,

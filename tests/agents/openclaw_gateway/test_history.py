@@ -7,16 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openclaw_a2a.agents.openclaw_gateway.background_events import background_reply_parts
-from openclaw_a2a.agents.openclaw_gateway.history import (
-    RECOVERY,
+from openclaw_a2a.agents.openclaw_gateway.background_events import (
     ForeignReplies,
     ForeignReply,
-    HistoryEntry,
-    SessionHistory,
+    background_reply_parts,
     find_foreign_replies,
 )
-from openclaw_a2a.agents.openclaw_gateway.run_registry import Pause, RunRegistry
+from openclaw_a2a.agents.openclaw_gateway.history import (
+    RECOVERY,
+    HistoryEntry,
+    SessionHistory,
+)
+from openclaw_a2a.agents.openclaw_gateway.runs import Pause, RunRegistry
 from openclaw_a2a.agents.openclaw_gateway.sessions import find_our_session, openclaw_session_key
 from openclaw_a2a.model.ids import AgentId, ContextId, PeerName, TaskId
 from openclaw_a2a.model.message import Part

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from openclaw_a2a.agents.openclaw_gateway.message_assembler import FinishedMessage, MessageAssembler
+from openclaw_a2a.agents.openclaw_gateway.event_translator import FinishedMessage, MessageAssembler
 from openclaw_a2a.agents.openclaw_gateway.protocol import TextChunk
 
 

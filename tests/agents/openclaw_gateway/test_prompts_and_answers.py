@@ -5,15 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.agents.openclaw_gateway.conftest import make_turn_for
 
-from openclaw_a2a.agents.openclaw_gateway.approvals import parse_decision
-from openclaw_a2a.agents.openclaw_gateway.questions import (
+from openclaw_a2a.agents.openclaw_gateway.pending_input import (
     Option,
     Question,
     QuestionRequest,
     parse_answers,
+    parse_decision,
     question_prompt,
 )
-from openclaw_a2a.agents.openclaw_gateway.run_request import build_prompt
+from openclaw_a2a.agents.openclaw_gateway.runs import build_prompt
 from openclaw_a2a.agents.openclaw_gateway.sessions import openclaw_session_key
 from openclaw_a2a.model.ids import SessionKey
 

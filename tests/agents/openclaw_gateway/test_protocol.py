@@ -7,10 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from openclaw_a2a.agents.openclaw_gateway.approvals import ApprovalRequest, ApprovalResolved
 from openclaw_a2a.agents.openclaw_gateway.connect import Hello
-from openclaw_a2a.agents.openclaw_gateway.event_translator import ToolCallTracker
-from openclaw_a2a.agents.openclaw_gateway.message_assembler import MessageAssembler
+from openclaw_a2a.agents.openclaw_gateway.event_translator import MessageAssembler, ToolCallTracker
+from openclaw_a2a.agents.openclaw_gateway.pending_input import (
+    ApprovalRequest,
+    ApprovalResolved,
+    QuestionRequest,
+    parse_answers,
+    question_prompt,
+)
 from openclaw_a2a.agents.openclaw_gateway.protocol import (
     ErrorPayload,
     Item,
@@ -23,11 +28,6 @@ from openclaw_a2a.agents.openclaw_gateway.protocol import (
     decode_origin,
     error_code,
     request_error,
-)
-from openclaw_a2a.agents.openclaw_gateway.questions import (
-    QuestionRequest,
-    parse_answers,
-    question_prompt,
 )
 
 JSON = st.recursive(

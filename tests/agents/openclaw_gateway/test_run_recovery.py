@@ -20,7 +20,7 @@ from tests.agents.openclaw_gateway.scripted_gateway import (
 
 from openclaw_a2a.agents.openclaw_gateway import OpenClawGatewayAgent
 from openclaw_a2a.agents.openclaw_gateway.run_follower import NOT_RECOVERED
-from openclaw_a2a.agents.openclaw_gateway.run_request import Timeouts
+from openclaw_a2a.agents.openclaw_gateway.runs import Timeouts
 from openclaw_a2a.model.agent_event import (
     BackgroundEvent,
     BackgroundReply,

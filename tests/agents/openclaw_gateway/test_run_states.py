@@ -34,7 +34,7 @@ from openclaw_a2a.agents.openclaw_gateway.run_follower import (
     RunState,
     next_state,
 )
-from openclaw_a2a.agents.openclaw_gateway.run_request import RunRequest, SessionRef, Timeouts
+from openclaw_a2a.agents.openclaw_gateway.runs import RunRequest, SessionRef, Timeouts
 from openclaw_a2a.agents.openclaw_gateway.subscription import EventFilter, EventSubscription
 from openclaw_a2a.model.agent_event import AgentEvent, InputRequired, Reply
 from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable

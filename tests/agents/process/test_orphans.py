@@ -15,8 +15,7 @@ import pytest
 
 from openclaw_a2a.agents import CommandAgent, CommandOptions
 from openclaw_a2a.agents.process.child import ProcessSpec, start_process
-from openclaw_a2a.agents.process.orphans import end_orphans, new_tag
-from openclaw_a2a.agents.process.tree import TAG_VARIABLE
+from openclaw_a2a.agents.process.tree import TAG_VARIABLE, end_orphans, new_tag
 from openclaw_a2a.model.ids import RunId
 from openclaw_a2a.ports import SupportsOrphanCleanup
 

@@ -8,8 +8,12 @@ import msgspec
 
 from openclaw_a2a.agents.adapter import EventAgent
 from openclaw_a2a.agents.openclaw_cli.answer import parse_answer
-from openclaw_a2a.agents.openclaw_cli.command import CliRequest, agent_session, argument_text
-from openclaw_a2a.agents.openclaw_cli.options import OpenClawCliOptions
+from openclaw_a2a.agents.openclaw_cli.command import (
+    CliRequest,
+    OpenClawCliOptions,
+    agent_session,
+    argument_text,
+)
 from openclaw_a2a.agents.openclaw_cli.runner import OpenClawRunner
 from openclaw_a2a.model.agent_event import AgentEvent, Note, Reply, Report
 from openclaw_a2a.model.ids import RunId

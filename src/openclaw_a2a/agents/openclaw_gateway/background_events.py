@@ -4,6 +4,10 @@ A cron job, another channel or a late tool may write into a session; a user of O
 question that one of our tasks waits for. Events only say where to look: a reply is read from the
 session's history, so that it has the same id whether its event arrived or was missed while the
 connection was away.
+
+An entry of the history belongs to the run that it names, or that its idempotency key starts with.
+After a crash OpenClaw resumes the interrupted turn in a run of its own: that run belongs to whoever
+owned the interrupted one.
 """
 
 from collections import OrderedDict
@@ -15,16 +19,13 @@ import msgspec
 
 from openclaw_a2a.agents.openclaw_gateway.connection import GatewayConnection
 from openclaw_a2a.agents.openclaw_gateway.history import (
-    ForeignReplies,
-    ForeignReply,
     HistoryEntry,
-    find_foreign_replies,
     read_history,
     with_full_content,
 )
 from openclaw_a2a.agents.openclaw_gateway.media import is_link, omitted_file, workspace_path
 from openclaw_a2a.agents.openclaw_gateway.protocol import Wire, decode_as
-from openclaw_a2a.agents.openclaw_gateway.run_registry import Pause
+from openclaw_a2a.agents.openclaw_gateway.runs import Pause
 from openclaw_a2a.agents.openclaw_gateway.sessions import find_our_session, openclaw_session_key
 from openclaw_a2a.agents.openclaw_gateway.subscription import (
     EventFilter,
@@ -59,6 +60,89 @@ _MAX_SESSIONS: Final = 100
 _MAX_CHECKS: Final = 1000
 _MAX_REPORTED: Final = 5000
 _PENDING: Final = "pending"
+_INJECTED: Final = "inject-"
+"""Run id prefix in events of a message that was injected into the session; its id follows."""
+
+
+# -------------------------------------------------------------------- replies of foreign runs
+
+
+class ForeignReply(msgspec.Struct, frozen=True):
+    """A reply and its run; the run of an injected message is empty."""
+
+    run_id: str
+    entry: HistoryEntry
+
+
+class ForeignReplies(msgspec.Struct, frozen=True):
+    """The replies in a transcript that answer none of our runs.
+
+    `later` are those after the last entry of ours; None when the transcript shows none of ours.
+    """
+
+    all: tuple[ForeignReply, ...]
+    later: tuple[ForeignReply, ...] | None
+
+    def of_run(self, run_id: str) -> tuple[ForeignReply, ...]:
+        """The replies of one run, by the run id in its events."""
+        injected = run_id.removeprefix(_INJECTED)
+        return tuple(
+            reply for reply in self.all if run_id == reply.run_id or injected == reply.entry.id
+        )
+
+
+def find_foreign_replies(
+    entries: Sequence[HistoryEntry], is_ours: Callable[[str], bool]
+) -> ForeignReplies:
+    """The replies of runs that are not ours, nor recoveries of ours."""
+    runs = _run_ids(entries)
+    recoveries = _own_recoveries(entries, runs, is_ours)
+    replies: list[ForeignReply] = []
+    later: list[ForeignReply] | None = None
+    for entry, run_id in zip(entries, runs, strict=True):
+        if is_ours(run_id) or run_id in recoveries:
+            later = []
+        elif entry.is_foreign_reply:
+            reply = ForeignReply(run_id, entry)
+            replies.append(reply)
+            if later is not None:
+                later.append(reply)
+    return ForeignReplies(tuple(replies), None if later is None else tuple(later))
+
+
+def _run_ids(entries: Sequence[HistoryEntry]) -> list[str]:
+    """The run of each entry; one that names none belongs to the run of the input before it."""
+    runs: list[str] = []
+    current = ""
+    for entry in entries:
+        key = entry.idempotency_key or ""
+        run_id = entry.marks.run_id or key.rpartition(":")[0] or key
+        # What OpenClaw itself says, such as an injected message, belongs to no run.
+        if not run_id and entry.provider != "openclaw" and not entry.is_input:
+            run_id = current
+        runs.append(run_id)
+        current = run_id if entry.is_input else current
+    return runs
+
+
+def _own_recoveries(
+    entries: Sequence[HistoryEntry], runs: Sequence[str], is_ours: Callable[[str], bool]
+) -> set[str]:
+    """The runs in which OpenClaw resumed one of ours."""
+    recoveries: set[str] = set()
+    # The input before the first entry is not shown; it may have been ours.
+    was_ours = True
+    for entry, run_id in zip(entries, runs, strict=True):
+        if not entry.is_input:
+            continue
+        if not entry.is_recovery:
+            was_ours = is_ours(run_id)
+        elif was_ours:
+            recoveries.add(run_id)
+    return recoveries
+
+
+# -------------------------------------------------------------------- the watcher
 
 
 class _Check(msgspec.Struct, frozen=True):

@@ -38,7 +38,7 @@ from openclaw_a2a.agents.openclaw_gateway.protocol import (
     encode_request,
     request_error,
 )
-from openclaw_a2a.agents.openclaw_gateway.run_registry import RunRegistry
+from openclaw_a2a.agents.openclaw_gateway.runs import RunRegistry
 from openclaw_a2a.agents.openclaw_gateway.subscription import (
     ConnectionLost,
     EventFilter,

@@ -1,11 +1,11 @@
-"""A session's history in OpenClaw (`chat.history`): what it says about a run, and foreign replies.
+"""A session's history in OpenClaw (`chat.history`), and what became of a run in it.
 
-An entry belongs to the run that it names, or that its idempotency key starts with. After a crash
-OpenClaw resumes the interrupted turn in a run of its own: that run belongs to whoever owned the
-interrupted one.
+After a lost connection or a restart of either side `find_run` asks `agent.wait` first and the
+history second. It sends nothing again; its result only says when sending again is safe.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
+from enum import Enum, auto
 from typing import Final
 
 import msgspec
@@ -13,8 +13,8 @@ from msgspec import Raw
 
 from openclaw_a2a.agents.openclaw_gateway.connection import GatewayConnection
 from openclaw_a2a.agents.openclaw_gateway.media import split_media
-from openclaw_a2a.agents.openclaw_gateway.protocol import ToolStep, Wire, decode_as
-from openclaw_a2a.agents.openclaw_gateway.run_registry import may_be_recovery
+from openclaw_a2a.agents.openclaw_gateway.protocol import RunOutcome, ToolStep, Wire, decode_as
+from openclaw_a2a.agents.openclaw_gateway.runs import may_be_recovery
 from openclaw_a2a.model.errors import AgentFailed
 from openclaw_a2a.model.ids import Json, JsonObject
 
@@ -23,9 +23,8 @@ RECOVERY: Final = "main_session_restart_recovery"
 
 _MAX_ENTRIES: Final = 400
 _TIMEOUT_S: Final = 60.0
+_WAIT_TIMEOUT_S: Final = 30.0
 _NULL: Final = Raw(b"null")
-_INJECTED: Final = "inject-"
-"""Run id prefix in events of a message that was injected into the session; its id follows."""
 _INCOMPLETE: Final = frozenset({"aborted", "error"})
 """Stop reasons of messages that broke off: the run was stopped, or retries its model."""
 _TOOL_CALLS: Final = frozenset({"toolCall", "tool_call", "toolUse", "tool_use"})
@@ -338,79 +337,62 @@ async def with_full_content(
     return msgspec.structs.replace(entry, content=response.message.content)
 
 
-# -------------------------------------------------------------------- replies of foreign runs
+# -------------------------------------------------------------------- what became of a run
 
 
-class ForeignReply(msgspec.Struct, frozen=True):
-    """A reply and its run; the run of an injected message is empty."""
+class RunStatus(Enum):
+    """The status of a run inside OpenClaw."""
 
-    run_id: str
-    entry: HistoryEntry
-
-
-class ForeignReplies(msgspec.Struct, frozen=True):
-    """The replies in a transcript that answer none of our runs.
-
-    `later` are those after the last entry of ours; None when the transcript shows none of ours.
-    """
-
-    all: tuple[ForeignReply, ...]
-    later: tuple[ForeignReply, ...] | None
-
-    def of_run(self, run_id: str) -> tuple[ForeignReply, ...]:
-        """The replies of one run, by the run id in its events."""
-        injected = run_id.removeprefix(_INJECTED)
-        return tuple(
-            reply for reply in self.all if run_id == reply.run_id or injected == reply.entry.id
-        )
+    LIVE = auto()
+    """Active or queued."""
+    ENDED = auto()
+    FAILED = auto()
+    RESUMED = auto()
+    """OpenClaw was restarted and resumed it under another run id."""
+    HIDDEN = auto()
+    """Accepted but not shown as active: OpenClaw was restarted and has not resumed it yet, or the
+    run is between two of its steps."""
+    NOT_ACCEPTED = auto()
+    """OpenClaw never accepted its message: sending it cannot execute anything twice."""
 
 
-def find_foreign_replies(
-    entries: Sequence[HistoryEntry], is_ours: Callable[[str], bool]
-) -> ForeignReplies:
-    """The replies of runs that are not ours, nor recoveries of ours."""
-    runs = _run_ids(entries)
-    recoveries = _own_recoveries(entries, runs, is_ours)
-    replies: list[ForeignReply] = []
-    later: list[ForeignReply] | None = None
-    for entry, run_id in zip(entries, runs, strict=True):
-        if is_ours(run_id) or run_id in recoveries:
-            later = []
-        elif entry.is_foreign_reply:
-            reply = ForeignReply(run_id, entry)
-            replies.append(reply)
-            if later is not None:
-                later.append(reply)
-    return ForeignReplies(tuple(replies), None if later is None else tuple(later))
+class FoundRun(msgspec.Struct, frozen=True):
+    """The status of a run, and what is known of it; `run_id` is the resumed run's, if any."""
+
+    status: RunStatus
+    history: SessionHistory
+    outcome: RunOutcome = RunOutcome()
+    reason: str = ""
+    run_id: str = ""
 
 
-def _run_ids(entries: Sequence[HistoryEntry]) -> list[str]:
-    """The run of each entry; one that names none belongs to the run of the input before it."""
-    runs: list[str] = []
-    current = ""
-    for entry in entries:
-        key = entry.idempotency_key or ""
-        run_id = entry.marks.run_id or key.rpartition(":")[0] or key
-        # What OpenClaw itself says, such as an injected message, belongs to no run.
-        if not run_id and entry.provider != "openclaw" and not entry.is_input:
-            run_id = current
-        runs.append(run_id)
-        current = run_id if entry.is_input else current
-    return runs
+async def find_run(connection: GatewayConnection, session_key: str, run_id: str) -> FoundRun:
+    """The run's status now. Raises: AgentUnavailable, AgentFailed."""
+    params: JsonObject = {"runId": run_id, "timeoutMs": 1}
+    outcome = await connection.read(RunOutcome, "agent.wait", params, timeout_s=_WAIT_TIMEOUT_S)
+    # After the outcome: a run that ends in between is seen as ended, never as not accepted.
+    history = await read_history(connection, session_key, full_run=run_id)
+    if outcome.status == "ok":
+        return FoundRun(RunStatus.ENDED, history, outcome)
+    if outcome.status == "error":
+        reason = outcome.failure_reason if outcome.is_stopped or outcome.error else ""
+        reason = reason or history.failure_reason(run_id) or outcome.failure_reason
+        return FoundRun(RunStatus.FAILED, history, outcome, reason)
+    # Still running, or forgotten: OpenClaw forgets runs after ten minutes and with a restart.
+    return _status_by_history(history, run_id)
 
 
-def _own_recoveries(
-    entries: Sequence[HistoryEntry], runs: Sequence[str], is_ours: Callable[[str], bool]
-) -> set[str]:
-    """The runs in which OpenClaw resumed one of ours."""
-    recoveries: set[str] = set()
-    # The input before the first entry is not shown; it may have been ours.
-    was_ours = True
-    for entry, run_id in zip(entries, runs, strict=True):
-        if not entry.is_input:
-            continue
-        if not entry.is_recovery:
-            was_ours = is_ours(run_id)
-        elif was_ours:
-            recoveries.add(run_id)
-    return recoveries
+def _status_by_history(history: SessionHistory, run_id: str) -> FoundRun:
+    if history.is_live(run_id):
+        return FoundRun(RunStatus.LIVE, history)
+    reason = history.failure_reason(run_id)
+    if reason is not None:
+        return FoundRun(RunStatus.FAILED, history, reason=reason)
+    if history.has_answer(run_id):
+        return FoundRun(RunStatus.ENDED, history)
+    if not history.is_accepted(run_id):
+        return FoundRun(RunStatus.NOT_ACCEPTED, history)
+    other = history.find_recovery(run_id)
+    if other is not None:
+        return FoundRun(RunStatus.RESUMED, history, run_id=other)
+    return FoundRun(RunStatus.HIDDEN, history)

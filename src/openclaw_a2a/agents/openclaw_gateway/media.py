@@ -20,7 +20,7 @@ from openclaw_a2a.agents.openclaw_gateway.connect import GatewayAddress
 from openclaw_a2a.agents.openclaw_gateway.connection import GatewayConnection
 from openclaw_a2a.agents.openclaw_gateway.http_fallback import open_http_client
 from openclaw_a2a.agents.openclaw_gateway.protocol import Wire
-from openclaw_a2a.agents.openclaw_gateway.run_request import SessionRef
+from openclaw_a2a.agents.openclaw_gateway.runs import SessionRef
 from openclaw_a2a.model.errors import AgentError
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.model.message import Part

@@ -24,17 +24,25 @@ from typing import Final, Literal
 
 import anyio
 
-from openclaw_a2a.agents.openclaw_gateway.approvals import (
-    ApprovalRequest,
-    ApprovalResolved,
-    approval_question,
-    list_pending_approvals,
-    operator_note,
-)
 from openclaw_a2a.agents.openclaw_gateway.connection import GatewayConnection
 from openclaw_a2a.agents.openclaw_gateway.event_translator import EventTranslator
-from openclaw_a2a.agents.openclaw_gateway.history import SessionHistory
+from openclaw_a2a.agents.openclaw_gateway.history import (
+    FoundRun,
+    RunStatus,
+    SessionHistory,
+    find_run,
+)
 from openclaw_a2a.agents.openclaw_gateway.media import split_media
+from openclaw_a2a.agents.openclaw_gateway.pending_input import (
+    ApprovalRequest,
+    ApprovalResolved,
+    QuestionRequest,
+    approval_question,
+    list_pending_approvals,
+    list_pending_questions,
+    operator_note,
+    question_prompt,
+)
 from openclaw_a2a.agents.openclaw_gateway.protocol import (
     ErrorPayload,
     Frame,
@@ -44,14 +52,7 @@ from openclaw_a2a.agents.openclaw_gateway.protocol import (
     request_error,
     run_metadata,
 )
-from openclaw_a2a.agents.openclaw_gateway.questions import (
-    QuestionRequest,
-    list_pending_questions,
-    question_prompt,
-)
-from openclaw_a2a.agents.openclaw_gateway.run_lookup import FoundRun, RunStatus, find_run
-from openclaw_a2a.agents.openclaw_gateway.run_registry import Pause, may_be_recovery
-from openclaw_a2a.agents.openclaw_gateway.run_request import RunRequest, Timeouts
+from openclaw_a2a.agents.openclaw_gateway.runs import Pause, RunRequest, Timeouts, may_be_recovery
 from openclaw_a2a.agents.openclaw_gateway.subscription import (
     ConnectionLost,
     EventReceived,

@@ -14,8 +14,7 @@ import msgspec
 from openclaw_a2a.agents.openclaw_gateway.connection import GatewayConnection
 from openclaw_a2a.agents.openclaw_gateway.history import SessionHistory, read_history
 from openclaw_a2a.agents.openclaw_gateway.protocol import ErrorPayload, RunOutcome, request_error
-from openclaw_a2a.agents.openclaw_gateway.run_registry import DELIVERY_PREFIX
-from openclaw_a2a.agents.openclaw_gateway.run_request import Timeouts, escape_command
+from openclaw_a2a.agents.openclaw_gateway.runs import DELIVERY_PREFIX, Timeouts, escape_command
 from openclaw_a2a.agents.openclaw_gateway.sessions import (
     SessionInfo,
     announce_params,

@@ -6,24 +6,21 @@ from typing import Final, TypeVar
 import anyio
 import msgspec
 
-from openclaw_a2a.agents.openclaw_gateway.approvals import (
+from openclaw_a2a.agents.openclaw_gateway.connection import GatewayConnection
+from openclaw_a2a.agents.openclaw_gateway.history import RunStatus, find_run
+from openclaw_a2a.agents.openclaw_gateway.pending_input import (
     ApprovalRequest,
     approval_question,
     list_pending_approvals,
+    list_pending_questions,
     operator_note,
     parse_decision,
-    resolve_approval,
-)
-from openclaw_a2a.agents.openclaw_gateway.connection import GatewayConnection
-from openclaw_a2a.agents.openclaw_gateway.questions import (
-    list_pending_questions,
     question_prompt,
+    resolve_approval,
     resolve_question,
 )
 from openclaw_a2a.agents.openclaw_gateway.run_follower import RUN_UNKNOWN, RunFollower, RunState
-from openclaw_a2a.agents.openclaw_gateway.run_lookup import RunStatus, find_run
-from openclaw_a2a.agents.openclaw_gateway.run_registry import Pause
-from openclaw_a2a.agents.openclaw_gateway.run_request import RunRequest, Timeouts
+from openclaw_a2a.agents.openclaw_gateway.runs import Pause, RunRequest, Timeouts
 from openclaw_a2a.agents.openclaw_gateway.subscription import EventSubscription
 from openclaw_a2a.model.agent_event import AgentEvent, Failed, InputRequired, Note
 from openclaw_a2a.model.errors import (

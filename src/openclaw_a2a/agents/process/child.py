@@ -13,12 +13,12 @@ from typing import IO, TypeVar, cast
 import anyio
 import msgspec
 
-from openclaw_a2a.agents.await_shielded import await_shielded
-from openclaw_a2a.agents.process.orphans import new_tag
+from openclaw_a2a.agents.concurrency import await_shielded
 from openclaw_a2a.agents.process.pipes import ErrorPipe, InputPipe, OutputPipe
 from openclaw_a2a.agents.process.tree import (
     TAG_VARIABLE,
     ProcessTree,
+    new_tag,
     pipe_name,
     scan_in_thread,
     stop_processes,

@@ -11,6 +11,7 @@ from typing import Self
 import msgspec
 
 from openclaw_a2a.agents.adapter import AgentAdapter, CancelledByAdapter, closing
+from openclaw_a2a.agents.concurrency import SlotQueue, queue_for
 from openclaw_a2a.agents.process.child import (
     ChildProcess,
     LimitedProcess,
@@ -19,8 +20,7 @@ from openclaw_a2a.agents.process.child import (
     expand_directory,
     start_process,
 )
-from openclaw_a2a.agents.process.orphans import end_orphans
-from openclaw_a2a.agents.slot_queue import SlotQueue, queue_for
+from openclaw_a2a.agents.process.tree import end_orphans
 from openclaw_a2a.engine.id_generator import new_id
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable

@@ -12,8 +12,8 @@ from pathlib import Path
 import anyio.to_thread
 import msgspec
 
-from openclaw_a2a.agents.openclaw_cli.options import OpenClawCliOptions
-from openclaw_a2a.agents.openclaw_gateway.options import OpenClawGatewayOptions
+from openclaw_a2a.agents.openclaw_cli.command import OpenClawCliOptions
+from openclaw_a2a.agents.openclaw_gateway.agent import OpenClawGatewayOptions
 from openclaw_a2a.app.lifecycle import listen
 from openclaw_a2a.cli.diagnostics.openclaw_probe import (
     Probe,

@@ -12,8 +12,7 @@ from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
 from openclaw_a2a.agents.openclaw_cli.answer import parse_answer
-from openclaw_a2a.agents.openclaw_cli.command import CliRequest, CliSession
-from openclaw_a2a.agents.openclaw_cli.options import OpenClawCliOptions
+from openclaw_a2a.agents.openclaw_cli.command import CliRequest, CliSession, OpenClawCliOptions
 from openclaw_a2a.agents.openclaw_cli.runner import OpenClawRunner
 from openclaw_a2a.agents.openclaw_gateway.agent_directory import GatewayAgent, decode_agents
 from openclaw_a2a.agents.openclaw_gateway.connect import (

@@ -1,11 +1,16 @@
-"""Queues that let a few holders in at a time, in the order of arrival."""
+"""Waiting: queues that admit a few holders at a time, and work that must not be left half done."""
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Coroutine
 from contextlib import asynccontextmanager
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 from weakref import WeakValueDictionary
+
+import anyio
+import anyio.lowlevel
+
+from openclaw_a2a.engine.supervisor import Supervisor
 
 
 class Slot:
@@ -63,3 +68,31 @@ def queue_for(name: str, new_queue: _Queue) -> _Queue:
     """The queue of this name in this event loop; `new_queue` when there is none in use."""
     key = (id(asyncio.get_running_loop()), name)
     return cast("_Queue", _queues.setdefault(key, new_queue))  # a name has one kind of queue
+
+
+_Result = TypeVar("_Result")
+
+
+async def run_shielded(name: str, work: Coroutine[Any, Any, _Result]) -> _Result:
+    """The result of `work`, which runs to its end even when the caller is cancelled.
+
+    A cancellation that arrives meanwhile is raised afterwards, unless the work itself failed.
+    """
+    return await await_shielded(Supervisor("agents").start(name, work))
+
+
+async def await_shielded(work: asyncio.Task[_Result]) -> _Result:
+    """The result of a task that has begun already; otherwise as `run_shielded`."""
+    cancellation: asyncio.CancelledError | None = None
+    # The scope holds off cancel scopes of anyio; the loop holds off a bare `Task.cancel()`.
+    with anyio.CancelScope(shield=True):
+        while not work.done():
+            try:
+                await asyncio.wait((work,))
+            except asyncio.CancelledError as error:
+                cancellation = error
+    result = work.result()
+    if cancellation is not None:
+        raise cancellation
+    await anyio.lowlevel.checkpoint_if_cancelled()
+    return result
