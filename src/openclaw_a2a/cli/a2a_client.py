@@ -8,8 +8,9 @@ import httpx2
 import msgspec
 
 from openclaw_a2a.model.card import AgentCard
-from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable, ParseFailed
+from openclaw_a2a.model.errors import AgentError, AgentFailed, AgentUnavailable, ParseFailed
 from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.net.http_client import ResponseEncoded, ResponseTooLarge, SyncHttpClient
 from openclaw_a2a.net.sse_reader import SseReader
 
 OK = 200
@@ -117,7 +118,7 @@ _ELSEWHERE = "Whoever runs the agent can correct that; in our settings it is pub
 
 
 class StreamFrame(msgspec.Struct, frozen=True):
-    """One event of a stream as it came: its place in the task's order, and its bytes."""
+    """One event of a stream as it came: its id, and its bytes."""
 
     id: str | None
     body: bytes
@@ -131,13 +132,13 @@ class Client:
         headers = {"A2A-Version": "1.0", "User-Agent": "openclaw-a2a"}
         if token:
             headers["Authorization"] = f"Bearer {token}"
-        # A proxy for the outside world must not be asked for this machine.
+        # A proxy for the outside world does not reach this machine.
         is_outside = _host(self.url) not in _LOOPBACK
-        self._http = httpx2.Client(headers=headers, trust_env=is_outside, follow_redirects=True)
+        self._http = SyncHttpClient(headers=headers, use_proxies=is_outside, follow_redirects=True)
         self._card: bytes | None = None
 
     def close(self) -> None:
-        """Let the connections go."""
+        """Close the connections."""
         self._http.close()
 
     def card_bytes(self) -> bytes:
@@ -158,10 +159,10 @@ class Client:
             raise AgentFailed(reason, details={"code": "card-invalid"}) from None
 
     def address(self, binding: str) -> str:
-        """Where the agent speaks this binding of A2A 1.0. Raises: AgentFailed."""
+        """The address of this binding of A2A 1.0. Raises: AgentFailed."""
         interfaces = self.card().supported_interfaces
         for interface in interfaces:
-            if interface.protocol_binding == binding and _is_ours(interface.protocol_version):
+            if interface.protocol_binding == binding and _is_version_1(interface.protocol_version):
                 return interface.url
         known = [f"{one.protocol_binding} {one.protocol_version}" for one in interfaces]
         spoken = f"it speaks {', '.join(known)}" if known else "its card names no 1.0 address"
@@ -172,12 +173,8 @@ class Client:
 
     def call(self, method: str, params: JsonObject) -> bytes:
         """The result of a call. Raises: AgentUnavailable, AgentFailed."""
-        wait = httpx2.Timeout(_RUN_S if method in _SLOW else _ANSWER_S, connect=_CONNECT_S)
-        address = self.address("JSONRPC")
-        try:
-            answer = self._http.post(address, json=_request(method, params), timeout=wait)
-        except httpx2.TransportError as error:
-            raise self._broken(address, error) from None
+        wait = _RUN_S if method in _SLOW else _ANSWER_S
+        answer = self._send("POST", self.address("JSONRPC"), wait, _request(method, params))
         return read_result(answer.status_code, answer.content)
 
     def stream(
@@ -185,7 +182,7 @@ class Client:
     ) -> Iterator[StreamFrame]:
         """The events of a streaming call as they come.
 
-        Raises: AgentUnavailable when the connection fails, AgentFailed when the agent says no.
+        Raises: AgentUnavailable (the connection fails), AgentFailed (the agent rejects the call).
         """
         headers = {"Accept": "text/event-stream"}
         if last_event_id is not None:
@@ -200,27 +197,36 @@ class Client:
                     yield StreamFrame(None, read_result(answer.status_code, answer.read()))
                     return
                 yield from _events(answer.iter_raw())
+        except ResponseTooLarge:  # The rest comes with the next stream, after the last event.
+            raise _connection_lost(address) from None
         except httpx2.TransportError as error:
             raise self._broken(address, error) from None
 
     def delete_task(self, task_id: str) -> None:
-        """Forget an ended task; an addition of this gateway, not of the protocol.
+        """Delete an ended task; an addition of this gateway, not of the protocol.
 
         Raises: AgentUnavailable, AgentFailed.
         """
         address = f"{self.address('HTTP+JSON').rstrip('/')}/tasks/{quote(task_id, safe='')}"
-        try:
-            answer = self._http.delete(address, timeout=_ANSWER_S)
-        except httpx2.TransportError as error:
-            raise self._broken(address, error) from None
+        answer = self._send("DELETE", address, _ANSWER_S)
         if answer.status_code != OK:
             raise response_error(answer.status_code, answer.content)
 
-    def _broken(self, address: str, error: httpx2.TransportError) -> AgentUnavailable:
-        """The error for a request that was not answered: nobody was there, or somebody left."""
+    def _send(
+        self, method: str, address: str, timeout_s: float, body: Json = None
+    ) -> httpx2.Response:
+        wait = httpx2.Timeout(timeout_s, connect=_CONNECT_S)
+        try:
+            return self._http.request(method, address, json=body, timeout=wait)
+        except httpx2.TransportError as error:
+            raise self._broken(address, error) from None
+
+    def _broken(self, address: str, error: httpx2.TransportError) -> AgentError:
+        """The error for a request without a usable answer."""
+        if isinstance(error, ResponseEncoded | ResponseTooLarge):
+            return _failed(str(error), "answer-unreadable")
         if not isinstance(error, _NEVER_SENT):
-            message = f"the connection to {address} was lost"
-            return AgentUnavailable(message, details={"code": "connection-lost"})
+            return _connection_lost(address)
         failure = unreachable(address, error)
         if urlsplit(address).netloc != urlsplit(self.url).netloc:
             failure.message += f"; the card at {self.url} names {address} as its address"
@@ -230,15 +236,15 @@ class Client:
     def _fetch_card(self) -> bytes:
         is_card = urlsplit(self.url).path.endswith(".json")
         addresses = [self.url] if is_card else [f"{self.url}{path}" for path in _CARD_PATHS]
-        answer = None
+        status = 0
         for address in addresses:
             try:
                 answer = self._http.get(address, timeout=_CONNECT_S * 2)
             except (httpx2.TransportError, httpx2.InvalidURL) as error:
                 raise unreachable(self.url, error) from None
-            if answer.status_code == OK:
+            status = answer.status_code
+            if status == OK:
                 return answer.content
-        status = answer.status_code if answer is not None else 0
         raise AgentFailed(
             f"{self.url} has no agent card (HTTP {status} at {addresses[0]})",
             details={"code": "card-not-found", "nextStep": "Check the address after --url."},
@@ -257,6 +263,11 @@ def unreachable(address: str, error: Exception) -> AgentUnavailable:
     )
 
 
+def _connection_lost(address: str) -> AgentUnavailable:
+    message = f"the connection to {address} was lost"
+    return AgentUnavailable(message, details={"code": "connection-lost"})
+
+
 def _host(url: str) -> str:
     try:
         return urlsplit(url).hostname or ""
@@ -264,7 +275,7 @@ def _host(url: str) -> str:
         return ""
 
 
-def _is_ours(protocol_version: str) -> bool:
+def _is_version_1(protocol_version: str) -> bool:
     return protocol_version.split(".")[0] == "1"
 
 

@@ -1,7 +1,6 @@
-"""The operator's side of a gateway on this machine: its token, and calls to its own pages."""
+"""The admin API of a gateway on this machine: its token, its endpoints, its features."""
 
 import re
-import shlex
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,14 +14,14 @@ from cyclopts import Parameter
 from openclaw_a2a.auth.admin_token import ADMIN_TOKEN_FILE, read_admin_token
 from openclaw_a2a.cli.connection import decode_response, parse_address
 from openclaw_a2a.cli.errors import code_of
-from openclaw_a2a.cli.flags import ConfigFlag
+from openclaw_a2a.cli.flags import ConfigFlag, data_override, format_command
 from openclaw_a2a.cli.render.terminal import print_message, print_table
 from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable, InvalidRequest, NotAllowed
 from openclaw_a2a.model.ids import Json
 from openclaw_a2a.settings import is_loopback, local_gateway, read_command_environment
 
 if TYPE_CHECKING:
-    import httpx2
+    from openclaw_a2a.net.http_client import SyncHttpClient
 
 _ANSWER_S = 30.0
 _CONNECT_S = 5.0
@@ -35,7 +34,7 @@ _OTHER_FOLDER = "Name the gateway's data folder with --data, or its settings wit
 @Parameter(name="*")
 @dataclass(frozen=True)
 class GatewayOptions:
-    """Which gateway of this machine to talk to, as the person who runs it."""
+    """Which gateway of this machine to call with the admin token."""
 
     url: Annotated[
         str | None, Parameter(help="Address of the gateway; left out: that of the settings.")
@@ -45,40 +44,32 @@ class GatewayOptions:
 
     def command(self, words: str) -> str:
         """A command to type next, for the same gateway."""
-        flags = {"--url": self.url, "--config": self.config, "--data": self.data}
-        given = [f" {name} {shlex.quote(str(value))}" for name, value in flags.items() if value]
-        return f"openclaw-a2a {words}{''.join(given)}"
+        return format_command(words, url=self.url, config=self.config, data=self.data)
 
 
 DEFAULT_GATEWAY = GatewayOptions()
 
 
 class AdminClient:
-    """Calls the operator's pages of one gateway."""
+    """Calls the admin API and the tools of the gateway at `address`."""
 
-    def __init__(self, http: "httpx2.Client", address: str) -> None:
+    def __init__(self, http: "SyncHttpClient", address: str) -> None:
         self._http = http
-        self._address = address
-
-    @property
-    def address(self) -> str:
-        """Where the gateway answers."""
-        return self._address
+        self.address = address
 
     def get(self, *segments: str, query: dict[str, str] | None = None) -> bytes:
-        """What a page shows, as JSON. Raises: AgentUnavailable, AgentFailed, NotAllowed."""
+        """The body of a document. Raises: AgentUnavailable, AgentFailed, NotAllowed."""
         return self._call("GET", "operator", segments, query=query)
 
     def post(self, *segments: str, body: Json) -> bytes:
-        """What a page answers. Raises: AgentUnavailable, AgentFailed, NotAllowed."""
+        """The answer to a command. `body` is JSON, or bytes that are sent as they are.
+
+        Raises: AgentUnavailable, AgentFailed, NotAllowed.
+        """
         return self._call("POST", "operator", segments, body=body)
 
-    def post_bytes(self, *segments: str, content: bytes) -> bytes:
-        """What a page answers that takes anything. Raises: as `post`."""
-        return self._call("POST", "operator", segments, body=content)
-
     def call_tool(self, name: str, arguments: Json) -> bytes:
-        """What a tool answers. Raises: AgentUnavailable, AgentFailed, NotAllowed."""
+        """The answer of a tool. Raises: AgentUnavailable, AgentFailed, NotAllowed."""
         return self._call("POST", "tools", (name,), body=arguments)
 
     def _call(
@@ -96,17 +87,16 @@ class AdminClient:
 
         path = "/".join(quote(one, safe="") for one in (place, *segments))
         try:
-            url = f"{self._address}/{path}"
-            content = body if isinstance(body, bytes) else None
-            said = None if content is not None else body
-            answer = self._http.request(method, url, content=content, json=said, params=query)
+            url = f"{self.address}/{path}"
+            content, document = (body, None) if isinstance(body, bytes) else (None, body)
+            answer = self._http.request(method, url, content=content, json=document, params=query)
         except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
-            raise unreachable(self._address, error) from None
+            raise unreachable(self.address, error) from None
         except httpx2.TransportError:
-            message = f"the connection to {self._address} was lost"
+            message = f"the connection to {self.address} was lost"
             raise AgentUnavailable(message, details={"code": "connection-lost"}) from None
         if answer.status_code == _UNAUTHENTICATED:
-            raise _not_ours(f"the gateway at {self._address} has another operator's token")
+            raise _no_access(f"the gateway at {self.address} has another operator's token")
         if answer.status_code != _OK:
             raise response_error(answer.status_code, answer.content)
         return answer.content
@@ -114,22 +104,21 @@ class AdminClient:
 
 @contextmanager
 def connect_admin(own: GatewayOptions) -> Generator[AdminClient]:
-    """A client for the operator's pages of the gateway that flags or settings name.
+    """A client for the admin API of the gateway that flags or settings name.
 
     Raises: SettingsInvalid, InvalidRequest (the address is not of this machine), NotAllowed (its
     token cannot be read).
     """
     import httpx2
 
-    overrides = {"data": str(own.data.expanduser().absolute())} if own.data else {}
-    gateway = local_gateway(own.config, overrides=overrides)
+    from openclaw_a2a.net.http_client import SyncHttpClient
+
+    gateway = local_gateway(own.config, overrides=data_override(own.data))
     address = _address(own.url or read_command_environment().url or gateway.address)
     headers = {"Authorization": f"Bearer {_token(gateway.data)}", "User-Agent": "openclaw-a2a"}
     wait = httpx2.Timeout(_ANSWER_S, connect=_CONNECT_S)
-    # Neither a proxy nor another address may ever see the token.
-    with httpx2.Client(
-        headers=headers, timeout=wait, trust_env=False, follow_redirects=False
-    ) as http:
+    # Without proxies and redirects: nothing but the gateway may see the token.
+    with SyncHttpClient(headers=headers, timeout=wait) as http:
         yield AdminClient(http, address)
 
 
@@ -139,20 +128,16 @@ def resolve_prefix(prefix: str, ids: Iterable[str], *, noun: str, see: str) -> s
     Raises: InvalidRequest (it is empty, or several begin so).
     """
     if not prefix.strip():
-        raise InvalidRequest(f"the id is empty; name one {noun}", details=_step("usage", see))
+        raise InvalidRequest(f"the id is empty; name one {noun}", details=next_step("usage", see))
     found = [one for one in ids if one.startswith(prefix)]
     if prefix in found or not found:
         return prefix
     if len(found) > 1:
         raise InvalidRequest(
             f"{len(found)} ids begin with {prefix}: {', '.join(found[:_MOST_NAMED])}",
-            details=_step(f"{noun}-ambiguous", "Give more of the id."),
+            details=next_step(f"{noun}-ambiguous", "Give more of the id."),
         )
     return found[0]
-
-
-def _step(code: str, step: str) -> dict[str, str]:
-    return {"code": code, "nextStep": step}
 
 
 def _address(text: str) -> str:
@@ -160,7 +145,7 @@ def _address(text: str) -> str:
     if not is_loopback(parts.hostname or ""):
         raise InvalidRequest(
             f"{parts.netloc} is not this machine, and the operator's token stays here",
-            details=_step("usage", "Run the command where the gateway runs."),
+            details=next_step("usage", "Run the command where the gateway runs."),
         )
     return f"{parts.scheme}://{parts.netloc}"
 
@@ -169,20 +154,20 @@ def _token(folder: Path) -> str:
     try:
         return read_admin_token(folder)
     except FileNotFoundError:
-        raise _not_ours(f"no gateway has run with the data folder {folder}") from None
+        raise _no_access(f"no gateway has run with the data folder {folder}") from None
     except OSError as error:
         reason = error.strerror or "it cannot be read"
-        raise _not_ours(
+        raise _no_access(
             f"the token {folder / ADMIN_TOKEN_FILE} is not yours to read: {reason}"
         ) from None
     except ValueError:
-        raise _not_ours(
+        raise _no_access(
             f"{folder / ADMIN_TOKEN_FILE} holds no token; restart the gateway"
         ) from None
 
 
-def _not_ours(message: str) -> NotAllowed:
-    return NotAllowed(message, details=_step("operator-token", _OTHER_FOLDER))
+def _no_access(message: str) -> NotAllowed:
+    return NotAllowed(message, details=next_step("operator-token", _OTHER_FOLDER))
 
 
 MAX_LISTED = 1000
@@ -193,7 +178,7 @@ _OFF = frozenset({"route-not-found", "unsupported-operation", "http-404"})
 
 
 class Feature(msgspec.Struct, frozen=True):
-    """What it is called, and what people read when it is off or when one of it is not there."""
+    """The texts and codes for a feature that is off, and for an item that does not exist."""
 
     noun: str
     disabled_code: str
@@ -206,7 +191,7 @@ class Feature(msgspec.Struct, frozen=True):
 def connect_feature(own: GatewayOptions, feature: Feature) -> Generator[AdminClient]:
     """A client for a feature of a gateway.
 
-    Raises: as `connect_operator`, and NotAllowed when the gateway does not have it.
+    Raises: as `connect_admin`, and NotAllowed when the gateway does not have it.
     """
     with connect_admin(own) as operator:
         try:
@@ -224,13 +209,13 @@ def connect_feature(own: GatewayOptions, feature: Feature) -> Generator[AdminCli
 def fetch(
     operator: AdminClient, kind: type[_Kind], *path: str, query: dict[str, str] | None = None
 ) -> tuple[_Kind, bytes]:
-    """What the gateway tells, read and as it was sent. Raises: AgentUnavailable, AgentFailed."""
+    """A document, decoded and as it was sent. Raises: AgentUnavailable, AgentFailed."""
     body = operator.get(*path, query=query)
     return decode_response(body, kind), body
 
 
 def list_query(limit: int, **filters: str | None) -> dict[str, str]:
-    """What to list, as the gateway takes it. Raises: InvalidRequest."""
+    """The query of a list. Raises: InvalidRequest."""
     if not 1 <= limit <= MAX_LISTED:
         raise usage_error(f"--limit must be from 1 to {MAX_LISTED}, not {limit}")
     given = {**filters, "limit": str(limit)}
@@ -254,7 +239,7 @@ def check_prefix(prefix: str, feature: Feature, noun: str) -> None:
 
 
 def usage_error(message: str) -> InvalidRequest:
-    """The error for words that do not fit the command."""
+    """The error for a wrong command line."""
     return InvalidRequest(message, details={"code": "usage"})
 
 

@@ -7,18 +7,32 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from openclaw_a2a.model.ids import Json
+
 JsonFlag = Annotated[
     bool, Parameter(name="--json", negative=(), show_default=False, help="Print JSON.")
 ]
 ConfigFlag = Annotated[
     Path | None, Parameter(name="--config", help="The settings file, instead of the usual places.")
 ]
+DataFlag = Annotated[Path | None, Parameter(help="The data folder.")]
+
+
+def data_override(data: Path | None) -> dict[str, Json]:
+    """The data folder of the command line, as an override of the settings."""
+    return {"data": str(data.expanduser().absolute())} if data else {}
+
+
+def format_command(words: str, **flags: object) -> str:
+    """A command to type next, with the flags that have a value."""
+    given = [f" --{name} {shlex.quote(str(value))}" for name, value in flags.items() if value]
+    return f"openclaw-a2a {words}{''.join(given)}"
 
 
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Connection:
-    """Which gateway or agent to talk to, and as whom."""
+    """The address of a gateway or agent, and the token for it."""
 
     url: Annotated[
         str | None,
@@ -31,9 +45,7 @@ class Connection:
 
     def command(self, words: str) -> str:
         """A command to type next, for the same agent. A token is never part of it."""
-        flags = {"--url": self.url, "--config": str(self.config) if self.config else None}
-        given = [f" {name} {shlex.quote(value)}" for name, value in flags.items() if value]
-        return f"openclaw-a2a {words}{''.join(given)}"
+        return format_command(words, url=self.url, config=self.config)
 
 
 NO_CONNECTION = Connection()

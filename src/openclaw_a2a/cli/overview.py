@@ -1,46 +1,31 @@
 """The table of commands, and the `--help` page made from it without loading any command."""
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "up": ("up:up", "Start the gateway and serve until it is stopped."),
-    "send": ("send:send", "Send a message to an agent and stream the answer."),
+    "up": ("gateway:up", "Start the gateway and serve until it is stopped."),
+    "send": ("agent:send", "Send a message to an agent and stream the answer."),
     "tasks": ("tasks:app", "List, show, watch, cancel and delete tasks (also: task)."),
-    "call": (
-        "calls:call",
-        "Call a skill of an agent, and optionally wait for the answer.",
-    ),
+    "call": ("calls:call", "Call a skill of an agent, and optionally wait for the answer."),
     "debate": ("calls:debate", "Start a debate between agents and follow it live."),
     "calls": ("calls:app", "List, show and watch calls between agents."),
     "objectives": (
         "objectives:app",
         "List, show, watch, run, answer, export and import objectives.",
     ),
-    "approvals": (
-        "approvals:app",
-        "List, allow and deny commands that agents want to run.",
-    ),
-    "deliveries": (
-        "deliveries:app",
-        "List failed deliveries and retry them.",
-    ),
-    "targets": (
-        "targets:app",
-        "List, add, remove and check the remote agents of the settings.",
-    ),
+    "approvals": ("pending:approvals", "List, allow and deny commands that agents want to run."),
+    "deliveries": ("pending:deliveries", "List failed deliveries and retry them."),
+    "targets": ("targets:app", "List, add, remove and check the remote agents of the settings."),
     "remote": (
         "remote:app",
         "Send messages to remote agents; watch, query and cancel their tasks.",
     ),
-    "card": ("card:card", "Show an agent card."),
+    "card": ("agent:card", "Show an agent card."),
     "token": ("token:app", "Create, list and revoke tool tokens."),
     "mcp": ("mcp:mcp", "Serve the tools over MCP on standard input and output."),
     "connect": ("connect:app", "Serve the agents of the OpenClaw on this machine."),
-    "doctor": (
-        "doctor:doctor",
-        "Check what the gateway needs, and print how to fix problems.",
-    ),
+    "doctor": ("gateway:doctor", "Check what the gateway needs, and print how to fix problems."),
     "config": ("config:app", "Check and show the settings; print their schema."),
-    "db": ("db:app", "Upgrade the schema of the store."),
-    "version": ("version:version", "Show the version and its environment."),
+    "db": ("gateway:db", "Upgrade the schema of the store."),
+    "version": ("gateway:version", "Show the version and its environment."),
 }
 """Each command: its module and function, and what it does in one line."""
 

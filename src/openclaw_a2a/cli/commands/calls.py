@@ -28,7 +28,7 @@ from openclaw_a2a.cli.admin_client import (
 )
 from openclaw_a2a.cli.errors import DONE, FAILED, INTERRUPTED, USAGE_ERROR
 from openclaw_a2a.cli.flags import JsonFlag
-from openclaw_a2a.cli.reconnect import Reconnect, is_temporary
+from openclaw_a2a.cli.follow import LiveView, Reconnect, is_temporary
 from openclaw_a2a.cli.render.calls import (
     CALL_COLOURS,
     CALL_HEADING,
@@ -46,7 +46,6 @@ from openclaw_a2a.cli.render.calls import (
     debate_tree,
     format_output,
 )
-from openclaw_a2a.cli.render.live_view import LiveView
 from openclaw_a2a.cli.render.terminal import (
     WaitIndicator,
     is_narrow,

@@ -1,19 +1,192 @@
-"""`connect`: offer the agents of somebody else's gateway here; there is one kind, OpenClaw's."""
+"""`connect openclaw`: plan and take the steps that serve the agents of the local OpenClaw."""
 
+import secrets
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
+import anyio
+import msgspec
 from cyclopts import App, Parameter
 
+from openclaw_a2a.cli.checks import CheckResult, CheckStatus, check_openclaw, print_checks
 from openclaw_a2a.cli.commands.config import agent_problems
 from openclaw_a2a.cli.errors import DONE, FAILED
 from openclaw_a2a.cli.flags import ConfigFlag, JsonFlag
 from openclaw_a2a.cli.render.terminal import print_data, print_json
-from openclaw_a2a.settings import CheckedSettings, check_settings
+from openclaw_a2a.model.errors import AgentFailed
+from openclaw_a2a.model.message import JsonStruct
+from openclaw_a2a.settings import CheckedSettings, Settings, check_settings
+from openclaw_a2a.settings.openclaw_discovery import OpenClawInstallation, find_openclaw
+from openclaw_a2a.settings.settings_file import FileChange, plan_openclaw_section
+from openclaw_a2a.settings.tokens import GENERATE_TOKEN_COMMAND
+from openclaw_a2a.tools.openclaw_plugin import (
+    PLUGIN_FOLDER,
+    PLUGIN_ID,
+    PluginInstallation,
+    plan_installation,
+)
 
-if TYPE_CHECKING:
-    from openclaw_a2a.cli.diagnostics.checks import CheckResult
-    from openclaw_a2a.cli.diagnostics.openclaw_setup import SetupPlan, SetupStep
+_PATCH = ("openclaw", "config", "patch", "--stdin")
+_PATCH_S = 120.0
+_INSTALL = ("npm install -g openclaw@latest", "openclaw onboard")
+_KEY = "gateway.auth.token"
+
+
+class SetupStep(JsonStruct, frozen=True, omit_defaults=False):
+    """One thing that must be so: `is_done` says that it is, else the commands make it so.
+
+    `is_ours` is true for steps that `run_setup` takes; the others are for a person.
+    """
+
+    name: str
+    is_done: bool
+    what: str
+    commands: tuple[str, ...] = ()
+    is_ours: bool = False
+
+
+class SetupPlan(msgspec.Struct, frozen=True):
+    """The steps in their order, and what is needed to take those that are ours."""
+
+    steps: tuple[SetupStep, ...]
+    addition: FileChange | None = None
+    wiring: PluginInstallation | None = None
+
+    @property
+    def is_blocked(self) -> bool:
+        """True when a person has to do something first."""
+        return any(not (step.is_done or step.is_ours) for step in self.steps[:1])
+
+
+def plan_setup(
+    examined: CheckedSettings, findings: list[CheckResult], *, path: Path | None
+) -> SetupPlan:
+    """What there is to do; nothing is changed. `path` is the settings file to write."""
+    found = examined.loaded.openclaw or find_openclaw()
+    if found is None or found.config_path is None:
+        what = "no OpenClaw config was found on this machine; install OpenClaw and set it up"
+        return SetupPlan((SetupStep("openclaw", is_done=False, what=what, commands=_INSTALL),))
+    if not found.is_readable:
+        return SetupPlan((SetupStep("openclaw", is_done=False, what=found.warnings[0]),))
+    settings = examined.loaded.settings
+    addition = plan_openclaw_section(examined.loaded.path or path, found.config_path)
+    wiring = plan_installation(settings, found.config_path)
+    return SetupPlan(
+        (
+            SetupStep("openclaw", is_done=True, what=f"its config is {found.config_path}"),
+            _token_step(found),
+            _gateway_step(found, findings),
+            _settings_step(addition),
+            _plugin_step(settings, wiring),
+        ),
+        addition,
+        wiring,
+    )
+
+
+def _token_step(found: OpenClawInstallation) -> SetupStep:
+    if found.auth_mode == "none":
+        return SetupStep("token", is_done=True, what="its gateway asks for none")
+    if found.token is not None:
+        return SetupStep("token", is_done=True, what="taken from its config whenever it is needed")
+    if found.auth_mode != "token":
+        commands = ("openclaw config set gateway.auth.mode token", GENERATE_TOKEN_COMMAND)
+        what = f"its gateway wants {found.auth_mode}; only token and none are supported"
+        return SetupStep("token", is_done=False, what=what, commands=commands)
+    if any(f"has no {_KEY}" in warning for warning in found.warnings):
+        what = (
+            "its gateway has no lasting token; OpenClaw's own command makes one (it keeps a backup "
+            "of the config, and no comments), then the gateway needs a restart"
+        )
+        return SetupStep(
+            "token", is_done=False, what=what, commands=(GENERATE_TOKEN_COMMAND,), is_ours=True
+        )
+    return SetupStep("token", is_done=False, what=found.warnings[-1])
+
+
+def _gateway_step(found: OpenClawInstallation, findings: list[CheckResult]) -> SetupStep:
+    wrong = [one for one in findings if one.group == "openclaw" and one.status.value == "broken"]
+    if not wrong:
+        return SetupStep("gateway", is_done=True, what=f"{found.url} lets us in")
+    first = wrong[0]
+    if first.name == "gateway":
+        run = ("openclaw gateway run",)
+        return SetupStep("gateway", is_done=False, what="does not run; start it", commands=run)
+    return SetupStep("gateway", is_done=False, what=f"{first.name}: {first.detail}; {first.fix}")
+
+
+def _settings_step(addition: FileChange) -> SetupStep:
+    if not addition.text:
+        what = f"{addition.path} has an openclaw section already"
+        return SetupStep("settings", is_done=True, what=what)
+    who = "gets" if addition.is_possible else "is for you to edit; add"
+    what = f"{addition.path} {who} the lines"
+    lines = tuple(addition.text.splitlines())
+    return SetupStep(
+        "settings", is_done=False, what=what, commands=lines, is_ours=addition.is_possible
+    )
+
+
+def _plugin_step(settings: Settings, wiring: PluginInstallation) -> SetupStep:
+    """The tools are on OpenClaw's side when there are some, and only then."""
+    is_outbound = settings.outbound.get("enabled") is True
+    has_tools = is_outbound or settings.tools.agent_to_agent.enabled
+    if not has_tools or not settings.tools.http:
+        what = (
+            "not needed: no tools are offered (outbound.enabled or tools.agentToAgent.enabled, "
+            "and tools.http)"
+        )
+        return SetupStep("plugin", is_done=True, what=what)
+    if wiring.is_complete:
+        return SetupStep("plugin", is_done=True, what=f"{PLUGIN_ID} is loaded from {PLUGIN_FOLDER}")
+    if settings.server.port == 0:
+        what = "the plugin needs an address that stays; set server.port"
+        return SetupStep("plugin", is_done=False, what=what)
+    if wiring.is_forbidden:
+        what = f"OpenClaw's config forbids the plugin {PLUGIN_ID}; allow it (plugins.deny too)"
+        commands = (f"openclaw plugins enable {PLUGIN_ID}",)
+        return SetupStep("plugin", is_done=False, what=what, commands=commands)
+    what = "gives OpenClaw's agents the tools; OpenClaw's own commands load it"
+    return SetupStep("plugin", is_done=False, what=what, commands=wiring.commands(), is_ours=True)
+
+
+async def run_setup(plan: SetupPlan) -> list[str]:
+    """Take the steps that are ours; what was done, a sentence each.
+
+    Raises: AgentFailed (OpenClaw's command did not work), SettingsInvalid (the file).
+    """
+    done: list[str] = []
+    for step in plan.steps:
+        if step.is_done or not step.is_ours:
+            continue
+        if step.name == "token":
+            await _make_token()
+            done.append("OpenClaw's gateway has a token now; restart it: openclaw gateway restart")
+        elif step.name == "plugin" and plan.wiring is not None:
+            await plan.wiring.install()
+            done.append(f"OpenClaw's agents have our tools now, by the plugin {PLUGIN_ID}.")
+        elif plan.addition is not None:
+            plan.addition.write()
+            done.append(f"The section openclaw is in {plan.addition.path} now.")
+    return done
+
+
+async def _make_token() -> None:
+    """Have OpenClaw's own command put a token into its config; no list of processes shows it."""
+    auth = {"mode": "token", "token": secrets.token_hex(24)}
+    patch = msgspec.json.encode({"gateway": {"auth": auth}})
+    try:
+        with anyio.fail_after(_PATCH_S):
+            done = await anyio.run_process(_PATCH, input=patch, check=False)
+    except (OSError, TimeoutError) as error:
+        reason = str(error) or "it took too long"
+        raise AgentFailed(
+            f"openclaw could not be run ({reason}); run: {GENERATE_TOKEN_COMMAND}"
+        ) from None
+    if done.returncode != 0:
+        said = done.stderr.decode("utf-8", "replace").strip()[-300:]
+        raise AgentFailed(f"{' '.join(_PATCH)} failed ({said}); run: {GENERATE_TOKEN_COMMAND}")
+
 
 app = App(name="connect", help="Serve the agents of the OpenClaw on this machine.")
 
@@ -34,17 +207,16 @@ def openclaw(
     own config is changed by its own commands only: when it lacks a token, and when its agents are
     to get the tools that are offered here.
     """
-    import anyio
-
-    from openclaw_a2a.cli.diagnostics.checks import check_openclaw
-    from openclaw_a2a.cli.diagnostics.openclaw_setup import plan_setup, run_setup
-
     examined = check_settings(config)
-    _refuse_problems(examined)
+    problems = (*examined.problems, *agent_problems(examined.loaded.settings, examined.problems))
+    if problems:
+        raise examined.loaded.invalid(problems)
 
-    async def go() -> "tuple[list[CheckResult], SetupPlan, list[str]]":
-        findings = await check_openclaw(examined, has_to_ask=False)
-        plan = plan_setup(examined, findings, path=_absolute(config))
+    async def go() -> tuple[list[CheckResult], SetupPlan, list[str]]:
+        findings = await check_openclaw(examined, run_agents=False)
+        plan = plan_setup(
+            examined, findings, path=config.expanduser().absolute() if config else None
+        )
         done = [] if dry_run else await run_setup(plan)
         return findings, plan, done
 
@@ -59,19 +231,7 @@ def openclaw(
     return FAILED if plan.is_blocked else DONE
 
 
-def _refuse_problems(examined: CheckedSettings) -> None:
-    problems = (*examined.problems, *agent_problems(examined.loaded.settings, examined.problems))
-    if problems:
-        raise examined.loaded.invalid(problems)
-
-
-def _absolute(path: Path | None) -> Path | None:
-    return path.expanduser().absolute() if path else None
-
-
-def _show(findings: "list[CheckResult]", plan: "SetupPlan", done: list[str]) -> None:
-    from openclaw_a2a.cli.render.checks import print_checks
-
+def _show(findings: list[CheckResult], plan: SetupPlan, done: list[str]) -> None:
     is_new = [one for one in plan.steps if not one.is_done and not (done and one.is_ours)]
     print_checks([*([] if plan.is_blocked else findings), *(_as_finding(one) for one in is_new)])
     print_data()
@@ -79,13 +239,11 @@ def _show(findings: "list[CheckResult]", plan: "SetupPlan", done: list[str]) -> 
         print_data(sentence)
 
 
-def _as_finding(step: "SetupStep") -> "CheckResult":
-    from openclaw_a2a.cli.diagnostics.checks import CheckResult, CheckStatus
-
+def _as_finding(step: SetupStep) -> CheckResult:
     return CheckResult("to do", step.name, CheckStatus.NOTE, step.what, "\n".join(step.commands))
 
 
-def _end(left: "list[SetupStep]", *, dry_run: bool) -> str:
+def _end(left: list[SetupStep], *, dry_run: bool) -> str:
     if not left:
         return "Start the gateway: openclaw-a2a up"
     if dry_run and any(step.is_ours for step in left):

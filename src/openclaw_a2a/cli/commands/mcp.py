@@ -12,6 +12,7 @@ from openclaw_a2a.auth.tool_tokens import OPERATOR_CALLER, TOKEN_PREFIX
 from openclaw_a2a.cli.admin_client import DEFAULT_GATEWAY, GatewayOptions
 from openclaw_a2a.cli.connection import parse_address
 from openclaw_a2a.cli.errors import DONE
+from openclaw_a2a.cli.flags import data_override
 from openclaw_a2a.cli.render.terminal import print_message
 from openclaw_a2a.model.errors import AgentUnavailable, InvalidRequest
 from openclaw_a2a.settings import (
@@ -48,8 +49,7 @@ def mcp(
     The calls are made by the gateway when it runs, so that the work can be followed later, also
     after a restart; otherwise by this command itself, with the same settings.
     """
-    overrides = {"data": str(own.data.expanduser().absolute())} if own.data else {}
-    settings = load_settings(own.config, overrides=overrides).settings
+    settings = load_settings(own.config, overrides=data_override(own.data)).settings
 
     from openclaw_a2a.app.logging import configure_logs
 

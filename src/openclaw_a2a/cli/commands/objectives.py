@@ -29,7 +29,7 @@ from openclaw_a2a.cli.admin_client import (
 from openclaw_a2a.cli.connection import decode_response
 from openclaw_a2a.cli.errors import DONE, FAILED, INTERRUPTED
 from openclaw_a2a.cli.flags import JsonFlag
-from openclaw_a2a.cli.render.live_view import LiveView
+from openclaw_a2a.cli.follow import LiveView
 from openclaw_a2a.cli.render.objectives import (
     COMPLETED,
     OBJECTIVE_COLOURS,
@@ -302,7 +302,7 @@ def import_(
     """
     content = _read(file)
     with connect_objectives(own) as operator:
-        answer = operator.post_bytes("objectives", "import", content=content)
+        answer = operator.post("objectives", "import", body=content)
     _show_done(answer, as_json=as_json)
     return DONE
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from openclaw_a2a.cli.commands.send import show_events
+from openclaw_a2a.cli.commands.agent import show_events
 from openclaw_a2a.cli.connection import (
     PAGE,
     TaskList,
@@ -129,7 +129,7 @@ def watch(
     task
         The task's id, or its beginning.
     """
-    from openclaw_a2a.cli.task_follower import TaskFollower
+    from openclaw_a2a.cli.follow import TaskFollower
 
     with connect(connection) as client:
         follow = TaskFollower(client)

@@ -8,7 +8,7 @@ from cyclopts import App, Parameter
 
 from openclaw_a2a.auth.tool_tokens import TOOL_TOKENS_FILE, TokenKind, ToolToken, ToolTokens
 from openclaw_a2a.cli.errors import DONE
-from openclaw_a2a.cli.flags import ConfigFlag, JsonFlag
+from openclaw_a2a.cli.flags import ConfigFlag, JsonFlag, data_override
 from openclaw_a2a.cli.render.terminal import print_data, print_json, print_message, print_table
 from openclaw_a2a.model.errors import InvalidRequest, NotAllowed
 from openclaw_a2a.settings import local_gateway
@@ -28,8 +28,8 @@ class Folder:
 
     def tokens(self) -> ToolTokens:
         """Its tokens. Raises: SettingsInvalid."""
-        overrides = {"data": str(self.data.expanduser().absolute())} if self.data else {}
-        return ToolTokens(local_gateway(self.config, overrides=overrides).data / TOOL_TOKENS_FILE)
+        gateway = local_gateway(self.config, overrides=data_override(self.data))
+        return ToolTokens(gateway.data / TOOL_TOKENS_FILE)
 
 
 FOLDER = Folder()
@@ -84,14 +84,14 @@ def list_(*, folder: Folder = FOLDER, as_json: JsonFlag = False) -> int:
 
 
 @app.command
-def revoke(name: str, /, *, folder: Folder = FOLDER, as_json: JsonFlag = False) -> int:
-    """Revoke every token of a name, at once.
-
-    Parameters
-    ----------
-    name
-        The name the tokens were made for.
-    """
+def revoke(
+    name: Annotated[str, Parameter(help="The name the tokens were made for.")],
+    /,
+    *,
+    folder: Folder = FOLDER,
+    as_json: JsonFlag = False,
+) -> int:
+    """Revoke every token of a name, at once."""
     try:
         count = folder.tokens().revoke(name)
     except OSError as error:

@@ -39,12 +39,12 @@ _CONNECT_S = 6.0
 _LIST_S = 10.0
 _TURN_S = 120.0
 _PROGRAM_S = 30.0
-_WORDS = "Answer with one word: ready."
+_PROMPT = "Answer with one word: ready."
 _VERSION = re.compile(r"\b(\d{4})\.(\d{1,2})\.(\d{1,3})\b")
 
 
 class Program(msgspec.Struct, frozen=True):
-    """The command `openclaw`: where it is, and its version when it tells one."""
+    """The command `openclaw`: where it is, and its version when it prints one."""
 
     path: str
     version: str = ""
@@ -63,13 +63,13 @@ class Probe(msgspec.Struct, frozen=True):
     agents: tuple[GatewayAgent, ...] | None = None
     trouble: str = ""
     answers: dict[str, str] = {}
-    """With a real turn: for each agent asked, why it did not answer; empty when it did."""
+    """With a real turn: for each agent that ran one, why it did not answer; empty when it did."""
 
 
 async def find_program(
     name: str = "openclaw", variables: Mapping[str, str] | None = None
 ) -> Program | None:
-    """The command on the path, asked for its version; None when there is none.
+    """The command on the path, with its version; None when there is none.
 
     `variables` are added to our own.
     """
@@ -86,12 +86,12 @@ async def find_program(
     return Program(path, found[0] if found else "")
 
 
-async def ask_program(options: OpenClawCliOptions, agent_id: str) -> str:
+async def run_program_turn(options: OpenClawCliOptions, agent_id: str) -> str:
     """Why an agent did not answer a short turn by the command; empty when it did."""
     session = CliSession(key=f"agent:{agent_id.lower()}:a2a:doctor")
     program = OpenClawRunner(options)
     try:
-        async with aclosing(program.run(CliRequest(_WORDS, session, agent_id))) as events:
+        async with aclosing(program.run(CliRequest(_PROMPT, session, agent_id))) as events:
             async for event in events:
                 if not isinstance(event, Note):
                     parse_answer(event)
@@ -101,7 +101,7 @@ async def ask_program(options: OpenClawCliOptions, agent_id: str) -> str:
 
 
 def is_supported(version: str) -> bool:
-    """True when this OpenClaw is new enough; also when it does not tell its version."""
+    """True when this OpenClaw is new enough; also when its version is unknown."""
     numbers = _VERSION.search(version)
     oldest = _VERSION.search(OLDEST_OPENCLAW)
     if numbers is None or oldest is None:
@@ -109,8 +109,8 @@ def is_supported(version: str) -> bool:
     return tuple(map(int, numbers.groups())) >= tuple(map(int, oldest.groups()))
 
 
-async def probe_gateway(url: str, token: str, *, asked: tuple[str, ...] = ()) -> Probe:
-    """Connect, list the agents and (for those in `asked`) have each answer one short turn.
+async def probe_gateway(url: str, token: str, *, turn_agents: tuple[str, ...] = ()) -> Probe:
+    """Connect, list the agents and (for those in `turn_agents`) have each answer one short turn.
 
     `token` is a reference (see `read_token`) or empty.
     """
@@ -127,7 +127,7 @@ async def probe_gateway(url: str, token: str, *, asked: tuple[str, ...] = ()) ->
         )
     socket, hello = opened
     try:
-        return await _look(socket, hello, asked)
+        return await _look(socket, hello, turn_agents)
     finally:
         with anyio.move_on_after(2.0, shield=True):
             await socket.close()
@@ -141,13 +141,13 @@ def _read(token: str) -> tuple[str, str]:
         return "", error.message
 
 
-async def _look(socket: ClientConnection, hello: Hello, asked: tuple[str, ...]) -> Probe:
+async def _look(socket: ClientConnection, hello: Hello, turn_agents: tuple[str, ...]) -> Probe:
     seen = Probe(is_reached=True, is_in=True, version=hello.server.version)
     try:
         agents = decode_agents(await _call(socket, "agents.list", {}, timeout_s=_LIST_S))
     except AgentError as error:
         return msgspec.structs.replace(seen, trouble=error.message)
-    answers = {agent_id: await _turn(socket, agent_id) for agent_id in asked}
+    answers = {agent_id: await _turn(socket, agent_id) for agent_id in turn_agents}
     return msgspec.structs.replace(seen, agents=agents, answers=answers)
 
 
@@ -156,7 +156,7 @@ async def _turn(socket: ClientConnection, agent_id: str) -> str:
     params: JsonObject = {
         "agentId": agent_id,
         "sessionKey": f"agent:{agent_id}:a2a:doctor",
-        "message": _WORDS,
+        "message": _PROMPT,
         "idempotencyKey": str(uuid4()),
     }
     try:

@@ -1,26 +1,33 @@
 """Looks for what keeps the gateway from working: checks as data, each with what to do about it."""
 
-import http.client
 import os
 import platform
 import sys
-import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from pathlib import Path
 
 import anyio.to_thread
+import httpx2
 import msgspec
+from rich.table import Table
+from rich.text import Text
 
 from openclaw_a2a.agents.openclaw_cli.command import OpenClawCliOptions
 from openclaw_a2a.agents.openclaw_gateway.agent import OpenClawGatewayOptions
 from openclaw_a2a.app.lifecycle import listen
-from openclaw_a2a.cli.diagnostics.openclaw_probe import (
+from openclaw_a2a.cli.openclaw_probe import (
     Probe,
-    ask_program,
     find_program,
     is_supported,
     probe_gateway,
+    run_program_turn,
+)
+from openclaw_a2a.cli.render.terminal import (
+    print_data,
+    print_page,
+    strip_control_characters,
+    styled_text,
 )
 from openclaw_a2a.model.errors import (
     GatewayError,
@@ -30,6 +37,7 @@ from openclaw_a2a.model.errors import (
 )
 from openclaw_a2a.model.ids import AgentId
 from openclaw_a2a.model.message import JsonStruct
+from openclaw_a2a.net.http_client import SyncHttpClient
 from openclaw_a2a.settings import (
     AgentSettings,
     CheckedSettings,
@@ -71,9 +79,9 @@ _INSTALL = "install it with: npm install -g openclaw"
 
 
 async def run_checks(
-    examined: CheckedSettings, problems: tuple[Problem, ...], *, has_to_ask: bool
+    examined: CheckedSettings, problems: tuple[Problem, ...], run_agents: bool
 ) -> list[CheckResult]:
-    """Every check. `problems` are all those of the settings; with `has_to_ask` agents are run."""
+    """Every check. `problems` are all those of the settings; with `run_agents` each runs a turn."""
     settings = examined.loaded.settings
     stores = dict.fromkeys(
         [settings.store, *(one.task_store for one in settings.accounts if one.task_store)]
@@ -83,7 +91,7 @@ async def run_checks(
         *check_settings_file(examined, problems),
         *[await check_store(one) for one in stores],
         await anyio.to_thread.run_sync(check_port, settings.server),
-        *await check_openclaw(examined, has_to_ask=has_to_ask),
+        *await check_openclaw(examined, run_agents=run_agents),
         *await anyio.to_thread.run_sync(check_plugin, examined),
     ]
 
@@ -105,12 +113,11 @@ def check_settings_file(
 ) -> list[CheckResult]:
     """Every problem and warning of the settings."""
     loaded = examined.loaded
-    told = loaded.invalid(problems).problems
     found = [
         CheckResult(
             "gateway", "settings", CheckStatus.BROKEN, f"{one.path}: {one.message}", _CORRECT
         )
-        for one in told
+        for one in loaded.invalid(problems).problems
     ]
     found += [
         CheckResult("gateway", "settings", CheckStatus.NOTE, f"{one.path}: {one.message}")
@@ -205,18 +212,17 @@ def check_port(server: ServerSettings) -> CheckResult:
 
 def _gateway_version(server: ServerSettings) -> str | None:
     """The version of the gateway that answers there; None when it is none of ours."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    url = f"{base_url(server.host, server.port)}/healthz"
     try:
-        with opener.open(
-            f"{base_url(server.host, server.port)}/healthz", timeout=_ANSWER_S
-        ) as page:
-            answer = msgspec.json.decode(page.read(_MOST_BYTES), type=dict[str, str])
-    except (OSError, ValueError, http.client.HTTPException, msgspec.MsgspecError):
+        with SyncHttpClient(timeout=_ANSWER_S, max_response_bytes=_MOST_BYTES) as http:
+            body = http.get(url).raise_for_status().content
+        answer = msgspec.json.decode(body, type=dict[str, str])
+    except (httpx2.HTTPError, httpx2.InvalidURL, msgspec.MsgspecError):
         return None
     return answer.get("version") if answer.get("status") == "ok" else None
 
 
-async def check_openclaw(examined: CheckedSettings, *, has_to_ask: bool) -> list[CheckResult]:
+async def check_openclaw(examined: CheckedSettings, *, run_agents: bool) -> list[CheckResult]:
     """OpenClaw: its config, its program, and every gateway and command that agents use."""
     settings = examined.loaded.settings
     found = examined.loaded.openclaw or find_openclaw()
@@ -224,13 +230,13 @@ async def check_openclaw(examined: CheckedSettings, *, has_to_ask: bool) -> list
     by_command = {name: one for name, one in settings.agents.items() if one.adapter == _COMMAND}
     findings = _config(found, settings.agents)
     for name, agent in by_command.items():
-        findings += await _by_command(name, agent, has_to_ask=has_to_ask)
+        findings += await _by_command(name, agent, run_agents=run_agents)
     if not ours and (found is None or by_command):
         return findings
     findings.append(await _program())
     for (url, token), agents in _gateways(ours).items():
-        asked = tuple(one for one in agents if one) if has_to_ask else ()
-        seen = await probe_gateway(url, token, asked=asked)
+        turn_agents = tuple(filter(None, agents)) if run_agents else ()
+        seen = await probe_gateway(url, token, turn_agents=turn_agents)
         findings += [*_gateway(url, seen), *[_agent(one, seen) for one in agents]]
     return findings
 
@@ -283,23 +289,23 @@ def _config(
 
 
 async def _by_command(
-    name: AgentId, agent: AgentSettings, *, has_to_ask: bool
+    name: AgentId, agent: AgentSettings, *, run_agents: bool
 ) -> list[CheckResult]:
-    """An agent that is asked by the command, with the program that it names."""
+    """An agent that runs by the command, with the program that it names."""
     try:
         options = msgspec.convert(agent.options, OpenClawCliOptions)
     except msgspec.ValidationError:
-        return []  # the settings are told to be wrong already
+        return []  # reported with the settings already
     check = f"agent {name}"
     program = await find_program(options.openclaw_path, options.env)
     if program is None:
         text = f"the program {options.openclaw_path} was not found"
         fix = f"{_INSTALL}, or correct openclawPath"
         return [CheckResult("openclaw", check, CheckStatus.BROKEN, text, fix)]
-    if not has_to_ask:
+    if not run_agents:
         shown = f"{program.version or 'version unknown'}, {program.path}"
         return [CheckResult("openclaw", check, CheckStatus.OK, shown)]
-    trouble = await ask_program(options, options.agent_id or name)
+    trouble = await run_program_turn(options, options.agent_id or name)
     if trouble:
         return [CheckResult("openclaw", check, CheckStatus.BROKEN, *_split(trouble))]
     return [CheckResult("openclaw", check, CheckStatus.OK, "answered a turn")]
@@ -324,7 +330,7 @@ def _gateways(agents: Mapping[AgentId, AgentSettings]) -> dict[tuple[str, str], 
         try:
             options = msgspec.convert(agent.options, OpenClawGatewayOptions)
         except msgspec.ValidationError:
-            continue  # the settings are told to be wrong already
+            continue  # reported with the settings already
         key = options.socket_url, options.token
         found[key] = (*found.get(key, ()), options.agent_id)
     return found
@@ -375,3 +381,58 @@ def _split(sentence: str) -> tuple[str, str]:
     """What is the case, and what to do about it, from a sentence that says both."""
     detail, _, fix = sentence.rstrip(".").rpartition("; ")
     return (detail, fix) if detail else (fix, "")
+
+
+_MARKS = {
+    CheckStatus.OK: ("✓", "+", "green"),
+    CheckStatus.NOTE: ("!", "!", "yellow"),
+    CheckStatus.BROKEN: ("✗", "x", "red"),
+    CheckStatus.SKIPPED: ("·", "-", "dim"),
+}
+
+
+def print_checks(results: Iterable[CheckResult]) -> None:
+    """Print results by group; on a terminal, details wrap within their column."""
+    rows = list(results)
+    width = max(len(row.name) for row in rows)
+    group = None
+    for row in rows:
+        if row.group != group:
+            print_data(("" if group is None else "\n") + row.group)
+            group = row.group
+        print_page([_line(row, width)])
+
+
+def summarize_checks(results: Iterable[CheckResult]) -> str:
+    """How many problems and notes there are, in one line."""
+    statuses = [one.status for one in results]
+    broken, notes = statuses.count(CheckStatus.BROKEN), statuses.count(CheckStatus.NOTE)
+    if not broken and not notes:
+        return "Everything is in order."
+    words = [_count(broken, "problem"), _count(notes, "note")]
+    return f"{', '.join(word for word in words if word)}."
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' if number > 1 else ''}" if number else ""
+
+
+def _line(row: CheckResult, width: int) -> Table:
+    pretty, plain, style = _MARKS[row.status]
+    text = styled_text(row.detail)
+    for line in strip_control_characters(row.fix).splitlines():
+        text.append(f"\n{line}", "dim")
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
+    table.add_column(width=4 + width, no_wrap=True)
+    table.add_column(overflow="fold")
+    mark = Text.assemble("  ", (pretty if _can_print(pretty) else plain, style), f" {row.name}")
+    table.add_row(mark, text)
+    return table
+
+
+def _can_print(text: str) -> bool:
+    try:
+        text.encode(sys.stdout.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True

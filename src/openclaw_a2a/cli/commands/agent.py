@@ -4,7 +4,7 @@ import mimetypes
 import sys
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,9 +14,10 @@ from cyclopts import Parameter
 from openclaw_a2a.cli.connection import connect, decode_response, find_task
 from openclaw_a2a.cli.errors import DONE, FAILED, INTERRUPTED, code_of
 from openclaw_a2a.cli.flags import NO_CONNECTION, Connection, JsonFlag
-from openclaw_a2a.cli.reconnect import CONNECTION_LOST, GATEWAY_GONE, RECONNECT_S, Reconnect
+from openclaw_a2a.cli.follow import CONNECTION_LOST, GATEWAY_GONE, RECONNECT_S, Reconnect
 from openclaw_a2a.cli.render.stream import StreamView
 from openclaw_a2a.cli.render.terminal import print_data, print_message
+from openclaw_a2a.model.card import AgentCard
 from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable, InvalidRequest
 from openclaw_a2a.model.ids import ContextId, JsonObject, MessageId, TaskId
 from openclaw_a2a.model.message import Message, Part, Role
@@ -25,7 +26,7 @@ from openclaw_a2a.model.task import TaskState
 
 if TYPE_CHECKING:
     from openclaw_a2a.cli.a2a_client import Client
-    from openclaw_a2a.cli.task_follower import FollowedEvent, TaskFollower
+    from openclaw_a2a.cli.follow import FollowedEvent, TaskFollower
 
 _UNHAPPY = frozenset({TaskState.FAILED, TaskState.REJECTED, TaskState.CANCELED})
 
@@ -179,25 +180,71 @@ def _send_and_wait(
 
 
 def call_patiently(
-    client: "Client", method: str, params: JsonObject, *, patience_s: float = RECONNECT_S
+    client: "Client", method: str, params: JsonObject, *, reconnect_s: float = RECONNECT_S
 ) -> bytes:
     """The result of a call that may be repeated, also when the gateway is away for a while.
 
     Raises: AgentUnavailable, AgentFailed.
     """
-    patience = Reconnect(patience_s)
+    reconnect = Reconnect(reconnect_s)
     while True:
         try:
             return client.call(method, params)
         except (AgentUnavailable, AgentFailed) as error:
-            patience.tolerate(error, is_in_progress=False)
-        patience.pause()
+            reconnect.tolerate(error, is_in_progress=False)
+        reconnect.pause()
 
 
 def _send_and_follow(
     client: "Client", params: JsonObject, *, connection: Connection, as_json: bool
 ) -> int:
-    from openclaw_a2a.cli.task_follower import TaskFollower
+    from openclaw_a2a.cli.follow import TaskFollower
 
     follow = TaskFollower(client)
     return show_events(follow, follow.send(params), connection=connection, as_json=as_json)
+
+
+def card(
+    address: str | None = None,
+    /,
+    *,
+    as_json: JsonFlag = False,
+    connection: Connection = NO_CONNECTION,
+) -> int:
+    """Show an agent card.
+
+    Parameters
+    ----------
+    address
+        Address of the agent or of its card; left out: the gateway of the settings.
+    """
+    with connect(replace(connection, url=address) if address else connection) as client:
+        if as_json:
+            print_data(msgspec.json.format(client.card_bytes(), indent=2).decode())
+        else:
+            _show_card(client.card())
+    return DONE
+
+
+def _show_card(card: AgentCard) -> None:
+    offers = {
+        "streaming": card.capabilities.streaming,
+        "push notifications": card.capabilities.push_notifications,
+        "extended card": card.capabilities.extended_agent_card,
+    }
+    print_data(f"{card.name} {card.version}")
+    print_data(card.description)
+    print_data(
+        f"\noffers   {', '.join(name for name, has in offers.items() if has) or 'no extras'}"
+    )
+    print_data(f"takes    {', '.join(card.default_input_modes)}")
+    print_data(f"gives    {', '.join(card.default_output_modes)}")
+    print_data(f"token    {'needed' if card.security_requirements else 'not needed'}")
+    print_data("\ninterfaces")
+    for interface in card.supported_interfaces:
+        print_data(
+            f"  {interface.protocol_binding:<10} {interface.protocol_version:<6} {interface.url}"
+        )
+    print_data("\nskills")
+    for skill in card.skills:
+        print_data(f"  {skill.id:<16} {skill.description}")

@@ -1,0 +1,143 @@
+"""`up`, `doctor`, `db` and `version`: start the gateway, and look after its installation."""
+
+import platform
+import sys
+from importlib.metadata import version as version_of
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from openclaw_a2a.cli.commands.config import agent_problems
+from openclaw_a2a.cli.errors import DONE, FAILED
+from openclaw_a2a.cli.flags import ConfigFlag, DataFlag, JsonFlag, data_override
+from openclaw_a2a.cli.render.terminal import print_data, print_json, print_message, print_table
+from openclaw_a2a.model.ids import Json
+from openclaw_a2a.settings import StoreKind, check_settings, load_settings
+
+
+def up(
+    *,
+    config: ConfigFlag = None,
+    host: Annotated[str | None, Parameter(help="Address to listen on.")] = None,
+    port: Annotated[int | None, Parameter(help="Port to listen on.")] = None,
+    data: DataFlag = None,
+) -> int:
+    """Start the gateway and serve until it is stopped (Ctrl-C).
+
+    Without any settings the agents of the OpenClaw on this machine answer at
+    http://127.0.0.1:9900, or one that echoes where there is no OpenClaw.
+    """
+    given: dict[str, Json] = {"server.host": host, "server.port": port}
+    overrides = {key: value for key, value in given.items() if value is not None}
+    loaded = load_settings(config, overrides=overrides | data_override(data))
+    problems = agent_problems(loaded.settings)
+    if problems:
+        raise loaded.invalid(problems)
+
+    from openclaw_a2a.app import serve
+
+    return serve(loaded)
+
+
+def doctor(
+    *,
+    ask: Annotated[
+        bool,
+        Parameter(
+            negative=(),
+            show_default=False,
+            help="Have each OpenClaw agent answer a short turn, which costs what a turn costs.",
+        ),
+    ] = False,
+    config: ConfigFlag = None,
+    data: DataFlag = None,
+    as_json: JsonFlag = False,
+) -> int:
+    """Check what the gateway needs, and print how to fix problems.
+
+    That is Python, settings, store, port and OpenClaw. Nothing is changed. The exit code is 1 when
+    something is broken.
+    """
+    import anyio
+
+    from openclaw_a2a.cli.checks import CheckStatus, print_checks, run_checks, summarize_checks
+
+    examined = check_settings(config, overrides=data_override(data))
+    known = examined.problems
+    problems = (*known, *agent_problems(examined.loaded.settings, known))
+    findings = anyio.run(run_checks, examined, problems, ask)
+    is_broken = any(finding.status is CheckStatus.BROKEN for finding in findings)
+    if as_json:
+        print_json({"ok": not is_broken, "findings": findings})
+    else:
+        print_checks(findings)
+        print_data()
+        print_data(summarize_checks(findings))
+    return FAILED if is_broken else DONE
+
+
+db = App(name="db", help="Upgrade the schema of the store.")
+
+
+@db.command
+def upgrade(
+    *,
+    plan: Annotated[
+        bool, Parameter(negative=(), show_default=False, help="Show the steps, change nothing.")
+    ] = False,
+    config: ConfigFlag = None,
+    data: DataFlag = None,
+    as_json: JsonFlag = False,
+) -> int:
+    """Bring the store to the newest schema, after a backup; the gateway must be stopped.
+
+    `up` does the same when it starts.
+    """
+    from openclaw_a2a.store.sqlite import migrate
+
+    settings = load_settings(config, overrides=data_override(data)).settings
+    kept = [settings.store, *(one.task_store for one in settings.accounts if one.task_store)]
+    stores: dict[str, list[str]] = {}
+    for path in (one.path for one in kept if one.kind is StoreKind.SQLITE and one.path):
+        if not plan:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        stores[str(path)] = (migrate.plan_upgrade if plan else migrate.upgrade_file)(path)
+    if as_json:
+        rows = [{"path": path, "steps": steps} for path, steps in stores.items()]
+        print_json({"plan": plan, "stores": rows})
+        return DONE
+    if not stores:
+        print_message(f"A store of kind {settings.store.kind.value} has no schema to upgrade.")
+    for path, steps in stores.items():
+        _show_steps(path, steps, plan=plan)
+    return DONE
+
+
+def _show_steps(path: str, steps: list[str], *, plan: bool) -> None:
+    if not steps:
+        print_data(f"{path} has the newest schema.")
+        return
+    print_data(
+        f"{path}: {'would take' if plan else 'took'} {len(steps)} step{'s'[: len(steps) > 1]}"
+    )
+    for step in steps:
+        print_data(f"  {step}")
+
+
+def version(*, as_json: JsonFlag = False) -> int:
+    """Show the version and its environment."""
+    import sqlite3
+
+    facts = {
+        "openclaw-a2a": version_of("openclaw-a2a"),
+        "a2a": "1.0, 0.3",
+        "python": platform.python_version(),
+        "sqlite": sqlite3.sqlite_version,
+        "platform": platform.platform(),
+        "executable": sys.executable,
+    }
+    if as_json:
+        print_json(facts)
+    else:
+        print_table(list(facts.items()))
+    return DONE

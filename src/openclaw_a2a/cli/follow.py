@@ -1,0 +1,250 @@
+"""Follows tasks and admin pages; a gateway that is away is retried for a limited time."""
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, TypeVar
+
+import msgspec
+
+from openclaw_a2a.cli.connection import decode_response, get_task
+from openclaw_a2a.cli.errors import code_of
+from openclaw_a2a.cli.render.terminal import LiveRegion, print_data, print_json, print_message
+from openclaw_a2a.model.backoff import Backoff
+from openclaw_a2a.model.errors import AgentError, AgentFailed, AgentUnavailable
+from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.model.records import StreamBody
+from openclaw_a2a.model.states import is_paused, is_terminal
+from openclaw_a2a.model.task import TaskState
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from openclaw_a2a.cli.a2a_client import Client
+
+    # The id of something, its state, and the line to print when the state is new.
+    Change = tuple[str, Json, str]
+
+RECONNECT_S = 60.0
+CONNECTION_LOST = "connection-lost"
+GATEWAY_GONE = "gateway-gone"
+_DRAINING = "draining"
+_TEMPORARY = frozenset({_DRAINING, "overloaded", "http-502", "http-503", "http-504"})
+_BACKOFF = Backoff(first_s=0.1, max_s=2.0, factor=3.0, jitter=0.0)
+_Answer = TypeVar("_Answer")
+
+
+class Reconnect:
+    """Tolerates failures for `seconds` since the last answer."""
+
+    def __init__(self, seconds: float = RECONNECT_S) -> None:
+        self._seconds = seconds
+        self._away_since: float | None = None
+        self._attempts = 0
+        self._has_answered = False
+
+    def call(self, request: Callable[[], _Answer], before_message: Callable[[], None]) -> _Answer:
+        """Call until the gateway answers; it must have answered once before.
+
+        Raises: AgentError.
+        """
+        while True:
+            try:
+                answer = request()
+            except AgentError as error:
+                if not is_temporary(error):
+                    raise
+                before_message()
+                self.tolerate(error, is_in_progress=self._has_answered)
+                self.pause()
+            else:
+                self.mark_answered()
+                return answer
+
+    def tolerate(self, error: AgentError, *, is_in_progress: bool) -> None:
+        """Accept a failure, and print the first one.
+
+        While work is in progress at the gateway, any temporary failure is tolerated. Otherwise
+        only those of a gateway that was there: a lost connection, or one that is draining.
+
+        Raises: the error when retrying will not help; AgentUnavailable when the time is over.
+        """
+        now = time.monotonic()
+        if self._away_since is None:
+            if not is_in_progress and code_of(error) not in {CONNECTION_LOST, _DRAINING}:
+                raise error
+            self._away_since = now
+            is_draining = code_of(error) == _DRAINING
+            reason = "the gateway is stopping" if is_draining else error.message
+            print_message(f"{reason}; trying again for {self._seconds:g} s", "dim")
+        elif not is_temporary(error):
+            raise error
+        if now - self._away_since >= self._seconds:
+            message = f"the gateway did not come back within {self._seconds:g} s"
+            raise AgentUnavailable(message, details={"code": GATEWAY_GONE}) from None
+
+    def mark_answered(self) -> None:
+        """Start the time limit again: the gateway has answered."""
+        self._away_since = None
+        self._has_answered = True
+
+    def reset_delay(self) -> None:
+        """Start again with the shortest delay."""
+        self._attempts = 0
+
+    def pause(self) -> None:
+        """Sleep before the next attempt, longer each time."""
+        self._attempts += 1
+        time.sleep(_BACKOFF.delay_s(self._attempts))
+
+
+def is_temporary(error: AgentError) -> bool:
+    """True when the same request may succeed later."""
+    return isinstance(error, AgentUnavailable) or code_of(error) in _TEMPORARY
+
+
+class LiveView:
+    """Shows the current state again and again; a quiet view only fetches it."""
+
+    def __init__(self, *, as_json: bool, is_quiet: bool = False) -> None:
+        self._as_json = as_json
+        self._is_quiet = is_quiet
+        self._is_drawn = sys.stdout.isatty() and not as_json
+        self._region = LiveRegion()
+        self._reconnect = Reconnect()
+        self._known: dict[str, Json] = {}
+
+    def __enter__(self) -> Self:
+        """Show until the block ends."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Leave the last page on the terminal."""
+        self._region.release()
+
+    def fetch(self, request: Callable[[], _Answer]) -> _Answer:
+        """Call the gateway, which may be away for a while once it has answered.
+
+        Raises: AgentError.
+        """
+        return self._reconnect.call(request, self._region.release)
+
+    def show(
+        self,
+        page: Sequence["RenderableType"],
+        *,
+        documents: Iterable[tuple[str, Json]],
+        changes: Iterable["Change"],
+    ) -> None:
+        """Show the page on a terminal; elsewhere the documents (JSON) or lines that are new."""
+        if self._is_quiet:
+            return
+        if self._is_drawn:
+            self._region.draw(page)
+        elif self._as_json:
+            for item_id, document in documents:
+                if self._is_new(item_id, document):
+                    print_json(document, pretty=False)
+        else:
+            for item_id, state, line in changes:
+                if self._is_new(item_id, state):
+                    print_data(line)
+
+    def _is_new(self, item_id: str, state: Json) -> bool:
+        is_new = self._known.get(item_id) != state
+        self._known[item_id] = state
+        return is_new
+
+
+class FollowedEvent(msgspec.Struct, frozen=True):
+    """One event: as it was sent, and read."""
+
+    raw: bytes
+    body: StreamBody
+
+
+class TaskFollower:
+    """Reads a stream and takes it up again where it broke off, as long as the gateway comes back.
+
+    A gateway that numbers its events goes on after the last one seen; any other one sends the
+    task as it is, and goes on from there. While no task is known the message is sent again under
+    its id, which a gateway answers with what became of the first one.
+    """
+
+    def __init__(self, client: "Client", *, reconnect_s: float = RECONNECT_S) -> None:
+        self._client = client
+        self._reconnect = Reconnect(reconnect_s)
+        self._cursor: str | None = None
+        self.task_id: str | None = None
+        self.state: TaskState | None = None
+        self.has_message = False
+
+    @property
+    def is_settled(self) -> bool:
+        """True when nothing more will come: a direct answer, an end, or a pause."""
+        if self.state is None:
+            return self.has_message
+        return is_terminal(self.state) or is_paused(self.state)
+
+    def send(self, params: JsonObject) -> Iterator[FollowedEvent]:
+        """Send a message and follow what becomes of it."""
+        return self._follow("SendStreamingMessage", params)
+
+    def watch(self, task_id: str) -> Iterator[FollowedEvent]:
+        """Follow a task; one that has ended is shown as it is."""
+        self.task_id = task_id
+        return self._follow("SubscribeToTask", {"id": task_id})
+
+    def _follow(self, method: str, params: JsonObject) -> Iterator[FollowedEvent]:
+        while True:
+            try:
+                yield from self._read(method, params)
+            except (AgentUnavailable, AgentFailed) as error:
+                if method == "SubscribeToTask" and not is_temporary(error):
+                    yield self._ended_meanwhile(error)
+                else:
+                    self._reconnect.tolerate(error, is_in_progress=self.task_id is not None)
+            if self.is_settled:
+                return
+            self._reconnect.pause()
+            if self.task_id is not None:
+                method, params = "SubscribeToTask", {"id": self.task_id}
+
+    def _ended_meanwhile(self, error: AgentError) -> FollowedEvent:
+        """The protocol has no stream for a task that has ended; then the task itself is shown."""
+        task = get_task(self._client, str(self.task_id))
+        followed = self._note(None, b'{"task":' + task + b"}")
+        if not self.is_settled:
+            raise error
+        return followed
+
+    def _read(self, method: str, params: JsonObject) -> Iterator[FollowedEvent]:
+        for frame in self._client.stream(method, params, last_event_id=self._cursor):
+            self._reconnect.mark_answered()
+            followed = self._note(frame.id, frame.body)
+            # A snapshot alone is no progress: an agent that sends only that is polled slowly.
+            if followed.body.task is None:
+                self._reconnect.reset_delay()
+            yield followed
+            if self.state is not None and is_terminal(self.state):
+                return
+        if self.task_id is None and not self.has_message:
+            message = f"the stream of {self._client.url} ended without an answer"
+            raise AgentUnavailable(message, details={"code": CONNECTION_LOST})
+
+    def _note(self, event_id: str | None, raw: bytes) -> FollowedEvent:
+        body = decode_response(raw, StreamBody)
+        self._cursor = event_id or self._cursor
+        if body.task is not None:
+            self.task_id, self.state = body.task.id, body.task.status.state
+        elif body.status_update is not None:
+            self.task_id, self.state = body.status_update.task_id, body.status_update.status.state
+        elif body.message is not None:
+            self.has_message = True
+        return FollowedEvent(raw, body)
